@@ -15,6 +15,9 @@ use twinpath_sys::ethtool::{Offload, set_offload};
 /// A link without carrier after this time will not get it.
 const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
 
+/// Where a namespace says that interfaces that appear there have no IPv6.
+const NO_IPV6: &str = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
+
 /// One end of the pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
@@ -84,9 +87,13 @@ pub(crate) struct SwitchNetwork {
 impl SwitchNetwork {
     /// Creates the namespaces, the pairs that join hosts and switch, and further ports up to `ports` without a host. The
     /// ports are up and have no addresses. Interfaces of hosts coalesce frames (GRO), so that an XDP program may send to
-    /// them.
+    /// them. Hosts have no IPv6: a kernel with it solicits routers by itself on each interface, for minutes, and a switch
+    /// floods that to all ports, so an idle one would not be idle.
     pub(crate) fn build(ports: usize) -> anyhow::Result<Self> {
         let hosts = [Namespace::new()?, Namespace::new()?];
+        for host in &hosts {
+            host.run(|| std::fs::write(NO_IPV6, "1"))?.context("cannot switch IPv6 off for a host")?;
+        }
         let network =
             Self { switch: Namespace::new()?, hosts, ports: PORTS[..ports.min(PORTS.len())].to_vec() };
         for ((at, port), namespace) in network.ports.iter().enumerate().zip(network.hosts.iter().cycle()) {
@@ -100,7 +107,11 @@ impl SwitchNetwork {
             join(&network.switch, end, namespace, host)?;
             inside(&network.switch, async |handle| set_up_all(&handle, &["lo", end.interface]).await)?;
             if at < HOSTS.len() {
-                inside(namespace, async |handle| configure(&handle, host).await)?;
+                inside(namespace, async |handle| {
+                    let index = link(&handle, host.interface).await?.header.index;
+                    add_address(&handle, index, (IpAddr::V4(host.ipv4), 24)).await?;
+                    set_up_all(&handle, &["lo", host.interface]).await
+                })?;
                 // Once it is up: only then the port learns that XDP may send by it (`veth_set_features`, drivers/net/veth.c).
                 namespace.run(|| set_offload(host.interface, Offload::Receive, true))??;
             } else {
@@ -229,13 +240,17 @@ fn join(namespace: &Namespace, end: End, peer_namespace: &Namespace, peer: End) 
 
 async fn configure(handle: &Handle, end: End) -> anyhow::Result<()> {
     let index = link(handle, end.interface).await?.header.index;
-    for (address, prefix) in [(IpAddr::V4(end.ipv4), 24), (IpAddr::V6(end.ipv6), 64)] {
-        let mut request = handle.address().add(index, address, prefix);
-        // Without duplicate address detection, addresses are usable at once.
-        request.message_mut().header.flags |= AddressHeaderFlags::Nodad;
-        request.execute().await.with_context(|| format!("cannot add {address} to {}", end.interface))?;
+    for address in [(IpAddr::V4(end.ipv4), 24), (IpAddr::V6(end.ipv6), 64)] {
+        add_address(handle, index, address).await?;
     }
     set_up_all(handle, &["lo", end.interface]).await
+}
+
+async fn add_address(handle: &Handle, index: u32, (address, prefix): (IpAddr, u8)) -> anyhow::Result<()> {
+    let mut request = handle.address().add(index, address, prefix);
+    // Without duplicate address detection, addresses are usable at once.
+    request.message_mut().header.flags |= AddressHeaderFlags::Nodad;
+    request.execute().await.with_context(|| format!("cannot add {address} to interface {index}"))
 }
 
 async fn set_up_all(handle: &Handle, names: &[&str]) -> anyhow::Result<()> {
