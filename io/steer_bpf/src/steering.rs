@@ -401,7 +401,8 @@ pub(crate) fn attach_filter(
         return Err(SteerError::Queue { queue: worker, max: FILTERS_MAX });
     }
     let program = object.program_mut(own).ok_or(SteerError::OtherPath(kind))?;
-    let filter: &mut SocketFilter = program.try_into().map_err(|error| SteerError::Filter(Box::new(error)))?;
+    let filter: &mut SocketFilter =
+        program.try_into().map_err(|error| SteerError::Filter(Box::new(error)))?;
     if filter.fd().is_err() {
         loaded(kind, filter.load())?;
     }
