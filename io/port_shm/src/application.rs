@@ -139,7 +139,12 @@ impl Application {
     pub fn over(connection: OwnedFd) -> Result<Self, ConnectError> {
         let socket = |step| move |source| ConnectError::Socket { step, source };
         set_socket_timeout(&connection, Timeout::Recv, Some(ANSWER_TIMEOUT)).map_err(socket("setsockopt"))?;
-        fd_passing::send(&connection, &message(VERSION), &[]).map_err(socket("sendmsg"))?;
+        match fd_passing::send(&connection, &message(VERSION), &[]) {
+            Ok(()) => {}
+            // Closed as soon as it was accepted.
+            Err(Errno::CONNRESET | Errno::PIPE) => return Err(ConnectError::Closed),
+            Err(source) => return Err(socket("sendmsg")(source)),
+        }
         let mut answer = [0; MESSAGE_BYTES + 1];
         let received = match fd_passing::receive(&connection, &mut answer) {
             Ok(received) => received,

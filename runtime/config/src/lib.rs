@@ -56,6 +56,9 @@ pub const EXAMPLE_OF_SWITCH: &str = include_str!("switch.toml");
 
 /// The commands that run services.
 const SERVE: &[Command] = &[Command::Serve, Command::ServeEcho, Command::ServeReflect, Command::ServeRpc];
+/// The commands whose number of workers is chosen.
+const SERVE_AND_SWITCH: &[Command] =
+    &[Command::Serve, Command::ServeEcho, Command::ServeReflect, Command::ServeRpc, Command::Switch];
 /// The commands that run an instance.
 const INSTANCES: &[Command] = &[
     Command::Serve,

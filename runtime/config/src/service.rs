@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use twinpath_steer::{Claim, Prefix, PrefixError, SOURCES_MAX};
+use twinpath_values::{NAME_MAX, is_name};
 use twinpath_wire::{FlowKey, Protocol};
 
 use super::key::{Change, Command, Override as _, section};
@@ -22,8 +23,6 @@ const FLOWS_MAX: usize = 1024;
 const FLOW_ENDS_MAX: usize = 64;
 /// Most services of an instance: each has sockets, tables and buffers on each worker.
 const SERVICES_MAX: usize = 16;
-/// Most bytes of a service's name: it is a label of metrics.
-const NAME_MAX: usize = 32;
 /// The commands that serve ports.
 const SERVE_PORTS: &[Command] = &[Command::ServeEcho, Command::ServeRpc];
 /// The command that serves frames.
@@ -353,10 +352,8 @@ impl Service {
 
     fn name_fault(&self) -> Option<Wrong> {
         let name = self.name.as_deref()?;
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        let well = (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(plain);
         let sentence = || format!("`{name}`: give 1 to {NAME_MAX} letters, digits, `-`, `_` or `.`");
-        (!well).then(|| ("service.name", sentence()))
+        (!is_name(name)).then(|| ("service.name", sentence()))
     }
 
     fn rpc_fault(&self) -> Option<Wrong> {

@@ -3,15 +3,13 @@
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
-use twinpath_values::{OnExit, PortMode, PortName, StaticEntry, VLAN_MAX, VlanList};
+use twinpath_values::{NAME_MAX, OnExit, PortMode, PortName, StaticEntry, VLAN_MAX, VlanList, is_name};
 
 use super::key::{Change, Command, KeyValue, Override as _, Takes, section};
 use super::{Config, Fault, Wrong};
 
 /// Most ports: each has a queue, and frames in it.
 pub const SWITCH_PORTS_MAX: usize = 64;
-/// Most bytes of a switch's name: it is part of the names of sockets, and a label of metrics.
-const NAME_MAX: usize = 32;
 /// Most static entries.
 const STATIC_MAX: usize = 4096;
 /// The shortest and the longest ageing time (IEEE 802.1Q, table 8-6).
@@ -201,7 +199,7 @@ impl Switch {
                 "switch.name".to_owned(),
                 "which name? Set it here, or give it: twinpath switch NAME".to_owned(),
             ),
-            Some(name) if !is_name(name) => wrong(
+            Some(name) if !is_name(name) || name.starts_with('.') => wrong(
                 "switch.name".to_owned(),
                 format!("`{name}` is no name of a switch: 1 to {NAME_MAX} letters, digits, `-`, `_`, `.`"),
             ),
@@ -259,12 +257,6 @@ impl Switch {
         }
         faults
     }
-}
-
-fn is_name(name: &str) -> bool {
-    (1..=NAME_MAX).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
-        && !name.starts_with('.')
 }
 
 impl Config {

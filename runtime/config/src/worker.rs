@@ -2,7 +2,8 @@
 
 use super::key::{Change, section};
 use super::{
-    CpuGoal, INSTANCES, LatencyGoal, LatencyRequest, Mode, Priority, RequestScope, SERVE, WITH_WORKERS, Wrong,
+    CpuGoal, INSTANCES, LatencyGoal, LatencyRequest, Mode, Priority, RequestScope, SERVE_AND_SWITCH,
+    WITH_WORKERS, Wrong,
 };
 
 /// One worker for each queue of the largest common NICs.
@@ -22,7 +23,7 @@ section! {
     /// `[worker]`
     pub struct Worker, WorkerOverrides in "worker" {
         /// Workers
-        count: u32 = 1 => range(1, WORKERS_MAX as u64), unit("workers"), option("workers", "N", SERVE);
+        count: u32 = 1 => range(1, WORKERS_MAX as u64), unit("workers"), option("workers", "N", SERVE_AND_SWITCH);
 
         /// CPUs for the workers, one for each; as an option a list such as 0,2-3
         cpus: Vec<u32> = Vec::new() =>

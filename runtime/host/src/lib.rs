@@ -17,4 +17,4 @@ pub use engines::Hosted;
 pub use outbox::{EngineCommand, RETRY_INTERVAL};
 pub use readable::{readable, readable_copy, until_readable};
 pub use signals::Signals;
-pub use worker::{KnownQueue, StartError, WorkerHandle, WorkerPlan, rows};
+pub use worker::{KnownQueue, StartError, WorkerHandle, WorkerPlan, rows, stop_all};

@@ -273,22 +273,8 @@ impl<E: Hosted> WorkerHandle<E> {
     }
 
     /// Ends the worker, waits for it, and closes the queues that it leaves.
-    pub fn stop(mut self) {
-        // A closed mailbox tells the worker to stop, even if there is no room for a message.
-        drop(self.outbox);
-        // A panic of the worker would have ended the process.
-        let Ok(mut remains) = self.thread.join() else { return };
-        remains.settle();
-        let Remains { ports, mut pool, engine, .. } = remains;
-        drop(engine);
-        for port in ports {
-            port.close().into_iter().for_each(|frame| pool.release(frame));
-        }
-        while let Some(event) = self.events.take() {
-            if let Event::Detached(port) = event {
-                port.close().into_iter().for_each(|frame| pool.release(frame));
-            }
-        }
+    pub fn stop(self) {
+        stop_all([self]);
     }
 
     /// Its present mode.
@@ -351,6 +337,35 @@ impl<E: Hosted> WorkerHandle<E> {
             rows(&place, happened.chain(kernel)).collect::<Vec<_>>()
         };
         self.queues.iter().flat_map(of).collect()
+    }
+}
+
+/// Ends workers, waits for all of them, and closes the queues that they leave. Those that hand frames over to each other are
+/// ended together, so that every frame is returned to its pool.
+pub fn stop_all<E: Hosted>(workers: impl IntoIterator<Item = WorkerHandle<E>>) {
+    // A closed mailbox tells a worker to stop, even if there is no room for a message.
+    let told = workers.into_iter().map(|WorkerHandle { outbox, thread, events, .. }| {
+        drop(outbox);
+        (thread, events)
+    });
+    let told: Vec<_> = told.collect();
+    // A panic of a worker would have ended the process.
+    let ended = told.into_iter().filter_map(|(thread, events)| Some((thread.join().ok()?, events)));
+    let mut ended: Vec<_> = ended.collect();
+    // The first time returns the frames of others, the second takes back what they have returned.
+    for _ in 0..2 {
+        ended.iter_mut().for_each(|(remains, _)| remains.settle());
+    }
+    for (Remains { ports, mut pool, engine, .. }, mut events) in ended {
+        drop(engine);
+        for port in ports {
+            port.close().into_iter().for_each(|frame| pool.release(frame));
+        }
+        while let Some(event) = events.take() {
+            if let Event::Detached(port) = event {
+                port.close().into_iter().for_each(|frame| pool.release(frame));
+            }
+        }
     }
 }
 

@@ -37,15 +37,14 @@ pub enum SwitchEvent {
 #[derive(Debug)]
 pub struct SwitchEngine {
     switch: Switch,
-    /// The queue by which this worker sends through a port that has one for each worker.
-    queue: u16,
 }
 
 impl SwitchEngine {
-    /// One worker's engine. Its frames leave by `queue` of each port.
+    /// One worker's engine. Its frames leave by the queue that this worker has of a port, or by the worker that has the
+    /// port.
     #[must_use]
-    pub const fn new(switch: Switch, queue: u16) -> Self {
-        Self { switch, queue }
+    pub const fn new(switch: Switch) -> Self {
+        Self { switch }
     }
 }
 
@@ -65,12 +64,12 @@ impl Engine for SwitchEngine {
             let packets = u32::try_from(packets_of(frame)).unwrap_or(u32::MAX);
             *arrival = Arrival::read(meta.port, frame.bytes(), meta.vlan, packets);
         }
-        let (queue, arrivals) = (self.queue, &arrivals[..count]);
+        let arrivals = &arrivals[..count];
         let mut frames = frames.drain(usize::MAX);
         self.switch.judge_each(now, arrivals, |number, judged| {
             // As many frames as arrivals, in the same order.
             if let Some(frame) = frames.next() {
-                pass_on(frame, arrivals[number].tag_in_bytes(), judged, queue, io);
+                pass_on(frame, arrivals[number].tag_in_bytes(), judged, io);
             }
         });
         drop(frames);
@@ -102,41 +101,33 @@ impl Engine for SwitchEngine {
 }
 
 /// Sends a frame by each of its outputs: the last one gets the frame itself, those before it frames with the same bytes.
-fn pass_on(
-    mut frame: Frame,
-    tag_in_bytes: bool,
-    judged: Judgement<'_>,
-    queue: u16,
-    io: &mut Io<'_, SwitchEvent>,
-) {
+fn pass_on(mut frame: Frame, tag_in_bytes: bool, judged: Judgement<'_>, io: &mut Io<'_, SwitchEvent>) {
     let Judgement { dropped, mut outputs } = judged;
     if let Some(reason) = dropped {
-        let from = PortId { port: frame.meta().port, queue: frame.meta().queue };
-        count_drop(from, reason, io);
+        count_drop(frame.meta().port, reason, io);
     }
     let Some(mut output) = outputs.next() else { return io.release(frame) };
     for further in outputs {
-        let to = PortId { port: output.port, queue };
         match io.share(&mut frame) {
-            Some(twin) => send(twin, tag_in_bytes, output.tagging, to, io),
-            None => count_drop(to, Reason::PoolEmpty, io),
+            Some(twin) => send(twin, tag_in_bytes, output.tagging, output.port, io),
+            None => count_drop(output.port, Reason::PoolEmpty, io),
         }
         output = further;
     }
-    send(frame, tag_in_bytes, output.tagging, PortId { port: output.port, queue }, io);
+    send(frame, tag_in_bytes, output.tagging, output.port, io);
 }
 
 /// Counts a drop at a port, or at the worker if the port is not attached.
-fn count_drop(port: PortId, reason: Reason, io: &Io<'_, SwitchEvent>) {
-    match io.port(port) {
+fn count_drop(port: u16, reason: Reason, io: &Io<'_, SwitchEvent>) {
+    match io.port_numbered(port) {
         Some(attached) => attached.counters().drops.add(reason, 1),
         None => io.drops().add(reason, 1),
     }
 }
 
-fn send(mut frame: Frame, tag_in_bytes: bool, tagging: Tagging, to: PortId, io: &mut Io<'_, SwitchEvent>) {
+fn send(mut frame: Frame, tag_in_bytes: bool, tagging: Tagging, to: u16, io: &mut Io<'_, SwitchEvent>) {
     if retag(&mut frame, tag_in_bytes, tagging) {
-        io.forward(to, frame);
+        io.forward_to(to, frame);
     } else {
         count_drop(to, Reason::OffloadRefused, io);
         io.release(frame);

@@ -62,7 +62,7 @@ fn config(modes: &[Mode]) -> SwitchConfig {
 fn rig(modes: &[Mode], tags: &[bool]) -> Rig {
     let snapshot = Arc::new(Snapshot::compile(config(modes)).unwrap());
     let shared = Arc::new(Shared::new(4096, [1, 2]).expect("memory"));
-    let engine = SwitchEngine::new(Switch::new(snapshot, shared, Arc::<SwitchCounters>::default()), 0);
+    let engine = SwitchEngine::new(Switch::new(snapshot, shared, Arc::<SwitchCounters>::default()));
     let (commands, inbox) = mailbox(16).unwrap();
     let (outbox, events) = twinpath_worker::mailbox::mailbox_with_reserve(16, 64).unwrap();
     let counters = Arc::new(WorkerCounters::default());

@@ -21,7 +21,15 @@ const NO_FILE: &str = "there is no file to read again: this switch was told ever
 /// An answer that waits until a change is complete.
 pub(super) struct Waiting {
     answer: Answer,
+    changed: Changed,
+}
+
+/// What a change has done.
+pub(super) struct Changed {
+    /// A line for each thing.
     lines: Vec<String>,
+    /// The numbers of the ports that it took out.
+    taken_out: Vec<u16>,
 }
 
 impl Switching {
@@ -35,7 +43,7 @@ impl Switching {
     }
 
     /// Reads the configuration again.
-    pub(super) async fn read_again(&mut self) -> Result<Vec<String>, String> {
+    pub(super) async fn read_again(&mut self) -> Result<Changed, String> {
         notify::reloading();
         let read = match &self.source {
             Some(source) => (source.read)(),
@@ -57,18 +65,18 @@ impl Switching {
             }
         }
         match &outcome {
-            Ok(lines) if lines.is_empty() => tracing::info!("reloaded: nothing differs"),
-            Ok(lines) => tracing::info!("reloaded: {}", lines.join("; ")),
+            Ok(Changed { lines, .. }) if lines.is_empty() => tracing::info!("reloaded: nothing differs"),
+            Ok(Changed { lines, .. }) => tracing::info!("reloaded: {}", lines.join("; ")),
             Err(why) => tracing::error!("not reloaded, and nothing was changed: {why}"),
         }
         notify::ready();
         outcome
     }
 
-    /// Answers once queues that go have come back: then their interfaces are the kernel's again.
-    pub(super) fn answer_later(&mut self, outcome: Result<Vec<String>, String>, answer: Answer) {
+    /// Answers once no worker has a port any more that was taken out: then its interface is the kernel's again.
+    pub(super) fn answer_later(&mut self, outcome: Result<Changed, String>, answer: Answer) {
         match outcome {
-            Ok(lines) => self.waiting.push(Waiting { answer, lines }),
+            Ok(changed) => self.waiting.push(Waiting { answer, changed }),
             // The client may be gone by now.
             Err(why) => drop(answer.send(Err(why))),
         }
@@ -77,11 +85,11 @@ impl Switching {
 
     /// Answers changes that are complete.
     pub(super) fn answer_complete(&mut self) {
-        if self.ports.iter().any(|port| port.removed) {
-            return;
-        }
-        for Waiting { answer, lines } in self.waiting.drain(..) {
-            drop(answer.send(Ok(serde_json::json!({ "changed": lines }))));
+        let ports = &self.ports;
+        let is_there = |number: &u16| ports.iter().any(|port| port.number == *number);
+        let complete = |waiting: &mut Waiting| !waiting.changed.taken_out.iter().any(is_there);
+        for Waiting { answer, changed } in self.waiting.extract_if(.., complete) {
+            drop(answer.send(Ok(serde_json::json!({ "changed": changed.lines }))));
         }
     }
 
@@ -108,8 +116,8 @@ impl Switching {
         Ok(config)
     }
 
-    /// Goes on with another configuration; `given` if it comes from the file. Returns the changes, a line for each.
-    async fn change_to(&mut self, config: Config, given: Option<Given>) -> Result<Vec<String>, String> {
+    /// Goes on with another configuration; `given` if it comes from the file.
+    async fn change_to(&mut self, config: Config, given: Option<Given>) -> Result<Changed, String> {
         let faults = config.check_switch();
         if !faults.is_empty() {
             return Err(faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
@@ -146,7 +154,7 @@ impl Switching {
             return Err(self.take_back(made, &mistakes));
         }
 
-        let mut goes = Vec::new();
+        let mut taken_out = Vec::new();
         for port in &mut self.ports {
             let name = port.name.to_string();
             match wanted.iter().find(|(wanted, _)| wanted.to_string() == name) {
@@ -158,22 +166,22 @@ impl Switching {
                 None if port.removed => {}
                 None => {
                     lines.push(format!("port {name} goes"));
-                    goes.push(port.number);
+                    taken_out.push(port.number);
                 }
             }
         }
         for (port, opened) in made {
             lines.push(format!("port {} is new", port.name));
             self.ports.push(port);
-            self.attach(opened);
+            self.attach(self.ports.len() - 1, opened);
         }
         self.plan_is(config, given);
         if let Some(offered) = offered {
             self.offered.send_replace(offered);
         }
-        goes.into_iter().for_each(|number| self.remove(number));
+        taken_out.iter().for_each(|number| self.remove(*number));
         self.take_snapshot();
-        Ok(lines)
+        Ok(Changed { lines, taken_out })
     }
 
     /// Where another configuration offers metrics, if that differs: nowhere, or by this server.
@@ -193,7 +201,7 @@ impl Switching {
         let Some(at) = self.ports.iter().position(|port| port.number == number) else { return };
         self.ports[at].removed = true;
         self.detach(at, State::Gone);
-        if !self.ports[at].leaving {
+        if self.ports[at].leaving == 0 {
             self.ports[at].release();
             self.ports.remove(at);
         }

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use futures_util::future::select_all;
 use twinpath_command::{Capture, Request, Topic};
-use twinpath_host::{Controlled, WorkerHandle, flush};
+use twinpath_host::{Controlled, WorkerHandle, flush, stop_all};
 use twinpath_machine::Answer;
 use twinpath_report::Report;
 use twinpath_switch_engine::SwitchEngine;
@@ -177,12 +177,16 @@ impl Switching {
         self.captures.begin(wish, Some(number), stream, &mut self.workers, ended)
     }
 
-    /// Ends the worker; then the kernel has the interfaces again.
+    /// Ends the workers; then the kernel has the interfaces again. It does not wait for a stuck worker, which ends with the
+    /// process.
     pub(super) fn stop(mut self) {
+        let stuck = |worker: &mut WorkerHandle<_>| self.homes.stuck_since(worker.number()).is_some();
+        let left: Vec<_> = self.workers.extract_if(.., stuck).collect();
+        left.iter().for_each(|worker| tracing::error!("{} is stuck: it is left behind", worker.name()));
         // First, so that each frame is carried once.
         self.homes.let_all_go();
         self.captures.end_all();
-        self.workers.drain(..).for_each(WorkerHandle::stop);
+        stop_all(self.workers.drain(..));
         self.ports.iter_mut().for_each(super::port::Port::release);
     }
 }

@@ -7,7 +7,7 @@ use twinpath_port::{PortId, PortQueue};
 use twinpath_switch::{Loop, Notice};
 use twinpath_switch_engine::SwitchEvent;
 use twinpath_sys::clock;
-use twinpath_worker::Event as WorkerEvent;
+use twinpath_worker::{Command, Event as WorkerEvent};
 
 use super::Switching;
 use super::home::HomeAt;
@@ -29,7 +29,7 @@ impl Switching {
                     WorkerEvent::PortRemoved(id) => {
                         self.count(number, id);
                         self.workers[number].port_removed(id);
-                        self.port_is_free(id);
+                        self.port_is_back(id.port);
                     }
                     WorkerEvent::Engine(SwitchEvent::Adopted(snapshot, former)) => {
                         drop(former);
@@ -67,23 +67,27 @@ impl Switching {
         self.sweep_from = Some(from + SWEEP_PARTS).filter(|next| *next < table.parts());
     }
 
-    /// Closes a queue that the worker gave back: it was told to, or what the port is on has gone.
+    /// Closes a queue that a worker gave back: it was told to, or what the port is on has gone.
     fn queue_is_back(&mut self, worker: usize, queue: Box<dyn PortQueue>) {
         let id = queue.id();
         self.count(worker, id);
         self.workers[worker].close(queue);
-        self.port_is_free(id);
+        self.port_is_back(id.port);
     }
 
-    /// A port that no worker serves any more: it may be attached again.
-    fn port_is_free(&mut self, id: PortId) {
-        let Some(at) = self.ports.iter().position(|port| port.id() == id) else { return };
-        let port = &mut self.ports[at];
-        if !port.leaving {
-            tracing::warn!("{} has gone", port.name);
-            port.state = State::Gone;
+    /// A worker serves a port no more. When none does, it may be attached again.
+    fn port_is_back(&mut self, number: u16) {
+        let Some(at) = self.at(number) else { return };
+        if self.ports[at].leaving == 0 {
+            // Nobody asked for it: what the port is on has gone, or the worker could not serve it.
+            tracing::warn!("{} has gone", self.ports[at].name);
+            self.detach(at, State::Gone);
         }
-        port.leaving = false;
+        let port = &mut self.ports[at];
+        port.leaving = port.leaving.saturating_sub(1);
+        if port.leaving > 0 {
+            return;
+        }
         port.release();
         if port.removed {
             self.ports.remove(at);
@@ -95,34 +99,44 @@ impl Switching {
 
     /// Keeps what a queue has counted, which goes with the queue.
     fn count(&mut self, worker: usize, id: PortId) {
-        let Some(port) = self.ports.iter_mut().find(|port| port.id() == id) else { return };
+        let Some(port) = self.ports.iter_mut().find(|port| port.number == id.port) else { return };
         if let Some(queue) = self.workers[worker].queues().iter().find(|queue| queue.id == id) {
             port.before = port.before.with(&queue.counters);
         }
     }
 
-    /// Takes a port's queue away from the worker; what comes of it is an event.
+    /// The place of the port with that number.
+    fn at(&self, number: u16) -> Option<usize> {
+        self.ports.iter().position(|port| port.number == number)
+    }
+
+    /// Takes a port away from the workers that have it; what comes of it are events.
     pub(super) fn detach(&mut self, at: usize, state: State) {
         let port = &mut self.ports[at];
         let was_attached = std::mem::replace(&mut port.state, state) == State::Attached;
         if !was_attached {
             return;
         }
-        port.leaving = true;
-        let (id, home, ifindex) = (port.id(), port.home, port.ifindex);
+        let (id, home, ifindex, owner) = (port.id(), port.home, port.ifindex, port.worker);
         let is_carried = matches!(port.on, On::Interface);
+        port.leaving = if is_carried { self.workers.len() } else { 1 };
         // First no frame is sent there any more.
         self.take_snapshot();
         if !is_carried {
-            for number in 0..self.workers.len() {
-                self.count_and_detach(number, id);
-            }
-            return;
+            self.count_and_detach(owner, id);
+            return self.tell_owner(id.port, owner, None);
         }
         if let Err(error) = self.homes.let_go(home, ifindex) {
             tracing::warn!("{}: {error}", self.ports[at].name);
         }
         self.workers.iter_mut().for_each(|worker| worker.remove_port(id.port));
+    }
+
+    /// Tells the other workers that this one has a port from now on, or no longer.
+    pub(super) fn tell_owner(&mut self, port: u16, owner: usize, worker: Option<u16>) {
+        for other in self.workers.iter_mut().filter(|other| other.number() != owner) {
+            other.tell(Command::PortElsewhere { port, worker });
+        }
     }
 
     fn count_and_detach(&mut self, worker: usize, id: PortId) {
@@ -134,7 +148,8 @@ impl Switching {
 
     /// Attaches a port if what it is on is there.
     pub(super) fn try_to_attach(&mut self, at: usize) {
-        if self.ports[at].is_attached() || self.ports[at].leaving || self.ports[at].removed {
+        let port = &self.ports[at];
+        if port.is_attached() || port.leaving > 0 || port.removed {
             return;
         }
         if matches!(self.ports[at].on, On::Memory(_)) {
@@ -153,7 +168,7 @@ impl Switching {
                 self.ports.push(port);
                 let last = self.ports.len() - 1;
                 self.ports.swap(at, last);
-                self.attach(opened);
+                self.attach(at, opened);
                 self.take_snapshot();
             }
             Err(error) => {
@@ -172,14 +187,14 @@ impl Switching {
     /// Does what is due at the socket of a memory port.
     pub(super) fn look_at_memory(&mut self, at: usize) {
         let port = &mut self.ports[at];
-        let id = (!port.leaving && !port.removed).then_some(port.id());
+        let id = (port.leaving == 0 && !port.removed).then_some(port.id());
         let On::Memory(memory) = &mut port.on else { return };
         match memory.look(id) {
             Looked::Nothing => {}
             Looked::Connected(queue) => {
                 port.state = State::Attached;
                 tracing::info!("{}: process {} is connected", port.name, memory.application().unwrap_or(0));
-                self.attach(Opened::Queue(queue));
+                self.attach(at, Opened::Queue(queue));
                 self.take_snapshot();
             }
             Looked::Left => {
@@ -218,13 +233,18 @@ impl Switching {
         }
     }
 
-    /// The programs pass frames on to the kernel until the worker looks again; it then drops what waited for it.
+    /// The programs pass frames on to the kernel until the worker looks again; it then drops what waited for it. The other
+    /// workers go on.
     pub(super) fn worker_is_stuck(&mut self, home: HomeAt) {
-        let Some(since) = self.homes.read_stuck(home) else { return };
-        let waited = clock::now().since(since).as_nanos() / 1_000_000;
-        tracing::error!(
-            "worker 0 is stuck: frames have waited for it for {waited} ms; the kernel bridge carries them until it goes on"
-        );
+        self.homes.read_stuck(home);
+        for worker in &self.workers {
+            let Some(since) = self.homes.stuck_since(worker.number()) else { continue };
+            let waited = clock::now().since(since).as_nanos() / 1_000_000;
+            tracing::error!(
+                "{} is stuck: frames have waited for it for {waited} ms; the kernel bridge carries them until it goes on",
+                worker.name()
+            );
+        }
     }
 
     fn link_is_there(&mut self, home: HomeAt, name: &str) {

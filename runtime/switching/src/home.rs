@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
 use tokio::io::unix::AsyncFd;
-use twinpath_attach::{AttachError, PortSet, PortSetPlan};
+use twinpath_attach::{AttachError, PlacedQueue, PortSet, PortSetPlan};
 use twinpath_host::readable_copy;
 use twinpath_mirror::table::{Link, Tables};
 use twinpath_mirror::{Event, Mirror, MirrorError, MirrorLimits};
-use twinpath_port::{CarriedPort, PORTS_MAX, PortId, PortQueue};
+use twinpath_port::{CarriedPort, PORTS_MAX, PortId};
 use twinpath_steer_bpf::Unserved;
 use twinpath_sys::Namespace;
 use twinpath_sys::netns::NetnsError;
@@ -24,9 +24,9 @@ struct Home {
     mirror: Mirror,
     /// Its interfaces that are ports, once there has been one.
     ports: Option<PortSet>,
-    /// The queue that carries them, until the worker gets it.
-    queue: Option<Box<dyn PortQueue>>,
-    /// Readable when the worker was found stuck.
+    /// The queues that carry them, one for each worker, until the workers get them.
+    queues: Vec<PlacedQueue>,
+    /// Readable when a worker was found stuck.
     stuck: Option<AsyncFd<OwnedFd>>,
 }
 
@@ -45,7 +45,7 @@ pub(super) enum HoldError {
 pub(super) enum Heard {
     /// What the kernel has announced.
     Kernel(Event),
-    /// The worker does not look at its frames.
+    /// A worker does not look at its frames.
     Stuck,
 }
 
@@ -69,11 +69,10 @@ impl Home {
 
 /// An interface that is a port now.
 pub(super) struct Held {
-    /// The queue that is to carry it.
-    pub(super) carrier: PortId,
-    /// The queue itself, if it has just been made: the worker gets it first.
-    pub(super) queue: Option<Box<dyn PortQueue>>,
-    pub(super) port: CarriedPort,
+    /// The queues that are to carry it, if they have just been made: the workers get them first.
+    pub(super) queues: Vec<PlacedQueue>,
+    /// For each worker the name of the queue that is to carry it, and what it is there.
+    pub(super) ports: Vec<(PortId, CarriedPort)>,
 }
 
 /// All of them; the first is our own.
@@ -85,7 +84,14 @@ pub(super) type HomeAt = usize;
 impl Homes {
     pub(super) async fn own() -> Result<Self, MirrorError> {
         let mirror = Mirror::open(MirrorLimits::default()).await?;
-        Ok(Self(vec![Home { name: None, namespace: None, mirror, ports: None, queue: None, stuck: None }]))
+        Ok(Self(vec![Home {
+            name: None,
+            namespace: None,
+            mirror,
+            ports: None,
+            queues: Vec::new(),
+            stuck: None,
+        }]))
     }
 
     /// The place of a namespace, which is opened if it is not known.
@@ -104,7 +110,7 @@ impl Homes {
             namespace: Some(namespace),
             mirror,
             ports: None,
-            queue: None,
+            queues: Vec::new(),
             stuck: None,
         });
         Ok(self.0.len() - 1)
@@ -128,25 +134,25 @@ impl Homes {
         (number, ifindex): (u16, u32),
         unserved: Unserved,
     ) -> Result<Held, HoldError> {
-        let Home { namespace, ports, queue, stuck, .. } = &mut self.0[at];
+        let Home { namespace, ports, queues, stuck, .. } = &mut self.0[at];
         let _visit = namespace.as_ref().map(Namespace::visit).transpose()?;
         let set = match ports {
             Some(set) => set,
             None => {
                 let (set, placed) = PortSet::open(PortSetPlan { number: at as u16, ..plan })?;
-                *queue = placed.into_iter().next().map(|placed| placed.queue);
+                *queues = placed;
                 *stuck = set.stuck().map(readable_copy).transpose()?;
                 ports.insert(set)
             }
         };
         set.attach(ifindex, unserved)?;
-        Ok(Held { carrier: Self::carrier(at), queue: queue.take(), port: set.port(number, ifindex) })
+        let ports = (0..plan.workers).map(|worker| (Self::carrier(at, worker), set.port(number, ifindex)));
+        Ok(Held { queues: std::mem::take(queues), ports: ports.collect() })
     }
 
     /// Undoes [`Self::hold`].
     pub(super) fn take_back(&mut self, at: HomeAt, ifindex: u32, held: Held) -> Result<(), AttachError> {
-        let queue = &mut self.0[at].queue;
-        *queue = queue.take().or(held.queue);
+        self.0[at].queues.extend(held.queues);
         self.let_go(at, ifindex)
     }
 
@@ -164,9 +170,9 @@ impl Homes {
         }
     }
 
-    /// The name of the queue for a namespace's interfaces.
-    const fn carrier(at: HomeAt) -> PortId {
-        PortId { port: (PORTS_MAX + at) as u16, queue: 0 }
+    /// The name of a worker's queue for a namespace's interfaces.
+    const fn carrier(at: HomeAt, worker: u32) -> PortId {
+        PortId { port: (PORTS_MAX + at) as u16, queue: worker as u16 }
     }
 
     /// The interfaces that a queue carries, for messages; `None`: it is the queue of one port.
@@ -176,11 +182,15 @@ impl Homes {
         Some(format!("interfaces{of}"))
     }
 
-    /// Since when frames wait for the worker, if the programs of that namespace have found it stuck.
-    pub(super) fn read_stuck(&mut self, at: HomeAt) -> Option<Instant> {
-        let set = self.0[at].ports.as_mut()?;
-        set.read_stuck();
-        set.stuck_since(0)
+    /// Acknowledges that the programs of a namespace have found a worker stuck.
+    pub(super) fn read_stuck(&mut self, at: HomeAt) {
+        self.0[at].ports.iter_mut().for_each(PortSet::read_stuck);
+    }
+
+    /// Since when frames wait for a worker, if the programs of any namespace have found it stuck.
+    pub(super) fn stuck_since(&self, worker: usize) -> Option<Instant> {
+        let sets = self.0.iter().filter_map(|home| home.ports.as_ref());
+        sets.filter_map(|set| set.stuck_since(worker as u32)).min()
     }
 
     /// Waits for news of any of them. Cancelling it loses nothing.

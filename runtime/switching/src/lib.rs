@@ -70,6 +70,11 @@ pub struct SwitchPlan {
 }
 
 impl SwitchPlan {
+    /// How many workers it has: one at least.
+    fn workers(&self) -> usize {
+        self.config.worker.count.max(1) as usize
+    }
+
     /// The switch and its ports.
     fn switch(&self) -> &Switch {
         // A plan is made from the configuration of a switch.
@@ -116,6 +121,9 @@ pub enum SwitchError {
     /// Workers.
     #[error("{0}")]
     Workers(#[from] StartError),
+    /// The rings between workers.
+    #[error("cannot make a descriptor that wakes a worker: {0}; raise the limit of open files (ulimit -n)")]
+    Peers(rustix::io::Errno),
     /// The listener for metrics.
     #[error("{0}")]
     Metrics(#[from] MetricsError),
@@ -148,6 +156,8 @@ struct Switching {
     ports: Vec<Port>,
     /// Number of the port that was made last.
     last_number: u16,
+    /// The worker that gets the next queue that only one of them has.
+    next_worker: usize,
     shared: Arc<Shared>,
     snapshots: Snapshots,
     workers: Vec<WorkerHandle<SwitchEngine>>,

@@ -75,8 +75,10 @@ pub(super) struct Port {
     /// The interface, while attached or closing.
     pub(super) ifindex: u32,
     pub(super) on: On,
-    /// Its queue is on its way back from the worker: it cannot be attached again before.
-    pub(super) leaving: bool,
+    /// The worker that has its queue, if it has one of its own; all workers carry interfaces.
+    pub(super) worker: usize,
+    /// Workers from which it is on its way back: it cannot be attached again before.
+    pub(super) leaving: usize,
     /// It is no longer configured, and goes when its queue has come back.
     pub(super) removed: bool,
     /// What queues that it had before have counted.
@@ -110,6 +112,7 @@ impl Port {
         self.is_attached() && self.ifindex == ifindex && ifindex != 0 && self.home == home
     }
 
+    /// The name of its queue, if it has one of its own.
     pub(super) const fn id(&self) -> PortId {
         PortId { port: self.number, queue: 0 }
     }

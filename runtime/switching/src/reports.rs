@@ -1,11 +1,12 @@
 //! The report of a switch.
 
 use twinpath_config::PortMode;
-use twinpath_host::{report_process, rows};
+use twinpath_host::{WorkerHandle, report_process, rows};
 use twinpath_inspect::{ControlReason, Counter};
 use twinpath_port::PortId;
 use twinpath_report::{self as report, Report};
 use twinpath_switch::SwitchCounters;
+use twinpath_switch_engine::SwitchEngine;
 
 use twinpath_sys::clock;
 
@@ -39,7 +40,7 @@ impl Switching {
             },
             interfaces: self.ports.iter().map(|port| self.report_interface(port)).collect(),
             machine: Some(self.machine.costs.clone()),
-            workers: self.workers.iter().map(|worker| worker.report(self.machine.request.clone())).collect(),
+            workers: self.workers.iter().map(|worker| self.report_worker(worker)).collect(),
             drops: self.report_drops(),
             config: self.report_config(),
             switch: Some(self.report_switch()),
@@ -50,6 +51,15 @@ impl Switching {
                 .map(|port| self.report_port(port))
                 .collect(),
             ..Report::default()
+        }
+    }
+
+    fn report_worker(&self, worker: &WorkerHandle<SwitchEngine>) -> report::Worker {
+        let since = self.homes.stuck_since(worker.number());
+        report::Worker {
+            stuck_ms: since.map(|since| clock::now().since(since).as_millis() as u64),
+            times_stuck: worker.queues().iter().map(|queue| queue.counters.times_stuck.get()).sum(),
+            ..worker.report(self.machine.request.clone())
         }
     }
 
@@ -96,8 +106,11 @@ impl Switching {
     fn report_port(&self, port: &Port) -> report::SwitchPort {
         let link = self.homes.link(port.home, port.ifindex).map(|link| link.state());
         let (mut counts, mut dropped) = (port.before, 0);
-        for queue in
-            self.workers.iter().flat_map(|worker| worker.queues()).filter(|queue| queue.id == port.id())
+        for queue in self
+            .workers
+            .iter()
+            .flat_map(|worker| worker.queues())
+            .filter(|queue| queue.id.port == port.number)
         {
             counts = counts.with(&queue.counters);
             dropped += queue.counters.drops.happened().map(|(_, count)| count).sum::<u64>();

@@ -6,10 +6,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
-use twinpath_attach::PortSetPlan;
+use twinpath_attach::{PlacedQueue, PortSetPlan};
 use twinpath_config::{OnExit, PortName, SWITCH_PORTS_MAX as PORTS_MAX, SwitchPort};
 use twinpath_frame::BURST_MAX;
-use twinpath_host::{Captures, StartError, WorkerHandle, WorkerPlan};
+use twinpath_host::{Captures, WorkerHandle, WorkerPlan};
 use twinpath_machine::Machine;
 use twinpath_metrics as metrics;
 use twinpath_port::{GsoKinds, PORTS_MAX as CARRIED_MAX, PortQueue};
@@ -21,6 +21,7 @@ use twinpath_switch::{Shared, Snapshot, Switch, SwitchCounters};
 use twinpath_switch_engine::SwitchEngine;
 use twinpath_sys::{Namespace, TrustedDir, clock};
 use twinpath_time::Duration;
+use twinpath_worker::peers::{LENT_MAX, mesh};
 
 use super::home::{Held, Homes};
 use super::memory::Memory;
@@ -66,7 +67,8 @@ impl Switching {
             homes,
             ports: Vec::new(),
             last_number: 0,
-            snapshots: Snapshots::new(Arc::new(Snapshot::compile(Default::default())?), 1),
+            next_worker: 0,
+            snapshots: Snapshots::new(Arc::new(Snapshot::compile(Default::default())?), plan.workers()),
             shared,
             workers: Vec::new(),
             sweep_from: None,
@@ -109,7 +111,7 @@ impl Switching {
             switch.stop();
             return Err(error);
         }
-        opened.into_iter().for_each(|opened| switch.attach(opened));
+        opened.into_iter().enumerate().for_each(|(at, opened)| switch.attach(at, opened));
         switch.take_snapshot();
         Ok(switch)
     }
@@ -130,34 +132,56 @@ impl Switching {
         let mut idle = self.plan.idle;
         idle.request = self.machine.may_hold();
         idle.machine = self.machine.costs.machine(idle.request);
-        let cpu = self.plan.cpus.first().copied();
-        let plan = WorkerPlan {
-            number: 0,
-            placement: self.machine.placement(cpu),
-            idle,
-            pool_frames: POOL_FRAMES,
-            mailbox_len: MAILBOX_LEN,
-        };
-        let counted = Arc::<SwitchCounters>::default();
-        let end =
-            Switch::new(Arc::clone(&self.snapshots.current), Arc::clone(&self.shared), Arc::clone(&counted));
-        let worker: Result<_, StartError> = WorkerHandle::start(plan, SwitchEngine::new(end, 0));
-        self.workers.push(worker?);
-        self.counted.push(counted);
+        let count = self.plan.workers();
+        // Only ports that one worker has need it.
+        let mut peers = Vec::new();
+        if count > 1 {
+            peers = mesh(count as u16).map_err(SwitchError::Peers)?;
+        }
+        let mut peers = peers.into_iter();
+        for number in 0..count {
+            let cpu = self.plan.cpus.get(number).copied();
+            let plan = WorkerPlan {
+                number,
+                placement: self.machine.placement(cpu),
+                idle,
+                pool_frames: POOL_FRAMES + (count as u32 - 1) * LENT_MAX,
+                mailbox_len: MAILBOX_LEN,
+            };
+            let counted = Arc::<SwitchCounters>::default();
+            let (snapshot, shared) = (Arc::clone(&self.snapshots.current), Arc::clone(&self.shared));
+            let engine = SwitchEngine::new(Switch::new(snapshot, shared, Arc::clone(&counted)));
+            self.workers.push(WorkerHandle::start_among(plan, engine, peers.next())?);
+            self.counted.push(counted);
+        }
         Ok(())
     }
 
-    /// Gives the worker what has been opened.
-    pub(super) fn attach(&mut self, opened: Opened) {
-        let Some(worker) = self.workers.first_mut() else { return };
+    /// Gives the workers what has been opened for the port at that place.
+    pub(super) fn attach(&mut self, at: usize, opened: Opened) {
         match opened {
             Opened::Nothing => {}
-            Opened::Queue(queue) => worker.attach(queue),
-            Opened::Interface(Held { carrier, queue, port }) => {
-                queue.into_iter().for_each(|queue| worker.attach(queue));
-                worker.add_port(carrier, port);
+            Opened::Queue(queue) => {
+                let (number, owner) = (self.ports[at].number, self.ports[at].worker);
+                self.workers[owner].attach(queue);
+                self.tell_owner(number, owner, Some(owner as u16));
+            }
+            Opened::Interface(Held { queues, ports }) => {
+                for PlacedQueue { worker, queue } in queues {
+                    self.workers[worker].attach(queue);
+                }
+                for (worker, (carrier, port)) in self.workers.iter_mut().zip(ports) {
+                    worker.add_port(carrier, port);
+                }
             }
         }
+    }
+
+    /// The worker that is to have a queue that only one of them has: each in turn.
+    fn next_worker(&mut self) -> usize {
+        let next = self.next_worker;
+        self.next_worker = (next + 1) % self.plan.workers();
+        next
     }
 
     /// Gives back what was opened for ports that are not to be ports after all, and returns the reasons, a line for each.
@@ -190,6 +214,7 @@ impl Switching {
             }
         };
         let number = self.free_number();
+        let worker = if matches!(on, On::Interface) { 0 } else { self.next_worker() };
         let mut port = Port {
             name,
             config,
@@ -198,7 +223,8 @@ impl Switching {
             state: State::Gone,
             ifindex: 0,
             on,
-            leaving: false,
+            worker,
+            leaving: 0,
             removed: false,
             before: Counts::default(),
         };
@@ -246,7 +272,7 @@ impl Switching {
         let fail_open = Duration::from_millis(self.plan.config.worker.fail_open_ms.into());
         PortSetPlan {
             number: 0,
-            workers: 1,
+            workers: self.plan.workers() as u32,
             ring_frames: RING_FRAMES,
             ports_max: CARRIED_MAX,
             fail_open: if fails_open { fail_open } else { Duration::ZERO },

@@ -2,9 +2,11 @@
 //! written as one. Which keys there are says `twinpath_config`.
 
 mod goal;
+mod name;
 mod path;
 mod port;
 
 pub use goal::{CpuGoal, LatencyGoal, goal};
+pub use name::{NAME_MAX, is_name};
 pub use path::{AttachAsked, Path, PathAsked, UnknownAttach, UnknownPath};
 pub use port::{OnExit, PortMode, PortName, StaticEntry, VLAN_MAX, VlanList};

@@ -157,7 +157,8 @@ impl<E: Send> Io<'_, E> {
     }
 
     /// Sends a frame through a port, when the turn ends or the burst of its queue is full. If the port is not attached here,
-    /// hands the frame over to the worker that has it, or drops it if there is none. The frame is one that the engine built; [`Self::forward`] sends those that a port received.
+    /// hands the frame over to the worker that has it, or drops it if there is none. The frame is one that the engine built;
+    /// [`Self::forward`] sends those that a port received.
     #[inline]
     pub fn send(&mut self, port: PortId, frame: Frame) {
         match self.place_of(port) {
@@ -213,6 +214,14 @@ impl<E: Send> Io<'_, E> {
     #[must_use]
     pub fn port(&self, port: PortId) -> Option<&Attached> {
         self.ports.attached().get(self.place_of(port)?)
+    }
+
+    /// A port of which only the number is known, if it is attached: the queue of it that this worker has, or the first of
+    /// them.
+    #[inline]
+    #[must_use]
+    pub fn port_numbered(&self, number: u16) -> Option<&Attached> {
+        self.ports.attached().get(self.ports.first_place_of(number)?)
     }
 
     /// A port's place among the worker's ports; valid for one call.

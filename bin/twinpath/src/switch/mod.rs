@@ -130,8 +130,12 @@ fn announce(ready: &Ready, voice: Voice) {
         let _ = writeln!(out, "  {} ({}): {}", port.name, port.link, port.why);
     }
     if let Some(worker) = report.workers.first() {
-        let _ =
-            writeln!(out, "  mode {}; CPU latency request {}", worker.mode, worker.latency_request.verdict);
+        let workers = match report.workers.len() {
+            1 => "1 worker".to_owned(),
+            count => format!("{count} workers"),
+        };
+        let request = &worker.latency_request.verdict;
+        let _ = writeln!(out, "  {workers}, mode {}; CPU latency request {request}", worker.mode);
     }
     if let Some(address) = ready.metrics {
         let _ = writeln!(out, "  metrics at http://{address}/metrics");

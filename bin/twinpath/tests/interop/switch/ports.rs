@@ -23,7 +23,7 @@ const CONNECTS_TO: &str = "TWINPATH_TEST_MEMORY_PORT";
 const APPLICATION: [u8; 6] = [2, 0, 0, 0, 0, 0xaa];
 
 /// Changes a port by command; what was said.
-fn change(site: &Site, switch: &Server, arguments: &[&str]) -> Result<String, String> {
+pub(super) fn change(site: &Site, switch: &Server, arguments: &[&str]) -> Result<String, String> {
     let socket = switch.socket.display().to_string();
     let said = site.rig.twinpath(&site.rig.server, &[&["port"], arguments, &["--socket", &socket]].concat());
     if said.code == Some(0) { Ok(said.stdout) } else { Err(said.stderr) }
@@ -42,7 +42,7 @@ fn frames(site: &Site, host: usize) -> PacketSocket {
 }
 
 /// Sends datagrams back until it is to stop.
-fn echo_until(socket: &UdpSocket, stop: &AtomicBool) {
+pub(super) fn echo_until(socket: &UdpSocket, stop: &AtomicBool) {
     socket.set_read_timeout(Some(Duration::from_millis(50))).expect("set");
     while !stop.load(Ordering::Relaxed) {
         if let Ok((len, peer)) = socket.recv_from(&mut [0; 64]) {
