@@ -2,6 +2,7 @@
 
 use crate::error::{BadMatch, ErrorCode};
 use crate::field::{Field, Prerequisite, requires_tag};
+use crate::wire::{Put, Reader, Wire};
 
 /// One field of a match. Values are numbers: the first byte on the wire is the highest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -149,6 +150,88 @@ impl Match {
                     narrow.effective_mask() & mask == mask && (narrow.value ^ wide.value) & mask == 0
                 })
         })
+    }
+}
+
+/// Class of the fields that the specification defines (section 7.2.3.3, `OFPXMC_OPENFLOW_BASIC`).
+pub(crate) const BASIC: u16 = 0x8000;
+/// Type of a match in fields (section 7.2.3.1, `OFPMT_OXM`).
+const OXM: u16 = 1;
+
+/// The head of a field (section 7.2.3.2).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OxmHead {
+    /// The field; `None` if the specification does not define it.
+    pub(crate) field: Option<Field>,
+    pub(crate) has_mask: bool,
+    /// Bytes of value and mask.
+    pub(crate) len: usize,
+}
+
+impl OxmHead {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, ErrorCode> {
+        let class = reader.u16()?;
+        let [kind, len] = reader.array()?;
+        let field = (class == BASIC).then(|| Field::from_number(kind >> 1)).flatten();
+        Ok(Self { field, has_mask: kind & 1 != 0, len: usize::from(len) })
+    }
+
+    pub(crate) fn write(field: Field, has_mask: bool, out: &mut Vec<u8>) {
+        out.u16(BASIC);
+        out.u8(field.number() << 1 | u8::from(has_mask));
+        out.u8((field.wire_len() << u8::from(has_mask)) as u8);
+    }
+}
+
+impl Wire for MatchField {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, ErrorCode> {
+        let head = OxmHead::read(reader)?;
+        let field = head.field.ok_or(BadMatch::BadField)?;
+        let len = field.wire_len();
+        if head.len != len << u8::from(head.has_mask) {
+            return Err(BadMatch::BadLen.into());
+        }
+        let value = reader.number(len)?;
+        let mask = if head.has_mask { Some(reader.number(len)?) } else { None };
+        Ok(Self { field, value, mask })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        OxmHead::write(self.field, self.mask.is_some(), out);
+        out.number(self.value, self.field.wire_len());
+        if let Some(mask) = self.mask {
+            out.number(mask, self.field.wire_len());
+        }
+    }
+}
+
+impl Wire for Match {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, ErrorCode> {
+        if reader.u16()? != OXM {
+            return Err(BadMatch::BadType.into());
+        }
+        // The length leaves the padding out (section 7.2.3.1).
+        let len = reader.u16()?;
+        let mut part = reader.counted(len, 4, BadMatch::BadLen)?;
+        let mut fields = Vec::new();
+        while !part.is_empty() {
+            if fields.len() == Field::COUNT {
+                return Err(BadMatch::DupField.into());
+            }
+            fields.push(MatchField::read(&mut part)?);
+        }
+        let len = usize::from(len);
+        reader.part(len.next_multiple_of(8) - len, BadMatch::BadLen)?;
+        Self::new(fields)
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.u16(OXM);
+        out.u16(0);
+        out.list(&self.fields);
+        out.put_len(start + 2, start);
+        out.pad(start);
     }
 }
 

@@ -119,7 +119,22 @@ fn openflow() -> io::Result<()> {
         &[5, 0, 0, 10, 1, 0, 5, 0, 0, 11, 7, 0, 10, 1, 0, 13, 9, 0],
         &[5, 0, 0, 11, 4, 9, 5, 0, 0, 11, 6, 0],
     ];
-    write("openflow__matches", pairs.map(<[u8]>::to_vec))
+    write("openflow__matches", pairs.map(<[u8]>::to_vec))?;
+    // Each type of message, and of multipart; further bytes choose what is in it.
+    let choices = |head: &[u8], seed: u8| -> Vec<u8> {
+        let chosen = (0..60_u8).map(|place| place.wrapping_mul(37).wrapping_add(seed.wrapping_mul(91)));
+        head.iter().copied().chain(chosen).collect()
+    };
+    let types = (0..30).map(|kind| choices(&[kind], kind));
+    let parts = (0..15).flat_map(|kind| [18, 19].map(|message| choices(&[message, 1, kind], kind)));
+    let messages: Vec<_> = types.chain(parts).collect();
+    write("openflow__messages", messages.clone())?;
+    // A wrong length in the head, in the middle, an end that is missing, and a message as it should be.
+    let edits: [&[u8]; 4] = [&[1, 0, 3, 8], &[2, 0, 58, 8, 60, 3], &[0, 4], &[0, 0]];
+    let damaged =
+        messages.iter().zip(edits.iter().cycle()).map(|(message, edit)| [edit, message.as_slice()].concat());
+    write("openflow__damaged_messages", damaged)?;
+    write("openflow__streams", [0, 6, 7, 100].map(|piece| [&[piece], messages.concat().as_slice()].concat()))
 }
 
 fn switch() -> io::Result<()> {

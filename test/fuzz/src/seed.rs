@@ -1,5 +1,7 @@
 //! Valid inputs, and functions that corrupt them.
 
+pub mod openflow;
+
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use twinpath_rpc::client::{Auth, Call, handle_arguments, mount_arguments};
