@@ -39,7 +39,8 @@ fn reason(error: ParseError) -> Reason {
         ParseError::EthTruncated
         | ParseError::IpTruncated
         | ParseError::UdpTruncated
-        | ParseError::TcpTruncated => Reason::Truncated,
+        | ParseError::TcpTruncated
+        | ParseError::VxlanTruncated => Reason::Truncated,
         ParseError::IpVersion | ParseError::IpHeaderLength | ParseError::IpLength => Reason::IpHeader,
         ParseError::IpHeaderChecksum => Reason::IpChecksum,
         ParseError::UdpLength | ParseError::TcpHeaderLength => Reason::UdpLength,
@@ -51,6 +52,7 @@ fn reason(error: ParseError) -> Reason {
         | ParseError::IpFragment
         | ParseError::Ipv6Extension
         | ParseError::IpProtocol => Reason::NotClaimed,
+        ParseError::VxlanFlags => Reason::VxlanFlags,
     }
 }
 

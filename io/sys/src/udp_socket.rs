@@ -252,7 +252,11 @@ pub fn set_segment_size(socket: impl AsFd, size: u16) -> Result<(), Errno> {
     set_option(socket, libc::SOL_UDP, libc::UDP_SEGMENT, c_int::from(size))
 }
 
-fn set_option(fd: impl AsFd, level: c_int, option: c_int, value: c_int) -> Result<(), Errno> {
+/// Sets an option of a socket that is a number.
+///
+/// # Errors
+/// What `setsockopt(2)` returns.
+pub fn set_option(fd: impl AsFd, level: c_int, option: c_int, value: c_int) -> Result<(), Errno> {
     // SAFETY: the pointer and length describe `value`, which lives across the call.
     let result = unsafe {
         libc::setsockopt(

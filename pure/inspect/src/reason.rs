@@ -27,7 +27,7 @@ pub enum Reason {
     ServiceSourcePort,
     /// The destination address of a datagram from a kernel socket is not one of the interface's.
     NotOwnAddress,
-    /// The sender is not on the service's list of sources.
+    /// The sender is not on the service's list of sources, or no remote of a VXLAN port.
     SourceNotAllowed,
     /// A reply was not sent: its source had reached the rate limit for replies that are as large as their requests.
     ReplyRate,
@@ -125,11 +125,15 @@ pub enum Reason {
     StormLimit,
     /// The frame would be flooded from a port that the loop guard blocks.
     Looped,
+    /// A VXLAN header without a network identifier (RFC 7348 section 5).
+    VxlanFlags,
+    /// A VXLAN header with another network identifier than the port's.
+    VxlanNetwork,
 }
 
 impl Reason {
     /// All reasons, in the order of their counters.
-    pub const ALL: [Self; 57] = [
+    pub const ALL: [Self; 59] = [
         Self::Truncated,
         Self::IpHeader,
         Self::IpChecksum,
@@ -187,6 +191,8 @@ impl Reason {
         Self::NoOutputPort,
         Self::StormLimit,
         Self::Looped,
+        Self::VxlanFlags,
+        Self::VxlanNetwork,
     ];
 
     /// The stable name that `show` and the metrics use.
@@ -250,6 +256,8 @@ impl Reason {
             Self::NoOutputPort => "no_output_port",
             Self::StormLimit => "storm_limit",
             Self::Looped => "looped",
+            Self::VxlanFlags => "vxlan_flags",
+            Self::VxlanNetwork => "vxlan_network",
         }
     }
 }

@@ -40,11 +40,15 @@ pub enum ParseError {
     TcpHeaderLength,
     /// The TCP checksum is wrong.
     TcpChecksum,
+    /// Shorter than a VXLAN header and an Ethernet header.
+    VxlanTruncated,
+    /// A VXLAN header without a network identifier (RFC 7348 section 5).
+    VxlanFlags,
 }
 
 impl ParseError {
     /// Every reason, in the order of the discriminants.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::EthTruncated,
         Self::EthTag,
         Self::EtherType,
@@ -63,6 +67,8 @@ impl ParseError {
         Self::TcpTruncated,
         Self::TcpHeaderLength,
         Self::TcpChecksum,
+        Self::VxlanTruncated,
+        Self::VxlanFlags,
     ];
 
     /// The stable name an operator sees.
@@ -87,6 +93,8 @@ impl ParseError {
             Self::TcpTruncated => "tcp_truncated",
             Self::TcpHeaderLength => "tcp_header_length",
             Self::TcpChecksum => "tcp_checksum",
+            Self::VxlanTruncated => "vxlan_truncated",
+            Self::VxlanFlags => "vxlan_flags",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Parsing and writing of Ethernet, IP, UDP and TCP headers: checked views over received bytes, and headers written
+//! Parsing and writing of Ethernet, IP, UDP, TCP and VXLAN headers: checked views over received bytes, and headers written
 //! from a description.
 //!
 //! Every protocol has up to two types. A *view* borrows received bytes; building it checks the lengths once, after
@@ -18,6 +18,7 @@ pub mod offload;
 pub mod tcp;
 pub mod udp;
 pub mod udp_frame;
+pub mod vxlan;
 
 pub use checksum::{ChecksumFound, ChecksumTrust};
 pub use error::{EmitError, ParseError};

@@ -12,22 +12,23 @@ use serde::{Deserialize, Serialize};
 pub use twinpath_thread::priority::Priority;
 pub use twinpath_thread::request::RequestScope;
 pub use twinpath_values::{
-    AttachAsked, CpuGoal, LatencyGoal, OnExit, Path, PathAsked, PortMode, PortName, StaticEntry,
-    UnknownAttach, UnknownPath, VlanList, goal,
+    AddressError, AddressList, AttachAsked, CpuGoal, FlowText, LatencyGoal, MetricsAddress, OnExit, Path,
+    PathAsked, PortMode, PortName, Sandbox, ServiceKind, SourceText, StaticEntry, UnknownAttach, UnknownPath,
+    VlanList, goal,
 };
 pub use twinpath_worker::idle::{Mode, RequestSetting as LatencyRequest};
 
 pub use changes::{Changes, Difference, Origin};
-pub use control::{AddressError, Control, ControlOverrides, MetricsAddress, Sandbox};
+pub use control::{Control, ControlOverrides};
 pub use fault::{ConfigError, Fault, Mistake};
 pub use interface::{Interface, InterfaceOverrides};
 pub use key::{Change, CliOption, Command, Example, Key, Takes};
 pub use limits::{LimitOverrides, Limits};
 pub use pool::{Pool, PoolOverrides};
 pub use rpc::{Rpc, RpcOverrides};
-pub use service::{FlowText, Service, ServiceKind, ServiceOverrides, SourceText};
+pub use service::{Service, ServiceOverrides};
 pub use settings::{Given, mark_set};
-pub use switch::{SWITCH_PORTS_MAX, Switch, SwitchOverrides, SwitchPort, SwitchPortOverrides};
+pub use switch::{REMOTES_MAX, SWITCH_PORTS_MAX, Switch, SwitchOverrides, SwitchPort, SwitchPortOverrides};
 pub use worker::{Worker, WorkerOverrides};
 
 use self::key::Override;

@@ -1,9 +1,13 @@
 //! `[switch]` and `[[switch.port]]`: a switch and its ports.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::str::FromStr;
 
-use twinpath_values::{NAME_MAX, OnExit, PortMode, PortName, StaticEntry, VLAN_MAX, VlanList, is_name};
+use twinpath_values::{
+    AddressList, NAME_MAX, OnExit, PortMode, PortName, StaticEntry, VLAN_MAX, VlanList, is_name,
+};
+use twinpath_wire::vxlan;
 
 use super::key::{Change, Command, KeyValue, Override as _, Takes, section};
 use super::{Config, Fault, Wrong};
@@ -20,6 +24,8 @@ const MAC_ENTRIES: (u64, u64) = (4096, 1 << 22);
 const LOOP_BLOCK_S_MAX: u64 = 3600;
 /// More than any port carries.
 const FRAMES_PER_S_MAX: u64 = 1_000_000_000;
+/// Most remotes of a VXLAN port: a frame for all of them is sent as often.
+pub const REMOTES_MAX: usize = 64;
 /// The command that runs a switch.
 const SWITCH: &[Command] = &[Command::Switch];
 
@@ -65,9 +71,10 @@ section! {
 section! {
     /// `[[switch.port]]`
     pub struct SwitchPort, SwitchPortOverrides in "switch.port" {
-        /// The port: an interface (veth1, or veth1@NETNS in another network namespace), tap:NAME or memory:NAME
+        /// The port: an interface (veth1, or veth1@NETNS in another network namespace), tap:NAME, memory:NAME or
+        /// vxlan:NAME
         name: Option<PortName> = None =>
-            values_are("`IFACE`, `IFACE@NETNS`, `tap:NAME`, `memory:NAME`"), unset("none: has to be given"),
+            values_are("`IFACE`, `IFACE@NETNS`, `tap:NAME`, `memory:NAME`, `vxlan:NAME`, `vxlan:NAME@NETNS`"), unset("none: has to be given"),
             example("\"veth1\"");
 
         /// access (one VLAN, without tags), trunk (several, with tags) or monitor (only copies of frames leave by it)
@@ -97,6 +104,22 @@ section! {
 
         /// The port that gets a copy of each frame that this one sends or receives
         mirror_to: Option<PortName> = None => values_are("the name of another port"), unset("none"), comment("\"veth9\""), change(Change::Port);
+
+        /// The network identifier of a VXLAN port
+        vni: Option<u32> = None => range(0, vxlan::VNI_MAX as u64), unset("none: a VXLAN port needs it"), comment("100"), change(Change::Port);
+
+        /// The other hosts of a VXLAN port; on the command line with + for the comma
+        remotes: AddressList = AddressList::default() =>
+            values_are("`\"192.0.2.2,192.0.2.3\"`, at most 64"), unset("none: a VXLAN port needs one"), comment("\"192.0.2.2\""),
+            change(Change::Port);
+
+        /// The address of this host that a VXLAN port uses
+        local: Option<IpAddr> = None =>
+            values_are("an address of this host"), unset("all; the route chooses the one to send from"), comment("\"192.0.2.1\""),
+            change(Change::Port);
+
+        /// The UDP port of a VXLAN port, here and at its remotes
+        udp_port: u32 = vxlan::UDP_PORT as u32 => range(1, u16::MAX as u64), change(Change::Port);
     }
 }
 
@@ -152,13 +175,68 @@ impl SwitchPort {
         port
     }
 
+    /// The keys that only VXLAN ports have.
+    fn tunnel(&self) -> (Option<u32>, &AddressList, Option<IpAddr>, u32) {
+        (self.vni, &self.remotes, self.local, self.udp_port)
+    }
+
+    /// Whether another one has the same sockets, so that none has to be opened anew.
+    #[must_use]
+    pub fn has_tunnel_of(&self, other: &Self) -> bool {
+        self.tunnel() == other.tunnel()
+    }
+
+    /// What is wrong with the keys of a VXLAN port, or with having them.
+    fn tunnel_fault(&self) -> Option<(&'static str, String)> {
+        if !matches!(self.name, Some(PortName::Vxlan { .. })) {
+            let only = || "only a port vxlan:NAME has it".to_owned();
+            let default = Self::default();
+            let fault = [
+                ("switch.port.vni", self.vni != default.vni),
+                ("switch.port.remotes", self.remotes != default.remotes),
+                ("switch.port.local", self.local != default.local),
+                ("switch.port.udp_port", self.udp_port != default.udp_port),
+            ];
+            return fault.into_iter().find(|(_, differs)| *differs).map(|(key, _)| (key, only()));
+        }
+        let remotes = self.remotes.addresses();
+        let other = |local: IpAddr| remotes.iter().find(|remote| remote.is_ipv4() != local.is_ipv4());
+        match (self.vni, remotes.len()) {
+            (None, _) => {
+                Some(("switch.port.vni", "which network? Give its identifier, as in vni=100".to_owned()))
+            }
+            (_, 0) => Some((
+                "switch.port.remotes",
+                "which hosts? Give their addresses, as in remotes=192.0.2.2".to_owned(),
+            )),
+            (_, count) if count > REMOTES_MAX => {
+                Some(("switch.port.remotes", format!("{count} remotes: a port has at most {REMOTES_MAX}")))
+            }
+            _ if self.local.is_some_and(|local| local.is_unspecified() || local.is_multicast()) => Some((
+                "switch.port.local",
+                "it is not the address of one host; leave it out for all of them".to_owned(),
+            )),
+            _ => {
+                let (local, remote) = self.local.and_then(|local| Some((local, other(local)?)))?;
+                Some((
+                    "switch.port.local",
+                    format!(
+                        "the remote {remote} cannot be reached from {local}: one is IPv4, the other IPv6"
+                    ),
+                ))
+            }
+        }
+    }
+
     /// Everything that cannot work, whatever the other ports.
     fn faults(&self) -> Vec<Wrong> {
         let mut faults = self.range_faults();
         let mut wrong = |key, sentence: &str| faults.push((key, sentence.to_owned()));
         if self.name.is_none() {
-            wrong("switch.port.name", "which port? Name an interface, tap:NAME or memory:NAME");
+            wrong("switch.port.name", "which port? Name an interface, tap:NAME, memory:NAME or vxlan:NAME");
         }
+        faults.extend(self.tunnel_fault());
+        let mut wrong = |key, sentence: &str| faults.push((key, sentence.to_owned()));
         match self.mode {
             PortMode::Access | PortMode::Monitor if !self.vlans.is_empty() || self.native.is_some() => {
                 let key = if self.vlans.is_empty() { "switch.port.native" } else { "switch.port.vlans" };

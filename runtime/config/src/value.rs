@@ -10,16 +10,15 @@ use twinpath_sys::affinity::parse_cpu_list;
 use twinpath_thread::priority::Priority;
 use twinpath_thread::request::RequestScope;
 use twinpath_values::{
-    AttachAsked, CpuGoal, LatencyGoal, OnExit, PathAsked, PortMode, PortName, StaticEntry, VlanList,
+    AddressList, AttachAsked, CpuGoal, FlowText, LatencyGoal, MetricsAddress, OnExit, PathAsked, PortMode,
+    PortName, Sandbox, ServiceKind, SourceText, StaticEntry, VlanList,
 };
 use twinpath_wire::EtherType;
 use twinpath_worker::idle::{Mode, RequestSetting};
 
-use super::control::{MetricsAddress, Sandbox};
 use super::key::{KeyValue, Takes};
 use super::limits::LimitOverrides;
 use super::rpc::RpcOverrides;
-use super::service::{FlowText, ServiceKind, SourceText};
 
 fn parse<T: FromStr<Err: Display>>(texts: &[String]) -> Result<T, String> {
     let text = texts.last().map_or("", String::as_str);
@@ -61,6 +60,8 @@ parsed! {
     OnExit: words(&OnExit::ALL.map(OnExit::name));
     PortName: String::new();
     VlanList: String::new();
+    AddressList: String::new();
+    IpAddr: String::new();
     Priority: String::new();
     LatencyGoal: String::new();
     CpuGoal: String::new();

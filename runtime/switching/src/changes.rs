@@ -154,12 +154,15 @@ impl Switching {
             return Err(self.take_back(made, &mistakes));
         }
 
-        let mut taken_out = Vec::new();
+        let (mut taken_out, mut anew) = (Vec::new(), Vec::new());
         for port in &mut self.ports {
             let name = port.name.to_string();
             match wanted.iter().find(|(wanted, _)| wanted.to_string() == name) {
                 Some((_, config)) if *config != port.config => {
                     lines.push(format!("port {name}: {}", differences(&port.config, config)));
+                    if !port.config.has_tunnel_of(config) {
+                        anew.push(port.number);
+                    }
                     port.config = config.clone();
                 }
                 Some(_) => {}
@@ -180,6 +183,7 @@ impl Switching {
             self.offered.send_replace(offered);
         }
         taken_out.iter().for_each(|number| self.remove(*number));
+        anew.into_iter().for_each(|number| self.open_anew(number));
         self.take_snapshot();
         Ok(Changed { lines, taken_out })
     }
@@ -204,6 +208,15 @@ impl Switching {
         if self.ports[at].leaving == 0 {
             self.ports[at].release();
             self.ports.remove(at);
+        }
+    }
+
+    /// Closes a port, which is opened as it is configured now when its queue has come back.
+    fn open_anew(&mut self, number: u16) {
+        let Some(at) = self.ports.iter().position(|port| port.number == number) else { return };
+        self.detach(at, State::Gone);
+        if self.ports[at].leaving == 0 {
+            self.try_to_attach(at);
         }
     }
 

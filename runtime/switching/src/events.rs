@@ -156,8 +156,8 @@ impl Switching {
             return self.look_at_memory(at);
         }
         let name = self.ports[at].name.interface().unwrap_or_default().to_owned();
-        let is_local = matches!(self.ports[at].name, PortName::Local(_));
-        if !is_local && self.homes.tables(self.ports[at].home).link_named(&name).is_none() {
+        let is_made_here = matches!(self.ports[at].name, PortName::Local(_) | PortName::Vxlan { .. });
+        if !is_made_here && self.homes.tables(self.ports[at].home).link_named(&name).is_none() {
             self.ports[at].state = State::Gone;
             return;
         }

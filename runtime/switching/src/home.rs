@@ -156,6 +156,12 @@ impl Homes {
         self.let_go(at, ifindex)
     }
 
+    /// Runs something in a namespace.
+    pub(super) fn run<T>(&self, at: HomeAt, what: impl FnOnce() -> T) -> Result<T, NetnsError> {
+        let _visit = self.0[at].namespace.as_ref().map(Namespace::visit).transpose()?;
+        Ok(what())
+    }
+
     /// Gives an interface back to the kernel; it may be gone.
     pub(super) fn let_go(&mut self, at: HomeAt, ifindex: u32) -> Result<(), AttachError> {
         self.0[at].ports.as_mut().map_or(Ok(()), |set| set.detach(ifindex))

@@ -36,6 +36,10 @@ pub(super) enum OpenError {
     Descriptor(#[from] std::io::Error),
     #[error("{0}")]
     Memory(#[from] twinpath_port_shm::CreateError),
+    #[error("{0}")]
+    Vxlan(#[from] twinpath_port_vxlan::OpenError),
+    #[error("{0}")]
+    Namespace(#[from] twinpath_sys::netns::NetnsError),
     #[error("cannot listen at {path} for the application: {error}")]
     Listen { path: String, error: std::io::Error },
 }
@@ -62,6 +66,8 @@ pub(super) enum On {
     Local(Option<TapHandle>),
     /// Another process.
     Memory(Memory),
+    /// Switches of other hosts; with the MTU for hosts here, while attached.
+    Vxlan(u32),
 }
 
 /// A port.
@@ -125,7 +131,7 @@ impl Port {
     /// Gives up what it holds, after its queue has come back or before it had one.
     pub(super) fn release(&mut self) {
         match &mut self.on {
-            On::Interface => {}
+            On::Interface | On::Vxlan(_) => {}
             On::Local(handle) => *handle = None,
             On::Memory(memory) => memory.release(),
         }

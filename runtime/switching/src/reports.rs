@@ -1,6 +1,6 @@
 //! The report of a switch.
 
-use twinpath_config::PortMode;
+use twinpath_config::{PortMode, SwitchPort};
 use twinpath_host::{WorkerHandle, report_process, rows};
 use twinpath_inspect::{ControlReason, Counter};
 use twinpath_port::PortId;
@@ -75,7 +75,10 @@ impl Switching {
             kind: link.map_or_else(|| port.name.kind().to_owned(), |link| link.kind.clone()),
             path: PATH.to_owned(),
             link: port.link(link.map(|link| link.state())).to_owned(),
-            mtu: link.map_or(0, |link| link.mtu),
+            mtu: match port.on {
+                On::Vxlan(mtu) if port.is_attached() => mtu,
+                _ => link.map_or(0, |link| link.mtu),
+            },
             why: port.why(&self.plan.name),
             queues: queues.collect(),
             ..report::Interface::default()
@@ -204,7 +207,7 @@ impl Port {
     /// Its state in a word; `link` is that of its interface.
     pub(super) fn link(&self, link: Option<&'static str>) -> &'static str {
         match (&self.state, &self.on, link) {
-            (State::Attached, On::Memory(_), _) => "up",
+            (State::Attached, On::Memory(_) | On::Vxlan(_), _) => "up",
             (State::Attached, _, Some(state)) => state,
             // A TAP interface of ours that was moved to another namespace.
             (State::Attached, ..) => "elsewhere",
@@ -222,6 +225,10 @@ impl Port {
                 "the interface is not there; the port is in use when it comes".to_owned()
             }
             (_, On::Interface) => format!("a port of {switch}, withheld from the kernel's stack"),
+            (_, On::Vxlan(_)) => {
+                let SwitchPort { vni, remotes, udp_port, .. } = &self.config;
+                format!("network {} by VXLAN, UDP port {udp_port}, to {remotes}", vni.unwrap_or_default())
+            }
             (_, On::Local(_)) => format!("this host's own interface on {switch}"),
             (_, On::Memory(memory)) => match memory.application() {
                 Some(pid) => format!("process {pid} has it; it connected to {}", memory.path().display()),

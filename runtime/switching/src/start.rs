@@ -14,6 +14,7 @@ use twinpath_machine::Machine;
 use twinpath_metrics as metrics;
 use twinpath_port::{GsoKinds, PORTS_MAX as CARRIED_MAX, PortQueue};
 use twinpath_port_vnet::{QUEUE_FRAMES, Tap};
+use twinpath_port_vxlan::{VxlanConfig, VxlanPort};
 use twinpath_report as report;
 use twinpath_sandbox::{self as sandbox, Needs};
 use twinpath_steer_bpf::{TcAttach, Unserved};
@@ -205,6 +206,7 @@ impl Switching {
         let on = match &name {
             PortName::Interface { .. } | PortName::Tap(_) => On::Interface,
             PortName::Local(_) => On::Local(None),
+            PortName::Vxlan { .. } => On::Vxlan(0),
             PortName::Memory(app) => {
                 let path = self.folder.join(format!("{}-{app}", self.plan.name));
                 let listen = |error| OpenError::Listen { path: path.display().to_string(), error };
@@ -260,6 +262,22 @@ impl Switching {
                 Opened::Queue(queue)
             }
             On::Memory(_) => return Ok(Opened::Nothing),
+            On::Vxlan(mtu) => {
+                let (SwitchPort { vni, remotes, local, udp_port, .. }, ageing_s) =
+                    (&port.config, self.plan.switch().ageing_s);
+                let config = VxlanConfig {
+                    id,
+                    vni: vni.unwrap_or_default(),
+                    remotes: remotes.addresses().to_vec(),
+                    local: *local,
+                    udp_port: *udp_port as u16,
+                    ageing: Duration::from_secs(ageing_s.into()),
+                    seed: seed(),
+                };
+                let queue = self.homes.run(port.home, || VxlanPort::open(&config))??;
+                *mtu = queue.inner_mtu();
+                Opened::Queue(Box::new(queue))
+            }
         };
         port.state = State::Attached;
         Ok(opened)

@@ -1,12 +1,16 @@
 //! Values of configuration keys as they are written, in files and on the command line: each is read from a text, and
 //! written as one. Which keys there are says `twinpath_config`.
 
+mod control;
 mod goal;
 mod name;
 mod path;
 mod port;
+mod service;
 
+pub use control::{AddressError, MetricsAddress, Sandbox};
 pub use goal::{CpuGoal, LatencyGoal, goal};
 pub use name::{NAME_MAX, is_name};
 pub use path::{AttachAsked, Path, PathAsked, UnknownAttach, UnknownPath};
-pub use port::{OnExit, PortMode, PortName, StaticEntry, VLAN_MAX, VlanList};
+pub use port::{AddressList, OnExit, PortMode, PortName, StaticEntry, VLAN_MAX, VlanList};
+pub use service::{FlowText, FlowTextError, ServiceKind, SourceText};

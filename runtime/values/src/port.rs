@@ -1,6 +1,7 @@
 //! Ports of a switch as they are written: names, modes, lists of VLANs, static entries.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -10,8 +11,8 @@ use twinpath_wire::Mac;
 pub const VLAN_MAX: u16 = 4094;
 /// Longest name of an interface: `IFNAMSIZ` of linux/if.h without its terminator.
 const INTERFACE_MAX: usize = 15;
-/// Longest name of a memory port, which is part of a socket's path.
-const MEMORY_MAX: usize = 32;
+/// Longest name of a port that is not an interface: that of a memory port is part of a socket's path.
+const WORD_MAX: usize = 32;
 
 /// Whether a number names a VLAN.
 const fn is_vlan(vlan: u16) -> bool {
@@ -33,6 +34,13 @@ pub enum PortName {
     Tap(String),
     /// A port for another process: `memory:app1`.
     Memory(String),
+    /// Switches of other hosts, by VXLAN: `vxlan:dc2`; with the sockets in another network namespace: `vxlan:dc2@NETNS`.
+    Vxlan {
+        /// Its name.
+        name: String,
+        /// The namespace, as `ip netns` names it, or the path of its file.
+        namespace: Option<String>,
+    },
     /// The host's own interface, made by the switch. It is not written as a port: `--local` names it.
     Local(String),
 }
@@ -46,12 +54,12 @@ impl PortName {
         interface(name).map(Self::Local)
     }
 
-    /// The interface of the kernel that it is on; `None` for a memory port.
+    /// The interface of the kernel that it is on; `None` for a memory port and VXLAN.
     #[must_use]
     pub fn interface(&self) -> Option<&str> {
         match self {
             Self::Interface { name, .. } | Self::Tap(name) | Self::Local(name) => Some(name),
-            Self::Memory(_) => None,
+            Self::Memory(_) | Self::Vxlan { .. } => None,
         }
     }
 
@@ -59,20 +67,38 @@ impl PortName {
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         match self {
-            Self::Interface { namespace, .. } => namespace.as_deref(),
+            Self::Interface { namespace, .. } | Self::Vxlan { namespace, .. } => namespace.as_deref(),
             _ => None,
         }
     }
 
-    /// The word for its kind: `interface`, `tap`, `memory` or `local`.
+    /// The word for its kind: `interface`, `tap`, `memory`, `vxlan` or `local`.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Interface { .. } => "interface",
             Self::Tap(_) => "tap",
             Self::Memory(_) => "memory",
+            Self::Vxlan { .. } => "vxlan",
             Self::Local(_) => "local",
         }
+    }
+}
+
+/// A name that is part of others.
+fn word(kind: &str, name: &str) -> Result<String, String> {
+    let fits = (1..=WORD_MAX).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    let wrong = || format!("`{name}` is no name of a {kind} port: 1 to {WORD_MAX} letters, digits, `-`, `_`");
+    if fits { Ok(name.to_owned()) } else { Err(wrong()) }
+}
+
+/// A name, and the network namespace behind it.
+fn in_namespace(text: &str) -> Result<(&str, Option<String>), String> {
+    match text.split_once('@') {
+        None => Ok((text, None)),
+        Some((_, "")) => Err(format!("`{text}`: which network namespace? Name it behind the @")),
+        Some((name, namespace)) => Ok((name, Some(namespace.to_owned()))),
     }
 }
 
@@ -96,25 +122,20 @@ impl FromStr for PortName {
             return interface(name).map(Self::Tap);
         }
         if let Some(name) = text.strip_prefix("memory:") {
-            let fits = (1..=MEMORY_MAX).contains(&name.len())
-                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-            let wrong = || {
-                format!("`{name}` is no name of a memory port: 1 to {MEMORY_MAX} letters, digits, `-`, `_`")
-            };
-            return if fits { Ok(Self::Memory(name.to_owned())) } else { Err(wrong()) };
+            return word("memory", name).map(Self::Memory);
+        }
+        if let Some(name) = text.strip_prefix("vxlan:") {
+            let (name, namespace) = in_namespace(name)?;
+            return Ok(Self::Vxlan { name: word("vxlan", name)?, namespace });
         }
         if let Some((kind, _)) = text.split_once(':').filter(|(kind, _)| !kind.contains('@')) {
             return Err(format!(
-                "`{text}`: there is no kind of port `{kind}`: write an interface (veth1, veth1@NETNS), tap:NAME or memory:NAME"
+                "`{text}`: there is no kind of port `{kind}`: write an interface (veth1, veth1@NETNS), tap:NAME, memory:NAME or \
+                 vxlan:NAME"
             ));
         }
-        match text.split_once('@') {
-            None => Ok(Self::Interface { name: interface(text)?, namespace: None }),
-            Some((_, "")) => Err(format!("`{text}`: which network namespace? Name it behind the @")),
-            Some((name, namespace)) => {
-                Ok(Self::Interface { name: interface(name)?, namespace: Some(namespace.to_owned()) })
-            }
-        }
+        let (name, namespace) = in_namespace(text)?;
+        Ok(Self::Interface { name: interface(name)?, namespace })
     }
 }
 
@@ -125,6 +146,8 @@ impl fmt::Display for PortName {
             Self::Interface { name, namespace: Some(namespace) } => write!(f, "{name}@{namespace}"),
             Self::Tap(name) => write!(f, "tap:{name}"),
             Self::Memory(name) => write!(f, "memory:{name}"),
+            Self::Vxlan { name, namespace: None } => write!(f, "vxlan:{name}"),
+            Self::Vxlan { name, namespace: Some(namespace) } => write!(f, "vxlan:{name}@{namespace}"),
         }
     }
 }
@@ -214,6 +237,64 @@ impl TryFrom<String> for VlanList {
 
 impl From<VlanList> for String {
     fn from(list: VlanList) -> Self {
+        list.to_string()
+    }
+}
+
+/// Addresses of other hosts as they are written: `192.0.2.2,192.0.2.3`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct AddressList(Vec<IpAddr>);
+
+impl AddressList {
+    /// The addresses, each once.
+    #[must_use]
+    pub fn addresses(&self) -> &[IpAddr] {
+        &self.0
+    }
+}
+
+impl FromStr for AddressList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut list = Vec::new();
+        for part in text.split([',', '+']).map(str::trim).filter(|part| !part.is_empty()) {
+            let address: IpAddr = part.parse().map_err(|_| {
+                format!("`{part}` is no address: write one of IPv4 or IPv6, such as 192.0.2.2")
+            })?;
+            let is_broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+            if address.is_unspecified() || address.is_multicast() || is_broadcast {
+                return Err(format!("{address} is not the address of one host"));
+            }
+            if !list.contains(&address) {
+                list.push(address);
+            }
+        }
+        Ok(Self(list))
+    }
+}
+
+impl fmt::Display for AddressList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, address) in self.0.iter().enumerate() {
+            let comma = if at > 0 { "," } else { "" };
+            write!(f, "{comma}{address}")?;
+        }
+        Ok(())
+    }
+}
+
+impl TryFrom<String> for AddressList {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<AddressList> for String {
+    fn from(list: AddressList) -> Self {
         list.to_string()
     }
 }
@@ -352,7 +433,16 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for text in ["veth1", "veth1@blue", "veth1@/run/netns/blue", "tap:vm0", "memory:app_1", "eth0.10"] {
+        for text in [
+            "veth1",
+            "veth1@blue",
+            "veth1@/run/netns/blue",
+            "tap:vm0",
+            "memory:app_1",
+            "vxlan:dc-2",
+            "vxlan:dc2@blue",
+            "eth0.10",
+        ] {
             assert_eq!(text.parse::<PortName>().map(|name| name.to_string()), Ok(text.to_owned()));
         }
         for wrong in [
@@ -365,6 +455,9 @@ mod tests {
             "tap:a/b",
             "memory:",
             "memory:a.b",
+            "vxlan:",
+            "vxlan:dc2@",
+            "vxlan:a b",
             "vhost:x",
             "..",
         ] {
@@ -388,5 +481,25 @@ mod tests {
             assert!(wrong.parse::<VlanList>().is_err(), "{wrong}");
         }
         assert_eq!("3-5,1".parse::<VlanList>().unwrap().iter().collect::<Vec<_>>(), [1, 3, 4, 5]);
+    }
+
+    #[test]
+    fn lists_of_addresses_are_of_single_hosts() {
+        for (text, shown) in [
+            ("", ""),
+            ("192.0.2.2", "192.0.2.2"),
+            ("192.0.2.2+2001:db8::1, 192.0.2.2", "192.0.2.2,2001:db8::1"),
+        ] {
+            assert_eq!(
+                text.parse::<AddressList>().map(|list| list.to_string()),
+                Ok(shown.to_owned()),
+                "{text}"
+            );
+        }
+        for wrong in
+            ["host", "192.0.2", "0.0.0.0", "::", "239.0.0.1", "ff02::1", "255.255.255.255", "fe80::1%eth0"]
+        {
+            assert!(wrong.parse::<AddressList>().is_err(), "{wrong}");
+        }
     }
 }

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use twinpath_config::EXAMPLE;
 use twinpath_test_fuzz::seed;
+use twinpath_wire::vxlan::header;
 
 /// Edits that reach beyond the first check: none, a truncation, and one field each of Ethernet, IP and UDP.
 const EDITS: [&[u8]; 8] = [
@@ -106,8 +107,22 @@ fn main() -> io::Result<()> {
         [&[0, 0, 0, 0, 0, 0, 0, 0], &[1, 0, 3, 1, 1, 0x80, 8, 0], &[3, 0, 26, 0x80, 2, 0, 0, 0, 3, 0, 0, 0]];
     write("load__damaged_replies", replies.map(<[u8]>::to_vec))?;
     openflow()?;
-    switch()?;
+    switch(&frames[0])?;
     rpc()
+}
+
+fn vxlan(frame: &[u8]) -> io::Result<()> {
+    let payload = |header: [u8; 8]| [&header[..], frame].concat();
+    let network = header(0x0001_0203);
+    let no_network = [0xf7, 0, 0, 0, 1, 2, 3, 0];
+    let payloads = [
+        payload(network),
+        payload([0xff; 8]),
+        payload(no_network),
+        payload(network)[..21].to_vec(),
+        vec![8; 7],
+    ];
+    write("vxlan__payloads", payloads)
 }
 
 fn openflow() -> io::Result<()> {
@@ -137,7 +152,7 @@ fn openflow() -> io::Result<()> {
     write("openflow__streams", [0, 6, 7, 100].map(|piece| [&[piece], messages.concat().as_slice()].concat()))
 }
 
-fn switch() -> io::Result<()> {
+fn switch(frame: &[u8]) -> io::Result<()> {
     // Frames between stations on all ports, tags of each kind, a step of time, a flush, another configuration.
     let frames = |ports: u8, kind: u8| -> Vec<u8> {
         let described = |number: u8| [1, number % ports, 2 + number % 8, 3 + number % 11, number, kind];
@@ -153,7 +168,8 @@ fn switch() -> io::Result<()> {
         [learned.clone(), vec![0, 0, 2]].concat(),
         [learned, vec![2, 0, 0, 1, 8, 0]].concat(),
     ];
-    write("switch__table", table)
+    write("switch__table", table)?;
+    vxlan(frame)
 }
 
 fn rpc() -> io::Result<()> {

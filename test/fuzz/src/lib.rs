@@ -22,6 +22,8 @@ mod steer;
 #[cfg(test)]
 mod switch;
 #[cfg(test)]
+mod vxlan;
+#[cfg(test)]
 mod wire;
 
 /// Random inputs per target, after its corpus. `BOLERO_RANDOM_ITERATIONS` sets another number.

@@ -37,6 +37,7 @@ const TIERS: &[Tier] = &[
             "port_vnet",
             "port_carrier",
             "port_shm",
+            "port_vxlan",
             "socket_load",
             "plain",
         ],

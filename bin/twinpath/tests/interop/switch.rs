@@ -5,6 +5,7 @@ mod ending;
 mod ports;
 mod shown;
 mod traffic;
+mod vxlan;
 mod workers;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};

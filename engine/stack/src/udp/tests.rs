@@ -103,12 +103,13 @@ fn a_checksum_left_to_hardware_is_taken_where_the_port_may_deliver_it() {
 fn every_contradiction_is_counted_under_its_reason() {
     let of = |reason| ParseError::ALL.into_iter().filter(move |error| super::reason(*error) == reason);
     for (reason, errors) in [
-        (Reason::Truncated, "eth_truncated ip_truncated udp_truncated tcp_truncated"),
+        (Reason::Truncated, "eth_truncated ip_truncated udp_truncated tcp_truncated vxlan_truncated"),
         (Reason::IpHeader, "ip_version ip_header_length ip_length"),
         (Reason::IpChecksum, "ip_header_checksum"),
         (Reason::UdpLength, "udp_length tcp_header_length"),
         (Reason::UdpChecksum, "udp_checksum udp_checksum_zero tcp_checksum"),
         (Reason::NotClaimed, "eth_tag ethertype ip_fragment ipv6_extension ip_protocol"),
+        (Reason::VxlanFlags, "vxlan_flags"),
     ] {
         assert_eq!(of(reason).map(ParseError::name).collect::<Vec<_>>().join(" "), errors);
     }

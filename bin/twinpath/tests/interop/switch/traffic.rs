@@ -16,7 +16,7 @@ fn pattern(at: usize) -> u8 {
 }
 
 /// A TCP connection between two hosts, full of known bytes in both directions at once.
-fn bulk(site: &Site, from: usize, to: usize, target: &str) {
+pub(super) fn bulk(site: &Site, from: usize, to: usize, target: &str) {
     let bind = || TcpListener::bind((target, 0));
     let listener = site.hosts[to - 1].run(bind).expect("entered").expect("bound");
     let address = listener.local_addr().expect("bound");
@@ -39,7 +39,7 @@ fn bulk(site: &Site, from: usize, to: usize, target: &str) {
 }
 
 /// A datagram of this length to a host and back.
-fn echo(site: &Site, from: usize, to: usize, len: usize) {
+pub(super) fn echo(site: &Site, from: usize, to: usize, len: usize) {
     let (here, there) = (site.udp(from, 0), site.udp(to, 9001));
     let payload: Vec<u8> = (0..len).map(pattern).collect();
     std::thread::scope(|scope| {
