@@ -21,6 +21,9 @@ pub struct CarriedPort {
     pub ifindex: u32,
     /// What it sends. The queue's own capabilities bound what it receives.
     pub capabilities: Capabilities,
+    /// Whether frames may pass by the queueing discipline and what is attached at tc egress, as the interface has no queue of
+    /// its own (veth).
+    pub bypass_qdisc: bool,
     /// Its counters; the queue's own count what belongs to no port.
     pub counters: Arc<PortCounters>,
 }
@@ -169,7 +172,7 @@ mod tests {
     use super::*;
 
     fn port(port: u16, ifindex: u32) -> CarriedPort {
-        CarriedPort { port, ifindex, capabilities: Capabilities::default(), counters: Arc::default() }
+        CarriedPort { port, ifindex, capabilities: Capabilities::default(), bypass_qdisc: false, counters: Arc::default() }
     }
 
     #[test]

@@ -75,6 +75,7 @@ fn port(number: u16, name: &str) -> Outcome<CarriedPort> {
         port: number,
         ifindex,
         capabilities: capabilities(GsoKinds::ALL),
+        bypass_qdisc: true,
         counters: Arc::default(),
     })
 }
@@ -139,6 +140,7 @@ impl Way {
                 port: 2 + number,
                 ifindex: 100_000 + u32::from(number),
                 capabilities,
+                bypass_qdisc: true,
                 counters,
             };
             queue.add(port).map_err(|_| "it is not carried")?;

@@ -38,39 +38,49 @@
 //! bursts to one interface a sixth faster (`port_packet`), but takes a socket, its rings and a system call for each.
 //!
 //! Never here: a decision about where a frame goes.
-#![allow(unsafe_code, reason = "recvmsg(2) and sendmmsg(2) take arrays of pointers")]
-
+mod ahead;
 mod open;
+mod read;
 mod send;
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use twinpath_frame::{BURST_MAX, Burst, CHUNK_SIZE, Frame, HEADROOM, OutOfChunk, Pool};
+use twinpath_frame::{BURST_MAX, Burst, CHUNK_SIZE, Frame, HEADROOM, Pool};
 use twinpath_inspect::Reason;
-use twinpath_port::fit::insert_tag;
 use twinpath_port::{
     Capabilities, CarriedPort, CarriedPorts, Carrier, GsoKinds, LinkState, PortQueue, QueueInfo, WaitSource,
-    vnet_header,
 };
 use twinpath_port_vnet::chain::{CHAIN, PACKET_LEN_MAX, Prepared};
-use twinpath_rings::packet::{PacketRing, Slot};
+use twinpath_rings::packet::PacketRing;
 use twinpath_rings::pending::Pending;
-use twinpath_time::Instant;
+use twinpath_time::{Duration, Instant};
 
+use crate::ahead::Ahead;
 pub use crate::open::{CarrierConfig, OpenError};
+use crate::read::{Reader, Taken, discard_queued};
 use crate::send::Sender;
 
 /// Chunks that one call of [`PortQueue::receive`] takes, exceeded by one packet at most: four of the largest packets.
 const CHUNKS_PER_TURN: usize = 4 * CHAIN;
 
-/// Frames that a queue may hold: those that it reads the next long packet into, and a burst in transit.
-pub const QUEUE_FRAMES: u32 = (CHAIN + CHUNKS_PER_TURN + CHAIN + 2 * BURST_MAX) as u32;
+/// Frames that a queue may hold: those that it reads the next long packet into, those that are read ahead of their turn, and
+/// a burst in transit.
+pub const QUEUE_FRAMES: u32 =
+    (CHAIN + CHUNKS_PER_TURN + CHAIN + ahead::CHUNKS_MAX + 2 * BURST_MAX) as u32;
+
+/// The worker does not keep up if a burst is full and the ring has more. For so long after frames of several ports came, the
+/// ports then take turns.
+const MIXED: Duration = Duration::from_millis(10);
+
+/// Slots of the ring that are read in a turn while ports take turns. More than come meanwhile, so the ring becomes empty.
+const READ_AHEAD: usize = 256;
+
+/// Frames in a burst meanwhile: a frame of a port that sends little waits for so many others at most, besides one of each
+/// other port. With half as many, a frame costs a tenth more.
+const FAIR_BURST: usize = BURST_MAX / 2;
 
 /// The longest packet that is one chunk in any case.
 const SHORT_MAX: usize = (CHUNK_SIZE - HEADROOM) as usize;
-
-/// EtherType of an 802.1Q tag.
-const TAG: u16 = 0x8100;
 
 /// What an interface carried by such a queue sends: everything whole that the kernel can cut or complete.
 #[must_use]
@@ -94,6 +104,13 @@ pub struct CarrierPort {
     /// Where the next long packet is read into.
     prepared: Prepared,
     sender: Sender,
+    /// Frames that were read ahead of their turn.
+    ahead: Ahead,
+    /// Whether ports take turns, as the worker does not keep up with them.
+    takes_turns: bool,
+    /// The port of the last frame, and when frames of different ports last followed each other.
+    last_port: u16,
+    mixed_at: Instant,
     /// The word that says since when a frame has been waiting.
     pending: Option<Pending>,
     /// The time stamps of the first and the last frame of the last burst; 0 if it was empty.
@@ -117,7 +134,11 @@ impl CarrierPort {
             receiver,
             ring,
             prepared: Prepared::new(),
-            sender: Sender::new(open::sender(config)?),
+            sender: Sender::new(open::senders(config)?),
+            ahead: Ahead::new(),
+            takes_turns: false,
+            last_port: 0,
+            mixed_at: Instant::ZERO,
             pending: None,
             stamps_ns: [0; 2],
         })
@@ -132,8 +153,12 @@ impl CarrierPort {
 
     /// The worker was stuck: discards the frames that waited, as later ones have overtaken them.
     #[cold]
-    fn discard(&mut self) {
+    fn discard(&mut self, pool: &mut Pool) {
         let mut frames = 0;
+        while let Some(frame) = self.ahead.pop() {
+            pool.release(frame);
+            frames += 1;
+        }
         let receiver = &self.receiver;
         while self
             .ring
@@ -150,132 +175,130 @@ impl CarrierPort {
         self.info.counters.drops.add(Reason::WorkerStuck, frames);
         self.pending.iter().for_each(Pending::resume);
     }
+
+    /// Reads the next slot of the ring. What cannot be passed on is counted.
+    #[inline]
+    fn read(&mut self, now: Instant, pool: &mut Pool, seen: &mut Seen) -> Next {
+        let Self { info, ports, receiver, ring, prepared, ahead, takes_turns, .. } = self;
+        let shares = takes_turns.then_some(&*ahead);
+        let mut reader = Reader { receiver, ports, prepared, pool, shares };
+        let taken = ring.take(|slot| {
+            if seen.stamps_ns[0] == 0 {
+                seen.stamps_ns[0] = slot.stamp_ns;
+            }
+            seen.stamps_ns[1] = slot.stamp_ns;
+            seen.losing |= slot.losing;
+            reader.read(&slot)
+        });
+        match taken {
+            Some(Taken::Frame(mut frame, len)) => {
+                let meta = frame.meta_mut();
+                (meta.arrival, meta.queue) = (now, info.id.queue);
+                if let Some(CarriedPort { counters, .. }) = ports.get(frame.meta().port) {
+                    counters.frames_in.add(1);
+                    counters.bytes_in.add(len as u64);
+                    counters.count_super_frame_in(&frame);
+                }
+                Next::Frame(frame, chunks_of(len))
+            }
+            Some(Taken::Dropped(port, reason)) => {
+                let port = port.and_then(|port| ports.get(port));
+                port.map_or(&info.counters, |port| &port.counters).drops.add(reason, 1);
+                Next::Dropped
+            }
+            Some(Taken::Lost(port)) => {
+                ports.get(port).inspect(|port| port.counters.ring_full.add(1));
+                Next::Dropped
+            }
+            None => Next::Empty,
+        }
+    }
+
+    /// Fills the burst with the frames that came first.
+    fn receive_in_order(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst, seen: &mut Seen) {
+        let mut chunks = 0;
+        while burst.room() > 0 && chunks < CHUNKS_PER_TURN {
+            match self.read(now, pool, seen) {
+                Next::Frame(frame, more) => {
+                    chunks += more;
+                    let port = frame.meta().port;
+                    if port != self.last_port {
+                        (self.last_port, self.mixed_at) = (port, now);
+                    }
+                    push(frame, burst, pool);
+                }
+                Next::Dropped => {}
+                Next::Empty => return,
+            }
+        }
+        self.takes_turns = burst.room() == 0 && now.since(self.mixed_at) < MIXED && self.ring.look();
+    }
+
+    /// Reads the ring ahead, and fills the burst from the ports in turns.
+    fn receive_in_turns(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst, seen: &mut Seen) {
+        for _ in 0..READ_AHEAD {
+            // A long packet counts by its chunks, which is not known before it is read.
+            if !self.ahead.has_room(CHAIN) {
+                break;
+            }
+            match self.read(now, pool, seen) {
+                Next::Frame(frame, chunks) => {
+                    if let Err(frame) = self.ahead.push(frame, chunks) {
+                        pool.release(frame);
+                    }
+                }
+                Next::Dropped => {}
+                Next::Empty => break,
+            }
+        }
+        let mut chunks = 0;
+        while burst.len() < FAIR_BURST && chunks < CHUNKS_PER_TURN {
+            let Some(frame) = self.ahead.pop() else {
+                self.takes_turns = self.ring.look();
+                return;
+            };
+            chunks += chunks_of(frame.chain_len());
+            push(frame, burst, pool);
+        }
+    }
 }
 
-/// The result of reading one slot.
-enum Taken {
-    /// A frame, with its length.
+/// Chunks that a packet of that length takes; for a long one, one more than it may need.
+const fn chunks_of(len: usize) -> usize {
+    len.div_ceil(SHORT_MAX)
+}
+
+fn push(frame: Frame, burst: &mut Burst, pool: &mut Pool) {
+    if let Err(frame) = burst.push(frame) {
+        pool.release(frame);
+    }
+}
+
+/// What was seen in a turn beside frames.
+#[derive(Debug, Default)]
+struct Seen {
+    stamps_ns: [u64; 2],
+    losing: bool,
+}
+
+/// What the ring had.
+enum Next {
+    /// A frame and its chunks.
     Frame(Frame, usize),
-    /// Port it belongs to, if it is carried, and the reason.
-    Dropped(Option<u16>, Reason),
-    /// It was cut, as the socket's queue had no room for the whole of it.
-    Lost(u16),
-}
-
-/// Where the frames of slots are read to.
-struct Reader<'a> {
-    receiver: &'a OwnedFd,
-    ports: &'a CarriedPorts,
-    prepared: &'a mut Prepared,
-    pool: &'a mut Pool,
-}
-
-impl Reader<'_> {
-    fn read(&mut self, slot: &Slot<'_>) -> Taken {
-        let Some(port) = self.ports.on_interface(slot.ifindex()).map(|carried| carried.port) else {
-            if slot.is_in_queue {
-                discard_queued(self.receiver);
-            }
-            // It was a port when the frame arrived.
-            return Taken::Dropped(None, Reason::PortDown);
-        };
-        let read = if slot.is_in_queue { self.queued() } else { self.in_slot(slot) };
-        let mut frame = match read {
-            Ok(Some(frame)) => frame,
-            Ok(None) => return Taken::Lost(port),
-            Err(reason) => return Taken::Dropped(Some(port), reason),
-        };
-        let tagged = match (slot.vlan_tci, slot.vlan_tpid) {
-            (Some(tci), Some(protocol)) if protocol != TAG => {
-                // Only an 802.1Q tag can be beside a frame.
-                let ([p0, p1], [c0, c1]) = (protocol.to_be_bytes(), tci.to_be_bytes());
-                insert_tag(&mut frame, [p0, p1, c0, c1])
-            }
-            (tci, _) => {
-                frame.meta_mut().vlan = tci;
-                true
-            }
-        };
-        if !tagged {
-            self.pool.release(frame);
-            return Taken::Dropped(Some(port), Reason::OffloadRefused);
-        }
-        frame.meta_mut().port = port;
-        let len = frame.chain_len();
-        Taken::Frame(frame, len)
-    }
-
-    /// The frame in the slot; `None` if the slot has only its start.
-    fn in_slot(&mut self, slot: &Slot<'_>) -> Result<Option<Frame>, Reason> {
-        if slot.bytes.len() < slot.len {
-            return Ok(None);
-        }
-        let header = slot.in_front().ok_or(Reason::Truncated)?;
-        let mut frame = self.pool.take().ok_or(Reason::PoolEmpty)?;
-        // A slot has room for a few bytes more than a frame with all of its headroom.
-        let len = slot.bytes.len();
-        let headroom = HEADROOM.min((CHUNK_SIZE as usize).saturating_sub(len) as u32);
-        let copied = match frame.place(headroom, len) {
-            Ok(()) => {
-                frame.bytes_mut().copy_from_slice(slot.bytes);
-                vnet_header::decode(header, frame.meta_mut()).map_err(|_| Reason::OffloadRefused)
-            }
-            Err(OutOfChunk) => Err(Reason::FrameTooLarge),
-        };
-        match copied {
-            Ok(()) => Ok(Some(frame)),
-            Err(reason) => {
-                self.pool.release(frame);
-                Err(reason)
-            }
-        }
-    }
-
-    /// The next frame of the socket's queue, whole.
-    fn queued(&mut self) -> Result<Option<Frame>, Reason> {
-        if !self.prepared.refill(self.pool) {
-            discard_queued(self.receiver);
-            return Err(Reason::PoolEmpty);
-        }
-        let vectors = self.prepared.vectors();
-        // SAFETY: an all-zero msghdr is a valid value: null pointers and zero lengths.
-        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        (message.msg_iov, message.msg_iovlen) = (vectors.as_mut_ptr(), vectors.len());
-        // MSG_TRUNC: the length it had, also where it did not fit.
-        let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
-        // SAFETY: the vectors describe memory of the prepared chain, which nobody else touches during the call.
-        let len = unsafe { libc::recvmsg(self.receiver.as_raw_fd(), &raw mut message, flags) };
-        let len = usize::try_from(len).ok().and_then(|len| len.checked_sub(vnet_header::LEN));
-        let len = len.ok_or(Reason::Truncated)?;
-        if len > PACKET_LEN_MAX {
-            return Err(Reason::FrameTooLarge);
-        }
-        let header = *self.prepared.header();
-        let mut frame = self.prepared.take(len).ok_or(Reason::FrameTooLarge)?;
-        if vnet_header::decode(&header, frame.meta_mut()).is_err() {
-            self.pool.release(frame);
-            return Err(Reason::OffloadRefused);
-        }
-        Ok(Some(frame))
-    }
-}
-
-/// Discards the next frame of the socket's queue.
-#[cold]
-fn discard_queued(socket: &OwnedFd) {
-    let _ = rustix::net::recv(socket, &mut [0u8; 0][..], rustix::net::RecvFlags::DONTWAIT);
+    Dropped,
+    Empty,
 }
 
 impl WaitSource for CarrierPort {
     #[inline]
     fn look(&self) -> bool {
-        self.ring.look()
+        self.ring.look() || !self.ahead.is_empty()
     }
 
     /// The socket is readable whenever the ring is not empty, so there is nothing to arm.
     fn arm(&mut self) -> bool {
         // Frames of before the mark are to be discarded first.
-        self.pending.as_ref().is_none_or(Pending::clear)
+        self.ahead.is_empty() && self.pending.as_ref().is_none_or(Pending::clear)
     }
 
     fn disarm(&mut self) {}
@@ -323,46 +346,16 @@ impl PortQueue for CarrierPort {
 
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
         if self.pending.as_ref().is_some_and(|pending| !pending.may_take(now)) {
-            self.discard();
+            self.discard(pool);
         }
-        let Self { info, ports, receiver, ring, prepared, .. } = self;
-        let mut reader = Reader { receiver, ports, prepared, pool };
-        let ([mut first, mut last], mut losing, mut chunks) = ([0; 2], false, 0);
-        while burst.room() > 0 && chunks < CHUNKS_PER_TURN {
-            let taken = ring.take(|slot| {
-                if first == 0 {
-                    first = slot.stamp_ns;
-                }
-                last = slot.stamp_ns;
-                losing |= slot.losing;
-                reader.read(&slot)
-            });
-            match taken {
-                Some(Taken::Frame(mut frame, len)) => {
-                    let meta = frame.meta_mut();
-                    (meta.arrival, meta.queue) = (now, info.id.queue);
-                    chunks += len.div_ceil(SHORT_MAX);
-                    if let Some(CarriedPort { counters, .. }) = ports.get(frame.meta().port) {
-                        counters.frames_in.add(1);
-                        counters.bytes_in.add(len as u64);
-                        counters.count_super_frame_in(&frame);
-                    }
-                    if let Err(frame) = burst.push(frame) {
-                        reader.pool.release(frame);
-                    }
-                }
-                Some(Taken::Dropped(port, reason)) => {
-                    let port = port.and_then(|port| ports.get(port));
-                    port.map_or(&info.counters, |port| &port.counters).drops.add(reason, 1);
-                }
-                Some(Taken::Lost(port)) => {
-                    ports.get(port).inspect(|port| port.counters.ring_full.add(1));
-                }
-                None => break,
-            }
+        let mut seen = Seen::default();
+        if self.takes_turns {
+            self.receive_in_turns(now, pool, burst, &mut seen);
+        } else {
+            self.receive_in_order(now, pool, burst, &mut seen);
         }
-        self.stamps_ns = [first, last];
-        if losing {
+        self.stamps_ns = seen.stamps_ns;
+        if seen.losing {
             self.info.counters.ring_full.add(u64::from(open::lost_frames(&self.receiver)));
         }
     }
@@ -393,9 +386,11 @@ impl PortQueue for CarrierPort {
         self.pending.as_ref().is_some_and(Pending::is_withdrawn)
     }
 
-    fn close(self: Box<Self>) -> Vec<Frame> {
+    fn close(mut self: Box<Self>) -> Vec<Frame> {
         // A frame that waited here waits no longer: a queue that uses the word after this one starts afresh.
         self.pending.iter().for_each(Pending::resume);
-        self.prepared.into_frames()
+        let mut frames: Vec<_> = std::iter::from_fn(|| self.ahead.pop()).collect();
+        frames.extend(self.prepared.into_frames());
+        frames
     }
 }

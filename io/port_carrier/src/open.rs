@@ -98,15 +98,21 @@ pub(crate) fn receiver<E>(
     Ok((socket, ring))
 }
 
-pub(crate) fn sender(config: &CarrierConfig) -> Result<OwnedFd, PacketSocketError> {
-    let socket = packet_socket::open(SocketType::RAW, SocketFlags::NONBLOCK).map(close_late)?;
-    packet_socket::set(&socket, "PACKET_VNET_HDR", libc::PACKET_VNET_HDR, 1)?;
-    let failed = |option| move |source| PacketSocketError::Option { option, source };
-    set(socket.as_fd(), libc::SO_SNDBUFFORCE, BUFFER_BYTES as c_int)
-        .or_else(|_| sockopt::set_socket_send_buffer_size(&socket, BUFFER_BYTES))
-        .map_err(failed("SO_SNDBUF"))?;
-    set(socket.as_fd(), libc::SO_MARK, config.mark.cast_signed()).map_err(failed("SO_MARK"))?;
-    Ok(socket)
+/// The two sockets that send: with virtio-net headers, and without them, past queueing disciplines.
+pub(crate) fn senders(config: &CarrierConfig) -> Result<[OwnedFd; 2], PacketSocketError> {
+    let open = || -> Result<OwnedFd, PacketSocketError> {
+        let socket = packet_socket::open(SocketType::RAW, SocketFlags::NONBLOCK).map(close_late)?;
+        let failed = |option| move |source| PacketSocketError::Option { option, source };
+        set(socket.as_fd(), libc::SO_SNDBUFFORCE, BUFFER_BYTES as c_int)
+            .or_else(|_| sockopt::set_socket_send_buffer_size(&socket, BUFFER_BYTES))
+            .map_err(failed("SO_SNDBUF"))?;
+        set(socket.as_fd(), libc::SO_MARK, config.mark.cast_signed()).map_err(failed("SO_MARK"))?;
+        Ok(socket)
+    };
+    let (whole, plain) = (open()?, open()?);
+    packet_socket::set(&whole, "PACKET_VNET_HDR", libc::PACKET_VNET_HDR, 1)?;
+    packet_socket::set(&plain, "PACKET_QDISC_BYPASS", libc::PACKET_QDISC_BYPASS, 1)?;
+    Ok([whole, plain])
 }
 
 /// Frames lost since the last call because the ring was full.

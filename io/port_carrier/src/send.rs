@@ -8,7 +8,8 @@ use std::ptr;
 use rustix::io::Errno;
 use twinpath_frame::{BURST_MAX, Burst, Frame, Pool};
 use twinpath_inspect::Reason;
-use twinpath_port::{CarriedPorts, PortCounters, vnet_header};
+use twinpath_port::fit::is_plain;
+use twinpath_port::{CarriedPort, CarriedPorts, PortCounters, vnet_header};
 use twinpath_sys::last_errno;
 
 /// Parts of frames that one system call passes. A frame has two with its header, one in a long chain up to 65.
@@ -19,10 +20,20 @@ const CHAIN_MAX: usize = 64;
 
 const _: () = assert!(VECTORS_MAX > CHAIN_MAX);
 
-/// The socket that sends, and what describes a burst to the kernel; allocated once.
+/// The socket that a frame leaves by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// With a virtio-net header in front, through the queueing discipline and what is attached at tc egress.
+    Whole,
+    /// Without either: the kernel has to do nothing to the frame, and the interface has no queue of its own.
+    Plain,
+}
+
+/// The sockets that send, and what describes a burst to the kernel; allocated once.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    socket: OwnedFd,
+    whole: OwnedFd,
+    plain: OwnedFd,
     messages: Box<[libc::mmsghdr]>,
     addresses: Box<[libc::sockaddr_ll]>,
     headers: Box<[[u8; vnet_header::LEN]]>,
@@ -34,7 +45,7 @@ pub(crate) struct Sender {
 unsafe impl Send for Sender {}
 
 impl Sender {
-    pub(crate) fn new(socket: OwnedFd) -> Self {
+    pub(crate) fn new([whole, plain]: [OwnedFd; 2]) -> Self {
         // SAFETY: an all-zero sockaddr_ll is a valid value of a struct of plain integers.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
@@ -51,7 +62,8 @@ impl Sender {
             .collect();
         let nothing = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
         Self {
-            socket,
+            whole,
+            plain,
             messages,
             addresses,
             headers: vec![[0; vnet_header::LEN]; BURST_MAX].into_boxed_slice(),
@@ -71,23 +83,21 @@ impl Sender {
         let counters_of = |frame: &Frame| ports.get(frame.meta().port).map_or(own, |port| &port.counters);
         let mut done = 0;
         while let Some(rest) = frames.get(done..).filter(|rest| !rest.is_empty()) {
-            let count = self.lay_out(rest, ports);
-            if count == 0 {
-                let reason = if ports.get(rest[0].meta().port).is_some() {
-                    Reason::FrameTooLarge
-                } else {
-                    Reason::PortDown
-                };
+            let way = ports.get(rest[0].meta().port).map(|port| way_of(&rest[0], port));
+            let count = way.map_or(0, |way| self.lay_out(rest, way, ports));
+            let (Some(way), 1..) = (way, count) else {
+                let reason = if way.is_some() { Reason::FrameTooLarge } else { Reason::PortDown };
                 counters_of(&rest[0]).drops.add(reason, 1);
                 done += 1;
                 continue;
-            }
+            };
+            let socket = if way == Way::Plain { &self.plain } else { &self.whole };
             own.kicks.add(1);
             // SAFETY: the first `count` messages point at addresses and vectors that describe living headers and frames;
             // the kernel only reads them (sending never writes through iov_base) and copies before it returns.
             let sent = unsafe {
                 libc::sendmmsg(
-                    self.socket.as_raw_fd(),
+                    socket.as_raw_fd(),
                     self.messages.as_mut_ptr(),
                     count as u32,
                     libc::MSG_DONTWAIT,
@@ -121,16 +131,29 @@ impl Sender {
         burst.release(usize::MAX, pool);
     }
 
-    /// Describes frames, from the first on, as far as their ports are carried and there is room; returns their number.
-    fn lay_out(&mut self, frames: &[Frame], ports: &CarriedPorts) -> usize {
+    /// Describes frames, from the first on, as far as they leave by the same way, their ports are carried and there is room;
+    /// returns their number.
+    fn lay_out(&mut self, frames: &[Frame], way: Way, ports: &CarriedPorts) -> usize {
         let Self { messages, addresses, headers, vectors, .. } = self;
         let mut used = 0;
         let places = messages.iter_mut().zip(addresses.iter_mut()).zip(headers.iter_mut());
         for (at, (frame, ((message, address), header))) in frames.iter().zip(places).enumerate() {
             let Some(port) = ports.get(frame.meta().port) else { return at };
+            if way_of(frame, port) != way {
+                return at;
+            }
             address.sll_ifindex = port.ifindex.cast_signed();
-            *header = vnet_header::encode(frame.meta());
-            let Some(parts) = describe(frame, header, &mut vectors[used..]) else { return at };
+            let parts = match way {
+                Way::Plain => vectors.get_mut(used).map(|place| {
+                    *place = vector(frame.bytes());
+                    1
+                }),
+                Way::Whole => {
+                    *header = vnet_header::encode(frame.meta());
+                    describe(frame, header, &mut vectors[used..])
+                }
+            };
+            let Some(parts) = parts else { return at };
             message.msg_hdr.msg_iov = vectors[used..].as_mut_ptr();
             message.msg_hdr.msg_iovlen = parts;
             used += parts;
@@ -139,15 +162,24 @@ impl Sender {
     }
 }
 
+#[inline]
+fn way_of(frame: &Frame, port: &CarriedPort) -> Way {
+    if port.bypass_qdisc && is_plain(frame) { Way::Plain } else { Way::Whole }
+}
+
+/// A vector over bytes that the kernel only reads.
+fn vector(bytes: &[u8]) -> libc::iovec {
+    libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast::<c_void>(), iov_len: bytes.len() }
+}
+
 /// Vectors over the header and the parts of a frame, adjacent ones joined; their number. `None` if there is no room for
 /// them.
-fn describe(frame: &Frame, header: &mut [u8], vectors: &mut [libc::iovec]) -> Option<usize> {
+fn describe(frame: &Frame, header: &[u8], vectors: &mut [libc::iovec]) -> Option<usize> {
     let (first, rest) = vectors.split_first_mut()?;
-    *first = libc::iovec { iov_base: header.as_mut_ptr().cast::<c_void>(), iov_len: header.len() };
+    *first = vector(header);
     let mut count = 0_usize;
     for part in frame.chain() {
-        let bytes = part.bytes();
-        let next = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast::<c_void>(), iov_len: bytes.len() };
+        let next = vector(part.bytes());
         if let Some(last) = count.checked_sub(1).map(|last| &mut rest[last])
             && last.iov_base.wrapping_byte_add(last.iov_len) == next.iov_base
         {

@@ -1,6 +1,6 @@
 //! The names of interfaces, and of our own programs.
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+use twinpath_sys::packet_socket;
 
 use crate::SteerError;
 
@@ -12,8 +12,5 @@ pub(crate) const PORT_INGRESS: &str = "twinpath_port_in";
 
 /// The name of an interface of the calling thread's network namespace.
 pub(crate) fn interface_name(ifindex: u32) -> Result<String, SteerError> {
-    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
-    socket
-        .and_then(|socket| netdevice::index_to_name(socket, ifindex))
-        .map_err(|error| SteerError::NoInterface { ifindex, error: error.into() })
+    packet_socket::interface_name(ifindex).map_err(|error| SteerError::NoInterface { ifindex, error })
 }

@@ -7,7 +7,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netdevice, recv, send, socket_with,
+};
 
 use crate::errno::last_errno;
 
@@ -270,6 +272,15 @@ pub fn interface_index(name: &str) -> io::Result<u32> {
         0 => Err(io::Error::last_os_error()),
         index => Ok(index),
     }
+}
+
+/// The name of an interface of the calling thread's namespace.
+///
+/// # Errors
+/// `ENODEV` if there is none of that index.
+pub fn interface_name(ifindex: u32) -> io::Result<String> {
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    Ok(netdevice::index_to_name(socket, ifindex)?)
 }
 
 impl AsFd for PacketSocket {

@@ -41,6 +41,8 @@ pub enum Reason {
     PortFull,
     /// Another worker has the port, and has not released enough of the frames that were handed over to it before.
     HandoffFull,
+    /// The worker does not keep up, and the port the frame came in by has its share of what may wait for it.
+    PortShare,
     /// The port refused the frame or is gone.
     PortDown,
     /// The frame waited while the worker was stuck, or the reply is to such a frame. Its sender has sent again
@@ -133,7 +135,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in the order of their counters.
-    pub const ALL: [Self; 59] = [
+    pub const ALL: [Self; 60] = [
         Self::Truncated,
         Self::IpHeader,
         Self::IpChecksum,
@@ -150,6 +152,7 @@ impl Reason {
         Self::FrameTooLarge,
         Self::PortFull,
         Self::HandoffFull,
+        Self::PortShare,
         Self::PortDown,
         Self::WorkerStuck,
         Self::BadDescriptor,
@@ -215,6 +218,7 @@ impl Reason {
             Self::FrameTooLarge => "frame_too_large",
             Self::PortFull => "port_full",
             Self::HandoffFull => "handoff_full",
+            Self::PortShare => "port_share",
             Self::PortDown => "port_down",
             Self::WorkerStuck => "worker_stuck",
             Self::BadDescriptor => "bad_descriptor",

@@ -15,6 +15,7 @@ use twinpath_port_carrier::{CarrierConfig, CarrierPort, capabilities};
 use twinpath_rings::pending::{self, Pending};
 use twinpath_steer_bpf::{PortPrograms, QUEUES_MAX, TcAttach, Unserved};
 use twinpath_sys::descriptors::set_aside;
+use twinpath_sys::ethtool;
 use twinpath_sys::packet_socket::{self, Membership, PacketSocketError};
 use twinpath_time::{Duration, Instant};
 
@@ -87,7 +88,13 @@ impl PortSet {
     #[must_use]
     pub fn port(&self, number: u16, ifindex: u32) -> CarriedPort {
         let capabilities = capabilities(self.plan.segmentation);
-        CarriedPort { port: number, ifindex, capabilities, counters: Arc::default() }
+        CarriedPort {
+            port: number,
+            ifindex,
+            capabilities,
+            bypass_qdisc: has_no_queue(ifindex),
+            counters: Arc::default(),
+        }
     }
 
     /// Has the frames of an interface go to the workers, all of which have added it.
@@ -142,6 +149,12 @@ impl PortSet {
     pub fn stuck_since(&self, worker: u32) -> Option<Instant> {
         word_of(self.words.as_ref()?, worker, self.plan.fail_open)?.stuck_since()
     }
+}
+
+/// Whether an interface passes each frame on at once, so that no queueing discipline is needed for any to wait in.
+fn has_no_queue(ifindex: u32) -> bool {
+    let driver = packet_socket::interface_name(ifindex).and_then(|name| ethtool::driver(&name));
+    driver.is_ok_and(|driver| driver.name == "veth")
 }
 
 fn word_of(words: &Arc<Mapping>, worker: u32, fail_open: Duration) -> Option<Pending> {

@@ -7,13 +7,13 @@ use twinpath_port_vnet::{SocketConfig, VnetPort, open_socket};
 use super::*;
 
 /// The far end of a port's cable, driven by a packet socket of its own.
-struct Far {
+pub(super) struct Far {
     port: VnetPort,
     pool: Pool,
 }
 
 impl Far {
-    fn new(namespace: &Namespace, name: &str) -> Self {
+    pub(super) fn new(namespace: &Namespace, name: &str) -> Self {
         let ifindex = ifindex(namespace, name);
         let config = SocketConfig { ifindex, fanout_group: None, bypass_qdisc: false, mark: 0 };
         let socket = namespace.run(|| open_socket(&config)).unwrap().unwrap();
@@ -23,7 +23,7 @@ impl Far {
         Self { port, pool }
     }
 
-    fn send(&mut self, bytes: &[u8], describe: impl FnOnce(&mut twinpath_frame::Meta)) {
+    pub(super) fn send(&mut self, bytes: &[u8], describe: impl FnOnce(&mut twinpath_frame::Meta)) {
         let mut chain = None;
         for part in bytes.chunks(1_500).rev() {
             let mut frame = self.pool.take().unwrap();
@@ -52,7 +52,7 @@ impl Far {
     }
 }
 
-fn cables(count: usize) -> Namespace {
+pub(super) fn cables(count: usize) -> Namespace {
     let namespace = quiet();
     for number in 0..count {
         ip(&namespace, &format!("link add far{number} mtu 9000 type veth peer name near{number} mtu 9000"));
@@ -63,7 +63,7 @@ fn cables(count: usize) -> Namespace {
 }
 
 /// A TCP packet over IPv4 of that length, whose checksum is to be completed.
-fn tcp(len: usize) -> Vec<u8> {
+pub(super) fn tcp(len: usize) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x08, 0x00, 0x45, 0];
     bytes.extend(((len - 14) as u16).to_be_bytes());
     bytes.extend([0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 mod bridge;
+mod fair;
 mod frames;
 
 use std::process::{Command, Stdio};
@@ -83,7 +84,7 @@ impl Switch {
         fail_open: Duration,
     ) -> Self {
         let config =
-            CarrierConfig { id: QUEUE, ring_slots: 64, ports_max: 8, fanout_group: None, mark: MARK };
+            CarrierConfig { id: QUEUE, ring_slots: 1024, ports_max: 8, fanout_group: None, mark: MARK };
         let mut programs = PortPrograms::load(MARK, 1, fail_open).unwrap();
         let open = || CarrierPort::open(&config, |socket| programs.attach_socket_filter(0, socket)).unwrap();
         let queue = within(namespace, open);
@@ -100,6 +101,7 @@ impl Switch {
                 port: number as u16,
                 ifindex,
                 capabilities: capabilities(GsoKinds::ALL),
+                bypass_qdisc: true,
                 counters: Arc::default(),
             };
             assert!(queue.add(port).is_ok());
