@@ -172,7 +172,13 @@ mod tests {
     use super::*;
 
     fn port(port: u16, ifindex: u32) -> CarriedPort {
-        CarriedPort { port, ifindex, capabilities: Capabilities::default(), bypass_qdisc: false, counters: Arc::default() }
+        CarriedPort {
+            port,
+            ifindex,
+            capabilities: Capabilities::default(),
+            bypass_qdisc: false,
+            counters: Arc::default(),
+        }
     }
 
     #[test]
