@@ -26,6 +26,8 @@ enum Stage {
     Open,
     /// The peer has sent its last byte; the connection is over once everything is answered.
     PeerEnded,
+    /// The instance is stopping, and no request was complete yet: the first one is still received, and answered.
+    StoppingAfterFirst,
     /// The instance is stopping: no more is received, and the connection ends once everything received is answered.
     Stopping,
     /// We end it once the waiting output has been sent.
@@ -79,6 +81,8 @@ pub struct Connection<C> {
     ends: bool,
     /// The service has written something, and has not been told of room since then.
     wrote: bool,
+    /// No request was complete yet, since the connection was opened.
+    is_new: bool,
 }
 
 impl<C> Connection<C> {
@@ -94,6 +98,7 @@ impl<C> Connection<C> {
             readable: false,
             ends: false,
             wrote: false,
+            is_new: true,
         }
     }
 
@@ -120,7 +125,7 @@ impl<C> Connection<C> {
     #[inline]
     #[must_use]
     pub fn is_plain(&self) -> bool {
-        self.held.is_none() && self.asked == Instant::NEVER && self.stage == Stage::Open && !self.wrote
+        self.stage == Stage::Open && self.has_no_request()
     }
 
     /// Whether no request is in progress: closing it loses nothing but the connection.
@@ -149,10 +154,12 @@ impl<C> Connection<C> {
 
     /// The reason for closing it when a drain has taken too long.
     #[must_use]
-    pub const fn cut_off(&self) -> Closed {
+    pub fn cut_off(&self) -> Closed {
         match self.stage {
             // Everything was answered: only the peer has not ended.
             Stage::Lingering(why) => why,
+            // It was asked for nothing.
+            Stage::StoppingAfterFirst if self.has_no_request() => Closed::Stopped,
             _ => Closed::For(Reason::DrainTimeout),
         }
     }
@@ -178,10 +185,11 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Ends the connection once everything received is answered.
+    /// Ends the connection once everything received is answered. A connection without a complete request yet ends after
+    /// its first: a client that was accepted expects an answer.
     pub fn stop(&mut self) {
         if self.stage == Stage::Open {
-            self.stage = Stage::Stopping;
+            self.stage = if self.is_new { Stage::StoppingAfterFirst } else { Stage::Stopping };
         }
     }
 
@@ -221,6 +229,16 @@ impl<C> Connection<C> {
         self.held.as_ref().is_some_and(|held| held.is_full())
     }
 
+    /// Whether it neither has a part of a request nor a reply to send.
+    fn has_no_request(&self) -> bool {
+        self.held.is_none() && self.asked == Instant::NEVER && !self.wrote
+    }
+
+    /// Whether it receives requests.
+    const fn receives(&self) -> bool {
+        matches!(self.stage, Stage::Open | Stage::StoppingAfterFirst)
+    }
+
     /// Whether output written now waits for replies that are still to come.
     fn is_held_back(&self) -> bool {
         self.held.as_ref().is_some_and(|held| held.deferred.holds_back())
@@ -232,7 +250,7 @@ impl<C> Connection<C> {
     }
 
     const fn still_answers(&self) -> bool {
-        matches!(self.stage, Stage::Open | Stage::PeerEnded | Stage::Stopping)
+        matches!(self.stage, Stage::Open | Stage::PeerEnded | Stage::StoppingAfterFirst | Stage::Stopping)
     }
 
     fn waits_for(&self, limits: &ConnectionLimits) -> (Instant, Closed) {
@@ -254,7 +272,7 @@ impl<C> Connection<C> {
     const fn broken(&self) -> Closed {
         match self.stage {
             Stage::Ending(why) | Stage::Lingering(why) => why,
-            Stage::Open | Stage::PeerEnded | Stage::Stopping => Closed::Broken,
+            _ => Closed::Broken,
         }
     }
 
@@ -325,7 +343,7 @@ impl<C> Connection<C> {
         }
         // Output that waited for room comes before input that waits in the transport.
         self.tell_of_room(transport, turn, &mut progress)?;
-        if self.stage == Stage::Open && !self.is_full() {
+        if self.receives() && !self.is_full() {
             self.read_behind(transport, turn)?;
         }
         let mut unread = self.held.as_mut().map(|held| std::mem::take(&mut held.unread)).unwrap_or_default();
@@ -367,14 +385,19 @@ impl<C> Connection<C> {
         if progress.again || progress.when_room {
             return Ok(if progress.again { After::Again } else { After::WhenRoom });
         }
-        if self.awaited() > 0 && !matches!(self.stage, Stage::Open | Stage::Lingering(_)) {
+        if self.stage == Stage::StoppingAfterFirst && !self.is_new && !self.readable {
+            self.stage = Stage::Stopping;
+        }
+        if self.awaited() > 0 && !self.receives() && !matches!(self.stage, Stage::Lingering(_)) {
             return Ok(After::Keep);
         }
         match self.stage {
             // A service that uses nothing of a full buffer never will, unless it waits for replies.
-            Stage::Open if !room && self.awaited() > 0 => Ok(After::Keep),
-            Stage::Open if !room => Ok(After::Close(Closed::For(Reason::RequestTooLarge))),
-            Stage::Open => Ok(if self.readable { After::Again } else { After::Keep }),
+            Stage::Open | Stage::StoppingAfterFirst if !room && self.awaited() > 0 => Ok(After::Keep),
+            Stage::Open | Stage::StoppingAfterFirst if !room => {
+                Ok(After::Close(Closed::For(Reason::RequestTooLarge)))
+            }
+            Stage::Open | Stage::StoppingAfterFirst => Ok(if self.readable { After::Again } else { After::Keep }),
             Stage::PeerEnded => {
                 let cut_short = unread > 0 || self.asked != Instant::NEVER;
                 Ok(After::Close(if cut_short { Closed::Broken } else { Closed::Ended }))

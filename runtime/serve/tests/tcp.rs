@@ -384,8 +384,10 @@ fn a_service_ends_a_connection_and_its_last_words_arrive() {
 #[test]
 fn a_drain_answers_what_came_and_then_everything_ends() {
     let mut rig = Rig::new(LIMITS);
-    let [mut asked, idle, mut deaf] = [(); 3].map(|()| rig.connect());
+    let [mut asked, mut idle, mut late, mut deaf] = [(); 4].map(|()| rig.connect());
     rig.fill(&mut deaf);
+    idle.write_all(b"5\n").unwrap();
+    assert_eq!(rig.read(&mut idle, 5), (5, false));
     // A connection in the listener's queue, with a request, not accepted yet.
     let mut waiting = TcpStream::connect(rig.server).unwrap();
     waiting.set_nonblocking(true).unwrap();
@@ -394,10 +396,17 @@ fn a_drain_answers_what_came_and_then_everything_ends() {
     assert!(rig.commands.send(Command::Engine(ServeCommand::Drain { handed_over: false })).is_ok());
     assert_eq!(rig.read(&mut asked, 35), (35, true));
     assert_eq!(rig.read(&mut waiting, 17), (17, true));
+    assert_eq!(rig.read(&mut idle, 0), (0, true), "one that was answered before ends at once");
     assert!(TcpStream::connect(rig.server).is_err(), "nobody listens any more");
     drop((asked, idle, waiting));
     rig.turns();
     assert_eq!(rig.closes(), [Closed::Stopped; 3]);
+    // A connection that was accepted before, whose first request comes only now.
+    late.write_all(b"19\n").unwrap();
+    assert_eq!(rig.read(&mut late, 19), (19, true));
+    drop(late);
+    rig.turns();
+    assert_eq!(rig.closes(), [Closed::Stopped]);
     assert!(rig.events.take().is_none(), "one has not taken its replies yet");
     let (got, ended) = rig.read(&mut deaf, usize::MAX);
     assert!(ended && got % 60_000 == 0 && got > 0, "whole replies, then the end: {got}");

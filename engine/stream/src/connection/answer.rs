@@ -59,12 +59,11 @@ impl<C> Connection<C> {
             self.tell_of_room(transport, turn, &mut progress)?;
         }
         let partial = unfinished || progress.used < input.len();
+        let completed = turn.written != written_before || (progress.used > 0 && !unfinished);
+        self.is_new &= partial && !completed;
         if !partial {
             self.asked = Instant::NEVER;
-        } else if self.asked == Instant::NEVER
-            || turn.written != written_before
-            || (progress.used > 0 && !unfinished)
-        {
+        } else if self.asked == Instant::NEVER || completed {
             self.asked = turn.now;
         }
         Ok(progress)

@@ -204,6 +204,31 @@ fn a_stop_answers_what_has_come_and_then_ends() {
 }
 
 #[test]
+fn a_stop_leaves_a_connection_time_for_its_first_request() {
+    for (before, after) in [("", "5\n"), ("", "5\n6"), ("1", "5\n"), ("+", "5\n")] {
+        let mut rig = rig();
+        rig.say(before);
+        rig.stop();
+        assert!(!rig.transport.finished && !rig.connection().is_plain(), "{before:?}");
+        let why = if before.is_empty() { Closed::Stopped } else { Closed::For(Reason::DrainTimeout) };
+        assert_eq!(rig.connection().cut_off(), why, "{before:?}");
+        rig.say(after);
+        rig.hears(vec![b'x'; if before == "1" { 15 } else { 5 }]);
+        assert!(rig.transport.finished, "{before:?}: one that was answered ends");
+        rig.half_close();
+        assert_eq!(rig.closed, Some(Closed::Stopped));
+    }
+    let mut silent = rig();
+    silent.stop();
+    silent.half_close();
+    assert_eq!(silent.closed, Some(Closed::Ended));
+    let mut answered = rig();
+    answered.say("5\n");
+    answered.stop();
+    assert!(answered.transport.finished, "a connection that is idle after its first ends at once");
+}
+
+#[test]
 fn a_reset_breaks_it_in_any_state() {
     let mut half = rig();
     half.say("12");
