@@ -1,4 +1,4 @@
-//! Measures what sharing a packet saves when it is flooded to 8 ports: both sides in one run, alternating.
+//! Measures what sharing a packet saves when it leaves by 2, 3 or 8 ports: both sides in one run, alternating.
 //!
 //! `cargo bench -p twinpath-frame --bench flood` prints the medians. A port is a ring of slots into which the packet is
 //! copied, as a memory port does it; "frames alone" leaves that out.
@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use twinpath_frame::{Frame, Pool};
 
-const PORTS: usize = 8;
 const ROUNDS: usize = 41;
 
 /// The rings of the ports: each copy goes to the next slot, so that rings are larger than the caches.
@@ -34,12 +33,18 @@ impl Rings {
     }
 }
 
-/// Floods so many packets, and returns nanoseconds per packet.
-fn flood(pool: &mut Pool, bytes: &[u8], count: u32, is_shared: bool, mut rings: Option<&mut Rings>) -> f64 {
+/// Sends so many packets by `TWINS` + 1 ports, and returns nanoseconds per packet.
+fn flood<const TWINS: usize>(
+    pool: &mut Pool,
+    bytes: &[u8],
+    count: u32,
+    is_shared: bool,
+    mut rings: Option<&mut Rings>,
+) -> f64 {
     let began = Instant::now();
     for _ in 0..count {
         let mut packet = pool.copy_of([bytes]).expect("frames are free");
-        let twins: [Frame; PORTS - 1] = std::array::from_fn(|_| {
+        let twins: [Frame; TWINS] = std::array::from_fn(|_| {
             let twin = if is_shared { pool.share(&mut packet) } else { pool.duplicate(&packet) };
             twin.expect("frames are free")
         });
@@ -56,10 +61,18 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-fn main() {
-    let mut pool = Pool::new(1024).expect("memory");
-    println!("ns per packet flooded to {PORTS} ports: copied, shared, copied / shared (medians of {ROUNDS})");
-    for (len, count) in [(64, 4_000), (256, 4_000), (1_514, 2_000), (9_014, 500), (65_000, 60)] {
+fn compare<const TWINS: usize>(pool: &mut Pool) {
+    for (len, count) in [
+        (64, 4_000),
+        (128, 4_000),
+        (256, 4_000),
+        (512, 4_000),
+        (768, 4_000),
+        (1_024, 2_000),
+        (1_514, 2_000),
+        (9_014, 500),
+        (65_000, 60),
+    ] {
         let bytes = vec![7; len];
         let mut rings = Rings::new(len.next_multiple_of(64));
         for is_sent in [false, true] {
@@ -67,11 +80,21 @@ fn main() {
             for round in 0..2 * ROUNDS {
                 let is_shared = round % 2 == 1;
                 let rings = is_sent.then_some(&mut rings);
-                figures[usize::from(is_shared)].push(flood(&mut pool, &bytes, count, is_shared, rings));
+                figures[usize::from(is_shared)].push(flood::<TWINS>(pool, &bytes, count, is_shared, rings));
             }
             let [copied, shared] = figures.map(median);
             let what = if is_sent { "sent into rings" } else { "frames alone" };
-            println!("{len:6} bytes, {what:15}: {copied:9.0} {shared:9.0} {:6.2}", copied / shared);
+            let ports = TWINS + 1;
+            let ratio = copied / shared;
+            println!("{ports} ports, {len:6} bytes, {what:15}: {copied:9.0} {shared:9.0} {ratio:6.2}");
         }
     }
+}
+
+fn main() {
+    let mut pool = Pool::new(1024).expect("memory");
+    println!("ns per packet: copied, shared, copied / shared (medians of {ROUNDS})");
+    compare::<1>(&mut pool);
+    compare::<2>(&mut pool);
+    compare::<7>(&mut pool);
 }

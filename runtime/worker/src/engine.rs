@@ -149,8 +149,8 @@ impl<E: Send> Io<'_, E> {
         self.pool.release(frame);
     }
 
-    /// Another packet with the same bytes and metadata, for flooding and mirroring. No byte is copied until one of the two
-    /// is written to. `None` if too few frames are free (count it).
+    /// Another packet with the same bytes and metadata, for flooding and mirroring. No byte of a long one is copied until
+    /// one of the two is written to. `None` if too few frames are free (count it).
     #[inline]
     pub fn share(&mut self, packet: &mut Frame) -> Option<Frame> {
         self.pool.share(packet)
