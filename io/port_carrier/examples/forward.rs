@@ -117,7 +117,7 @@ impl Way {
             let ifindex = interface_index(name)?;
             let config = SocketConfig { ifindex, fanout_group: None, bypass_qdisc: true, mark: 0 };
             let mut withheld = Exclusive::load(MARK, 1, Duration::ZERO)?;
-            withheld.hold(ifindex)?;
+            withheld.hold(ifindex, TcAttach::here())?;
             let port = VnetPort::socket(PortId::default(), ifindex, open_socket(&config)?);
             Ok::<_, Box<dyn Error + Send + Sync>>((port, withheld))
         };

@@ -8,9 +8,16 @@
  *
  * If both are in one namespace and workers carry the frames all the same, the programs redirect them while a worker is
  * stuck. Each frame is decided once: the filter of a packet socket leaves a note if it gives the frame to its worker,
- * and the program at tc ingress drops that frame. It redirects a frame that no filter gave to a worker. */
+ * and the program at tc ingress drops that frame. It redirects a frame that no filter gave to a worker.
+ *
+ * A kernel without BPF links at tc keeps the programs there when the process has been killed. They change nothing then
+ * (served.h). */
 #include "kernel.h"
 #include "pending.h"
+#include "served.h"
+
+/* Places in the array of tail calls. */
+enum { WITHHOLD = 0, ONLY_OURS = 1, CROSS = 2 };
 
 /* The mark of frames that our sockets send. */
 const volatile __u32 mark = 0;
@@ -134,6 +141,12 @@ SECTION("socket") int twinpath_queue(struct __sk_buff *skb)
 /* At ingress of the device: redirects arriving frames to the kernel's interface, or drops them if workers carry them. */
 SECTION("classifier") int twinpath_withhold(struct __sk_buff *skb)
 {
+	tail_call(skb, &served, WITHHOLD + nothing);
+	return TCX_NEXT;
+}
+
+SECTION("classifier") int twinpath_serve_withhold(struct __sk_buff *skb)
+{
 	__u32 kernel = crossing.kernel, first = 0;
 	struct crossed *count = map_lookup(&crossed, &first);
 
@@ -151,6 +164,12 @@ SECTION("classifier") int twinpath_withhold(struct __sk_buff *skb)
 /* At egress of the device: drops frames without the mark. */
 SECTION("classifier") int twinpath_only_ours(struct __sk_buff *skb)
 {
+	tail_call(skb, &served, ONLY_OURS + nothing);
+	return TCX_NEXT;
+}
+
+SECTION("classifier") int twinpath_serve_only_ours(struct __sk_buff *skb)
+{
 	if (skb->mark != mark)
 		return TCX_DROP;
 	/* The peer of a veth pair must not see the mark. */
@@ -158,7 +177,22 @@ SECTION("classifier") int twinpath_only_ours(struct __sk_buff *skb)
 	return TCX_NEXT;
 }
 
-INLINE int cross(struct __sk_buff *skb)
+/* At egress of the kernel's interface: redirects frames to the device. */
+SECTION("classifier") int twinpath_cross(struct __sk_buff *skb)
+{
+	tail_call(skb, &served, CROSS + nothing);
+	return TCX_NEXT;
+}
+
+/* The same while workers carry frames. Its name differs: a service on the kernel's interface chooses its path by the
+ * name of this program. */
+SECTION("classifier") int twinpath_cross_when_stuck(struct __sk_buff *skb)
+{
+	tail_call(skb, &served, CROSS + nothing);
+	return TCX_NEXT;
+}
+
+SECTION("classifier") int twinpath_serve_cross(struct __sk_buff *skb)
 {
 	__u32 port = crossing.port, first = 0;
 	struct crossed *count;
@@ -172,19 +206,6 @@ INLINE int cross(struct __sk_buff *skb)
 	}
 	skb->mark = mark;
 	return redirect(port, 0);
-}
-
-/* At egress of the kernel's interface: redirects frames to the device. */
-SECTION("classifier") int twinpath_cross(struct __sk_buff *skb)
-{
-	return cross(skb);
-}
-
-/* The same while workers carry frames. Its name differs: a service on the kernel's interface chooses its path by the
- * name of this program. */
-SECTION("classifier") int twinpath_cross_when_stuck(struct __sk_buff *skb)
-{
-	return cross(skb);
 }
 
 char terms[] SECTION("license") = "Dual MIT/GPL";

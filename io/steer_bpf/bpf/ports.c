@@ -9,11 +9,11 @@
  * An interface is a port from the time when its entry is in the map until the entry is removed. Before and after that the
  * programs change nothing, so no frame is lost or doubled by the order in which they are attached.
  *
- * When the process ends, all ports are the kernel's at once: what the programs at tc do is reached by a tail call, and the
- * kernel empties the array of tail calls when the last descriptor of it is closed (prog_array_map_clear,
- * kernel/bpf/arraymap.c). Detaching them takes an RCU grace period for each. */
+ * When the process ends, all ports are the kernel's at once (served.h). Detaching the programs takes an RCU grace period
+ * for each. */
 #include "kernel.h"
 #include "pending.h"
+#include "served.h"
 
 /* The mark of frames that our sockets send. */
 const volatile __u32 mark = 0;
@@ -28,18 +28,8 @@ struct {
 	MAP_UINT(max_entries, 4095);
 } ports SECTION(".maps");
 
+/* Places in the array of tail calls. */
 enum { INGRESS = 0, EGRESS = 1 };
-
-struct {
-	MAP_UINT(type, BPF_MAP_TYPE_PROG_ARRAY);
-	MAP_UINT(key_size, 4);
-	MAP_UINT(value_size, 4);
-	MAP_UINT(max_entries, 2);
-} served SECTION(".maps");
-
-/* Always 0, which the verifier does not know: a tail call to a known place is compiled into a jump, and emptying the array
- * would wait an RCU grace period for each. */
-volatile __u32 nothing;
 
 /* Of the frame that this CPU is processing. */
 struct note {

@@ -97,12 +97,6 @@ pub enum SteerError {
         "this kernel attaches at tc ingress of {0} only in a way that outlives a crash: it needs Linux 6.6"
     )]
     TcxWithoutLink(String),
-    /// Programs that drop or redirect by themselves must not outlive their process.
-    #[error(
-        "withholding {0} from the kernel takes BPF links at tc (tcx), which this kernel does not have: a classic filter would \
-         stay after a crash and cut the device off"
-    )]
-    ExclusiveWithoutTcx(String),
     /// Another twinpath instance holds the interface.
     #[error(
         "{interface} is held already {holder}: stop that first; two programs cannot withhold one interface from the kernel"

@@ -1,7 +1,7 @@
 //! Withholds an interface from the kernel's own stack, in both directions, and redirects its frames to and from the
 //! interface where that stack lives instead.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use aya::maps::{Array, MapData, PerCpuArray};
 use aya::programs::{ProgramInfo, SchedClassifier, SocketFilter, TcAttachType};
@@ -16,6 +16,7 @@ use crate::holder::{processes_holding, tap_of, xdp_holder};
 use crate::layout::{Crossed, Crossing};
 use crate::maps::{typed, wrote};
 use crate::names::{OURS, PORT_INGRESS, interface_name};
+use crate::served::serve;
 use crate::steering::{FILTERS_MAX, attach_filter, loaded, program};
 use crate::stuck::{StuckRecords, stuck_after_ns};
 use crate::tc::{TcAttach, TcLink};
@@ -26,6 +27,8 @@ const INGRESS: &str = "twinpath_withhold";
 const EGRESS: &str = "twinpath_only_ours";
 const CROSS: &str = "twinpath_cross";
 const CROSS_WHEN_STUCK: &str = "twinpath_cross_when_stuck";
+/// What these do while there is a process to serve, by their places in the array of tail calls.
+const SERVE: [&str; 3] = ["twinpath_serve_withhold", "twinpath_serve_only_ours", "twinpath_serve_cross"];
 /// One program for each worker, with the worker's number at the end.
 const LISTEN: &str = "twinpath_listen";
 const QUEUE: &str = "twinpath_queue";
@@ -34,12 +37,14 @@ const QUEUE: &str = "twinpath_queue";
 /// nothing through it. Packet sockets still receive arriving frames; a frame leaves only if it has the mark or was
 /// redirected from the kernel's interface. Dropping this gives the interface back.
 pub struct Exclusive {
+    /// The array of tail calls. When the last descriptor of it is closed, the interface is the kernel's at once.
+    _served: OwnedFd,
     object: Ebpf,
     crossing: Array<MapData, Crossing>,
     crossed: PerCpuArray<MapData, Crossed>,
     stuck: StuckRecords,
-    /// The withheld interface. The programs are in force while these links are open.
-    held: Option<(u32, [TcLink; 2])>,
+    /// The withheld interface, how the programs are attached, and the links of those on it.
+    held: Option<(u32, TcAttach, [TcLink; 2])>,
     /// The link on the kernel's interface, that interface's index, and the name of the program.
     cross: Option<(TcLink, u32, &'static str)>,
 }
@@ -61,22 +66,20 @@ impl Exclusive {
     pub fn load(mark: u32, workers: u32, fail_open: Duration) -> Result<Self, SteerError> {
         let (mut object, stuck) = load(BRIDGE, mark, workers, fail_open)?;
         let (crossing, crossed) = (typed(&mut object, ".bss")?, typed(&mut object, "crossed")?);
-        Ok(Self { object, crossing, crossed, stuck, held: None, cross: None })
+        let served = serve(&mut object, &[INGRESS, EGRESS, CROSS, CROSS_WHEN_STUCK], &SERVE)?;
+        Ok(Self { _served: served, object, crossing, crossed, stuck, held: None, cross: None })
     }
 
-    /// Withholds the interface, by links at tc ingress and egress in front of all others.
+    /// Withholds the interface, by programs at tc ingress and egress in front of all others. Without BPF links at tc they
+    /// outlive a process that is killed, and then do nothing.
     ///
     /// # Errors
-    /// [`SteerError::TcxHeld`] if another twinpath instance uses the interface; [`SteerError::ExclusiveWithoutTcx`];
-    /// [`SteerError::Program`], [`SteerError::NoInterface`], [`SteerError::Tcx`].
-    pub fn hold(&mut self, ifindex: u32) -> Result<(), SteerError> {
-        let interface = interface_name(ifindex)?;
-        refuse_if_held(ifindex, &interface)?;
-        if !TcAttach::here().ends_with_process() {
-            return Err(SteerError::ExclusiveWithoutTcx(interface));
-        }
-        let links = attach_both(&mut self.object, [INGRESS, EGRESS], ifindex, TcAttach::Tcx)?;
-        self.held = Some((ifindex, links));
+    /// [`SteerError::TcxHeld`] if another twinpath instance uses the interface; [`SteerError::Program`],
+    /// [`SteerError::NoInterface`], [`SteerError::Tcx`], [`SteerError::Clsact`].
+    pub fn hold(&mut self, ifindex: u32, how: TcAttach) -> Result<(), SteerError> {
+        refuse_if_held(ifindex, &interface_name(ifindex)?)?;
+        let links = attach_both(&mut self.object, [INGRESS, EGRESS], ifindex, how)?;
+        self.held = Some((ifindex, how, links));
         Ok(())
     }
 
@@ -93,7 +96,7 @@ impl Exclusive {
     /// The withheld interface.
     #[must_use]
     pub fn ifindex(&self) -> Option<u32> {
-        self.held.as_ref().map(|(ifindex, _)| *ifindex)
+        self.held.as_ref().map(|(ifindex, ..)| *ifindex)
     }
 
     /// Attaches the filter to a worker's packet socket. The socket then takes the frames that this worker is to carry, and
@@ -143,11 +146,11 @@ impl Exclusive {
     }
 
     fn cross(&mut self, kernel: u32, only_when_stuck: bool) -> Result<(), SteerError> {
-        let Some(port) = self.ifindex() else { return Ok(()) };
+        let Some((port, how, _)) = self.held else { return Ok(()) };
         let name = if only_when_stuck { CROSS_WHEN_STUCK } else { CROSS };
         if self.cross.as_ref().is_none_or(|(_, ifindex, attached)| (*ifindex, *attached) != (kernel, name)) {
             self.cross_no_more()?;
-            let link = attach(&mut self.object, name, kernel, TcAttachType::Egress, TcAttach::Tcx)?;
+            let link = attach(&mut self.object, name, kernel, TcAttachType::Egress, how)?;
             self.cross = Some((link, kernel, name));
         }
         // The next frame shows whether a worker is stuck now.
@@ -288,8 +291,11 @@ pub fn withheld(ifindex: u32) -> Option<Withheld> {
 #[must_use]
 pub fn crosses(ifindex: u32) -> bool {
     let Ok(interface) = interface_name(ifindex) else { return false };
-    let programs = SchedClassifier::query_tcx(&interface, TcAttachType::Egress);
-    programs.is_ok_and(|(_, programs)| programs.iter().any(|program| program.name_as_str() == Some(CROSS)))
+    let by_link = SchedClassifier::query_tcx(&interface, TcAttachType::Egress)
+        .is_ok_and(|(_, programs)| programs.iter().any(|program| program.name_as_str() == Some(CROSS)));
+    let is_living = |filter: &Listed| filter.tag().is_some_and(|tag| tag.program == CROSS && is_alive(tag.id));
+    by_link
+        || clsact::at(ifindex, TcAttachType::Egress).is_ok_and(|filters| filters.iter().any(is_living))
 }
 
 /// Characters of a program's name that the kernel keeps (`BPF_OBJ_NAME_LEN`, without the terminating zero).

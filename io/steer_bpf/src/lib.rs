@@ -37,6 +37,7 @@ mod ports;
 mod probe;
 mod revision;
 mod rules;
+mod served;
 mod steering;
 mod stuck;
 mod tc;

@@ -1,19 +1,18 @@
 //! Makes interfaces ports of a switch: its workers receive all of their frames, and the kernel's own stack none.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
-use aya::maps::{HashMap, Map, MapData, ProgramArray};
-use aya::programs::SchedClassifier;
+use aya::maps::{HashMap, MapData};
 use aya::{Ebpf, include_bytes_aligned};
-use twinpath_sys::descriptors::close_first;
 use twinpath_time::Duration;
 
 use crate::SteerError;
 use crate::exclusive::{attach_both, load, refuse_if_held};
 use crate::maps::{gone, typed, wrote};
 use crate::names::{PORT_INGRESS as INGRESS, interface_name};
-use crate::steering::{attach_filter, loaded, program};
+use crate::served::serve;
+use crate::steering::attach_filter;
 use crate::stuck::StuckRecords;
 use crate::tc::{TcAttach, TcLink};
 
@@ -65,7 +64,7 @@ impl PortPrograms {
     pub fn load(mark: u32, workers: u32, fail_open: Duration) -> Result<Self, SteerError> {
         let (mut object, stuck) = load(PORTS, mark, workers, fail_open)?;
         let ports = typed(&mut object, "ports")?;
-        let served = serve(&mut object)?;
+        let served = serve(&mut object, &[INGRESS, EGRESS], &SERVE)?;
         Ok(Self { _served: served, object, ports, stuck, held: BTreeMap::new() })
     }
 
@@ -130,29 +129,4 @@ impl PortPrograms {
     pub fn read_stuck(&mut self) {
         self.stuck.discard();
     }
-}
-
-/// Puts the programs that do the work into the array of tail calls, and returns its only descriptor.
-fn serve(object: &mut Ebpf) -> Result<OwnedFd, SteerError> {
-    let Some(Map::ProgramArray(map)) = object.take_map("served") else {
-        return Err(SteerError::Missing("served"));
-    };
-    let failed = |source: std::io::Error| SteerError::Map {
-        map: "served",
-        action: "holding",
-        error: Box::new(aya::maps::MapError::IoError(source)),
-    };
-    // These refer to the map by the descriptor that it has now.
-    for name in [INGRESS, EGRESS] {
-        loaded(name, program::<SchedClassifier>(object, name)?.load())?;
-    }
-    let held = close_first(map.fd().as_fd()).map_err(failed)?;
-    let mut array = ProgramArray::try_from(Map::ProgramArray(map)).map_err(wrote("served"))?;
-    for (at, name) in SERVE.into_iter().enumerate() {
-        let classifier: &mut SchedClassifier = program(object, name)?;
-        loaded(name, classifier.load())?;
-        let fd = classifier.fd().map_err(|error| SteerError::Program { name, error: Box::new(error) })?;
-        array.set(at as u32, fd, 0).map_err(wrote("served"))?;
-    }
-    Ok(held)
 }

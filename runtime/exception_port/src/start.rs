@@ -10,7 +10,7 @@ use twinpath_mirror::{Mirror, MirrorLimits};
 use twinpath_port::PortId;
 use twinpath_port_vnet::{SocketConfig, Tap, TapHandle, VnetPort, open_socket};
 use twinpath_sandbox::{self as sandbox, Needs};
-use twinpath_steer_bpf::Exclusive;
+use twinpath_steer_bpf::{Exclusive, TcAttach};
 use twinpath_sys::clock;
 use twinpath_sys::descriptors::set_aside;
 
@@ -184,7 +184,7 @@ pub(super) fn hold_port(exclusive: &mut Exclusive, link: &Link, queues: u32) -> 
     // Done before the programs are attached; otherwise their links would get the low descriptor numbers that
     // the former sockets had.
     set_aside(queues as usize);
-    Ok(exclusive.hold(link.ifindex)?)
+    Ok(exclusive.hold(link.ifindex, TcAttach::here())?)
 }
 
 fn handle_of(tap: &Tap) -> Result<TapHandle, BridgeError> {

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use twinpath_steer_bpf::{Exclusive, SteerError};
+use twinpath_steer_bpf::{Exclusive, SteerError, TcAttach};
 use twinpath_time::Duration;
 
 use crate::lab::{Lab, PacketSocket, near_udp, set_option, take, wait_for};
@@ -19,17 +19,17 @@ fn frame(number: u8) -> Vec<u8> {
 
 #[test]
 fn on_a_withheld_device_only_packet_sockets_receive_and_only_marked_frames_leave() {
-    if !crate::tcx_or_skip() {
-        return;
-    }
-    let lab = Lab::new(true);
+    crate::each_way(true, withheld);
+}
+
+fn withheld(lab: Lab, how: TcAttach) {
     let (near, far) = (near_udp("10.0.0.2:4791"), lab.far_udp("10.0.0.1:4791"));
     let device = PacketSocket::receiver(lab.ifindex, |_| {});
     let (plain, ours) =
         (PacketSocket::new(lab.ifindex, 0, |_| {}), PacketSocket::new(lab.ifindex, 0, |_| {}));
     set_option(ours.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, MARK as i32);
     let mut held = Exclusive::load(MARK, 1, Duration::ZERO).unwrap();
-    held.hold(lab.ifindex).unwrap();
+    held.hold(lab.ifindex, how).unwrap();
     // Frames sent before are no longer in transit.
     let cable = lab.far_listener();
     let seen = |number: u8| {
@@ -55,7 +55,8 @@ fn on_a_withheld_device_only_packet_sockets_receive_and_only_marked_frames_leave
     ours.send(&frame(2));
     assert_eq!(seen(2), [frame(2)], "what came before it did not leave");
 
-    let again = Exclusive::load(MARK, 1, Duration::ZERO).unwrap().hold(lab.ifindex).expect_err("held");
+    let mut again = Exclusive::load(MARK, 1, Duration::ZERO).unwrap();
+    let again = again.hold(lab.ifindex, how).expect_err("held");
     assert!(matches!(again, SteerError::TcxHeld { .. }), "{again}");
     assert!(again.to_string().contains(&format!("(pid {})", std::process::id())), "{again}");
 
