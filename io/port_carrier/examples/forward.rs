@@ -115,7 +115,7 @@ impl Way {
     fn sockets() -> Outcome<Self> {
         let open = |name: &str| {
             let ifindex = interface_index(name)?;
-            let config = SocketConfig { ifindex, fanout_group: None, bypass_qdisc: true, mark: 0 };
+            let config = SocketConfig { ifindex, fanout_group: None, mark: MARK };
             let mut withheld = Exclusive::load(MARK, 1, Duration::ZERO)?;
             withheld.hold(ifindex, TcAttach::here())?;
             let port = VnetPort::socket(PortId::default(), ifindex, open_socket(&config)?);

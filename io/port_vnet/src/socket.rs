@@ -21,13 +21,13 @@ pub struct SocketConfig {
     pub ifindex: u32,
     /// The fan-out group to join: its members share the interface's frames by flow hash.
     pub fanout_group: Option<u16>,
-    /// Whether to pass frames to the driver without a queueing discipline (PACKET_QDISC_BYPASS).
-    pub bypass_qdisc: bool,
     /// The mark that its frames carry (SO_MARK).
     pub mark: u32,
 }
 
-/// Opens a socket that receives every frame that arrives on the interface, and can send there.
+/// Opens a socket that receives every frame that arrives on the interface, and can send there. It does not bypass the
+/// queueing discipline: the kernel drops a super-frame that does and that the device cannot segment (`__dev_direct_xmit`,
+/// net/core/dev.c).
 ///
 /// # Errors
 /// [`PacketSocketError`].
@@ -37,9 +37,6 @@ pub fn open_socket(config: &SocketConfig) -> Result<OwnedFd, PacketSocketError> 
     packet_socket::set(&socket, "PACKET_IGNORE_OUTGOING", libc::PACKET_IGNORE_OUTGOING, 1)?;
     packet_socket::set(&socket, "PACKET_VNET_HDR", libc::PACKET_VNET_HDR, 1)?;
     packet_socket::set(&socket, "PACKET_AUXDATA", libc::PACKET_AUXDATA, 1)?;
-    if config.bypass_qdisc {
-        packet_socket::set(&socket, "PACKET_QDISC_BYPASS", libc::PACKET_QDISC_BYPASS, 1)?;
-    }
     let failed = |option| move |source| PacketSocketError::Option { option, source };
     sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER_BYTES)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, BUFFER_BYTES))

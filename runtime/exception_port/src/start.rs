@@ -105,14 +105,10 @@ impl Bridge {
 
     /// Gives each worker a socket on the device.
     pub(super) fn attach_port(&mut self, link: &Link) -> Result<(), BridgeError> {
-        // A software device does not need the queueing discipline, and without one our frames bypass the program at
-        // egress.
-        let bypass_qdisc = !link.kind.is_empty();
         let config = SocketConfig {
             ifindex: link.ifindex,
             fanout_group: (self.plan.queues > 1).then(|| fanout_group(link.ifindex)),
-            bypass_qdisc,
-            mark: if bypass_qdisc { 0 } else { MARK },
+            mark: MARK,
         };
         let mut sockets = Vec::new();
         for worker in 0..self.plan.queues {

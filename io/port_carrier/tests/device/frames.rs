@@ -15,7 +15,7 @@ pub(super) struct Far {
 impl Far {
     pub(super) fn new(namespace: &Namespace, name: &str) -> Self {
         let ifindex = ifindex(namespace, name);
-        let config = SocketConfig { ifindex, fanout_group: None, bypass_qdisc: false, mark: 0 };
+        let config = SocketConfig { ifindex, fanout_group: None, mark: 0 };
         let socket = namespace.run(|| open_socket(&config)).unwrap().unwrap();
         let mut pool = Pool::new(2 * twinpath_port_vnet::QUEUE_FRAMES).unwrap();
         let mut port = VnetPort::socket(PortId { port: 9, queue: 0 }, ifindex, socket);

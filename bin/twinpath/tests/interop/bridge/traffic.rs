@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketType, ipproto, socket_with};
 use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 use twinpath_sys::Namespace;
+use twinpath_sys::ethtool::{Offload, set_offload};
 
 use super::{KERNEL, PORT, add_addresses, bridge, passes, rig, try_bridge};
 use crate::rig::{CLIENT, CLIENT_V6, PATIENCE, Rig, SERVER, SERVER_V6, Server, ask, until};
@@ -149,6 +150,23 @@ fn everything_passes_whole_in_every_mode_and_nothing_is_dropped() {
         assert_eq!(server.show("drops"), dropped, "{arguments:?}");
         assert_eq!(server.interrupt(), Some(0));
     }
+}
+
+#[test]
+fn super_frames_leave_by_a_device_that_cannot_segment_them() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = rig();
+    let server = bridge(&rig, &["--carrier", "workers"]);
+    passes(&rig);
+    let dropped = server.show("drops");
+    for offload in [Offload::Segmentation, Offload::Checksum] {
+        rig.server.run(|| set_offload(PORT, offload, false)).expect("entered").expect("switched off");
+        bulk_in_both_directions(&rig.server, &rig.client, CLIENT);
+    }
+    assert_eq!(server.show("drops"), dropped);
+    assert_eq!(server.interrupt(), Some(0));
 }
 
 #[test]
