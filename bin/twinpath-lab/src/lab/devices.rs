@@ -1,5 +1,8 @@
 //! `lab devices`: tests each path on the network cards of a guest: answers, fragmented datagrams, disabled offloads,
-//! kills. It counts events and measures no times.
+//! kills; and what crosses them beside: tagged frames, an exception port, a switch. It counts events and measures no
+//! times.
+
+mod crossing;
 
 use std::process::Command;
 
@@ -33,8 +36,11 @@ pub(crate) const LAB: Lab = Lab {
             "kill9-packet",
             "kill9-xdp",
             "kill9-xdp-zerocopy",
+            "vlan",
+            "bridge",
+            "switch",
         ],
-        modules: &[],
+        modules: &["8021q"],
         programs: &["ethtool"],
         files: &[],
         links: &[],
@@ -78,7 +84,7 @@ const fn row(id: &'static str, path: &'static str, main: &'static str, label: &'
 }
 
 /// Every row, in the order of the table.
-const ROWS: [RowSpec; 9] = [
+const ROWS: [RowSpec; 12] = [
     row("exchange-packet", "packet", "answered", "packet: datagrams, whole and in 2 to 45 fragments"),
     row("bare-packet", "packet", "answered", "packet: the same, the card's offloads switched off"),
     row("kill9-packet", "packet", "resets", "packet: kernel connections that a kill -9 broke"),
@@ -98,6 +104,9 @@ const ROWS: [RowSpec; 9] = [
         "zero-copy: the same, the card's offloads switched off",
     ),
     row("kill9-xdp-zerocopy", "xdp-zerocopy", "resets", "zero-copy: kernel connections that a kill -9 broke"),
+    row("vlan", "packet", "answered", "tagged datagrams, served on a VLAN interface, and on the card below it"),
+    row("bridge", "exception", "answered", "requests through an exception port, and after its kill -9"),
+    row("switch", "switch", "answered", "requests through a switch, and after its kill -9"),
 ];
 
 const fn answered(id: &'static str, row: &'static str, what: &'static str) -> RatioSpec {
@@ -132,7 +141,7 @@ const WHAT: &str =
 const WHAT_BARE: &str = "the same, the card's offloads switched off";
 
 /// The requirements, wherever the path is supported.
-const RATIOS: [RatioSpec; 9] = [
+const RATIOS: [RatioSpec; 12] = [
     answered("packet-exchange", "exchange-packet", WHAT),
     answered("packet-bare", "bare-packet", WHAT_BARE),
     resets("packet-kill9", "kill9-packet", &[(("kill9-packet", "worst_ms"), SILENT_MS)]),
@@ -142,6 +151,9 @@ const RATIOS: [RatioSpec; 9] = [
     answered("xdp-zerocopy-exchange", "exchange-xdp-zerocopy", WHAT),
     answered("xdp-zerocopy-bare", "bare-xdp-zerocopy", WHAT_BARE),
     resets("xdp-zerocopy-kill9", "kill9-xdp-zerocopy", &[(("kill9-xdp-zerocopy", "worst_ms"), SILENT_MS)]),
+    answered("vlan-answered", "vlan", "share of tagged datagrams answered exactly once, by the path of the tag's interface"),
+    answered("bridge-answered", "bridge", "share of requests answered, by each carrier, and by the kernel after a kill"),
+    answered("switch-answered", "switch", "share of requests answered, and by the kernel after a kill"),
 ];
 
 async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
@@ -171,6 +183,15 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
             record.add(row, 0, measured.unwrap_or_else(|error| failed(&error)));
         }
     }
+    for row in ["vlan", "bridge", "switch"].into_iter().filter(|row| selected(row)) {
+        session.progress.step(row);
+        let measured = match row {
+            "vlan" => crossing::vlan(session).await,
+            "bridge" => crossing::bridge(session).await,
+            _ => crossing::switch(session).await,
+        };
+        record.add(row, 0, measured.unwrap_or_else(|error| failed(&error)));
+    }
     Ok((record, 1))
 }
 
@@ -192,13 +213,16 @@ async fn available(session: &Session, path: &str) -> anyhow::Result<()> {
 }
 
 async fn exchange(session: &Session, path: &str) -> anyhow::Result<Sample> {
-    let mut sample = fragments::measure(session, path, DATAGRAMS, FRAGMENTS_SEED).await?;
+    Ok(answered_by_the_path(fragments::measure(session, path, DATAGRAMS, FRAGMENTS_SEED).await?))
+}
+
+/// With the share of datagrams that were answered; none, if none of the answers came by the path.
+fn answered_by_the_path(mut sample: Sample) -> Sample {
     let value = |name: &str| sample.values.get(name).copied().unwrap_or_default();
     let answered = value("share").min(value("whole_share"));
-    // Answers that did not come by this path do not count.
     let answered = if value("fast_path_frames") > 0.0 { answered } else { 0.0 };
     sample.values.insert("answered", answered);
-    Ok(sample)
+    sample
 }
 
 /// Measures with the cards' offloads disabled; they are enabled again afterwards.
@@ -246,9 +270,10 @@ mod tests {
     #[test]
     fn every_row_is_one_of_a_path_and_has_its_ratio_and_none_is_measured_outside_a_guest() {
         let of_paths: Vec<_> = PATHS.iter().flat_map(|rows| [rows.exchange, rows.bare, rows.kill9]).collect();
-        assert_eq!(of_paths, ROWS.map(|row| row.id));
-        assert_eq!(of_paths, RATIOS.map(|ratio| ratio.formula.rows()[0]));
-        assert!(of_paths.iter().all(|row| LAB.in_guest.rows.contains(row)));
+        let all: Vec<_> = of_paths.into_iter().chain(["vlan", "bridge", "switch"]).collect();
+        assert_eq!(all, ROWS.map(|row| row.id));
+        assert_eq!(all, RATIOS.map(|ratio| ratio.formula.rows()[0]));
+        assert!(all.iter().all(|row| LAB.in_guest.rows.contains(row)));
     }
 
     #[test]

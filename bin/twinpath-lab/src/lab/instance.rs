@@ -60,6 +60,11 @@ impl Instance {
         launcher.stop(self.server).await
     }
 
+    /// Kills it, and waits for its end.
+    pub(crate) async fn kill(self, launcher: &Launcher) -> anyhow::Result<()> {
+        launcher.kill(self.server).await
+    }
+
     async fn ask(&self, request: &serde_json::Value) -> anyhow::Result<serde_json::Value> {
         let exchange = async {
             let mut stream = UnixStream::connect(&self.socket).await?;

@@ -95,10 +95,14 @@ pub(crate) fn serve(path: &str, cpu: usize, socket: &Path) -> Vec<String> {
 
 /// The same in another mode.
 pub(crate) fn serve_in(path: &str, mode: &str, cpu: usize, socket: &Path) -> Vec<String> {
+    serve_on(SERVER.interface, path, mode, cpu, socket)
+}
+
+/// The same on another interface.
+pub(crate) fn serve_on(on: &str, path: &str, mode: &str, cpu: usize, socket: &Path) -> Vec<String> {
     let mut args = words(&format!(
-        "serve echo --on {} --udp {FAST_PORT} --path {path} --mode {mode} --workers 1 --cpu {cpu} --linger-ms {LINGER_MS} \
-         --reply-rate 0 --socket",
-        SERVER.interface
+        "serve echo --on {on} --udp {FAST_PORT} --path {path} --mode {mode} --workers 1 --cpu {cpu} --linger-ms {LINGER_MS} \
+         --reply-rate 0 --socket"
     ));
     args.push(socket.display().to_string());
     args
@@ -139,6 +143,6 @@ pub(crate) fn eventfd_pingpong(cpus: [usize; 2], duration: Duration) -> Vec<Stri
     ))
 }
 
-fn words(line: &str) -> Vec<String> {
+pub(crate) fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }

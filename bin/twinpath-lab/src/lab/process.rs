@@ -174,6 +174,14 @@ impl Launcher {
         Err(anyhow!(failure(&server.what, status, &mut server.stderr)))
     }
 
+    /// Kills a server, and waits for its end.
+    pub(crate) async fn kill(&self, mut server: Server) -> anyhow::Result<()> {
+        let ended = tokio::time::timeout(STOP_DEADLINE, server.child.kill()).await;
+        self.live.borrow_mut().remove(&server.pid);
+        ended.with_context(|| format!("{} did not end when it was killed", server.what))??;
+        Ok(())
+    }
+
     /// Runs a client to its end and reads the CPU time of `watched` meanwhile.
     pub(crate) async fn client(
         &self,

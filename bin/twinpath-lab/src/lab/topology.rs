@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use futures_util::StreamExt;
-use netlink_packet_route::address::AddressHeaderFlags;
+use netlink_packet_route::address::{AddressHeaderFlags, AddressScope};
 use netlink_packet_route::link::{InfoData, InfoVeth, LinkAttribute, LinkMessage, State};
-use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, MulticastGroup};
+use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, LinkVlan, MulticastGroup};
 use twinpath_sys::Namespace;
 use twinpath_sys::ethtool::{Offload, set_offload};
 
@@ -54,6 +54,30 @@ pub(crate) const OWNED_PEER: End = End {
     ipv4: Ipv4Addr::new(10, 112, 1, 2),
     ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 1, 0, 0, 0, 2),
 };
+
+/// A VLAN over both ends.
+pub(crate) const VLAN: u16 = 100;
+pub(crate) const VLAN_CLIENT: End = End {
+    interface: "client0.100",
+    ipv4: Ipv4Addr::new(10, 112, 3, 1),
+    ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 3, 0, 0, 0, 1),
+    ..CLIENT
+};
+pub(crate) const VLAN_SERVER: End = End {
+    interface: "server0.100",
+    ipv4: Ipv4Addr::new(10, 112, 3, 2),
+    ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 3, 0, 0, 0, 2),
+    ..SERVER
+};
+
+/// A host behind the server's side, in the client's network, and the interface on the server's side that leads to it.
+pub(crate) const BEHIND: End = End {
+    interface: "behind0",
+    mac: [0x02, 0x74, 0x70, 0, 3, 1],
+    ipv4: Ipv4Addr::new(10, 112, 0, 3),
+    ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 0, 0, 0, 0, 3),
+};
+pub(crate) const TO_BEHIND: &str = "server1";
 
 /// Hosts at a switch. Their addresses are of one network.
 pub(crate) const HOSTS: [End; 2] = [
@@ -184,6 +208,63 @@ impl Topology {
         }
         Ok(owner)
     }
+}
+
+impl Topology {
+    /// Makes a VLAN interface over each end, with addresses.
+    pub(crate) fn vlan(&self) -> anyhow::Result<()> {
+        let ends = [(&self.client, CLIENT, VLAN_CLIENT), (&self.server, SERVER, VLAN_SERVER)];
+        for (namespace, below, end) in ends {
+            inside(namespace, async |handle| {
+                let below = link(&handle, below.interface).await?.header.index;
+                let made = handle.link().add(LinkVlan::new(end.interface, below, VLAN).build());
+                made.execute().await.with_context(|| format!("cannot create {}", end.interface))?;
+                configure(&handle, end).await
+            })?;
+            wait_for_carrier(namespace, end.interface)?;
+        }
+        Ok(())
+    }
+
+    /// Removes them.
+    pub(crate) fn no_vlan(&self) -> anyhow::Result<()> {
+        for (namespace, end) in [(&self.client, VLAN_CLIENT), (&self.server, VLAN_SERVER)] {
+            inside(namespace, async |handle| {
+                let index = link(&handle, end.interface).await?.header.index;
+                let removed = handle.link().del(index).execute().await;
+                removed.with_context(|| format!("cannot remove {}", end.interface))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Creates the host [`BEHIND`] and the pair that leads to it, whose other end is up and has no address.
+    pub(crate) fn behind(&self) -> anyhow::Result<Namespace> {
+        let host = Namespace::new()?;
+        let port = End { interface: TO_BEHIND, mac: [0x02, 0x74, 0x70, 0, 3, 2], ..BEHIND };
+        join(&host, BEHIND, &self.server, port)?;
+        inside(&host, async |handle| configure(&handle, BEHIND).await)?;
+        inside(&self.server, async |handle| set_up_all(&handle, &[TO_BEHIND]).await)?;
+        wait_for_carrier(&host, BEHIND.interface)?;
+        Ok(host)
+    }
+}
+
+/// Removes all addresses from an interface, but for those that the kernel gives to every link.
+pub(crate) fn no_address(namespace: &Namespace, end: End) -> anyhow::Result<()> {
+    inside(namespace, async |handle| {
+        let index = link(&handle, end.interface).await?.header.index;
+        let mut found = std::pin::pin!(handle.address().get().set_link_index_filter(index).execute());
+        let mut all = Vec::new();
+        while let Some(address) = found.next().await {
+            all.push(address.with_context(|| format!("cannot list the addresses of {}", end.interface))?);
+        }
+        for address in all.into_iter().filter(|address| address.header.scope != AddressScope::Link) {
+            let removed = handle.address().del(address).execute().await;
+            removed.with_context(|| format!("cannot remove an address of {}", end.interface))?;
+        }
+        Ok(())
+    })
 }
 
 /// Gives `end`'s addresses to an existing interface, and sets it up.

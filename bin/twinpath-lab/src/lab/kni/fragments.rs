@@ -10,7 +10,7 @@ use crate::lab::instance::{Facts, Instance};
 use crate::lab::model::Sample;
 use crate::lab::peers::{self, FAST_PORT};
 use crate::lab::session::Session;
-use crate::lab::topology::{CLIENT, SERVER};
+use crate::lab::topology::{CLIENT, End, SERVER};
 
 /// Sends `datagrams` over each family to twinpath on `path`. Values: `share` and the number of `datagrams`;
 /// `whole_share` of whole datagrams of the same flows; `fast_path_frames`.
@@ -21,15 +21,27 @@ pub(in crate::lab) async fn measure(
     seed: u64,
 ) -> anyhow::Result<Sample> {
     let socket = session.run_dir.path().join("fragments.sock");
-    let instance = Instance::start(&session.launcher, &peers::serve(path, session.cpus[1], &socket)).await?;
+    let serve = peers::serve(path, session.cpus[1], &socket);
+    measure_at(session, &serve, [CLIENT, SERVER], datagrams, seed).await
+}
+
+/// The same with these arguments of twinpath, from one of these ends to the other.
+pub(in crate::lab) async fn measure_at(
+    session: &Session,
+    serve: &[String],
+    [from, to]: [End; 2],
+    datagrams: u64,
+    seed: u64,
+) -> anyhow::Result<Sample> {
+    let instance = Instance::start(&session.launcher, serve).await?;
     let mut sample = Sample::default();
     let (mut sent, mut once, mut whole, mut whole_once) = (0, 0, 0, 0);
-    for ip in [IpAddr::V4(SERVER.ipv4), IpAddr::V6(SERVER.ipv6)] {
+    for ip in [IpAddr::V4(to.ipv4), IpAddr::V6(to.ipv6)] {
         let client = session.launcher.topology().client.duplicate()?;
         let ask = move || {
             let target = SocketAddr::new(ip, FAST_PORT);
             let config =
-                FragmentsConfig { interface: CLIENT.interface, mac: SERVER.mac, target, datagrams, seed };
+                FragmentsConfig { interface: from.interface, mac: to.mac, target, datagrams, seed };
             client.run(|| ask_in_fragments(&config))
         };
         let outcome = tokio::task::spawn_blocking(ask).await.context("the client panicked")???;
