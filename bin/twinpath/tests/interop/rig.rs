@@ -368,7 +368,7 @@ pub(crate) fn ip(namespace: &Namespace, arguments: &[&str]) {
 }
 
 /// Index and link-layer address of an interface.
-fn link(namespace: &Namespace, name: &str) -> (u32, [u8; 6]) {
+pub(crate) fn link(namespace: &Namespace, name: &str) -> (u32, [u8; 6]) {
     let command = || Command::new("ip").args(["-json", "link", "show", "dev", name]).output();
     let output = namespace.run(command).expect("entered").expect("iproute2 is installed");
     let links: Value = serde_json::from_slice(&output.stdout).expect("JSON");

@@ -11,10 +11,14 @@ mod workers;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
-use twinpath_sys::Namespace;
+use twinpath_sys::{Namespace, PacketSocket};
 
-use crate::rig::{Rig, Server, end, ip, udp_in, until};
+use crate::rig::{PATIENCE, Rig, Server, end, ip, link, udp_in, until};
+
+/// All EtherTypes, linux/if_ether.h.
+const ETH_P_ALL: u16 = 3;
 
 /// A switch's namespace, and hosts, each in one of its own, with a veth pair to the switch's.
 struct Site {
@@ -82,6 +86,33 @@ impl Site {
         udp_in(&self.hosts[host - 1], SocketAddr::new(ip_of(host), port))
     }
 
+    /// A packet socket that sees every frame of a host from now on.
+    fn listen(&self, host: usize) -> PacketSocket {
+        let namespace = &self.hosts[host - 1];
+        let (ifindex, _) = link(namespace, "eth0");
+        let open = || PacketSocket::open(ifindex, ETH_P_ALL);
+        namespace.run(open).expect("entered").expect("a packet socket")
+    }
+
+    /// Sends a datagram from one host to another, and returns the frames that the latter has seen before it.
+    fn seen_before(&self, seen: &PacketSocket, from: usize, to: usize) -> Vec<Vec<u8>> {
+        const LAST: &[u8] = b"the last of these frames";
+        self.udp(from, 0).send_to(LAST, (ip_of(to), 9002)).expect("sent");
+        let mut frames = Vec::new();
+        loop {
+            let frame = next(seen).expect("the last one comes");
+            if frame.ends_with(LAST) {
+                return frames;
+            }
+            frames.push(frame);
+        }
+    }
+
+    /// The link-layer address of a host.
+    fn mac(&self, host: usize) -> [u8; 6] {
+        link(&self.hosts[host - 1], "eth0").1
+    }
+
     /// Waits until a datagram passes from one host to another and back. The first ones may wait for ARP.
     fn passes(&self, from: usize, to: usize) {
         until(&format!("a datagram passes from host {from} to {to} and back"), || self.tries(from, to));
@@ -100,6 +131,18 @@ impl Site {
         let Ok((_, peer)) = there.recv_from(&mut buffer) else { return false };
         there.send_to(b"back", peer).is_ok() && here.recv_from(&mut buffer).is_ok_and(|(len, _)| len == 4)
     }
+}
+
+/// The next frame; `None` if none comes in time.
+fn next(socket: &PacketSocket) -> Option<Vec<u8>> {
+    let timeout = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
+    if poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)).expect("polled") == 0 {
+        return None;
+    }
+    let mut buffer = vec![0; 65_536];
+    let len = socket.receive(&mut buffer).expect("received");
+    buffer.truncate(len);
+    Some(buffer)
 }
 
 fn ip_of(host: usize) -> IpAddr {
