@@ -36,7 +36,9 @@ test-guest: ## test the paths on the network cards of guests, for each of GUEST_
 	@failed=; skipped=; measured=0; for kernel in $(GUEST_KERNELS); do for nic in $(GUEST_NICS); do \
 	    echo "make test-guest: kernel $$kernel, card $$nic"; \
 	    code=0; html=$(TARGET_DIR)/test-guest/$$(echo $$kernel-$$nic | tr / -).html; rm -f $$html; \
-	    $(TWINPATH_LAB) devices --check --guest=$$kernel --nic $$nic --html $$html $(ARGS) || code=$$?; \
+	    timeout --kill-after=60 $(GUEST_DEADLINE_S) \
+	        $(TWINPATH_LAB) devices --check --guest=$$kernel --nic $$nic --html $$html $(ARGS) || code=$$?; \
+	    [ $$code != 124 ] || echo "make test-guest: $$kernel, $$nic: ended after $(GUEST_DEADLINE_S) s"; \
 	    [ $$code = 0 ] || [ $$code = 3 ] || failed="$$failed $$kernel:$$nic"; \
 	    if [ -s $$html ]; then measured=$$((measured + 1)); else skipped="$$skipped $$kernel:$$nic"; fi; \
 	done; done; \
@@ -112,6 +114,9 @@ GUEST_PACKAGES := qemu-system-x86=qemu-system-x86_64
 # Debian's own kernel and its newest, with the drivers that a cloud kernel lacks; and the cards they drive.
 GUEST_KERNELS ?= linux-image-amd64 linux-image-amd64/backports
 GUEST_NICS ?= virtio-net igb igb-vf e1000e
+
+# What a guest may take, s. Emulated, each of them takes two to four minutes of a CPU.
+GUEST_DEADLINE_S ?= 900
 
 # Only to prove that the committed object is what its source gives; the product needs no compiler for it.
 BPF_PACKAGES := clang-14=clang-14 llvm-14=llvm-strip-14

@@ -397,7 +397,9 @@ impl<C> Connection<C> {
             Stage::Open | Stage::StoppingAfterFirst if !room => {
                 Ok(After::Close(Closed::For(Reason::RequestTooLarge)))
             }
-            Stage::Open | Stage::StoppingAfterFirst => Ok(if self.readable { After::Again } else { After::Keep }),
+            Stage::Open | Stage::StoppingAfterFirst => {
+                Ok(if self.readable { After::Again } else { After::Keep })
+            }
             Stage::PeerEnded => {
                 let cut_short = unread > 0 || self.asked != Instant::NEVER;
                 Ok(After::Close(if cut_short { Closed::Broken } else { Closed::Ended }))

@@ -232,13 +232,16 @@ pub(crate) fn load(
     Ok((object, stuck))
 }
 
-/// Attaches two programs to an interface, at ingress and at egress, in front of all others.
+/// Attaches two programs to an interface, at ingress and at egress, in front of all others. Filters that dead instances have
+/// left there are removed first.
 pub(crate) fn attach_both(
     object: &mut Ebpf,
     [ingress, egress]: [&'static str; 2],
     ifindex: u32,
     how: TcAttach,
 ) -> Result<[TcLink; 2], SteerError> {
+    // Those that cannot be removed change nothing.
+    let _ = clsact::tidy(Some(ifindex));
     Ok([
         attach(object, ingress, ifindex, TcAttachType::Ingress, how)?,
         attach(object, egress, ifindex, TcAttachType::Egress, how)?,
@@ -293,9 +296,9 @@ pub fn crosses(ifindex: u32) -> bool {
     let Ok(interface) = interface_name(ifindex) else { return false };
     let by_link = SchedClassifier::query_tcx(&interface, TcAttachType::Egress)
         .is_ok_and(|(_, programs)| programs.iter().any(|program| program.name_as_str() == Some(CROSS)));
-    let is_living = |filter: &Listed| filter.tag().is_some_and(|tag| tag.program == CROSS && is_alive(tag.id));
-    by_link
-        || clsact::at(ifindex, TcAttachType::Egress).is_ok_and(|filters| filters.iter().any(is_living))
+    let is_living =
+        |filter: &Listed| filter.tag().is_some_and(|tag| tag.program == CROSS && is_alive(tag.id));
+    by_link || clsact::at(ifindex, TcAttachType::Egress).is_ok_and(|filters| filters.iter().any(is_living))
 }
 
 /// Characters of a program's name that the kernel keeps (`BPF_OBJ_NAME_LEN`, without the terminating zero).

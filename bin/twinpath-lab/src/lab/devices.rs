@@ -104,7 +104,12 @@ const ROWS: [RowSpec; 12] = [
         "zero-copy: the same, the card's offloads switched off",
     ),
     row("kill9-xdp-zerocopy", "xdp-zerocopy", "resets", "zero-copy: kernel connections that a kill -9 broke"),
-    row("vlan", "packet", "answered", "tagged datagrams, served on a VLAN interface, and on the card below it"),
+    row(
+        "vlan",
+        "packet",
+        "answered",
+        "tagged datagrams, served on a VLAN interface, and on the card below it",
+    ),
     row("bridge", "exception", "answered", "requests through an exception port, and after its kill -9"),
     row("switch", "switch", "answered", "requests through a switch, and after its kill -9"),
 ];
@@ -151,8 +156,16 @@ const RATIOS: [RatioSpec; 12] = [
     answered("xdp-zerocopy-exchange", "exchange-xdp-zerocopy", WHAT),
     answered("xdp-zerocopy-bare", "bare-xdp-zerocopy", WHAT_BARE),
     resets("xdp-zerocopy-kill9", "kill9-xdp-zerocopy", &[(("kill9-xdp-zerocopy", "worst_ms"), SILENT_MS)]),
-    answered("vlan-answered", "vlan", "share of tagged datagrams answered exactly once, by the path of the tag's interface"),
-    answered("bridge-answered", "bridge", "share of requests answered, by each carrier, and by the kernel after a kill"),
+    answered(
+        "vlan-answered",
+        "vlan",
+        "share of tagged datagrams answered exactly once, by the path of the tag's interface",
+    ),
+    answered(
+        "bridge-answered",
+        "bridge",
+        "share of requests answered, by each carrier, and by the kernel after a kill",
+    ),
     answered("switch-answered", "switch", "share of requests answered, and by the kernel after a kill"),
 ];
 

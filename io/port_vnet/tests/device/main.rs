@@ -38,8 +38,7 @@ fn ifindex(namespace: &Namespace, name: &str) -> u32 {
 }
 
 fn socket(namespace: &Namespace, name: &str) -> OwnedFd {
-    let config =
-        SocketConfig { ifindex: ifindex(namespace, name), fanout_group: None, mark: 0 };
+    let config = SocketConfig { ifindex: ifindex(namespace, name), fanout_group: None, mark: 0 };
     namespace.run(|| open_socket(&config)).unwrap().unwrap()
 }
 

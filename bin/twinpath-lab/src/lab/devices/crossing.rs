@@ -14,9 +14,7 @@ use crate::lab::model::Sample;
 use crate::lab::peers::{self, PLAIN_PORT, TCP_PORT, words};
 use crate::lab::process::Side;
 use crate::lab::session::Session;
-use crate::lab::topology::{
-    BEHIND, End, SERVER, TO_BEHIND, VLAN_CLIENT, VLAN_SERVER, address, no_address,
-};
+use crate::lab::topology::{BEHIND, End, SERVER, TO_BEHIND, VLAN_CLIENT, VLAN_SERVER, address, no_address};
 
 /// The kernel's interface of the exception port.
 const TAP: &str = "tap0";
@@ -57,9 +55,8 @@ async fn tagged_once(session: &Session) -> anyhow::Result<Sample> {
     let socket = session.run_dir.path().join("vlan.sock");
     let ends = [VLAN_CLIENT, VLAN_SERVER];
     let serve = |on: &str| peers::serve_on(on, "packet", "adaptive", session.cpus[1], &socket);
-    let measure = async |on: &str| {
-        fragments::measure_at(session, &serve(on), ends, DATAGRAMS, FRAGMENTS_SEED).await
-    };
+    let measure =
+        async |on: &str| fragments::measure_at(session, &serve(on), ends, DATAGRAMS, FRAGMENTS_SEED).await;
     let on_vlan = measure(VLAN_SERVER.interface).await.context("served on the VLAN interface")?;
     let mut sample = answered_by_the_path(on_vlan);
     let below = measure(SERVER.interface).await.context("served on the card below the VLAN interface")?;
@@ -95,7 +92,9 @@ pub(super) async fn bridge(session: &Session) -> anyhow::Result<Sample> {
         let after = after_a_kill(session).await;
         let (share, fixed) = crossed?;
         let after = after.with_context(|| format!("after a kill, carried by {carrier} before"))?;
-        sample.notes.push(format!("carried by {carrier}: {share:.2} answered, after a kill -9 {after:.2}{fixed}"));
+        sample
+            .notes
+            .push(format!("carried by {carrier}: {share:.2} answered, after a kill -9 {after:.2}{fixed}"));
         answered = answered.min(share).min(after);
     }
     sample.values.insert("answered", answered);

@@ -40,8 +40,7 @@ pub(in crate::lab) async fn measure_at(
         let client = session.launcher.topology().client.duplicate()?;
         let ask = move || {
             let target = SocketAddr::new(ip, FAST_PORT);
-            let config =
-                FragmentsConfig { interface: from.interface, mac: to.mac, target, datagrams, seed };
+            let config = FragmentsConfig { interface: from.interface, mac: to.mac, target, datagrams, seed };
             client.run(|| ask_in_fragments(&config))
         };
         let outcome = tokio::task::spawn_blocking(ask).await.context("the client panicked")???;
