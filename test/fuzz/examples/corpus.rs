@@ -149,6 +149,12 @@ fn openflow() -> io::Result<()> {
     let damaged =
         messages.iter().zip(edits.iter().cycle()).map(|(message, edit)| [edit, message.as_slice()].concat());
     write("openflow__damaged_messages", damaged)?;
+    // Changes of flows, groups and meters, then questions; whole, in pieces, with damage.
+    let changes =
+        |seed: u8| choices(&[[14, 14, 15, 29, 14, 18, 20, 24][usize::from(seed) % 8]], seed)[..48].to_vec();
+    let session: Vec<u8> = (0..60).flat_map(changes).collect();
+    let sessions = [[255, 0], [6, 0], [60, 3], [255, 1]].map(|head| [&head[..], &session].concat());
+    write("openflow_switch__controllers", sessions)?;
     write("openflow__streams", [0, 6, 7, 100].map(|piece| [&[piece], messages.concat().as_slice()].concat()))
 }
 

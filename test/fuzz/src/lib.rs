@@ -16,6 +16,8 @@ mod offload;
 #[cfg(test)]
 mod openflow;
 #[cfg(test)]
+mod openflow_switch;
+#[cfg(test)]
 mod rpc;
 #[cfg(test)]
 mod steer;

@@ -1,5 +1,6 @@
 //! Valid inputs, and functions that corrupt them.
 
+pub mod datapath;
 pub mod openflow;
 
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

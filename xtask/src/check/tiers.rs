@@ -18,12 +18,16 @@ struct Tier {
 
 /// The tiers. `test/` and `xtask/` may use everything; other crates may use them only for tests.
 const TIERS: &[Tier] = &[
-    Tier { folder: "pure", below: &[], order: &["time", "inspect", "wire", "steer", "filter", "idle"] },
+    Tier {
+        folder: "pure",
+        below: &[],
+        order: &["time", "inspect", "wire", "steer", "filter", "idle", "openflow"],
+    },
     Tier { folder: "mem", below: &["pure"], order: &["frame", "rings"] },
     Tier {
         folder: "engine",
         below: &["pure", "mem"],
-        order: &["service", "stream", "stack", "rpc", "load", "switch"],
+        order: &["service", "stream", "stack", "rpc", "load", "switch", "openflow"],
     },
     Tier {
         folder: "io",

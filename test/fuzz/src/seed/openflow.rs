@@ -8,7 +8,7 @@ use twinpath_openflow::{
     MeterMod, MeterModCommand, MeterStats, Multipart, MultipartReply, MultipartRequest, MultipartType,
     PacketIn, PacketInReason, PacketOut, Port, PortMod, PortReason, PortStats, PortStatus, Prerequisite,
     PropertyId, Queue, QueueConfig, QueueProperty, QueueStats, Role, RoleMessage, TableFeatures, TableMod,
-    TableProperty, TablePropertyType, TableStats, flow_flags,
+    TableProperty, TablePropertyType, TableStats, flow_flags, number,
 };
 
 /// Bytes that choose; after the last one everything is 0.
@@ -548,4 +548,19 @@ fn small_message(kind: MessageType, choices: &mut Choices<'_>) -> Message {
         MessageType::GetAsyncReply => Message::GetAsyncReply(asynchronous(choices)),
         _ => Message::SetAsync(asynchronous(choices)),
     }
+}
+
+/// The question for all flows of all tables.
+#[must_use]
+pub fn every_flow() -> Message {
+    let request = FlowStatsRequest {
+        table_id: number::table::ALL,
+        out_port: number::port::ANY,
+        out_group: number::group::ANY,
+        cookie: 0,
+        cookie_mask: 0,
+        matches: Match::default(),
+    };
+    let body = MultipartRequest::Flow(request);
+    Message::MultipartRequest(Box::new(Multipart { more: false, body }))
 }

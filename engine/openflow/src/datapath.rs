@@ -1,0 +1,115 @@
+//! What the state of a switch needs of the tables that workers judge by.
+
+use core::fmt::Debug;
+
+use twinpath_openflow::{Band, Bucket, Count, GroupType, Instruction, Match, PortStats};
+use twinpath_time::Instant;
+
+/// A flow as it is put in. It has been checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow<'a> {
+    /// Its table.
+    pub table_id: u8,
+    /// Its priority.
+    pub priority: u16,
+    /// What it matches.
+    pub matches: &'a Match,
+    /// What is done then.
+    pub instructions: &'a [Instruction],
+    /// What packet-ins say of it.
+    pub cookie: u64,
+}
+
+/// What a flow has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowCount {
+    /// Packets and bytes.
+    pub count: Count,
+    /// When it matched last; [`Instant::ZERO`]: never.
+    pub used: Instant,
+}
+
+/// What a table has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableCount {
+    /// Frames looked up.
+    pub lookups: u64,
+    /// Frames that a flow took.
+    pub matched: u64,
+}
+
+/// What a group or a meter has counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartsCount {
+    /// In all.
+    pub whole: Count,
+    /// By its buckets or bands, in order.
+    pub parts: Box<[Count]>,
+}
+
+/// A port, as far as it decides what becomes of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortFlags {
+    /// Its number.
+    pub port_no: u32,
+    /// Of [`twinpath_openflow::port_config`].
+    pub config: u32,
+    /// Whether buckets that watch it are live.
+    pub is_live: bool,
+}
+
+/// There is no room for another flow, group or meter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the tables of the workers are full")]
+pub struct NoRoom;
+
+/// The tables that workers judge by, as control changes them. Nothing here waits for a worker: a change is in force once
+/// [`Datapath::is_in_force`] says so of the version that [`Datapath::barrier`] named after it.
+pub trait Datapath {
+    /// The name of a flow, for as long as it is there or is not yet reported as gone.
+    type FlowId: Copy + Ord + Debug;
+
+    /// Puts a flow in. The table has none with the same match and priority.
+    ///
+    /// # Errors
+    /// [`NoRoom`].
+    fn add_flow(&mut self, flow: Flow<'_>) -> Result<Self::FlowId, NoRoom>;
+    /// Gives a flow other instructions and another cookie; the rest is as it was. It goes on counting.
+    fn change_flow(&mut self, id: Self::FlowId, flow: Flow<'_>);
+    /// Takes a flow out; [`Datapath::take_gone`] reports it once no worker judges by it.
+    fn remove_flow(&mut self, id: Self::FlowId);
+    /// Flows that were taken out and that no worker judges by any more, with all that they have counted.
+    fn take_gone(&mut self) -> Vec<(Self::FlowId, FlowCount)>;
+    /// What a flow has counted.
+    fn flow_count(&self, id: Self::FlowId) -> FlowCount;
+    /// Has a flow count from zero.
+    fn reset_flow_count(&mut self, id: Self::FlowId);
+    /// What a table has counted.
+    fn table_count(&self, table_id: u8) -> TableCount;
+    /// Puts a group in, or another one in its place.
+    ///
+    /// # Errors
+    /// [`NoRoom`].
+    fn set_group(&mut self, group_id: u32, group_type: GroupType, buckets: &[Bucket]) -> Result<(), NoRoom>;
+    /// Takes a group out.
+    fn remove_group(&mut self, group_id: u32);
+    /// What a group has counted.
+    fn group_count(&self, group_id: u32) -> PartsCount;
+    /// Puts a meter in, or another one in its place. `flags` are [`twinpath_openflow::meter_flags`].
+    ///
+    /// # Errors
+    /// [`NoRoom`].
+    fn set_meter(&mut self, meter_id: u32, flags: u16, bands: &[Band]) -> Result<(), NoRoom>;
+    /// Takes a meter out.
+    fn remove_meter(&mut self, meter_id: u32);
+    /// What a meter has counted.
+    fn meter_count(&self, meter_id: u32) -> PartsCount;
+    /// Replaces what is known of the ports.
+    fn set_ports(&mut self, ports: &[PortFlags]);
+    /// What a port has counted; the durations are left out.
+    fn port_count(&self, port_no: u32) -> PortStats;
+    /// The version that has all changes until now.
+    fn barrier(&self) -> u64;
+    /// Whether every worker judges by that version.
+    fn is_in_force(&self, version: u64) -> bool;
+}

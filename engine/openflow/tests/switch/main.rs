@@ -1,0 +1,6 @@
+//! A switch and its controllers, by the bytes between them.
+
+mod changes;
+mod controller;
+mod naive;
+mod sessions;
