@@ -56,13 +56,14 @@ use twinpath_inspect::Reason;
 use twinpath_port::{
     Capabilities, CarriedPort, CarriedPorts, Carrier, GsoKinds, LinkState, PortQueue, QueueInfo, WaitSource,
 };
+use twinpath_port_packet::{OpenError, lost_frames};
 use twinpath_port_vnet::chain::{CHAIN, PACKET_LEN_MAX, Prepared};
 use twinpath_rings::packet::PacketRing;
 use twinpath_rings::pending::Pending;
 use twinpath_time::{Duration, Instant};
 
 use crate::ahead::Ahead;
-pub use crate::open::{CarrierConfig, OpenError};
+pub use crate::open::CarrierConfig;
 use crate::read::{Reader, Taken, discard_queued};
 use crate::send::Sender;
 
@@ -361,7 +362,7 @@ impl PortQueue for CarrierPort {
         }
         self.stamps_ns = seen.stamps_ns;
         if seen.losing {
-            self.info.counters.ring_full.add(u64::from(open::lost_frames(&self.receiver)));
+            self.info.counters.ring_full.add(u64::from(lost_frames(&self.receiver)));
         }
     }
 

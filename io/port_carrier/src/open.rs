@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, sockopt};
-use twinpath_frame::{CHUNK_SIZE, Mapping};
 use twinpath_port::PortId;
+use twinpath_port_packet::{OpenError, join_fanout, receive_ring};
 use twinpath_rings::packet::PacketRing;
 use twinpath_sys::descriptors::close_late;
 use twinpath_sys::last_errno;
@@ -17,9 +17,6 @@ use twinpath_sys::packet_socket::{self, PacketSocketError};
 /// Frames beyond it are lost, and counted.
 const BUFFER_BYTES: usize = 8 * 1024 * 1024;
 
-/// Bytes of a block, in which the kernel allocates slots; one contiguous allocation, so not too large.
-const BLOCK_SIZE: u32 = 64 * 1024;
-
 /// `PACKET_COPY_THRESH` of linux/if_packet.h: a frame longer than its slot is put into the socket's queue as well.
 const PACKET_COPY_THRESH: c_int = 7;
 
@@ -28,7 +25,7 @@ const PACKET_COPY_THRESH: c_int = 7;
 pub struct CarrierConfig {
     /// Number of the queue: its port is [`PORTS_MAX`](twinpath_port::PORTS_MAX) or above, as it is itself no port.
     pub id: PortId,
-    /// Slots of the receive ring, of [`CHUNK_SIZE`] bytes each.
+    /// Slots of the receive ring, of [`CHUNK_SIZE`](twinpath_frame::CHUNK_SIZE) bytes each.
     pub ring_slots: u32,
     /// Ports that it carries, at most.
     pub ports_max: usize,
@@ -38,25 +35,6 @@ pub struct CarrierConfig {
     pub mark: u32,
 }
 
-/// Which step of opening failed. `E` is what attaching the filter returns.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError<E> {
-    /// A socket could not be opened.
-    #[error(transparent)]
-    Socket(#[from] PacketSocketError),
-    /// The filter could not be attached.
-    #[error("cannot attach the filter of the ports to the packet socket: {0}")]
-    Filter(E),
-    /// The ring's memory was refused.
-    #[error("cannot make a receive ring of {bytes} bytes: {source}; lower ring_slots or free memory")]
-    Ring {
-        /// Bytes requested.
-        bytes: usize,
-        /// The kernel's error.
-        source: Errno,
-    },
-}
-
 pub(crate) fn receiver<E>(
     config: &CarrierConfig,
     attach_filter: impl FnOnce(BorrowedFd<'_>) -> Result<(), E>,
@@ -64,8 +42,6 @@ pub(crate) fn receiver<E>(
     let socket = packet_socket::open(SocketType::RAW, SocketFlags::NONBLOCK).map(close_late)?;
     // Without a protocol it receives nothing, so all is set before the first frame can come.
     attach_filter(socket.as_fd()).map_err(OpenError::Filter)?;
-    let version = libc::tpacket_versions::TPACKET_V2 as c_int;
-    packet_socket::set(&socket, "PACKET_VERSION", libc::PACKET_VERSION, version)?;
     packet_socket::set(&socket, "PACKET_VNET_HDR", libc::PACKET_VNET_HDR, 1)?;
     packet_socket::set(&socket, "PACKET_COPY_THRESH", PACKET_COPY_THRESH, 1)?;
     packet_socket::set(&socket, "PACKET_IGNORE_OUTGOING", libc::PACKET_IGNORE_OUTGOING, 1)?;
@@ -73,27 +49,11 @@ pub(crate) fn receiver<E>(
         .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, BUFFER_BYTES))
         .map_err(|source| PacketSocketError::Option { option: "SO_RCVBUF", source })?;
 
-    let slots_per_block = BLOCK_SIZE / CHUNK_SIZE;
-    let blocks = config.ring_slots.div_ceil(slots_per_block).max(1);
-    let request = libc::tpacket_req {
-        tp_block_size: BLOCK_SIZE,
-        tp_block_nr: blocks,
-        tp_frame_size: CHUNK_SIZE,
-        tp_frame_nr: blocks * slots_per_block,
-    };
-    let bytes = BLOCK_SIZE as usize * blocks as usize;
-    packet_socket::make_receive_ring(&socket, &request)
-        .map_err(|error| OpenError::Ring { bytes, source: error.errno() })?;
-    let mapping = Mapping::of_fd(&socket, bytes, 0).map_err(|source| OpenError::Ring { bytes, source })?;
-    let ring = PacketRing::new(mapping, CHUNK_SIZE as usize, request.tp_frame_nr as usize)
-        .map_err(|_| OpenError::Ring { bytes, source: Errno::INVAL })?;
-
+    let ring = receive_ring(&socket, config.ring_slots)?;
     // Interface 0: all of the network namespace; the filter takes those that are ports.
     packet_socket::bind(&socket, 0, libc::ETH_P_ALL as u16)?;
     if let Some(group) = config.fanout_group {
-        // On a kernel whose groups cannot ignore outgoing frames, the filter, which rejects them, runs for each of them.
-        packet_socket::join_fanout(&socket, group, true)
-            .or_else(|_| packet_socket::join_fanout(&socket, group, false))?;
+        join_fanout(&socket, group)?;
     }
     Ok((socket, ring))
 }
@@ -113,11 +73,6 @@ pub(crate) fn senders(config: &CarrierConfig) -> Result<[OwnedFd; 2], PacketSock
     packet_socket::set(&whole, "PACKET_VNET_HDR", libc::PACKET_VNET_HDR, 1)?;
     packet_socket::set(&plain, "PACKET_QDISC_BYPASS", libc::PACKET_QDISC_BYPASS, 1)?;
     Ok([whole, plain])
-}
-
-/// Frames lost since the last call because the ring was full.
-pub(crate) fn lost_frames(socket: &OwnedFd) -> u32 {
-    packet_socket::lost_frames(socket).unwrap_or(0)
 }
 
 fn set(socket: BorrowedFd<'_>, number: c_int, value: c_int) -> Result<(), Errno> {

@@ -31,7 +31,7 @@ mod transmit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-pub use open::{OpenError, PacketConfig};
+pub use open::{OpenError, PacketConfig, join_fanout, lost_frames, receive_ring};
 use twinpath_frame::{Burst, CHUNK_SIZE, Checksum, Frame, HEADROOM, OutOfChunk, Pool};
 use twinpath_inspect::Reason;
 use twinpath_port::fit::is_plain;

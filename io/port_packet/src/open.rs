@@ -36,8 +36,8 @@ pub enum OpenError<E> {
     /// A socket could not be opened.
     #[error(transparent)]
     Socket(#[from] PacketSocketError),
-    /// The filter with the verdict could not be attached.
-    #[error("cannot attach the verdict to the packet socket: {0}")]
+    /// The filter could not be attached.
+    #[error("cannot attach the filter to the packet socket: {0}")]
     Filter(E),
     /// The ring's memory was refused.
     #[error("cannot make a receive ring of {bytes} bytes: {source}; lower ring_slots or free memory")]
@@ -60,24 +60,8 @@ pub(crate) fn receiver<E>(
     let socket = packet_socket()?;
     // Protocol 0 receives nothing, so the filter is attached before the first frame can come.
     attach_filter(socket.as_fd()).map_err(OpenError::Filter)?;
-    let version = libc::tpacket_versions::TPACKET_V2 as c_int;
-    packet_socket::set(&socket, "PACKET_VERSION", libc::PACKET_VERSION, version)?;
     packet_socket::set(&socket, "PACKET_IGNORE_OUTGOING", libc::PACKET_IGNORE_OUTGOING, 1)?;
-
-    let slots_per_block = BLOCK_SIZE / CHUNK_SIZE;
-    let blocks = config.ring_slots.div_ceil(slots_per_block).max(1);
-    let request = libc::tpacket_req {
-        tp_block_size: BLOCK_SIZE,
-        tp_block_nr: blocks,
-        tp_frame_size: CHUNK_SIZE,
-        tp_frame_nr: blocks * slots_per_block,
-    };
-    let bytes = BLOCK_SIZE as usize * blocks as usize;
-    packet_socket::make_receive_ring(&socket, &request)
-        .map_err(|error| OpenError::Ring { bytes, source: error.errno() })?;
-    let mapping = Mapping::of_fd(&socket, bytes, 0).map_err(|source| OpenError::Ring { bytes, source })?;
-    let ring = PacketRing::new(mapping, CHUNK_SIZE as usize, request.tp_frame_nr as usize)
-        .map_err(|_| OpenError::Ring { bytes, source: Errno::INVAL })?;
+    let ring = receive_ring(&socket, config.ring_slots)?;
 
     if receives {
         receive_all(&socket, config.ifindex)?;
@@ -88,9 +72,35 @@ pub(crate) fn receiver<E>(
     Ok((socket, ring))
 }
 
+/// Makes the receive ring of a packet socket: of version 2, with `slots` slots of [`CHUNK_SIZE`] bytes.
+///
+/// # Errors
+/// [`OpenError::Socket`], [`OpenError::Ring`].
+pub fn receive_ring<E>(socket: &OwnedFd, slots: u32) -> Result<PacketRing, OpenError<E>> {
+    let version = libc::tpacket_versions::TPACKET_V2 as c_int;
+    packet_socket::set(socket, "PACKET_VERSION", libc::PACKET_VERSION, version)?;
+    let slots_per_block = BLOCK_SIZE / CHUNK_SIZE;
+    let blocks = slots.div_ceil(slots_per_block).max(1);
+    let request = libc::tpacket_req {
+        tp_block_size: BLOCK_SIZE,
+        tp_block_nr: blocks,
+        tp_frame_size: CHUNK_SIZE,
+        tp_frame_nr: blocks * slots_per_block,
+    };
+    let bytes = BLOCK_SIZE as usize * blocks as usize;
+    let refused = |source| OpenError::Ring { bytes, source };
+    packet_socket::make_receive_ring(socket, &request).map_err(|error| refused(error.errno()))?;
+    let mapping = Mapping::of_fd(socket, bytes, 0).map_err(refused)?;
+    PacketRing::new(mapping, CHUNK_SIZE as usize, request.tp_frame_nr as usize)
+        .map_err(|_| refused(Errno::INVAL))
+}
+
 /// Joins the fan-out group. On a kernel whose groups cannot ignore outgoing frames, the filter, which rejects them, runs
 /// for each of them.
-fn join_fanout(socket: &OwnedFd, group: u16) -> Result<(), PacketSocketError> {
+///
+/// # Errors
+/// [`PacketSocketError::Option`].
+pub fn join_fanout(socket: &OwnedFd, group: u16) -> Result<(), PacketSocketError> {
     packet_socket::join_fanout(socket, group, true)
         .or_else(|_| packet_socket::join_fanout(socket, group, false))
 }
@@ -123,7 +133,8 @@ pub(crate) fn super_frame_sender(config: &PacketConfig) -> Result<Option<OwnedFd
 }
 
 /// Frames lost since the last call because the ring was full.
-pub(crate) fn lost_frames(socket: &OwnedFd) -> u32 {
+#[must_use]
+pub fn lost_frames(socket: &OwnedFd) -> u32 {
     packet_socket::lost_frames(socket).unwrap_or(0)
 }
 

@@ -106,9 +106,6 @@ pub enum AttachError {
     /// A packet socket.
     #[error("{0}")]
     Packet(#[from] twinpath_port_packet::OpenError<SteerError>),
-    /// A packet socket for several interfaces.
-    #[error("{0}")]
-    Carrier(#[from] twinpath_port_carrier::OpenError<SteerError>),
     /// An AF_XDP socket.
     #[error("{0}")]
     Xdp(#[from] twinpath_port_xdp::OpenError),

@@ -168,6 +168,6 @@ fn group(number: u16) -> u16 {
 
 impl From<PacketSocketError> for AttachError {
     fn from(error: PacketSocketError) -> Self {
-        Self::Carrier(error.into())
+        Self::Packet(error.into())
     }
 }
