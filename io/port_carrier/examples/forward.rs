@@ -2,8 +2,9 @@
 //! passes them on and of the one that sends them, for frames of 64 bytes and super-frames of 64 KiB.
 //!
 //! `cargo run --release -p twinpath-port-carrier --example forward [IDLE]`, as root, with two CPUs. Compared are one packet
-//! socket per interface with a system call for each frame ([`VnetPort`]), and one queue for all ([`CarrierPort`]), alone and
-//! beside `IDLE` ports (default 10) that have no frames. Each row is the median of five rounds, which alternate.
+//! socket per interface with a system call for each frame ([`VnetPort`]), one queue for all ([`CarrierPort`]), alone and
+//! beside `IDLE` ports (default 10) that have no frames, and AF_XDP behind a program in the driver ([`XdpPort`]), which cannot
+//! carry super-frames. Each row is the median of five rounds, which alternate.
 
 use std::error::Error;
 use std::process::Command;
@@ -17,11 +18,14 @@ use twinpath_frame::{Burst, Checksum, Frame, Gso, GsoKind, Pool};
 use twinpath_port::{CarriedPort, Carrier, GsoKinds, PORTS_MAX, PortId, PortQueue, WaitSource};
 use twinpath_port_carrier::{CarrierConfig, CarrierPort, QUEUE_FRAMES, capabilities};
 use twinpath_port_vnet::{SocketConfig, VnetPort, open_socket};
-use twinpath_steer_bpf::{Exclusive, PortPrograms, TcAttach, Unserved};
+use twinpath_port_xdp::{CopyMode, XdpConfig, XdpPort};
+use twinpath_steer::{Claim, Table};
+use twinpath_steer_bpf::{Exclusive, Path, PortPrograms, Steering, TcAttach, Unserved, XdpMode};
 use twinpath_sys::child::{Placement, place};
 use twinpath_sys::packet_socket::interface_index;
 use twinpath_sys::{Namespace, affinity, clock};
 use twinpath_time::{Duration, Instant};
+use twinpath_wire::Mac;
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -40,9 +44,21 @@ fn ip(namespace: &Namespace, arguments: &str) -> Outcome<()> {
     if command.status()?.success() { Ok(()) } else { Err(format!("ip {arguments}").into()) }
 }
 
-/// A TCP packet over IPv4 to nobody here.
+/// Of the hosts that frames go to, and come from.
+const TO: [u8; 6] = [2, 0, 0, 0, 0, 9];
+const FROM: [u8; 6] = [2, 0, 0, 0, 0, 1];
+/// For experiments (IEEE 802).
+const ETHERTYPE: u16 = 0x88b5;
+
+/// A short frame that no protocol takes, or a long TCP packet over IPv4 to nobody here.
 fn packet(len: usize) -> Vec<u8> {
-    let mut bytes = vec![2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1, 0x08, 0x00, 0x45, 0];
+    let mut bytes = [TO, FROM].concat();
+    if len < 1_514 {
+        bytes.extend(ETHERTYPE.to_be_bytes());
+        bytes.resize(len, 7);
+        return bytes;
+    }
+    bytes.extend([0x08, 0x00, 0x45, 0]);
     bytes.extend(((len - 14) as u16).to_be_bytes());
     bytes.extend([0, 0, 0x40, 0, 64, 6, 0x26, 0xb0, 10, 0, 0, 1, 10, 0, 0, 2]);
     bytes.extend([0, 80, 1, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
@@ -109,6 +125,7 @@ fn generate(len: usize, stop: &AtomicBool) -> Outcome<(u64, Duration)> {
 enum Way {
     Sockets { ports: Box<[VnetPort; 2]>, _withheld: Box<[Exclusive; 2]> },
     Carrier { queue: Box<CarrierPort>, _programs: Box<PortPrograms> },
+    Xdp { ports: Box<[XdpPort; 2]>, _program: Box<Steering> },
 }
 
 impl Way {
@@ -148,10 +165,30 @@ impl Way {
         Ok(Self::Carrier { queue: Box::new(queue), _programs: Box::new(programs) })
     }
 
+    /// The program takes the short frames; what else comes is the kernel's.
+    fn xdp(pool: &Pool) -> Outcome<Self> {
+        let open = |number: u16, receives| {
+            let id = PortId { port: number, queue: 0 };
+            let ifindex = interface_index(&format!("near{number}"))?;
+            let (ring_frames, copy_mode) = (512, CopyMode::Copy);
+            let config = XdpConfig { id, ifindex, ring_frames, receives, copy_mode, virtual_device: true };
+            Ok::<_, Box<dyn Error + Send + Sync>>((XdpPort::open(&config, None, pool.region())?, ifindex))
+        };
+        let ((from, ifindex), (to, _)) = (open(0, true)?, open(1, false)?);
+        let mut table = Table::new(Mac(TO), 1_514)?;
+        table.add_claim(Claim::ethertype(ETHERTYPE))?;
+        let mut program = Steering::load(Path::Xdp)?;
+        program.apply(&table)?;
+        program.set_queue(0, from.fd().ok_or("it has a descriptor")?)?;
+        program.attach_xdp(ifindex, XdpMode::Native)?;
+        Ok(Self::Xdp { ports: Box::new([from, to]), _program: Box::new(program) })
+    }
+
     fn prepare(&mut self, pool: &mut Pool) {
         match self {
             Self::Sockets { ports, .. } => ports.iter_mut().for_each(|port| port.prepare(pool)),
             Self::Carrier { queue, .. } => queue.prepare(pool),
+            Self::Xdp { ports, .. } => ports[0].prepare(pool),
         }
     }
 
@@ -174,6 +211,14 @@ impl Way {
                 queue.transmit(pool, burst);
                 frames
             }
+            Self::Xdp { ports, .. } => {
+                let [from, to] = &mut **ports;
+                from.receive(now, pool, burst);
+                let frames = burst.len();
+                to.transmit(pool, burst);
+                to.flush(pool);
+                frames
+            }
         }
     }
 
@@ -181,6 +226,7 @@ impl Way {
         let source: &dyn WaitSource = match self {
             Self::Sockets { ports, .. } => &ports[0],
             Self::Carrier { queue, .. } => &**queue,
+            Self::Xdp { ports, .. } => &ports[0],
         };
         let fd = source.fd().ok_or("it has a descriptor")?;
         let timeout = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
@@ -190,9 +236,8 @@ impl Way {
 }
 
 /// Passes frames on until told to stop. Returns their number and the CPU time.
-fn forward(mut way: Way, stop: &AtomicBool) -> Outcome<(u64, Duration)> {
+fn forward(mut way: Way, mut pool: Pool, stop: &AtomicBool) -> Outcome<(u64, Duration)> {
     affinity::pin_current_thread(1)?;
-    let mut pool = Pool::new(4 * QUEUE_FRAMES)?;
     way.prepare(&mut pool);
     let mut burst = Burst::new();
     let (mut frames, mut busy, began) = (0, clock::now(), clock::thread_cpu_time());
@@ -212,6 +257,9 @@ fn forward(mut way: Way, stop: &AtomicBool) -> Outcome<(u64, Duration)> {
             ports.into_iter().flat_map(|port| Box::new(port).close()).for_each(|frame| pool.release(frame));
         }
         Way::Carrier { queue, .. } => queue.close().into_iter().for_each(|frame| pool.release(frame)),
+        Way::Xdp { ports, .. } => {
+            ports.into_iter().flat_map(|port| Box::new(port).close()).for_each(|frame| pool.release(frame));
+        }
     }
     Ok((frames, cpu))
 }
@@ -220,13 +268,14 @@ fn forward(mut way: Way, stop: &AtomicBool) -> Outcome<(u64, Duration)> {
 fn measure(
     namespace: &Namespace,
     len: usize,
-    way: impl FnOnce() -> Outcome<Way> + Send,
+    way: impl FnOnce(&Pool) -> Outcome<Way> + Send,
 ) -> Outcome<[f64; 4]> {
     let stop = AtomicBool::new(false);
     namespace.run(|| {
-        let way = way()?;
+        let pool = Pool::new(4 * QUEUE_FRAMES)?;
+        let way = way(&pool)?;
         std::thread::scope(|scope| {
-            let forwarder = scope.spawn(|| forward(way, &stop));
+            let forwarder = scope.spawn(|| forward(way, pool, &stop));
             let generator = scope.spawn(|| generate(len, &stop));
             poll(&mut [], Some(&TIME.try_into()?))?;
             stop.store(true, Ordering::Relaxed);
@@ -253,15 +302,18 @@ fn main() -> Outcome<()> {
         "", "bytes", "sent/s", "passed/s", "ns sender", "ns worker"
     );
     for len in [64, 65_000] {
-        let mut rows = [const { Vec::new() }; 3];
+        let mut rows = [const { Vec::new() }; 4];
         for _ in 0..ROUNDS {
-            rows[0].push(measure(&namespace, len, Way::sockets)?);
-            rows[1].push(measure(&namespace, len, || Way::carrier(0))?);
-            rows[2].push(measure(&namespace, len, || Way::carrier(idle))?);
+            rows[0].push(measure(&namespace, len, |_| Way::sockets())?);
+            rows[1].push(measure(&namespace, len, |_| Way::carrier(0))?);
+            rows[2].push(measure(&namespace, len, |_| Way::carrier(idle))?);
+            if len < 1_514 {
+                rows[3].push(measure(&namespace, len, Way::xdp)?);
+            }
         }
         let beside = format!("one queue, beside {idle} idle ports");
-        for (name, mut row) in ["a socket per interface", "one queue for all", &beside].into_iter().zip(rows)
-        {
+        let names = ["a socket per interface", "one queue for all", &beside, "AF_XDP, copy, in the driver"];
+        for (name, mut row) in names.into_iter().zip(rows).filter(|(_, row)| !row.is_empty()) {
             row.sort_by(|a, b| a[1].total_cmp(&b[1]));
             let [sent, passed, sender, worker] = row[ROUNDS / 2];
             println!("{name:34} {len:6} {sent:10.0} {passed:10.0} {sender:10.0} {worker:10.0}");
