@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use twinpath_openflow::{BadAction, BadMatch, Field, Header, Message};
-use twinpath_test_skip::skip;
+use twinpath_test_skip::skip_without;
 
 /// Messages recorded in os-ken 3.1.1, and those among them that match or set a field which some vendor has defined.
 const RECORDED: usize = 104;
@@ -32,7 +32,7 @@ fn has_other_field(twin: &str) -> bool {
 #[test]
 fn recorded_messages_are_the_same_when_written_again() {
     let Some(folder) = tests_of_os_ken() else {
-        skip("needs os-ken 3.1.1 with its recorded messages, as `pip install os-ken==3.1.1` installs it");
+        skip_without("os-ken 3.1.1 with its recorded messages, as `pip install os-ken==3.1.1` installs it");
         return;
     };
     let (mut count, mut refused) = (0, 0);

@@ -17,14 +17,31 @@ const NEEDED: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (13, "CAP_NET_RAW"), (2
 /// # Panics
 /// If every test has to run (`TWINPATH_REQUIRE_ROOT_TESTS=1`), or the log cannot be written.
 pub fn skip(reason: impl Display) {
-    let thread = std::thread::current();
-    // libtest names a test's thread after the test, and cargo sets the name of the tested crate.
-    let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
-    let line = entry(&package, thread.name().unwrap_or("a test"), &reason.to_string());
+    let line = line_of_this_test(&reason);
     assert!(
         std::env::var_os("TWINPATH_REQUIRE_ROOT_TESTS").is_none_or(|value| value != "1"),
         "{line} (and every test has to run here)"
     );
+    record(&line);
+}
+
+/// Records that the calling test is skipped, as material of another project is not installed that no package of the system
+/// has: so also where every test has to run. The test must return after it.
+///
+/// # Panics
+/// The log cannot be written.
+pub fn skip_without(material: impl Display) {
+    record(&line_of_this_test(&format_args!("needs {material}")));
+}
+
+fn line_of_this_test(reason: &impl Display) -> String {
+    let thread = std::thread::current();
+    // libtest names a test's thread after the test, and cargo sets the name of the tested crate.
+    let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
+    entry(&package, thread.name().unwrap_or("a test"), &reason.to_string())
+}
+
+fn record(line: &str) {
     eprint!("{line}");
     if let Some(log) = std::env::var_os("TWINPATH_SKIP_LOG") {
         let file = OpenOptions::new().append(true).create(true).open(&log);
