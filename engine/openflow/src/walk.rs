@@ -147,7 +147,8 @@ impl Walk {
                         matched: count.matched,
                     }
                 };
-                let (part, is_done) = numbered(next, ENTRIES_EACH, stats);
+                // Short, so all tables together: some controllers read one part.
+                let (part, is_done) = numbered(next, number::table::ALL.into(), stats);
                 Step { part: Some(MultipartReply::Table(part)), is_done }
             }
             Self::TableFeatures { next } => {
