@@ -193,7 +193,7 @@ impl Application {
     }
 
     /// Sends a frame of at most [`frame_len_max`](Self::frame_len_max) bytes. Call [`Self::flush`] after the last one
-    /// of a burst.
+    /// of a burst: the owner may not see it before.
     ///
     /// # Errors
     /// [`Refused`]: full, if the owner's worker has not read the ring yet; try again later.
@@ -205,10 +205,10 @@ impl Application {
         Ok(())
     }
 
-    /// Wakes the owner's worker if it sleeps and frames were sent.
+    /// Shows the owner what was sent, and wakes its worker if that sleeps.
     #[inline]
     pub fn flush(&mut self) {
-        if std::mem::take(&mut self.unflushed) && self.to_owner.consumer_waits() {
+        if std::mem::take(&mut self.unflushed) && self.to_owner.publish() {
             self.signals.signal();
         }
     }

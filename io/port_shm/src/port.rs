@@ -200,7 +200,7 @@ impl PortQueue for ShmPort {
     }
 
     fn flush(&mut self, _pool: &mut Pool) {
-        if std::mem::take(&mut self.unflushed) && self.to_application.consumer_waits() {
+        if std::mem::take(&mut self.unflushed) && self.to_application.publish() {
             self.wake_application.signal();
             self.info.counters.kicks.add(1);
         }

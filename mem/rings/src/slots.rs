@@ -16,8 +16,13 @@
 //! - The waiting word is a hint. With a wrong one the peer costs us one wake-up call per burst, or loses its own
 //!   wake-up.
 //!
-//! Sleeping: the consumer [arms](SlotConsumer::arm), looks once more, and sleeps on a descriptor. The producer asks
-//! [`SlotProducer::consumer_waits`] once per burst and signals that descriptor if so; the descriptor is the caller's.
+//! Positions move once per burst, as the line that one is on moves between two CPUs each time: the producer publishes what
+//! it has pushed with [`SlotProducer::publish`], or after some dozens, and the consumer gives slots back when it has
+//! taken all that it knew of, or some dozens.
+//!
+//! Sleeping: the consumer [arms](SlotConsumer::arm), looks once more, and sleeps on a descriptor. The producer
+//! [publishes](SlotProducer::publish) once per burst, and signals that descriptor if it is told so; the descriptor is
+//! the caller's.
 //! One full fence on each side makes sure that either the consumer sees what was pushed or the producer sees it wait.
 
 mod memory;
@@ -28,6 +33,9 @@ use crate::sync::{Arc, Ordering, fence};
 
 /// Most slots of a ring.
 pub const SLOTS_MAX: u32 = 1 << 16;
+
+/// So many slots ahead, memory is fetched from the other side's cache: one fetch takes longer than copying a short packet.
+const AHEAD: u32 = 8;
 
 /// Most bytes of data per slot: the largest frame that a device can deliver.
 pub const SLOT_BYTES_MAX: u32 = 1 << 16;
@@ -81,6 +89,16 @@ impl Shape {
     #[must_use]
     pub const fn slot_bytes(self) -> u32 {
         self.slot_bytes
+    }
+
+    /// After so many slots a position moves though the burst goes on: an eighth of the ring, and half a burst at most, so
+    /// that both sides work on a burst at the same time.
+    const fn moved_at_once(self) -> u32 {
+        match self.slots / 8 {
+            0 => 1,
+            eighth if eighth > 32 => 32,
+            eighth => eighth,
+        }
     }
 }
 
@@ -148,6 +166,8 @@ pub struct SlotProducer {
     memory: Arc<Memory>,
     shape: Shape,
     cursor: ProducerCursor,
+    /// Slots that are written and not published.
+    unpublished: u32,
     broken: bool,
 }
 
@@ -157,17 +177,19 @@ pub struct SlotConsumer {
     memory: Arc<Memory>,
     shape: Shape,
     cursor: ConsumerCursor,
+    /// Slots that are taken and not given back.
+    taken: u32,
     broken: bool,
     armed: bool,
 }
 
 impl SlotProducer {
     fn new(memory: Arc<Memory>, shape: Shape) -> Self {
-        Self { memory, shape, cursor: ProducerCursor::new(shape.slots, 0), broken: false }
+        let cursor = ProducerCursor::new(shape.slots, 0);
+        Self { memory, shape, cursor, unpublished: 0, broken: false }
     }
 
-    /// Copies `bytes` into the next slot and publishes it. Call [`Self::consumer_waits`] after the last one of a
-    /// burst.
+    /// Copies `bytes` into the next slot. Call [`Self::publish`] after the last one of a burst.
     ///
     /// # Errors
     /// [`Refused`]; nothing was pushed then.
@@ -176,13 +198,27 @@ impl SlotProducer {
         if bytes.len() > self.shape.slot_bytes as usize {
             return Err(Refused::TooLarge);
         }
-        if self.free()? == 0 {
-            return Err(Refused::Full);
+        match self.free()? {
+            0 => return Err(Refused::Full),
+            // Not a slot that the consumer may be reading.
+            free if free > AHEAD => self.memory.will_write(self.cursor.index(AHEAD)),
+            _ => {}
         }
         self.memory.write(self.cursor.index(0), note.to_words(bytes.len() as u32), bytes);
-        // Release: the slot is written before the position says so.
-        self.memory.head().store(self.cursor.advance(1), Ordering::Release);
+        self.cursor.advance(1);
+        self.unpublished += 1;
+        if self.unpublished >= self.shape.moved_at_once() {
+            self.move_head();
+        }
         Ok(())
+    }
+
+    #[inline]
+    fn move_head(&mut self) {
+        if std::mem::take(&mut self.unpublished) > 0 {
+            // Release: the slots are written before the position says so.
+            self.memory.head().store(self.cursor.advance(0), Ordering::Release);
+        }
     }
 
     /// Free slots. Returns none only after reading the consumer's position.
@@ -199,10 +235,12 @@ impl SlotProducer {
         })
     }
 
-    /// Whether the consumer sleeps and must be signalled by its descriptor. Returns true once per sleep.
+    /// Publishes what was pushed. Returns whether the consumer sleeps and must be signalled by its descriptor: true once
+    /// per sleep.
     #[inline]
     #[must_use = "a consumer that waits is not woken by this"]
-    pub fn consumer_waits(&mut self) -> bool {
+    pub fn publish(&mut self) -> bool {
+        self.move_head();
         // This fence stands between publishing and this read, as the consumer's stands between its announcement and
         // its last look (`SlotConsumer::arm`): one of the two sees what the other wrote.
         fence(Ordering::SeqCst);
@@ -226,7 +264,8 @@ impl SlotProducer {
 
 impl SlotConsumer {
     fn new(memory: Arc<Memory>, shape: Shape) -> Self {
-        Self { memory, shape, cursor: ConsumerCursor::new(shape.slots, 0), broken: false, armed: false }
+        let cursor = ConsumerCursor::new(shape.slots, 0);
+        Self { memory, shape, cursor, taken: 0, broken: false, armed: false }
     }
 
     /// Takes the oldest slot and copies as much of it into `into` as fits there.
@@ -250,6 +289,9 @@ impl SlotConsumer {
             }
         }
         let index = self.cursor.index(0);
+        if available > Some(AHEAD) {
+            self.memory.will_read(self.cursor.index(AHEAD));
+        }
         // Read once: the value checked is the value used.
         let (len, note) = Note::of_words(self.memory.note(index));
         let fits = len <= self.shape.slot_bytes;
@@ -257,8 +299,13 @@ impl SlotConsumer {
         if fits {
             self.memory.read(index, &mut into[..copied]);
         }
-        // Release: the slot is read before the position says so.
-        self.memory.tail().store(self.cursor.advance(1), Ordering::Release);
+        self.cursor.advance(1);
+        self.taken += 1;
+        if self.taken >= self.shape.moved_at_once() || self.cursor.available(0, || 0) == 0 {
+            self.taken = 0;
+            // Release: the slots are read before the position says so.
+            self.memory.tail().store(self.cursor.advance(0), Ordering::Release);
+        }
         Some(if fits { Ok(Slot { len: len as usize, note }) } else { Err(Fault::Length) })
     }
 
@@ -274,7 +321,7 @@ impl SlotConsumer {
     pub fn arm(&mut self) {
         self.armed = true;
         self.memory.waiting().store(1, Ordering::Relaxed);
-        // See `SlotProducer::consumer_waits`.
+        // See `SlotProducer::publish`.
         fence(Ordering::SeqCst);
     }
 

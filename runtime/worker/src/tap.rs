@@ -96,7 +96,7 @@ impl Tap {
             }
         }
         self.counters.wanted.add(wanted);
-        if wanted > 0 && self.ring.consumer_waits() {
+        if wanted > 0 && self.ring.publish() {
             self.wake.signal();
         }
     }

@@ -19,6 +19,8 @@ mod mapped {
         reason = "positions and slots lie in memory that another process may write at any time"
     )]
 
+    #[cfg(target_arch = "x86_64")]
+    use std::arch::asm;
     use std::slice;
 
     use twinpath_frame::Mapping;
@@ -121,6 +123,36 @@ mod mapped {
             std::array::from_fn(|at| slot[at].load(Ordering::Relaxed))
         }
 
+        /// Begins to fetch what a short packet takes of a slot, to be read soon.
+        #[inline]
+        pub(in crate::slots) fn will_read(&self, index: usize) {
+            self.fetch::<false>(index);
+        }
+
+        /// The same, to be written soon: for this CPU alone, or each line would be waited for once more.
+        #[inline]
+        pub(in crate::slots) fn will_write(&self, index: usize) {
+            self.fetch::<true>(index);
+        }
+
+        #[inline]
+        fn fetch<const TO_WRITE: bool>(&self, index: usize) {
+            #[cfg(target_arch = "x86_64")]
+            for line in self.slot(index).chunks(64 / WORD).take(2).map(<[AtomicU64]>::as_ptr) {
+                // SAFETY: a prefetch changes no value and never faults, and CPUs that do not know it do nothing. There is no
+                // intrinsic for the one that is to write.
+                unsafe {
+                    if TO_WRITE {
+                        asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+                    } else {
+                        asm!("prefetcht0 [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+                    }
+                }
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            let _ = index;
+        }
+
         #[inline]
         pub(in crate::slots) fn read(&self, index: usize, into: &mut [u8]) {
             let data = &self.slot(index)[NOTE_WORDS..];
@@ -187,6 +219,10 @@ mod modelled {
             // SAFETY: as in `write`.
             self.slots[index].with(|slot| unsafe { (*slot).0 })
         }
+
+        pub(in crate::slots) fn will_read(&self, _index: usize) {}
+
+        pub(in crate::slots) fn will_write(&self, _index: usize) {}
 
         pub(in crate::slots) fn read(&self, index: usize, into: &mut [u8]) {
             // SAFETY: as in `write`.

@@ -40,6 +40,26 @@ mod exact {
     }
 
     #[test]
+    fn positions_move_when_a_burst_is_published_or_taken_or_after_an_eighth_of_the_ring() {
+        let (mut producer, mut consumer) = ring(Shape::new(64, 20).expect("possible")).expect("memory");
+        for number in 0..7 {
+            producer.push(note(number), &[]).expect("room");
+        }
+        assert!(!consumer.look(), "nothing is published yet");
+        producer.push(note(7), &[]).expect("room");
+        assert!(consumer.look());
+        producer.push(note(8), &[]).expect("room");
+        assert!(!producer.publish());
+        let tail = |consumer: &SlotConsumer| consumer.memory.tail().load(Ordering::Relaxed);
+        let mut tails = Vec::new();
+        while let Some(slot) = consumer.pop_into(&mut []) {
+            assert_eq!(slot.expect("sound").note, note(tails.len() as u32));
+            tails.push(tail(&consumer));
+        }
+        assert_eq!(tails, [0, 0, 0, 0, 0, 0, 0, 8, 9]);
+    }
+
+    #[test]
     fn a_shorter_buffer_gets_the_beginning_and_the_whole_length() {
         let (mut producer, mut consumer) = ring(SHAPE).expect("memory");
         producer.push(Note::default(), b"0123456789abcdef").expect("room");
@@ -51,15 +71,15 @@ mod exact {
     #[test]
     fn the_producer_is_told_once_per_sleep_of_the_consumer() {
         let (mut producer, mut consumer) = ring(SHAPE).expect("memory");
-        assert!(!producer.consumer_waits());
+        assert!(!producer.publish());
         consumer.arm();
-        assert!(producer.consumer_waits());
-        assert!(!producer.consumer_waits(), "one signal per sleep");
+        assert!(producer.publish());
+        assert!(!producer.publish(), "one signal per sleep");
         assert!(consumer.disarm(), "a signal is on its way");
         assert!(!consumer.disarm());
         consumer.arm();
         assert!(!consumer.disarm(), "nobody took note");
-        assert!(!producer.consumer_waits());
+        assert!(!producer.publish());
     }
 
     #[test]
@@ -136,7 +156,7 @@ mod exact {
                         None => {}
                     },
                 }
-                let _ = (producer.consumer_waits(), consumer.look());
+                let _ = (producer.publish(), consumer.look());
             }
         }
         assert!(lengths > 100 && positions > 100 && sound > 100, "{lengths} {positions} {sound}");
@@ -181,7 +201,7 @@ mod model {
                 for tag in 0..2u32 {
                     let note = Note { tag, ..Note::default() };
                     producer.push(note, &[tag as u8; 4]).expect("the ring has room for all");
-                    if producer.consumer_waits() {
+                    if producer.publish() {
                         signal.notify();
                     }
                 }
