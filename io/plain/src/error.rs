@@ -28,6 +28,9 @@ pub enum PlainError {
     /// The eventfd could not be made.
     #[error("cannot make an eventfd: {0}")]
     EventFd(io::Error),
+    /// The timer could not be made.
+    #[error("cannot make a timer: {0}")]
+    Timer(io::Error),
     /// The thread could not be moved to its CPU.
     #[error(transparent)]
     Affinity(#[from] AffinityError),

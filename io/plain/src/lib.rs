@@ -8,6 +8,7 @@
 
 mod busy_poll;
 mod error;
+mod forwarder;
 pub mod fragments;
 mod frame_source;
 pub mod kill_watch;
@@ -24,6 +25,7 @@ mod xdp_redirect;
 
 pub use busy_poll::BusyPollEcho;
 pub use error::PlainError;
+pub use forwarder::{FORWARD_BURST_MAX, Forwarded, Forwarding, Shape, forward};
 pub use frame_source::{BATCH_MAX, FRAME_BYTES, Sending, Sent, send_frames};
 pub use paced_wake::{Pace, paced_wake};
 pub use packet_reflect::PacketReflect;

@@ -316,9 +316,10 @@ const MIXED_COLUMNS: [Column; 11] = [
     ("ratio", "with / without", table::short),
     ("added_ns", "added ns", table::significant),
 ];
-const TROUBLE_COLUMNS: [Column; 6] = [
+const TROUBLE_COLUMNS: [Column; 7] = [
     ("worst_ms", "worst ms", table::significant),
     ("median_ms", "median ms", table::significant),
+    ("tcp_worst_ms", "TCP worst ms", table::significant),
     ("kills", "kills", table::thousands),
     ("resets", "resets", table::thousands),
     ("share", "answered once", table::percent),
@@ -330,10 +331,12 @@ const TABLE_COLUMNS: [Column; 4] = [
     ("table_mib", "MiB", table::significant),
     ("huge_mib", "MiB on huge pages", table::significant),
 ];
-const FRAMES_COLUMNS: [Column; 4] = [
+const FRAMES_COLUMNS: [Column; 6] = [
     ("frames_per_s", "frames/s", table::thousands),
     ("offered_per_s", "offered/s", table::thousands),
     ("cpu_us_per_frame", "CPU us/frame", table::significant),
+    ("packet_calls_per_frame", "calls/frame", table::significant),
+    ("control_calls_per_frame", "control's calls/frame", table::significant),
     ("cpu_server", "CPU of the switch", table::percent),
 ];
 const IDLE_COLUMNS: [Column; 3] = [
@@ -348,7 +351,7 @@ fn columns(group: Group) -> &'static [Column] {
             &RTT_COLUMNS
         }
         Group::SwitchTable => &TABLE_COLUMNS,
-        Group::SwitchRate => &FRAMES_COLUMNS,
+        Group::SwitchRate | Group::SwitchMemory | Group::SwitchLoop => &FRAMES_COLUMNS,
         Group::Rate => &RATE_COLUMNS,
         Group::Cpu => &COST_COLUMNS,
         Group::Beside | Group::Other | Group::SwitchBulk => &MIXED_COLUMNS,

@@ -23,6 +23,23 @@ pub(crate) struct RowSpec {
     pub(crate) base: &'static [&'static str],
 }
 
+/// A row without path and mode, compared with none.
+pub(crate) const fn row(id: &'static str, group: Group, main: &'static str, label: &'static str) -> RowSpec {
+    RowSpec { id, label, group, path: None, mode: None, main, base: &[] }
+}
+
+impl RowSpec {
+    /// The row on that path and in that mode.
+    pub(crate) const fn on(self, path: &'static str, mode: &'static str) -> Self {
+        Self { path: Some(path), mode: Some(mode), ..self }
+    }
+
+    /// The row compared with the best of those.
+    pub(crate) const fn beside(self, base: &'static [&'static str]) -> Self {
+        Self { base, ..self }
+    }
+}
+
 /// A group of similar rows, which are shown together in tables and plots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Group {
@@ -85,14 +102,20 @@ pub(crate) enum Group {
     SwitchBulk,
     /// Look-ups in a switch's MAC table.
     SwitchTable,
+    /// Frames through one loop, or a packet thread beside control's.
+    SwitchLoop,
+    /// Frames between memory ports of a switch.
+    SwitchMemory,
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 31] = [
+    pub(crate) const ALL: [Self; 33] = [
         Self::SwitchRate,
         Self::SwitchRtt,
         Self::SwitchPaced,
         Self::SwitchBulk,
+        Self::SwitchLoop,
+        Self::SwitchMemory,
         Self::SwitchTable,
         Self::NullOne,
         Self::NullMany,
@@ -154,6 +177,8 @@ impl Group {
             Self::SwitchRtt => "Round trips through a switch: kernel UDP, 64 B",
             Self::SwitchPaced => "The same, one request every 250 to 500 us",
             Self::SwitchBulk => "Kernel TCP through a switch",
+            Self::SwitchLoop => "Packet sockets, 10 ports, 1,000 changes of control a second",
+            Self::SwitchMemory => "Frames of 64 bytes between two memory ports, both directions together",
             Self::SwitchTable => "Look-ups in the MAC table",
         }
     }
@@ -178,6 +203,11 @@ pub(crate) enum Formula {
 }
 
 impl Formula {
+    /// A value of a row over the sum of others.
+    pub(crate) const fn over(row: &'static str, value: &'static str, bottom: &'static [Cell]) -> Self {
+        Self::Over { top: (row, value), bottom }
+    }
+
     /// The rows it needs.
     pub(crate) fn rows(&self) -> Vec<&'static str> {
         match self {
@@ -225,6 +255,21 @@ pub(crate) struct RatioSpec {
     pub(crate) check_pairs: usize,
     /// Additional conditions: a row's value, and the limit for its median.
     pub(crate) also: &'static [(Cell, f64)],
+}
+
+impl RatioSpec {
+    /// A ratio whose median is compared with `target`.
+    pub(crate) const fn of_median(
+        id: &'static str,
+        formula: Formula,
+        better: Better,
+        target: f64,
+        what: &'static str,
+        check_pairs: usize,
+    ) -> Self {
+        let (target, judged) = (Some(target), Judged::Median);
+        Self { id, what, formula, target, better, judged, check_pairs, also: &[] }
+    }
 }
 
 /// The result of one measurement of a row.

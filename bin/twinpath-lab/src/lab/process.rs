@@ -68,7 +68,7 @@ pub(crate) struct Server {
 /// A client that runs in the background.
 #[derive(Debug)]
 pub(crate) struct Background {
-    pid: u32,
+    pub(crate) pid: u32,
     what: String,
     child: Child,
     stderr: File,

@@ -136,7 +136,8 @@ impl SwitchNetwork {
                     add_address(&handle, index, (IpAddr::V4(host.ipv4), 24)).await?;
                     set_up_all(&handle, &["lo", host.interface]).await
                 })?;
-                // Once it is up: only then the port learns that XDP may send by it (`veth_set_features`, drivers/net/veth.c).
+                // Without it, nothing that an XDP program redirects to the port arrives. On Linux 6.18 it did not matter whether
+                // this or setting the link up came first.
                 namespace.run(|| set_offload(host.interface, Offload::Receive, true))??;
             } else {
                 inside(namespace, async |handle| set_up_all(&handle, &[host.interface]).await)?;

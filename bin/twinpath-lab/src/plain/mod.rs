@@ -4,8 +4,10 @@
 //! started it dies. The other peers print one JSON line, their result.
 
 mod busy;
+pub(crate) mod forward;
 mod hold;
 pub(crate) mod l2_lookup;
+mod memory_ports;
 pub(crate) mod nfs;
 pub(crate) mod reflect;
 pub(crate) mod switch;
@@ -117,6 +119,12 @@ enum Peer {
     Switch(switch::Args),
     /// Look addresses up in the MAC table of twinpath's switch
     L2Lookup(l2_lookup::Args),
+    /// Forward frames between interfaces over packet sockets, with control's work in the same loop or not
+    Forward(forward::Args),
+    /// Be the source and sink of `plain switch testpmd-memif`, by another testpmd
+    MemifSource(switch::MemifArgs),
+    /// Send frames of 64 bytes between two memory ports of twinpath's switch, as many as go, in both directions
+    MemoryPorts(memory_ports::Args),
     /// Send frames of 64 bytes, as many as go
     FrameSource(switch::SourceArgs),
     /// Note when each frame of a TCP port passes an interface
@@ -229,6 +237,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Peer::ShmReflect(args) => reflect::shm(&args)?,
         Peer::Switch(args) => return switch::run(&args),
         Peer::L2Lookup(args) => l2_lookup::run(&args)?,
+        Peer::Forward(args) => forward::run(&args)?,
+        Peer::MemifSource(args) => switch::memif_source(&args)?,
+        Peer::MemoryPorts(args) => memory_ports::run(&args)?,
         Peer::FrameSource(args) => switch::send(&args)?,
         Peer::NfsServer(args) => return nfs::serve(&args),
         Peer::Tap(args) => return tap::run(&args),

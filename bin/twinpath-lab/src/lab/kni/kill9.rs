@@ -149,7 +149,8 @@ fn resets_in(snmp: &str) -> Option<u64> {
     values.split(' ').nth(at)?.parse().ok()
 }
 
-fn summarise(sample: &mut Sample, felt: &[Felt]) -> anyhow::Result<()> {
+/// The worst and the median of kills, in ms, and which flow was the slowest.
+pub(in crate::lab) fn summarise(sample: &mut Sample, felt: &[Felt]) -> anyhow::Result<()> {
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let mut rounds: Vec<_> = felt.iter().map(Felt::worst).collect();
     rounds.sort();

@@ -1,14 +1,10 @@
 //! The rows and ratios of `lab kni`. Ids are stable; docs/measuring.md explains each.
 
 use crate::lab::fallback;
-use crate::lab::model::{Better, Cell, Formula, Group, Judged, RatioSpec, RowSpec};
+use crate::lab::model::{Better, Cell, Formula, Group, Judged, RatioSpec, RowSpec, row};
 
 const WALL: &str = "wall_s";
 const P99_9: &str = "p99_9_us";
-
-const fn row(id: &'static str, group: Group, main: &'static str, label: &'static str) -> RowSpec {
-    RowSpec { id, label, group, path: None, mode: None, main, base: &[] }
-}
 
 impl RowSpec {
     /// With a program of ours in this mode.

@@ -1,21 +1,7 @@
 //! The rows and ratios of `lab quick`. Ids are stable; docs/measuring.md explains each.
 
 use crate::lab::fallback;
-use crate::lab::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec};
-
-const fn row(id: &'static str, group: Group, main: &'static str, label: &'static str) -> RowSpec {
-    RowSpec { id, label, group, path: None, mode: None, main, base: &[] }
-}
-
-impl RowSpec {
-    const fn on(self, path: &'static str, mode: &'static str) -> Self {
-        Self { path: Some(path), mode: Some(mode), ..self }
-    }
-
-    const fn against(self, base: &'static [&'static str]) -> Self {
-        Self { base, ..self }
-    }
-}
+use crate::lab::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec, row};
 
 const P50: &str = "p50_us";
 const RATE: &str = "requests_per_s";
@@ -45,13 +31,13 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("kernel-sleeping", Group::Rtt, P50, "kernel, sleeping").on("kernel", "interrupt"),
     row("kernel-sleeping-request", Group::Rtt, P50, "kernel, sleeping, request held")
         .on("kernel", "interrupt")
-        .against(SLEEPING),
-    row("kernel-spinning", Group::Rtt, P50, "kernel, spinning").on("kernel", "poll").against(SLEEPING),
+        .beside(SLEEPING),
+    row("kernel-spinning", Group::Rtt, P50, "kernel, spinning").on("kernel", "poll").beside(SLEEPING),
     row("twinpath-interrupt", Group::Rtt, P50, "twinpath, interrupt")
         .on("auto", "interrupt")
-        .against(SLEEPING),
-    row("twinpath-adaptive", Group::Rtt, P50, "twinpath, adaptive").on("auto", "adaptive").against(SLEEPING),
-    row("twinpath-poll", Group::Rtt, P50, "twinpath, poll").on("auto", "poll").against(SLEEPING),
+        .beside(SLEEPING),
+    row("twinpath-adaptive", Group::Rtt, P50, "twinpath, adaptive").on("auto", "adaptive").beside(SLEEPING),
+    row("twinpath-poll", Group::Rtt, P50, "twinpath, poll").on("auto", "poll").beside(SLEEPING),
     row("floor-eventfd", Group::Rtt, P50, "floor: eventfd ping-pong"),
     row("rate-kernel-single", Group::Rate, RATE, "kernel, single calls, sleeping").on("kernel", "interrupt"),
     row("rate-kernel-batch", Group::Rate, RATE, "kernel, recvmmsg, sleeping").on("kernel", "interrupt"),
@@ -62,55 +48,53 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("rate-kernel-batch-spinning", Group::Rate, RATE, "kernel, recvmmsg, spinning").on("kernel", "poll"),
     row("rate-kernel-segments-spinning", Group::Rate, RATE, "kernel, UDP_GRO and UDP_SEGMENT, spinning")
         .on("kernel", "poll"),
-    row("rate-twinpath", Group::Rate, RATE, "twinpath, poll").on("auto", "poll").against(PLAIN_RATES),
+    row("rate-twinpath", Group::Rate, RATE, "twinpath, poll").on("auto", "poll").beside(PLAIN_RATES),
     row("cpu-kernel", Group::Cpu, COST, "kernel: the best server that sleeps").on("kernel", "interrupt"),
-    row("cpu-twinpath", Group::Cpu, COST, "twinpath, interrupt").on("auto", "interrupt").against(PLAIN_COSTS),
+    row("cpu-twinpath", Group::Cpu, COST, "twinpath, interrupt").on("auto", "interrupt").beside(PLAIN_COSTS),
     row("tcp-rr-without", Group::Beside, P50, "TCP request/response, alone").on("kernel", "interrupt"),
     row("tcp-rr-with", Group::Beside, P50, "the same, twinpath attached")
         .on("kernel", "interrupt")
-        .against(RR),
+        .beside(RR),
     row("tcp-bulk-without", Group::Beside, BULK, "TCP bulk, alone").on("kernel", "interrupt"),
     row("tcp-bulk-with", Group::Beside, BULK, "the same, twinpath attached")
         .on("kernel", "interrupt")
-        .against(STREAM),
+        .beside(STREAM),
     row("tcp-service", Group::Beside, "failed", "TCP service used all the time").on("kernel", "interrupt"),
     row("idle-adaptive", Group::Idle, "cpu_server", "twinpath, adaptive, idle").on("auto", "adaptive"),
-    row("xdp-native-poll", Group::Other, P50, "AF_XDP native, round trip")
-        .on("xdp", "poll")
-        .against(SPINNING),
+    row("xdp-native-poll", Group::Other, P50, "AF_XDP native, round trip").on("xdp", "poll").beside(SPINNING),
     row("xdp-native-adaptive", Group::Other, P50, "AF_XDP native, round trip")
         .on("xdp", "adaptive")
-        .against(SLEEPING),
+        .beside(SLEEPING),
     row("xdp-native-interrupt", Group::Other, P50, "AF_XDP native, round trip")
         .on("xdp", "interrupt")
-        .against(SLEEPING),
-    row("xdp-native-rate", Group::Other, RATE, "AF_XDP native, rate").on("xdp", "poll").against(PLAIN_RATES),
-    row("xdp-native-tcp-rr", Group::Other, P50, "TCP request/response beside AF_XDP native").against(RR),
-    row("xdp-native-tcp-bulk", Group::Other, BULK, "TCP bulk beside AF_XDP native").against(STREAM),
+        .beside(SLEEPING),
+    row("xdp-native-rate", Group::Other, RATE, "AF_XDP native, rate").on("xdp", "poll").beside(PLAIN_RATES),
+    row("xdp-native-tcp-rr", Group::Other, P50, "TCP request/response beside AF_XDP native").beside(RR),
+    row("xdp-native-tcp-bulk", Group::Other, BULK, "TCP bulk beside AF_XDP native").beside(STREAM),
     row("xdp-generic-poll", Group::Other, P50, "AF_XDP generic, round trip")
         .on("xdp-generic", "poll")
-        .against(SPINNING),
+        .beside(SPINNING),
     row("xdp-generic-adaptive", Group::Other, P50, "AF_XDP generic, round trip")
         .on("xdp-generic", "adaptive")
-        .against(SLEEPING),
+        .beside(SLEEPING),
     row("xdp-generic-interrupt", Group::Other, P50, "AF_XDP generic, round trip")
         .on("xdp-generic", "interrupt")
-        .against(SLEEPING),
+        .beside(SLEEPING),
     row("xdp-generic-rate", Group::Other, RATE, "AF_XDP generic, rate")
         .on("xdp-generic", "poll")
-        .against(PLAIN_RATES),
-    row("xdp-generic-tcp-rr", Group::Other, P50, "TCP request/response beside AF_XDP generic").against(RR),
-    row("xdp-generic-tcp-bulk", Group::Other, BULK, "TCP bulk beside AF_XDP generic").against(STREAM),
-    row("packet-poll", Group::Other, P50, "packet ring, round trip").on("packet", "poll").against(SPINNING),
+        .beside(PLAIN_RATES),
+    row("xdp-generic-tcp-rr", Group::Other, P50, "TCP request/response beside AF_XDP generic").beside(RR),
+    row("xdp-generic-tcp-bulk", Group::Other, BULK, "TCP bulk beside AF_XDP generic").beside(STREAM),
+    row("packet-poll", Group::Other, P50, "packet ring, round trip").on("packet", "poll").beside(SPINNING),
     row("packet-adaptive", Group::Other, P50, "packet ring, round trip")
         .on("packet", "adaptive")
-        .against(SLEEPING),
+        .beside(SLEEPING),
     row("packet-interrupt", Group::Other, P50, "packet ring, round trip")
         .on("packet", "interrupt")
-        .against(SLEEPING),
-    row("packet-rate", Group::Other, RATE, "packet ring, rate").on("packet", "poll").against(PLAIN_RATES),
-    row("packet-tcp-rr", Group::Other, P50, "TCP request/response beside the packet ring").against(RR),
-    row("packet-tcp-bulk", Group::Other, BULK, "TCP bulk beside the packet ring").against(STREAM),
+        .beside(SLEEPING),
+    row("packet-rate", Group::Other, RATE, "packet ring, rate").on("packet", "poll").beside(PLAIN_RATES),
+    row("packet-tcp-rr", Group::Other, P50, "TCP request/response beside the packet ring").beside(RR),
+    row("packet-tcp-bulk", Group::Other, BULK, "TCP bulk beside the packet ring").beside(STREAM),
     fallback::XDP_TAX_ROW,
     fallback::PACKET_TAX_ROW,
 ];
@@ -122,16 +106,7 @@ const fn ratio(
     target: f64,
     what: &'static str,
 ) -> RatioSpec {
-    RatioSpec {
-        id,
-        what,
-        formula,
-        target: Some(target),
-        better,
-        judged: Judged::Median,
-        check_pairs: super::CHECK_PAIRS,
-        also: &[],
-    }
+    RatioSpec::of_median(id, formula, better, target, what, super::CHECK_PAIRS)
 }
 
 const fn p50_over(top: &'static str, bottom: &'static [(&'static str, &'static str)]) -> Formula {

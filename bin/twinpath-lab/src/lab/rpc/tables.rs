@@ -58,24 +58,7 @@ pub(super) const fn ratio(
     target: f64,
     what: &'static str,
 ) -> RatioSpec {
-    RatioSpec {
-        id,
-        what,
-        formula,
-        target: Some(target),
-        better,
-        judged: Judged::Median,
-        check_pairs: super::CHECK_PAIRS,
-        also: &[],
-    }
-}
-
-pub(super) const fn over(
-    top: &'static str,
-    value: &'static str,
-    bottom: &'static [(&'static str, &'static str)],
-) -> Formula {
-    Formula::Over { top: (top, value), bottom }
+    RatioSpec::of_median(id, formula, better, target, what, super::CHECK_PAIRS)
 }
 
 const fn best_over_best(tops: &'static [&'static str], rows: &'static [&'static str]) -> Formula {
@@ -86,7 +69,7 @@ const fn best_over_best(tops: &'static [&'static str], rows: &'static [&'static 
 pub(super) const RATIOS: &[RatioSpec] = &[
     ratio(
         "null-tcp-1-vs-ganesha",
-        over("null-tcp-1-twinpath", P50, &[("null-tcp-1-ganesha", P50)]),
+        Formula::over("null-tcp-1-twinpath", P50, &[("null-tcp-1-ganesha", P50)]),
         Better::Lower,
         0.6,
         "NULL over TCP, 1 in flight, round trip p50, adaptive, against nfs-ganesha",
@@ -96,7 +79,7 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         check_pairs: super::SPIN_CHECK_PAIRS,
         ..ratio(
             "null-tcp-1-vs-spin",
-            over("null-tcp-1-twinpath-poll", P50, &[("null-tcp-1-spin", P50)]),
+            Formula::over("null-tcp-1-twinpath-poll", P50, &[("null-tcp-1-spin", P50)]),
             Better::Lower,
             1.0,
             "the same, poll, against the bare server that spins",
@@ -132,14 +115,14 @@ pub(super) const RATIOS: &[RatioSpec] = &[
     ),
     ratio(
         "null-tcp-cpu-vs-plain",
-        over("null-tcp-cpu-twinpath", COST, &[("null-tcp-cpu-plain", COST)]),
+        Formula::over("null-tcp-cpu-twinpath", COST, &[("null-tcp-cpu-plain", COST)]),
         Better::Lower,
         1.05,
         "server CPU per call at half of the best bare server's rate, interrupt, no latency request, against the bare server that sleeps",
     ),
     ratio(
         "null-udp-1-vs-spin",
-        over("null-udp-1-twinpath", P50, &[("null-udp-1-spin", P50)]),
+        Formula::over("null-udp-1-twinpath", P50, &[("null-udp-1-spin", P50)]),
         Better::Lower,
         0.65,
         "NULL over UDP, 1 in flight, round trip p50, fast path at both ends, against kernel sockets spinning at both",
@@ -153,7 +136,7 @@ pub(super) const RATIOS: &[RatioSpec] = &[
     ),
     ratio(
         "getattr-vs-null",
-        over("getattr-128-twinpath", RATE, &[("null-tcp-128-twinpath", RATE)]),
+        Formula::over("getattr-128-twinpath", RATE, &[("null-tcp-128-twinpath", RATE)]),
         Better::Higher,
         0.85,
         "GETATTR against NULL over TCP, 128 in flight, one call per send: calls per second",
@@ -162,7 +145,7 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         target: None,
         ..ratio(
             "getattr-vs-null-batch",
-            over("getattr-128-batch-twinpath", RATE, &[("null-tcp-128-batch-twinpath", RATE)]),
+            Formula::over("getattr-128-batch-twinpath", RATE, &[("null-tcp-128-batch-twinpath", RATE)]),
             Better::Higher,
             0.0,
             "the same with several calls per send (--batch)",
@@ -172,7 +155,7 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         check_pairs: super::BURDEN_CHECK_ROUNDS,
         ..ratio(
             "idle-10k-busy",
-            over("idle-10k-beside", RATE, &[("idle-10k-alone", RATE)]),
+            Formula::over("idle-10k-beside", RATE, &[("idle-10k-alone", RATE)]),
             Better::Higher,
             0.95,
             "calls per second of a busy connection beside 10,000 idle ones, against alone",

@@ -17,6 +17,10 @@ impl Bench<'_> {
     pub(super) async fn alone(&self, row: &str) -> anyhow::Result<Sample> {
         match row {
             "l2-lookup" => self.l2_lookup().await,
+            "memory-twinpath" => self.memory_twinpath().await,
+            "memory-testpmd" => self.memory_testpmd().await,
+            "loop-1" | "threads-1" | "loop-64" | "threads-64" => self.forwarder(row).await,
+            super::tables::KILL9 => self.kills().await,
             _ => bail!("{row} is not measured alone"),
         }
     }

@@ -11,7 +11,7 @@ use twinpath_load::Arrivals;
 use twinpath_measure::report::{BenchReport, RttUs};
 use twinpath_sys::{Namespace, child};
 
-use super::tables::{BULK, FRAMES};
+use super::tables::{BULK, FRAMES, KILL9};
 use crate::lab::instance::{Instance, voluntary_switches};
 use crate::lab::model::Sample;
 use crate::lab::process::{Server, Side};
@@ -23,17 +23,17 @@ use crate::plain::switch::Sent;
 /// Time for start-up, warm-up and tear-down, beyond the measured time.
 pub(super) const SLACK: Duration = Duration::from_secs(5);
 /// Ports of the hosts' servers.
-const ECHO_PORT: u16 = 7001;
+pub(super) const ECHO_PORT: u16 = 7001;
 const BULK_PORT: u16 = 7003;
 /// The range of the period of paced requests, us, and by how much each gap differs.
 const PERIOD_US: std::ops::RangeInclusive<f64> = 250.0..=500.0;
 const JITTER: f64 = 0.03;
 /// Ports of an idle switch.
-const IDLE_PORTS: usize = 10;
+pub(super) const IDLE_PORTS: usize = 10;
 /// Until an idle switch has calmed down after its start.
 const IDLE_SETTLE: Duration = Duration::from_millis(1500);
 /// Requests that show that a switch passes frames in both directions; they also make both hosts' addresses known.
-const PROBES: u32 = 16;
+pub(super) const PROBES: u32 = 16;
 /// Frames per system call of the source.
 const BATCH: usize = 64;
 
@@ -104,6 +104,14 @@ pub(super) const CONTENDERS: &[Contender] = &[
         rows: &["idle-ovs-netdev"],
     },
     Contender { name: "the MAC table", kind: Kind::Alone, rows: &["l2-lookup"] },
+    Contender { name: "twinpath, memory ports", kind: Kind::Alone, rows: &["memory-twinpath"] },
+    Contender { name: "testpmd on memif", kind: Kind::Alone, rows: &["memory-testpmd"] },
+    Contender {
+        name: "one loop, and a packet thread beside control",
+        kind: Kind::Alone,
+        rows: &["loop-1", "threads-1", "loop-64", "threads-64"],
+    },
+    Contender { name: "twinpath, killed", kind: Kind::Alone, rows: &["kill9-bridge"] },
     Contender { name: "twinpath, idle", kind: Kind::Twinpath("adaptive"), rows: &["idle-twinpath"] },
 ];
 
@@ -170,7 +178,7 @@ impl<'a> Bench<'a> {
         record: &mut Record,
     ) -> anyhow::Result<()> {
         if let Kind::Alone = contender.kind {
-            for row in rows {
+            for row in rows.iter().filter(|row| self.round == 0 || **row != KILL9) {
                 self.keep(row, self.alone(row).await, record);
             }
             return Ok(());
@@ -230,20 +238,31 @@ impl<'a> Bench<'a> {
                 Ok(Running { process: Process::Plain(server), pid, note })
             }
             Kind::Twinpath(mode) => {
-                let socket = self.session.run_dir.path().join("switch.sock");
-                let ports: String = network.ports.iter().map(|port| format!(" --port {port}")).collect();
-                let mut args = words(&format!("switch lab{ports} --mode {mode} --cpu {cpu} --socket"));
-                args.push(socket.display().to_string());
-                let side = Side::At(&network.switch, &self.session.cpus);
-                let instance = Instance::start_at(launcher, side, &args).await?;
+                let instance = self.twinpath(network, &network.ports, &format!("--mode {mode}")).await?;
                 let pid = Some(instance.pid());
                 Ok(Running { process: Process::Twinpath(instance), pid, note: None })
             }
         }
     }
 
+    /// twinpath's switch with these ports.
+    pub(super) async fn twinpath(
+        &self,
+        network: &SwitchNetwork,
+        ports: &[&str],
+        options: &str,
+    ) -> anyhow::Result<Instance> {
+        let socket = self.session.run_dir.path().join("switch.sock");
+        let ports: String = ports.iter().map(|port| format!(" --port {port}")).collect();
+        let cpu = self.session.cpus[1];
+        let mut args = words(&format!("switch lab{ports} --cpu {cpu} {options} --socket"));
+        args.push(socket.display().to_string());
+        let side = Side::At(&network.switch, &self.session.cpus);
+        Instance::start_at(&self.session.launcher, side, &args).await
+    }
+
     /// An empty directory for a switch's files.
-    fn directory(&self, kind: &str) -> anyhow::Result<PathBuf> {
+    pub(super) fn directory(&self, kind: &str) -> anyhow::Result<PathBuf> {
         let directory = self.session.run_dir.path().join(format!("{kind}-{}", fastrand::u32(..)));
         std::fs::create_dir(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
         Ok(directory)
@@ -266,7 +285,7 @@ impl<'a> Bench<'a> {
             if row.starts_with("rate-") {
                 let probe = format!("--count {PROBES} --warmup 0");
                 self.echo(network, running, &words(&probe)).await.context("no frame passes")?;
-                return self.rate(network, running).await;
+                return self.rate(network, running.pid).await;
             }
             let mut load = words(&format!("--duration {:.3} --warmup 0.05", self.time.as_secs_f64()));
             if row.starts_with("paced-") {
@@ -315,7 +334,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Frames of 64 bytes, as many as the first host's interface takes, counted by the second host's.
-    async fn rate(&self, network: &SwitchNetwork, running: &Running) -> anyhow::Result<Sample> {
+    pub(super) async fn rate(&self, network: &SwitchNetwork, switch: Option<u32>) -> anyhow::Result<Sample> {
         let mac = |bytes: [u8; 6]| bytes.map(|byte| format!("{byte:02x}")).join(":");
         let args = words(&format!(
             "plain frame-source --on {} --from {} --to {} --batch {BATCH} --duration {:.3}",
@@ -325,9 +344,9 @@ impl<'a> Bench<'a> {
             self.time.as_secs_f64()
         ));
         let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
-        let used = || running.pid.map(child::cpu_time).transpose();
+        let used = || switch.map(child::cpu_time).transpose();
         let (before, used_before) = (received(&network.hosts[1], HOSTS[1].interface)?, used()?);
-        let finished = self.session.launcher.client(side, &args, self.time + SLACK, running.pid).await?;
+        let finished = self.session.launcher.client(side, &args, self.time + SLACK, switch).await?;
         let (after, used_after) = (received(&network.hosts[1], HOSTS[1].interface)?, used()?);
         let sent: Sent =
             serde_json::from_str(&finished.stdout).context("cannot read the result of plain frame-source")?;
@@ -393,7 +412,7 @@ impl<'a> Bench<'a> {
 }
 
 /// The second host's address, with a port.
-fn address(port: u16) -> SocketAddr {
+pub(super) fn address(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(HOSTS[1].ipv4), port)
 }
 

@@ -5,7 +5,10 @@
 //! in the rows of bulk TCP the receiving host shares the second CPU with the switch.
 
 mod alone;
+mod kills;
+mod loops;
 mod measure;
+mod memory;
 mod tables;
 
 use std::time::{Duration, Instant};

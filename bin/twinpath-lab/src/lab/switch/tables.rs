@@ -1,7 +1,9 @@
 //! The rows and ratios of `lab switch`. Ids are stable; docs/measuring.md explains each.
 
-use crate::lab::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec};
+use crate::lab::model::{self, Better, Formula, Group, RatioSpec, RowSpec};
 
+/// The row that is measured in the first round alone.
+pub(super) const KILL9: &str = "kill9-bridge";
 pub(super) const FRAMES: &str = "frames_per_s";
 pub(super) const LOOKUPS: &str = "lookups_per_s";
 pub(super) const BULK: &str = "gbit_per_s";
@@ -10,17 +12,13 @@ const P99: &str = "p99_us";
 const CPU: &str = "cpu_server";
 
 const fn row(id: &'static str, group: Group, main: &'static str, label: &'static str) -> RowSpec {
-    RowSpec { id, label, group, path: Some("kernel"), mode: None, main, base: &[] }
+    RowSpec { path: Some("kernel"), ..model::row(id, group, main, label) }
 }
 
 impl RowSpec {
     /// A row of twinpath in that mode.
     const fn twinpath(self, mode: &'static str) -> Self {
         Self { mode: Some(mode), ..self }
-    }
-
-    const fn beside(self, base: &'static [&'static str]) -> Self {
-        Self { base, ..self }
     }
 }
 
@@ -58,6 +56,18 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("bulk-twinpath", Group::SwitchBulk, BULK, "twinpath").beside(BULK_BRIDGE).twinpath("adaptive"),
     row("idle-ovs-netdev", Group::Idle, CPU, "OVS, packet sockets, 10 ports"),
     row("idle-twinpath", Group::Idle, CPU, "twinpath, 10 ports").twinpath("adaptive"),
+    row("loop-1", Group::SwitchLoop, FRAMES, "one loop, one frame per call"),
+    row("threads-1", Group::SwitchLoop, FRAMES, "packet thread and control thread, one frame")
+        .beside(&["loop-1"]),
+    row("loop-64", Group::SwitchLoop, FRAMES, "one loop, up to 64 frames").beside(&["loop-1"]),
+    row("threads-64", Group::SwitchLoop, FRAMES, "packet thread and control thread, up to 64")
+        .beside(&["loop-1"]),
+    row("memory-testpmd", Group::SwitchMemory, FRAMES, "testpmd, memif"),
+    row("memory-twinpath", Group::SwitchMemory, FRAMES, "twinpath")
+        .beside(&["memory-testpmd"])
+        .twinpath("adaptive"),
+    row(KILL9, Group::Trouble, "worst_ms", "kill -9, until a kernel bridge passes frames")
+        .twinpath("adaptive"),
     RowSpec {
         path: None,
         ..row("l2-lookup", Group::SwitchTable, LOOKUPS, "1,000,000 addresses, bursts of 64")
@@ -71,31 +81,19 @@ const fn ratio(
     better: Better,
     what: &'static str,
 ) -> RatioSpec {
-    RatioSpec {
-        id,
-        what,
-        formula,
-        target: Some(target),
-        better,
-        judged: Judged::Median,
-        check_pairs: super::CHECK_PAIRS,
-        also: &[],
-    }
+    RatioSpec::of_median(id, formula, better, target, what, super::CHECK_PAIRS)
 }
 
-const fn over(
-    row: &'static str,
-    bottom: &'static [(&'static str, &'static str)],
-    value: &'static str,
-) -> Formula {
-    Formula::Over { top: (row, value), bottom }
+/// Without a target.
+const fn reported(id: &'static str, formula: Formula, what: &'static str) -> RatioSpec {
+    RatioSpec { target: None, ..ratio(id, formula, 0.0, Better::Higher, what) }
 }
 
 /// The targets.
 pub(super) const RATIOS: &[RatioSpec] = &[
     ratio(
         "vs-ovs-netdev",
-        over("rate-twinpath", &[("rate-ovs-netdev", FRAMES)], FRAMES),
+        Formula::over("rate-twinpath", FRAMES, &[("rate-ovs-netdev", FRAMES)]),
         3.0,
         Better::Higher,
         "frames/s of 64 B between two veths, against OVS on packet sockets",
@@ -126,28 +124,28 @@ pub(super) const RATIOS: &[RatioSpec] = &[
     ),
     ratio(
         "worker-rtt-sleep",
-        over("rtt-twinpath-interrupt", &[("rtt-ovs-netdev", P50)], P50),
+        Formula::over("rtt-twinpath-interrupt", P50, &[("rtt-ovs-netdev", P50)]),
         0.5,
         Better::Lower,
         "round trip p50 through a worker that sleeps, against OVS on packet sockets",
     ),
     ratio(
         "worker-rtt-paced",
-        over("paced-twinpath", &[("paced-bridge", P50)], P50),
+        Formula::over("paced-twinpath", P50, &[("paced-bridge", P50)]),
         1.25,
         Better::Lower,
         "round trip p50, one request every 250 to 500 us, adaptive, against the kernel's bridge",
     ),
     ratio(
         "worker-rtt-paced-p99",
-        over("paced-twinpath", &[("paced-bridge", P99)], P99),
+        Formula::over("paced-twinpath", P99, &[("paced-bridge", P99)]),
         1.5,
         Better::Lower,
         "the same, p99",
     ),
     ratio(
         "bulk-worker",
-        over("bulk-twinpath", &[("bulk-bridge", BULK)], BULK),
+        Formula::over("bulk-twinpath", BULK, &[("bulk-bridge", BULK)]),
         0.5,
         Better::Higher,
         "kernel TCP bulk through the worker, against the kernel's bridge",
@@ -168,5 +166,37 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         25e6,
         Better::Higher,
         "look-ups per second in a MAC table of 1,000,000 addresses, in bursts",
+    ),
+    ratio(
+        "memory-ports",
+        Formula::over("memory-twinpath", FRAMES, &[("memory-testpmd", FRAMES)]),
+        1.5,
+        Better::Higher,
+        "frames/s of 64 B between two memory ports of other processes, against testpmd between two memif ports",
+    ),
+    reported(
+        "memory-ports-mpps",
+        Formula::Value(("memory-twinpath", "mpps")),
+        "the same, million frames/s; the aim is 20",
+    ),
+    RatioSpec {
+        check_pairs: 1,
+        ..ratio(
+            "switch-fail-open-ms",
+            Formula::Value((KILL9, "worst_ms")),
+            50.0,
+            Better::Lower,
+            "kill -9 with --on-exit bridge, until frames pass again, worst of 20, ms",
+        )
+    },
+    reported(
+        "loop-to-threads",
+        Formula::over("threads-1", FRAMES, &[("loop-1", FRAMES)]),
+        "frames/s of a packet thread beside control over those of one loop, one frame per call",
+    ),
+    reported(
+        "loop-to-threads-64",
+        Formula::over("threads-64", FRAMES, &[("loop-64", FRAMES)]),
+        "the same, up to 64 frames per call",
     ),
 ];

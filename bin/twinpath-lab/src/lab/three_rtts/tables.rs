@@ -1,18 +1,12 @@
 //! The rows and ratios of `lab three-rtts`. Ids are stable; docs/measuring.md explains each.
 
 use crate::lab::fallback;
-use crate::lab::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec};
+use crate::lab::model::{self, Better, Formula, Group, Judged, RatioSpec, RowSpec};
 
 const P50: &str = "p50_us";
 
 const fn row(id: &'static str, group: Group, mode: &'static str, label: &'static str) -> RowSpec {
-    RowSpec { id, label, group, path: None, mode: Some(mode), main: P50, base: &[] }
-}
-
-impl RowSpec {
-    const fn over(self, base: &'static [&'static str]) -> Self {
-        Self { base, ..self }
-    }
+    RowSpec { mode: Some(mode), ..model::row(id, group, P50, label) }
 }
 
 const IDLE: Group = Group::Frames;
@@ -22,29 +16,30 @@ const LOADED: Group = Group::FramesLoaded;
 /// other CPU to itself, because three spinning threads do not fit on two CPUs.
 pub(super) const ROWS: &[RowSpec] = &[
     row("direct-poll", IDLE, "poll", "(a) direct: worker on the other CPU, spinning")
-        .over(&["packet-spinning"]),
+        .beside(&["packet-spinning"]),
     row("direct-interrupt", IDLE, "interrupt", "(a) direct: worker on the other CPU, sleeping")
-        .over(&["packet-sleeping"]),
+        .beside(&["packet-sleeping"]),
     row("direct-one-thread", IDLE, "poll", "(a) direct: generator and worker in one thread"),
     row("shm-spinning", IDLE, "poll", "(b) shared memory, one thread + application, spinning")
-        .over(&["packet-spinning"]),
+        .beside(&["packet-spinning"]),
     row("shm-sleeping", IDLE, "interrupt", "(b) shared memory, one thread + application, sleeping")
-        .over(&["packet-sleeping"]),
+        .beside(&["packet-sleeping"]),
     row("packet-spinning", IDLE, "poll", "(c) packet socket on the other CPU, spinning"),
     row("packet-sleeping", IDLE, "interrupt", "(c) packet socket on the other CPU, sleeping"),
-    row("udp-spinning", IDLE, "poll", "(d) kernel UDP, spinning").over(&["packet-spinning"]),
-    row("udp-sleeping", IDLE, "interrupt", "(d) kernel UDP, sleeping").over(&["packet-sleeping"]),
+    row("udp-spinning", IDLE, "poll", "(d) kernel UDP, spinning").beside(&["packet-spinning"]),
+    row("udp-sleeping", IDLE, "interrupt", "(d) kernel UDP, sleeping").beside(&["packet-sleeping"]),
     row("floor-eventfd", IDLE, "interrupt", "floor: eventfd ping-pong"),
     row("direct-poll-loaded", LOADED, "poll", "(a) direct: worker on the other CPU, spinning")
-        .over(&["packet-spinning-loaded"]),
+        .beside(&["packet-spinning-loaded"]),
     row("direct-one-thread-loaded", LOADED, "poll", "(a) direct: generator and worker in one thread"),
     row("shm-spinning-loaded", LOADED, "poll", "(b) shared memory, one thread + application, spinning")
-        .over(&["packet-spinning-loaded"]),
+        .beside(&["packet-spinning-loaded"]),
     row("shm-sleeping-loaded", LOADED, "interrupt", "(b) shared memory, one thread + application, sleeping")
-        .over(&["packet-sleeping-loaded"]),
+        .beside(&["packet-sleeping-loaded"]),
     row("packet-spinning-loaded", LOADED, "poll", "(c) packet socket on the other CPU, spinning"),
     row("packet-sleeping-loaded", LOADED, "interrupt", "(c) packet socket on the other CPU, sleeping"),
-    row("udp-spinning-loaded", LOADED, "poll", "(d) kernel UDP, spinning").over(&["packet-spinning-loaded"]),
+    row("udp-spinning-loaded", LOADED, "poll", "(d) kernel UDP, spinning")
+        .beside(&["packet-spinning-loaded"]),
     fallback::ROWS[0],
     fallback::ROWS[1],
     fallback::ROWS[2],

@@ -1,11 +1,7 @@
 //! The rows and ratios of `lab wakeup`. Ids are stable; docs/measuring.md explains each.
 
 use super::cases::{AVERAGE, CASES};
-use crate::lab::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec};
-
-const fn row(id: &'static str, group: Group, main: &'static str, label: &'static str) -> RowSpec {
-    RowSpec { id, label, group, path: None, mode: None, main, base: &[] }
-}
+use crate::lab::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec, row};
 
 /// Rows that are computed from others, or do not measure the latency of packets.
 const OTHERS: [RowSpec; 8] = [

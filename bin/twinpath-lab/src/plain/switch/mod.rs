@@ -39,6 +39,8 @@ pub(crate) enum Kind {
     TestpmdPacket,
     /// The same over AF_XDP
     TestpmdAfxdp,
+    /// The same over memif, without --ports: to a process that connects to memif.sock in --directory
+    TestpmdMemif,
     /// XDP programs on two ports, which send every frame to the other one
     XdpRedirect,
 }
@@ -49,7 +51,7 @@ pub(crate) struct Args {
     #[arg(value_enum)]
     kind: Kind,
     /// Its ports, interfaces of this network namespace
-    #[arg(long, value_name = "IFACE", value_delimiter = ',', required = true)]
+    #[arg(long, value_name = "IFACE", value_delimiter = ',')]
     ports: Vec<String>,
     /// An empty directory for its files
     #[arg(long)]
@@ -71,7 +73,11 @@ struct Running {
 
 /// Runs the switch until a signal comes.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    ensure!(args.ports.len() >= 2, "a switch has two ports at least: --ports {}", args.ports.join(","));
+    ensure!(
+        args.ports.len() >= 2 || args.kind == Kind::TestpmdMemif,
+        "a switch has two ports at least: --ports {}",
+        args.ports.join(",")
+    );
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start an event loop")?.block_on(async {
         let (mut interrupt, mut terminate) =
@@ -111,8 +117,32 @@ async fn start(args: &Args) -> anyhow::Result<Running> {
         Kind::OvsAfxdp => ovs::start(&args.ports, Some("afxdp"), &directory, args.cpu).await,
         Kind::TestpmdPacket => testpmd::start(&args.ports, "net_af_packet", &directory, args.cpu).await,
         Kind::XdpRedirect => redirect(&args.ports),
+        Kind::TestpmdMemif => testpmd::start_memif(&directory, args.cpu).await,
         Kind::TestpmdAfxdp => testpmd::start(&args.ports, "net_af_xdp", &directory, args.cpu).await,
     }
+}
+
+#[derive(clap::Args)]
+pub(super) struct MemifArgs {
+    /// The directory of the other testpmd
+    #[arg(long)]
+    directory: PathBuf,
+    /// Seconds
+    #[arg(long, default_value_t = 1.0)]
+    duration: f64,
+    /// The CPU to run on
+    #[arg(long, default_value_t = 0)]
+    cpu: usize,
+}
+
+/// Runs a testpmd that is source and sink of another one between two memif ports, and prints the frames per second.
+pub(super) fn memif_source(args: &MemifArgs) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let frames_per_s = runtime.context("cannot start an event loop")?.block_on(async {
+        let socket = args.directory.join(testpmd::MEMIF_SOCKET);
+        testpmd::drive_memif(&socket, &args.directory, args.cpu, super::seconds(args.duration)?).await
+    })?;
+    Ok(print(json!({ "frames_per_s": frames_per_s }))?)
 }
 
 fn redirect(ports: &[String]) -> anyhow::Result<Running> {

@@ -3,6 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use anyhow::Context;
+use tokio::io::AsyncWriteExt;
+
 use super::{Running, programs};
 
 /// It starts within a second or two.
@@ -12,6 +15,15 @@ const LIBRARIES: &str = "so.23";
 /// MiB of its memory, without huge pages.
 const MEMORY_MIB: &str = "256";
 
+/// What joins it to another process by shared memory.
+const MEMIF: &str = "net_memif";
+/// The socket of memif, in the directory of the switch.
+pub(super) const MEMIF_SOCKET: &str = "memif.sock";
+/// Until both ends of memif are connected.
+const CONNECTING: Duration = Duration::from_secs(1);
+/// Bursts of 32 frames that go round between two processes: as many as the rings of memif hold.
+const BURSTS_ROUND: u32 = 16;
+
 /// `driver`: `net_af_packet` or `net_af_xdp`. Frames are passed by a thread on `cpu`, which polls; another thread sleeps.
 pub(super) async fn start(
     ports: &[String],
@@ -19,6 +31,70 @@ pub(super) async fn start(
     directory: &Path,
     cpu: usize,
 ) -> anyhow::Result<Running> {
+    let ports = ports.iter().map(|port| format!("iface={port}")).collect::<Vec<_>>();
+    let mut testpmd = command(driver, &ports, directory, cpu)?;
+    testpmd.args(["--forward-mode=io", "--auto-start"]);
+    let log = directory.join("testpmd.out");
+    let mut process = programs::spawn(testpmd, &log)?;
+    programs::ready(&mut process, &log, DEADLINE, |said| said.contains("Press enter to exit")).await?;
+    Ok(Running { processes: vec![process], what: what().await?, _programs: None })
+}
+
+/// Between two memif ports, whose other ends are in one process that connects to [`MEMIF_SOCKET`].
+pub(super) async fn start_memif(directory: &Path, cpu: usize) -> anyhow::Result<Running> {
+    let ports = memif("server", &directory.join(MEMIF_SOCKET));
+    let mut testpmd = command(MEMIF, &ports, directory, cpu)?;
+    testpmd.args(["--forward-mode=io", "--auto-start"]);
+    let log = directory.join("testpmd.out");
+    let mut process = programs::spawn(testpmd, &log)?;
+    // It waits for links, which come with the other process.
+    programs::ready(&mut process, &log, DEADLINE, |said| said.contains("Checking link statuses")).await?;
+    Ok(Running { processes: vec![process], what: what().await?, _programs: None })
+}
+
+/// The other ends, in one process, which sends on what it receives. Returns the frames per second that come to it.
+pub(super) async fn drive_memif(
+    socket: &Path,
+    directory: &Path,
+    cpu: usize,
+    duration: Duration,
+) -> anyhow::Result<f64> {
+    let mut testpmd = command(MEMIF, &memif("client", socket), directory, cpu)?;
+    testpmd.arg("-i");
+    let log = directory.join("testpmd-client.out");
+    let mut process = programs::spawn(testpmd, &log)?;
+    let mut input = process.stdin.take().context("testpmd has no input")?;
+    programs::ready(&mut process, &log, DEADLINE, |said| said.contains("testpmd>")).await?;
+    tokio::time::sleep(CONNECTING).await;
+    let rates = |said: &str| -> Vec<f64> {
+        let rate = |line: &str| line.trim().strip_prefix("Rx-pps:")?.split_whitespace().next()?.parse().ok();
+        said.lines().filter_map(rate).collect()
+    };
+    input.write_all(format!("set fwd io\nstart tx_first {BURSTS_ROUND}\n").as_bytes()).await?;
+    // It counts from one look to the next one.
+    for (looks, pause) in [(1, CONNECTING / 4), (2, duration)] {
+        tokio::time::sleep(pause).await;
+        input.write_all(b"show port stats all\n").await?;
+        programs::ready(&mut process, &log, DEADLINE, |said| rates(said).len() >= 2 * looks).await?;
+    }
+    let said = std::fs::read_to_string(&log)?;
+    process.kill().await?;
+    Ok(rates(&said)[2..4].iter().sum())
+}
+
+/// Two ports of memif.
+fn memif(role: &str, socket: &Path) -> [String; 2] {
+    let socket = socket.display();
+    [0, 1].map(|id| format!("role={role},id={id},socket={socket},socket-abstract=no"))
+}
+
+/// testpmd on `cpu` with a port for each of these arguments of the driver; its own arguments may follow.
+fn command(
+    driver: &str,
+    ports: &[String],
+    directory: &Path,
+    cpu: usize,
+) -> anyhow::Result<std::process::Command> {
     let mut testpmd = programs::command("dpdk-testpmd")?;
     // The second logical core passes frames. Both are threads that may run anywhere, but the caller's CPUs are those.
     testpmd.args([
@@ -36,17 +112,18 @@ pub(super) async fn start(
         testpmd.args(["-d", &format!("librte_{library}.{LIBRARIES}")]);
     }
     for (at, port) in ports.iter().enumerate() {
-        testpmd.arg(format!("--vdev={driver}{at},iface={port}"));
+        testpmd.arg(format!("--vdev={driver}{at},{port}"));
     }
-    testpmd.args(["--", "--forward-mode=io", "--auto-start", "--nb-cores=1", "--no-mlockall"]);
+    testpmd.args(["--", "--nb-cores=1", "--no-mlockall"]);
     testpmd.args(["--total-num-mbufs=16384", "--no-lsc-interrupt", "--no-rmv-interrupt"]);
-    let log = directory.join("testpmd.out");
-    let mut process = programs::spawn(testpmd, &log)?;
-    programs::ready(&mut process, &log, DEADLINE, |said| said.contains("Press enter to exit")).await?;
+    Ok(testpmd)
+}
+
+/// Its version.
+async fn what() -> anyhow::Result<String> {
     let mut version = programs::command("dpdk-testpmd")?;
     version.arg("--version");
-    let what = programs::run(version).await.unwrap_or_default();
-    let what =
-        what.lines().find_map(|line| line.split("RTE Version: ").nth(1)).unwrap_or("DPDK").replace('\'', "");
-    Ok(Running { processes: vec![process], what: format!("testpmd of {what}"), _programs: None })
+    let said = programs::run(version).await.unwrap_or_default();
+    let version = said.lines().find_map(|line| line.split("RTE Version: ").nth(1)).unwrap_or("DPDK");
+    Ok(format!("testpmd of {}", version.replace('\'', "")))
 }

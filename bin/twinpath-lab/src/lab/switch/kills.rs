@@ -1,0 +1,88 @@
+//! Kills a switch whose interfaces are also in a kernel bridge, and measures how long until frames pass again.
+
+use anyhow::{Context, ensure};
+use twinpath_plain::kill_watch::{self, Felt, KillWatch, KillWatchConfig, KillWatchError};
+
+use super::measure::{Bench, ECHO_PORT, PROBES, SLACK, address, words};
+use crate::lab::instance::Facts;
+use crate::lab::kni::kill9;
+use crate::lab::model::Sample;
+use crate::lab::process::Side;
+use crate::lab::topology::{HOSTS, SwitchNetwork};
+
+/// Kills of one measurement: the worst of them counts.
+const KILLS: usize = 20;
+/// The port of the second host's TCP server.
+const TCP_PORT: u16 = 7005;
+
+impl Bench<'_> {
+    /// `kill -9` while two flows of the hosts pass, UDP and one TCP connection that all kills have to leave alone. Values:
+    /// `worst_ms` and `median_ms` of UDP, `tcp_worst_ms`, `kills`.
+    pub(super) async fn kills(&self) -> anyhow::Result<Sample> {
+        let launcher = &self.session.launcher;
+        let network = SwitchNetwork::build(HOSTS.len())?;
+        let mut bridge =
+            words(&format!("plain switch bridge --ports {} --directory", network.ports.join(",")));
+        bridge.push(self.directory("bridge")?.display().to_string());
+        let bridge = launcher.server(Side::At(&network.switch, &self.session.cpus), &bridge).await?;
+        let host = Side::At(&network.hosts[1], &self.session.cpus[..1]);
+        let echo = |service: &str, port| {
+            words(&format!("plain {service} --mode interrupt --listen {}", address(port)))
+        };
+        let udp = launcher.server(host, &echo("udp-echo", ECHO_PORT)).await?;
+        let host = Side::At(&network.hosts[1], &self.session.cpus[..1]);
+        let tcp = launcher.server(host, &echo("tcp-echo", TCP_PORT)).await?;
+        let config = KillWatchConfig { claimed: Vec::new(), udp: address(ECHO_PORT), tcp: address(TCP_PORT) };
+        let mut watch = network.hosts[0].run(|| KillWatch::open(&config))??;
+        let (mut sample, mut felt) = (Sample::default(), Vec::with_capacity(KILLS));
+        for _ in 0..KILLS {
+            let killed;
+            (watch, killed) = self.kill(&network, watch).await?;
+            felt.push(match killed {
+                // A time this much worse than the target is a result, not a failed measurement.
+                Err(KillWatchError::Silent { flow, when: "after" }) => {
+                    Felt { flows: vec![(flow, kill_watch::DEADLINE)] }
+                }
+                killed => killed?,
+            });
+        }
+        drop(watch);
+        for server in [tcp, udp, bridge] {
+            launcher.stop(server).await?;
+        }
+        // A segment of the connection that was lost comes again by its sender's timer, 200 ms later at least.
+        let (udp, tcp): (Vec<_>, Vec<_>) =
+            felt.into_iter().flat_map(|felt| felt.flows).partition(|(flow, _)| flow.starts_with("udp"));
+        let udp: Vec<_> = udp.into_iter().map(|flow| Felt { flows: vec![flow] }).collect();
+        kill9::summarise(&mut sample, &udp)?;
+        let slowest = tcp.iter().map(|flow| flow.1).max().unwrap_or_default();
+        sample.values.insert("tcp_worst_ms", slowest.as_secs_f64() * 1e3);
+        sample.values.insert("kills", KILLS as f64);
+        Ok(sample)
+    }
+
+    async fn kill(
+        &self,
+        network: &SwitchNetwork,
+        mut watch: KillWatch,
+    ) -> anyhow::Result<(KillWatch, Result<Felt, KillWatchError>)> {
+        let instance = self.twinpath(network, &network.ports, "--on-exit bridge").await?;
+        let probe = words(&format!(
+            "bench echo {} --udp --path kernel --mode interrupt --size 64 --inflight 1 --count {PROBES} --warmup 0 --json",
+            address(ECHO_PORT)
+        ));
+        let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
+        self.session.launcher.client(side, &probe, SLACK, None).await?;
+        let carried = instance.report().await?.frames_in();
+        ensure!(carried >= u64::from(PROBES), "the switch carried {carried} of {PROBES} requests");
+        let pid = instance.pid();
+        let kill = move || {
+            let felt = watch.kill(pid);
+            (watch, felt)
+        };
+        let killed = tokio::task::spawn_blocking(kill).await.context("the watch panicked")?;
+        // The error is ignored, because the switch was killed: this only waits for it.
+        let _ = instance.stop(&self.session.launcher).await;
+        Ok(killed)
+    }
+}

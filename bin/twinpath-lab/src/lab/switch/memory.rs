@@ -1,0 +1,74 @@
+//! Frames between two ports of a switch that are other processes' memory: one process has the other ends of both.
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use super::measure::{Bench, SLACK, words};
+use super::tables::FRAMES;
+use crate::lab::model::Sample;
+use crate::lab::process::Side;
+use crate::lab::topology::SwitchNetwork;
+
+/// What both sources print.
+#[derive(Deserialize)]
+struct Moved {
+    frames_per_s: f64,
+}
+
+impl Bench<'_> {
+    /// Two memory ports of twinpath's switch.
+    pub(super) async fn memory_twinpath(&self) -> anyhow::Result<Sample> {
+        let network = SwitchNetwork::build(0)?;
+        let instance = self.twinpath(&network, &["memory:one", "memory:other"], "--mode adaptive").await?;
+        let folder = self.session.run_dir.path().join("ports");
+        let mut args = words(&format!(
+            "plain memory-ports --cpu {} --duration {:.3} --sockets",
+            self.session.cpus[0],
+            self.time.as_secs_f64()
+        ));
+        args.push(
+            ["one", "other"].map(|port| folder.join(format!("lab-{port}")).display().to_string()).join(","),
+        );
+        let moved = self.moved(&network, &args, instance.pid()).await;
+        instance.stop(&self.session.launcher).await?;
+        moved
+    }
+
+    /// Two memif ports of testpmd, which passes frames on without looking at them.
+    pub(super) async fn memory_testpmd(&self) -> anyhow::Result<Sample> {
+        let network = SwitchNetwork::build(0)?;
+        let (launcher, [source, switch]) = (&self.session.launcher, self.session.cpus);
+        let directory = self.directory("testpmd-memif")?.display().to_string();
+        let mut args = words(&format!("plain switch testpmd-memif --cpu {switch} --directory"));
+        args.push(directory.clone());
+        let server = launcher.server(Side::At(&network.switch, &[switch]), &args).await?;
+        let pid = server.ready["switch_pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+        let what = server.ready["what"].as_str().unwrap_or("testpmd").to_owned();
+        let mut args = words(&format!(
+            "plain memif-source --cpu {source} --duration {:.3} --directory",
+            self.time.as_secs_f64()
+        ));
+        args.push(directory);
+        let moved = self.moved(&network, &args, pid.context("testpmd has no process")?).await;
+        launcher.stop(server).await?;
+        let mut moved = moved?;
+        moved.notes.push(what);
+        Ok(moved)
+    }
+
+    async fn moved(&self, network: &SwitchNetwork, args: &[String], switch: u32) -> anyhow::Result<Sample> {
+        let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
+        let deadline = self.time + 2 * SLACK;
+        let finished = self.session.launcher.client(side, args, deadline, Some(switch)).await?;
+        let moved: Moved =
+            serde_json::from_str(&finished.stdout).context("cannot read the source's result")?;
+        let mut sample = Sample::default();
+        sample.values.insert(FRAMES, moved.frames_per_s);
+        sample.values.insert("mpps", moved.frames_per_s / 1e6);
+        if let Some(cpu) = finished.cpu_share(self.time) {
+            sample.values.insert("cpu_server", cpu);
+            sample.values.insert("cpu_us_per_frame", cpu * 1e6 / moved.frames_per_s);
+        }
+        Ok(sample)
+    }
+}

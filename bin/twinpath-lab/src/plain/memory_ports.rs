@@ -1,0 +1,116 @@
+//! `plain memory-ports`: the applications of two memory ports of a switch in one process, each of which sends to the other
+//! one as many frames as go.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::ensure;
+use serde_json::json;
+use twinpath_measure::{attend, print};
+use twinpath_port_shm::Application;
+use twinpath_socket_load::Stop;
+use twinpath_sys::{affinity, clock};
+use twinpath_time::Duration;
+
+/// The shortest frame of Ethernet without its checksum; with it these are 64 bytes.
+const FRAME_BYTES: usize = 60;
+/// Frames that are sent at once, as by testpmd.
+const BURST: usize = 32;
+/// From the connection of both applications until frames go in both directions.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// Turns between two looks at the clock.
+const TURNS: u32 = 64;
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Where the switch listens for the applications of both ports
+    #[arg(long, value_name = "PATH", value_delimiter = ',', required = true)]
+    sockets: Vec<PathBuf>,
+    /// Seconds
+    #[arg(long, default_value_t = 1.0)]
+    duration: f64,
+    /// Seconds before them that do not count
+    #[arg(long, default_value_t = 0.2)]
+    warmup: f64,
+    /// The CPU to run on
+    #[arg(long)]
+    cpu: Option<usize>,
+}
+
+/// An end of the traffic.
+struct End {
+    application: Application,
+    frame: [u8; FRAME_BYTES],
+    sent: u64,
+    received: u64,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let [one, other] = args.sockets.as_slice() else {
+        anyhow::bail!("frames go between two ports: --sockets {}", args.sockets.len())
+    };
+    let (duration, warmup) = (super::seconds(args.duration)?, super::seconds(args.warmup)?);
+    let stop = Stop::new();
+    let (ends, _) = attend(&stop, None, || {
+        if let Some(cpu) = args.cpu {
+            affinity::pin_current_thread(cpu)?;
+        }
+        let mut ends = [End::connect(one, 1, 2)?, End::connect(other, 2, 1)?];
+        let begun = clock::now();
+        while ends.iter().any(|end| end.received == 0) {
+            ensure!(clock::now().since(begun) < DEADLINE && !stop.is_requested(), "no frame comes through");
+            exchange(&mut ends, Duration::ZERO, &stop)?;
+        }
+        exchange(&mut ends, warmup, &stop)?;
+        let before = ends.each_ref().map(|end| (end.sent, end.received));
+        let elapsed = exchange(&mut ends, duration, &stop)?;
+        let counted = |which: fn(&End) -> u64, before: u64| ends.iter().map(which).sum::<u64>() - before;
+        let [sent, received] = [
+            counted(|end| end.sent, before[0].0 + before[1].0),
+            counted(|end| end.received, before[0].1 + before[1].1),
+        ];
+        anyhow::Ok((sent, received, elapsed))
+    })?;
+    let (sent, received, elapsed) = ends?;
+    let frames_per_s = received as f64 / elapsed.as_secs_f64();
+    Ok(print(json!({ "sent": sent, "received": received, "frames_per_s": frames_per_s }))?)
+}
+
+impl End {
+    fn connect(socket: &Path, own: u8, other: u8) -> anyhow::Result<Self> {
+        let application = Application::connect(socket)?;
+        let mut frame = [0; FRAME_BYTES];
+        // Locally administered addresses, and an EtherType for experiments.
+        frame[..14].copy_from_slice(&[2, 0x74, 0x70, 3, 0, other, 2, 0x74, 0x70, 3, 0, own, 0x88, 0xb5]);
+        Ok(Self { application, frame, sent: 0, received: 0 })
+    }
+
+    /// Takes all frames that are there, and sends a burst as far as there is room.
+    #[inline]
+    fn turn(&mut self) -> anyhow::Result<()> {
+        let mut frame = [0; 2048];
+        while let Some(packet) = self.application.receive(&mut frame) {
+            packet?;
+            self.received += 1;
+        }
+        let sent = (0..BURST).take_while(|_| self.application.send(&self.frame).is_ok()).count();
+        self.application.flush();
+        self.sent += sent as u64;
+        Ok(())
+    }
+}
+
+/// Both ends send and receive for that long, without sleeping. Returns how long it was.
+fn exchange(ends: &mut [End; 2], time: Duration, stop: &Stop) -> anyhow::Result<Duration> {
+    let begun = clock::now();
+    loop {
+        for _ in 0..TURNS {
+            for end in &mut *ends {
+                end.turn()?;
+            }
+        }
+        let elapsed = clock::now().since(begun);
+        if elapsed >= time || stop.is_requested() {
+            return Ok(elapsed);
+        }
+    }
+}
