@@ -131,11 +131,21 @@ pub enum Reason {
     VxlanFlags,
     /// A VXLAN header with another network identifier than the port's.
     VxlanNetwork,
+    /// No flow of a table matched the frame, and the table has no entry for that (OpenFlow 1.3.5, 5.4).
+    TableMiss,
+    /// The flows that the frame matched send it nowhere.
+    FlowDrop,
+    /// The frame exceeded the rate of a meter.
+    MeterDrop,
+    /// A flow takes one off the frame's TTL, which has run out.
+    InvalidTtl,
+    /// The frame was for a group that is gone, or has no live bucket for it; or groups led to groups too often.
+    NoBucket,
 }
 
 impl Reason {
     /// All reasons, in the order of their counters.
-    pub const ALL: [Self; 60] = [
+    pub const ALL: [Self; 65] = [
         Self::Truncated,
         Self::IpHeader,
         Self::IpChecksum,
@@ -196,6 +206,11 @@ impl Reason {
         Self::Looped,
         Self::VxlanFlags,
         Self::VxlanNetwork,
+        Self::TableMiss,
+        Self::FlowDrop,
+        Self::MeterDrop,
+        Self::InvalidTtl,
+        Self::NoBucket,
     ];
 
     /// The stable name that `show` and the metrics use.
@@ -262,6 +277,11 @@ impl Reason {
             Self::Looped => "looped",
             Self::VxlanFlags => "vxlan_flags",
             Self::VxlanNetwork => "vxlan_network",
+            Self::TableMiss => "table_miss",
+            Self::FlowDrop => "flow_drop",
+            Self::MeterDrop => "meter_drop",
+            Self::InvalidTtl => "invalid_ttl",
+            Self::NoBucket => "no_bucket",
         }
     }
 }

@@ -18,6 +18,8 @@ mod openflow;
 #[cfg(test)]
 mod openflow_switch;
 #[cfg(test)]
+mod pipeline;
+#[cfg(test)]
 mod rpc;
 #[cfg(test)]
 mod steer;

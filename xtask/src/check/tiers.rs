@@ -27,7 +27,7 @@ const TIERS: &[Tier] = &[
     Tier {
         folder: "engine",
         below: &["pure", "mem"],
-        order: &["service", "stream", "stack", "rpc", "load", "switch", "openflow"],
+        order: &["service", "stream", "stack", "rpc", "load", "switch", "pipeline", "openflow"],
     },
     Tier {
         folder: "io",

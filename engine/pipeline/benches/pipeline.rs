@@ -1,0 +1,291 @@
+//! Time per frame through the tables, by what the tables have: `cargo run --release -p twinpath-pipeline --example pipeline`.
+//!
+//! One thread; frames of many flows in no order, each with an output. Medians of several rounds, in which the cases
+//! alternate. `hostile` rows are frames that no flow was made for: headers that have every table search as long as it can.
+
+use std::hint::black_box;
+use std::time::Instant as Clock;
+
+use twinpath_frame::{Frame, Pool};
+use twinpath_inspect::Reason;
+use twinpath_openflow::{Action, Field, Instruction, Match, MatchField};
+use twinpath_pipeline::{Arrival, Count, Destination, Flow, FlowId, Ingress, Outlet, Pipeline, Port, Worker};
+use twinpath_time::Instant;
+
+const ROUNDS: usize = 9;
+const FRAMES: usize = 1024;
+/// Times that the frames pass per round.
+const PASSES: usize = 100;
+const NOW: Instant = Instant::from_nanos(1 << 40);
+
+const ETH_IPV4: u128 = 0x800;
+const UDP: u128 = 17;
+
+/// The fields of a frame that the cases differ in.
+#[derive(Clone, Copy)]
+struct Headers {
+    in_port: u32,
+    source: u32,
+    destination: u32,
+    ports: [u16; 2],
+}
+
+fn headers(random: &mut fastrand::Rng) -> Headers {
+    Headers {
+        in_port: random.u32(1..=4),
+        source: random.u32(..),
+        destination: random.u32(..),
+        ports: [random.u16(..), random.u16(..)],
+    }
+}
+
+fn frame(pool: &mut Pool, headers: &Headers) -> Frame {
+    let mut bytes = [0; 60];
+    bytes[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
+    bytes[14..24].copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0, 0, 64, UDP as u8]);
+    bytes[26..30].copy_from_slice(&headers.source.to_be_bytes());
+    bytes[30..34].copy_from_slice(&headers.destination.to_be_bytes());
+    bytes[34..36].copy_from_slice(&headers.ports[0].to_be_bytes());
+    bytes[36..38].copy_from_slice(&headers.ports[1].to_be_bytes());
+    bytes[39] = 26;
+    let mut frame = pool.take().expect("a pool for all frames");
+    frame.copy_from(&bytes).expect("it fits");
+    frame
+}
+
+/// Bits of a match that a flow may have.
+const IN_PORT: u32 = 1;
+const SOURCE: u32 = 2;
+const DESTINATION: u32 = 4;
+const SOURCE_PORT: u32 = 8;
+const DESTINATION_PORT: u32 = 16;
+const EXACT: u32 = 31;
+
+fn fields(headers: &Headers, which: u32, prefixes: [u32; 2]) -> Match {
+    let mut fields = vec![MatchField::exact(Field::EthType, ETH_IPV4)];
+    if which & IN_PORT != 0 {
+        fields.push(MatchField::exact(Field::InPort, headers.in_port.into()));
+    }
+    for (bit, field, address, len) in [
+        (SOURCE, Field::Ipv4Src, headers.source, prefixes[0]),
+        (DESTINATION, Field::Ipv4Dst, headers.destination, prefixes[1]),
+    ] {
+        let mask = u32::MAX.checked_shl(32 - len).unwrap_or(0);
+        if which & bit != 0 && len > 0 {
+            fields.push(MatchField::masked(field, (address & mask).into(), mask.into()));
+        }
+    }
+    if which & (SOURCE_PORT | DESTINATION_PORT) != 0 {
+        fields.push(MatchField::exact(Field::IpProto, UDP));
+    }
+    for (bit, field, port) in
+        [(SOURCE_PORT, Field::UdpSrc, headers.ports[0]), (DESTINATION_PORT, Field::UdpDst, headers.ports[1])]
+    {
+        if which & bit != 0 {
+            fields.push(MatchField::exact(field, port.into()));
+        }
+    }
+    Match::new(fields).expect("a valid match")
+}
+
+fn add(pipeline: &mut Pipeline, fields: &Match, priority: u16) -> FlowId {
+    let output = Action::Output { port: 5, max_len: 0 };
+    let instructions = [Instruction::ApplyActions(Box::new([output]))];
+    let flow = Flow { table: 0, priority, fields, instructions: &instructions, cookie: 0 };
+    pipeline.add_flow(&flow).expect("room for a flow")
+}
+
+struct Case {
+    name: &'static str,
+    pipeline: Pipeline,
+    worker: Worker,
+    frames: Vec<(Option<Frame>, Arrival)>,
+    ns: Vec<f64>,
+    sent: usize,
+}
+
+impl Case {
+    fn new(name: &'static str, mut pipeline: Pipeline, headers: &[Headers]) -> Self {
+        pipeline.set_ports((1..=8).map(Port::new).collect());
+        let worker = pipeline.worker(0).expect("one worker");
+        let mut pool = Pool::new(FRAMES as u32).expect("memory");
+        let frames = (0..FRAMES).map(|number| {
+            let headers = &headers[number * 7919 % headers.len()];
+            let ingress = Ingress { in_port: headers.in_port, in_phy_port: headers.in_port, tunnel_id: 0 };
+            let arrival = Arrival { ingress, count: Count { packets: 1, bytes: 60 } };
+            (Some(frame(&mut pool, headers)), arrival)
+        });
+        let frames = frames.collect();
+        // The frames stay for as long as the program.
+        std::mem::forget(pool);
+        Self { name, pipeline, worker, frames, ns: Vec::new(), sent: 0 }
+    }
+
+    fn round(&mut self) {
+        let started = Clock::now();
+        for _ in 0..PASSES {
+            for (frame, arrival) in &mut self.frames {
+                let mut outlet = Back::default();
+                if let Some(frame) = frame.take() {
+                    self.worker.receive(NOW, frame, black_box(arrival), &mut outlet);
+                }
+                self.sent += usize::from(outlet.sent);
+                *frame = outlet.frame;
+            }
+        }
+        self.ns.push(started.elapsed().as_nanos() as f64 / (FRAMES * PASSES) as f64);
+    }
+}
+
+/// Keeps the frame for the next pass.
+#[derive(Default)]
+struct Back {
+    frame: Option<Frame>,
+    sent: bool,
+}
+
+impl Outlet for Back {
+    fn share(&mut self, _: &mut Frame) -> Option<Frame> {
+        None
+    }
+
+    fn send(&mut self, frame: Frame, _: Destination) {
+        (self.frame, self.sent) = (Some(frame), true);
+    }
+
+    fn discard(&mut self, frame: Frame, _: u32, _: Reason) {
+        self.frame = Some(frame);
+    }
+
+    fn release(&mut self, frame: Frame) {
+        self.frame = Some(frame);
+    }
+}
+
+/// Eight masks, as an access list might have.
+const MASKS: [(u32, [u32; 2]); 8] = [
+    (EXACT, [32, 32]),
+    (SOURCE | DESTINATION, [32, 32]),
+    (DESTINATION | DESTINATION_PORT, [32, 32]),
+    (SOURCE | DESTINATION_PORT, [24, 32]),
+    (IN_PORT | SOURCE, [32, 32]),
+    (DESTINATION, [32, 24]),
+    (SOURCE, [16, 32]),
+    (IN_PORT | DESTINATION_PORT, [0, 0]),
+];
+
+fn pipeline(random: &mut fastrand::Rng) -> Pipeline {
+    let mut pipeline = Pipeline::new(1, [random.u64(..), random.u64(..)]);
+    add(&mut pipeline, &Match::default(), 0);
+    pipeline
+}
+
+fn exact(name: &'static str, flows: usize, random: &mut fastrand::Rng) -> Case {
+    let mut pipeline = pipeline(random);
+    let headers: Vec<_> = (0..flows).map(|_| headers(random)).collect();
+    for headers in &headers {
+        add(&mut pipeline, &fields(headers, EXACT, [32, 32]), 10);
+    }
+    Case::new(name, pipeline, &headers)
+}
+
+fn eight(name: &'static str, is_hostile: bool, random: &mut fastrand::Rng) -> Case {
+    let mut pipeline = pipeline(random);
+    let known: Vec<_> = (0..1000).map(|_| headers(random)).collect();
+    for (number, headers) in known.iter().enumerate() {
+        let (which, prefixes) = MASKS[number % MASKS.len()];
+        add(&mut pipeline, &fields(headers, which, prefixes), 10 + (number % MASKS.len()) as u16);
+    }
+    let unknown: Vec<_> = (0..FRAMES).map(|_| headers(random)).collect();
+    Case::new(name, pipeline, if is_hostile { &unknown } else { &known })
+}
+
+/// Prefixes of all lengths of both addresses, in no order of priority: a mask for each pair of lengths, 1,024 in all, as
+/// tuple-space explosion makes them (Csikor et al., CoNEXT 2019). Half of the frames are of one of the flows.
+fn explosion(name: &'static str, random: &mut fastrand::Rng) -> Case {
+    let mut pipeline = pipeline(random);
+    let allowed = headers(random);
+    let mut frames = Vec::new();
+    for source in 1..=32_u32 {
+        for destination in 1..=32_u32 {
+            // The bit behind the common prefix differs, and the rest is anything.
+            let differ = |address: u32, len: u32| {
+                let common = u32::MAX.checked_shl(33 - len).unwrap_or(0);
+                address & common | (address ^ 1 << (32 - len)) & 1 << (32 - len)
+            };
+            let headers = Headers {
+                source: differ(allowed.source, source),
+                destination: differ(allowed.destination, destination),
+                ..headers(random)
+            };
+            add(
+                &mut pipeline,
+                &fields(&headers, SOURCE | DESTINATION, [source, destination]),
+                random.u16(1..),
+            );
+            frames.push(headers);
+        }
+    }
+    frames.extend(
+        (0..frames.len()).map(|_| Headers { source: allowed.source, ..headers(random) }).collect::<Vec<_>>(),
+    );
+    Case::new(name, pipeline, &frames)
+}
+
+fn median(numbers: &mut [f64]) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+/// What changes cost control in a table of so many flows, each with a version of its own, and without.
+fn changes(flows: usize, random: &mut fastrand::Rng) {
+    let mut pipeline = pipeline(random);
+    let known: Vec<_> = (0..flows).map(|_| fields(&headers(random), EXACT, [32, 32])).collect();
+    let started = Clock::now();
+    let ids: Vec<_> = known.iter().map(|fields| add(&mut pipeline, fields, 10)).collect();
+    let us_each = |started: Clock, count: usize| started.elapsed().as_secs_f64() * 1e6 / count as f64;
+    println!("{flows} flows put in: {:.2} us each", us_each(started, flows));
+    let mut versions = Vec::new();
+    let mut all = Vec::new();
+    for (id, fields) in ids.iter().zip(&known).step_by(flows.div_ceil(2000)) {
+        let started = Clock::now();
+        pipeline.remove_flow(*id, false);
+        versions.extend(pipeline.publish());
+        add(&mut pipeline, fields, 11);
+        versions.extend(pipeline.publish());
+        if versions.len() > 4 {
+            versions.drain(..2);
+        }
+        pipeline.taken(pipeline.barrier() - 4);
+        all.push(started.elapsed().as_secs_f64() * 1e6 / 2.0);
+    }
+    let longest = all.iter().copied().fold(0.0, f64::max);
+    println!("one change and its version: {:.2} us median, {longest:.2} us longest", median(&mut all));
+}
+
+fn main() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut cases = [
+        exact("one exact table, 1,000 flows", 1000, &mut random),
+        exact("one exact table, 100,000 flows", 100_000, &mut random),
+        eight("8 masks, 1,000 flows", false, &mut random),
+        eight("8 masks, hostile", true, &mut random),
+        explosion("1,024 masks, hostile", &mut random),
+    ];
+    for _ in 0..ROUNDS {
+        cases.iter_mut().for_each(Case::round);
+    }
+    println!("{:<32} {:>10} {:>12} {:>8}", "", "ns/frame", "cost bound", "sent");
+    for case in &mut cases {
+        let sent = case.sent as f64 / (FRAMES * PASSES * ROUNDS) as f64;
+        println!(
+            "{:<32} {:>10.1} {:>12} {sent:>8.2}",
+            case.name,
+            median(&mut case.ns),
+            case.pipeline.lookup_cost(0)
+        );
+    }
+    changes(100_000, &mut random);
+    // Frames are not given back to their pools.
+    cases.into_iter().for_each(std::mem::forget);
+}

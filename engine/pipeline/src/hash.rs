@@ -1,0 +1,131 @@
+//! Masks, and hashes of keys under them.
+
+use crate::key::{Key, WORDS};
+
+/// The secret with which keys are hashed, a number per word.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seed([u64; WORDS]);
+
+impl Seed {
+    /// Numbers without an order, from two random ones (the generator is splitmix64).
+    pub(crate) fn new(seed: [u64; 2]) -> Self {
+        let mut state = seed[0] ^ seed[1].rotate_left(32);
+        Self(std::array::from_fn(|_| {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ mixed >> 31 ^ seed[1]
+        }))
+    }
+}
+
+/// Both halves of a product, as one number.
+#[inline]
+const fn fold(one: u64, two: u64) -> u64 {
+    let product = one as u128 * two as u128;
+    product as u64 ^ (product >> 64) as u64
+}
+
+const FACTOR: u64 = 0x9fb2_1c65_1e98_df25;
+
+/// Mixes a number so that all bits of the result depend on it.
+#[inline]
+pub(crate) const fn mix(number: u64) -> u64 {
+    fold(number ^ 0xd6e8_feb8_6659_fd93, FACTOR)
+}
+
+/// Bits of a key that are compared, and which words have any.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mask {
+    key: Key,
+    /// The numbers of the words with any bits; the first `len` count.
+    words: [u8; WORDS],
+    len: u8,
+}
+
+impl Mask {
+    pub(crate) fn new(key: Key) -> Self {
+        let (mut words, mut len) = ([0; WORDS], 0);
+        for (number, bits) in key.0.iter().enumerate() {
+            if *bits != 0 {
+                words[len] = number as u8;
+                len += 1;
+            }
+        }
+        Self { key, words, len: len as u8 }
+    }
+
+    pub(crate) const fn key(&self) -> &Key {
+        &self.key
+    }
+
+    #[inline]
+    fn words(&self) -> impl Iterator<Item = usize> + '_ {
+        // The remainder changes nothing, and lets the compiler know that each is the number of a word.
+        self.words[..usize::from(self.len) % (WORDS + 1)].iter().map(|word| usize::from(*word) % WORDS)
+    }
+
+    /// A hash of the bits that count. The products do not wait for each other.
+    #[inline]
+    pub(crate) fn hash(&self, key: &Key, seed: &Seed) -> u64 {
+        let sum = self.words().fold(0_u64, |sum, word| {
+            sum.wrapping_add(fold(
+                key.0[word] & self.key.0[word] ^ seed.0[word],
+                FACTOR ^ seed.0[word] << 1 | 1,
+            ))
+        });
+        mix(sum)
+    }
+
+    /// Whether a key has this value where it counts.
+    #[inline]
+    pub(crate) fn matches(&self, key: &Key, value: &Key) -> bool {
+        self.words().all(|word| key.0[word] & self.key.0[word] == value.0[word])
+    }
+
+    /// Whether all its bits are in `other`.
+    pub(crate) fn is_within(&self, other: &Self) -> bool {
+        self.key.0.iter().zip(other.key.0).all(|(own, other)| own & !other == 0)
+    }
+
+    /// The bits that both have.
+    pub(crate) fn common(&self, other: &Self) -> Self {
+        Self::new(Key(std::array::from_fn(|word| self.key.0[word] & other.key.0[word])))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn bits(&self) -> u32 {
+        self.key.0.iter().map(|bits| bits.count_ones()).sum()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_bits_of_the_mask_count() {
+        let mask = Mask::new(Key(std::array::from_fn(|word| if word % 3 == 0 { 0xff00 } else { 0 })));
+        let seed = Seed::new([1, 2]);
+        let one = Key(std::array::from_fn(|word| word as u64 * 0x0123_4567));
+        let other = Key(std::array::from_fn(|word| if word % 3 == 0 { one.0[word] ^ 0xff } else { 7 }));
+        assert_eq!(mask.hash(&one, &seed), mask.hash(&other, &seed));
+        let value = Key(std::array::from_fn(|word| one.0[word] & mask.key.0[word]));
+        assert!(mask.matches(&one, &value) && mask.matches(&other, &value));
+        let mut differs = one;
+        differs.0[9] ^= 0x100;
+        assert!(!mask.matches(&differs, &value));
+        assert_ne!(mask.hash(&one, &seed), mask.hash(&differs, &seed));
+    }
+
+    #[test]
+    fn a_mask_is_within_another_that_has_its_bits() {
+        let mask = |bits: u64| Mask::new(Key([bits; WORDS]));
+        assert!(mask(6).is_within(&mask(7)) && !mask(6).is_within(&mask(3)));
+        assert_eq!(mask(6).common(&mask(3)), mask(2));
+        assert_eq!((mask(6).bits(), mask(0).is_empty(), mask(1).is_empty()), (2 * WORDS as u32, true, false));
+    }
+}

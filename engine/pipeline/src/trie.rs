@@ -1,0 +1,211 @@
+//! A map from hashes to values that control changes while workers read former versions of it.
+//!
+//! A version is a tree of shared nodes, by five bits of the hash per level. A change copies the nodes on its path that a
+//! published version also has, and no others: about one per level, whatever the size of the map. Workers only borrow from
+//! their version, so they change no reference count.
+
+use std::sync::Arc;
+
+const BITS: u32 = 5;
+const CHILDREN: usize = 1 << BITS;
+/// Values of a leaf: their hashes are a cache line.
+const LEAF: usize = 8;
+
+/// A map of hashes of 64 bits, which are taken for the keys themselves.
+#[derive(Clone, Debug)]
+pub(crate) struct Trie<V>(Node<V>);
+
+impl<V> Default for Trie<V> {
+    fn default() -> Self {
+        Self(Node::Empty)
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Node<V> {
+    Empty,
+    Leaf(Arc<Leaf<V>>),
+    Inner(Arc<[Node<V>; CHILDREN]>),
+}
+
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+struct Leaf<V> {
+    hashes: [u64; LEAF],
+    /// Values at the front.
+    values: [Option<V>; LEAF],
+}
+
+impl<V> Leaf<V> {
+    const EMPTY: Self = Self { hashes: [0; LEAF], values: [const { None }; LEAF] };
+
+    #[inline]
+    fn position(&self, hash: u64) -> Option<usize> {
+        // Without a branch for each: which one it is cannot be predicted.
+        let equal = self
+            .hashes
+            .iter()
+            .enumerate()
+            .fold(0_u32, |equal, (at, own)| equal | u32::from(*own == hash) << at);
+        (equal != 0).then(|| equal.trailing_zeros() as usize % LEAF)
+    }
+
+    fn len(&self) -> usize {
+        self.values.iter().take_while(|value| value.is_some()).count()
+    }
+}
+
+const fn index(hash: u64, shift: u32) -> usize {
+    (hash >> shift) as usize % CHILDREN
+}
+
+impl<V> Trie<V> {
+    pub(crate) const fn is_empty(&self) -> bool {
+        matches!(self.0, Node::Empty)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, hash: u64) -> Option<&V> {
+        let (mut node, mut shift) = (&self.0, 0);
+        loop {
+            match node {
+                Node::Empty => return None,
+                // A hash of zero is found where there is none; its value says so.
+                Node::Leaf(leaf) => return leaf.values[leaf.position(hash)?].as_ref(),
+                Node::Inner(children) => node = &children[index(hash, shift)],
+            }
+            shift += BITS;
+        }
+    }
+
+    /// Calls `each` for every value.
+    pub(crate) fn each<'a>(&'a self, each: &mut impl FnMut(&'a V)) {
+        fn walk<'a, V>(node: &'a Node<V>, each: &mut impl FnMut(&'a V)) {
+            match node {
+                Node::Empty => {}
+                Node::Leaf(leaf) => leaf.values.iter().flatten().for_each(each),
+                Node::Inner(children) => children.iter().for_each(|child| walk(child, each)),
+            }
+        }
+        walk(&self.0, each);
+    }
+}
+
+impl<V: Clone> Trie<V> {
+    /// Replaces the value of a hash by what `change` makes of it; `None`: there is none.
+    pub(crate) fn change(&mut self, hash: u64, change: impl FnOnce(&mut Option<V>)) {
+        Self::change_in(&mut self.0, hash, 0, change);
+    }
+
+    pub(crate) fn set(&mut self, hash: u64, value: V) {
+        self.change(hash, |own| *own = Some(value));
+    }
+
+    pub(crate) fn remove(&mut self, hash: u64) {
+        self.change(hash, |own| *own = None);
+    }
+
+    fn change_in(node: &mut Node<V>, hash: u64, shift: u32, change: impl FnOnce(&mut Option<V>)) {
+        match node {
+            Node::Empty => {
+                let mut value = None;
+                change(&mut value);
+                if value.is_some() {
+                    let mut leaf = Leaf::EMPTY;
+                    (leaf.hashes[0], leaf.values[0]) = (hash, value);
+                    *node = Node::Leaf(Arc::new(leaf));
+                }
+            }
+            Node::Leaf(leaf) => {
+                let place = leaf.position(hash).filter(|place| leaf.values[*place].is_some());
+                let Some(place) = place.or_else(|| (leaf.len() < LEAF).then(|| leaf.len())) else {
+                    *node = Self::split(leaf, shift);
+                    return Self::change_in(node, hash, shift, change);
+                };
+                let leaf = Arc::make_mut(leaf);
+                change(&mut leaf.values[place]);
+                if leaf.values[place].is_some() {
+                    leaf.hashes[place] = hash;
+                    return;
+                }
+                // The last one takes the free place.
+                let last = (place + 1..LEAF).rev().find(|at| leaf.values[*at].is_some());
+                if let Some(last) = last {
+                    leaf.values.swap(place, last);
+                    leaf.hashes.swap(place, last);
+                }
+                leaf.hashes[last.unwrap_or(place)] = 0;
+                if leaf.len() == 0 {
+                    *node = Node::Empty;
+                }
+            }
+            Node::Inner(children) => {
+                let children = Arc::make_mut(children);
+                Self::change_in(&mut children[index(hash, shift)], hash, shift + BITS, change);
+                if children.iter().all(|child| matches!(child, Node::Empty)) {
+                    *node = Node::Empty;
+                }
+            }
+        }
+    }
+
+    /// A full leaf as a node with leaves. At the last bits of the hash, each place has but one hash, so no leaf is full there.
+    fn split(leaf: &Leaf<V>, shift: u32) -> Node<V> {
+        let mut leaves = [const { Leaf::EMPTY }; CHILDREN];
+        for (hash, value) in leaf.hashes.iter().zip(&leaf.values) {
+            let into = &mut leaves[index(*hash, shift)];
+            let place = into.len();
+            (into.hashes[place], into.values[place]) = (*hash, value.clone());
+        }
+        let node = |leaf: Leaf<V>| if leaf.len() == 0 { Node::Empty } else { Node::Leaf(Arc::new(leaf)) };
+        Node::Inner(Arc::new(leaves.map(node)))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Hashes that share their first bits, their last ones, or nothing.
+    fn hash() -> impl Strategy<Value = u64> {
+        prop_oneof![0_u64..40, (0_u64..40).prop_map(|high| high << 58), any::<u64>(), Just(0)]
+    }
+
+    proptest! {
+        #[test]
+        fn a_trie_is_a_map_and_former_versions_stay(
+            changes in prop::collection::vec((hash(), prop::option::weighted(0.7, 0_u32..1000), any::<bool>()), 0..300),
+        ) {
+            let (mut trie, mut map) = (Trie::default(), HashMap::new());
+            let mut former = Vec::new();
+            for (hash, value, publish) in changes {
+                if publish {
+                    former.push((trie.clone(), map.clone()));
+                }
+                match value {
+                    Some(value) => {
+                        trie.set(hash, value);
+                        map.insert(hash, value);
+                    }
+                    None => {
+                        trie.remove(hash);
+                        map.remove(&hash);
+                    }
+                }
+            }
+            former.push((trie, map));
+            for (trie, map) in former {
+                let mut count = 0;
+                trie.each(&mut |_| count += 1);
+                prop_assert_eq!((count, trie.is_empty()), (map.len(), map.is_empty()));
+                for (hash, value) in map {
+                    prop_assert_eq!(trie.get(hash), Some(&value));
+                }
+            }
+        }
+    }
+}
