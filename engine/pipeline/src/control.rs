@@ -191,10 +191,10 @@ impl Pipeline {
         Ok(FlowId(counter))
     }
 
-    /// Gives a flow other instructions. It goes on counting.
-    pub fn set_instructions(&mut self, id: FlowId, instructions: &[Instruction]) {
+    /// Gives a flow other instructions and another cookie. It goes on counting.
+    pub fn change_flow(&mut self, id: FlowId, instructions: &[Instruction], cookie: u64) {
         let Some(FlowEntry { table, rule: former }) = self.flows.get_mut(&id.0) else { return };
-        let rule = Arc::new(former.with_program(Program::compile(instructions)));
+        let rule = Arc::new(former.with_program(Program::compile(instructions), cookie));
         if let Some(table) = self.tables.get_mut(usize::from(*table)) {
             table.replace(former, Arc::clone(&rule), &self.seed);
         }

@@ -28,9 +28,9 @@ impl Rule {
         self.mask.matches(key, &self.value)
     }
 
-    /// The same rule with another program.
-    pub(crate) fn with_program(&self, program: Program) -> Self {
-        let Self { value, ref mask, priority, counter, is_miss, cookie, program: _ } = *self;
+    /// The same rule with another program and cookie.
+    pub(crate) fn with_program(&self, program: Program, cookie: u64) -> Self {
+        let Self { value, ref mask, priority, counter, is_miss, .. } = *self;
         Self { value, mask: Arc::clone(mask), priority, counter, is_miss, cookie, program }
     }
 

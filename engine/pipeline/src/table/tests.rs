@@ -61,7 +61,7 @@ enum Step {
 
 impl Clone for Rule {
     fn clone(&self) -> Self {
-        self.with_program(self.program.clone())
+        self.with_program(self.program.clone(), self.cookie)
     }
 }
 

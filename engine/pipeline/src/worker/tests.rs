@@ -165,7 +165,7 @@ fn a_flow_of_higher_priority_takes_the_frames_of_a_lower_one() {
     let (mut worker, mut sent) = (pipeline.worker(0).expect("one"), sent());
     receive(&mut worker, &mut sent, 5, 1);
     receive(&mut worker, &mut sent, 6, 1);
-    pipeline.set_instructions(id, &[Instruction::ApplyActions(Box::new([output(4)]))]);
+    pipeline.change_flow(id, &[Instruction::ApplyActions(Box::new([output(4)]))], 5);
     adopt(&mut pipeline, &mut worker);
     receive(&mut worker, &mut sent, 5, 1);
     assert_eq!(sent.to, [3, 2, 4].map(Destination::Port));

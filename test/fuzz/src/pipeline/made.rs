@@ -397,8 +397,9 @@ pub(super) fn change_flow(
         naive.flows.remove(number);
     } else {
         let instructions = instructions(bytes, naive.flows[number].table);
-        pipeline.set_instructions(flows[number], &instructions);
-        naive.flows[number].instructions = instructions;
+        let cookie = u64::from(bytes.next());
+        pipeline.change_flow(flows[number], &instructions, cookie);
+        (naive.flows[number].instructions, naive.flows[number].cookie) = (instructions, cookie);
     }
 }
 
