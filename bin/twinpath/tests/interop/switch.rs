@@ -2,6 +2,7 @@
 
 mod configured;
 mod ending;
+mod examples;
 mod ports;
 mod shown;
 mod traffic;

@@ -107,17 +107,3 @@ fn a_capture_has_the_frames_of_one_port() {
     );
     assert_eq!(terminate(switch), Some(0));
 }
-
-#[test]
-fn the_example_of_two_containers_runs() {
-    if !root_or_skip() {
-        return;
-    }
-    let site = Site::new(0);
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/switch-containers.sh");
-    let run = || Command::new(script).env("TWINPATH", env!("CARGO_BIN_EXE_twinpath")).output();
-    let output = site.rig.server.run(run).expect("entered").expect("a shell");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("one-") && said.contains("two-") && said.contains("s ago"), "{said}");
-}
