@@ -1,5 +1,6 @@
 //! Tests of `twinpath switch`: hosts in namespaces, each at a port.
 
+mod applications;
 mod configured;
 mod ending;
 mod examples;
