@@ -1,50 +1,107 @@
-//! What a sender on the same machine leaves to be done on a frame inside a datagram, told from the frame itself.
+//! Frames inside datagrams, as few and as large as can be.
 //!
-//! A kernel's VXLAN interface above a virtual device leaves segmentation and checksums of inner packets to a device that
-//! never comes: the datagram is received as it is, with up to 64 KiB. Over a wire neither occurs.
+//! TCP segments of a flow that arrived as one train of datagrams are joined to a super-frame, as a kernel joins packets:
+//! they cross the switch, and the stack of the receiving host, as one frame.
+//!
+//! A sender on the same machine may leave work to be done on a frame, which is told from the frame itself: a kernel's
+//! VXLAN interface above a virtual device leaves segmentation and checksums of inner packets to a device that never
+//! comes, and the datagram is received as it is, with up to 64 KiB. Over a wire neither occurs.
 
-use twinpath_frame::{Checksum, Frame, Gso, GsoKind};
+use twinpath_frame::{Checksum, Frame, Gso, GsoKind, Pool};
+use twinpath_inspect::Reason;
+use twinpath_wire::coalesce::Coalesced;
 use twinpath_wire::offload::Headers;
-use twinpath_wire::vxlan;
+use twinpath_wire::vxlan::{self, Packet};
 
 use crate::receive::Datagram;
 
-/// The datagram's payload, and the payload size of segments if it is one super-frame of UDP. That alone looks like a train
-/// of datagrams: the kernel reports the size of the inner segments as if it were that of datagrams.
+/// The frame that begins with `bytes`, those inside the datagram; and how many bytes of the train it was.
 #[inline]
-pub(crate) fn whole<'a>(datagram: &Datagram<'a>) -> (&'a [u8], u16) {
+pub(crate) fn received(
+    datagram: &Datagram<'_>,
+    bytes: &[u8],
+    pool: &mut Pool,
+    inner_mtu: u32,
+) -> (Result<Frame, Reason>, usize) {
     let Datagram { payload, rest, .. } = *datagram;
-    if payload.len() == rest.len() {
-        return (payload, 0);
+    if payload.len() < rest.len() {
+        if let Some((frame, taken)) = joined(datagram, bytes, pool) {
+            return (frame.ok_or(Reason::PoolEmpty), taken);
+        }
+        let whole = rest.get(vxlan::HEADER_LEN..).unwrap_or_default();
+        if is_one_datagram(whole) {
+            let size = u16::try_from(payload.len()).unwrap_or(0);
+            return (copied(whole, size, pool, inner_mtu), rest.len());
+        }
     }
-    let frame = rest.get(vxlan::HEADER_LEN..).unwrap_or_default();
-    let is_one = Headers::find(frame)
-        .is_some_and(|headers| !headers.is_tcp && headers.end(frame) == Some(frame.len()));
-    if is_one { (rest, u16::try_from(payload.len()).unwrap_or(0)) } else { (payload, 0) }
+    (copied(bytes, 0, pool, inner_mtu), payload.len())
 }
 
-/// Marks what is left to be done on a frame, whose bytes begin with `bytes`. `size` is the payload of segments, if it is
-/// known; else TCP is cut for the inner MTU, as its receivers do not see where segments began.
+/// A super-frame of the segments that the train begins with, if there are several of one flow, and the bytes that they
+/// were; without a frame if there is no room for it.
 #[inline]
-pub(crate) fn mark(frame: &mut Frame, bytes: &[u8], size: u16, inner_mtu: u32) {
-    let Some(headers) = Headers::find(bytes).filter(|headers| headers.has_partial_checksum(bytes)) else {
-        return;
-    };
-    let packet_len = bytes.len() - headers.ip_at;
-    let meta = frame.meta_mut();
-    meta.checksum = Checksum::Partial;
-    meta.checksum_start = headers.transport_at as u16;
-    meta.checksum_offset = (headers.checksum_at() - headers.transport_at) as u16;
-    let is_whole = headers.end(bytes) == Some(bytes.len());
-    if !is_whole || packet_len <= inner_mtu as usize {
-        return;
+fn joined(datagram: &Datagram<'_>, first: &[u8], pool: &mut Pool) -> Option<(Option<Frame>, usize)> {
+    let Datagram { payload, rest, .. } = *datagram;
+    let mut coalesced = Coalesced::begin(first)?;
+    let network = Packet::parse(payload).ok()?.vni();
+    let (mut count, mut taken) = (1, payload.len());
+    for next in rest.chunks(payload.len()).skip(1) {
+        let inside = Packet::parse(next).ok().filter(|packet| packet.vni() == network);
+        let Some(frame) = inside.map(|packet| packet.frame()) else { break };
+        if coalesced.join(first, frame).is_none() {
+            break;
+        }
+        (count, taken) = (count + 1, taken + next.len());
     }
-    let room = (inner_mtu as usize).saturating_sub(headers.payload_at - headers.ip_at);
-    let (kind, size) = match (headers.is_tcp, headers.is_ipv6) {
+    if count == 1 {
+        return None;
+    }
+    let headers = *coalesced.headers();
+    let payload_at = vxlan::HEADER_LEN + headers.payload_at;
+    let others = rest.chunks(payload.len()).take(count).skip(1).map(|next| &next[payload_at..]);
+    let Some(mut frame) = pool.copy_of(std::iter::once(first).chain(others)) else {
+        return Some((None, taken));
+    };
+    coalesced.write_headers(frame.bytes_mut());
+    let kind = if headers.is_ipv6 { GsoKind::TcpV6 } else { GsoKind::TcpV4 };
+    leave_to_be_done(&mut frame, &headers, Some((kind, coalesced.size())));
+    Some((Some(frame), taken))
+}
+
+/// Whether a train is one super-frame of UDP, left whole by a sender on this machine: the kernel reports the size of its
+/// segments as if it were that of datagrams.
+fn is_one_datagram(frame: &[u8]) -> bool {
+    Headers::find(frame).is_some_and(|headers| !headers.is_tcp && headers.end(frame) == Some(frame.len()))
+}
+
+/// A frame with these bytes. `size` is the payload of segments, if it is known; else TCP is cut for the inner MTU, as
+/// its receivers do not see where segments began.
+#[inline]
+fn copied(bytes: &[u8], size: u16, pool: &mut Pool, inner_mtu: u32) -> Result<Frame, Reason> {
+    let mut frame = pool.copy_of([bytes]).ok_or(Reason::PoolEmpty)?;
+    let headers = Headers::find(bytes).filter(|headers| headers.has_partial_checksum(bytes));
+    let Some(headers) = headers else { return Ok(frame) };
+    let inner_mtu = inner_mtu as usize;
+    let is_whole = headers.end(bytes) == Some(bytes.len());
+    let room = inner_mtu.saturating_sub(headers.payload_at - headers.ip_at);
+    let segments = match (headers.is_tcp, headers.is_ipv6) {
         (true, false) => (GsoKind::TcpV4, room),
         (true, true) => (GsoKind::TcpV6, room),
         (false, _) => (GsoKind::UdpSegments, usize::from(size)),
     };
+    let is_long = is_whole && bytes.len() - headers.ip_at > inner_mtu;
+    leave_to_be_done(&mut frame, &headers, is_long.then_some(segments));
+    Ok(frame)
+}
+
+/// Says in a frame's metadata that its checksum is to be completed, and into which segments it is to be cut.
+#[inline]
+fn leave_to_be_done(frame: &mut Frame, headers: &Headers, segments: Option<(GsoKind, usize)>) {
+    let meta = frame.meta_mut();
+    meta.checksum = Checksum::Partial;
+    meta.checksum_start = headers.transport_at as u16;
+    meta.checksum_offset = (headers.checksum_at() - headers.transport_at) as u16;
+    let Some((kind, size)) = segments else { return };
     if let Ok(size @ 1..) = u16::try_from(size) {
         meta.gso = Gso { kind, ecn: false, size };
         meta.headers_len = headers.payload_at as u16;

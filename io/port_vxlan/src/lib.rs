@@ -144,14 +144,14 @@ impl PortQueue for VxlanPort {
         let mut chunks = 0;
         while burst.room() > 0 && chunks < CHUNKS_PER_TURN {
             let Some(datagram) = receiver.peek() else { break };
-            let (whole, size) = inner::whole(&datagram);
-            let datagram = Datagram { payload: whole, ..datagram };
-            let made = frame_of(&datagram, *vni, remotes).and_then(|(bytes, remote)| {
-                remotes.learn(bytes, remote, now);
-                let mut frame = pool.copy_of([bytes]).ok_or(Reason::PoolEmpty)?;
-                inner::mark(&mut frame, bytes, size, *inner_mtu);
-                Ok(frame)
-            });
+            let (made, bytes) = match frame_of(&datagram, *vni, remotes) {
+                Ok((frame, remote)) => {
+                    remotes.learn(frame, remote, now);
+                    inner::received(&datagram, frame, pool, *inner_mtu)
+                }
+                Err(reason) => (Err(reason), datagram.payload.len()),
+            };
+            receiver.take(bytes);
             match made {
                 Ok(frame) => {
                     chunks += frame.chain().count();
@@ -161,8 +161,6 @@ impl PortQueue for VxlanPort {
                 }
                 Err(reason) => info.counters.drops.add(reason, 1),
             }
-            let len = whole.len();
-            receiver.take(len);
         }
         received.count(&info.counters);
     }

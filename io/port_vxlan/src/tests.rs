@@ -281,3 +281,42 @@ fn what_a_virtual_device_has_left_to_be_done_is_marked() {
     assert_eq!(two.receive_marked(1), [(complete, Checksum::Unverified, Gso::default())]);
     assert!(one.is_whole() && two.is_whole());
 }
+
+/// The same with a complete checksum, from that byte of its flow on.
+fn segment(sequence: u32, payload: usize) -> Vec<u8> {
+    let mut frame = tcp(payload);
+    frame[38..42].copy_from_slice(&sequence.to_be_bytes());
+    let checksum = twinpath_wire::checksum::Sum::ZERO.bytes(&frame[14..34]).checksum();
+    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+    let checksum = twinpath_wire::offload::completed([&frame[34..]]);
+    frame[50..52].copy_from_slice(&checksum.to_be_bytes());
+    frame
+}
+
+#[test]
+fn segments_of_a_train_arrive_as_one_super_frame() {
+    let udp_port = free_port();
+    let (mut one, mut two) = (Site::new(1, &[2], udp_port), Site::new(2, &[1], udp_port));
+    let segments: Vec<_> =
+        (0..20).map(|number| segment(number * 1400, 1400)).chain([segment(28_000, 600)]).collect();
+    one.send(&segments);
+    let received = two.receive_marked(1);
+    let [(bytes, checksum, gso)] = &received[..] else { panic!("{} frames", received.len()) };
+    assert_eq!((*checksum, *gso), (Checksum::Partial, Gso { kind: GsoKind::TcpV4, ecn: false, size: 1400 }));
+    assert_eq!(bytes.len(), 54 + 28_600);
+    assert_eq!(two.port.counters().packets_in(), 21);
+    // One that is missing, or damaged, begins another one, or stays alone.
+    let mut damaged = segments[..6].to_vec();
+    damaged[3][100] ^= 1;
+    one.send(&damaged);
+    let lengths: Vec<_> = two.receive(3).iter().map(Vec::len).collect();
+    assert_eq!(lengths, [54 + 3 * 1400, 54 + 1400, 54 + 2 * 1400]);
+    // A pool without frames for the whole loses the whole.
+    let held: Vec<_> = std::iter::from_fn(|| two.pool.take()).collect();
+    one.send(&segments);
+    assert!(two.has_work());
+    two.port.receive(Instant::from_nanos(1), &mut two.pool, &mut two.burst);
+    assert_eq!((two.burst.len(), two.dropped(Reason::PoolEmpty)), (0, 1));
+    held.into_iter().for_each(|frame| two.pool.release(frame));
+    assert!(one.is_whole() && two.is_whole());
+}

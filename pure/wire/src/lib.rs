@@ -8,6 +8,7 @@
 //! Never here: the decision which frames are claimed (`pure/steer`), sockets, clocks, allocation.
 
 pub mod checksum;
+pub mod coalesce;
 mod error;
 pub mod eth;
 pub mod flow_key;

@@ -99,7 +99,7 @@ impl Headers {
 
     /// The sum of the pseudo-header of a packet that ends at `end`. Right for packets without a routing header, whose
     /// destination is a later one (RFC 8200 section 8.1).
-    fn pseudo(&self, frame: &[u8], end: usize) -> Option<Sum> {
+    pub(crate) fn pseudo(&self, frame: &[u8], end: usize) -> Option<Sum> {
         let len = end.checked_sub(self.transport_at)?;
         let protocol = if self.is_tcp { Protocol::Tcp } else { Protocol::Udp }.number();
         if self.is_ipv6 {
@@ -115,6 +115,15 @@ impl Headers {
             };
             Some(Sum::ZERO.pseudo_ipv4(address(12)?, address(16)?, protocol, u16::try_from(len).ok()?))
         }
+    }
+
+    /// Whether the transport's checksum is complete and right. The frame has the whole packet.
+    #[must_use]
+    pub fn has_right_checksum(&self, frame: &[u8]) -> bool {
+        let sum = self
+            .end(frame)
+            .and_then(|end| Some(self.pseudo(frame, end)?.bytes(frame.get(self.transport_at..end)?)));
+        sum.is_some_and(|sum| sum.fold() == 0xffff)
     }
 
     /// Whether the sender left the checksum of this packet to hardware: the field holds the pseudo-header's sum alone.
