@@ -18,15 +18,15 @@ const UDP: u8 = 17;
 /// The port for echo over UDP (RFC 862).
 const ECHO: [u8; 2] = [0, 7];
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let (socket, address) =
+pub(crate) fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().rev();
+    let (address, socket) =
         arguments.next().zip(arguments.next()).ok_or("usage: responder SOCKET ADDRESS")?;
     run(&socket, address.parse()?)
 }
 
 /// Answers until the switch ends.
-pub(crate) fn run(socket: &str, address: Ipv4Addr) -> Result<(), Box<dyn Error>> {
+fn run(socket: &str, address: Ipv4Addr) -> Result<(), Box<dyn Error>> {
     let mut port = Application::connect(socket.as_ref())?;
     let mut frame = [0; 2048];
     loop {

@@ -6,7 +6,6 @@ use super::Site;
 use crate::root_or_skip;
 
 /// The process of the example with a memory port, compiled into this one.
-#[expect(dead_code, reason = "this process has a `main` of its own")]
 #[path = "../../../../../io/port_shm/examples/responder.rs"]
 mod responder;
 
@@ -53,11 +52,12 @@ fn a_virtual_machine() {
 /// Not a test but the process of the example below, which gives it two arguments.
 #[test]
 fn a_responder() {
-    let mut arguments: Vec<_> = std::env::args().collect();
-    let Some(address) = arguments.pop().and_then(|last| last.parse().ok()) else { return };
-    let socket = arguments.pop().expect("the socket");
+    let last = std::env::args().next_back().unwrap_or_default();
+    if last.parse::<std::net::Ipv4Addr>().is_err() {
+        return;
+    }
     // The switch may end first.
-    let _ = responder::run(&socket, address);
+    let _ = responder::main();
 }
 
 #[test]
