@@ -202,3 +202,52 @@ pub(crate) fn best_release(
     let unknowing = 0.25 * gain.max(0.0) / price.max(1e-9);
     best_us.max(unknowing)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is gained by holding until each gap of a bucket up to `last` ends, and until that bucket's end where it does not
+    /// end before: gap by gap.
+    fn naive(buckets: &[(f32, f32)], last: usize, gain: f32, price: f32, timer: f32) -> f32 {
+        let end_us = |at: usize| buckets[at].0 * 1.05;
+        let ended = (0..=last).map(|at| {
+            let from_us = if at == 0 { 0.0 } else { end_us(at - 1) };
+            buckets[at].1 * (gain - price * f32::midpoint(from_us, end_us(at)))
+        });
+        let longer = buckets[last + 1..].iter().map(|(_, count)| count).sum::<f32>() + 0.5;
+        ended.sum::<f32>() - longer * (price * end_us(last) + timer)
+    }
+
+    #[test]
+    fn a_request_is_held_until_the_bucket_where_most_is_gained() {
+        let machine = Machine { wake_us: 60.0, wake_held_us: Some(10.0), ..Machine::default() };
+        let learnt = Learnt::new(&machine);
+        let gain = learnt.wake[0].overall() - learnt.wake[1].overall();
+        let mut many_ends = std::collections::BTreeSet::new();
+        for gaps in [
+            &[(20.0, 50.0), (300.0, 10.0), (5_000.0, 40.0)][..],
+            &[(20.0, 5.0), (300.0, 90.0), (5_000.0, 5.0)],
+            &[(100.0, 1.0)],
+            &[(1.0, 10.0), (2.0, 10.0), (400.0, 80.0), (900.0, 30.0)],
+        ] {
+            let mut histogram = Decaying::new(1e6);
+            gaps.iter().for_each(|(us, count)| histogram.add(*us, *count));
+            let buckets: Vec<_> = histogram.buckets().map(|(_, hi, count)| (hi, count)).collect();
+            for price in [0.001, 0.01, 0.03, 0.1, 0.5, 2.0] {
+                for timer in [0.0, 1.0, 5.0, 40.0] {
+                    let value = |at: usize| naive(&buckets, at, gain, price, timer);
+                    let best = (0..buckets.len()).max_by(|a, b| value(*a).total_cmp(&value(*b)));
+                    let best = best.filter(|at| value(*at) > 0.0);
+                    let best_us = best.map_or(0.0, |at| buckets[at].0 * 1.05);
+                    let least_us = 0.25 * gain / price;
+                    let release_us = best_release(&histogram, &learnt, None, price, timer);
+                    let what = format!("{gaps:?}, {price}, {timer}: {release_us} us, {best_us} us");
+                    assert!((release_us - best_us.max(least_us)).abs() < 0.01 * release_us, "{what}");
+                    many_ends.insert(best_us as u32);
+                }
+            }
+        }
+        assert!(many_ends.len() > 5, "{many_ends:?}");
+    }
+}

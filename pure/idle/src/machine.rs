@@ -255,6 +255,21 @@ mod tests {
     }
 
     #[test]
+    fn a_quantile_is_the_end_of_the_bucket_where_so_many_are_reached() {
+        let mut latency = Latency::new(10.0);
+        latency.seen = Decaying::new(1e6);
+        for (us, count) in [(10.0, 60.0), (100.0, 30.0), (1_000.0, 10.0)] {
+            latency.seen.add(us, count);
+        }
+        for (share, least_us) in
+            [(0.1, 10.0), (0.59, 10.0), (0.61, 100.0), (0.89, 100.0), (0.91, 1_000.0), (1.0, 1_000.0)]
+        {
+            let us = latency.quantile(share);
+            assert!((least_us..least_us * 1.07).contains(&us), "{share}: {us} us");
+        }
+    }
+
+    #[test]
     fn a_figure_that_no_clock_can_have_measured_is_taken_for_unknown() {
         let absurd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -5.0, f32::MAX, 1e12];
         for us in absurd {

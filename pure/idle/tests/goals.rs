@@ -168,3 +168,12 @@ fn what_a_bound_leaves_is_used_well() {
     let flood = replay("steady 10 us", 0.1);
     assert!(flood.spun_us > 0.07 * flood.length_us, "{} of {}", flood.spun_us, flood.length_us);
 }
+
+#[test]
+fn another_goal_holds_from_then_on() {
+    let mut policy = Policy::new(Config::default());
+    for goal in [Goal::Cpu(0.1), Goal::Weight(2.0), Goal::Latency(Duration::from_micros(50))] {
+        policy.set_goal(goal);
+        assert_eq!(policy.goal(), goal);
+    }
+}
