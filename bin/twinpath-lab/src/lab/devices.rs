@@ -174,7 +174,11 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
     let mut record = Record::default();
     session.progress.expect(session.selection.rows.len());
     for rows in &PATHS {
-        let wanted = [rows.exchange, rows.bare, rows.kill9].into_iter().filter(|row| selected(row));
+        let mut wanted =
+            [rows.exchange, rows.bare, rows.kill9].into_iter().filter(|row| selected(row)).peekable();
+        if wanted.peek().is_none() {
+            continue;
+        }
         if let Err(error) = available(session, rows.path).await {
             let reason = format!("{error:#}");
             session.progress.line(&format!("{}: {reason}", rows.path));

@@ -23,8 +23,9 @@ use crate::lab::progress::Progress;
 
 /// A guest sends a message every few seconds; one that is silent for this long has hung.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// The same with counted instructions, where the guest's seconds may take the host much longer.
-const COUNTED_SILENCE_MAX: Duration = Duration::from_secs(300);
+/// The same with counted instructions: five of the guest's seconds take half a minute of a CPU, and the host may be busy
+/// with other things.
+const COUNTED_SILENCE_MAX: Duration = Duration::from_secs(600);
 /// Time from a guest's last message to qemu's end.
 const POWER_OFF_MAX: Duration = Duration::from_secs(10);
 /// How much of the console, and of qemu's error output, is read, and how much of the former is shown.
