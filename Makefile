@@ -37,7 +37,8 @@ test-guest: ## test the paths on the network cards of guests, for each of GUEST_
 	    echo "make test-guest: kernel $$kernel, card $$nic"; \
 	    code=0; html=$(TARGET_DIR)/test-guest/$$(echo $$kernel-$$nic | tr / -).html; rm -f $$html; \
 	    timeout --kill-after=60 $(GUEST_DEADLINE_S) \
-	        $(TWINPATH_LAB) devices --check --guest=$$kernel --nic $$nic --html $$html $(ARGS) || code=$$?; \
+	        $(TWINPATH_LAB) devices --check --guest=$$kernel --nic $$nic --keep $(TARGET_DIR)/test-guest/fetched \
+	        --html $$html $(ARGS) || code=$$?; \
 	    [ $$code != 124 ] || echo "make test-guest: $$kernel, $$nic: ended after $(GUEST_DEADLINE_S) s"; \
 	    [ $$code = 0 ] || [ $$code = 3 ] || failed="$$failed $$kernel:$$nic"; \
 	    if [ -s $$html ]; then measured=$$((measured + 1)); else skipped="$$skipped $$kernel:$$nic"; fi; \

@@ -104,12 +104,7 @@ const ROWS: [RowSpec; 12] = [
         "zero-copy: the same, the card's offloads switched off",
     ),
     row("kill9-xdp-zerocopy", "xdp-zerocopy", "resets", "zero-copy: kernel connections that a kill -9 broke"),
-    row(
-        "vlan",
-        "packet",
-        "answered",
-        "tagged datagrams, served on a VLAN interface, and on the card below it",
-    ),
+    row("vlan", "packet", "answered", "tagged datagrams, served on a VLAN interface"),
     row("bridge", "exception", "answered", "requests through an exception port, and after its kill -9"),
     row("switch", "switch", "answered", "requests through a switch, and after its kill -9"),
 ];

@@ -103,6 +103,9 @@ pub(crate) struct Args {
     /// installed.
     #[arg(long, value_name = "KERNEL", num_args = 0..=1, require_equals = true, default_missing_value = guest::KERNEL)]
     guest: Option<String>,
+    /// With --guest: keep what is fetched in this directory, and fetch nothing that it has already.
+    #[arg(long, value_name = "DIRECTORY", requires = "guest")]
+    keep: Option<PathBuf>,
     /// With --guest: between two network cards of this kind, joined by a cable, instead of a veth pair.
     #[arg(long, value_name = "DEVICE", requires = "guest")]
     nic: Option<guest::Nic>,

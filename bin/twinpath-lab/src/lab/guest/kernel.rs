@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::packages::{self, Source};
+use super::packages::{self, Places, Source};
 use super::tools;
 use anyhow::{Context, bail};
 
@@ -16,15 +16,20 @@ pub(super) struct Kernel {
 }
 
 /// Finds the requested kernel: a directory with `boot` and `lib/modules`, a `.deb`, or the name of a package.
-pub(super) async fn find(asked: &str, directory: &Path) -> anyhow::Result<Kernel> {
+pub(super) async fn find(asked: &str, places: &Places<'_>) -> anyhow::Result<Kernel> {
     let path = Path::new(asked);
     if path.is_dir() {
         return Kernel::within(path);
     }
-    let root = directory.join("kernel");
+    let directory = places.temporary;
     if asked.ends_with(".deb") {
+        let root = directory.join("kernel");
         let package = std::fs::canonicalize(path).with_context(|| format!("cannot find {asked}"))?;
         packages::extract(&package, &root).await?;
+        return Kernel::within(&root);
+    }
+    let root = places.of(&format!("kernel-{}", asked.replace('/', "-")));
+    if root.exists() {
         return Kernel::within(&root);
     }
     let (source, package) = Source::of(asked, directory).await?;

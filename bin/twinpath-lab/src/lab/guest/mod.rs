@@ -30,6 +30,7 @@ use self::kernel::Kernel;
 use self::machine::{Accelerator, Machine};
 use self::message::Order;
 pub(super) use self::nic::Nic;
+use self::packages::Places;
 use self::qemu::Qemu;
 use self::watch::{Collected, End, WaitLimits};
 use super::model::RatioSpec;
@@ -136,10 +137,13 @@ impl LabRequest<'_> {
 
 /// Boots with KVM if that works, otherwise with emulation, and collects all messages of the guest.
 async fn collect(asked: &LabRequest<'_>, directory: &Path, progress: &Progress) -> anyhow::Result<Ended> {
+    let places = Places { temporary: directory, kept: asked.args.keep.as_deref().unwrap_or(directory) };
+    std::fs::create_dir_all(places.kept)
+        .with_context(|| format!("cannot make the directory {}", places.kept.display()))?;
     let qemu = Qemu::installed().await?;
-    let kernel = kernel(asked.kernel, directory, progress).await?;
+    let kernel = kernel(asked.kernel, &places, progress).await?;
     let contents = Contents::collect(&kernel, asked).await?;
-    let qemu = qemu.at_least(asked.args.nic.map_or(0, Nic::oldest_qemu), directory).await?;
+    let qemu = qemu.at_least(asked.args.nic.map_or(0, Nic::oldest_qemu), &places).await?;
     let mut without_kvm = machine::kvm_obstacle();
     if without_kvm.is_none() {
         match attempt(asked, &kernel, &contents, directory, &Accelerator::Kvm, &qemu, progress).await? {
@@ -149,7 +153,7 @@ async fn collect(asked: &LabRequest<'_>, directory: &Path, progress: &Progress) 
         }
     }
     let counted = asked.counted();
-    let qemu = if counted { qemu.at_least(qemu::COUNTS_FROM, directory).await? } else { qemu };
+    let qemu = if counted { qemu.at_least(qemu::COUNTS_FROM, &places).await? } else { qemu };
     let emulated = Accelerator::Emulated { because: without_kvm.unwrap_or_default(), counted };
     match attempt(asked, &kernel, &contents, directory, &emulated, &qemu, progress).await? {
         // Its times are not meaningful, so no target is missed.
@@ -163,12 +167,12 @@ async fn collect(asked: &LabRequest<'_>, directory: &Path, progress: &Progress) 
 }
 
 /// The requested kernel; without a request and without a backport, the distribution's own.
-async fn kernel(asked: &str, directory: &Path, progress: &Progress) -> anyhow::Result<Kernel> {
+async fn kernel(asked: &str, places: &Places<'_>, progress: &Progress) -> anyhow::Result<Kernel> {
     progress.line(&format!("guest: getting the kernel {asked}"));
-    match kernel::find(asked, directory).await {
+    match kernel::find(asked, places).await {
         Err(error) if asked == KERNEL => {
             progress.line(&format!("guest: {OLDER_KERNEL} instead: {error:#}"));
-            kernel::find(OLDER_KERNEL, directory).await
+            kernel::find(OLDER_KERNEL, places).await
         }
         found => found,
     }
@@ -291,6 +295,7 @@ fn lab_args(asked: &LabRequest<'_>, accelerator: &Accelerator) -> Vec<String> {
         guest: _,
         inside: _,
         between: _,
+        keep: _,
         nic,
         notes,
     } = asked.args;

@@ -12,6 +12,22 @@ use super::tools;
 const BACKPORTS: &str = "/backports";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
+/// Where files of guests are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Places<'a> {
+    /// They end with the guest.
+    pub(super) temporary: &'a Path,
+    /// For what was fetched, complete under its name.
+    pub(super) kept: &'a Path,
+}
+
+impl Places<'_> {
+    /// The directory of what is fetched under this name. It exists once it is complete.
+    pub(super) fn of(&self, name: &str) -> PathBuf {
+        self.kept.join(name)
+    }
+}
+
 /// A source of packages: apt's options besides the package's name.
 #[derive(Debug)]
 pub(super) struct Source(Vec<String>);
@@ -51,19 +67,21 @@ impl Source {
         self.run("apt-cache", &["depends", "--important", package], directory).await
     }
 
-    /// Downloads packages and unpacks them below `into`, which is created.
+    /// Downloads packages and unpacks them below `into`, which exists once they are complete.
     pub(super) async fn unpack(&self, packages: &[&str], into: &Path) -> anyhow::Result<()> {
-        let fetched = into.with_extension("deb");
-        std::fs::create_dir_all(&fetched)
-            .with_context(|| format!("cannot make the directory {}", fetched.display()))?;
+        let cannot_make = |path: &Path| format!("cannot make the directory {}", path.display());
+        let beside = into.parent().unwrap_or(into);
+        let working = tempfile::tempdir_in(beside).with_context(|| cannot_make(beside))?;
+        let (fetched, unpacked) = (working.path().join("deb"), working.path().join("unpacked"));
+        std::fs::create_dir(&fetched).with_context(|| cannot_make(&fetched))?;
         let args: Vec<_> = ["-q", "download"].into_iter().chain(packages.iter().copied()).collect();
         self.run("apt-get", &args, &fetched).await.with_context(|| {
             format!("cannot fetch {}: are the package lists fresh (apt-get update)?", packages.join(", "))
         })?;
         for entry in std::fs::read_dir(&fetched)?.flatten() {
-            extract(&entry.path(), into).await?;
+            extract(&entry.path(), &unpacked).await?;
         }
-        Ok(())
+        std::fs::rename(&unpacked, into).with_context(|| cannot_make(into))
     }
 
     async fn run(&self, program: &str, args: &[&str], directory: &Path) -> anyhow::Result<String> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use tokio::process::Command;
 
-use super::packages::Source;
+use super::packages::{Places, Source};
 use super::tools;
 
 pub(super) const PROGRAM: &str = "qemu-system-x86_64";
@@ -32,17 +32,19 @@ impl Qemu {
         Self::try_out(PROGRAM.into(), Vec::new()).await
     }
 
-    /// This one if its major version is at least `oldest`, otherwise the one of the backports; files go below
-    /// `directory`.
-    pub(super) async fn at_least(self, oldest: u32, directory: &Path) -> anyhow::Result<Self> {
+    /// This one if its major version is at least `oldest`, otherwise the one of the backports, unpacked where fetched
+    /// files are kept.
+    pub(super) async fn at_least(self, oldest: u32, places: &Places<'_>) -> anyhow::Result<Self> {
         if major(&self.version) >= oldest {
             return Ok(self);
         }
         let wanted = || format!("qemu here is {}, and {oldest} or later is needed", self.version);
-        let root = directory.join("qemu");
-        let package = format!("{PACKAGE}/backports");
-        let (source, package) = Source::of(&package, directory).await.with_context(wanted)?;
-        source.unpack(&[package, "qemu-system-data"], &root).await.with_context(wanted)?;
+        let root = places.of("qemu");
+        if !root.exists() {
+            let package = format!("{PACKAGE}/backports");
+            let (source, package) = Source::of(&package, places.temporary).await.with_context(wanted)?;
+            source.unpack(&[package, "qemu-system-data"], &root).await.with_context(wanted)?;
+        }
         let data = [root.join("usr/share/qemu")].into_iter().chain(DATA.map(PathBuf::from)).collect();
         // It uses this machine's libraries; asking for its version shows whether that works.
         Self::try_out(root.join("usr/bin").join(PROGRAM), data).await.with_context(wanted)
