@@ -23,6 +23,8 @@ const TAP: &str = "tap0";
 const REQUESTS: [(&str, usize, u64); 3] = [("--udp", 64, 50), ("--udp", 20_000, 10), ("--tcp", 60_000, 10)];
 /// Tagged datagrams that nobody answers.
 const OF_OTHERS: u64 = 4;
+/// Requests until one is answered, at most.
+const PROBES_MAX: u32 = 10;
 const ASK_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Tagged datagrams, whole and in fragments, served on a VLAN interface over the card by its packet path; and whether
@@ -170,8 +172,7 @@ async fn ask(session: &Session, to: &Namespace, ip: IpAddr) -> anyhow::Result<f6
     };
     let udp = launcher.server(side(), &listen("udp-echo", PLAIN_PORT)).await?;
     let tcp = launcher.server(side(), &listen("tcp-echo", TCP_PORT)).await?;
-    let mut least: f64 = 1.0;
-    for (transport, size, count) in REQUESTS {
+    let ask = async |(transport, size, count): (&str, usize, u64)| {
         let port = if transport == "--udp" { PLAIN_PORT } else { TCP_PORT };
         let target = SocketAddr::new(ip, port);
         let args = words(&format!(
@@ -179,8 +180,15 @@ async fn ask(session: &Session, to: &Namespace, ip: IpAddr) -> anyhow::Result<f6
              --warmup 0 --json"
         ));
         let finished = launcher.client(Side::Client, &args, ASK_DEADLINE, None).await?;
-        let report: BenchReport =
-            serde_json::from_str(&finished.stdout).context("cannot read the result of bench")?;
+        serde_json::from_str::<BenchReport>(&finished.stdout).context("cannot read the result of bench")
+    };
+    // A card that was reset, as some are when an offload is switched, says that it carries before it does.
+    let mut tries = 0..PROBES_MAX;
+    while ask(("--udp", 64, 1)).await.is_err() && tries.next().is_some() {}
+    let mut least: f64 = 1.0;
+    for request in REQUESTS {
+        let (_, size, count) = request;
+        let report = ask(request).await?;
         ensure!(report.corrupt == 0, "{} replies of {size} bytes were wrong", report.corrupt);
         least = least.min(report.received as f64 / count as f64);
     }
