@@ -126,6 +126,9 @@ fn vxlan(frame: &[u8]) -> io::Result<()> {
 }
 
 fn openflow() -> io::Result<()> {
+    let controllers =
+        ["tcp:192.0.2.1:6653", "tcp:[::1]", "tcp:host", "unix:/run/controller", "tcp:a:70000", "tcp::1"];
+    write("config__controllers", controllers.map(Into::into))?;
     // Pairs of matches: none, disjoint, equal, one in the other by more fields, one in the other by its mask.
     let pairs: [&[u8]; 5] = [
         &[],

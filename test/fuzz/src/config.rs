@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use twinpath_config::{Config, ConfigError, EXAMPLE, Mistake};
+use twinpath_controllers::Endpoint;
 use twinpath_sys::affinity::parse_cpu_list;
 
 use crate::fuzz;
@@ -82,6 +83,17 @@ fn cpu_lists() {
     fuzz!("config__cpu_lists", |input: &[u8]| {
         if let Ok(cpus) = parse_cpu_list(&String::from_utf8_lossy(input)) {
             assert!(!cpus.is_empty() && cpus.len() <= 1024, "{} CPUs", cpus.len());
+        }
+    });
+}
+
+#[test]
+fn controllers() {
+    fuzz!("config__controllers", |input: &[u8]| {
+        let Ok(text) = std::str::from_utf8(input) else { return };
+        if let Ok(Endpoint::Tcp(address)) = text.parse::<Endpoint>() {
+            let (host, port) = address.rsplit_once(':').expect("there is always a port");
+            assert!(!host.is_empty() && port.parse::<u16>().is_ok(), "{text:?}");
         }
     });
 }

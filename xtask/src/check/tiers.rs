@@ -69,6 +69,7 @@ const TIERS: &[Tier] = &[
             "config",
             "command",
             "sandbox",
+            "controllers",
             "machine",
             "metrics",
             "mirror",

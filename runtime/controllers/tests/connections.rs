@@ -1,0 +1,156 @@
+//! Controllers over real sockets. Time is a value: no test waits for a pause.
+
+use std::io::{ErrorKind, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+
+use twinpath_controllers::{Controllers, Endpoint};
+use twinpath_openflow::{Desc, Frames, Hello, Message};
+use twinpath_openflow_switch::{CONTROLLERS_MAX, OpenFlowSwitch, SwitchInfo};
+use twinpath_test_fuzz::seed::datapath::Maps;
+use twinpath_time::{Duration, Instant};
+
+const START: Instant = Instant::from_nanos(1 << 40);
+
+fn controllers() -> Controllers<Maps> {
+    let info = SwitchInfo { datapath_id: 77, desc: Desc::default(), flows_max: 10, packet_in_rate: 10 };
+    Controllers::new(OpenFlowSwitch::new(info, Maps::default()))
+}
+
+fn run<T>(test: impl AsyncFnOnce() -> T) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let limit = Duration::from_secs(20);
+    runtime.block_on(async { tokio::time::timeout(limit, test()).await.expect("it ends in time") })
+}
+
+fn encoded(messages: &[Message]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for message in messages {
+        message.encode(5, &mut bytes).expect("it is short");
+    }
+    bytes
+}
+
+fn greeting() -> Vec<u8> {
+    encoded(&[Message::Hello(Hello { version: 4, versions: None }), Message::FeaturesRequest])
+}
+
+/// Turns until the controller has got that many messages.
+async fn heard(
+    controllers: &mut Controllers<Maps>,
+    stream: &mut (impl std::io::Read + ?Sized),
+    count: usize,
+) -> Vec<Message> {
+    let (mut frames, mut messages) = (Frames::new(), Vec::new());
+    while messages.len() < count {
+        controllers.wait(START).await;
+        controllers.turn(START);
+        let mut bytes = [0; 4096];
+        match stream.read(&mut bytes) {
+            Ok(len) => {
+                let mut rest = &bytes[..len];
+                while let Some(message) = frames.next(&mut rest).expect("lengths are right") {
+                    messages.push(Message::decode(message).expect("a message"));
+                }
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+    }
+    messages
+}
+
+#[test]
+fn a_controller_gets_answers_over_either_kind_of_socket_however_its_messages_are_divided() {
+    run(async || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("of");
+        let mut controllers = controllers();
+        let address = controllers.listen(&"tcp:127.0.0.1:0".parse().expect("an address")).await;
+        let address = address.expect("it is bound").expect("it is TCP");
+        controllers.listen(&Endpoint::Unix(path.clone())).await.expect("it is bound");
+        let mut unix = UnixStream::connect(&path).expect("it listens");
+        unix.set_nonblocking(true).expect("a socket");
+        unix.write_all(&greeting()).expect("there is room");
+        let messages = heard(&mut controllers, &mut unix, 2).await;
+        assert!(matches!(&messages[..], [Message::Hello(_), Message::FeaturesReply(_)]));
+        let mut tcp = TcpStream::connect(address).expect("it listens");
+        tcp.set_nonblocking(true).expect("a socket");
+        for byte in greeting() {
+            tcp.write_all(&[byte]).expect("there is room");
+            controllers.wait(START).await;
+            controllers.turn(START);
+        }
+        let messages = heard(&mut controllers, &mut tcp, 2).await;
+        assert!(matches!(&messages[..], [Message::Hello(_), Message::FeaturesReply(_)]));
+        drop((tcp, unix));
+        while controllers.connections() > 0 {
+            controllers.wait(START).await;
+            controllers.turn(START);
+        }
+        drop(controllers);
+        assert!(!path.exists());
+    });
+}
+
+#[test]
+fn a_socket_whose_process_died_is_taken_over_and_one_in_use_is_not() {
+    run(async || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let endpoint = Endpoint::Unix(folder.path().join("of"));
+        drop(std::os::unix::net::UnixListener::bind(folder.path().join("of")).expect("it is free"));
+        let mut first = controllers();
+        first.listen(&endpoint).await.expect("nobody listens there");
+        let second = controllers().listen(&endpoint).await;
+        assert_eq!(second.expect_err("it is in use").kind(), ErrorKind::AddrInUse);
+    });
+}
+
+#[test]
+fn more_connections_than_there_may_be_are_closed_and_counted() {
+    run(async || {
+        let mut controllers = controllers();
+        let address = controllers.listen(&"tcp:127.0.0.1:0".parse().expect("an address")).await;
+        let address = address.expect("it is bound").expect("it is TCP");
+        let streams: Vec<_> =
+            (0..CONTROLLERS_MAX + 3).map(|_| TcpStream::connect(address).expect("it listens")).collect();
+        while controllers.refused() < 3 {
+            controllers.wait(START).await;
+            controllers.turn(START);
+        }
+        assert_eq!(controllers.connections(), CONTROLLERS_MAX);
+        drop(streams);
+        while controllers.connections() > 0 {
+            controllers.wait(START).await;
+            controllers.turn(START);
+        }
+    });
+}
+
+#[test]
+fn a_controller_that_is_lost_is_connected_to_again_after_a_pause_that_grows() {
+    run(async || {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let mut controllers = controllers();
+        controllers.connect(Endpoint::Tcp(address.to_string()));
+        let mut now = START;
+        for pause_s in [1, 2, 4, 8, 8] {
+            while controllers.connections() == 0 {
+                controllers.wait(now).await;
+                controllers.turn(now);
+            }
+            // It ends before its hello.
+            drop(listener.accept().expect("it connects"));
+            while controllers.connections() > 0 {
+                controllers.wait(now).await;
+                controllers.turn(now);
+            }
+            now += Duration::from_millis(pause_s * 1000 - 1);
+            controllers.turn(now);
+            listener.set_nonblocking(true).expect("a socket");
+            assert!(listener.accept().is_err(), "after {pause_s} s less 1 ms");
+            listener.set_nonblocking(false).expect("a socket");
+            now += Duration::from_millis(1);
+        }
+    });
+}
