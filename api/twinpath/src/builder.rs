@@ -4,7 +4,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::path::{Path as FilePath, PathBuf};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use twinpath_config::{
     Config, ConfigError, Given, MetricsAddress, Mode, PathAsked, Pool, Sandbox, Service as ServiceConfig,
     ServiceKind,
@@ -14,6 +13,7 @@ use twinpath_host::Ready;
 use twinpath_plan::Plan;
 use twinpath_serve::PoolLimits;
 use twinpath_service::Service;
+use twinpath_sys::descriptors;
 
 /// Why a service could not run.
 ///
@@ -213,9 +213,7 @@ impl<S: Service + Clone + 'static> Builder<S> {
         configured.kind =
             Some(if configured.ethertype.is_some() { ServiceKind::Reflect } else { ServiceKind::Echo });
         // If this is refused, the limit of descriptors is counted where it is reached.
-        let limit = getrlimit(Resource::Nofile);
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-        let files = limit.maximum.and_then(|hard| config.check_open_files(hard));
+        let files = descriptors::raise_limit().and_then(|hard| config.check_open_files(hard));
         let faults: Vec<String> =
             config.validate().into_iter().chain(files).map(|fault| fault.to_string()).collect();
         let mut plan = Plan::of(&config).filter(|_| faults.is_empty()).ok_or(Error::Invalid(faults))?;

@@ -1,10 +1,10 @@
 //! What the workers of a switch share: the MAC table, the buckets of storm control, the loop guard.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use twinpath_time::Instant;
 
-use crate::config::{PORT_MAX, PortConfig, StaticEntry};
+use crate::config::{Mode, PORT_MAX, PortConfig, StaticEntry};
 use crate::guard::{Guard, Loop};
 use crate::snapshot::Snapshot;
 use crate::storm::{Bucket, Kind};
@@ -60,10 +60,10 @@ impl Shared {
     /// [`NoPlace`] for the first static entry that found no place; all others are entered.
     pub fn adopt(&self, former: Option<&Snapshot>, new: &Snapshot) -> Result<(), NoPlace> {
         if let Some(former) = former {
+            let modes: HashMap<u16, &Mode> =
+                new.config().ports.iter().map(|port| (port.number, &port.mode)).collect();
             let unchanged = |port: &&PortConfig| {
-                let mode =
-                    new.config().ports.iter().find(|now| now.number == port.number).map(|now| &now.mode);
-                former.config().vlans == new.config().vlans && mode == Some(&port.mode)
+                former.config().vlans == new.config().vlans && modes.get(&port.number) == Some(&&port.mode)
             };
             let kept: HashSet<u16> =
                 former.config().ports.iter().filter(unchanged).map(|port| port.number).collect();

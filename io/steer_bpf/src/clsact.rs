@@ -167,10 +167,12 @@ fn each_leftover(
 ) -> io::Result<Vec<Leftover>> {
     let netlink = Netlink::open()?;
     let mut found = Vec::new();
-    for (ifindex, kind) in disciplines(&netlink)? {
-        if interface.is_some_and(|only| only != ifindex) {
-            continue;
-        }
+    let held = match interface {
+        // The kernel lists the disciplines of all interfaces, of which there may be thousands.
+        Some(only) => vec![(only, CLSACT.to_owned())],
+        None => disciplines(&netlink)?,
+    };
+    for (ifindex, kind) in held {
         // The older discipline `ingress` has a single list, returned for either hook.
         let hooks: &[_] = if kind == CLSACT {
             &[TcAttachType::Ingress, TcAttachType::Egress]

@@ -11,6 +11,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::io::DupFlags;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::EventFd;
 
@@ -31,6 +32,14 @@ pub fn close_late(socket: OwnedFd) -> OwnedFd {
     SET_ASIDE.give(socket)
 }
 
+/// Raises the limit of descriptors as far as the process may; returns it, or `None` if there is no limit. If that is
+/// refused, the soft limit stays, and running out of descriptors is counted or said where it happens.
+pub fn raise_limit() -> Option<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    limit.maximum
+}
+
 /// Numbers from which on descriptors are closed first, where the limit allows that many. A table of descriptors takes
 /// memory for all numbers up to the highest.
 const FIRST_CLOSED: u64 = 16_384;
@@ -41,7 +50,7 @@ const FIRST_CLOSED: u64 = 16_384;
 /// # Errors
 /// What duplicating it returns; the limit of descriptors is reached.
 pub fn close_first(fd: BorrowedFd<'_>) -> std::io::Result<OwnedFd> {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let limit = getrlimit(Resource::Nofile).current;
     // A few more may come, of other sets of programs.
     let highest = limit.map_or(FIRST_CLOSED, |limit| FIRST_CLOSED.min(limit.saturating_sub(64)));
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, highest as i32)?)

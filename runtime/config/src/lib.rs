@@ -28,7 +28,7 @@ pub use pool::{Pool, PoolOverrides};
 pub use rpc::{Rpc, RpcOverrides};
 pub use service::{Service, ServiceOverrides};
 pub use settings::{Given, mark_set};
-pub use switch::{REMOTES_MAX, SWITCH_PORTS_MAX, Switch, SwitchOverrides, SwitchPort, SwitchPortOverrides};
+pub use switch::{REMOTES_MAX, Switch, SwitchOverrides, SwitchPort, SwitchPortOverrides};
 pub use worker::{Worker, WorkerOverrides};
 
 use self::key::Override;

@@ -12,8 +12,8 @@ use twinpath_wire::vxlan;
 use super::key::{Change, Command, KeyValue, Override as _, Takes, section};
 use super::{Config, Fault, Wrong};
 
-/// Most ports: each has a queue, and frames in it.
-pub const SWITCH_PORTS_MAX: usize = 64;
+/// Most ports: their numbers are below 4095, in the engine and in workers.
+const PORTS_MAX: usize = twinpath_port::PORTS_MAX;
 /// Most static entries.
 const STATIC_MAX: usize = 4096;
 /// The shortest and the longest ageing time (IEEE 802.1Q, table 8-6).
@@ -43,7 +43,7 @@ section! {
 
         /// A port and its keys, such as veth1 or veth1,vlan=10 (tables [[switch.port]] in a file)
         port: Vec<SwitchPort> = Vec::new() =>
-            values_are("tables, at most 64"), unset("none"), option("port", "PORT[,KEY=VALUE]", SWITCH),
+            values_are("tables, at most 4095"), unset("none"), option("port", "PORT[,KEY=VALUE]", SWITCH),
             example("[]"), change(Change::Reload);
 
         /// What becomes of frames at interfaces when the switch has ended or hangs: nobody carries them (dark), or the kernel
@@ -287,9 +287,9 @@ impl Switch {
             wrong("switch.local".to_owned(), why);
         }
         let count = self.names().count();
-        if count > SWITCH_PORTS_MAX {
+        if count > PORTS_MAX {
             let sentence =
-                format!("{count} ports: a switch has at most {SWITCH_PORTS_MAX}, its own interface included");
+                format!("{count} ports: a switch has at most {PORTS_MAX}, its own interface included");
             wrong("switch.port".to_owned(), sentence);
         }
         if self.static_entries.len() > STATIC_MAX {
@@ -298,6 +298,7 @@ impl Switch {
         }
         let known: BTreeSet<String> = self.names().map(|name| name.to_string()).collect();
         let listed = || known.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let mut seen = BTreeSet::new();
         for (at, port) in self.port.iter().enumerate() {
             let key =
                 |key: &str| format!("switch.port[{at}]{}", key.strip_prefix("switch.port").unwrap_or(key));
@@ -309,7 +310,7 @@ impl Switch {
                 );
             }
             if let Some(name) = &port.name {
-                let is_before = self.port[..at].iter().any(|earlier| earlier.name.as_ref() == Some(name));
+                let is_before = !seen.insert(name);
                 let here = name.interface().filter(|_| name.namespace().is_none());
                 if is_before || here.is_some_and(|here| self.local.as_deref() == Some(here)) {
                     wrong(key(".name"), format!("{name} twice: a port is in a switch once"));

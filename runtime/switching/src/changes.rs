@@ -1,11 +1,11 @@
 //! Changes while the switch runs: by a command for one port, or by reading the configuration again. All of a change is
 //! done, or nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use twinpath_command::PortChange;
-use twinpath_config::{Changes, Config, Given, SwitchPort, SwitchPortOverrides};
+use twinpath_config::{Changes, Config, Given, PortName, SwitchPort, SwitchPortOverrides};
 use twinpath_host::notify;
 use twinpath_machine::Answer;
 use twinpath_metrics as metrics;
@@ -127,11 +127,13 @@ impl Switching {
         let mut lines: Vec<String> = changes.settings.iter().map(ToString::to_string).collect();
         lines.retain(|line| !line.starts_with("switch.port:"));
         let wanted = super::configured(config.switch.as_ref());
+        let wanted_of: HashMap<&PortName, &SwitchPort> =
+            wanted.iter().map(|(name, port)| (name, port)).collect();
         snapshots::check(&config.switch.clone().unwrap_or_default()).map_err(|error| error.to_string())?;
 
         // First what can fail: new ports are opened.
-        let known: BTreeSet<String> =
-            self.ports.iter().filter(|port| !port.removed).map(|port| port.name.to_string()).collect();
+        let known: HashSet<PortName> =
+            self.ports.iter().filter(|port| !port.removed).map(|port| port.name.clone()).collect();
         let (mut made, mut mistakes) = (Vec::new(), Vec::new());
         let offered = match self.offered_by(&config).await {
             Ok(offered) => offered,
@@ -140,7 +142,7 @@ impl Switching {
                 None
             }
         };
-        for (name, port) in wanted.iter().filter(|(name, _)| !known.contains(&name.to_string())) {
+        for (name, port) in wanted.iter().filter(|(name, _)| !known.contains(name)) {
             if self.ports.iter().any(|port| port.removed && port.name == *name) {
                 mistakes.push(format!("port {name}: it is just being removed; try again"));
                 continue;
@@ -156,19 +158,18 @@ impl Switching {
 
         let (mut taken_out, mut anew) = (Vec::new(), Vec::new());
         for port in &mut self.ports {
-            let name = port.name.to_string();
-            match wanted.iter().find(|(wanted, _)| wanted.to_string() == name) {
-                Some((_, config)) if *config != port.config => {
-                    lines.push(format!("port {name}: {}", differences(&port.config, config)));
+            match wanted_of.get(&port.name) {
+                Some(config) if **config != port.config => {
+                    lines.push(format!("port {}: {}", port.name, differences(&port.config, config)));
                     if !port.config.has_tunnel_of(config) {
                         anew.push(port.number);
                     }
-                    port.config = config.clone();
+                    port.config = (*config).clone();
                 }
                 Some(_) => {}
                 None if port.removed => {}
                 None => {
-                    lines.push(format!("port {name} goes"));
+                    lines.push(format!("port {} goes", port.name));
                     taken_out.push(port.number);
                 }
             }
@@ -232,9 +233,10 @@ impl Switching {
         let former = std::mem::replace(&mut self.settings, settings);
         if is_set {
             // Changed by a command: neither the file nor the command line says so.
+            let former: HashMap<_, _> = former.iter().map(|it| ((&it.key, &it.value), &it.source)).collect();
             for setting in self.settings.iter_mut().filter(|setting| setting.key.starts_with("switch")) {
-                let same = former.iter().find(|it| it.key == setting.key && it.value == setting.value);
-                setting.source = same.map_or_else(|| "set".to_owned(), |same| same.source.clone());
+                let same = former.get(&(&setting.key, &setting.value));
+                setting.source = same.map_or_else(|| "set".to_owned(), |same| (*same).clone());
             }
         }
         if let Some(worker) = worker {

@@ -1,17 +1,21 @@
 //! The report of a switch.
 
+use std::collections::{BTreeSet, HashMap};
+
 use twinpath_config::{PortMode, SwitchPort};
-use twinpath_host::{WorkerHandle, report_process, rows};
+use twinpath_host::{KnownQueue, WorkerHandle, report_process, rows};
 use twinpath_inspect::{ControlReason, Counter};
 use twinpath_port::PortId;
 use twinpath_report::{self as report, Report};
 use twinpath_switch::SwitchCounters;
 use twinpath_switch_engine::SwitchEngine;
-
 use twinpath_sys::clock;
 
 use super::port::{On, Port, State};
 use super::{PATH, Switching};
+
+/// A queue of a port, and the worker that serves it.
+type Served<'a> = (&'a WorkerHandle<SwitchEngine>, &'a KnownQueue);
 
 /// Most addresses that are listed: some 10 MiB of an answer.
 const MACS_MAX: usize = 100_000;
@@ -28,6 +32,11 @@ impl Switching {
     /// Everything `show` can tell.
     pub(super) fn report_all(&mut self) -> Report {
         let pool_bytes = self.workers.iter().map(|worker| worker.pool_bytes()).sum::<u64>();
+        let queues = self.queues();
+        let loops: HashMap<u16, u16> =
+            self.shared.loops(clock::now()).map(|found| (found.blocked, found.other)).collect();
+        let none = Vec::new();
+        let of = |port: &Port| queues.get(&port.number).unwrap_or(&none).as_slice();
         Report {
             instance: report::Instance {
                 service: "switch".to_owned(),
@@ -38,7 +47,7 @@ impl Switching {
                 }),
                 ..report_process(self.started, pool_bytes, &self.confined)
             },
-            interfaces: self.ports.iter().map(|port| self.report_interface(port)).collect(),
+            interfaces: self.ports.iter().map(|port| self.report_interface(port, of(port))).collect(),
             machine: Some(self.machine.costs.clone()),
             workers: self.workers.iter().map(|worker| self.report_worker(worker)).collect(),
             drops: self.report_drops(),
@@ -48,7 +57,7 @@ impl Switching {
                 .ports
                 .iter()
                 .filter(|port| !port.removed)
-                .map(|port| self.report_port(port))
+                .map(|port| self.report_port(port, of(port), &loops))
                 .collect(),
             ..Report::default()
         }
@@ -63,12 +72,22 @@ impl Switching {
         }
     }
 
-    fn report_interface(&self, port: &Port) -> report::Interface {
+    /// The queues of each port, by its number, with the workers that serve them.
+    fn queues(&self) -> HashMap<u16, Vec<Served<'_>>> {
+        let mut queues: HashMap<u16, Vec<_>> = HashMap::new();
+        for worker in &self.workers {
+            worker
+                .queues()
+                .iter()
+                .for_each(|queue| queues.entry(queue.id.port).or_default().push((worker, queue)));
+        }
+        queues
+    }
+
+    fn report_interface(&self, port: &Port, queues: &[Served<'_>]) -> report::Interface {
         let link = self.homes.link(port.home, port.ifindex).filter(|_| port.is_attached());
-        let queues = self.workers.iter().flat_map(|worker| {
-            let own = worker.queues().iter().filter(|queue| queue.id.port == port.number);
-            own.map(|queue| queue.report(worker.number(), PATH, worker.mode(), 0))
-        });
+        let queues =
+            queues.iter().map(|(worker, queue)| queue.report(worker.number(), PATH, worker.mode(), 0));
         report::Interface {
             name: port.name.to_string(),
             ifindex: if port.is_attached() { port.ifindex } else { 0 },
@@ -106,15 +125,15 @@ impl Switching {
         if port.is_attached() { self.shared.table.learned_on(port.number).into() } else { 0 }
     }
 
-    fn report_port(&self, port: &Port) -> report::SwitchPort {
+    fn report_port(
+        &self,
+        port: &Port,
+        queues: &[Served<'_>],
+        loops: &HashMap<u16, u16>,
+    ) -> report::SwitchPort {
         let link = self.homes.link(port.home, port.ifindex).map(|link| link.state());
         let (mut counts, mut dropped) = (port.before, 0);
-        for queue in self
-            .workers
-            .iter()
-            .flat_map(|worker| worker.queues())
-            .filter(|queue| queue.id.port == port.number)
-        {
+        for (_, queue) in queues {
             counts = counts.with(&queue.counters);
             dropped += queue.counters.drops.happened().map(|(_, count)| count).sum::<u64>();
         }
@@ -125,8 +144,7 @@ impl Switching {
             PortMode::Trunk => config.vlans.to_string(),
             PortMode::Monitor => "none".to_owned(),
         };
-        let mut loops = self.shared.loops(clock::now());
-        let blocked_for = loops.find(|found| found.blocked == port.number && port.is_attached());
+        let other = loops.get(&port.number).filter(|_| port.is_attached());
         report::SwitchPort {
             name: port.name.to_string(),
             kind: port.name.kind().to_owned(),
@@ -137,7 +155,7 @@ impl Switching {
             native: config.native,
             addresses: self.learned_on(port),
             mirror_to: config.mirror_to.as_ref().map(ToString::to_string),
-            blocked_for: blocked_for.map(|found| self.name_of(found.other)),
+            blocked_for: other.map(|other| self.name_of(*other)),
             frames_in: counts.frames_in,
             frames_out: counts.frames_out,
             bytes_in: counts.bytes_in,
@@ -156,10 +174,13 @@ impl Switching {
             }
         });
         macs.sort_unstable_by_key(|entry| (entry.vlan, entry.mac.0));
+        let numbers: BTreeSet<u16> = macs.iter().map(|entry| entry.port).collect();
+        let names: HashMap<u16, String> =
+            numbers.into_iter().map(|number| (number, self.name_of(number))).collect();
         let of = |entry: twinpath_switch::Entry| report::Mac {
             mac: entry.mac.to_string(),
             vlan: entry.vlan,
-            port: self.name_of(entry.port),
+            port: names.get(&entry.port).cloned().unwrap_or_default(),
             age_s: entry.age.map(|age| age.as_secs()),
         };
         macs.into_iter().map(of).collect()

@@ -1,8 +1,9 @@
 //! The snapshots that workers judge frames by: made from what is configured and there, sent, and freed.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use twinpath_config::{PortMode, SwitchPort};
+use twinpath_config::{PortMode, PortName, SwitchPort};
 use twinpath_switch::{
     ConfigError, LoopGuard, Mode, PortConfig, Snapshot, StaticEntry, StormLimits, SwitchConfig, VlanSet,
 };
@@ -28,6 +29,9 @@ impl Snapshots {
         Self { settled: Arc::clone(&first), current: first, number: 0, adopted: vec![0; workers] }
     }
 }
+
+/// The numbers of ports by their names.
+type Numbers<'a> = HashMap<&'a PortName, u16>;
 
 impl Switching {
     /// Tells workers what is configured and there now.
@@ -66,12 +70,10 @@ impl Switching {
         let switch = self.plan.switch();
         let vlans = switch.has_vlans();
         let there = || self.ports.iter().filter(|port| port.is_attached() && !port.removed);
-        let number_of =
-            |name: &str| there().find(|port| port.name.to_string() == name).map(|port| port.number);
-        let ports =
-            there().map(|port| port_config(port.number, &port.config, |name| number_of(name))).collect();
+        let numbers: Numbers<'_> = there().map(|port| (&port.name, port.number)).collect();
+        let ports = there().map(|port| port_config(port.number, &port.config, &numbers)).collect();
         let entries = switch.static_entries.iter().filter_map(|entry| {
-            let port = number_of(&entry.port.to_string())?;
+            let port = *numbers.get(&entry.port)?;
             Some(StaticEntry { mac: entry.mac, vlan: if vlans { entry.vlan } else { 0 }, port })
         });
         SwitchConfig { ports, static_entries: entries.collect(), ..common(switch, vlans) }
@@ -91,7 +93,7 @@ fn common(switch: &twinpath_config::Switch, vlans: bool) -> SwitchConfig {
 }
 
 /// What a configuration says of one port.
-fn port_config(number: u16, port: &SwitchPort, number_of: impl Fn(&str) -> Option<u16>) -> PortConfig {
+fn port_config(number: u16, port: &SwitchPort, numbers: &Numbers<'_>) -> PortConfig {
     let some = |limit: u32| (limit > 0).then_some(limit);
     let mode = match port.mode {
         PortMode::Access => Mode::Access { vlan: port.vlan as u16 },
@@ -101,7 +103,7 @@ fn port_config(number: u16, port: &SwitchPort, number_of: impl Fn(&str) -> Optio
         }
         PortMode::Monitor => Mode::Monitor,
     };
-    let mirror = port.mirror_to.as_ref().and_then(|to| number_of(&to.to_string()));
+    let mirror = port.mirror_to.as_ref().and_then(|to| numbers.get(to).copied());
     PortConfig {
         mode,
         mac_limit: some(port.mac_limit),
@@ -121,14 +123,14 @@ fn port_config(number: u16, port: &SwitchPort, number_of: impl Fn(&str) -> Optio
 /// # Errors
 /// What the switch refuses, by the numbers of ports in their order.
 pub(super) fn check(switch: &twinpath_config::Switch) -> Result<(), ConfigError> {
-    let names: Vec<String> = switch.names().map(|name| name.to_string()).collect();
-    let number_of = |name: &str| names.iter().position(|known| known == name).map(|at| at as u16);
+    let names: Vec<PortName> = switch.names().collect();
+    let numbers: Numbers<'_> = names.iter().zip(0..).collect();
     let vlans = switch.has_vlans();
     let local = switch.local.iter().map(|_| SwitchPort::default());
     let ports = switch.port.iter().cloned().chain(local).enumerate();
-    let ports = ports.map(|(at, port)| port_config(at as u16, &port, number_of)).collect();
+    let ports = ports.map(|(at, port)| port_config(at as u16, &port, &numbers)).collect();
     let entries = switch.static_entries.iter().filter_map(|entry| {
-        let port = number_of(&entry.port.to_string())?;
+        let port = *numbers.get(&entry.port)?;
         Some(StaticEntry { mac: entry.mac, vlan: if vlans { entry.vlan } else { 0 }, port })
     });
     let config = SwitchConfig { ports, static_entries: entries.collect(), ..common(switch, vlans) };

@@ -1,5 +1,6 @@
 //! Starts a switch, and opens its ports.
 
+use std::collections::{BTreeSet, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 use std::rc::Rc;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 use twinpath_attach::{PlacedQueue, PortSetPlan};
-use twinpath_config::{OnExit, PortName, SWITCH_PORTS_MAX as PORTS_MAX, SwitchPort};
+use twinpath_config::{OnExit, PortName, SwitchPort};
 use twinpath_frame::BURST_MAX;
 use twinpath_host::{Captures, WorkerHandle, WorkerPlan};
 use twinpath_machine::Machine;
@@ -30,17 +31,29 @@ use super::port::{Counts, On, OpenError, Port, State, fit_for_a_port, make_local
 use super::snapshots::{self, Snapshots};
 use super::{Source, SwitchError, SwitchPlan, Switching, configured};
 
-/// Messages between control and one worker, in each direction: all ports of a worker may come and go at a time.
-const MAILBOX_LEN: u32 = 4 * PORTS_MAX as u32;
+/// Messages between control and one worker, in each direction. While more ports come and go at a time, they wait.
+const MAILBOX_LEN: u32 = 1024;
 
-/// Frames of one worker's pool: what the queues of half of its ports can hold at a time, and all copies of a burst.
+/// Frames of one worker's pool for each of its queues: what the queue can hold, and a burst that waits to leave by it. All
+/// interfaces of a namespace are one queue, however many they are.
 ///
-/// (32 x (33 + 66 + 33) + 64 x 64) x 2 KiB = 16 MiB. A burst of super-frames that is flooded to many ports needs more:
-/// what finds no frame is counted (`pool_empty`).
-const POOL_FRAMES: u32 = PORTS_MAX as u32 / 2 * QUEUE_FRAMES + (BURST_MAX * PORTS_MAX) as u32;
+/// (33 + 66 + 33 + 64) x 2 KiB = 0.4 MiB.
+const FRAMES_PER_QUEUE: u32 = QUEUE_FRAMES + BURST_MAX as u32;
+
+/// The same for a memory port, which holds no frames: 128 KiB.
+const FRAMES_PER_MEMORY: u32 = BURST_MAX as u32;
+
+/// Frames of one worker's pool at least, so that ports can be added: 16 MiB. Super-frames that are flooded to many ports
+/// need more: what finds no frame is counted (`pool_empty`).
+const POOL_FRAMES_MIN: u32 = 8192;
 
 /// Slots of the ring for all interfaces of a namespace: 4 MiB, some milliseconds at a million frames a second.
 const RING_FRAMES: u32 = 2048;
+
+/// With more ports, programs are attached by classic filters. The kernel waits for an RCU grace period of some 10 to 20 ms
+/// whenever a BPF link is made or ends, also when it ends a process, and two links for each of 1,000 ports are 40 s. A filter
+/// takes a tenth of a millisecond; one that a killed process leaves behind does nothing, and the next start removes it.
+const LINKED_MAX: usize = 64;
 
 /// The folder of memory ports' sockets, beside the command socket.
 const MEMORY_PORTS: &str = "ports";
@@ -134,6 +147,7 @@ impl Switching {
         idle.request = self.machine.may_hold();
         idle.machine = self.machine.costs.machine(idle.request);
         let count = self.plan.workers();
+        let pool_frames = self.pool_frames();
         // Only ports that one worker has need it.
         let mut peers = Vec::new();
         if count > 1 {
@@ -146,7 +160,7 @@ impl Switching {
                 number,
                 placement: self.machine.placement(cpu),
                 idle,
-                pool_frames: POOL_FRAMES + (count as u32 - 1) * LENT_MAX,
+                pool_frames,
                 mailbox_len: MAILBOX_LEN,
             };
             let counted = Arc::<SwitchCounters>::default();
@@ -156,6 +170,20 @@ impl Switching {
             self.counted.push(counted);
         }
         Ok(())
+    }
+
+    /// The frames of one worker's pool, by the ports that are configured at the start.
+    fn pool_frames(&self) -> u32 {
+        let workers = self.plan.workers() as u32;
+        let namespaces: BTreeSet<_> = self.ports.iter().map(|port| port.home).collect();
+        let own = |port: &Port| match port.on {
+            On::Interface => 0,
+            On::Local(_) | On::Vxlan(_) => FRAMES_PER_QUEUE,
+            On::Memory(_) => FRAMES_PER_MEMORY,
+        };
+        let own: u32 = self.ports.iter().map(own).sum();
+        let held = namespaces.len() as u32 * FRAMES_PER_QUEUE + own.div_ceil(workers);
+        held.max(POOL_FRAMES_MIN) + (workers - 1) * LENT_MAX
     }
 
     /// Gives the workers what has been opened for the port at that place.
@@ -215,7 +243,7 @@ impl Switching {
                 On::Memory(Memory::offer(&path).map_err(listen)?)
             }
         };
-        let number = self.free_number();
+        let number = self.free_number().ok_or(OpenError::Numbers)?;
         let worker = if matches!(on, On::Interface) { 0 } else { self.next_worker() };
         let mut port = Port {
             name,
@@ -294,20 +322,25 @@ impl Switching {
             ring_frames: RING_FRAMES,
             ports_max: CARRIED_MAX,
             fail_open: if fails_open { fail_open } else { Duration::ZERO },
-            tc: TcAttach::here(),
+            tc: self.tc_attach(),
             segmentation: self.segmentation,
         }
     }
 
-    /// A number that no port has. Numbers are not used again soon, so that a frame under way is not taken for another
-    /// port's.
-    fn free_number(&mut self) -> u16 {
-        loop {
-            self.last_number = (self.last_number + 1) % twinpath_switch::PORT_MAX;
-            if !self.ports.iter().any(|port| port.number == self.last_number) {
-                return self.last_number;
-            }
-        }
+    /// How the programs of a namespace's interfaces are attached: by links, unless that would take too long.
+    fn tc_attach(&self) -> TcAttach {
+        let ports = self.plan.switch().port.len();
+        if ports > LINKED_MAX { TcAttach::Clsact } else { TcAttach::here() }
+    }
+
+    /// A number that no port has, if there is one. Numbers are not used again soon, so that a frame under way is not taken
+    /// for another port's.
+    fn free_number(&mut self) -> Option<u16> {
+        let used: HashSet<u16> = self.ports.iter().map(|port| port.number).collect();
+        let all = twinpath_switch::PORT_MAX + 1;
+        let free = (1..=all).map(|next| (self.last_number + next) % all).find(|next| !used.contains(next))?;
+        self.last_number = free;
+        Some(free)
     }
 }
 

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use twinpath_config::{Command, Config, Control, Overrides, Sandbox, ServiceKind};
 use twinpath_control::instance::{self, Loaded, Source};
 use twinpath_host::Ready;
 use twinpath_plan::Plan;
 use twinpath_serve::Prototype;
+use twinpath_sys::descriptors;
 
 use crate::log::{LogArgs, Voice};
 use crate::options::{HasKeys, KeyOptions};
@@ -122,7 +122,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
              `twinpath serve --config FILE` (docs/config.md shows one)"
         );
     }
-    let open_files = raise_open_files();
+    let open_files = descriptors::raise_limit();
     let Loaded { config, plan, services } = load(file.as_deref(), &overrides, open_files)?;
     let source = file.map(|file| {
         let read_from = file.clone();
@@ -149,14 +149,6 @@ fn load(file: Option<&Path>, overrides: &Overrides, open_files: Option<u64>) -> 
     let (mut plan, services) = plan(&config)?;
     plan.settings = config.settings(&usual(), &given);
     Ok(Loaded { config, plan, services })
-}
-
-/// Raises the limit of open files as far as the process may; returns it, or `None` if there is no limit.
-fn raise_open_files() -> Option<u64> {
-    let limit = getrlimit(Resource::Nofile);
-    // If it is refused, the soft limit stays, and running out of files is counted where it happens.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    limit.maximum
 }
 
 /// The plan of a configuration, and the services themselves.

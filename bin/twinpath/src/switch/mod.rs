@@ -8,6 +8,7 @@ use twinpath_config::{Command, Config, Control, Given, Key, Mode, Overrides, Pri
 use twinpath_host::Ready;
 use twinpath_plan::{idle_config, wanted};
 use twinpath_switching::{self as switching, Loaded, Source, SwitchPlan};
+use twinpath_sys::descriptors;
 
 use crate::log::{LogArgs, Voice};
 use crate::options::{HasKeys, KeyOptions};
@@ -55,6 +56,8 @@ impl HasKeys for Switch {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let voice = crate::log::start(&args.log)?;
     crate::tune::start::undo_what_died();
+    // Each interface takes two descriptors.
+    descriptors::raise_limit();
     let mut overrides = args.keys.overrides;
     overrides.switch.name = args.name.map(Some).or(overrides.switch.name);
     let (Loaded { config, given }, usual) = load(args.config.as_deref(), &overrides)?;

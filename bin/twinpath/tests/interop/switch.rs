@@ -4,6 +4,7 @@ mod applications;
 mod configured;
 mod ending;
 mod examples;
+mod many;
 mod ports;
 mod shown;
 mod traffic;
