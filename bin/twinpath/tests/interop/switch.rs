@@ -9,6 +9,7 @@ mod ports;
 mod shown;
 mod traffic;
 mod vxlan;
+mod watched;
 mod workers;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
