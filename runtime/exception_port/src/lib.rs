@@ -21,23 +21,19 @@ mod workers;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
-use std::rc::Rc;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use tokio::sync::watch;
 use twinpath_bridge::Side;
-use twinpath_command::{Server, default_socket, run_directory};
 use twinpath_config::Sandbox;
-use twinpath_host::{Offers, Ready, Signals, StartError};
-use twinpath_metrics::{self as metrics, MetricsError};
+use twinpath_host::{Addresses, Ready, StartError, run_to_end};
+use twinpath_metrics::MetricsError;
 use twinpath_mirror::table::Link;
 use twinpath_mirror::{Mirror, MirrorError};
 use twinpath_port_vnet::{Offloads, TapError, TapHandle};
 use twinpath_report as report;
 use twinpath_steer_bpf::{Exclusive, SteerError};
 use twinpath_sys::packet_socket::PacketSocketError;
-use twinpath_thread::panics;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::idle::IdleConfig;
 
@@ -283,24 +279,9 @@ impl Bridge {
 ///
 /// [`BridgeError`]; everything has been undone then.
 pub fn run(plan: BridgePlan, ready: impl FnOnce(&Ready)) -> Result<(), BridgeError> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BridgeError::Control)?;
-    panics::end_process_on_panic(|| {
-        runtime.block_on(async {
-            // Before anything is changed, so that a signal cannot interrupt the start half way.
-            let mut signals = Signals::new().map_err(BridgeError::Control)?;
-            let default = || default_socket(&run_directory(), "bridge", &plan.port);
-            let server = Server::bind(&plan.socket.clone().unwrap_or_else(default))?;
-            let scrapes = match plan.metrics {
-                Some(address) => Some(Rc::new(metrics::Server::bind(address).await?)),
-                None => None,
-            };
-            let (_offered, metrics) = watch::channel(scrapes);
-            let mut bridge = Bridge::start(plan, server.path()).await?;
-            let offers = Offers { commands: &server, metrics };
-            let outcome = twinpath_host::run(&mut bridge, &mut signals, offers, ready).await;
-            bridge.stop();
-            outcome
-        })
-    })
+    let (socket, name) = (plan.socket.clone(), plan.port.clone());
+    let addresses =
+        Addresses { socket: socket.as_deref(), kind: "bridge", name: &name, metrics: plan.metrics };
+    let start = async |_offered, socket: &Path| Bridge::start(plan, socket).await;
+    run_to_end(addresses, start, ready, Bridge::stop)
 }

@@ -3,15 +3,16 @@
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use tokio::sync::{mpsc, oneshot, watch};
-use twinpath_command::{Request, Server};
+use twinpath_command::{CommandError, Request, Server, default_socket, run_directory};
 use twinpath_machine::Answer;
-use twinpath_metrics as metrics;
+use twinpath_metrics::{self as metrics, MetricsError};
 use twinpath_report::{self as report, Report};
 use twinpath_sys::clock;
+use twinpath_thread::panics;
 use twinpath_time::Instant;
 
 use crate::engines::Hosted;
@@ -127,6 +128,57 @@ enum Woken<E> {
     Message(Message),
     Signal(Signalled),
     Retry,
+}
+
+/// Where a program is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Addresses<'a> {
+    /// Its command socket; `None`: the usual one for programs of this kind and name.
+    pub socket: Option<&'a Path>,
+    /// Its kind, such as `switch`.
+    pub kind: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Where metrics are offered.
+    pub metrics: Option<SocketAddr>,
+}
+
+/// Starts a program on this thread, runs it until a signal or itself ends it, and stops it. `start` gets the present
+/// listener for metrics, which it may change, and the path of the command socket; `ready` is called once the program
+/// serves. A panic of any thread ends the process.
+///
+/// # Errors
+///
+/// The reason for which it could not start or continue. `stop` has been called for a program that had started.
+pub fn run_to_end<C: Controlled>(
+    addresses: Addresses<'_>,
+    start: impl AsyncFnOnce(watch::Sender<Option<Rc<metrics::Server>>>, &Path) -> Result<C, C::Error>,
+    ready: impl FnOnce(&Ready),
+    stop: impl FnOnce(C),
+) -> Result<(), C::Error>
+where
+    C::Error: From<CommandError> + From<MetricsError>,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    panics::end_process_on_panic(|| {
+        runtime.block_on(async {
+            // Before anything is changed, so that a signal cannot interrupt the start half way.
+            let mut signals = Signals::new()?;
+            let Addresses { socket, kind, name, metrics } = addresses;
+            let usual = || default_socket(&run_directory(), kind, name);
+            let commands = Server::bind(&socket.map_or_else(usual, Path::to_owned))?;
+            let scrapes = match metrics {
+                Some(address) => Some(Rc::new(metrics::Server::bind(address).await?)),
+                None => None,
+            };
+            let (offered, metrics) = watch::channel(scrapes);
+            let mut program = start(offered, commands.path()).await?;
+            let offers = Offers { commands: &commands, metrics };
+            let outcome = run(&mut program, &mut signals, offers, ready).await;
+            stop(program);
+            outcome
+        })
+    })
 }
 
 /// Listens at the command socket, calls `ready`, notifies the service manager, and runs until a signal or the

@@ -12,7 +12,9 @@ mod watchdog;
 mod worker;
 
 pub use captures::Captures;
-pub use control::{Controlled, MESSAGES_MAX, Offers, Ready, flush, report_process, run};
+pub use control::{
+    Addresses, Controlled, MESSAGES_MAX, Offers, Ready, flush, report_process, run, run_to_end,
+};
 pub use engines::Hosted;
 pub use outbox::{EngineCommand, RETRY_INTERVAL};
 pub use readable::{readable, readable_copy, until_readable};

@@ -18,14 +18,13 @@ mod snapshots;
 mod start;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
-use twinpath_command::{Server, default_socket, run_directory};
 use twinpath_config::{Config, Given, PortName, Sandbox, Switch, SwitchPort};
-use twinpath_host::{Captures, Offers, Ready, Signals, StartError, WorkerHandle};
+use twinpath_host::{Addresses, Captures, Ready, StartError, WorkerHandle, run_to_end};
 use twinpath_metrics::{self as metrics, MetricsError};
 use twinpath_mirror::MirrorError;
 use twinpath_port::GsoKinds;
@@ -33,7 +32,6 @@ use twinpath_report as report;
 use twinpath_switch::{ConfigError, NoMemory, Shared, SwitchCounters};
 use twinpath_switch_engine::SwitchEngine;
 use twinpath_sys::netns::NetnsError;
-use twinpath_thread::panics;
 use twinpath_time::Instant;
 use twinpath_worker::idle::IdleConfig;
 
@@ -188,24 +186,9 @@ fn configured(switch: Option<&Switch>) -> Vec<(PortName, SwitchPort)> {
 /// # Errors
 /// [`SwitchError`]; in this case nothing is left changed.
 pub fn run(plan: SwitchPlan, source: Option<Source>, ready: impl FnOnce(&Ready)) -> Result<(), SwitchError> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(SwitchError::Control)?;
-    panics::end_process_on_panic(|| {
-        runtime.block_on(async {
-            // Before anything is changed, so that a signal cannot interrupt the start half way.
-            let mut signals = Signals::new().map_err(SwitchError::Control)?;
-            let default = || default_socket(&run_directory(), "switch", &plan.name);
-            let server = Server::bind(&plan.socket.clone().unwrap_or_else(default))?;
-            let scrapes = match plan.metrics {
-                Some(address) => Some(Rc::new(metrics::Server::bind(address).await?)),
-                None => None,
-            };
-            let (offered, metrics) = watch::channel(scrapes);
-            let mut switch = Switching::start(plan, source, offered, server.path()).await?;
-            let offers = Offers { commands: &server, metrics };
-            let outcome = twinpath_host::run(&mut switch, &mut signals, offers, ready).await;
-            switch.stop();
-            outcome
-        })
-    })
+    let (socket, name) = (plan.socket.clone(), plan.name.clone());
+    let addresses =
+        Addresses { socket: socket.as_deref(), kind: "switch", name: &name, metrics: plan.metrics };
+    let start = async |offered, socket: &Path| Switching::start(plan, source, offered, socket).await;
+    run_to_end(addresses, start, ready, Switching::stop)
 }
