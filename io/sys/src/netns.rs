@@ -20,6 +20,9 @@ const OWN_NAMESPACE: &str = "/proc/thread-self/ns/net";
 /// Where `ip netns` keeps the names of namespaces.
 const NAMES: &str = "/run/netns";
 
+/// The type of the file system of namespaces: `NSFS_MAGIC` of linux/magic.h.
+const NAMESPACES: rustix::fs::FsWord = 0x6e73_6673;
+
 /// What can go wrong with a namespace.
 #[derive(Debug, thiserror::Error)]
 pub enum NetnsError {
@@ -33,6 +36,12 @@ pub enum NetnsError {
         path: PathBuf,
         /// Why.
         source: Errno,
+    },
+    /// The file is none of a namespace.
+    #[error("{} is no network namespace: see `ip netns`", path.display())]
+    NotOne {
+        /// The file.
+        path: PathBuf,
     },
     /// The namespace exists, but its file cannot be opened.
     #[error("cannot open {OWN_NAMESPACE} ({0}): is /proc mounted?")]
@@ -76,12 +85,32 @@ impl Namespace {
     /// The namespace that `ip netns` knows by that name, or that has a file with this path.
     ///
     /// # Errors
-    /// [`NetnsError::Named`]
+    /// [`NetnsError::Named`], [`NetnsError::NotOne`]
     pub fn named(name: &str) -> Result<Self, NetnsError> {
         let path = if name.contains('/') { PathBuf::from(name) } else { Path::new(NAMES).join(name) };
-        let fd = rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|source| NetnsError::Named { path, source })?;
+        let named = |source| NetnsError::Named { path: path.clone(), source };
+        let fd = rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(named)?;
+        if rustix::fs::fstatfs(&fd).map_err(named)?.f_type != NAMESPACES {
+            return Err(NetnsError::NotOne { path });
+        }
         Ok(Self { fd })
+    }
+
+    /// The calling thread's own.
+    ///
+    /// # Errors
+    /// [`NetnsError::Open`]
+    pub fn own() -> Result<Self, NetnsError> {
+        let fd = rustix::fs::open(OWN_NAMESPACE, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        Ok(Self { fd: fd.map_err(NetnsError::Open)? })
+    }
+
+    /// Whether both are the same namespace, whatever they are called.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let inode =
+            |namespace: &Self| rustix::fs::fstat(&namespace.fd).map(|stat| (stat.st_dev, stat.st_ino));
+        inode(self).is_ok_and(|ours| inode(other) == Ok(ours))
     }
 
     /// Moves the calling thread into it for as long as the result lives. Sockets opened meanwhile stay in the namespace;

@@ -42,7 +42,9 @@ fn restrict(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
         .handle_access(all)?
         .create()?
         .set_compatibility(CompatLevel::BestEffort);
-    for folder in ["/proc", "/sys"] {
+    // Namespaces that `ip netns` knows by name.
+    let names = needs.namespaces.then_some("/run/netns");
+    for folder in ["/proc", "/sys"].into_iter().chain(names) {
         rules = allow(rules, Path::new(folder), looks)?;
     }
     if let Some(folder) = &needs.former_values {

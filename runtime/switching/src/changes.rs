@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use twinpath_command::PortChange;
-use twinpath_config::{Changes, Config, Given, PortName, SwitchPort, SwitchPortOverrides};
+use twinpath_config::{Changes, Config, Fault, Given, PortName, SwitchPort, SwitchPortOverrides};
 use twinpath_host::notify;
 use twinpath_machine::Answer;
 use twinpath_metrics as metrics;
@@ -120,10 +120,9 @@ impl Switching {
     async fn change_to(&mut self, config: Config, given: Option<Given>) -> Result<Changed, String> {
         let faults = config.check_switch();
         if !faults.is_empty() {
-            return Err(faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+            return Err(in_lines(&faults));
         }
-        let changes = Changes::between(&self.plan.config, &config)
-            .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+        let changes = Changes::between(&self.plan.config, &config).map_err(|faults| in_lines(&faults))?;
         let mut lines: Vec<String> = changes.settings.iter().map(ToString::to_string).collect();
         lines.retain(|line| !line.starts_with("switch.port:"));
         let wanted = super::configured(config.switch.as_ref());
@@ -245,6 +244,11 @@ impl Switching {
             (self.plan.idle.mode, self.plan.idle.goal) = (worker.mode, goal);
         }
     }
+}
+
+/// Mistakes, a line for each.
+fn in_lines(faults: &[Fault]) -> String {
+    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 /// The keys of a port that differ, with their values.

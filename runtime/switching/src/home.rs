@@ -11,7 +11,7 @@ use twinpath_mirror::{Event, Mirror, MirrorError, MirrorLimits};
 use twinpath_port::{CarriedPort, PORTS_MAX, PortId};
 use twinpath_steer_bpf::Unserved;
 use twinpath_sys::Namespace;
-use twinpath_sys::netns::NetnsError;
+use twinpath_sys::netns::{NetnsError, Visit};
 use twinpath_time::Instant;
 
 use super::SwitchError;
@@ -20,7 +20,7 @@ use super::SwitchError;
 struct Home {
     /// As it is named for its ports; `None`: our own.
     name: Option<String>,
-    namespace: Option<Namespace>,
+    namespace: Namespace,
     mirror: Mirror,
     /// Its interfaces that are ports, once there has been one.
     ports: Option<PortSet>,
@@ -50,6 +50,11 @@ pub(super) enum Heard {
 }
 
 impl Home {
+    /// Moves the thread there while the result lives; nothing to do for our own.
+    fn visit(&self) -> Result<Option<Visit>, NetnsError> {
+        self.name.is_some().then(|| self.namespace.visit()).transpose()
+    }
+
     async fn next(&mut self) -> Result<Heard, MirrorError> {
         let stuck = async {
             match &self.stuck {
@@ -82,32 +87,34 @@ pub(super) struct Homes(Vec<Home>);
 pub(super) type HomeAt = usize;
 
 impl Homes {
-    pub(super) async fn own() -> Result<Self, MirrorError> {
-        let mirror = Mirror::open(MirrorLimits::default()).await?;
-        Ok(Self(vec![Home {
-            name: None,
-            namespace: None,
-            mirror,
-            ports: None,
-            queues: Vec::new(),
-            stuck: None,
-        }]))
+    pub(super) async fn own() -> Result<Self, SwitchError> {
+        let (namespace, mirror) = (Namespace::own()?, Mirror::open(MirrorLimits::default()).await?);
+        Ok(Self(vec![Home { name: None, namespace, mirror, ports: None, queues: Vec::new(), stuck: None }]))
     }
 
     /// The place of a namespace, which is opened if it is not known.
     pub(super) async fn at(&mut self, name: Option<&str>) -> Result<HomeAt, SwitchError> {
-        if let Some(at) = self.0.iter().position(|home| home.name.as_deref() == name) {
+        let Some(name) = name else { return Ok(0) };
+        let namespace = match Namespace::named(name) {
+            Ok(namespace) => namespace,
+            // The process by which it was found may be gone, or closed to a confined one.
+            Err(error) => {
+                let known = self.0.iter().position(|home| home.name.as_deref() == Some(name));
+                return known.ok_or_else(|| error.into());
+            }
+        };
+        // It may be known by another name, or be our own.
+        if let Some(at) = self.0.iter().position(|home| home.namespace.is_same(&namespace)) {
             return Ok(at);
         }
-        let namespace = Namespace::named(name.unwrap_or_default())?;
         let mirror = {
             // Nothing else runs on this thread until its sockets are there: they stay in the namespace.
             let _visit = namespace.visit()?;
             Mirror::open(MirrorLimits::default()).await?
         };
         self.0.push(Home {
-            name: name.map(str::to_owned),
-            namespace: Some(namespace),
+            name: Some(name.to_owned()),
+            namespace,
             mirror,
             ports: None,
             queues: Vec::new(),
@@ -134,8 +141,8 @@ impl Homes {
         (number, ifindex): (u16, u32),
         unserved: Unserved,
     ) -> Result<Held, HoldError> {
-        let Home { namespace, ports, queues, stuck, .. } = &mut self.0[at];
-        let _visit = namespace.as_ref().map(Namespace::visit).transpose()?;
+        let _visit = self.0[at].visit()?;
+        let Home { ports, queues, stuck, .. } = &mut self.0[at];
         let set = match ports {
             Some(set) => set,
             None => {
@@ -158,7 +165,7 @@ impl Homes {
 
     /// Runs something in a namespace.
     pub(super) fn run<T>(&self, at: HomeAt, what: impl FnOnce() -> T) -> Result<T, NetnsError> {
-        let _visit = self.0[at].namespace.as_ref().map(Namespace::visit).transpose()?;
+        let _visit = self.0[at].visit()?;
         Ok(what())
     }
 

@@ -40,6 +40,8 @@ pub(super) enum OpenError {
     Vxlan(#[from] twinpath_port_vxlan::OpenError),
     #[error("{0}")]
     Namespace(#[from] twinpath_sys::netns::NetnsError),
+    #[error("{interface} is port {port} of this switch already")]
+    Twice { interface: String, port: PortName },
     #[error("all numbers of ports are in use until ports that were taken out have gone: try again")]
     Numbers,
     #[error("cannot listen at {path} for the application: {error}")]

@@ -15,7 +15,7 @@ use super::port::{On, Port, State};
 use super::{PATH, Switching};
 
 /// A queue of a port, and the worker that serves it.
-type Served<'a> = (&'a WorkerHandle<SwitchEngine>, &'a KnownQueue);
+type WorkersQueue<'a> = (&'a WorkerHandle<SwitchEngine>, &'a KnownQueue);
 
 /// Most addresses that are listed: some 10 MiB of an answer.
 const MACS_MAX: usize = 100_000;
@@ -73,7 +73,7 @@ impl Switching {
     }
 
     /// The queues of each port, by its number, with the workers that serve them.
-    fn queues(&self) -> HashMap<u16, Vec<Served<'_>>> {
+    fn queues(&self) -> HashMap<u16, Vec<WorkersQueue<'_>>> {
         let mut queues: HashMap<u16, Vec<_>> = HashMap::new();
         for worker in &self.workers {
             worker
@@ -84,7 +84,7 @@ impl Switching {
         queues
     }
 
-    fn report_interface(&self, port: &Port, queues: &[Served<'_>]) -> report::Interface {
+    fn report_interface(&self, port: &Port, queues: &[WorkersQueue<'_>]) -> report::Interface {
         let link = self.homes.link(port.home, port.ifindex).filter(|_| port.is_attached());
         let queues =
             queues.iter().map(|(worker, queue)| queue.report(worker.number(), PATH, worker.mode(), 0));
@@ -128,7 +128,7 @@ impl Switching {
     fn report_port(
         &self,
         port: &Port,
-        queues: &[Served<'_>],
+        queues: &[WorkersQueue<'_>],
         loops: &HashMap<u16, u16>,
     ) -> report::SwitchPort {
         let link = self.homes.link(port.home, port.ifindex).map(|link| link.state());

@@ -276,6 +276,9 @@ impl Switching {
                 let available = || self.homes.names(port.home);
                 let on_exit = self.plan.switch().on_exit;
                 let link = fit_for_a_port(self.homes.tables(port.home), name, on_exit, available)?.ifindex;
+                if let Some(other) = self.ports.iter().find(|other| other.is_on(port.home, link)) {
+                    return Err(OpenError::Twice { interface: name.to_owned(), port: other.name.clone() });
+                }
                 let unserved = if on_exit == OnExit::Bridge { Unserved::Kernel } else { Unserved::Dropped };
                 let held = self.homes.hold(port.home, self.port_set(), (port.number, link), unserved)?;
                 port.ifindex = link;

@@ -154,6 +154,8 @@ fn a_static_entry_is_where_it_is_said_to_be() {
     let arguments = ["sw0", "--port", "p1", "--port", "p2", "--port", "p3"];
     let switch = site.switch(&[&arguments[..], &["--static", &entry]].concat());
     site.passes(1, 3);
+    let is_entered = |mac: &serde_json::Value| mac["age_s"].is_null();
+    until("the entry is in force", || switch.show("macs").as_array().unwrap().iter().any(is_entered));
     assert!(!site.tries(1, 2) && !site.tries(1, 2));
     assert_eq!(terminate(switch), Some(0));
     let entry = format!("{mac},p2");

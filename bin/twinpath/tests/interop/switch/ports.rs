@@ -233,6 +233,49 @@ fn a_port_of_another_namespace_is_carried_here() {
     assert_eq!(terminate(switch), Some(0));
 }
 
+/// A name of a namespace for `ip netns`, which is removed afterwards.
+struct Named(String);
+
+impl Named {
+    fn new() -> Self {
+        let name = format!("twinpath-test-{}", std::process::id());
+        let made = Command::new("ip").args(["netns", "add", &name]).status().expect("iproute2 is installed");
+        assert!(made.success());
+        Self(name)
+    }
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "delete", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_namespace_has_several_names_and_an_interface_is_one_port_of_a_switch() {
+    if !root_or_skip() {
+        return;
+    }
+    let (site, named) = (Site::new(2), Named::new());
+    let there = &named.0;
+    let switch = site.switch(&["sw0", "--port", "p1"]);
+    ip(&site.rig.server, &["link", "set", "p2", "netns", there]);
+    ip(&site.rig.server, &["-n", there, "link", "set", "p2", "up"]);
+    let said =
+        change(&site, &switch, &["add", &format!("p2@{there}")]).expect("added, though it is confined");
+    assert!(said.contains("is new"), "{said}");
+    site.passes(1, 2);
+    let refused = |port: &str| change(&site, &switch, &["add", port]).expect_err("refused");
+    let said = refused(&format!("p2@/run/netns/{there}"));
+    assert!(said.contains(&format!("p2 is port p2@{there} of this switch already")), "{said}");
+    let said = refused("p1@/proc/self/ns/net");
+    assert!(said.contains("p1 is port p1 of this switch already"), "{said}");
+    let said = refused("p1@/proc/self/status");
+    assert!(said.contains("/proc/self/status is no network namespace"), "{said}");
+    site.passes(1, 2);
+    assert_eq!(terminate(switch), Some(0));
+}
+
 /// Not a test but the process of an application, started by the test below: it sends frames back.
 #[test]
 fn an_application_of_a_memory_port() {
