@@ -1,8 +1,9 @@
 //! The kernel interfaces of one network namespace as ports of a switch.
 //!
 //! A set has one queue for each worker, which carries all interfaces of the set. An interface becomes a port in two steps:
-//! every worker adds it to its queue ([`PortSet::port`] says what), then [`PortSet::attach`] has its frames go there. It
-//! leaves in the opposite order. All calls are made in the network namespace of the interfaces.
+//! [`PortSet::attach`] has its frames go to the queues, which can fail; then every worker adds it to its queue
+//! ([`PortSet::port`] says what). Frames that come between are dropped (`port_down`). It leaves in the same order, so that
+//! none come to a queue without it. All calls are made in the network namespace of the interfaces.
 
 use std::collections::BTreeSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -97,7 +98,7 @@ impl PortSet {
         }
     }
 
-    /// Has the frames of an interface go to the workers, all of which have added it.
+    /// Has the frames of an interface go to the workers. They add it next.
     ///
     /// # Errors
     /// [`AttachError`]; then the interface is the kernel's as before.
