@@ -2,7 +2,8 @@
 //!
 //! A test that cannot run here appends `SKIPPED: <crate> <test>: <reason>` to the file named by `TWINPATH_SKIP_LOG`
 //! and returns; for libtest it has passed, so it is subtracted from the passed ones here. With
-//! `TWINPATH_REQUIRE_ROOT_TESTS=1` a skip counts as a failure.
+//! `TWINPATH_REQUIRE_ROOT_TESTS=1` a skip counts as a failure. `WITHOUT: <crate> <test>: <reason>` is of a test whose
+//! material no package of the system has: skipped, but never a failure.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -17,6 +18,10 @@ const SKIP_LOG: &str = "TWINPATH_SKIP_LOG";
 const REQUIRE_ALL: &str = "TWINPATH_REQUIRE_ROOT_TESTS";
 /// The variable with the file for `passed failed skipped`, for a calling script.
 const COUNTS_FILE: &str = "TWINPATH_TEST_COUNTS";
+
+/// What a line of the log starts with: a test that cannot run on this machine, and one without its material.
+const SKIPPED: &str = "SKIPPED: ";
+const WITHOUT: &str = "WITHOUT: ";
 
 /// Device tests share few cores with the kernel work that they cause.
 const TEST_THREADS: &str = "2";
@@ -59,10 +64,10 @@ fn count_of(result: &str, word: &str) -> usize {
     result.split(';').find_map(before).unwrap_or(0)
 }
 
-/// Reasons by test, from the lines in the log. A test with two lines counts as skipped once.
-fn skips_in(log: &str) -> BTreeMap<String, String> {
+/// Reasons by test, from the lines of the log with that prefix. A test with two lines counts as skipped once.
+fn skips_in(log: &str, prefix: &str) -> BTreeMap<String, String> {
     let entry = |line: &str| {
-        let (test, reason) = line.strip_prefix("SKIPPED: ")?.split_once(": ")?;
+        let (test, reason) = line.strip_prefix(prefix)?.split_once(": ")?;
         Some((test.to_owned(), reason.to_owned()))
     };
     log.lines().filter_map(entry).collect()
@@ -98,7 +103,7 @@ pub(crate) fn run(root: &Path, cargo_args: &[String]) -> Result<ExitCode> {
         std::fs::read_to_string(&skip_log).with_context(|| format!("reading {}", skip_log.display()))?;
     std::fs::remove_file(&skip_log).with_context(|| format!("removing {}", skip_log.display()))?;
     let strict = std::env::var_os(REQUIRE_ALL).is_some_and(|value| value == "1");
-    conclude(tally, &skips_in(&log), strict)
+    conclude(tally, &skips_in(&log, SKIPPED), &skips_in(&log, WITHOUT), strict)
 }
 
 fn cargo_test(root: &Path, skip_log: &Path) -> Command {
@@ -134,14 +139,19 @@ fn run_step(what: &str, command: &mut Command, out: &mut impl Write) -> Result<T
 }
 
 /// Prints the result; the last line has only the counts.
-fn conclude(mut tally: Tally, skips: &BTreeMap<String, String>, strict: bool) -> Result<ExitCode> {
+fn conclude(
+    mut tally: Tally,
+    skips: &BTreeMap<String, String>,
+    without: &BTreeMap<String, String>,
+    strict: bool,
+) -> Result<ExitCode> {
     let skipped = skips.len() + tally.ignored;
-    tally.passed = tally.passed.saturating_sub(skips.len());
+    tally.passed = tally.passed.saturating_sub(skips.len() + without.len());
     println!();
     for name in &tally.failures {
         println!("FAILED: {name}");
     }
-    for (test, reason) in skips {
+    for (test, reason) in skips.iter().chain(without) {
         println!("SKIPPED: {test}: {reason}");
     }
     if tally.ignored > 0 {
@@ -151,7 +161,7 @@ fn conclude(mut tally: Tally, skips: &BTreeMap<String, String>, strict: bool) ->
         println!("{REQUIRE_ALL}=1: a skipped test is a failed one");
         tally.failed += skipped;
     }
-    let counted_as_skipped = if strict { 0 } else { skipped };
+    let counted_as_skipped = without.len() + if strict { 0 } else { skipped };
     if let Some(path) = std::env::var_os(COUNTS_FILE) {
         let counts = format!("{} {} {counted_as_skipped}\n", tally.passed, tally.failed);
         std::fs::write(&path, counts).with_context(|| format!("writing {}", path.display()))?;
@@ -176,10 +186,11 @@ mod tests {
 
     #[test]
     fn a_test_that_skips_twice_is_skipped_once() {
-        let skips =
-            skips_in("SKIPPED: a::b: not root\nnoise\nSKIPPED: a::b: not root\nSKIPPED: c: no veth: EPERM\n");
+        let log = "SKIPPED: a::b: not root\nnoise\nSKIPPED: a::b: not root\nSKIPPED: c: no veth: EPERM\nWITHOUT: d: f\n";
+        let skips = skips_in(log, SKIPPED);
         assert_eq!(skips.len(), 2);
         assert_eq!(skips["c"], "no veth: EPERM");
+        assert_eq!(skips_in(log, WITHOUT)["d"], "f");
     }
 
     #[test]

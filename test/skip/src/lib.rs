@@ -17,7 +17,7 @@ const NEEDED: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (13, "CAP_NET_RAW"), (2
 /// # Panics
 /// If every test has to run (`TWINPATH_REQUIRE_ROOT_TESTS=1`), or the log cannot be written.
 pub fn skip(reason: impl Display) {
-    let line = line_of_this_test(&reason);
+    let line = line_of_this_test("SKIPPED", &reason);
     assert!(
         std::env::var_os("TWINPATH_REQUIRE_ROOT_TESTS").is_none_or(|value| value != "1"),
         "{line} (and every test has to run here)"
@@ -31,14 +31,14 @@ pub fn skip(reason: impl Display) {
 /// # Panics
 /// The log cannot be written.
 pub fn skip_without(material: impl Display) {
-    record(&line_of_this_test(&format_args!("needs {material}")));
+    record(&line_of_this_test("WITHOUT", &format_args!("needs {material}")));
 }
 
-fn line_of_this_test(reason: &impl Display) -> String {
+fn line_of_this_test(outcome: &str, reason: &impl Display) -> String {
     let thread = std::thread::current();
     // libtest names a test's thread after the test, and cargo sets the name of the tested crate.
     let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
-    entry(&package, thread.name().unwrap_or("a test"), &reason.to_string())
+    entry(outcome, &package, thread.name().unwrap_or("a test"), &reason.to_string())
 }
 
 fn record(line: &str) {
@@ -51,8 +51,8 @@ fn record(line: &str) {
 }
 
 /// One line of the log, whatever characters the reason has.
-fn entry(package: &str, test: &str, reason: &str) -> String {
-    format!("SKIPPED: {package} {test}: {}\n", reason.replace('\n', " "))
+fn entry(outcome: &str, package: &str, test: &str, reason: &str) -> String {
+    format!("{outcome}: {package} {test}: {}\n", reason.replace('\n', " "))
 }
 
 /// Whether the calling test has the capabilities to make namespaces and devices; if not, it is recorded as skipped
@@ -88,6 +88,9 @@ mod tests {
 
     #[test]
     fn a_reason_stays_on_one_line() {
-        assert_eq!(entry("crate", "a::b", "no veth:\nEPERM"), "SKIPPED: crate a::b: no veth: EPERM\n");
+        assert_eq!(
+            entry("SKIPPED", "crate", "a::b", "no veth:\nEPERM"),
+            "SKIPPED: crate a::b: no veth: EPERM\n"
+        );
     }
 }
