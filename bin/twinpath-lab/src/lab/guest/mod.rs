@@ -137,9 +137,11 @@ impl LabRequest<'_> {
 
 /// Boots with KVM if that works, otherwise with emulation, and collects all messages of the guest.
 async fn collect(asked: &LabRequest<'_>, directory: &Path, progress: &Progress) -> anyhow::Result<Ended> {
-    let places = Places { temporary: directory, kept: asked.args.keep.as_deref().unwrap_or(directory) };
-    std::fs::create_dir_all(places.kept)
-        .with_context(|| format!("cannot make the directory {}", places.kept.display()))?;
+    // Programs that unpack and run what is kept there work in other directories.
+    let kept = std::path::absolute(asked.args.keep.as_deref().unwrap_or(directory))?;
+    let places = Places { temporary: directory, kept: &kept };
+    std::fs::create_dir_all(&kept)
+        .with_context(|| format!("cannot make the directory {}", kept.display()))?;
     let qemu = Qemu::installed().await?;
     let kernel = kernel(asked.kernel, &places, progress).await?;
     let contents = Contents::collect(&kernel, asked).await?;
