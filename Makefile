@@ -20,7 +20,7 @@ ARGS ?=
 run: ## build, then measure twinpath against the kernel's own sockets in namespaces of its own (root or sudo, under 60 s)
 	@xtask/host.sh may-be-root "twinpath-lab quick builds network namespaces, which"
 	@$(MAKE) --no-print-directory build
-	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH_LAB) quick $(if $(findstring --repeat,$(ARGS)),,--repeat 6) $(ARGS)
+	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH_LAB) quick $(if $(findstring --repeat,$(ARGS)),,--repeat 5) $(ARGS)
 
 build: setup ## build target/release/twinpath, and twinpath-lab, which measures it
 	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath -p twinpath-lab
