@@ -96,7 +96,7 @@ fn port(number: u16, name: &str) -> Outcome<CarriedPort> {
     })
 }
 
-fn carrier() -> CarrierConfig {
+fn carrier() -> CarrierConfig<'static> {
     let id = PortId { port: PORTS_MAX as u16, queue: 0 };
     CarrierConfig { id, ring_slots: 512, ports_max: PORTS_MAX, fanout_group: None, mark: MARK }
 }

@@ -133,7 +133,7 @@ impl CarrierPort {
     /// # Errors
     /// [`OpenError`], one variant per step.
     pub fn open<E>(
-        config: &CarrierConfig,
+        config: &CarrierConfig<'_>,
         attach_filter: impl FnOnce(BorrowedFd<'_>) -> Result<(), E>,
     ) -> Result<Self, OpenError<E>> {
         let (receiver, ring) = open::receiver(config, attach_filter)?;

@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, sockopt};
 use twinpath_port::PortId;
-use twinpath_port_packet::{OpenError, join_fanout, receive_ring};
+use twinpath_port_packet::{OpenError, receive_ring};
 use twinpath_rings::packet::PacketRing;
 use twinpath_sys::descriptors::close_late;
 use twinpath_sys::last_errno;
-use twinpath_sys::packet_socket::{self, PacketSocketError};
+use twinpath_sys::packet_socket::{self, FanoutGroup, PacketSocketError};
 
 /// Size of the queue for frames that are longer than a slot, and of the frames that the kernel has not sent yet, bytes.
 /// Frames beyond it are lost, and counted.
@@ -22,21 +22,21 @@ const PACKET_COPY_THRESH: c_int = 7;
 
 /// The configuration of a queue.
 #[derive(Clone, Copy, Debug)]
-pub struct CarrierConfig {
+pub struct CarrierConfig<'a> {
     /// Number of the queue: its port is [`PORTS_MAX`](twinpath_port::PORTS_MAX) or above, as it is itself no port.
     pub id: PortId,
     /// Slots of the receive ring, of [`CHUNK_SIZE`](twinpath_frame::CHUNK_SIZE) bytes each.
     pub ring_slots: u32,
     /// Ports that it carries, at most.
     pub ports_max: usize,
-    /// The fan-out group to join: its members share all frames by flow hash. Unique in the network namespace.
-    pub fanout_group: Option<u16>,
+    /// The fan-out group to join: its members share all frames by flow hash.
+    pub fanout_group: Option<&'a FanoutGroup>,
     /// The mark that its frames carry (SO_MARK).
     pub mark: u32,
 }
 
 pub(crate) fn receiver<E>(
-    config: &CarrierConfig,
+    config: &CarrierConfig<'_>,
     attach_filter: impl FnOnce(BorrowedFd<'_>) -> Result<(), E>,
 ) -> Result<(OwnedFd, PacketRing), OpenError<E>> {
     let socket = packet_socket::open(SocketType::RAW, SocketFlags::NONBLOCK).map(close_late)?;
@@ -53,13 +53,13 @@ pub(crate) fn receiver<E>(
     // Interface 0: all of the network namespace; the filter takes those that are ports.
     packet_socket::bind(&socket, 0, libc::ETH_P_ALL as u16)?;
     if let Some(group) = config.fanout_group {
-        join_fanout(&socket, group)?;
+        group.join(&socket)?;
     }
     Ok((socket, ring))
 }
 
 /// The two sockets that send: with virtio-net headers, and without them, past queueing disciplines.
-pub(crate) fn senders(config: &CarrierConfig) -> Result<[OwnedFd; 2], PacketSocketError> {
+pub(crate) fn senders(config: &CarrierConfig<'_>) -> Result<[OwnedFd; 2], PacketSocketError> {
     let open = || -> Result<OwnedFd, PacketSocketError> {
         let socket = packet_socket::open(SocketType::RAW, SocketFlags::NONBLOCK).map(close_late)?;
         let failed = |option| move |source| PacketSocketError::Option { option, source };

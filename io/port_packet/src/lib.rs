@@ -31,7 +31,7 @@ mod transmit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-pub use open::{OpenError, PacketConfig, join_fanout, lost_frames, receive_ring};
+pub use open::{OpenError, PacketConfig, lost_frames, receive_ring};
 use twinpath_frame::{Burst, CHUNK_SIZE, Checksum, Frame, HEADROOM, OutOfChunk, Pool};
 use twinpath_inspect::Reason;
 use twinpath_port::fit::is_plain;
@@ -84,7 +84,7 @@ impl PacketPort {
     /// # Errors
     /// [`OpenError`], one variant per step.
     pub fn open<E>(
-        config: &PacketConfig,
+        config: &PacketConfig<'_>,
         attach_filter: impl FnOnce(BorrowedFd<'_>) -> Result<(), E>,
         sender_queue: Option<XdpPort>,
         direct: Option<DirectRing>,

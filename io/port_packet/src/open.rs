@@ -9,11 +9,11 @@ use twinpath_frame::{CHUNK_SIZE, Mapping};
 use twinpath_port::PortId;
 use twinpath_rings::packet::PacketRing;
 use twinpath_sys::descriptors::close_late;
-use twinpath_sys::packet_socket::{self, PacketSocketError};
+use twinpath_sys::packet_socket::{self, FanoutGroup, PacketSocketError};
 
 /// The configuration of a queue on the packet path.
 #[derive(Clone, Copy, Debug)]
-pub struct PacketConfig {
+pub struct PacketConfig<'a> {
     /// Number of the port and queue.
     pub id: PortId,
     /// Kernel index of the interface.
@@ -21,7 +21,7 @@ pub struct PacketConfig {
     /// Slots of the receive ring, of [`CHUNK_SIZE`] bytes each.
     pub ring_slots: u32,
     /// The fan-out group to join: its members share the interface's frames by flow hash.
-    pub fanout_group: Option<u16>,
+    pub fanout_group: Option<&'a FanoutGroup>,
     /// Whether the socket receives nothing until the worker is about to sleep for the first time. Only for the single
     /// worker of an interface that has a direct ring, and a program at tc ingress that ends with this process: that
     /// program takes frames by itself until then.
@@ -53,7 +53,7 @@ pub enum OpenError<E> {
 const BLOCK_SIZE: u32 = 64 * 1024;
 
 pub(crate) fn receiver<E>(
-    config: &PacketConfig,
+    config: &PacketConfig<'_>,
     attach_filter: impl FnOnce(BorrowedFd<'_>) -> Result<(), E>,
     receives: bool,
 ) -> Result<(OwnedFd, PacketRing), OpenError<E>> {
@@ -67,7 +67,7 @@ pub(crate) fn receiver<E>(
         receive_all(&socket, config.ifindex)?;
     }
     if let Some(group) = config.fanout_group {
-        join_fanout(&socket, group)?;
+        group.join(&socket)?;
     }
     Ok((socket, ring))
 }
@@ -95,23 +95,13 @@ pub fn receive_ring<E>(socket: &OwnedFd, slots: u32) -> Result<PacketRing, OpenE
         .map_err(|_| refused(Errno::INVAL))
 }
 
-/// Joins the fan-out group. On a kernel whose groups cannot ignore outgoing frames, the filter, which rejects them, runs
-/// for each of them.
-///
-/// # Errors
-/// [`PacketSocketError::Option`].
-pub fn join_fanout(socket: &OwnedFd, group: u16) -> Result<(), PacketSocketError> {
-    packet_socket::join_fanout(socket, group, true)
-        .or_else(|_| packet_socket::join_fanout(socket, group, false))
-}
-
 /// Binds the socket to all protocols, so that it receives the interface's frames. Until then it costs these frames
 /// nothing.
 pub(crate) fn receive_all(socket: &OwnedFd, ifindex: u32) -> Result<(), PacketSocketError> {
     packet_socket::bind(socket, ifindex, libc::ETH_P_ALL as u16)
 }
 
-pub(crate) fn sender(config: &PacketConfig) -> Result<OwnedFd, PacketSocketError> {
+pub(crate) fn sender(config: &PacketConfig<'_>) -> Result<OwnedFd, PacketSocketError> {
     let socket = packet_socket()?;
     if config.bypass_qdisc {
         packet_socket::set(&socket, "PACKET_QDISC_BYPASS", libc::PACKET_QDISC_BYPASS, 1)?;
@@ -123,7 +113,7 @@ pub(crate) fn sender(config: &PacketConfig) -> Result<OwnedFd, PacketSocketError
 /// Opens a socket for super-frames; `None` where the kernel has no virtio-net header for them. It does not bypass the
 /// queueing discipline, because a frame that bypasses it must not need segmentation (`__dev_direct_xmit`,
 /// net/core/dev.c).
-pub(crate) fn super_frame_sender(config: &PacketConfig) -> Result<Option<OwnedFd>, PacketSocketError> {
+pub(crate) fn super_frame_sender(config: &PacketConfig<'_>) -> Result<Option<OwnedFd>, PacketSocketError> {
     let socket = packet_socket()?;
     if packet_socket::set(&socket, "PACKET_VNET_HDR", libc::PACKET_VNET_HDR, 1).is_err() {
         return Ok(None);

@@ -13,6 +13,7 @@ use twinpath_port::{PortId, PortQueue, WaitSource};
 use twinpath_port_packet::{PacketConfig, PacketPort};
 use twinpath_port_xdp::{CopyMode, XdpConfig, XdpPort};
 use twinpath_sys::Namespace;
+use twinpath_sys::packet_socket::FanoutGroup;
 
 fn ip(arguments: &str) {
     assert!(Command::new("ip").args(arguments.split(' ')).status().unwrap().success(), "ip {arguments}");
@@ -31,7 +32,7 @@ fn pair() -> u32 {
     String::from_utf8(shown).unwrap().split(':').next().unwrap().trim().parse().unwrap()
 }
 
-fn config(ifindex: u32, fanout_group: Option<u16>) -> PacketConfig {
+fn config(ifindex: u32, fanout_group: Option<&FanoutGroup>) -> PacketConfig<'_> {
     PacketConfig {
         id: PortId::default(),
         ifindex,
@@ -77,7 +78,8 @@ fn outgoing() {
     let ifindex = pair();
     let sender = UdpSocket::bind("0.0.0.0:0").unwrap();
     for workers in [1, 2] {
-        let group = (workers > 1).then_some(7);
+        let group = FanoutGroup::default();
+        let group = (workers > 1).then_some(&group);
         let mut ports: Vec<_> = (0..workers).map(|_| open(&config(ifindex, group), None)).collect();
         for _ in 0..50 {
             sender.send_to(b"outgoing", "10.1.0.9:7").unwrap();
@@ -88,6 +90,28 @@ fn outgoing() {
         sender.send_to(b"incoming", "10.2.0.9:7").unwrap();
         sender.send_to(b"the last", "10.2.0.9:7").unwrap();
         assert_eq!(count(&mut ports, b"incoming", b"the last"), 1, "{workers} workers: each frame once");
+    }
+}
+
+#[test]
+fn groups_on_one_interface_each_have_every_frame() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    Namespace::new().unwrap().run(two_groups).unwrap();
+}
+
+/// As two processes are that have the same process ID, each in a PID namespace of its own.
+fn two_groups() {
+    let ifindex = pair();
+    let sender = UdpSocket::bind("0.0.0.0:0").unwrap();
+    let groups = [FanoutGroup::default(), FanoutGroup::default()];
+    let mut members =
+        groups.each_ref().map(|group| [(); 2].map(|()| open(&config(ifindex, Some(group)), None)));
+    sender.send_to(b"incoming", "10.2.0.9:7").unwrap();
+    sender.send_to(b"the last", "10.2.0.9:7").unwrap();
+    for members in &mut members {
+        assert_eq!(count(members, b"incoming", b"the last"), 1);
     }
 }
 

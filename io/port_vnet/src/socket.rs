@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, sockopt};
 use twinpath_sys::descriptors::close_late;
 use twinpath_sys::last_errno;
-use twinpath_sys::packet_socket::{self, Membership, PacketSocketError};
+use twinpath_sys::packet_socket::{self, FanoutGroup, Membership, PacketSocketError};
 
 /// Size of each of the socket's two buffers, bytes: 64 of the largest packets. Packets beyond it are lost, and
 /// counted.
@@ -16,11 +16,11 @@ const BUFFER_BYTES: usize = 4 * 1024 * 1024;
 
 /// The configuration of a queue on a packet socket.
 #[derive(Clone, Copy, Debug)]
-pub struct SocketConfig {
+pub struct SocketConfig<'a> {
     /// Kernel index of the interface.
     pub ifindex: u32,
     /// The fan-out group to join: its members share the interface's frames by flow hash.
-    pub fanout_group: Option<u16>,
+    pub fanout_group: Option<&'a FanoutGroup>,
     /// The mark that its frames carry (SO_MARK).
     pub mark: u32,
 }
@@ -31,7 +31,7 @@ pub struct SocketConfig {
 ///
 /// # Errors
 /// [`PacketSocketError`].
-pub fn open_socket(config: &SocketConfig) -> Result<OwnedFd, PacketSocketError> {
+pub fn open_socket(config: &SocketConfig<'_>) -> Result<OwnedFd, PacketSocketError> {
     let socket = packet_socket::open(SocketType::RAW, SocketFlags::NONBLOCK).map(close_late)?;
     // It receives nothing before the bind, so all options are set before the first frame can come.
     packet_socket::set(&socket, "PACKET_IGNORE_OUTGOING", libc::PACKET_IGNORE_OUTGOING, 1)?;
@@ -51,7 +51,7 @@ pub fn open_socket(config: &SocketConfig) -> Result<OwnedFd, PacketSocketError> 
     // VLANs and bridged addresses. The membership ends with the socket.
     packet_socket::add_membership(&socket, config.ifindex, Membership::Promiscuous)?;
     if let Some(group) = config.fanout_group {
-        packet_socket::join_fanout(&socket, group, true)?;
+        group.join(&socket)?;
     }
     Ok(socket)
 }

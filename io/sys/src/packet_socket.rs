@@ -5,6 +5,7 @@
 use std::ffi::{CString, c_int, c_void};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -105,16 +106,56 @@ pub fn make_receive_ring(socket: impl AsFd, ring: &libc::tpacket_req) -> Result<
     set_option(socket.as_fd(), "PACKET_RX_RING", libc::PACKET_RX_RING, ring)
 }
 
-/// Joins the fan-out group, whose members share frames by flow hash. The kernel then receives the frames with one hook
-/// for the group, which ignores the socket's PACKET_IGNORE_OUTGOING: `ignores_outgoing` sets the group's own flag for
-/// that (`fanout_add`, net/packet/af_packet.c). A kernel without that flag ignores or refuses it.
-///
-/// # Errors
-/// [`PacketSocketError::Option`].
-pub fn join_fanout(socket: impl AsFd, group: u16, ignores_outgoing: bool) -> Result<(), PacketSocketError> {
-    let flags = if ignores_outgoing { libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING } else { 0 };
-    let mode = (libc::PACKET_FANOUT_HASH | flags) as c_int;
-    set(socket, "PACKET_FANOUT", libc::PACKET_FANOUT, c_int::from(group) | mode << 16)
+/// A fan-out group (PACKET_FANOUT), whose members share frames by the hash of their flow. The kernel chooses its number when
+/// the first socket joins, so that no other process can have the same one, also if its process ID is the same in another
+/// PID namespace.
+#[derive(Debug, Default)]
+pub struct FanoutGroup {
+    number: OnceLock<c_int>,
+}
+
+impl FanoutGroup {
+    /// A socket joins; it has to be bound. The kernel then receives the frames with one hook for the group, which ignores
+    /// the socket's PACKET_IGNORE_OUTGOING, so the group gets a flag for that (`fanout_add`, net/packet/af_packet.c). On a
+    /// kernel without that flag, the socket's filter runs for outgoing frames as well, and has to reject them.
+    ///
+    /// # Errors
+    /// [`PacketSocketError::Option`].
+    pub fn join(&self, socket: impl AsFd) -> Result<(), PacketSocketError> {
+        let socket = socket.as_fd();
+        let ignoring = libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
+        let joined = self.join_by(socket, ignoring).or_else(|_| self.join_by(socket, 0));
+        joined.map_err(|source| PacketSocketError::Option { option: "PACKET_FANOUT", source })
+    }
+
+    fn join_by(&self, socket: BorrowedFd<'_>, flags: u32) -> Result<(), Errno> {
+        let (number, unique) = match self.number.get() {
+            Some(number) => (*number, 0),
+            None => (0, libc::PACKET_FANOUT_FLAG_UNIQUEID),
+        };
+        let mode = (libc::PACKET_FANOUT_HASH | flags | unique) as c_int;
+        set_option(socket, "PACKET_FANOUT", libc::PACKET_FANOUT, &(number | mode << 16))
+            .map_err(|error| error.errno())?;
+        // The lower half is the number, the upper half the mode.
+        self.number.get_or_init(|| fanout_of(socket).unwrap_or_default() & 0xffff);
+        Ok(())
+    }
+}
+
+/// The fan-out group of a socket, as the kernel describes it.
+fn fanout_of(socket: BorrowedFd<'_>) -> Result<c_int, Errno> {
+    let (mut value, mut len): (c_int, _) = (0, size_of::<c_int>() as libc::socklen_t);
+    // SAFETY: the pointers and the length describe `value` and `len`, which live across the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_FANOUT,
+            (&raw mut value).cast::<c_void>(),
+            &raw mut len,
+        )
+    };
+    if result == 0 { Ok(value) } else { Err(last_errno()) }
 }
 
 /// Frames that an interface receives in addition to its own, as long as the socket is open.

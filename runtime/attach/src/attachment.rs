@@ -14,6 +14,7 @@ use twinpath_rings::direct::{self, DirectRing};
 use twinpath_rings::pending::{self, Pending};
 use twinpath_steer::{Claim, ClaimKind, Table, TableError};
 use twinpath_steer_bpf::{DIRECT_SLOTS, Kept, QUEUES_MAX, SteerError, Steering, TcAttach, XdpMode};
+use twinpath_sys::packet_socket::FanoutGroup;
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::Mac;
 
@@ -217,12 +218,13 @@ impl Attachment {
         // so, and among several workers the kernel chooses by choosing the socket.
         let binds_late = workers == 1 && plan.tc.ends_with_process();
         let (mut placed, mut waiting) = (Vec::with_capacity(workers), 0);
+        let group = FanoutGroup::default();
         for (worker, region) in regions.iter().enumerate() {
             let config = PacketConfig {
                 id: PortId { port: plan.port, queue: worker as u16 },
                 ifindex: target.ifindex,
                 ring_slots: plan.ring_frames,
-                fanout_group: (workers > 1).then(|| fanout_group(target.ifindex)),
+                fanout_group: (workers > 1).then_some(&group),
                 binds_late,
                 bypass_qdisc: plan.virtual_device,
             };
@@ -459,7 +461,7 @@ async fn open_patiently(
 
 /// Opens an AF_XDP queue by which the packet path sends. It is optional: if the queue does not exist or another program
 /// has it, frames leave by the packet socket.
-fn send_only(config: &PacketConfig, plan: &AttachPlan, region: &Region) -> Option<XdpPort> {
+fn send_only(config: &PacketConfig<'_>, plan: &AttachPlan, region: &Region) -> Option<XdpPort> {
     let config = XdpConfig {
         id: config.id,
         ifindex: config.ifindex,
@@ -496,12 +498,6 @@ fn direct(steering: &Steering, states: &Arc<Mapping>, worker: u32) -> Option<Dir
             None
         }
     }
-}
-
-/// A fan-out group has a number that is unique per network namespace. Ours comes from the process id, so that two
-/// processes on one interface do not use the same group.
-fn fanout_group(ifindex: u32) -> u16 {
-    (std::process::id().wrapping_mul(31).wrapping_add(ifindex) & 0xffff) as u16
 }
 
 /// A claim as text.

@@ -17,7 +17,7 @@ use twinpath_rings::pending::{self, Pending};
 use twinpath_steer_bpf::{PortPrograms, QUEUES_MAX, TcAttach, Unserved};
 use twinpath_sys::descriptors::set_aside;
 use twinpath_sys::ethtool;
-use twinpath_sys::packet_socket::{self, Membership, PacketSocketError};
+use twinpath_sys::packet_socket::{self, FanoutGroup, Membership, PacketSocketError};
 use twinpath_time::{Duration, Instant};
 
 use crate::attachment::{AttachError, PlacedQueue};
@@ -68,13 +68,13 @@ impl PortSet {
             mapped.map_err(|error| tracing::warn!("a stuck worker cannot be found: {error}")).ok()
         });
         let words = words.map(Arc::new);
-        let mut placed = Vec::new();
+        let (mut placed, group) = (Vec::new(), FanoutGroup::default());
         for worker in 0..plan.workers {
             let config = CarrierConfig {
                 id: PortId { port: PORTS_MAX as u16 + plan.number, queue: worker as u16 },
                 ring_slots: plan.ring_frames,
                 ports_max: plan.ports_max,
-                fanout_group: (plan.workers > 1).then(|| group(plan.number)),
+                fanout_group: (plan.workers > 1).then_some(&group),
                 mark: MARK,
             };
             let queue = CarrierPort::open(&config, |socket| programs.attach_socket_filter(worker, socket))?;
@@ -160,11 +160,6 @@ fn has_no_queue(ifindex: u32) -> bool {
 
 fn word_of(words: &Arc<Mapping>, worker: u32, fail_open: Duration) -> Option<Pending> {
     Pending::new(Arc::clone(words), worker, fail_open)
-}
-
-/// A fan-out group has a number that is unique per network namespace.
-fn group(number: u16) -> u16 {
-    (std::process::id().wrapping_mul(31).wrapping_add(u32::from(number)) & 0xffff) as u16 ^ 0x8000
 }
 
 impl From<PacketSocketError> for AttachError {

@@ -13,6 +13,7 @@ use twinpath_sandbox::{self as sandbox, Needs};
 use twinpath_steer_bpf::{Exclusive, TcAttach};
 use twinpath_sys::clock;
 use twinpath_sys::descriptors::set_aside;
+use twinpath_sys::packet_socket::FanoutGroup;
 
 use super::links::Links;
 use super::sides::Sides;
@@ -105,9 +106,10 @@ impl Bridge {
 
     /// Gives each worker a socket on the device.
     pub(super) fn attach_port(&mut self, link: &Link) -> Result<(), BridgeError> {
+        let group = FanoutGroup::default();
         let config = SocketConfig {
             ifindex: link.ifindex,
-            fanout_group: (self.plan.queues > 1).then(|| fanout_group(link.ifindex)),
+            fanout_group: (self.plan.queues > 1).then_some(&group),
             mark: MARK,
         };
         let mut sockets = Vec::new();
@@ -229,10 +231,4 @@ pub(super) fn kernel_addresses(tables: &Tables, ifindex: u32) -> Vec<(IpAddr, u8
 
 fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if Ipv6Addr::is_unicast_link_local(&address))
-}
-
-/// A fan-out group has a number that is unique per network namespace. Ours comes from the process id, so that two
-/// processes on one interface do not use the same group.
-fn fanout_group(ifindex: u32) -> u16 {
-    (std::process::id().wrapping_mul(31).wrapping_add(ifindex) & 0xffff) as u16
 }

@@ -8,7 +8,7 @@ use twinpath_frame::Mapping;
 use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
 use twinpath_steer::Claim;
 use twinpath_steer_bpf::{DIRECT_SLOTS, Path, Steering, TcAttach};
-use twinpath_sys::packet_socket::join_fanout;
+use twinpath_sys::packet_socket::FanoutGroup;
 use twinpath_time::Duration;
 use twinpath_wire::Protocol;
 
@@ -124,11 +124,12 @@ fn each_of_several_workers_has_its_own_ring() {
     each_way(true, |lab, how| {
         let mut steering = Steering::load_for(Path::Packet, 2, Duration::ZERO).unwrap();
         steering.attach_tc(lab.ifindex, how).unwrap();
+        let group = FanoutGroup::default();
         let sockets = [0, 1].map(|queue| {
             let socket = PacketSocket::receiver(lab.ifindex, |socket| {
                 steering.attach_socket_filter(queue, socket).unwrap();
             });
-            join_fanout(&socket, 77, true).unwrap();
+            group.join(&socket).unwrap();
             socket
         });
         steering.apply(&table_of(&[Claim::port(Protocol::Udp, 7)])).unwrap();
