@@ -62,9 +62,17 @@ impl EngineCommand for DemuxCommand {
 }
 
 impl EngineCommand for SwitchCommand {
-    /// The latest snapshot is the only one to judge by.
-    fn voids(&self, _: &Self) -> bool {
-        true
+    /// The latest snapshot is the only one to judge by, and so are other values that replace one another. Packet-outs and
+    /// the memory for packet-ins are bounded by control ([`twinpath_switch_engine::PACKET_OUTS_MAX`]).
+    fn voids(&self, earlier: &Self) -> bool {
+        matches!(
+            (self, earlier),
+            (Self::Adopt(..), Self::Adopt(..))
+                | (Self::Tables(_), Self::Tables(_))
+                | (Self::Forward(_), Self::Forward(_))
+                | (Self::LocalPort(_), Self::LocalPort(_))
+                | (Self::PacketInRate(_), Self::PacketInRate(_))
+        )
     }
 
     fn ask_again() -> Option<Self> {

@@ -6,45 +6,38 @@
 //!
 //! Never here: a queue of its own, a timer, a decision about where a frame goes.
 
-use std::sync::Arc;
+mod message;
+mod tables;
 
 use rustix::io::Errno;
 use twinpath_frame::{BURST_MAX, Burst, Frame};
 use twinpath_inspect::Reason;
 use twinpath_port::fit::remove_tag;
 use twinpath_port::{PortId, packets_of};
-use twinpath_switch::{Arrival, Judgement, Notice, Snapshot, Switch, Tagging};
+use twinpath_switch::{Arrival, Judgement, Switch, Tagging};
 use twinpath_time::Instant;
 use twinpath_worker::{Engine, Io};
 
-/// What control tells the engine.
-#[derive(Debug)]
-pub enum SwitchCommand {
-    /// Judge by this snapshot from now on. Later ones have higher numbers.
-    Adopt(u64, Arc<Snapshot>),
-}
+use self::tables::Tables;
 
-/// What the engine tells control.
-#[derive(Debug)]
-pub enum SwitchEvent {
-    /// Frames are judged by the snapshot of that number; this is the former one, to be freed.
-    Adopted(u64, Arc<Snapshot>),
-    /// What the switch has noticed.
-    Notice(Notice),
-}
+pub use message::{
+    Forwarding, LENT_MAX, PACKET_OUTS_MAX, PacketInBuffer, PacketOut, SwitchCommand, SwitchEvent,
+};
 
 /// Carries frames between the ports of a switch.
 #[derive(Debug)]
 pub struct SwitchEngine {
     switch: Switch,
+    /// OpenFlow's tables, if the switch has any.
+    tables: Option<Box<Tables>>,
 }
 
 impl SwitchEngine {
     /// One worker's engine. Its frames leave by the queue that this worker has of a port, or by the worker that has the
-    /// port.
+    /// port. `tables` are this worker's end of OpenFlow's tables; `None`: frames go by learned addresses alone.
     #[must_use]
-    pub const fn new(switch: Switch) -> Self {
-        Self { switch }
+    pub fn new(switch: Switch, tables: Option<twinpath_pipeline::Worker>) -> Self {
+        Self { switch, tables: tables.map(|worker| Box::new(Tables::new(worker))) }
     }
 }
 
@@ -92,11 +85,38 @@ impl Engine for SwitchEngine {
     }
 
     fn command(&mut self, _now: Instant, command: SwitchCommand, io: &mut Io<'_, SwitchEvent>) {
-        let SwitchCommand::Adopt(number, snapshot) = command;
-        let former = self.switch.replace(snapshot);
-        if io.tell_reserved(SwitchEvent::Adopted(number, former)).is_err() {
+        let event = match command {
+            SwitchCommand::Adopt(number, snapshot) => {
+                Some(SwitchEvent::Adopted(number, self.switch.replace(snapshot)))
+            }
+            command => match &mut self.tables {
+                Some(tables) => tables.command(command),
+                None => without_tables(command),
+            },
+        };
+        if let Some(event) = event
+            && io.tell_reserved(event).is_err()
+        {
             io.drops().add(Reason::MailboxFull, 1);
         }
+    }
+}
+
+/// Gives control's memory back, where a command is of no use.
+fn without_tables(command: SwitchCommand) -> Option<SwitchEvent> {
+    match command {
+        SwitchCommand::Tables(snapshot) => {
+            Some(SwitchEvent::TablesAdopted { version: snapshot.number(), former: snapshot })
+        }
+        SwitchCommand::Lend(buffer) => Some(SwitchEvent::PacketIn(buffer)),
+        SwitchCommand::PacketOut(mut packet) => {
+            packet.refused = Some(Reason::TableMiss);
+            Some(SwitchEvent::PacketOutDone(packet))
+        }
+        SwitchCommand::Adopt(..)
+        | SwitchCommand::Forward(_)
+        | SwitchCommand::LocalPort(_)
+        | SwitchCommand::PacketInRate(_) => None,
     }
 }
 

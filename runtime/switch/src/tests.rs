@@ -5,7 +5,7 @@ use std::sync::Arc;
 use twinpath_frame::Pool;
 use twinpath_port::loopback::{LoopbackPort, pair};
 use twinpath_port::{Capabilities, PortQueue};
-use twinpath_switch::{Mode, PortConfig, Shared, SwitchConfig, SwitchCounters, VlanSet};
+use twinpath_switch::{Mode, PortConfig, Shared, Snapshot, SwitchConfig, SwitchCounters, VlanSet};
 use twinpath_worker::idle::IdleConfig;
 use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
 use twinpath_worker::{Command, Event, Worker, WorkerConfig, WorkerCounters};
@@ -60,11 +60,16 @@ fn config(modes: &[Mode]) -> SwitchConfig {
 
 /// A switch with these ports, of which those in `tags` send tags beside frames.
 fn rig(modes: &[Mode], tags: &[bool]) -> Rig {
+    rig_with(modes, tags, None)
+}
+
+fn rig_with(modes: &[Mode], tags: &[bool], tables: Option<twinpath_pipeline::Worker>) -> Rig {
     let snapshot = Arc::new(Snapshot::compile(config(modes)).unwrap());
     let shared = Arc::new(Shared::new(4096, [1, 2]).expect("memory"));
-    let engine = SwitchEngine::new(Switch::new(snapshot, shared, Arc::<SwitchCounters>::default()));
+    let engine = SwitchEngine::new(Switch::new(snapshot, shared, Arc::<SwitchCounters>::default()), tables);
     let (commands, inbox) = mailbox(16).unwrap();
-    let (outbox, events) = twinpath_worker::mailbox::mailbox_with_reserve(16, 64).unwrap();
+    let (outbox, events) =
+        twinpath_worker::mailbox::mailbox_with_reserve(16, twinpath_worker::ENGINE_RESERVE).unwrap();
     let counters = Arc::new(WorkerCounters::default());
     let config = WorkerConfig { idle: IdleConfig::default() };
     let pool = Pool::new(256).unwrap();
@@ -89,6 +94,23 @@ impl Rig {
         self.turns += 1;
         assert!(self.worker.turn(Instant::from_nanos(self.turns)));
         self.outside.iter_mut().map(Outside::received).collect()
+    }
+
+    fn tell(&mut self, command: SwitchCommand) {
+        assert!(self.commands.send(Command::Engine(command)).is_ok());
+        self.turns += 1;
+        self.worker.turn(Instant::from_nanos(self.turns));
+    }
+
+    /// What the engine has told control.
+    fn told(&mut self) -> Vec<SwitchEvent> {
+        let mut told = Vec::new();
+        while let Some(event) = self.events.take() {
+            if let Event::Engine(event) = event {
+                told.push(event);
+            }
+        }
+        told
     }
 }
 
@@ -165,14 +187,13 @@ fn a_snapshot_is_in_force_at_once_and_the_former_one_goes_back() {
     let bytes = frame(2, 1, None);
     assert_eq!(rig.pass(0, &bytes, None)[1].len(), 1);
     let apart = Arc::new(Snapshot::compile(config(&[access(1), access(2)])).unwrap());
-    assert!(rig.commands.send(Command::Engine(SwitchCommand::Adopt(7, apart))).is_ok());
-    rig.worker.turn(Instant::from_nanos(50));
+    rig.tell(SwitchCommand::Adopt(7, apart));
     assert_eq!(rig.pass(0, &bytes, None)[1].len(), 0);
-    let mut adopted = None;
-    while let Some(event) = rig.events.take() {
-        if let Event::Engine(SwitchEvent::Adopted(number, former)) = event {
-            adopted = Some((number, former.config().ports[1].mode.clone()));
-        }
-    }
+    let adopted = rig.told().into_iter().find_map(|event| match event {
+        SwitchEvent::Adopted(number, former) => Some((number, former.config().ports[1].mode.clone())),
+        _ => None,
+    });
     assert_eq!(adopted, Some((7, access(1))));
 }
+
+mod openflow;

@@ -36,7 +36,14 @@ impl Switching {
                         self.adopted(number, snapshot);
                     }
                     WorkerEvent::Engine(SwitchEvent::Notice(notice)) => self.noticed(notice),
-                    WorkerEvent::Attached(_) | WorkerEvent::Untapped(_) => {}
+                    // Of OpenFlow's tables, which this switch has not.
+                    WorkerEvent::Engine(
+                        SwitchEvent::TablesAdopted { .. }
+                        | SwitchEvent::PacketIn(_)
+                        | SwitchEvent::PacketOutDone(_),
+                    )
+                    | WorkerEvent::Attached(_)
+                    | WorkerEvent::Untapped(_) => {}
                 }
             }
         }

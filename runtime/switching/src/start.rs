@@ -165,7 +165,7 @@ impl Switching {
             };
             let counted = Arc::<SwitchCounters>::default();
             let (snapshot, shared) = (Arc::clone(&self.snapshots.current), Arc::clone(&self.shared));
-            let engine = SwitchEngine::new(Switch::new(snapshot, shared, Arc::clone(&counted)));
+            let engine = SwitchEngine::new(Switch::new(snapshot, shared, Arc::clone(&counted)), None);
             self.workers.push(WorkerHandle::start_among(plan, engine, peers.next())?);
             self.counted.push(counted);
         }

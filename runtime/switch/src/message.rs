@@ -1,0 +1,109 @@
+//! What control and a switch's engine tell each other.
+
+use std::sync::Arc;
+
+use twinpath_inspect::Reason;
+use twinpath_openflow::Action;
+use twinpath_pipeline::PacketIn;
+use twinpath_switch::{Notice, Snapshot};
+use twinpath_worker::ENGINE_RESERVE;
+
+/// Packet-in buffers that one worker may have at a time; a further one comes back empty.
+pub const LENT_MAX: usize = 128;
+
+/// Packet-outs that may be on their way to one worker and back at a time: control sends no more before it has some back.
+pub const PACKET_OUTS_MAX: usize = 64;
+
+// Beside them one snapshot and one version of the tables go back at a time, or a few if control is quick.
+const _: () = assert!(LENT_MAX + PACKET_OUTS_MAX + 32 <= ENGINE_RESERVE as usize);
+
+/// What control tells the engine. An engine without tables gives back what belongs to them.
+#[derive(Debug)]
+pub enum SwitchCommand {
+    /// Judge by this snapshot from now on. Later ones have higher numbers.
+    Adopt(u64, Arc<Snapshot>),
+    /// Judge by this version of OpenFlow's tables from now on; the former one goes back.
+    Tables(Arc<twinpath_pipeline::Snapshot>),
+    /// What decides where frames go.
+    Forward(Forwarding),
+    /// The number of the port that is OpenFlow's LOCAL; `None`: there is none.
+    LocalPort(Option<u16>),
+    /// Packets that the frames of one port may send to controllers, in a second; 0: none. Before this is told, none.
+    PacketInRate(u32),
+    /// Memory for one packet-in. It comes back with one in it; a worker without such memory drops the packet-in.
+    Lend(Box<PacketInBuffer>),
+    /// Do this with a frame.
+    PacketOut(Box<PacketOut>),
+}
+
+/// What the engine tells control.
+#[derive(Debug)]
+pub enum SwitchEvent {
+    /// Frames are judged by the snapshot of that number; this is the former one, to be freed.
+    Adopted(u64, Arc<Snapshot>),
+    /// Frames are judged by that version of OpenFlow's tables.
+    TablesAdopted {
+        /// The number of the version.
+        version: u64,
+        /// The former one, to be freed.
+        former: Arc<twinpath_pipeline::Snapshot>,
+    },
+    /// A frame for the controllers; or the buffer is empty, as the worker has no use for it.
+    PacketIn(Box<PacketInBuffer>),
+    /// A packet-out was done or refused. Its memory is control's again.
+    PacketOutDone(Box<PacketOut>),
+    /// What the switch has noticed.
+    Notice(Notice),
+}
+
+/// What decides where frames go in a switch with OpenFlow tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Forwarding {
+    /// The tables.
+    #[default]
+    Tables,
+    /// Learned addresses, as in a switch without tables: no controller is there, and the switch is to work without
+    /// (OpenFlow 1.3.5, 6.3.2: fail standalone mode).
+    Learning,
+}
+
+/// Memory for one packet-in, which control lends a worker.
+#[derive(Debug)]
+pub struct PacketInBuffer {
+    /// What is said of the frame; `None`: there is none in it.
+    pub about: Option<PacketIn>,
+    /// The frame as on a wire, or its start: as much as there is capacity for.
+    pub bytes: Vec<u8>,
+    /// Bytes of the whole frame.
+    pub total_len: u16,
+}
+
+impl PacketInBuffer {
+    /// An empty buffer for so many bytes of a frame.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        Self { about: None, bytes: Vec::with_capacity(capacity), total_len: 0 }
+    }
+}
+
+/// A controller's frame, and what is done with it (OpenFlow 1.3.5, 7.3.7).
+#[derive(Debug)]
+pub struct PacketOut {
+    /// Where it counts as having come in: the OpenFlow number of a port, or that of the controllers.
+    pub in_port: u32,
+    /// What is done with it; output to TABLE takes it through the tables.
+    pub actions: Box<[Action]>,
+    /// The frame.
+    pub bytes: Box<[u8]>,
+    /// When it is back: why nothing was done. [`Reason::FrameTooLarge`]: one frame of the pool does not hold it;
+    /// [`Reason::PoolEmpty`]: there was none; [`Reason::TableMiss`]: the engine has no tables.
+    pub refused: Option<Reason>,
+}
+
+impl PacketOut {
+    /// A packet-out that was not done yet.
+    #[must_use]
+    pub const fn new(in_port: u32, actions: Box<[Action]>, bytes: Box<[u8]>) -> Self {
+        Self { in_port, actions, bytes, refused: None }
+    }
+}
