@@ -11,10 +11,12 @@ use crate::group::{Choice, Group, GroupConfig};
 use crate::hash::{Mask, Seed, mix};
 use crate::key::{self, Key};
 use crate::meter::{Meter, MeterConfig};
+use crate::parse::Ingress;
 use crate::port::{Port, Ports};
-use crate::rule::{Program, Rule};
+use crate::rule::{FlowId, Program, Rule};
 use crate::snapshot::{FlowMask, Snapshot};
 use crate::table::Table;
+use crate::trace::{Path, Tables, Trace};
 use crate::trie::Trie;
 use crate::worker::Worker;
 
@@ -38,11 +40,6 @@ pub struct Flow<'a> {
     /// What packet-ins say of it.
     pub cookie: u64,
 }
-
-/// The name of a flow, for as long as it is there. The name of one that was removed is used again for another one, but not
-/// before it was reported as gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FlowId(u32);
 
 /// There is no room for another flow, group or meter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -118,7 +115,9 @@ struct Leaving {
 /// Control's end of a pipeline. It belongs to one thread.
 #[derive(Debug)]
 pub struct Pipeline {
-    workers: Box<[Arc<Counters>]>,
+    workers: usize,
+    /// Those of each worker; then what was counted elsewhere, if anything was.
+    counters: Vec<Arc<Counters>>,
     numbers: Numbers,
     seed: Seed,
     flow_mask: Arc<FlowMask>,
@@ -148,7 +147,8 @@ impl Pipeline {
     #[must_use]
     pub fn new(workers: usize, seed: [u64; 2]) -> Self {
         Self {
-            workers: (0..workers).map(|_| Arc::new(Counters::new())).collect(),
+            workers,
+            counters: (0..workers).map(|_| Arc::new(Counters::new())).collect(),
             numbers: Numbers::default(),
             seed: Seed::new(seed),
             flow_mask: Arc::new(FlowMask::new()),
@@ -170,10 +170,39 @@ impl Pipeline {
         }
     }
 
+    /// What becomes of frames like this one by the flows, groups and ports as they are now, published or not. `head` is the
+    /// frame, or all of its headers; `beside` the tag control information of a VLAN tag that is not among the bytes.
+    #[must_use]
+    pub fn trace(&self, head: &[u8], beside: Option<u16>, ingress: &Ingress) -> Trace {
+        let table = |number: u8| self.tables.get(usize::from(number))?.root();
+        let tables = Tables { table, groups: &self.group_trie, ports: &self.ports, seed: &self.seed };
+        tables.trace(head, beside, ingress)
+    }
+
+    /// Counts frames that something else than a worker took the way of a trace; the last of them at `used`. The way is one
+    /// whose flows, groups and buckets have not been reported as gone.
+    pub fn record(&mut self, path: &Path, count: Count, used: Instant) {
+        if self.counters.len() == self.workers {
+            self.counters.push(Arc::new(Counters::new()));
+        }
+        let Some(elsewhere) = self.counters.get(self.workers) else { return };
+        let flows = path.steps.iter().map(|step| step.counter);
+        for number in flows.chain(path.others.iter().copied()) {
+            elsewhere.allocate(number);
+            let latest = elsewhere.get(number).map_or(used, |counter| counter.used().max(used));
+            elsewhere.add(number, latest, count);
+        }
+        path.steps.iter().for_each(|step| elsewhere.add_lookup(step.table, true, count.packets));
+        path.missed.iter().for_each(|(table, _)| elsewhere.add_lookup(*table, false, count.packets));
+    }
+
     /// The end of a worker, by its number; `None`: there are fewer. It judges by the last version that was published.
     #[must_use]
     pub fn worker(&self, worker: usize) -> Option<Worker> {
-        Some(Worker::new(Arc::new(self.snapshot()), Arc::clone(self.workers.get(worker)?)))
+        Some(Worker::new(
+            Arc::new(self.snapshot()),
+            Arc::clone(self.counters.get(..self.workers)?.get(worker)?),
+        ))
     }
 
     /// Puts a flow in. The table has none with the same match and priority.
@@ -181,19 +210,19 @@ impl Pipeline {
     /// # Errors
     /// [`TableFull`].
     pub fn add_flow(&mut self, flow: &Flow<'_>) -> Result<FlowId, TableFull> {
-        let counter = self.numbers.take(&self.workers)?;
+        let counter = self.numbers.take(&self.counters)?;
         let rule = Arc::new(self.rule(flow, counter));
         if let Some(table) = self.tables.get_mut(usize::from(flow.table)) {
             table.insert(Arc::clone(&rule), &self.seed);
         }
         self.flows.insert(counter, FlowEntry { table: flow.table, rule });
         self.has_changed = true;
-        Ok(FlowId(counter))
+        Ok(FlowId::of(counter))
     }
 
     /// Gives a flow other instructions and another cookie. It goes on counting.
     pub fn change_flow(&mut self, id: FlowId, instructions: &[Instruction], cookie: u64) {
-        let Some(FlowEntry { table, rule: former }) = self.flows.get_mut(&id.0) else { return };
+        let Some(FlowEntry { table, rule: former }) = self.flows.get_mut(&id.counter()) else { return };
         let rule = Arc::new(former.with_program(Program::compile(instructions), cookie));
         if let Some(table) = self.tables.get_mut(usize::from(*table)) {
             table.replace(former, Arc::clone(&rule), &self.seed);
@@ -204,7 +233,7 @@ impl Pipeline {
 
     /// Takes a flow out. If `report`, [`Self::take_gone`] has what it has counted, once no worker judges by it any more.
     pub fn remove_flow(&mut self, id: FlowId, report: bool) {
-        let Some(FlowEntry { table, rule }) = self.flows.remove(&id.0) else { return };
+        let Some(FlowEntry { table, rule }) = self.flows.remove(&id.counter()) else { return };
         if let Some(table) = self.tables.get_mut(usize::from(table)) {
             table.remove(&rule, &self.seed);
         }
@@ -214,7 +243,7 @@ impl Pipeline {
             self.masks.remove(&mask);
         }
         let leaving = self.leaving();
-        if report { &mut leaving.flows } else { &mut leaving.counters }.push(id.0);
+        if report { &mut leaving.flows } else { &mut leaving.counters }.push(id.counter());
     }
 
     /// What goes with the next version.
@@ -303,7 +332,7 @@ impl Pipeline {
     fn take_counters(&mut self, count: usize) -> Result<Vec<u32>, TableFull> {
         let mut taken = Vec::with_capacity(count);
         for _ in 0..count {
-            match self.numbers.take(&self.workers) {
+            match self.numbers.take(&self.counters) {
                 Ok(number) => taken.push(number),
                 Err(NoCounter) => {
                     taken.into_iter().for_each(|number| self.numbers.give_back(number));
@@ -406,7 +435,7 @@ impl Pipeline {
         self.taken = self.taken.max(version);
         let left = self.leaving.iter().take_while(|leaving| leaving.version <= self.taken).count();
         for Leaving { counters, flows, .. } in self.leaving.drain(..left).collect::<Vec<_>>() {
-            let counts: Vec<_> = flows.iter().map(|flow| (FlowId(*flow), self.count_of(*flow))).collect();
+            let counts: Vec<_> = flows.iter().map(|flow| (FlowId::of(*flow), self.count_of(*flow))).collect();
             self.gone.extend(counts);
             counters.into_iter().chain(flows).for_each(|number| self.numbers.give_back(number));
         }
@@ -432,26 +461,26 @@ impl Pipeline {
 
     fn count_of(&self, number: u32) -> FlowCount {
         FlowCount {
-            count: self.numbers.count(number, &self.workers),
-            used: self.numbers.used(number, &self.workers),
+            count: self.numbers.count(number, &self.counters),
+            used: self.numbers.used(number, &self.counters),
         }
     }
 
     /// What a flow has counted until now; `None`: it was removed.
     #[must_use]
     pub fn flow_count(&self, id: FlowId) -> Option<FlowCount> {
-        self.flows.contains_key(&id.0).then(|| self.count_of(id.0))
+        self.flows.contains_key(&id.counter()).then(|| self.count_of(id.counter()))
     }
 
     /// Has a flow count from zero.
     pub fn reset_flow_count(&mut self, id: FlowId) {
-        self.numbers.reset(id.0, &self.workers);
+        self.numbers.reset(id.counter(), &self.counters);
     }
 
     /// What a table has counted.
     #[must_use]
     pub fn table_count(&self, table: u8) -> TableCount {
-        let sums = self.workers.iter().map(|worker| worker.lookups(table));
+        let sums = self.counters.iter().map(|worker| worker.lookups(table));
         let [lookups, matches] =
             sums.fold([0; 2], |[one, two], [lookups, matches]| [one + lookups, two + matches]);
         TableCount { flows: self.tables.get(usize::from(table)).map_or(0, Table::len), lookups, matches }
@@ -476,7 +505,7 @@ impl Pipeline {
     }
 
     fn parts_count(&self, counter: u32, parts: &[u32]) -> PartsCount {
-        let count = |number: &u32| self.numbers.count(*number, &self.workers);
+        let count = |number: &u32| self.numbers.count(*number, &self.counters);
         PartsCount { whole: count(&counter), parts: parts.iter().map(count).collect() }
     }
 
@@ -489,7 +518,7 @@ impl Pipeline {
     /// Bytes that the counters occupy.
     #[must_use]
     pub fn counter_bytes(&self) -> usize {
-        self.workers.iter().map(|worker| worker.memory_bytes()).sum()
+        self.counters.iter().map(|worker| worker.memory_bytes()).sum()
     }
 }
 

@@ -34,6 +34,9 @@ impl Layers {
     pub(crate) const PBB: Self = Self(1 << 12);
     /// A VLAN tag, in the bytes or beside them.
     pub(crate) const TAG: Self = Self(1 << 13);
+    /// Those whose frames the kernel's programs leave to workers.
+    pub(crate) const NOT_IN_KERNEL: Self =
+        Self(Self::ND.0 | Self::ND_SLL.0 | Self::ND_TLL.0 | Self::MPLS.0 | Self::PBB.0);
     /// IPv4 or IPv6.
     pub(crate) const IP: Self = Self(Self::IPV4.0 | Self::IPV6.0);
 
@@ -106,6 +109,11 @@ impl Key {
     pub(crate) fn set_wide(&mut self, word: usize, value: u128) {
         self.0[word] = (value >> 64) as u64;
         self.0[word + 1] = value as u64;
+    }
+
+    /// Adds the bits of another key, as of masks.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(own, other)| *own |= other);
     }
 
     /// Puts a field's value, or a mask's bits, where the field is.

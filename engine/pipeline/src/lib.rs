@@ -19,6 +19,7 @@
 mod action_set;
 mod control;
 mod counters;
+mod exact;
 mod group;
 mod hash;
 mod key;
@@ -32,15 +33,19 @@ mod rule;
 mod snapshot;
 mod sync;
 mod table;
+mod trace;
 mod trie;
 mod worker;
 
-pub use control::{Flow, FlowCount, FlowId, PartsCount, Pipeline, TABLES, TableCount, TableFull};
+pub use control::{Flow, FlowCount, PartsCount, Pipeline, TABLES, TableCount, TableFull};
 pub use counters::Count;
+pub use exact::{Entry, ExactEntries, MASKS};
 pub use group::GroupConfig;
 pub use meter::{MeterConfig, MeterUnit};
 pub use outlet::{Destination, Outlet, PacketIn, PacketInReason};
 pub use parse::Ingress;
 pub use port::Port;
+pub use rule::FlowId;
 pub use snapshot::Snapshot;
+pub use trace::{EXACT_WORDS, ExactKey, Path, Trace, WhyNot};
 pub use worker::{Arrival, Worker};

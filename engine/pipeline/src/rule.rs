@@ -8,6 +8,22 @@ use crate::action_set::SetPart;
 use crate::hash::Mask;
 use crate::key::Key;
 
+/// The name of a flow, for as long as it is there. The name of one that was removed is used again for another one, but not
+/// before it was reported as gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowId(u32);
+
+impl FlowId {
+    /// The flow that has this counter.
+    pub(crate) const fn of(counter: u32) -> Self {
+        Self(counter)
+    }
+
+    pub(crate) const fn counter(self) -> u32 {
+        self.0
+    }
+}
+
 /// A flow entry: what it matches, and what is done then.
 #[derive(Debug)]
 pub(crate) struct Rule {

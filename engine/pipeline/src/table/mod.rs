@@ -117,6 +117,45 @@ impl Node {
         self.find(key, seed, best)
     }
 
+    /// As [`Self::find`], and adds all bits that are looked at to `looked_at`: a key that is equal in these bits takes the
+    /// same way through the tree.
+    pub(crate) fn trace<'a>(
+        &'a self,
+        key: &Key,
+        seed: &Seed,
+        mut best: Option<&'a Rule>,
+        looked_at: &mut Key,
+    ) -> Option<&'a Rule> {
+        let mut compare = |rule: &Rule| {
+            looked_at.add(rule.mask.key());
+            rule.matches(key)
+        };
+        match self {
+            Self::One(rule) => {
+                let wins = best.is_none_or(|best| best.priority < rule.priority) && compare(rule);
+                if wins { Some(rule) } else { best }
+            }
+            Self::List(rules) => {
+                let may_win = |rule: &&Arc<Rule>| best.is_none_or(|best| best.priority < rule.priority);
+                let found = rules.iter().take_while(may_win).find(|rule| compare(rule));
+                found.map_or(best, |rule| Some(rule))
+            }
+            Self::Split(split) => {
+                if best.is_some_and(|best| best.priority >= split.priority_max) {
+                    return best;
+                }
+                looked_at.add(split.mask.key());
+                if let Some(child) = split.children.get(split.mask.hash(key, seed)) {
+                    best = child.trace(key, seed, best, looked_at);
+                }
+                match &split.wild {
+                    Some(wild) => wild.trace(key, seed, best, looked_at),
+                    None => best,
+                }
+            }
+        }
+    }
+
     /// The rule with just this match.
     fn find_same(&self, wanted: &Rule, seed: &Seed) -> Option<&Arc<Rule>> {
         match self {

@@ -29,6 +29,11 @@ impl Table {
         self.root.clone()
     }
 
+    /// The tree as it is now.
+    pub(crate) const fn root(&self) -> Option<&Node> {
+        self.root.as_ref()
+    }
+
     pub(crate) const fn len(&self) -> usize {
         self.rules
     }

@@ -9,7 +9,7 @@ mod naive;
 use twinpath_frame::{Frame, Pool};
 use twinpath_inspect::Reason;
 use twinpath_openflow::Action;
-use twinpath_pipeline::{Arrival, Count, Destination, FlowId, Outlet, Pipeline, Worker};
+use twinpath_pipeline::{Arrival, Count, Destination, FlowId, Outlet, Pipeline, Trace, WhyNot, Worker};
 use twinpath_time::{Duration, Instant};
 
 use self::made::{Bytes, Made};
@@ -92,6 +92,8 @@ impl Pair {
         let wire = on_wire(&frame);
         let count = Count { packets: made.packets, bytes: wire.len() as u64 };
         let arrival = Arrival { ingress: made.ingress, count };
+        let traced = self.pipeline.trace(&made.bytes, made.beside, &made.ingress);
+        let counts = self.counts_of(&traced);
         self.now += Duration::from_nanos(1);
         self.naive.now = self.now;
         self.naive.sent.clear();
@@ -107,6 +109,15 @@ impl Pair {
             }
         }
         let sent = outlet.sent;
+        if actions.is_none() {
+            match traced.verdict() {
+                Ok(port) => assert_eq!(sent, [(Destination::Port(port), wire.clone())]),
+                Err(WhyNot::NoOutput) => assert_eq!(sent, []),
+                Err(_) => {}
+            }
+            let passed = counts.into_iter().map(|packets| packets + made.packets);
+            assert!(passed.eq(self.counts_of(&traced)), "each flow of the trace has counted the frame");
+        }
         assert_eq!(self.pool.free(), self.pool.frames(), "each frame comes back once");
         if made.has_checksums && made::keeps_checksums(&self.naive.flows, &self.naive.groups, actions) {
             assert_eq!(sent, self.naive.sent, "{wire:02x?}");
@@ -117,6 +128,12 @@ impl Pair {
             };
             assert_eq!(to(&sent), to(&self.naive.sent), "{wire:02x?}");
         }
+    }
+
+    /// What the flows of a trace have counted.
+    fn counts_of(&self, traced: &Trace) -> Vec<u64> {
+        let of = |flow| self.pipeline.flow_count(flow).expect("not removed").count.packets;
+        traced.path().flows().map(of).collect()
     }
 
     fn compare_counts(&self) {
