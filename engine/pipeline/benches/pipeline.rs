@@ -9,7 +9,9 @@ use std::time::Instant as Clock;
 use twinpath_frame::{Frame, Pool};
 use twinpath_inspect::Reason;
 use twinpath_openflow::{Action, Field, Instruction, Match, MatchField};
-use twinpath_pipeline::{Arrival, Count, Destination, Flow, FlowId, Ingress, Outlet, Pipeline, Port, Worker};
+use twinpath_pipeline::{
+    Arrival, Count, Destination, Flow, FlowId, Ingress, Outlet, Pipeline, Port, Ports, Worker,
+};
 use twinpath_time::Instant;
 
 const ROUNDS: usize = 9;
@@ -149,7 +151,7 @@ impl Outlet for Back {
         None
     }
 
-    fn send(&mut self, frame: Frame, _: Destination) {
+    fn send(&mut self, frame: Frame, _: Destination, _: &Ports) {
         (self.frame, self.sent) = (Some(frame), true);
     }
 

@@ -44,7 +44,7 @@ pub use group::GroupConfig;
 pub use meter::{MeterConfig, MeterUnit};
 pub use outlet::{Destination, Outlet, PacketIn, PacketInReason};
 pub use parse::Ingress;
-pub use port::Port;
+pub use port::{Port, Ports};
 pub use rule::FlowId;
 pub use snapshot::Snapshot;
 pub use trace::{EXACT_WORDS, ExactKey, Path, Trace, WhyNot};

@@ -4,6 +4,7 @@ use twinpath_frame::Frame;
 use twinpath_inspect::Reason;
 
 use crate::parse::Ingress;
+use crate::port::Ports;
 
 /// Why a frame is sent to the controllers (OpenFlow 1.3.5, 7.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +53,9 @@ pub trait Outlet {
     /// Another frame with the same bytes and metadata; `None`: too few frames are free.
     fn share(&mut self, frame: &mut Frame) -> Option<Frame>;
 
-    /// Sends a frame.
-    fn send(&mut self, frame: Frame, to: Destination);
+    /// Sends a frame. A port that it is sent to forwards; of others that [`Destination::Normal`] and [`Destination::Flood`]
+    /// lead to, `ports` says whether they do.
+    fn send(&mut self, frame: Frame, to: Destination, ports: &Ports);
 
     /// Drops a frame, and counts that at the port that it came in by.
     fn discard(&mut self, frame: Frame, from: u32, reason: Reason);

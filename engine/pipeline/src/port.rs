@@ -23,9 +23,9 @@ impl Port {
     }
 }
 
-/// All ports, by ascending number.
+/// The ports of a version, by ascending number.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ports {
+pub struct Ports {
     sorted: Vec<Port>,
 }
 
@@ -44,6 +44,13 @@ impl Ports {
             let at = self.sorted.binary_search_by_key(&number, |port| port.number).ok()?;
             self.sorted.get(at)
         })
+    }
+
+    /// Whether frames to this port are dropped; not if nothing is known of the port.
+    #[inline]
+    #[must_use]
+    pub fn is_closed(&self, number: u32) -> bool {
+        self.get(number).is_some_and(|port| port.no_forward)
     }
 
     pub(crate) fn all(&self) -> &[Port] {

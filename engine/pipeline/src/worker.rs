@@ -380,7 +380,7 @@ impl<'a, O: Outlet> Run<'a, O> {
         match to {
             Next::To(to) => {
                 self.has_sent = true;
-                self.outlet.send(packet.frame, to);
+                self.outlet.send(packet.frame, to, &self.snapshot.ports);
             }
             Next::All => self.all(packet),
             Next::Group(group) => self.group(packet, group),

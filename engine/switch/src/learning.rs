@@ -10,6 +10,7 @@ use crate::shared::Shared;
 use crate::snapshot::{NO_PORT, NO_VLAN, Port, Snapshot};
 use crate::storm::Kind;
 use crate::table::{Learned, Place, tick_of};
+use crate::vlan::VLAN_DEFAULT;
 
 /// A frame whose VLAN is known, and the places of its addresses.
 #[derive(Clone, Copy, Debug)]
@@ -45,21 +46,42 @@ pub(crate) fn classify(snapshot: &Snapshot, shared: &Shared, arrival: &Arrival) 
 /// The VLAN of a frame, or why it is dropped.
 #[inline]
 fn vlan_of(snapshot: &Snapshot, arrival: &Arrival) -> Result<u16, Reason> {
-    if arrival.runt {
-        return Err(Reason::Truncated);
-    }
-    let port = snapshot.port(arrival.port).ok_or(Reason::PortDown)?;
-    if is_group(arrival.source) || arrival.source == 0 {
-        return Err(Reason::MartianSource);
-    }
-    let vlan = if snapshot.config().vlans { ingress(port, arrival)? } else { NO_VLAN };
-    if vlan == NO_VLAN && !snapshot.takes_part(arrival.port) {
-        return Err(Reason::VlanNotMember);
-    }
+    let vlan = vlan_by_port(snapshot, arrival)?;
     if is_reserved(arrival.destination) {
         return Err(Reason::ReservedAddress);
     }
     Ok(vlan)
+}
+
+/// The same, whatever its destination.
+#[inline]
+fn vlan_by_port(snapshot: &Snapshot, arrival: &Arrival) -> Result<u16, Reason> {
+    if arrival.runt {
+        return Err(Reason::Truncated);
+    }
+    let port = snapshot.port(arrival.port);
+    if port.is_none() && arrival.port != NO_PORT {
+        return Err(Reason::PortDown);
+    }
+    if is_group(arrival.source) || arrival.source == 0 {
+        return Err(Reason::MartianSource);
+    }
+    let Some(port) = port else { return Ok(vlan_without_port(snapshot, arrival)) };
+    let vlan = if snapshot.config().vlans { ingress(port, arrival)? } else { NO_VLAN };
+    if vlan == NO_VLAN && !snapshot.takes_part(arrival.port) {
+        return Err(Reason::VlanNotMember);
+    }
+    Ok(vlan)
+}
+
+/// The VLAN of a frame that came by no port: that of its tag, or the default one.
+#[cold]
+fn vlan_without_port(snapshot: &Snapshot, arrival: &Arrival) -> u16 {
+    match arrival.tagged_vlan() {
+        _ if !snapshot.config().vlans => NO_VLAN,
+        0 => VLAN_DEFAULT,
+        vlan => vlan,
+    }
 }
 
 /// The VLAN of a frame by its port and tag (IEEE 802.1Q, 6.9.1 and 8.6.2).
@@ -101,35 +123,68 @@ pub(crate) fn forward<'a>(
     arrival: &Arrival,
     classified: &Classified,
 ) -> Judgement<'a> {
-    let from = arrival.port;
-    let mirror_ingress = snapshot.port(from).map_or(NO_PORT, |port| port.mirror_ingress);
-    let none = Outputs::none(from, mirror_ingress);
-    let dropped = |reason| Judgement { dropped: Some(reason), outputs: none.clone() };
+    let none = outputs_of(snapshot, arrival);
     let vlan = match classified.vlan {
         Ok(vlan) => vlan,
-        Err(reason) => return dropped(reason),
+        Err(reason) => return Judgement { dropped: Some(reason), outputs: none },
     };
-    let tagged = Tagged { tag: arrival.tag, vlan };
-    let kind = if !is_group(arrival.destination) {
+    if !is_group(arrival.destination) {
         let to = shared.table.lookup(&classified.destination, tick_of(now), snapshot.ageing);
-        if to == Some(from) {
-            return dropped(Reason::SamePort);
+        if to == Some(arrival.port) {
+            return Judgement { dropped: Some(Reason::SamePort), outputs: none };
         }
         // A port that has left the VLAN, or the switch, is no longer where the address is.
         if let Some(member) = to.and_then(|to| snapshot.member(to, vlan)) {
+            let tagged = Tagged { tag: arrival.tag, vlan };
             return Judgement { dropped: None, outputs: none.single(tagged, member) };
         }
+    }
+    spread(snapshot, shared, counters, now, arrival, vlan)
+}
+
+/// Floods a frame, whatever its destination.
+pub(crate) fn flood<'a>(
+    snapshot: &'a Snapshot,
+    shared: &'a Shared,
+    counters: &SwitchCounters,
+    now: Instant,
+    arrival: &Arrival,
+) -> Judgement<'a> {
+    match vlan_by_port(snapshot, arrival) {
+        Ok(vlan) => spread(snapshot, shared, counters, now, arrival, vlan),
+        Err(reason) => Judgement { dropped: Some(reason), outputs: outputs_of(snapshot, arrival) },
+    }
+}
+
+/// No output but a mirror's.
+#[inline]
+fn outputs_of<'a>(snapshot: &Snapshot, arrival: &Arrival) -> Outputs<'a> {
+    let mirror_ingress = snapshot.port(arrival.port).map_or(NO_PORT, |port| port.mirror_ingress);
+    Outputs::none(arrival.port, mirror_ingress)
+}
+
+/// Sends a frame to all other ports of its VLAN.
+#[inline]
+fn spread<'a>(
+    snapshot: &'a Snapshot,
+    shared: &'a Shared,
+    counters: &SwitchCounters,
+    now: Instant,
+    arrival: &Arrival,
+    vlan: u16,
+) -> Judgement<'a> {
+    let kind = if !is_group(arrival.destination) {
         Kind::Unknown
     } else if arrival.destination == BROADCAST {
         Kind::Broadcast
     } else {
         Kind::Multicast
     };
-    let flood = snapshot.flood(vlan);
+    let (none, flood) = (outputs_of(snapshot, arrival), snapshot.flood(vlan));
     let members = if kind == Kind::Unknown { &flood.unknown } else { &flood.group };
-    let outputs = none.clone().flood(tagged, members, shared, now);
+    let outputs = none.clone().flood(Tagged { tag: arrival.tag, vlan }, members, shared, now);
     if let Err(reason) = may_flood(snapshot, shared, now, arrival, kind, &outputs) {
-        return dropped(reason);
+        return Judgement { dropped: Some(reason), outputs: none };
     }
     match kind {
         Kind::Broadcast => counters.broadcast.add(1),

@@ -16,8 +16,8 @@
 //! 5. Else, and for group addresses: all other ports of the VLAN. Dropped: the port is blocked (`looped`), there is no other
 //!    port (`no_output_port`), or it has had too many flooded (`storm_limit`).
 //!
-//! Steps 3 to 5 are the pipeline. `Switch::judge_classified` calls them: a pipeline of OpenFlow tables takes their place there,
-//! and calls them for its action NORMAL.
+//! Where OpenFlow's tables judge frames, [`Switch::normal`] takes a frame through these steps for the output NORMAL, and
+//! [`Switch::flood`] through 1, 2 and 5 for FLOOD.
 //!
 //! A switch without VLANs (`SwitchConfig::vlans`) looks at no tag: its frames pass with the tags they have. In one with
 //! VLANs, a port without VLAN configuration is an access port of VLAN 1.
@@ -48,7 +48,8 @@ pub use counters::SwitchCounters;
 pub use guard::Loop;
 pub use outputs::{Judgement, Output, Outputs, Tagging};
 pub use shared::Shared;
-pub use snapshot::Snapshot;
+pub use snapshot::{NO_PORT, Snapshot};
+pub use storm::Limit;
 pub use switch::{Notice, Switch};
 pub use table::{CAPACITY, CAPACITY_MAX, Entry, MacTable, NoMemory, NoPlace};
 pub use vlan::{VLAN_DEFAULT, VLAN_MAX, VlanSet};

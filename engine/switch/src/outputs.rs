@@ -114,6 +114,12 @@ impl<'a> Outputs<'a> {
         self
     }
 
+    /// The same without the copy of the frame as it came.
+    pub(crate) fn without_ingress_mirror(mut self) -> Self {
+        self.mirror_ingress = NO_PORT;
+        self
+    }
+
     /// Whether the frame goes anywhere but to mirrors.
     pub(crate) fn has_any(&self) -> bool {
         self.clone().any(|output| !output.mirrored)

@@ -1,4 +1,5 @@
-//! What the workers of a switch share: the MAC table, the buckets of storm control, the loop guard.
+//! What the workers of a switch share: the MAC table, the buckets of storm control and of packet-ins, the loop
+//! guard.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,7 +8,7 @@ use twinpath_time::Instant;
 use crate::config::{Mode, PORT_MAX, PortConfig, StaticEntry};
 use crate::guard::{Guard, Loop};
 use crate::snapshot::Snapshot;
-use crate::storm::{Bucket, Kind};
+use crate::storm::{Bucket, Kind, Limit};
 use crate::table::{MacTable, NoMemory, NoPlace};
 
 /// What the workers of a switch share, in an `Arc`: each call may be made from any thread, and none waits for another.
@@ -18,6 +19,8 @@ pub struct Shared {
     pub(crate) guard: Guard,
     /// Three per port.
     storm: Box<[[Bucket; 3]]>,
+    /// One per port, and the first for frames that came by none.
+    packet_ins: Box<[Bucket]>,
 }
 
 impl Shared {
@@ -28,13 +31,25 @@ impl Shared {
     pub fn new(capacity: u32, seed: [u64; 2]) -> Result<Self, NoMemory> {
         let table = MacTable::new(capacity, seed)?;
         let storm = (0..=PORT_MAX).map(|_| Default::default()).collect();
-        Ok(Self { table, guard: Guard::new(), storm })
+        let packet_ins = (0..=PORT_MAX).map(|_| Bucket::default()).collect();
+        Ok(Self { table, guard: Guard::new(), storm, packet_ins })
     }
 
     /// Bytes that it occupies, all of them from the start.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.table.memory_bytes() + self.guard.memory_bytes() + size_of_val(&*self.storm)
+        self.table.memory_bytes()
+            + self.guard.memory_bytes()
+            + size_of_val(&*self.storm)
+            + size_of_val(&*self.packet_ins)
+    }
+
+    /// Whether a port may send one more packet to OpenFlow's controllers; if so, that counts. All workers share a port's
+    /// budget. [`NO_PORT`](crate::NO_PORT) has one too.
+    #[must_use]
+    pub fn allows_packet_in(&self, port: u16, limit: Limit, now: Instant) -> bool {
+        let bucket = self.packet_ins.get(usize::from(port)).unwrap_or(&self.packet_ins[0]);
+        bucket.allows(limit, now, 1)
     }
 
     #[inline]

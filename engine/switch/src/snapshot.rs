@@ -11,8 +11,8 @@ use crate::storm::Limit;
 use crate::table::Ageing;
 use crate::vlan::{VLAN_MAX, VlanSet};
 
-/// No port has this number.
-pub(crate) const NO_PORT: u16 = u16::MAX;
+/// No port has this number: a frame that a controller sends came by none.
+pub const NO_PORT: u16 = u16::MAX;
 
 /// The VLAN of all frames of a switch without VLANs.
 pub(crate) const NO_VLAN: u16 = 0;
@@ -27,6 +27,7 @@ pub struct Snapshot {
     flood_of: Box<[u16; 4096]>,
     /// Different VLANs have mostly the same ports, so that there are few of these.
     floods: Box<[Flood]>,
+    has_mirrors: bool,
     pub(crate) ageing: Ageing,
 }
 
@@ -121,7 +122,10 @@ impl Snapshot {
         }
         let (flood_of, floods) = list_floods(&config, &ports);
         let ageing = Ageing::new(config.ageing);
-        let snapshot = Self { config, ports: ports.into_boxed_slice(), flood_of, floods, ageing };
+        let has_mirrors =
+            config.ports.iter().any(|port| port.mirror_ingress.or(port.mirror_egress).is_some());
+        let ports = ports.into_boxed_slice();
+        let snapshot = Self { config, ports, flood_of, floods, has_mirrors, ageing };
         snapshot.check_statics()?;
         Ok(snapshot)
     }
@@ -136,6 +140,28 @@ impl Snapshot {
     #[must_use]
     pub const fn ageing(&self) -> Duration {
         self.config.ageing
+    }
+
+    /// The port that gets a copy of what comes by this one.
+    #[inline]
+    #[must_use]
+    pub fn mirror_ingress(&self, number: u16) -> Option<u16> {
+        self.mirror(number, |port| port.mirror_ingress)
+    }
+
+    /// The port that gets a copy of what leaves by this one.
+    #[inline]
+    #[must_use]
+    pub fn mirror_egress(&self, number: u16) -> Option<u16> {
+        self.mirror(number, |port| port.mirror_egress)
+    }
+
+    #[inline]
+    fn mirror(&self, number: u16, of: impl Fn(&Port) -> u16) -> Option<u16> {
+        if !self.has_mirrors {
+            return None;
+        }
+        self.port(number).map(of).filter(|target| *target != NO_PORT)
     }
 
     #[inline]

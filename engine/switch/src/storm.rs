@@ -1,4 +1,4 @@
-//! Storm control: token buckets for what a port has flooded.
+//! Token buckets for what a port has flooded (storm control), and for what it has sent to OpenFlow's controllers.
 //!
 //! A bucket is one word, the time at which it would be full again (GCRA, ITU-T I.371): all workers that receive from the
 //! port share it, so that the limit holds for the port.
@@ -22,7 +22,7 @@ const NS_PER_S: u64 = 1_000_000_000;
 
 /// A limit as a bucket needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limit {
+pub struct Limit {
     /// Time per packet, ns; 0: nothing is allowed.
     interval_ns: u64,
     /// How far packets may run ahead of the rate.
@@ -30,10 +30,14 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
+    /// Nothing is allowed.
+    pub const NOTHING: Self = Self { interval_ns: 0, burst_ns: 0 };
+
     /// A limit of packets per second. A tenth of a second's packets may come at once, and at least one.
-    pub(crate) fn new(per_s: u32) -> Self {
+    #[must_use]
+    pub fn new(per_s: u32) -> Self {
         let Some(interval_ns) = NS_PER_S.checked_div(u64::from(per_s)) else {
-            return Self { interval_ns: 0, burst_ns: 0 };
+            return Self::NOTHING;
         };
         let interval_ns = interval_ns.max(1);
         let burst = (u64::from(per_s) / BURST_PER_S).max(1);

@@ -107,8 +107,22 @@ impl Switch {
         }
     }
 
-    /// The first stage that a frame passes after its VLAN is known, and so far the only one. A pipeline of OpenFlow tables
-    /// takes its place here, with the same arguments and result; its action NORMAL is this stage (OpenFlow 1.3, 5.1).
+    /// OpenFlow's output to NORMAL (OpenFlow 1.3.5, 4.5): judges a frame as [`Self::judge`], except that the copy for a mirror
+    /// of the port that it came by was made when it came.
+    pub fn normal(&mut self, now: Instant, arrival: &Arrival) -> Judgement<'_> {
+        let Judgement { dropped, outputs } = self.judge(now, arrival);
+        Judgement { dropped, outputs: outputs.without_ingress_mirror() }
+    }
+
+    /// OpenFlow's output to FLOOD: all other ports of the frame's VLAN, also if its destination is known or reserved. Nothing
+    /// is learned. The storm limits and the loop guard hold here too.
+    pub fn flood(&mut self, now: Instant, arrival: &Arrival) -> Judgement<'_> {
+        let Judgement { dropped, outputs } =
+            learning::flood(&self.snapshot, &self.shared, &self.counters, now, arrival);
+        Judgement { dropped, outputs: outputs.without_ingress_mirror() }
+    }
+
+    /// What a frame passes after its VLAN is known.
     fn judge_classified(
         &mut self,
         now: Instant,

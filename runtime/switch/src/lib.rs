@@ -4,20 +4,27 @@
 //! are changed, and what a port does not take is done in software ([`twinpath_port::fit`]). Control sends a new snapshot
 //! for each change of the configuration; the former one goes back to it, so that the worker frees nothing.
 //!
+//! A switch with OpenFlow tables ([`twinpath_pipeline`]) takes each frame through them first (`tables.rs`). They send it to
+//! ports, to the learning switch, or to the controllers (`outlet.rs`), the latter in memory that control has lent
+//! (`packet_ins.rs`).
+//!
 //! Never here: a queue of its own, a timer, a decision about where a frame goes.
 
+mod forward;
 mod message;
+mod outlet;
+mod packet_ins;
 mod tables;
 
 use rustix::io::Errno;
-use twinpath_frame::{BURST_MAX, Burst, Frame};
+use twinpath_frame::{BURST_MAX, Burst};
 use twinpath_inspect::Reason;
-use twinpath_port::fit::remove_tag;
 use twinpath_port::{PortId, packets_of};
-use twinpath_switch::{Arrival, Judgement, Switch, Tagging};
+use twinpath_switch::{Arrival, Judgement, Switch};
 use twinpath_time::Instant;
 use twinpath_worker::{Engine, Io};
 
+use self::forward::pass_on;
 use self::tables::Tables;
 
 pub use message::{
@@ -39,17 +46,16 @@ impl SwitchEngine {
     pub fn new(switch: Switch, tables: Option<twinpath_pipeline::Worker>) -> Self {
         Self { switch, tables: tables.map(|worker| Box::new(Tables::new(worker))) }
     }
-}
 
-impl Engine for SwitchEngine {
-    type Command = SwitchCommand;
-    type Event = SwitchEvent;
-
-    fn start(&mut self, _now: Instant, _io: &mut Io<'_, SwitchEvent>) -> Result<(), Errno> {
-        Ok(())
+    fn pass_on_notice(&mut self, io: &mut Io<'_, SwitchEvent>) {
+        if let Some(notice) = self.switch.take_notice() {
+            // If it is lost, it comes again.
+            let _ = io.tell(SwitchEvent::Notice(notice));
+        }
     }
 
-    fn receive(&mut self, now: Instant, _: PortId, frames: &mut Burst, io: &mut Io<'_, SwitchEvent>) {
+    /// Frames go by learned addresses.
+    fn learn(&mut self, now: Instant, frames: &mut Burst, io: &mut Io<'_, SwitchEvent>) {
         let mut arrivals = [Arrival::default(); BURST_MAX];
         let count = frames.len();
         for (arrival, frame) in arrivals.iter_mut().zip(frames.frames()) {
@@ -62,14 +68,29 @@ impl Engine for SwitchEngine {
         self.switch.judge_each(now, arrivals, |number, judged| {
             // As many frames as arrivals, in the same order.
             if let Some(frame) = frames.next() {
-                pass_on(frame, arrivals[number].tag_in_bytes(), judged, io);
+                let Judgement { dropped, outputs } = judged;
+                pass_on(frame, arrivals[number].tag_in_bytes(), dropped, outputs, io);
             }
         });
-        drop(frames);
-        if let Some(notice) = self.switch.take_notice() {
-            // If it is lost, it comes again.
-            let _ = io.tell(SwitchEvent::Notice(notice));
+    }
+}
+
+impl Engine for SwitchEngine {
+    type Command = SwitchCommand;
+    type Event = SwitchEvent;
+
+    fn start(&mut self, _now: Instant, _io: &mut Io<'_, SwitchEvent>) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn receive(&mut self, now: Instant, _: PortId, frames: &mut Burst, io: &mut Io<'_, SwitchEvent>) {
+        match &mut self.tables {
+            Some(tables) if tables.forwarding == Forwarding::Tables => {
+                tables.receive(now, frames, &mut self.switch, io);
+            }
+            _ => self.learn(now, frames, io),
         }
+        self.pass_on_notice(io);
     }
 
     fn ready(&mut self, _now: Instant, _token: u32, _error: bool, _io: &mut Io<'_, SwitchEvent>) -> bool {
@@ -84,13 +105,13 @@ impl Engine for SwitchEngine {
         Instant::NEVER
     }
 
-    fn command(&mut self, _now: Instant, command: SwitchCommand, io: &mut Io<'_, SwitchEvent>) {
+    fn command(&mut self, now: Instant, command: SwitchCommand, io: &mut Io<'_, SwitchEvent>) {
         let event = match command {
             SwitchCommand::Adopt(number, snapshot) => {
                 Some(SwitchEvent::Adopted(number, self.switch.replace(snapshot)))
             }
             command => match &mut self.tables {
-                Some(tables) => tables.command(command),
+                Some(tables) => tables.command(now, command, &mut self.switch, io),
                 None => without_tables(command),
             },
         };
@@ -99,6 +120,7 @@ impl Engine for SwitchEngine {
         {
             io.drops().add(Reason::MailboxFull, 1);
         }
+        self.pass_on_notice(io);
     }
 }
 
@@ -119,65 +141,6 @@ fn without_tables(command: SwitchCommand) -> Option<SwitchEvent> {
         | SwitchCommand::PacketInRate(_) => None,
     }
 }
-
-/// Sends a frame by each of its outputs: the last one gets the frame itself, those before it frames with the same bytes.
-fn pass_on(mut frame: Frame, tag_in_bytes: bool, judged: Judgement<'_>, io: &mut Io<'_, SwitchEvent>) {
-    let Judgement { dropped, mut outputs } = judged;
-    if let Some(reason) = dropped {
-        count_drop(frame.meta().port, reason, io);
-    }
-    let Some(mut output) = outputs.next() else { return io.release(frame) };
-    for further in outputs {
-        match io.share(&mut frame) {
-            Some(twin) => send(twin, tag_in_bytes, output.tagging, output.port, io),
-            None => count_drop(output.port, Reason::PoolEmpty, io),
-        }
-        output = further;
-    }
-    send(frame, tag_in_bytes, output.tagging, output.port, io);
-}
-
-/// Counts a drop at a port, or at the worker if the port is not attached.
-fn count_drop(port: u16, reason: Reason, io: &Io<'_, SwitchEvent>) {
-    match io.port_numbered(port) {
-        Some(attached) => attached.counters().drops.add(reason, 1),
-        None => io.drops().add(reason, 1),
-    }
-}
-
-fn send(mut frame: Frame, tag_in_bytes: bool, tagging: Tagging, to: u16, io: &mut Io<'_, SwitchEvent>) {
-    if retag(&mut frame, tag_in_bytes, tagging) {
-        io.forward_to(to, frame);
-    } else {
-        count_drop(to, Reason::OffloadRefused, io);
-        io.release(frame);
-    }
-}
-
-/// Changes the outer tag of a frame. Returns whether that was possible.
-#[inline]
-fn retag(frame: &mut Frame, tag_in_bytes: bool, tagging: Tagging) -> bool {
-    match tagging {
-        Tagging::Keep => true,
-        Tagging::Strip if tag_in_bytes => remove_tag(frame),
-        Tagging::Strip => {
-            frame.meta_mut().vlan = None;
-            true
-        }
-        Tagging::Put(control) if tag_in_bytes => {
-            let tag = frame.bytes_mut().get_mut(TAG_CONTROL);
-            tag.map(|tag| tag.copy_from_slice(&control.to_be_bytes())).is_some()
-        }
-        // A port that has no tags beside frames takes it in (`twinpath_port::fit`).
-        Tagging::Put(control) => {
-            frame.meta_mut().vlan = Some(control);
-            true
-        }
-    }
-}
-
-/// Where the control information of a tag is among a frame's bytes: after the addresses and the tag's own type.
-const TAG_CONTROL: std::ops::Range<usize> = 14..16;
 
 #[cfg(test)]
 mod tests;

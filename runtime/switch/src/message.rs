@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use twinpath_frame::Frame;
 use twinpath_inspect::Reason;
 use twinpath_openflow::Action;
 use twinpath_pipeline::PacketIn;
+use twinpath_port::wire_copy::Seen;
 use twinpath_switch::{Notice, Snapshot};
 use twinpath_worker::ENGINE_RESERVE;
 
@@ -28,7 +30,8 @@ pub enum SwitchCommand {
     Forward(Forwarding),
     /// The number of the port that is OpenFlow's LOCAL; `None`: there is none.
     LocalPort(Option<u16>),
-    /// Packets that the frames of one port may send to controllers, in a second; 0: none. Before this is told, none.
+    /// How many packets a second each port may send to the controllers, through all workers together; a tenth of that may
+    /// come at once. None may before this is told.
     PacketInRate(u32),
     /// Memory for one packet-in. It comes back with one in it; a worker without such memory drops the packet-in.
     Lend(Box<PacketInBuffer>),
@@ -72,17 +75,36 @@ pub enum Forwarding {
 pub struct PacketInBuffer {
     /// What is said of the frame; `None`: there is none in it.
     pub about: Option<PacketIn>,
-    /// The frame as on a wire, or its start: as much as there is capacity for.
-    pub bytes: Vec<u8>,
     /// Bytes of the whole frame.
     pub total_len: u16,
+    memory: Box<[u8]>,
+    len: usize,
 }
 
 impl PacketInBuffer {
     /// An empty buffer for so many bytes of a frame.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        Self { about: None, bytes: Vec::with_capacity(capacity), total_len: 0 }
+        Self { about: None, total_len: 0, memory: vec![0; capacity].into_boxed_slice(), len: 0 }
+    }
+
+    /// The frame as on a wire, or its start: as much as there is capacity for.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.memory[..self.len]
+    }
+
+    /// Copies a packet into it, with its tag, and with a checksum that was left to hardware.
+    pub(crate) fn fill(&mut self, packet: &Frame, about: PacketIn) {
+        const SEEN: Seen = Seen { has_tags: true, may_be_partial: false };
+        let copy = SEEN.copy(packet, &mut self.memory);
+        let (len, total_len) = (copy.bytes.len(), copy.packet_len);
+        let is_elsewhere = copy.bytes.as_ptr() == packet.bytes().as_ptr();
+        if is_elsewhere {
+            self.memory[..len].copy_from_slice(&packet.bytes()[..len]);
+        }
+        (self.about, self.len) = (Some(about), len);
+        self.total_len = u16::try_from(total_len).unwrap_or(u16::MAX);
     }
 }
 
@@ -95,8 +117,8 @@ pub struct PacketOut {
     pub actions: Box<[Action]>,
     /// The frame.
     pub bytes: Box<[u8]>,
-    /// When it is back: why nothing was done. [`Reason::FrameTooLarge`]: one frame of the pool does not hold it;
-    /// [`Reason::PoolEmpty`]: there was none; [`Reason::TableMiss`]: the engine has no tables.
+    /// When it is back: why nothing was done with it. [`Reason::PoolEmpty`]: the worker had too few free frames to hold it;
+    /// [`Reason::TableMiss`]: the engine has no tables. What becomes of a frame after that is counted as for others.
     pub refused: Option<Reason>,
 }
 

@@ -1,21 +1,25 @@
-//! OpenFlow's tables on a worker: the version in force, and what control has lent it.
+//! OpenFlow's tables on a worker: each frame that arrives goes through them, and so do the frames of controllers.
 
+use twinpath_frame::{Burst, Frame};
 use twinpath_inspect::Reason;
-use twinpath_pipeline::Worker;
+use twinpath_pipeline::{Arrival, Count, Ingress, Worker};
+use twinpath_port::packets_of;
+use twinpath_switch::Switch;
+use twinpath_time::Instant;
+use twinpath_worker::Io;
 
-use crate::message::{Forwarding, LENT_MAX, PacketInBuffer, SwitchCommand, SwitchEvent};
+use crate::forward::copy_to;
+use crate::message::{Forwarding, PacketOut, SwitchCommand, SwitchEvent};
+use crate::outlet::{Out, PortNumbers};
+use crate::packet_ins::PacketIns;
 
 /// This worker's end of the tables.
 #[derive(Debug)]
 pub(crate) struct Tables {
     worker: Worker,
     pub(crate) forwarding: Forwarding,
-    /// OpenFlow's LOCAL.
-    local: Option<u16>,
-    /// Memory for packet-ins.
-    #[allow(clippy::vec_box, reason = "they come and go in mailboxes, which pass pointers on")]
-    lent: Vec<Box<PacketInBuffer>>,
-    packet_in_rate: u32,
+    numbers: PortNumbers,
+    packet_ins: PacketIns,
 }
 
 impl Tables {
@@ -23,33 +27,82 @@ impl Tables {
         Self {
             worker,
             forwarding: Forwarding::Tables,
-            local: None,
-            lent: Vec::with_capacity(LENT_MAX),
-            packet_in_rate: 0,
+            numbers: PortNumbers::default(),
+            packet_ins: PacketIns::new(),
+        }
+    }
+
+    /// Takes frames that arrived through the tables.
+    pub(crate) fn receive(
+        &mut self,
+        now: Instant,
+        frames: &mut Burst,
+        switch: &mut Switch,
+        io: &mut Io<'_, SwitchEvent>,
+    ) {
+        let (numbers, packet_ins) = (self.numbers, &mut self.packet_ins);
+        let mut out = Out { now, numbers, switch, packet_ins, io };
+        for mut frame in frames.drain(usize::MAX) {
+            let port = frame.meta().port;
+            if let Some(mirror) = out.switch.snapshot().mirror_ingress(port) {
+                copy_to(&mut frame, mirror, out.io);
+            }
+            let arrival = arrival_of(&frame, numbers.to_openflow(port));
+            self.worker.receive(now, frame, &arrival, &mut out);
         }
     }
 
     /// Does a command, and returns what control must hear.
-    pub(crate) fn command(&mut self, command: SwitchCommand) -> Option<SwitchEvent> {
+    pub(crate) fn command(
+        &mut self,
+        now: Instant,
+        command: SwitchCommand,
+        switch: &mut Switch,
+        io: &mut Io<'_, SwitchEvent>,
+    ) -> Option<SwitchEvent> {
         match command {
             SwitchCommand::Tables(snapshot) => {
                 let version = snapshot.number();
                 return Some(SwitchEvent::TablesAdopted { version, former: self.worker.replace(snapshot) });
             }
-            SwitchCommand::Lend(buffer) if self.lent.len() == LENT_MAX => {
-                return Some(SwitchEvent::PacketIn(buffer));
-            }
-            SwitchCommand::Lend(buffer) => self.lent.push(buffer),
+            SwitchCommand::Lend(buffer) => return self.packet_ins.lend(buffer).map(SwitchEvent::PacketIn),
             SwitchCommand::PacketOut(mut packet) => {
-                packet.refused = Some(Reason::TableMiss);
+                packet.refused = self.packet_out(now, &packet, switch, io).err();
                 return Some(SwitchEvent::PacketOutDone(packet));
             }
             SwitchCommand::Forward(forwarding) => self.forwarding = forwarding,
-            SwitchCommand::LocalPort(port) => self.local = port,
-            SwitchCommand::PacketInRate(rate) => self.packet_in_rate = rate,
+            SwitchCommand::LocalPort(local) => self.numbers = PortNumbers { local },
+            SwitchCommand::PacketInRate(per_s) => self.packet_ins.set_rate(per_s),
             // It belongs to the learning switch.
             SwitchCommand::Adopt(..) => {}
         }
         None
     }
+
+    /// Does a controller's actions with its frame.
+    fn packet_out(
+        &mut self,
+        now: Instant,
+        packet: &PacketOut,
+        switch: &mut Switch,
+        io: &mut Io<'_, SwitchEvent>,
+    ) -> Result<(), Reason> {
+        let Some(mut frame) = io.take_with(&packet.bytes) else {
+            io.drops().add(Reason::PoolEmpty, 1);
+            return Err(Reason::PoolEmpty);
+        };
+        let numbers = self.numbers;
+        frame.meta_mut().port = numbers.of_openflow(packet.in_port);
+        let arrival = arrival_of(&frame, packet.in_port);
+        let mut out = Out { now, numbers, switch, packet_ins: &mut self.packet_ins, io };
+        self.worker.packet_out(now, frame, &arrival, &packet.actions, &mut out);
+        Ok(())
+    }
+}
+
+/// A frame that came in by this port. It counts as the packets that it is on a wire, and as the bytes that ports count.
+#[inline]
+fn arrival_of(frame: &Frame, in_port: u32) -> Arrival {
+    let count = Count { packets: packets_of(frame), bytes: frame.chain_len() as u64 };
+    Arrival { ingress: Ingress { in_port, in_phy_port: in_port, tunnel_id: 0 }, count }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use twinpath_frame::Pool;
+use twinpath_frame::{Frame, Meta, Pool};
 use twinpath_port::loopback::{LoopbackPort, pair};
 use twinpath_port::{Capabilities, PortQueue};
 use twinpath_switch::{Mode, PortConfig, Shared, Snapshot, SwitchConfig, SwitchCounters, VlanSet};
@@ -20,8 +20,12 @@ struct Outside {
 
 impl Outside {
     fn send(&mut self, bytes: &[u8], vlan: Option<u16>) {
+        self.send_with(bytes, |meta| meta.vlan = vlan);
+    }
+
+    fn send_with(&mut self, bytes: &[u8], change: impl FnOnce(&mut Meta)) {
         let mut frame = self.pool.copy_of([bytes]).unwrap();
-        frame.meta_mut().vlan = vlan;
+        change(frame.meta_mut());
         let mut burst = Burst::new();
         burst.push(frame).unwrap();
         self.wire.transmit(&mut self.pool, &mut burst);
@@ -49,22 +53,25 @@ struct Rig {
 }
 
 fn config(modes: &[Mode]) -> SwitchConfig {
-    let port =
-        |(number, mode): (usize, &Mode)| PortConfig { mode: mode.clone(), ..PortConfig::new(number as u16) };
-    SwitchConfig {
-        vlans: true,
-        ports: modes.iter().enumerate().map(port).collect(),
-        ..SwitchConfig::default()
-    }
+    let port = |(number, mode): (u16, &Mode)| PortConfig { mode: mode.clone(), ..PortConfig::new(number) };
+    SwitchConfig { vlans: true, ports: (0..).zip(modes).map(port).collect(), ..SwitchConfig::default() }
 }
 
 /// A switch with these ports, of which those in `tags` send tags beside frames.
 fn rig(modes: &[Mode], tags: &[bool]) -> Rig {
-    rig_with(modes, tags, None)
+    let capable =
+        tags.iter().map(|tags| move |port| Capabilities { tags: *tags, ..port }).collect::<Vec<_>>();
+    rig_with(config(modes), &capable, None)
 }
 
-fn rig_with(modes: &[Mode], tags: &[bool], tables: Option<twinpath_pipeline::Worker>) -> Rig {
-    let snapshot = Arc::new(Snapshot::compile(config(modes)).unwrap());
+/// A switch of this configuration, with the capabilities that its ports have.
+fn rig_with(
+    config: SwitchConfig,
+    capable: &[impl Fn(Capabilities) -> Capabilities],
+    tables: Option<twinpath_pipeline::Worker>,
+) -> Rig {
+    let numbers: Vec<u16> = config.ports.iter().map(|port| port.number).collect();
+    let snapshot = Arc::new(Snapshot::compile(config).unwrap());
     let shared = Arc::new(Shared::new(4096, [1, 2]).expect("memory"));
     let engine = SwitchEngine::new(Switch::new(snapshot, shared, Arc::<SwitchCounters>::default()), tables);
     let (commands, inbox) = mailbox(16).unwrap();
@@ -75,10 +82,10 @@ fn rig_with(modes: &[Mode], tags: &[bool], tables: Option<twinpath_pipeline::Wor
     let pool = Pool::new(256).unwrap();
     let mut worker = Worker::new(&config, engine, pool, inbox, outbox, Arc::clone(&counters)).unwrap();
     let (mut outside, mut port_counters) = (Vec::new(), Vec::new());
-    for (number, tags) in tags.iter().enumerate() {
-        let id = PortId { port: number as u16, queue: 0 };
+    for (number, capable) in numbers.into_iter().zip(capable) {
+        let id = PortId { port: number, queue: 0 };
         let (inner, wire) = pair(id, PortId { port: 99, queue: 0 }).unwrap();
-        let capabilities = Capabilities { tags: *tags, ..inner.capabilities() };
+        let capabilities = capable(inner.capabilities());
         let inner = inner.with_capabilities(capabilities);
         port_counters.push(Arc::clone(inner.counters()));
         worker.attach(Box::new(inner));
@@ -91,15 +98,18 @@ impl Rig {
     /// Has a frame come by a port; what leaves by each.
     fn pass(&mut self, port: usize, bytes: &[u8], vlan: Option<u16>) -> Vec<Vec<(Vec<u8>, Option<u16>)>> {
         self.outside[port].send(bytes, vlan);
+        self.turn();
+        self.outside.iter_mut().map(Outside::received).collect()
+    }
+
+    fn turn(&mut self) {
         self.turns += 1;
         assert!(self.worker.turn(Instant::from_nanos(self.turns)));
-        self.outside.iter_mut().map(Outside::received).collect()
     }
 
     fn tell(&mut self, command: SwitchCommand) {
         assert!(self.commands.send(Command::Engine(command)).is_ok());
-        self.turns += 1;
-        self.worker.turn(Instant::from_nanos(self.turns));
+        self.turn();
     }
 
     /// What the engine has told control.

@@ -5,7 +5,8 @@ use std::os::fd::AsFd;
 use rustix::io::Errno;
 use twinpath_frame::{Burst, Frame, Pool};
 use twinpath_inspect::{Drops, Reason};
-use twinpath_port::PortId;
+use twinpath_port::fit::fit;
+use twinpath_port::{Capabilities, GsoKinds, PortCounters, PortId};
 use twinpath_time::Instant;
 
 use crate::counters::WorkerCounters;
@@ -142,6 +143,33 @@ impl<E: Send> Io<'_, E> {
     /// An empty frame; `None` if the pool is empty (count it, try again later).
     pub fn take(&mut self) -> Option<Frame> {
         self.pool.take()
+    }
+
+    /// A frame with these bytes and no metadata, or a chain if one does not hold them; `None` if too few frames are free
+    /// (count it).
+    pub fn take_with(&mut self, bytes: &[u8]) -> Option<Frame> {
+        self.pool.copy_of([bytes])
+    }
+
+    /// Shows a super-frame that a port received to `each`, as the packets that it is on a wire, and releases it. What is
+    /// not possible is counted at that port.
+    pub fn segment(&mut self, frame: Frame, mut each: impl FnMut(&Frame)) {
+        const PACKETS: Capabilities = Capabilities {
+            frame_len_max: u32::MAX,
+            checksum: true,
+            partial_checksums: true,
+            segmentation: GsoKinds { tcp: false, udp: false },
+            chains: true,
+            tags: true,
+        };
+        let place = self.ports.first_place_of(frame.meta().port);
+        let own = PortCounters::default();
+        let counters = place.map_or(&own, |place| &**self.ports.attached()[place].counters());
+        fit(frame, &PACKETS, counters, self.pool, |packet, pool| {
+            each(&packet);
+            pool.release(packet);
+        });
+        own.drops.happened().for_each(|(reason, count)| self.fds.drops.add(reason, count));
     }
 
     /// Gives a frame back.

@@ -2,7 +2,7 @@ use twinpath_frame::Pool;
 use twinpath_openflow::{Bucket, Field, GroupType, Instruction, Match, MatchField};
 
 use super::*;
-use crate::{Flow, GroupConfig, Pipeline, Port};
+use crate::{Flow, GroupConfig, Pipeline, Port, Ports};
 
 const NOW: Instant = Instant::from_nanos(1 << 40);
 
@@ -17,7 +17,7 @@ impl Outlet for Sent {
         self.pool.share(frame)
     }
 
-    fn send(&mut self, frame: Frame, to: Destination) {
+    fn send(&mut self, frame: Frame, to: Destination, _: &Ports) {
         self.to.push(to);
         self.pool.release(frame);
     }

@@ -197,3 +197,50 @@ fn a_loop_is_cut_and_both_ports_are_named() {
     assert_eq!(judge(&mut switch, 1, &broadcast), Ok(vec![(2, Tagging::Keep)]));
     assert_eq!(judge_at(&mut switch, 5000, 1, &broadcast, None).map(|ports| ports.len()), Ok(2));
 }
+
+/// The ports that an output of OpenFlow leads to.
+fn ports_of(judgement: Judgement<'_>) -> Result<Vec<u16>, Reason> {
+    let ports = judgement.outputs.map(|output| output.port).collect();
+    judgement.dropped.map_or(Ok(ports), Err)
+}
+
+#[test]
+fn openflow_floods_what_is_known_or_reserved_and_learns_nothing() {
+    let mut switch = with_vlans();
+    assert_eq!(judge(&mut switch, 2, &frame(ALL, B, &[])).map(|outputs| outputs.len()), Ok(2));
+    let flood = |switch: &mut Switch, port, bytes: &[u8]| {
+        ports_of(switch.flood(at(0), &Arrival::read(port, bytes, None, 1)))
+    };
+    assert_eq!(flood(&mut switch, 1, &frame(B, A, &[])), Ok(vec![2, 4]), "B is known");
+    assert_eq!(flood(&mut switch, 1, &frame([1, 0x80, 0xc2, 0, 0, 0xe], A, &[])), Ok(vec![2, 4]));
+    assert_eq!(flood(&mut switch, 1, &frame(B, A, &[10])), Err(Reason::VlanTag));
+    let to_a = judge(&mut switch, 2, &frame(A, B, &[]));
+    assert_eq!(to_a.map(|outputs| outputs.len()), Ok(2), "A is not known");
+}
+
+#[test]
+fn a_controllers_frame_comes_by_no_port_and_is_in_the_vlan_of_its_tag() {
+    let mut switch = switch(true, vec![access(1, 10), access(2, 1), trunk(4, Some(1), &[10])]);
+    assert_eq!(judge(&mut switch, 1, &frame(ALL, B, &[])).map(|outputs| outputs.len()), Ok(1));
+    let mut normal =
+        |port, bytes: &[u8]| ports_of(switch.normal(at(0), &Arrival::read(port, bytes, None, 1)));
+    assert_eq!(normal(NO_PORT, &frame(ALL, A, &[10])), Ok(vec![1, 4]));
+    assert_eq!(normal(NO_PORT, &frame(ALL, A, &[])), Ok(vec![2, 4]), "the default VLAN");
+    assert_eq!(normal(NO_PORT, &frame(B, A, &[10])), Ok(vec![1]));
+    assert_eq!(normal(1, &frame(A, B, &[])), Ok(vec![4]), "A was not learned");
+    assert_eq!(normal(9, &frame(ALL, A, &[])), Err(Reason::PortDown));
+}
+
+#[test]
+fn openflow_makes_a_mirrors_copy_of_what_came_itself() {
+    let mirrored = PortConfig { mirror_ingress: Some(3), ..PortConfig::new(1) };
+    let monitor = PortConfig { mode: Mode::Monitor, ..PortConfig::new(3) };
+    let to = PortConfig { mirror_egress: Some(3), ..PortConfig::new(2) };
+    let mut switch = switch(false, vec![mirrored, to, monitor]);
+    assert_eq!(judge(&mut switch, 1, &frame(ALL, A, &[])).map(|outputs| outputs.len()), Ok(3));
+    let normal = switch.normal(at(0), &Arrival::read(1, &frame(ALL, A, &[]), None, 1));
+    assert_eq!(ports_of(normal), Ok(vec![2, 3]));
+    let snapshot = switch.snapshot();
+    assert_eq!((snapshot.mirror_ingress(1), snapshot.mirror_egress(1)), (Some(3), None));
+    assert_eq!((snapshot.mirror_ingress(2), snapshot.mirror_egress(2)), (None, Some(3)));
+}

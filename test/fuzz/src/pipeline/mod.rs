@@ -9,7 +9,9 @@ mod naive;
 use twinpath_frame::{Frame, Pool};
 use twinpath_inspect::Reason;
 use twinpath_openflow::Action;
-use twinpath_pipeline::{Arrival, Count, Destination, FlowId, Outlet, Pipeline, Trace, WhyNot, Worker};
+use twinpath_pipeline::{
+    Arrival, Count, Destination, FlowId, Outlet, Pipeline, Ports, Trace, WhyNot, Worker,
+};
 use twinpath_time::{Duration, Instant};
 
 use self::made::{Bytes, Made};
@@ -42,7 +44,7 @@ impl Outlet for Sent<'_> {
         self.pool.share(frame)
     }
 
-    fn send(&mut self, frame: Frame, to: Destination) {
+    fn send(&mut self, frame: Frame, to: Destination, _: &Ports) {
         self.sent.push((to, on_wire(&frame)));
         self.pool.release(frame);
     }
