@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -95,16 +96,19 @@ pub(crate) const HOSTS: [End; 2] = [
     },
 ];
 
-/// The ports of a switch, which lead to as many hosts.
-const PORTS: [&str; 10] =
-    ["port0", "port1", "port2", "port3", "port4", "port5", "port6", "port7", "port8", "port9"];
+/// The ports of the largest switch.
+static PORTS: LazyLock<Vec<String>> =
+    LazyLock::new(|| (0..PORTS_MAX).map(|at| format!("port{at}")).collect());
+const PORTS_MAX: usize = 1000;
 
 /// A switch's namespace, and those of the hosts at its ports.
 #[derive(Debug)]
 pub(crate) struct SwitchNetwork {
     pub(crate) switch: Namespace,
     pub(crate) hosts: [Namespace; 2],
-    /// The switch's ports; those beyond the hosts lead nowhere.
+    /// Where ports beyond the hosts lead. In a host's namespace, the host would answer ARP by each of them.
+    nowhere: Namespace,
+    /// The switch's ports.
     pub(crate) ports: Vec<&'static str>,
 }
 
@@ -114,18 +118,20 @@ impl SwitchNetwork {
     /// them. Hosts have no IPv6: a kernel with it solicits routers by itself on each interface, for minutes, and a switch
     /// floods that to all ports, so an idle one would not be idle.
     pub(crate) fn build(ports: usize) -> anyhow::Result<Self> {
-        let hosts = [Namespace::new()?, Namespace::new()?];
-        for host in &hosts {
+        let (hosts, nowhere) = ([Namespace::new()?, Namespace::new()?], Namespace::new()?);
+        for host in hosts.iter().chain([&nowhere]) {
             host.run(|| std::fs::write(NO_IPV6, "1"))?.context("cannot switch IPv6 off for a host")?;
         }
-        let network =
-            Self { switch: Namespace::new()?, hosts, ports: PORTS[..ports.min(PORTS.len())].to_vec() };
-        for ((at, port), namespace) in network.ports.iter().enumerate().zip(network.hosts.iter().cycle()) {
-            let mac = [0x02, 0x74, 0x70, 1, 0, at as u8];
+        let ports = PORTS.iter().take(ports).map(String::as_str).collect();
+        let network = Self { switch: Namespace::new()?, hosts, nowhere, ports };
+        let namespaces = network.hosts.iter().chain(std::iter::repeat(&network.nowhere));
+        for ((at, port), namespace) in network.ports.iter().enumerate().zip(namespaces) {
+            let [.., high, low] = at.to_be_bytes();
+            let mac = [0x02, 0x74, 0x70, 1, high, low];
             let end = End { interface: port, mac, ..OWNED };
             let host = HOSTS.get(at).copied().unwrap_or(End {
                 interface: port,
-                mac: [0x02, 0x74, 0x70, 2, 0, at as u8],
+                mac: [0x02, 0x74, 0x70, 2, high, low],
                 ..OWNED
             });
             join(&network.switch, end, namespace, host)?;

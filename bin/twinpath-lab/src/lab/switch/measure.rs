@@ -51,6 +51,8 @@ enum Kind {
     Plain(&'static str),
     /// In the mode in which it starts.
     Twinpath(&'static str),
+    /// In adaptive mode, with so many ports, of which two are in use.
+    Ports(usize),
     /// Without hosts: each row is a process of its own.
     Alone,
 }
@@ -98,6 +100,8 @@ pub(super) const CONTENDERS: &[Contender] = &[
         kind: Kind::Twinpath("interrupt"),
         rows: &["rtt-twinpath-interrupt"],
     },
+    Contender { name: "twinpath, 10 ports", kind: Kind::Ports(10), rows: &["ports-10"] },
+    Contender { name: "twinpath, 1,000 ports", kind: Kind::Ports(1000), rows: &["ports-1000"] },
     Contender {
         name: "OVS on packet sockets, idle",
         kind: Kind::Plain("ovs-netdev"),
@@ -183,9 +187,18 @@ impl<'a> Bench<'a> {
             }
             return Ok(());
         }
-        let idle = rows.iter().any(|row| row.starts_with("idle-"));
-        let network = SwitchNetwork::build(if idle { IDLE_PORTS } else { HOSTS.len() })?;
+        let ports = match contender.kind {
+            Kind::Ports(_) if self.round >= super::PORTS_ROUNDS => return Ok(()),
+            Kind::Ports(ports) => ports,
+            _ if rows.iter().any(|row| row.starts_with("idle-")) => IDLE_PORTS,
+            _ => HOSTS.len(),
+        };
+        let network = SwitchNetwork::build(ports)?;
         let running = self.start(contender, &network).await?;
+        if let Kind::Ports(_) = contender.kind {
+            // What the kernel says of a thousand interfaces is read for a second after the start, by control.
+            tokio::time::sleep(IDLE_SETTLE).await;
+        }
         for row in rows {
             let mut measured = self.row(row, &network, &running).await;
             if let Ok(sample) = &mut measured {
@@ -237,7 +250,8 @@ impl<'a> Bench<'a> {
                 let note = Some(format!("{what}{hosts}"));
                 Ok(Running { process: Process::Plain(server), pid, note })
             }
-            Kind::Twinpath(mode) => {
+            Kind::Twinpath(_) | Kind::Ports(_) => {
+                let mode = if let Kind::Twinpath(mode) = contender.kind { mode } else { "adaptive" };
                 let instance = self.twinpath(network, &network.ports, &format!("--mode {mode}")).await?;
                 let pid = Some(instance.pid());
                 Ok(Running { process: Process::Twinpath(instance), pid, note: None })
@@ -282,7 +296,7 @@ impl<'a> Bench<'a> {
         let hosts_cpu = &self.session.cpus[..1];
         let server = self.session.launcher.server(Side::At(&network.hosts[1], hosts_cpu), &listen).await?;
         let measured = async {
-            if row.starts_with("rate-") {
+            if row.starts_with("rate-") || row.starts_with("ports-") {
                 let probe = format!("--count {PROBES} --warmup 0");
                 self.echo(network, running, &words(&probe)).await.context("no frame passes")?;
                 return self.rate(network, running.pid).await;

@@ -23,6 +23,8 @@ use crate::lab::session::{InGuest, Lab, Session};
 const CHECK_PAIRS: usize = 6;
 /// An idle switch is watched for a long time, so three such times are enough.
 const IDLE_CHECK_ROUNDS: usize = 3;
+/// Switches of many ports are measured in so many rounds: making and removing a thousand interfaces takes seconds.
+const PORTS_ROUNDS: usize = 3;
 /// Most pairs otherwise, and until when a round may begin.
 const QUICK_PAIRS: usize = 5;
 const QUICK_BUDGET: Duration = Duration::from_secs(50);

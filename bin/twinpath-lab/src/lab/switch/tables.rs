@@ -56,6 +56,10 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("bulk-twinpath", Group::SwitchBulk, BULK, "twinpath").beside(BULK_BRIDGE).twinpath("adaptive"),
     row("idle-ovs-netdev", Group::Idle, CPU, "OVS, packet sockets, 10 ports"),
     row("idle-twinpath", Group::Idle, CPU, "twinpath, 10 ports").twinpath("adaptive"),
+    row("ports-10", Group::SwitchRate, FRAMES, "twinpath, 10 ports, 8 of them idle").twinpath("adaptive"),
+    row("ports-1000", Group::SwitchRate, FRAMES, "twinpath, 1,000 ports, 998 of them idle")
+        .beside(&["ports-10"])
+        .twinpath("adaptive"),
     row("loop-1", Group::SwitchLoop, FRAMES, "one loop, one frame per call"),
     row("threads-1", Group::SwitchLoop, FRAMES, "packet thread and control thread, one frame")
         .beside(&["loop-1"]),
@@ -158,6 +162,16 @@ pub(super) const RATIOS: &[RatioSpec] = &[
             0.002,
             Better::Lower,
             "an idle switch with 10 ports, share of a core",
+        )
+    },
+    RatioSpec {
+        check_pairs: super::PORTS_ROUNDS,
+        ..ratio(
+            "ports-1000",
+            Formula::over("ports-1000", "cpu_us_per_frame", &[("ports-10", "cpu_us_per_frame")]),
+            1.1,
+            Better::Lower,
+            "CPU per frame of a switch with 1,000 ports, two in use, against one with 10",
         )
     },
     ratio(
