@@ -4,6 +4,7 @@
 //! `twinpath-test-instructions CASE CALLS`; without arguments it lists the cases.
 
 mod switch;
+mod tables;
 
 use std::hint::black_box;
 use std::net::SocketAddr;
@@ -36,12 +37,14 @@ enum By {
     LookUp,
     /// Not at all: a switch judges a frame.
     Judge,
+    /// Not at all: a frame goes through OpenFlow's tables.
+    Tables(fn(u64)),
 }
 
 /// Name of the case, the procedure, whether the call has an AUTH_SYS credential, and how it arrives.
 type Case = (&'static str, u32, bool, By);
 
-const CASES: [Case; 10] = [
+const CASES: [Case; 13] = [
     ("null-record", 0, false, By::Record(1)),
     ("null-record-sys", 0, true, By::Record(1)),
     ("null-record-3-fragments", 0, false, By::Record(3)),
@@ -52,6 +55,9 @@ const CASES: [Case; 10] = [
     ("reply-limit", 0, false, By::ReplyLimit),
     ("l2-lookup", 0, false, By::LookUp),
     ("l2-judge", 0, false, By::Judge),
+    ("tables-exact", 0, false, By::Tables(tables::exact)),
+    ("tables-8-masks", 0, false, By::Tables(tables::masks)),
+    ("tables-normal", 0, false, By::Tables(tables::normal)),
 ];
 
 fn service() -> RpcService {
@@ -88,6 +94,7 @@ fn main() -> ExitCode {
         By::ReplyLimit => limit_replies(calls),
         By::LookUp => switch::look_up(calls),
         By::Judge => switch::judge(calls),
+        By::Tables(pass) => pass(calls),
     }
     ExitCode::SUCCESS
 }

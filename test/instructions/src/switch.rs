@@ -17,7 +17,7 @@ const BURST: usize = 50;
 const NOW: Instant = Instant::from_nanos(1 << 40);
 
 /// Addresses without an order, as those of many makers' cards.
-fn mac(station: u32) -> Mac {
+pub(crate) fn mac(station: u32) -> Mac {
     let [a, b, c, d] = station.wrapping_mul(0x9e37_79b1).to_be_bytes();
     Mac([2, 0, a, b, c, d])
 }
@@ -31,7 +31,7 @@ fn arrival(from: u32, to: u32) -> Arrival {
 }
 
 /// A switch that has learned all stations.
-fn switch() -> Switch {
+pub(crate) fn switch() -> Switch {
     let ports = (0..PORTS).map(PortConfig::new).collect();
     let snapshot = Snapshot::compile(SwitchConfig { ports, ..SwitchConfig::default() }).expect("valid");
     let mut switch = Switch::new(
