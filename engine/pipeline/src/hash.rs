@@ -40,47 +40,51 @@ pub(crate) struct Mask {
     key: Key,
     /// The numbers of the words with any bits; the first `len` count.
     words: [u8; WORDS],
+    /// Their bits, in the same order.
+    bits: [u64; WORDS],
     len: u8,
 }
 
 impl Mask {
     pub(crate) fn new(key: Key) -> Self {
-        let (mut words, mut len) = ([0; WORDS], 0);
-        for (number, bits) in key.0.iter().enumerate() {
-            if *bits != 0 {
-                words[len] = number as u8;
+        let (mut words, mut bits, mut len) = ([0; WORDS], [0; WORDS], 0);
+        for (number, own) in key.0.iter().enumerate() {
+            if *own != 0 {
+                (words[len], bits[len]) = (number as u8, *own);
                 len += 1;
             }
         }
-        Self { key, words, len: len as u8 }
+        Self { key, words, bits, len: len as u8 }
     }
 
     pub(crate) const fn key(&self) -> &Key {
         &self.key
     }
 
-    #[inline]
-    fn words(&self) -> impl Iterator<Item = usize> + '_ {
-        // The remainder changes nothing, and lets the compiler know that each is the number of a word.
-        self.words[..usize::from(self.len) % (WORDS + 1)].iter().map(|word| usize::from(*word) % WORDS)
-    }
-
-    /// A hash of the bits that count. The products do not wait for each other.
+    /// A hash of the bits that count. Each product is of two words, and waits for no other.
     #[inline]
     pub(crate) fn hash(&self, key: &Key, seed: &Seed) -> u64 {
-        let sum = self.words().fold(0_u64, |sum, word| {
-            sum.wrapping_add(fold(
-                key.0[word] & self.key.0[word] ^ seed.0[word],
-                FACTOR ^ seed.0[word] << 1 | 1,
-            ))
-        });
+        // Behind the last word there are no bits.
+        let of = |at: usize| key.0[usize::from(self.words[at]) % WORDS] & self.bits[at] ^ seed.0[at];
+        let mut sum = 0_u64;
+        for pair in 0..usize::from(self.len).div_ceil(2) {
+            // The remainder changes nothing, and lets the compiler know that there are so many words.
+            let at = pair % (WORDS / 2) * 2;
+            sum = sum.wrapping_add(fold(of(at), of(at + 1)));
+        }
         mix(sum)
     }
 
     /// Whether a key has this value where it counts.
     #[inline]
     pub(crate) fn matches(&self, key: &Key, value: &Key) -> bool {
-        self.words().all(|word| key.0[word] & self.key.0[word] == value.0[word])
+        let mut differs = 0;
+        for at in 0..usize::from(self.len) {
+            let at = at % WORDS;
+            let word = usize::from(self.words[at]) % WORDS;
+            differs |= key.0[word] & self.bits[at] ^ value.0[word];
+        }
+        differs == 0
     }
 
     /// Whether all its bits are in `other`.

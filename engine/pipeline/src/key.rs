@@ -100,6 +100,8 @@ pub(crate) const ND_LINK_LAYER: Place = place(13, 16);
 pub(crate) struct Key(pub(crate) [u64; WORDS]);
 
 impl Key {
+    pub(crate) const ZERO: Self = Self([0; WORDS]);
+
     #[inline]
     pub(crate) fn set(&mut self, place: Place, value: u64) {
         self.0[place.word] |= value << place.shift;

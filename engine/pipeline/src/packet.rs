@@ -22,7 +22,7 @@ impl Packet {
     /// A frame that is not read yet.
     #[inline]
     pub(crate) fn new(frame: Frame, ingress: Ingress) -> Self {
-        let (key, layout) = (Key::default(), Layout::default());
+        let (key, layout) = (Key::ZERO, Layout::default());
         Self { frame, ingress, metadata: 0, key, layout, key_holds: true, layout_holds: true }
     }
 
@@ -60,7 +60,7 @@ impl Packet {
 
     #[cold]
     fn read_again(&mut self) {
-        (self.key, self.layout) = (Key::default(), Layout::default());
+        (self.key, self.layout) = (Key::ZERO, Layout::default());
         // No rewrite makes a frame shorter than an Ethernet header.
         let _ = self.read();
         (self.key_holds, self.layout_holds) = (true, true);

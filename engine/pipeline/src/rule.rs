@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use twinpath_openflow::{Action, Instruction};
+use twinpath_openflow::{Action, Instruction, number};
 
 use crate::action_set::SetPart;
 use crate::hash::Mask;
@@ -24,8 +24,9 @@ impl FlowId {
     }
 }
 
-/// A flow entry: what it matches, and what is done then.
+/// A flow entry: what it matches, and what is done then. The words that most matches have are one cache line.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Rule {
     pub(crate) value: Key,
     pub(crate) mask: Arc<Mask>,
@@ -64,6 +65,8 @@ impl Rule {
 /// Instructions in the order in which they are done (OpenFlow 1.3.5, 5.9), whatever the order in which they were sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Program {
+    /// The port, if all that is done is one output to a port by its number.
+    pub(crate) only_output: Option<u32>,
     pub(crate) meter: Option<u32>,
     pub(crate) apply: Box<[Action]>,
     pub(crate) clear: bool,
@@ -93,6 +96,26 @@ impl Program {
                 Instruction::Experimenter { .. } => {}
             }
         }
+        program.only_output = program.find_only_output();
         program
+    }
+
+    fn find_only_output(&self) -> Option<u32> {
+        let Self {
+            only_output: _,
+            meter: None,
+            apply,
+            clear: false,
+            write: None,
+            metadata: None,
+            goto: None,
+        } = self
+        else {
+            return None;
+        };
+        match **apply {
+            [Action::Output { port, .. }] if port <= number::port::MAX => Some(port),
+            _ => None,
+        }
     }
 }

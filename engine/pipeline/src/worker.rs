@@ -67,10 +67,14 @@ impl Worker {
             return outlet.discard(frame, in_port, Reason::PortDown);
         }
         let mut packet = Packet::new(frame, arrival.ingress);
-        if packet.read() {
-            Run::new(&self.snapshot, &self.counters, now, arrival, outlet).tables(packet, &mut self.set);
-        } else {
-            outlet.discard(packet.frame, in_port, Reason::Truncated);
+        if !packet.read() {
+            return outlet.discard(packet.frame, in_port, Reason::Truncated);
+        }
+        let mut run = Run::new(&self.snapshot, &self.counters, now, arrival, outlet);
+        match run.tables(&mut packet, &mut self.set) {
+            // Most frames end so: the packet is not moved for them.
+            Some(Next::To(to)) => run.send(packet.frame, to),
+            next => run.finish(packet, next),
         }
     }
 
@@ -99,8 +103,9 @@ impl Worker {
                 continue;
             }
             run.flush(&mut packet, &mut next);
-            if let Some(twin) = run.twin(&mut packet) {
-                run.tables(twin, &mut self.set);
+            if let Some(mut twin) = run.twin(&mut packet) {
+                let next = run.tables(&mut twin, &mut self.set);
+                run.finish(twin, next);
             }
             // What follows is the controller's again, not a flow's.
             (run.table, run.cookie, run.is_miss, run.has_sent) = (0, u64::MAX, false, true);
@@ -167,9 +172,9 @@ impl<'a, O: Outlet> Run<'a, O> {
         }
     }
 
-    /// From the first table to the end (5.1).
+    /// From the first table to the end (5.1). Returns what is left to be done.
     #[inline]
-    fn tables(&mut self, mut packet: Packet, set: &mut SetPart) {
+    fn tables(&mut self, packet: &mut Packet, set: &mut SetPart) -> Option<Next> {
         set.clear();
         let mut next = None;
         self.table = 0;
@@ -180,11 +185,11 @@ impl<'a, O: Outlet> Run<'a, O> {
             let Some(rule) = rule else {
                 // Without a table-miss entry the frame is dropped, and its action set is not done (5.4).
                 self.reason = Reason::TableMiss;
-                return self.finish(packet, next);
+                return next;
             };
-            if let Err(reason) = self.instructions(&mut packet, rule, set, &mut next) {
+            if let Err(reason) = self.instructions(packet, rule, set, &mut next) {
                 self.reason = reason;
-                return self.finish(packet, next);
+                return next;
             }
             match rule.program.goto {
                 Some(table) if table > self.table => self.table = table,
@@ -194,13 +199,13 @@ impl<'a, O: Outlet> Run<'a, O> {
         if !set.is_empty() {
             self.is_miss = false;
             for action in set.actions() {
-                if let Err(reason) = self.act(&mut packet, &action, &mut next) {
+                if let Err(reason) = self.act(packet, &action, &mut next) {
                     self.reason = reason;
                     break;
                 }
             }
         }
-        self.finish(packet, next);
+        next
     }
 
     /// Does a flow's instructions, in the order of the specification (5.9).
@@ -218,6 +223,10 @@ impl<'a, O: Outlet> Run<'a, O> {
         self.counters.add(rule.counter, self.now, self.count);
         (self.cookie, self.is_miss) = (rule.cookie, rule.is_miss);
         let program = &rule.program;
+        if let Some(port) = program.only_output {
+            self.output(packet, port, 0, next);
+            return Ok(());
+        }
         if let Some(meter) = program.meter {
             self.meter(packet, meter, next)?;
         }
@@ -262,16 +271,22 @@ impl<'a, O: Outlet> Run<'a, O> {
         Ok(())
     }
 
+    /// Notes an output; one that was noted before is done.
+    #[inline]
+    fn output(&mut self, packet: &mut Packet, port: u32, max_len: u16, next: &mut Option<Next>) {
+        let to = self.destination(packet, port, max_len);
+        if to.is_some() {
+            self.flush(packet, next);
+            *next = to;
+        }
+    }
+
     /// Does one action (5.12).
     #[inline]
     fn act(&mut self, packet: &mut Packet, action: &Action, next: &mut Option<Next>) -> Result<(), Reason> {
         match *action {
             Action::Output { port, max_len } => {
-                let to = self.output(packet, port, max_len);
-                if to.is_some() {
-                    self.flush(packet, next);
-                    *next = to;
-                }
+                self.output(packet, port, max_len, next);
                 Ok(())
             }
             Action::Group(group) => {
@@ -285,6 +300,7 @@ impl<'a, O: Outlet> Run<'a, O> {
         }
     }
 
+    #[inline(never)]
     fn rewrite(
         &mut self,
         packet: &mut Packet,
@@ -310,7 +326,7 @@ impl<'a, O: Outlet> Run<'a, O> {
 
     /// Where an output action leads (4.5); `None`: nowhere.
     #[inline]
-    fn output(&mut self, packet: &Packet, port: u32, max_len: u16) -> Option<Next> {
+    fn destination(&mut self, packet: &Packet, port: u32, max_len: u16) -> Option<Next> {
         use number::port::{ALL, CONTROLLER, FLOOD, IN_PORT, NORMAL};
         match port {
             IN_PORT => self.output_to(self.in_port),
@@ -348,9 +364,14 @@ impl<'a, O: Outlet> Run<'a, O> {
     /// Does an output while the frame goes on: it gets another frame with the same bytes.
     #[inline]
     fn flush(&mut self, packet: &mut Packet, next: &mut Option<Next>) {
-        if let Some(to) = next.take()
-            && let Some(twin) = self.twin(packet)
-        {
+        if let Some(to) = next.take() {
+            self.perform_by_twin(packet, to);
+        }
+    }
+
+    #[inline(never)]
+    fn perform_by_twin(&mut self, packet: &mut Packet, to: Next) {
+        if let Some(twin) = self.twin(packet) {
             self.perform(twin, to);
         }
     }
@@ -365,8 +386,14 @@ impl<'a, O: Outlet> Run<'a, O> {
         }
     }
 
-    /// The end of a frame.
     #[inline]
+    fn send(&mut self, frame: Frame, to: Destination) {
+        self.has_sent = true;
+        self.outlet.send(frame, to, &self.snapshot.ports);
+    }
+
+    /// The end of a frame.
+    #[inline(never)]
     fn finish(&mut self, packet: Packet, next: Option<Next>) {
         match next {
             Some(to) => self.perform(packet, to),
@@ -375,18 +402,15 @@ impl<'a, O: Outlet> Run<'a, O> {
         }
     }
 
-    #[inline]
     fn perform(&mut self, packet: Packet, to: Next) {
         match to {
-            Next::To(to) => {
-                self.has_sent = true;
-                self.outlet.send(packet.frame, to, &self.snapshot.ports);
-            }
+            Next::To(to) => self.send(packet.frame, to),
             Next::All => self.all(packet),
             Next::Group(group) => self.group(packet, group),
         }
     }
 
+    #[inline(never)]
     fn all(&mut self, mut packet: Packet) {
         let in_port = self.in_port;
         let ports = self.snapshot.ports.all().iter();
@@ -402,6 +426,7 @@ impl<'a, O: Outlet> Run<'a, O> {
     }
 
     /// Takes a frame through a group (5.6).
+    #[inline(never)]
     fn group(&mut self, mut packet: Packet, number: u32) {
         self.reason = Reason::NoBucket;
         let group = self.snapshot.group(number).filter(|_| self.depth < GROUP_DEPTH_MAX);
