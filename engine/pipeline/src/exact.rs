@@ -44,14 +44,6 @@ pub struct Entry {
     is_void: bool,
 }
 
-impl Entry {
-    /// The port that its frames come in by, as in keys.
-    #[must_use]
-    pub const fn in_port(&self) -> u16 {
-        (self.key.value[key::IN_PORT.word] >> key::IN_PORT.shift) as u16
-    }
-}
-
 /// The entries of one mask.
 #[derive(Debug)]
 struct OneMask {
@@ -110,6 +102,14 @@ impl OneMask {
     }
 }
 
+/// The number of an entry, and whether it was there before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Inserted {
+    Now(u32),
+    Before(u32),
+}
+
 /// All entries.
 #[derive(Debug)]
 pub struct ExactEntries {
@@ -137,18 +137,18 @@ impl ExactEntries {
         }
     }
 
-    /// Puts in an entry for the frames of a trace, and returns its number. `Ok(None)`: there is one for them already.
+    /// Puts in an entry for the frames of a trace, if there is none for them.
     ///
     /// # Errors
     /// Why there can be none.
-    pub fn insert(&mut self, trace: &Trace) -> Result<Option<u32>, WhyNot> {
+    pub fn insert(&mut self, trace: &Trace) -> Result<Inserted, WhyNot> {
         let output = trace.verdict()?;
         let key = trace.exact_key()?;
         let same = |own: &Option<OneMask>| own.as_ref().is_some_and(|own| own.mask == key.mask);
         let at = self.masks.iter().position(same);
         let at = at.or_else(|| self.masks.iter().position(Option::is_none)).ok_or(WhyNot::Full)?;
-        if self.masks[at].as_ref().is_some_and(|own| own.by_value.contains_key(&key.value)) {
-            return Ok(None);
+        if let Some(number) = self.masks[at].as_ref().and_then(|own| own.by_value.get(&key.value)) {
+            return Ok(Inserted::Before(*number));
         }
         let number = match self.free.pop() {
             Some(number) => number,
@@ -164,9 +164,9 @@ impl ExactEntries {
         for step in &entry.path.steps {
             self.by_flow.entry(step.counter).or_default().insert(number);
         }
-        *self.by_port.entry((entry.in_port(), entry.mask)).or_default() += 1;
+        *self.by_port.entry((entry.key.in_port(), entry.mask)).or_default() += 1;
         self.entries[number as usize] = Some(entry);
-        Ok(Some(number))
+        Ok(Inserted::Now(number))
     }
 
     /// An entry, void or not.
@@ -210,7 +210,7 @@ impl ExactEntries {
                 .iter()
                 .any(|step| step.table == table && step.priority <= priority && has(step.metadata))
                 || path.missed.is_some_and(|(missed, metadata)| missed == table && has(metadata));
-            takes && (in_phy_port == 0 || entry.in_port() == wanted_port)
+            takes && (in_phy_port == 0 || entry.key.in_port() == wanted_port)
         });
         found
     }
@@ -224,7 +224,7 @@ impl ExactEntries {
     #[must_use]
     pub fn of_port(&self, port: u32) -> Vec<u32> {
         let short = key::short_port(port);
-        self.which(|entry| entry.output == port || entry.in_port() == short)
+        self.which(|entry| entry.output == port || entry.key.in_port() == short)
     }
 
     /// Entries whose frames go through a group.
@@ -246,7 +246,7 @@ impl ExactEntries {
                 self.by_flow.remove(&step.counter);
             }
         }
-        let place = (entry.in_port(), entry.mask);
+        let place = (entry.key.in_port(), entry.mask);
         if let Some(count) = self.by_port.get_mut(&place) {
             *count -= 1;
             if *count == 0 {

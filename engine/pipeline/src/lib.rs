@@ -39,7 +39,7 @@ mod worker;
 
 pub use control::{Flow, FlowCount, PartsCount, Pipeline, TABLES, TableCount, TableFull};
 pub use counters::Count;
-pub use exact::{Entry, ExactEntries, MASKS};
+pub use exact::{Entry, ExactEntries, Inserted, MASKS};
 pub use group::GroupConfig;
 pub use meter::{MeterConfig, MeterUnit};
 pub use outlet::{Destination, Outlet, PacketIn, PacketInReason};

@@ -100,6 +100,14 @@ pub struct ExactKey {
     pub mask: [u64; EXACT_WORDS],
 }
 
+impl ExactKey {
+    /// The port that the frames come in by; the numbers of reserved ports end in the same 16 bits.
+    #[must_use]
+    pub const fn in_port(&self) -> u16 {
+        (self.value[key::IN_PORT.word] >> key::IN_PORT.shift) as u16
+    }
+}
+
 /// What becomes of a frame, and of all others that are equal to it in the bits that were looked at.
 #[derive(Clone, Debug)]
 pub struct Trace {

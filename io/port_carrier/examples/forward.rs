@@ -143,7 +143,7 @@ impl Way {
     }
 
     fn carrier(idle: usize) -> Outcome<Self> {
-        let mut programs = PortPrograms::load(MARK, 1, Duration::ZERO)?;
+        let mut programs = PortPrograms::load(MARK, 1, Duration::ZERO, 0)?;
         let mut queue = CarrierPort::open(&carrier(), |socket| programs.attach_socket_filter(0, socket))?;
         for number in 0..2 {
             let port = port(number, &format!("near{number}"))?;

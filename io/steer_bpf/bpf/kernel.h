@@ -37,7 +37,7 @@ enum { XDP_PASS = 2, XDP_REDIRECT = 4 };
 /* Return values of tcx: run the next program; pass to the kernel at once; drop. */
 enum { TCX_NEXT = -1, TCX_PASS = 0, TCX_DROP = 2 };
 /* linux/if_packet.h */
-enum { PACKET_OUTGOING = 4 };
+enum { PACKET_HOST = 0, PACKET_OTHERHOST = 3, PACKET_OUTGOING = 4 };
 
 struct __sk_buff {
 	__u32 len;
@@ -71,16 +71,21 @@ struct xdp_md {
 };
 
 static void *(*map_lookup)(void *map, const void *key) = (void *)1;
+static __u32 (*cpu_number)(void) = (void *)8;
 static long (*tail_call)(void *context, void *programs, __u32 index) = (void *)12;
+static long (*push_tag)(struct __sk_buff *skb, __u16 protocol, __u16 control) = (void *)18;
 static long (*redirect)(__u32 ifindex, __u64 flags) = (void *)23;
 static long (*skb_load_bytes)(const void *skb, __u32 offset, void *to, __u32 len) = (void *)26;
+static long (*change_type)(struct __sk_buff *skb, __u32 type) = (void *)32;
 static long (*redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
 static long (*skb_load_bytes_relative)(const void *skb, __u32 offset, void *to, __u32 len,
 				       __u32 start) = (void *)68;
 static long (*ringbuf_output)(void *ring, void *data, __u64 size, __u64 flags) = (void *)130;
+static long (*redirect_peer)(__u32 ifindex, __u64 flags) = (void *)155;
 /* CLOCK_MONOTONIC at the last tick. */
 static __u64 (*ktime_get_coarse_ns)(void) = (void *)160;
 
 #define be16(number) __builtin_bswap16(number)
+#define be64(number) __builtin_bswap64(number)
 
 #endif

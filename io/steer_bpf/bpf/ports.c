@@ -6,12 +6,16 @@
  * program at tc ingress drops that frame. What no worker gets is dropped as well, unless the port fails open: then it goes
  * on to the kernel, where a bridge that the interface belongs to carries it.
  *
+ * Flows that the kernel forwards by itself (offload.h) are tried first. The filter looks for an entry, and notes where the
+ * frame goes; the program at tc ingress sends it there. Where no filter has run, as no worker has a socket, it looks itself.
+ *
  * An interface is a port from the time when its entry is in the map until the entry is removed. Before and after that the
  * programs change nothing, so no frame is lost or doubled by the order in which they are attached.
  *
  * When the process ends, all ports are the kernel's at once (served.h). Detaching the programs takes an RCU grace period
  * for each. */
 #include "kernel.h"
+#include "offload.h"
 #include "pending.h"
 #include "served.h"
 
@@ -21,22 +25,36 @@ const volatile __u32 mark = 0;
 /* What is not given to a worker goes to the kernel instead of being dropped. */
 enum { FAILS_OPEN = 1 };
 
+struct port {
+	__u32 flags;  /* FAILS_OPEN, or 0 */
+	__u16 number; /* the port's number in keys of entries */
+	__u16 masks;  /* those under which frames of the port have entries, a bit each */
+};
+
 struct {
 	MAP_UINT(type, BPF_MAP_TYPE_HASH);
-	MAP_TYPE(key, __u32);   /* kernel index of the interface */
-	MAP_TYPE(value, __u32); /* FAILS_OPEN, or 0 */
+	MAP_TYPE(key, __u32); /* kernel index of the interface */
+	MAP_TYPE(value, struct port);
 	MAP_UINT(max_entries, 4095);
 } ports SECTION(".maps");
 
 /* Places in the array of tail calls. */
 enum { INGRESS = 0, EGRESS = 1 };
 
+/* What becomes of a frame. */
+enum fate {
+	UNDECIDED = 0, /* no filter has run */
+	GIVEN = 1,     /* a worker was given it */
+	LEFT = 2,      /* no worker was given it */
+	FORWARDED = 3, /* an entry was found */
+};
+
 /* Of the frame that this CPU is processing. */
 struct note {
-	/* A worker was given it. */
-	__u32 given;
+	__u32 fate;
 	/* The kernel was given it, as no worker was: it may send what it makes of it. */
 	__u32 passed;
+	struct forwarding forwarding;
 };
 
 struct {
@@ -50,21 +68,27 @@ CALLED int listen_of(struct __sk_buff *skb, __u32 worker)
 {
 	__u32 first = 0, ifindex = skb->ifindex;
 	struct note *note = map_lookup(&notes, &first);
-	__u32 *port;
+	const struct port *port;
 
 	if (!note)
 		return 0;
-	note->given = note->passed = 0;
+	note->passed = 0;
+	note->fate = UNDECIDED;
 	/* The socket ignores outgoing frames by itself where the kernel can. */
 	if (skb->pkt_type == PACKET_OUTGOING)
 		return 0;
+	note->fate = LEFT;
 	port = map_lookup(&ports, &ifindex);
 	if (!port)
 		return 0;
-	/* A frame that nobody else would carry waits for a stuck worker too, as long as there is room. */
-	if (!may_hand_over(worker) && *port & FAILS_OPEN)
+	if (entries_max && port->masks && find_offloaded(skb, &note->forwarding, port->number, port->masks)) {
+		note->fate = FORWARDED;
 		return 0;
-	note->given = 1;
+	}
+	/* A frame that nobody else would carry waits for a stuck worker too, as long as there is room. */
+	if (!may_hand_over(worker) && port->flags & FAILS_OPEN)
+		return 0;
+	note->fate = GIVEN;
 	return ~0U;
 }
 
@@ -88,26 +112,45 @@ SECTION("classifier") int twinpath_port_in(struct __sk_buff *skb)
 	return TCX_NEXT;
 }
 
-SECTION("classifier") int twinpath_serve_in(struct __sk_buff *skb)
+INLINE int serve_in(struct __sk_buff *skb)
 {
-	__u32 first = 0, ifindex = skb->ifindex;
+	__u32 first = 0, ifindex = skb->ifindex, fate;
 	struct note *note = map_lookup(&notes, &first);
-	__u32 *port;
+	const struct port *port;
 
 	if (!note)
 		return TCX_NEXT;
+	fate = note->fate;
+	note->fate = UNDECIDED;
 	note->passed = 0;
-	if (note->given) {
-		note->given = 0;
+	if (fate == GIVEN)
 		return TCX_DROP;
-	}
+	if (entries_max && fate == FORWARDED)
+		return forward_offloaded(skb, &note->forwarding, mark);
 	port = map_lookup(&ports, &ifindex);
 	if (!port)
 		return TCX_NEXT;
-	if (!(*port & FAILS_OPEN))
+	if (entries_max && fate == UNDECIDED && port->masks &&
+	    find_offloaded(skb, &note->forwarding, port->number, port->masks))
+		return forward_offloaded(skb, &note->forwarding, mark);
+	if (!(port->flags & FAILS_OPEN))
 		return TCX_DROP;
 	note->passed = 1;
 	return TCX_NEXT;
+}
+
+SECTION("classifier") int twinpath_serve_in(struct __sk_buff *skb)
+{
+	return serve_in(skb);
+}
+
+/* For tests: the same with a frame that has a VLAN tag beside its bytes, which a test run cannot pass. Its control
+ * information is in `priority`. */
+SECTION("classifier") int twinpath_test_tagged(struct __sk_buff *skb)
+{
+	if (push_tag(skb, be16(0x8100), (__u16)skb->priority) != 0)
+		return TCX_DROP;
+	return serve_in(skb);
 }
 
 /* At tc egress of a port. */

@@ -16,6 +16,7 @@ use crate::holder::{processes_holding, tap_of, xdp_holder};
 use crate::layout::{Crossed, Crossing};
 use crate::maps::{typed, wrote};
 use crate::names::{OURS, PORT_INGRESS, interface_name};
+use crate::offload::Sizes;
 use crate::served::serve;
 use crate::steering::{FILTERS_MAX, attach_filter, loaded, program};
 use crate::stuck::{StuckRecords, stuck_after_ns};
@@ -64,7 +65,7 @@ impl Exclusive {
     /// # Errors
     /// [`SteerError::Object`], [`SteerError::Map`]; [`SteerError::Queue`] for more than [`FILTERS_MAX`] workers.
     pub fn load(mark: u32, workers: u32, fail_open: Duration) -> Result<Self, SteerError> {
-        let (mut object, stuck) = load(BRIDGE, mark, workers, fail_open)?;
+        let (mut object, stuck) = load(BRIDGE, mark, workers, fail_open, None)?;
         let (crossing, crossed) = (typed(&mut object, ".bss")?, typed(&mut object, "crossed")?);
         let served = serve(&mut object, &[INGRESS, EGRESS, CROSS, CROSS_WHEN_STUCK], &SERVE)?;
         Ok(Self { _served: served, object, crossing, crossed, stuck, held: None, cross: None })
@@ -217,6 +218,7 @@ pub(crate) fn load(
     mark: u32,
     workers: u32,
     fail_open: Duration,
+    offload: Option<&Sizes>,
 ) -> Result<(Ebpf, StuckRecords), SteerError> {
     if workers > FILTERS_MAX {
         return Err(SteerError::Queue { queue: workers, max: FILTERS_MAX });
@@ -227,6 +229,7 @@ pub(crate) fn load(
     loader.override_global("fail_open_ns", &fail_open_ns, true);
     // Only programs that look at the words of all workers have this one.
     loader.override_global("workers", &workers, false);
+    offload.into_iter().for_each(|sizes| sizes.apply(&mut loader));
     let mut object = loader.load(object).map_err(|error| SteerError::Object(Box::new(error)))?;
     let stuck = StuckRecords::take(&mut object, fail_open_ns)?;
     Ok((object, stuck))

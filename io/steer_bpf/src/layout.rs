@@ -181,6 +181,15 @@ pub struct Crossed {
     pub given: u64,
 }
 
+/// `struct port` of bpf/ports.c.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct PortWords {
+    pub(crate) flags: u32,
+    pub(crate) number: u16,
+    pub(crate) masks: u16,
+}
+
 const _: () = {
     assert!(size_of::<State>() == 8 + 2 * 64 + 2 * 256 * 8 + 2 * Protocol::COUNT * 8192);
     assert!(size_of::<ClaimKey>() == 24 && size_of::<ClaimValue>() == 4);
@@ -205,3 +214,5 @@ unsafe impl Pod for PerCpu {}
 unsafe impl Pod for Crossing {}
 // SAFETY: five plain integers, without padding.
 unsafe impl Pod for Crossed {}
+// SAFETY: three plain integers, without padding.
+unsafe impl Pod for PortWords {}

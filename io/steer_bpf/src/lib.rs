@@ -1,6 +1,7 @@
 //! Steering inside the kernel: the BPF programs that make the verdict of `pure/steer` for each frame, their rules and
 //! how they are attached. And the programs that withhold a whole interface from the kernel's stack, for an exception
-//! port ([`Exclusive`]), or several for a switch ([`PortPrograms`]).
+//! port ([`Exclusive`]), or several for a switch ([`PortPrograms`]), with
+//! the flows between them that the kernel forwards by itself ([`Offload`]).
 //!
 //! - [`Path::Packet`]: a filter on packet sockets decides each frame, and leaves a note of what it claimed on its CPU. A
 //!   program at tc ingress, which the kernel runs directly after the packet sockets, drops the noted frame and nothing
@@ -33,6 +34,7 @@ mod layout;
 mod maps;
 mod names;
 mod netlink;
+mod offload;
 mod ports;
 mod probe;
 mod revision;
@@ -50,6 +52,7 @@ pub use error::SteerError;
 pub use exclusive::{Exclusive, Withheld, crosses, withheld};
 pub use holder::{xdp_holder, xdp_program};
 pub use layout::Crossed;
+pub use offload::{OFFLOAD_MASKS, OFFLOAD_WORDS, Offload, OffloadCount, OffloadEntry};
 pub use ports::{PortPrograms, Unserved};
 pub use probe::{Probe, probe};
 pub use steering::{DIRECT_SLOTS, FILTERS_MAX, Kept, Path, QUEUES_MAX, Steering, XdpMode};

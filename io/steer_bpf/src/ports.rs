@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use aya::maps::{HashMap, MapData};
+use aya::programs::SchedClassifier;
 use aya::{Ebpf, include_bytes_aligned};
 use twinpath_time::Duration;
 
 use crate::SteerError;
 use crate::exclusive::{attach_both, load, refuse_if_held};
+use crate::layout::PortWords;
 use crate::maps::{gone, typed, wrote};
 use crate::names::{PORT_INGRESS as INGRESS, interface_name};
+use crate::offload::{Offload, Sizes};
 use crate::served::serve;
-use crate::steering::attach_filter;
+use crate::steering::{attach_filter, loaded, program};
 use crate::stuck::StuckRecords;
 use crate::tc::{TcAttach, TcLink};
 
@@ -42,10 +45,16 @@ pub struct PortPrograms {
     /// The array of tail calls. When the last descriptor of it is closed, all ports are the kernel's at once.
     _served: OwnedFd,
     object: Ebpf,
-    ports: HashMap<MapData, u32, u32>,
+    ports: HashMap<MapData, u32, PortWords>,
+    offload: Option<Offload>,
     stuck: StuckRecords,
     /// The interfaces that are ports, and their links.
-    held: BTreeMap<u32, [TcLink; 2]>,
+    held: BTreeMap<u32, Held>,
+}
+
+struct Held {
+    _links: [TcLink; 2],
+    words: PortWords,
 }
 
 impl std::fmt::Debug for PortPrograms {
@@ -57,15 +66,18 @@ impl std::fmt::Debug for PortPrograms {
 impl PortPrograms {
     /// Loads the programs for up to `workers` workers. No interface is a port yet. Frames sent with `mark` (SO_MARK, not 0)
     /// will leave; the mark is removed. A worker is stuck when a frame has waited for it for longer than `fail_open`; with 0,
-    /// no worker is ever taken to be stuck.
+    /// no worker is ever taken to be stuck. `offloaded` is how many entries there may be by which the kernel forwards frames
+    /// itself; with 0, frames are not looked at, and [`Self::offload`] is `None`.
     ///
     /// # Errors
     /// [`SteerError::Object`], [`SteerError::Map`]; [`SteerError::Queue`] for more than [`FILTERS_MAX`](crate::FILTERS_MAX) workers.
-    pub fn load(mark: u32, workers: u32, fail_open: Duration) -> Result<Self, SteerError> {
-        let (mut object, stuck) = load(PORTS, mark, workers, fail_open)?;
+    pub fn load(mark: u32, workers: u32, fail_open: Duration, offloaded: u32) -> Result<Self, SteerError> {
+        let sizes = if offloaded > 0 { Some(Sizes::of(offloaded)?) } else { None };
+        let (mut object, stuck) = load(PORTS, mark, workers, fail_open, sizes.as_ref())?;
+        let offload = sizes.map(|sizes| Offload::take(&mut object, sizes)).transpose()?;
         let ports = typed(&mut object, "ports")?;
         let served = serve(&mut object, &[INGRESS, EGRESS], &SERVE)?;
-        Ok(Self { _served: served, object, ports, stuck, held: BTreeMap::new() })
+        Ok(Self { _served: served, object, ports, offload, stuck, held: BTreeMap::new() })
     }
 
     /// Attaches the filter to the packet socket of a worker. The socket then takes the frames of all ports, or a fan-out
@@ -87,8 +99,9 @@ impl PortPrograms {
         refuse_if_held(ifindex, &interface_name(ifindex)?)?;
         let links = attach_both(&mut self.object, [INGRESS, EGRESS], ifindex, how)?;
         let flags = if unserved == Unserved::Kernel { FAILS_OPEN } else { 0 };
-        self.ports.insert(ifindex, flags, 0).map_err(wrote("ports"))?;
-        self.held.insert(ifindex, links);
+        let words = PortWords { flags, ..PortWords::default() };
+        self.ports.insert(ifindex, words, 0).map_err(wrote("ports"))?;
+        self.held.insert(ifindex, Held { _links: links, words });
         Ok(())
     }
 
@@ -97,9 +110,9 @@ impl PortPrograms {
     /// # Errors
     /// [`SteerError::Map`]; the interface is given back all the same.
     pub fn release(&mut self, ifindex: u32) -> Result<(), SteerError> {
-        let Some(links) = self.held.remove(&ifindex) else { return Ok(()) };
+        let Some(held) = self.held.remove(&ifindex) else { return Ok(()) };
         let removed = gone(self.ports.remove(&ifindex), "ports");
-        drop(links);
+        drop(held);
         removed
     }
 
@@ -109,6 +122,32 @@ impl PortPrograms {
     /// [`SteerError::Map`].
     pub fn release_all(&mut self) -> Result<(), SteerError> {
         self.held.keys().try_for_each(|ifindex| gone(self.ports.remove(ifindex), "ports"))
+    }
+
+    /// The entries by which the kernel forwards frames between the ports itself, if there may be any.
+    pub const fn offload(&mut self) -> Option<&mut Offload> {
+        self.offload.as_mut()
+    }
+
+    /// Has the programs look for an entry for frames of a port, which has this number in keys, under these masks (a bit
+    /// each). Without any, its frames are not looked at. An interface that is no port is left as it is.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn look_for_entries(&mut self, ifindex: u32, number: u16, masks: u8) -> Result<(), SteerError> {
+        let Some(held) = self.held.get_mut(&ifindex) else { return Ok(()) };
+        held.words = PortWords { number, masks: masks.into(), ..held.words };
+        self.ports.insert(ifindex, held.words, 0).map_err(wrote("ports"))
+    }
+
+    /// A program, for test runs; it is loaded if need be.
+    #[doc(hidden)]
+    pub fn program(&mut self, name: &'static str) -> Result<&SchedClassifier, SteerError> {
+        let classifier: &mut SchedClassifier = program(&mut self.object, name)?;
+        if classifier.fd().is_err() {
+            loaded(name, classifier.load())?;
+        }
+        Ok(classifier)
     }
 
     /// The words that tell since when a frame has waited for a worker, one each, to be mapped as those of

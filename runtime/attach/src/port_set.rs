@@ -62,7 +62,7 @@ impl PortSet {
     pub fn open(plan: PortSetPlan) -> Result<(Self, Vec<PlacedQueue>), AttachError> {
         // Before the programs: sockets are slow to close, and the programs are to be gone before.
         set_aside(2 * plan.workers as usize + 1);
-        let mut programs = PortPrograms::load(MARK, plan.workers, plan.fail_open)?;
+        let mut programs = PortPrograms::load(MARK, plan.workers, plan.fail_open, 0)?;
         let words = programs.pending().and_then(|words| {
             let mapped = Mapping::of_fd(words, QUEUES_MAX as usize * pending::STRIDE, 0);
             mapped.map_err(|error| tracing::warn!("a stuck worker cannot be found: {error}")).ok()

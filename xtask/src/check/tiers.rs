@@ -78,6 +78,7 @@ const TIERS: &[Tier] = &[
             "plan",
             "host",
             "attach",
+            "offload",
             "fallback",
             "hold",
             "stuck",

@@ -35,7 +35,7 @@ fn filled() -> (Pipeline, ExactEntries, Vec<FlowId>) {
     let mut entries = ExactEntries::new(16);
     for number in 0..16_u8 {
         let place = entries.insert(&trace(&pipeline, number / 2 + 1, 5 + u32::from(number % 2)));
-        assert_eq!(place, Ok(Some(number.into())));
+        assert_eq!(place, Ok(Inserted::Now(number.into())));
     }
     (pipeline, entries, flows)
 }
@@ -68,14 +68,14 @@ fn a_flow_makes_void_what_it_overlaps_and_nothing_else() {
 fn a_number_stays_until_it_is_forgotten() {
     let (pipeline, mut entries, flows) = filled();
     assert_eq!(entries.insert(&trace(&pipeline, 1, 7)), Err(WhyNot::Full));
-    assert_eq!(entries.insert(&trace(&pipeline, 3, 5)), Ok(None), "there is one");
+    assert_eq!(entries.insert(&trace(&pipeline, 3, 5)), Ok(Inserted::Before(4)), "there is one");
     assert_eq!(entries.masks_of(5), 1);
     assert!(entries.make_void(4).is_some() && entries.make_void(4).is_none());
     assert_eq!(entries.of_flow(flows[2]).collect::<Vec<_>>(), [5]);
     assert_eq!(entries.insert(&trace(&pipeline, 3, 5)), Err(WhyNot::Full), "programs may be using it");
     assert!(entries.forget(5).is_none(), "it is not void");
     assert_eq!(entries.forget(4).map(|entry| entry.output), Some(1));
-    assert_eq!(entries.insert(&trace(&pipeline, 3, 5)), Ok(Some(4)));
+    assert_eq!(entries.insert(&trace(&pipeline, 3, 5)), Ok(Inserted::Now(4)));
     for number in entries.numbers().collect::<Vec<_>>() {
         assert!(entries.make_void(number).is_some() && entries.forget(number).is_some());
     }
@@ -92,7 +92,7 @@ fn entries_that_are_kept_by_common_bits_follow_changes() {
     entries.forget(1);
     assert_eq!(entries.overlapping(0, 9, &from).len(), 7);
     add(&mut pipeline, 7, &[station(40)], 2);
-    assert_eq!(entries.insert(&trace(&pipeline, 40, 6)), Ok(Some(1)));
+    assert_eq!(entries.insert(&trace(&pipeline, 40, 6)), Ok(Inserted::Now(1)));
     assert_eq!(entries.overlapping(0, 9, &from).len(), 8);
 }
 
@@ -107,7 +107,7 @@ fn a_flow_in_a_table_that_matched_nothing_takes_frames_too() {
     pipeline.add_flow(&flow).expect("room");
     let mut entries = ExactEntries::new(4);
     let traced = trace(&pipeline, 1, 1);
-    assert_eq!((traced.verdict(), entries.insert(&traced)), (Ok(2), Ok(Some(0))));
+    assert_eq!((traced.verdict(), entries.insert(&traced)), (Ok(2), Ok(Inserted::Now(0))));
     assert_eq!(entries.overlapping(3, 0, &matching(&[station(1)])), [0]);
     assert_eq!(entries.overlapping(2, 0, &matching(&[station(1)])), []);
     pipeline.record(traced.path(), crate::Count { packets: 2, bytes: 2 }, twinpath_time::Instant::ZERO);

@@ -85,7 +85,7 @@ impl Switch {
     ) -> Self {
         let config =
             CarrierConfig { id: QUEUE, ring_slots: 1024, ports_max: 8, fanout_group: None, mark: MARK };
-        let mut programs = PortPrograms::load(MARK, 1, fail_open).unwrap();
+        let mut programs = PortPrograms::load(MARK, 1, fail_open, 0).unwrap();
         let open = || CarrierPort::open(&config, |socket| programs.attach_socket_filter(0, socket)).unwrap();
         let queue = within(namespace, open);
         let word = programs.pending().map(|words| {

@@ -5,4 +5,5 @@
 mod common;
 mod direct_ring;
 mod fail_open;
+mod offload;
 mod verdicts;

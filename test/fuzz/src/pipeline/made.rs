@@ -53,6 +53,17 @@ pub(super) struct Made {
     pub(super) has_checksums: bool,
 }
 
+impl Made {
+    /// With the tag that is beside the bytes.
+    pub(super) fn on_wire(&self) -> Vec<u8> {
+        let mut wire = self.bytes.clone();
+        if let Some(control) = self.beside {
+            wire.splice(12..12, [[0x81, 0], control.to_be_bytes()].concat());
+        }
+        wire
+    }
+}
+
 fn transport(bytes: &mut Bytes<'_>, version: u8) -> (u8, Vec<u8>) {
     let (from, to) = (bytes.pick(&[80_u8, 81, 0]), bytes.pick(&[53_u8, 54, 255]));
     let mut ports = vec![from, 1, to, 2];
@@ -322,10 +333,7 @@ fn instructions(bytes: &mut Bytes<'_>, table: u8) -> Vec<Instruction> {
 
 /// A match of fields that a frame has, so that some frames match.
 fn fields(bytes: &mut Bytes<'_>, sample: &Made) -> Match {
-    let mut wire = sample.bytes.clone();
-    if let Some(control) = sample.beside {
-        wire.splice(12..12, [[0x81, 0], control.to_be_bytes()].concat());
-    }
+    let wire = sample.on_wire();
     let mut wanted = 0_u64;
     for _ in 0..bytes.next() % 5 {
         wanted |= 1 << (bytes.next() % 40);

@@ -1,0 +1,386 @@
+/* Flows that the kernel forwards by itself, between ports of a switch in one network namespace.
+ *
+ * An entry stands for the frames that are equal to some frame in some bits of their fields: control has found out that all
+ * of them leave by one port, unchanged (engine/pipeline/src/trace.rs). There are few different sets of bits, the masks, so
+ * an entry is found by a look-up for each mask under which frames of the port have entries; it does not matter in which
+ * order, as an entry is right about every frame that it is found for. What an entry says of a frame depends on no other entry.
+ *
+ * Fields are read as workers read them (engine/pipeline/src/parse.rs, into the places that key.rs there has). Frames with
+ * headers that are not read here are left to workers: tags among the bytes, options and extension headers, MPLS and PBB,
+ * ND messages (RFC 4861), and all headers that are cut off or contradict themselves.
+ *
+ * Nothing needs to sweep for an entry to end: each has the time from which it is void, and the time for which its frames may
+ * stay away, and it belongs to a generation. src/offload.rs has the same layouts. */
+#ifndef TWINPATH_OFFLOAD_H
+#define TWINPATH_OFFLOAD_H
+
+#include "kernel.h"
+
+enum { MASKS = 8, WORDS = 8 };
+
+/* Entries that there may be, and CPUs that the machine may have. Constant once loaded; without entries none of the code
+ * below is left. */
+const volatile __u32 entries_max = 0;
+const volatile __u32 cpus = 0;
+
+struct key {
+	__u64 words[WORDS];
+};
+
+/* The word of a key with 32 bits that no frame's field is in. The number of the mask stands there, so that entries with
+ * different masks have different keys. */
+enum { MASK_WORD = 3 };
+
+struct entry {
+	__u64 generation;
+	__u64 deadline_ns; /* it is void from then on */
+	__u64 idle_ns;	   /* it is void when none of its frames has come for so long */
+	/* The address of the other end of a veth pair, which frames to it may be given to directly; 0: none may. In the
+	 * upper 48 bits. */
+	__u64 peer;
+	__u32 number; /* below entries_max */
+	__u32 ifindex;
+	__u32 frame_len_max; /* without tag; of a super-frame, of each packet that it becomes */
+	__u32 reserved;
+};
+
+/* The loader sets the number of entries of these maps. */
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_HASH);
+	MAP_TYPE(key, struct key);
+	MAP_TYPE(value, struct entry);
+	MAP_UINT(max_entries, 1);
+} offloaded SECTION(".maps");
+
+/* Written by control alone. */
+struct offload {
+	__u64 generation;
+	__u64 reserved[7];
+	struct key masks[MASKS];
+};
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct offload);
+	MAP_UINT(max_entries, 1);
+	MAP_UINT(map_flags, BPF_F_MMAPABLE);
+} offload SECTION(".maps");
+
+struct count {
+	__u64 packets;
+	__u64 bytes;
+};
+
+/* First those of all entries on CPU 0, then those on CPU 1 and so on, so that no two CPUs write to one cache line. */
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct count);
+	MAP_UINT(max_entries, 1);
+	MAP_UINT(map_flags, BPF_F_MMAPABLE);
+} counts SECTION(".maps");
+
+/* For each entry, when a frame came last, ns of CLOCK_MONOTONIC. It is written when it is older than this, so that the CPUs
+ * do not contend for it; it may be too old by as much. */
+#define USED_STEP_NS (1ULL << 23)
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, __u64);
+	MAP_UINT(max_entries, 1);
+	MAP_UINT(map_flags, BPF_F_MMAPABLE);
+} used SECTION(".maps");
+
+/* For each CPU a word that is odd while a frame is between its look-up and its count. After control has taken entries away,
+ * it waits until each word is even or has changed: from then on nobody uses or counts by them. That takes a look at a few
+ * cache lines; an RCU grace period would take tens of milliseconds. The atomic operations are also barriers: either a program
+ * finds that an entry is gone, or control finds the word odd. */
+struct passing {
+	__u64 word;
+	__u64 reserved[7]; /* a cache line for each CPU */
+};
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct passing);
+	MAP_UINT(max_entries, 1);
+	MAP_UINT(map_flags, BPF_F_MMAPABLE);
+} passing SECTION(".maps");
+
+INLINE void begin_passing(void)
+{
+	__u32 cpu = cpu_number();
+	struct passing *own = map_lookup(&passing, &cpu);
+
+	/* It is odd already if a frame was lost between the two hooks. */
+	if (own)
+		__sync_lock_test_and_set(&own->word, (*(volatile __u64 *)&own->word + 1) | 1);
+}
+
+INLINE void end_passing(void)
+{
+	__u32 cpu = cpu_number();
+	struct passing *own = map_lookup(&passing, &cpu);
+
+	if (own)
+		__sync_lock_test_and_set(&own->word, (*(volatile __u64 *)&own->word + 1) & ~1ULL);
+}
+
+struct offload_grace_inner {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, __u32);
+	MAP_UINT(max_entries, 1);
+};
+
+/* No program uses this map. The kernel lets an update of a map of maps return only when every program that was running has
+ * ended (maybe_wait_bpf_programs). Control asks for that if a word stays odd. */
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	MAP_TYPE(key, __u32);
+	MAP_UINT(value_size, sizeof(__u32));
+	MAP_UINT(max_entries, 1);
+	struct offload_grace_inner *values[];
+} offload_grace SECTION(".maps");
+
+struct offload_grace_inner offload_grace_token SECTION(".maps");
+
+/* What an entry says of a frame. */
+struct forwarding {
+	__u32 ifindex;
+	__u32 number;
+	__u32 packets;
+	__u32 to_peer; /* past the interface, to the other end of its pair */
+};
+
+/* Layers in the key. */
+enum {
+	L_IPV4 = 1, L_IPV6 = 1 << 1, L_ARP = 1 << 2, L_TCP = 1 << 3, L_UDP = 1 << 4, L_SCTP = 1 << 5,
+	L_ICMPV4 = 1 << 6, L_ICMPV6 = 1 << 7, L_TAG = 1 << 13,
+};
+
+/* The head of a frame as big-endian words. It begins at offset 2, so that the IP header and IPv6's addresses begin with a
+ * word. */
+enum { FRAME_WORDS = 10, FRAME_AT = 2, FRAME_LEN = FRAME_WORDS * 8 - FRAME_AT };
+
+enum { ODD = -1, OTHER = 0 };
+
+/* Reads a transport header whose first eight bytes are `first`. Returns the length of the header of TCP or UDP, OTHER for
+ * other ones, ODD if it is cut off or left to workers. `room` is what the frame has from here on. */
+INLINE int read_transport(struct key *key, __u8 protocol, int is_ipv6, __u32 first, __u32 data_offset, int room)
+{
+	__u64 layer = 0;
+	int len = 0, result = OTHER;
+
+	switch (protocol) {
+	case 6:
+		layer = L_TCP;
+		len = 20;
+		result = (int)(data_offset >> 4) * 4;
+		break;
+	case 17:
+		layer = L_UDP;
+		result = len = 8;
+		break;
+	case 132:
+		layer = L_SCTP;
+		len = 12;
+		break;
+	case 1:
+		if (is_ipv6)
+			return OTHER;
+		layer = L_ICMPV4;
+		len = 4;
+		break;
+	case 58:
+		if (!is_ipv6)
+			return OTHER;
+		layer = L_ICMPV6;
+		len = 4;
+		break;
+	default:
+		return OTHER;
+	}
+	if (room < len)
+		return ODD;
+	key->words[0] |= layer;
+	if (layer & (L_ICMPV4 | L_ICMPV6)) {
+		__u64 type = first >> 24;
+
+		/* These ND messages have fields of their own. */
+		if (layer == L_ICMPV6 && (type == 135 || type == 136))
+			return ODD;
+		key->words[3] = type << 48 | (__u64)(first >> 16 & 0xff) << 32;
+	} else {
+		key->words[3] = (__u64)first << 32;
+	}
+	return result;
+}
+
+/* Reads the fields of a frame. Returns where its payload begins, which is known for TCP and UDP; 0 for others; ODD if workers
+ * are to read it. */
+INLINE int read_fields(struct __sk_buff *skb, struct key *key, __u16 in_port)
+{
+	__u64 head[FRAME_WORDS] = {};
+	__u32 len = skb->len;
+	__u16 ethertype;
+	int room, header = OTHER, at;
+
+	OWN_REGISTER(len);
+	if (len < 14)
+		return ODD;
+	room = (int)len;
+	if (len > FRAME_LEN)
+		len = FRAME_LEN;
+	if (skb_load_bytes(skb, 0, (__u8 *)head + FRAME_AT, len) != 0)
+		return ODD;
+#pragma unroll
+	for (int word = 0; word < FRAME_WORDS; word++)
+		head[word] = be64(head[word]);
+	ethertype = (__u16)head[1];
+	key->words[0] = (__u64)ethertype << 48 | (__u64)in_port << 16;
+	key->words[1] = head[0] << 16;
+	key->words[2] = head[1] & ~0xffffULL;
+	if (skb->vlan_present) {
+		__u32 tag = skb->vlan_tci;
+
+		if (skb->vlan_proto != be16(0x8100))
+			return ODD;
+		key->words[0] |= (__u64)((tag & 0xfff) | 0x1000) << 35 | (__u64)(tag >> 13 & 7) << 32 | L_TAG;
+	}
+	switch (ethertype) {
+	case 0x0800: {
+		__u8 protocol = head[3] >> 48;
+
+		/* Version 4, no options. */
+		if (room < 34 || head[2] >> 56 != 0x45)
+			return ODD;
+		key->words[0] |= L_IPV4;
+		key->words[1] |= (__u64)protocol << 8 | (head[2] >> 48 & 0xff);
+		key->words[4] = head[3] << 32 | head[4] >> 32;
+		at = 34;
+		/* Only the first fragment has a transport header. */
+		if (!(head[2] & 0x1fff))
+			header = read_transport(key, protocol, 0, head[4], head[6] >> 56, room - at);
+		break;
+	}
+	case 0x86dd: {
+		__u8 protocol = head[2] >> 8;
+
+		if (room < 54 || head[2] >> 60 != 6)
+			return ODD;
+		switch (protocol) {
+		case 0: case 43: case 44: case 50: case 51: case 59: case 60:
+			return ODD;
+		}
+		key->words[0] |= L_IPV6;
+		key->words[1] |= (__u64)protocol << 8 | (head[2] >> 52 & 0xff);
+		key->words[4] = head[3];
+		key->words[5] = head[4];
+		key->words[6] = head[5];
+		key->words[7] = head[6];
+		at = 54;
+		header = read_transport(key, protocol, 1, head[7] >> 32, head[8] >> 24 & 0xff, room - at);
+		break;
+	}
+	case 0x0806:
+		/* Ethernet and IPv4, and the lengths of their addresses. */
+		if (room < 42 || head[2] >> 16 != 0x000108000604ULL)
+			return ODD;
+		key->words[0] |= L_ARP;
+		key->words[2] |= head[2] & 0xffff;
+		key->words[4] = (head[3] & 0xffff) << 48 | head[4] >> 48 << 32 | head[5] >> 32;
+		key->words[5] = head[3] & ~0xffffULL;
+		key->words[6] = head[4] << 16;
+		return OTHER;
+	case 0x8100: case 0x88a8: case 0x8847: case 0x8848: case 0x88e7:
+		return ODD;
+	default:
+		return OTHER;
+	}
+	return header > 0 ? at + header : header;
+}
+
+/* Finds the entry of a frame that came in by a port which has entries under these masks. Returns whether there is one; then
+ * the frame must be forwarded next on this CPU, or given up by end_passing(). */
+CALLED int find_offloaded(struct __sk_buff *skb, struct forwarding *forwarding, __u32 in_port, __u32 masks)
+{
+	struct key key = {}, probe;
+	__u32 first = 0, gso_size = skb->gso_size, len = skb->len;
+	const struct offload *own;
+	int payload_at = read_fields(skb, &key, (__u16)in_port);
+
+	if (!forwarding || payload_at == ODD || (gso_size && payload_at == OTHER))
+		return 0;
+	own = map_lookup(&offload, &first);
+	if (!own)
+		return 0;
+	begin_passing();
+	for (__u32 mask = 0; mask < MASKS; mask++) {
+		const struct entry *entry;
+		const __u64 *last;
+		__u64 now;
+
+		if (!(masks >> mask & 1))
+			continue;
+#pragma unroll
+		for (int word = 0; word < WORDS; word++)
+			probe.words[word] = key.words[word] & own->masks[mask].words[word];
+		probe.words[MASK_WORD] |= mask;
+		entry = map_lookup(&offloaded, &probe);
+		if (!entry || entry->generation != *(volatile __u64 *)&own->generation)
+			continue;
+		now = ktime_get_coarse_ns();
+		first = entry->number;
+		last = map_lookup(&used, &first);
+		if (!last || now >= entry->deadline_ns || (long long)(now - *last) > (long long)entry->idle_ns)
+			continue;
+		forwarding->packets = 1;
+		if (gso_size) {
+			__u32 payload = len - (__u32)payload_at;
+
+			if (len <= (__u32)payload_at)
+				break;
+			forwarding->packets = (payload + gso_size - 1) / gso_size;
+			len = (__u32)payload_at + gso_size;
+		}
+		if (len > entry->frame_len_max)
+			break;
+		forwarding->ifindex = entry->ifindex;
+		forwarding->number = entry->number;
+		/* A frame to several stations is for every one. */
+		forwarding->to_peer = entry->peer && (key.words[1] >> 56 & 1 || entry->peer == (key.words[1] & ~0xffffULL));
+		return 1;
+	}
+	end_passing();
+	return 0;
+}
+
+/* Counts a frame, and sends it on; `mark` is for those that leave by the interface. */
+INLINE int forward_offloaded(struct __sk_buff *skb, const struct forwarding *forwarding, __u32 mark)
+{
+	__u32 number = forwarding->number, at = cpu_number() * entries_max + number;
+	struct count *count = map_lookup(&counts, &at);
+	__u64 *last = map_lookup(&used, &number), now = ktime_get_coarse_ns();
+
+	if (count) {
+		count->packets += forwarding->packets;
+		count->bytes += skb->len;
+	}
+	if (last && (long long)(now - *last) >= (long long)USED_STEP_NS)
+		*(volatile __u64 *)last = now;
+	end_passing();
+	if (forwarding->to_peer) {
+		/* The port has taken it for a frame to somebody else, and the other end would drop it as such. */
+		if (skb->pkt_type == PACKET_OTHERHOST)
+			change_type(skb, PACKET_HOST);
+		return redirect_peer(forwarding->ifindex, 0);
+	}
+	skb->mark = mark;
+	return redirect(forwarding->ifindex, 0);
+}
+
+#endif

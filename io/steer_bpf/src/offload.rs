@@ -1,0 +1,341 @@
+//! Entries by which the kernel forwards frames between the ports of a switch (`bpf/offload.h`): they are put in and taken out
+//! here, and what was counted by them is read.
+//!
+//! An entry is in force from the time when it is put in. It is void as soon as a program that starts can no longer find it: at
+//! once when it is removed, at its deadline, or when all are made void by one store. So a frame that arrives after a
+//! call of [`Offload::remove`] or [`Offload::void_all`] has returned is not forwarded by it, and a barrier has to wait for nothing. Programs
+//! that have found it before may still be running. [`Offload::settle`] returns when there are none: from then on the entry's
+//! count is final, and its number can be used again.
+#![allow(unsafe_code, reason = "counts and masks lie in memory that the kernel's programs use")]
+
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use aya::maps::of_maps::ArrayOfMaps;
+use aya::maps::{Array, HashMap, Map, MapData};
+use aya::{Ebpf, EbpfLoader, Pod};
+use twinpath_frame::Mapping;
+use twinpath_time::{Duration, Instant};
+
+use crate::SteerError;
+use crate::maps::{gone, typed, wrote};
+
+/// Words of a key.
+pub const OFFLOAD_WORDS: usize = 8;
+
+/// Masks that the programs try.
+pub const OFFLOAD_MASKS: usize = 8;
+
+/// Counts of all CPUs together, at most: they occupy 16 bytes each.
+const COUNTS_MAX: u32 = 1 << 21;
+
+/// How often the words of programs that have found an entry are looked at before the kernel is asked. Programs take
+/// microseconds, unless their CPU is taken from them; so many looks take about a millisecond.
+const LOOKS: u32 = 1 << 15;
+
+/// The longest step of the clock that the programs read: entries end so much earlier.
+const TICK_MAX: Duration = Duration::from_millis(10);
+
+/// The word of a key in which the number of its mask stands.
+const MASK_WORD: usize = 3;
+
+/// `struct key`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct KeyWords([u64; OFFLOAD_WORDS]);
+
+/// `struct entry`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct EntryWords {
+    generation: u64,
+    deadline_ns: u64,
+    idle_ns: u64,
+    peer: u64,
+    number: u32,
+    ifindex: u32,
+    frame_len_max: u32,
+    reserved: u32,
+}
+
+// SAFETY: eight plain integers.
+unsafe impl Pod for KeyWords {}
+// SAFETY: plain integers without padding: four of 8 bytes, four of 4.
+unsafe impl Pod for EntryWords {}
+
+/// Where the frames of an entry go, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OffloadEntry {
+    /// The number under which they are counted. No entry has had it since the last [`Offload::settle`].
+    pub number: u32,
+    /// The interface that they leave by, in the network namespace of the ports.
+    pub ifindex: u32,
+    /// The address of the other end of this interface, if that is a virtual pair whose other end is in another network
+    /// namespace: frames to this address, and to groups, arrive there directly. Others leave by the interface.
+    pub peer: Option<[u8; 6]>,
+    /// Bytes of the longest frame that the interface sends, without a tag.
+    pub frame_len_max: u32,
+    /// From when on it is void.
+    pub deadline: Option<Instant>,
+    /// It is void when none of its frames has come for so long.
+    pub idle: Option<Duration>,
+}
+
+/// What was counted under a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OffloadCount {
+    /// Packets; of a super-frame, those that it is on a wire.
+    pub packets: u64,
+    /// Bytes of the frames.
+    pub bytes: u64,
+}
+
+/// The entries of one network namespace. It belongs to one thread.
+pub struct Offload {
+    offloaded: HashMap<MapData, KeyWords, EntryWords>,
+    grace: ArrayOfMaps<MapData, Array<MapData, u32>>,
+    grace_token: Array<MapData, u32>,
+    /// The generation, and the masks.
+    state: Mapped,
+    counts: Mapped,
+    used: Mapped,
+    passing: Mapped,
+    capacity: u32,
+    cpus: u32,
+    generation: u64,
+    /// Something was removed since programs were waited for.
+    is_unsettled: bool,
+    /// Times that the kernel had to be asked.
+    grace_periods: u64,
+}
+
+impl std::fmt::Debug for Offload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Offload").field("capacity", &self.capacity).finish_non_exhaustive()
+    }
+}
+
+/// How many entries there may be, and CPUs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    capacity: u32,
+    cpus: u32,
+}
+
+impl Sizes {
+    /// For up to `entries` entries, less if this machine may have very many CPUs.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`] if the kernel does not say how many CPUs it may have.
+    pub(crate) fn of(entries: u32) -> Result<Self, SteerError> {
+        let cpus = aya::util::nr_cpus().map_err(|(_, error)| failed("passing", "sizing", error))? as u32;
+        Ok(Self { capacity: entries.min(COUNTS_MAX / cpus.max(1)), cpus })
+    }
+
+    /// Has the object loaded with maps of these sizes.
+    pub(crate) fn apply<'a>(&'a self, loader: &mut EbpfLoader<'a>) {
+        loader.override_global("entries_max", &self.capacity, true);
+        loader.override_global("cpus", &self.cpus, true);
+        loader.map_max_entries("offloaded", self.capacity);
+        loader.map_max_entries("counts", self.capacity * self.cpus);
+        loader.map_max_entries("used", self.capacity);
+        loader.map_max_entries("passing", self.cpus);
+    }
+}
+
+fn failed(map: &'static str, action: &'static str, error: std::io::Error) -> SteerError {
+    SteerError::Map { map, action, error: Box::new(aya::maps::MapError::IoError(error)) }
+}
+
+/// An array whose memory is mapped.
+struct Mapped {
+    memory: Mapping,
+    /// Programs that are loaded later refer to the map by the descriptor that it has now.
+    _map: MapData,
+}
+
+impl Mapped {
+    /// Maps so many bytes.
+    fn take(object: &mut Ebpf, name: &'static str, bytes: usize) -> Result<Self, SteerError> {
+        let Some(Map::Array(map)) = object.take_map(name) else { return Err(SteerError::Missing(name)) };
+        let memory = Mapping::of_fd(map.fd().as_fd(), bytes, 0)
+            .map_err(|error| failed(name, "mapping", error.into()))?;
+        Ok(Self { memory, _map: map })
+    }
+
+    /// A word of it.
+    fn word(&self, number: usize) -> Option<&AtomicU64> {
+        let len = self.memory.len();
+        let at = number.checked_mul(8).filter(|at| at.checked_add(8).is_some_and(|end| end <= len))?;
+        // SAFETY: it lies in the mapping, which begins with a page and lives as long as the borrow; a 64-bit atomic takes any
+        // bits.
+        Some(unsafe { self.memory.base().add(at).cast::<AtomicU64>().as_ref() })
+    }
+}
+
+fn ends_ns(deadline: Instant) -> u64 {
+    deadline.as_nanos().saturating_sub(TICK_MAX.as_nanos() as u64)
+}
+
+const fn key_of(mask: u8, value: &[u64; OFFLOAD_WORDS]) -> KeyWords {
+    let mut words = *value;
+    words[MASK_WORD] |= mask as u64;
+    KeyWords(words)
+}
+
+impl Offload {
+    pub(crate) fn take(object: &mut Ebpf, sizes: Sizes) -> Result<Self, SteerError> {
+        let Sizes { capacity, cpus } = sizes;
+        let state = Mapped::take(object, "offload", 8 * (8 + OFFLOAD_MASKS * OFFLOAD_WORDS))?;
+        Ok(Self {
+            offloaded: typed(object, "offloaded")?,
+            grace: typed(object, "offload_grace")?,
+            grace_token: typed(object, "offload_grace_token")?,
+            state,
+            counts: Mapped::take(object, "counts", 16 * capacity as usize * cpus as usize)?,
+            used: Mapped::take(object, "used", 8 * capacity as usize)?,
+            passing: Mapped::take(object, "passing", 64 * cpus as usize)?,
+            capacity,
+            cpus,
+            generation: 0,
+            is_unsettled: false,
+            grace_periods: 0,
+        })
+    }
+
+    /// Entries that there may be; numbers are below that.
+    #[must_use]
+    pub const fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Says which bits a mask has. If they change, no entry has the mask.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn set_mask(&mut self, mask: u8, bits: &[u64; OFFLOAD_WORDS]) -> Result<(), SteerError> {
+        // A program that has read some of the former bits would find entries by a mixture of both.
+        self.settle()?;
+        let at = 8 + usize::from(mask) * OFFLOAD_WORDS;
+        for (number, bits) in (at..).zip(bits) {
+            if let Some(word) = self.state.word(number) {
+                word.store(*bits, Ordering::Release);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts an entry in, for frames that have this value under the mask. The lower half of the fourth word is zero in all
+    /// masks and values. `now` is when its frames came last, as far as is known.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn put(
+        &mut self,
+        mask: u8,
+        value: &[u64; OFFLOAD_WORDS],
+        entry: &OffloadEntry,
+        now: Instant,
+    ) -> Result<(), SteerError> {
+        // The kernel may use the memory of an entry that was removed for this one, which a program may still be reading.
+        self.settle()?;
+        if let Some(used) = self.used.word(entry.number as usize) {
+            used.store(now.as_nanos(), Ordering::Relaxed);
+        }
+        let idle_ns = entry.idle.map_or(u64::MAX, |idle| u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX));
+        let peer = entry.peer.map_or(0, |[a, b, c, d, e, f]| u64::from_be_bytes([a, b, c, d, e, f, 0, 0]));
+        let words = EntryWords {
+            generation: self.generation,
+            deadline_ns: entry.deadline.map_or(u64::MAX, ends_ns),
+            // The programs compare signed numbers, as another CPU may have written a later time.
+            idle_ns: idle_ns.min(i64::MAX as u64),
+            peer,
+            number: entry.number,
+            ifindex: entry.ifindex,
+            frame_len_max: entry.frame_len_max,
+            reserved: 0,
+        };
+        self.offloaded.insert(key_of(mask, value), words, 0).map_err(wrote("offloaded"))
+    }
+
+    /// Takes an entry out; it may be gone already. Frames that arrive after this has returned are not forwarded by it.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn remove(&mut self, mask: u8, value: &[u64; OFFLOAD_WORDS]) -> Result<(), SteerError> {
+        self.is_unsettled = true;
+        gone(self.offloaded.remove(&key_of(mask, value)), "offloaded")
+    }
+
+    /// Makes all entries void, by one store. They occupy their places until they are removed.
+    pub fn void_all(&mut self) {
+        self.generation += 1;
+        self.is_unsettled = true;
+        if let Some(word) = self.state.word(0) {
+            word.store(self.generation, Ordering::SeqCst);
+        }
+    }
+
+    /// Returns when no program uses an entry any more that was removed or made void before. It takes a look at a word
+    /// of each CPU, and waits for programs that are running, which takes microseconds; if a CPU has stopped in the middle of
+    /// one, it waits for an RCU grace period. If nothing was removed there is nothing to do.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn settle(&mut self) -> Result<(), SteerError> {
+        if !std::mem::take(&mut self.is_unsettled) {
+            return Ok(());
+        }
+        // Either a program that starts now finds the entry gone, or its word is seen to be odd here.
+        fence(Ordering::SeqCst);
+        let passing = |cpu: u32| self.passing.word(cpu as usize * 8).map(|word| word.load(Ordering::Acquire));
+        let is_odd = |(_, word): &(u32, u64)| word % 2 == 1;
+        let mut inside: Vec<_> =
+            (0..self.cpus).filter_map(|cpu| Some((cpu, passing(cpu)?))).filter(is_odd).collect();
+        if inside.is_empty() {
+            return Ok(());
+        }
+        for _ in 0..LOOKS {
+            inside.retain(|(cpu, word)| passing(*cpu) == Some(*word));
+            if inside.is_empty() {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        self.grace_periods += 1;
+        self.grace.set(0, &self.grace_token, 0).map_err(wrote("offload_grace"))
+    }
+
+    /// How often [`Self::settle`] had to ask the kernel.
+    #[must_use]
+    pub const fn grace_periods(&self) -> u64 {
+        self.grace_periods
+    }
+
+    /// What was counted under a number since the programs were loaded, without a system call.
+    #[must_use]
+    pub fn count(&self, number: u32) -> OffloadCount {
+        let of = |cpu: u32| {
+            let at = 2 * (cpu as usize * self.capacity as usize + number as usize);
+            let read = |at| self.counts.word(at).map_or(0, |word| word.load(Ordering::Relaxed));
+            [read(at), read(at + 1)]
+        };
+        let sums = (0..self.cpus).map(of).fold([0_u64; 2], |[packets, bytes], [more, more_bytes]| {
+            [packets.wrapping_add(more), bytes.wrapping_add(more_bytes)]
+        });
+        OffloadCount { packets: sums[0], bytes: sums[1] }
+    }
+
+    /// Takes a frame of an entry to have come now: it is not void for having been idle.
+    pub fn used_at(&self, number: u32, now: Instant) {
+        if let Some(used) = self.used.word(number as usize) {
+            used.fetch_max(now.as_nanos(), Ordering::Relaxed);
+        }
+    }
+
+    /// When a frame came last under a number, some milliseconds too early at most.
+    #[must_use]
+    pub fn used(&self, number: u32) -> Instant {
+        Instant::from_nanos(self.used.word(number as usize).map_or(0, |word| word.load(Ordering::Relaxed)))
+    }
+}

@@ -1,0 +1,134 @@
+//! Entries by which the kernel forwards frames: when they are void, and what they count. That they are found for the right
+//! frames is compared with an interpreter in test/fuzz.
+
+use aya::programs::{TestRun as _, TestRunOptions};
+use twinpath_steer_bpf::{OffloadCount, OffloadEntry, PortPrograms, TcAttach, Unserved};
+use twinpath_sys::{clock, netns::Namespace};
+use twinpath_time::{Duration, Instant};
+
+/// `lo`, which test runs arrive at.
+const IFINDEX: u32 = 1;
+const PORT: u16 = 3;
+const MASK: u8 = 2;
+const TC_ACT_REDIRECT: u32 = 7;
+const TC_ACT_SHOT: u32 = 2;
+
+/// EtherType and port decide.
+const BITS: [u64; 8] = [0xffff << 48 | 0xffff << 16, 0, 0, 0, 0, 0, 0, 0];
+
+fn key(ethertype: u64) -> [u64; 8] {
+    [ethertype << 48 | u64::from(PORT) << 16, 0, 0, 0, 0, 0, 0, 0]
+}
+
+fn entry(number: u32) -> OffloadEntry {
+    OffloadEntry { number, ifindex: 99, peer: None, frame_len_max: 1514, deadline: None, idle: None }
+}
+
+fn frame(ethertype: [u8; 2], len: usize) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+    frame.extend(ethertype);
+    // As much of IPv4 and TCP as is read.
+    frame.extend([0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend([0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0, 0, 0, 0, 0, 0, 0]);
+    frame.resize(len, 0);
+    frame
+}
+
+/// Whether the programs forward a frame. `gso_size` is that of a super-frame, or 0.
+fn forwards(programs: &mut PortPrograms, frame: &[u8], gso_size: u32) -> bool {
+    let mut context = [0; 180];
+    context[176..].copy_from_slice(&gso_size.to_ne_bytes());
+    let program = programs.program("twinpath_serve_in").unwrap();
+    let options =
+        TestRunOptions { data_in: Some(frame), ctx_in: Some(&context), ..TestRunOptions::default() };
+    match program.test_run(options).unwrap().return_value {
+        TC_ACT_REDIRECT => true,
+        TC_ACT_SHOT => false,
+        other => panic!("verdict {other}"),
+    }
+}
+
+fn with_programs(test: impl FnOnce(PortPrograms) + Send) {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let namespace = Namespace::new().unwrap();
+    let ran = namespace.run(|| {
+        let mut programs = PortPrograms::load(7, 1, Duration::ZERO, 8).unwrap();
+        programs.hold(IFINDEX, Unserved::Dropped, TcAttach::here()).unwrap();
+        programs.offload().unwrap().set_mask(MASK, &BITS).unwrap();
+        programs.look_for_entries(IFINDEX, PORT, 1 << MASK).unwrap();
+        test(programs);
+    });
+    ran.unwrap();
+}
+
+const EXPERIMENT: [u8; 2] = [0x88, 0xb5];
+
+#[test]
+fn an_entry_is_void_by_itself_at_its_deadline_and_when_it_has_been_idle() {
+    with_programs(|mut programs| {
+        let now = clock::now();
+        let ago = |time: Duration| Instant::from_nanos(now.as_nanos() - time.as_nanos() as u64);
+        let (hour, minute) = (Duration::from_secs(3600), Duration::from_secs(60));
+        // The machine may not have run for long.
+        let second = Duration::from_millis(1000);
+        let put = |programs: &mut PortPrograms, used: Instant, entry: OffloadEntry| {
+            programs.offload().unwrap().put(MASK, &key(0x88b5), &entry, used).unwrap();
+            forwards(programs, &frame(EXPERIMENT, 60), 0)
+        };
+        assert!(put(&mut programs, now, entry(1)));
+        assert!(put(&mut programs, now, OffloadEntry { deadline: Some(now + hour), ..entry(1) }));
+        assert!(!put(&mut programs, now, OffloadEntry { deadline: Some(now), ..entry(1) }));
+        assert!(put(&mut programs, now, OffloadEntry { idle: Some(minute), ..entry(1) }));
+        let seldom = OffloadEntry { idle: Some(second / 2), ..entry(1) };
+        assert!(!put(&mut programs, ago(second), seldom));
+        programs.offload().unwrap().used_at(1, clock::now());
+        assert!(forwards(&mut programs, &frame(EXPERIMENT, 60), 0), "its flow has been used elsewhere");
+        assert_eq!(programs.offload().unwrap().count(1), OffloadCount { packets: 4, bytes: 240 });
+    });
+}
+
+#[test]
+fn one_store_makes_all_entries_void_and_an_entry_can_be_taken_out() {
+    with_programs(|mut programs| {
+        let now = clock::now();
+        let passes = |programs: &mut PortPrograms| forwards(programs, &frame(EXPERIMENT, 60), 0);
+        assert!(!passes(&mut programs));
+        let offload = programs.offload().unwrap();
+        offload.put(MASK, &key(0x88b5), &entry(1), now).unwrap();
+        offload.put(MASK, &key(0x88b6), &entry(2), now).unwrap();
+        assert!(passes(&mut programs));
+        programs.offload().unwrap().void_all();
+        assert!(!passes(&mut programs));
+        programs.offload().unwrap().put(MASK, &key(0x88b5), &entry(3), now).unwrap();
+        assert!(passes(&mut programs));
+        programs.offload().unwrap().remove(MASK, &key(0x88b5)).unwrap();
+        assert!(!passes(&mut programs));
+        let offload = programs.offload().unwrap();
+        offload.remove(MASK, &key(0x88b5)).unwrap();
+        offload.settle().unwrap();
+        assert_eq!(offload.grace_periods(), 0, "no program was running");
+        let packets = [1, 2, 3].map(|number| offload.count(number).packets);
+        assert_eq!(packets, [1, 0, 1]);
+        let since = clock::now().as_nanos() - offload.used(3).as_nanos();
+        assert!(since < 60_000_000_000, "used a moment ago, not {since} ns");
+    });
+}
+
+#[test]
+fn a_super_frame_counts_as_its_packets_and_none_is_longer_than_the_interface_takes() {
+    with_programs(|mut programs| {
+        let now = clock::now();
+        for (ethertype, number) in [(0x0800, 1), (0x88b5, 2)] {
+            programs.offload().unwrap().put(MASK, &key(ethertype), &entry(number), now).unwrap();
+        }
+        let tcp = |payload: usize| frame([8, 0], 54 + payload);
+        assert!(forwards(&mut programs, &tcp(2500), 1000));
+        assert_eq!(programs.offload().unwrap().count(1), OffloadCount { packets: 3, bytes: 2554 });
+        assert!(forwards(&mut programs, &tcp(1460), 0) && !forwards(&mut programs, &tcp(1461), 0));
+        assert!(forwards(&mut programs, &tcp(2920), 1460) && !forwards(&mut programs, &tcp(2922), 1461));
+        assert!(!forwards(&mut programs, &frame(EXPERIMENT, 3000), 1000), "who would cut that?");
+        assert_eq!(programs.offload().unwrap().count(2), OffloadCount::default());
+    });
+}

@@ -1,0 +1,269 @@
+//! Flows of a switch that the kernel forwards between the interfaces of one network namespace.
+//!
+//! [`Offloaded`] keeps three in step: the entries that there are ([`ExactEntries`]), the kernel's maps ([`Offload`]), and the
+//! counters of the flows ([`Pipeline`]).
+//!
+//! When flows, groups or ports change, the entries that this concerns are made void before the change is published. That is in
+//! force at once: a frame that arrives later goes to a worker. Before a version is said to be taken
+//! ([`Pipeline::taken`]), [`Offloaded::settle`] adds what the void entries have counted to the flows, when nothing counts by
+//! them any more; that takes microseconds, and nothing at all if no entry was made void. So what is reported of a flow that is
+//! gone is all of it.
+//!
+//! Never here: which flows are worth it, messages, time-outs of flows. All calls are made by control.
+
+use std::collections::HashMap;
+
+use twinpath_openflow::Match;
+use twinpath_pipeline::{Count, ExactEntries, FlowId, Inserted, Pipeline, Trace, WhyNot};
+use twinpath_steer_bpf::{Offload, OffloadCount, OffloadEntry, PortPrograms, SteerError};
+use twinpath_time::{Duration, Instant};
+
+/// An interface that is a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelPort {
+    /// Its index.
+    pub ifindex: u32,
+    /// The address of the other end, if it is a virtual pair whose other end is in another network namespace.
+    pub peer: Option<[u8; 6]>,
+    /// Bytes of the longest frame that it sends, without a tag.
+    pub frame_len_max: u32,
+}
+
+/// How long an entry is good for: no longer than any of its flows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lifetime {
+    /// From when on it is void.
+    pub deadline: Option<Instant>,
+    /// It is void when none of its frames has come for so long.
+    pub idle: Option<Duration>,
+}
+
+/// Why the kernel does not forward the frames of a trace.
+#[derive(Debug, thiserror::Error)]
+pub enum NotOffloaded {
+    /// They are none that it could forward.
+    #[error("not in the kernel: {}", .0.name())]
+    WhyNot(WhyNot),
+    /// It refuses.
+    #[error(transparent)]
+    Kernel(#[from] SteerError),
+}
+
+impl From<WhyNot> for NotOffloaded {
+    fn from(why_not: WhyNot) -> Self {
+        Self::WhyNot(why_not)
+    }
+}
+
+/// The entries of one network namespace.
+#[derive(Debug)]
+pub struct Offloaded {
+    entries: ExactEntries,
+    ports: HashMap<u32, KernelPort>,
+    /// By an entry's number, what has been added to its flows.
+    recorded: Vec<OffloadCount>,
+    /// Void entries whose last counts have not been added.
+    leaving: Vec<u32>,
+}
+
+impl Offloaded {
+    /// No entries, and room for as many as the programs have.
+    #[must_use]
+    pub fn new(offload: &Offload) -> Self {
+        let capacity = offload.capacity() as usize;
+        let recorded = vec![OffloadCount::default(); capacity];
+        Self { entries: ExactEntries::new(capacity), ports: HashMap::new(), recorded, leaving: Vec::new() }
+    }
+
+    /// The entries.
+    #[must_use]
+    pub const fn entries(&self) -> &ExactEntries {
+        &self.entries
+    }
+
+    /// Says what a port is, by its OpenFlow number; `None`: no interface of this network namespace. Entries for its frames, or
+    /// to it, are void if that changes.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn set_port(
+        &mut self,
+        programs: &mut PortPrograms,
+        number: u32,
+        port: Option<KernelPort>,
+    ) -> Result<(), SteerError> {
+        if self.ports.get(&number).copied() == port {
+            return Ok(());
+        }
+        let concerned = self.entries.of_port(number);
+        self.make_void(programs, concerned)?;
+        match port {
+            Some(port) => self.ports.insert(number, port),
+            None => self.ports.remove(&number),
+        };
+        Ok(())
+    }
+
+    /// Has the kernel forward the frames of a trace, if it can; `trace` is of the flows as they are now. If it does already,
+    /// the entry is good for its idle time again.
+    ///
+    /// # Errors
+    /// [`NotOffloaded`]; then workers go on forwarding them.
+    pub fn offer(
+        &mut self,
+        programs: &mut PortPrograms,
+        now: Instant,
+        trace: &Trace,
+        lifetime: Lifetime,
+    ) -> Result<u32, NotOffloaded> {
+        let to = self.ports.get(&trace.verdict()?).copied().ok_or(WhyNot::Port)?;
+        let key = trace.exact_key()?;
+        let in_port = u32::from(key.in_port());
+        let from = *self.ports.get(&in_port).ok_or(WhyNot::Port)?;
+        if from.ifindex == to.ifindex {
+            return Err(WhyNot::Port.into());
+        }
+        let offload = programs.offload().ok_or(WhyNot::Port)?;
+        let number = match self.entries.insert(trace)? {
+            Inserted::Before(number) => {
+                offload.used_at(number, now);
+                return Ok(number);
+            }
+            Inserted::Now(number) => number,
+        };
+        let mask = self.entries.get(number).map_or(0, |entry| entry.mask);
+        let entry = OffloadEntry {
+            number,
+            ifindex: to.ifindex,
+            peer: to.peer,
+            frame_len_max: to.frame_len_max,
+            deadline: lifetime.deadline,
+            idle: lifetime.idle,
+        };
+        self.recorded[number as usize] = offload.count(number);
+        let put = offload
+            .set_mask(mask, &key.mask)
+            .and_then(|()| offload.put(mask, &key.value, &entry, now))
+            .and_then(|()| {
+                programs.look_for_entries(from.ifindex, key.in_port(), self.entries.masks_of(in_port))
+            });
+        if let Err(error) = put {
+            self.make_void(programs, [number])?;
+            return Err(error.into());
+        }
+        Ok(number)
+    }
+
+    /// A flow was added, or is about to be: entries whose frames it may take are void.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn flow_added(
+        &mut self,
+        programs: &mut PortPrograms,
+        table: u8,
+        priority: u16,
+        fields: &Match,
+    ) -> Result<(), SteerError> {
+        let concerned = self.entries.overlapping(table, priority, fields);
+        self.make_void(programs, concerned)
+    }
+
+    /// A flow does something else from now on, or is gone: its entries are void.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn flow_changed(&mut self, programs: &mut PortPrograms, flow: FlowId) -> Result<(), SteerError> {
+        let concerned: Vec<u32> = self.entries.of_flow(flow).collect();
+        self.make_void(programs, concerned)
+    }
+
+    /// A group has changed: entries whose frames go through it are void.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn group_changed(&mut self, programs: &mut PortPrograms, group: u32) -> Result<(), SteerError> {
+        let concerned = self.entries.of_group(group);
+        self.make_void(programs, concerned)
+    }
+
+    /// Makes all entries void: first by one store, and then takes them out.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn clear(&mut self, programs: &mut PortPrograms) -> Result<(), SteerError> {
+        if let Some(offload) = programs.offload() {
+            offload.void_all();
+        }
+        let all: Vec<u32> = self.entries.numbers().collect();
+        self.make_void(programs, all)
+    }
+
+    fn make_void(
+        &mut self,
+        programs: &mut PortPrograms,
+        numbers: impl IntoIterator<Item = u32>,
+    ) -> Result<(), SteerError> {
+        let mut outcome = Ok(());
+        for number in numbers {
+            let Some(entry) = self.entries.make_void(number) else { continue };
+            let (mask, value, in_port) = (entry.mask, entry.key.value, entry.key.in_port());
+            self.leaving.push(number);
+            if let Some(offload) = programs.offload() {
+                outcome = outcome.and(offload.remove(mask, &value));
+            }
+            let masks = self.entries.masks_of(u32::from(in_port));
+            if masks & 1 << mask == 0
+                && let Some(port) = self.ports.get(&u32::from(in_port))
+            {
+                outcome = outcome.and(programs.look_for_entries(port.ifindex, in_port, masks));
+            }
+        }
+        outcome
+    }
+
+    /// Adds to their flows what void entries have counted, once nothing counts by them any more. To be called before
+    /// [`Pipeline::taken`].
+    ///
+    /// # Errors
+    /// [`SteerError::Map`]; then it has to be called again.
+    pub fn settle(&mut self, programs: &mut PortPrograms, pipeline: &mut Pipeline) -> Result<(), SteerError> {
+        if self.leaving.is_empty() {
+            return Ok(());
+        }
+        let Some(offload) = programs.offload() else { return Ok(()) };
+        offload.settle()?;
+        for number in std::mem::take(&mut self.leaving) {
+            self.record(offload, pipeline, number);
+            self.entries.forget(number);
+        }
+        Ok(())
+    }
+
+    /// Adds to a flow what the kernel has counted for it until now; and to others that its frames match too.
+    pub fn record_flow(&mut self, programs: &mut PortPrograms, pipeline: &mut Pipeline, flow: FlowId) {
+        let Some(offload) = programs.offload() else { return };
+        let numbers: Vec<u32> = self.entries.of_flow(flow).collect();
+        numbers.into_iter().for_each(|number| self.record(offload, pipeline, number));
+    }
+
+    /// Adds to all flows what the kernel has counted for them until now.
+    pub fn record_all(&mut self, programs: &mut PortPrograms, pipeline: &mut Pipeline) {
+        let Some(offload) = programs.offload() else { return };
+        let numbers: Vec<u32> = self.entries.numbers().collect();
+        numbers.into_iter().for_each(|number| self.record(offload, pipeline, number));
+    }
+
+    fn record(&mut self, offload: &Offload, pipeline: &mut Pipeline, number: u32) {
+        let Some(entry) = self.entries.get(number) else { return };
+        let count = offload.count(number);
+        let recorded = std::mem::replace(&mut self.recorded[number as usize], count);
+        let more = Count {
+            packets: count.packets.wrapping_sub(recorded.packets),
+            bytes: count.bytes.wrapping_sub(recorded.bytes),
+        };
+        if more.packets > 0 {
+            pipeline.record(&entry.path, more, offload.used(number));
+        }
+    }
+}
