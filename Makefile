@@ -84,6 +84,7 @@ conformance: ## run another project's suite against us: make conformance SUITE=k
 	fi
 	@xtask/host.sh may-be-root "make conformance builds network namespaces, which"
 	@xtask/host.sh need $(SUITE_PACKAGES_$(SUITE))
+	@$(if $(SUITE_UNPACKED_$(SUITE)),xtask/host.sh unpack $(TARGET_DIR)/conformance/$(SUITE)/packages $(SUITE_UNPACKED_$(SUITE)))
 	@$(MAKE) --no-print-directory build
 	@"$(SUITE_SCRIPT)" build "$(DIR)" $(TARGET_DIR)/conformance/$(SUITE)
 	@xtask/host.sh as-root "running $(SUITE) in network namespaces of its own" \
@@ -101,8 +102,9 @@ LAB_PACKAGES_rpc := $(LAB_PACKAGES_kni)
 
 # The switches of `lab switch`: Open vSwitch, DPDK's testpmd with the drivers and the libraries that it is linked with, and what both
 # need. They are unpacked, not installed, so that no service of theirs starts here.
-LAB_UNPACKED_switch := openvswitch-switch openvswitch-common \
-	libbpf1 libcap-ng0 libelf1 libevent-2.1-7 libgmp10 libhogweed6 libnettle8 libnuma1 libssl3 libunbound8 libxdp1 \
+OVS_UNPACKED := openvswitch-switch openvswitch-common \
+	libbpf1 libcap-ng0 libelf1 libevent-2.1-7 libgmp10 libhogweed6 libnettle8 libnuma1 libssl3 libunbound8 libxdp1
+LAB_UNPACKED_switch := $(OVS_UNPACKED) \
 	dpdk-dev ibverbs-providers libbsd0 libdbus-1-3 libfdt1 libibverbs1 libjansson4 libmd0 libnl-3-200 libnl-route-3-200 \
 	libpcap0.8 librte-common-mlx5-23 librte-net-i40e23 $(addprefix librte-,$(addsuffix 23,bitratestats bpf bus-auxiliary \
 	bus-dpaa bus-pci bus-vdev cmdline common-dpaax common-iavf crypto-scheduler cryptodev eal ethdev eventdev gro gso hash \
@@ -137,6 +139,9 @@ TEST_PACKAGES := iproute2=ip rpcbind=rpcinfo ethtool=ethtool xdp-tools=xdp-filte
 SUITES := $(basename $(notdir $(wildcard test/conformance/*.sh)))
 SUITE_SCRIPT = test/conformance/$(filter $(SUITES),$(SUITE)).sh
 SUITE_PACKAGES_ksf := libtirpc-dev=/usr/include/tirpc/rpc/rpc.h iproute2=ip util-linux=unshare
+SUITE_PACKAGES_os-ken := python3=python3 python3-venv=/usr/share/doc/python3-venv/copyright iproute2=ip \
+	util-linux=unshare
+SUITE_UNPACKED_os-ken := $(OVS_UNPACKED)
 
 # What building needs beside Rust: a linker and the C library's start files.
 setup:
