@@ -111,6 +111,9 @@ LAB_UNPACKED_switch := $(OVS_UNPACKED) \
 	ip-frag kvargs latencystats mbuf mempool mempool-dpaa mempool-ring meter metrics net net-af-packet net-af-xdp net-bnxt \
 	net-bond net-dpaa net-ice net-ixgbe net-memif net-mlx5- pcapng pci pdump rcu reorder ring sched security telemetry timer))
 
+# The same directory serves these labs, so it holds the same packages.
+LAB_UNPACKED_openflow := $(LAB_UNPACKED_switch)
+
 # What runs a lab in a virtual machine. Its kernel is fetched by the lab and not installed.
 GUEST_PACKAGES := qemu-system-x86=qemu-system-x86_64
 

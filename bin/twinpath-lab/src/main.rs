@@ -3,6 +3,7 @@
 //! It is a program of its own, so that the product contains nothing of it, and it starts `twinpath` as any user would.
 
 mod lab;
+mod openflow;
 mod plain;
 
 use std::process::ExitCode;

@@ -339,6 +339,24 @@ const FRAMES_COLUMNS: [Column; 6] = [
     ("control_calls_per_frame", "control's calls/frame", table::significant),
     ("cpu_server", "CPU of the switch", table::percent),
 ];
+const OPENFLOW_COLUMNS: [Column; 16] = [
+    ("mods_per_s", "flow-mods/s", table::thousands),
+    ("dump_s", "dump, s", table::significant),
+    ("cpu_s", "CPU of the switch, s", table::significant),
+    ("old_rule", "by the former rule", table::thousands),
+    ("lost", "lost", table::thousands),
+    ("barrier_p50_us", "barrier p50, us", table::significant),
+    ("barrier_max_us", "longest, us", table::thousands),
+    ("off", "packets off", table::thousands),
+    ("true_after_s", "true after, s", table::significant),
+    ("exact_ns", "one exact table, ns", table::significant),
+    ("exact_100k_ns", "with 100,000 flows, ns", table::significant),
+    ("masks_ns", "8 masks, ns", table::significant),
+    ("unknown_ns", "8 masks, no flow, ns", table::significant),
+    ("hostile_ns", "1,024 masks, hostile, ns", table::significant),
+    ("change_us", "a change, us", table::significant),
+    ("change_longest_us", "longest, us", table::significant),
+];
 const IDLE_COLUMNS: [Column; 3] = [
     ("cpu_server", "CPU", table::percent),
     ("wakeups_per_s", "wake-ups/s", table::significant),
@@ -352,6 +370,7 @@ fn columns(group: Group) -> &'static [Column] {
         }
         Group::SwitchTable => &TABLE_COLUMNS,
         Group::SwitchRate | Group::SwitchMemory | Group::SwitchLoop => &FRAMES_COLUMNS,
+        Group::FlowMods | Group::Barrier | Group::FlowCounters | Group::Pipeline => &OPENFLOW_COLUMNS,
         Group::Rate => &RATE_COLUMNS,
         Group::Cpu => &COST_COLUMNS,
         Group::Beside | Group::Other | Group::SwitchBulk => &MIXED_COLUMNS,

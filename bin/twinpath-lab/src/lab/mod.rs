@@ -5,6 +5,7 @@
 //! of their own, child processes, the selection of rows, statistics, verdicts, and the report as table, JSON and HTML.
 
 mod bystander;
+mod counters;
 mod devices;
 mod fallback;
 mod guest;
@@ -13,6 +14,7 @@ mod instance;
 mod instructions;
 mod kni;
 mod model;
+mod openflow;
 mod pareto;
 mod peers;
 mod plot;
@@ -57,6 +59,7 @@ const LABS: &[&Lab] = &[
     &fallback::LAB,
     &rpc::LAB,
     &switch::LAB,
+    &openflow::LAB,
     &devices::LAB,
 ];
 
@@ -73,7 +76,7 @@ pub(crate) struct Args {
     /// memory, and by a packet socket; `wakeup` latency against CPU, with single packets at several rates, for every
     /// mode of waiting; `fallback` the cost of attaching for the kernel's own traffic; `rpc` ONC RPC calls to twinpath,
     /// nfs-ganesha and bare servers; `switch` frames and round trips through a switch, against the kernel's bridge, Open
-    /// vSwitch and testpmd; `devices` whether each path works on the network cards of a guest.
+    /// vSwitch and testpmd; `openflow` a switch and its controller, against Open vSwitch; `devices` whether each path works on the network cards of a guest.
     #[arg(value_parser = PossibleValuesParser::new(LABS.iter().map(|lab| lab.name)))]
     name: String,
     /// Also write everything as one JSON object.

@@ -106,10 +106,22 @@ pub(crate) enum Group {
     SwitchLoop,
     /// Frames between memory ports of a switch.
     SwitchMemory,
+    /// Changes of a switch's flows by its controller.
+    FlowMods,
+    /// Packets after a barrier's reply.
+    Barrier,
+    /// Counters of flows, tables and ports.
+    FlowCounters,
+    /// Frames through OpenFlow's tables.
+    Pipeline,
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 33] = [
+    pub(crate) const ALL: [Self; 37] = [
+        Self::FlowMods,
+        Self::Barrier,
+        Self::FlowCounters,
+        Self::Pipeline,
         Self::SwitchRate,
         Self::SwitchRtt,
         Self::SwitchPaced,
@@ -179,6 +191,10 @@ impl Group {
             Self::SwitchBulk => "Kernel TCP through a switch",
             Self::SwitchLoop => "Packet sockets, 10 ports, 1,000 changes of control a second",
             Self::SwitchMemory => "Frames of 64 bytes between two memory ports, both directions together",
+            Self::FlowMods => "Flow-mods over one connection, acknowledged by a barrier",
+            Self::Barrier => "Packets that the former rule took after the barrier's reply",
+            Self::FlowCounters => "Packets by which counters of the switch and of the hosts differ",
+            Self::Pipeline => "A frame in OpenFlow's tables",
             Self::SwitchTable => "Look-ups in the MAC table",
         }
     }

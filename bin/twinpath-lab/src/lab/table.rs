@@ -230,6 +230,10 @@ pub(crate) fn of_group<'a>(
 pub(crate) fn with_unit(name: &str, value: f64) -> String {
     match name {
         "gbit_per_s" => format!("{value:.1} Gbit/s"),
+        "mods_per_s" => format!("{} mods/s", thousands(value)),
+        "old_rule" => format!("{value:.0} by the former rule"),
+        "off" => format!("{value:.0} off"),
+        "exact_ns" => format!("{value:.0} ns"),
         "frames_per_s" => format!("{} frames", thousands(value)),
         "cpu_us_per_reply" => format!("{value:.2} us/reply"),
         "cpu_us_per_call" => format!("{value:.2} us/call"),

@@ -9,6 +9,8 @@ mod hold;
 pub(crate) mod l2_lookup;
 mod memory_ports;
 pub(crate) mod nfs;
+pub(crate) mod openflow;
+pub(crate) mod pipeline;
 pub(crate) mod reflect;
 pub(crate) mod switch;
 pub(crate) mod tap;
@@ -121,6 +123,10 @@ enum Peer {
     L2Lookup(l2_lookup::Args),
     /// Forward frames between interfaces over packet sockets, with control's work in the same loop or not
     Forward(forward::Args),
+    /// Be an OpenFlow controller
+    Openflow(openflow::Args),
+    /// Take frames through the tables of OpenFlow in one thread
+    Pipeline(pipeline::Args),
     /// Be the source and sink of `plain switch testpmd-memif`, by another testpmd
     MemifSource(switch::MemifArgs),
     /// Send frames of 64 bytes between two memory ports of twinpath's switch, as many as go, in both directions
@@ -238,6 +244,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Peer::Switch(args) => return switch::run(&args),
         Peer::L2Lookup(args) => l2_lookup::run(&args)?,
         Peer::Forward(args) => forward::run(&args)?,
+        Peer::Openflow(args) => openflow::run(&args)?,
+        Peer::Pipeline(args) => pipeline::run(&args)?,
         Peer::MemifSource(args) => switch::memif_source(&args)?,
         Peer::MemoryPorts(args) => memory_ports::run(&args)?,
         Peer::FrameSource(args) => switch::send(&args)?,

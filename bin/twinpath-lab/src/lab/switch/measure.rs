@@ -9,9 +9,10 @@ use fastrand::Rng;
 use serde::Deserialize;
 use twinpath_load::Arrivals;
 use twinpath_measure::report::{BenchReport, RttUs};
-use twinpath_sys::{Namespace, child};
+use twinpath_sys::child;
 
 use super::tables::{BULK, FRAMES, KILL9};
+use crate::lab::counters::Counters;
 use crate::lab::instance::{Instance, voluntary_switches};
 use crate::lab::model::Sample;
 use crate::lab::process::{Server, Side};
@@ -359,9 +360,10 @@ impl<'a> Bench<'a> {
         ));
         let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
         let used = || switch.map(child::cpu_time).transpose();
-        let (before, used_before) = (received(&network.hosts[1], HOSTS[1].interface)?, used()?);
+        let sink = || Counters::of(&network.hosts[1], HOSTS[1].interface);
+        let (before, used_before) = (sink()?.received, used()?);
         let finished = self.session.launcher.client(side, &args, self.time + SLACK, switch).await?;
-        let (after, used_after) = (received(&network.hosts[1], HOSTS[1].interface)?, used()?);
+        let (after, used_after) = (sink()?.received, used()?);
         let sent: Sent =
             serde_json::from_str(&finished.stdout).context("cannot read the result of plain frame-source")?;
         let frames = after.saturating_sub(before) as f64;
@@ -430,18 +432,6 @@ pub(super) fn address(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(HOSTS[1].ipv4), port)
 }
 
-/// Frames that an interface has received, from `/proc/net/dev` of its namespace.
-fn received(namespace: &Namespace, interface: &str) -> anyhow::Result<u64> {
-    let table = namespace.run(|| std::fs::read_to_string("/proc/thread-self/net/dev"))??;
-    frames_of(&table, interface).with_context(|| format!("{interface} has no counters"))
-}
-
-/// The second number of the interface's line: bytes come first.
-fn frames_of(table: &str, interface: &str) -> Option<u64> {
-    let line = table.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
-    line.split_whitespace().nth(1)?.parse().ok()
-}
-
 pub(super) fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
@@ -459,12 +449,5 @@ mod tests {
         let rows: BTreeSet<_> = tables::ROWS.iter().map(|row| &row.id).collect();
         assert_eq!(measured.len(), rows.len());
         assert_eq!(measured.into_iter().collect::<BTreeSet<_>>(), rows);
-    }
-
-    #[test]
-    fn received_frames_are_found_in_the_kernels_table() {
-        let table = " face |bytes packets errs\n    lo: 1 2 0\nhost10:3 4 0\n host1:   5 66 0 0\n";
-        assert_eq!(frames_of(table, "host1"), Some(66));
-        assert_eq!(frames_of(table, "host"), None);
     }
 }

@@ -59,6 +59,9 @@ pub(crate) struct Args {
     /// The CPU of its thread that polls
     #[arg(long, default_value_t = 0)]
     cpu: usize,
+    /// Of Open vSwitch: pass nothing but what controllers say
+    #[arg(long)]
+    openflow: bool,
 }
 
 /// A switch that runs.
@@ -113,8 +116,8 @@ async fn start(args: &Args) -> anyhow::Result<Running> {
         .with_context(|| format!("no directory {}", args.directory.display()))?;
     match args.kind {
         Kind::Bridge => bridge::start(&args.ports).await,
-        Kind::OvsNetdev => ovs::start(&args.ports, None, &directory, args.cpu).await,
-        Kind::OvsAfxdp => ovs::start(&args.ports, Some("afxdp"), &directory, args.cpu).await,
+        Kind::OvsNetdev => ovs::start(&args.ports, None, &directory, args.cpu, args.openflow).await,
+        Kind::OvsAfxdp => ovs::start(&args.ports, Some("afxdp"), &directory, args.cpu, args.openflow).await,
         Kind::TestpmdPacket => testpmd::start(&args.ports, "net_af_packet", &directory, args.cpu).await,
         Kind::XdpRedirect => redirect(&args.ports),
         Kind::TestpmdMemif => testpmd::start_memif(&directory, args.cpu).await,

@@ -12,12 +12,14 @@ const DEADLINE: Duration = Duration::from_secs(8);
 const BRIDGE: &str = "br0";
 
 /// `kind`: the kind of its ports, `None` for packet sockets. Ports of kind `afxdp` are polled by a thread on `cpu`; others
-/// by its main thread, which sleeps between frames.
+/// by its main thread, which sleeps between frames. With `openflow` it passes what controllers say and nothing else; they
+/// come by the socket `br0.mgmt` in the directory. Controllers number the ports from 1 on.
 pub(super) async fn start(
     ports: &[String],
     kind: Option<&str>,
     directory: &Path,
     cpu: usize,
+    openflow: bool,
 ) -> anyhow::Result<Running> {
     let at = |name: &str| directory.join(name);
     let private = |program: &str| -> anyhow::Result<std::process::Command> {
@@ -49,10 +51,13 @@ pub(super) async fn start(
     configure.args(["set", "Open_vSwitch", ".", &format!("other_config:pmd-cpu-mask={:x}", 1_u64 << cpu)]);
     configure.args(["--", "add-br", BRIDGE]);
     configure.args(["--", "set", "bridge", BRIDGE, "datapath_type=netdev"]);
-    for port in ports {
-        configure.args(["--", "add-port", BRIDGE, port]);
+    if openflow {
+        configure.args(["protocols=OpenFlow13", "fail-mode=secure"]);
+    }
+    for (number, port) in (1..).zip(ports) {
+        configure.args(["--", "add-port", BRIDGE, port, "--", "set", "interface", port]);
+        configure.arg(format!("ofport_request={number}"));
         if let Some(kind) = kind {
-            configure.args(["--", "set", "interface", port]);
             configure.args([format!("type={kind}"), "options:n_rxq=1".to_owned()]);
         }
     }

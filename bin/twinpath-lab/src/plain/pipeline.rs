@@ -1,18 +1,45 @@
-//! Time per frame through the tables, by what the tables have: `cargo run --release -p twinpath-pipeline --example pipeline`.
+//! `plain pipeline`: time per frame through OpenFlow's tables, by what the tables have.
 //!
 //! One thread; frames of many flows in no order, each with an output. Medians of several rounds, in which the cases
-//! alternate. `hostile` rows are frames that no flow was made for: headers that have every table search as long as it can.
+//! alternate. Hostile are frames that no flow was made for: headers that have every table search as long as it can.
 
 use std::hint::black_box;
 use std::time::Instant as Clock;
 
+use anyhow::ensure;
+use serde::{Deserialize, Serialize};
 use twinpath_frame::{Frame, Pool};
 use twinpath_inspect::Reason;
+use twinpath_measure::print;
 use twinpath_openflow::{Action, Field, Instruction, Match, MatchField};
 use twinpath_pipeline::{
     Arrival, Count, Destination, Flow, FlowId, Ingress, Outlet, Pipeline, Port, Ports, Worker,
 };
+use twinpath_sys::affinity;
 use twinpath_time::Instant;
+
+/// The result that is printed. Times are medians.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Timed {
+    /// ns per frame: one exact table with 1,000 flows, and with 100,000.
+    pub(crate) exact_ns: f64,
+    pub(crate) exact_100k_ns: f64,
+    /// Eight masks, 1,000 flows; and frames that none of these flows takes.
+    pub(crate) masks_ns: f64,
+    pub(crate) unknown_ns: f64,
+    /// 1,024 masks, and frames that search as many of them as can be.
+    pub(crate) hostile_ns: f64,
+    /// us per change of one flow of 100,000, with a version for each.
+    pub(crate) change_us: f64,
+    pub(crate) change_longest_us: f64,
+}
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The CPU to run on
+    #[arg(long)]
+    cpu: Option<usize>,
+}
 
 const ROUNDS: usize = 9;
 const FRAMES: usize = 1024;
@@ -98,8 +125,8 @@ fn add(pipeline: &mut Pipeline, fields: &Match, priority: u16) -> FlowId {
 }
 
 struct Case {
-    name: &'static str,
-    pipeline: Pipeline,
+    /// Control's end, which the worker's versions belong to.
+    _pipeline: Pipeline,
     worker: Worker,
     frames: Vec<(Option<Frame>, Arrival)>,
     ns: Vec<f64>,
@@ -107,7 +134,7 @@ struct Case {
 }
 
 impl Case {
-    fn new(name: &'static str, mut pipeline: Pipeline, headers: &[Headers]) -> Self {
+    fn new(mut pipeline: Pipeline, headers: &[Headers]) -> Self {
         pipeline.set_ports((1..=8).map(Port::new).collect());
         let worker = pipeline.worker(0).expect("one worker");
         let mut pool = Pool::new(FRAMES as u32).expect("memory");
@@ -120,7 +147,7 @@ impl Case {
         let frames = frames.collect();
         // The frames stay for as long as the program.
         std::mem::forget(pool);
-        Self { name, pipeline, worker, frames, ns: Vec::new(), sent: 0 }
+        Self { _pipeline: pipeline, worker, frames, ns: Vec::new(), sent: 0 }
     }
 
     fn round(&mut self) {
@@ -182,16 +209,16 @@ fn pipeline(random: &mut fastrand::Rng) -> Pipeline {
     pipeline
 }
 
-fn exact(name: &'static str, flows: usize, random: &mut fastrand::Rng) -> Case {
+fn exact(flows: usize, random: &mut fastrand::Rng) -> Case {
     let mut pipeline = pipeline(random);
     let headers: Vec<_> = (0..flows).map(|_| headers(random)).collect();
     for headers in &headers {
         add(&mut pipeline, &fields(headers, EXACT, [32, 32]), 10);
     }
-    Case::new(name, pipeline, &headers)
+    Case::new(pipeline, &headers)
 }
 
-fn eight(name: &'static str, is_hostile: bool, random: &mut fastrand::Rng) -> Case {
+fn eight(is_hostile: bool, random: &mut fastrand::Rng) -> Case {
     let mut pipeline = pipeline(random);
     let known: Vec<_> = (0..1000).map(|_| headers(random)).collect();
     for (number, headers) in known.iter().enumerate() {
@@ -199,12 +226,12 @@ fn eight(name: &'static str, is_hostile: bool, random: &mut fastrand::Rng) -> Ca
         add(&mut pipeline, &fields(headers, which, prefixes), 10 + (number % MASKS.len()) as u16);
     }
     let unknown: Vec<_> = (0..FRAMES).map(|_| headers(random)).collect();
-    Case::new(name, pipeline, if is_hostile { &unknown } else { &known })
+    Case::new(pipeline, if is_hostile { &unknown } else { &known })
 }
 
 /// Prefixes of all lengths of both addresses, in no order of priority: a mask for each pair of lengths, 1,024 in all, as
 /// tuple-space explosion makes them (Csikor et al., CoNEXT 2019). Half of the frames are of one of the flows.
-fn explosion(name: &'static str, random: &mut fastrand::Rng) -> Case {
+fn explosion(random: &mut fastrand::Rng) -> Case {
     let mut pipeline = pipeline(random);
     let allowed = headers(random);
     let mut frames = Vec::new();
@@ -231,7 +258,7 @@ fn explosion(name: &'static str, random: &mut fastrand::Rng) -> Case {
     frames.extend(
         (0..frames.len()).map(|_| Headers { source: allowed.source, ..headers(random) }).collect::<Vec<_>>(),
     );
-    Case::new(name, pipeline, &frames)
+    Case::new(pipeline, &frames)
 }
 
 fn median(numbers: &mut [f64]) -> f64 {
@@ -239,14 +266,11 @@ fn median(numbers: &mut [f64]) -> f64 {
     numbers[numbers.len() / 2]
 }
 
-/// What changes cost control in a table of so many flows, each with a version of its own, and without.
-fn changes(flows: usize, random: &mut fastrand::Rng) {
+/// What changes cost control in a table of so many flows, each with a version of its own, us: median and longest.
+fn changes(flows: usize, random: &mut fastrand::Rng) -> (f64, f64) {
     let mut pipeline = pipeline(random);
     let known: Vec<_> = (0..flows).map(|_| fields(&headers(random), EXACT, [32, 32])).collect();
-    let started = Clock::now();
     let ids: Vec<_> = known.iter().map(|fields| add(&mut pipeline, fields, 10)).collect();
-    let us_each = |started: Clock, count: usize| started.elapsed().as_secs_f64() * 1e6 / count as f64;
-    println!("{flows} flows put in: {:.2} us each", us_each(started, flows));
     let mut versions = Vec::new();
     let mut all = Vec::new();
     for (id, fields) in ids.iter().zip(&known).step_by(flows.div_ceil(2000)) {
@@ -258,36 +282,37 @@ fn changes(flows: usize, random: &mut fastrand::Rng) {
         if versions.len() > 4 {
             versions.drain(..2);
         }
-        pipeline.taken(pipeline.barrier() - 4);
+        pipeline.taken(pipeline.barrier().saturating_sub(4));
         all.push(started.elapsed().as_secs_f64() * 1e6 / 2.0);
     }
     let longest = all.iter().copied().fold(0.0, f64::max);
-    println!("one change and its version: {:.2} us median, {longest:.2} us longest", median(&mut all));
+    (median(&mut all), longest)
 }
 
-fn main() {
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    if let Some(cpu) = args.cpu {
+        affinity::pin_current_thread(cpu)?;
+    }
     let mut random = fastrand::Rng::with_seed(7);
     let mut cases = [
-        exact("one exact table, 1,000 flows", 1000, &mut random),
-        exact("one exact table, 100,000 flows", 100_000, &mut random),
-        eight("8 masks, 1,000 flows", false, &mut random),
-        eight("8 masks, hostile", true, &mut random),
-        explosion("1,024 masks, hostile", &mut random),
+        exact(1000, &mut random),
+        exact(100_000, &mut random),
+        eight(false, &mut random),
+        eight(true, &mut random),
+        explosion(&mut random),
     ];
     for _ in 0..ROUNDS {
         cases.iter_mut().for_each(Case::round);
     }
-    println!("{:<32} {:>10} {:>12} {:>8}", "", "ns/frame", "cost bound", "sent");
-    for case in &mut cases {
-        let sent = case.sent as f64 / (FRAMES * PASSES * ROUNDS) as f64;
-        println!(
-            "{:<32} {:>10.1} {:>12} {sent:>8.2}",
-            case.name,
-            median(&mut case.ns),
-            case.pipeline.lookup_cost(0)
-        );
+    for case in &cases {
+        ensure!(case.sent > 0, "no frame left the tables");
     }
-    changes(100_000, &mut random);
+    let (change_us, change_longest_us) = changes(100_000, &mut random);
+    let [exact_ns, exact_100k_ns, masks_ns, unknown_ns, hostile_ns] =
+        cases.each_mut().map(|case| median(&mut case.ns));
     // Frames are not given back to their pools.
     cases.into_iter().for_each(std::mem::forget);
+    let timed =
+        Timed { exact_ns, exact_100k_ns, masks_ns, unknown_ns, hostile_ns, change_us, change_longest_us };
+    Ok(print(serde_json::to_value(timed)?)?)
 }

@@ -1,0 +1,80 @@
+//! The flows that the labs' controllers put in.
+
+use twinpath_openflow::{
+    Action, ErrorCode, Field, FlowMod, FlowModCommand, Instruction, Match, MatchField, Message, number,
+};
+
+const ETH_IPV4: u128 = 0x800;
+const UDP: u128 = 17;
+/// Above that of [`normal`].
+const PRIORITY: u16 = 100;
+
+/// A new flow of table 0 without timeouts.
+fn flow(priority: u16, fields: Vec<MatchField>, actions: Vec<Action>) -> Result<FlowMod, ErrorCode> {
+    let instructions =
+        if actions.is_empty() { Vec::new() } else { vec![Instruction::ApplyActions(actions.into())] };
+    Ok(FlowMod {
+        cookie: 0,
+        cookie_mask: 0,
+        table_id: 0,
+        command: FlowModCommand::Add,
+        idle_timeout_s: 0,
+        hard_timeout_s: 0,
+        priority,
+        buffer_id: number::NO_BUFFER,
+        out_port: number::port::ANY,
+        out_group: number::group::ANY,
+        flags: 0,
+        matches: Match::new(fields)?,
+        instructions: instructions.into(),
+    })
+}
+
+fn output(port: u32) -> Action {
+    Action::Output { port, max_len: number::max_len::NO_BUFFER }
+}
+
+/// Takes all flows out.
+pub(crate) fn delete_all() -> Result<Message, ErrorCode> {
+    let all = FlowMod {
+        table_id: number::table::ALL,
+        command: FlowModCommand::Delete,
+        ..flow(0, Vec::new(), Vec::new())?
+    };
+    Ok(Message::FlowMod(Box::new(all)))
+}
+
+/// Every frame goes as in a switch without controllers, unless another flow takes it.
+pub(crate) fn normal() -> Result<Message, ErrorCode> {
+    Ok(Message::FlowMod(Box::new(flow(1, Vec::new(), vec![output(number::port::NORMAL)])?)))
+}
+
+/// UDP to this port goes to port `to` of the switch, with `source` as its source port.
+pub(crate) fn rewriting(udp_port: u16, source: u16, to: u32) -> Result<Message, ErrorCode> {
+    let rewrite = Action::SetField { field: Field::UdpSrc, value: source.into() };
+    Ok(Message::FlowMod(Box::new(flow(PRIORITY, udp_to(udp_port), vec![rewrite, output(to)])?)))
+}
+
+/// UDP to this port goes to port `to` of the switch.
+pub(crate) fn forwarding(udp_port: u16, to: u32, cookie: u64) -> Result<Message, ErrorCode> {
+    let flow = flow(PRIORITY, udp_to(udp_port), vec![output(to)])?;
+    Ok(Message::FlowMod(Box::new(FlowMod { cookie, ..flow })))
+}
+
+fn udp_to(port: u16) -> Vec<MatchField> {
+    vec![
+        MatchField::exact(Field::EthType, ETH_IPV4),
+        MatchField::exact(Field::IpProto, UDP),
+        MatchField::exact(Field::UdpDst, port.into()),
+    ]
+}
+
+/// The flow with that number of many: one destination each, as routes of hosts have it. `version` tells the flows of one
+/// number apart.
+pub(crate) fn one_of_many(number: u32, version: u64, idle_timeout_s: u16) -> Result<Message, ErrorCode> {
+    const NETWORK: u32 = 0x0b00_0000;
+    let address = MatchField::exact(Field::Ipv4Dst, (NETWORK + number).into());
+    let fields = vec![MatchField::exact(Field::EthType, ETH_IPV4), address];
+    let flow = flow(PRIORITY, fields, vec![output(2)])?;
+    Ok(Message::FlowMod(Box::new(FlowMod { cookie: version, idle_timeout_s, ..flow })))
+}

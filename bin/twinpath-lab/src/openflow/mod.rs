@@ -1,0 +1,6 @@
+//! The controllers of the labs: OpenFlow over a UNIX socket, by the codec that the switch has, too.
+
+mod controller;
+pub(crate) mod flows;
+
+pub(crate) use self::controller::Controller;
