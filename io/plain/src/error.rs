@@ -25,6 +25,14 @@ pub enum PlainError {
         /// The loader's reason.
         reason: String,
     },
+    /// The program at tc that joins two interfaces could not be loaded or attached.
+    #[error("no program at tc of interface {ifindex}: {reason}")]
+    TcRedirect {
+        /// Index of the interface.
+        ifindex: u32,
+        /// The loader's reason.
+        reason: String,
+    },
     /// The eventfd could not be made.
     #[error("cannot make an eventfd: {0}")]
     EventFd(io::Error),

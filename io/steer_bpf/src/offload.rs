@@ -18,6 +18,7 @@ use twinpath_frame::Mapping;
 use twinpath_time::{Duration, Instant};
 
 use crate::SteerError;
+use crate::layout::PortWords;
 use crate::maps::{gone, typed, wrote};
 
 /// Words of a key.
@@ -90,9 +91,10 @@ pub struct OffloadCount {
     pub bytes: u64,
 }
 
-/// The entries of one network namespace. It belongs to one thread.
+/// The entries for frames between the ports that [`PortPrograms`](crate::PortPrograms) hold. It belongs to one thread.
 pub struct Offload {
     offloaded: HashMap<MapData, KeyWords, EntryWords>,
+    ports: HashMap<MapData, u32, PortWords>,
     grace: ArrayOfMaps<MapData, Array<MapData, u32>>,
     grace_token: Array<MapData, u32>,
     /// The generation, and the masks.
@@ -184,11 +186,15 @@ const fn key_of(mask: u8, value: &[u64; OFFLOAD_WORDS]) -> KeyWords {
 }
 
 impl Offload {
-    pub(crate) fn take(object: &mut Ebpf, sizes: Sizes) -> Result<Self, SteerError> {
+    pub(crate) fn take(object: &mut Ebpf, ports: &MapData, sizes: Sizes) -> Result<Self, SteerError> {
         let Sizes { capacity, cpus } = sizes;
+        let own =
+            ports.fd().as_fd().try_clone_to_owned().map_err(|error| failed("ports", "holding", error))?;
+        let ports = MapData::from_fd(own).map_err(wrote("ports"))?;
         let state = Mapped::take(object, "offload", 8 * (8 + OFFLOAD_MASKS * OFFLOAD_WORDS))?;
         Ok(Self {
             offloaded: typed(object, "offloaded")?,
+            ports: HashMap::try_from(Map::HashMap(ports)).map_err(wrote("ports"))?,
             grace: typed(object, "offload_grace")?,
             grace_token: typed(object, "offload_grace_token")?,
             state,
@@ -207,6 +213,19 @@ impl Offload {
     #[must_use]
     pub const fn capacity(&self) -> u32 {
         self.capacity
+    }
+
+    /// Has the programs look for an entry for frames of a port, which has this number in keys, under these masks (a bit
+    /// each). Without any, its frames are not looked at. An interface that is no port is left as it is.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn look_for_entries(&mut self, ifindex: u32, number: u16, masks: u8) -> Result<(), SteerError> {
+        // One that is given back meanwhile must not become a port again.
+        const BPF_EXIST: u64 = 2;
+        let Ok(words) = self.ports.get(&ifindex, 0) else { return Ok(()) };
+        let words = PortWords { number, masks: masks.into(), ..words };
+        gone(self.ports.insert(ifindex, words, BPF_EXIST), "ports")
     }
 
     /// Says which bits a mask has. If they change, no entry has the mask.

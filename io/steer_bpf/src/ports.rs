@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use aya::maps::{HashMap, MapData};
+use aya::maps::{HashMap, Map, MapData};
 use aya::programs::SchedClassifier;
 use aya::{Ebpf, include_bytes_aligned};
 use twinpath_time::Duration;
@@ -11,7 +11,7 @@ use twinpath_time::Duration;
 use crate::SteerError;
 use crate::exclusive::{attach_both, load, refuse_if_held};
 use crate::layout::PortWords;
-use crate::maps::{gone, typed, wrote};
+use crate::maps::{gone, wrote};
 use crate::names::{PORT_INGRESS as INGRESS, interface_name};
 use crate::offload::{Offload, Sizes};
 use crate::served::serve;
@@ -49,12 +49,7 @@ pub struct PortPrograms {
     offload: Option<Offload>,
     stuck: StuckRecords,
     /// The interfaces that are ports, and their links.
-    held: BTreeMap<u32, Held>,
-}
-
-struct Held {
-    _links: [TcLink; 2],
-    words: PortWords,
+    held: BTreeMap<u32, [TcLink; 2]>,
 }
 
 impl std::fmt::Debug for PortPrograms {
@@ -67,15 +62,18 @@ impl PortPrograms {
     /// Loads the programs for up to `workers` workers. No interface is a port yet. Frames sent with `mark` (SO_MARK, not 0)
     /// will leave; the mark is removed. A worker is stuck when a frame has waited for it for longer than `fail_open`; with 0,
     /// no worker is ever taken to be stuck. `offloaded` is how many entries there may be by which the kernel forwards frames
-    /// itself; with 0, frames are not looked at, and [`Self::offload`] is `None`.
+    /// itself; with 0, frames are not looked at, and [`Self::take_offload`] has none.
     ///
     /// # Errors
     /// [`SteerError::Object`], [`SteerError::Map`]; [`SteerError::Queue`] for more than [`FILTERS_MAX`](crate::FILTERS_MAX) workers.
     pub fn load(mark: u32, workers: u32, fail_open: Duration, offloaded: u32) -> Result<Self, SteerError> {
         let sizes = if offloaded > 0 { Some(Sizes::of(offloaded)?) } else { None };
         let (mut object, stuck) = load(PORTS, mark, workers, fail_open, sizes.as_ref())?;
-        let offload = sizes.map(|sizes| Offload::take(&mut object, sizes)).transpose()?;
-        let ports = typed(&mut object, "ports")?;
+        let Some(Map::HashMap(ports)) = object.take_map("ports") else {
+            return Err(SteerError::Missing("ports"));
+        };
+        let offload = sizes.map(|sizes| Offload::take(&mut object, &ports, sizes)).transpose()?;
+        let ports = HashMap::try_from(Map::HashMap(ports)).map_err(wrote("ports"))?;
         let served = serve(&mut object, &[INGRESS, EGRESS], &SERVE)?;
         Ok(Self { _served: served, object, ports, offload, stuck, held: BTreeMap::new() })
     }
@@ -101,7 +99,7 @@ impl PortPrograms {
         let flags = if unserved == Unserved::Kernel { FAILS_OPEN } else { 0 };
         let words = PortWords { flags, ..PortWords::default() };
         self.ports.insert(ifindex, words, 0).map_err(wrote("ports"))?;
-        self.held.insert(ifindex, Held { _links: links, words });
+        self.held.insert(ifindex, links);
         Ok(())
     }
 
@@ -110,9 +108,9 @@ impl PortPrograms {
     /// # Errors
     /// [`SteerError::Map`]; the interface is given back all the same.
     pub fn release(&mut self, ifindex: u32) -> Result<(), SteerError> {
-        let Some(held) = self.held.remove(&ifindex) else { return Ok(()) };
+        let Some(links) = self.held.remove(&ifindex) else { return Ok(()) };
         let removed = gone(self.ports.remove(&ifindex), "ports");
-        drop(held);
+        drop(links);
         removed
     }
 
@@ -124,20 +122,9 @@ impl PortPrograms {
         self.held.keys().try_for_each(|ifindex| gone(self.ports.remove(ifindex), "ports"))
     }
 
-    /// The entries by which the kernel forwards frames between the ports itself, if there may be any.
-    pub const fn offload(&mut self) -> Option<&mut Offload> {
-        self.offload.as_mut()
-    }
-
-    /// Has the programs look for an entry for frames of a port, which has this number in keys, under these masks (a bit
-    /// each). Without any, its frames are not looked at. An interface that is no port is left as it is.
-    ///
-    /// # Errors
-    /// [`SteerError::Map`].
-    pub fn look_for_entries(&mut self, ifindex: u32, number: u16, masks: u8) -> Result<(), SteerError> {
-        let Some(held) = self.held.get_mut(&ifindex) else { return Ok(()) };
-        held.words = PortWords { number, masks: masks.into(), ..held.words };
-        self.ports.insert(ifindex, held.words, 0).map_err(wrote("ports"))
+    /// The entries by which the kernel forwards frames between the ports itself, if there may be any. They end with this.
+    pub const fn take_offload(&mut self) -> Option<Offload> {
+        self.offload.take()
     }
 
     /// A program, for test runs; it is loaded if need be.

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 use twinpath_openflow::Match;
 use twinpath_pipeline::{Count, ExactEntries, FlowId, Inserted, Pipeline, Trace, WhyNot};
-use twinpath_steer_bpf::{Offload, OffloadCount, OffloadEntry, PortPrograms, SteerError};
+use twinpath_steer_bpf::{Offload, OffloadCount, OffloadEntry, SteerError};
 use twinpath_time::{Duration, Instant};
 
 /// An interface that is a port.
@@ -58,6 +58,7 @@ impl From<WhyNot> for NotOffloaded {
 /// The entries of one network namespace.
 #[derive(Debug)]
 pub struct Offloaded {
+    offload: Offload,
     entries: ExactEntries,
     ports: HashMap<u32, KernelPort>,
     /// By an entry's number, what has been added to its flows.
@@ -69,10 +70,27 @@ pub struct Offloaded {
 impl Offloaded {
     /// No entries, and room for as many as the programs have.
     #[must_use]
-    pub fn new(offload: &Offload) -> Self {
+    pub fn new(offload: Offload) -> Self {
         let capacity = offload.capacity() as usize;
         let recorded = vec![OffloadCount::default(); capacity];
-        Self { entries: ExactEntries::new(capacity), ports: HashMap::new(), recorded, leaving: Vec::new() }
+        Self {
+            offload,
+            entries: ExactEntries::new(capacity),
+            ports: HashMap::new(),
+            recorded,
+            leaving: Vec::new(),
+        }
+    }
+
+    /// The kernel's end.
+    #[must_use]
+    pub const fn offload(&self) -> &Offload {
+        &self.offload
+    }
+
+    #[doc(hidden)]
+    pub const fn offload_mut(&mut self) -> &mut Offload {
+        &mut self.offload
     }
 
     /// The entries.
@@ -86,17 +104,12 @@ impl Offloaded {
     ///
     /// # Errors
     /// [`SteerError::Map`].
-    pub fn set_port(
-        &mut self,
-        programs: &mut PortPrograms,
-        number: u32,
-        port: Option<KernelPort>,
-    ) -> Result<(), SteerError> {
+    pub fn set_port(&mut self, number: u32, port: Option<KernelPort>) -> Result<(), SteerError> {
         if self.ports.get(&number).copied() == port {
             return Ok(());
         }
         let concerned = self.entries.of_port(number);
-        self.make_void(programs, concerned)?;
+        self.make_void(concerned)?;
         match port {
             Some(port) => self.ports.insert(number, port),
             None => self.ports.remove(&number),
@@ -109,13 +122,7 @@ impl Offloaded {
     ///
     /// # Errors
     /// [`NotOffloaded`]; then workers go on forwarding them.
-    pub fn offer(
-        &mut self,
-        programs: &mut PortPrograms,
-        now: Instant,
-        trace: &Trace,
-        lifetime: Lifetime,
-    ) -> Result<u32, NotOffloaded> {
+    pub fn offer(&mut self, now: Instant, trace: &Trace, lifetime: Lifetime) -> Result<u32, NotOffloaded> {
         let to = self.ports.get(&trace.verdict()?).copied().ok_or(WhyNot::Port)?;
         let key = trace.exact_key()?;
         let in_port = u32::from(key.in_port());
@@ -123,10 +130,9 @@ impl Offloaded {
         if from.ifindex == to.ifindex {
             return Err(WhyNot::Port.into());
         }
-        let offload = programs.offload().ok_or(WhyNot::Port)?;
         let number = match self.entries.insert(trace)? {
             Inserted::Before(number) => {
-                offload.used_at(number, now);
+                self.offload.used_at(number, now);
                 return Ok(number);
             }
             Inserted::Now(number) => number,
@@ -140,15 +146,15 @@ impl Offloaded {
             deadline: lifetime.deadline,
             idle: lifetime.idle,
         };
-        self.recorded[number as usize] = offload.count(number);
+        self.recorded[number as usize] = self.offload.count(number);
+        let masks = self.entries.masks_of(in_port);
+        let offload = &mut self.offload;
         let put = offload
             .set_mask(mask, &key.mask)
             .and_then(|()| offload.put(mask, &key.value, &entry, now))
-            .and_then(|()| {
-                programs.look_for_entries(from.ifindex, key.in_port(), self.entries.masks_of(in_port))
-            });
+            .and_then(|()| offload.look_for_entries(from.ifindex, key.in_port(), masks));
         if let Err(error) = put {
-            self.make_void(programs, [number])?;
+            self.make_void([number])?;
             return Err(error.into());
         }
         Ok(number)
@@ -158,65 +164,51 @@ impl Offloaded {
     ///
     /// # Errors
     /// [`SteerError::Map`].
-    pub fn flow_added(
-        &mut self,
-        programs: &mut PortPrograms,
-        table: u8,
-        priority: u16,
-        fields: &Match,
-    ) -> Result<(), SteerError> {
+    pub fn flow_added(&mut self, table: u8, priority: u16, fields: &Match) -> Result<(), SteerError> {
         let concerned = self.entries.overlapping(table, priority, fields);
-        self.make_void(programs, concerned)
+        self.make_void(concerned)
     }
 
     /// A flow does something else from now on, or is gone: its entries are void.
     ///
     /// # Errors
     /// [`SteerError::Map`].
-    pub fn flow_changed(&mut self, programs: &mut PortPrograms, flow: FlowId) -> Result<(), SteerError> {
+    pub fn flow_changed(&mut self, flow: FlowId) -> Result<(), SteerError> {
         let concerned: Vec<u32> = self.entries.of_flow(flow).collect();
-        self.make_void(programs, concerned)
+        self.make_void(concerned)
     }
 
     /// A group has changed: entries whose frames go through it are void.
     ///
     /// # Errors
     /// [`SteerError::Map`].
-    pub fn group_changed(&mut self, programs: &mut PortPrograms, group: u32) -> Result<(), SteerError> {
+    pub fn group_changed(&mut self, group: u32) -> Result<(), SteerError> {
         let concerned = self.entries.of_group(group);
-        self.make_void(programs, concerned)
+        self.make_void(concerned)
     }
 
     /// Makes all entries void: first by one store, and then takes them out.
     ///
     /// # Errors
     /// [`SteerError::Map`].
-    pub fn clear(&mut self, programs: &mut PortPrograms) -> Result<(), SteerError> {
-        if let Some(offload) = programs.offload() {
-            offload.void_all();
-        }
+    pub fn clear(&mut self) -> Result<(), SteerError> {
+        self.offload.void_all();
         let all: Vec<u32> = self.entries.numbers().collect();
-        self.make_void(programs, all)
+        self.make_void(all)
     }
 
-    fn make_void(
-        &mut self,
-        programs: &mut PortPrograms,
-        numbers: impl IntoIterator<Item = u32>,
-    ) -> Result<(), SteerError> {
+    fn make_void(&mut self, numbers: impl IntoIterator<Item = u32>) -> Result<(), SteerError> {
         let mut outcome = Ok(());
         for number in numbers {
             let Some(entry) = self.entries.make_void(number) else { continue };
             let (mask, value, in_port) = (entry.mask, entry.key.value, entry.key.in_port());
             self.leaving.push(number);
-            if let Some(offload) = programs.offload() {
-                outcome = outcome.and(offload.remove(mask, &value));
-            }
+            outcome = outcome.and(self.offload.remove(mask, &value));
             let masks = self.entries.masks_of(u32::from(in_port));
             if masks & 1 << mask == 0
                 && let Some(port) = self.ports.get(&u32::from(in_port))
             {
-                outcome = outcome.and(programs.look_for_entries(port.ifindex, in_port, masks));
+                outcome = outcome.and(self.offload.look_for_entries(port.ifindex, in_port, masks));
             }
         }
         outcome
@@ -227,43 +219,40 @@ impl Offloaded {
     ///
     /// # Errors
     /// [`SteerError::Map`]; then it has to be called again.
-    pub fn settle(&mut self, programs: &mut PortPrograms, pipeline: &mut Pipeline) -> Result<(), SteerError> {
+    pub fn settle(&mut self, pipeline: &mut Pipeline) -> Result<(), SteerError> {
         if self.leaving.is_empty() {
             return Ok(());
         }
-        let Some(offload) = programs.offload() else { return Ok(()) };
-        offload.settle()?;
+        self.offload.settle()?;
         for number in std::mem::take(&mut self.leaving) {
-            self.record(offload, pipeline, number);
+            self.record(pipeline, number);
             self.entries.forget(number);
         }
         Ok(())
     }
 
     /// Adds to a flow what the kernel has counted for it until now; and to others that its frames match too.
-    pub fn record_flow(&mut self, programs: &mut PortPrograms, pipeline: &mut Pipeline, flow: FlowId) {
-        let Some(offload) = programs.offload() else { return };
+    pub fn record_flow(&mut self, pipeline: &mut Pipeline, flow: FlowId) {
         let numbers: Vec<u32> = self.entries.of_flow(flow).collect();
-        numbers.into_iter().for_each(|number| self.record(offload, pipeline, number));
+        numbers.into_iter().for_each(|number| self.record(pipeline, number));
     }
 
     /// Adds to all flows what the kernel has counted for them until now.
-    pub fn record_all(&mut self, programs: &mut PortPrograms, pipeline: &mut Pipeline) {
-        let Some(offload) = programs.offload() else { return };
+    pub fn record_all(&mut self, pipeline: &mut Pipeline) {
         let numbers: Vec<u32> = self.entries.numbers().collect();
-        numbers.into_iter().for_each(|number| self.record(offload, pipeline, number));
+        numbers.into_iter().for_each(|number| self.record(pipeline, number));
     }
 
-    fn record(&mut self, offload: &Offload, pipeline: &mut Pipeline, number: u32) {
+    fn record(&mut self, pipeline: &mut Pipeline, number: u32) {
         let Some(entry) = self.entries.get(number) else { return };
-        let count = offload.count(number);
+        let count = self.offload.count(number);
         let recorded = std::mem::replace(&mut self.recorded[number as usize], count);
         let more = Count {
             packets: count.packets.wrapping_sub(recorded.packets),
             bytes: count.bytes.wrapping_sub(recorded.bytes),
         };
         if more.packets > 0 {
-            pipeline.record(&entry.path, more, offload.used(number));
+            pipeline.record(&entry.path, more, self.offload.used(number));
         }
     }
 }

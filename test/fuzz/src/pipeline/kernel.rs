@@ -31,14 +31,14 @@ impl Kernel {
     fn load() -> Self {
         let mut programs = PortPrograms::load(7, 1, Duration::ZERO, 64).expect("loaded");
         programs.hold(IFINDEX, Unserved::Kernel, TcAttach::here()).expect("held");
-        let offloaded = Offloaded::new(programs.offload().expect("asked for"));
+        let offloaded = Offloaded::new(programs.take_offload().expect("asked for"));
         Self { programs, offloaded }
     }
 
     fn set_ports(&mut self) {
         for number in 1..=4 {
             let port = KernelPort { ifindex: OUT + number, peer: None, frame_len_max: 1 << 16 };
-            self.offloaded.set_port(&mut self.programs, number, Some(port)).expect("no map fails");
+            self.offloaded.set_port(number, Some(port)).expect("no map fails");
         }
     }
 
@@ -46,7 +46,8 @@ impl Kernel {
     fn pass(&mut self, made: &Made) -> Option<u32> {
         let in_port = made.ingress.in_port;
         let masks = self.offloaded.entries().masks_of(in_port);
-        self.programs.look_for_entries(IFINDEX, in_port as u16, masks).expect("no map fails");
+        let offload = self.offloaded.offload_mut();
+        offload.look_for_entries(IFINDEX, in_port as u16, masks).expect("no map fails");
         let before = self.counts();
         let mut context = [0; PRIORITY_AT + 4];
         context[PRIORITY_AT..].copy_from_slice(&u32::from(made.beside.unwrap_or(0)).to_ne_bytes());
@@ -80,8 +81,8 @@ impl Kernel {
         Some(number)
     }
 
-    fn counts(&mut self) -> Vec<(u64, u64)> {
-        let offload = self.programs.offload().expect("asked for");
+    fn counts(&self) -> Vec<(u64, u64)> {
+        let offload = self.offloaded.offload();
         let count = |number| offload.count(number);
         (0..offload.capacity()).map(count).map(|count| (count.packets, count.bytes)).collect()
     }
@@ -105,8 +106,7 @@ fn pass(pair: &mut Pair, kernel: &mut Kernel, made: &Made, passed: &mut Passed) 
     let Some(number) = may_be.then(|| kernel.pass(&made)).flatten() else {
         pair.pass(&made, None);
         if may_be {
-            let offered =
-                kernel.offloaded.offer(&mut kernel.programs, pair.now, &traced, Lifetime::default());
+            let offered = kernel.offloaded.offer(pair.now, &traced, Lifetime::default());
             assert!(matches!(offered, Ok(_) | Err(NotOffloaded::WhyNot(_))), "{offered:?}");
         }
         return;
@@ -157,12 +157,12 @@ fn add_miss(pair: &mut Pair) {
 
 /// A change of flows or ports, of which the kernel's entries are told.
 fn change(bytes: &mut Bytes<'_>, samples: &[Made], pair: &mut Pair, kernel: &mut Kernel) {
-    let Kernel { programs, offloaded } = kernel;
+    let Kernel { offloaded, .. } = kernel;
     match bytes.next() % 4 {
         0 | 1 => {
             add_flow(bytes, samples, pair);
             let flow = pair.naive.flows.last().expect("added");
-            offloaded.flow_added(programs, flow.table, flow.priority, &flow.fields).expect("no map fails");
+            offloaded.flow_added(flow.table, flow.priority, &flow.fields).expect("no map fails");
         }
         2 => {
             let key = |flow: &naive::Flow| (flow.instructions.clone(), flow.cookie);
@@ -171,16 +171,16 @@ fn change(bytes: &mut Bytes<'_>, samples: &[Made], pair: &mut Pair, kernel: &mut
             for (id, key_before) in before {
                 let now = pair.flows.iter().position(|own| *own == id);
                 if now.is_none_or(|now| key(&pair.naive.flows[now]) != key_before) {
-                    offloaded.flow_changed(programs, id).expect("no map fails");
+                    offloaded.flow_changed(id).expect("no map fails");
                 }
             }
         }
         _ => {
             made::set_ports(bytes, &mut pair.pipeline, &mut pair.naive);
-            offloaded.clear(programs).expect("no map fails");
+            offloaded.clear().expect("no map fails");
         }
     }
-    offloaded.settle(programs, &mut pair.pipeline).expect("settles");
+    offloaded.settle(&mut pair.pipeline).expect("settles");
 }
 
 fn run(seed: u64, kernel: &mut Kernel, passed: &mut Passed) {
@@ -209,10 +209,10 @@ fn run(seed: u64, kernel: &mut Kernel, passed: &mut Passed) {
             }
         }
     }
-    kernel.offloaded.record_all(&mut kernel.programs, &mut pair.pipeline);
+    kernel.offloaded.record_all(&mut pair.pipeline);
     pair.compare_counted();
-    kernel.offloaded.clear(&mut kernel.programs).expect("no map fails");
-    kernel.offloaded.settle(&mut kernel.programs, &mut pair.pipeline).expect("settles");
+    kernel.offloaded.clear().expect("no map fails");
+    kernel.offloaded.settle(&mut pair.pipeline).expect("settles");
     pair.compare_counted();
 }
 
@@ -227,7 +227,7 @@ fn what_the_kernel_forwards_is_what_the_interpreter_forwards() {
         for seed in 0..400 {
             run(seed, &mut kernel, &mut passed);
         }
-        assert_eq!(kernel.programs.offload().map(|offload| offload.grace_periods()), Some(0));
+        assert_eq!(kernel.offloaded.offload().grace_periods(), 0);
         passed
     });
     let passed = ran.expect("ran");
