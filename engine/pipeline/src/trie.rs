@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 const BITS: u32 = 5;
 const CHILDREN: usize = 1 << BITS;
-/// Values of a leaf: their hashes are a cache line.
-const LEAF: usize = 8;
+/// Values of a leaf: their hashes and tags are a cache line.
+const LEAF: usize = 7;
 
 /// A map of hashes of 64 bits, which are taken for the keys themselves.
 #[derive(Clone, Debug)]
@@ -29,25 +29,49 @@ enum Node<V> {
 }
 
 #[derive(Clone, Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 struct Leaf<V> {
+    /// A byte of each hash, and one that counts for nothing: a look-up compares all of them at once.
+    tags: u64,
     hashes: [u64; LEAF],
     /// Values at the front.
     values: [Option<V>; LEAF],
 }
 
+/// The same byte eight times.
+const fn repeat(byte: u8) -> u64 {
+    u64::from_ne_bytes([byte; 8])
+}
+
+/// The byte of a hash that leaves note: its highest, which says nothing of its place in the tree.
+#[inline]
+const fn tag_of(hash: u64) -> u8 {
+    (hash >> 56) as u8
+}
+
 impl<V> Leaf<V> {
-    const EMPTY: Self = Self { hashes: [0; LEAF], values: [const { None }; LEAF] };
+    const EMPTY: Self = Self { tags: 0, hashes: [0; LEAF], values: [const { None }; LEAF] };
 
     #[inline]
     fn position(&self, hash: u64) -> Option<usize> {
-        // Without a branch for each: which one it is cannot be predicted.
-        let equal = self
-            .hashes
-            .iter()
-            .enumerate()
-            .fold(0_u32, |equal, (at, own)| equal | u32::from(*own == hash) << at);
-        (equal != 0).then(|| equal.trailing_zeros() as usize % LEAF)
+        let differs = self.tags ^ repeat(tag_of(hash));
+        // The highest bit of each byte that is zero, and perhaps of some above it: their hashes tell.
+        let mut equal = differs.wrapping_sub(repeat(1)) & !differs & repeat(0x80);
+        while equal != 0 {
+            let at = equal.trailing_zeros() as usize / 8;
+            if self.hashes.get(at) == Some(&hash) {
+                return Some(at);
+            }
+            equal &= equal - 1;
+        }
+        None
+    }
+
+    /// Puts a hash where its value is; zero: there is none.
+    const fn note(&mut self, place: usize, hash: u64) {
+        self.hashes[place] = hash;
+        let shift = place as u32 * 8;
+        self.tags = self.tags & !(0xff << shift) | (tag_of(hash) as u64) << shift;
     }
 
     fn len(&self) -> usize {
@@ -112,7 +136,8 @@ impl<V: Clone> Trie<V> {
                 change(&mut value);
                 if value.is_some() {
                     let mut leaf = Leaf::EMPTY;
-                    (leaf.hashes[0], leaf.values[0]) = (hash, value);
+                    leaf.note(0, hash);
+                    leaf.values[0] = value;
                     *node = Node::Leaf(Arc::new(leaf));
                 }
             }
@@ -125,16 +150,16 @@ impl<V: Clone> Trie<V> {
                 let leaf = Arc::make_mut(leaf);
                 change(&mut leaf.values[place]);
                 if leaf.values[place].is_some() {
-                    leaf.hashes[place] = hash;
+                    leaf.note(place, hash);
                     return;
                 }
                 // The last one takes the free place.
                 let last = (place + 1..LEAF).rev().find(|at| leaf.values[*at].is_some());
                 if let Some(last) = last {
                     leaf.values.swap(place, last);
-                    leaf.hashes.swap(place, last);
+                    leaf.note(place, leaf.hashes[last]);
                 }
-                leaf.hashes[last.unwrap_or(place)] = 0;
+                leaf.note(last.unwrap_or(place), 0);
                 if leaf.len() == 0 {
                     *node = Node::Empty;
                 }
@@ -155,7 +180,8 @@ impl<V: Clone> Trie<V> {
         for (hash, value) in leaf.hashes.iter().zip(&leaf.values) {
             let into = &mut leaves[index(*hash, shift)];
             let place = into.len();
-            (into.hashes[place], into.values[place]) = (*hash, value.clone());
+            into.note(place, *hash);
+            into.values[place] = value.clone();
         }
         let node = |leaf: Leaf<V>| if leaf.len() == 0 { Node::Empty } else { Node::Leaf(Arc::new(leaf)) };
         Node::Inner(Arc::new(leaves.map(node)))

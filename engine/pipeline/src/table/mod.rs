@@ -30,6 +30,9 @@ pub(crate) use self::store::Table;
 /// Rules of a list. With more, a hash is faster.
 const LIST_MAX: usize = 6;
 
+/// Parts of a tree that one call of a look-up has left to look at.
+const LEFT_MAX: usize = 8;
+
 /// What a probe of a hash table costs, in comparisons with a rule.
 const PROBE_COST: u32 = 2;
 
@@ -76,14 +79,7 @@ impl Node {
                     let wins = best.is_none_or(|best| best.priority < rule.priority) && rule.matches(key);
                     return if wins { Some(rule) } else { best };
                 }
-                Self::List(rules) => {
-                    let may_win = |rule: &&Arc<Rule>| best.is_none_or(|best| best.priority < rule.priority);
-                    return rules
-                        .iter()
-                        .take_while(may_win)
-                        .find(|rule| rule.matches(key))
-                        .map_or(best, |rule| Some(rule));
-                }
+                Self::List(rules) => return first_match(rules, key, best),
                 Self::Split(split) => {
                     if best.is_some_and(|best| best.priority >= split.priority_max) {
                         return best;
@@ -112,9 +108,38 @@ impl Node {
         }
     }
 
+    /// As [`Self::find`], for a part with several levels below: what is left to be looked at is noted, as calls cost more.
     #[inline(never)]
-    fn find_deep<'a>(&'a self, key: &Key, seed: &Seed, best: Option<&'a Rule>) -> Option<&'a Rule> {
-        self.find(key, seed, best)
+    fn find_deep<'a>(&'a self, key: &Key, seed: &Seed, mut best: Option<&'a Rule>) -> Option<&'a Rule> {
+        let (mut left, mut count) = ([self; LEFT_MAX], 1);
+        while count > 0 {
+            count -= 1;
+            match left[count % LEFT_MAX] {
+                Self::One(rule) => {
+                    if best.is_none_or(|best| best.priority < rule.priority) && rule.matches(key) {
+                        best = Some(rule);
+                    }
+                }
+                Self::List(rules) => best = first_match(rules, key, best),
+                Self::Split(split) => {
+                    if best.is_some_and(|best| best.priority >= split.priority_max) {
+                        continue;
+                    }
+                    if let Some(wild) = &split.wild {
+                        left[count % LEFT_MAX] = wild;
+                        count += 1;
+                    }
+                    let Some(child) = split.children.get(split.mask.hash(key, seed)) else { continue };
+                    if count < LEFT_MAX {
+                        left[count] = child;
+                        count += 1;
+                    } else {
+                        best = child.find_deep(key, seed, best);
+                    }
+                }
+            }
+        }
+        best
     }
 
     /// As [`Self::find`], and adds all bits that are looked at to `looked_at`: a key that is equal in these bits takes the
@@ -179,6 +204,20 @@ impl Node {
             }
         }
     }
+}
+
+/// The first rule of a list that matches, if its priority is higher than that of `best`; else `best`.
+#[inline]
+fn first_match<'a>(rules: &'a [Arc<Rule>], key: &Key, best: Option<&'a Rule>) -> Option<&'a Rule> {
+    for rule in rules {
+        if best.is_some_and(|best| best.priority >= rule.priority) {
+            return best;
+        }
+        if rule.matches(key) {
+            return Some(rule);
+        }
+    }
+    best
 }
 
 /// Puts a rule into a tree that has none with the same match.
