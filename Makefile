@@ -113,6 +113,7 @@ LAB_UNPACKED_switch := $(OVS_UNPACKED) \
 
 # The same directory serves these labs, so it holds the same packages.
 LAB_UNPACKED_openflow := $(LAB_UNPACKED_switch)
+LAB_UNPACKED_stall := $(LAB_UNPACKED_switch)
 
 # What runs a lab in a virtual machine. Its kernel is fetched by the lab and not installed.
 GUEST_PACKAGES := qemu-system-x86=qemu-system-x86_64

@@ -82,7 +82,7 @@ start_lane() {
 }
 
 lane() {
-    local twinpath=$2 target=$3 lane=$4 number rest_s=0
+    local twinpath=$2 target=$3 lane=$4 number
     out=$1
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
@@ -103,15 +103,14 @@ lane() {
         ovs) add_bridge target "$target_id" ;;
         *) fail "no such target: $target" ;;
     esac
-    # The tester ends by a signal to itself. Open vSwitch as the target answers a barrier at once, and forwards by the former rules
-    # until a sweep has found them changed, so that each case needs a rest in which what the former one left expires.
-    [ "$target" != ovs ] || rest_s=1
+    # The tester ends by a signal to itself. Open vSwitch answers a barrier at once, and forwards by the former rules until a sweep has
+    # found them changed, so that each case begins with a rest in which what the former one left in the tester's switch expires.
     OSKEN_HUB_TYPE=eventlet PYTHONUNBUFFERED=1 "$out/python/bin/osken-manager" \
         --ofp-listen-host 127.0.0.1 --ofp-tcp-listen-port "$controller_port" \
         --test-switch-target "$target_id" --test-switch-tester "$tester_id" --test-switch-dir "$lane/cases" \
-        --test-switch-interval "$rest_s" os_ken.tests.switch.tester >"$lane/$target.dots" 2>"$lane/$target.log" || true
+        --test-switch-interval 1 os_ken.tests.switch.tester >"$lane/$target.dots" 2>"$lane/$target.log" || true
     case $target in
-        ours) stop_twinpath ;;
+        ours) stop_twinpath "$scratch" ;;
     esac
 }
 
@@ -161,12 +160,21 @@ add_bridge() {
     [ -z "$said" ] || fail "$said"
 }
 
+# twinpath's switch with the ports target1 to target3, numbered so.
 start_twinpath() {
-    fail "twinpath switch takes no controllers yet"
+    local scratch=$1 twinpath=$2
+    "$twinpath" switch target --port target1 --port target2 --port target3 --controller "tcp:127.0.0.1:$controller_port" \
+        --datapath-id "$target_id" --socket "$scratch/commands" >"$scratch/said" 2>&1 &
+    switch=$!
+    await "$scratch/commands"
 }
 
+# It has to have outlived all cases, and to end when it is asked to.
 stop_twinpath() {
-    :
+    local scratch=$1 status=0
+    kill -TERM "$switch" || true
+    wait "$switch" || status=$?
+    [ "$status" = 0 ] || { cat "$scratch/said"; fail "twinpath switch ended with exit code $status"; }
 }
 
 # Waits for a file that a program makes when it is ready.

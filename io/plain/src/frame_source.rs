@@ -6,6 +6,7 @@ use std::ptr;
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType};
+use rustix::thread::{ClockId, Timespec};
 use twinpath_socket_load::Stop;
 use twinpath_sys::{clock, packet_socket};
 use twinpath_time::{Duration, Instant};
@@ -30,6 +31,8 @@ pub struct Sending {
     pub batch: usize,
     /// For how long.
     pub duration: Duration,
+    /// Frames per second; `None`: as many as go.
+    pub rate: Option<f64>,
 }
 
 /// What was sent.
@@ -92,5 +95,19 @@ pub fn send_frames(ifindex: u32, sending: &Sending, stop: &Stop) -> Result<Sent,
             sent.elapsed = now.since(begun);
             return Ok(sent);
         }
+        if let Some(rate) = sending.rate.filter(|rate| *rate > 0.0) {
+            let due = begun + Duration::from_secs_f64((sent.calls * headers.len() as u64) as f64 / rate);
+            sleep_until(due.min(end), now);
+        }
+    }
+}
+
+/// Sleeps by the kernel's timer. A signal may end it sooner.
+fn sleep_until(due: Instant, now: Instant) {
+    let left = Duration::from_nanos(due.nanos_since(now));
+    if left > Duration::ZERO {
+        let left = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+        // EINTR: the next call looks again.
+        let _ = rustix::thread::clock_nanosleep_relative(ClockId::Monotonic, &left);
     }
 }

@@ -365,9 +365,12 @@ const IDLE_COLUMNS: [Column; 3] = [
 
 fn columns(group: Group) -> &'static [Column] {
     match group {
-        Group::Rtt | Group::Frames | Group::FramesLoaded | Group::SwitchRtt | Group::SwitchPaced => {
-            &RTT_COLUMNS
-        }
+        Group::Rtt
+        | Group::Frames
+        | Group::FramesLoaded
+        | Group::SwitchRtt
+        | Group::SwitchPaced
+        | Group::Stall => &RTT_COLUMNS,
         Group::SwitchTable => &TABLE_COLUMNS,
         Group::SwitchRate | Group::SwitchMemory | Group::SwitchLoop => &FRAMES_COLUMNS,
         Group::FlowMods | Group::Barrier | Group::FlowCounters | Group::Pipeline => &OPENFLOW_COLUMNS,

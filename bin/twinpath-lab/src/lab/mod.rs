@@ -25,6 +25,7 @@ mod quick;
 mod record;
 mod rpc;
 mod session;
+mod stall;
 mod stats;
 mod switch;
 mod table;
@@ -60,6 +61,7 @@ const LABS: &[&Lab] = &[
     &rpc::LAB,
     &switch::LAB,
     &openflow::LAB,
+    &stall::LAB,
     &devices::LAB,
 ];
 
@@ -76,7 +78,8 @@ pub(crate) struct Args {
     /// memory, and by a packet socket; `wakeup` latency against CPU, with single packets at several rates, for every
     /// mode of waiting; `fallback` the cost of attaching for the kernel's own traffic; `rpc` ONC RPC calls to twinpath,
     /// nfs-ganesha and bare servers; `switch` frames and round trips through a switch, against the kernel's bridge, Open
-    /// vSwitch and testpmd; `openflow` a switch and its controller, against Open vSwitch; `devices` whether each path works on the network cards of a guest.
+    /// vSwitch and testpmd; `openflow` a switch and its controller, against Open vSwitch; `stall`
+    /// round trips while a controller keeps the switch busy; `devices` whether each path works on the network cards of a guest.
     #[arg(value_parser = PossibleValuesParser::new(LABS.iter().map(|lab| lab.name)))]
     name: String,
     /// Also write everything as one JSON object.

@@ -114,10 +114,13 @@ pub(crate) enum Group {
     FlowCounters,
     /// Frames through OpenFlow's tables.
     Pipeline,
+    /// Round trips while a controller keeps the switch busy.
+    Stall,
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 37] = [
+    pub(crate) const ALL: [Self; 38] = [
+        Self::Stall,
         Self::FlowMods,
         Self::Barrier,
         Self::FlowCounters,
@@ -194,6 +197,7 @@ impl Group {
             Self::FlowMods => "Flow-mods over one connection, acknowledged by a barrier",
             Self::Barrier => "Packets that the former rule took after the barrier's reply",
             Self::FlowCounters => "Packets by which counters of the switch and of the hosts differ",
+            Self::Stall => "Round trips at a pace, beside bulk traffic",
             Self::Pipeline => "A frame in OpenFlow's tables",
             Self::SwitchTable => "Look-ups in the MAC table",
         }

@@ -5,9 +5,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use twinpath_openflow::{
     FlowStats, FlowStatsRequest, Header, Hello, Match, Message, Multipart, MultipartReply, MultipartRequest,
     PortStats, TableStats, number,
@@ -80,10 +82,35 @@ impl Controller {
         }
     }
 
+    /// From now on calls fail once `stop` is requested.
+    pub(crate) fn stop_with(&self, stop: &Stop) -> anyhow::Result<()> {
+        let socket = self.stream.try_clone().context("cannot share the connection")?;
+        // It lives as long as the process: the request holds no reference of its own.
+        let socket = Box::leak(Box::new(Arc::new(OwnedFd::from(socket))));
+        stop.watch(socket);
+        Ok(())
+    }
+
+    /// Reads nothing until then, or until calls fail.
+    pub(crate) fn ignore_switch(&self, until: Option<Instant>) -> anyhow::Result<()> {
+        // Only its end is reported.
+        let mut ended = [PollFd::new(&self.stream, PollFlags::empty())];
+        loop {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let left = left.map(|left| Timespec {
+                tv_sec: left.as_secs().cast_signed(),
+                tv_nsec: left.subsec_nanos().into(),
+            });
+            match rustix::event::poll(&mut ended, left.as_ref()) {
+                Err(Errno::INTR) => {}
+                result => return result.map(|_| ()).context("cannot wait for the end of the connection"),
+            }
+        }
+    }
+
     /// Answers the switch's echo requests until `stop` is requested.
     pub(crate) fn attend(&mut self, stop: &Stop) -> anyhow::Result<()> {
-        let socket = Arc::new(OwnedFd::from(self.stream.try_clone().context("cannot share the connection")?));
-        stop.watch(&socket);
+        self.stop_with(stop)?;
         self.stream.set_read_timeout(None)?;
         while !stop.is_requested() {
             match self.message() {

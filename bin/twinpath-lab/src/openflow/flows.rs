@@ -6,6 +6,8 @@ use twinpath_openflow::{
 
 const ETH_IPV4: u128 = 0x800;
 const UDP: u128 = 17;
+/// The EtherType of the frames of `plain frame-source`.
+const FLOOD: u128 = 0x88b5;
 /// Above that of [`normal`].
 const PRIORITY: u16 = 100;
 
@@ -47,6 +49,20 @@ pub(crate) fn delete_all() -> Result<Message, ErrorCode> {
 /// Every frame goes as in a switch without controllers, unless another flow takes it.
 pub(crate) fn normal() -> Result<Message, ErrorCode> {
     Ok(Message::FlowMod(Box::new(flow(1, Vec::new(), vec![output(number::port::NORMAL)])?)))
+}
+
+/// What comes in by port 1 leaves by port 2, and the other way; what comes in by port 1 goes to controllers, too, if it is a
+/// frame of [`FLOOD`].
+pub(crate) fn two_ports(flood_to_controllers: bool) -> Result<[Message; 3], ErrorCode> {
+    let by = |from: u32| vec![MatchField::exact(Field::InPort, from.into())];
+    let flood = vec![MatchField::exact(Field::InPort, 1), MatchField::exact(Field::EthType, FLOOD)];
+    let both = [Some(output(2)), flood_to_controllers.then(|| output(number::port::CONTROLLER))];
+    let message = |flow| Message::FlowMod(Box::new(flow));
+    Ok([
+        message(flow(10, by(1), vec![output(2)])?),
+        message(flow(10, by(2), vec![output(1)])?),
+        message(flow(20, flood, both.into_iter().flatten().collect())?),
+    ])
 }
 
 /// UDP to this port goes to port `to` of the switch, with `source` as its source port.

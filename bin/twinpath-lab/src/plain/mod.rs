@@ -4,6 +4,7 @@
 //! started it dies. The other peers print one JSON line, their result.
 
 mod busy;
+mod discard;
 pub(crate) mod forward;
 mod hold;
 pub(crate) mod l2_lookup;
@@ -125,6 +126,8 @@ enum Peer {
     Forward(forward::Args),
     /// Be an OpenFlow controller
     Openflow(openflow::Args),
+    /// Take what an OpenFlow controller says, and do nothing
+    OpenflowDiscard(discard::Args),
     /// Take frames through the tables of OpenFlow in one thread
     Pipeline(pipeline::Args),
     /// Be the source and sink of `plain switch testpmd-memif`, by another testpmd
@@ -245,6 +248,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Peer::L2Lookup(args) => l2_lookup::run(&args)?,
         Peer::Forward(args) => forward::run(&args)?,
         Peer::Openflow(args) => openflow::run(&args)?,
+        Peer::OpenflowDiscard(args) => discard::run(&args)?,
         Peer::Pipeline(args) => pipeline::run(&args)?,
         Peer::MemifSource(args) => switch::memif_source(&args)?,
         Peer::MemoryPorts(args) => memory_ports::run(&args)?,

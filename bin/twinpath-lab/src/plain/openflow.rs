@@ -1,16 +1,20 @@
 //! `plain openflow`: a controller of a switch, as the labs need it.
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use twinpath_measure::{attend, print};
+use twinpath_openflow::{ErrorCode, Message};
 use twinpath_socket_load::Stop;
 
 use crate::openflow::{Controller, flows};
+
+/// How often all flows are replaced or asked for.
+const EACH: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -29,6 +33,21 @@ enum Task {
         #[arg(long, default_value_t = 100_000)]
         flows: u32,
     },
+    /// Have what comes in by one port leave by the other
+    TwoPorts {
+        /// Send frames of `plain frame-source` to the controller, too
+        #[arg(long)]
+        flood: bool,
+    },
+    /// Do what may delay packets, until told to end
+    Disturb {
+        /// What
+        #[arg(value_enum)]
+        how: Disturbance,
+        /// Flows
+        #[arg(long, default_value_t = 100_000)]
+        flows: u32,
+    },
     /// Put flows with a timeout in, and hold the connection
     Hold {
         /// How many
@@ -38,6 +57,21 @@ enum Task {
         #[arg(long, default_value_t = 600)]
         idle_timeout: u16,
     },
+}
+
+/// What a controller does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Disturbance {
+    /// Puts flows in, one by one, over and over
+    Mods,
+    /// Replaces all flows each second
+    Replace,
+    /// Asks for all flows each second
+    Dump,
+    /// Has each flow-mod acknowledged by a barrier
+    Barriers,
+    /// Reads nothing
+    Silent,
 }
 
 /// The result of `flow-mods`.
@@ -51,9 +85,20 @@ pub(crate) struct Modified {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let mut controller = Controller::connect(&args.to)?;
+    if let Task::Disturb { how, flows } = args.task {
+        return disturb(&mut controller, how, flows);
+    }
     controller.send(&flows::delete_all()?)?;
     controller.barrier()?;
     match args.task {
+        Task::TwoPorts { flood } => {
+            for message in flows::two_ports(flood)? {
+                controller.send(&message)?;
+            }
+            controller.barrier()?;
+            Ok(print(json!({ "flows": 3 }))?)
+        }
+        Task::Disturb { .. } => Ok(()),
         Task::FlowMods { flows } => Ok(print(serde_json::to_value(flow_mods(&mut controller, flows)?)?)?),
         Task::Hold { flows, idle_timeout } => hold(&mut controller, flows, idle_timeout),
     }
@@ -88,4 +133,52 @@ fn hold(controller: &mut Controller, count: u32, idle_timeout_s: u16) -> anyhow:
         controller.attend(&stop)
     })?;
     attended
+}
+
+/// Says that it is ready when the flows are in, and how often it has done what it does when it is told to end.
+fn disturb(controller: &mut Controller, how: Disturbance, flows: u32) -> anyhow::Result<()> {
+    let sets = [many(flows, 1)?, many(flows, 2)?];
+    if how != Disturbance::Silent {
+        put_in(controller, &sets[0])?;
+    }
+    let stop = Stop::new();
+    controller.stop_with(&stop)?;
+    let mut done = 0_u64;
+    let (ended, _) = attend(&stop, None, || {
+        print(json!({ "ready": true, "pid": std::process::id() }))?;
+        let mut due = Instant::now();
+        while !stop.is_requested() {
+            let set = &sets[(done % 2) as usize];
+            match how {
+                Disturbance::Mods | Disturbance::Replace => put_in(controller, set)?,
+                Disturbance::Dump => controller.flows(|_| {})?,
+                Disturbance::Barriers => {
+                    controller.send(&set[done as usize / 2 % set.len()])?;
+                    controller.barrier()?;
+                }
+                Disturbance::Silent => controller.ignore_switch(None)?,
+            }
+            done += 1;
+            if matches!(how, Disturbance::Replace | Disturbance::Dump) {
+                due += EACH;
+                controller.ignore_switch(Some(due))?;
+            }
+        }
+        anyhow::Ok(())
+    })?;
+    match ended {
+        Err(error) if !stop.is_requested() => Err(error),
+        _ => Ok(print(json!({ "done": done }))?),
+    }
+}
+
+fn many(count: u32, version: u64) -> Result<Vec<Message>, ErrorCode> {
+    (0..count).map(|number| flows::one_of_many(number, version, 0)).collect()
+}
+
+fn put_in(controller: &mut Controller, flows: &[Message]) -> anyhow::Result<()> {
+    for message in flows {
+        controller.send(message)?;
+    }
+    controller.barrier()
 }

@@ -1,15 +1,15 @@
 //! Starts one switch between two hosts, with a socket for controllers, and measures its rows.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use twinpath_sys::child;
 
+use super::switches::{Kind, Running, words};
 use super::tables::{CPU, DUMP, EXACT, HOSTILE, MASKS, MODS};
-use crate::lab::instance::{Instance, voluntary_switches};
+use crate::lab::instance::voluntary_switches;
 use crate::lab::model::Sample;
-use crate::lab::process::{Server, Side};
+use crate::lab::process::Side;
 use crate::lab::record::Record;
 use crate::lab::session::Session;
 use crate::lab::topology::SwitchNetwork;
@@ -29,45 +29,23 @@ const PORTS: usize = 2;
 #[derive(Debug)]
 pub(super) struct Contender {
     pub(super) name: &'static str,
-    kind: Kind,
+    /// `None`: the row is a process of its own.
+    kind: Option<Kind>,
     pub(super) rows: &'static [&'static str],
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Ovs,
-    Twinpath,
-    /// No switch: the row is a process of its own.
-    Alone,
 }
 
 /// All of them. One that is measured idle is started for that alone.
 pub(super) const CONTENDERS: &[Contender] = &[
-    Contender { name: "OVS", kind: Kind::Ovs, rows: &["mods-ovs", "barrier-ovs", "counters-ovs"] },
+    Contender { name: "OVS", kind: Some(Kind::Ovs), rows: &["mods-ovs", "barrier-ovs", "counters-ovs"] },
     Contender {
         name: "twinpath",
-        kind: Kind::Twinpath,
+        kind: Some(Kind::Twinpath),
         rows: &["mods-twinpath", "barrier-twinpath", "counters-twinpath"],
     },
-    Contender { name: "OVS, idle", kind: Kind::Ovs, rows: &["idle-of-ovs"] },
-    Contender { name: "twinpath, idle", kind: Kind::Twinpath, rows: &["idle-of-twinpath"] },
-    Contender { name: "the tables", kind: Kind::Alone, rows: &["pipeline"] },
+    Contender { name: "OVS, idle", kind: Some(Kind::Ovs), rows: &["idle-of-ovs"] },
+    Contender { name: "twinpath, idle", kind: Some(Kind::Twinpath), rows: &["idle-of-twinpath"] },
+    Contender { name: "the tables", kind: None, rows: &["pipeline"] },
 ];
-
-/// A switch that runs.
-struct Running {
-    process: Process,
-    /// The process whose CPU time counts.
-    pid: u32,
-    /// Where it listens for controllers.
-    socket: PathBuf,
-    note: Option<String>,
-}
-
-enum Process {
-    Plain(Server),
-    Twinpath(Instance),
-}
 
 /// One round.
 pub(super) struct Bench<'a> {
@@ -97,12 +75,12 @@ impl Bench<'_> {
         rows: &[&'static str],
         record: &mut Record,
     ) -> anyhow::Result<()> {
-        if let Kind::Alone = contender.kind {
+        let Some(kind) = contender.kind else {
             record.add("pipeline", self.round, self.pipeline().await?);
             return Ok(());
-        }
+        };
         let network = SwitchNetwork::build(PORTS)?;
-        let running = self.start(contender.kind, &network).await?;
+        let running = kind.start(self.session, &network).await?;
         for row in rows {
             match self.row(row, &network, &running).await {
                 Ok(mut sample) => {
@@ -112,52 +90,13 @@ impl Bench<'_> {
                 Err(error) => self.failed(row, &error, record),
             }
         }
-        match running.process {
-            Process::Plain(server) => self.session.launcher.stop(server).await,
-            Process::Twinpath(instance) => instance.stop(&self.session.launcher).await,
-        }
+        running.stop(self.session).await
     }
 
     fn failed(&self, row: &'static str, error: &anyhow::Error, record: &mut Record) {
         let reason = format!("{error:#}");
         self.session.progress.line(&format!("{row}: {reason}"));
         record.fail(row, reason);
-    }
-
-    async fn start(&self, kind: Kind, network: &SwitchNetwork) -> anyhow::Result<Running> {
-        let launcher = &self.session.launcher;
-        let cpu = self.session.cpus[1];
-        // Hosts compute checksums for both: not every switch passes on that one is still to be computed.
-        network.whole_checksums()?;
-        let directory = self.session.run_dir.path().join(format!("openflow-{}", fastrand::u32(..)));
-        std::fs::create_dir(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
-        match kind {
-            Kind::Alone => bail!("no switch"),
-            Kind::Ovs => {
-                let ports = network.ports.join(",");
-                let mut args = words(&format!(
-                    "plain switch ovs-netdev --openflow --ports {ports} --cpu {cpu} --directory"
-                ));
-                args.push(directory.display().to_string());
-                let server = launcher.server(Side::At(&network.switch, &self.session.cpus), &args).await?;
-                let pid = server.ready["switch_pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
-                let note = server.ready["what"].as_str().map(str::to_owned);
-                let pid = pid.context("OVS has no process")?;
-                Ok(Running { process: Process::Plain(server), pid, socket: directory.join("br0.mgmt"), note })
-            }
-            Kind::Twinpath => {
-                let socket = directory.join("controllers");
-                let ports: String = network.ports.iter().map(|port| format!(" --port {port}")).collect();
-                let mut args = words(&format!("switch lab{ports} --cpu {cpu} --listen"));
-                args.push(format!("unix:{}", socket.display()));
-                args.push("--socket".to_owned());
-                args.push(directory.join("commands").display().to_string());
-                let side = Side::At(&network.switch, &self.session.cpus);
-                let instance = Instance::start_at(launcher, side, &args).await?;
-                let pid = instance.pid();
-                Ok(Running { process: Process::Twinpath(instance), pid, socket, note: None })
-            }
-        }
     }
 
     async fn row(&self, row: &str, network: &SwitchNetwork, running: &Running) -> anyhow::Result<Sample> {
@@ -170,17 +109,9 @@ impl Bench<'_> {
         }
     }
 
-    /// A controller on the hosts' CPU. Its socket is in the file system, so that its namespace does not matter.
-    fn controller(&self, running: &Running, task: &str) -> Vec<String> {
-        let mut args = words("plain openflow --to");
-        args.push(running.socket.display().to_string());
-        args.extend(words(task));
-        args
-    }
-
     async fn mods(&self, network: &SwitchNetwork, running: &Running) -> anyhow::Result<Sample> {
         let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
-        let args = self.controller(running, "flow-mods");
+        let args = running.controller("flow-mods");
         let used = child::cpu_time(running.pid)?;
         let finished = self.session.launcher.client(side, &args, MODS_DEADLINE, None).await?;
         let used = child::cpu_time(running.pid)?.saturating_sub(used);
@@ -196,7 +127,7 @@ impl Bench<'_> {
     /// The CPU that a switch takes while its flows wait for their timeouts.
     async fn idle(&self, network: &SwitchNetwork, running: &Running) -> anyhow::Result<Sample> {
         let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
-        let controller = self.session.launcher.server(side, &self.controller(running, "hold")).await?;
+        let controller = self.session.launcher.server(side, &running.controller("hold")).await?;
         tokio::time::sleep(IDLE_SETTLE).await;
         let pid = running.pid;
         let (begun, used, sleeps) = (Instant::now(), child::cpu_time(pid)?, voluntary_switches(pid)?);
@@ -227,10 +158,6 @@ impl Bench<'_> {
         sample.values.insert("change_longest_us", timed.change_longest_us);
         Ok(sample)
     }
-}
-
-fn words(line: &str) -> Vec<String> {
-    line.split_whitespace().map(str::to_owned).collect()
 }
 
 #[cfg(test)]

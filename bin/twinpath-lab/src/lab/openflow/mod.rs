@@ -4,6 +4,7 @@
 
 mod judged;
 mod measure;
+pub(crate) mod switches;
 mod tables;
 
 use fastrand::Rng;

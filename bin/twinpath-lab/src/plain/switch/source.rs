@@ -28,6 +28,9 @@ pub(crate) struct SourceArgs {
     /// Seconds
     #[arg(long, default_value_t = 1.0)]
     duration: f64,
+    /// Frames per second; without it as many as go
+    #[arg(long)]
+    rate: Option<f64>,
     /// The CPU to run on
     #[arg(long)]
     cpu: Option<usize>,
@@ -54,6 +57,7 @@ pub(crate) fn send(args: &SourceArgs) -> anyhow::Result<()> {
         from: args.from.0,
         batch: args.batch,
         duration: crate::plain::seconds(args.duration)?,
+        rate: args.rate,
     };
     let stop = Stop::new();
     let (sent, _) = attend(&stop, None, || {
