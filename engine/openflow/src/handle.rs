@@ -10,7 +10,7 @@ use twinpath_time::Instant;
 use crate::buffers::{BUFFERS, Buffered};
 use crate::datapath::Datapath;
 use crate::describe::CAPABILITIES;
-use crate::session::{Session, Stage, Waiting};
+use crate::session::{Ending, Session, Stage, Waiting};
 use crate::switch::{HELLO, News, OpenFlowSwitch, Request};
 use crate::tables::table_mod;
 use crate::walk::Walk;
@@ -30,7 +30,7 @@ impl Session {
     pub(crate) fn lose_framing(&mut self, lost: LostFraming) {
         let error = ErrorMessage::about(BadRequest::BadLen.into(), &[]);
         self.send(lost.header.xid, &Message::Error(error));
-        self.stage = Stage::Closing;
+        self.close(Ending::Framing);
     }
 
     /// The first message (section 6.3.1).
@@ -39,7 +39,7 @@ impl Session {
             Ok(Message::Hello(hello)) => hello,
             // The other end has refused ours.
             Ok(Message::Error(_)) => {
-                self.stage = Stage::Closing;
+                self.close(Ending::Refused);
                 return;
             }
             _ => Hello { version: 0, versions: None },
@@ -51,7 +51,7 @@ impl Session {
         let text: &[u8] = b"This switch speaks OpenFlow 1.3 (version 4) only.";
         let error = ErrorMessage::about(HelloFailed::Incompatible.into(), text);
         self.send(0, &Message::Error(error));
-        self.stage = Stage::Closing;
+        self.close(Ending::Version);
     }
 }
 
@@ -132,7 +132,7 @@ impl<D: Datapath> OpenFlowSwitch<D> {
                 session.send(xid, &Message::QueueGetConfigReply(none));
             }
             Message::RoleRequest(wanted) => {
-                let role = self.role(session, wanted)?;
+                let role = self.change_role(session, wanted)?;
                 session.send(xid, &Message::RoleReply(role));
             }
             Message::GetAsyncRequest => session.send(xid, &Message::GetAsyncReply(session.asynchronous)),
@@ -221,7 +221,7 @@ impl<D: Datapath> OpenFlowSwitch<D> {
     }
 
     /// Gives a controller a role (section 6.3.5).
-    fn role(&mut self, session: &mut Session, wanted: RoleMessage) -> Result<RoleMessage, ErrorCode> {
+    fn change_role(&mut self, session: &mut Session, wanted: RoleMessage) -> Result<RoleMessage, ErrorCode> {
         if matches!(wanted.role, Role::Master | Role::Slave) {
             // The distance of two generations is a signed number, as they wrap around.
             if self.generation_id.is_some_and(|own| (wanted.generation_id.wrapping_sub(own) as i64) < 0) {

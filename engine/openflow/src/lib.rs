@@ -24,9 +24,12 @@ mod meters;
 mod session;
 mod switch;
 mod tables;
+mod view;
 mod walk;
 
 pub use buffers::BUFFERS;
 pub use datapath::{Datapath, Flow, FlowCount, NoRoom, PartsCount, PortFlags, TableCount};
 pub use describe::SwitchInfo;
+pub use session::Ending;
 pub use switch::{CONTROLLERS_MAX, ControllerId, Dropped, OpenFlowSwitch, Punt, Request};
+pub use view::{FlowView, GroupView, MeterView, Sizes, TableView};

@@ -32,6 +32,19 @@ pub(crate) enum Stage {
     Closing,
 }
 
+/// Why a connection is closed by this end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The controller's first message was no hello of version 1.3.
+    Version,
+    /// The controller has refused our hello.
+    Refused,
+    /// The length of a message cannot be, so the next one cannot be found.
+    Framing,
+    /// Nothing came for 15 s, or nothing was read.
+    Silent,
+}
+
 /// What a reply waits for.
 #[derive(Debug)]
 pub(crate) enum Waiting {
@@ -48,6 +61,7 @@ pub(crate) struct Session {
     /// Bytes of it that are sent.
     sent: usize,
     pub(crate) stage: Stage,
+    pub(crate) ending: Option<Ending>,
     pub(crate) role: Role,
     pub(crate) asynchronous: AsyncConfig,
     pub(crate) miss_send_len: u16,
@@ -71,6 +85,7 @@ impl Session {
             output: Vec::new(),
             sent: 0,
             stage: Stage::Hello,
+            ending: None,
             role: Role::Equal,
             asynchronous: ASYNC_DEFAULT,
             miss_send_len: MISS_SEND_LEN,
@@ -100,6 +115,12 @@ impl Session {
             self.output.drain(..self.sent);
             self.sent = 0;
         }
+    }
+
+    /// It is to be closed once its output is sent.
+    pub(crate) fn close(&mut self, why: Ending) {
+        self.stage = Stage::Closing;
+        self.ending = Some(why);
     }
 
     pub(crate) fn has_room(&self) -> bool {
@@ -155,7 +176,7 @@ impl Session {
             return;
         }
         if now >= self.heard + GONE_AFTER {
-            self.stage = Stage::Closing;
+            self.close(Ending::Silent);
             self.output.clear();
             self.sent = 0;
         } else if now >= self.heard + PROBE_AFTER && !self.has_probed && self.stage == Stage::Open {

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use twinpath_openflow::{
     Action, Field, FlowRemoved, Hello, Match, MatchField, Message, PacketIn, PacketInReason, Port,
-    PortStatus, number,
+    PortStatus, Role, number,
 };
 use twinpath_time::{Duration, Instant};
 
 use crate::buffers::Buffers;
 use crate::datapath::Datapath;
 use crate::describe::SwitchInfo;
-use crate::session::{NEWS_HIGH, PACKET_IN_HIGH, Session, Stage, Waiting};
+use crate::session::{Ending, NEWS_HIGH, PACKET_IN_HIGH, Session, Stage, Waiting};
 use crate::tables::Tables;
 use crate::walk::Step;
 
@@ -214,9 +214,22 @@ impl<D: Datapath> OpenFlowSwitch<D> {
         }
     }
 
-    /// What has to be done outside.
-    pub fn take_requests(&mut self) -> Vec<Request> {
-        std::mem::take(&mut self.requests)
+    /// What has to be done outside, in order: so many requests at most. While the rest waits, controllers are not read.
+    pub fn take_requests(&mut self, most: usize) -> Vec<Request> {
+        let count = self.requests.len().min(most);
+        self.requests.drain(..count).collect()
+    }
+
+    /// Why the connection is to be closed, or was closed by this end; `None`: it is not.
+    #[must_use]
+    pub fn ending(&self, id: ControllerId) -> Option<Ending> {
+        self.sessions.get(&id)?.ending
+    }
+
+    /// What the controller may do.
+    #[must_use]
+    pub fn role(&self, id: ControllerId) -> Option<Role> {
+        self.sessions.get(&id).map(|session| session.role)
     }
 
     /// What was not sent, since the start.

@@ -26,6 +26,14 @@ pub enum ControlReason {
     MacLimit,
     /// An address was not learned by a switch, because its table had no place for it.
     MacTableFull,
+    /// A frame was not sent to OpenFlow controllers, because its port has sent as many as it may.
+    PacketInBudget,
+    /// A frame was not sent to an OpenFlow controller that does not read.
+    PacketInUnread,
+    /// Other news were not sent to an OpenFlow controller that does not read.
+    NewsUnread,
+    /// A connection of an OpenFlow controller was closed at once, because there were too many.
+    ControllersRefused,
     /// Another instance got our sockets and did not serve.
     TakeOverFailed,
     /// A scraper of metrics was refused, because there were too many.
@@ -36,7 +44,7 @@ pub enum ControlReason {
 
 impl ControlReason {
     /// All of these reasons.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 18] = [
         Self::RingFull,
         Self::DeviceErrors,
         Self::ControlMailboxFull,
@@ -48,6 +56,10 @@ impl ControlReason {
         Self::CaptureMissed,
         Self::MacLimit,
         Self::MacTableFull,
+        Self::PacketInBudget,
+        Self::PacketInUnread,
+        Self::NewsUnread,
+        Self::ControllersRefused,
         Self::TakeOverFailed,
         Self::MetricsClients,
         Self::MetricsCutOff,
@@ -68,6 +80,10 @@ impl ControlReason {
             Self::CaptureMissed => "capture_missed",
             Self::MacLimit => "mac_limit",
             Self::MacTableFull => "mac_table_full",
+            Self::PacketInBudget => "packet_in_budget",
+            Self::PacketInUnread => "packet_in_unread",
+            Self::NewsUnread => "controller_news_unread",
+            Self::ControllersRefused => "controllers_refused",
             Self::TakeOverFailed => "take_over_failed",
             Self::MetricsClients => "metrics_clients",
             Self::MetricsCutOff => "metrics_cut_off",

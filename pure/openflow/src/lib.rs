@@ -21,6 +21,7 @@ mod port;
 mod queue;
 mod switch;
 mod table;
+mod text;
 mod wire;
 mod wire_enum;
 

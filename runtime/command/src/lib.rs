@@ -208,11 +208,19 @@ pub enum Topic {
     Ports,
     /// The addresses that a switch knows. There may be many, so no other topic lists them.
     Macs,
+    /// The flows of a switch's OpenFlow tables. There may be many, so no other topic lists them, as with what follows.
+    Flows,
+    /// Their groups.
+    Groups,
+    /// Their meters.
+    Meters,
+    /// The OpenFlow controllers of a switch.
+    Controllers,
 }
 
 impl Topic {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
         Self::All,
         Self::Instance,
         Self::Services,
@@ -225,6 +233,10 @@ impl Topic {
         Self::Config,
         Self::Ports,
         Self::Macs,
+        Self::Flows,
+        Self::Groups,
+        Self::Meters,
+        Self::Controllers,
     ];
 
     /// Its name.
@@ -243,6 +255,10 @@ impl Topic {
             Self::Config => "config",
             Self::Ports => "ports",
             Self::Macs => "macs",
+            Self::Flows => "flows",
+            Self::Groups => "groups",
+            Self::Meters => "meters",
+            Self::Controllers => "controllers",
         }
     }
 
@@ -260,7 +276,10 @@ impl Topic {
         let whole = serde_json::to_value(report).map_err(|error| error.to_string())?;
         match whole {
             serde_json::Value::Object(mut fields) if self != Self::All => {
-                let of_switch = matches!(self, Self::Ports | Self::Macs);
+                let of_switch = matches!(
+                    self,
+                    Self::Ports | Self::Macs | Self::Flows | Self::Groups | Self::Meters | Self::Controllers
+                );
                 fields.retain(|name, _| name == self.name() || (of_switch && name == "switch"));
                 Ok(serde_json::Value::Object(fields))
             }

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 pub use twinpath_thread::priority::Priority;
 pub use twinpath_thread::request::RequestScope;
 pub use twinpath_values::{
-    AddressError, AddressList, AttachAsked, CpuGoal, FlowText, LatencyGoal, MetricsAddress, OnExit, Path,
-    PathAsked, PortMode, PortName, Sandbox, ServiceKind, SourceText, StaticEntry, UnknownAttach, UnknownPath,
-    VlanList, goal,
+    AddressError, AddressList, AttachAsked, CpuGoal, DatapathId, Endpoint, FailMode, FlowText, LatencyGoal,
+    MetricsAddress, OnExit, Path, PathAsked, PortMode, PortName, Sandbox, ServiceKind, SourceText,
+    StaticEntry, UnknownAttach, UnknownPath, VlanList, goal,
 };
 pub use twinpath_worker::idle::{Mode, RequestSetting as LatencyRequest};
 
@@ -41,6 +41,7 @@ mod fault;
 mod interface;
 mod key;
 mod limits;
+mod openflow;
 mod pool;
 mod reading;
 mod rpc;

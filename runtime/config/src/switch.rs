@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use twinpath_values::{
-    AddressList, NAME_MAX, OnExit, PortMode, PortName, StaticEntry, VLAN_MAX, VlanList, is_name,
+    AddressList, DatapathId, Endpoint, FailMode, NAME_MAX, OnExit, PortMode, PortName, StaticEntry, VLAN_MAX,
+    VlanList, is_name,
 };
 use twinpath_wire::vxlan;
 
@@ -26,6 +27,12 @@ const LOOP_BLOCK_S_MAX: u64 = 3600;
 const FRAMES_PER_S_MAX: u64 = 1_000_000_000;
 /// Most remotes of a VXLAN port: a frame for all of them is sent as often.
 pub const REMOTES_MAX: usize = 64;
+/// Counters of flows, groups and meters together are bounded (`engine/pipeline`).
+const FLOWS_MAX: u64 = 2_000_000;
+/// More than a controller can take.
+const PACKET_IN_LIMIT_MAX: u64 = 1_000_000;
+/// The highest number of a port; 0 is none in OpenFlow.
+const NUMBER_MAX: u64 = twinpath_port::PORTS_MAX as u64 - 1;
 /// The command that runs a switch.
 const SWITCH: &[Command] = &[Command::Switch];
 
@@ -65,6 +72,30 @@ section! {
         /// How long a port is blocked that is found in a loop with another one
         loop_block_s: u32 = 10 =>
             range(1, LOOP_BLOCK_S_MAX), unit("s"), zero("loops are not looked for"), option("loop-block-s", "S", SWITCH), change(Change::Reload);
+
+        /// An OpenFlow controller that the switch connects to, as tcp:HOST:PORT or unix:PATH
+        controller: Vec<Endpoint> = Vec::new() =>
+            values_are("at most 16: `[\"tcp:192.0.2.1:6653\"]`"), unset("none"), option("controller", "ADDRESS", SWITCH),
+            example("[\"tcp:192.0.2.1:6653\"]"), change(Change::Reload);
+
+        /// Where the switch waits for OpenFlow controllers, and for tools such as ovs-ofctl, as tcp:HOST:PORT or unix:PATH
+        listen: Vec<Endpoint> = Vec::new() =>
+            values_are("at most 16: `[\"tcp:127.0.0.1:6654\"]`"), unset("nowhere"), option("listen", "ADDRESS", SWITCH),
+            example("[\"tcp:127.0.0.1:6654\"]"), change(Change::Reload);
+
+        /// What holds while no controller is connected: its flows (secure), or forwarding by learned addresses (standalone)
+        fail_mode: FailMode = FailMode::default() => option("fail-mode", "WHAT", SWITCH), change(Change::Reload);
+
+        /// The number by which controllers know the switch
+        datapath_id: Option<DatapathId> = None =>
+            values_are("1 to 16 hexadecimal digits, not 0"), unset("from /etc/machine-id and the switch's name"),
+            option("datapath-id", "HEX", SWITCH), example("\"00000000000000a1\"");
+
+        /// Flows that controllers may put in, and as many groups and meters
+        flows_max: u32 = 1_000_000 => range(1, FLOWS_MAX), unit("flows"), option("flows-max", "N", SWITCH);
+
+        /// Frames that come in by one port and are sent to controllers
+        packet_in_limit: u32 = 1000 => range(1, PACKET_IN_LIMIT_MAX), unit("frames/s"), option("packet-in-limit", "N", SWITCH);
     }
 }
 
@@ -76,6 +107,9 @@ section! {
         name: Option<PortName> = None =>
             values_are("`IFACE`, `IFACE@NETNS`, `tap:NAME`, `memory:NAME`, `vxlan:NAME`, `vxlan:NAME@NETNS`"), unset("none: has to be given"),
             example("\"veth1\"");
+
+        /// The number by which OpenFlow and the switch itself know the port
+        number: Option<u32> = None => range(1, NUMBER_MAX), unset("the next one that is free"), comment("1");
 
         /// access (one VLAN, without tags), trunk (several, with tags) or monitor (only copies of frames leave by it)
         mode: PortMode = PortMode::default() => change(Change::Port);
@@ -295,6 +329,9 @@ impl Switch {
         if self.static_entries.len() > STATIC_MAX {
             let sentence = format!("{} static entries: at most {STATIC_MAX}", self.static_entries.len());
             wrong("switch.static_entries".to_owned(), sentence);
+        }
+        for (key, sentence) in self.openflow_faults() {
+            wrong(key, sentence);
         }
         let known: BTreeSet<String> = self.names().map(|name| name.to_string()).collect();
         let listed = || known.iter().map(String::as_str).collect::<Vec<_>>().join(", ");

@@ -468,6 +468,25 @@ fn everything_that_is_wrong_with_a_switch_is_said() {
 }
 
 #[test]
+fn what_contradicts_controllers_is_said() {
+    let of = "[switch]\nname = \"sw0\"\n";
+    let ports =
+        "[[switch.port]]\nname = \"veth1\"\nnumber = 7\n[[switch.port]]\nname = \"veth2\"\nnumber = 7\n";
+    let found = of_switch(&format!(
+        "{of}controller = [\"tcp:192.0.2.1\", \"tcp:192.0.2.1:6653\"]\non_exit = \"bridge\"\n{ports}"
+    ));
+    for part in [
+        "switch.controller: tcp:192.0.2.1:6653 twice",
+        "switch.on_exit: with controllers, a bridge would pass what the flows deny",
+        "switch.port[1].number: 7 is the number of port veth1 already (port veth2)",
+    ] {
+        assert!(found.iter().any(|fault| fault.starts_with(part)), "{part}: {found:#?}");
+    }
+    let may = "listen = [\"unix:/run/of\"]\non_exit = \"bridge\"\nfail_mode = \"standalone\"\n";
+    assert_eq!(of_switch(&format!("{of}{may}")), [""; 0]);
+}
+
+#[test]
 fn a_port_is_read_as_the_command_line_has_it() {
     let port: SwitchPort = "veth1,mode=trunk,vlans=10+20-30,native=1".parse().unwrap();
     assert_eq!((port.shown_name().as_str(), port.vlans.to_string().as_str()), ("veth1", "10,20-30"));

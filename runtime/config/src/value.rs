@@ -10,8 +10,8 @@ use twinpath_sys::affinity::parse_cpu_list;
 use twinpath_thread::priority::Priority;
 use twinpath_thread::request::RequestScope;
 use twinpath_values::{
-    AddressList, AttachAsked, CpuGoal, FlowText, LatencyGoal, MetricsAddress, OnExit, PathAsked, PortMode,
-    PortName, Sandbox, ServiceKind, SourceText, StaticEntry, VlanList,
+    AddressList, AttachAsked, CpuGoal, DatapathId, Endpoint, FailMode, FlowText, LatencyGoal, MetricsAddress,
+    OnExit, PathAsked, PortMode, PortName, Sandbox, ServiceKind, SourceText, StaticEntry, VlanList,
 };
 use twinpath_wire::EtherType;
 use twinpath_worker::idle::{Mode, RequestSetting};
@@ -58,6 +58,8 @@ parsed! {
     ServiceKind: words(&ServiceKind::ALL.map(ServiceKind::name));
     PortMode: words(&PortMode::ALL.map(PortMode::name));
     OnExit: words(&OnExit::ALL.map(OnExit::name));
+    FailMode: words(&FailMode::ALL.map(FailMode::name));
+    DatapathId: String::new();
     PortName: String::new();
     VlanList: String::new();
     AddressList: String::new();
@@ -153,7 +155,7 @@ macro_rules! lists {
     };
 }
 
-lists!(IpAddr, FlowText, SourceText, StaticEntry);
+lists!(IpAddr, Endpoint, FlowText, SourceText, StaticEntry);
 
 macro_rules! tables {
     ($($Type:ty),+) => {

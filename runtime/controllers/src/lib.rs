@@ -5,7 +5,10 @@
 //! never blocks. A controller that is not read keeps its bytes in its socket, so it costs no memory here.
 
 mod connection;
-mod endpoint;
+mod listener;
+mod outgoing;
+mod state;
+mod stream;
 
 use std::future::poll_fn;
 use std::io;
@@ -14,14 +17,28 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use tokio::time::{Sleep, sleep_until};
-use twinpath_openflow_switch::{Datapath, OpenFlowSwitch, Request};
+use twinpath_openflow_switch::{Datapath, OpenFlowSwitch};
 use twinpath_time::{Duration, Instant};
+use twinpath_values::Endpoint;
 
-use self::connection::{Connection, Listener, Outgoing};
-pub use self::endpoint::{Endpoint, EndpointError};
+use self::connection::Connection;
+use self::listener::Listener;
+use self::outgoing::Outgoing;
+pub use self::state::{ControllerState, News, Stage};
 
 /// Connections taken from a listener in one turn at most.
 const ACCEPTS_EACH: usize = 16;
+
+/// A socket that is bound, for [`Controllers::add_listener`].
+pub struct Bound(Listener);
+
+/// Listens for controllers.
+///
+/// # Errors
+/// The address cannot be bound.
+pub async fn bind(endpoint: &Endpoint) -> io::Result<Bound> {
+    Listener::bind(endpoint).await.map(Bound)
+}
 
 /// A switch with its connections.
 pub struct Controllers<D: Datapath> {
@@ -31,6 +48,7 @@ pub struct Controllers<D: Datapath> {
     connections: Vec<Connection>,
     timer: Option<Pin<Box<Sleep>>>,
     refused: u64,
+    news: Vec<News>,
 }
 
 impl<D: Datapath> Controllers<D> {
@@ -44,12 +62,18 @@ impl<D: Datapath> Controllers<D> {
             connections: Vec::new(),
             timer: None,
             refused: 0,
+            news: Vec::new(),
         }
     }
 
     /// The switch.
     pub const fn switch(&mut self) -> &mut OpenFlowSwitch<D> {
         &mut self.switch
+    }
+
+    /// The switch, to look at.
+    pub const fn switch_ref(&self) -> &OpenFlowSwitch<D> {
+        &self.switch
     }
 
     /// Connections that were closed at once, as there were too many.
@@ -63,10 +87,21 @@ impl<D: Datapath> Controllers<D> {
     /// # Errors
     /// The address cannot be bound.
     pub async fn listen(&mut self, endpoint: &Endpoint) -> io::Result<Option<SocketAddr>> {
-        let listener = Listener::bind(endpoint).await?;
-        let address = listener.address();
-        self.listeners.push(listener);
+        let bound = bind(endpoint).await?;
+        let address = bound.0.address();
+        self.add_listener(bound);
         Ok(address)
+    }
+
+    /// Takes connections from a socket that is bound.
+    pub fn add_listener(&mut self, Bound(listener): Bound) {
+        self.listeners.push(listener);
+    }
+
+    /// Listens there no more, and closes what came that way.
+    pub fn stop_listening(&mut self, endpoint: &Endpoint) {
+        self.listeners.retain(|listener| listener.endpoint() != endpoint);
+        self.close(endpoint, false);
     }
 
     /// Connections that there are, their controllers' hello sent or not.
@@ -78,6 +113,53 @@ impl<D: Datapath> Controllers<D> {
     /// Connects to a controller, now and whenever the connection is lost.
     pub fn connect(&mut self, endpoint: Endpoint) {
         self.outgoing.push(Outgoing::new(endpoint));
+    }
+
+    /// Closes the connection to a controller, which is not made again.
+    pub fn forget(&mut self, endpoint: &Endpoint) {
+        self.outgoing.retain(|outgoing| outgoing.endpoint() != endpoint);
+        self.close(endpoint, true);
+    }
+
+    fn close(&mut self, endpoint: &Endpoint, is_outgoing: bool) {
+        let of = |connection: &mut Connection| {
+            connection.endpoint == *endpoint && connection.is_outgoing == is_outgoing
+        };
+        for connection in self.connections.extract_if(.., of) {
+            self.switch.disconnect(connection.id);
+        }
+    }
+
+    /// Whether a controller that is connected to has greeted; without any, whether one has that came by itself. Tools
+    /// connect as controllers do, so they count only where nothing else can.
+    #[must_use]
+    pub fn has_controller(&self) -> bool {
+        let any = !self.outgoing.is_empty();
+        let counts = |connection: &&Connection| connection.is_outgoing || !any;
+        self.connections.iter().filter(counts).any(|connection| self.switch.is_open(connection.id))
+    }
+
+    /// What became of connections since the last call.
+    pub fn take_news(&mut self) -> Vec<News> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Listeners, controllers that are to be connected, and connections that came.
+    #[must_use]
+    pub fn states(&self, now: Instant) -> Vec<ControllerState> {
+        let listeners = self.listeners.iter().map(|listener| ControllerState::of(listener.endpoint()));
+        let outgoing = self.outgoing.iter().map(|outgoing| {
+            let own = |connection: &&Connection| {
+                connection.is_outgoing && connection.endpoint == *outgoing.endpoint()
+            };
+            match self.connections.iter().find(own) {
+                Some(connection) => connection.state(now, &self.switch),
+                None => outgoing.state(now),
+            }
+        });
+        let came = self.connections.iter().filter(|connection| !connection.is_outgoing);
+        let came = came.map(|connection| connection.state(now, &self.switch));
+        listeners.chain(outgoing).chain(came).collect()
     }
 
     /// Waits until [`Self::turn`] has something to do. Cancelling it loses nothing.
@@ -108,37 +190,52 @@ impl<D: Datapath> Controllers<D> {
         .await;
     }
 
-    /// Takes what has come, does it, and sends what there is. Returns what others have to do.
-    pub fn turn(&mut self, now: Instant) -> Vec<Request> {
-        let mut new = Vec::new();
-        for listener in &mut self.listeners {
-            new.extend(
-                std::iter::from_fn(|| listener.take()).take(ACCEPTS_EACH).map(|stream| (stream, None)),
-            );
-        }
-        for (number, outgoing) in self.outgoing.iter_mut().enumerate() {
-            new.extend(outgoing.take(now).map(|stream| (stream, Some(number))));
-        }
-        for (stream, outgoing) in new {
-            match self.switch.connect(now) {
-                Some(id) => self.connections.push(Connection::new(id, stream, outgoing)),
-                None => self.refused += 1,
-            }
-        }
+    /// Takes what has come, does it, and sends what there is. What others have to do is in
+    /// [`OpenFlowSwitch::take_requests`].
+    pub fn turn(&mut self, now: Instant) {
+        self.add_connections(now);
         self.switch.advance(now);
         let mut kept = Vec::with_capacity(self.connections.len());
         for mut connection in self.connections.drain(..) {
-            if connection.turn(now, &mut self.switch) {
+            let ended = connection.turn(now, &mut self.switch).err();
+            self.news.extend(connection.greeted(now, &self.switch));
+            let Some(why) = ended else {
                 kept.push(connection);
                 continue;
-            }
-            let was_open = self.switch.is_open(connection.id);
+            };
+            let was_open = self.switch.is_open(connection.id) || connection.has_greeted();
             self.switch.disconnect(connection.id);
-            if let Some(outgoing) = connection.outgoing.and_then(|number| self.outgoing.get_mut(number)) {
-                outgoing.has_ended(now, was_open);
+            self.news.push(connection.lost(why.clone()));
+            let mut own = self.outgoing.iter_mut();
+            let own =
+                own.find(|outgoing| connection.is_outgoing && *outgoing.endpoint() == connection.endpoint);
+            if let Some(outgoing) = own {
+                outgoing.has_ended(now, was_open, why);
             }
         }
         self.connections = kept;
-        self.switch.take_requests()
+    }
+
+    fn add_connections(&mut self, now: Instant) {
+        let mut new = Vec::new();
+        for listener in &mut self.listeners {
+            let accepted: Vec<_> = std::iter::from_fn(|| listener.take()).take(ACCEPTS_EACH).collect();
+            new.extend(accepted.into_iter().map(|stream| (stream, listener.endpoint().clone(), false)));
+        }
+        for outgoing in &mut self.outgoing {
+            match outgoing.take(now) {
+                Ok(Some(stream)) => new.push((stream, outgoing.endpoint().clone(), true)),
+                Ok(None) => {}
+                Err(why) => self.news.push(News::Unreachable { endpoint: outgoing.endpoint().clone(), why }),
+            }
+        }
+        for (stream, endpoint, is_outgoing) in new {
+            match self.switch.connect(now) {
+                Some(id) => {
+                    self.connections.push(Connection::new(id, stream, endpoint, is_outgoing));
+                }
+                None => self.refused += 1,
+            }
+        }
     }
 }

@@ -4,11 +4,12 @@ use std::io::{ErrorKind, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
-use twinpath_controllers::{Controllers, Endpoint};
+use twinpath_controllers::Controllers;
 use twinpath_openflow::{Desc, Frames, Hello, Message};
 use twinpath_openflow_switch::{CONTROLLERS_MAX, OpenFlowSwitch, SwitchInfo};
 use twinpath_test_fuzz::seed::datapath::Maps;
 use twinpath_time::{Duration, Instant};
+use twinpath_values::Endpoint;
 
 const START: Instant = Instant::from_nanos(1 << 40);
 

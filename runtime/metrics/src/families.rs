@@ -2,18 +2,16 @@
 
 use twinpath_config::Path;
 use twinpath_inspect::Times;
-use twinpath_report::{
-    FallbackMeasure, Interface, Queue, Report, Service, ServiceRequests, Switch, SwitchPort, Worker,
-};
+use twinpath_report::{FallbackMeasure, Interface, Queue, Report, Service, ServiceRequests, Worker};
 use twinpath_worker::idle::Mode;
 
 use super::{Family, Kind, Labels, Row, Value};
 
-const fn counter(name: &'static str, help: &'static str, rows: fn(&Report) -> Vec<Row>) -> Family {
+pub(super) const fn counter(name: &'static str, help: &'static str, rows: fn(&Report) -> Vec<Row>) -> Family {
     Family { name, kind: Kind::Counter, help, rows }
 }
 
-const fn gauge(name: &'static str, help: &'static str, rows: fn(&Report) -> Vec<Row>) -> Family {
+pub(super) const fn gauge(name: &'static str, help: &'static str, rows: fn(&Report) -> Vec<Row>) -> Family {
     Family { name, kind: Kind::Gauge, help, rows }
 }
 
@@ -21,8 +19,8 @@ const fn info(name: &'static str, help: &'static str, rows: fn(&Report) -> Vec<R
     Family { name, kind: Kind::Info, help, rows }
 }
 
-/// All families. Names and labels are stable, because dashboards depend on them.
-pub const FAMILIES: &[Family] = &[
+/// The families that are not only of switches. Names and labels are stable, because dashboards depend on them.
+pub(super) const FAMILIES: &[Family] = &[
     info("twinpath_build", "Version of the program, and the service it runs.", |report| {
         let instance = &report.instance;
         vec![Row {
@@ -437,48 +435,6 @@ pub const FAMILIES: &[Family] = &[
         help: "From the kernel's stamp on a packet until the worker that slept took it; packets without stamps are not in it.",
         rows: |report| of_workers(report, |worker| times(&(&worker.idle.wake_latency).into())),
     },
-    gauge("twinpath_switch_port_up", "1 while the port of a switch carries frames.", |report| {
-        of_ports(report, |port| flag(port.state == "up"))
-    }),
-    gauge(
-        "twinpath_switch_port_blocked",
-        "1 while the port is blocked, as it is in a loop with another.",
-        |report| of_ports(report, |port| flag(port.blocked_for.is_some())),
-    ),
-    gauge("twinpath_switch_port_addresses", "Addresses learned at the port.", |report| {
-        of_ports(report, |port| Value::Count(port.addresses))
-    }),
-    counter("twinpath_switch_port_frames", "Frames of the port, by direction.", |report| {
-        by_direction(report, |port| [port.frames_in, port.frames_out])
-    }),
-    counter(
-        "twinpath_switch_port_bytes",
-        "Bytes of the port from the Ethernet header, by direction.",
-        |report| by_direction(report, |port| [port.bytes_in, port.bytes_out]),
-    ),
-    counter("twinpath_switch_flooded", "Frames flooded, by kind of destination.", |report| {
-        let of = |switch: &Switch| {
-            let kinds = [
-                ("broadcast", switch.flooded_broadcast),
-                ("multicast", switch.flooded_multicast),
-                ("unknown", switch.flooded_unknown),
-            ];
-            kinds.map(|(kind, count)| Row {
-                labels: vec![("kind", kind.to_owned())],
-                value: Value::Count(count),
-            })
-        };
-        report.switch.iter().flat_map(of).collect()
-    }),
-    counter("twinpath_switch_addresses_learned", "Addresses learned so far.", |report| {
-        of_switch(report, |switch| switch.learned)
-    }),
-    counter("twinpath_switch_addresses_moved", "Addresses that moved from one port to another.", |report| {
-        of_switch(report, |switch| switch.moved)
-    }),
-    counter("twinpath_switch_loops", "Loops of two ports that were found.", |report| {
-        of_switch(report, |switch| switch.loops)
-    }),
 ];
 
 /// Bounds of the histogram: two per doubling from 256 ns to 16.8 ms. Each is the upper bound of a bucket of the finer
@@ -503,11 +459,11 @@ fn times(times: &Times) -> Value {
     Value::Times { sum_s: times.sum_ns as f64 / 1e9, count, buckets }
 }
 
-fn flag(on: bool) -> Value {
+pub(super) fn flag(on: bool) -> Value {
     Value::Count(on.into())
 }
 
-fn with(mut labels: Labels, name: &'static str, value: &str) -> Labels {
+pub(super) fn with(mut labels: Labels, name: &'static str, value: &str) -> Labels {
     labels.push((name, value.to_owned()));
     labels
 }
@@ -524,7 +480,10 @@ fn by(worker: &Worker) -> Labels {
     vec![("worker", worker.worker.to_string())]
 }
 
-fn each<'a, T, I: IntoIterator<Item = Row> + 'a>(things: &'a [T], rows: impl Fn(&'a T) -> I) -> Vec<Row> {
+pub(super) fn each<'a, T, I: IntoIterator<Item = Row> + 'a>(
+    things: &'a [T],
+    rows: impl Fn(&'a T) -> I,
+) -> Vec<Row> {
     things.iter().flat_map(rows).collect()
 }
 
@@ -566,24 +525,6 @@ fn by_path(report: &Report, counts: fn(&Service) -> [u64; 2]) -> Vec<Row> {
         let [fast, kernel] = counts(service);
         [("fast", fast), ("kernel", kernel)]
             .map(|(path, count)| Row { labels: with(of(service), "path", path), value: Value::Count(count) })
-    })
-}
-
-fn of_switch(report: &Report, count: fn(&Switch) -> u64) -> Vec<Row> {
-    report.switch.iter().map(|it| Row { labels: vec![], value: Value::Count(count(it)) }).collect()
-}
-
-fn of_ports(report: &Report, value: fn(&SwitchPort) -> Value) -> Vec<Row> {
-    each(&report.ports, |it| [Row { labels: vec![("port", it.name.clone())], value: value(it) }])
-}
-
-fn by_direction(report: &Report, counts: fn(&SwitchPort) -> [u64; 2]) -> Vec<Row> {
-    each(&report.ports, |port| {
-        let [received, sent] = counts(port);
-        [("in", received), ("out", sent)].map(|(direction, count)| Row {
-            labels: with(vec![("port", port.name.clone())], "direction", direction),
-            value: Value::Count(count),
-        })
     })
 }
 

@@ -5,6 +5,7 @@
 
 mod families;
 mod http;
+mod of_switch;
 
 use std::fmt;
 
@@ -14,7 +15,6 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use twinpath_report::Report;
 
-pub use self::families::FAMILIES;
 pub use self::http::{CLIENTS_MAX, Counters, MetricsError, PATIENCE, Server, serve_where_offered};
 
 /// The content type of [`encode`].
@@ -30,6 +30,11 @@ pub struct Family {
     pub help: &'static str,
     /// Computes its metrics from a report.
     rows: fn(&Report) -> Vec<Row>,
+}
+
+/// All families.
+pub fn families() -> impl Iterator<Item = &'static Family> {
+    families::FAMILIES.iter().chain(of_switch::FAMILIES)
 }
 
 /// The type of a family.
@@ -92,7 +97,7 @@ struct Scrape(Report);
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        for family in FAMILIES {
+        for family in families() {
             let kind = match family.kind {
                 Kind::Counter => MetricType::Counter,
                 Kind::Gauge => MetricType::Gauge,

@@ -8,12 +8,14 @@ pub use self::interface::{
     Crossed, Device, Fallback, FallbackMeasure, FallbackProgram, Interface, LeftBehind, Offload, Queue,
     WhyNot,
 };
+pub use self::openflow::{Band, Bucket, Controller, Flow, FlowTable, Group, Meter, OpenFlow};
 pub use self::service::{Service, ServiceClaim, ServiceRequests};
 pub use self::switch::{Mac, Switch, SwitchPort};
 pub use self::worker::{Guard, Idle, LatencyRequest, Worker};
 
 mod instance;
 mod interface;
+mod openflow;
 mod service;
 mod switch;
 mod worker;
@@ -48,6 +50,14 @@ pub struct Report {
     pub ports: Vec<SwitchPort>,
     /// The addresses that it knows: only in an answer about these.
     pub macs: Vec<Mac>,
+    /// The flows of its OpenFlow tables, by table and priority: only in an answer about these.
+    pub flows: Vec<Flow>,
+    /// Their groups, likewise.
+    pub groups: Vec<Group>,
+    /// Their meters, likewise.
+    pub meters: Vec<Meter>,
+    /// Its controllers.
+    pub controllers: Vec<Controller>,
 }
 
 /// A histogram of durations, ns.

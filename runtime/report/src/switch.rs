@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::openflow::OpenFlow;
+
 /// A switch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -28,6 +30,9 @@ pub struct Switch {
     pub flooded_unknown: u64,
     /// Loops found so far.
     pub loops: u64,
+    /// Its OpenFlow, if it has tables.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub openflow: Option<OpenFlow>,
 }
 
 /// One port of a switch.
@@ -36,6 +41,8 @@ pub struct Switch {
 pub struct SwitchPort {
     /// Its name, as configured.
     pub name: String,
+    /// Its number, in OpenFlow as well, where the host's own interface is LOCAL.
+    pub number: u32,
     /// `interface`, `tap`, `memory` or `local`.
     pub kind: String,
     /// `up`, `down` (its interface is), `gone`, `waiting` (for an application), `refused` or `elsewhere`.

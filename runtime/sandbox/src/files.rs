@@ -69,6 +69,17 @@ fn restrict(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
         let _ = TrustedDir::make_shared(folder);
         rules = allow(rules, folder, looks | AccessFs::MakeSock | AccessFs::RemoveFile)?;
     }
+    for folder in needs.listeners.iter().filter_map(|socket| socket.parent()) {
+        let folder = or_here(folder.to_owned());
+        rules = allow(rules, &folder, AccessFs::MakeSock | AccessFs::RemoveFile)?;
+    }
+    if needs.resolver {
+        // resolv.conf(5), hosts(5), nsswitch.conf(5), which are replaced by new files.
+        rules = allow(rules, Path::new("/etc"), AccessFs::ReadFile.into())?;
+        for folder in folders_of(Path::new("/etc/resolv.conf")) {
+            rules = allow(rules, &folder, AccessFs::ReadFile.into())?;
+        }
+    }
     let socket = needs.socket.parent().map_or_else(PathBuf::new, Path::to_owned);
     let socket = or_here(socket);
     rules = allow(rules, &socket, AccessFs::RemoveFile.into())?;

@@ -33,6 +33,10 @@ pub struct Needs {
     pub namespaces: bool,
     /// A folder in which it creates and removes sockets.
     pub sockets: Option<PathBuf>,
+    /// Sockets that it has created, and removes at the end or creates anew.
+    pub listeners: Vec<PathBuf>,
+    /// Whether it looks up names of hosts.
+    pub resolver: bool,
 }
 
 /// Confines the calling thread and those that it starts from now on. Returns a description.

@@ -1,7 +1,7 @@
 //! Changes while the switch runs: by a command for one port, or by reading the configuration again. All of a change is
 //! done, or nothing.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use twinpath_command::PortChange;
@@ -11,7 +11,8 @@ use twinpath_machine::Answer;
 use twinpath_metrics as metrics;
 use twinpath_sys::clock;
 
-use super::port::State;
+use super::port::{Port, State};
+use super::start::Opened;
 use super::{Loaded, Switching, snapshots};
 
 /// Why a switch without a file is not configured anew.
@@ -131,9 +132,7 @@ impl Switching {
         snapshots::check(&config.switch.clone().unwrap_or_default()).map_err(|error| error.to_string())?;
 
         // First what can fail: new ports are opened.
-        let known: HashSet<PortName> =
-            self.ports.iter().filter(|port| !port.removed).map(|port| port.name.clone()).collect();
-        let (mut made, mut mistakes) = (Vec::new(), Vec::new());
+        let mut mistakes = Vec::new();
         let offered = match self.offered_by(&config).await {
             Ok(offered) => offered,
             Err(error) => {
@@ -141,16 +140,9 @@ impl Switching {
                 None
             }
         };
-        for (name, port) in wanted.iter().filter(|(name, _)| !known.contains(name)) {
-            if self.ports.iter().any(|port| port.removed && port.name == *name) {
-                mistakes.push(format!("port {name}: it is just being removed; try again"));
-                continue;
-            }
-            match self.make_port(name.clone(), port.clone()).await {
-                Ok(port) => made.push(port),
-                Err(error) => mistakes.push(format!("port {name}: {error}")),
-            }
-        }
+        let switch = config.switch.clone().unwrap_or_default();
+        let bound = self.listeners_for(&switch, &mut mistakes).await;
+        let made = self.make_new(&wanted, &mut mistakes).await;
         if !mistakes.is_empty() {
             return Err(self.take_back(made, &mistakes));
         }
@@ -178,7 +170,10 @@ impl Switching {
             self.ports.push(port);
             self.attach(self.ports.len() - 1, opened);
         }
+        let former = self.plan.switch().clone();
         self.plan_is(config, given);
+        let wanted = self.plan.switch().clone();
+        self.with_openflow(|openflow, workers| openflow.change(&former, &wanted, bound, workers));
         if let Some(offered) = offered {
             self.offered.send_replace(offered);
         }
@@ -186,6 +181,46 @@ impl Switching {
         anew.into_iter().for_each(|number| self.open_anew(number));
         self.take_snapshot();
         Ok(Changed { lines, taken_out })
+    }
+
+    /// Makes the ports of another configuration that are new. Mistakes are added to the list.
+    async fn make_new(
+        &mut self,
+        wanted: &[(PortName, SwitchPort)],
+        mistakes: &mut Vec<String>,
+    ) -> Vec<(Port, Opened)> {
+        let known: HashMap<PortName, u16> = self
+            .ports
+            .iter()
+            .filter(|port| !port.removed)
+            .map(|port| (port.name.clone(), port.number))
+            .collect();
+        let mut new = Vec::new();
+        for (name, config) in wanted {
+            match (known.get(name), config.number) {
+                (None, _) => new.push((name.clone(), config.clone())),
+                (Some(has), Some(number)) if u32::from(*has) != number => mistakes.push(format!(
+                    "port {name}: it is number {has} for as long as it is there: remove it, and add it again as number {number}"
+                )),
+                _ => {}
+            }
+        }
+        let (mut made, numbers) = (Vec::new(), self.numbers_for(&new));
+        for ((name, config), number) in new.into_iter().zip(numbers) {
+            if self.ports.iter().any(|port| port.removed && port.name == name) {
+                mistakes.push(format!("port {name}: it is just being removed; try again"));
+                continue;
+            }
+            let port = match number {
+                Ok(number) => self.make_port(name.clone(), config, number).await,
+                Err(error) => Err(error.into()),
+            };
+            match port {
+                Ok(port) => made.push(port),
+                Err(error) => mistakes.push(format!("port {name}: {error}")),
+            }
+        }
+        made
     }
 
     /// Where another configuration offers metrics, if that differs: nowhere, or by this server.

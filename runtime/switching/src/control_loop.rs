@@ -7,6 +7,7 @@ use futures_util::future::select_all;
 use twinpath_command::{Capture, Request, Topic};
 use twinpath_host::{Controlled, WorkerHandle, flush, stop_all};
 use twinpath_machine::Answer;
+use twinpath_openflow_control::OpenFlow;
 use twinpath_report::Report;
 use twinpath_switch_engine::SwitchEngine;
 
@@ -20,6 +21,8 @@ const NO_CONNECTIONS: &str = "a switch has no connections of its own: end it wit
 /// What woke the loop.
 pub(super) enum Woken {
     Heard(HomeAt, Heard),
+    /// Controllers, or a deadline of OpenFlow.
+    OpenFlow,
     /// A memory port, by its place.
     Memory(usize),
     /// More of the MAC table can be swept.
@@ -69,7 +72,14 @@ impl Controlled for Switching {
             }
             tokio::task::yield_now().await;
         };
+        let openflow = async {
+            match &mut self.openflow {
+                Some(openflow) => openflow.wait().await,
+                None => std::future::pending().await,
+            }
+        };
         Ok(tokio::select! {
+            () = openflow => Woken::OpenFlow,
             event = self.homes.next() => {
                 let (home, heard) = event?;
                 Woken::Heard(home, heard)
@@ -84,6 +94,7 @@ impl Controlled for Switching {
         match event {
             Woken::Heard(home, Heard::Kernel(event)) => self.kernel_says(home, event),
             Woken::Heard(home, Heard::Stuck) => self.worker_is_stuck(home),
+            Woken::OpenFlow => self.with_openflow(OpenFlow::turn),
             Woken::Memory(at) => self.look_at_memory(at),
             Woken::Sweep => self.sweep(),
             Woken::CaptureEnded(id) => self.captures.ended(id, &mut self.workers),
@@ -137,6 +148,7 @@ impl Controlled for Switching {
 
     async fn finish_turn(&mut self) -> Result<bool, SwitchError> {
         self.answer_complete();
+        self.finish_openflow();
         Ok(true)
     }
 }
@@ -147,6 +159,18 @@ impl Switching {
             Request::Show(Topic::Macs) => {
                 let macs = self.report_macs();
                 Topic::Macs.of(&Report { macs, ..self.report_all() })
+            }
+            Request::Show(Topic::Flows) => {
+                let flows = self.openflow.as_ref().map(OpenFlow::flows).unwrap_or_default();
+                Topic::Flows.of(&Report { flows, ..self.report_all() })
+            }
+            Request::Show(Topic::Groups) => {
+                let groups = self.openflow.as_ref().map(OpenFlow::groups).unwrap_or_default();
+                Topic::Groups.of(&Report { groups, ..self.report_all() })
+            }
+            Request::Show(Topic::Meters) => {
+                let meters = self.openflow.as_ref().map(OpenFlow::meters).unwrap_or_default();
+                Topic::Meters.of(&Report { meters, ..self.report_all() })
             }
             Request::Show(topic) => topic.of(&self.report_all()),
             Request::Sockets | Request::StandBy | Request::Drain(_) | Request::Capture(_) => {

@@ -29,6 +29,7 @@ impl Switching {
                     WorkerEvent::PortRemoved(id) => {
                         self.count(number, id);
                         self.workers[number].port_removed(id);
+                        self.ports_changed = true;
                         self.port_is_back(id.port);
                     }
                     WorkerEvent::Engine(SwitchEvent::Adopted(snapshot, former)) => {
@@ -36,14 +37,8 @@ impl Switching {
                         self.adopted(number, snapshot);
                     }
                     WorkerEvent::Engine(SwitchEvent::Notice(notice)) => self.noticed(notice),
-                    // Of OpenFlow's tables, which this switch has not.
-                    WorkerEvent::Engine(
-                        SwitchEvent::TablesAdopted { .. }
-                        | SwitchEvent::PacketIn(_)
-                        | SwitchEvent::PacketOutDone(_),
-                    )
-                    | WorkerEvent::Attached(_)
-                    | WorkerEvent::Untapped(_) => {}
+                    WorkerEvent::Engine(event) => self.openflow_event(number, event),
+                    WorkerEvent::Attached(_) | WorkerEvent::Untapped(_) => {}
                 }
             }
         }
@@ -78,6 +73,7 @@ impl Switching {
     fn queue_is_back(&mut self, worker: usize, queue: Box<dyn PortQueue>) {
         let id = queue.id();
         self.count(worker, id);
+        self.ports_changed = true;
         self.workers[worker].close(queue);
         self.port_is_back(id.port);
     }
@@ -149,6 +145,7 @@ impl Switching {
     fn count_and_detach(&mut self, worker: usize, id: PortId) {
         if self.workers[worker].queues().iter().any(|queue| queue.id == id) {
             self.count(worker, id);
+            self.ports_changed = true;
             self.workers[worker].detach_queue(id);
         }
     }
@@ -213,6 +210,9 @@ impl Switching {
 
     /// What the kernel has announced.
     pub(super) fn kernel_says(&mut self, home: HomeAt, event: Event) {
+        if matches!(event, Event::Link(_) | Event::Renamed { .. } | Event::LinkGone { .. }) {
+            self.ports_changed = true;
+        }
         match event {
             Event::Link(Link { name, .. }) => self.link_is_there(home, &name),
             Event::Renamed { ifindex, to, .. } => {

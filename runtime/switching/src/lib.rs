@@ -12,6 +12,8 @@ mod control_loop;
 mod events;
 mod home;
 mod memory;
+mod numbers;
+mod openflow;
 mod port;
 mod reports;
 mod snapshots;
@@ -27,6 +29,7 @@ use twinpath_config::{Config, Given, PortName, Sandbox, Switch, SwitchPort};
 use twinpath_host::{Addresses, Captures, Ready, StartError, WorkerHandle, run_to_end};
 use twinpath_metrics::{self as metrics, MetricsError};
 use twinpath_mirror::MirrorError;
+use twinpath_openflow_control::OpenFlow;
 use twinpath_port::GsoKinds;
 use twinpath_report as report;
 use twinpath_switch::{ConfigError, NoMemory, Shared, SwitchCounters};
@@ -122,6 +125,9 @@ pub enum SwitchError {
     /// The rings between workers.
     #[error("cannot make a descriptor that wakes a worker: {0}; raise the limit of open files (ulimit -n)")]
     Peers(rustix::io::Errno),
+    /// An address to wait at for controllers.
+    #[error("{0}; give another one, or end what has it")]
+    Listen(String),
     /// The listener for metrics.
     #[error("{0}")]
     Metrics(#[from] MetricsError),
@@ -158,6 +164,10 @@ struct Switching {
     next_worker: usize,
     shared: Arc<Shared>,
     snapshots: Snapshots,
+    /// Its tables and controllers, if it has any.
+    openflow: Option<OpenFlow>,
+    /// Ports have come, gone or changed since controllers were told of them.
+    ports_changed: bool,
     workers: Vec<WorkerHandle<SwitchEngine>>,
     /// Where sweeping the MAC table goes on, if it is under way.
     sweep_from: Option<usize>,

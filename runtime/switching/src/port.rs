@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv6Addr};
 use twinpath_config::{OnExit, PortName, SwitchPort};
 use twinpath_mirror::table::{Link, Tables};
-use twinpath_port::{PortCounters, PortId, PortQueue};
+use twinpath_openflow_control::Counts;
+use twinpath_port::{PortId, PortQueue};
 use twinpath_port_vnet::{Tap, TapError, TapHandle, VnetPort};
 
 use super::home::{HoldError, HomeAt};
@@ -42,6 +43,8 @@ pub(super) enum OpenError {
     Namespace(#[from] twinpath_sys::netns::NetnsError),
     #[error("{interface} is port {port} of this switch already")]
     Twice { interface: String, port: PortName },
+    #[error("{number} is the number of port {by}, which has it until it is gone: give another one")]
+    NumberTaken { number: u16, by: PortName },
     #[error("all numbers of ports are in use until ports that were taken out have gone: try again")]
     Numbers,
     #[error("cannot listen at {path} for the application: {error}")]
@@ -93,27 +96,6 @@ pub(super) struct Port {
     pub(super) removed: bool,
     /// What queues that it had before have counted.
     pub(super) before: Counts,
-}
-
-/// Frames and bytes.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
-    pub(super) frames_in: u64,
-    pub(super) bytes_in: u64,
-    pub(super) frames_out: u64,
-    pub(super) bytes_out: u64,
-}
-
-impl Counts {
-    /// With those of a queue.
-    pub(super) fn with(self, counters: &PortCounters) -> Self {
-        Self {
-            frames_in: self.frames_in + counters.frames_in.get(),
-            bytes_in: self.bytes_in + counters.bytes_in.get(),
-            frames_out: self.frames_out + counters.frames_out.get(),
-            bytes_out: self.bytes_out + counters.bytes_out.get(),
-        }
-    }
 }
 
 impl Port {

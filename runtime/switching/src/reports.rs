@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use twinpath_config::{PortMode, SwitchPort};
 use twinpath_host::{KnownQueue, WorkerHandle, report_process, rows};
 use twinpath_inspect::{ControlReason, Counter};
+use twinpath_openflow_control::OpenFlow;
 use twinpath_port::PortId;
 use twinpath_report::{self as report, Report};
 use twinpath_switch::SwitchCounters;
@@ -53,6 +54,7 @@ impl Switching {
             drops: self.report_drops(),
             config: self.report_config(),
             switch: Some(self.report_switch()),
+            controllers: self.openflow.as_ref().map(OpenFlow::controllers).unwrap_or_default(),
             ports: self
                 .ports
                 .iter()
@@ -118,6 +120,7 @@ impl Switching {
             flooded_multicast: self.counted(|counted| &counted.multicast),
             flooded_unknown: self.counted(|counted| &counted.unknown),
             loops: self.counted(|counted| &counted.loops),
+            openflow: self.openflow.as_ref().map(OpenFlow::summary),
         }
     }
 
@@ -132,11 +135,9 @@ impl Switching {
         loops: &HashMap<u16, u16>,
     ) -> report::SwitchPort {
         let link = self.homes.link(port.home, port.ifindex).map(|link| link.state());
-        let (mut counts, mut dropped) = (port.before, 0);
-        for (_, queue) in queues {
-            counts = counts.with(&queue.counters);
-            dropped += queue.counters.drops.happened().map(|(_, count)| count).sum::<u64>();
-        }
+        let counts = queues.iter().fold(port.before, |counts, (_, queue)| counts.with(&queue.counters));
+        let dropped = queues.iter().flat_map(|(_, queue)| queue.counters.drops.happened());
+        let dropped = dropped.map(|(_, count)| count).sum::<u64>();
         let config = &port.config;
         let vlans = match config.mode {
             PortMode::Access => config.vlan.to_string(),
@@ -147,6 +148,7 @@ impl Switching {
         let other = loops.get(&port.number).filter(|_| port.is_attached());
         report::SwitchPort {
             name: port.name.to_string(),
+            number: port.number.into(),
             kind: port.name.kind().to_owned(),
             state: port.link(link).to_owned(),
             why: port.why(&self.plan.name),
@@ -220,6 +222,9 @@ impl Switching {
                 (ControlReason::CaptureMissed, self.captures.missed()),
             ],
         );
+        for (place, counts) in self.openflow.iter().flat_map(OpenFlow::drops) {
+            drops.extend(rows(place, counts.into_iter()));
+        }
         drops
     }
 }

@@ -36,6 +36,7 @@ type Numbers<'a> = HashMap<&'a PortName, u16>;
 impl Switching {
     /// Tells workers what is configured and there now.
     pub(super) fn take_snapshot(&mut self) {
+        self.ports_changed = true;
         let snapshot = match Snapshot::compile(self.switch_config()) {
             Ok(snapshot) => Arc::new(snapshot),
             // It was checked when it was configured.

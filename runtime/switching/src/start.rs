@@ -1,6 +1,6 @@
 //! Starts a switch, and opens its ports.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 use std::rc::Rc;
@@ -13,6 +13,7 @@ use twinpath_frame::BURST_MAX;
 use twinpath_host::{Captures, WorkerHandle, WorkerPlan};
 use twinpath_machine::Machine;
 use twinpath_metrics as metrics;
+use twinpath_openflow_control::{Counts, OpenFlow};
 use twinpath_port::{GsoKinds, PORTS_MAX as CARRIED_MAX, PortQueue};
 use twinpath_port_vnet::{QUEUE_FRAMES, Tap};
 use twinpath_port_vxlan::{VxlanConfig, VxlanPort};
@@ -27,7 +28,7 @@ use twinpath_worker::peers::{LENT_MAX, mesh};
 
 use super::home::{Held, Homes};
 use super::memory::Memory;
-use super::port::{Counts, On, OpenError, Port, State, fit_for_a_port, make_local};
+use super::port::{On, OpenError, Port, State, fit_for_a_port, make_local};
 use super::snapshots::{self, Snapshots};
 use super::{Source, SwitchError, SwitchPlan, Switching, configured};
 
@@ -77,6 +78,14 @@ impl Switching {
         );
         let folder = socket.parent().unwrap_or_else(|| Path::new(".")).join(MEMORY_PORTS);
         let shared = Arc::new(Shared::new(plan.switch().mac_entries, seed())?);
+        let openflow = match plan.switch().has_tables() {
+            true => Some(
+                OpenFlow::start(&plan.name, plan.switch(), plan.workers(), seed())
+                    .await
+                    .map_err(|error| SwitchError::Listen(error.to_string()))?,
+            ),
+            false => None,
+        };
         let mut switch = Self {
             homes,
             ports: Vec::new(),
@@ -84,6 +93,8 @@ impl Switching {
             next_worker: 0,
             snapshots: Snapshots::new(Arc::new(Snapshot::compile(Default::default())?), plan.workers()),
             shared,
+            openflow,
+            ports_changed: true,
             workers: Vec::new(),
             sweep_from: None,
             counted: Vec::new(),
@@ -105,29 +116,39 @@ impl Switching {
             source,
             plan,
         };
-        let mut opened = Vec::new();
-        let mut mistakes = Vec::new();
-        for (name, config) in configured(switch.plan.config.switch.as_ref()) {
-            match switch.make_port(name.clone(), config).await {
-                Ok((port, this)) => {
-                    switch.ports.push(port);
-                    opened.push(this);
-                }
-                Err(error) => mistakes.push(format!("port {name}: {error}")),
-            }
-        }
-        if !mistakes.is_empty() {
-            return Err(SwitchError::Ports(mistakes));
-        }
+        let opened = switch.open_configured().await?;
         // Finding the present user of an interface needs access to other processes, so ports are opened before.
         switch.confined = sandbox::enter(switch.plan.sandbox, &switch.needs(socket));
         if let Err(error) = switch.start_workers() {
             switch.stop();
             return Err(error);
         }
+        switch.with_openflow(|openflow, workers| openflow.equip(workers));
         opened.into_iter().enumerate().for_each(|(at, opened)| switch.attach(at, opened));
         switch.take_snapshot();
+        switch.finish_openflow();
         Ok(switch)
+    }
+
+    /// Makes the ports that are configured, and opens what they are on.
+    async fn open_configured(&mut self) -> Result<Vec<Opened>, SwitchError> {
+        let (mut opened, mut mistakes) = (Vec::new(), Vec::new());
+        let wanted = configured(self.plan.config.switch.as_ref());
+        let numbers = self.numbers_for(&wanted);
+        for ((name, config), number) in wanted.into_iter().zip(numbers) {
+            let made = match number {
+                Ok(number) => self.make_port(name.clone(), config, number).await,
+                Err(error) => Err(error.into()),
+            };
+            match made {
+                Ok((port, this)) => {
+                    self.ports.push(port);
+                    opened.push(this);
+                }
+                Err(error) => mistakes.push(format!("port {name}: {error}")),
+            }
+        }
+        if mistakes.is_empty() { Ok(opened) } else { Err(SwitchError::Ports(mistakes)) }
     }
 
     fn needs(&self, socket: &Path) -> Needs {
@@ -137,6 +158,15 @@ impl Switching {
             tap: true,
             namespaces: true,
             sockets: Some(self.folder.clone()),
+            listeners: self
+                .plan
+                .switch()
+                .listen
+                .iter()
+                .filter_map(|it| it.path().map(Path::to_owned))
+                .collect(),
+            // Controllers may be given by name, also by a later configuration.
+            resolver: self.openflow.is_some(),
             configuration: self.source.as_ref().map(|source| source.file.clone()),
             ..Needs::default()
         }
@@ -165,7 +195,8 @@ impl Switching {
             };
             let counted = Arc::<SwitchCounters>::default();
             let (snapshot, shared) = (Arc::clone(&self.snapshots.current), Arc::clone(&self.shared));
-            let engine = SwitchEngine::new(Switch::new(snapshot, shared, Arc::clone(&counted)), None);
+            let tables = self.openflow.as_mut().and_then(|openflow| openflow.worker(number));
+            let engine = SwitchEngine::new(Switch::new(snapshot, shared, Arc::clone(&counted)), tables);
             self.workers.push(WorkerHandle::start_among(plan, engine, peers.next())?);
             self.counted.push(counted);
         }
@@ -229,6 +260,7 @@ impl Switching {
         &mut self,
         name: PortName,
         config: SwitchPort,
+        number: u16,
     ) -> Result<(Port, Opened), SwitchOrOpen> {
         let home = self.homes.at(name.namespace()).await?;
         let on = match &name {
@@ -243,7 +275,6 @@ impl Switching {
                 On::Memory(Memory::offer(&path).map_err(listen)?)
             }
         };
-        let number = self.free_number().ok_or(OpenError::Numbers)?;
         let worker = if matches!(on, On::Interface) { 0 } else { self.next_worker() };
         let mut port = Port {
             name,
@@ -334,16 +365,6 @@ impl Switching {
     fn tc_attach(&self) -> TcAttach {
         let ports = self.plan.switch().port.len();
         if ports > LINKED_MAX { TcAttach::Clsact } else { TcAttach::here() }
-    }
-
-    /// A number that no port has, if there is one. Numbers are not used again soon, so that a frame under way is not taken
-    /// for another port's.
-    fn free_number(&mut self) -> Option<u16> {
-        let used: HashSet<u16> = self.ports.iter().map(|port| port.number).collect();
-        let all = twinpath_switch::PORT_MAX + 1;
-        let free = (1..=all).map(|next| (self.last_number + next) % all).find(|next| !used.contains(next))?;
-        self.last_number = free;
-        Some(free)
     }
 }
 

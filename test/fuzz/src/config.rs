@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use twinpath_config::{Config, ConfigError, EXAMPLE, Mistake};
-use twinpath_controllers::Endpoint;
+use twinpath_config::{Config, ConfigError, EXAMPLE, Endpoint, Mistake};
 use twinpath_sys::affinity::parse_cpu_list;
 
 use crate::fuzz;

@@ -85,6 +85,7 @@ const TIERS: &[Tier] = &[
             "serving",
             "clients",
             "exception_port",
+            "openflow",
             "switching",
             "control",
         ],

@@ -4,6 +4,7 @@ mod config;
 pub(crate) mod fallback;
 pub(crate) mod grid;
 pub(crate) mod machine;
+mod openflow;
 pub(crate) mod switch;
 pub(crate) mod table;
 
@@ -51,6 +52,14 @@ enum Shown {
     Ports,
     /// The addresses that a switch knows, and their ports.
     Macs,
+    /// The flows in a switch's OpenFlow tables: what they match and do, and what they have counted.
+    Flows,
+    /// The groups in a switch's OpenFlow tables, with their buckets.
+    Groups,
+    /// The meters in a switch's OpenFlow tables, with their bands.
+    Meters,
+    /// The OpenFlow controllers of a switch: which are connected, in which role, and why others are not.
+    Controllers,
     /// Every configuration key: its value, where that comes from, its default, and what it takes to change it.
     Config,
 }
@@ -68,6 +77,10 @@ impl Shown {
             Self::Config => Topic::Config,
             Self::Ports => Topic::Ports,
             Self::Macs => Topic::Macs,
+            Self::Flows => Topic::Flows,
+            Self::Groups => Topic::Groups,
+            Self::Meters => Topic::Meters,
+            Self::Controllers => Topic::Controllers,
         }
     }
 }

@@ -26,37 +26,13 @@ pub(super) fn ports(report: &Report) -> String {
     if switch.loops > 0 {
         let _ = write!(text, "\n  loops found: {}", switch.loops);
     }
+    for line in switch.openflow.iter().flat_map(super::openflow::summary) {
+        let _ = write!(text, "\n  {line}");
+    }
     if report.ports.is_empty() {
         return text + "\n  no ports: add one with `twinpath port add`";
     }
-    let columns = [
-        "port",
-        "state",
-        "mode",
-        "VLANs",
-        "addresses",
-        "frames in",
-        "frames out",
-        "bytes in",
-        "bytes out",
-        "dropped",
-    ];
-    let mut ports = table(&columns, 4);
-    for port in &report.ports {
-        ports.add_row([
-            port.name.clone(),
-            port.state.clone(),
-            port.mode.clone(),
-            vlans_of(port),
-            port.addresses.to_string(),
-            port.frames_in.to_string(),
-            port.frames_out.to_string(),
-            port.bytes_in.to_string(),
-            port.bytes_out.to_string(),
-            port.dropped.to_string(),
-        ]);
-    }
-    let _ = write!(text, "\n{ports}");
+    let _ = write!(text, "\n{}", grid(&report.ports));
     for port in &report.ports {
         if port.state != "up" || port.kind != "interface" {
             let _ = write!(text, "\n{}: {}", port.name, port.why);
@@ -73,6 +49,39 @@ pub(super) fn ports(report: &Report) -> String {
         }
     }
     text
+}
+
+fn grid(list: &[SwitchPort]) -> comfy_table::Table {
+    let columns = [
+        "port",
+        "number",
+        "state",
+        "mode",
+        "VLANs",
+        "addresses",
+        "frames in",
+        "frames out",
+        "bytes in",
+        "bytes out",
+        "dropped",
+    ];
+    let mut ports = table(&columns, 5);
+    for port in list {
+        ports.add_row([
+            port.name.clone(),
+            port.number.to_string(),
+            port.state.clone(),
+            port.mode.clone(),
+            vlans_of(port),
+            port.addresses.to_string(),
+            port.frames_in.to_string(),
+            port.frames_out.to_string(),
+            port.bytes_in.to_string(),
+            port.bytes_out.to_string(),
+            port.dropped.to_string(),
+        ]);
+    }
+    ports
 }
 
 fn vlans_of(port: &SwitchPort) -> String {

@@ -25,6 +25,7 @@ pub(crate) fn render(topic: Topic, report: &Report) -> String {
     if topic == Topic::Macs {
         sections.push(super::switch::macs(report));
     }
+    sections.extend(super::openflow::render(topic, report));
     if part_of_service(Topic::Services) {
         sections.push(services(report));
     }

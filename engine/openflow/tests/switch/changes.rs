@@ -305,6 +305,6 @@ fn a_port_mod_is_done_outside_and_told_to_all() {
         }
     }
     let asked = Request::PortConfig { port_no: 2, config: port_config::NO_FWD };
-    assert_eq!(bench.switch.take_requests(), [asked]);
+    assert_eq!(bench.switch.take_requests(9), [asked]);
     assert_eq!(bench.switch.datapath().ports[1].config, port_config::NO_FWD);
 }

@@ -218,7 +218,7 @@ fn a_frame_is_held_if_it_is_not_sent_whole_and_taken_once() {
         }));
         assert_eq!(bench.done(id, &packet_out), Ok(()));
         let asked = Request::PacketOut { in_port: 1, actions: flood, frame: FRAME.into() };
-        assert_eq!(bench.switch.take_requests(), [asked]);
+        assert_eq!(bench.switch.take_requests(9), [asked]);
         assert_eq!(bench.done(id, &packet_out), Err(BadRequest::BufferUnknown.into()));
     }
 }
@@ -232,7 +232,7 @@ fn a_flow_mod_with_a_buffer_sends_the_frame_through_the_tables() {
     assert_eq!(bench.flow_mod(id, FlowMod { buffer_id, ..add() }), Ok(()));
     let actions = [Action::Output { port: number::port::TABLE, max_len: 0 }].into();
     let asked = Request::PacketOut { in_port: 1, actions, frame: FRAME.into() };
-    assert_eq!(bench.switch.take_requests(), [asked]);
+    assert_eq!(bench.switch.take_requests(9), [asked]);
     let again = FlowMod { buffer_id, ..add() };
     assert_eq!(bench.flow_mod(id, again), Err(BadRequest::BufferUnknown.into()));
 }

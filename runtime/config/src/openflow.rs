@@ -1,0 +1,57 @@
+//! What a switch's OpenFlow needs of its other keys.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use twinpath_values::{Endpoint, FailMode, OnExit};
+
+use super::switch::Switch;
+
+/// Most controllers, and most addresses to listen at.
+const ENDPOINTS_MAX: usize = 16;
+/// Most ports of a switch that controllers know by number: 0 is no number of OpenFlow.
+const NUMBERED_MAX: usize = twinpath_port::PORTS_MAX - 1;
+
+impl Switch {
+    /// Whether controllers rule it, so that it has OpenFlow tables. One without learns addresses and has none.
+    #[must_use]
+    pub const fn has_tables(&self) -> bool {
+        !self.controller.is_empty() || !self.listen.is_empty()
+    }
+
+    /// Everything about controllers and numbers that cannot work: the key, and a sentence.
+    pub(super) fn openflow_faults(&self) -> Vec<(String, String)> {
+        let mut faults = Vec::new();
+        let mut wrong = |key: &str, sentence: String| faults.push((key.to_owned(), sentence));
+        for (key, endpoints) in [("switch.controller", &self.controller), ("switch.listen", &self.listen)] {
+            if endpoints.len() > ENDPOINTS_MAX {
+                wrong(key, format!("{} addresses: at most {ENDPOINTS_MAX}", endpoints.len()));
+            }
+            let mut seen: BTreeSet<&Endpoint> = BTreeSet::new();
+            if let Some(twice) = endpoints.iter().find(|endpoint| !seen.insert(endpoint)) {
+                wrong(key, format!("{twice} twice: leave one of them out"));
+            }
+        }
+        if self.has_tables() && self.fail_mode == FailMode::Secure && self.on_exit == OnExit::Bridge {
+            wrong(
+                "switch.on_exit",
+                "with controllers, a bridge would pass what the flows deny whenever this process is gone or hangs: leave on_exit at \
+                 dark, or say by fail_mode = \"standalone\" that frames may pass without a controller"
+                    .to_owned(),
+            );
+        }
+        if self.has_tables() && self.names().count() > NUMBERED_MAX {
+            wrong("switch.port", format!("a switch with controllers has at most {NUMBERED_MAX} ports"));
+        }
+        let mut numbers = BTreeMap::new();
+        for (at, port) in self.port.iter().enumerate() {
+            let Some(number) = port.number else { continue };
+            if let Some(other) = numbers.insert(number, port.shown_name()) {
+                let name = port.shown_name();
+                let sentence =
+                    format!("{number} is the number of port {other} already (port {name}): give another one");
+                wrong(&format!("switch.port[{at}].number"), sentence);
+            }
+        }
+        faults
+    }
+}

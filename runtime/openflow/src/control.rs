@@ -1,0 +1,166 @@
+//! What control does for OpenFlow in its loop: controllers' turn, versions of the tables for workers, frames between both.
+
+use std::sync::Arc;
+
+use twinpath_config::Endpoint;
+use twinpath_controllers::News;
+use twinpath_host::WorkerHandle;
+use twinpath_openflow_switch::Request;
+use twinpath_pipeline::Snapshot;
+use twinpath_switch_engine::{Forwarding, PacketInBuffer, PacketOut, SwitchCommand, SwitchEngine};
+use twinpath_sys::clock;
+use twinpath_worker::Command;
+
+use crate::OpenFlow;
+use crate::packets::{self, FRAME_MAX, LENT};
+
+/// Requests of controllers that are done in one turn at most.
+const REQUESTS_EACH: usize = 64;
+
+/// The workers of a switch, in the order of their numbers.
+pub type Workers = [WorkerHandle<SwitchEngine>];
+
+impl OpenFlow {
+    /// Tells new workers what they need, and lends them memory for packet-ins.
+    pub fn equip(&self, workers: &mut Workers) {
+        for worker in workers {
+            worker.tell(Command::Engine(SwitchCommand::PacketInRate(self.packet_in_rate)));
+            for _ in 0..LENT {
+                let buffer = Box::new(PacketInBuffer::new(FRAME_MAX));
+                worker.tell(Command::Engine(SwitchCommand::Lend(buffer)));
+            }
+        }
+    }
+
+    /// Takes what controllers have sent, does it, and answers. What one of them can have done in a turn is bounded, so that
+    /// everything else gets its turn, too.
+    pub fn turn(&mut self, workers: &mut Workers) {
+        let now = clock::now();
+        self.controllers.turn(now);
+        self.controllers.take_news().iter().for_each(log);
+        for late in self.versions.take_late(now) {
+            tracing::error!(
+                "worker {late} does not take changes of the tables: controllers wait for it at every barrier until it goes on"
+            );
+        }
+        self.follow_controllers(workers);
+        self.finish(workers);
+    }
+
+    /// Has workers forward as the fail mode says.
+    pub(crate) fn follow_controllers(&mut self, workers: &mut Workers) {
+        let has_controller = self.controllers.has_controller();
+        let Some(forwarding) = self.fail.follow(clock::now(), has_controller) else { return };
+        match forwarding {
+            Forwarding::Tables => tracing::info!("frames go by the controllers' flows again"),
+            Forwarding::Learning => tracing::warn!(
+                "no controller is connected: frames go by learned addresses until one is (fail_mode = \"standalone\")"
+            ),
+        }
+        for worker in workers {
+            worker.tell(Command::Engine(SwitchCommand::Forward(forwarding)));
+        }
+    }
+
+    /// Called after other events: tells workers what has changed in the tables, and gives them what controllers have sent.
+    pub fn finish(&mut self, workers: &mut Workers) {
+        self.publish(workers);
+        self.send_packet_outs(workers);
+    }
+
+    /// Tells workers what has changed in the tables, unless they have yet to take what they were told before.
+    fn publish(&mut self, workers: &mut Workers) {
+        if !self.versions.is_settled() {
+            return;
+        }
+        let Some(snapshot) = self.tables().pipeline.publish() else { return };
+        self.versions.tell(snapshot.number(), clock::now());
+        for worker in workers {
+            worker.tell(Command::Engine(SwitchCommand::Tables(Arc::clone(&snapshot))));
+        }
+    }
+
+    /// A worker judges by that version of the tables. Once all do, what waits for that goes on, in the same turn.
+    pub fn adopted(&mut self, worker: usize, version: u64, former: Arc<Snapshot>, workers: &mut Workers) {
+        // What only it had is freed here.
+        drop(former);
+        let was_settled = self.versions.is_settled();
+        if was_settled || !self.versions.adopted(worker, version) {
+            return;
+        }
+        let told = self.versions.told();
+        self.tables().pipeline.taken(told);
+        // Numbers of flows that are gone may be used again from now on, so it takes note of these first.
+        self.controllers.switch().advance(clock::now());
+        self.turn(workers);
+    }
+
+    /// Gives a worker the frames that controllers want sent, as many as it may have: the rest waits in the state of the
+    /// switch, and then controllers are not read. It is one worker for all, so that they stay in order, and each can send
+    /// by every port; the next one has to do it only while that one does not take changes of the tables.
+    ///
+    /// What was changed in the tables before a frame was sent is told to the worker before the frame.
+    fn send_packet_outs(&mut self, workers: &mut Workers) {
+        let told = self.versions.told();
+        if self.tables().pipeline.barrier() > told {
+            return;
+        }
+        let now = clock::now();
+        let number = (0..workers.len()).find(|worker| !self.versions.is_late(*worker, now)).unwrap_or(0);
+        let Some(worker) = workers.get_mut(number) else { return };
+        let room = self.packets.room(number).min(REQUESTS_EACH);
+        for request in self.controllers.switch().take_requests(room) {
+            match request {
+                Request::PacketOut { in_port, actions, frame } => {
+                    self.packets.goes(number);
+                    let packet = Box::new(PacketOut::new(in_port, actions, frame));
+                    worker.tell(Command::Engine(SwitchCommand::PacketOut(packet)));
+                }
+                // The tables have it already, and workers learn it with them.
+                Request::PortConfig { port_no, config } => {
+                    tracing::info!("a controller has set the configuration of port {port_no} to {config:#x}");
+                }
+            }
+        }
+    }
+
+    /// A packet-out was done or refused.
+    pub fn packet_out_is_back(&mut self, worker: usize, packet: &PacketOut) {
+        self.packets.is_back(worker, packet.refused);
+    }
+
+    /// A worker has a frame for controllers. Its memory goes back to it.
+    pub fn packet_in(&mut self, worker: &mut WorkerHandle<SwitchEngine>, mut buffer: Box<PacketInBuffer>) {
+        if let Some(punt) = packets::punt(&buffer) {
+            self.packets.received += 1;
+            self.controllers.switch().packet_in(clock::now(), &punt);
+        }
+        buffer.about = None;
+        worker.tell(Command::Engine(SwitchCommand::Lend(buffer)));
+    }
+}
+
+/// Says what became of a connection. Tools come and go all the time where the switch listens.
+fn log(news: &News) {
+    let named = |endpoint: &Endpoint, peer: &str| {
+        if peer.is_empty() { endpoint.to_string() } else { format!("{endpoint} ({peer})") }
+    };
+    match news {
+        News::Connected { endpoint, is_outgoing: true, peer } => {
+            tracing::info!("controller {} is connected", named(endpoint, peer));
+        }
+        News::Connected { endpoint, is_outgoing: false, peer } => {
+            tracing::debug!("{peer} is connected at {endpoint}");
+        }
+        News::Lost { endpoint, is_outgoing: true, peer, had_greeted, why } => {
+            let lost = if *had_greeted { "is lost" } else { "did not greet" };
+            tracing::warn!("controller {} {lost}: {why}", named(endpoint, peer));
+        }
+        News::Lost { endpoint, is_outgoing: false, peer, why, .. } => {
+            tracing::debug!("the connection of {peer} at {endpoint} has ended: {why}");
+        }
+        News::Unreachable { endpoint, why } => {
+            tracing::warn!("controller {endpoint} cannot be reached: {why}; it is tried again until it can");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! OpenFlow in a switch: its tables, its controllers, and how far workers are with them.
+//!
+//! Control changes the tables ([`Tables`]), and tells workers a new version of them when all have the one before, so at
+//! most one is on its way. Everything that a controller waits for, such as a barrier, follows from that.
+
+mod control;
+mod counts;
+mod datapath;
+mod fail;
+mod identity;
+mod packets;
+mod ports;
+mod reconfigure;
+mod reports;
+mod versions;
+
+use std::io;
+
+use twinpath_config::{Endpoint, Switch};
+use twinpath_controllers::{Bound, Controllers};
+use twinpath_openflow_switch::{OpenFlowSwitch, SwitchInfo};
+use twinpath_pipeline::{Pipeline, Worker};
+use twinpath_sys::clock;
+use twinpath_time::{Duration, Instant};
+
+pub use self::control::Workers;
+pub use self::counts::{Counts, PortCounts};
+use self::datapath::Tables;
+use self::fail::Fail;
+use self::packets::Packets;
+pub use self::ports::PortFacts;
+pub use self::reconfigure::bind_new;
+use self::versions::Versions;
+
+/// An address that cannot be listened at.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot wait for OpenFlow controllers at {endpoint}: {error}")]
+pub struct ListenError {
+    endpoint: Endpoint,
+    error: io::Error,
+}
+
+/// Listens for controllers.
+///
+/// # Errors
+/// The address cannot be bound.
+pub async fn bind(endpoint: &Endpoint) -> Result<Bound, ListenError> {
+    let bound = twinpath_controllers::bind(endpoint).await;
+    bound.map_err(|error| ListenError { endpoint: endpoint.clone(), error })
+}
+
+/// OpenFlow in a switch that has tables.
+pub struct OpenFlow {
+    controllers: Controllers<Tables>,
+    datapath_id: u64,
+    flows_max: u32,
+    packet_in_rate: u32,
+    versions: Versions,
+    packets: Packets,
+    fail: Fail,
+    /// The number here of the port that is LOCAL there, as workers know it.
+    local: Option<u16>,
+}
+
+impl OpenFlow {
+    /// Tables without flows for so many workers, and controllers as they are configured. `seed` is random and secret.
+    ///
+    /// # Errors
+    /// An address to listen at that cannot be bound.
+    pub async fn start(
+        name: &str,
+        switch: &Switch,
+        workers: usize,
+        seed: [u64; 2],
+    ) -> Result<Self, ListenError> {
+        let datapath_id = switch.datapath_id.map_or_else(|| identity::datapath_id(name), |id| id.0);
+        let info = SwitchInfo {
+            datapath_id,
+            desc: identity::description(name),
+            flows_max: switch.flows_max,
+            packet_in_rate: switch.packet_in_limit,
+        };
+        let tables = Tables::new(Pipeline::new(workers, seed));
+        let mut controllers = Controllers::new(OpenFlowSwitch::new(info, tables));
+        for endpoint in &switch.listen {
+            controllers.add_listener(bind(endpoint).await?);
+        }
+        switch.controller.iter().for_each(|endpoint| controllers.connect(endpoint.clone()));
+        Ok(Self {
+            controllers,
+            datapath_id,
+            flows_max: switch.flows_max,
+            packet_in_rate: switch.packet_in_limit,
+            versions: Versions::new(workers),
+            packets: Packets::new(workers),
+            fail: Fail::new(switch.fail_mode, clock::now()),
+            local: None,
+        })
+    }
+
+    /// A worker's end of the tables; `None`: there are fewer workers.
+    #[must_use]
+    pub fn worker(&mut self, number: usize) -> Option<Worker> {
+        self.tables().pipeline.worker(number)
+    }
+
+    const fn tables(&mut self) -> &mut Tables {
+        self.controllers.switch().datapath()
+    }
+
+    /// Waits until there is something to do for controllers, or a deadline has come.
+    pub async fn wait(&mut self) {
+        let now = clock::now();
+        let deadline = self.fail.deadline().min(self.versions.deadline());
+        let due = async {
+            if deadline == Instant::NEVER {
+                return std::future::pending().await;
+            }
+            tokio::time::sleep(deadline.since(now).min(Duration::from_secs(3600))).await;
+        };
+        tokio::select! {
+            () = self.controllers.wait(now) => {}
+            () = due => {}
+        }
+    }
+}

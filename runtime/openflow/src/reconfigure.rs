@@ -1,0 +1,40 @@
+//! Other controllers, listeners and another fail mode while the switch runs.
+
+use twinpath_config::{Endpoint, Switch};
+use twinpath_controllers::Bound;
+
+use crate::OpenFlow;
+use crate::control::Workers;
+
+/// Binds the addresses to listen at that are new. Mistakes are added to the list.
+pub async fn bind_new(former: &Switch, wanted: &Switch, mistakes: &mut Vec<String>) -> Vec<Bound> {
+    let mut bound = Vec::new();
+    for endpoint in wanted.listen.iter().filter(|endpoint| !former.listen.contains(endpoint)) {
+        match super::bind(endpoint).await {
+            Ok(listener) => bound.push(listener),
+            Err(error) => mistakes.push(error.to_string()),
+        }
+    }
+    bound
+}
+
+impl OpenFlow {
+    /// Goes on with other controllers, listeners and another fail mode. `bound` is from [`bind_new`].
+    pub fn change(&mut self, former: &Switch, wanted: &Switch, bound: Vec<Bound>, workers: &mut Workers) {
+        let gone = |former: &[Endpoint], wanted: &[Endpoint]| -> Vec<Endpoint> {
+            former.iter().filter(|endpoint| !wanted.contains(endpoint)).cloned().collect()
+        };
+        for endpoint in gone(&former.listen, &wanted.listen) {
+            self.controllers.stop_listening(&endpoint);
+        }
+        bound.into_iter().for_each(|listener| self.controllers.add_listener(listener));
+        for endpoint in gone(&former.controller, &wanted.controller) {
+            self.controllers.forget(&endpoint);
+        }
+        for endpoint in gone(&wanted.controller, &former.controller) {
+            self.controllers.connect(endpoint);
+        }
+        self.fail.set_mode(wanted.fail_mode);
+        self.follow_controllers(workers);
+    }
+}

@@ -1,0 +1,161 @@
+//! The part of the report about a switch's OpenFlow.
+
+use serde::{Deserialize, Serialize};
+
+/// OpenFlow in a switch that has tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OpenFlow {
+    /// The number by which controllers know the switch: 16 hexadecimal digits.
+    pub datapath_id: String,
+    /// `secure` or `standalone`.
+    pub fail_mode: String,
+    /// What decides where frames go: `flows`, or `addresses` while no controller is connected.
+    pub forwarding: String,
+    /// Controllers that have greeted, also those that came by themselves, such as tools.
+    pub connected: u64,
+    /// Flows in all tables.
+    pub flows: u64,
+    /// Flows that there may be.
+    pub flows_max: u64,
+    /// Groups.
+    pub groups: u64,
+    /// Meters.
+    pub meters: u64,
+    /// The tables that have flows, or were looked up in.
+    pub tables: Vec<FlowTable>,
+    /// The version of the tables that workers were told of last.
+    pub version: u64,
+    /// Workers that have not taken it for over a second: controllers wait for them at barriers.
+    pub waiting_for: Vec<u32>,
+    /// Frames that came from workers for controllers.
+    pub packet_ins: u64,
+    /// Frames of controllers that were sent.
+    pub packet_outs: u64,
+}
+
+/// A table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FlowTable {
+    /// Its number.
+    pub table: u8,
+    /// Its flows.
+    pub flows: u64,
+    /// Packets looked up.
+    pub lookups: u64,
+    /// Packets that a flow took.
+    pub matched: u64,
+}
+
+/// A flow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Flow {
+    /// Its table.
+    pub table: u8,
+    /// Its priority; the highest wins.
+    pub priority: u16,
+    /// What it matches: `in_port=1,eth_type=0x0800`; `any` for every frame.
+    pub matches: String,
+    /// What is done then: `output:2`; `drop` for nothing.
+    pub instructions: String,
+    /// The controller's mark.
+    pub cookie: u64,
+    /// Packets that it took.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Seconds since it was put in.
+    pub age_s: u64,
+    /// It goes when it took no packet for so long, s; 0: never.
+    pub idle_timeout_s: u16,
+    /// It goes after so long, s; 0: never.
+    pub hard_timeout_s: u16,
+}
+
+/// A group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Group {
+    /// Its number.
+    pub group: u32,
+    /// `all`, `select`, `indirect` or `fast_failover`.
+    pub kind: String,
+    /// Flows that send to it.
+    pub flows: u32,
+    /// Packets that came to it.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Its buckets, in order.
+    pub buckets: Vec<Bucket>,
+}
+
+/// A bucket of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Bucket {
+    /// What it does: `set_field:vlan_vid=7,output:2`.
+    pub actions: String,
+    /// Its share in a group that selects.
+    pub weight: u16,
+    /// The port that it watches.
+    pub watch_port: Option<u32>,
+    /// The group that it watches.
+    pub watch_group: Option<u32>,
+    /// Packets that went through it.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// A meter.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Meter {
+    /// Its number.
+    pub meter: u32,
+    /// The unit of rates: `kbit/s` or `packets/s`.
+    pub unit: String,
+    /// Flows that name it.
+    pub flows: u32,
+    /// Packets that came to it.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Its bands, in order.
+    pub bands: Vec<Band>,
+}
+
+/// A band of a meter.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Band {
+    /// What it does beyond which rate: `drop rate=1000`.
+    pub band: String,
+    /// Packets that exceeded it.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// A controller, or an address where some may come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Controller {
+    /// The address as configured; of one that came, where it did.
+    pub address: String,
+    /// The other end, while connected.
+    pub peer: String,
+    /// `connected`, `connecting`, `waiting` (until it is tried again), `listening`.
+    pub state: String,
+    /// `master`, `equal` or `slave`.
+    pub role: Option<String>,
+    /// Whether it came by itself.
+    pub came: bool,
+    /// Seconds since it greeted, or until it is tried again.
+    pub seconds: Option<u64>,
+    /// Why it was lost, or not reached, the last time.
+    pub last_error: Option<String>,
+}

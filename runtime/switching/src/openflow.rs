@@ -1,0 +1,83 @@
+//! The part of a switch that is for OpenFlow: what [`OpenFlow`] has to know of ports and workers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use twinpath_config::Switch;
+use twinpath_controllers::Bound;
+use twinpath_openflow_control::{OpenFlow, PortCounts, PortFacts, Workers, bind_new};
+use twinpath_switch_engine::SwitchEvent;
+
+use super::Switching;
+use super::port::On;
+
+/// Why a switch without controllers cannot get any while it runs, and the other way round.
+const WITHOUT_TABLES: &str = "switch.controller: whether a switch has OpenFlow tables is decided when it starts: restart it to give it its \
+                              first controller or listener, or to take away the last";
+
+impl Switching {
+    /// Does something with its OpenFlow and the workers, if it has tables.
+    pub(super) fn with_openflow(&mut self, what: impl FnOnce(&mut OpenFlow, &mut Workers)) {
+        if let Some(openflow) = &mut self.openflow {
+            what(openflow, &mut self.workers);
+        }
+    }
+
+    /// What a worker says of OpenFlow.
+    pub(super) fn openflow_event(&mut self, worker: usize, event: SwitchEvent) {
+        self.with_openflow(|openflow, workers| match event {
+            SwitchEvent::TablesAdopted { version, former } => {
+                openflow.adopted(worker, version, former, workers);
+            }
+            SwitchEvent::PacketIn(buffer) => openflow.packet_in(&mut workers[worker], buffer),
+            SwitchEvent::PacketOutDone(packet) => openflow.packet_out_is_back(worker, &packet),
+            SwitchEvent::Adopted(..) | SwitchEvent::Notice(_) => {}
+        });
+    }
+
+    /// After other events: ports may have changed, and so the tables; workers may have room for packet-outs again.
+    pub(super) fn finish_openflow(&mut self) {
+        if self.openflow.is_none() {
+            return;
+        }
+        if std::mem::take(&mut self.ports_changed) {
+            let facts = self.port_facts();
+            self.with_openflow(|openflow, workers| openflow.set_ports(facts, workers));
+        }
+        self.with_openflow(OpenFlow::finish);
+    }
+
+    /// What controllers are told of the ports, and where these count.
+    fn port_facts(&self) -> Vec<PortFacts> {
+        let mut queues: HashMap<u16, Vec<_>> = HashMap::new();
+        for queue in self.workers.iter().flat_map(|worker| worker.queues()) {
+            queues.entry(queue.id.port).or_default().push(Arc::clone(&queue.counters));
+        }
+        let ports = self.ports.iter().filter(|port| !port.removed);
+        ports
+            .map(|port| {
+                let link = self.homes.link(port.home, port.ifindex).filter(|_| port.is_attached());
+                PortFacts {
+                    number: port.number,
+                    is_local: matches!(port.on, On::Local(_)),
+                    name: port.name.to_string(),
+                    address: link.and_then(|link| link.mac).map(|mac| mac.0),
+                    is_up: port.link(link.map(|link| link.state())) == "up",
+                    counts: PortCounts {
+                        before: port.before,
+                        queues: queues.remove(&port.number).unwrap_or_default(),
+                    },
+                }
+            })
+            .collect()
+    }
+
+    /// What can fail of another configuration: binds the addresses that are new. Mistakes are added to the list.
+    pub(super) async fn listeners_for(&self, wanted: &Switch, mistakes: &mut Vec<String>) -> Vec<Bound> {
+        if wanted.has_tables() != self.openflow.is_some() {
+            mistakes.push(WITHOUT_TABLES.to_owned());
+            return Vec::new();
+        }
+        bind_new(self.plan.switch(), wanted, mistakes).await
+    }
+}
