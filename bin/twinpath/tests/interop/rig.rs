@@ -280,14 +280,19 @@ impl Rig {
 impl Server {
     /// A part of its report.
     pub(crate) fn show(&self, topic: &str) -> Value {
+        let answer = self.answer(topic);
+        answer.get(topic).cloned().unwrap_or(answer)
+    }
+
+    /// The same with what comes along with it.
+    pub(crate) fn answer(&self, topic: &str) -> Value {
         let output = Command::new(env!("CARGO_BIN_EXE_twinpath"))
             .args(["show", topic, "--json", "--socket"])
             .arg(&self.socket)
             .output()
             .expect("twinpath runs");
         assert!(output.status.success(), "show {topic}: {}", String::from_utf8_lossy(&output.stderr));
-        let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        answer.get(topic).cloned().unwrap_or(answer)
+        serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
     pub(crate) fn path(&self) -> String {

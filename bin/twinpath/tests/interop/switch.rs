@@ -2,9 +2,12 @@
 
 mod applications;
 mod configured;
+mod controller;
 mod ending;
 mod examples;
 mod many;
+mod openflow;
+mod ovs_ofctl;
 mod ports;
 mod shown;
 mod traffic;

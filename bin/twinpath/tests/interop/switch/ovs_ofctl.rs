@@ -1,0 +1,151 @@
+//! Tests of a switch with another project's tool: ovs-ofctl, whose every command of OpenFlow 1.3 it has to answer.
+
+use std::process::Command;
+
+use serde_json::Value;
+use twinpath_test_skip::skip_without;
+
+use super::{Site, terminate};
+use crate::rig::{Server, until};
+use crate::root_or_skip;
+
+/// Runs ovs-ofctl with these arguments; the first is the command, and the switch comes behind it. Its output, or what it
+/// said on standard error.
+fn try_ofctl(site: &Site, arguments: &[&str]) -> Result<String, String> {
+    let (command, rest) = arguments.split_first().expect("a command");
+    let target = format!("unix:{}", site.rig.directory.path().join("of").display());
+    let mut ofctl = Command::new("ovs-ofctl");
+    ofctl.args(["-O", "OpenFlow13", "--timeout=20", command, &target]).args(rest);
+    let output = ofctl.output().expect("ovs-ofctl runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}
+
+fn ofctl(site: &Site, arguments: &[&str]) -> String {
+    try_ofctl(site, arguments).unwrap_or_else(|said| panic!("{arguments:?}: {said}"))
+}
+
+fn start() -> Option<(Site, Server)> {
+    if !root_or_skip() {
+        return None;
+    }
+    if Command::new("ovs-ofctl").arg("--version").output().is_err() {
+        skip_without("ovs-ofctl (Debian's openvswitch-common)");
+        return None;
+    }
+    let site = Site::new(3);
+    let listen = format!("unix:{}", site.rig.directory.path().join("of").display());
+    let server = site.switch(&[
+        "sw0",
+        "--port",
+        "p1",
+        "--port",
+        "p2,number=12",
+        "--port",
+        "p3",
+        "--local",
+        "host0",
+        "--datapath-id",
+        "a1",
+        "--listen",
+        &listen,
+    ]);
+    Some((site, server))
+}
+
+#[test]
+fn ovs_ofctl_changes_flows_and_sees_what_they_count() {
+    let Some((site, server)) = start() else { return };
+    let shown = ofctl(&site, &["show"]);
+    for part in ["dpid:00000000000000a1", "n_tables:255", " 1(p1):", " 12(p2):", " 2(p3):", " LOCAL(host0):"]
+    {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(ofctl(&site, &["dump-desc"]).contains("DP Description: sw0"));
+    for flow in ["in_port=1,actions=output:12", "in_port=12,actions=output:1", "priority=0,actions=drop"] {
+        ofctl(&site, &["add-flow", flow]);
+    }
+    ofctl(&site, &["dump-flows"]);
+    site.passes(1, 2);
+    assert!(!site.tries(1, 3));
+    let flows = ofctl(&site, &["dump-flows", "in_port=1"]);
+    assert!(flows.contains("in_port=1 actions=output:12"), "{flows}");
+    assert!(!flows.contains("n_packets=0"), "{flows}");
+    let sum: Value = server.show("flows");
+    let out_of_1 = sum.as_array().unwrap().iter().find(|flow| flow["matches"] == "in_port=1").unwrap();
+    assert!(out_of_1["packets"].as_u64() >= Some(2), "{sum}");
+    assert!(ofctl(&site, &["dump-aggregate"]).contains("flow_count=3"));
+    assert!(ofctl(&site, &["dump-tables"]).contains("active=3"));
+    let ports = ofctl(&site, &["dump-ports", "12"]);
+    assert!(ports.contains("1 ports") && !ports.contains("tx pkts=0"), "{ports}");
+    assert!(ofctl(&site, &["dump-ports-desc"]).contains("LIVE"));
+    ofctl(&site, &["dump-table-features"]);
+    ofctl(&site, &["queue-stats"]);
+    ofctl(&site, &["ping"]);
+
+    ofctl(&site, &["mod-flows", "in_port=1,actions=output:2"]);
+    ofctl(&site, &["add-flow", "in_port=2,actions=output:1"]);
+    site.passes(1, 3);
+    ofctl(&site, &["del-flows", "in_port=1"]);
+    assert!(!site.tries(1, 3));
+    ofctl(&site, &["del-flows"]);
+    assert!(ofctl(&site, &["dump-aggregate"]).contains("flow_count=0"));
+    ofctl(&site, &["add-flow", "actions=normal"]);
+    site.passes(1, 2);
+    site.passes(2, 3);
+    assert_eq!(terminate(server), Some(0));
+}
+
+#[test]
+fn ovs_ofctl_makes_groups_and_meters_and_sends_frames() {
+    let Some((site, server)) = start() else { return };
+    ofctl(&site, &["add-group", "group_id=1,type=all,bucket=output:12,bucket=output:2"]);
+    ofctl(&site, &["add-flow", "in_port=1,actions=group:1"]);
+    ofctl(&site, &["add-flow", "in_port=12,actions=output:1"]);
+    site.passes(1, 2);
+    let groups = ofctl(&site, &["dump-groups"]);
+    assert!(
+        groups.contains("group_id=1,type=all,bucket=actions=output:12,bucket=actions=output:2"),
+        "{groups}"
+    );
+    let counted = ofctl(&site, &["dump-group-stats", "group_id=1"]);
+    assert!(counted.contains("ref_count=1") && !counted.contains("packet_count=0"), "{counted}");
+    let features = ofctl(&site, &["dump-group-features"]);
+    assert!(features.contains("Types:  0xf"), "{features}");
+    ofctl(&site, &["mod-group", "group_id=1,type=all,bucket=output:2"]);
+    assert!(!site.tries(1, 2));
+    assert_eq!(server.show("groups")[0]["buckets"][0]["actions"], "output:2");
+
+    ofctl(&site, &["add-meter", "meter=1,pktps,burst,stats,band=type=drop,rate=1,burst_size=1"]);
+    ofctl(&site, &["add-flow", "in_port=1,actions=meter:1,output:12"]);
+    until("the meter drops", || {
+        site.tries(1, 2);
+        server.drops("meter_drop") > 0
+    });
+    assert!(ofctl(&site, &["dump-meters"]).contains("meter=1 pktps burst stats"));
+    let counted = ofctl(&site, &["meter-stats"]);
+    assert!(counted.contains("flow_count:1") && !counted.contains("packet_in_count:0"), "{counted}");
+    ofctl(&site, &["meter-features"]);
+    ofctl(&site, &["del-meters"]);
+    assert!(server.show("meters").as_array().unwrap().is_empty());
+    ofctl(&site, &["del-groups"]);
+    assert!(ofctl(&site, &["dump-aggregate"]).contains("flow_count=1"), "only the flow of port 12 is left");
+
+    // The frame comes out whole.
+    let seen = site.listen(2);
+    let frame = "ffffffffffff02000000000988b5".to_owned() + &"a5".repeat(46);
+    ofctl(&site, &["packet-out", &format!("in_port=controller,packet={frame},actions=output:12")]);
+    loop {
+        let frame = super::next(&seen).expect("a frame comes");
+        if frame[12..14] == [0x88, 0xb5] {
+            assert_eq!(frame[14..], [0xa5; 46]);
+            break;
+        }
+    }
+    ofctl(&site, &["mod-port", "p1", "no-receive"]);
+    assert!(ofctl(&site, &["show"]).contains("NO_RECV"));
+    ofctl(&site, &["mod-port", "p1", "receive"]);
+    let refused = try_ofctl(&site, &["add-flow", "in_port=1,actions=group:9"]).expect_err("no such group");
+    assert!(refused.contains("OFPBAC_BAD_OUT_GROUP"), "{refused}");
+    assert_eq!(terminate(server), Some(0));
+}
