@@ -34,6 +34,8 @@ pub enum ControlReason {
     NewsUnread,
     /// A connection of an OpenFlow controller was closed at once, because there were too many.
     ControllersRefused,
+    /// A connection of an OpenFlow controller was closed: what came was no TLS, or from nobody who is believed.
+    BrokenTls,
     /// Another instance got our sockets and did not serve.
     TakeOverFailed,
     /// A scraper of metrics was refused, because there were too many.
@@ -44,7 +46,7 @@ pub enum ControlReason {
 
 impl ControlReason {
     /// All of these reasons.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::RingFull,
         Self::DeviceErrors,
         Self::ControlMailboxFull,
@@ -60,6 +62,7 @@ impl ControlReason {
         Self::PacketInUnread,
         Self::NewsUnread,
         Self::ControllersRefused,
+        Self::BrokenTls,
         Self::TakeOverFailed,
         Self::MetricsClients,
         Self::MetricsCutOff,
@@ -84,6 +87,7 @@ impl ControlReason {
             Self::PacketInUnread => "packet_in_unread",
             Self::NewsUnread => "controller_news_unread",
             Self::ControllersRefused => "controllers_refused",
+            Self::BrokenTls => "broken_tls",
             Self::TakeOverFailed => "take_over_failed",
             Self::MetricsClients => "metrics_clients",
             Self::MetricsCutOff => "metrics_cut_off",

@@ -4,12 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use twinpath_values::{Endpoint, FailMode, OnExit};
 
-use super::switch::Switch;
+use super::switch::{NUMBER_MAX, Switch};
 
 /// Most controllers, and most addresses to listen at.
 const ENDPOINTS_MAX: usize = 16;
-/// Most ports of a switch that controllers know by number: 0 is no number of OpenFlow.
-const NUMBERED_MAX: usize = twinpath_port::PORTS_MAX - 1;
 
 impl Switch {
     /// Whether controllers rule it, so that it has OpenFlow tables. One without learns addresses and has none.
@@ -31,6 +29,24 @@ impl Switch {
                 wrong(key, format!("{twice} twice: leave one of them out"));
             }
         }
+        let files = [
+            ("switch.tls_key", &self.tls_key),
+            ("switch.tls_certificate", &self.tls_certificate),
+            ("switch.tls_ca", &self.tls_ca),
+        ];
+        let mut endpoints = self.controller.iter().chain(&self.listen);
+        let with_tls =
+            endpoints.find(|endpoint| matches!(endpoint, Endpoint::Tls(_))).map(ToString::to_string);
+        let given = || files.iter().find(|(_, file)| file.is_some()).map(|(key, _)| (*key).to_owned());
+        let needs = with_tls.or_else(given);
+        for (key, _) in files.iter().filter(|(_, file)| file.is_none()) {
+            if let Some(needs) = &needs {
+                wrong(
+                    key,
+                    format!("{needs} needs it: give a file; each end believes only certificates of tls_ca"),
+                );
+            }
+        }
         if self.has_tables() && self.fail_mode == FailMode::Secure && self.on_exit == OnExit::Bridge {
             wrong(
                 "switch.on_exit",
@@ -39,8 +55,8 @@ impl Switch {
                     .to_owned(),
             );
         }
-        if self.has_tables() && self.names().count() > NUMBERED_MAX {
-            wrong("switch.port", format!("a switch with controllers has at most {NUMBERED_MAX} ports"));
+        if self.has_tables() && self.names().count() as u64 > NUMBER_MAX {
+            wrong("switch.port", format!("a switch with controllers has at most {NUMBER_MAX} ports"));
         }
         let mut numbers = BTreeMap::new();
         for (at, port) in self.port.iter().enumerate() {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use twinpath_values::{
@@ -29,10 +30,8 @@ const FRAMES_PER_S_MAX: u64 = 1_000_000_000;
 pub const REMOTES_MAX: usize = 64;
 /// Counters of flows, groups and meters together are bounded (`engine/pipeline`).
 const FLOWS_MAX: u64 = 2_000_000;
-/// More than a controller can take.
-const PACKET_IN_LIMIT_MAX: u64 = 1_000_000;
 /// The highest number of a port; 0 is none in OpenFlow.
-const NUMBER_MAX: u64 = twinpath_port::PORTS_MAX as u64 - 1;
+pub(super) const NUMBER_MAX: u64 = twinpath_port::PORTS_MAX as u64 - 1;
 /// The command that runs a switch.
 const SWITCH: &[Command] = &[Command::Switch];
 
@@ -73,29 +72,35 @@ section! {
         loop_block_s: u32 = 10 =>
             range(1, LOOP_BLOCK_S_MAX), unit("s"), zero("loops are not looked for"), option("loop-block-s", "S", SWITCH), change(Change::Reload);
 
-        /// An OpenFlow controller that the switch connects to, as tcp:HOST:PORT or unix:PATH
+        /// An OpenFlow controller that the switch connects to, as tcp:HOST:PORT, tls:HOST:PORT or unix:PATH
         controller: Vec<Endpoint> = Vec::new() =>
-            values_are("at most 16: `[\"tcp:192.0.2.1:6653\"]`"), unset("none"), option("controller", "ADDRESS", SWITCH),
-            example("[\"tcp:192.0.2.1:6653\"]"), change(Change::Reload);
+            values_are("at most 16: `[\"tcp:192.0.2.1:6653\"]`"), unset("none"), option("controller", "ADDRESS", SWITCH), example("[\"tcp:192.0.2.1:6653\"]"), change(Change::Reload);
 
-        /// Where the switch waits for OpenFlow controllers, and for tools such as ovs-ofctl, as tcp:HOST:PORT or unix:PATH
+        /// Where the switch waits for OpenFlow controllers, and for tools such as ovs-ofctl, as tcp:HOST:PORT, tls:HOST:PORT or unix:PATH
         listen: Vec<Endpoint> = Vec::new() =>
-            values_are("at most 16: `[\"tcp:127.0.0.1:6654\"]`"), unset("nowhere"), option("listen", "ADDRESS", SWITCH),
-            example("[\"tcp:127.0.0.1:6654\"]"), change(Change::Reload);
+            values_are("at most 16: `[\"tcp:127.0.0.1:6654\"]`"), unset("nowhere"), option("listen", "ADDRESS", SWITCH), example("[\"tcp:127.0.0.1:6654\"]"), change(Change::Reload);
+
+        /// The private key for TLS with controllers, a file in PEM
+        tls_key: Option<PathBuf> = None => values_are("a path"), unset("none: TLS needs it"), option("tls-key", "FILE", SWITCH), example("\"/etc/twinpath/sw0-key.pem\"");
+
+        /// Its certificate, a file in PEM, with the certificates between it and the authority's behind it
+        tls_certificate: Option<PathBuf> = None => values_are("a path"), unset("none: TLS needs it"), option("tls-certificate", "FILE", SWITCH), example("\"/etc/twinpath/sw0-cert.pem\"");
+
+        /// The certificate of the authority that has signed the controllers' certificates, a file in PEM; others are refused
+        tls_ca: Option<PathBuf> = None => values_are("a path"), unset("none: TLS needs it"), option("tls-ca", "FILE", SWITCH), example("\"/etc/twinpath/controllers-ca.pem\"");
 
         /// What holds while no controller is connected: its flows (secure), or forwarding by learned addresses (standalone)
         fail_mode: FailMode = FailMode::default() => option("fail-mode", "WHAT", SWITCH), change(Change::Reload);
 
         /// The number by which controllers know the switch
         datapath_id: Option<DatapathId> = None =>
-            values_are("1 to 16 hexadecimal digits, not 0"), unset("from /etc/machine-id and the switch's name"),
-            option("datapath-id", "HEX", SWITCH), example("\"00000000000000a1\"");
+            values_are("1 to 16 hexadecimal digits, not 0"), unset("from /etc/machine-id and the switch's name"), option("datapath-id", "HEX", SWITCH), example("\"00000000000000a1\"");
 
         /// Flows that controllers may put in, and as many groups and meters
         flows_max: u32 = 1_000_000 => range(1, FLOWS_MAX), unit("flows"), option("flows-max", "N", SWITCH);
 
         /// Frames that come in by one port and are sent to controllers
-        packet_in_limit: u32 = 1000 => range(1, PACKET_IN_LIMIT_MAX), unit("frames/s"), option("packet-in-limit", "N", SWITCH);
+        packet_in_limit: u32 = 1000 => range(1, FRAMES_PER_S_MAX), unit("frames/s"), option("packet-in-limit", "N", SWITCH);
     }
 }
 

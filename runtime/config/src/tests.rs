@@ -473,10 +473,13 @@ fn what_contradicts_controllers_is_said() {
     let ports =
         "[[switch.port]]\nname = \"veth1\"\nnumber = 7\n[[switch.port]]\nname = \"veth2\"\nnumber = 7\n";
     let found = of_switch(&format!(
-        "{of}controller = [\"tcp:192.0.2.1\", \"tcp:192.0.2.1:6653\"]\non_exit = \"bridge\"\n{ports}"
+        "{of}controller = [\"tcp:192.0.2.1\", \"tcp:192.0.2.1:6653\"]\non_exit = \"bridge\"\n\
+         listen = [\"tls:[::]:6653\"]\ntls_key = \"key.pem\"\n{ports}"
     ));
     for part in [
         "switch.controller: tcp:192.0.2.1:6653 twice",
+        "switch.tls_certificate: tls:[::]:6653 needs it",
+        "switch.tls_ca: tls:[::]:6653 needs it",
         "switch.on_exit: with controllers, a bridge would pass what the flows deny",
         "switch.port[1].number: 7 is the number of port veth1 already (port veth2)",
     ] {

@@ -30,6 +30,8 @@ pub(crate) struct Connection {
     filled: usize,
     /// Why nothing more can be read.
     ended: Option<String>,
+    /// What came is no TLS, or from nobody who is believed.
+    pub(crate) broke_tls: bool,
 }
 
 /// The other end has closed the connection.
@@ -58,6 +60,7 @@ impl Connection {
             taken: 0,
             filled: 0,
             ended: None,
+            broke_tls: false,
         }
     }
 
@@ -100,7 +103,7 @@ impl Connection {
     pub(crate) fn poll<D: Datapath>(&self, context: &mut Context<'_>, switch: &OpenFlowSwitch<D>) -> bool {
         let reads = self.is_taken() && self.ended.is_none();
         let can_read = reads && self.stream.poll_read_ready(context);
-        let can_write = !switch.output(self.id).is_empty() && self.stream.poll_write_ready(context);
+        let can_write = self.stream.poll_write_ready(context, !switch.output(self.id).is_empty());
         can_read || can_write
     }
 
@@ -127,6 +130,8 @@ impl Connection {
             return Err(switch.ending(self.id).map_or(CLOSED, in_words).to_owned());
         }
         match &self.ended {
+            // Without TLS nothing can be sent any more, either.
+            Some(why) if self.broke_tls => Err(why.clone()),
             Some(why) if self.is_taken() && switch.output(self.id).is_empty() => Err(why.clone()),
             _ => Ok(()),
         }
@@ -140,7 +145,10 @@ impl Connection {
             Ok(0) => Err(CLOSED.to_owned()),
             Ok(count) => Ok(count),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-            Err(error) => Err(error.to_string()),
+            Err(error) => {
+                self.broke_tls = error.kind() == io::ErrorKind::InvalidData;
+                Err(error.to_string())
+            }
         };
         (self.taken, self.filled) = (0, *count.as_ref().unwrap_or(&0));
         self.ended = count.err();
@@ -150,7 +158,8 @@ impl Connection {
     ///
     /// # Errors
     /// It takes nothing more.
-    fn send<D: Datapath>(&self, now: Instant, switch: &mut OpenFlowSwitch<D>) -> Result<(), String> {
+    fn send<D: Datapath>(&mut self, now: Instant, switch: &mut OpenFlowSwitch<D>) -> Result<(), String> {
+        self.stream.try_flush().map_err(|error| error.to_string())?;
         loop {
             let output = switch.output(self.id);
             if output.is_empty() {

@@ -1,4 +1,4 @@
-//! Connections between a switch and its OpenFlow controllers: TCP and UNIX, listened for or made, and made again with
+//! Connections between a switch and its OpenFlow controllers: TCP, TLS and UNIX, listened for or made, and made again with
 //! back-off.
 //!
 //! Everything runs on the control thread: [`Controllers::wait`] waits, [`Controllers::turn`] does what there is to do and
@@ -9,6 +9,7 @@ mod listener;
 mod outgoing;
 mod state;
 mod stream;
+mod tls;
 
 use std::future::poll_fn;
 use std::io;
@@ -25,6 +26,7 @@ use self::connection::Connection;
 use self::listener::Listener;
 use self::outgoing::Outgoing;
 pub use self::state::{ControllerState, News, Stage};
+pub use self::tls::{Tls, TlsError};
 
 /// Connections taken from a listener in one turn at most.
 const ACCEPTS_EACH: usize = 16;
@@ -32,12 +34,12 @@ const ACCEPTS_EACH: usize = 16;
 /// A socket that is bound, for [`Controllers::add_listener`].
 pub struct Bound(Listener);
 
-/// Listens for controllers.
+/// Listens for controllers. `tls` is for an endpoint with TLS.
 ///
 /// # Errors
-/// The address cannot be bound.
-pub async fn bind(endpoint: &Endpoint) -> io::Result<Bound> {
-    Listener::bind(endpoint).await.map(Bound)
+/// The address cannot be bound, or there is nothing for TLS.
+pub async fn bind(endpoint: &Endpoint, tls: Option<Tls>) -> io::Result<Bound> {
+    Listener::bind(endpoint, tls).await.map(Bound)
 }
 
 /// A switch with its connections.
@@ -48,13 +50,16 @@ pub struct Controllers<D: Datapath> {
     connections: Vec<Connection>,
     timer: Option<Pin<Box<Sleep>>>,
     refused: u64,
+    /// Connections that were closed for what came instead of TLS.
+    broke_tls: u64,
+    tls: Option<Tls>,
     news: Vec<News>,
 }
 
 impl<D: Datapath> Controllers<D> {
-    /// Without connections.
+    /// Without connections. `tls` is for those that are with TLS.
     #[must_use]
-    pub const fn new(switch: OpenFlowSwitch<D>) -> Self {
+    pub const fn new(switch: OpenFlowSwitch<D>, tls: Option<Tls>) -> Self {
         Self {
             switch,
             listeners: Vec::new(),
@@ -62,6 +67,8 @@ impl<D: Datapath> Controllers<D> {
             connections: Vec::new(),
             timer: None,
             refused: 0,
+            broke_tls: 0,
+            tls,
             news: Vec::new(),
         }
     }
@@ -82,12 +89,24 @@ impl<D: Datapath> Controllers<D> {
         self.refused
     }
 
+    /// Connections that were closed, as what came was no TLS, or from nobody who is believed.
+    #[must_use]
+    pub const fn broke_tls(&self) -> u64 {
+        self.broke_tls
+    }
+
+    /// What connections with TLS use.
+    #[must_use]
+    pub const fn tls(&self) -> Option<&Tls> {
+        self.tls.as_ref()
+    }
+
     /// Listens for controllers. Returns the address, if it is one of TCP: port 0 is replaced by the one that was taken.
     ///
     /// # Errors
     /// The address cannot be bound.
     pub async fn listen(&mut self, endpoint: &Endpoint) -> io::Result<Option<SocketAddr>> {
-        let bound = bind(endpoint).await?;
+        let bound = bind(endpoint, self.tls.clone()).await?;
         let address = bound.0.address();
         self.add_listener(bound);
         Ok(address)
@@ -112,7 +131,7 @@ impl<D: Datapath> Controllers<D> {
 
     /// Connects to a controller, now and whenever the connection is lost.
     pub fn connect(&mut self, endpoint: Endpoint) {
-        self.outgoing.push(Outgoing::new(endpoint));
+        self.outgoing.push(Outgoing::new(endpoint, self.tls.clone()));
     }
 
     /// Closes the connection to a controller, which is not made again.
@@ -205,6 +224,7 @@ impl<D: Datapath> Controllers<D> {
             };
             let was_open = self.switch.is_open(connection.id) || connection.has_greeted();
             self.switch.disconnect(connection.id);
+            self.broke_tls += u64::from(connection.broke_tls);
             self.news.push(connection.lost(why.clone()));
             let mut own = self.outgoing.iter_mut();
             let own =

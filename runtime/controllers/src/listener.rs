@@ -11,7 +11,8 @@ use tokio::time::{Sleep, sleep};
 use twinpath_time::Duration;
 use twinpath_values::Endpoint;
 
-use crate::stream::Stream;
+use crate::stream::{Stream, no_tls};
+use crate::tls::Tls;
 
 /// The pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -21,6 +22,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Listener {
     endpoint: Endpoint,
     socket: Socket,
+    tls: Option<Tls>,
     accepted: Option<Stream>,
     /// Until when no connection is taken, after an error.
     pause: Option<Pin<Box<Sleep>>>,
@@ -54,12 +56,14 @@ impl Drop for Socket {
 }
 
 impl Listener {
-    pub(crate) async fn bind(endpoint: &Endpoint) -> io::Result<Self> {
+    pub(crate) async fn bind(endpoint: &Endpoint, tls: Option<Tls>) -> io::Result<Self> {
+        let tls = tls.filter(|_| matches!(endpoint, Endpoint::Tls(_)));
         let socket = match endpoint {
-            Endpoint::Tcp(address) => Socket::Tcp(TcpListener::bind(address).await?),
+            Endpoint::Tls(_) if tls.is_none() => return Err(no_tls()),
+            Endpoint::Tcp(address) | Endpoint::Tls(address) => Socket::Tcp(TcpListener::bind(address).await?),
             Endpoint::Unix(path) => Socket::Unix(bind_unix(path)?, path.clone()),
         };
-        Ok(Self { endpoint: endpoint.clone(), socket, accepted: None, pause: None })
+        Ok(Self { endpoint: endpoint.clone(), socket, tls, accepted: None, pause: None })
     }
 
     /// As it is written.
@@ -85,7 +89,10 @@ impl Listener {
         }
         if self.accepted.is_none() {
             let accepted = match &self.socket {
-                Socket::Tcp(socket) => socket.poll_accept(context).map(|accepted| Stream::tcp(accepted?.0)),
+                Socket::Tcp(socket) => socket.poll_accept(context).map(|accepted| match &self.tls {
+                    None => Stream::tcp(accepted?.0),
+                    tls => Stream::tls(accepted?.0, tls.as_ref()),
+                }),
                 Socket::Unix(socket, _) => {
                     socket.poll_accept(context).map(|accepted| Ok(Stream::Unix(accepted?.0)))
                 }

@@ -10,6 +10,7 @@ use twinpath_values::Endpoint;
 
 use crate::state::{ControllerState, Stage};
 use crate::stream::Stream;
+use crate::tls::Tls;
 
 /// The first pause before a controller is connected to again, and the longest; each is twice the one before.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -23,6 +24,7 @@ type Connecting = Pin<Box<dyn Future<Output = io::Result<Stream>>>>;
 /// A controller that is connected to.
 pub(crate) struct Outgoing {
     endpoint: Endpoint,
+    tls: Option<Tls>,
     state: State,
     pause: Duration,
     /// Why the last connection ended, or was not made.
@@ -39,8 +41,8 @@ enum State {
 }
 
 impl Outgoing {
-    pub(crate) const fn new(endpoint: Endpoint) -> Self {
-        Self { endpoint, state: State::Pause(Instant::ZERO), pause: PAUSE_MIN, error: None }
+    pub(crate) const fn new(endpoint: Endpoint, tls: Option<Tls>) -> Self {
+        Self { endpoint, tls, state: State::Pause(Instant::ZERO), pause: PAUSE_MIN, error: None }
     }
 
     pub(crate) const fn endpoint(&self) -> &Endpoint {
@@ -81,7 +83,10 @@ impl Outgoing {
     pub(crate) fn take(&mut self, now: Instant) -> Result<Option<Stream>, String> {
         match std::mem::replace(&mut self.state, State::Open) {
             State::Pause(until) if until <= now => {
-                let connecting = tokio::time::timeout(CONNECT_MAX, Stream::connect(self.endpoint.clone()));
+                let connecting = tokio::time::timeout(
+                    CONNECT_MAX,
+                    Stream::connect(self.endpoint.clone(), self.tls.clone()),
+                );
                 let connecting =
                     async { connecting.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) };
                 self.state = State::Connecting(Box::pin(connecting));

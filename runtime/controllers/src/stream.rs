@@ -6,6 +6,8 @@ use std::task::Context;
 use tokio::net::{TcpStream, UnixStream};
 use twinpath_values::Endpoint;
 
+use crate::tls::{Tls, TlsStream};
+
 /// A connected socket.
 #[derive(Debug)]
 pub(crate) enum Stream {
@@ -13,26 +15,42 @@ pub(crate) enum Stream {
     Tcp(TcpStream),
     /// UNIX.
     Unix(UnixStream),
+    /// TCP with TLS.
+    Tls(TlsStream),
+}
+
+/// There is no key for TLS.
+pub(crate) fn no_tls() -> io::Error {
+    io::Error::other("there is no key and certificate for TLS")
 }
 
 impl Stream {
-    pub(crate) async fn connect(endpoint: Endpoint) -> io::Result<Self> {
+    pub(crate) async fn connect(endpoint: Endpoint, tls: Option<Tls>) -> io::Result<Self> {
         match endpoint {
+            Endpoint::Tls(address) => {
+                let tcp = with_no_delay(TcpStream::connect(&address).await?)?;
+                tls.ok_or_else(no_tls)?.connect(tcp, &address).map(Self::Tls)
+            }
             Endpoint::Tcp(address) => Self::tcp(TcpStream::connect(address).await?),
             Endpoint::Unix(path) => Ok(Self::Unix(UnixStream::connect(path).await?)),
         }
     }
 
-    /// Small messages, such as barriers, do not wait for others.
     pub(crate) fn tcp(stream: TcpStream) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
-        Ok(Self::Tcp(stream))
+        with_no_delay(stream).map(Self::Tcp)
+    }
+
+    /// The end of TLS that was connected to.
+    pub(crate) fn tls(stream: TcpStream, tls: Option<&Tls>) -> io::Result<Self> {
+        tls.ok_or_else(no_tls)?.accept(with_no_delay(stream)?).map(Self::Tls)
     }
 
     /// The other end, for messages.
     pub(crate) fn peer(&self) -> String {
+        let of = |stream: &TcpStream| stream.peer_addr().map(|peer| peer.to_string()).unwrap_or_default();
         match self {
-            Self::Tcp(stream) => stream.peer_addr().map(|peer| peer.to_string()).unwrap_or_default(),
+            Self::Tcp(stream) => of(stream),
+            Self::Tls(stream) => of(&stream.tcp),
             Self::Unix(stream) => {
                 let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
                 pid.map(|pid| format!("process {pid}")).unwrap_or_default()
@@ -40,17 +58,27 @@ impl Stream {
         }
     }
 
-    pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.try_read(buffer),
             Self::Unix(stream) => stream.try_read(buffer),
+            Self::Tls(stream) => stream.try_read(buffer),
         }
     }
 
-    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+    pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.try_write(bytes),
             Self::Unix(stream) => stream.try_write(bytes),
+            Self::Tls(stream) => stream.try_write(bytes),
+        }
+    }
+
+    /// Sends what it has taken and not sent yet.
+    pub(crate) fn try_flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => Ok(()),
+            Self::Tls(stream) => stream.try_flush(),
         }
     }
 
@@ -58,13 +86,25 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.poll_read_ready(context).is_ready(),
             Self::Unix(stream) => stream.poll_read_ready(context).is_ready(),
+            Self::Tls(stream) => stream.has_readable() || stream.tcp.poll_read_ready(context).is_ready(),
         }
     }
 
-    pub(crate) fn poll_write_ready(&self, context: &mut Context<'_>) -> bool {
+    /// Whether something can be sent now: bytes that it is to take, if there are any, or those that it has.
+    pub(crate) fn poll_write_ready(&self, context: &mut Context<'_>, has_bytes: bool) -> bool {
         match self {
-            Self::Tcp(stream) => stream.poll_write_ready(context).is_ready(),
-            Self::Unix(stream) => stream.poll_write_ready(context).is_ready(),
+            Self::Tcp(stream) => has_bytes && stream.poll_write_ready(context).is_ready(),
+            Self::Unix(stream) => has_bytes && stream.poll_write_ready(context).is_ready(),
+            Self::Tls(stream) => {
+                let has_something = has_bytes && stream.takes_bytes() || stream.wants_write();
+                has_something && stream.tcp.poll_write_ready(context).is_ready()
+            }
         }
     }
+}
+
+/// Small messages, such as barriers, do not wait for others.
+fn with_no_delay(stream: TcpStream) -> io::Result<TcpStream> {
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }

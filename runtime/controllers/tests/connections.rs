@@ -15,7 +15,7 @@ const START: Instant = Instant::from_nanos(1 << 40);
 
 fn controllers() -> Controllers<Maps> {
     let info = SwitchInfo { datapath_id: 77, desc: Desc::default(), flows_max: 10, packet_in_rate: 10 };
-    Controllers::new(OpenFlowSwitch::new(info, Maps::default()))
+    Controllers::new(OpenFlowSwitch::new(info, Maps::default()), None)
 }
 
 fn run<T>(test: impl AsyncFnOnce() -> T) -> T {

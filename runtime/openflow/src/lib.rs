@@ -17,7 +17,7 @@ mod versions;
 use std::io;
 
 use twinpath_config::{Endpoint, Switch};
-use twinpath_controllers::{Bound, Controllers};
+use twinpath_controllers::{Bound, Controllers, Tls, TlsError};
 use twinpath_openflow_switch::{OpenFlowSwitch, SwitchInfo};
 use twinpath_pipeline::{Pipeline, Worker};
 use twinpath_sys::clock;
@@ -29,24 +29,30 @@ use self::datapath::Tables;
 use self::fail::Fail;
 use self::packets::Packets;
 pub use self::ports::PortFacts;
-pub use self::reconfigure::bind_new;
 use self::versions::Versions;
 
-/// An address that cannot be listened at.
+/// Why a switch cannot have controllers as they are configured.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot wait for OpenFlow controllers at {endpoint}: {error}")]
-pub struct ListenError {
-    endpoint: Endpoint,
-    error: io::Error,
+pub enum StartError {
+    /// An address that cannot be listened at.
+    #[error(
+        "cannot wait for OpenFlow controllers at {endpoint}: {error}; give another address, or end what has it"
+    )]
+    Listen {
+        /// The address.
+        endpoint: Endpoint,
+        /// Why.
+        error: io::Error,
+    },
+    /// A file for TLS.
+    #[error("{0}")]
+    Tls(#[from] TlsError),
 }
 
 /// Listens for controllers.
-///
-/// # Errors
-/// The address cannot be bound.
-pub async fn bind(endpoint: &Endpoint) -> Result<Bound, ListenError> {
-    let bound = twinpath_controllers::bind(endpoint).await;
-    bound.map_err(|error| ListenError { endpoint: endpoint.clone(), error })
+async fn bind(endpoint: &Endpoint, tls: Option<Tls>) -> Result<Bound, StartError> {
+    let bound = twinpath_controllers::bind(endpoint, tls).await;
+    bound.map_err(|error| StartError::Listen { endpoint: endpoint.clone(), error })
 }
 
 /// OpenFlow in a switch that has tables.
@@ -66,14 +72,19 @@ impl OpenFlow {
     /// Tables without flows for so many workers, and controllers as they are configured. `seed` is random and secret.
     ///
     /// # Errors
-    /// An address to listen at that cannot be bound.
+    /// [`StartError`]
     pub async fn start(
         name: &str,
         switch: &Switch,
         workers: usize,
         seed: [u64; 2],
-    ) -> Result<Self, ListenError> {
+    ) -> Result<Self, StartError> {
         let datapath_id = switch.datapath_id.map_or_else(|| identity::datapath_id(name), |id| id.0);
+        let tls = match (&switch.tls_key, &switch.tls_certificate, &switch.tls_ca) {
+            (Some(key), Some(certificate), Some(authority)) => Some(Tls::load(key, certificate, authority)?),
+            // The configuration has all of them or needs none.
+            _ => None,
+        };
         let info = SwitchInfo {
             datapath_id,
             desc: identity::description(name),
@@ -81,9 +92,9 @@ impl OpenFlow {
             packet_in_rate: switch.packet_in_limit,
         };
         let tables = Tables::new(Pipeline::new(workers, seed));
-        let mut controllers = Controllers::new(OpenFlowSwitch::new(info, tables));
+        let mut controllers = Controllers::new(OpenFlowSwitch::new(info, tables), tls.clone());
         for endpoint in &switch.listen {
-            controllers.add_listener(bind(endpoint).await?);
+            controllers.add_listener(bind(endpoint, tls.clone()).await?);
         }
         switch.controller.iter().for_each(|endpoint| controllers.connect(endpoint.clone()));
         Ok(Self {

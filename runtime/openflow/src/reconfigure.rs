@@ -6,20 +6,20 @@ use twinpath_controllers::Bound;
 use crate::OpenFlow;
 use crate::control::Workers;
 
-/// Binds the addresses to listen at that are new. Mistakes are added to the list.
-pub async fn bind_new(former: &Switch, wanted: &Switch, mistakes: &mut Vec<String>) -> Vec<Bound> {
-    let mut bound = Vec::new();
-    for endpoint in wanted.listen.iter().filter(|endpoint| !former.listen.contains(endpoint)) {
-        match super::bind(endpoint).await {
-            Ok(listener) => bound.push(listener),
-            Err(error) => mistakes.push(error.to_string()),
-        }
-    }
-    bound
-}
-
 impl OpenFlow {
-    /// Goes on with other controllers, listeners and another fail mode. `bound` is from [`bind_new`].
+    /// Binds the addresses to listen at that are new. Mistakes are added to the list.
+    pub async fn bind_new(&self, former: &Switch, wanted: &Switch, mistakes: &mut Vec<String>) -> Vec<Bound> {
+        let mut bound = Vec::new();
+        for endpoint in wanted.listen.iter().filter(|endpoint| !former.listen.contains(endpoint)) {
+            match super::bind(endpoint, self.controllers.tls().cloned()).await {
+                Ok(listener) => bound.push(listener),
+                Err(error) => mistakes.push(error.to_string()),
+            }
+        }
+        bound
+    }
+
+    /// Goes on with other controllers, listeners and another fail mode. `bound` is from [`Self::bind_new`].
     pub fn change(&mut self, former: &Switch, wanted: &Switch, bound: Vec<Bound>, workers: &mut Workers) {
         let gone = |former: &[Endpoint], wanted: &[Endpoint]| -> Vec<Endpoint> {
             former.iter().filter(|endpoint| !wanted.contains(endpoint)).cloned().collect()

@@ -175,6 +175,7 @@ impl OpenFlow {
             (ControlReason::PacketInUnread, dropped.packet_in_unread),
             (ControlReason::NewsUnread, dropped.news_unread),
             (ControlReason::ControllersRefused, self.controllers.refused()),
+            (ControlReason::BrokenTls, self.controllers.broke_tls()),
         ];
         let own = own.into_iter().map(|(reason, count)| (reason.name(), count)).collect();
         [("controllers", own), ("packet-out", self.packets.refused().collect())]

@@ -125,9 +125,9 @@ pub enum SwitchError {
     /// The rings between workers.
     #[error("cannot make a descriptor that wakes a worker: {0}; raise the limit of open files (ulimit -n)")]
     Peers(rustix::io::Errno),
-    /// An address to wait at for controllers.
-    #[error("{0}; give another one, or end what has it")]
-    Listen(String),
+    /// Controllers.
+    #[error("{0}")]
+    OpenFlow(#[from] twinpath_openflow_control::StartError),
     /// The listener for metrics.
     #[error("{0}")]
     Metrics(#[from] MetricsError),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use twinpath_config::Switch;
 use twinpath_controllers::Bound;
-use twinpath_openflow_control::{OpenFlow, PortCounts, PortFacts, Workers, bind_new};
+use twinpath_openflow_control::{OpenFlow, PortCounts, PortFacts, Workers};
 use twinpath_switch_engine::SwitchEvent;
 
 use super::Switching;
@@ -74,10 +74,15 @@ impl Switching {
 
     /// What can fail of another configuration: binds the addresses that are new. Mistakes are added to the list.
     pub(super) async fn listeners_for(&self, wanted: &Switch, mistakes: &mut Vec<String>) -> Vec<Bound> {
-        if wanted.has_tables() != self.openflow.is_some() {
-            mistakes.push(WITHOUT_TABLES.to_owned());
-            return Vec::new();
+        match &self.openflow {
+            Some(openflow) if wanted.has_tables() => {
+                openflow.bind_new(self.plan.switch(), wanted, mistakes).await
+            }
+            None if !wanted.has_tables() => Vec::new(),
+            _ => {
+                mistakes.push(WITHOUT_TABLES.to_owned());
+                Vec::new()
+            }
         }
-        bind_new(self.plan.switch(), wanted, mistakes).await
     }
 }

@@ -79,11 +79,7 @@ impl Switching {
         let folder = socket.parent().unwrap_or_else(|| Path::new(".")).join(MEMORY_PORTS);
         let shared = Arc::new(Shared::new(plan.switch().mac_entries, seed())?);
         let openflow = match plan.switch().has_tables() {
-            true => Some(
-                OpenFlow::start(&plan.name, plan.switch(), plan.workers(), seed())
-                    .await
-                    .map_err(|error| SwitchError::Listen(error.to_string()))?,
-            ),
+            true => Some(OpenFlow::start(&plan.name, plan.switch(), plan.workers(), seed()).await?),
             false => None,
         };
         let mut switch = Self {

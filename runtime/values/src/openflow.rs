@@ -6,12 +6,14 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// An address of a controller, or one to listen at, as it is written: `tcp:HOST:PORT` or `unix:PATH`.
+/// An address of a controller, or one to listen at, as it is written: `tcp:HOST:PORT`, `tls:HOST:PORT` or `unix:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Endpoint {
     /// Host and port, as a resolver takes them.
     Tcp(String),
+    /// The same with TLS.
+    Tls(String),
     /// A socket in the file system.
     Unix(PathBuf),
 }
@@ -36,7 +38,7 @@ impl Endpoint {
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match self {
-            Self::Tcp(_) => None,
+            Self::Tcp(_) | Self::Tls(_) => None,
             Self::Unix(path) => Some(path),
         }
     }
@@ -49,11 +51,13 @@ impl FromStr for Endpoint {
         let read = text.split_once(':').and_then(|(kind, address)| match kind {
             "unix" if !address.is_empty() => Some(Self::Unix(address.into())),
             "tcp" => host_and_port(address).map(Self::Tcp),
+            "tls" => host_and_port(address).map(Self::Tls),
             _ => None,
         });
         read.ok_or_else(|| {
             format!(
-                "`{text}` is no address of an OpenFlow controller: write tcp:HOST:PORT or unix:PATH, as in tcp:192.0.2.1:6653"
+                "`{text}` is no address of an OpenFlow controller: write tcp:HOST:PORT, tls:HOST:PORT or unix:PATH, as \
+                 in tcp:192.0.2.1:6653"
             )
         })
     }
@@ -63,6 +67,7 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => write!(f, "tcp:{address}"),
+            Self::Tls(address) => write!(f, "tls:{address}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }

@@ -1,8 +1,11 @@
 //! Tests of a switch with another project's tool: ovs-ofctl, whose every command of OpenFlow 1.3 it has to answer.
 
+use std::path::Path;
 use std::process::Command;
 
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::Value;
+use twinpath_sys::child::{Placement, place};
 use twinpath_test_skip::skip_without;
 
 use super::{Site, terminate};
@@ -25,12 +28,20 @@ fn ofctl(site: &Site, arguments: &[&str]) -> String {
     try_ofctl(site, arguments).unwrap_or_else(|said| panic!("{arguments:?}: {said}"))
 }
 
-fn start() -> Option<(Site, Server)> {
+/// Whether the test can run.
+fn is_possible() -> bool {
     if !root_or_skip() {
-        return None;
+        return false;
     }
-    if Command::new("ovs-ofctl").arg("--version").output().is_err() {
+    let is_there = Command::new("ovs-ofctl").arg("--version").output().is_ok();
+    if !is_there {
         skip_without("ovs-ofctl (Debian's openvswitch-common)");
+    }
+    is_there
+}
+
+fn start() -> Option<(Site, Server)> {
+    if !is_possible() {
         return None;
     }
     let site = Site::new(3);
@@ -147,5 +158,70 @@ fn ovs_ofctl_makes_groups_and_meters_and_sends_frames() {
     ofctl(&site, &["mod-port", "p1", "receive"]);
     let refused = try_ofctl(&site, &["add-flow", "in_port=1,actions=group:9"]).expect_err("no such group");
     assert!(refused.contains("OFPBAC_BAD_OUT_GROUP"), "{refused}");
+    assert_eq!(terminate(server), Some(0));
+}
+
+/// Writes key and certificate of the switch and of a controller, signed by an authority, and that of the authority.
+fn issue(folder: &Path) {
+    let ca_key = KeyPair::generate().expect("a key");
+    let mut ca = CertificateParams::new(Vec::new()).expect("no names");
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    // Otherwise it would be called as what it signs, which OpenSSL takes for signed by itself.
+    ca.distinguished_name.push(DnType::CommonName, "an authority");
+    std::fs::write(folder.join("ca.pem"), ca.self_signed(&ca_key).expect("signed").pem()).expect("written");
+    let issuer = Issuer::new(ca, ca_key);
+    for name in ["switch", "controller"] {
+        let key = KeyPair::generate().expect("a key");
+        let certificate =
+            CertificateParams::new(vec![name.to_owned()]).expect("a name").signed_by(&key, &issuer);
+        std::fs::write(folder.join(format!("{name}.pem")), certificate.expect("signed").pem())
+            .expect("written");
+        std::fs::write(folder.join(format!("{name}-key.pem")), key.serialize_pem()).expect("written");
+    }
+}
+
+#[test]
+fn ovs_ofctl_talks_tls_with_the_switch_if_the_authority_knows_it() {
+    if !is_possible() {
+        return;
+    }
+    let site = Site::new(2);
+    let folder = site.rig.directory.path();
+    issue(folder);
+    let file = |name: &str| folder.join(name).display().to_string();
+    let ports = ["--port", "p1", "--port", "p2", "--listen", "tls:127.0.0.1:6653"];
+    let refused = site.try_switch(&[&["sw0"], &ports[..]].concat()).err().expect("no key");
+    assert!(refused.contains("switch.tls_key: tls:127.0.0.1:6653 needs it"), "{refused}");
+    let (key, certificate, authority) = (file("switch-key.pem"), file("switch.pem"), file("ca.pem"));
+    let files = ["--tls-key", &key, "--tls-certificate", &certificate, "--tls-ca", &authority];
+    let server = site.switch(&[&["sw0"], &ports[..], &files].concat());
+    let ofctl = |who: &str, arguments: &[&str]| {
+        let mut ofctl = Command::new("ovs-ofctl");
+        ofctl.args(["-O", "OpenFlow13", "--timeout=20", "--ca-cert", &authority]);
+        ofctl.args([
+            "--private-key",
+            &file(&format!("{who}-key.pem")),
+            "--certificate",
+            &file(&format!("{who}.pem")),
+        ]);
+        ofctl.args(arguments);
+        place(&mut ofctl, Placement { namespace: Some(&site.rig.server), ..Placement::default() })
+            .expect("placed");
+        let output = ofctl.output().expect("ovs-ofctl runs");
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).into_owned())
+        }
+    };
+    let add = ["add-flow", "ssl:127.0.0.1:6653", "actions=normal"];
+    assert_eq!(ofctl("controller", &add), Ok(()));
+    site.passes(1, 2);
+    assert_eq!(server.drops("broken_tls"), 0);
+    // A key that another authority knows.
+    std::fs::create_dir(folder.join("other")).expect("made");
+    issue(&folder.join("other"));
+    assert!(ofctl("other/controller", &add).is_err());
+    until("it is counted", || server.drops("broken_tls") == 1);
     assert_eq!(terminate(server), Some(0));
 }
