@@ -339,3 +339,57 @@ fn without_a_controller_flows_stay_or_addresses_decide() {
         assert_eq!(terminate(server), Some(0));
     }
 }
+
+#[test]
+fn controllers_and_the_fail_mode_change_while_the_switch_runs() {
+    if !root_or_skip() {
+        return;
+    }
+    let site = Site::new(3);
+    let folder = site.rig.directory.path();
+    let (file, first, second) = (folder.join("switch.toml"), folder.join("one"), folder.join("two"));
+    let write = |keys: &str| {
+        let ports = "[[switch.port]]\nname = \"p1\"\nnumber = 7\n[[switch.port]]\nname = \"p2\"\n";
+        std::fs::write(&file, format!("[switch]\nname = \"sw0\"\n{keys}\n{ports}")).expect("written");
+    };
+    let listen = |path: &PathBuf| format!("listen = [\"unix:{}\"]", path.display());
+    write(&listen(&first));
+    let server = site.switch(&["--config", &file.display().to_string()]);
+    let reload = || {
+        let socket = server.socket.display().to_string();
+        let said = site.rig.twinpath(&site.rig.server, &["reload", "--socket", &socket]);
+        if said.code == Some(0) { Ok(said.stdout) } else { Err(said.stderr) }
+    };
+    let mut controller = Controller::connect(&first);
+    controller.add(flow(of_type(), &[output(7)]));
+    controller.barrier();
+    let numbers: Vec<_> = ports(&mut controller).iter().map(|port| port.port_no).collect();
+    assert_eq!(numbers, [1, 7]);
+
+    write("");
+    let said = reload().expect_err("refused");
+    assert!(said.contains("restart it to give it its first controller or listener"), "{said}");
+    write(&format!("{}\nflows_max = 5", listen(&first)));
+    assert!(reload().expect_err("refused").contains("switch.flows_max"));
+    write(&listen(&first).replace("one", "none/one"));
+    let said = reload().expect_err("refused");
+    assert!(said.contains("cannot wait for OpenFlow controllers at unix:"), "{said}");
+    controller.barrier();
+
+    write(&format!("{}\nfail_mode = \"standalone\"", listen(&second)));
+    let said = reload().expect("done");
+    assert!(said.contains("switch.fail_mode: \"secure\" -> \"standalone\""), "{said}");
+    assert!(!first.exists(), "nobody can come there any more");
+    until("addresses decide", || openflow(&server)["forwarding"] == "addresses");
+    site.passes(1, 2);
+    let mut controller = Controller::connect(&second);
+    controller.barrier();
+    until("flows decide", || openflow(&server)["forwarding"] == "flows");
+    assert_eq!(openflow(&server)["flows"], 1, "the flow has stayed");
+    drop(controller);
+    until("addresses decide", || openflow(&server)["forwarding"] == "addresses");
+    write(&listen(&second));
+    reload().expect("done");
+    assert_eq!(openflow(&server)["forwarding"], "flows");
+    assert_eq!(terminate(server), Some(0));
+}
