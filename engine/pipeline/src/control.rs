@@ -526,3 +526,6 @@ impl Pipeline {
 const fn watches(bucket: &Bucket) -> bool {
     bucket.watch_port != number::port::ANY || bucket.watch_group != number::group::ANY
 }
+
+#[cfg(all(test, loom))]
+mod model;

@@ -10,11 +10,14 @@ use twinpath_time::Instant;
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// Counters of a block.
-const BLOCK: usize = 1024;
+/// Counters of a block. A model has few, as each is made for each of its runs.
+const BLOCK: usize = if cfg!(loom) { 2 } else { 1024 };
 
 /// Blocks that there may be.
 const BLOCKS: usize = 2048;
+
+/// Tables that are counted for.
+const TABLES: usize = if cfg!(loom) { 1 } else { u8::MAX as usize + 1 };
 
 /// Counters that there may be.
 pub(crate) const COUNTERS_MAX: usize = BLOCK * BLOCKS;
@@ -87,7 +90,7 @@ pub(crate) struct Counters {
 
 impl Counters {
     pub(crate) fn new() -> Self {
-        let tables = (0..=usize::from(u8::MAX)).map(|_| Default::default()).collect();
+        let tables = (0..TABLES).map(|_| Default::default()).collect();
         Self { blocks: (0..BLOCKS).map(|_| OnceLock::new()).collect(), tables }
     }
 

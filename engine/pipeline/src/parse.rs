@@ -116,12 +116,13 @@ pub(crate) fn parse(
     layout: &mut Layout,
 ) -> Option<()> {
     let ethernet: &[u8; eth::HEADER_LEN] = head.first_chunk()?;
-    key.set(key::IN_PORT, u64::from(key::short_port(ingress.in_port)));
-    key.set(key::IN_PHY_PORT, u64::from(key::short_port(ingress.in_phy_port)));
+    // Whole words are written where that is possible, which takes less than a bit after the other.
+    let mut first = u64::from(key::short_port(ingress.in_port)) << key::IN_PORT.shift;
+    key.0[key::IN_PHY_PORT.word] = u64::from(key::short_port(ingress.in_phy_port)) << key::IN_PHY_PORT.shift;
     key.0[key::TUNNEL_ID] = ingress.tunnel_id;
     let [a, b, c, d, e, f, g, h, i, j, k, l, type_high, type_low] = *ethernet;
-    key.set(key::ETH_DST, u64::from_be_bytes([0, 0, a, b, c, d, e, f]));
-    key.set(key::ETH_SRC, u64::from_be_bytes([0, 0, g, h, i, j, k, l]));
+    key.0[key::ETH_DST.word] = u64::from_be_bytes([a, b, c, d, e, f, 0, 0]);
+    key.0[key::ETH_SRC.word] = u64::from_be_bytes([g, h, i, j, k, l, 0, 0]);
 
     layout.type_at = 12;
     let mut ethertype = u16::from_be_bytes([type_high, type_low]);
@@ -138,10 +139,9 @@ pub(crate) fn parse(
     }
     if let Some(control) = tag {
         layout.add(Layers::TAG);
-        key.set(key::VLAN_VID, u64::from(control & 0xfff | VLAN_PRESENT));
-        key.set(key::VLAN_PCP, u64::from(control >> 13));
+        first |= u64::from(control & 0xfff | VLAN_PRESENT) << key::VLAN_VID.shift;
+        first |= u64::from(control >> 13) << key::VLAN_PCP.shift;
     }
-    key.set(key::ETH_TYPE, u64::from(ethertype));
     let l3_at = usize::from(layout.type_at) + 2;
     // What a layer lacks is not in the key; what was read of it before that stays without its bit, so it counts for nothing.
     let _ = match ethertype {
@@ -152,7 +152,7 @@ pub(crate) fn parse(
         PBB => pbb(head, l3_at, key, layout),
         _ => None,
     };
-    key.0[0] |= u64::from(layout.layers.0);
+    key.0[0] = first | u64::from(ethertype) << key::ETH_TYPE.shift | u64::from(layout.layers.0);
     Some(())
 }
 
@@ -168,10 +168,9 @@ fn ipv4(head: &[u8], at: usize, key: &mut Key, layout: &mut Layout) -> Option<()
     layout.l3_at = at as u16;
     layout.proto_at = at as u16 + 9;
     layout.ip_end = (at + total_len.max(header_len)) as u32;
-    key.set(key::IP_PROTO, u64::from(ip[9]));
-    key.set(key::IP_ECN, u64::from(ip[1]));
-    key.set(key::IPV4_SRC, u64::from(u32::from_be_bytes([ip[12], ip[13], ip[14], ip[15]])));
-    key.set(key::IPV4_DST, u64::from(u32::from_be_bytes([ip[16], ip[17], ip[18], ip[19]])));
+    key.0[key::IP_PROTO.word] |= u64::from(u16::from_be_bytes([ip[9], ip[1]]));
+    let [.., a, b, c, d, e, f, g, h] = *ip;
+    key.0[key::IPV4_SRC.word] = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
     let fragment = u16::from_be_bytes([ip[6], ip[7]]);
     layout.is_fragment = fragment & 0x3fff != 0;
     // Only the first fragment has a transport header.
@@ -306,8 +305,8 @@ fn transport(head: &[u8], at: usize, number: u8, key: &mut Key, layout: &mut Lay
             neighbour_discovery(head, at, key, layout);
         }
     } else {
-        key.set(key::L4_FIRST, u64::from(u16::from_be_bytes([header[0], header[1]])));
-        key.set(key::L4_SECOND, u64::from(u16::from_be_bytes([header[2], header[3]])));
+        let ports = u32::from_be_bytes([header[0], header[1], header[2], header[3]]);
+        key.set(key::L4_SECOND, u64::from(ports));
     }
     Some(())
 }
