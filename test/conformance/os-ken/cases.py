@@ -19,6 +19,14 @@ SETTLE_S = 4
 FAILED_S = 12
 START_S = 60
 
+# Complaints whose cause is known: what they contain, in which files of cases, and the cause.
+KNOWN = (
+    ("sctp(csum", "SCTP", "os-ken: under Python 3 it computes the checksum of the text of a buffer"),
+    ("malformed", "ICMPV4", "os-ken: it expects the frame padded to 60 bytes, which it was not when it was sent"),
+    ("throughput", "DSCP_REMARK", "the tester sends fewer frames than it says, and so fewer are beyond the meter's rate"),
+    ("malformed", "IP_PROTO", "what is behind stays as it is: with another protocol it is no header of TCP now"),
+)
+
 TARGETS = ("ours", "ovs")
 OUTCOME = re.compile(r"^    (\S.*?) +(OK|ERROR)$")
 
@@ -101,8 +109,14 @@ def committed(path):
     return rows
 
 
+def run_against(lanes, target):
+    """The cases of the lanes that have run against a target."""
+    files = [link for log in lanes.glob(f"*/{target}.log") for link in log.parent.glob("cases/*.json")]
+    return {(file, case["description"]) for file, cases in map(cases_of, files) for case in cases}
+
+
 def found_in(lanes, target):
-    """The outcomes against a target, and whether there are any."""
+    """The outcomes against a target."""
     found = {}
     for log in sorted(lanes.glob(f"*/{target}.log")):
         found.update(outcomes(log.read_text(errors="replace")))
@@ -113,13 +127,22 @@ def word(complaint):
     return "passes" if complaint is None else "fails"
 
 
-def reason(ours, ovs):
-    """The complaints of the tester, ours first."""
-    said = [ours] if ours is not None else []
-    if ovs is not None:
-        said.append("OVS: " + ("the same" if ovs == ours else ovs))
-    text = "; ".join(said).replace("|", "/").replace("\n", " ")
-    return text if len(text) <= 200 else text[:197] + "..."
+def why(complaint, file):
+    """A complaint of the tester, and what is known of it; nothing of a case that passed."""
+    if complaint is None:
+        return ""
+    known = [text for pattern, of, text in KNOWN if pattern in complaint and of in file]
+    text = f"{complaint} ({known[0]})" if known else complaint
+    text = text.replace("|", "/").replace("\n", " ")
+    return text if len(text) <= 240 else text[:237] + "..."
+
+
+def reason(ours, theirs):
+    """What is said of both."""
+    said = [ours] if ours else []
+    if theirs:
+        said.append("OVS: " + ("the same" if theirs == ours else theirs))
+    return "; ".join(said)
 
 
 def table(arguments):
@@ -129,23 +152,23 @@ def table(arguments):
         file, cases = cases_of(path)
         for case in cases:
             wanted[file, case["description"]] = case
-    ran = {
-        (file, case["description"])
-        for link in arguments.lanes.glob("*/cases/*.json")
-        for file, cases in [cases_of(link)]
-        for case in cases
-    }
+    ran = {target: run_against(arguments.lanes, target) for target in TARGETS}
     rows, known, failed = {}, 0, []
     for key in sorted(wanted):
         before = was.get(key, ["not run", "not run", ""])
         cells = list(before)
         complaints = {}
         for column, target in enumerate(TARGETS):
-            if key in ran and found[target]:
+            if key in ran[target]:
                 complaints[target] = found[target].get(key, "no outcome: the tester did not come so far")
                 cells[column] = word(complaints[target])
-        if complaints:
-            cells[2] = reason(complaints.get("ours"), complaints.get("ovs"))
+        # What was not run against one of them keeps what the table says of it.
+        ours, theirs = before[2].partition("OVS: ")[::2]
+        if "ours" in complaints:
+            ours = why(complaints["ours"], key[0])
+        if "ovs" in complaints:
+            theirs = why(complaints["ovs"], key[0])
+        cells[2] = reason(ours.removesuffix("; "), theirs)
         rows[key] = cells
         if "ours" not in complaints or complaints["ours"] is None:
             continue
@@ -156,17 +179,17 @@ def table(arguments):
         else:
             failed.append((key, complaints["ours"]))
     write(arguments.out, rows, arguments.ovs)
-    passed = {target: sum(1 for key in ran if found[target].get(key, "") is None) for target in TARGETS}
     for target in TARGETS:
-        if found[target]:
-            print(f"{target}: {passed[target]} of {len(ran)} cases pass")
+        if ran[target]:
+            passed = sum(1 for key in ran[target] if found[target].get(key, "") is None)
+            print(f"{target}: {passed} of {len(ran[target])} cases pass")
     for (file, case), complaint in failed:
         print(f"FAILED: {file}: {case}: {complaint}")
-    if not found["ours"]:
+    if not ran["ours"]:
         print("nothing was run against twinpath")
         return
     print(f"of these {known} fail as docs/conformance/openflow.md says, or as fast frames do against OVS, too")
-    print(f"{len(ran) - len(failed)} passed, {len(failed)} failed")
+    print(f"{len(ran['ours']) - len(failed)} passed, {len(failed)} failed")
     sys.exit(1 if failed else 0)
 
 

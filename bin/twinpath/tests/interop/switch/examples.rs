@@ -1,6 +1,7 @@
 //! Runs the examples of docs/examples.
 
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use super::Site;
 use crate::root_or_skip;
@@ -37,6 +38,49 @@ fn two_hosts_by_vxlan() {
     }
     let said = run("switch-vxlan.sh", &[]);
     assert!(said.contains("vxlan:west") && said.contains("1000") && said.contains("s ago"), "{said}");
+}
+
+/// Two switches of mininet's, each with a host: mininet's own program would also remove what others have in /tmp.
+const MININET: &str = "
+import sys
+sys.path.insert(0, sys.argv[1])
+from mininet.net import Mininet
+from mininet.topo import LinearTopo
+from mininet_twinpath import TwinpathSwitch
+net = Mininet(topo=LinearTopo(2), switch=TwinpathSwitch, controller=None)
+net.start()
+assert net.waitConnected(timeout=5)
+print('lost', net.pingAll(timeout='5'))
+net.stop()
+";
+
+#[test]
+fn a_network_of_mininet() {
+    if !root_or_skip() {
+        return;
+    }
+    let needed = "import mininet, shutil; assert shutil.which('mnexec') and shutil.which('ping')";
+    let found = Command::new("/usr/bin/python3").args(["-c", needed]).output();
+    if !found.is_ok_and(|found| found.status.success()) {
+        return twinpath_test_skip::skip_without(
+            "mininet and ping (Debian's packages mininet, iputils-ping)",
+        );
+    }
+    let site = Site::new(0);
+    let (examples, program) = (
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples"),
+        Path::new(env!("CARGO_BIN_EXE_twinpath")),
+    );
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{path}", program.parent().expect("a directory").display());
+    // Its hosts and switches end with the first process of a namespace, whatever becomes of the test.
+    let script = "mount -t tmpfs tmpfs /run && ip link set lo up && exec /usr/bin/python3 -c \"$0\" \"$1\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script]);
+    command.args([MININET, examples]).env("PATH", path).stdin(Stdio::null());
+    let output = site.rig.server.run(|| command.output()).expect("entered").expect("a shell");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("lost 0.0"), "{said}{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
