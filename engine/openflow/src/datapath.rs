@@ -18,6 +18,12 @@ pub struct Flow<'a> {
     pub instructions: &'a [Instruction],
     /// What packet-ins say of it.
     pub cookie: u64,
+    /// When it was put in.
+    pub created: Instant,
+    /// It goes when it took no packet for so long, s; 0: never.
+    pub idle_timeout_s: u16,
+    /// It goes after so long, s; 0: never.
+    pub hard_timeout_s: u16,
 }
 
 /// What a flow has counted.

@@ -140,6 +140,12 @@ impl<D: Datapath> OpenFlowSwitch<D> {
         &mut self.tables.datapath
     }
 
+    /// The same, to read.
+    #[must_use]
+    pub const fn datapath_ref(&self) -> &D {
+        &self.tables.datapath
+    }
+
     /// A new connection; `None` if there are [`CONTROLLERS_MAX`].
     pub fn connect(&mut self, now: Instant) -> Option<ControllerId> {
         if self.sessions.len() >= CONTROLLERS_MAX {

@@ -130,8 +130,16 @@ impl<D: Datapath> Tables<D> {
         {
             return Err(FlowModFailed::Overlap.into());
         }
-        let flow =
-            Flow { table_id, priority, matches: &change.matches, instructions: &change.instructions, cookie };
+        let flow = Flow {
+            table_id,
+            priority,
+            matches: &change.matches,
+            instructions: &change.instructions,
+            cookie,
+            created: now,
+            idle_timeout_s: change.idle_timeout_s,
+            hard_timeout_s: change.hard_timeout_s,
+        };
         let former = self.flows.strict(table_id, &change.matches, priority);
         let id = match former.and_then(|former| self.flows.remove(former)) {
             // In its place, without a flow-removed; the counters stay unless the flag says otherwise (section 6.4).
@@ -181,6 +189,9 @@ impl<D: Datapath> Tables<D> {
                     matches: &entry.matches,
                     instructions: &entry.instructions,
                     cookie: entry.cookie,
+                    created: entry.created,
+                    idle_timeout_s: entry.idle_timeout_s,
+                    hard_timeout_s: entry.hard_timeout_s,
                 },
             );
             self.count_references(&former, -1);

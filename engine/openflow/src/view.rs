@@ -100,18 +100,23 @@ impl<D: Datapath> OpenFlowSwitch<D> {
         views.filter(|table| table.flows > 0 || table.count.lookups > 0)
     }
 
-    /// The flows, in no order that means anything.
-    pub fn flows(&self, now: Instant) -> impl Iterator<Item = FlowView<'_>> {
-        self.tables.flows.all().map(move |(_, flow)| FlowView {
-            table_id: flow.table_id,
-            priority: flow.priority,
-            cookie: flow.cookie,
-            matches: &flow.matches,
-            instructions: &flow.instructions,
-            idle_timeout_s: flow.idle_timeout_s,
-            hard_timeout_s: flow.hard_timeout_s,
-            age: now.since(flow.created),
-            count: self.tables.datapath.flow_count(flow.id),
+    /// The flows and their names in the datapath, in no order that means anything.
+    pub fn flows(&self, now: Instant) -> impl Iterator<Item = (D::FlowId, FlowView<'_>)> {
+        self.tables.flows.all().map(move |(_, flow)| {
+            (
+                flow.id,
+                FlowView {
+                    table_id: flow.table_id,
+                    priority: flow.priority,
+                    cookie: flow.cookie,
+                    matches: &flow.matches,
+                    instructions: &flow.instructions,
+                    idle_timeout_s: flow.idle_timeout_s,
+                    hard_timeout_s: flow.hard_timeout_s,
+                    age: now.since(flow.created),
+                    count: self.tables.datapath.flow_count(flow.id),
+                },
+            )
         })
     }
 

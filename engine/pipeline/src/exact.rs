@@ -227,10 +227,10 @@ impl ExactEntries {
         self.which(|entry| entry.output == port || entry.key.in_port() == short)
     }
 
-    /// Entries whose frames go through a group.
+    /// Entries whose frames go through groups.
     #[must_use]
-    pub fn of_group(&self, group: u32) -> Vec<u32> {
-        self.which(|entry| entry.path.groups.contains(&group))
+    pub fn of_groups(&self) -> Vec<u32> {
+        self.which(|entry| entry.path.has_groups)
     }
 
     /// Makes an entry void: it is no longer found, and its number stays until [`Self::forget`]. `None`: it was so already.

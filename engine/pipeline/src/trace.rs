@@ -76,8 +76,8 @@ pub struct Path {
     pub(crate) missed: Option<(u8, u64)>,
     /// The counters of groups and buckets.
     pub(crate) others: Vec<u32>,
-    /// Groups that were asked for, there or not.
-    pub(crate) groups: Vec<u32>,
+    /// Groups were asked for, there or not.
+    pub(crate) has_groups: bool,
 }
 
 impl Path {
@@ -266,7 +266,7 @@ impl<'a, T: Fn(u8) -> Option<&'a Node>> Run<'a, '_, T> {
     }
 
     fn group(&mut self, number: u32) -> Result<(), WhyNot> {
-        self.path.groups.push(number);
+        self.path.has_groups = true;
         let Some(group) = self.tables.groups.get(mix(u64::from(number))) else { return Ok(()) };
         let bucket = match (&group.choice, &*group.buckets) {
             (Choice::All, []) | (Choice::One(None), _) => None,

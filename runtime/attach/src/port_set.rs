@@ -14,7 +14,7 @@ use twinpath_frame::Mapping;
 use twinpath_port::{CarriedPort, GsoKinds, PORTS_MAX, PortId};
 use twinpath_port_carrier::{CarrierConfig, CarrierPort, capabilities};
 use twinpath_rings::pending::{self, Pending};
-use twinpath_steer_bpf::{PortPrograms, QUEUES_MAX, TcAttach, Unserved};
+use twinpath_steer_bpf::{Offload, PortPrograms, QUEUES_MAX, TcAttach, Unserved};
 use twinpath_sys::descriptors::set_aside;
 use twinpath_sys::ethtool;
 use twinpath_sys::packet_socket::{self, FanoutGroup, Membership, PacketSocketError};
@@ -38,6 +38,8 @@ pub struct PortSetPlan {
     pub ports_max: usize,
     /// How long a frame may wait for a worker before those of ports that fail open go to the kernel; zero: for ever.
     pub fail_open: Duration,
+    /// Entries by which the kernel may forward frames itself; 0: it forwards none.
+    pub offloaded: u32,
     /// How the programs are attached.
     pub tc: TcAttach,
     /// The kinds of super-frames that the kernel takes from a packet socket.
@@ -62,7 +64,7 @@ impl PortSet {
     pub fn open(plan: PortSetPlan) -> Result<(Self, Vec<PlacedQueue>), AttachError> {
         // Before the programs: sockets are slow to close, and the programs are to be gone before.
         set_aside(2 * plan.workers as usize + 1);
-        let mut programs = PortPrograms::load(MARK, plan.workers, plan.fail_open, 0)?;
+        let mut programs = PortPrograms::load(MARK, plan.workers, plan.fail_open, plan.offloaded)?;
         let words = programs.pending().and_then(|words| {
             let mapped = Mapping::of_fd(words, QUEUES_MAX as usize * pending::STRIDE, 0);
             mapped.map_err(|error| tracing::warn!("a stuck worker cannot be found: {error}")).ok()
@@ -83,6 +85,11 @@ impl PortSet {
         }
         let listener = packet_socket::open(SocketType::RAW, SocketFlags::empty())?;
         Ok((Self { programs, plan, listener, promiscuous: BTreeSet::new(), words }, placed))
+    }
+
+    /// The entries by which the kernel may forward frames itself, once.
+    pub const fn take_offload(&mut self) -> Option<Offload> {
+        self.programs.take_offload()
     }
 
     /// An interface as a worker adds it to its queue: one for each worker, as each counts by itself.

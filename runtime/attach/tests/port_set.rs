@@ -68,6 +68,7 @@ fn the_frames_of_all_ports_are_shared_among_workers_until_a_port_is_detached() {
         ring_frames: 256,
         ports_max: 8,
         fail_open: Duration::ZERO,
+        offloaded: 0,
         tc: TcAttach::here(),
         segmentation: GsoKinds::ALL,
     };

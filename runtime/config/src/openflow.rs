@@ -37,14 +37,11 @@ impl Switch {
         let mut endpoints = self.controller.iter().chain(&self.listen);
         let with_tls =
             endpoints.find(|endpoint| matches!(endpoint, Endpoint::Tls(_))).map(ToString::to_string);
-        let given = || files.iter().find(|(_, file)| file.is_some()).map(|(key, _)| (*key).to_owned());
-        let needs = with_tls.or_else(given);
+        let given = files.iter().find(|(_, file)| file.is_some()).map(|(key, _)| (*key).to_owned());
         for (key, _) in files.iter().filter(|(_, file)| file.is_none()) {
-            if let Some(needs) = &needs {
-                wrong(
-                    key,
-                    format!("{needs} needs it: give a file; each end believes only certificates of tls_ca"),
-                );
+            if let Some(needs) = with_tls.as_ref().or(given.as_ref()) {
+                let sentence = "needs it: give a file; each end believes only certificates of tls_ca";
+                wrong(key, format!("{needs} {sentence}"));
             }
         }
         if self.has_tables() && self.fail_mode == FailMode::Secure && self.on_exit == OnExit::Bridge {

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use twinpath_values::{
-    AddressList, DatapathId, Endpoint, FailMode, NAME_MAX, OnExit, PortMode, PortName, StaticEntry, VLAN_MAX,
-    VlanList, is_name,
+    AddressList, DatapathId, Endpoint, FailMode, NAME_MAX, Offload, OnExit, PortMode, PortName, StaticEntry,
+    VLAN_MAX, VlanList, is_name,
 };
 use twinpath_wire::vxlan;
 
@@ -91,6 +91,9 @@ section! {
 
         /// What holds while no controller is connected: its flows (secure), or forwarding by learned addresses (standalone)
         fail_mode: FailMode = FailMode::default() => option("fail-mode", "WHAT", SWITCH), change(Change::Reload);
+
+        /// Whether the kernel forwards the flows that it can, between interfaces of one network namespace (auto), or none (off)
+        offload: Offload = Offload::default() => option("offload", "WHAT", SWITCH);
 
         /// The number by which controllers know the switch
         datapath_id: Option<DatapathId> = None =>

@@ -31,6 +31,12 @@ impl Captures {
         self.missed_before + self.running.values().map(|(_, counters)| missed(counters)).sum::<u64>()
     }
 
+    /// Whether any runs.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        !self.running.is_empty()
+    }
+
     /// Starts a capture of the frames that these workers receive and send, or only those of the port with a number,
     /// and writes it to the connection, after one line of answer. `ended` is called with the number of the capture, on its thread,
     /// when the capture has ended.

@@ -11,12 +11,16 @@
 //!
 //! Never here: which flows are worth it, messages, time-outs of flows. All calls are made by control.
 
+mod peer;
+
 use std::collections::HashMap;
 
 use twinpath_openflow::Match;
 use twinpath_pipeline::{Count, ExactEntries, FlowId, Inserted, Pipeline, Trace, WhyNot};
 use twinpath_steer_bpf::{Offload, OffloadCount, OffloadEntry, SteerError};
 use twinpath_time::{Duration, Instant};
+
+pub use self::peer::peer_of;
 
 /// An interface that is a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +59,16 @@ impl From<WhyNot> for NotOffloaded {
     }
 }
 
+/// What a port's frames were counted as that the kernel has forwarded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct PortForwarded {
+    pub packets_in: u64,
+    pub bytes_in: u64,
+    pub packets_out: u64,
+    pub bytes_out: u64,
+}
+
 /// The entries of one network namespace.
 #[derive(Debug)]
 pub struct Offloaded {
@@ -63,6 +77,8 @@ pub struct Offloaded {
     ports: HashMap<u32, KernelPort>,
     /// By an entry's number, what has been added to its flows.
     recorded: Vec<OffloadCount>,
+    /// By the OpenFlow number of a port, as far as recorded.
+    forwarded: HashMap<u32, PortForwarded>,
     /// Void entries whose last counts have not been added.
     leaving: Vec<u32>,
 }
@@ -78,6 +94,7 @@ impl Offloaded {
             entries: ExactEntries::new(capacity),
             ports: HashMap::new(),
             recorded,
+            forwarded: HashMap::new(),
             leaving: Vec::new(),
         }
     }
@@ -115,6 +132,21 @@ impl Offloaded {
             None => self.ports.remove(&number),
         };
         Ok(())
+    }
+
+    /// Whether that is a port of this network namespace.
+    #[must_use]
+    pub fn has_port(&self, number: u32) -> bool {
+        self.ports.contains_key(&number)
+    }
+
+    /// Ports of which this is not true are ports no more.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn keep_ports(&mut self, is_there: impl Fn(u32) -> bool) -> Result<(), SteerError> {
+        let gone: Vec<u32> = self.ports.keys().copied().filter(|number| !is_there(*number)).collect();
+        gone.into_iter().try_for_each(|number| self.set_port(number, None))
     }
 
     /// Has the kernel forward the frames of a trace, if it can; `trace` is of the flows as they are now. If it does already,
@@ -178,12 +210,12 @@ impl Offloaded {
         self.make_void(concerned)
     }
 
-    /// A group has changed: entries whose frames go through it are void.
+    /// A group has changed, and so may others that it leads to: entries whose frames go through any are void.
     ///
     /// # Errors
     /// [`SteerError::Map`].
-    pub fn group_changed(&mut self, group: u32) -> Result<(), SteerError> {
-        let concerned = self.entries.of_group(group);
+    pub fn groups_changed(&mut self) -> Result<(), SteerError> {
+        let concerned = self.entries.of_groups();
         self.make_void(concerned)
     }
 
@@ -231,6 +263,12 @@ impl Offloaded {
         Ok(())
     }
 
+    /// What has been forwarded from and to a port, as far as it was recorded.
+    #[must_use]
+    pub fn forwarded(&self, port: u32) -> PortForwarded {
+        self.forwarded.get(&port).copied().unwrap_or_default()
+    }
+
     /// Adds to a flow what the kernel has counted for it until now; and to others that its frames match too.
     pub fn record_flow(&mut self, pipeline: &mut Pipeline, flow: FlowId) {
         let numbers: Vec<u32> = self.entries.of_flow(flow).collect();
@@ -252,6 +290,12 @@ impl Offloaded {
             bytes: count.bytes.wrapping_sub(recorded.bytes),
         };
         if more.packets > 0 {
+            let from = self.forwarded.entry(entry.key.in_port().into()).or_default();
+            from.packets_in += more.packets;
+            from.bytes_in += more.bytes;
+            let to = self.forwarded.entry(entry.output).or_default();
+            to.packets_out += more.packets;
+            to.bytes_out += more.bytes;
             pipeline.record(&entry.path, more, self.offload.used(number));
         }
     }

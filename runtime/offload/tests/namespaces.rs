@@ -9,7 +9,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use twinpath_openflow::{Field, Match, MatchField};
 
-use rig::{Hosts, Switch};
+use rig::{Hosts, Switch, mac};
+use twinpath_offload::peer_of;
 
 const DATAGRAMS: u64 = 1000;
 const HEADERS: u64 = 14 + 20 + 8;
@@ -33,6 +34,9 @@ fn forwarded(to_peer: bool) {
         return;
     }
     let hosts = Hosts::new();
+    let peers = hosts.ifindexes.map(|ifindex| hosts.switch.run(|| peer_of(ifindex).unwrap()).unwrap());
+    assert_eq!(peers, [Some(mac(1)), Some(mac(2))]);
+    assert_eq!(hosts.switch.run(|| peer_of(1).unwrap()).unwrap(), None, "lo has no other end");
     let mut switch = Switch::new(&hosts, to_peer);
     let (one, two) = (hosts.udp(0), hosts.udp(1));
     let mut bytes = 0;

@@ -7,11 +7,14 @@ use twinpath_controllers::News;
 use twinpath_host::WorkerHandle;
 use twinpath_openflow_switch::Request;
 use twinpath_pipeline::Snapshot;
-use twinpath_switch_engine::{Forwarding, PacketInBuffer, PacketOut, SwitchCommand, SwitchEngine};
+use twinpath_switch_engine::{
+    Forwarding, PacketInBuffer, PacketOut, SAMPLES_MAX, Sample, SwitchCommand, SwitchEngine,
+};
 use twinpath_sys::clock;
 use twinpath_worker::Command;
 
 use crate::OpenFlow;
+use crate::datapath::Tables;
 use crate::packets::{self, FRAME_MAX, LENT};
 
 /// Requests of controllers that are done in one turn at most.
@@ -32,10 +35,39 @@ impl OpenFlow {
         }
     }
 
+    /// Lends workers memory for samples, by which the kernel gets flows.
+    pub(crate) fn lend_samples(&self, workers: &mut Workers) {
+        for worker in workers {
+            for _ in 0..SAMPLES_MAX {
+                worker.tell(Command::Engine(SwitchCommand::LendSample(Box::default())));
+            }
+        }
+    }
+
+    /// A worker has forwarded a frame. Its memory goes back to it.
+    pub fn sampled(&mut self, worker: &mut WorkerHandle<SwitchEngine>, sample: Box<Sample>) {
+        let Tables { kernel, pipeline, .. } = self.tables();
+        kernel.sampled(clock::now(), pipeline, &sample);
+        worker.tell(Command::Engine(SwitchCommand::LendSample(sample)));
+    }
+
+    /// The kernel forwards flows only while frames go by flows, and nothing has to see all of them.
+    pub(crate) fn suspend_kernel(&mut self) {
+        let is_suspended = self.is_captured || self.fail.forwarding() == Forwarding::Learning;
+        self.tables().kernel.suspend(is_suspended);
+    }
+
+    /// Adds to flows and ports what the kernel has counted for them.
+    pub fn record(&mut self) {
+        let Tables { kernel, pipeline, .. } = self.tables();
+        kernel.record(clock::now(), pipeline);
+    }
+
     /// Takes what controllers have sent, does it, and answers. What one of them can have done in a turn is bounded, so that
     /// everything else gets its turn, too.
     pub fn turn(&mut self, workers: &mut Workers) {
         let now = clock::now();
+        self.record();
         self.controllers.turn(now);
         self.controllers.take_news().iter().for_each(log);
         for late in self.versions.take_late(now) {
@@ -57,6 +89,7 @@ impl OpenFlow {
                 "no controller is connected: frames go by learned addresses until one is (fail_mode = \"standalone\")"
             ),
         }
+        self.suspend_kernel();
         for worker in workers {
             worker.tell(Command::Engine(SwitchCommand::Forward(forwarding)));
         }
@@ -89,7 +122,9 @@ impl OpenFlow {
             return;
         }
         let told = self.versions.told();
-        self.tables().pipeline.taken(told);
+        let Tables { kernel, pipeline, .. } = self.tables();
+        kernel.settle(pipeline);
+        pipeline.taken(told);
         // Numbers of flows that are gone may be used again from now on, so it takes note of these first.
         self.controllers.switch().advance(clock::now());
         self.turn(workers);

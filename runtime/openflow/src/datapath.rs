@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use twinpath_offload::Lifetime;
 use twinpath_openflow::{Band, Bucket, Count, GroupType, PortStats, meter_flags, port_config};
 use twinpath_openflow_switch::{Datapath, Flow, FlowCount, NoRoom, PartsCount, PortFlags, TableCount};
 use twinpath_pipeline::{
     Count as Counted, Flow as PipelineFlow, FlowId, GroupConfig, MeterConfig, MeterUnit, Pipeline, Port,
     TableFull,
 };
+use twinpath_time::Duration;
 
 use crate::counts::PortCounts;
+use crate::kernel::Kernel;
 
 /// The tables, and what ports count.
 #[derive(Debug)]
@@ -17,11 +20,14 @@ pub(crate) struct Tables {
     pub(crate) pipeline: Pipeline,
     /// By OpenFlow's numbers.
     pub(crate) ports: BTreeMap<u32, PortCounts>,
+    pub(crate) kernel: Kernel,
+    /// As they were told last.
+    flags: Vec<PortFlags>,
 }
 
 impl Tables {
-    pub(crate) const fn new(pipeline: Pipeline) -> Self {
-        Self { pipeline, ports: BTreeMap::new() }
+    pub(crate) fn new(pipeline: Pipeline) -> Self {
+        Self { pipeline, ports: BTreeMap::new(), kernel: Kernel::default(), flags: Vec::new() }
     }
 }
 
@@ -36,6 +42,15 @@ fn parts(counted: Option<twinpath_pipeline::PartsCount>) -> PartsCount {
 
 const fn flow_count(counted: twinpath_pipeline::FlowCount) -> FlowCount {
     FlowCount { count: count(counted.count), used: counted.used }
+}
+
+/// How long entries for frames of a flow are good for.
+fn lifetime_of(flow: &Flow<'_>) -> Lifetime {
+    let seconds = |seconds: u16| (seconds > 0).then(|| Duration::from_secs(seconds.into()));
+    Lifetime {
+        deadline: seconds(flow.hard_timeout_s).map(|timeout| flow.created + timeout),
+        idle: seconds(flow.idle_timeout_s),
+    }
 }
 
 /// What workers need to know of a port.
@@ -54,16 +69,21 @@ impl Datapath for Tables {
     type FlowId = FlowId;
 
     fn add_flow(&mut self, flow: Flow<'_>) -> Result<FlowId, NoRoom> {
-        let Flow { table_id, priority, matches, instructions, cookie } = flow;
+        let lifetime = lifetime_of(&flow);
+        let Flow { table_id, priority, matches, instructions, cookie, .. } = flow;
         let flow = PipelineFlow { table: table_id, priority, fields: matches, instructions, cookie };
-        self.pipeline.add_flow(&flow).map_err(|TableFull| NoRoom)
+        let id = self.pipeline.add_flow(&flow).map_err(|TableFull| NoRoom)?;
+        self.kernel.flow_added(table_id, priority, matches, id, lifetime);
+        Ok(id)
     }
 
     fn change_flow(&mut self, id: FlowId, flow: Flow<'_>) {
+        self.kernel.flow_changed(id, lifetime_of(&flow));
         self.pipeline.change_flow(id, flow.instructions, flow.cookie);
     }
 
     fn remove_flow(&mut self, id: FlowId) {
+        self.kernel.flow_changed(id, Lifetime::default());
         self.pipeline.remove_flow(id, true);
     }
 
@@ -76,6 +96,7 @@ impl Datapath for Tables {
     }
 
     fn reset_flow_count(&mut self, id: FlowId) {
+        self.kernel.record_flow(&mut self.pipeline, id);
         self.pipeline.reset_flow_count(id);
     }
 
@@ -85,11 +106,13 @@ impl Datapath for Tables {
     }
 
     fn set_group(&mut self, group_id: u32, group_type: GroupType, buckets: &[Bucket]) -> Result<(), NoRoom> {
+        self.kernel.groups_changed();
         let config = GroupConfig { kind: group_type, buckets: buckets.to_vec() };
         self.pipeline.set_group(group_id, config).map_err(|TableFull| NoRoom)
     }
 
     fn remove_group(&mut self, group_id: u32) {
+        self.kernel.groups_changed();
         self.pipeline.remove_group(group_id);
     }
 
@@ -117,16 +140,21 @@ impl Datapath for Tables {
     }
 
     fn set_ports(&mut self, ports: &[PortFlags]) {
+        if self.flags != ports {
+            self.flags = ports.to_vec();
+            self.kernel.clear();
+        }
         self.pipeline.set_ports(ports.iter().map(port).collect());
     }
 
     fn port_count(&self, port_no: u32) -> PortStats {
         let PortCounts { before, queues } = self.ports.get(&port_no).cloned().unwrap_or_default();
         let counts = queues.iter().fold(before, |counts, queue| counts.with(queue));
+        let forwarded = self.kernel.forwarded(port_no);
         PortStats {
             port_no,
-            packets: [counts.packets_in, counts.packets_out],
-            bytes: [counts.bytes_in, counts.bytes_out],
+            packets: [counts.packets_in + forwarded.packets_in, counts.packets_out + forwarded.packets_out],
+            bytes: [counts.bytes_in + forwarded.bytes_in, counts.bytes_out + forwarded.bytes_out],
             dropped: [counts.dropped_in, counts.dropped_out],
             errors: [counts.errors, NOT_COUNTED],
             rx_errors: [NOT_COUNTED; 3],

@@ -8,6 +8,7 @@ mod counts;
 mod datapath;
 mod fail;
 mod identity;
+mod kernel;
 mod packets;
 mod ports;
 mod reconfigure;
@@ -20,6 +21,7 @@ use twinpath_config::{Endpoint, Switch};
 use twinpath_controllers::{Bound, Controllers, Tls, TlsError};
 use twinpath_openflow_switch::{OpenFlowSwitch, SwitchInfo};
 use twinpath_pipeline::{Pipeline, Worker};
+use twinpath_steer_bpf::Offload;
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 
@@ -66,6 +68,7 @@ pub struct OpenFlow {
     fail: Fail,
     /// The number here of the port that is LOCAL there, as workers know it.
     local: Option<u16>,
+    is_captured: bool,
 }
 
 impl OpenFlow {
@@ -106,7 +109,23 @@ impl OpenFlow {
             packets: Packets::new(workers),
             fail: Fail::new(switch.fail_mode, clock::now()),
             local: None,
+            is_captured: false,
         })
+    }
+
+    /// Has the kernel forward flows between the interfaces of a network namespace, by its place, from now on.
+    pub fn add_kernel(&mut self, home: usize, offload: Offload, workers: &mut Workers) {
+        let is_first = !self.tables().kernel.is_there();
+        self.tables().kernel.add(home, offload);
+        if is_first {
+            self.lend_samples(workers);
+        }
+    }
+
+    /// While captures run, workers forward all frames, so that the captures have them.
+    pub fn set_captured(&mut self, is_captured: bool) {
+        self.is_captured = is_captured;
+        self.suspend_kernel();
     }
 
     /// A worker's end of the tables; `None`: there are fewer workers.

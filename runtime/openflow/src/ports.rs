@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use twinpath_offload::{KernelPort, PortForwarded};
 use twinpath_openflow::{PORT_NAME_LEN, Port as Described, number, port_state};
 use twinpath_switch_engine::SwitchCommand;
 use twinpath_sys::clock;
@@ -26,6 +27,8 @@ pub struct PortFacts {
     pub is_up: bool,
     /// Where it counts.
     pub counts: PortCounts,
+    /// The place of its network namespace, and what it is there, if the kernel may forward its frames.
+    pub kernel: Option<(usize, KernelPort)>,
 }
 
 /// A name as OpenFlow has it: 15 bytes at most.
@@ -35,9 +38,17 @@ fn short(name: &str) -> String {
 }
 
 impl OpenFlow {
+    /// What the kernel has forwarded from and to a port, as far as it was recorded.
+    #[must_use]
+    pub fn forwarded(&self, number: u16) -> PortForwarded {
+        self.controllers.switch_ref().datapath_ref().kernel.forwarded(number.into())
+    }
+
     /// Replaces what is known of the ports. Controllers hear of what has changed, and the tables follow.
     pub fn set_ports(&mut self, facts: Vec<PortFacts>, workers: &mut Workers) {
         let (mut ports, mut counts) = (Vec::with_capacity(facts.len()), BTreeMap::new());
+        let kernel: Vec<_> = facts.iter().map(|port| (port.number.into(), port.kernel)).collect();
+        self.tables().kernel.set_ports(&kernel);
         let local = facts.iter().find(|port| port.is_local).map(|port| port.number);
         for port in facts {
             let port_no = if port.is_local { number::port::LOCAL } else { port.number.into() };

@@ -4,6 +4,7 @@ use twinpath_controllers::Stage;
 use twinpath_inspect::ControlReason;
 use twinpath_openflow::{Action, Count, Instruction, Role, meter_flags, number};
 use twinpath_openflow_switch::{FlowView, GroupView, MeterView, PartsCount};
+use twinpath_pipeline::WhyNot;
 use twinpath_report as report;
 use twinpath_switch_engine::Forwarding;
 use twinpath_sys::clock;
@@ -20,8 +21,10 @@ fn in_words(instructions: &[Instruction]) -> String {
     if texts.is_empty() { "drop".to_owned() } else { texts.join(",") }
 }
 
-fn flow(view: &FlowView<'_>) -> report::Flow {
+fn flow(view: &FlowView<'_>, place: Result<(), Option<WhyNot>>) -> report::Flow {
     report::Flow {
+        place: if place.is_ok() { "kernel" } else { "worker" }.to_owned(),
+        why_not: place.err().flatten().map(|why_not| why_not.name().to_owned()),
         table: view.table_id,
         priority: view.priority,
         matches: view.matches.to_string(),
@@ -91,8 +94,9 @@ impl OpenFlow {
     #[must_use]
     pub fn flows(&self) -> Vec<report::Flow> {
         let mut flows: Vec<_> = self.controllers.switch_ref().flows(clock::now()).collect();
-        flows.sort_by_key(|flow| (flow.table_id, std::cmp::Reverse(flow.priority)));
-        flows.iter().take(LISTED_MAX).map(flow).collect()
+        flows.sort_by_key(|(_, flow)| (flow.table_id, std::cmp::Reverse(flow.priority)));
+        let kernel = &self.controllers.switch_ref().datapath_ref().kernel;
+        flows.iter().take(LISTED_MAX).map(|(id, view)| flow(view, kernel.place(*id))).collect()
     }
 
     /// The controllers, and where some may come.

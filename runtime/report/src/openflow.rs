@@ -72,6 +72,11 @@ pub struct Flow {
     pub idle_timeout_s: u16,
     /// It goes after so long, s; 0: never.
     pub hard_timeout_s: u16,
+    /// Who forwards its frames now: `kernel` or `worker`.
+    pub place: String,
+    /// Why the kernel left the last of its frames that was looked at to workers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why_not: Option<String>,
 }
 
 /// A group.

@@ -14,6 +14,7 @@ mod forward;
 mod message;
 mod outlet;
 mod packet_ins;
+mod samples;
 mod tables;
 
 use rustix::io::Errno;
@@ -28,7 +29,8 @@ use self::forward::pass_on;
 use self::tables::Tables;
 
 pub use message::{
-    Forwarding, LENT_MAX, PACKET_OUTS_MAX, PacketInBuffer, PacketOut, SwitchCommand, SwitchEvent,
+    Forwarding, LENT_MAX, PACKET_OUTS_MAX, PacketInBuffer, PacketOut, SAMPLES_MAX, Sample, SwitchCommand,
+    SwitchEvent,
 };
 
 /// Carries frames between the ports of a switch.
@@ -137,6 +139,7 @@ fn without_tables(command: SwitchCommand) -> Option<SwitchEvent> {
         }
         SwitchCommand::Adopt(..)
         | SwitchCommand::Forward(_)
+        | SwitchCommand::LendSample(_)
         | SwitchCommand::LocalPort(_)
         | SwitchCommand::PacketInRate(_) => None,
     }

@@ -16,8 +16,11 @@ pub const LENT_MAX: usize = 128;
 /// Packet-outs that may be on their way to one worker and back at a time: control sends no more before it has some back.
 pub const PACKET_OUTS_MAX: usize = 64;
 
+/// Samples that one worker may have at a time.
+pub const SAMPLES_MAX: usize = 4;
+
 // Beside them one snapshot and one version of the tables go back at a time, or a few if control is quick.
-const _: () = assert!(LENT_MAX + PACKET_OUTS_MAX + 32 <= ENGINE_RESERVE as usize);
+const _: () = assert!(LENT_MAX + PACKET_OUTS_MAX + SAMPLES_MAX + 32 <= ENGINE_RESERVE as usize);
 
 /// What control tells the engine. An engine without tables gives back what belongs to them.
 #[derive(Debug)]
@@ -37,6 +40,8 @@ pub enum SwitchCommand {
     Lend(Box<PacketInBuffer>),
     /// Do this with a frame.
     PacketOut(Box<PacketOut>),
+    /// Memory for the head of a frame. It comes back with that of one that has gone through the tables.
+    LendSample(Box<Sample>),
 }
 
 /// What the engine tells control.
@@ -55,6 +60,8 @@ pub enum SwitchEvent {
     PacketIn(Box<PacketInBuffer>),
     /// A packet-out was done or refused. Its memory is control's again.
     PacketOutDone(Box<PacketOut>),
+    /// The head of a frame that has gone through the tables, as one of many.
+    Sample(Box<Sample>),
     /// What the switch has noticed.
     Notice(Notice),
 }
@@ -105,6 +112,40 @@ impl PacketInBuffer {
         }
         (self.about, self.len) = (Some(about), len);
         self.total_len = u16::try_from(total_len).unwrap_or(u16::MAX);
+    }
+}
+
+/// Bytes of a frame's head in a sample: all headers that flows are matched by, unless there are very many.
+const SAMPLE_LEN: usize = 192;
+
+/// The head of a frame, for control: it may have the kernel forward frames like it.
+#[derive(Debug)]
+pub struct Sample {
+    /// The port that it came in by, as OpenFlow has it.
+    pub in_port: u32,
+    /// The tag beside its bytes.
+    pub vlan: Option<u16>,
+    memory: [u8; SAMPLE_LEN],
+    len: usize,
+}
+
+impl Default for Sample {
+    fn default() -> Self {
+        Self { in_port: 0, vlan: None, memory: [0; SAMPLE_LEN], len: 0 }
+    }
+}
+
+impl Sample {
+    /// The start of the frame.
+    #[must_use]
+    pub fn head(&self) -> &[u8] {
+        self.memory.get(..self.len).unwrap_or_default()
+    }
+
+    pub(crate) fn fill(&mut self, frame: &Frame, in_port: u32) {
+        (self.in_port, self.vlan) = (in_port, frame.meta().vlan);
+        self.len = frame.bytes().len().min(SAMPLE_LEN);
+        self.memory[..self.len].copy_from_slice(&frame.bytes()[..self.len]);
     }
 }
 

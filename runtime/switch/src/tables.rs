@@ -12,6 +12,7 @@ use crate::forward::copy_to;
 use crate::message::{Forwarding, PacketOut, SwitchCommand, SwitchEvent};
 use crate::outlet::{Out, PortNumbers};
 use crate::packet_ins::PacketIns;
+use crate::samples::Samples;
 
 /// This worker's end of the tables.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub(crate) struct Tables {
     pub(crate) forwarding: Forwarding,
     numbers: PortNumbers,
     packet_ins: PacketIns,
+    samples: Samples,
 }
 
 impl Tables {
@@ -29,6 +31,7 @@ impl Tables {
             forwarding: Forwarding::Tables,
             numbers: PortNumbers::default(),
             packet_ins: PacketIns::new(),
+            samples: Samples::new(),
         }
     }
 
@@ -40,6 +43,12 @@ impl Tables {
         switch: &mut Switch,
         io: &mut Io<'_, SwitchEvent>,
     ) {
+        if let Some(first) = frames.frames().first()
+            && let Some(sample) = self.samples.of(now, first, self.numbers.to_openflow(first.meta().port))
+            && io.tell_reserved(SwitchEvent::Sample(sample)).is_err()
+        {
+            io.drops().add(Reason::MailboxFull, 1);
+        }
         let (numbers, packet_ins) = (self.numbers, &mut self.packet_ins);
         let mut out = Out { now, numbers, switch, packet_ins, io };
         for mut frame in frames.drain(usize::MAX) {
@@ -70,6 +79,7 @@ impl Tables {
                 packet.refused = self.packet_out(now, &packet, switch, io).err();
                 return Some(SwitchEvent::PacketOutDone(packet));
             }
+            SwitchCommand::LendSample(sample) => return self.samples.lend(sample).map(SwitchEvent::Sample),
             SwitchCommand::Forward(forwarding) => self.forwarding = forwarding,
             SwitchCommand::LocalPort(local) => self.numbers = PortNumbers { local },
             SwitchCommand::PacketInRate(per_s) => self.packet_ins.set_rate(per_s),

@@ -97,7 +97,10 @@ impl Controlled for Switching {
             Woken::OpenFlow => self.with_openflow(OpenFlow::turn),
             Woken::Memory(at) => self.look_at_memory(at),
             Woken::Sweep => self.sweep(),
-            Woken::CaptureEnded(id) => self.captures.ended(id, &mut self.workers),
+            Woken::CaptureEnded(id) => {
+                self.captures.ended(id, &mut self.workers);
+                self.captures_changed();
+            }
         }
         true
     }
@@ -130,10 +133,12 @@ impl Controlled for Switching {
     }
 
     fn report(&mut self) -> Report {
+        self.with_openflow(|openflow, _| openflow.record());
         self.report_all()
     }
 
     fn scrape(&mut self) -> Report {
+        self.with_openflow(|openflow, _| openflow.record());
         self.report_all()
     }
 
@@ -154,7 +159,13 @@ impl Controlled for Switching {
 }
 
 impl Switching {
+    fn captures_changed(&mut self) {
+        let is_captured = self.captures.any();
+        self.with_openflow(|openflow, _| openflow.set_captured(is_captured));
+    }
+
     fn answer(&mut self, request: &Request) -> Result<serde_json::Value, String> {
+        self.with_openflow(|openflow, _| openflow.record());
         match request {
             Request::Show(Topic::Macs) => {
                 let macs = self.report_macs();
@@ -198,7 +209,9 @@ impl Switching {
         let ended = move |id| {
             let _ = tell.send(id);
         };
-        self.captures.begin(wish, Some(number), stream, &mut self.workers, ended)
+        let begun = self.captures.begin(wish, Some(number), stream, &mut self.workers, ended);
+        self.captures_changed();
+        begun
     }
 
     /// Ends the workers; then the kernel has the interfaces again. It does not wait for a stuck worker, which ends with the

@@ -9,7 +9,7 @@ use twinpath_host::readable_copy;
 use twinpath_mirror::table::{Link, Tables};
 use twinpath_mirror::{Event, Mirror, MirrorError, MirrorLimits};
 use twinpath_port::{CarriedPort, PORTS_MAX, PortId};
-use twinpath_steer_bpf::Unserved;
+use twinpath_steer_bpf::{Offload, Unserved};
 use twinpath_sys::Namespace;
 use twinpath_sys::netns::{NetnsError, Visit};
 use twinpath_time::Instant;
@@ -155,6 +155,12 @@ impl Homes {
         set.attach(ifindex, unserved)?;
         let ports = (0..plan.workers).map(|worker| (Self::carrier(at, worker), set.port(number, ifindex)));
         Ok(Held { queues: std::mem::take(queues), ports: ports.collect() })
+    }
+
+    /// The entries by which the kernel may forward frames in each namespace, by its place, once.
+    pub(super) fn take_offloads(&mut self) -> Vec<(HomeAt, Offload)> {
+        let homes = self.0.iter_mut().enumerate();
+        homes.filter_map(|(at, home)| Some((at, home.ports.as_mut()?.take_offload()?))).collect()
     }
 
     /// Undoes [`Self::hold`].

@@ -5,11 +5,15 @@ use std::sync::Arc;
 
 use twinpath_config::Switch;
 use twinpath_controllers::Bound;
+use twinpath_offload::KernelPort;
 use twinpath_openflow_control::{OpenFlow, PortCounts, PortFacts, Workers};
 use twinpath_switch_engine::SwitchEvent;
 
 use super::Switching;
-use super::port::On;
+use super::port::{On, Port};
+
+/// Bytes of an Ethernet header.
+const ETHERNET_LEN: u32 = 14;
 
 /// Why a switch without controllers cannot get any while it runs, and the other way round.
 const WITHOUT_TABLES: &str = "switch.controller: whether a switch has OpenFlow tables is decided when it starts: restart it to give it its \
@@ -30,6 +34,7 @@ impl Switching {
                 openflow.adopted(worker, version, former, workers);
             }
             SwitchEvent::PacketIn(buffer) => openflow.packet_in(&mut workers[worker], buffer),
+            SwitchEvent::Sample(sample) => openflow.sampled(&mut workers[worker], sample),
             SwitchEvent::PacketOutDone(packet) => openflow.packet_out_is_back(worker, &packet),
             SwitchEvent::Adopted(..) | SwitchEvent::Notice(_) => {}
         });
@@ -39,6 +44,10 @@ impl Switching {
     pub(super) fn finish_openflow(&mut self) {
         if self.openflow.is_none() {
             return;
+        }
+        let offloads = if self.ports_changed { self.homes.take_offloads() } else { Vec::new() };
+        for (home, offload) in offloads {
+            self.with_openflow(|openflow, workers| openflow.add_kernel(home, offload, workers));
         }
         if std::mem::take(&mut self.ports_changed) {
             let facts = self.port_facts();
@@ -63,6 +72,7 @@ impl Switching {
                     name: port.name.to_string(),
                     address: link.and_then(|link| link.mac).map(|mac| mac.0),
                     is_up: port.link(link.map(|link| link.state())) == "up",
+                    kernel: self.kernel_port(port),
                     counts: PortCounts {
                         before: port.before,
                         queues: queues.remove(&port.number).unwrap_or_default(),
@@ -70,6 +80,15 @@ impl Switching {
                 }
             })
             .collect()
+    }
+
+    /// A port as the kernel may forward its frames; not if somebody is to have copies of them.
+    fn kernel_port(&self, port: &Port) -> Option<(usize, KernelPort)> {
+        let link = self.homes.link(port.home, port.ifindex)?;
+        let is_plain =
+            port.is_attached() && matches!(port.on, On::Interface) && port.config.mirror_to.is_none();
+        let frame_len_max = link.mtu + ETHERNET_LEN;
+        is_plain.then_some((port.home, KernelPort { ifindex: port.ifindex, peer: port.peer, frame_len_max }))
     }
 
     /// What can fail of another configuration: binds the addresses that are new. Mistakes are added to the list.

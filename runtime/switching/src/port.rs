@@ -94,6 +94,8 @@ pub(super) struct Port {
     pub(super) leaving: usize,
     /// It is no longer configured, and goes when its queue has come back.
     pub(super) removed: bool,
+    /// The address of the other end of its interface, if that is a virtual pair that leads to another network namespace.
+    pub(super) peer: Option<[u8; 6]>,
     /// What queues that it had before have counted.
     pub(super) before: Counts,
 }

@@ -136,6 +136,7 @@ impl Switching {
     ) -> report::SwitchPort {
         let link = self.homes.link(port.home, port.ifindex).map(|link| link.state());
         let counts = queues.iter().fold(port.before, |counts, (_, queue)| counts.with(&queue.counters));
+        let forwarded = self.openflow.as_ref().map(|it| it.forwarded(port.number)).unwrap_or_default();
         let dropped = queues.iter().flat_map(|(_, queue)| queue.counters.drops.happened());
         let dropped = dropped.map(|(_, count)| count).sum::<u64>();
         let config = &port.config;
@@ -158,10 +159,10 @@ impl Switching {
             addresses: self.learned_on(port),
             mirror_to: config.mirror_to.as_ref().map(ToString::to_string),
             blocked_for: other.map(|other| self.name_of(*other)),
-            frames_in: counts.frames_in,
-            frames_out: counts.frames_out,
-            bytes_in: counts.bytes_in,
-            bytes_out: counts.bytes_out,
+            frames_in: counts.frames_in + forwarded.packets_in,
+            frames_out: counts.frames_out + forwarded.packets_out,
+            bytes_in: counts.bytes_in + forwarded.bytes_in,
+            bytes_out: counts.bytes_out + forwarded.bytes_out,
             dropped,
         }
     }

@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 use twinpath_attach::{PlacedQueue, PortSetPlan};
-use twinpath_config::{OnExit, PortName, SwitchPort};
+use twinpath_config::{Offload, OnExit, PortName, SwitchPort};
 use twinpath_frame::BURST_MAX;
 use twinpath_host::{Captures, WorkerHandle, WorkerPlan};
 use twinpath_machine::Machine;
 use twinpath_metrics as metrics;
+use twinpath_offload::peer_of;
 use twinpath_openflow_control::{Counts, OpenFlow};
 use twinpath_port::{GsoKinds, PORTS_MAX as CARRIED_MAX, PortQueue};
 use twinpath_port_vnet::{QUEUE_FRAMES, Tap};
@@ -50,6 +51,9 @@ const POOL_FRAMES_MIN: u32 = 8192;
 
 /// Slots of the ring for all interfaces of a namespace: 4 MiB, some milliseconds at a million frames a second.
 const RING_FRAMES: u32 = 2048;
+
+/// Entries by which the kernel forwards frames, of each network namespace: some 16 MiB of the kernel's memory.
+const OFFLOADED_MAX: u32 = 1 << 16;
 
 /// With more ports, programs are attached by classic filters. The kernel waits for an RCU grace period of some 10 to 20 ms
 /// whenever a BPF link is made or ends, also when it ends a process, and two links for each of 1,000 ports are 40 s. A filter
@@ -283,6 +287,7 @@ impl Switching {
             worker,
             leaving: 0,
             removed: false,
+            peer: None,
             before: Counts::default(),
         };
         let opened = self.open(&mut port);
@@ -309,6 +314,9 @@ impl Switching {
                 let unserved = if on_exit == OnExit::Bridge { Unserved::Kernel } else { Unserved::Dropped };
                 let held = self.homes.hold(port.home, self.port_set(), (port.number, link), unserved)?;
                 port.ifindex = link;
+                if self.offloads() {
+                    port.peer = self.homes.run(port.home, || peer_of(link))?.unwrap_or_default();
+                }
                 Opened::Interface(held)
             }
             On::Local(handle) => {
@@ -352,9 +360,16 @@ impl Switching {
             ring_frames: RING_FRAMES,
             ports_max: CARRIED_MAX,
             fail_open: if fails_open { fail_open } else { Duration::ZERO },
+            offloaded: if self.offloads() { OFFLOADED_MAX } else { 0 },
             tc: self.tc_attach(),
             segmentation: self.segmentation,
         }
+    }
+
+    /// Whether the kernel may forward flows.
+    fn offloads(&self) -> bool {
+        let switch = self.plan.switch();
+        switch.has_tables() && switch.offload == Offload::Auto
     }
 
     /// How the programs of a namespace's interfaces are attached: by links, unless that would take too long.

@@ -121,6 +121,40 @@ impl FromStr for FailMode {
     }
 }
 
+/// Whether the kernel forwards flows of a switch by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Offload {
+    /// Those that it can.
+    #[default]
+    Auto,
+    /// None.
+    Off,
+}
+
+impl Offload {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Auto, Self::Off];
+
+    /// The name in files and on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Off => "off",
+        }
+    }
+}
+
+impl FromStr for Offload {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|mode| mode.name() == name);
+        known.ok_or_else(|| format!("unknown choice '{name}': choose auto or off"))
+    }
+}
+
 /// The number by which controllers know a switch, as it is written: up to 16 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

@@ -1,0 +1,194 @@
+//! Flows that the kernel forwards: those whose frames workers show, if it can.
+
+use std::collections::{BTreeMap, HashMap};
+
+use twinpath_offload::{KernelPort, Lifetime, NotOffloaded, Offloaded, PortForwarded};
+use twinpath_openflow::Match;
+use twinpath_pipeline::{FlowId, Ingress, Pipeline, Trace, WhyNot};
+use twinpath_steer_bpf::{Offload, SteerError};
+use twinpath_switch_engine::Sample;
+use twinpath_time::{Duration, Instant};
+
+/// With more entries, what they have counted is read at most once in [`READ_EVERY`].
+const READ_ALWAYS: usize = 256;
+const READ_EVERY: Duration = Duration::from_millis(10);
+
+/// The entries of all network namespaces, by their places.
+#[derive(Debug, Default)]
+pub(crate) struct Kernel {
+    homes: BTreeMap<usize, Offloaded>,
+    /// Flows that do not last for ever.
+    lifetimes: HashMap<FlowId, Lifetime>,
+    /// Why the last frame that matched a flow was left to workers.
+    why_not: HashMap<FlowId, WhyNot>,
+    /// Something has to see all frames, or frames do not go by flows.
+    is_suspended: bool,
+    read_at: Instant,
+    /// Entries and counts that could not be changed or read are reported once.
+    has_failed: bool,
+}
+
+impl Kernel {
+    pub(crate) fn add(&mut self, home: usize, offload: Offload) {
+        self.homes.insert(home, Offloaded::new(offload));
+    }
+
+    /// Whether the kernel may forward anything.
+    pub(crate) fn is_there(&self) -> bool {
+        !self.homes.is_empty()
+    }
+
+    /// Says in which namespace each port is.
+    pub(crate) fn set_ports(&mut self, ports: &[(u32, Option<(usize, KernelPort)>)]) {
+        let mut outcome = Ok(());
+        for (home, offloaded) in &mut self.homes {
+            for (number, port) in ports {
+                let here = port.filter(|(at, _)| at == home).map(|(_, port)| port);
+                outcome = outcome.and(offloaded.set_port(*number, here));
+            }
+            outcome = outcome.and(offloaded.keep_ports(|number| ports.iter().any(|(own, _)| *own == number)));
+        }
+        self.note(outcome);
+    }
+
+    pub(crate) fn flow_added(
+        &mut self,
+        table: u8,
+        priority: u16,
+        fields: &Match,
+        id: FlowId,
+        lifetime: Lifetime,
+    ) {
+        self.each(|offloaded| offloaded.flow_added(table, priority, fields));
+        self.set_lifetime(id, lifetime);
+    }
+
+    pub(crate) fn flow_changed(&mut self, id: FlowId, lifetime: Lifetime) {
+        self.each(|offloaded| offloaded.flow_changed(id));
+        self.set_lifetime(id, lifetime);
+    }
+
+    fn set_lifetime(&mut self, id: FlowId, lifetime: Lifetime) {
+        self.why_not.remove(&id);
+        if lifetime == Lifetime::default() {
+            self.lifetimes.remove(&id);
+        } else {
+            self.lifetimes.insert(id, lifetime);
+        }
+    }
+
+    /// Which bucket of a group is live may depend on other groups, so what goes through any of them is void.
+    pub(crate) fn groups_changed(&mut self) {
+        self.each(Offloaded::groups_changed);
+    }
+
+    /// Makes all entries void.
+    pub(crate) fn clear(&mut self) {
+        self.each(Offloaded::clear);
+    }
+
+    /// While suspended, workers forward all frames.
+    pub(crate) fn suspend(&mut self, is_suspended: bool) {
+        if std::mem::replace(&mut self.is_suspended, is_suspended) != is_suspended && is_suspended {
+            self.clear();
+        }
+    }
+
+    fn each(&mut self, mut what: impl FnMut(&mut Offloaded) -> Result<(), SteerError>) {
+        let mut outcome = Ok(());
+        for offloaded in self.homes.values_mut() {
+            // All of them, whatever becomes of one.
+            outcome = outcome.and(what(offloaded));
+        }
+        self.note(outcome);
+    }
+
+    fn note(&mut self, outcome: Result<(), SteerError>) {
+        if let Err(error) = outcome
+            && !std::mem::replace(&mut self.has_failed, true)
+        {
+            tracing::error!("flows in the kernel: {error}");
+        }
+    }
+
+    /// Before a version of the tables is said to be taken: what was counted by entries that are void.
+    pub(crate) fn settle(&mut self, pipeline: &mut Pipeline) {
+        self.each(|offloaded| offloaded.settle(pipeline));
+    }
+
+    /// Adds to the flows what the kernel has counted for them.
+    pub(crate) fn record(&mut self, now: Instant, pipeline: &mut Pipeline) {
+        let entries: usize = self.homes.values().map(|offloaded| offloaded.entries().len()).sum();
+        if entries == 0 || entries > READ_ALWAYS && now < self.read_at + READ_EVERY {
+            return;
+        }
+        self.read_at = now;
+        self.homes.values_mut().for_each(|offloaded| offloaded.record_all(pipeline));
+    }
+
+    /// The same for one flow, at once.
+    pub(crate) fn record_flow(&mut self, pipeline: &mut Pipeline, flow: FlowId) {
+        self.homes.values_mut().for_each(|offloaded| offloaded.record_flow(pipeline, flow));
+    }
+
+    /// A worker has forwarded a frame like this one: from now on the kernel does, if it can.
+    pub(crate) fn sampled(&mut self, now: Instant, pipeline: &Pipeline, sample: &Sample) {
+        if self.is_suspended || sample.head().is_empty() {
+            return;
+        }
+        let in_port = sample.in_port;
+        let ingress = Ingress { in_port, in_phy_port: in_port, tunnel_id: 0 };
+        let trace = pipeline.trace(sample.head(), sample.vlan, &ingress);
+        let lifetime = self.lifetime(&trace);
+        let home = self.homes.values_mut().find(|offloaded| offloaded.has_port(in_port));
+        let offered = match (trace.verdict(), home) {
+            (Ok(_), None) => Err(NotOffloaded::WhyNot(WhyNot::Port)),
+            (Err(why_not), _) => Err(why_not.into()),
+            (Ok(_), Some(offloaded)) => offloaded.offer(now, &trace, lifetime),
+        };
+        match offered {
+            Ok(_) => {
+                for flow in trace.path().flows() {
+                    self.why_not.remove(&flow);
+                }
+            }
+            Err(NotOffloaded::WhyNot(why_not)) => {
+                // The flow whose instructions are the reason.
+                if let Some(flow) = trace.path().flows().last() {
+                    self.why_not.insert(flow, why_not);
+                }
+            }
+            Err(NotOffloaded::Kernel(error)) => self.note(Err(error)),
+        }
+    }
+
+    /// No longer than any flow that the frames match.
+    fn lifetime(&self, trace: &Trace) -> Lifetime {
+        let lifetimes = trace.path().flows().filter_map(|flow| self.lifetimes.get(&flow));
+        lifetimes.fold(Lifetime::default(), |own, other| Lifetime {
+            deadline: own.deadline.into_iter().chain(other.deadline).min(),
+            idle: own.idle.into_iter().chain(other.idle).min(),
+        })
+    }
+
+    /// Whether frames of a flow are forwarded by the kernel now; if not, why, as far as that is known.
+    pub(crate) fn place(&self, flow: FlowId) -> Result<(), Option<WhyNot>> {
+        if self.homes.values().any(|offloaded| offloaded.entries().of_flow(flow).next().is_some()) {
+            return Ok(());
+        }
+        Err(self.why_not.get(&flow).copied())
+    }
+
+    /// What the kernel has forwarded from and to a port.
+    pub(crate) fn forwarded(&self, port: u32) -> PortForwarded {
+        self.homes.values().map(|offloaded| offloaded.forwarded(port)).fold(
+            PortForwarded::default(),
+            |sum, more| PortForwarded {
+                packets_in: sum.packets_in + more.packets_in,
+                bytes_in: sum.bytes_in + more.bytes_in,
+                packets_out: sum.packets_out + more.packets_out,
+                bytes_out: sum.bytes_out + more.bytes_out,
+            },
+        )
+    }
+}
