@@ -9,6 +9,8 @@
 //! them any more; that takes microseconds, and nothing at all if no entry was made void. So what is reported of a flow that is
 //! gone is all of it.
 //!
+//! What users see of it is in docs/switch.md.
+//!
 //! Never here: which flows are worth it, messages, time-outs of flows. All calls are made by control.
 
 mod peer;
