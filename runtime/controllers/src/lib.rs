@@ -18,7 +18,7 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use tokio::time::{Sleep, sleep_until};
-use twinpath_openflow_switch::{Datapath, OpenFlowSwitch};
+use twinpath_openflow_switch::{CONTROLLERS_MAX, Datapath, OpenFlowSwitch};
 use twinpath_time::{Duration, Instant};
 use twinpath_values::Endpoint;
 
@@ -249,11 +249,14 @@ impl<D: Datapath> Controllers<D> {
                 Err(why) => self.news.push(News::Unreachable { endpoint: outgoing.endpoint().clone(), why }),
             }
         }
+        // Connections of others at the listeners leave room for the controllers that are configured.
+        let reserved = self.outgoing.len();
         for (stream, endpoint, is_outgoing) in new {
-            match self.switch.connect(now) {
-                Some(id) => {
-                    self.connections.push(Connection::new(id, stream, endpoint, is_outgoing));
-                }
+            let own = self.connections.iter().filter(|connection| connection.is_outgoing).count();
+            let others = self.connections.len() - own;
+            let has_room = is_outgoing || others + reserved < CONTROLLERS_MAX;
+            match has_room.then(|| self.switch.connect(now)).flatten() {
+                Some(id) => self.connections.push(Connection::new(id, stream, endpoint, is_outgoing)),
                 None => self.refused += 1,
             }
         }

@@ -128,6 +128,28 @@ fn more_connections_than_there_may_be_are_closed_and_counted() {
 }
 
 #[test]
+fn connections_at_a_listener_leave_room_for_a_configured_controller() {
+    run(async || {
+        let own = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let mut controllers = controllers();
+        let address = controllers.listen(&"tcp:127.0.0.1:0".parse().expect("an address")).await;
+        let address = address.expect("it is bound").expect("it is TCP");
+        controllers.connect(Endpoint::Tcp(own.local_addr().expect("an address").to_string()));
+        let _others: Vec<_> =
+            (0..CONTROLLERS_MAX + 3).map(|_| TcpStream::connect(address).expect("it listens")).collect();
+        while controllers.refused() < 4 || controllers.connections() < CONTROLLERS_MAX {
+            controllers.wait(START).await;
+            controllers.turn(START);
+        }
+        let (mut stream, _) = own.accept().expect("it connects");
+        stream.set_nonblocking(true).expect("a socket");
+        stream.write_all(&greeting()).expect("room");
+        let heard = heard(&mut controllers, &mut stream, 2).await;
+        assert!(matches!(heard.last(), Some(Message::FeaturesReply(_))), "{heard:?}");
+    });
+}
+
+#[test]
 fn a_controller_that_is_lost_is_connected_to_again_after_a_pause_that_grows() {
     run(async || {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
