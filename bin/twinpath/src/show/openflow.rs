@@ -52,7 +52,7 @@ fn flows(flows: &[Flow]) -> String {
         return "no flows".to_owned();
     }
     let mut grid = table(
-        &["table", "priority", "packets", "bytes", "age", "timeouts", "match", "instructions"],
+        &["table", "priority", "packets", "bytes", "age", "timeouts", "by", "match", "instructions"],
         usize::MAX,
     );
     for flow in flows {
@@ -69,6 +69,10 @@ fn flows(flows: &[Flow]) -> String {
             flow.bytes.to_string(),
             format!("{} s", flow.age_s),
             timeouts,
+            match &flow.why_not {
+                Some(why_not) => format!("{} ({why_not})", flow.place),
+                None => flow.place.clone(),
+            },
             flow.matches.clone(),
             flow.instructions.clone(),
         ]);

@@ -393,3 +393,84 @@ fn controllers_and_the_fail_mode_change_while_the_switch_runs() {
     assert_eq!(openflow(&server)["forwarding"], "flows");
     assert_eq!(terminate(server), Some(0));
 }
+
+/// Sends frames to the host that gets them until the kernel forwards them; returns the number of the next one.
+fn until_in_kernel(server: &Server, sender: &PacketSocket, seen: &PacketSocket, from: u32) -> u32 {
+    let mut sent = from;
+    until("the kernel forwards the flow", || {
+        for _ in 0..8 {
+            sender.send(&frame(sent)).expect("sent");
+            assert_eq!(numbered(seen), sent);
+            sent += 1;
+        }
+        server.show("flows")[0]["place"] == "kernel"
+    });
+    sent
+}
+
+#[test]
+fn the_kernel_forwards_flows_that_take_frames_and_a_barrier_stays_true() {
+    if !root_or_skip() {
+        return;
+    }
+    let site = Site::new(3);
+    let server = switch(&site, &["--workers", "2"]);
+    let mut controller = Controller::connect(&path(&site));
+    controller.add(flow(of_type(), &[output(2)]));
+    controller.barrier();
+    let (sender, second, third) = (site.listen(1), site.listen(2), site.listen(3));
+    let mut sent = until_in_kernel(&server, &sender, &second, 0);
+    for round in 0..100 {
+        let seen = if round % 2 == 0 { &third } else { &second };
+        controller.add(flow(of_type(), &[output(3 - round % 2)]));
+        controller.barrier();
+        sender.send(&frame(sent)).expect("sent");
+        assert_eq!(numbered(seen), sent, "no longer by what the kernel knew");
+        sent += 1;
+        if round % 20 == 0 {
+            sent = until_in_kernel(&server, &sender, seen, sent);
+        }
+    }
+    let shown = &server.show("flows")[0];
+    assert_eq!(
+        (&shown["packets"], &shown["bytes"]),
+        (&sent.into(), &(60 * sent).into()),
+        "every frame counts once"
+    );
+    let table = &openflow(&server)["tables"][0];
+    assert!(table["matched"].as_u64() >= Some(sent.into()), "{table}");
+    let port = &server.show("ports")[0];
+    assert!(port["frames_in"].as_u64() >= Some(sent.into()), "{port}");
+
+    // What the kernel cannot do is said.
+    controller.add(flow(of_type(), &[output(2), output(3)]));
+    controller.barrier();
+    until("a worker has shown a frame", || {
+        sender.send(&frame(sent)).expect("sent");
+        assert_eq!((numbered(&second), numbered(&third)), (sent, sent));
+        sent += 1;
+        server.show("flows")[0]["why_not"] == "several_outputs"
+    });
+    assert_eq!(server.show("flows")[0]["place"], "worker");
+    assert_eq!(terminate(server), Some(0));
+}
+
+#[test]
+fn a_flow_that_the_kernel_forwards_ends_in_time_and_is_counted_to_its_last_frame() {
+    if !root_or_skip() {
+        return;
+    }
+    let site = Site::new(3);
+    let server = switch(&site, &[]);
+    let mut controller = Controller::connect(&path(&site));
+    let (sender, second) = (site.listen(1), site.listen(2));
+    let timed = flow(of_type(), &[output(2)]);
+    controller.add(FlowMod { hard_timeout_s: 2, flags: flow_flags::SEND_FLOW_REM, ..timed });
+    controller.barrier();
+    let sent = until_in_kernel(&server, &sender, &second, 0);
+    let gone = controller.expect("a flow-removed", |message| matches!(message, Message::FlowRemoved(_)));
+    let Message::FlowRemoved(gone) = gone else { panic!("{gone:?}") };
+    assert_eq!((gone.packets, gone.bytes), (sent.into(), u64::from(60 * sent)));
+    assert_eq!(gone.reason, FlowRemovedReason::HardTimeout);
+    assert_eq!(terminate(server), Some(0));
+}
