@@ -31,6 +31,7 @@ mod switch;
 mod table;
 mod three_rtts;
 mod topology;
+mod traffic;
 mod wakeup;
 
 use std::path::{Path, PathBuf};

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
+use super::process::words;
 use super::topology::{CLIENT, SERVER};
 
 /// The port of twinpath.
@@ -141,8 +142,4 @@ pub(crate) fn eventfd_pingpong(cpus: [usize; 2], duration: Duration) -> Vec<Stri
         cpus[1],
         duration.as_secs_f64()
     ))
-}
-
-pub(crate) fn words(line: &str) -> Vec<String> {
-    line.split_whitespace().map(str::to_owned).collect()
 }

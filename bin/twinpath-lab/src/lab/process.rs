@@ -31,6 +31,11 @@ const USAGE_PERIOD: Duration = Duration::from_millis(40);
 /// The length of the end of a child's error output that is shown.
 const STDERR_SHOWN: u64 = 2000;
 
+/// A command line that has no quotes, in words.
+pub(crate) fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
 /// The namespace and CPUs of a child.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Side<'a> {

@@ -11,8 +11,8 @@ use super::{DATAGRAMS, FRAGMENTS_SEED, answered_by_the_path, offloads};
 use crate::lab::instance::{Facts, Instance};
 use crate::lab::kni::fragments;
 use crate::lab::model::Sample;
-use crate::lab::peers::{self, PLAIN_PORT, TCP_PORT, words};
-use crate::lab::process::Side;
+use crate::lab::peers::{self, PLAIN_PORT, TCP_PORT};
+use crate::lab::process::{Side, words};
 use crate::lab::session::Session;
 use crate::lab::topology::{BEHIND, End, SERVER, TO_BEHIND, VLAN_CLIENT, VLAN_SERVER, address, no_address};
 

@@ -9,11 +9,11 @@ use hdrhistogram::Histogram;
 use twinpath_measure::report::{RttUs, buckets};
 use twinpath_sys::clock;
 
-use super::modes::{Beside, Mode, Scene, Stage, ensure_full_load, words};
+use super::modes::{Beside, Mode, Scene, Stage, ensure_full_load};
 use super::tick::Near;
 use super::{hops, tables};
 use crate::lab::model::Sample;
-use crate::lab::process::{Finished, Server, Side};
+use crate::lab::process::{Finished, Server, Side, words};
 use crate::lab::record::Record;
 use crate::lab::session::Session;
 use crate::plain::nfs::{self, ListReport, NFS_PORT, Shape, WalkReport};

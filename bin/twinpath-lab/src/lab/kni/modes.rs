@@ -10,7 +10,7 @@ use twinpath_sys::Namespace;
 use super::tables;
 use crate::lab::instance::{Facts, Instance};
 use crate::lab::peers::{FAST_PORT, LINGER_MS, PLAIN_PORT};
-use crate::lab::process::{Background, Server, Side};
+use crate::lab::process::{Background, Server, Side, words};
 use crate::lab::session::Session;
 use crate::lab::topology::{self, CLIENT, End, OWNED, OWNED_PEER, SERVER};
 use crate::plain::nfs::NFS_PORT;
@@ -329,10 +329,6 @@ pub(super) fn ensure_full_load(load: &BenchReport) -> anyhow::Result<()> {
 
 fn nfs_of(end: End) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(end.ipv4), NFS_PORT)
-}
-
-pub(super) fn words(line: &str) -> Vec<String> {
-    line.split_whitespace().map(str::to_owned).collect()
 }
 
 #[cfg(test)]

@@ -5,14 +5,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use twinpath_sys::child;
 
-use super::switches::{Kind, Running, words};
+use super::switches::{Kind, Running};
 use super::tables::{CPU, DUMP, EXACT, HOSTILE, MASKS, MODS};
 use crate::lab::instance::voluntary_switches;
 use crate::lab::model::Sample;
-use crate::lab::process::Side;
+use crate::lab::process::{Side, words};
 use crate::lab::record::Record;
 use crate::lab::session::Session;
 use crate::lab::topology::SwitchNetwork;
+use crate::lab::traffic::Traffic;
 use crate::plain::openflow::Modified;
 use crate::plain::pipeline::Timed;
 
@@ -23,6 +24,9 @@ const PIPELINE_DEADLINE: Duration = Duration::from_secs(60);
 /// Until a switch has calmed down after 10,000 flows, and for how long it is watched.
 const IDLE_SETTLE: Duration = Duration::from_secs(2);
 const IDLE_TIME: Duration = Duration::from_secs(5);
+/// How long traffic is measured.
+const CHECK_TIME: Duration = Duration::from_millis(800);
+const QUICK_TIME: Duration = Duration::from_millis(400);
 const PORTS: usize = 2;
 
 /// A switch to be measured, and its rows.
@@ -42,6 +46,17 @@ pub(super) const CONTENDERS: &[Contender] = &[
         kind: Some(Kind::Twinpath),
         rows: &["mods-twinpath", "barrier-twinpath", "counters-twinpath"],
     },
+    Contender {
+        name: "twinpath, all flows in workers",
+        kind: Some(Kind::TwinpathWorkers),
+        rows: &["counters-workers", "rtt-workers", "bulk-workers"],
+    },
+    Contender {
+        name: "twinpath, flows in the kernel",
+        kind: Some(Kind::Twinpath),
+        rows: &["rtt-offloaded", "bulk-offloaded"],
+    },
+    Contender { name: "the kernel's bridge", kind: Some(Kind::Bridge), rows: &["rtt-bridge", "bulk-bridge"] },
     Contender { name: "OVS, idle", kind: Some(Kind::Ovs), rows: &["idle-of-ovs"] },
     Contender { name: "twinpath, idle", kind: Some(Kind::Twinpath), rows: &["idle-of-twinpath"] },
     Contender { name: "the tables", kind: None, rows: &["pipeline"] },
@@ -105,6 +120,7 @@ impl Bench<'_> {
             Some("barrier") => super::judged::after_barriers(network, &running.socket),
             Some("counters") => super::judged::counters(network, &running.socket).await,
             Some("idle") => self.idle(network, running).await,
+            Some(what @ ("rtt" | "bulk")) => self.traffic(what == "bulk", network, running).await,
             _ => bail!("{row} is no row of a switch"),
         }
     }
@@ -112,9 +128,10 @@ impl Bench<'_> {
     async fn mods(&self, network: &SwitchNetwork, running: &Running) -> anyhow::Result<Sample> {
         let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
         let args = running.controller("flow-mods");
-        let used = child::cpu_time(running.pid)?;
+        let pid = running.pid.context("no process to watch")?;
+        let used = child::cpu_time(pid)?;
         let finished = self.session.launcher.client(side, &args, MODS_DEADLINE, None).await?;
-        let used = child::cpu_time(running.pid)?.saturating_sub(used);
+        let used = child::cpu_time(pid)?.saturating_sub(used);
         let modified: Modified =
             serde_json::from_str(&finished.stdout).context("cannot read the result of plain openflow")?;
         let mut sample = Sample::default();
@@ -124,12 +141,39 @@ impl Bench<'_> {
         Ok(sample)
     }
 
+    /// Kernel UDP, one request in flight, or kernel TCP, by flows between the two ports.
+    async fn traffic(
+        &self,
+        is_bulk: bool,
+        network: &SwitchNetwork,
+        running: &Running,
+    ) -> anyhow::Result<Sample> {
+        let launcher = &self.session.launcher;
+        if running.has_flows {
+            let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
+            launcher.client(side, &running.controller("two-ports"), MODS_DEADLINE, None).await?;
+        }
+        let traffic = Traffic {
+            session: self.session,
+            network,
+            time: if self.session.check { CHECK_TIME } else { QUICK_TIME },
+            switch: running.pid,
+        };
+        if is_bulk {
+            return traffic.bulk().await;
+        }
+        let server = traffic.echo_server("connected").await?;
+        let measured = traffic.for_its_time("").await;
+        launcher.stop(server).await?;
+        measured
+    }
+
     /// The CPU that a switch takes while its flows wait for their timeouts.
     async fn idle(&self, network: &SwitchNetwork, running: &Running) -> anyhow::Result<Sample> {
         let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
         let controller = self.session.launcher.server(side, &running.controller("hold")).await?;
         tokio::time::sleep(IDLE_SETTLE).await;
-        let pid = running.pid;
+        let pid = running.pid.context("no process to watch")?;
         let (begun, used, sleeps) = (Instant::now(), child::cpu_time(pid)?, voluntary_switches(pid)?);
         tokio::time::sleep(IDLE_TIME).await;
         let elapsed_s = begun.elapsed().as_secs_f64();

@@ -1,12 +1,14 @@
 //! The rows and ratios of `lab openflow`. Ids are stable; docs/measuring.md explains each.
 
 use crate::lab::model::{self, Better, Formula, Group, RatioSpec, RowSpec};
+use crate::lab::traffic::BULK;
 
 pub(super) const MODS: &str = "mods_per_s";
 pub(super) const DUMP: &str = "dump_s";
 pub(super) const LIES: &str = "old_rule";
 pub(super) const OFF: &str = "off";
 pub(super) const CPU: &str = "cpu_server";
+const P50: &str = "p50_us";
 pub(super) const EXACT: &str = "exact_ns";
 pub(super) const MASKS: &str = "masks_ns";
 pub(super) const HOSTILE: &str = "hostile_ns";
@@ -23,6 +25,13 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("barrier-twinpath", Group::Barrier, LIES, "twinpath, of 10,000 packets"),
     row("counters-ovs", Group::FlowCounters, OFF, "OVS, 20,000 packets"),
     row("counters-twinpath", Group::FlowCounters, OFF, "twinpath, 20,000 packets"),
+    row("counters-workers", Group::FlowCounters, OFF, "twinpath, 20,000 packets, none in the kernel"),
+    row("rtt-bridge", Group::SwitchRtt, P50, "the kernel's bridge"),
+    row("rtt-offloaded", Group::SwitchRtt, P50, "twinpath, flows in the kernel").beside(&["rtt-bridge"]),
+    row("rtt-workers", Group::SwitchRtt, P50, "twinpath, flows in workers").beside(&["rtt-bridge"]),
+    row("bulk-bridge", Group::SwitchBulk, BULK, "the kernel's bridge"),
+    row("bulk-offloaded", Group::SwitchBulk, BULK, "twinpath, flows in the kernel").beside(&["bulk-bridge"]),
+    row("bulk-workers", Group::SwitchBulk, BULK, "twinpath, flows in workers").beside(&["bulk-bridge"]),
     row("idle-of-ovs", Group::Idle, CPU, "OVS, 10,000 flows with timeouts"),
     row("idle-of-twinpath", Group::Idle, CPU, "twinpath, 10,000 flows with timeouts"),
     row("pipeline", Group::Pipeline, EXACT, "look-up and output of one frame, one thread"),
@@ -65,6 +74,27 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         Better::Lower,
         0.0,
         "packets by which counters of flows, table and ports differ from those of the hosts",
+    ),
+    ratio(
+        "counters-off-workers",
+        value("counters-workers", OFF),
+        Better::Lower,
+        0.0,
+        "the same while no flow is in the kernel",
+    ),
+    ratio(
+        "vs-bridge-rtt",
+        Formula::over("rtt-offloaded", P50, &[("rtt-bridge", P50)]),
+        Better::Lower,
+        0.9,
+        "round trip p50 of kernel UDP through flows in the kernel, against the kernel's bridge",
+    ),
+    ratio(
+        "bulk-offloaded",
+        Formula::over("bulk-offloaded", BULK, &[("bulk-bridge", BULK)]),
+        Better::Higher,
+        1.0,
+        "kernel TCP bulk through flows in the kernel, against the kernel's bridge",
     ),
     ratio(
         "idle-cpu-of",

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::cases::{Client, ClientSpec};
 use crate::lab::peers::{LINGER_MS, server};
+use crate::lab::process::words;
 use crate::lab::topology::{CLIENT, SERVER};
 use crate::plain::nfs::NFS_PORT;
 
@@ -88,7 +89,3 @@ pub(super) fn bench(
 
 /// The root of twinpath's tree.
 pub(super) const TWINPATH_FILE: &str = "--export /";
-
-fn words(line: &str) -> Vec<String> {
-    line.split_whitespace().map(str::to_owned).collect()
-}

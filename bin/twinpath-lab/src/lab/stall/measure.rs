@@ -1,27 +1,23 @@
 //! One case: a switch between two hosts, its bulk traffic, its controller, and the round trips.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use fastrand::Rng;
 use twinpath_load::Arrivals;
-use twinpath_measure::report::{BenchReport, RttUs};
 
 use super::tables::BULK;
 use crate::lab::counters::Counters;
 use crate::lab::model::Sample;
-use crate::lab::openflow::switches::{Kind, Running, words};
-use crate::lab::process::{Server, Side};
+use crate::lab::openflow::switches::{Kind, Running};
+use crate::lab::process::{Server, Side, words};
 use crate::lab::session::Session;
 use crate::lab::topology::{HOSTS, SwitchNetwork};
+use crate::lab::traffic::{SLACK, Traffic};
 use crate::plain::switch::Sent;
 
 const PORTS: usize = 2;
-const ECHO_PORT: u16 = 7001;
-/// Time for start-up, warm-up and tear-down, beyond the measured time.
-const SLACK: Duration = Duration::from_secs(5);
 /// How long the highest rate of bulk traffic is measured, and its share that the round trips run beside.
 const RATE_TIME: Duration = Duration::from_millis(400);
 const BULK_SHARE: f64 = 0.3;
@@ -112,10 +108,9 @@ impl<'a> Bench<'a> {
         let flood = if case.how == "silent" && !case.is_base { " --flood" } else { "" };
         let two_ports = running.controller(&format!("two-ports{flood}"));
         launcher.client(host(0), &two_ports, CONTROLLER_DEADLINE, None).await?;
-        let echo = words(&format!("plain udp-echo --listen {} --mode interrupt", address()));
-        let echo = launcher.server(host(1), &echo).await?;
-        let probe = words("--count 16 --warmup 0");
-        self.round_trips(network, &probe).await.context("no frame passes")?;
+        let traffic = Traffic { session: self.session, network, time: self.time, switch: None };
+        let echo = traffic.echo_server("single").await?;
+        traffic.probe().await?;
         let most = self.bulk_alone(network).await?;
         let discarder = if case.is_base { Some(self.discarder(network).await?) } else { None };
         let mut args = words("plain openflow --to");
@@ -127,14 +122,9 @@ impl<'a> Bench<'a> {
         let source = self.source(&format!("--batch {PACED_BATCH} --rate {rate:.0}"), self.time + SLACK);
         let source = launcher.background(host(0), &source)?;
         tokio::time::sleep(SETTLE).await;
-        let load = words(&format!(
-            "--duration {:.3} --warmup 0.05 --rate {} --arrivals {} --arrivals-seed {}",
-            self.time.as_secs_f64(),
-            1e6 / self.period_us,
-            Arrivals::Jittered(JITTER),
-            self.seed
-        ));
-        let measured = self.round_trips(network, &load).await;
+        let (rate, arrivals) = (1e6 / self.period_us, Arrivals::Jittered(JITTER));
+        let pace = format!("--rate {rate} --arrivals {arrivals} --arrivals-seed {}", self.seed);
+        let measured = traffic.for_its_time(&pace).await;
         let sent: Sent = serde_json::from_str(&launcher.finish(source).await?)
             .context("cannot read the result of plain frame-source")?;
         let done = launcher.stop(controller).await;
@@ -147,23 +137,6 @@ impl<'a> Bench<'a> {
         sample.values.insert(BULK, sent.frames as f64 / sent.duration_s);
         sample.values.insert("most_per_s", most);
         Ok(sample)
-    }
-
-    /// Round trips from the first host to the second one.
-    async fn round_trips(&self, network: &SwitchNetwork, load: &[String]) -> anyhow::Result<Sample> {
-        let mut args =
-            words(&format!("bench echo {} --udp --path kernel --mode interrupt --size 64 --json", address()));
-        args.extend_from_slice(load);
-        let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
-        let finished = self.session.launcher.client(side, &args, self.time + SLACK, None).await?;
-        let report: BenchReport =
-            serde_json::from_str(&finished.stdout).context("cannot read the result of bench")?;
-        let rtt: &RttUs =
-            report.rtt_us.as_ref().with_context(|| format!("no reply to {} requests", report.sent))?;
-        let mut values = rtt.values();
-        values.insert("requests_per_s", report.requests_per_s);
-        values.insert("lost", report.lost as f64);
-        Ok(Sample { values, histogram: report.histogram, ..Sample::default() })
     }
 
     /// The most frames per second that come through.
@@ -199,10 +172,6 @@ impl<'a> Bench<'a> {
         let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
         Ok((self.session.launcher.server(side, &args).await?, socket))
     }
-}
-
-fn address() -> SocketAddr {
-    SocketAddr::new(HOSTS[1].ipv4.into(), ECHO_PORT)
 }
 
 #[cfg(test)]

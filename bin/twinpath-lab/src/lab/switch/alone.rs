@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use super::measure::{Bench, SLACK, words};
+use super::measure::Bench;
 use crate::lab::instructions::{NOTE, counted};
 use crate::lab::model::Sample;
-use crate::lab::process::Side;
+use crate::lab::process::{Side, words};
+use crate::lab::traffic::SLACK;
 use crate::plain::l2_lookup::LookedUp;
 
 /// To make a table of a million addresses, and to learn them.

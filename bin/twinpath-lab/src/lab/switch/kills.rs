@@ -3,12 +3,13 @@
 use anyhow::{Context, ensure};
 use twinpath_plain::kill_watch::{self, Felt, KillWatch, KillWatchConfig, KillWatchError};
 
-use super::measure::{Bench, ECHO_PORT, PROBES, SLACK, address, words};
+use super::measure::Bench;
 use crate::lab::instance::Facts;
 use crate::lab::kni::kill9;
 use crate::lab::model::Sample;
-use crate::lab::process::Side;
+use crate::lab::process::{Side, words};
 use crate::lab::topology::{HOSTS, SwitchNetwork};
+use crate::lab::traffic::{ECHO_PORT, PROBES, SLACK, address};
 
 /// Kills of one measurement: the worst of them counts.
 const KILLS: usize = 20;

@@ -2,10 +2,11 @@
 
 use anyhow::Context;
 
-use super::measure::{Bench, ECHO_PORT, IDLE_PORTS, PROBES, SLACK, address, words};
+use super::measure::{Bench, IDLE_PORTS};
 use crate::lab::model::Sample;
-use crate::lab::process::Side;
+use crate::lab::process::{Side, words};
 use crate::lab::topology::SwitchNetwork;
+use crate::lab::traffic::{ECHO_PORT, PROBES, SLACK, address};
 use crate::plain::forward::Counts;
 
 /// Until the forwarder has opened its ports.

@@ -1,31 +1,24 @@
 //! Starts one switch between two hosts, and measures its rows.
 
-use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use fastrand::Rng;
-use serde::Deserialize;
 use twinpath_load::Arrivals;
-use twinpath_measure::report::{BenchReport, RttUs};
 use twinpath_sys::child;
 
-use super::tables::{BULK, FRAMES, KILL9};
+use super::tables::{FRAMES, KILL9};
 use crate::lab::counters::Counters;
 use crate::lab::instance::{Instance, voluntary_switches};
 use crate::lab::model::Sample;
-use crate::lab::process::{Server, Side};
+use crate::lab::process::{Server, Side, words};
 use crate::lab::record::Record;
 use crate::lab::session::Session;
 use crate::lab::topology::{HOSTS, SwitchNetwork};
+use crate::lab::traffic::{SLACK, Traffic};
 use crate::plain::switch::Sent;
 
-/// Time for start-up, warm-up and tear-down, beyond the measured time.
-pub(super) const SLACK: Duration = Duration::from_secs(5);
-/// Ports of the hosts' servers.
-pub(super) const ECHO_PORT: u16 = 7001;
-const BULK_PORT: u16 = 7003;
 /// The range of the period of paced requests, us, and by how much each gap differs.
 const PERIOD_US: std::ops::RangeInclusive<f64> = 250.0..=500.0;
 const JITTER: f64 = 0.03;
@@ -33,8 +26,6 @@ const JITTER: f64 = 0.03;
 pub(super) const IDLE_PORTS: usize = 10;
 /// Until an idle switch has calmed down after its start.
 const IDLE_SETTLE: Duration = Duration::from_millis(1500);
-/// Requests that show that a switch passes frames in both directions; they also make both hosts' addresses known.
-pub(super) const PROBES: u32 = 16;
 /// Frames per system call of the source.
 const BATCH: usize = 64;
 
@@ -287,65 +278,26 @@ impl<'a> Bench<'a> {
         if row.starts_with("idle-") {
             return self.idle(running).await;
         }
+        let traffic = Traffic { session: self.session, network, time: self.time, switch: running.pid };
         if row.starts_with("bulk-") {
-            return self.bulk(network, running).await;
+            return traffic.bulk().await;
         }
-        let listen = words(&format!(
-            "plain udp-echo --listen {} --method connected --mode interrupt",
-            address(ECHO_PORT)
-        ));
-        let hosts_cpu = &self.session.cpus[..1];
-        let server = self.session.launcher.server(Side::At(&network.hosts[1], hosts_cpu), &listen).await?;
+        let server = traffic.echo_server("connected").await?;
         let measured = async {
             if row.starts_with("rate-") || row.starts_with("ports-") {
-                let probe = format!("--count {PROBES} --warmup 0");
-                self.echo(network, running, &words(&probe)).await.context("no frame passes")?;
+                traffic.probe().await?;
                 return self.rate(network, running.pid).await;
             }
-            let mut load = words(&format!("--duration {:.3} --warmup 0.05", self.time.as_secs_f64()));
+            let mut options = String::new();
             if row.starts_with("paced-") {
-                let rate = 1e6 / self.period_us;
-                load.extend(words(&format!(
-                    "--rate {rate} --arrivals {} --arrivals-seed {}",
-                    Arrivals::Jittered(JITTER),
-                    self.seed
-                )));
+                let (rate, arrivals) = (1e6 / self.period_us, Arrivals::Jittered(JITTER));
+                options = format!("--rate {rate} --arrivals {arrivals} --arrivals-seed {}", self.seed);
             }
-            self.echo(network, running, &load).await
+            traffic.for_its_time(&options).await
         };
         let measured = measured.await;
         self.session.launcher.stop(server).await?;
         measured
-    }
-
-    /// Round trips from the first host to the second one.
-    async fn echo(
-        &self,
-        network: &SwitchNetwork,
-        running: &Running,
-        load: &[String],
-    ) -> anyhow::Result<Sample> {
-        let mut args = words(&format!(
-            "bench echo {} --udp --path kernel --mode interrupt --size 64 --inflight 1",
-            address(ECHO_PORT)
-        ));
-        args.extend_from_slice(load);
-        args.push("--json".to_owned());
-        let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
-        let finished = self.session.launcher.client(side, &args, self.time + SLACK, running.pid).await?;
-        let report: BenchReport =
-            serde_json::from_str(&finished.stdout).context("cannot read the result of bench")?;
-        ensure!(report.corrupt == 0, "{} of {} replies were corrupt", report.corrupt, report.received);
-        let rtt: &RttUs =
-            report.rtt_us.as_ref().with_context(|| format!("no reply to {} requests", report.sent))?;
-        let mut values = rtt.values();
-        values.insert("requests_per_s", report.requests_per_s);
-        values.insert("lost", report.lost as f64);
-        values.insert("cpu_client", report.cpu_client);
-        if let Some(cpu) = finished.cpu_share(self.time) {
-            values.insert("cpu_server", cpu);
-        }
-        Ok(Sample { values, histogram: report.histogram, ..Sample::default() })
     }
 
     /// Frames of 64 bytes, as many as the first host's interface takes, counted by the second host's.
@@ -382,35 +334,6 @@ impl<'a> Bench<'a> {
         Ok(sample)
     }
 
-    /// One TCP connection of the kernel's, as fast as it goes.
-    async fn bulk(&self, network: &SwitchNetwork, running: &Running) -> anyhow::Result<Sample> {
-        #[derive(Deserialize)]
-        struct Bulk {
-            gbit_per_s: f64,
-        }
-        let launcher = &self.session.launcher;
-        let [client, server] = self.session.cpus;
-        let sink = words(&format!("plain tcp-sink --listen {}", address(BULK_PORT)));
-        let sink = launcher.server(Side::At(&network.hosts[1], &[server]), &sink).await?;
-        let args = words(&format!(
-            "plain tcp-bulk {} --duration {:.3}",
-            address(BULK_PORT),
-            self.time.as_secs_f64()
-        ));
-        let side = Side::At(&network.hosts[0], &[client]);
-        let finished = launcher.client(side, &args, self.time + SLACK, running.pid).await;
-        launcher.stop(sink).await?;
-        let finished = finished?;
-        let bulk: Bulk =
-            serde_json::from_str(&finished.stdout).context("cannot read the result of plain tcp-bulk")?;
-        let mut sample = Sample::default();
-        sample.values.insert(BULK, bulk.gbit_per_s);
-        if let Some(cpu) = finished.cpu_share(self.time) {
-            sample.values.insert("cpu_server", cpu);
-        }
-        Ok(sample)
-    }
-
     /// The CPU that a switch takes while nothing comes.
     async fn idle(&self, running: &Running) -> anyhow::Result<Sample> {
         let pid = running.pid.context("no process to watch")?;
@@ -425,15 +348,6 @@ impl<'a> Bench<'a> {
         sample.values.insert("wakeups_per_s", sleeps as f64 / elapsed_s);
         Ok(sample)
     }
-}
-
-/// The second host's address, with a port.
-pub(super) fn address(port: u16) -> SocketAddr {
-    SocketAddr::new(IpAddr::V4(HOSTS[1].ipv4), port)
-}
-
-pub(super) fn words(line: &str) -> Vec<String> {
-    line.split_whitespace().map(str::to_owned).collect()
 }
 
 #[cfg(test)]

@@ -3,11 +3,12 @@
 use anyhow::Context;
 use serde::Deserialize;
 
-use super::measure::{Bench, SLACK, words};
+use super::measure::Bench;
 use super::tables::FRAMES;
 use crate::lab::model::Sample;
-use crate::lab::process::Side;
+use crate::lab::process::{Side, words};
 use crate::lab::topology::SwitchNetwork;
+use crate::lab::traffic::SLACK;
 
 /// What both sources print.
 #[derive(Deserialize)]

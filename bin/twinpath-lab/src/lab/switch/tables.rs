@@ -1,12 +1,12 @@
 //! The rows and ratios of `lab switch`. Ids are stable; docs/measuring.md explains each.
 
 use crate::lab::model::{self, Better, Formula, Group, RatioSpec, RowSpec};
+use crate::lab::traffic::BULK;
 
 /// The row that is measured in the first round alone.
 pub(super) const KILL9: &str = "kill9-bridge";
 pub(super) const FRAMES: &str = "frames_per_s";
 pub(super) const LOOKUPS: &str = "lookups_per_s";
-pub(super) const BULK: &str = "gbit_per_s";
 const P50: &str = "p50_us";
 const P99: &str = "p99_us";
 const CPU: &str = "cpu_server";

@@ -17,7 +17,7 @@ use super::drive::{self, Driven, ETHERTYPE, Role};
 use crate::lab::instance::Instance;
 use crate::lab::model::Sample;
 use crate::lab::peers;
-use crate::lab::process::{Server, Side};
+use crate::lab::process::{Server, Side, words};
 use crate::lab::session::Session;
 use crate::lab::topology::SERVER;
 
@@ -200,8 +200,4 @@ fn readable(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
 
 fn of_name(mode: &str) -> Mode {
     if mode == "poll" { Mode::Poll } else { Mode::Interrupt }
-}
-
-fn words(line: &str) -> Vec<String> {
-    line.split_whitespace().map(str::to_owned).collect()
 }

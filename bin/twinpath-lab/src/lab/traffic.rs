@@ -1,0 +1,117 @@
+//! Traffic of kernel sockets between the two hosts of a switch.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use serde::Deserialize;
+use twinpath_measure::report::{BenchReport, RttUs};
+
+use super::model::Sample;
+use super::process::{Server, Side, words};
+use super::session::Session;
+use super::topology::{HOSTS, SwitchNetwork};
+
+/// Ports of the second host's servers.
+pub(crate) const ECHO_PORT: u16 = 7001;
+const BULK_PORT: u16 = 7003;
+/// Time for start-up, warm-up and tear-down, beyond the measured time.
+pub(crate) const SLACK: Duration = Duration::from_secs(5);
+/// What [`Traffic::bulk`] measures.
+pub(crate) const BULK: &str = "gbit_per_s";
+/// Requests that show that a switch passes frames in both directions; they also make both hosts' addresses known.
+pub(crate) const PROBES: u32 = 16;
+
+/// Traffic through one switch.
+#[derive(Clone, Copy)]
+pub(crate) struct Traffic<'a> {
+    pub(crate) session: &'a Session,
+    pub(crate) network: &'a SwitchNetwork,
+    /// How long a row is measured.
+    pub(crate) time: Duration,
+    /// The process whose CPU time counts, if there is one.
+    pub(crate) switch: Option<u32>,
+}
+
+impl Traffic<'_> {
+    /// A server of the second host that returns datagrams. It has the first CPU. With the method `connected` it answers
+    /// one client only.
+    pub(crate) async fn echo_server(&self, method: &str) -> anyhow::Result<Server> {
+        let listen = words(&format!(
+            "plain udp-echo --listen {} --method {method} --mode interrupt",
+            address(ECHO_PORT)
+        ));
+        let side = Side::At(&self.network.hosts[1], &self.session.cpus[..1]);
+        self.session.launcher.server(side, &listen).await
+    }
+
+    /// Some round trips, so that what follows begins with a switch that passes frames.
+    ///
+    /// # Errors
+    /// None comes back.
+    pub(crate) async fn probe(&self) -> anyhow::Result<()> {
+        let probe = words(&format!("--count {PROBES} --warmup 0"));
+        self.round_trips(&probe).await.context("no frame passes").map(drop)
+    }
+
+    /// For the time of a row. One request is under way at a time.
+    pub(crate) async fn for_its_time(&self, options: &str) -> anyhow::Result<Sample> {
+        let load = format!("--duration {:.3} --warmup 0.05 {options}", self.time.as_secs_f64());
+        self.round_trips(&words(&load)).await
+    }
+
+    /// Round trips from the first host to [`Self::echo_server`].
+    async fn round_trips(&self, load: &[String]) -> anyhow::Result<Sample> {
+        let mut args = words(&format!(
+            "bench echo {} --udp --path kernel --mode interrupt --size 64 --inflight 1 --json",
+            address(ECHO_PORT)
+        ));
+        args.extend_from_slice(load);
+        let side = Side::At(&self.network.hosts[0], &self.session.cpus[..1]);
+        let finished = self.session.launcher.client(side, &args, self.time + SLACK, self.switch).await?;
+        let report: BenchReport =
+            serde_json::from_str(&finished.stdout).context("cannot read the result of bench")?;
+        ensure!(report.corrupt == 0, "{} of {} replies were corrupt", report.corrupt, report.received);
+        let rtt: &RttUs =
+            report.rtt_us.as_ref().with_context(|| format!("no reply to {} requests", report.sent))?;
+        let mut values = rtt.values();
+        values.insert("requests_per_s", report.requests_per_s);
+        values.insert("lost", report.lost as f64);
+        values.insert("cpu_client", report.cpu_client);
+        if let Some(cpu) = finished.cpu_share(self.time) {
+            values.insert("cpu_server", cpu);
+        }
+        Ok(Sample { values, histogram: report.histogram, ..Sample::default() })
+    }
+
+    /// One TCP connection from the first host to the second, as fast as it goes. The receiving host has the second CPU.
+    pub(crate) async fn bulk(&self) -> anyhow::Result<Sample> {
+        #[derive(Deserialize)]
+        struct Bulk {
+            gbit_per_s: f64,
+        }
+        let launcher = &self.session.launcher;
+        let [client, server] = self.session.cpus;
+        let sink = words(&format!("plain tcp-sink --listen {}", address(BULK_PORT)));
+        let sink = launcher.server(Side::At(&self.network.hosts[1], &[server]), &sink).await?;
+        let time_s = self.time.as_secs_f64();
+        let args = words(&format!("plain tcp-bulk {} --duration {time_s:.3}", address(BULK_PORT)));
+        let side = Side::At(&self.network.hosts[0], &[client]);
+        let finished = launcher.client(side, &args, self.time + SLACK, self.switch).await;
+        launcher.stop(sink).await?;
+        let finished = finished?;
+        let bulk: Bulk =
+            serde_json::from_str(&finished.stdout).context("cannot read the result of plain tcp-bulk")?;
+        let mut sample = Sample::default();
+        sample.values.insert(BULK, bulk.gbit_per_s);
+        if let Some(cpu) = finished.cpu_share(self.time) {
+            sample.values.insert("cpu_server", cpu);
+        }
+        Ok(sample)
+    }
+}
+
+/// The second host's address, with a port.
+pub(crate) fn address(port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(HOSTS[1].ipv4), port)
+}
