@@ -149,6 +149,7 @@ mod tests {
             .with_flows(&[flow("192.0.2.9:2"), flow("192.0.2.9:1"), flow("192.0.2.9:1")])
             .with_ethertype(Some(0x88b5));
         assert_eq!((served.flows().len(), served.ethertype_entry(), served.entries()), (2, 4, 5));
+        assert_eq!(served.ethertype(), Some(0x88b5));
         assert_eq!(served.find(Protocol::Udp, at("192.0.2.9:1"), at("192.0.2.1:7")), Ok(0));
         assert_eq!(served.find(Protocol::Udp, at("192.0.2.9:2"), at("192.0.2.1:7")), Ok(1));
         assert_eq!(served.find(Protocol::Udp, at("192.0.2.9:3"), at("192.0.2.1:7")), Err(Reason::NotClaimed));

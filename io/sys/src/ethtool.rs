@@ -6,6 +6,7 @@
 use std::io;
 use std::mem::size_of;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
@@ -37,6 +38,20 @@ pub struct Driver {
     pub firmware: String,
     /// Bus address; empty if there is none.
     pub bus: String,
+}
+
+impl Driver {
+    /// Whether it drives a virtual function of SR-IOV. Its card gives it the frames for its own address only, unless the
+    /// owner of the card trusts it.
+    #[must_use]
+    pub fn is_virtual_function(&self) -> bool {
+        is_virtual_function(Path::new("/sys/bus/pci/devices"), &self.bus)
+    }
+}
+
+/// The PCI core links a virtual function to the physical one (Documentation/ABI/testing/sysfs-bus-pci, `physfn`).
+fn is_virtual_function(devices: &Path, bus: &str) -> bool {
+    !bus.is_empty() && !bus.contains('/') && devices.join(bus).join("physfn").exists()
 }
 
 /// The driver of the interface `name` in the calling thread's network namespace. Needs no capability.
@@ -125,6 +140,15 @@ fn text(field: &[u8; 32]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_virtual_function_is_known_by_its_link_to_the_physical_one() {
+        let devices = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(devices.path().join("0000:01:10.0/physfn")).unwrap();
+        std::fs::create_dir_all(devices.path().join("0000:01:00.0")).unwrap();
+        let is = |bus| is_virtual_function(devices.path(), bus);
+        assert!(is("0000:01:10.0") && !is("0000:01:00.0") && !is("") && !is("../0000:01:10.0"));
+    }
 
     #[test]
     fn an_interface_that_is_not_there_has_no_driver() {

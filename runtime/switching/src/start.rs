@@ -23,7 +23,7 @@ use twinpath_sandbox::{self as sandbox, Needs};
 use twinpath_steer_bpf::{TcAttach, Unserved};
 use twinpath_switch::{Shared, Snapshot, Switch, SwitchCounters};
 use twinpath_switch_engine::SwitchEngine;
-use twinpath_sys::{Namespace, TrustedDir, clock};
+use twinpath_sys::{Namespace, TrustedDir, clock, ethtool};
 use twinpath_time::Duration;
 use twinpath_worker::peers::{LENT_MAX, mesh};
 
@@ -314,6 +314,15 @@ impl Switching {
                 let unserved = if on_exit == OnExit::Bridge { Unserved::Kernel } else { Unserved::Dropped };
                 let held = self.homes.hold(port.home, self.port_set(), (port.number, link), unserved)?;
                 port.ifindex = link;
+                let driver = self.homes.run(port.home, || ethtool::driver(name))?;
+                if driver.is_ok_and(|driver| driver.is_virtual_function()) {
+                    tracing::warn!(
+                        "{}: is a virtual function (SR-IOV), and its card gives it the frames for its own address only: \
+                         hosts behind other ports get none through it, unless the card's owner trusts it (ip link set \
+                         dev CARD vf NUMBER trust on) and its driver then takes all frames",
+                        port.name
+                    );
+                }
                 if self.offloads() {
                     port.peer = self.homes.run(port.home, || peer_of(link))?.unwrap_or_default();
                 }

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 use tokio::task::spawn_blocking;
-use twinpath_sys::Namespace;
+use twinpath_sys::{Namespace, ethtool};
 
 use super::instance::{Facts, Instance};
 use super::kni::{fragments, kill9};
@@ -197,6 +197,10 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
     }
     for row in ["vlan", "bridge", "switch"].into_iter().filter(|row| selected(row)) {
         session.progress.step(row);
+        if row == "switch" && is_virtual_function(session)? {
+            record.fail(row, "a virtual function gets the frames for its own address only".to_owned());
+            continue;
+        }
         let measured = match row {
             "vlan" => crossing::vlan(session).await,
             "bridge" => crossing::bridge(session).await,
@@ -205,6 +209,11 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
         record.add(row, 0, measured.unwrap_or_else(|error| failed(&error)));
     }
     Ok((record, 1))
+}
+
+fn is_virtual_function(session: &Session) -> anyhow::Result<bool> {
+    let driver = session.launcher.topology().server.run(|| ethtool::driver(SERVER.interface))?;
+    Ok(driver.is_ok_and(|driver| driver.is_virtual_function()))
 }
 
 /// A path that is supported but does not work gives a failed row, not one that cannot be measured.

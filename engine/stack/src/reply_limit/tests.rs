@@ -31,6 +31,14 @@ fn a_source_below_the_rate_is_always_answered_and_one_above_it_gets_the_rate() {
 }
 
 #[test]
+fn a_clock_that_went_back_silences_no_source() {
+    let mut limit = ReplyLimit::new(1_000, 1);
+    let at = |seconds| Instant::from_nanos(seconds * SECOND);
+    while limit.allows(source(1), at(100)) {}
+    assert!(limit.allows(source(1), at(1)));
+}
+
+#[test]
 fn a_loop_that_is_faster_than_the_rate_ends() {
     let mut limit = ReplyLimit::new(50_000, 1);
     // One datagram takes 10 us per round; the first reply that is dropped ends the loop.

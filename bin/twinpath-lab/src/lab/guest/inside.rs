@@ -54,17 +54,24 @@ fn prepare() -> anyhow::Result<Order> {
             .with_context(|| format!("cannot mount {place}"))?;
     }
     let order: Order = serde_json::from_slice(&std::fs::read(ORDER).context("no order")?)?;
-    for name in &order.modules {
-        let file = File::open(module_path(name)).with_context(|| format!("no module {name}"))?;
-        finit_module(file, c"", 0).with_context(|| format!("cannot load the module {name}"))?;
-    }
+    load(&order.modules)?;
     for card in &order.divided {
-        // A function asks its card for everything, also for its own address: so the card comes first.
         set_up(card)?;
         std::fs::write(format!("/sys/class/net/{card}/device/sriov_numvfs"), "1")
             .with_context(|| format!("cannot make a virtual function of {card}"))?;
     }
+    // A card is reset when functions are made of it, and a reset card answers a function only after the function has
+    // asked for a reset of its own. The function's driver does that when it is loaded, and then not for 10 s.
+    load(&order.function_modules)?;
     Ok(order)
+}
+
+fn load(modules: &[String]) -> anyhow::Result<()> {
+    for name in modules {
+        let file = File::open(module_path(name)).with_context(|| format!("no module {name}"))?;
+        finit_module(file, c"", 0).with_context(|| format!("cannot load the module {name}"))?;
+    }
+    Ok(())
 }
 
 fn report(order: &Order) -> anyhow::Result<()> {

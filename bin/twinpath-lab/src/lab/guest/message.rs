@@ -10,6 +10,8 @@ pub(super) struct Order {
     pub(super) modules: Vec<String>,
     /// Network cards that are to have a virtual function each.
     pub(super) divided: Vec<String>,
+    /// The modules of these functions' driver, which are loaded once the functions are there.
+    pub(super) function_modules: Vec<String>,
     /// The command line of the lab.
     pub(super) lab: Vec<String>,
     /// Facts about the machine from the host, for the report.

@@ -29,6 +29,7 @@ use self::initramfs::Entry;
 use self::kernel::Kernel;
 use self::machine::{Accelerator, Machine};
 use self::message::Order;
+use self::nic::FUNCTION_DRIVER;
 pub(super) use self::nic::Nic;
 use self::packages::Places;
 use self::qemu::Qemu;
@@ -256,8 +257,11 @@ async fn attempt(
 ) -> anyhow::Result<End> {
     let cpus = session::cpus()?;
     let initramfs = directory.join("initramfs");
+    let modules = contents.modules.iter().map(|(name, _)| name.clone());
+    let (function_modules, modules) = modules.partition(|name| name == FUNCTION_DRIVER);
     let order = Order {
-        modules: contents.modules.iter().map(|(name, _)| name.clone()).collect(),
+        modules,
+        function_modules,
         divided: asked.args.nic.map_or(&[][..], Nic::divided).iter().map(ToString::to_string).collect(),
         lab: lab_args(asked, accelerator),
         notes: vec![machine::note(accelerator, &qemu.version, cpus)],

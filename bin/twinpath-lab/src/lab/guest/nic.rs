@@ -13,6 +13,8 @@ pub(crate) enum Nic {
 /// What the guest's kernel calls the two cards, and one virtual function of each, in the order in which they appear.
 const CARDS: [&str; 2] = ["eth0", "eth1"];
 const FUNCTIONS: [&str; 2] = ["eth2", "eth3"];
+/// The driver of an igb's virtual functions.
+pub(super) const FUNCTION_DRIVER: &str = "igbvf";
 
 impl Nic {
     /// The modules of its drivers.
@@ -20,7 +22,7 @@ impl Nic {
         match self {
             Self::VirtioNet => &["virtio_net"],
             Self::Igb => &["igb"],
-            Self::IgbVf => &["igb", "igbvf"],
+            Self::IgbVf => &["igb", FUNCTION_DRIVER],
             Self::E1000e => &["e1000e"],
         }
     }
