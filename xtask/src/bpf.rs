@@ -9,8 +9,9 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 /// The crates with programs, and the programs of each. The last one is of the labs.
-const OBJECTS: [(&str, &str); 7] = [
+const OBJECTS: [(&str, &str); 8] = [
     ("io/steer_bpf", "packet"),
+    ("io/steer_bpf", "lease"),
     ("io/steer_bpf", "xdp"),
     ("io/steer_bpf", "bridge"),
     ("io/steer_bpf", "ports"),

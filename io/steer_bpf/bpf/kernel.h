@@ -28,11 +28,13 @@ enum {
 	BPF_MAP_TYPE_LPM_TRIE = 11,
 	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
 	BPF_MAP_TYPE_XSKMAP = 17,
+	BPF_MAP_TYPE_SK_STORAGE = 24,
 	BPF_MAP_TYPE_RINGBUF = 27,
 };
 
 enum { BPF_F_NO_PREALLOC = 1, BPF_F_INGRESS = 1, BPF_F_MMAPABLE = 1024 };
 enum { BPF_HDR_START_MAC = 0 };
+#define BPF_F_CURRENT_NETNS (~0ULL)
 enum { XDP_PASS = 2, XDP_REDIRECT = 4 };
 /* Return values of tcx: run the next program; pass to the kernel at once; drop. */
 enum { TCX_NEXT = -1, TCX_PASS = 0, TCX_DROP = 2 };
@@ -81,6 +83,11 @@ static long (*redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
 static long (*skb_load_bytes_relative)(const void *skb, __u32 offset, void *to, __u32 len,
 				       __u32 start) = (void *)68;
 static long (*ringbuf_output)(void *ring, void *data, __u64 size, __u64 flags) = (void *)130;
+static __u64 (*ktime_get_ns)(void) = (void *)5;
+static void *(*sk_lookup_udp)(void *context, const void *tuple, __u32 tuple_size, __u64 netns,
+			      __u64 flags) = (void *)85;
+static long (*sk_release)(void *socket) = (void *)86;
+static void *(*sk_storage_get)(void *map, void *socket, void *value, __u64 flags) = (void *)107;
 static long (*redirect_peer)(__u32 ifindex, __u64 flags) = (void *)155;
 /* CLOCK_MONOTONIC at the last tick. */
 static __u64 (*ktime_get_coarse_ns)(void) = (void *)160;

@@ -12,95 +12,7 @@
 
 #define HAS(frame, n) ((n) <= (frame)->len)
 
-#include "verdict.h"
-
-/* The last byte that decide() reads: TCP flags after a tag and an IPv6 header. */
-_Static_assert(ETH_LEN + TAG_LEN + IPV6_LEN + 14 <= HEAD_LEN, "the copied head covers every header read");
-
-/* A worker's direct ring: Dmitry Vyukov's bounded queue, with many producers (any CPU) and one consumer (the worker).
- * The sequence of a slot says who may use it. With `lap` = position & ~slot_mask: `lap` means that a producer may take
- * the slot for this position, `lap + 1` that it holds a frame, and the worker writes the next lap when it gives the
- * slot back. A producer that is held up between taking a slot and filling it therefore keeps the slot: others find
- * the former lap there, and the ring is full.
- *
- * The worker opens and closes the ring by a bit of the word that counts the positions. So no position is taken after
- * it has closed the ring, and it knows how many were taken before: it reads all of them before it reads what the
- * socket received after that. mem/rings/src/direct.rs has the same layout. */
-enum { SLOT_LEN = 2048, SLOT_DATA = SLOT_LEN - 16 };
-#define OPEN (1ULL << 63)
-
-struct slot {
-	__u64 sequence; /* zero at first: free for lap 0 */
-	__u32 len;	/* 0: the frame could not be read */
-	__u16 vlan;	/* host order, or VLAN_NONE */
-	__u16 reserved;
-	__u8 bytes[SLOT_DATA];
-};
-
-struct direct {
-	/* Written by the worker: not 0 while it has no socket, so that the classifier decides. Only the first worker
-	 * can be without: where there are several, the kernel chooses the worker by choosing its socket. */
-	__u32 without_socket;
-	__u32 reserved[15];
-	/* The next position; with OPEN while frames may be put into the ring. */
-	__u64 head;
-	__u32 full;
-	__u32 reserved_too[13];
-};
-
-/* The loader sets the number of workers. */
-struct {
-	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
-	MAP_TYPE(key, __u32);
-	MAP_TYPE(value, struct direct);
-	MAP_UINT(max_entries, 1);
-	MAP_UINT(map_flags, BPF_F_MMAPABLE);
-} direct SECTION(".maps");
-
-/* The loader sets the number of slots, as many for each worker; for one worker, it is a power of two. */
-struct {
-	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
-	MAP_TYPE(key, __u32);
-	MAP_TYPE(value, struct slot);
-	MAP_UINT(max_entries, 1);
-	MAP_UINT(map_flags, BPF_F_MMAPABLE);
-} slots SECTION(".maps");
-
-const volatile __u32 slot_mask = 0;
-
-/* Copies the start of the frame into zeroed memory; a frame shorter than an Ethernet header is refused. */
-INLINE long load_head(const struct __sk_buff *skb, __u64 words[HEAD_WORDS], __u32 len)
-{
-	__u8 *head = (__u8 *)words + HEAD_AT;
-
-	OWN_REGISTER(len);
-	/* Both bounds are tested in one register: the verifiers of Linux before 6.4 would know neither bound of a
-	 * copy. */
-	if (len < ETH_LEN)
-		return -1;
-	if (len > HEAD_LEN)
-		len = HEAD_LEN;
-	/* In a test run the Ethernet header is in front of the data; on a device both start together. */
-	if (test_run)
-		return skb_load_bytes_relative(skb, 0, head, len, BPF_HDR_START_MAC);
-	return skb_load_bytes(skb, 0, head, len);
-}
-
-INLINE verdict_t verdict_of(const struct __sk_buff *skb, struct frame *frame, __u64 head[HEAD_WORDS])
-{
-	frame->len = skb->len + (test_run ? ETH_LEN : 0);
-	frame->coalesced = skb->gso_segs > 1 || skb->gso_size > 0;
-	if (skb->vlan_present) {
-		frame->vlan = skb->vlan_tci & 0xfff;
-		frame->service_tag = skb->vlan_proto != be16(VLAN);
-	}
-	if (load_head(skb, head, frame->len) != 0)
-		return TRUNCATED;
-	return decide(frame);
-}
-
-/* Another CPU can take the same position first; in each attempt at least one CPU succeeds. */
-enum { CLAIM_ATTEMPTS = 16 };
+#include "direct.h"
 
 struct claimed_slot {
 	struct slot *slot; /* null if the ring is full or closed */
@@ -151,14 +63,7 @@ CALLED int put(struct __sk_buff *skb, __u32 queue, __u32 len)
 		__sync_fetch_and_add(&ring->full, 1);
 		return 1;
 	}
-	slot->len = len;
-	slot->vlan = skb->vlan_present ? (__u16)skb->vlan_tci : VLAN_NONE;
-	OWN_REGISTER(len);
-	/* The verdict claims nothing longer or shorter, which the verifier cannot know. */
-	if (len < ETH_LEN || len > SLOT_DATA || skb_load_bytes(skb, 0, slot->bytes, len) != 0)
-		slot->len = 0;
-	/* With a barrier: the worker reads the slot after its sequence. */
-	__sync_lock_test_and_set(&slot->sequence, claimed.filled);
+	fill(skb, slot, claimed.filled, len);
 	return 1;
 }
 

@@ -1,7 +1,8 @@
 //! Steering inside the kernel: the BPF programs that make the verdict of `pure/steer` for each frame, their rules and
 //! how they are attached. And the programs that withhold a whole interface from the kernel's stack, for an exception
 //! port ([`Exclusive`]), or several for a switch ([`PortPrograms`]), with
-//! the flows between them that the kernel forwards by itself ([`Offload`]).
+//! the flows between them that the kernel forwards by itself ([`Offload`]). And the program that gives a process the datagrams of
+//! its kernel sockets while it looks for them ([`Leases`]).
 //!
 //! - [`Path::Packet`]: a filter on packet sockets decides each frame, and leaves a note of what it claimed on its CPU. A
 //!   program at tc ingress, which the kernel runs directly after the packet sockets, drops the noted frame and nothing
@@ -31,6 +32,7 @@ mod error;
 mod exclusive;
 mod holder;
 mod layout;
+mod leases;
 mod maps;
 mod names;
 mod netlink;
@@ -52,6 +54,7 @@ pub use error::SteerError;
 pub use exclusive::{Exclusive, Withheld, crosses, withheld};
 pub use holder::{xdp_holder, xdp_program};
 pub use layout::Crossed;
+pub use leases::{LEASE_SLOTS, LEASES_MAX, Leases};
 pub use offload::{OFFLOAD_MASKS, OFFLOAD_WORDS, Offload, OffloadCount, OffloadEntry};
 pub use ports::{PortPrograms, Unserved};
 pub use probe::{Probe, probe};

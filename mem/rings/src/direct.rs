@@ -11,48 +11,44 @@
 //!
 //! So a program that is held up between taking a slot and filling it keeps the slot, however far the others get: they
 //! find the ring full. Frames come in the order of their positions, and the worker waits for one that is still being
-//! filled. Positions are 63 bits wide and never wrap.
+//! filled. Positions are 61 bits wide and never wrap.
 //!
 //! The highest bit of the head says whether the ring is open, and only the worker changes it. A program takes a
 //! position by an exchange of the whole word, so it takes none once the ring is closed, and the worker learns by
 //! closing it how many positions were taken: when it has read them all, the ring stays empty until it opens it again.
 //! Zeroed memory is an empty, closed ring.
-#![allow(
-    unsafe_code,
-    reason = "slots lie in memory mapped from the kernel, whose program owns them until their sequence says so"
-)]
 
-use std::ptr::NonNull;
-use std::slice;
-
+#[cfg(not(loom))]
 use twinpath_frame::Mapping;
 
-use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering};
+#[cfg(not(loom))]
+use crate::sync::Arc;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
+pub(crate) mod memory;
+
+use memory::Memory;
+
+#[cfg(not(loom))]
 const NO_VLAN: u16 = 0xffff;
 
 /// Bytes of a slot, its header included.
 pub const SLOT_LEN: usize = 2048;
 /// Bytes in front of a frame in its slot: sequence, length, tag.
+#[cfg(not(loom))]
 const HEADER_LEN: usize = 16;
 /// Bytes of the state that a worker and the program share beside the slots.
 pub const STATE_LEN: usize = 128;
 /// Offset in the state of the word that says that the worker has no socket.
 const WITHOUT_SOCKET_AT: usize = 0;
 /// Offset in the state of the head: the next position, and [`OPEN`].
-const HEAD_AT: usize = 64;
+pub(crate) const HEAD_AT: usize = 64;
 /// Offset in the state of the program's count of frames for which there was no slot.
 const FULL_AT: usize = 72;
 /// In the head: frames may be put into the ring.
-const OPEN: u64 = 1 << 63;
-
-/// The header of a slot, after its sequence number. A length of 0 means that the program could not read the frame.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct SlotHeader {
-    len: u32,
-    vlan: u16,
-}
+pub(crate) const OPEN: u64 = 1 << 63;
+/// In the head: the position itself. The bits between are used by a lease only (`lease.rs`).
+pub(crate) const POSITION: u64 = (1 << 61) - 1;
 
 /// A received frame, still in the ring.
 #[derive(Debug)]
@@ -66,11 +62,7 @@ pub struct DirectFrame<'a> {
 /// The worker's end.
 #[derive(Debug)]
 pub struct DirectRing {
-    /// The states of all workers of an interface, and the place of this one.
-    states: Arc<Mapping>,
-    state_at: usize,
-    slots: Mapping,
-    count: usize,
+    memory: Memory,
     /// Position of the frame to be read next.
     next: u64,
     /// Where the ring ends, if it is closed: no position from here on is taken.
@@ -88,41 +80,31 @@ impl DirectRing {
     ///
     /// # Errors
     /// [`BadLayout`].
+    #[cfg(not(loom))]
     pub fn new(states: Arc<Mapping>, queue: u32, slots: Mapping, count: usize) -> Result<Self, BadLayout> {
-        let state_at = (queue as usize).checked_mul(STATE_LEN).ok_or(BadLayout)?;
-        let fits = count.is_power_of_two()
-            && count > 1
-            && count.checked_mul(SLOT_LEN).is_some_and(|bytes| bytes <= slots.len())
-            && state_at.checked_add(STATE_LEN).is_some_and(|end| end <= states.len());
-        let ring = Self { states, state_at, slots, count, next: 0, end: Some(0), full_seen: 0 };
-        if fits { Ok(ring) } else { Err(BadLayout) }
+        Memory::new(states, queue, slots, count).map(Self::over)
     }
 
-    fn word(&self, at: usize) -> &AtomicU32 {
-        debug_assert!(at + size_of::<u32>() <= STATE_LEN);
-        // SAFETY: `new` checked that the states hold it, aligned to four; a 32-bit atomic takes any bits.
-        unsafe { self.states.base().add(self.state_at + at).cast::<AtomicU32>().as_ref() }
+    pub(crate) const fn over(memory: Memory) -> Self {
+        Self { memory, next: 0, end: Some(0), full_seen: 0 }
     }
 
-    fn head(&self) -> &AtomicU64 {
-        // SAFETY: `new` checked that the states hold it, aligned to eight; a 64-bit atomic takes any bits.
-        unsafe { self.states.base().add(self.state_at + HEAD_AT).cast::<AtomicU64>().as_ref() }
+    pub(crate) fn word(&self, at: usize) -> &AtomicU32 {
+        self.memory.word(at)
     }
 
-    fn slot(&self, index: usize) -> NonNull<u8> {
-        debug_assert!(index < self.count);
-        // SAFETY: `new` checked that all slots lie in the mapping.
-        unsafe { self.slots.base().add(index * SLOT_LEN) }
+    /// A word of eight bytes of the state.
+    pub(crate) fn long_word(&self, at: usize) -> &AtomicU64 {
+        self.memory.long_word(at)
     }
 
-    fn sequence(&self, index: usize) -> &AtomicU64 {
-        // SAFETY: a slot starts with its sequence, aligned to eight; a 64-bit atomic takes any bits.
-        unsafe { self.slot(index).cast::<AtomicU64>().as_ref() }
+    pub(crate) fn head(&self) -> &AtomicU64 {
+        self.memory.long_word(HEAD_AT)
     }
 
     /// The slot of the next frame, and its lap.
     const fn next_place(&self) -> (usize, u64) {
-        let place = self.next & (self.count as u64 - 1);
+        let place = self.next & (self.memory.count as u64 - 1);
         (place as usize, self.next - place)
     }
 
@@ -140,10 +122,25 @@ impl DirectRing {
         self.head().fetch_or(OPEN, Ordering::SeqCst);
     }
 
+    /// The ring was opened by an exchange of its head.
+    pub(crate) const fn was_opened(&mut self) {
+        self.end = None;
+    }
+
+    /// The ring was closed: the head as it was then.
+    pub(crate) const fn was_closed(&mut self, head: u64) {
+        self.end = Some(head & POSITION);
+    }
+
+    /// The ring was closed with the frame that was read last.
+    pub(crate) const fn was_last(&mut self) {
+        self.end = Some(self.next);
+    }
+
     /// From now on no frame takes a position. Those that have one are still to come.
     pub fn close(&mut self) {
         let head = self.head().fetch_and(!OPEN, Ordering::SeqCst);
-        self.end = Some(head & !OPEN);
+        self.was_closed(head);
     }
 
     /// Whether frames may be put into the ring.
@@ -166,7 +163,7 @@ impl DirectRing {
     pub fn look(&self) -> bool {
         let (place, lap) = self.next_place();
         // Acquire: the program wrote the slot before its sequence, which it sets by an exchange.
-        self.sequence(place).load(Ordering::Acquire) == lap + 1
+        self.memory.sequence(place).load(Ordering::Acquire) == lap + 1
     }
 
     /// Passes the oldest frame to `see`, then gives its slot back. `None` if no frame is waiting.
@@ -174,18 +171,11 @@ impl DirectRing {
     pub fn take<R>(&mut self, see: impl FnOnce(DirectFrame<'_>) -> R) -> Option<R> {
         while self.look() {
             let (place, _) = self.next_place();
-            let base = self.slot(place);
-            // SAFETY: the slot is ours until we set its sequence; the header follows that, and any bits are a value.
-            let header = unsafe { base.add(size_of::<u64>()).cast::<SlotHeader>().read() };
-            if header.len == 0 {
+            if self.memory.is_unreadable(place) {
                 self.free();
                 continue;
             }
-            let len = (header.len as usize).min(SLOT_LEN - HEADER_LEN);
-            // SAFETY: HEADER_LEN + len <= SLOT_LEN, so the bytes lie in this slot, which the program does not touch now.
-            let bytes = unsafe { slice::from_raw_parts(base.add(HEADER_LEN).as_ptr(), len) };
-            let result =
-                see(DirectFrame { bytes, vlan_tci: (header.vlan != NO_VLAN).then_some(header.vlan) });
+            let result = self.memory.read(place, see);
             self.free();
             return Some(result);
         }
@@ -195,7 +185,7 @@ impl DirectRing {
     fn free(&mut self) {
         let (place, lap) = self.next_place();
         // Release: our reads are done before the program may write again.
-        self.sequence(place).store(lap + self.count as u64, Ordering::Release);
+        self.memory.sequence(place).store(lap + self.memory.count as u64, Ordering::Release);
         self.next += 1;
     }
 
@@ -210,9 +200,9 @@ impl DirectRing {
     /// Bytes of ring memory.
     #[must_use]
     pub fn mapped_bytes(&self) -> usize {
-        self.slots.len()
+        self.memory.mapped_bytes()
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

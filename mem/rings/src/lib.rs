@@ -4,6 +4,7 @@
 //! - [`slots`]: one producer, one consumer, by copy: also to another process, which may die or violate the protocol.
 //! - [`xsk`]: the four rings of an AF_XDP socket, shared with the kernel.
 //! - [`direct`]: slots that a BPF program fills.
+//! - [`lease`]: the same beside a kernel socket, filled only while a thread looks; the order of what comes by both.
 //! - [`packet`]: the receive ring of an AF_PACKET socket, shared with the kernel.
 //! - [`waiting`]: no ring, but a word beside several: whether their consumer sleeps, so that it has to be signalled.
 //! - [`pending`]: no ring, but a word beside the rings of each queue: since when a frame has been waiting in them.
@@ -17,9 +18,9 @@
 //! their logic is tested against a simple model of the kernel.
 
 mod cursor;
-#[cfg(not(loom))]
 pub mod direct;
 pub mod handoff;
+pub mod lease;
 #[cfg(not(loom))]
 pub mod packet;
 #[cfg(not(loom))]

@@ -5,5 +5,6 @@
 mod common;
 mod direct_ring;
 mod fail_open;
+mod leases;
 mod offload;
 mod verdicts;

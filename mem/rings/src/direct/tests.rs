@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
+use super::memory::SlotHeader;
 use super::*;
 
 /// An open ring, the second one in the memory of the states.
@@ -44,7 +45,7 @@ impl Producer {
     /// Does the next step of putting a frame whose bytes are all `number`. A length of 0 stands for a frame that
     /// cannot be read.
     fn step(self, ring: &DirectRing, number: u8, len: u32) -> Self {
-        let place = |head: u64| (head & (ring.count as u64 - 1)) as usize;
+        let place = |head: u64| (head & (ring.memory.count as u64 - 1)) as usize;
         let lap = |head: u64| head - place(head) as u64;
         match self {
             Self::ReadHead => {
@@ -55,7 +56,7 @@ impl Producer {
                 Self::ReadSequence { head: head & !OPEN }
             }
             Self::ReadSequence { head } => {
-                let sequence = ring.sequence(place(head)).load(Ordering::SeqCst);
+                let sequence = ring.memory.sequence(place(head)).load(Ordering::SeqCst);
                 if sequence < lap(head) {
                     ring.word(FULL_AT).fetch_add(1, Ordering::SeqCst);
                     return Self::Done(Outcome::Full);
@@ -70,17 +71,19 @@ impl Producer {
             Self::WriteLen { head } => {
                 let header = SlotHeader { len, vlan: u16::from(number) };
                 // SAFETY: the slot is this producer's: that is what the test is about, and all run on one thread.
-                unsafe { ring.slot(place(head)).add(size_of::<u64>()).cast::<SlotHeader>().write(header) };
+                unsafe {
+                    ring.memory.slot(place(head)).add(size_of::<u64>()).cast::<SlotHeader>().write(header)
+                };
                 Self::WriteByte { head, at: 0 }
             }
             Self::WriteByte { head, at } if at < FRAME_LEN => {
                 // SAFETY: as above; the byte lies in the slot.
-                unsafe { ring.slot(place(head)).add(HEADER_LEN + at).write(number) };
+                unsafe { ring.memory.slot(place(head)).add(HEADER_LEN + at).write(number) };
                 Self::WriteByte { head, at: at + 1 }
             }
             Self::WriteByte { head, .. } => Self::Publish { head },
             Self::Publish { head } => {
-                ring.sequence(place(head)).swap(lap(head) + 1, Ordering::SeqCst);
+                ring.memory.sequence(place(head)).swap(lap(head) + 1, Ordering::SeqCst);
                 Self::Done(Outcome::Taken)
             }
             Self::Done(_) => self,

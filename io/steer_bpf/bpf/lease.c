@@ -1,0 +1,187 @@
+/* Sockets with a fast path: the kernel's UDP sockets of a process, each of which can be given a lease. While a socket has
+ * one, its datagrams go into its direct ring instead of its receive buffer, and nobody is woken. It is for a thread that
+ * looks: one that is about to sleep gives the lease back.
+ *
+ * Whose datagram it is, the kernel says: the program looks the socket up as the kernel's UDP does, so groups of sockets on
+ * a port, connected sockets and narrower addresses get what is theirs. The socket's storage has the number of its lease.
+ *
+ * A lease is a direct ring that the program may close as well (direct.h). The bit that says "open" is part of the word from
+ * which a slot is taken, so no slot is taken of a ring that is closed, by either side, and its reader then knows which
+ * frames are still to come. A frame is never dropped for want of a slot: the ring is closed and the frame is the kernel's.
+ *
+ * While a ring is open, no frame of its socket is passed to the kernel: what cannot be put into the ring, such as a fragment,
+ * closes it first. So datagrams are in the ring, or in the socket, in turns, and the reader can keep their order: it opens
+ * the ring only if it has read everything that was passed. Frames are counted for that before they are passed, and PASSED says
+ * that there was one since the reader has cleared it.
+ * mem/rings/src/lease.rs is the other side. */
+#include "kernel.h"
+
+#define HAS(frame, n) ((n) <= (frame)->len)
+
+#include "direct.h"
+
+/* As many as the map of rings has entries; the loader sets it. */
+const volatile __u32 leases_max = 1;
+enum { LEASES_LIMIT = 64 };
+
+struct lessee {
+	__u32 number; /* of its lease */
+};
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_SK_STORAGE);
+	MAP_UINT(map_flags, BPF_F_NO_PREALLOC);
+	MAP_TYPE(key, int);
+	MAP_TYPE(value, struct lessee);
+} lessees SECTION(".maps");
+
+/* A frame of the socket is about to be passed to the kernel: it is counted, and the ring closed if it is open. */
+INLINE void pass_by(struct direct *ring)
+{
+	__u64 word;
+
+	__sync_fetch_and_add(&ring->passed, 1);
+	word = *(volatile __u64 *)&ring->head;
+	if (!(word & OPEN) && word & PASSED)
+		return;
+	/* Another CPU can take a slot at the same time, so that an exchange might fail for ever: two steps never do. In this
+	 * order, so that a reader which opens the ring between them finds PASSED when it is closed. */
+	__sync_fetch_and_or(&ring->head, PASSED);
+	word = __sync_fetch_and_and(&ring->head, ~(OPEN | SINGLE));
+	if (word & OPEN)
+		__sync_fetch_and_add(&ring->ended, 1);
+}
+
+/* Takes a slot; null if the ring is closed, or was closed because it is full or its lease has lapsed. */
+INLINE struct slot *take_slot(struct direct *ring, __u32 number, __u64 *filled)
+{
+	for (int attempt = 0; attempt < CLAIM_ATTEMPTS; attempt++) {
+		__u64 word = *(volatile __u64 *)&ring->head;
+		__u64 position = word & POSITION;
+		__u64 lap = position & ~(__u64)slot_mask;
+		__u32 place = number * (slot_mask + 1) + (__u32)(position - lap);
+		__u64 next = word + 1;
+		struct slot *slot;
+		__u64 sequence;
+
+		if (!(word & OPEN))
+			break;
+		if ((long long)(ktime_get_ns() - *(volatile __u64 *)&ring->until) > 0) {
+			__sync_fetch_and_add(&ring->lapsed, 1);
+			break;
+		}
+		slot = map_lookup(&slots, &place);
+		if (!slot)
+			break;
+		sequence = *(volatile __u64 *)&slot->sequence;
+		if (sequence < lap) {
+			__sync_fetch_and_add(&ring->full, 1);
+			break;
+		}
+		if (word & SINGLE)
+			next &= ~(OPEN | SINGLE);
+		if (sequence == lap && __sync_val_compare_and_swap(&ring->head, word, next) == word) {
+			*filled = lap + 1;
+			return slot;
+		}
+	}
+	return 0;
+}
+
+/* Puts a frame into the ring of a lease. Returns 0 if the kernel is to have it. */
+CALLED int put_leased(struct __sk_buff *skb, __u32 number, __u32 len)
+{
+	struct direct *ring = map_lookup(&direct, &number);
+	struct slot *slot;
+	__u64 filled = 0;
+
+	if (!ring)
+		return 0;
+	slot = take_slot(ring, number, &filled);
+	if (slot && fill(skb, slot, filled, len))
+		return 1;
+	pass_by(ring);
+	return 0;
+}
+
+/* A frame that may be for any of the sockets is about to be passed to the kernel. */
+CALLED int pass_by_all(void)
+{
+	for (__u32 number = 0; number < LEASES_LIMIT; number++) {
+		__u32 key = number;
+		struct direct *ring = number < leases_max ? map_lookup(&direct, &key) : 0;
+
+		if (!ring)
+			break;
+		pass_by(ring);
+	}
+	return 0;
+}
+
+/* Whether a frame that is not claimed may end in one of the sockets, by a way that the program does not know: fragments,
+ * headers with options, super-frames, multicast, an address that was added just now. Frames to other ports do not, nor do those
+ * for other hosts. */
+INLINE int may_be_ours(__u32 number, const struct __sk_buff *skb)
+{
+	switch (number) {
+	case UNCLAIMED:
+	case NOT_FOR_THIS_HOST:
+	case TCP_NOT_OPENING:
+		return 0;
+	case VLAN_TAG:
+		/* Frames of a VLAN are another interface's. Those with tag 0 have only a priority. */
+		return !skb->vlan_present || !(skb->vlan_tci & 0xfff);
+	default:
+		return 1;
+	}
+}
+
+/* The number of the lease of the socket that the kernel would give the frame to, plus one; 0 if it has none. The claim has
+ * neither tag nor options, so addresses and ports stand together in the order of the look-up's key. */
+INLINE __u32 lease_of(struct __sk_buff *skb, const __u8 *bytes)
+{
+	const struct lessee *lessee;
+	__u32 found = 0;
+	void *socket;
+
+	if (*(const __u16 *)(bytes + 12) == be16(IPV4))
+		socket = sk_lookup_udp(skb, bytes + ETH_LEN + 12, 12, BPF_F_CURRENT_NETNS, 0);
+	else
+		socket = sk_lookup_udp(skb, bytes + ETH_LEN + 8, 36, BPF_F_CURRENT_NETNS, 0);
+	if (!socket)
+		return 0;
+	lessee = sk_storage_get(&lessees, socket, 0, 0);
+	if (lessee)
+		found = lessee->number + 1;
+	sk_release(socket);
+	return found;
+}
+
+SECTION("classifier") int twinpath_lease(struct __sk_buff *skb)
+{
+	__u64 head[HEAD_WORDS] = {};
+	struct frame frame = { .bytes = (const __u8 *)head + HEAD_AT, .vlan = VLAN_NONE };
+	const __u32 zero = 0;
+	struct per_cpu *cpu = map_lookup(&per_cpu, &zero);
+	__u32 number, lease;
+
+	if (!cpu)
+		return TCX_NEXT;
+	number = verdict_of(skb, &frame, head) & 0xff;
+	if (number != CLAIMED) {
+		if (may_be_ours(number, skb))
+			pass_by_all();
+		cpu->counters[number & (COUNTERS - 1)]++;
+		return TCX_NEXT;
+	}
+	lease = lease_of(skb, frame.bytes);
+	if (lease && put_leased(skb, lease - 1, frame.len)) {
+		cpu->counters[CLAIMED]++;
+		cpu->counters[WITHHELD]++;
+		return TCX_DROP;
+	}
+	cpu->counters[NO_SOCKET]++;
+	return TCX_NEXT;
+}
+
+char terms[] SECTION("license") = "Dual MIT/GPL";

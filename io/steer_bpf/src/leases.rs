@@ -1,0 +1,135 @@
+//! The program that puts the datagrams of kernel UDP sockets into direct rings, while these sockets have a lease
+//! (`bpf/lease.c`; the holder's end is `twinpath_rings::lease`).
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use aya::maps::{Map, MapData, SkStorage};
+use aya::programs::{SchedClassifier, TcAttachType};
+use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
+use twinpath_steer::Table;
+
+use crate::maps::{Maps, gone, typed, wrote};
+use crate::steering::{loaded, program};
+use crate::tc::{TcLink, attach};
+use crate::{SteerError, TcAttach};
+
+static LEASE: &[u8] = include_bytes_aligned!("../object/lease.o");
+
+const INGRESS: &str = "twinpath_lease";
+
+/// Leases of one object: `LEASES_LIMIT` of bpf/lease.c.
+pub const LEASES_MAX: u32 = 64;
+
+/// Slots of the ring of each.
+pub const LEASE_SLOTS: u32 = 256;
+
+/// The program for the sockets of one process on one interface. Dropping it detaches it: every frame is the kernel's then.
+pub struct Leases {
+    link: Option<TcLink>,
+    object: Ebpf,
+    maps: Maps,
+    lessees: SkStorage<MapData, u32>,
+    /// The states of the rings, and their slots.
+    rings: [MapData; 2],
+    capacity: u32,
+}
+
+impl std::fmt::Debug for Leases {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Leases").field("capacity", &self.capacity).finish_non_exhaustive()
+    }
+}
+
+impl Leases {
+    /// Loads the program for up to `capacity` sockets. Nothing is attached or claimed yet.
+    ///
+    /// # Errors
+    /// [`SteerError::Queue`] for more than [`LEASES_MAX`]; [`SteerError::Object`], [`SteerError::Program`].
+    pub fn load(capacity: u32) -> Result<Self, SteerError> {
+        if capacity > LEASES_MAX {
+            return Err(SteerError::Queue { queue: capacity, max: LEASES_MAX });
+        }
+        let capacity = capacity.max(1);
+        let slot_mask = LEASE_SLOTS - 1;
+        let mut loader = EbpfLoader::new();
+        loader.override_global("slot_mask", &slot_mask, true);
+        loader.override_global("leases_max", &capacity, true);
+        loader.map_max_entries("direct", capacity);
+        loader.map_max_entries("slots", capacity * LEASE_SLOTS);
+        let mut object = loader.load(LEASE).map_err(|error| SteerError::Object(Box::new(error)))?;
+        loaded(INGRESS, program::<SchedClassifier>(&mut object, INGRESS)?.load())?;
+        let maps = Maps::take(&mut object)?;
+        let lessees = typed(&mut object, "lessees")?;
+        let mut array = |name| match object.take_map(name) {
+            Some(Map::Array(map)) => Ok(map),
+            _ => Err(SteerError::Missing(name)),
+        };
+        let rings = [array("direct")?, array("slots")?];
+        Ok(Self { link: None, object, maps, lessees, rings, capacity })
+    }
+
+    /// Sockets that it can be for.
+    #[must_use]
+    pub const fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// The memory of the rings, to be mapped: the states of all, one after the other, and [`LEASE_SLOTS`] slots for each.
+    #[must_use]
+    pub fn rings(&self) -> [BorrowedFd<'_>; 2] {
+        self.rings.each_ref().map(|map| map.fd().as_fd())
+    }
+
+    /// Makes the rules equal the table: frames that one of its claims on UDP ports matches may be put into rings. Waits for
+    /// running programs to end, which may take tens of milliseconds.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn apply(&mut self, table: &Table) -> Result<(), SteerError> {
+        self.maps.apply(table)
+    }
+
+    /// Attaches the program in front of all others at tc ingress. It changes nothing as long as no ring is open. A classic
+    /// filter whose process was killed does nothing, as its leases lapse.
+    ///
+    /// # Errors
+    /// [`SteerError::NoInterface`], [`SteerError::Tcx`], [`SteerError::Clsact`], [`SteerError::NotFirst`].
+    pub fn attach(&mut self, ifindex: u32, how: TcAttach) -> Result<(), SteerError> {
+        let ingress: &mut SchedClassifier = program(&mut self.object, INGRESS)?;
+        self.link = Some(attach(ingress, INGRESS, ifindex, TcAttachType::Ingress, how)?);
+        Ok(())
+    }
+
+    /// Gives a UDP socket the lease of this number, below the capacity, which no other socket has.
+    ///
+    /// # Errors
+    /// [`SteerError::Queue`], [`SteerError::Map`].
+    pub fn assign(&mut self, socket: BorrowedFd<'_>, number: u32) -> Result<(), SteerError> {
+        if number >= self.capacity {
+            return Err(SteerError::Queue { queue: number, max: self.capacity });
+        }
+        self.lessees.insert(&socket, number, 0).map_err(wrote("lessees"))
+    }
+
+    /// Takes the lease from a socket. Its ring must be closed.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn withdraw(&mut self, socket: BorrowedFd<'_>) -> Result<(), SteerError> {
+        gone(self.lessees.remove(&socket), "lessees")
+    }
+
+    /// Number of frames per verdict, by its stable name, summed over all CPUs: `claimed` are those that were put into rings.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn counters(&self) -> Result<Vec<(&'static str, u64)>, SteerError> {
+        self.maps.counters()
+    }
+
+    /// The program, for test runs.
+    #[doc(hidden)]
+    pub fn program(&mut self) -> Result<&SchedClassifier, SteerError> {
+        program::<SchedClassifier>(&mut self.object, INGRESS).map(|program| &*program)
+    }
+}

@@ -1,0 +1,333 @@
+//! Tests leases on kernel sockets, by test runs of the program: which frames it puts into a ring, and which are the kernel's.
+
+use std::net::UdpSocket;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use aya::programs::SchedClassifier;
+use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketType, bind, socket};
+use twinpath_frame::Mapping;
+use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
+use twinpath_rings::lease::{LEASE, Lease, Next, Room, SETTLING_MAX};
+use twinpath_steer::{Claim, Table};
+use twinpath_steer_bpf::{LEASE_SLOTS, Leases};
+use twinpath_sys::clock;
+use twinpath_sys::netns::Namespace;
+use twinpath_time::Instant;
+use twinpath_wire::{Mac, Protocol};
+
+use crate::common::run;
+
+const TCX_NEXT: u32 = u32::MAX;
+const TCX_DROP: u32 = 2;
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const PORT: u16 = 7777;
+
+/// The holder's time is ahead of the program's, so that a lease does not lapse while other processes have the CPU.
+const AHEAD: Duration = Duration::from_secs(3600);
+
+fn now() -> Instant {
+    clock::now() + AHEAD
+}
+
+/// The programs with a claim on the port, at addresses that the loopback device has too.
+fn leases() -> Leases {
+    let mut table = Table::new(Mac(MAC), 1514).unwrap();
+    for address in ["127.0.0.1", "::1"] {
+        table.add_address(address.parse().unwrap()).unwrap();
+    }
+    table.add_claim(Claim::port(Protocol::Udp, PORT)).unwrap();
+    let mut leases = Leases::load(4).unwrap();
+    leases.apply(&table).unwrap();
+    leases
+}
+
+fn lease_of(leases: &Leases, number: u32) -> Lease {
+    let [states, slots] = leases.rings();
+    let bytes = LEASE_SLOTS as usize * SLOT_LEN;
+    let slots = Mapping::of_fd(slots, bytes, u64::from(number) * bytes as u64).unwrap();
+    let states = Mapping::of_fd(states, leases.capacity() as usize * STATE_LEN, 0).unwrap();
+    Lease::new(DirectRing::new(Arc::new(states), number, slots, LEASE_SLOTS as usize).unwrap(), now())
+}
+
+/// Opens the ring of a socket that has nothing.
+fn open(lease: &mut Lease, room: Room) {
+    loop {
+        match lease.next(now()) {
+            Next::Socket => lease.socket_was_empty(now()),
+            Next::Idle if lease.open(now(), room) => return,
+            Next::Idle => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A frame to the port from a port of the sender, with the number as its payload.
+fn frame(from: u16, number: u32) -> Vec<u8> {
+    let mut frame = [&MAC[..], &[2, 0, 0, 0, 0, 2], &[8, 0]].concat();
+    frame.extend([0x45, 0, 0, 32, 0, 1, 0, 0, 64, 17, 0, 0, 127, 0, 0, 2, 127, 0, 0, 1]);
+    frame.extend([from.to_be_bytes(), PORT.to_be_bytes(), 12u16.to_be_bytes(), [0, 0]].concat());
+    frame.extend(number.to_be_bytes());
+    frame.resize(60, 0);
+    frame
+}
+
+fn fragment() -> Vec<u8> {
+    let mut frame = frame(9, 0);
+    frame[20] = 0x20;
+    frame
+}
+
+fn take(lease: &mut Lease) -> Option<(u16, u32)> {
+    let numbers = |bytes: &[u8]| {
+        let from = u16::from_be_bytes(bytes[34..36].try_into().unwrap());
+        (from, u32::from_be_bytes(bytes[42..46].try_into().unwrap()))
+    };
+    matches!(lease.next(now()), Next::Ring).then(|| lease.take(|frame| numbers(frame.bytes)).unwrap())
+}
+
+/// Runs the program; returns whether the frame was put into a ring.
+fn put(program: &SchedClassifier, frame: &[u8]) -> bool {
+    match run(program, frame, None, 1).return_value {
+        TCX_DROP => true,
+        TCX_NEXT => false,
+        other => panic!("{other}"),
+    }
+}
+
+/// In a network namespace of its own, with its loopback device up: test runs use that device.
+fn alone(test: impl FnOnce() + Send) {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    Namespace::new()
+        .unwrap()
+        .run(|| {
+            let up = std::process::Command::new("ip").args(["link", "set", "lo", "up"]).status();
+            assert!(up.unwrap().success());
+            test();
+        })
+        .unwrap();
+}
+
+#[test]
+fn frames_are_put_into_the_ring_while_the_lease_is_held_and_looked_after() {
+    alone(|| {
+        let mut leases = leases();
+        let socket = UdpSocket::bind(("0.0.0.0", PORT)).unwrap();
+        let mut lease = lease_of(&leases, 2);
+        open(&mut lease, Room::All);
+        assert!(!put(leases.program().unwrap(), &frame(9, 1)), "the socket has no lease yet");
+        leases.assign(socket.as_fd(), 2).unwrap();
+        assert!(put(leases.program().unwrap(), &frame(9, 2)));
+        // Given back: what was taken is still there, and nothing more is.
+        lease.close();
+        assert!(!put(leases.program().unwrap(), &frame(9, 3)));
+        assert_eq!((take(&mut lease), take(&mut lease)), (Some((9, 2)), None));
+        assert_eq!(lease.next(now()), Next::Socket, "one was passed");
+        assert!(!lease.open(now(), Room::All));
+        // Nothing comes, as a test run does not pass it on: so the socket has to settle.
+        lease.socket_was_empty(now());
+        open(&mut lease, Room::All);
+        // Nobody has looked for so long: the lease has lapsed. The count tells the holder.
+        lease.close();
+        assert!(lease.open(clock::now(), Room::All));
+        let lapses = clock::now() + LEASE;
+        while clock::now() <= lapses {}
+        assert!(!put(leases.program().unwrap(), &frame(9, 4)));
+        assert_eq!((lease.ends().by_program, lease.ends().lapsed), (1, 1));
+        assert_eq!((lease.next(now()), lease.is_open()), (Next::Socket, false));
+        leases.withdraw(socket.as_fd()).unwrap();
+        open(&mut lease, Room::All);
+        assert!(!put(leases.program().unwrap(), &frame(9, 5)));
+        assert_eq!(lease.ends().by_program, 1, "it is another socket's frame now");
+    });
+}
+
+#[test]
+fn a_lease_of_one_frame_ends_with_it() {
+    alone(|| {
+        let mut leases = leases();
+        let socket = UdpSocket::bind(("::", PORT)).unwrap();
+        leases.assign(socket.as_fd(), 0).unwrap();
+        let mut lease = lease_of(&leases, 0);
+        for number in 0..1000 {
+            open(&mut lease, Room::One);
+            assert!(put(leases.program().unwrap(), &frame(9, number)));
+            if number % 100 == 0 {
+                assert!(!put(leases.program().unwrap(), &frame(9, u32::MAX)));
+            }
+            assert_eq!((take(&mut lease), lease.is_open()), (Some((9, number)), false));
+        }
+        assert_eq!(lease.ends().by_program, 0);
+    });
+}
+
+#[test]
+fn a_full_ring_ends_the_lease_and_loses_nothing() {
+    alone(|| {
+        let mut leases = leases();
+        let socket = UdpSocket::bind(("0.0.0.0", PORT)).unwrap();
+        leases.assign(socket.as_fd(), 0).unwrap();
+        let mut lease = lease_of(&leases, 0);
+        open(&mut lease, Room::All);
+        let program = leases.program().unwrap();
+        assert!((0..LEASE_SLOTS).all(|number| put(program, &frame(9, number))));
+        assert!(!put(program, &frame(9, u32::MAX)));
+        assert_eq!(lease.ends().full, 1);
+        // One slot is free again, but the frame that was passed has to be read before.
+        assert_eq!(take(&mut lease), Some((9, 0)));
+        assert!(!put(program, &frame(9, u32::MAX)));
+        assert!((1..LEASE_SLOTS).all(|number| take(&mut lease) == Some((9, number))));
+        assert_eq!(lease.next(now()), Next::Socket);
+    });
+}
+
+#[test]
+fn what_may_come_by_another_way_ends_all_leases() {
+    alone(|| {
+        let mut leases = leases();
+        let sockets = ["127.0.0.1", "::1"].map(|address| UdpSocket::bind((address, PORT)).unwrap());
+        let mut held = [0, 1].map(|number| lease_of(&leases, number));
+        for (number, socket) in (0..).zip(&sockets) {
+            leases.assign(socket.as_fd(), number).unwrap();
+        }
+        let with_options = || {
+            let mut frame = frame(9, 1);
+            frame[14] = 0x46;
+            frame
+        };
+        let mut ended = 0;
+        for odd in [fragment(), with_options()] {
+            held.iter_mut().for_each(|lease| open(lease, Room::All));
+            assert!(!put(leases.program().unwrap(), &odd));
+            ended += 1;
+            assert!(held.iter().all(|lease| lease.ends().by_program == ended));
+        }
+        // What is surely no datagram for the port does not.
+        held.iter_mut().for_each(|lease| open(lease, Room::All));
+        let [mut other_port, mut other_host] = [frame(9, 1), frame(9, 1)];
+        other_port[36] ^= 1;
+        other_host[5] ^= 7;
+        assert!(!put(leases.program().unwrap(), &other_port) && !put(leases.program().unwrap(), &other_host));
+        assert!(held.iter().all(|lease| lease.ends().by_program == ended));
+    });
+}
+
+/// A socket of a group on one port.
+fn in_group() -> UdpSocket {
+    let fd = socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
+    sockopt::set_socket_reuseport(&fd, true).unwrap();
+    bind(&fd, &std::net::SocketAddrV4::new([127, 0, 0, 1].into(), PORT)).unwrap();
+    UdpSocket::from(fd)
+}
+
+#[test]
+fn the_kernel_says_whose_datagram_it_is() {
+    alone(|| {
+        let mut leases = leases();
+        // Two sockets of a group with a lease, one without; and one that is connected.
+        let group = [in_group(), in_group(), in_group()];
+        let connected = in_group();
+        connected.connect("127.0.0.2:5000").unwrap();
+        let mut held = [0, 1].map(|number| lease_of(&leases, number));
+        for (number, socket) in (0..).zip(&group[..2]) {
+            leases.assign(socket.as_fd(), number).unwrap();
+            open(&mut held[number as usize], Room::All);
+        }
+        let sender = |port: u16| UdpSocket::bind(("127.0.0.2", port)).unwrap();
+        let mut by_the_kernel = [0; 4];
+        for from in 4990..5050 {
+            // What the kernel does with the datagram of this sender.
+            sender(from).send_to(b"x", ("127.0.0.1", PORT)).unwrap();
+            let sockets = [&group[0], &group[1], &group[2], &connected];
+            let reads = |socket: &&UdpSocket| {
+                socket.set_nonblocking(true).unwrap();
+                socket.recv(&mut [0; 8]).is_ok()
+            };
+            let at = sockets.iter().position(reads).expect("one of them has it");
+            by_the_kernel[at] += 1;
+            let is_put = put(leases.program().unwrap(), &frame(from, 0));
+            assert_eq!(is_put, at < 2);
+            for (number, lease) in held.iter_mut().enumerate() {
+                assert_eq!(take(lease).is_some(), number == at, "from {from}");
+            }
+        }
+        assert!(
+            by_the_kernel[..3].iter().all(|count| *count > 0) && by_the_kernel[3] == 1,
+            "{by_the_kernel:?}"
+        );
+    });
+}
+
+/// Four CPUs run the program while the holder closes the ring and opens it again, without a pause: each frame was put into the
+/// ring once, or passed; and those of a sender that were put into it came in order.
+#[test]
+fn each_frame_goes_one_way_while_the_lease_flaps() {
+    alone(|| {
+        let mut leases = leases();
+        let socket = UdpSocket::bind(("0.0.0.0", PORT)).unwrap();
+        leases.assign(socket.as_fd(), 0).unwrap();
+        let mut lease = lease_of(&leases, 0);
+        let (over, mut seen) = (AtomicBool::new(false), [(0u32, 0u32); 4]);
+        let (mut opened, mut looks, mut passed) = (0u32, 0u32, Duration::ZERO);
+        let program = leases.program().unwrap();
+        let outcomes: Vec<[u32; 2]> = std::thread::scope(|scope| {
+            let producers = [0, 1, 2, 3].map(|from: u16| {
+                let over = &over;
+                scope.spawn(move || {
+                    let mut outcomes = [0, 0];
+                    while !over.load(Ordering::SeqCst) {
+                        let number = outcomes[0] + outcomes[1] + 1;
+                        outcomes[usize::from(put(program, &frame(from + 1, number)))] += 1;
+                    }
+                    outcomes
+                })
+            });
+            let until = now() + Duration::from_secs(60);
+            while (opened < 10_000 || seen.iter().any(|(count, _)| *count == 0)) && now() < until {
+                match lease.next(now() + passed) {
+                    Next::Ring => {
+                        let Some((from, number)) = lease.take(|frame| {
+                            (frame.bytes[35], u32::from_be_bytes(frame.bytes[42..46].try_into().unwrap()))
+                        }) else {
+                            continue;
+                        };
+                        let (count, last) = &mut seen[usize::from(from) - 1];
+                        assert!(number > *last, "{number} of sender {from} came after {last}");
+                        (*count, *last) = (*count + 1, number);
+                    }
+                    Next::Nowhere => {
+                        looks += 1;
+                        if looks % 256 == 0 {
+                            lease.close();
+                        }
+                    }
+                    // Passed frames come nowhere in a test run: the holder does not wait for them.
+                    Next::Socket => {
+                        passed += SETTLING_MAX;
+                        lease.socket_was_empty(now() + passed);
+                    }
+                    Next::Idle => {
+                        let room = if opened % 2 == 0 { Room::All } else { Room::One };
+                        opened += u32::from(lease.open(now() + passed, room));
+                    }
+                    Next::Soon => {}
+                }
+            }
+            lease.close();
+            over.store(true, Ordering::SeqCst);
+            producers.into_iter().map(|producer| producer.join().unwrap()).collect()
+        });
+        while let Some((from, _)) = take(&mut lease) {
+            seen[usize::from(from) - 1].0 += 1;
+        }
+        assert!(opened >= 10_000);
+        assert_eq!(outcomes.iter().map(|[_, put]| *put).collect::<Vec<_>>(), seen.map(|(count, _)| count));
+        println!("passed and put, by sender: {outcomes:?}; {:?}", lease.ends());
+        assert!(outcomes.iter().all(|[passed, put]| *passed > 0 && *put > 0));
+    });
+}
