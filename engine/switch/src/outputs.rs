@@ -29,7 +29,7 @@ pub struct Output {
 }
 
 /// What becomes of a frame.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Judgement<'a> {
     /// Why it is dropped; `None`: it is forwarded. A dropped frame may still have a copy for a mirror among its outputs.
     pub dropped: Option<Reason>,
@@ -112,6 +112,12 @@ impl<'a> Outputs<'a> {
     ) -> Self {
         (self.tagged, self.members, self.shared) = (tagged, members.iter(), Some((shared, now)));
         self
+    }
+
+    /// Whether the frame goes to the port of a known address.
+    #[inline]
+    pub(crate) const fn is_to_known_address(&self) -> bool {
+        self.single.is_some()
     }
 
     /// The same without the copy of the frame as it came.

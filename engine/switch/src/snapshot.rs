@@ -40,6 +40,8 @@ pub(crate) struct Port {
     pub(crate) untagged: u16,
     /// Whether frames may come with a tag.
     pub(crate) takes_tags: bool,
+    /// Whether it has any VLAN. A port that only monitors has none, and any other has one, configured or not.
+    has_vlan: bool,
     pub(crate) mac_limit: u32,
     /// By [`Kind`](crate::storm::Kind).
     pub(crate) storm: [Option<Limit>; 3],
@@ -59,6 +61,7 @@ impl Port {
         let storm = &config.storm;
         let rates = [storm.broadcast_per_s, storm.unknown_per_s, storm.multicast_per_s];
         Self {
+            has_vlan: !set.is_empty(),
             vlans: set,
             untagged: if vlans { untagged } else { NO_VLAN },
             takes_tags,
@@ -181,8 +184,7 @@ impl Snapshot {
     /// Whether a port of a switch without VLANs forwards: all do but those that only monitor.
     #[inline]
     pub(crate) fn takes_part(&self, number: u16) -> bool {
-        // A port that only monitors has no VLAN, and any other has one, configured or not.
-        self.port(number).is_some_and(|port| !port.vlans.is_empty())
+        self.port(number).is_some_and(|port| port.has_vlan)
     }
 
     #[inline]

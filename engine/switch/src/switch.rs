@@ -33,6 +33,73 @@ struct Notices {
     sweep_after: Instant,
 }
 
+impl Notices {
+    /// Counts what came of learning, and looks for a loop where an address has moved.
+    #[inline]
+    fn note(
+        &mut self,
+        snapshot: &Snapshot,
+        shared: &Shared,
+        counters: &SwitchCounters,
+        now: Instant,
+        port: u16,
+        learned: Learned,
+    ) {
+        match learned {
+            Learned::Known | Learned::Static | Learned::Busy => {}
+            Learned::New => counters.learned.add(1),
+            Learned::Limited => {
+                counters.mac_limit.add(1);
+                self.want_sweep(now);
+            }
+            Learned::Full => {
+                counters.table_full.add(1);
+                self.want_sweep(now);
+            }
+            Learned::Moved { from } => {
+                counters.moved.add(1);
+                let guard = snapshot.config().loop_guard;
+                if let Some(found) = guard.and_then(|guard| shared.guard.moved(now, from, port, guard)) {
+                    counters.loops.add(1);
+                    self.found = Some(found);
+                }
+            }
+        }
+    }
+
+    fn want_sweep(&mut self, now: Instant) {
+        if now >= self.sweep_after {
+            self.sweep = true;
+            self.sweep_after = now + SWEEP_INTERVAL;
+        }
+    }
+}
+
+/// What a frame passes after its VLAN is known: its source is learned, and then it is judged.
+#[inline]
+fn judged<'a>(
+    snapshot: &'a Snapshot,
+    shared: &'a Shared,
+    counters: &SwitchCounters,
+    notices: &mut Notices,
+    now: Instant,
+    arrival: &Arrival,
+    classified: &Classified,
+) -> (Judgement<'a>, Option<Learned>) {
+    let learned = learning::learn(snapshot, shared, now, arrival, classified);
+    if let Some(learned) = learned {
+        notices.note(snapshot, shared, counters, now, arrival.port, learned);
+    }
+    (learning::forward(snapshot, shared, counters, now, arrival, classified), learned)
+}
+
+/// Whether the next frame of the same flow at the same time gets the same judgement, and changes and counts nothing.
+#[inline]
+fn repeated(judgement: &Judgement<'_>, learned: Option<Learned>) -> bool {
+    let nothing_to_learn = matches!(learned, Some(Learned::Known | Learned::Static | Learned::New));
+    nothing_to_learn && judgement.outputs.is_to_known_address()
+}
+
 /// One worker's end of a switch.
 #[derive(Debug)]
 pub struct Switch {
@@ -75,8 +142,9 @@ impl Switch {
 
     /// Judges one frame: learns its source, and says where it goes.
     pub fn judge(&mut self, now: Instant, arrival: &Arrival) -> Judgement<'_> {
-        let classified = learning::classify(&self.snapshot, &self.shared, arrival);
-        self.judge_classified(now, arrival, &classified)
+        let Self { snapshot, shared, counters, notices } = self;
+        let classified = learning::classify(snapshot, shared, arrival);
+        judged(snapshot, shared, counters, notices, now, arrival, &classified).0
     }
 
     /// Judges frames in order, as [`Self::judge`] does each, and calls `each` with the number of the frame and what becomes
@@ -89,20 +157,32 @@ impl Switch {
     ) {
         for (batch, arrivals) in arrivals.chunks(BATCH).enumerate() {
             let mut classified = [Classified::NONE; BATCH];
+            // A flow's frames come one after the other: what is true of the first of them is true of the others.
+            let mut repeats = [false; BATCH];
             let mut former = Arrival { runt: true, ..Arrival::default() };
-            let mut known = Classified::NONE;
-            for (classified, arrival) in classified.iter_mut().zip(arrivals) {
-                // A flow's frames come one after the other.
-                if !arrival.is_of_same_flow(&former) {
-                    known = learning::classify(&self.snapshot, &self.shared, arrival);
+            for ((classified, repeats), arrival) in classified.iter_mut().zip(&mut repeats).zip(arrivals) {
+                *repeats = arrival.is_of_same_flow(&former);
+                if !*repeats {
+                    *classified = learning::classify(&self.snapshot, &self.shared, arrival);
                     former = *arrival;
                 }
-                *classified = known;
             }
-            let places = classified[..arrivals.len()].iter();
-            self.shared.table.fetch(places.flat_map(|frame| [&frame.source, &frame.destination]));
-            for (number, (arrival, classified)) in arrivals.iter().zip(&classified).enumerate() {
-                each(batch * BATCH + number, self.judge_classified(now, arrival, classified));
+            let firsts = classified[..arrivals.len()].iter().zip(&repeats).filter(|(_, repeats)| !**repeats);
+            self.shared.table.fetch(firsts.flat_map(|(frame, _)| [&frame.source, &frame.destination]));
+            let Self { snapshot, shared, counters, notices } = self;
+            let (mut last, mut first) = (None, 0);
+            for (number, arrival) in arrivals.iter().enumerate() {
+                if !repeats[number] {
+                    (last, first) = (None, number);
+                }
+                let judgement = last.clone().unwrap_or_else(|| {
+                    let classified = &classified[first];
+                    let (judgement, learned) =
+                        judged(snapshot, shared, counters, notices, now, arrival, classified);
+                    last = repeated(&judgement, learned).then(|| judgement.clone());
+                    judgement
+                });
+                each(batch * BATCH + number, judgement);
             }
         }
     }
@@ -120,52 +200,6 @@ impl Switch {
         let Judgement { dropped, outputs } =
             learning::flood(&self.snapshot, &self.shared, &self.counters, now, arrival);
         Judgement { dropped, outputs: outputs.without_ingress_mirror() }
-    }
-
-    /// What a frame passes after its VLAN is known.
-    fn judge_classified(
-        &mut self,
-        now: Instant,
-        arrival: &Arrival,
-        classified: &Classified,
-    ) -> Judgement<'_> {
-        let learned = learning::learn(&self.snapshot, &self.shared, now, arrival, classified);
-        if let Some(learned) = learned {
-            self.note(now, arrival.port, learned);
-        }
-        learning::forward(&self.snapshot, &self.shared, &self.counters, now, arrival, classified)
-    }
-
-    /// Counts what came of learning, and looks for a loop where an address has moved.
-    #[inline]
-    fn note(&mut self, now: Instant, port: u16, learned: Learned) {
-        match learned {
-            Learned::Known | Learned::Static | Learned::Busy => {}
-            Learned::New => self.counters.learned.add(1),
-            Learned::Limited => {
-                self.counters.mac_limit.add(1);
-                self.want_sweep(now);
-            }
-            Learned::Full => {
-                self.counters.table_full.add(1);
-                self.want_sweep(now);
-            }
-            Learned::Moved { from } => {
-                self.counters.moved.add(1);
-                let guard = self.snapshot.config().loop_guard;
-                if let Some(found) = guard.and_then(|guard| self.shared.guard.moved(now, from, port, guard)) {
-                    self.counters.loops.add(1);
-                    self.notices.found = Some(found);
-                }
-            }
-        }
-    }
-
-    fn want_sweep(&mut self, now: Instant) {
-        if now >= self.notices.sweep_after {
-            self.notices.sweep = true;
-            self.notices.sweep_after = now + SWEEP_INTERVAL;
-        }
     }
 
     /// Something that control should hear of, if there is; to be asked for after each burst. Nothing is lost if it cannot be

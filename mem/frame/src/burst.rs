@@ -27,18 +27,21 @@ impl Burst {
     }
 
     /// How many more frames fit.
+    #[inline]
     #[must_use]
     pub fn room(&self) -> usize {
         BURST_MAX - self.frames.len()
     }
 
     /// How many frames it holds.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.frames.len()
     }
 
     /// Whether it is empty.
+    #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
@@ -48,6 +51,7 @@ impl Burst {
     ///
     /// # Errors
     /// Gives the frame back when the burst is full.
+    #[inline]
     pub fn push(&mut self, frame: Frame) -> Result<(), Frame> {
         if self.room() == 0 {
             return Err(frame);
@@ -57,11 +61,13 @@ impl Burst {
     }
 
     /// Takes the first `count` frames (or all, if there are fewer), in order; the rest move up.
+    #[inline]
     pub fn drain(&mut self, count: usize) -> impl Iterator<Item = Frame> + '_ {
         self.frames.drain(..count.min(self.frames.len()))
     }
 
     /// The frames, in order.
+    #[inline]
     pub fn frames(&self) -> &[Frame] {
         &self.frames
     }

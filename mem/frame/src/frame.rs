@@ -197,17 +197,20 @@ impl Frame {
     }
 
     /// Gives up ownership without counting a leak.
+    #[inline]
     pub(crate) fn into_header(self) -> NonNull<Header> {
         let header = self.0;
         std::mem::forget(self);
         header
     }
 
+    #[inline]
     pub(crate) fn header(&self) -> &Header {
         // SAFETY: the pool keeps the header alive while the frame is out, and only this frame holds it.
         unsafe { self.0.as_ref() }
     }
 
+    #[inline]
     pub(crate) fn header_mut(&mut self) -> &mut Header {
         // SAFETY: as in `header`, and `&mut self` is exclusive.
         unsafe { self.0.as_mut() }
@@ -236,6 +239,7 @@ impl Frame {
 
     /// Whether it reads bytes that other frames read as well ([`Pool::share`](crate::Pool::share)).
     #[must_use]
+    #[inline]
     pub fn is_shared(&self) -> bool {
         self.header().sharing.is_reading()
     }
@@ -262,6 +266,7 @@ impl Frame {
 
     /// Length of the data, bytes.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         self.header().len as usize
     }
@@ -274,6 +279,7 @@ impl Frame {
 
     /// The data.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         let header = self.header();
         // SAFETY: `place` keeps offset + len within the chunk, which the pool initialised (zeroed memory). Only this frame
@@ -299,6 +305,7 @@ impl Frame {
     ///
     /// # Errors
     /// [`OutOfChunk`] if that does not fit; the frame is unchanged then.
+    #[inline]
     pub fn place(&mut self, offset: u32, len: usize) -> Result<(), OutOfChunk> {
         let header = self.header_mut();
         let len = u32::try_from(len).map_err(|_| OutOfChunk)?;
@@ -314,6 +321,7 @@ impl Frame {
     ///
     /// # Errors
     /// [`OutOfChunk`] if the chunk has no room for it.
+    #[inline]
     pub fn set_len(&mut self, len: usize) -> Result<(), OutOfChunk> {
         self.place(u32::from(self.header().offset), len)
     }
@@ -356,17 +364,20 @@ impl Frame {
 
     /// The metadata.
     #[must_use]
+    #[inline]
     pub fn meta(&self) -> &Meta {
         &self.header().meta
     }
 
     /// The metadata, mutable.
     #[must_use]
+    #[inline]
     pub fn meta_mut(&mut self) -> &mut Meta {
         &mut self.header_mut().meta
     }
 
     /// Empties the frame: no data, [`HEADROOM`] in front, default metadata.
+    #[inline]
     pub(crate) fn reset(&mut self) {
         let header = self.header_mut();
         header.offset = HEADROOM as u16;

@@ -8,14 +8,14 @@ use twinpath_host::WorkerHandle;
 use twinpath_openflow_switch::Request;
 use twinpath_pipeline::Snapshot;
 use twinpath_switch_engine::{
-    Forwarding, PacketInBuffer, PacketOut, SAMPLES_MAX, Sample, SwitchCommand, SwitchEngine,
+    Forwarding, LENT_MAX, PacketInBuffer, PacketOut, SAMPLES_MAX, Sample, SwitchCommand, SwitchEngine,
 };
 use twinpath_sys::clock;
 use twinpath_worker::Command;
 
 use crate::OpenFlow;
 use crate::datapath::Tables;
-use crate::packets::{self, FRAME_MAX, LENT};
+use crate::packets::{self, FRAME_MAX};
 
 /// Requests of controllers that are done in one turn at most.
 const REQUESTS_EACH: usize = 64;
@@ -28,7 +28,7 @@ impl OpenFlow {
     pub fn equip(&self, workers: &mut Workers) {
         for worker in workers {
             worker.tell(Command::Engine(SwitchCommand::PacketInRate(self.packet_in_rate)));
-            for _ in 0..LENT {
+            for _ in 0..LENT_MAX {
                 let buffer = Box::new(PacketInBuffer::new(FRAME_MAX));
                 worker.tell(Command::Engine(SwitchCommand::Lend(buffer)));
             }

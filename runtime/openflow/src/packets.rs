@@ -5,9 +5,6 @@ use twinpath_openflow::PacketInReason;
 use twinpath_openflow_switch::Punt;
 use twinpath_switch_engine::{PACKET_OUTS_MAX, PacketInBuffer};
 
-/// Buffers for packet-ins that each worker has: more than a port may send at once.
-pub(crate) const LENT: usize = 64;
-
 /// The longest frame. Only memory that was written to is taken, so buffers are as small as the frames in them.
 pub(crate) const FRAME_MAX: usize = u16::MAX as usize;
 

@@ -10,8 +10,8 @@ use twinpath_port::wire_copy::Seen;
 use twinpath_switch::{Notice, Snapshot};
 use twinpath_worker::ENGINE_RESERVE;
 
-/// Packet-in buffers that one worker may have at a time; a further one comes back empty.
-pub const LENT_MAX: usize = 128;
+/// Packet-in buffers that control lends each worker, more than a port may send at once; a further one comes back empty.
+pub const LENT_MAX: usize = 64;
 
 /// Packet-outs that may be on their way to one worker and back at a time: control sends no more before it has some back.
 pub const PACKET_OUTS_MAX: usize = 64;

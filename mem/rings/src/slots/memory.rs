@@ -47,6 +47,20 @@ mod mapped {
         (SLOTS + slots as usize * stride(slot_bytes)).next_multiple_of(128)
     }
 
+    /// The last `rest` bytes, fewer than a word, as the word that they are the beginning of.
+    ///
+    /// Not by copying them onto the stack and reading a word there: a CPU cannot pass on several short writes to one long
+    /// read, so the read waits until all earlier writes have left, among them those to slots, whose lines come from another
+    /// CPU.
+    #[inline]
+    fn last_word(bytes: &[u8], rest: usize) -> u64 {
+        let word = match bytes.last_chunk::<WORD>() {
+            Some(last) => u64::from_le_bytes(*last) >> (8 * (WORD - rest)),
+            None => bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+        };
+        word.to_le()
+    }
+
     /// One ring's part of a mapping.
     #[derive(Debug)]
     pub(in crate::slots) struct Memory {
@@ -111,9 +125,7 @@ mod mapped {
                 word.store(u64::from_ne_bytes(*value), Ordering::Relaxed);
             }
             if !rest.is_empty() {
-                let mut last = [0; WORD];
-                last[..rest.len()].copy_from_slice(rest);
-                data[whole.len()].store(u64::from_ne_bytes(last), Ordering::Relaxed);
+                data[whole.len()].store(last_word(bytes, rest.len()), Ordering::Relaxed);
             }
         }
 
@@ -162,7 +174,7 @@ mod mapped {
             }
             if !rest.is_empty() {
                 let last = data[whole.len()].load(Ordering::Relaxed).to_ne_bytes();
-                rest.copy_from_slice(&last[..rest.len()]);
+                rest.iter_mut().zip(last).for_each(|(byte, value)| *byte = value);
             }
         }
     }

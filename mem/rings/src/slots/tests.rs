@@ -60,6 +60,19 @@ mod exact {
     }
 
     #[test]
+    fn packets_of_every_length_come_as_they_were() {
+        let (mut producer, mut consumer) = ring(SHAPE).expect("memory");
+        let bytes: [u8; 20] = std::array::from_fn(|at| 0x81 + at as u8);
+        for len in 0..=bytes.len() {
+            producer.push(Note::default(), &bytes[..len]).expect("room");
+            let mut into = [0x55; 20];
+            assert_eq!(consumer.pop_into(&mut into).expect("a slot").expect("sound").len, len);
+            assert_eq!(into[..len], bytes[..len]);
+            assert!(into[len..].iter().all(|byte| *byte == 0x55), "nothing is written behind a packet");
+        }
+    }
+
+    #[test]
     fn a_shorter_buffer_gets_the_beginning_and_the_whole_length() {
         let (mut producer, mut consumer) = ring(SHAPE).expect("memory");
         producer.push(Note::default(), b"0123456789abcdef").expect("room");
