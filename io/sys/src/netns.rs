@@ -37,6 +37,17 @@ pub enum NetnsError {
         /// Why.
         source: Errno,
     },
+    /// The file is another process's, which a process without the right to trace that one cannot open: one that has confined
+    /// itself, for example.
+    #[error(
+        "{} cannot be opened by this process, which may not look into others (any more): give the namespace a name (ip netns attach NAME \
+         PID), and use that name here",
+        path.display()
+    )]
+    OfAProcess {
+        /// Its file.
+        path: PathBuf,
+    },
     /// The file is none of a namespace.
     #[error("{} is no network namespace: see `ip netns`", path.display())]
     NotOne {
@@ -85,10 +96,15 @@ impl Namespace {
     /// The namespace that `ip netns` knows by that name, or that has a file with this path.
     ///
     /// # Errors
-    /// [`NetnsError::Named`], [`NetnsError::NotOne`]
+    /// [`NetnsError::Named`], [`NetnsError::OfAProcess`], [`NetnsError::NotOne`]
     pub fn named(name: &str) -> Result<Self, NetnsError> {
         let path = if name.contains('/') { PathBuf::from(name) } else { Path::new(NAMES).join(name) };
-        let named = |source| NetnsError::Named { path: path.clone(), source };
+        let named = |source| match source {
+            Errno::ACCESS | Errno::PERM if path.starts_with("/proc") => {
+                NetnsError::OfAProcess { path: path.clone() }
+            }
+            source => NetnsError::Named { path: path.clone(), source },
+        };
         let fd = rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(named)?;
         if rustix::fs::fstatfs(&fd).map_err(named)?.f_type != NAMESPACES {
             return Err(NetnsError::NotOne { path });

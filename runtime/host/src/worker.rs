@@ -206,10 +206,17 @@ impl<E: Hosted> WorkerHandle<E> {
         &self.queues
     }
 
-    /// Gives it a queue to serve.
-    pub fn attach(&mut self, queue: Box<dyn PortQueue>) {
-        let counters = Arc::clone(queue.counters());
-        self.queues.push(KnownQueue { id: queue.id(), ifindex: queue.ifindex(), counters });
+    /// Gives it a queue to serve, with the ports that the queue carries already.
+    pub fn attach(&mut self, mut queue: Box<dyn PortQueue>) {
+        let (id, counters) = (queue.id(), Arc::clone(queue.counters()));
+        self.queues.push(KnownQueue { id, ifindex: queue.ifindex(), counters });
+        if let Some(carrier) = queue.carrier() {
+            let carried = carrier.ports().all().iter().map(|port| {
+                let counters = Arc::clone(&port.counters);
+                KnownQueue { id: port.id(id.queue), ifindex: port.ifindex, counters }
+            });
+            self.queues.extend(carried);
+        }
         self.tell(Command::Attach(queue));
     }
 

@@ -165,10 +165,11 @@ impl Switching {
                 }
             }
         }
+        let mut opened_for = Vec::new();
         for (port, opened) in made {
             lines.push(format!("port {} is new", port.name));
+            opened_for.push((port.number, opened));
             self.ports.push(port);
-            self.attach(self.ports.len() - 1, opened);
         }
         let former = self.plan.switch().clone();
         self.plan_is(config, given);
@@ -180,6 +181,11 @@ impl Switching {
         taken_out.iter().for_each(|number| self.remove(*number));
         anew.into_iter().for_each(|number| self.open_anew(number));
         self.take_snapshot();
+        for (number, opened) in opened_for {
+            if let Some(at) = self.ports.iter().position(|port| port.number == number) {
+                self.attach(at, opened);
+            }
+        }
         Ok(Changed { lines, taken_out })
     }
 

@@ -172,8 +172,8 @@ impl Switching {
                 self.ports.push(port);
                 let last = self.ports.len() - 1;
                 self.ports.swap(at, last);
-                self.attach(at, opened);
                 self.take_snapshot();
+                self.attach(at, opened);
             }
             Err(error) => {
                 let why = error.to_string();
@@ -198,8 +198,8 @@ impl Switching {
             Looked::Connected(queue) => {
                 port.state = State::Attached;
                 tracing::info!("{}: process {} is connected", port.name, memory.application().unwrap_or(0));
-                self.attach(at, Opened::Queue(queue));
                 self.take_snapshot();
+                self.attach(at, Opened::Queue(queue));
             }
             Looked::Left => {
                 tracing::info!("{}: the application has gone", port.name);

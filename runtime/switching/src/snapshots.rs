@@ -11,7 +11,7 @@ use twinpath_switch_engine::SwitchCommand;
 use twinpath_time::Duration;
 use twinpath_worker::Command;
 
-use super::Switching;
+use super::{SwitchError, Switching};
 
 /// The snapshot in force, and how far workers are.
 pub(super) struct Snapshots {
@@ -34,6 +34,19 @@ impl Snapshots {
 type Numbers<'a> = HashMap<&'a PortName, u16>;
 
 impl Switching {
+    /// Makes the snapshot that workers begin with.
+    ///
+    /// # Errors
+    /// What the switch refuses, and static entries that find no place.
+    pub(super) fn begin_with_snapshot(&mut self) -> Result<(), SwitchError> {
+        let first = Arc::new(Snapshot::compile(self.switch_config())?);
+        if let Err(error) = self.shared.adopt(None, &first) {
+            tracing::error!("a static entry is not in force: {error}");
+        }
+        self.snapshots = Snapshots::new(first, self.plan.workers());
+        Ok(())
+    }
+
     /// Tells workers what is configured and there now.
     pub(super) fn take_snapshot(&mut self) {
         self.ports_changed = true;

@@ -119,13 +119,14 @@ impl Switching {
         let opened = switch.open_configured().await?;
         // Finding the present user of an interface needs access to other processes, so ports are opened before.
         switch.confined = sandbox::enter(switch.plan.sandbox, &switch.needs(socket));
+        // Frames of interfaces wait in rings already: workers know the ports before they read the first of them.
+        switch.begin_with_snapshot()?;
         if let Err(error) = switch.start_workers() {
             switch.stop();
             return Err(error);
         }
         switch.with_openflow(|openflow, workers| openflow.equip(workers));
-        opened.into_iter().enumerate().for_each(|(at, opened)| switch.attach(at, opened));
-        switch.take_snapshot();
+        switch.attach_first(opened);
         switch.finish_openflow();
         Ok(switch)
     }
@@ -217,7 +218,31 @@ impl Switching {
         held.max(POOL_FRAMES_MIN) + (workers - 1) * LENT_MAX
     }
 
-    /// Gives the workers what has been opened for the port at that place.
+    /// Gives the workers what has been opened for all ports, in their order. The queues for interfaces come to them last, and
+    /// carry all of their ports by then.
+    fn attach_first(&mut self, opened: Vec<Opened>) {
+        let mut placed: Vec<PlacedQueue> = Vec::new();
+        for (at, opened) in opened.into_iter().enumerate() {
+            let Opened::Interface(Held { queues, ports }) = opened else {
+                self.attach(at, opened);
+                continue;
+            };
+            placed.extend(queues);
+            for (number, (carrier, port)) in ports.into_iter().enumerate() {
+                let queue = placed.iter_mut().find(|placed| placed.queue.id() == carrier);
+                let refused = match queue.and_then(|placed| placed.queue.carrier()) {
+                    Some(carrier) => carrier.add(port).err(),
+                    None => Some(port),
+                };
+                // What the queue refuses, the worker refuses as well, which is counted.
+                refused.into_iter().for_each(|port| self.workers[number].add_port(carrier, port));
+            }
+        }
+        placed.into_iter().for_each(|PlacedQueue { worker, queue }| self.workers[worker].attach(queue));
+    }
+
+    /// Gives the workers what has been opened for the port at that place. They have a snapshot with the port by then, or get it
+    /// before this: frames may wait already.
     pub(super) fn attach(&mut self, at: usize, opened: Opened) {
         match opened {
             Opened::Nothing => {}

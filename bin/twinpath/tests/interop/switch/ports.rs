@@ -3,9 +3,11 @@
 use std::net::UdpSocket;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::event::poll;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::time::Timespec;
 use twinpath_port_shm::{Application, Woken};
 use twinpath_port_vnet::Tap;
 use twinpath_sys::PacketSocket;
@@ -149,6 +151,71 @@ fn a_port_whose_interface_goes_is_back_with_it() {
     assert_eq!(terminate(switch), Some(0));
 }
 
+/// Sends while `during` runs, and for half a minute at most.
+fn beside(send: impl Fn() + Sync, during: impl FnOnce()) {
+    let (begun, stop) = (Instant::now(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) && begun.elapsed() < Duration::from_secs(30) {
+                send();
+            }
+        });
+        during();
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_namespace_that_ends_under_traffic_takes_its_port_and_nothing_else() {
+    if !root_or_skip() {
+        return;
+    }
+    let mut site = Site::new(3);
+    let switch = site.switch(&["sw0", "--port", "p1", "--port", "p2", "--port", "p3"]);
+    site.passes(1, 3);
+    let here = site.udp(1, 0);
+    // Refused while nobody knows the address.
+    let send = || {
+        let _ = here.send_to(&[1; 1_000], (super::ip_of(3), 9001));
+    };
+    beside(send, || {
+        // Its last descriptor.
+        drop(site.hosts.pop());
+        until("the port is gone", || state(&switch, "p3") == "gone");
+        site.passes(1, 2);
+        site.add_host();
+        until("the port is back", || state(&switch, "p3") == "up");
+        ip(&site.hosts[0], &["neigh", "flush", "dev", "eth0"]);
+        site.passes(1, 3);
+    });
+    assert_eq!(terminate(switch), Some(0));
+}
+
+#[test]
+fn frames_that_come_before_the_workers_first_turn_are_not_lost() {
+    if !root_or_skip() {
+        return;
+    }
+    let site = Site::new(2);
+    let from = frames(&site, 1);
+    let mut frame = [0; 60];
+    frame[..6].fill(0xff);
+    frame[6..12].copy_from_slice(&APPLICATION);
+    frame[12..14].copy_from_slice(&EXPERIMENT.to_be_bytes());
+    // No more than the ring has room for until then: what it is too full for would be lost as well.
+    let pause = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+    let send = || {
+        let _ = from.send(&frame);
+        let _ = poll(&mut [], Some(&pause));
+    };
+    beside(send, || {
+        let switch = site.switch(&["sw0", "--port", "p1", "--port", "p2"]);
+        site.passes(1, 2);
+        assert_eq!(switch.drops("port_down"), 0);
+        assert_eq!(terminate(switch), Some(0));
+    });
+}
+
 #[test]
 fn the_host_is_on_the_switch_by_an_interface_of_its_own() {
     if !root_or_skip() {
@@ -268,6 +335,11 @@ fn a_namespace_has_several_names_and_an_interface_is_one_port_of_a_switch() {
     let refused = |port: &str| change(&site, &switch, &["add", port]).expect_err("refused");
     let said = refused(&format!("p2@/run/netns/{there}"));
     assert!(said.contains(&format!("p2 is port p2@{there} of this switch already")), "{said}");
+    // The namespace of another process, which a confined one may not look at.
+    let holder = site.rig.run(&site.rig.client, "sleep", &["60"]);
+    let said = refused(&format!("p1@/proc/{}/ns/net", holder.id()));
+    assert!(said.contains("give the namespace a name (ip netns attach NAME PID)"), "{said}");
+    end(holder);
     let said = refused("p1@/proc/self/ns/net");
     assert!(said.contains("p1 is port p1 of this switch already"), "{said}");
     let said = refused("p1@/proc/self/status");
