@@ -9,7 +9,9 @@ use anyhow::{Context, anyhow};
 use futures_util::StreamExt;
 use netlink_packet_route::address::{AddressHeaderFlags, AddressScope};
 use netlink_packet_route::link::{InfoData, InfoVeth, LinkAttribute, LinkMessage, State};
-use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, LinkVlan, MulticastGroup};
+use rtnetlink::{
+    Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth, LinkVlan, LinkVxlan, MulticastGroup,
+};
 use twinpath_sys::Namespace;
 use twinpath_sys::ethtool::{Offload, set_offload};
 
@@ -96,6 +98,31 @@ pub(crate) const HOSTS: [End; 2] = [
     },
 ];
 
+/// The network between two hosts that have a switch each.
+pub(crate) const UNDERLAY: [End; 2] = [
+    End {
+        interface: "under0",
+        mac: [0x02, 0x74, 0x70, 0, 4, 1],
+        ipv4: Ipv4Addr::new(10, 112, 4, 1),
+        ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 4, 0, 0, 0, 1),
+    },
+    End {
+        interface: "under1",
+        mac: [0x02, 0x74, 0x70, 0, 4, 2],
+        ipv4: Ipv4Addr::new(10, 112, 4, 2),
+        ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 4, 0, 0, 0, 2),
+    },
+];
+/// Its MTU: a tunnel over it has room for packets of 1,500 bytes.
+const UNDERLAY_MTU: u32 = 1600;
+/// The kernel's bridge and VXLAN interface, at each end of it.
+const BRIDGE: &str = "bridge0";
+const VXLAN: &str = "vxlan0";
+/// The number of the network in the tunnel.
+pub(crate) const VNI: u32 = 100;
+/// The port of the tunnel (RFC 7348, section 5).
+const VXLAN_PORT: u16 = 4789;
+
 /// The ports of the largest switch.
 static PORTS: LazyLock<Vec<String>> =
     LazyLock::new(|| (0..PORTS_MAX).map(|at| format!("port{at}")).collect());
@@ -137,20 +164,66 @@ impl SwitchNetwork {
             join(&network.switch, end, namespace, host)?;
             inside(&network.switch, async |handle| set_up_all(&handle, &["lo", end.interface]).await)?;
             if at < HOSTS.len() {
-                inside(namespace, async |handle| {
-                    let index = link(&handle, host.interface).await?.header.index;
-                    add_address(&handle, index, (IpAddr::V4(host.ipv4), 24)).await?;
-                    set_up_all(&handle, &["lo", host.interface]).await
-                })?;
-                // Without it, nothing that an XDP program redirects to the port arrives. On Linux 6.18 it did not matter whether
-                // this or setting the link up came first.
-                namespace.run(|| set_offload(host.interface, Offload::Receive, true))??;
+                set_up_host(namespace, host)?;
             } else {
                 inside(namespace, async |handle| set_up_all(&handle, &[host.interface]).await)?;
             }
             wait_for_carrier(&network.switch, end.interface)?;
         }
         Ok(network)
+    }
+
+    /// Two switches, each with a host at its first port, and the [`UNDERLAY`] between them. Returns the second switch's
+    /// namespace; the first one's is that of the network.
+    pub(crate) fn apart() -> anyhow::Result<(Self, Namespace)> {
+        let (network, far) = (Self::build(1)?, Namespace::new()?);
+        for switch in [&network.switch, &far] {
+            switch.run(|| std::fs::write(NO_IPV6, "1"))?.context("cannot switch IPv6 off for a switch")?;
+        }
+        let port = End { interface: network.ports[0], mac: [0x02, 0x74, 0x70, 1, 1, 0], ..OWNED };
+        join(&far, port, &network.hosts[1], HOSTS[1])?;
+        inside(&far, async |handle| set_up_all(&handle, &["lo", port.interface]).await)?;
+        set_up_host(&network.hosts[1], HOSTS[1])?;
+        join(&network.switch, UNDERLAY[0], &far, UNDERLAY[1])?;
+        for (namespace, end) in [&network.switch, &far].into_iter().zip(UNDERLAY) {
+            inside(namespace, async |handle| {
+                let index = link(&handle, end.interface).await?.header.index;
+                let larger = LinkUnspec::new_with_index(index).mtu(UNDERLAY_MTU).build();
+                handle.link().set(larger).execute().await.context("cannot set the MTU")?;
+                add_address(&handle, index, (IpAddr::V4(end.ipv4), 24)).await?;
+                set_up_all(&handle, &[end.interface]).await
+            })?;
+        }
+        for (namespace, end) in [(&network.switch, UNDERLAY[0]), (&far, UNDERLAY[1]), (&far, port)] {
+            wait_for_carrier(namespace, end.interface)?;
+        }
+        Ok((network, far))
+    }
+
+    /// Joins both hosts by the kernel's own bridges and VXLAN interfaces; `far` is the second switch's namespace.
+    pub(crate) fn join_by_kernel(&self, far: &Namespace) -> anyhow::Result<()> {
+        let [one, other] = UNDERLAY.map(|end| end.ipv4);
+        for (namespace, local, remote) in [(&self.switch, one, other), (far, other, one)] {
+            inside(namespace, async |handle| {
+                let vxlan = LinkVxlan::new(VXLAN, VNI).local(local).remote(remote).port(VXLAN_PORT).build();
+                handle.link().add(vxlan).execute().await.context("cannot create a VXLAN interface")?;
+                handle
+                    .link()
+                    .add(LinkBridge::new(BRIDGE).build())
+                    .execute()
+                    .await
+                    .context("cannot create a bridge")?;
+                let bridge = link(&handle, BRIDGE).await?.header.index;
+                for port in [VXLAN, self.ports[0]] {
+                    let index = link(&handle, port).await?.header.index;
+                    let joined = LinkUnspec::new_with_index(index).controller(bridge).build();
+                    let done = handle.link().set(joined).execute().await;
+                    done.with_context(|| format!("cannot make {port} a port of a bridge"))?;
+                }
+                set_up_all(&handle, &[VXLAN, BRIDGE]).await
+            })?;
+        }
+        Ok(())
     }
 
     /// Makes the hosts compute checksums themselves, for a switch that does not pass on that one is still to be computed.
@@ -160,6 +233,18 @@ impl SwitchNetwork {
         }
         Ok(())
     }
+}
+
+/// Gives a host of a switch its address, and sets it up.
+fn set_up_host(namespace: &Namespace, host: End) -> anyhow::Result<()> {
+    inside(namespace, async |handle| {
+        let index = link(&handle, host.interface).await?.header.index;
+        add_address(&handle, index, (IpAddr::V4(host.ipv4), 24)).await?;
+        set_up_all(&handle, &["lo", host.interface]).await
+    })?;
+    // Without it, nothing that an XDP program redirects to the port arrives. On Linux 6.18 it did not matter whether
+    // this or setting the link up came first.
+    Ok(namespace.run(|| set_offload(host.interface, Offload::Receive, true))??)
 }
 
 /// Both namespaces. They end with this value and the processes inside.

@@ -21,6 +21,8 @@ impl Bench<'_> {
             "memory-twinpath" => self.memory_twinpath().await,
             "memory-testpmd" => self.memory_testpmd().await,
             "loop-1" | "threads-1" | "loop-64" | "threads-64" => self.forwarder(row).await,
+            "vxlan-bulk-kernel" | "vxlan-rtt-kernel" => self.vxlan_by_kernel(row).await,
+            "vxlan-bulk-twinpath" | "vxlan-rtt-twinpath" => self.vxlan_by_twinpath(row).await,
             super::tables::KILL9 => self.kills().await,
             _ => bail!("{row} is not measured alone"),
         }

@@ -107,6 +107,16 @@ pub(super) const CONTENDERS: &[Contender] = &[
         kind: Kind::Alone,
         rows: &["loop-1", "threads-1", "loop-64", "threads-64"],
     },
+    Contender {
+        name: "the kernel's VXLAN",
+        kind: Kind::Alone,
+        rows: &["vxlan-bulk-kernel", "vxlan-rtt-kernel"],
+    },
+    Contender {
+        name: "twinpath, VXLAN",
+        kind: Kind::Alone,
+        rows: &["vxlan-bulk-twinpath", "vxlan-rtt-twinpath"],
+    },
     Contender { name: "twinpath, killed", kind: Kind::Alone, rows: &["kill9-bridge"] },
     Contender { name: "twinpath, idle", kind: Kind::Twinpath("adaptive"), rows: &["idle-twinpath"] },
 ];

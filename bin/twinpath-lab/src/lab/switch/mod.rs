@@ -10,6 +10,7 @@ mod loops;
 mod measure;
 mod memory;
 mod tables;
+mod vxlan;
 
 use std::time::{Duration, Instant};
 

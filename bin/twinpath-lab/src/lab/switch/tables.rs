@@ -54,6 +54,14 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("bulk-bridge", Group::SwitchBulk, BULK, "the kernel's bridge"),
     row("bulk-ovs-netdev", Group::SwitchBulk, BULK, "OVS, packet sockets").beside(BULK_BRIDGE),
     row("bulk-twinpath", Group::SwitchBulk, BULK, "twinpath").beside(BULK_BRIDGE).twinpath("adaptive"),
+    row("vxlan-bulk-kernel", Group::SwitchBulk, BULK, "the kernel's bridges and VXLAN"),
+    row("vxlan-bulk-twinpath", Group::SwitchBulk, BULK, "twinpath at both ends of VXLAN")
+        .beside(&["vxlan-bulk-kernel"])
+        .twinpath("adaptive"),
+    row("vxlan-rtt-kernel", Group::SwitchRtt, P50, "the kernel's bridges and VXLAN"),
+    row("vxlan-rtt-twinpath", Group::SwitchRtt, P50, "twinpath at both ends of VXLAN")
+        .beside(&["vxlan-rtt-kernel"])
+        .twinpath("adaptive"),
     row("idle-ovs-netdev", Group::Idle, CPU, "OVS, packet sockets, 10 ports"),
     row("idle-twinpath", Group::Idle, CPU, "twinpath, 10 ports").twinpath("adaptive"),
     row("ports-10", Group::SwitchRate, FRAMES, "twinpath, 10 ports, 8 of them idle").twinpath("adaptive"),
@@ -193,6 +201,19 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         Formula::Value(("memory-twinpath", "mpps")),
         "the same, million frames/s; the aim is 20",
     ),
+    reported(
+        "vxlan-bulk",
+        Formula::over("vxlan-bulk-twinpath", BULK, &[("vxlan-bulk-kernel", BULK)]),
+        "kernel TCP bulk between hosts at two switches with VXLAN between them, against the kernel's bridges and VXLAN",
+    ),
+    RatioSpec {
+        better: Better::Lower,
+        ..reported(
+            "vxlan-rtt",
+            Formula::over("vxlan-rtt-twinpath", P50, &[("vxlan-rtt-kernel", P50)]),
+            "the same, round trip p50",
+        )
+    },
     RatioSpec {
         check_pairs: 1,
         ..ratio(
