@@ -42,6 +42,23 @@
 //! The instance has a command socket: `twinpath show`, `top`, `set` and `capture` work on it as on the program's own
 //! services.
 
+//!
+//! # Sockets
+//!
+//! A program that has a loop of its own uses a [`UdpSocket`], which is the kernel's and has a fast path besides, and waits for
+//! it and for other descriptors with [`Poll`]:
+//!
+//! ```no_run
+//! # fn main() -> std::io::Result<()> {
+//! let socket = twinpath::UdpSocket::bind("[::]:7")?.on("eth0");
+//! let mut buffer = [0; 2048];
+//! loop {
+//!     let (len, peer) = socket.recv_from(&mut buffer)?;
+//!     socket.send_to(&buffer[..len], peer)?;
+//! }
+//! # }
+//! ```
+
 mod builder;
 
 pub use builder::{Builder, Error, serve};
@@ -54,3 +71,4 @@ pub use twinpath_service::{
     Answer, Closed, Datagram, Duration, EthernetFrame, Instant, Order, Output, Reason, Service,
     ServiceCounters,
 };
+pub use twinpath_socket::{Event, Interest, Poll, SocketCounts, SocketPath, UdpSocket};

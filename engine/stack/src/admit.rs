@@ -17,10 +17,16 @@ const ANSWERING_PORTS: [u16; 16] = [7, 9, 13, 17, 19, 37, 53, 69, 111, 123, 137,
 /// # Errors
 /// The reason to refuse it. The same rule holds on both paths.
 pub fn admit(peer: SocketAddr, local: SocketAddr, own: &[IpAddr]) -> Result<(), Reason> {
-    if is_martian(peer.ip()) || own.contains(&peer.ip()) {
-        return Err(Reason::MartianSource);
-    }
+    admit_source(peer.ip(), own)?;
     admit_port(peer, local)
+}
+
+/// The part of [`admit`] that the kernel checks as well: no frame on a wire comes from such an address.
+///
+/// # Errors
+/// The reason to refuse it.
+pub fn admit_source(peer: IpAddr, own: &[IpAddr]) -> Result<(), Reason> {
+    if is_martian(peer) || own.contains(&peer) { Err(Reason::MartianSource) } else { Ok(()) }
 }
 
 /// The part of [`admit`] that also holds for clients on this host, whose source may be one of our own addresses.

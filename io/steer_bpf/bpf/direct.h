@@ -45,8 +45,10 @@ struct direct {
 	__u64 head;
 	__u32 full;
 	__u32 lapsed; /* of a lease */
-	__u32 passed; /* frames of the socket that the kernel was given; of a lease */
-	__u32 reserved_also[11];
+	/* Of a lease: frames that the kernel was given, of the socket, and of which nothing is known. */
+	__u32 passed;
+	__u32 odd;
+	__u32 reserved_also[10];
 };
 
 /* The loader sets the number of workers. */

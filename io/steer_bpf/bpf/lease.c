@@ -11,8 +11,8 @@
  *
  * While a ring is open, no frame of its socket is passed to the kernel: what cannot be put into the ring, such as a fragment,
  * closes it first. So datagrams are in the ring, or in the socket, in turns, and the reader can keep their order: it opens
- * the ring only if it has read everything that was passed. Frames are counted for that before they are passed, and PASSED says
- * that there was one since the reader has cleared it.
+ * the ring only if it has read everything that was passed. Frames are counted for that before they are passed, those that may be
+ * anything separately, and PASSED says that there was one since the reader has cleared it.
  * mem/rings/src/lease.rs is the other side. */
 #include "kernel.h"
 
@@ -35,12 +35,13 @@ struct {
 	MAP_TYPE(value, struct lessee);
 } lessees SECTION(".maps");
 
-/* A frame of the socket is about to be passed to the kernel: it is counted, and the ring closed if it is open. */
-INLINE void pass_by(struct direct *ring)
+/* A frame is about to be passed to the kernel: it is counted, by the count of a ring that it belongs to, and the ring is closed
+ * if it is open. */
+INLINE void pass_by(struct direct *ring, __u32 *count)
 {
 	__u64 word;
 
-	__sync_fetch_and_add(&ring->passed, 1);
+	__sync_fetch_and_add(count, 1);
 	word = *(volatile __u64 *)&ring->head;
 	if (!(word & OPEN) && word & PASSED)
 		return;
@@ -100,7 +101,7 @@ CALLED int put_leased(struct __sk_buff *skb, __u32 number, __u32 len)
 	slot = take_slot(ring, number, &filled);
 	if (slot && fill(skb, slot, filled, len))
 		return 1;
-	pass_by(ring);
+	pass_by(ring, &ring->passed);
 	return 0;
 }
 
@@ -113,7 +114,7 @@ CALLED int pass_by_all(void)
 
 		if (!ring)
 			break;
-		pass_by(ring);
+		pass_by(ring, &ring->odd);
 	}
 	return 0;
 }

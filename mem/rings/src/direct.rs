@@ -182,6 +182,18 @@ impl DirectRing {
         None
     }
 
+    /// As [`Self::take`], but leaves the frame there.
+    pub fn peek<R>(&mut self, see: impl FnOnce(DirectFrame<'_>) -> R) -> Option<R> {
+        while self.look() {
+            let (place, _) = self.next_place();
+            if !self.memory.is_unreadable(place) {
+                return Some(self.memory.read(place, see));
+            }
+            self.free();
+        }
+        None
+    }
+
     fn free(&mut self) {
         let (place, lap) = self.next_place();
         // Release: our reads are done before the program may write again.

@@ -10,12 +10,12 @@
 //! - The holder opens the ring only if it has read everything that was passed, and by an exchange that fails if [`PASSED`] is
 //!   set, which it has cleared before. So what is in the socket has come after everything that was ever in the ring.
 //!
-//! An empty socket is no proof that everything has been read: a frame that was passed may still be on its way, as the kernel
-//! passes up to eight frames on together. So the program counts what it passes before it passes it, and the holder what it reads.
-//! If the two are equal, everything has been read. If they are not, as a datagram has come in fragments, the kernel has dropped one
-//! or somebody else has read it, then nothing has to be passed for [`SETTLING`] before the holder believes an empty socket; for
-//! its own part it waits no longer than [`SETTLING_MAX`] for that. (What comes from other interfaces is not counted by the
-//! program: such a datagram can make up for one that is on its way.)
+//! An empty socket is no proof that everything has been read: a frame that was passed may still be on its way through the
+//! kernel. So the program counts what it passes before it passes it, and the holder what it reads: if the socket is empty and both
+//! are equal, everything has been read. If they are not, as the kernel has dropped one, or somebody else has read it, then nothing has
+//! to be passed for [`SETTLING`] before the holder believes an empty socket; if something was passed of which nobody knows what it
+//! becomes, such as a fragment, nothing of that kind. Until then the kernel serves. (A datagram that is no such thing and comes by
+//! another interface counts as one of this interface that is still on its way.)
 //!
 //! A program that holds a slot fills it without being interrupted, within a microsecond. So nobody takes a slot back: a holder
 //! that wants to sleep waits for it.
@@ -33,11 +33,8 @@ pub const LEASE: Duration = Duration::from_millis(1);
 /// How old a holder that looks lets its lease become before it renews it: a word that both sides used with each frame would
 /// travel between two CPUs.
 const RENEWED_AFTER: Duration = Duration::from_micros(500);
-/// A frame takes no longer from the program to the socket, unless its CPU is stopped.
-pub const SETTLING: Duration = Duration::from_micros(20);
-/// A holder that has not found the socket settled for so long, under traffic without a gap, opens the ring nevertheless: frames
-/// that are on their way at that moment may come behind later ones.
-pub const SETTLING_MAX: Duration = Duration::from_millis(1);
+/// A frame takes no longer from the program to the socket, even if its CPU is stopped for a while.
+pub const SETTLING: Duration = Duration::from_millis(1);
 
 /// In the head: the ring takes one frame, and is closed with it.
 const SINGLE: u64 = 1 << 62;
@@ -53,8 +50,10 @@ const ENDED_AT: usize = 16;
 const FULL_AT: usize = 72;
 /// Offset of those of them because the lease had lapsed.
 const LAPSED_AT: usize = 76;
-/// Offset of the number of frames that the program has passed to the kernel.
+/// Offset of the number of frames, a datagram each, that the program has passed to the kernel.
 const PASSED_AT: usize = 80;
+/// Offset of the number of frames that it has passed and that may be anything.
+const ODD_AT: usize = 84;
 
 /// How many frames the ring may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,13 +91,20 @@ pub struct Ends {
     pub lapsed: u32,
 }
 
+/// What the program has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Counts {
+    datagrams: u32,
+    odd: u32,
+}
+
 /// What the holder knows of the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Socket {
     /// Something has been passed that was not read.
     Unread,
     /// It was empty at that time, when so many frames had been passed.
-    Settling { since: Instant, passed: u32 },
+    Settling { since: Instant, passed: Counts },
     /// Everything that was passed has been read.
     Settled,
 }
@@ -109,23 +115,30 @@ pub struct Lease {
     ring: DirectRing,
     room: Room,
     socket: Socket,
-    /// When it was last settled.
-    settled: Instant,
-    /// Datagrams read from the socket, as the program counts frames.
-    read: u32,
+    /// What was read from the socket, as the program counts it.
+    read: Counts,
+    /// How many odd frames had been passed when that was last found to have changed, and when that was.
+    odd: (u32, Instant),
     renewed: Instant,
     ended_seen: u32,
 }
 
 impl Lease {
-    /// Of a ring that nobody has used before.
+    /// Of a ring that nobody has used before, for a socket that the program does not know yet. What was passed before it did must
+    /// have reached the socket before the ring is opened.
     #[must_use]
-    pub fn new(ring: DirectRing, now: Instant) -> Self {
+    pub fn new(ring: DirectRing) -> Self {
         let ended_seen = ring.word(ENDED_AT).load(Ordering::Relaxed);
-        // What came before there was a program is in the socket, or on its way.
-        let read = ring.word(PASSED_AT).load(Ordering::Relaxed).wrapping_sub(1);
-        let (socket, settled) = (Socket::Unread, now);
-        Self { ring, room: Room::All, socket, settled, read, renewed: Instant::ZERO, ended_seen }
+        let read = passed(&ring);
+        Self {
+            ring,
+            room: Room::All,
+            socket: Socket::Unread,
+            read,
+            odd: (read.odd, Instant::ZERO),
+            renewed: Instant::ZERO,
+            ended_seen,
+        }
     }
 
     /// Whether frames may be put into the ring, as far as is known.
@@ -169,10 +182,13 @@ impl Lease {
 
     fn closed_and_empty(&mut self, now: Instant) -> Next {
         if self.ring.head().load(Ordering::Acquire) & PASSED != 0 {
-            // Before the count is read: what is counted later sets it again.
+            // Before the counts are read: what is counted later sets it again.
             self.ring.head().fetch_and(!PASSED, Ordering::SeqCst);
             self.socket = Socket::Unread;
-            self.note_counts(now);
+            let odd = self.passed().odd;
+            if odd != self.odd.0 {
+                self.odd = (odd, now);
+            }
         }
         match self.socket {
             Socket::Unread => Next::Socket,
@@ -182,14 +198,8 @@ impl Lease {
         }
     }
 
-    fn passed(&self) -> u32 {
-        self.ring.word(PASSED_AT).load(Ordering::SeqCst)
-    }
-
-    fn note_counts(&mut self, now: Instant) {
-        if self.passed() == self.read {
-            (self.socket, self.settled) = (Socket::Settled, now);
-        }
+    fn passed(&self) -> Counts {
+        passed(&self.ring)
     }
 
     /// The socket was looked at, and had nothing.
@@ -198,38 +208,41 @@ impl Lease {
             return;
         }
         let passed = self.passed();
-        let rested = matches!(self.socket, Socket::Settling { since, passed: then } if then == passed && now >= since + SETTLING);
-        if rested || now >= self.settled + SETTLING_MAX {
-            self.read = passed;
+        // Frames that are odd are passed and read, whatever else comes.
+        if passed.odd == self.odd.0 && now >= self.odd.1 + SETTLING {
+            self.read.odd = passed.odd;
         }
         match self.socket {
-            Socket::Settling { passed: then, .. } if then == passed => {}
+            Socket::Settling { since, passed: then } if then == passed => {
+                if now >= since + SETTLING {
+                    self.read = passed;
+                }
+            }
             _ => self.socket = Socket::Settling { since: now, passed },
         }
-        self.note_counts(now);
-    }
-
-    /// A datagram was read from the socket.
-    pub fn socket_was_read(&mut self, now: Instant) {
-        self.read = self.read.wrapping_add(1);
-        if !self.ring.is_open() {
-            self.note_counts(now);
+        if self.read == passed {
+            self.socket = Socket::Settled;
         }
     }
 
-    /// Whether a datagram that is seen in the socket, although the ring is open, comes before what is in the ring. It is to
-    /// be asked when the datagram has been seen and not yet been taken; if not, it must stay in the socket.
+    /// A datagram was read from the socket. `is_odd`: the program has not counted it as one, as it came from this host, or in
+    /// fragments.
+    pub fn socket_was_read(&mut self, is_odd: bool) {
+        // If everything that was passed has been read before, this came by another interface.
+        if !is_odd && self.passed().datagrams != self.read.datagrams {
+            self.read.datagrams = self.read.datagrams.wrapping_add(1);
+        }
+    }
+
+    /// Whether nothing is left in the socket, as far as counts can tell. The socket has to be looked at all the same.
     #[must_use]
-    pub fn socket_is_first(&mut self) -> bool {
-        if !self.ring.is_open() {
-            return self.ring.is_drained();
-        }
-        let head = self.ring.head().load(Ordering::SeqCst);
-        if head & OPEN != 0 {
-            return true;
-        }
-        self.ring.was_closed(head);
-        self.ring.is_drained()
+    pub fn has_read_all(&self) -> bool {
+        self.read == self.passed()
+    }
+
+    /// The lease was given back because the socket was seen to have something: it is read when the ring has been.
+    pub const fn socket_has_some(&mut self) {
+        self.socket = Socket::Unread;
     }
 
     /// Opens the ring, after [`Next::Idle`]. `false` if that is not possible yet: a frame was passed that is to be read first.
@@ -283,6 +296,21 @@ impl Lease {
         taken
     }
 
+    /// As [`Self::take`], but leaves the frame there.
+    pub fn peek<R>(&mut self, see: impl FnOnce(DirectFrame<'_>) -> R) -> Option<R> {
+        self.ring.peek(see)
+    }
+
+    /// For another socket, which the program does not know yet: discards what is in the ring, which is closed.
+    pub fn begin_anew(&mut self) {
+        while !self.ring.is_drained() {
+            self.ring.take(|_| ());
+        }
+        (self.read, self.socket) = (self.passed(), Socket::Unread);
+        self.odd = (self.read.odd, Instant::ZERO);
+        self.notice_end();
+    }
+
     /// Whether a frame is in the ring, or comes.
     #[must_use]
     pub fn has_frames(&self) -> bool {
@@ -295,6 +323,11 @@ impl Lease {
         let count = |at| self.ring.word(at).load(Ordering::Relaxed);
         Ends { by_program: count(ENDED_AT), full: count(FULL_AT), lapsed: count(LAPSED_AT) }
     }
+}
+
+fn passed(ring: &DirectRing) -> Counts {
+    let count = |at| ring.word(at).load(Ordering::SeqCst);
+    Counts { datagrams: count(PASSED_AT), odd: count(ODD_AT) }
 }
 
 #[cfg(all(test, loom))]

@@ -1,9 +1,10 @@
-//! Attaches an interface to a fast path and detaches it: for an instance's claims, for a client's own flows, or as a port of
-//! a switch.
+//! Attaches an interface to a fast path and detaches it: for an instance's claims, for a client's own flows, as a port of
+//! a switch, or for kernel sockets that have leases.
 
 mod attachment;
 mod client;
 mod interface;
+mod leased;
 mod port_set;
 
 pub use attachment::{
@@ -11,4 +12,5 @@ pub use attachment::{
 };
 pub use client::{Client, ClientError, ClientPath};
 pub use interface::{InterfaceError, find_link, learn_facts, tidy};
+pub use leased::{LeaseError, LeasedInterface, Lent};
 pub use port_set::{PortSet, PortSetPlan};

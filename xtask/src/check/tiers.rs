@@ -88,6 +88,7 @@ const TIERS: &[Tier] = &[
             "openflow",
             "switching",
             "control",
+            "socket",
         ],
     },
     Tier { folder: "api", below: &["pure", "mem", "engine", "io", "runtime"], order: &["twinpath"] },

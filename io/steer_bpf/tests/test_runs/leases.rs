@@ -11,7 +11,7 @@ use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 use twinpath_frame::Mapping;
 use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
-use twinpath_rings::lease::{LEASE, Lease, Next, Room, SETTLING_MAX};
+use twinpath_rings::lease::{LEASE, Lease, Next, Room, SETTLING};
 use twinpath_steer::{Claim, Table};
 use twinpath_steer_bpf::{LEASE_SLOTS, Leases};
 use twinpath_sys::clock;
@@ -50,7 +50,7 @@ fn lease_of(leases: &Leases, number: u32) -> Lease {
     let bytes = LEASE_SLOTS as usize * SLOT_LEN;
     let slots = Mapping::of_fd(slots, bytes, u64::from(number) * bytes as u64).unwrap();
     let states = Mapping::of_fd(states, leases.capacity() as usize * STATE_LEN, 0).unwrap();
-    Lease::new(DirectRing::new(Arc::new(states), number, slots, LEASE_SLOTS as usize).unwrap(), now())
+    Lease::new(DirectRing::new(Arc::new(states), number, slots, LEASE_SLOTS as usize).unwrap())
 }
 
 /// Opens the ring of a socket that has nothing.
@@ -308,7 +308,7 @@ fn each_frame_goes_one_way_while_the_lease_flaps() {
                     }
                     // Passed frames come nowhere in a test run: the holder does not wait for them.
                     Next::Socket => {
-                        passed += SETTLING_MAX;
+                        passed += SETTLING;
                         lease.socket_was_empty(now() + passed);
                     }
                     Next::Idle => {

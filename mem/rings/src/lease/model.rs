@@ -24,8 +24,8 @@ struct Machine {
 
 #[derive(Default)]
 struct Kernel {
-    /// The socket's receive buffer.
-    socket: Vec<u8>,
+    /// The socket's receive buffer: numbers, and whether they came in fragments.
+    socket: Vec<(u8, bool)>,
     /// CPUs that have a frame in hand.
     busy: u32,
 }
@@ -79,9 +79,10 @@ impl Machine {
     }
 
     /// `pass_by`.
-    fn pass_by(&self) {
+    fn pass_by(&self, kind: Kind) {
         let head = self.memory.long_word(HEAD_AT);
-        self.memory.word(PASSED_AT).fetch_add(1, Ordering::SeqCst);
+        let count = if matches!(kind, Kind::Fragment) { ODD_AT } else { PASSED_AT };
+        self.memory.word(count).fetch_add(1, Ordering::SeqCst);
         let word = head.load(Ordering::SeqCst);
         if word & OPEN == 0 && word & PASSED != 0 {
             return;
@@ -100,12 +101,12 @@ impl Machine {
                 self.memory.write(place, &[number]);
                 self.memory.sequence(place).swap(filled, Ordering::AcqRel);
             } else {
-                self.pass_by();
+                self.pass_by(kind);
             }
             let is_last = at + 1 == frames.len();
             if slot.is_none() || is_last {
                 let mut kernel = self.kernel();
-                kernel.socket.extend(slot.is_none().then_some(number));
+                kernel.socket.extend(slot.is_none().then_some((number, matches!(kind, Kind::Fragment))));
                 kernel.busy -= u32::from(is_last);
             }
         }
@@ -142,15 +143,21 @@ impl Holder {
         }
     }
 
-    /// Looks at the socket. Returns whether it has something, which is read if that is its turn.
+    /// Looks at the socket. Returns whether it has something, which is read if the ring is closed, and soon otherwise.
     fn look(&mut self) -> bool {
         let mut kernel = self.machine.kernel();
-        if !kernel.socket.is_empty() && self.lease.socket_is_first() {
-            self.seen.push(kernel.socket.remove(0));
-            self.lease.socket_was_read(self.now);
-            return true;
+        if kernel.socket.is_empty() {
+            return false;
         }
-        !kernel.socket.is_empty()
+        if self.lease.is_open() {
+            self.lease.close();
+            self.lease.socket_has_some();
+        } else {
+            let (number, is_odd) = kernel.socket.remove(0);
+            self.seen.push(number);
+            self.lease.socket_was_read(is_odd);
+        }
+        true
     }
 }
 
@@ -162,7 +169,7 @@ fn check(turns: usize, cpus: &'static [&'static [(u8, Kind)]], room: Room, sleep
         let machine = Machine::new();
         machine.kernel().busy = cpus.len() as u32;
         let mut now = Instant::from_nanos(1_000_000);
-        let mut lease = Lease::new(DirectRing::over(machine.memory.clone()), now);
+        let mut lease = Lease::new(DirectRing::over(machine.memory.clone()));
         // The socket has been empty for long.
         lease.socket_was_empty(now);
         now += SETTLING;

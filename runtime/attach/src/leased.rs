@@ -1,0 +1,203 @@
+//! An interface on which kernel UDP sockets of this process have leases: their datagrams come by rings while threads look.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use twinpath_config::{AttachAsked, PathAsked};
+use twinpath_frame::Mapping;
+use twinpath_mirror::{Mirror, MirrorError, MirrorLimits};
+use twinpath_path::bypassed::{self, Bypassed, Claimed};
+use twinpath_path::choose::{Refusal, choose};
+use twinpath_path::facts::InterfaceFacts;
+use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
+use twinpath_rings::lease::Lease;
+use twinpath_steer::Claim;
+use twinpath_steer_bpf::{LEASE_SLOTS, LEASES_MAX, Leases, SteerError};
+use twinpath_wire::Protocol;
+
+use crate::attachment::{AttachError, Target};
+use crate::interface::{InterfaceError, find_link, learn_facts};
+
+/// Sockets with a lease on one interface, of one process. Each takes 512 KiB.
+const CAPACITY: u32 = 16;
+const _: () = assert!(CAPACITY <= LEASES_MAX);
+
+/// The reason that a socket gets no lease.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaseError {
+    /// The interface.
+    #[error("{0}")]
+    Interface(#[from] InterfaceError),
+    /// Netlink.
+    #[error("{0}")]
+    Mirror(#[from] MirrorError),
+    /// Frames that arrive there cannot be claimed, or it takes a privilege.
+    #[error("{0}")]
+    Path(String),
+    /// The kernel is to do something with the frames that the fast path would leave out.
+    #[error("{0}")]
+    Bypassed(Bypassed),
+    /// The claims or the program.
+    #[error("{0}")]
+    Attach(#[from] AttachError),
+    /// The memory of a ring.
+    #[error("cannot map the ring of a lease: {0}; raise the limit of locked memory (ulimit -l) or of memory")]
+    Memory(Errno),
+    /// All are taken.
+    #[error("{interface} has no lease left: {most} sockets of this process have one there")]
+    Full {
+        /// The interface.
+        interface: String,
+        /// How many there can be.
+        most: u32,
+    },
+}
+
+impl From<Refusal> for LeaseError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Path(format!("{} has no fast path for sockets: {}", refusal.interface, refusal.reason))
+    }
+}
+
+impl From<SteerError> for LeaseError {
+    fn from(error: SteerError) -> Self {
+        Self::Attach(error.into())
+    }
+}
+
+/// A lease that a socket has been given.
+#[derive(Debug)]
+pub struct Lent {
+    /// Its number, to give it back by.
+    pub number: u32,
+    /// The holder's end.
+    pub lease: Lease,
+    /// Whether checksums may be partial, as the sender left them to hardware.
+    pub partial_checksums: bool,
+    /// The addresses of this host on the interface.
+    pub own: Vec<IpAddr>,
+    /// The interface.
+    pub ifindex: u32,
+    /// Bytes of the longest IP packet there.
+    pub mtu: u32,
+}
+
+/// The program on an interface, and the sockets that have leases. Dropping it detaches the program.
+#[derive(Debug)]
+pub struct LeasedInterface {
+    facts: InterfaceFacts,
+    target: Target,
+    leases: Leases,
+    states: Arc<Mapping>,
+    /// What each socket claims.
+    lent: [Option<Claim>; CAPACITY as usize],
+    /// Rings that were used before.
+    idle: Vec<(u32, Lease)>,
+}
+
+impl LeasedInterface {
+    /// Loads and attaches the program. It claims nothing yet.
+    ///
+    /// # Errors
+    /// [`LeaseError`]
+    pub async fn open(interface: &str) -> Result<Self, LeaseError> {
+        let mirror = Mirror::open(MirrorLimits::default()).await?;
+        let link = find_link(&mirror, interface)?;
+        let facts = learn_facts(&mirror, &link, true, AttachAsked::Auto).await;
+        choose(&facts, PathAsked::Packet)?;
+        let Some(mac) = link.mac else {
+            return Err(LeaseError::Path(format!("{interface} has no Ethernet address")));
+        };
+        let addresses = mirror.tables().addresses(link.ifindex).map(|(address, _)| address).collect();
+        let target = Target { ifindex: link.ifindex, mac, addresses, claims: Vec::new() };
+        let mut leases = Leases::load(CAPACITY)?;
+        let states = Mapping::of_fd(leases.rings()[0], CAPACITY as usize * STATE_LEN, 0)
+            .map_err(LeaseError::Memory)?;
+        leases.attach(target.ifindex, facts.tc_attach())?;
+        Ok(Self {
+            facts,
+            target,
+            leases,
+            states: Arc::new(states),
+            lent: [const { None }; CAPACITY as usize],
+            idle: Vec::new(),
+        })
+    }
+
+    /// Gives a UDP socket that is bound to `local` a lease. Waits some tens of milliseconds until the claim is in force.
+    ///
+    /// # Errors
+    /// [`LeaseError`]; the socket then has none.
+    pub fn lend(&mut self, socket: BorrowedFd<'_>, local: SocketAddr) -> Result<Lent, LeaseError> {
+        let full = || LeaseError::Full { interface: self.facts.name.clone(), most: CAPACITY };
+        let number = self.lent.iter().position(Option::is_none).ok_or_else(full)? as u32;
+        let claimed = Claimed {
+            ifindex: self.target.ifindex,
+            interface: self.facts.name.clone(),
+            addresses: self.target.addresses.clone(),
+            ports: vec![local.port()],
+        };
+        if let Some(bypassed) = bypassed::look(&claimed) {
+            return Err(LeaseError::Bypassed(bypassed));
+        }
+        let lease = self.ring(number)?;
+        // The kernel says which socket on the port a frame is for.
+        self.lent[number as usize] = Some(Claim::port(Protocol::Udp, local.port()));
+        // In this order: when the claim is in force, everything that was passed before has reached the socket.
+        let assigned = self.leases.assign(socket, number).map_err(LeaseError::from);
+        let put = assigned.and_then(|()| self.apply());
+        if let Err(error) = put {
+            self.take_back(socket, number, lease);
+            return Err(error);
+        }
+        let (partial_checksums, own) = (self.facts.is_virtual(), self.target.addresses.clone());
+        Ok(Lent { number, lease, partial_checksums, own, ifindex: self.target.ifindex, mtu: self.facts.mtu })
+    }
+
+    fn ring(&mut self, number: u32) -> Result<Lease, LeaseError> {
+        if let Some(at) = self.idle.iter().position(|(of, _)| *of == number) {
+            let (_, mut lease) = self.idle.swap_remove(at);
+            lease.begin_anew();
+            return Ok(lease);
+        }
+        let bytes = LEASE_SLOTS as usize * SLOT_LEN;
+        let slots = Mapping::of_fd(self.leases.rings()[1], bytes, u64::from(number) * bytes as u64)
+            .map_err(LeaseError::Memory)?;
+        DirectRing::new(Arc::clone(&self.states), number, slots, LEASE_SLOTS as usize)
+            .map(Lease::new)
+            .map_err(|_| LeaseError::Memory(Errno::INVAL))
+    }
+
+    /// Takes the lease back, before its socket is closed: what is in the ring is discarded.
+    pub fn take_back(&mut self, socket: BorrowedFd<'_>, number: u32, mut lease: Lease) {
+        lease.close();
+        // Both only fail if the kernel has forgotten the socket, or has no memory: then frames find the ring closed.
+        let _ = self.leases.withdraw(socket);
+        if let Some(place) = self.lent.get_mut(number as usize) {
+            *place = None;
+            let _ = self.apply();
+            self.idle.push((number, lease));
+        }
+    }
+
+    fn apply(&mut self) -> Result<(), LeaseError> {
+        self.target.claims.clear();
+        for claim in self.lent.iter().flatten() {
+            if !self.target.claims.contains(claim) {
+                self.target.claims.push(claim.clone());
+            }
+        }
+        let table = self.target.table()?;
+        Ok(self.leases.apply(&table)?)
+    }
+
+    /// Number of frames per verdict, by its stable name: `claimed` are those that were put into rings.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn counters(&self) -> Result<Vec<(&'static str, u64)>, SteerError> {
+        self.leases.counters()
+    }
+}

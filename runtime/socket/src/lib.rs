@@ -1,0 +1,22 @@
+//! UDP sockets of applications with two paths: the kernel's own socket, and a lease on it while a thread of the application
+//! looks for datagrams.
+//!
+//! The descriptor of a [`UdpSocket`] is the kernel's, with everything that this means. While a thread spins in a receiving
+//! call, or works for not too long between two of them, the socket's datagrams come through a ring in memory instead, and no
+//! system call is made for them. Before the thread sleeps it gives the lease back, and sleeps in the kernel's call. The idle policy
+//! decides when it spins and when it sleeps. Sending is the kernel's: a thread that is awake loses nothing there.
+//!
+//! - [`UdpSocket`]: shaped as the standard library's; [`holder`](crate) is its receiving side.
+//! - [`Poll`]: waits for such sockets and any other descriptors, in one call.
+//!
+//! There is no thread beside the application's.
+
+mod address;
+mod holder;
+mod interfaces;
+mod poll;
+mod socket;
+
+pub use holder::SocketCounts;
+pub use poll::{Event, Interest, Poll};
+pub use socket::{SocketPath, UdpSocket};

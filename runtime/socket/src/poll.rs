@@ -1,0 +1,234 @@
+//! Waits for sockets with a fast path and for any other descriptors, in one call.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::event::{Timespec, epoll};
+use twinpath_idle::{Arrival, Woken};
+use twinpath_rings::lease::Room;
+use twinpath_sys::clock;
+use twinpath_time::Instant;
+use twinpath_worker::idle::{Decision, Idle, IdleConfig, Mode};
+
+use crate::UdpSocket;
+use crate::socket::Shared;
+
+/// How often a call that spins, or that finds datagrams again and again, asks the kernel.
+const ASK_EVERY: Duration = Duration::from_micros(20);
+
+/// Events of one call.
+const EVENTS_MAX: usize = 64;
+
+/// What a descriptor is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// That it is readable.
+    Readable,
+    /// That it is writable.
+    Writable,
+    /// Either.
+    Both,
+}
+
+/// A descriptor that is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The token that it was added with.
+    pub token: u64,
+    /// There is something to read, the end of it, or an error.
+    pub readable: bool,
+    /// Something can be written, or there is an error.
+    pub writable: bool,
+}
+
+/// A set of descriptors, as the kernel's epoll (level-triggered), with sockets whose datagrams may be in a ring. One thread
+/// uses it; datagrams are received with calls that do not block.
+///
+/// While a call of [`Poll::wait`] spins it holds the leases of the sockets. Before it sleeps it gives them back, and sleeps in
+/// the kernel's call. The idle policy decides, by when anything was ready.
+#[derive(Debug)]
+pub struct Poll {
+    epoll: OwnedFd,
+    sockets: Vec<(u64, Arc<Shared>)>,
+    idle: Idle,
+    looked: Instant,
+    ask_at: Instant,
+    events: Vec<Event>,
+}
+
+impl Poll {
+    /// An empty set.
+    ///
+    /// # Errors
+    /// What the kernel returns.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            sockets: Vec::new(),
+            idle: Idle::new(IdleConfig::default()),
+            looked: Instant::ZERO,
+            ask_at: Instant::ZERO,
+            events: Vec::with_capacity(EVENTS_MAX),
+        })
+    }
+
+    /// Sets how calls wait, as [`UdpSocket::set_mode`].
+    pub fn set_mode(&mut self, mode: Mode) {
+        self.idle.set_mode(mode);
+    }
+
+    /// Adds a descriptor.
+    ///
+    /// # Errors
+    /// What the kernel returns: `AlreadyExists` if it is in the set, `PermissionDenied` for regular files.
+    pub fn add(&mut self, descriptor: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+        let flags = match interest {
+            Interest::Readable => epoll::EventFlags::IN,
+            Interest::Writable => epoll::EventFlags::OUT,
+            Interest::Both => epoll::EventFlags::IN | epoll::EventFlags::OUT,
+        };
+        Ok(epoll::add(&self.epoll, descriptor, epoll::EventData::new_u64(token), flags)?)
+    }
+
+    /// Adds a socket, to be told when it is readable. From now on its calls that do not block neither take nor give back the lease.
+    ///
+    /// # Errors
+    /// As [`Poll::add`].
+    pub fn add_socket(&mut self, socket: &UdpSocket, token: u64) -> io::Result<()> {
+        let shared = socket.shared();
+        self.add(shared.kernel(), token, Interest::Readable)?;
+        shared.polled.store(true, Ordering::Relaxed);
+        self.sockets.push((token, Arc::clone(shared)));
+        Ok(())
+    }
+
+    /// Removes a descriptor.
+    ///
+    /// # Errors
+    /// `NotFound` if it is not in the set.
+    pub fn remove(&mut self, descriptor: impl AsFd) -> io::Result<()> {
+        Ok(epoll::delete(&self.epoll, descriptor)?)
+    }
+
+    /// Removes a socket.
+    ///
+    /// # Errors
+    /// `NotFound` if it is not in the set.
+    pub fn remove_socket(&mut self, socket: &UdpSocket) -> io::Result<()> {
+        let shared = socket.shared();
+        self.remove(shared.kernel())?;
+        shared.polled.store(false, Ordering::Relaxed);
+        self.sockets.retain(|(_, other)| !Arc::ptr_eq(other, shared));
+        Ok(())
+    }
+
+    /// Waits until something is ready, or until the time-out: `None` is for ever, zero not at all. Returns what is ready.
+    ///
+    /// # Errors
+    /// `Interrupted` if a signal came while the call slept.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<&[Event]> {
+        let begun = clock::now();
+        let deadline = timeout.map_or(Instant::NEVER, |timeout| begun + timeout);
+        self.looked = begun;
+        loop {
+            let now = clock::now();
+            self.events.clear();
+            self.look_at_rings(now);
+            if now >= self.ask_at {
+                self.ask_at = now + ASK_EVERY;
+                self.ask(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+            }
+            if !self.events.is_empty() {
+                return Ok(self.found(now));
+            }
+            if now >= deadline {
+                // Without a time-out the kernel has to be asked, whenever that was last done.
+                if timeout == Some(Duration::ZERO) {
+                    self.ask(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+                }
+                return Ok(&self.events);
+            }
+            match self.idle.decide(now, deadline) {
+                Decision::Turn => {
+                    self.hold(now);
+                    std::hint::spin_loop();
+                }
+                Decision::Sleep { until } => {
+                    if self.give_back(now) {
+                        self.sleep(until)?;
+                        if !self.events.is_empty() {
+                            return Ok(self.found(clock::now()));
+                        }
+                    }
+                }
+            }
+            self.looked = now;
+        }
+    }
+
+    fn found(&mut self, now: Instant) -> &[Event] {
+        self.idle.worked(now);
+        self.idle.arrived(now, Arrival::since_look(self.looked, now, 1));
+        &self.events
+    }
+
+    fn look_at_rings(&mut self, now: Instant) {
+        for (token, shared) in &self.sockets {
+            // If another thread receives, the socket is not ready for this one.
+            if shared.with_holder(|holder, socket| holder.is_ready(socket, now)) == Some(true) {
+                self.events.push(Event { token: *token, readable: true, writable: false });
+            }
+        }
+    }
+
+    fn hold(&self, now: Instant) {
+        for (_, shared) in &self.sockets {
+            let room = if shared.may_stay() { Room::All } else { Room::One };
+            shared.with_holder(|holder, _| holder.hold(now, room));
+        }
+    }
+
+    /// Gives the leases back. Returns whether there is nothing in the rings: then sleeping in the kernel misses nothing.
+    fn give_back(&self, now: Instant) -> bool {
+        for (_, shared) in &self.sockets {
+            shared.with_holder(|holder, _| holder.give_back());
+        }
+        let is_ready = |(_, shared): &(u64, Arc<Shared>)| {
+            shared.with_holder(|holder, socket| holder.is_ready(socket, now)) == Some(true)
+        };
+        !self.sockets.iter().any(is_ready)
+    }
+
+    fn sleep(&mut self, until: Instant) -> io::Result<()> {
+        let left = until.nanos_since(clock::now());
+        let timeout =
+            Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+        self.ask((until != Instant::NEVER).then_some(&timeout))?;
+        let now = clock::now();
+        self.idle.woke(now, if self.events.is_empty() { Woken::Timer } else { Woken::Packet(None) });
+        (self.looked, self.ask_at) = (now, now + ASK_EVERY);
+        Ok(())
+    }
+
+    /// Asks the kernel what is ready.
+    fn ask(&mut self, timeout: Option<&Timespec>) -> io::Result<()> {
+        let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS_MAX];
+        let (ready, _) = epoll::wait(&self.epoll, &mut buffer, timeout)?;
+        for event in ready {
+            // Copied out: the struct is packed on x86-64.
+            let (data, flags) = (event.data, event.flags);
+            let token = data.u64();
+            let failed = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
+            let readable = failed || flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP);
+            let writable = failed || flags.contains(epoll::EventFlags::OUT);
+            if !self.events.iter().any(|event| event.token == token) {
+                self.events.push(Event { token, readable, writable });
+            }
+        }
+        Ok(())
+    }
+}

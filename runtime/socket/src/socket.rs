@@ -1,0 +1,359 @@
+//! The socket, shaped as the standard library's.
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::time::Duration;
+
+use twinpath_sys::clock;
+use twinpath_time::Instant;
+use twinpath_worker::idle::Mode;
+
+use crate::address::View;
+use crate::holder::{Call, Holder, SocketCounts, Wait};
+use crate::interfaces;
+
+/// By which path the datagrams of a socket can come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SocketPath {
+    /// Through a ring while a call looks for them, from this interface; otherwise through the kernel.
+    Fast {
+        /// The interface.
+        interface: String,
+    },
+    /// Through the kernel alone.
+    Kernel {
+        /// Why.
+        why: String,
+    },
+}
+
+impl fmt::Display for SocketPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fast { interface } => write!(f, "fast path on {interface}"),
+            Self::Kernel { why } => write!(f, "kernel: {why}"),
+        }
+    }
+}
+
+/// A lease, and where it is to be given back.
+#[derive(Debug)]
+struct Leased {
+    interface: interfaces::Shared,
+    holder: Mutex<Option<Holder>>,
+}
+
+/// What all descriptors of the socket in this process share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    socket: std::net::UdpSocket,
+    leased: Option<Leased>,
+    path: SocketPath,
+    /// The descriptor was given out, so that somebody may wait for it without this library.
+    given_out: AtomicBool,
+    /// Somebody waits for this socket and for others.
+    pub(crate) polled: AtomicBool,
+    /// Threads that receive in the kernel, as another one has the ring.
+    others: AtomicU32,
+    nonblocking: AtomicBool,
+    /// 0: none.
+    read_timeout_ns: AtomicU64,
+}
+
+/// A UDP socket as `std::net::UdpSocket`, whose datagrams come by a fast path while a thread looks for them.
+///
+/// [`UdpSocket::bind`] makes a socket of the kernel, and nothing else. [`UdpSocket::on`] adds the fast path of an interface. What
+/// comes by other interfaces, from this host or in fragments comes as before; each datagram is received once, and those of
+/// a sender that come by the interface in the order in which they came.
+///
+/// A blocking call spins or sleeps as its mode says ([`UdpSocket::set_mode`]); it sleeps in the kernel's call. If several
+/// threads receive at once, one of them has the fast path, and the others wait in the kernel.
+///
+/// The fast path is taken only while a thread looks. After a call it is kept for 1 ms at most, for the next call, and not at
+/// all once the descriptor was given out ([`AsFd`]), as somebody might wait for it in the kernel then: to wait for the
+/// socket and for others, use [`Poll`](crate::Poll).
+///
+/// [`UdpSocket::try_clone`] gives another handle of the same socket, which shares the fast path. A child made by `fork` must not
+/// use the socket but through the kernel's own calls on the descriptor.
+#[derive(Debug)]
+pub struct UdpSocket {
+    shared: Arc<Shared>,
+}
+
+impl From<std::net::UdpSocket> for UdpSocket {
+    /// The socket must be blocking; one that is not is made so by [`UdpSocket::set_nonblocking`].
+    fn from(socket: std::net::UdpSocket) -> Self {
+        let why = "no interface was named for it".to_owned();
+        Self { shared: Arc::new(Shared::new(socket, None, SocketPath::Kernel { why })) }
+    }
+}
+
+impl Shared {
+    const fn new(socket: std::net::UdpSocket, leased: Option<Leased>, path: SocketPath) -> Self {
+        Self {
+            socket,
+            leased,
+            path,
+            given_out: AtomicBool::new(false),
+            polled: AtomicBool::new(false),
+            others: AtomicU32::new(0),
+            nonblocking: AtomicBool::new(false),
+            read_timeout_ns: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) const fn kernel(&self) -> &std::net::UdpSocket {
+        &self.socket
+    }
+
+    /// Passes the lease to `work`, unless the socket has none, or another thread has it.
+    pub(crate) fn with_holder<R>(
+        &self,
+        work: impl FnOnce(&mut Holder, &std::net::UdpSocket) -> R,
+    ) -> Option<R> {
+        let mut held = match self.leased.as_ref()?.holder.try_lock() {
+            Ok(held) => held,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        held.as_mut().map(|holder| work(holder, &self.socket))
+    }
+
+    /// Whether the lease may be held when no call of this library looks.
+    pub(crate) fn may_stay(&self) -> bool {
+        !self.given_out.load(Ordering::Relaxed) && self.others.load(Ordering::Relaxed) == 0
+    }
+
+    fn call(&self, peek: bool) -> Call {
+        let timeout_ns = self.read_timeout_ns.load(Ordering::Relaxed);
+        let wait = match (self.nonblocking.load(Ordering::Relaxed), timeout_ns) {
+            (true, _) => Wait::Not,
+            (false, 0) => Wait::Until(Instant::NEVER),
+            (false, timeout_ns) => Wait::Until(clock::now() + Duration::from_nanos(timeout_ns)),
+        };
+        Call { peek, wait, stays: self.may_stay(), polled: self.polled.load(Ordering::Relaxed) }
+    }
+
+    fn receive(
+        &self,
+        buffer: &mut [u8],
+        peek: bool,
+        by_kernel: impl FnOnce(&std::net::UdpSocket, &mut [u8]) -> io::Result<(usize, SocketAddr)>,
+    ) -> io::Result<(usize, SocketAddr)> {
+        let call = self.call(peek);
+        if let Some(read) = self.with_holder(|holder, socket| holder.receive(socket, buffer, call)) {
+            return read;
+        }
+        if self.leased.is_none() {
+            return by_kernel(&self.socket, buffer);
+        }
+        self.others.fetch_add(1, Ordering::Relaxed);
+        let read = by_kernel(&self.socket, buffer);
+        self.others.fetch_sub(1, Ordering::Relaxed);
+        read
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let Some(leased) = self.leased.take() else { return };
+        if let Some(holder) = leased.holder.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            let (number, lease) = holder.into_lease();
+            interfaces::take_back(&leased.interface, self.socket.as_fd(), number, lease);
+        }
+    }
+}
+
+impl UdpSocket {
+    /// Binds a socket, as `std::net::UdpSocket::bind`. Its path is the kernel's until [`UdpSocket::on`].
+    ///
+    /// # Errors
+    /// What the kernel returns.
+    pub fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
+        std::net::UdpSocket::bind(address).map(Self::from)
+    }
+
+    /// The same socket with the fast path of an interface, for datagrams that arrive there as whole Ethernet frames. If it cannot
+    /// have that, it stays with the kernel, and [`UdpSocket::path`] says why. It takes CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW, and
+    /// some tens of milliseconds.
+    ///
+    /// A socket that has a fast path already, or other handles, is returned as it is. A socket of a `SO_REUSEPORT` group gets what
+    /// the kernel gives it by its hash: a group whose datagrams are distributed by a BPF program must not have the fast path.
+    #[must_use]
+    pub fn on(mut self, interface: &str) -> Self {
+        let Some(shared) = Arc::get_mut(&mut self.shared) else { return self };
+        if shared.leased.is_some() {
+            return self;
+        }
+        match interfaces::lend(&shared.socket, interface) {
+            Ok((on, lent)) => {
+                let is_v6 = shared.socket.local_addr().is_ok_and(|local| local.is_ipv6());
+                let view = View { is_v6, ifindex: lent.ifindex };
+                let holder = Mutex::new(Some(Holder::new(lent, view)));
+                shared.leased = Some(Leased { interface: on, holder });
+                shared.path = SocketPath::Fast { interface: interface.to_owned() };
+            }
+            Err(refused) => shared.path = SocketPath::Kernel { why: refused.to_string() },
+        }
+        self
+    }
+
+    /// The path by which its datagrams can come, and why not the better one.
+    #[must_use]
+    pub fn path(&self) -> &SocketPath {
+        &self.shared.path
+    }
+
+    /// Sets how a blocking call waits: `poll` spins always, `interrupt` sleeps at once, and `adaptive`, the default, learns
+    /// when datagrams come. It has no effect on sockets without the fast path, nor while another thread receives.
+    pub fn set_mode(&self, mode: Mode) {
+        self.shared.with_holder(|holder, _| holder.set_mode(mode));
+    }
+
+    /// What was received, and by which path. Zeros if there is no fast path, or while another thread receives.
+    #[must_use]
+    pub fn counts(&self) -> SocketCounts {
+        self.shared.with_holder(|holder, _| holder.counts()).unwrap_or_default()
+    }
+
+    /// Receives a datagram: its length, or as much as fits into the buffer, and its sender.
+    ///
+    /// # Errors
+    /// What the kernel returns. `WouldBlock` if there is none and the socket is non-blocking, or after the time-out. `Interrupted`
+    /// if a signal came while the call slept.
+    pub fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.shared.receive(buffer, false, std::net::UdpSocket::recv_from)
+    }
+
+    /// As [`UdpSocket::recv_from`], but leaves the datagram to be received again.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::recv_from`].
+    pub fn peek_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.shared.receive(buffer, true, std::net::UdpSocket::peek_from)
+    }
+
+    /// Receives from the address that the socket is connected to, as [`UdpSocket::recv_from`].
+    ///
+    /// # Errors
+    /// As [`UdpSocket::recv_from`].
+    pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.recv_from(buffer).map(|(len, _)| len)
+    }
+
+    /// As [`UdpSocket::recv`], but leaves the datagram to be received again.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::recv_from`].
+    pub fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.peek_from(buffer).map(|(len, _)| len)
+    }
+
+    /// Another handle of the same socket. Both share its lease, its time-outs and whether it blocks.
+    ///
+    /// # Errors
+    /// None at present.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { shared: Arc::clone(&self.shared) })
+    }
+
+    /// Makes calls return at once. Only through this handle or a clone of it, not through the descriptor: the fast path would not
+    /// know.
+    ///
+    /// # Errors
+    /// What the kernel returns.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.shared.socket.set_nonblocking(nonblocking)?;
+        self.shared.nonblocking.store(nonblocking, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Bounds how long a receiving call waits.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a time-out of zero; what the kernel returns.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.shared.socket.set_read_timeout(timeout)?;
+        let timeout_ns = timeout.map_or(0, |timeout| u64::try_from(timeout.as_nanos()).unwrap_or(0));
+        self.shared.read_timeout_ns.store(timeout_ns, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+/// What is the kernel's alone.
+macro_rules! by_the_kernel {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        impl UdpSocket {
+            $($(#[$doc])*
+            ///
+            /// # Errors
+            /// What the kernel returns.
+            pub fn $name(&self, $($argument: $type),*) -> io::Result<$result> {
+                self.shared.socket.$name($($argument),*)
+            })*
+        }
+    };
+}
+
+by_the_kernel! {
+    /// Sends a datagram to an address; its length.
+    send_to(payload: &[u8], to: impl ToSocketAddrs) -> usize;
+    /// Sends a datagram to the address that the socket is connected to; its length.
+    send(payload: &[u8]) -> usize;
+    /// Connects the socket: only datagrams from that address are received.
+    connect(to: impl ToSocketAddrs) -> ();
+    /// The address that the socket is bound to.
+    local_addr() -> SocketAddr;
+    /// The address that the socket is connected to.
+    peer_addr() -> SocketAddr;
+    /// The time-out of sending.
+    write_timeout() -> Option<Duration>;
+    /// Bounds how long sending waits.
+    set_write_timeout(timeout: Option<Duration>) -> ();
+    /// The time-out of receiving.
+    read_timeout() -> Option<Duration>;
+    /// The error of the socket, which is cleared.
+    take_error() -> Option<io::Error>;
+    /// Whether datagrams may be sent to a broadcast address.
+    broadcast() -> bool;
+    /// Sets [`UdpSocket::broadcast`].
+    set_broadcast(broadcast: bool) -> ();
+    /// The hop limit of what is sent.
+    ttl() -> u32;
+    /// Sets [`UdpSocket::ttl`].
+    set_ttl(ttl: u32) -> ();
+    /// Joins a multicast group. Its datagrams come by the kernel.
+    join_multicast_v4(group: &Ipv4Addr, interface: &Ipv4Addr) -> ();
+    /// Leaves it.
+    leave_multicast_v4(group: &Ipv4Addr, interface: &Ipv4Addr) -> ();
+    /// Joins a multicast group. Its datagrams come by the kernel.
+    join_multicast_v6(group: &Ipv6Addr, interface: u32) -> ();
+    /// Leaves it.
+    leave_multicast_v6(group: &Ipv6Addr, interface: u32) -> ();
+}
+
+impl AsFd for UdpSocket {
+    /// The kernel's socket. From now on no datagram is left in the ring when a call of this socket returns, so that waiting for the
+    /// descriptor in the kernel is right; what is there at this moment is received by the next call.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        if !self.shared.given_out.swap(true, Ordering::Relaxed) {
+            self.shared.with_holder(|holder, _| holder.give_back());
+        }
+        self.shared.socket.as_fd()
+    }
+}
+
+impl AsRawFd for UdpSocket {
+    /// As [`AsFd`].
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}

@@ -1,0 +1,166 @@
+//! The socket behaves as the standard library's, on either path.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket as KernelSocket};
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use twinpath_socket::{SocketPath, UdpSocket};
+use twinpath_worker::idle::Mode;
+
+use crate::Link;
+
+/// One round trip; the address from which the socket saw the peer.
+fn echo(socket: &UdpSocket, peer: &KernelSocket, to: &str, text: &[u8]) -> SocketAddr {
+    peer.send_to(text, to).unwrap();
+    let mut buffer = [0; 2048];
+    let (len, from) = socket.recv_from(&mut buffer).unwrap();
+    assert_eq!(&buffer[..len], text);
+    socket.send_to(text, from).unwrap();
+    assert_eq!(peer.recv(&mut buffer).unwrap(), len);
+    from
+}
+
+#[test]
+fn without_an_interface_or_the_right_one_the_kernel_serves() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = socket.local_addr().unwrap();
+    let peer = KernelSocket::bind("127.0.0.1:0").unwrap();
+    assert!(matches!(socket.path(), SocketPath::Kernel { .. }));
+    assert_eq!(echo(&socket, &peer, &to.to_string(), b"one"), peer.local_addr().unwrap());
+    let socket = socket.on("nowhere0");
+    let SocketPath::Kernel { why } = socket.path() else { panic!("{}", socket.path()) };
+    assert!(!why.is_empty(), "{why}");
+    echo(&socket, &peer, &to.to_string(), b"two");
+    assert_eq!(socket.counts(), Default::default());
+}
+
+#[test]
+fn calls_mean_the_same_by_the_ring() {
+    let Some(link) = Link::new() else { return };
+    let socket = link.socket("0.0.0.0:7000");
+    let peer = link.peer("10.9.0.2:0");
+    socket.set_mode(Mode::Poll);
+    for number in 0..200u32 {
+        let from = echo(&socket, &peer, "10.9.0.1:7000", &number.to_ne_bytes());
+        assert_eq!(from, peer.local_addr().unwrap());
+    }
+    let counts = socket.counts();
+    assert!(counts.by_ring > 100 && counts.by_ring + counts.by_kernel == 200, "{counts:?}");
+    // Shorter buffers get what fits; looking takes nothing away.
+    peer.send_to(b"0123456789", "10.9.0.1:7000").unwrap();
+    let mut short = [0; 4];
+    assert_eq!(socket.peek_from(&mut short).unwrap().0, 4);
+    assert_eq!((socket.recv(&mut short).unwrap(), &short), (4, b"0123"));
+    // The time-out, and none.
+    socket.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+    let begun = Instant::now();
+    assert_eq!(socket.recv(&mut short).unwrap_err().kind(), ErrorKind::WouldBlock);
+    assert!(begun.elapsed() >= Duration::from_millis(5));
+    socket.set_nonblocking(true).unwrap();
+    assert_eq!(socket.recv(&mut short).unwrap_err().kind(), ErrorKind::WouldBlock);
+    socket.set_nonblocking(false).unwrap();
+    socket.set_read_timeout(None).unwrap();
+    // What is empty is a datagram as well; what is in fragments comes by the kernel.
+    peer.send_to(b"", "10.9.0.1:7000").unwrap();
+    assert_eq!(socket.recv(&mut short).unwrap(), 0);
+    peer.send_to(&[7; 9000], "10.9.0.1:7000").unwrap();
+    let mut long = [0; 10_000];
+    assert_eq!(socket.recv(&mut long).unwrap(), 9000);
+    // From this host.
+    let local = link.ours.run(|| KernelSocket::bind("127.0.0.1:0").unwrap()).unwrap();
+    local.set_read_timeout(Some(crate::PATIENCE)).unwrap();
+    echo(&socket, &local, "127.0.0.1:7000", b"local");
+    echo(&socket.try_clone().unwrap(), &peer, "10.9.0.1:7000", b"clone");
+    // Connected: others are not heard any more.
+    let other = link.peer("10.9.0.2:0");
+    socket.connect(peer.local_addr().unwrap()).unwrap();
+    other.send_to(b"x", "10.9.0.1:7000").unwrap();
+    echo(&socket, &peer, "10.9.0.1:7000", b"connected");
+}
+
+#[test]
+fn a_socket_of_both_families_sees_mapped_addresses_on_both_paths() {
+    let Some(link) = Link::new() else { return };
+    let socket = link.socket("[::]:7001");
+    let [v4, v6] = ["10.9.0.2:0", "[fd00:9::2]:0"].map(|address| link.peer(address));
+    for mode in [Mode::Poll, Mode::Interrupt] {
+        socket.set_mode(mode);
+        for _ in 0..20 {
+            let from = echo(&socket, &v4, "10.9.0.1:7001", b"four");
+            let port = v4.local_addr().unwrap().port();
+            assert_eq!(from, format!("[::ffff:10.9.0.2]:{port}").parse().unwrap());
+            let from = echo(&socket, &v6, "[fd00:9::1]:7001", b"six");
+            assert_eq!(from, v6.local_addr().unwrap());
+        }
+    }
+    let counts = socket.counts();
+    assert!(counts.by_ring > 0 && counts.by_kernel > 0 && counts.refused == 0, "{counts:?}");
+}
+
+/// A loop that waits with the kernel's own call: nothing may be left where the kernel does not see it.
+#[test]
+fn a_descriptor_that_was_given_out_can_be_waited_for_in_the_kernel() {
+    let Some(link) = Link::new() else { return };
+    let socket = link.socket("0.0.0.0:7002");
+    let peer = link.peer("10.9.0.2:0");
+    socket.set_mode(Mode::Poll);
+    let to = "10.9.0.1:7002";
+    let from = echo(&socket, &peer, to, b"before");
+    let fd = socket.as_fd();
+    let mut buffer = [0; 16];
+    let mut received = 0;
+    // It sends as many as it is told to, when the socket may be waited for already.
+    let sender = std::thread::spawn(move || {
+        let mut told = [0; 4];
+        while peer.recv(&mut told).unwrap() > 0 {
+            for number in 0..u32::from_ne_bytes(told) {
+                peer.send_to(&number.to_ne_bytes(), to).unwrap();
+            }
+        }
+    });
+    for round in 0..300u32 {
+        socket.send_to(&(round % 3 + 1).to_ne_bytes(), from).unwrap();
+        for number in 0..=round % 3 {
+            // By turns with a call that spins.
+            if number == round % 2 {
+                assert!(
+                    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout())).unwrap() > 0,
+                    "{round}"
+                );
+            }
+            assert_eq!(socket.recv(&mut buffer).unwrap(), 4);
+            assert_eq!(buffer[..4], number.to_ne_bytes());
+            received += 1;
+        }
+    }
+    socket.send_to(b"", from).unwrap();
+    sender.join().unwrap();
+    let counts = socket.counts();
+    println!("{counts:?}");
+    assert_eq!(counts.by_ring + counts.by_kernel, received + 1);
+    assert!(counts.by_ring > 0, "{counts:?}");
+}
+
+fn timeout() -> rustix::event::Timespec {
+    rustix::event::Timespec { tv_sec: crate::PATIENCE.as_secs() as i64, tv_nsec: 0 }
+}
+
+#[test]
+fn several_sockets_share_an_interface_and_leases_are_used_again() {
+    let Some(link) = Link::new() else { return };
+    let peer = link.peer("10.9.0.2:0");
+    let first = link.socket("0.0.0.0:7010");
+    for round in 0..20 {
+        let [one, other] = [7011, 7012].map(|port| link.socket(&format!("10.9.0.1:{port}")));
+        [&first, &one, &other].iter().for_each(|socket| socket.set_mode(Mode::Poll));
+        let begun = Instant::now();
+        while one.counts().by_ring == 0 {
+            echo(&first, &peer, "10.9.0.1:7010", b"first");
+            echo(&one, &peer, "10.9.0.1:7011", b"one");
+            echo(&other, &peer, "10.9.0.1:7012", b"other");
+            assert!(begun.elapsed() < crate::PATIENCE, "{round}: {:?}", one.counts());
+        }
+    }
+}
