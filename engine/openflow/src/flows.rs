@@ -1,76 +1,17 @@
 //! The flows of a switch: found by match, by timeout, and one after the other.
 
-use twinpath_openflow::{Action, FlowStatsRequest, Instruction, Match, flow_flags, number};
-use twinpath_time::{Duration, Instant, Wheel};
+use std::hash::{BuildHasher, RandomState};
 
-use crate::check::{actions_of, groups_of};
+use twinpath_openflow::{Match, number};
+use twinpath_time::{Instant, Wheel};
+
+use crate::entry::{Entries, FlowEntry, NONE};
 use crate::index::TableIndex;
-
-/// A flow, as it was sent.
-#[derive(Clone, Debug)]
-pub(crate) struct FlowEntry<I> {
-    /// Its name in the datapath.
-    pub(crate) id: I,
-    pub(crate) table_id: u8,
-    pub(crate) priority: u16,
-    pub(crate) matches: Match,
-    pub(crate) cookie: u64,
-    pub(crate) flags: u16,
-    pub(crate) idle_timeout_s: u16,
-    pub(crate) hard_timeout_s: u16,
-    pub(crate) instructions: Box<[Instruction]>,
-    pub(crate) created: Instant,
-}
-
-/// Which flows a change or a question is about, beside their match (sections 6.4 and 7.3.5.2).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Filter {
-    pub(crate) out_port: u32,
-    pub(crate) out_group: u32,
-    pub(crate) cookie: u64,
-    pub(crate) cookie_mask: u64,
-}
-
-impl Filter {
-    pub(crate) const fn of(request: &FlowStatsRequest) -> Self {
-        let FlowStatsRequest { out_port, out_group, cookie, cookie_mask, .. } = *request;
-        Self { out_port, out_group, cookie, cookie_mask }
-    }
-
-    pub(crate) fn takes<I>(&self, flow: &FlowEntry<I>) -> bool {
-        (flow.cookie ^ self.cookie) & self.cookie_mask == 0
-            && (self.out_port == number::port::ANY
-                || actions_of(&flow.instructions)
-                    .any(|action| matches!(action, Action::Output { port, .. } if *port == self.out_port)))
-            && (self.out_group == number::group::ANY
-                || groups_of(actions_of(&flow.instructions)).any(|group| group == self.out_group))
-    }
-}
-
-impl<I> FlowEntry<I> {
-    pub(crate) fn reports_its_end(&self) -> bool {
-        self.flags & flow_flags::SEND_FLOW_REM != 0
-    }
-
-    /// When its hard timeout ends it.
-    pub(crate) fn hard_deadline(&self) -> Instant {
-        timeout(self.created, self.hard_timeout_s)
-    }
-
-    /// When its idle timeout ends it, if it was used last at that time.
-    pub(crate) fn idle_deadline(&self, used: Instant) -> Instant {
-        timeout(used.max(self.created), self.idle_timeout_s)
-    }
-}
-
-fn timeout(from: Instant, seconds: u16) -> Instant {
-    if seconds == 0 { Instant::NEVER } else { from + Duration::from_secs(seconds.into()) }
-}
 
 /// All flows of a switch, by number. A number is used again once its flow is gone.
 #[derive(Debug)]
 pub(crate) struct FlowStore<I> {
-    entries: Vec<Option<FlowEntry<I>>>,
+    entries: Entries<I>,
     free: Vec<u32>,
     tables: Box<[TableIndex]>,
     /// The next look at each flow that has a timeout.
@@ -79,8 +20,9 @@ pub(crate) struct FlowStore<I> {
 
 impl<I> FlowStore<I> {
     pub(crate) fn new() -> Self {
-        let tables = (0..=number::table::MAX).map(|_| TableIndex::default()).collect();
-        Self { entries: Vec::new(), free: Vec::new(), tables, wheel: Wheel::new() }
+        let seed = RandomState::new().hash_one(0);
+        let tables = (0..=number::table::MAX).map(|_| TableIndex::new(seed)).collect();
+        Self { entries: Entries::default(), free: Vec::new(), tables, wheel: Wheel::new() }
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -92,63 +34,61 @@ impl<I> FlowStore<I> {
     }
 
     pub(crate) fn get(&self, flow: u32) -> Option<&FlowEntry<I>> {
-        self.entries.get(flow as usize)?.as_ref()
+        self.entries.get(flow)
     }
 
     pub(crate) fn get_mut(&mut self, flow: u32) -> Option<&mut FlowEntry<I>> {
-        self.entries.get_mut(flow as usize)?.as_mut()
+        self.entries.get_mut(flow)
     }
 
-    pub(crate) fn insert(&mut self, entry: FlowEntry<I>) -> u32 {
-        let flow = self.free.pop().unwrap_or_else(|| {
-            self.entries.push(None);
-            self.entries.len() as u32 - 1
-        });
+    pub(crate) fn insert(&mut self, mut entry: FlowEntry<I>) -> u32 {
+        let flow = self.free.pop().unwrap_or(self.entries.len() as u32);
+        entry.next_same = NONE;
         if let Some(table) = self.tables.get_mut(usize::from(entry.table_id)) {
-            table.insert(&entry.matches, entry.priority, flow);
+            entry.next_same = table.insert(&entry.matches, flow);
         }
         self.wheel.set(flow, entry.hard_deadline().min(entry.idle_deadline(Instant::ZERO)));
-        self.entries[flow as usize] = Some(entry);
+        self.entries.put(flow, entry);
         flow
     }
 
     pub(crate) fn remove(&mut self, flow: u32) -> Option<FlowEntry<I>> {
-        let entry = self.entries.get_mut(flow as usize)?.take()?;
-        if let Some(table) = self.tables.get_mut(usize::from(entry.table_id)) {
-            table.remove(&entry.matches, flow);
+        let table_id = self.entries.get(flow)?.table_id;
+        if let Some(table) = self.tables.get_mut(usize::from(table_id)) {
+            table.remove(&mut self.entries, flow);
         }
         self.wheel.set(flow, Instant::NEVER);
         self.free.push(flow);
-        Some(entry)
+        self.entries.take(flow)
     }
 
     /// The flow with this match and priority.
     pub(crate) fn strict(&self, table_id: u8, matches: &Match, priority: u16) -> Option<u32> {
-        self.tables.get(usize::from(table_id))?.strict(matches, priority)
+        self.tables.get(usize::from(table_id))?.strict(&self.entries, matches, priority)
     }
 
     /// The flows that a match includes, of a table or of all.
     pub(crate) fn included(&self, table_id: u8, matches: &Match) -> Vec<u32> {
         if table_id == number::table::ALL {
-            return self.tables.iter().flat_map(|table| table.included(matches)).collect();
+            return self.tables.iter().flat_map(|table| table.included(&self.entries, matches)).collect();
         }
-        self.tables.get(usize::from(table_id)).map_or_else(Vec::new, |table| table.included(matches))
+        self.tables.get(usize::from(table_id)).map_or_else(Vec::new, |table| table.included(&self.entries, matches))
     }
 
     pub(crate) fn overlaps(&self, table_id: u8, matches: &Match, priority: u16) -> bool {
-        self.tables.get(usize::from(table_id)).is_some_and(|table| table.overlaps(matches, priority))
+        self.tables.get(usize::from(table_id)).is_some_and(|table| table.overlaps(&self.entries, matches, priority))
     }
 
     /// Up to `count` numbers from `from` on, used or not, and the number behind them; `None`: there are none.
     pub(crate) fn walk(&self, from: u32, count: usize) -> Option<(u32, impl Iterator<Item = &FlowEntry<I>>)> {
         let from = from as usize;
         let end = (from + count).min(self.entries.len());
-        (from < end).then(|| (end as u32, self.entries[from..end].iter().flatten()))
+        (from < end).then(|| (end as u32, self.entries.from(from).iter().take(count).flatten()))
     }
 
     /// All flows with their numbers.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u32, &FlowEntry<I>)> {
-        (0..).zip(&self.entries).filter_map(|(flow, entry)| Some((flow, entry.as_ref()?)))
+        (0..).zip(self.entries.from(0)).filter_map(|(flow, entry)| Some((flow, entry.as_ref()?)))
     }
 
     /// When a flow has to be looked at next, for its timeouts.

@@ -16,6 +16,7 @@ mod buffers;
 mod check;
 mod datapath;
 mod describe;
+mod entry;
 mod flows;
 mod groups;
 mod handle;

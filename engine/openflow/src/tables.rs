@@ -12,7 +12,8 @@ use twinpath_time::Instant;
 
 use crate::check::{self, References, actions_of, groups_of};
 use crate::datapath::{Datapath, Flow, FlowCount, NoRoom, PortFlags};
-use crate::flows::{Filter, FlowEntry, FlowStore};
+use crate::entry::{Filter, FlowEntry, NONE};
+use crate::flows::FlowStore;
 use crate::groups::{GroupEntry, Groups};
 use crate::meters::{self, MeterEntry, Meters};
 
@@ -166,6 +167,7 @@ impl<D: Datapath> Tables<D> {
             hard_timeout_s: change.hard_timeout_s,
             instructions: change.instructions,
             created: now,
+            next_same: NONE,
         });
         Ok(())
     }

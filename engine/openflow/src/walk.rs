@@ -10,7 +10,7 @@ use twinpath_time::Instant;
 
 use crate::datapath::Datapath;
 use crate::describe::{self, SwitchInfo};
-use crate::flows::{Filter, FlowEntry};
+use crate::entry::{Filter, FlowEntry};
 use crate::tables::{Tables, duration};
 
 /// Flows, used or not, that one step looks at.

@@ -1,5 +1,7 @@
 //! Which frames a flow takes: fields with values and masks (section 7.2.3).
 
+use std::borrow::Cow;
+
 use crate::error::{BadMatch, ErrorCode};
 use crate::field::{Field, Prerequisite, requires_tag};
 use crate::wire::{Put, Reader, Wire};
@@ -36,6 +38,17 @@ impl MatchField {
             Some(mask) => mask & self.field.full_mask(),
             None => self.field.full_mask(),
         }
+    }
+
+    /// Whether some of its bits are compared, and others are not.
+    fn is_partly_masked(&self) -> bool {
+        let mask = self.effective_mask();
+        mask != 0 && mask != self.field.full_mask()
+    }
+
+    /// Whether it has a mask only if it needs one, and no bit in it that does not count.
+    fn is_canonical(&self) -> bool {
+        self.mask.is_none_or(|mask| mask == self.effective_mask() && self.is_partly_masked())
     }
 
     /// Checks value and mask by themselves.
@@ -115,18 +128,26 @@ impl Match {
     /// What it means, however it was written: fields by number, without those whose mask is 0, and without masks that
     /// have every bit. Two matches take the same frames exactly if this is the same (sections 6.4 and 7.2.3.5).
     #[must_use]
-    pub fn canonical(&self) -> Box<[MatchField]> {
+    pub fn canonical(&self) -> Cow<'_, [MatchField]> {
+        // Most controllers write them so.
+        let is_ordered = self.fields.is_sorted_by(|one, two| one.field < two.field);
+        if is_ordered && self.fields.iter().all(MatchField::is_canonical) {
+            return Cow::Borrowed(&self.fields);
+        }
         let mut fields: Vec<_> = self
             .fields
             .iter()
             .filter(|entry| entry.effective_mask() != 0)
-            .map(|entry| {
-                let mask = entry.effective_mask();
-                MatchField { mask: (mask != entry.field.full_mask()).then_some(mask), ..*entry }
-            })
+            .map(|entry| MatchField { mask: entry.is_partly_masked().then(|| entry.effective_mask()), ..*entry })
             .collect();
         fields.sort_unstable_by_key(|entry| entry.field);
-        fields.into()
+        Cow::Owned(fields)
+    }
+
+    /// Whether both mean the same: [`Self::canonical`] of them is equal.
+    #[must_use]
+    pub fn means(&self, other: &Self) -> bool {
+        self.fields == other.fields || self.canonical() == other.canonical()
     }
 
     /// Whether a frame can be taken by both (section 6.4, overlapping entries).
@@ -205,6 +226,15 @@ impl Wire for MatchField {
     }
 }
 
+/// The heads of fields, as far as they can be read.
+fn heads(mut part: Reader<'_>) -> impl Iterator<Item = OxmHead> {
+    std::iter::from_fn(move || {
+        let head = OxmHead::read(&mut part).ok()?;
+        part.skip(head.len).ok()?;
+        Some(head)
+    })
+}
+
 impl Wire for Match {
     fn read(reader: &mut Reader<'_>) -> Result<Self, ErrorCode> {
         if reader.u16()? != OXM {
@@ -213,7 +243,7 @@ impl Wire for Match {
         // The length leaves the padding out (section 7.2.3.1).
         let len = reader.u16()?;
         let mut part = reader.counted(len, 4, BadMatch::BadLen)?;
-        let mut fields = Vec::new();
+        let mut fields = Vec::with_capacity(heads(part).take(Field::COUNT).count());
         while !part.is_empty() {
             if fields.len() == Field::COUNT {
                 return Err(BadMatch::DupField.into());

@@ -65,8 +65,16 @@ impl<'a> Reader<'a> {
     }
 
     /// A number of up to 16 bytes.
+    #[inline]
     pub(crate) fn number(&mut self, len: usize) -> Result<u128, ErrorCode> {
-        Ok(self.take(len)?.iter().fold(0, |number, byte| number << 8 | u128::from(*byte)))
+        Ok(match len {
+            1 => self.u8()?.into(),
+            2 => self.u16()?.into(),
+            4 => self.u32()?.into(),
+            8 => self.u64()?.into(),
+            16 => u128::from_be_bytes(self.array()?),
+            _ => self.take(len)?.iter().fold(0, |number, byte| number << 8 | u128::from(*byte)),
+        })
     }
 
     /// A text in a field of fixed length, up to its first zero byte; what is no UTF-8 is replaced.
@@ -107,6 +115,10 @@ impl<'a> Reader<'a> {
     /// Reads values to the end.
     pub(crate) fn list<T: Wire>(&mut self) -> Result<Vec<T>, ErrorCode> {
         let mut list = Vec::new();
+        if !self.is_empty() {
+            // Most lists have one value, which then has no room beside it that would be given back.
+            list.reserve_exact(1);
+        }
         while !self.is_empty() {
             list.push(T::read(self)?);
         }

@@ -21,7 +21,7 @@ struct List {
 }
 
 fn is_same(one: &FlowMod, two: &FlowMod) -> bool {
-    let meaning = |change: &FlowMod| (change.table_id, change.priority, change.matches.canonical());
+    let meaning = |change: &FlowMod| (change.table_id, change.priority, change.matches.canonical().into_owned());
     meaning(one) == meaning(two)
 }
 
