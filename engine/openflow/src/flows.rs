@@ -72,11 +72,15 @@ impl<I> FlowStore<I> {
         if table_id == number::table::ALL {
             return self.tables.iter().flat_map(|table| table.included(&self.entries, matches)).collect();
         }
-        self.tables.get(usize::from(table_id)).map_or_else(Vec::new, |table| table.included(&self.entries, matches))
+        self.tables
+            .get(usize::from(table_id))
+            .map_or_else(Vec::new, |table| table.included(&self.entries, matches))
     }
 
     pub(crate) fn overlaps(&self, table_id: u8, matches: &Match, priority: u16) -> bool {
-        self.tables.get(usize::from(table_id)).is_some_and(|table| table.overlaps(&self.entries, matches, priority))
+        self.tables
+            .get(usize::from(table_id))
+            .is_some_and(|table| table.overlaps(&self.entries, matches, priority))
     }
 
     /// Up to `count` numbers from `from` on, used or not, and the number behind them; `None`: there are none.

@@ -99,7 +99,8 @@ impl TableIndex {
         let Some(first) = by_values.get(&values).copied() else { return };
         self.len -= 1;
         if first != flow {
-            let before = chain(entries, first).find(|other| entries.get(*other).is_some_and(|it| it.next_same == flow));
+            let before = chain(entries, first)
+                .find(|other| entries.get(*other).is_some_and(|it| it.next_same == flow));
             if let Some(before) = before.and_then(|before| entries.get_mut(before)) {
                 before.next_same = next;
             }

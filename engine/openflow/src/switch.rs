@@ -207,6 +207,13 @@ impl<D: Datapath> OpenFlowSwitch<D> {
         used
     }
 
+    /// Whether a controller waits for workers to judge by what it has changed, or for what they are asked to do after that.
+    #[must_use]
+    pub fn is_waited_for(&self) -> bool {
+        let waits = |session: &Session| matches!(session.waiting, Some(Waiting::Barrier { .. }));
+        !self.requests.is_empty() || self.sessions.values().any(waits)
+    }
+
     /// What is to be sent to a controller.
     #[must_use]
     pub fn output(&self, id: ControllerId) -> &[u8] {

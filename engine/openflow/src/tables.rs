@@ -230,8 +230,11 @@ impl<D: Datapath> Tables<D> {
 
     /// One flow with these instructions more (`1`) or fewer (`-1`).
     fn count_references(&mut self, instructions: &[Instruction], by: i32) {
-        let groups: BTreeSet<u32> = groups_of(actions_of(instructions)).collect();
-        self.groups.count_flow(groups.into_iter(), by);
+        let mut groups = groups_of(actions_of(instructions)).peekable();
+        if groups.peek().is_some() {
+            let groups: BTreeSet<u32> = groups.collect();
+            self.groups.count_flow(groups.into_iter(), by);
+        }
         for meter in meters_of(instructions) {
             if let Some(entry) = self.meters.get_mut(&meter) {
                 entry.flows = entry.flows.saturating_add_signed(by);

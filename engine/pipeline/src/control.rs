@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
+use foldhash::fast::FixedState;
 use twinpath_openflow::{Bucket, Instruction, Match, number};
 use twinpath_time::Instant;
 
@@ -85,12 +86,6 @@ pub struct PartsCount {
 }
 
 #[derive(Debug)]
-struct FlowEntry {
-    table: u8,
-    rule: Arc<Rule>,
-}
-
-#[derive(Debug)]
 struct GroupEntry {
     config: GroupConfig,
     choice: Choice,
@@ -122,9 +117,11 @@ pub struct Pipeline {
     seed: Seed,
     flow_mask: Arc<FlowMask>,
     tables: Box<[Table]>,
-    flows: HashMap<u32, FlowEntry>,
+    /// By their counters.
+    flows: Vec<Option<Arc<Rule>>>,
+    flow_count: usize,
     /// Masks in use, so that all flows of a mask share one.
-    masks: HashMap<Key, Weak<Mask>>,
+    masks: HashMap<Key, Weak<Mask>, FixedState>,
     groups: BTreeMap<u32, GroupEntry>,
     group_trie: Trie<Arc<Group>>,
     meters: BTreeMap<u32, MeterEntry>,
@@ -153,8 +150,9 @@ impl Pipeline {
             seed: Seed::new(seed),
             flow_mask: Arc::new(FlowMask::new()),
             tables: (0..TABLES).map(|_| Table::default()).collect(),
-            flows: HashMap::new(),
-            masks: HashMap::new(),
+            flows: Vec::new(),
+            flow_count: 0,
+            masks: HashMap::with_hasher(FixedState::with_seed(seed[0])),
             groups: BTreeMap::new(),
             group_trie: Trie::default(),
             meters: BTreeMap::new(),
@@ -215,16 +213,21 @@ impl Pipeline {
         if let Some(table) = self.tables.get_mut(usize::from(flow.table)) {
             table.insert(Arc::clone(&rule), &self.seed);
         }
-        self.flows.insert(counter, FlowEntry { table: flow.table, rule });
+        let place = counter as usize;
+        if place >= self.flows.len() {
+            self.flows.resize(place + 1, None);
+        }
+        self.flows[place] = Some(rule);
+        self.flow_count += 1;
         self.has_changed = true;
         Ok(FlowId::of(counter))
     }
 
     /// Gives a flow other instructions and another cookie. It goes on counting.
     pub fn change_flow(&mut self, id: FlowId, instructions: &[Instruction], cookie: u64) {
-        let Some(FlowEntry { table, rule: former }) = self.flows.get_mut(&id.counter()) else { return };
+        let Some(Some(former)) = self.flows.get_mut(id.counter() as usize) else { return };
         let rule = Arc::new(former.with_program(Program::compile(instructions), cookie));
-        if let Some(table) = self.tables.get_mut(usize::from(*table)) {
+        if let Some(table) = self.tables.get_mut(usize::from(rule.table)) {
             table.replace(former, Arc::clone(&rule), &self.seed);
         }
         *former = rule;
@@ -233,8 +236,9 @@ impl Pipeline {
 
     /// Takes a flow out. If `report`, [`Self::take_gone`] has what it has counted, once no worker judges by it any more.
     pub fn remove_flow(&mut self, id: FlowId, report: bool) {
-        let Some(FlowEntry { table, rule }) = self.flows.remove(&id.counter()) else { return };
-        if let Some(table) = self.tables.get_mut(usize::from(table)) {
+        let Some(rule) = self.flows.get_mut(id.counter() as usize).and_then(Option::take) else { return };
+        self.flow_count -= 1;
+        if let Some(table) = self.tables.get_mut(usize::from(rule.table)) {
             table.remove(&rule, &self.seed);
         }
         let mask = *rule.mask.key();
@@ -259,15 +263,9 @@ impl Pipeline {
 
     fn rule(&mut self, flow: &Flow<'_>, counter: u32) -> Rule {
         let (value, mask) = key::compile(flow.fields);
-        Rule {
-            is_miss: flow.priority == 0 && mask == Key::default(),
-            value,
-            mask: self.shared_mask(mask),
-            priority: flow.priority,
-            counter,
-            cookie: flow.cookie,
-            program: Program::compile(flow.instructions),
-        }
+        let mask = self.shared_mask(mask);
+        Rule::new(flow.table, mask, &value, flow.priority, counter)
+            .with(Program::compile(flow.instructions), flow.cookie)
     }
 
     fn shared_mask(&mut self, key: Key) -> Arc<Mask> {
@@ -469,7 +467,7 @@ impl Pipeline {
     /// What a flow has counted until now; `None`: it was removed.
     #[must_use]
     pub fn flow_count(&self, id: FlowId) -> Option<FlowCount> {
-        self.flows.contains_key(&id.counter()).then(|| self.count_of(id.counter()))
+        self.flows.get(id.counter() as usize)?.as_ref().map(|_| self.count_of(id.counter()))
     }
 
     /// Has a flow count from zero.
@@ -512,7 +510,7 @@ impl Pipeline {
     /// Flows that there are.
     #[must_use]
     pub fn flows(&self) -> usize {
-        self.flows.len()
+        self.flow_count
     }
 
     /// Bytes that the counters occupy.

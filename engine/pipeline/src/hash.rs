@@ -75,14 +75,19 @@ impl Mask {
         mix(sum)
     }
 
-    /// Whether a key has this value where it counts.
+    /// The numbers of the words that it has bits of, in its order.
+    pub(crate) fn words(&self) -> impl Iterator<Item = usize> {
+        self.words.iter().take(self.len.into()).map(|word| usize::from(*word))
+    }
+
+    /// Whether a key has these values in the words that the mask has bits of, from a number of such words on. Words
+    /// behind the last one have no bits.
     #[inline]
-    pub(crate) fn matches(&self, key: &Key, value: &Key) -> bool {
+    pub(crate) fn matches<const N: usize>(&self, key: &Key, values: &[u64; N], from: usize) -> bool {
         let mut differs = 0;
-        for at in 0..usize::from(self.len) {
-            let at = at % WORDS;
-            let word = usize::from(self.words[at]) % WORDS;
-            differs |= key.0[word] & self.bits[at] ^ value.0[word];
+        for (at, value) in values.iter().enumerate() {
+            let at = (from + at) % WORDS;
+            differs |= key.0[usize::from(self.words[at]) % WORDS] & self.bits[at] ^ value;
         }
         differs == 0
     }
@@ -117,11 +122,13 @@ mod tests {
         let one = Key(std::array::from_fn(|word| word as u64 * 0x0123_4567));
         let other = Key(std::array::from_fn(|word| if word % 3 == 0 { one.0[word] ^ 0xff } else { 7 }));
         assert_eq!(mask.hash(&one, &seed), mask.hash(&other, &seed));
-        let value = Key(std::array::from_fn(|word| one.0[word] & mask.key.0[word]));
-        assert!(mask.matches(&one, &value) && mask.matches(&other, &value));
+        let values: [u64; WORDS] =
+            std::array::from_fn(|at| one.0[usize::from(mask.words[at])] & mask.bits[at]);
+        assert!(mask.matches(&one, &values, 0) && mask.matches(&other, &values, 0));
+        assert!(mask.matches(&other, &[values[2], values[3]], 2));
         let mut differs = one;
         differs.0[9] ^= 0x100;
-        assert!(!mask.matches(&differs, &value));
+        assert!(!mask.matches(&differs, &values, 0));
         assert_ne!(mask.hash(&one, &seed), mask.hash(&differs, &seed));
     }
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use twinpath_openflow::{Action, Instruction, number};
+use twinpath_openflow::{Action, Instruction};
 
 use crate::action_set::SetPart;
 use crate::hash::Mask;
-use crate::key::Key;
+use crate::key::{Key, WORDS};
 
 /// The name of a flow, for as long as it is there. The name of one that was removed is used again for another one, but not
 /// before it was reported as gone.
@@ -24,49 +24,105 @@ impl FlowId {
     }
 }
 
-/// A flow entry: what it matches, and what is done then. The words that most matches have are one cache line.
+/// Words of a rule's value that are in the rule itself; few matches have more.
+const INLINE: usize = 6;
+
+/// The value of a match: of the words that the mask has bits of, in the mask's order.
 #[derive(Debug)]
-#[repr(C, align(64))]
+struct Value {
+    first: [u64; INLINE],
+    rest: Option<Box<[u64; WORDS - INLINE]>>,
+}
+
+impl Value {
+    fn new(mask: &Mask, key: &Key) -> Self {
+        let mut all = [0; WORDS];
+        mask.words().zip(&mut all).for_each(|(word, own)| *own = key.0[word]);
+        let (first, rest) = all.split_first_chunk().unwrap_or((&[0; INLINE], &[]));
+        let rest = rest.first_chunk().filter(|rest| **rest != [0; WORDS - INLINE]);
+        Self { first: *first, rest: rest.map(|rest| Box::new(*rest)) }
+    }
+}
+
+/// A flow entry: what it matches, and what is done then.
+#[derive(Debug)]
 pub(crate) struct Rule {
-    pub(crate) value: Key,
     pub(crate) mask: Arc<Mask>,
+    value: Value,
     pub(crate) priority: u16,
     /// Where its counters are.
     pub(crate) counter: u32,
     /// Whether it is the table-miss entry: priority 0, and matches everything (OpenFlow 1.3.5, 5.4).
     pub(crate) is_miss: bool,
+    pub(crate) table: u8,
     pub(crate) cookie: u64,
     pub(crate) program: Program,
 }
 
 impl Rule {
+    /// A flow of a table with this match: the value has no bit that the mask does not have.
+    pub(crate) fn new(table: u8, mask: Arc<Mask>, value: &Key, priority: u16, counter: u32) -> Self {
+        let is_miss = priority == 0 && mask.is_empty();
+        let value = Value::new(&mask, value);
+        Self { mask, value, priority, counter, is_miss, table, cookie: 0, program: Program::default() }
+    }
+
+    /// The same with these instructions and this cookie.
+    pub(crate) fn with(self, program: Program, cookie: u64) -> Self {
+        Self { program, cookie, ..self }
+    }
+
     #[inline]
     pub(crate) fn matches(&self, key: &Key) -> bool {
-        self.mask.matches(key, &self.value)
+        let Value { first, rest } = &self.value;
+        self.mask.matches(key, first, 0)
+            && rest.as_ref().is_none_or(|rest| self.mask.matches(key, &**rest, INLINE))
+    }
+
+    /// What it matches, with the bits of [`Self::mask`].
+    pub(crate) fn value(&self) -> Key {
+        let mut key = Key::ZERO;
+        let rest = self.value.rest.iter().flat_map(|rest| rest.iter());
+        self.mask.words().zip(self.value.first.iter().chain(rest)).for_each(|(word, own)| key.0[word] = *own);
+        key
     }
 
     /// The same rule with another program and cookie.
     pub(crate) fn with_program(&self, program: Program, cookie: u64) -> Self {
-        let Self { value, ref mask, priority, counter, is_miss, .. } = *self;
-        Self { value, mask: Arc::clone(mask), priority, counter, is_miss, cookie, program }
+        let Self { table, priority, counter, .. } = *self;
+        Self::new(table, Arc::clone(&self.mask), &self.value(), priority, counter).with(program, cookie)
     }
 
     /// Whether both match the same.
     pub(crate) fn has_match_of(&self, other: &Self) -> bool {
-        self.value == other.value && self.mask.key() == other.mask.key()
+        self.value.first == other.value.first
+            && self.value.rest == other.value.rest
+            && self.mask.key() == other.mask.key()
     }
 
     /// Mask and value.
     pub(crate) fn match_key(&self) -> (Key, Key) {
-        (*self.mask.key(), self.value)
+        (*self.mask.key(), self.value())
     }
+}
+
+/// What a flow does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Program {
+    /// Nothing.
+    #[default]
+    Drop,
+    /// One output action, and no more.
+    Output {
+        port: u32,
+        max_len: u16,
+    },
+    Many(Box<Instructions>),
 }
 
 /// Instructions in the order in which they are done (OpenFlow 1.3.5, 5.9), whatever the order in which they were sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Program {
-    /// The port, if all that is done is one output to a port by its number.
-    pub(crate) only_output: Option<u32>,
+pub(crate) struct Instructions {
     pub(crate) meter: Option<u32>,
     pub(crate) apply: Box<[Action]>,
     pub(crate) clear: bool,
@@ -80,42 +136,29 @@ pub(crate) struct Program {
 impl Program {
     /// Each instruction is there once at most, and none of an experimenter: the caller has checked that.
     pub(crate) fn compile(instructions: &[Instruction]) -> Self {
-        let mut program = Self::default();
+        match instructions {
+            [] => return Self::Drop,
+            [Instruction::ApplyActions(actions)] => {
+                if let [Action::Output { port, max_len }] = **actions {
+                    return Self::Output { port, max_len };
+                }
+            }
+            _ => {}
+        }
+        let mut all = Instructions::default();
         for instruction in instructions {
             match instruction {
-                Instruction::Meter(meter) => program.meter = Some(*meter),
-                Instruction::ApplyActions(actions) => program.apply = actions.clone(),
-                Instruction::ClearActions => program.clear = true,
-                Instruction::WriteActions(actions) => {
-                    program.write = Some(Box::new(SetPart::compile(actions)))
-                }
+                Instruction::Meter(meter) => all.meter = Some(*meter),
+                Instruction::ApplyActions(actions) => all.apply = actions.clone(),
+                Instruction::ClearActions => all.clear = true,
+                Instruction::WriteActions(actions) => all.write = Some(Box::new(SetPart::compile(actions))),
                 Instruction::WriteMetadata { metadata, mask } => {
-                    program.metadata = Some((*metadata & mask, *mask))
+                    all.metadata = Some((*metadata & mask, *mask))
                 }
-                Instruction::GotoTable(table) => program.goto = Some(*table),
+                Instruction::GotoTable(table) => all.goto = Some(*table),
                 Instruction::Experimenter { .. } => {}
             }
         }
-        program.only_output = program.find_only_output();
-        program
-    }
-
-    fn find_only_output(&self) -> Option<u32> {
-        let Self {
-            only_output: _,
-            meter: None,
-            apply,
-            clear: false,
-            write: None,
-            metadata: None,
-            goto: None,
-        } = self
-        else {
-            return None;
-        };
-        match **apply {
-            [Action::Output { port, .. }] if port <= number::port::MAX => Some(port),
-            _ => None,
-        }
+        Self::Many(Box::new(all))
     }
 }

@@ -9,7 +9,7 @@ use crate::hash::{Seed, mix};
 use crate::key::{self, Key};
 use crate::parse::{self, Ingress, Layout};
 use crate::port::Ports;
-use crate::rule::{FlowId, Rule};
+use crate::rule::{FlowId, Instructions, Program};
 use crate::table::Node;
 use crate::trie::Trie;
 
@@ -205,11 +205,17 @@ impl<'a, T: Fn(u8) -> Option<&'a Node>> Run<'a, '_, T> {
                 return self.to.ok_or(WhyNot::NoOutput);
             };
             self.path.steps.push(Step { table, priority: rule.priority, counter: rule.counter, metadata });
-            self.instructions(rule, &mut set)?;
-            if let Some((bits, mask)) = rule.program.metadata {
+            let Program::Many(program) = &rule.program else {
+                if let Program::Output { port, .. } = rule.program {
+                    self.output(port)?;
+                }
+                break;
+            };
+            self.instructions(program, &mut set)?;
+            if let Some((bits, mask)) = program.metadata {
                 key.0[key::METADATA] = metadata & !mask | bits;
             }
-            match rule.program.goto {
+            match program.goto {
                 Some(next) if next > table => table = next,
                 _ => break,
             }
@@ -218,8 +224,7 @@ impl<'a, T: Fn(u8) -> Option<&'a Node>> Run<'a, '_, T> {
         self.to.ok_or(WhyNot::NoOutput)
     }
 
-    fn instructions(&mut self, rule: &Rule, set: &mut SetPart) -> Result<(), WhyNot> {
-        let program = &rule.program;
+    fn instructions(&mut self, program: &Instructions, set: &mut SetPart) -> Result<(), WhyNot> {
         if program.meter.is_some() {
             return Err(WhyNot::Meter);
         }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 const BITS: u32 = 5;
 const CHILDREN: usize = 1 << BITS;
-/// Values of a leaf: their hashes and tags are a cache line.
+/// Values of a leaf: their hashes and tags are 64 bytes. It is not aligned to them, as memory that is takes an allocator
+/// several times as long.
 const LEAF: usize = 7;
 
 /// A map of hashes of 64 bits, which are taken for the keys themselves.
@@ -29,7 +30,7 @@ enum Node<V> {
 }
 
 #[derive(Clone, Debug)]
-#[repr(C, align(64))]
+#[repr(C)]
 struct Leaf<V> {
     /// A byte of each hash, and one that counts for nothing: a look-up compares all of them at once.
     tags: u64,

@@ -15,7 +15,7 @@ use crate::outlet::{Destination, Outlet, PacketIn, PacketInReason};
 use crate::packet::Packet;
 use crate::parse::Ingress;
 use crate::rewrite::{CannotRewrite, rewrite, set_dscp};
-use crate::rule::Rule;
+use crate::rule::{Instructions, Program, Rule};
 use crate::snapshot::Snapshot;
 
 /// Buckets that one frame may go through, so that groups of groups do not multiply it without end.
@@ -187,11 +187,14 @@ impl<'a, O: Outlet> Run<'a, O> {
                 self.reason = Reason::TableMiss;
                 return next;
             };
-            if let Err(reason) = self.instructions(packet, rule, set, &mut next) {
-                self.reason = reason;
-                return next;
-            }
-            match rule.program.goto {
+            let goto = match self.instructions(packet, rule, set, &mut next) {
+                Ok(goto) => goto,
+                Err(reason) => {
+                    self.reason = reason;
+                    return next;
+                }
+            };
+            match goto {
                 Some(table) if table > self.table => self.table = table,
                 _ => break,
             }
@@ -208,7 +211,7 @@ impl<'a, O: Outlet> Run<'a, O> {
         next
     }
 
-    /// Does a flow's instructions, in the order of the specification (5.9).
+    /// Does a flow's instructions, in the order of the specification (5.9). Returns the table to go to.
     ///
     /// # Errors
     /// The frame goes no further, for this reason.
@@ -219,14 +222,26 @@ impl<'a, O: Outlet> Run<'a, O> {
         rule: &Rule,
         set: &mut SetPart,
         next: &mut Option<Next>,
-    ) -> Result<(), Reason> {
+    ) -> Result<Option<u8>, Reason> {
         self.counters.add(rule.counter, self.now, self.count);
         (self.cookie, self.is_miss) = (rule.cookie, rule.is_miss);
-        let program = &rule.program;
-        if let Some(port) = program.only_output {
-            self.output(packet, port, 0, next);
-            return Ok(());
+        match &rule.program {
+            Program::Output { port, max_len } => {
+                self.output(packet, *port, *max_len, next);
+                Ok(None)
+            }
+            Program::Drop => Ok(None),
+            Program::Many(program) => self.many(packet, program, set, next),
         }
+    }
+
+    fn many(
+        &mut self,
+        packet: &mut Packet,
+        program: &Instructions,
+        set: &mut SetPart,
+        next: &mut Option<Next>,
+    ) -> Result<Option<u8>, Reason> {
         if let Some(meter) = program.meter {
             self.meter(packet, meter, next)?;
         }
@@ -247,7 +262,7 @@ impl<'a, O: Outlet> Run<'a, O> {
         if let Some((bits, mask)) = program.metadata {
             packet.metadata = packet.metadata & !mask | bits;
         }
-        Ok(())
+        Ok(program.goto)
     }
 
     fn meter(&mut self, packet: &mut Packet, meter: u32, next: &mut Option<Next>) -> Result<(), Reason> {

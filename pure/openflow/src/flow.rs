@@ -83,28 +83,30 @@ pub struct FlowMod {
     pub instructions: Box<[Instruction]>,
 }
 
+/// Bytes of a flow-mod in front of its match.
+const FLOW_MOD_HEAD: usize = 40;
+
 impl Wire for FlowMod {
     fn read(reader: &mut Reader<'_>) -> Result<Self, ErrorCode> {
-        let cookie = reader.u64()?;
-        let cookie_mask = reader.u64()?;
-        let table_id = reader.u8()?;
-        let command = reader.u8()?;
+        // Its length is checked once.
+        let mut head = reader.part(FLOW_MOD_HEAD, BadRequest::BadLen)?;
+        let cookie = head.u64()?;
+        let cookie_mask = head.u64()?;
+        let table_id = head.u8()?;
+        let command = head.u8()?;
         let this = Self {
             cookie,
             cookie_mask,
             table_id,
             command: FlowModCommand::from_number(command).ok_or(FlowModFailed::BadCommand)?,
-            idle_timeout_s: reader.u16()?,
-            hard_timeout_s: reader.u16()?,
-            priority: reader.u16()?,
-            buffer_id: reader.u32()?,
-            out_port: reader.u32()?,
-            out_group: reader.u32()?,
-            flags: reader.u16()?,
-            matches: {
-                reader.skip(2)?;
-                Match::read(reader)?
-            },
+            idle_timeout_s: head.u16()?,
+            hard_timeout_s: head.u16()?,
+            priority: head.u16()?,
+            buffer_id: head.u32()?,
+            out_port: head.u32()?,
+            out_group: head.u32()?,
+            flags: head.u16()?,
+            matches: Match::read(reader)?,
             instructions: instructions(reader)?,
         };
         if this.flags & !flow_flags::ALL != 0 {

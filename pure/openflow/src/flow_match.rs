@@ -138,7 +138,10 @@ impl Match {
             .fields
             .iter()
             .filter(|entry| entry.effective_mask() != 0)
-            .map(|entry| MatchField { mask: entry.is_partly_masked().then(|| entry.effective_mask()), ..*entry })
+            .map(|entry| MatchField {
+                mask: entry.is_partly_masked().then(|| entry.effective_mask()),
+                ..*entry
+            })
             .collect();
         fields.sort_unstable_by_key(|entry| entry.field);
         Cow::Owned(fields)

@@ -19,47 +19,57 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
+    #[inline]
     pub(crate) fn new(rest: &'a [u8], too_short: impl Into<ErrorCode>) -> Self {
         Self { rest, too_short: too_short.into() }
     }
 
+    #[inline]
     pub(crate) const fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
     /// Bytes that are left.
+    #[inline]
     pub(crate) const fn len(&self) -> usize {
         self.rest.len()
     }
 
+    #[inline]
     pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], ErrorCode> {
         let (taken, rest) = self.rest.split_at_checked(len).ok_or(self.too_short)?;
         self.rest = rest;
         Ok(taken)
     }
 
+    #[inline]
     pub(crate) fn skip(&mut self, len: usize) -> Result<(), ErrorCode> {
         self.take(len).map(|_| ())
     }
 
+    #[inline]
     pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], ErrorCode> {
         let (taken, rest) = self.rest.split_first_chunk().ok_or(self.too_short)?;
         self.rest = rest;
         Ok(*taken)
     }
 
+    #[inline]
     pub(crate) fn u8(&mut self) -> Result<u8, ErrorCode> {
         self.array().map(u8::from_be_bytes)
     }
 
+    #[inline]
     pub(crate) fn u16(&mut self) -> Result<u16, ErrorCode> {
         self.array().map(u16::from_be_bytes)
     }
 
+    #[inline]
     pub(crate) fn u32(&mut self) -> Result<u32, ErrorCode> {
         self.array().map(u32::from_be_bytes)
     }
 
+    #[inline]
     pub(crate) fn u64(&mut self) -> Result<u64, ErrorCode> {
         self.array().map(u64::from_be_bytes)
     }
@@ -86,6 +96,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Everything that is left.
+    #[inline]
     pub(crate) const fn remaining(&mut self) -> &'a [u8] {
         let rest = self.rest;
         self.rest = &[];
@@ -93,12 +104,14 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `len` bytes, as a reader with an error of its own; that they are missing is this reader's error.
+    #[inline]
     pub(crate) fn part(&mut self, len: usize, too_short: impl Into<ErrorCode>) -> Result<Self, ErrorCode> {
         Ok(Self::new(self.take(len)?, too_short))
     }
 
     /// A length that counts `counted` bytes read before it too; the bytes behind it, as a reader with that error for
     /// everything: a length below `counted`, one beyond the end.
+    #[inline]
     pub(crate) fn counted(
         &mut self,
         len: u16,
@@ -126,6 +139,7 @@ impl<'a> Reader<'a> {
     }
 
     /// That everything has been read.
+    #[inline]
     pub(crate) const fn end(&self) -> Result<(), ErrorCode> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.too_short) }
     }

@@ -11,7 +11,7 @@ use crate::state::{ControllerState, News, Stage};
 use crate::stream::Stream;
 
 /// Bytes read at once, and at most in a turn that several connections share.
-const READ_EACH: usize = 16 << 10;
+const READ_EACH: usize = 32 << 10;
 
 /// A connection of the switch.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(crate) struct Connection {
     buffer: Box<[u8]>,
     taken: usize,
     filled: usize,
+    /// The last read filled the buffer, so there is probably more.
+    has_more: bool,
     /// Why nothing more can be read.
     ended: Option<String>,
     /// What came is no TLS, or from nobody who is believed.
@@ -59,6 +61,7 @@ impl Connection {
             buffer,
             taken: 0,
             filled: 0,
+            has_more: false,
             ended: None,
             broke_tls: false,
         }
@@ -97,6 +100,11 @@ impl Connection {
     /// Whether everything that was read is taken.
     const fn is_taken(&self) -> bool {
         self.taken == self.filled
+    }
+
+    /// Whether the next turn probably brings more.
+    pub(crate) const fn is_busy(&self) -> bool {
+        self.has_more && self.is_taken()
     }
 
     /// Whether something can be read or sent.
@@ -151,6 +159,7 @@ impl Connection {
             }
         };
         (self.taken, self.filled) = (0, *count.as_ref().unwrap_or(&0));
+        self.has_more = self.filled == READ_EACH;
         self.ended = count.err();
     }
 

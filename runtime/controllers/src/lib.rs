@@ -181,8 +181,17 @@ impl<D: Datapath> Controllers<D> {
         listeners.chain(outgoing).chain(came).collect()
     }
 
+    /// Whether the next turn probably brings more from a controller, and no controller waits for what it has sent before.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        !self.switch.is_waited_for() && self.connections.iter().any(Connection::is_busy)
+    }
+
     /// Waits until [`Self::turn`] has something to do. Cancelling it loses nothing.
     pub async fn wait(&mut self, now: Instant) {
+        if self.is_busy() {
+            return;
+        }
         let reconnects = self.outgoing.iter().map(Outgoing::deadline);
         let deadline = reconnects.fold(self.switch.deadline(), Instant::min);
         if deadline <= now {

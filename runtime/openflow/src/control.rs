@@ -101,9 +101,14 @@ impl OpenFlow {
         self.send_packet_outs(workers);
     }
 
-    /// Tells workers what has changed in the tables, unless they have yet to take what they were told before.
+    /// Tells workers what has changed in the tables, unless they have yet to take what they were told before, or more
+    /// changes are just coming.
     fn publish(&mut self, workers: &mut Workers) {
-        if !self.versions.is_settled() {
+        let has_changed = self.tables().pipeline.barrier() > self.versions.told();
+        if !has_changed || !self.versions.is_settled() {
+            return;
+        }
+        if self.controllers.is_busy() && self.versions.gathers(clock::now()) {
             return;
         }
         let Some(snapshot) = self.tables().pipeline.publish() else { return };

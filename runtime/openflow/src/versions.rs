@@ -5,6 +5,10 @@ use twinpath_time::{Duration, Instant};
 /// A worker that has not taken a version for so long is reported: it takes one between two frames.
 const LATE_AFTER: Duration = Duration::from_secs(1);
 
+/// While a controller sends one change after the other, and none waits for them, changes wait for so long at most: what
+/// many of them change together is copied once, and not once per version.
+const GATHERED_FOR: Duration = Duration::from_millis(10);
+
 /// Which version each worker judges by.
 #[derive(Debug)]
 pub(crate) struct Versions {
@@ -14,12 +18,20 @@ pub(crate) struct Versions {
     since: Instant,
     /// Its lateness was reported.
     is_said: bool,
+    /// Since when there are changes that workers were not told of, as far as more are expected.
+    gathered_since: Option<Instant>,
 }
 
 impl Versions {
     /// All workers judge by version 0.
     pub(crate) fn new(workers: usize) -> Self {
-        Self { adopted: vec![0; workers], told: 0, since: Instant::ZERO, is_said: false }
+        Self {
+            adopted: vec![0; workers],
+            told: 0,
+            since: Instant::ZERO,
+            is_said: false,
+            gathered_since: None,
+        }
     }
 
     /// The last one that workers were told of.
@@ -35,6 +47,12 @@ impl Versions {
     /// Workers are told of another one.
     pub(crate) const fn tell(&mut self, version: u64, now: Instant) {
         (self.told, self.since, self.is_said) = (version, now, false);
+        self.gathered_since = None;
+    }
+
+    /// Whether changes should wait, as more of them are coming and nobody waits for them.
+    pub(crate) fn gathers(&mut self, now: Instant) -> bool {
+        now < *self.gathered_since.get_or_insert(now) + GATHERED_FOR
     }
 
     /// A worker judges by that one. Whether every worker now has the last one.
@@ -91,5 +109,14 @@ mod tests {
         assert!(versions.adopted(0, 1) && versions.is_settled());
         versions.tell(2, NOW);
         assert_eq!(versions.deadline(), NOW + LATE_AFTER);
+    }
+
+    #[test]
+    fn changes_wait_for_more_of_them_but_not_for_long() {
+        let mut versions = Versions::new(1);
+        assert!(versions.gathers(NOW) && versions.gathers(NOW + GATHERED_FOR / 2));
+        assert!(!versions.gathers(NOW + GATHERED_FOR));
+        versions.tell(1, NOW + GATHERED_FOR);
+        assert!(versions.gathers(NOW + GATHERED_FOR), "later ones wait again");
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! `twinpath-test-instructions CASE CALLS`; without arguments it lists the cases.
 
+mod flow_mods;
 mod switch;
 mod tables;
 
@@ -37,14 +38,14 @@ enum By {
     LookUp,
     /// Not at all: a switch judges a frame.
     Judge,
-    /// Not at all: a frame goes through OpenFlow's tables.
+    /// Not at all: a frame goes through OpenFlow's tables, or a controller changes them.
     Tables(fn(u64)),
 }
 
 /// Name of the case, the procedure, whether the call has an AUTH_SYS credential, and how it arrives.
 type Case = (&'static str, u32, bool, By);
 
-const CASES: [Case; 13] = [
+const CASES: [Case; 14] = [
     ("null-record", 0, false, By::Record(1)),
     ("null-record-sys", 0, true, By::Record(1)),
     ("null-record-3-fragments", 0, false, By::Record(3)),
@@ -58,6 +59,7 @@ const CASES: [Case; 13] = [
     ("tables-exact", 0, false, By::Tables(tables::exact)),
     ("tables-8-masks", 0, false, By::Tables(tables::masks)),
     ("tables-normal", 0, false, By::Tables(tables::normal)),
+    ("flow-mod", 0, false, By::Tables(flow_mods::add_flows)),
 ];
 
 fn service() -> RpcService {

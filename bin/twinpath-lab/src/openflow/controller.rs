@@ -66,6 +66,15 @@ impl Controller {
         Ok(self.xid)
     }
 
+    /// Sends messages that are encoded, in the same pieces as others. Nothing waits for replies to them.
+    pub(crate) fn send_encoded(&mut self, messages: &[u8]) -> anyhow::Result<()> {
+        self.flush()?;
+        for piece in messages.chunks(QUEUED_MAX) {
+            self.stream.write_all(piece).context("the switch takes no message")?;
+        }
+        Ok(())
+    }
+
     /// Returns when the kernel has taken all messages.
     pub(crate) fn flush(&mut self) -> anyhow::Result<()> {
         self.stream.write_all(&self.queued).context("the switch takes no message")?;

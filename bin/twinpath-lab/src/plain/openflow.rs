@@ -106,11 +106,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
 
 fn flow_mods(controller: &mut Controller, count: u32) -> anyhow::Result<Modified> {
     // Encoded before, so that the switch takes the time and not the controller.
-    let mods: Vec<_> = (0..count).map(|number| flows::one_of_many(number, 1, 0)).collect::<Result<_, _>>()?;
-    let begun = Instant::now();
-    for message in &mods {
-        controller.send(message)?;
+    let mut mods = Vec::new();
+    for number in 0..count {
+        flows::one_of_many(number, 1, 0)?.encode(number, &mut mods)?;
     }
+    let begun = Instant::now();
+    controller.send_encoded(&mods)?;
     controller.barrier()?;
     let mods_per_s = f64::from(count) / begun.elapsed().as_secs_f64();
     let (begun, mut come) = (Instant::now(), 0);

@@ -21,7 +21,8 @@ struct List {
 }
 
 fn is_same(one: &FlowMod, two: &FlowMod) -> bool {
-    let meaning = |change: &FlowMod| (change.table_id, change.priority, change.matches.canonical().into_owned());
+    let meaning =
+        |change: &FlowMod| (change.table_id, change.priority, change.matches.canonical().into_owned());
     meaning(one) == meaning(two)
 }
 

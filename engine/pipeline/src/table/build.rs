@@ -64,7 +64,7 @@ fn split(mask: Mask, rules: Vec<Arc<Rule>>, seed: &Seed) -> Split {
     let priority_max = rules.iter().map(|rule| rule.priority).max().unwrap_or(0);
     let mut groups: HashMap<u64, Vec<Arc<Rule>>> = HashMap::new();
     for rule in rules {
-        groups.entry(mask.hash(&rule.value, seed)).or_default().push(rule);
+        groups.entry(mask.hash(&rule.value(), seed)).or_default().push(rule);
     }
     let (mut children, mut child_cost) = (Trie::default(), 0);
     for (hash, rules) in groups {
@@ -125,7 +125,7 @@ fn estimate(mask: &Mask, rules: &[&Rule], seed: &Seed) -> Option<u32> {
     let mut rest = Vec::new();
     for rule in rules {
         if mask.is_within(&rule.mask) {
-            children.entry(mask.hash(&rule.value, seed)).or_default().push(rule);
+            children.entry(mask.hash(&rule.value(), seed)).or_default().push(rule);
         } else {
             rest.push(*rule);
         }

@@ -187,7 +187,7 @@ impl Node {
             Self::One(rule) => rule.has_match_of(wanted).then_some(rule),
             Self::List(rules) => rules.iter().find(|rule| rule.has_match_of(wanted)),
             Self::Split(split) if split.mask.is_within(&wanted.mask) => {
-                split.children.get(split.mask.hash(&wanted.value, seed))?.find_same(wanted, seed)
+                split.children.get(split.mask.hash(&wanted.value(), seed))?.find_same(wanted, seed)
             }
             Self::Split(split) => split.wild.as_ref()?.find_same(wanted, seed),
         }
@@ -243,7 +243,7 @@ fn insert(node: &mut Option<Node>, rule: Arc<Rule>, seed: &Seed) {
             let split = Arc::make_mut(own);
             split.priority_max = split.priority_max.max(rule.priority);
             if split.mask.is_within(&rule.mask) {
-                let hash = split.mask.hash(&rule.value, seed);
+                let hash = split.mask.hash(&rule.value(), seed);
                 let child_cost = &mut split.child_cost;
                 split.children.change(hash, |child| {
                     insert(child, rule, seed);
@@ -283,7 +283,7 @@ fn replace(node: &mut Option<Node>, wanted: &Rule, by: Option<Arc<Rule>>, seed: 
             let priority = by.as_ref().map_or(0, |by| by.priority);
             split.priority_max = split.priority_max.max(priority);
             if split.mask.is_within(&wanted.mask) {
-                let hash = split.mask.hash(&wanted.value, seed);
+                let hash = split.mask.hash(&wanted.value(), seed);
                 split.children.change(hash, |child| replace(child, wanted, by, seed));
             } else {
                 replace(&mut split.wild, wanted, by, seed);

@@ -5,7 +5,6 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::key::WORDS;
-use crate::rule::Program;
 
 const SEED: [u64; 2] = [5, 6];
 
@@ -18,7 +17,7 @@ fn key(words: &[(usize, u64)]) -> Key {
 fn rule(mask: Key, value: Key, priority: u16) -> Rule {
     let value = Key(std::array::from_fn(|word| value.0[word] & mask.0[word]));
     let mask = Arc::new(Mask::new(mask));
-    Rule { value, mask, priority, counter: 0, is_miss: false, cookie: 0, program: Program::default() }
+    Rule::new(0, mask, &value, priority, 0)
 }
 
 /// The priority that a linear search finds.
