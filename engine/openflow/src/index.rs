@@ -29,7 +29,7 @@ pub(crate) struct TableIndex {
     /// By the hash of their shape.
     shapes: HashMap<u64, Vec<Alike>, FixedState>,
     len: usize,
-    /// Secret, as controllers make matches of what strangers send.
+    /// Secret, as controllers make matches of what unknown hosts send.
     seed: FixedState,
 }
 

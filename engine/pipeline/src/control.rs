@@ -172,7 +172,7 @@ impl Pipeline {
     /// frame, or all of its headers; `beside` the tag control information of a VLAN tag that is not among the bytes.
     #[must_use]
     pub fn trace(&self, head: &[u8], beside: Option<u16>, ingress: &Ingress) -> Trace {
-        let table = |number: u8| self.tables.get(usize::from(number))?.root();
+        let table = |number: u8| self.tables.get(usize::from(number)).map(Table::tree);
         let tables = Tables { table, groups: &self.group_trie, ports: &self.ports, seed: &self.seed };
         tables.trace(head, beside, ingress)
     }
@@ -409,7 +409,7 @@ impl Pipeline {
     fn snapshot(&self) -> Snapshot {
         Snapshot {
             number: self.published,
-            tables: self.tables.iter().map(Table::tree).collect(),
+            tables: self.tables.iter().map(|table| table.tree().clone()).collect(),
             groups: self.group_trie.clone(),
             meters: self.meter_trie.clone(),
             ports: Arc::clone(&self.ports),

@@ -76,7 +76,7 @@ impl Rule {
     pub(crate) fn matches(&self, key: &Key) -> bool {
         let Value { first, rest } = &self.value;
         self.mask.matches(key, first, 0)
-            && rest.as_ref().is_none_or(|rest| self.mask.matches(key, &**rest, INLINE))
+            && rest.as_ref().is_none_or(|rest| self.mask.matches(key, rest, INLINE))
     }
 
     /// What it matches, with the bits of [`Self::mask`].
@@ -98,6 +98,12 @@ impl Rule {
         self.value.first == other.value.first
             && self.value.rest == other.value.rest
             && self.mask.key() == other.mask.key()
+    }
+
+    /// Whether a key can match another rule that has this rule's value in the bits of `mask`, which this rule's mask has.
+    pub(crate) fn can_match_beside(&self, other: &Self, mask: &Mask) -> bool {
+        let (own, its, its_mask) = (self.value(), other.value(), other.mask.key());
+        mask.words().all(|word| (own.0[word] ^ its.0[word]) & mask.key().0[word] & its_mask.0[word] == 0)
     }
 
     /// Mask and value.

@@ -7,14 +7,14 @@ use crate::hash::{Mask, Seed, mix};
 use crate::key::{self, Key};
 use crate::meter::Meter;
 use crate::port::Ports;
-use crate::table::Node;
+use crate::table::Tree;
 use crate::trie::Trie;
 
 /// A version of tables, groups, meters and ports. Versions share what has not changed.
 #[derive(Debug)]
 pub struct Snapshot {
     pub(crate) number: u64,
-    pub(crate) tables: Box<[Option<Node>]>,
+    pub(crate) tables: Box<[Tree]>,
     pub(crate) groups: Trie<Arc<Group>>,
     pub(crate) meters: Trie<Arc<Meter>>,
     pub(crate) ports: Arc<Ports>,

@@ -10,7 +10,7 @@ use crate::key::{self, Key};
 use crate::parse::{self, Ingress, Layout};
 use crate::port::Ports;
 use crate::rule::{FlowId, Instructions, Program};
-use crate::table::Node;
+use crate::table::Tree;
 use crate::trie::Trie;
 
 /// Why workers forward frames, and not the kernel.
@@ -168,7 +168,7 @@ pub(crate) struct Tables<'a, T> {
     pub(crate) seed: &'a Seed,
 }
 
-impl<'a, T: Fn(u8) -> Option<&'a Node>> Tables<'a, T> {
+impl<'a, T: Fn(u8) -> Option<&'a Tree>> Tables<'a, T> {
     /// Takes the head of a frame through the tables, as a worker would. `beside` is the tag control information of a VLAN
     /// tag that is not among the bytes.
     pub(crate) fn trace(&self, head: &[u8], beside: Option<u16>, ingress: &Ingress) -> Trace {
@@ -192,14 +192,14 @@ struct Run<'a, 'b, T> {
     to: Option<u32>,
 }
 
-impl<'a, T: Fn(u8) -> Option<&'a Node>> Run<'a, '_, T> {
+impl<'a, T: Fn(u8) -> Option<&'a Tree>> Run<'a, '_, T> {
     fn tables(&mut self, key: &mut Key, looked_at: &mut Key) -> Result<u32, WhyNot> {
         let mut set = SetPart::default();
         let mut table = 0;
         loop {
             let metadata = key.0[key::METADATA];
             let tree = (self.tables.table)(table);
-            let Some(rule) = tree.and_then(|tree| tree.trace(key, self.tables.seed, None, looked_at)) else {
+            let Some(rule) = tree.and_then(|tree| tree.trace(key, self.tables.seed, looked_at)) else {
                 // What was sent on the way has been sent; the action set is not done.
                 self.path.missed = Some((table, metadata));
                 return self.to.ok_or(WhyNot::NoOutput);

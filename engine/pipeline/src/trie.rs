@@ -103,6 +103,18 @@ impl<V> Trie<V> {
         }
     }
 
+    /// One of the values.
+    pub(crate) fn any(&self) -> Option<&V> {
+        fn first<V>(node: &Node<V>) -> Option<&V> {
+            match node {
+                Node::Empty => None,
+                Node::Leaf(leaf) => leaf.values.first()?.as_ref(),
+                Node::Inner(children) => children.iter().find_map(first),
+            }
+        }
+        first(&self.0)
+    }
+
     /// Calls `each` for every value.
     pub(crate) fn each<'a>(&'a self, each: &mut impl FnMut(&'a V)) {
         fn walk<'a, V>(node: &'a Node<V>, each: &mut impl FnMut(&'a V)) {

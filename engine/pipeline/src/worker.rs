@@ -179,8 +179,8 @@ impl<'a, O: Outlet> Run<'a, O> {
         let mut next = None;
         self.table = 0;
         loop {
-            let table = self.snapshot.tables.get(usize::from(self.table)).and_then(Option::as_ref);
-            let rule = table.and_then(|table| table.find(packet.key(), &self.snapshot.seed, None));
+            let table = self.snapshot.tables.get(usize::from(self.table));
+            let rule = table.and_then(|table| table.find(packet.key(), &self.snapshot.seed));
             self.counters.add_lookup(self.table, rule.is_some(), self.count.packets);
             let Some(rule) = rule else {
                 // Without a table-miss entry the frame is dropped, and its action set is not done (5.4).

@@ -108,7 +108,7 @@ impl OpenFlow {
         if !has_changed || !self.versions.is_settled() {
             return;
         }
-        if self.controllers.is_busy() && self.versions.gathers(clock::now()) {
+        if self.controllers.is_busy() && self.versions.collects(clock::now()) {
             return;
         }
         let Some(snapshot) = self.tables().pipeline.publish() else { return };

@@ -7,7 +7,7 @@ const LATE_AFTER: Duration = Duration::from_secs(1);
 
 /// While a controller sends one change after the other, and none waits for them, changes wait for so long at most: what
 /// many of them change together is copied once, and not once per version.
-const GATHERED_FOR: Duration = Duration::from_millis(10);
+const COLLECTED_FOR: Duration = Duration::from_millis(10);
 
 /// Which version each worker judges by.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct Versions {
     /// Its lateness was reported.
     is_said: bool,
     /// Since when there are changes that workers were not told of, as far as more are expected.
-    gathered_since: Option<Instant>,
+    collected_since: Option<Instant>,
 }
 
 impl Versions {
@@ -30,7 +30,7 @@ impl Versions {
             told: 0,
             since: Instant::ZERO,
             is_said: false,
-            gathered_since: None,
+            collected_since: None,
         }
     }
 
@@ -47,12 +47,12 @@ impl Versions {
     /// Workers are told of another one.
     pub(crate) const fn tell(&mut self, version: u64, now: Instant) {
         (self.told, self.since, self.is_said) = (version, now, false);
-        self.gathered_since = None;
+        self.collected_since = None;
     }
 
     /// Whether changes should wait, as more of them are coming and nobody waits for them.
-    pub(crate) fn gathers(&mut self, now: Instant) -> bool {
-        now < *self.gathered_since.get_or_insert(now) + GATHERED_FOR
+    pub(crate) fn collects(&mut self, now: Instant) -> bool {
+        now < *self.collected_since.get_or_insert(now) + COLLECTED_FOR
     }
 
     /// A worker judges by that one. Whether every worker now has the last one.
@@ -114,9 +114,9 @@ mod tests {
     #[test]
     fn changes_wait_for_more_of_them_but_not_for_long() {
         let mut versions = Versions::new(1);
-        assert!(versions.gathers(NOW) && versions.gathers(NOW + GATHERED_FOR / 2));
-        assert!(!versions.gathers(NOW + GATHERED_FOR));
-        versions.tell(1, NOW + GATHERED_FOR);
-        assert!(versions.gathers(NOW + GATHERED_FOR), "later ones wait again");
+        assert!(versions.collects(NOW) && versions.collects(NOW + COLLECTED_FOR / 2));
+        assert!(!versions.collects(NOW + COLLECTED_FOR));
+        versions.tell(1, NOW + COLLECTED_FOR);
+        assert!(versions.collects(NOW + COLLECTED_FOR), "later ones wait again");
     }
 }

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::fast::FixedState;
+
 use crate::hash::{Mask, Seed};
-use crate::key::Key;
+use crate::key::{Key, WORDS};
 use crate::rule::Rule;
-use crate::table::{LIST_MAX, Node, PROBE_COST, Split, sort};
+use crate::table::{ALONE_MAX, Alone, LIST_MAX, Node, PROBE_COST, Split, cost_of_split, sort};
 use crate::trie::Trie;
 
 /// Rules that are looked at to choose a mask: with more it is chosen by some of them.
@@ -14,6 +16,9 @@ const SAMPLE: usize = 192;
 
 /// Masks of rules from which candidates are made.
 const MASKS: usize = 12;
+
+/// Equal rules make equal trees, so no map here has an order of its own.
+type Map<K, V> = HashMap<K, V, FixedState>;
 
 /// A tree of rules of which no two have the same match.
 pub(super) fn build(mut rules: Vec<Arc<Rule>>, seed: &Seed) -> Option<Node> {
@@ -37,7 +42,7 @@ pub(super) fn build(mut rules: Vec<Arc<Rule>>, seed: &Seed) -> Option<Node> {
         let mask = choose(&rules, seed);
         let (covered, rest): (Vec<_>, Vec<_>) =
             rules.into_iter().partition(|rule| mask.is_within(&rule.mask));
-        splits.push(split(mask, covered, seed));
+        splits.push(split(mask, covered, &rest, seed));
         rules = rest;
     }
     for mut split in splits.into_iter().rev() {
@@ -59,12 +64,21 @@ fn priority_max(node: &Node) -> u16 {
     }
 }
 
-/// A node of rules whose masks all have the bits of `mask`.
-fn split(mask: Mask, rules: Vec<Arc<Rule>>, seed: &Seed) -> Split {
+/// A node of rules whose masks all have the bits of `mask`; the rest is going to be beside it.
+fn split(mask: Mask, rules: Vec<Arc<Rule>>, rest: &[Arc<Rule>], seed: &Seed) -> Split {
     let priority_max = rules.iter().map(|rule| rule.priority).max().unwrap_or(0);
-    let mut groups: HashMap<u64, Vec<Arc<Rule>>> = HashMap::new();
+    let mut groups: Map<u64, Vec<Arc<Rule>>> = Map::default();
     for rule in rules {
         groups.entry(mask.hash(&rule.value(), seed)).or_default().push(rule);
+    }
+    let mut alone = Alone::default();
+    if groups.len() <= ALONE_MAX {
+        alone.add_children(groups.keys().copied());
+        for (hash, rules) in &groups {
+            if rest.iter().any(|other| rules.first().is_none_or(|own| own.can_match_beside(other, &mask))) {
+                alone.remove(*hash);
+            }
+        }
     }
     let (mut children, mut child_cost) = (Trie::default(), 0);
     for (hash, rules) in groups {
@@ -73,7 +87,7 @@ fn split(mask: Mask, rules: Vec<Arc<Rule>>, seed: &Seed) -> Split {
             children.set(hash, child);
         }
     }
-    Split { mask, priority_max, child_cost, wild_cost: 0, children, wild: None }
+    Split { mask, priority_max, alone, child_cost, wild_cost: 0, children, wild: None }
 }
 
 /// The mask under which rules are divided best. It divides them: some are below it, and not all of them below one child.
@@ -91,6 +105,7 @@ fn choose(rules: &[Arc<Rule>], seed: &Seed) -> Mask {
     for (number, (one, ..)) in own.iter().take(MASKS).enumerate() {
         candidates.extend(own.iter().take(number).map(|(other, ..)| one.common(other)));
     }
+    candidates.extend(parts(&own));
     candidates.retain(|mask| !mask.is_empty());
     let estimated = |mask: &Mask| estimate(mask, &sample, seed);
     let best =
@@ -105,9 +120,27 @@ fn choose(rules: &[Arc<Rule>], seed: &Seed) -> Mask {
     }
 }
 
+/// Masks of one field each, or of fields that are beside each other: the bits that some masks have of half a word. Those of
+/// prefixes of a medium length divide rules with prefixes of all lengths into two halves.
+fn parts(masks: &[(&Mask, u16, usize)]) -> Vec<Mask> {
+    let mut parts = Vec::new();
+    for (word, half) in (0..WORDS).flat_map(|word| [(word, u64::MAX << 32), (word, u64::MAX >> 32)]) {
+        let mut bits: Vec<u64> = masks.iter().map(|(mask, ..)| mask.key().0[word] & half).collect();
+        bits.sort_unstable_by_key(|bits| (bits.count_ones(), *bits));
+        let mut chosen: Vec<u64> = (1..4).map(|quarter| bits[bits.len() * quarter / 4]).collect();
+        chosen.dedup();
+        parts.extend(chosen.into_iter().map(|bits| {
+            let mut key = Key::ZERO;
+            key.0[word] = bits;
+            Mask::new(key)
+        }));
+    }
+    parts
+}
+
 /// The different masks, those of the highest priority first, and then those of most rules.
 fn masks_of<'a>(rules: &[&'a Rule]) -> Vec<(&'a Mask, u16, usize)> {
-    let mut masks: HashMap<&[u64], (&Mask, u16, usize)> = HashMap::new();
+    let mut masks: Map<&[u64], (&Mask, u16, usize)> = Map::default();
     for rule in rules {
         let (_, priority, count) = masks.entry(&rule.mask.key().0).or_insert((&rule.mask, 0, 0));
         *priority = (*priority).max(rule.priority);
@@ -118,10 +151,10 @@ fn masks_of<'a>(rules: &[&'a Rule]) -> Vec<(&'a Mask, u16, usize)> {
     masks
 }
 
-/// About what a look-up costs if these rules are divided under a mask: the most costly child, and what is left over.
-/// `None`: the mask does not divide them.
+/// About what a look-up costs if these rules are divided under a mask: the most costly child, and what is left over, or
+/// one of both if no key needs both. `None`: the mask does not divide them.
 fn estimate(mask: &Mask, rules: &[&Rule], seed: &Seed) -> Option<u32> {
-    let mut children: HashMap<u64, Vec<&Rule>> = HashMap::new();
+    let mut children: Map<u64, Vec<&Rule>> = Map::default();
     let mut rest = Vec::new();
     for rule in rules {
         if mask.is_within(&rule.mask) {
@@ -135,7 +168,11 @@ fn estimate(mask: &Mask, rules: &[&Rule], seed: &Seed) -> Option<u32> {
         return None;
     }
     let child = children.values().map(|rules| cost_of(rules)).max()?;
-    Some(PROBE_COST + child + cost_of(&rest))
+    let is_alone = |rules: &Vec<&Rule>| {
+        rules.first().is_some_and(|own| !rest.iter().any(|other| own.can_match_beside(other, mask)))
+    };
+    let all_alone = children.len() <= ALONE_MAX && children.values().all(is_alone);
+    Some(cost_of_split(child, cost_of(&rest), all_alone))
 }
 
 /// About what rules cost that are not divided yet: a probe for each mask, or a comparison with each rule.

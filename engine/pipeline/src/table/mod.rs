@@ -6,7 +6,8 @@
 //! - rules with one mask are one hash table: one probe finds the rule;
 //! - rules with some masks are one hash table after the other, those that can no longer win left out;
 //! - rules with many masks, such as prefixes, share hash tables by what their masks have in common, and are divided again
-//!   below ([`build`]): a probe per level, as in a trie.
+//!   below ([`build`]): a probe per level, as in a trie. Where no key can match both below a child and in `wild`, only one of
+//!   them is searched ([`Alone`]), so prefixes of all lengths are found by halving the lengths.
 //!
 //! No rule is in two places, and a look-up does no more work than [`Node::cost`] says, whatever the key: control knows it,
 //! and builds the tree anew where it has grown too large ([`Table`]).
@@ -36,9 +37,122 @@ const LEFT_MAX: usize = 8;
 /// What a probe of a hash table costs, in comparisons with a rule.
 const PROBE_COST: u32 = 2;
 
+/// With more children, none of a node is [`Alone`]: finding that out takes as long as there are children.
+const ALONE_MAX: usize = 8;
+
+/// Which children of a node no key goes to that could match a rule beside them, by six bits of their hashes: of children
+/// that have these in common, all or none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Alone {
+    is_child: u64,
+    is_alone: u64,
+}
+
+impl Alone {
+    const fn bit(hash: u64) -> u64 {
+        1 << (hash >> 58)
+    }
+
+    /// Children of a new node, all of them alone.
+    fn add_children(&mut self, hashes: impl Iterator<Item = u64>) {
+        self.is_child = hashes.fold(0, |bits, hash| bits | Self::bit(hash));
+        self.is_alone = self.is_child;
+    }
+
+    const fn remove(&mut self, hash: u64) {
+        self.is_child |= Self::bit(hash);
+        self.is_alone &= !Self::bit(hash);
+    }
+
+    #[inline]
+    const fn has(self, hash: u64) -> bool {
+        self.is_alone & Self::bit(hash) != 0
+    }
+
+    const fn is_any(self) -> bool {
+        self.is_alone != 0
+    }
+
+    const fn is_all(self) -> bool {
+        self.is_any() && self.is_alone == self.is_child
+    }
+}
+
+/// A version of a flow table. A rule that matches every key is beside the tree: what it matches depends on nothing, so no
+/// part of the tree has to be searched for it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tree {
+    root: Option<Node>,
+    any: Option<Arc<Rule>>,
+}
+
+impl Tree {
+    /// The rule for a key.
+    #[inline]
+    pub(crate) fn find(&self, key: &Key, seed: &Seed) -> Option<&Rule> {
+        let any = self.any.as_deref();
+        match &self.root {
+            Some(root) => root.find(key, seed, any),
+            None => any,
+        }
+    }
+
+    /// The same, and adds all bits that are looked at to `looked_at`: a key that is equal in these bits takes the same way
+    /// through the tree.
+    pub(crate) fn trace(&self, key: &Key, seed: &Seed, looked_at: &mut Key) -> Option<&Rule> {
+        let any = self.any.as_deref();
+        match &self.root {
+            Some(root) => root.trace(key, seed, any, looked_at),
+            None => any,
+        }
+    }
+
+    /// The most that a look-up costs, in comparisons with a rule.
+    fn cost(&self) -> u32 {
+        self.root.as_ref().map_or(0, Node::cost)
+    }
+
+    /// The rule with just this match.
+    fn find_same(&self, wanted: &Rule, seed: &Seed) -> Option<&Arc<Rule>> {
+        if wanted.mask.is_empty() {
+            return self.any.as_ref();
+        }
+        self.root.as_ref()?.find_same(wanted, seed)
+    }
+
+    /// Puts a rule in; there is none with the same match.
+    fn insert(&mut self, rule: Arc<Rule>, seed: &Seed) {
+        if rule.mask.is_empty() {
+            self.any = Some(rule);
+        } else {
+            insert(&mut self.root, rule, seed);
+        }
+    }
+
+    /// Takes the rule with the match of `wanted` out, or puts `by` in its place, which has the same match.
+    fn replace(&mut self, wanted: &Rule, by: Option<Arc<Rule>>, seed: &Seed) {
+        if wanted.mask.is_empty() {
+            self.any = by;
+        } else {
+            replace(&mut self.root, wanted, by, seed);
+        }
+    }
+
+    /// Builds the tree anew. Returns how many rules it has.
+    fn rebuild(&mut self, seed: &Seed) -> usize {
+        let mut rules = Vec::new();
+        if let Some(root) = &self.root {
+            root.each(&mut |rule| rules.push(Arc::clone(rule)));
+        }
+        let count = rules.len();
+        self.root = build(rules, seed);
+        count
+    }
+}
+
 /// A part of a tree. Every part has a rule at least.
 #[derive(Clone, Debug)]
-pub(crate) enum Node {
+enum Node {
     One(Arc<Rule>),
     /// Highest priority first.
     List(Arc<Vec<Arc<Rule>>>),
@@ -47,10 +161,12 @@ pub(crate) enum Node {
 
 /// Rules below a mask.
 #[derive(Clone, Debug)]
-pub(crate) struct Split {
+struct Split {
     mask: Mask,
     /// No rule below has a higher priority.
     priority_max: u16,
+    /// The children that are all that a key has to be looked for in.
+    alone: Alone,
     /// No child costs more.
     child_cost: u32,
     wild_cost: u32,
@@ -59,19 +175,62 @@ pub(crate) struct Split {
     wild: Option<Node>,
 }
 
+/// The most that a look-up costs in a node with children and rules beside them that cost as much.
+fn cost_of_split(child: u32, wild: u32, all_alone: bool) -> u32 {
+    PROBE_COST + if all_alone { child.max(wild) } else { child + wild }
+}
+
+impl Split {
+    /// The child for a key, if there is one, and the rules beside the children, if any of them could match the key, too.
+    #[inline]
+    fn look_up(&self, key: &Key, seed: &Seed) -> (Option<&Node>, Option<&Node>) {
+        let hash = self.mask.hash(key, seed);
+        let child = self.children.get(hash);
+        let wild = if child.is_some() && self.alone.has(hash) { None } else { self.wild.as_ref() };
+        (child, wild)
+    }
+
+    /// A rule goes to those beside the children: those that it can match beside are no longer alone.
+    fn note_wild(&mut self, rule: &Rule, seed: &Seed) {
+        if !self.alone.is_any() {
+            return;
+        }
+        let mut others = Vec::new();
+        self.children.each(&mut |child| others.extend(child.any()));
+        let hashes: Vec<u64> = others
+            .into_iter()
+            .filter(|own| own.can_match_beside(rule, &self.mask))
+            .map(|own| self.mask.hash(&own.value(), seed))
+            .collect();
+        hashes.into_iter().for_each(|hash| self.alone.remove(hash));
+    }
+}
+
 impl Node {
+    /// One of its rules.
+    fn any(&self) -> Option<&Arc<Rule>> {
+        match self {
+            Self::One(rule) => Some(rule),
+            Self::List(rules) => rules.first(),
+            Self::Split(split) => {
+                let child = split.children.any();
+                child.or(split.wild.as_ref())?.any()
+            }
+        }
+    }
+
     /// The most that a look-up costs here, in comparisons with a rule.
-    pub(crate) fn cost(&self) -> u32 {
+    fn cost(&self) -> u32 {
         match self {
             Self::One(_) => 1,
             Self::List(rules) => rules.len() as u32,
-            Self::Split(split) => PROBE_COST + split.child_cost + split.wild_cost,
+            Self::Split(split) => cost_of_split(split.child_cost, split.wild_cost, split.alone.is_all()),
         }
     }
 
     /// The rule for a key, if there is one of higher priority than `best`; else `best`.
     #[inline]
-    pub(crate) fn find<'a>(&'a self, key: &Key, seed: &Seed, mut best: Option<&'a Rule>) -> Option<&'a Rule> {
+    fn find<'a>(&'a self, key: &Key, seed: &Seed, mut best: Option<&'a Rule>) -> Option<&'a Rule> {
         let mut node = self;
         loop {
             match node {
@@ -84,10 +243,11 @@ impl Node {
                     if best.is_some_and(|best| best.priority >= split.priority_max) {
                         return best;
                     }
-                    if let Some(child) = split.children.get(split.mask.hash(key, seed)) {
+                    let (child, wild) = split.look_up(key, seed);
+                    if let Some(child) = child {
                         best = child.find_below(key, seed, best);
                     }
-                    match &split.wild {
+                    match wild {
                         Some(wild) => node = wild,
                         None => return best,
                     }
@@ -125,11 +285,12 @@ impl Node {
                     if best.is_some_and(|best| best.priority >= split.priority_max) {
                         continue;
                     }
-                    if let Some(wild) = &split.wild {
+                    let (child, wild) = split.look_up(key, seed);
+                    if let Some(wild) = wild {
                         left[count % LEFT_MAX] = wild;
                         count += 1;
                     }
-                    let Some(child) = split.children.get(split.mask.hash(key, seed)) else { continue };
+                    let Some(child) = child else { continue };
                     if count < LEFT_MAX {
                         left[count] = child;
                         count += 1;
@@ -142,9 +303,8 @@ impl Node {
         best
     }
 
-    /// As [`Self::find`], and adds all bits that are looked at to `looked_at`: a key that is equal in these bits takes the
-    /// same way through the tree.
-    pub(crate) fn trace<'a>(
+    /// As [`Tree::trace`], if there is a rule of higher priority than `best`.
+    fn trace<'a>(
         &'a self,
         key: &Key,
         seed: &Seed,
@@ -170,10 +330,11 @@ impl Node {
                     return best;
                 }
                 looked_at.add(split.mask.key());
-                if let Some(child) = split.children.get(split.mask.hash(key, seed)) {
+                let (child, wild) = split.look_up(key, seed);
+                if let Some(child) = child {
                     best = child.trace(key, seed, best, looked_at);
                 }
-                match &split.wild {
+                match wild {
                     Some(wild) => wild.trace(key, seed, best, looked_at),
                     None => best,
                 }
@@ -244,12 +405,16 @@ fn insert(node: &mut Option<Node>, rule: Arc<Rule>, seed: &Seed) {
             split.priority_max = split.priority_max.max(rule.priority);
             if split.mask.is_within(&rule.mask) {
                 let hash = split.mask.hash(&rule.value(), seed);
-                let child_cost = &mut split.child_cost;
+                let (child_cost, alone) = (&mut split.child_cost, &mut split.alone);
                 split.children.change(hash, |child| {
+                    if child.is_none() {
+                        alone.remove(hash);
+                    }
                     insert(child, rule, seed);
                     *child_cost = (*child_cost).max(child.as_ref().map_or(0, Node::cost));
                 });
             } else {
+                split.note_wild(&rule, seed);
                 insert(&mut split.wild, rule, seed);
                 split.wild_cost = split.wild.as_ref().map_or(0, Node::cost);
             }

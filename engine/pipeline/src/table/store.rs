@@ -6,16 +6,20 @@ use std::sync::Arc;
 use crate::hash::Seed;
 use crate::key::Key;
 use crate::rule::Rule;
-use crate::table::{Node, build, insert, replace};
+use crate::table::Tree;
 
 /// A look-up that costs more has the tree built anew, in comparisons with a rule.
 const COST_MAX: u32 = 24;
+
+/// A tree is built anew when this share of its rules has come since: a rule is part of a few such builds, and hostile rules
+/// that come one after the other do not leave a tree far from the best one.
+const REBUILD_SHARE: usize = 4;
 
 /// A flow table. Rules with the same match differ in priority, and only the highest can ever be found: it alone is in the
 /// tree, so that no look-up passes the others.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    root: Option<Node>,
+    tree: Tree,
     /// Rules with the match of one in the tree, by mask and value; the highest priority last.
     hidden: HashMap<(Key, Key), Vec<Arc<Rule>>>,
     rules: usize,
@@ -24,14 +28,9 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// What workers read: a version of the tree.
-    pub(crate) fn tree(&self) -> Option<Node> {
-        self.root.clone()
-    }
-
-    /// The tree as it is now.
-    pub(crate) const fn root(&self) -> Option<&Node> {
-        self.root.as_ref()
+    /// The tree as it is now; a copy of it is what workers read.
+    pub(crate) const fn tree(&self) -> &Tree {
+        &self.tree
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -40,20 +39,19 @@ impl Table {
 
     /// The most that a look-up costs, in comparisons with a rule.
     pub(crate) fn cost(&self) -> u32 {
-        self.root.as_ref().map_or(0, Node::cost)
+        self.tree.cost()
     }
 
     /// Puts a rule in. There is none with the same match and priority.
     pub(crate) fn insert(&mut self, rule: Arc<Rule>, seed: &Seed) {
         self.rules += 1;
         self.until_rebuild = self.until_rebuild.saturating_sub(1);
-        let same = self.root.as_ref().and_then(|root| root.find_same(&rule, seed)).map(Arc::clone);
-        let Some(own) = same else {
-            insert(&mut self.root, rule, seed);
+        let Some(own) = self.tree.find_same(&rule, seed).map(Arc::clone) else {
+            self.tree.insert(rule, seed);
             return self.limit_cost(seed);
         };
         let hidden = if own.priority < rule.priority {
-            replace(&mut self.root, &own, Some(rule), seed);
+            self.tree.replace(&own, Some(rule), seed);
             own
         } else {
             rule
@@ -68,13 +66,13 @@ impl Table {
         self.rules -= 1;
         let match_key = rule.match_key();
         let Some(others) = self.hidden.get_mut(&match_key) else {
-            return replace(&mut self.root, rule, None, seed);
+            return self.tree.replace(rule, None, seed);
         };
         match others.iter().position(|other| other.priority == rule.priority) {
             Some(at) => drop(others.remove(at)),
             None => {
                 let next = others.pop();
-                replace(&mut self.root, rule, next, seed);
+                self.tree.replace(rule, next, seed);
             }
         }
         if others.is_empty() {
@@ -89,7 +87,7 @@ impl Table {
             hidden.and_then(|others| others.iter_mut().find(|other| other.priority == former.priority));
         match hidden {
             Some(own) => *own = rule,
-            None => replace(&mut self.root, former, Some(rule), seed),
+            None => self.tree.replace(former, Some(rule), seed),
         }
     }
 
@@ -97,11 +95,6 @@ impl Table {
         if self.cost() <= COST_MAX || self.until_rebuild > 0 {
             return;
         }
-        let mut rules = Vec::new();
-        if let Some(root) = &self.root {
-            root.each(&mut |rule| rules.push(Arc::clone(rule)));
-        }
-        self.until_rebuild = rules.len();
-        self.root = build(rules, seed);
+        self.until_rebuild = self.tree.rebuild(seed) / REBUILD_SHARE;
     }
 }
