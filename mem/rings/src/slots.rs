@@ -34,8 +34,9 @@ use crate::sync::{Arc, Ordering, fence};
 /// Most slots of a ring.
 pub const SLOTS_MAX: u32 = 1 << 16;
 
-/// So many slots ahead, memory is fetched from the other side's cache: one fetch takes longer than copying a short packet.
-const AHEAD: u32 = 8;
+/// So many slots ahead, the consumer fetches memory from the producer's cache: one fetch takes longer than copying a short
+/// packet.
+const AHEAD: u32 = 16;
 
 /// Most bytes of data per slot: the largest frame that a device can deliver.
 pub const SLOT_BYTES_MAX: u32 = 1 << 16;
@@ -198,11 +199,8 @@ impl SlotProducer {
         if bytes.len() > self.shape.slot_bytes as usize {
             return Err(Refused::TooLarge);
         }
-        match self.free()? {
-            0 => return Err(Refused::Full),
-            // Not a slot that the consumer may be reading.
-            free if free > AHEAD => self.memory.will_write(self.cursor.index(AHEAD)),
-            _ => {}
+        if self.free()? == 0 {
+            return Err(Refused::Full);
         }
         self.memory.write(self.cursor.index(0), note.to_words(bytes.len() as u32), bytes);
         self.cursor.advance(1);

@@ -4,7 +4,7 @@
 //! races with another process's write would be undefined behaviour, and a `&[u8]` would promise the compiler that the
 //! bytes do not change. Words may be torn against each other; no value is used before it is private.
 
-/// Words in front of the data of a slot.
+/// Words of a slot's note.
 pub(super) const NOTE_WORDS: usize = 3;
 
 #[cfg(not(loom))]
@@ -34,17 +34,25 @@ mod mapped {
     const HEAD: usize = 0;
     const TAIL: usize = 128;
     const WAITING: usize = 256;
-    const SLOTS: usize = 384;
+    const NOTES: usize = 384;
 
     const WORD: usize = size_of::<u64>();
+    const LINE: usize = 64;
 
-    /// Bytes from one slot to the next: whole cache lines.
+    /// Where the data begin, behind the notes of all slots. A note in front of its data would take a second line for the
+    /// shortest frames, and lines that move between two CPUs are what a short frame costs.
+    const fn data_at(slots: u32) -> usize {
+        (NOTES + slots as usize * NOTE_WORDS * WORD).next_multiple_of(LINE)
+    }
+
+    /// Bytes from the data of one slot to those of the next: an odd number of cache lines, as the first lines of all slots would
+    /// have few places in a cache otherwise.
     const fn stride(slot_bytes: u32) -> usize {
-        (NOTE_WORDS * WORD + slot_bytes as usize).next_multiple_of(64)
+        ((slot_bytes as usize).div_ceil(LINE) | 1) * LINE
     }
 
     pub(in crate::slots) const fn bytes(slots: u32, slot_bytes: u32) -> usize {
-        (SLOTS + slots as usize * stride(slot_bytes)).next_multiple_of(128)
+        (data_at(slots) + slots as usize * stride(slot_bytes)).next_multiple_of(128)
     }
 
     /// The last `rest` bytes, fewer than a word, as the word that they are the beginning of.
@@ -66,6 +74,7 @@ mod mapped {
     pub(in crate::slots) struct Memory {
         mapping: Arc<Mapping>,
         offset: usize,
+        data_at: usize,
         stride: usize,
         slots: usize,
     }
@@ -80,7 +89,8 @@ mod mapped {
             if !offset.is_multiple_of(128) || needs > has {
                 return Err(BadShape::Memory { needs, has });
             }
-            Ok(Self { mapping, offset, stride: stride(shape.slot_bytes()), slots: shape.slots() as usize })
+            let (data_at, stride) = (data_at(shape.slots()), stride(shape.slot_bytes()));
+            Ok(Self { mapping, offset, data_at, stride, slots: shape.slots() as usize })
         }
 
         fn word(&self, at: usize) -> &AtomicU32 {
@@ -101,25 +111,42 @@ mod mapped {
             self.word(WAITING)
         }
 
+        /// So many words at a place of the ring.
+        ///
+        /// # Safety
+        /// They must lie within the ring, and `at` must be a multiple of 8.
         #[inline]
-        fn slot(&self, index: usize) -> &[AtomicU64] {
-            debug_assert!(index < self.slots);
-            let at = self.offset + SLOTS + index * self.stride;
-            // SAFETY: an index is masked by the number of slots, all of which lie in the mapping, at multiples of 64. Atomic words
-            // take any bits and any changes of them by anybody: this is no `&[u8]`, which would forbid them.
+        unsafe fn words(&self, at: usize, count: usize) -> &[AtomicU64] {
+            // SAFETY: `new` checked that the ring lies in the mapping, and is aligned. Atomic words take any bits and any changes of
+            // them by anybody: this is no `&[u8]`, which would forbid them.
             unsafe {
-                let first = self.mapping.base().add(at).cast::<AtomicU64>();
-                slice::from_raw_parts(first.as_ptr(), self.stride / WORD)
+                let first = self.mapping.base().add(self.offset + at).cast::<AtomicU64>();
+                slice::from_raw_parts(first.as_ptr(), count)
             }
+        }
+
+        /// The note of a slot.
+        #[inline]
+        fn note_words(&self, index: usize) -> &[AtomicU64] {
+            debug_assert!(index < self.slots);
+            // SAFETY: an index is masked by the number of slots, for each of which there is a note.
+            unsafe { self.words(NOTES + index * NOTE_WORDS * WORD, NOTE_WORDS) }
+        }
+
+        /// The data of a slot.
+        #[inline]
+        fn data(&self, index: usize) -> &[AtomicU64] {
+            debug_assert!(index < self.slots);
+            // SAFETY: as above, and each has `stride` bytes behind the notes.
+            unsafe { self.words(self.data_at + index * self.stride, self.stride / WORD) }
         }
 
         #[inline]
         pub(in crate::slots) fn write(&self, index: usize, note: [u64; NOTE_WORDS], bytes: &[u8]) {
-            let slot = self.slot(index);
-            let (front, data) = slot.split_at(NOTE_WORDS);
-            for (word, value) in front.iter().zip(note) {
+            for (word, value) in self.note_words(index).iter().zip(note) {
                 word.store(value, Ordering::Relaxed);
             }
+            let data = self.data(index);
             let (whole, rest) = bytes.as_chunks::<WORD>();
             for (word, value) in data.iter().zip(whole) {
                 word.store(u64::from_ne_bytes(*value), Ordering::Relaxed);
@@ -131,35 +158,18 @@ mod mapped {
 
         #[inline]
         pub(in crate::slots) fn note(&self, index: usize) -> [u64; NOTE_WORDS] {
-            let slot = self.slot(index);
-            std::array::from_fn(|at| slot[at].load(Ordering::Relaxed))
+            let words = self.note_words(index);
+            std::array::from_fn(|at| words[at].load(Ordering::Relaxed))
         }
 
-        /// Begins to fetch what a short packet takes of a slot, to be read soon.
+        /// Begins to fetch what a short packet takes of a slot, to be read soon. For writing that gains nothing: writes wait beside
+        /// what follows them.
         #[inline]
         pub(in crate::slots) fn will_read(&self, index: usize) {
-            self.fetch::<false>(index);
-        }
-
-        /// The same, to be written soon: for this CPU alone, or each line would be waited for once more.
-        #[inline]
-        pub(in crate::slots) fn will_write(&self, index: usize) {
-            self.fetch::<true>(index);
-        }
-
-        #[inline]
-        fn fetch<const TO_WRITE: bool>(&self, index: usize) {
             #[cfg(target_arch = "x86_64")]
-            for line in self.slot(index).chunks(64 / WORD).take(2).map(<[AtomicU64]>::as_ptr) {
-                // SAFETY: a prefetch changes no value and never faults, and CPUs that do not know it do nothing. There is no
-                // intrinsic for the one that is to write.
-                unsafe {
-                    if TO_WRITE {
-                        asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
-                    } else {
-                        asm!("prefetcht0 [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
-                    }
-                }
+            for line in [self.note_words(index), self.data(index)].map(<[AtomicU64]>::as_ptr) {
+                // SAFETY: a prefetch changes no value and never faults.
+                unsafe { asm!("prefetcht0 [{}]", in(reg) line, options(nostack, preserves_flags, readonly)) };
             }
             #[cfg(not(target_arch = "x86_64"))]
             let _ = index;
@@ -167,7 +177,7 @@ mod mapped {
 
         #[inline]
         pub(in crate::slots) fn read(&self, index: usize, into: &mut [u8]) {
-            let data = &self.slot(index)[NOTE_WORDS..];
+            let data = self.data(index);
             let (whole, rest) = into.as_chunks_mut::<WORD>();
             for (value, word) in whole.iter_mut().zip(data) {
                 *value = word.load(Ordering::Relaxed).to_ne_bytes();
@@ -233,8 +243,6 @@ mod modelled {
         }
 
         pub(in crate::slots) fn will_read(&self, _index: usize) {}
-
-        pub(in crate::slots) fn will_write(&self, _index: usize) {}
 
         pub(in crate::slots) fn read(&self, index: usize, into: &mut [u8]) {
             // SAFETY: as in `write`.
