@@ -1,6 +1,8 @@
 //! Output of a running instance: the log on standard error, from `info` on or as `RUST_LOG` says; the ready line, on
 //! standard output or a given descriptor; and a description for users on standard output.
 
+mod lines;
+
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal as _, Write as _};
@@ -11,6 +13,8 @@ use serde_json::Value;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
+
+use lines::Lines;
 
 /// How an instance speaks; the same for every command that runs one.
 #[derive(clap::Args)]
@@ -52,7 +56,7 @@ pub(crate) fn start(args: &LogArgs) -> anyhow::Result<Voice> {
         Some(Err(fault)) => (Targets::new().with_default(least), Some(fault)),
         None => (Targets::new().with_default(least), None),
     };
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines = tracing_subscriber::fmt::layer().with_writer(Lines::new(std::io::stderr()));
     let lines = match args.log_format {
         LogFormat::Text => lines.with_ansi(has_colours()).boxed(),
         LogFormat::Json => lines.json().boxed(),

@@ -39,6 +39,9 @@ pub enum PlainError {
     /// The timer could not be made.
     #[error("cannot make a timer: {0}")]
     Timer(io::Error),
+    /// A datagram could not be sent or received with the kernel's time stamps.
+    #[error("no datagram with a time stamp of the kernel: {0}")]
+    Stamps(io::Error),
     /// The thread could not be moved to its CPU.
     #[error(transparent)]
     Affinity(#[from] AffinityError),

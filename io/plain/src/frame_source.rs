@@ -1,4 +1,5 @@
-//! The source of frames for a switch: copies of one frame, as many as a packet socket takes, several per system call.
+//! The source of frames for a switch: copies of one frame, or of several by turns, as many as a packet socket takes, several
+//! per system call.
 #![allow(unsafe_code, reason = "rustix has no sendmmsg; the kernel is handed an array of pointers")]
 
 use std::os::fd::{AsFd, AsRawFd};
@@ -20,13 +21,24 @@ pub const FRAME_BYTES: usize = 60;
 /// IEEE Std 802 - Local Experimental EtherType 1, which no kernel serves: the receiving host counts the frame and drops it.
 const ETHERTYPE: u16 = 0x88b5;
 
+/// A frame.
+pub type Frame = [u8; FRAME_BYTES];
+
+/// A frame without content between these addresses.
+#[must_use]
+pub fn bare_frame(from: [u8; 6], to: [u8; 6]) -> Frame {
+    let mut frame = [0; FRAME_BYTES];
+    frame[..6].copy_from_slice(&to);
+    frame[6..12].copy_from_slice(&from);
+    frame[12..14].copy_from_slice(&ETHERTYPE.to_be_bytes());
+    frame
+}
+
 /// What is sent.
 #[derive(Clone, Copy, Debug)]
-pub struct Sending {
-    /// The address of the sink's interface.
-    pub to: [u8; 6],
-    /// The address of the source's interface.
-    pub from: [u8; 6],
+pub struct Sending<'a> {
+    /// The frames, which are sent by turns. Without any, nothing is sent.
+    pub frames: &'a [Frame],
     /// Frames per system call, 1 to [`BATCH_MAX`].
     pub batch: usize,
     /// For how long.
@@ -50,7 +62,7 @@ pub struct Sent {
 ///
 /// # Errors
 /// Without CAP_NET_RAW, if there is no such interface, or if sending fails with an error other than a full queue.
-pub fn send_frames(ifindex: u32, sending: &Sending, stop: &Stop) -> Result<Sent, PlainError> {
+pub fn send_frames(ifindex: u32, sending: &Sending<'_>, stop: &Stop) -> Result<Sent, PlainError> {
     let cannot = |source: packet_socket::PacketSocketError| PlainError::PacketSocket {
         ifindex,
         source: source.into(),
@@ -58,23 +70,31 @@ pub fn send_frames(ifindex: u32, sending: &Sending, stop: &Stop) -> Result<Sent,
     let socket = packet_socket::open(SocketType::RAW, SocketFlags::empty()).map_err(cannot)?;
     packet_socket::set(&socket, "PACKET_QDISC_BYPASS", libc::PACKET_QDISC_BYPASS, 1).map_err(cannot)?;
     packet_socket::bind(&socket, ifindex, 0).map_err(cannot)?;
-    let mut frame = [0; FRAME_BYTES];
-    frame[..6].copy_from_slice(&sending.to);
-    frame[6..12].copy_from_slice(&sending.from);
-    frame[12..14].copy_from_slice(&ETHERTYPE.to_be_bytes());
-    // All messages are the same frame: the kernel copies it for each.
-    let mut vector = libc::iovec { iov_base: frame.as_mut_ptr().cast(), iov_len: frame.len() };
+    let Some(first) = sending.frames.first() else { return Ok(Sent::default()) };
+    // The kernel copies the frame of each message.
+    let vector =
+        |frame: &Frame| libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
+    let mut vectors = vec![vector(first); sending.batch.clamp(1, BATCH_MAX)];
     // SAFETY: all zeroes is a value of this plain C struct (null pointers, no name, no control data).
-    let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
-    header.msg_hdr.msg_iov = ptr::from_mut(&mut vector);
-    header.msg_hdr.msg_iovlen = 1;
-    let mut headers = vec![header; sending.batch.clamp(1, BATCH_MAX)];
+    let header: libc::mmsghdr = unsafe { std::mem::zeroed() };
+    let mut headers = vec![header; vectors.len()];
+    for (header, vector) in headers.iter_mut().zip(&mut vectors) {
+        header.msg_hdr.msg_iov = ptr::from_mut(vector);
+        header.msg_hdr.msg_iovlen = 1;
+    }
+    let mut turns = sending.frames.iter().cycle();
     let mut sent = Sent::default();
     let begun: Instant = clock::now();
     let end = begun + sending.duration;
     loop {
+        if sending.frames.len() > 1 {
+            for (header, frame) in headers.iter().zip(&mut turns) {
+                // SAFETY: the header refers to its own vector in `vectors`, which lives, and to which no reference is held.
+                unsafe { *header.msg_hdr.msg_iov = vector(frame) };
+            }
+        }
         // SAFETY: each header refers to one vector, and it to one frame, which all live across the call; the kernel only
-        // reads the frame, and writes the lengths in the headers.
+        // reads the frames, and writes the lengths in the headers.
         let result = unsafe {
             libc::sendmmsg(socket.as_fd().as_raw_fd(), headers.as_mut_ptr(), headers.len() as u32, 0)
         };

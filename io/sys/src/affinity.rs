@@ -17,8 +17,8 @@ pub enum AffinityError {
         /// From `sched_setaffinity(2)`.
         source: rustix::io::Errno,
     },
-    /// `sched_getaffinity(2)` failed.
-    #[error("cannot read which CPUs this process may use: {0}")]
+    /// `sched_getaffinity(2)` failed, or `sched_setaffinity(2)` for CPUs that it had named.
+    #[error("cannot read or change which CPUs this process may use: {0}")]
     Read(rustix::io::Errno),
     /// A list of CPUs does not have the form `0,2-3`.
     #[error("\"{list}\" is not a list of CPUs such as 0,2-3")]
@@ -42,6 +42,21 @@ pub fn pin_current_thread(cpu: usize) -> Result<(), AffinityError> {
     let mut set = CpuSet::new();
     set.set(cpu);
     sched_setaffinity(None, &set).map_err(refused)
+}
+
+/// Takes these CPUs from those that the calling thread may run on, and so from threads that it makes later. If it may run on
+/// no others, nothing changes.
+///
+/// # Errors
+/// [`AffinityError::Read`] when a system call fails.
+pub fn keep_current_thread_off(cpus: &[usize]) -> Result<(), AffinityError> {
+    let others: Vec<_> = allowed_cpus()?.into_iter().filter(|cpu| !cpus.contains(cpu)).collect();
+    if cpus.is_empty() || others.is_empty() {
+        return Ok(());
+    }
+    let mut set = CpuSet::new();
+    others.into_iter().for_each(|cpu| set.set(cpu));
+    sched_setaffinity(None, &set).map_err(AffinityError::Read)
 }
 
 /// The CPUs the calling thread may run on, in ascending order.
@@ -95,6 +110,23 @@ mod tests {
         .unwrap();
         let refused = pin_current_thread(100_000).unwrap_err().to_string();
         assert!(refused.contains("CPU 100000") && refused.contains(&format!("{allowed:?}")), "{refused}");
+    }
+
+    #[test]
+    fn a_thread_keeps_off_cpus_unless_it_has_no_others() {
+        let allowed = allowed_cpus().unwrap();
+        std::thread::spawn(move || {
+            keep_current_thread_off(&allowed).unwrap();
+            assert_eq!(allowed_cpus().unwrap(), allowed);
+            keep_current_thread_off(&[]).unwrap();
+            assert_eq!(allowed_cpus().unwrap(), allowed);
+            let (first, others) = allowed.split_first().unwrap();
+            keep_current_thread_off(&[*first]).unwrap();
+            let left = if others.is_empty() { &allowed[..] } else { others };
+            assert_eq!(allowed_cpus().unwrap(), left);
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

@@ -96,6 +96,9 @@ pub struct Set {
     /// Removes the goal: latency and CPU are weighed against each other.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_goal: bool,
+    /// Whether the CPU time of each turn is measured, as `turn_cpu` of `show workers`. It costs two system calls per turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn_times: Option<bool>,
 }
 
 impl Set {

@@ -108,7 +108,10 @@ impl Bridge {
             }
             Request::Set(change) => {
                 let (mode, goal) = (change.mode, change.goal());
-                change.meant(&mut self.workers)?.iter_mut().for_each(|worker| worker.host.set(mode, goal));
+                for worker in change.meant(&mut self.workers)? {
+                    worker.host.set(mode, goal);
+                    change.turn_times.into_iter().for_each(|on| worker.host.time_turns(on));
+                }
                 Ok(serde_json::json!({}))
             }
         }

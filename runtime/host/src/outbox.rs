@@ -91,6 +91,7 @@ fn voids<C: EngineCommand>(command: &Command<C>, earlier: &Command<C>) -> bool {
         (Command::Engine(command), Command::Engine(earlier)) => command.voids(earlier),
         (Command::SetMode(_), Command::SetMode(_))
         | (Command::SetMachine(..), Command::SetMachine(..))
+        | (Command::TimeTurns(_), Command::TimeTurns(_))
         | (Command::SetGoal(_), Command::SetGoal(_)) => true,
         (Command::LinkChanged { ifindex, .. }, Command::LinkChanged { ifindex: earlier, .. }) => {
             ifindex == earlier

@@ -268,6 +268,11 @@ impl<E: Hosted> WorkerHandle<E> {
         self.leaving.len()
     }
 
+    /// Has it measure the CPU time of each turn from now on, or no longer.
+    pub fn time_turns(&mut self, on: bool) {
+        self.tell(Command::TimeTurns(on));
+    }
+
     /// Changes its mode and goal.
     pub fn set(&mut self, mode: Option<Mode>, goal: Option<Goal>) {
         if let Some(mode) = mode {

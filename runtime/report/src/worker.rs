@@ -69,6 +69,9 @@ pub struct Worker {
     /// had left. The time in the receive ring before that is not included.
     #[serde(default)]
     pub service_time: Times,
+    /// CPU time of the worker's thread per turn, with or without work, while `set` had `turn_times` on.
+    #[serde(default)]
+    pub turn_cpu: Times,
     /// Heap allocations made by the worker's thread since it started to serve.
     pub allocations: u64,
     /// TCP connections open on it.
@@ -134,6 +137,7 @@ impl Worker {
             handed_in: counters.handed_in.get(),
             handoff_signals: counters.handoff_signals.get(),
             service_time: counters.service_time.read().into(),
+            turn_cpu: counters.turn_cpu.read().into(),
             allocations: counters.allocations.get(),
             heap_bytes: counters.heap_bytes.get(),
             pool_free: counters.pool_free.get() as u32,

@@ -191,7 +191,10 @@ impl Switching {
             Request::Measure => Err("a switch measures what waking up costs at its start only".to_owned()),
             Request::Set(change) => {
                 let (mode, goal) = (change.mode, change.goal());
-                change.meant(&mut self.workers)?.iter_mut().for_each(|worker| worker.set(mode, goal));
+                for worker in change.meant(&mut self.workers)? {
+                    worker.set(mode, goal);
+                    change.turn_times.into_iter().for_each(|on| worker.time_turns(on));
+                }
                 let modes = self.workers.iter().map(|worker| (worker.number(), worker.mode()));
                 Ok(twinpath_command::with_notes(change.notes(modes)))
             }

@@ -23,6 +23,7 @@ use twinpath_sandbox::{self as sandbox, Needs};
 use twinpath_steer_bpf::{TcAttach, Unserved};
 use twinpath_switch::{Shared, Snapshot, Switch, SwitchCounters};
 use twinpath_switch_engine::SwitchEngine;
+use twinpath_sys::affinity::keep_current_thread_off;
 use twinpath_sys::{Namespace, TrustedDir, clock, ethtool};
 use twinpath_time::Duration;
 use twinpath_worker::peers::{LENT_MAX, mesh};
@@ -200,6 +201,11 @@ impl Switching {
             let engine = SwitchEngine::new(Switch::new(snapshot, shared, Arc::clone(&counted)), tables);
             self.workers.push(WorkerHandle::start_among(plan, engine, peers.next())?);
             self.counted.push(counted);
+        }
+        // What controllers ask for may take milliseconds at a time. A worker that has stepped down from its higher priority
+        // would wait for that long where this thread shares its CPU.
+        if let Err(error) = keep_current_thread_off(&self.plan.cpus) {
+            tracing::warn!("control shares the workers' CPUs: {error}");
         }
         Ok(())
     }

@@ -61,6 +61,10 @@ pub struct WorkerCounters {
     pub heap_bytes: Counter,
     /// Time frames spent inside: from the start of the turn that took their burst until what was to be sent was sent.
     pub service_time: Histogram,
+    /// CPU time of the worker's thread per turn, with or without work, while [`Command::TimeTurns`] is on.
+    ///
+    /// [`Command::TimeTurns`]: crate::message::Command::TimeTurns
+    pub turn_cpu: Histogram,
     /// Packets handed over to other workers, for ports that those have.
     pub handed_over: Counter,
     /// Packets that other workers handed over.

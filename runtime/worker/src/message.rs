@@ -53,6 +53,10 @@ pub enum Command<C> {
     SetMachine(Machine, bool),
     /// Reach this, in `adaptive`, from now on.
     SetGoal(Goal),
+    /// Measure the CPU time of each turn from now on, or no longer ([`WorkerCounters::turn_cpu`]).
+    ///
+    /// [`WorkerCounters::turn_cpu`]: crate::WorkerCounters::turn_cpu
+    TimeTurns(bool),
     /// Show this one copies of frames from now on.
     Tap(Box<Tap>),
     /// Give back the tap of that number: it comes as [`Event::Untapped`].

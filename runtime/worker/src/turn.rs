@@ -129,6 +129,8 @@ pub struct Worker<E: Engine> {
     allocations_at_start: u64,
     heap_bytes_at_start: i64,
     turns: u64,
+    /// Whether the CPU time of each turn is measured.
+    times_turns: bool,
     stopping: bool,
     pub(crate) counters: Arc<WorkerCounters>,
 }
@@ -180,6 +182,7 @@ impl<E: Engine> Worker<E> {
             allocations_at_start: 0,
             heap_bytes_at_start: 0,
             turns: 0,
+            times_turns: false,
             stopping: false,
             counters,
         })
@@ -243,7 +246,7 @@ impl<E: Engine> Worker<E> {
     /// Runs one turn, and then sleeps if the policy and the limits say so.
     fn go_on(&mut self) {
         let now = self.time();
-        let busy = self.turn(now);
+        let busy = if self.times_turns { self.timed_turn(now) } else { self.turn(now) };
         let no_spin_until = self.guarded(now, busy);
         let allowed = self.allowed(now, busy);
         if busy {
@@ -322,6 +325,18 @@ impl<E: Engine> Worker<E> {
         if busy {
             self.hold_or_release(now);
         }
+        busy
+    }
+
+    /// Runs one turn, and counts the CPU time that it took. It costs two system calls, so it is done only when asked for.
+    #[cold]
+    fn timed_turn(&mut self, now: Instant) -> bool {
+        let before = clock::thread_cpu_time();
+        let busy = self.turn(now);
+        let took = clock::thread_cpu_time().saturating_sub(before);
+        self.counters.turn_cpu.record(took.as_nanos() as u64, 1);
+        // Time has passed since the replies left.
+        self.fresh = Instant::ZERO;
         busy
     }
 
@@ -433,6 +448,7 @@ impl<E: Engine> Worker<E> {
                     self.counters.mode.set(mode as u64);
                 }
                 Command::SetMachine(machine, request) => self.idle.set_machine(machine, request),
+                Command::TimeTurns(on) => self.times_turns = on,
                 Command::SetGoal(goal) => self.idle.set_goal(goal),
                 Command::Tap(tap) => {
                     if let Err(tap) = self.taps.add(tap) {

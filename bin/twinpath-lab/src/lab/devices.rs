@@ -119,6 +119,7 @@ const fn answered(id: &'static str, row: &'static str, what: &'static str) -> Ra
         judged: Judged::Median,
         check_pairs: 1,
         also: &[],
+        steady: None,
     }
 }
 

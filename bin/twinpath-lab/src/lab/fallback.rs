@@ -67,6 +67,7 @@ pub(crate) const XDP_TAX: RatioSpec = RatioSpec {
     judged: Judged::Median,
     check_pairs: 1,
     also: &[],
+    steady: None,
 };
 
 /// Rows that are measured together, and the path that measures them.

@@ -1,5 +1,6 @@
 //! A running `twinpath serve`, controlled over its command socket, as any operator would do it.
 
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use anyhow::{Context, bail};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
-use twinpath_report::Report;
+use twinpath_report::{Report, Worker};
 
 use super::process::{Launcher, Server, Side};
 
@@ -35,7 +36,17 @@ impl Instance {
         side: Side<'_>,
         args: &[String],
     ) -> anyhow::Result<Self> {
-        let server = launcher.server(side, args).await?;
+        Self::start_with_log(launcher, side, args, None).await
+    }
+
+    /// The same with a standard error of its own.
+    pub(crate) async fn start_with_log(
+        launcher: &Launcher,
+        side: Side<'_>,
+        args: &[String],
+        log: Option<OwnedFd>,
+    ) -> anyhow::Result<Self> {
+        let server = launcher.server_with_log(side, args, log).await?;
         let socket =
             server.ready["socket"].as_str().context("the ready line names no command socket")?.into();
         Ok(Self { server, socket })
@@ -54,6 +65,28 @@ impl Instance {
     /// Switches all workers to `mode`.
     pub(crate) async fn set_mode(&self, mode: &str) -> anyhow::Result<()> {
         self.ask(&json!({"set": {"worker": null, "mode": mode}})).await.map(|_| ())
+    }
+
+    /// The part of its report that is about workers.
+    pub(crate) async fn workers(&self) -> anyhow::Result<Vec<Worker>> {
+        let mut answer = self.ask(&json!({"show": "workers"})).await?;
+        serde_json::from_value(answer["workers"].take())
+            .context("cannot read what twinpath says of its workers")
+    }
+
+    /// Has its workers measure the CPU time of each turn from now on.
+    pub(crate) async fn time_turns(&self) -> anyhow::Result<()> {
+        self.ask(&json!({"set": {"turn_times": true}})).await.map(|_| ())
+    }
+
+    /// Gives a switch one more port.
+    pub(crate) async fn add_port(&self, name: &str) -> anyhow::Result<()> {
+        self.ask(&json!({"port": {"add": name}})).await.map(|_| ())
+    }
+
+    /// Takes a port from a switch.
+    pub(crate) async fn remove_port(&self, name: &str) -> anyhow::Result<()> {
+        self.ask(&json!({"port": {"remove": name}})).await.map(|_| ())
     }
 
     pub(crate) async fn stop(self, launcher: &Launcher) -> anyhow::Result<()> {

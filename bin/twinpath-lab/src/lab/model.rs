@@ -275,6 +275,9 @@ pub(crate) struct RatioSpec {
     pub(crate) check_pairs: usize,
     /// Additional conditions: a row's value, and the limit for its median.
     pub(crate) also: &'static [(Cell, f64)],
+    /// What two runs of the same make of each other; the ratio is undecided if the median is above that factor, or below its
+    /// reciprocal.
+    pub(crate) steady: Option<(Formula, f64)>,
 }
 
 impl RatioSpec {
@@ -288,7 +291,7 @@ impl RatioSpec {
         check_pairs: usize,
     ) -> Self {
         let (target, judged) = (Some(target), Judged::Median);
-        Self { id, what, formula, target, better, judged, check_pairs, also: &[] }
+        Self { id, what, formula, target, better, judged, check_pairs, also: &[], steady: None }
     }
 }
 
@@ -336,6 +339,9 @@ pub(crate) struct Ratio {
     pub(crate) holds: Option<bool>,
     /// The reason that it could not be measured, or not be judged.
     pub(crate) skipped: Option<String>,
+    /// It is undecided because two runs of the same differ.
+    #[serde(default)]
+    pub(crate) unsteady: bool,
     /// Pairs measured.
     pub(crate) pairs: usize,
     /// The pairs in the order they were measured.

@@ -127,7 +127,17 @@ impl Launcher {
 
     /// Starts a server and waits for its `ready` line.
     pub(crate) async fn server(&self, side: Side<'_>, args: &[String]) -> anyhow::Result<Server> {
-        let (mut child, stderr) = self.spawn(side, args)?;
+        self.server_with_log(side, args, None).await
+    }
+
+    /// The same with a standard error of its own, of which nothing is shown if the server fails.
+    pub(crate) async fn server_with_log(
+        &self,
+        side: Side<'_>,
+        args: &[String],
+        log: Option<OwnedFd>,
+    ) -> anyhow::Result<Server> {
+        let (mut child, stderr) = self.spawn(side, args, log)?;
         let pid = child.id().context("a server ended at once")?;
         let mut lines = BufReader::new(child.stdout.take().context("no output of a server")?).lines();
         let what = self.programs.command_line(args);
@@ -195,7 +205,7 @@ impl Launcher {
         deadline: Duration,
         watched: Option<u32>,
     ) -> anyhow::Result<Finished> {
-        let (mut child, mut stderr) = self.spawn(side, args)?;
+        let (mut child, mut stderr) = self.spawn(side, args, None)?;
         let pid = child.id().unwrap_or_default();
         let what = self.programs.command_line(args);
         let mut usage = Vec::new();
@@ -226,7 +236,7 @@ impl Launcher {
 
     /// Starts a client that runs until it is stopped.
     pub(crate) fn background(&self, side: Side<'_>, args: &[String]) -> anyhow::Result<Background> {
-        let (child, stderr) = self.spawn(side, args)?;
+        let (child, stderr) = self.spawn(side, args, None)?;
         let pid = child.id().context("a client ended at once")?;
         Ok(Background { pid, what: self.programs.command_line(args), child, stderr })
     }
@@ -263,7 +273,7 @@ impl Launcher {
         }
     }
 
-    fn spawn(&self, side: Side<'_>, args: &[String]) -> anyhow::Result<(Child, File)> {
+    fn spawn(&self, side: Side<'_>, args: &[String], log: Option<OwnedFd>) -> anyhow::Result<(Child, File)> {
         let stderr = tempfile::tempfile().context("cannot create a temporary file")?;
         let both = [self.client_cpu, self.server_cpu];
         let (namespace, cpus) = match side {
@@ -273,7 +283,11 @@ impl Launcher {
             Side::At(namespace, cpus) => (namespace, cpus),
         };
         let mut command = std::process::Command::new(self.programs.of(args));
-        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr.try_clone()?);
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped());
+        match log {
+            Some(log) => command.stderr(log),
+            None => command.stderr(stderr.try_clone()?),
+        };
         child::place(&mut command, Placement { namespace: Some(namespace), cpus })?;
         let mut command = Command::from(command);
         // A process group of its own: Ctrl-C on the terminal reaches only the lab, which then ends its children in

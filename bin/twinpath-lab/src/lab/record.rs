@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use super::model::{Better, Formula, Judged, Ratio, RatioSpec, Row, RowSpec, Sample};
 use super::stats::{self, INTERVAL_PAIRS_MIN};
 
+/// How many ratios of a lab may be undecided because two runs of the same differ.
+const UNSTEADY_MAX: usize = 2;
+
 /// A row that has failed this often without one success is not tried again.
 const FAILURES_MAX: usize = 2;
 
@@ -171,6 +174,12 @@ impl Record {
                 }
             }
         }
+        let mut unsteady = false;
+        if skipped.is_none()
+            && let Some(reason) = self.why_unsteady(spec, &mut unsteady)
+        {
+            (holds, skipped) = (None, Some(reason));
+        }
         let needed = if check { spec.check_pairs } else { spec.check_pairs.min(INTERVAL_PAIRS_MIN) };
         if spec.target.is_some() && skipped.is_none() && values.len() < needed {
             holds = None;
@@ -186,10 +195,19 @@ impl Record {
             better: spec.better,
             holds,
             skipped,
+            unsteady,
             pairs: values.len(),
             judged: judged_name(spec).to_owned(),
             values,
         }
+    }
+
+    /// Why two runs of the same do not let the ratio be judged. Sets `unsteady` if they differ.
+    fn why_unsteady(&self, spec: &RatioSpec, unsteady: &mut bool) -> Option<String> {
+        let (twice, factor) = spec.steady.as_ref()?;
+        let Some(pairs) = stats::summary(&self.pairs(twice)) else { return Some(self.why_missing(twice)) };
+        *unsteady = !(1.0 / factor..=*factor).contains(&pairs.median);
+        unsteady.then(|| format!("two runs of the same differ: {:.2}", pairs.median))
     }
 
     fn why_missing(&self, formula: &Formula) -> String {
@@ -219,11 +237,14 @@ fn judged_name(spec: &RatioSpec) -> &'static str {
     }
 }
 
-/// The exit code of `--check`: 1 if a ratio misses its target, else 3 if one could not be measured, else 0.
+/// The exit code of `--check`: 1 if a ratio misses its target, else 3 if one could not be measured, or more than
+/// [`UNSTEADY_MAX`] are undecided because two runs of the same differ, else 0.
 pub(crate) fn check_code(ratios: &[Ratio]) -> u8 {
+    let undecided = |ratio: &&Ratio| ratio.holds.is_none() && ratio.target.is_some();
+    let unsteady = ratios.iter().filter(|ratio| ratio.unsteady).count();
     if ratios.iter().any(|ratio| ratio.holds == Some(false)) {
         1
-    } else if ratios.iter().any(|ratio| ratio.holds.is_none() && ratio.target.is_some()) {
+    } else if unsteady > UNSTEADY_MAX || ratios.iter().filter(undecided).count() > unsteady {
         3
     } else {
         0

@@ -97,6 +97,7 @@ impl Selection {
             if let Some(ratio) = ratios.iter().find(|ratio| ratio.id == id) {
                 chosen.ratios.insert(ratio.id);
                 chosen.rows.extend(ratio.formula.rows());
+                chosen.rows.extend(ratio.steady.iter().flat_map(|(formula, _)| formula.rows()));
             } else if let Some(row) = rows.iter().find(|row| row.id == id) {
                 chosen.rows.insert(row.id);
             } else {

@@ -94,7 +94,8 @@ fn line(spec: &RowSpec, row: &Row, record: &Record) -> Vec<String> {
         "p50_us" => "requests_per_s",
         "cpu_server" => "wakeups_per_s",
         // These have columns of their own.
-        "mean_us" | "p99_9_us" => "",
+        "mean_us" => "",
+        "p99_9_us" => "turn_max_us",
         main => main,
     };
     cells.push(value(middle).map_or_else(String::new, |value| with_unit(middle, value)));
@@ -249,6 +250,7 @@ pub(crate) fn with_unit(name: &str, value: f64) -> String {
         "wakeups_per_s" => format!("{value:.1} wake-ups/s"),
         "failed" => format!("{value:.0} failed"),
         "lost" => format!("{value:.0} lost"),
+        "turn_max_us" => format!("turn {} us", significant(value)),
         _ if name.ends_with("_us") => significant(value),
         _ => short(value),
     }

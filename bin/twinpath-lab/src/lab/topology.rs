@@ -359,6 +359,14 @@ pub(crate) fn no_address(namespace: &Namespace, end: End) -> anyhow::Result<()> 
     })
 }
 
+/// Gives an address to a namespace that no other host has, nor any way there.
+pub(crate) fn address_of_its_own(namespace: &Namespace, address: Ipv4Addr) -> anyhow::Result<()> {
+    inside(namespace, async |handle| {
+        let index = link(&handle, "lo").await?.header.index;
+        add_address(&handle, index, (IpAddr::V4(address), 32)).await
+    })
+}
+
 /// Gives `end`'s addresses to an existing interface, and sets it up.
 pub(crate) fn address(namespace: &Namespace, end: End) -> anyhow::Result<()> {
     inside(namespace, async |handle| configure(&handle, end).await)?;

@@ -1,15 +1,16 @@
 //! The flows that the labs' controllers put in.
 
 use twinpath_openflow::{
-    Action, ErrorCode, Field, FlowMod, FlowModCommand, Instruction, Match, MatchField, Message, number,
+    Action, ErrorCode, Field, FlowMod, FlowModCommand, Instruction, Match, MatchField, Message, PortMod,
+    number, port_config,
 };
 
 const ETH_IPV4: u128 = 0x800;
 const UDP: u128 = 17;
 /// The EtherType of the frames of `plain frame-source`.
 const FLOOD: u128 = 0x88b5;
-/// Above that of [`normal`].
-const PRIORITY: u16 = 100;
+/// Above that of [`normal`] and [`two_ports`].
+pub(super) const PRIORITY: u16 = 100;
 
 /// A new flow of table 0 without timeouts.
 fn flow(priority: u16, fields: Vec<MatchField>, actions: Vec<Action>) -> Result<FlowMod, ErrorCode> {
@@ -65,6 +66,14 @@ pub(crate) fn two_ports(flood_to_controllers: bool) -> Result<[Message; 3], Erro
     ])
 }
 
+/// Sets or clears, in turn, the bit of port 1 that keeps frames from controllers, which changes nothing for flows. `mac` is the
+/// port's own address.
+pub(crate) fn port_mod(mac: [u8; 6], number: u64) -> Message {
+    let mask = port_config::NO_PACKET_IN;
+    let config = if number.is_multiple_of(2) { mask } else { 0 };
+    Message::PortMod(PortMod { port_no: 1, hw_addr: mac, config, mask, advertise: 0 })
+}
+
 /// UDP to this port goes to port `to` of the switch, with `source` as its source port.
 pub(crate) fn rewriting(udp_port: u16, source: u16, to: u32) -> Result<Message, ErrorCode> {
     let rewrite = Action::SetField { field: Field::UdpSrc, value: source.into() };
@@ -83,6 +92,20 @@ fn udp_to(port: u16) -> Vec<MatchField> {
         MatchField::exact(Field::IpProto, UDP),
         MatchField::exact(Field::UdpDst, port.into()),
     ]
+}
+
+/// IPv4 with these prefixes of source and destination, an address and its length each, leaves by port 2.
+pub(super) fn prefixes(priority: u16, [source, destination]: [(u32, u32); 2]) -> Result<Message, ErrorCode> {
+    let prefix = |field, (address, len): (u32, u32)| {
+        let mask = u32::MAX << (32 - len);
+        MatchField::masked(field, (address & mask).into(), mask.into())
+    };
+    let fields = vec![
+        MatchField::exact(Field::EthType, ETH_IPV4),
+        prefix(Field::Ipv4Src, source),
+        prefix(Field::Ipv4Dst, destination),
+    ];
+    Ok(Message::FlowMod(Box::new(flow(priority, fields, vec![output(2)])?)))
 }
 
 /// The flow with that number of many: one destination each, as routes of hosts have it. `version` tells the flows of one

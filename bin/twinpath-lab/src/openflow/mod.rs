@@ -2,5 +2,6 @@
 
 mod controller;
 pub(crate) mod flows;
+pub(crate) mod hostile;
 
 pub(crate) use self::controller::Controller;

@@ -120,6 +120,8 @@ enum Peer {
     NfsLs(nfs::ListArgs),
     /// Run another switch: the kernel's bridge, Open vSwitch or testpmd
     Switch(switch::Args),
+    /// Add ports to an Open vSwitch that runs and remove them, over and over
+    SwitchPorts(switch::PortsArgs),
     /// Look addresses up in the MAC table of twinpath's switch
     L2Lookup(l2_lookup::Args),
     /// Forward frames between interfaces over packet sockets, with control's work in the same loop or not
@@ -252,6 +254,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Peer::Pipeline(args) => pipeline::run(&args)?,
         Peer::MemifSource(args) => switch::memif_source(&args)?,
         Peer::MemoryPorts(args) => memory_ports::run(&args)?,
+        Peer::SwitchPorts(args) => switch::change_ports(&args)?,
         Peer::FrameSource(args) => switch::send(&args)?,
         Peer::NfsServer(args) => return nfs::serve(&args),
         Peer::Tap(args) => return tap::run(&args),

@@ -11,10 +11,14 @@ use twinpath_measure::{attend, print};
 use twinpath_openflow::{ErrorCode, Message};
 use twinpath_socket_load::Stop;
 
-use crate::openflow::{Controller, flows};
+use crate::openflow::{Controller, flows, hostile};
 
 /// How often all flows are replaced or asked for.
 const EACH: Duration = Duration::from_secs(1);
+/// How often a port's configuration is changed.
+const EACH_PORT_MOD: Duration = Duration::from_millis(1);
+/// The address of the first port of the labs' switches, which a change has to name.
+const PORT_MAC: [u8; 6] = [0x02, 0x74, 0x70, 1, 0, 0];
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -39,6 +43,8 @@ enum Task {
         #[arg(long)]
         flood: bool,
     },
+    /// Have frames go as in a switch without controllers
+    Normal,
     /// Do what may delay packets, until told to end
     Disturb {
         /// What
@@ -72,6 +78,10 @@ pub(crate) enum Disturbance {
     Barriers,
     /// Reads nothing
     Silent,
+    /// Changes the configuration of a port 1,000 times a second, which a switch may say in its log
+    PortMods,
+    /// Puts flows in that a table of masks is slow to search (tuple-space explosion)
+    Hostile,
 }
 
 /// The result of `flow-mods`.
@@ -97,6 +107,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             }
             controller.barrier()?;
             Ok(print(json!({ "flows": 3 }))?)
+        }
+        Task::Normal => {
+            controller.send(&flows::normal()?)?;
+            controller.barrier()?;
+            Ok(print(json!({ "flows": 1 }))?)
         }
         Task::Disturb { .. } => Ok(()),
         Task::FlowMods { flows } => Ok(print(serde_json::to_value(flow_mods(&mut controller, flows)?)?)?),
@@ -138,10 +153,12 @@ fn hold(controller: &mut Controller, count: u32, idle_timeout_s: u16) -> anyhow:
 
 /// Says that it is ready when the flows are in, and how often it has done what it does when it is told to end.
 fn disturb(controller: &mut Controller, how: Disturbance, flows: u32) -> anyhow::Result<()> {
-    let sets = [many(flows, 1)?, many(flows, 2)?];
-    if how != Disturbance::Silent {
-        put_in(controller, &sets[0])?;
-    }
+    let sets = match how {
+        Disturbance::Silent | Disturbance::PortMods => [Vec::new(), Vec::new()],
+        Disturbance::Hostile => [hostile::flows()?, Vec::new()],
+        _ => [many(flows, 1)?, many(flows, 2)?],
+    };
+    put_in(controller, &sets[0])?;
     let stop = Stop::new();
     controller.stop_with(&stop)?;
     let mut done = 0_u64;
@@ -157,13 +174,20 @@ fn disturb(controller: &mut Controller, how: Disturbance, flows: u32) -> anyhow:
                     controller.send(&set[done as usize / 2 % set.len()])?;
                     controller.barrier()?;
                 }
-                Disturbance::Silent => controller.ignore_switch(None)?,
+                Disturbance::Silent | Disturbance::Hostile => controller.ignore_switch(None)?,
+                Disturbance::PortMods => {
+                    controller.send(&flows::port_mod(PORT_MAC, done))?;
+                    controller.flush()?;
+                }
             }
             done += 1;
-            if matches!(how, Disturbance::Replace | Disturbance::Dump) {
-                due += EACH;
-                controller.ignore_switch(Some(due))?;
-            }
+            let each = match how {
+                Disturbance::Replace | Disturbance::Dump => EACH,
+                Disturbance::PortMods => EACH_PORT_MOD,
+                _ => continue,
+            };
+            due += each;
+            controller.ignore_switch(Some(due))?;
         }
         anyhow::Ok(())
     })?;

@@ -192,7 +192,10 @@ impl Instance {
             Request::Capture(_) => Err("a capture is not answered in a line".to_owned()),
             Request::Set(change) => {
                 let (mode, goal) = (change.mode, change.goal());
-                change.meant(&mut self.workers)?.iter_mut().for_each(|worker| worker.set(mode, goal));
+                for worker in change.meant(&mut self.workers)? {
+                    worker.set(mode, goal);
+                    change.turn_times.into_iter().for_each(|on| worker.time_turns(on));
+                }
                 let modes = self.workers.iter().map(|worker| worker.mode()).enumerate();
                 Ok(command::with_notes(change.notes(modes)))
             }

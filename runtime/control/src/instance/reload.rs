@@ -486,6 +486,7 @@ impl Instance {
             latency: worker.latency.filter(|_| goal),
             cpu: worker.cpu.filter(|_| goal),
             no_goal: goal && worker.latency.is_none() && worker.cpu.is_none(),
+            turn_times: None,
         };
         self.workers.iter_mut().for_each(|worker| worker.set(set.mode, set.goal()));
     }

@@ -74,6 +74,20 @@ fn frames_are_made_to_fit_the_present_mtu() {
 }
 
 #[test]
+fn the_cpu_time_of_turns_is_measured_while_asked_for() {
+    let (mut worker, mut commands) = worker(Does { busy: true, found: true, ..Does::default() });
+    let mut counted_after = |on: Option<bool>| {
+        on.into_iter().for_each(|on| assert!(commands.send(Command::TimeTurns(on)).is_ok()));
+        (0..3).for_each(|_| worker.go_on());
+        worker.counters.turn_cpu.read().count()
+    };
+    assert_eq!(counted_after(None), 0);
+    // The turn that reads the command is not measured itself.
+    assert_eq!((counted_after(Some(true)), counted_after(None)), (2, 5));
+    assert_eq!((counted_after(Some(false)), counted_after(None)), (6, 6));
+}
+
+#[test]
 fn a_signal_that_comes_after_its_message_was_taken_ends_one_sleep_and_no_more() {
     let (mut worker, commands) = worker(Does::default());
     commands.signal_late();

@@ -150,6 +150,7 @@ const fn ratio(id: &'static str, formula: Formula, target: Option<f64>, what: &'
         judged: Judged::Median,
         check_pairs: super::CHECK_PAIRS,
         also: &[],
+        steady: None,
     }
 }
 

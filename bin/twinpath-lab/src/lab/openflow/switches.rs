@@ -1,8 +1,9 @@
 //! Switches between two hosts, with a socket for controllers.
 
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
 use crate::lab::instance::Instance;
 use crate::lab::process::{Server, Side, words};
@@ -21,16 +22,29 @@ pub(crate) enum Kind {
     Bridge,
 }
 
+/// What differs from a switch as `lab openflow` has it.
+#[derive(Debug, Default)]
+pub(crate) struct Setting<'a> {
+    /// Its ports; `None`: all of the network.
+    pub(crate) ports: Option<&'a [&'static str]>,
+    /// A controller that it connects to.
+    pub(crate) controller: Option<&'a str>,
+    /// Where twinpath's log goes.
+    pub(crate) log: Option<OwnedFd>,
+}
+
 /// A switch that runs.
 pub(crate) struct Running {
     process: Process,
     /// The process whose CPU time counts; the kernel's bridge has none.
     pub(crate) pid: Option<u32>,
-    /// Where it listens for controllers.
+    /// Where it listens for controllers, if it has flows.
     pub(crate) socket: PathBuf,
     pub(crate) note: Option<String>,
     /// Whether controllers set its flows.
     pub(crate) has_flows: bool,
+    /// Its files.
+    pub(crate) directory: PathBuf,
 }
 
 enum Process {
@@ -41,6 +55,16 @@ enum Process {
 impl Kind {
     /// Starts the switch with the network's ports. Its thread that carries frames has the second CPU.
     pub(crate) async fn start(self, session: &Session, network: &SwitchNetwork) -> anyhow::Result<Running> {
+        self.start_as(session, network, Setting::default()).await
+    }
+
+    /// The same in a setting of its own.
+    pub(crate) async fn start_as(
+        self,
+        session: &Session,
+        network: &SwitchNetwork,
+        setting: Setting<'_>,
+    ) -> anyhow::Result<Running> {
         let cpu = session.cpus[1];
         if self == Self::Ovs {
             // It does not pass on that a checksum is still to be computed.
@@ -48,52 +72,39 @@ impl Kind {
         }
         let directory = session.run_dir.path().join(format!("openflow-{}", fastrand::u32(..)));
         std::fs::create_dir(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
-        match self {
-            Self::Bridge => {
-                let ports = network.ports.join(",");
-                let mut args = words(&format!("plain switch bridge --ports {ports} --cpu {cpu} --directory"));
-                args.push(directory.display().to_string());
-                let server = session.launcher.server(Side::At(&network.switch, &[cpu]), &args).await?;
-                Ok(Running {
-                    process: Process::Plain(server),
-                    pid: None,
-                    socket: directory,
-                    note: None,
-                    has_flows: false,
-                })
-            }
-            Self::Ovs => {
-                let ports = network.ports.join(",");
-                let mut args = words(&format!(
-                    "plain switch ovs-netdev --openflow --ports {ports} --cpu {cpu} --directory"
-                ));
-                args.push(directory.display().to_string());
-                let server = session.launcher.server(Side::At(&network.switch, &session.cpus), &args).await?;
-                let pid = server.ready["switch_pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
-                let note = server.ready["what"].as_str().map(str::to_owned);
-                let pid = Some(pid.context("OVS has no process")?);
-                Ok(Running {
-                    process: Process::Plain(server),
-                    pid,
-                    socket: directory.join("br0.mgmt"),
-                    note,
-                    has_flows: true,
-                })
-            }
+        let ports = setting.ports.unwrap_or(&network.ports);
+        let controller: Vec<_> =
+            setting.controller.iter().flat_map(|to| ["--controller".to_owned(), (*to).to_owned()]).collect();
+        let (kind, cpus) = match self {
+            Self::Bridge => ("bridge", &session.cpus[1..]),
+            Self::Ovs => ("ovs-netdev --openflow", &session.cpus[..]),
             Self::Twinpath | Self::TwinpathWorkers => {
                 let offload = if self == Self::Twinpath { "auto" } else { "off" };
                 let socket = directory.join("controllers");
-                let ports: String = network.ports.iter().map(|port| format!(" --port {port}")).collect();
+                let ports: String = ports.iter().map(|port| format!(" --port {port}")).collect();
                 let mut args = words(&format!("switch lab{ports} --cpu {cpu} --offload {offload} --listen"));
                 args.push(format!("unix:{}", socket.display()));
                 args.push("--socket".to_owned());
                 args.push(directory.join("commands").display().to_string());
+                args.extend(controller);
                 let side = Side::At(&network.switch, &session.cpus);
-                let instance = Instance::start_at(&session.launcher, side, &args).await?;
+                let instance = Instance::start_with_log(&session.launcher, side, &args, setting.log).await?;
                 let pid = Some(instance.pid());
-                Ok(Running { process: Process::Twinpath(instance), pid, socket, note: None, has_flows: true })
+                let process = Process::Twinpath(instance);
+                return Ok(Running { process, pid, socket, note: None, has_flows: true, directory });
             }
-        }
+        };
+        let ports = ports.join(",");
+        let mut args = words(&format!("plain switch {kind} --ports {ports} --cpu {cpu} --directory"));
+        args.push(directory.display().to_string());
+        args.extend(controller);
+        let server = session.launcher.server(Side::At(&network.switch, cpus), &args).await?;
+        let has_flows = self == Self::Ovs;
+        let pid = server.ready["switch_pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+        ensure!(pid.is_some() == has_flows, "`plain switch {kind}` names the wrong process: {pid:?}");
+        let note = server.ready["what"].as_str().filter(|_| has_flows).map(str::to_owned);
+        let socket = directory.join("br0.mgmt");
+        Ok(Running { process: Process::Plain(server), pid, socket, note, has_flows, directory })
     }
 }
 
@@ -104,6 +115,14 @@ impl Running {
         args.push(self.socket.display().to_string());
         args.extend(words(task));
         args
+    }
+
+    /// twinpath's, to be asked.
+    pub(crate) const fn instance(&self) -> Option<&Instance> {
+        match &self.process {
+            Process::Twinpath(instance) => Some(instance),
+            Process::Plain(_) => None,
+        }
     }
 
     /// Ends it.

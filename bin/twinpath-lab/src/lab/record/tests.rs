@@ -24,6 +24,7 @@ const OVER: RatioSpec = RatioSpec {
     judged: Judged::Median,
     check_pairs: 3,
     also: &[],
+    steady: None,
 };
 
 #[test]
@@ -154,6 +155,24 @@ fn a_side_condition_can_only_take_away() {
         record.add("idle", 0, Sample { values, ..Sample::default() });
         assert_eq!(record.ratio(&spec, false).holds, Some(holds));
     }
+}
+
+#[test]
+fn where_two_runs_of_the_same_differ_nothing_is_decided() {
+    let twice = Formula::Over { top: ("c", "x"), bottom: &[("b", "x")] };
+    let formula = Formula::Over { top: ("a", "x"), bottom: &[("b", "x")] };
+    let spec = RatioSpec { formula, target: Some(1.2), steady: Some((twice, 1.1)), check_pairs: 1, ..OVER };
+    let ratio = |again: f64| {
+        record(&[("a", "x", &[1.0]), ("b", "x", &[1.0]), ("c", "x", &[again])]).ratio(&spec, true)
+    };
+    for (again, holds) in [(1.0, Some(true)), (1.1, Some(true)), (1.2, None), (0.8, None)] {
+        assert_eq!((ratio(again).holds, ratio(again).unsteady), (holds, holds.is_none()), "{again}");
+    }
+    let missing = record(&[("a", "x", &[1.0]), ("b", "x", &[1.0])]).ratio(&spec, true);
+    assert_eq!((missing.holds, missing.unsteady), (None, false));
+    // Two of them may be.
+    assert_eq!([2, 3].map(|count| check_code(&vec![ratio(2.0); count])), [0, 3]);
+    assert_eq!(check_code(&[ratio(2.0), missing]), 3);
 }
 
 #[test]

@@ -1,75 +1,51 @@
-//! One case: a switch between two hosts, its bulk traffic, its controller, and the round trips.
+//! One case: a switch between two hosts, its bulk traffic, what disturbs it, and the frames that are timed.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use fastrand::Rng;
+use twinpath_inspect::Times;
 use twinpath_load::Arrivals;
+use twinpath_plain::Pace;
 
-use super::tables::BULK;
+use super::cases::{Case, Disturbance};
+use super::disturb::{CONTROLLER, FullPipe, PortChanges, SilentResolver};
+use super::probe::Probe;
+use super::tables::{BULK, OTHER_CALLS, TURN};
+use super::trace;
 use crate::lab::counters::Counters;
+use crate::lab::instance::Instance;
 use crate::lab::model::Sample;
-use crate::lab::openflow::switches::{Kind, Running};
+use crate::lab::openflow::switches::{Kind, Running, Setting};
 use crate::lab::process::{Server, Side, words};
 use crate::lab::session::Session;
 use crate::lab::topology::{HOSTS, SwitchNetwork};
-use crate::lab::traffic::{SLACK, Traffic};
+use crate::lab::traffic::SLACK;
 use crate::plain::switch::Sent;
 
+/// Ports with a host, and those that come and go.
 const PORTS: usize = 2;
-/// How long the highest rate of bulk traffic is measured, and its share that the round trips run beside.
+const MORE_PORTS: usize = 100;
+/// How long the highest rate of bulk traffic is measured, and its share that frames are timed beside.
 const RATE_TIME: Duration = Duration::from_millis(400);
 const BULK_SHARE: f64 = 0.3;
 /// Frames per system call: of the source that measures the highest rate, and of the one that is paced.
 const BATCH: usize = 64;
 const PACED_BATCH: usize = 16;
-/// The range of the period of round trips, us, and by how much each gap differs.
+/// The period of timed frames, us, and by how much each gap differs.
 const PERIOD_US: std::ops::RangeInclusive<f64> = 200.0..=400.0;
 const JITTER: f64 = 0.03;
-/// From the start of bulk traffic to the first round trip that counts.
-const SETTLE: Duration = Duration::from_millis(500);
-/// Until a controller has put 100,000 flows in.
+/// From the start of bulk traffic to the first frame that counts.
+const SETTLE: Duration = Duration::from_millis(300);
+/// How long the worker's system calls are watched, after its frames were timed.
+const TRACED: Duration = Duration::from_millis(200);
+/// Until a controller has put its flows in.
 const CONTROLLER_DEADLINE: Duration = Duration::from_secs(20);
-
-/// A row.
-#[derive(Debug)]
-pub(super) struct Case {
-    pub(super) row: &'static str,
-    kind: Kind,
-    /// As `plain openflow disturb` names it.
-    how: &'static str,
-    /// Whether the controller's traffic goes to a process that does nothing of it.
-    is_base: bool,
-}
-
-const fn case(row: &'static str, kind: Kind, how: &'static str, is_base: bool) -> Case {
-    Case { row, kind, how, is_base }
-}
-
-/// All of them.
-pub(super) const CASES: &[Case] = &[
-    case("base-mods", Kind::Twinpath, "mods", true),
-    case("stall-mods", Kind::Twinpath, "mods", false),
-    case("ovs-base-mods", Kind::Ovs, "mods", true),
-    case("ovs-mods", Kind::Ovs, "mods", false),
-    case("base-replace", Kind::Twinpath, "replace", true),
-    case("stall-replace", Kind::Twinpath, "replace", false),
-    case("ovs-base-replace", Kind::Ovs, "replace", true),
-    case("ovs-replace", Kind::Ovs, "replace", false),
-    case("base-dump", Kind::Twinpath, "dump", true),
-    case("stall-dump", Kind::Twinpath, "dump", false),
-    case("ovs-base-dump", Kind::Ovs, "dump", true),
-    case("ovs-dump", Kind::Ovs, "dump", false),
-    case("base-barriers", Kind::Twinpath, "barriers", true),
-    case("stall-barriers", Kind::Twinpath, "barriers", false),
-    case("ovs-base-barriers", Kind::Ovs, "barriers", true),
-    case("ovs-barriers", Kind::Ovs, "barriers", false),
-    case("base-silent", Kind::Twinpath, "silent", true),
-    case("stall-silent", Kind::Twinpath, "silent", false),
-    case("ovs-base-silent", Kind::Ovs, "silent", true),
-    case("ovs-silent", Kind::Ovs, "silent", false),
-];
+/// The name of the thread that carries frames.
+const WORKER: &str = "worker-0";
 
 /// One round.
 pub(super) struct Bench<'a> {
@@ -78,20 +54,36 @@ pub(super) struct Bench<'a> {
     /// The pace and the seed of its gaps, the same for all cases of a round.
     period_us: f64,
     seed: u64,
+    /// The highest rates of this round, frames per second, by switch and flows.
+    most: RefCell<HashMap<(bool, &'static str), f64>>,
 }
 
 impl<'a> Bench<'a> {
     pub(super) fn new(session: &'a Session, time: Duration, random: &mut Rng) -> Self {
         let (from, to) = PERIOD_US.into_inner();
         let period_us = from + (to - from) * random.f64();
-        Self { session, time, period_us, seed: random.u64(..1 << 32) }
+        Self { session, time, period_us, seed: random.u64(..1 << 32), most: RefCell::default() }
     }
 
     pub(super) async fn measure(&self, case: &Case) -> anyhow::Result<Sample> {
-        let network = SwitchNetwork::build(PORTS)?;
-        let running = case.kind.start(self.session, &network).await?;
+        let is = |disturbance| case.is_disturbed && case.disturbance == disturbance;
+        let more = if case.disturbance == Disturbance::Ports { MORE_PORTS } else { 0 };
+        let network = SwitchNetwork::build(PORTS + more)?;
+        let resolver = is(Disturbance::Resolver).then(|| SilentResolver::new(&network.switch)).transpose()?;
+        let mut setting = Setting {
+            ports: Some(&network.ports[..PORTS]),
+            controller: resolver.is_some().then_some(CONTROLLER),
+            log: None,
+        };
+        let full = is(Disturbance::Log).then(FullPipe::new).transpose()?;
+        let _unread = full.map(|(pipe, log)| {
+            setting.log = Some(log);
+            pipe
+        });
+        let running = case.kind.start_as(self.session, &network, setting).await?;
         let measured = self.beside(case, &network, &running).await;
         let mut sample = measured?;
+        resolver.as_ref().map_or(Ok(()), SilentResolver::has_been_asked)?;
         sample.notes.extend(running.note.clone());
         running.stop(self.session).await?;
         Ok(sample)
@@ -105,41 +97,136 @@ impl<'a> Bench<'a> {
     ) -> anyhow::Result<Sample> {
         let launcher = &self.session.launcher;
         let host = |at: usize| Side::At(&network.hosts[at], &self.session.cpus[..1]);
-        let flood = if case.how == "silent" && !case.is_base { " --flood" } else { "" };
-        let two_ports = running.controller(&format!("two-ports{flood}"));
-        launcher.client(host(0), &two_ports, CONTROLLER_DEADLINE, None).await?;
-        let traffic = Traffic { session: self.session, network, time: self.time, switch: None };
-        let echo = traffic.echo_server("single").await?;
-        traffic.probe().await?;
-        let most = self.bulk_alone(network).await?;
-        let discarder = if case.is_base { Some(self.discarder(network).await?) } else { None };
-        let mut args = words("plain openflow --to");
-        let socket = discarder.as_ref().map_or(&running.socket, |(_, socket)| socket);
-        args.push(socket.display().to_string());
-        args.extend(words(&format!("disturb {}", case.how)));
-        let controller = launcher.server(host(0), &args).await.context("the controller")?;
-        let rate = most * BULK_SHARE;
-        let source = self.source(&format!("--batch {PACED_BATCH} --rate {rate:.0}"), self.time + SLACK);
-        let source = launcher.background(host(0), &source)?;
-        tokio::time::sleep(SETTLE).await;
-        let (rate, arrivals) = (1e6 / self.period_us, Arrivals::Jittered(JITTER));
-        let pace = format!("--rate {rate} --arrivals {arrivals} --arrivals-seed {}", self.seed);
-        let measured = traffic.for_its_time(&pace).await;
-        let sent: Sent = serde_json::from_str(&launcher.finish(source).await?)
-            .context("cannot read the result of plain frame-source")?;
-        let done = launcher.stop(controller).await;
+        launcher.client(host(0), &running.controller(case.flows()), CONTROLLER_DEADLINE, None).await?;
+        let probe = Probe::open(network)?;
+        let most = self.most(case, network).await?;
+        let (mut discarder, mut controller) = (None, None);
+        if let Some(how) = case.controller() {
+            let mut socket = &running.socket;
+            if !case.is_disturbed {
+                socket = &discarder.insert(self.discarder(network).await?).1;
+            }
+            let mut args = words("plain openflow --to");
+            args.push(socket.display().to_string());
+            args.extend(words(&format!("disturb {how}")));
+            controller = Some(launcher.server(host(0), &args).await.context("the controller")?);
+        }
+        let more = if case.is_disturbed { &network.ports[PORTS..] } else { &[] };
+        let changes = if more.is_empty() {
+            None
+        } else {
+            Some(PortChanges::begin(self.session, network, running, more).await?)
+        };
+        let measured = async {
+            let mut sample = self.timed(case, network, running, probe, most).await?;
+            if let Some(instance) = running.instance().filter(|_| case.is_disturbed) {
+                self.traced(instance, &mut sample).await;
+            }
+            anyhow::Ok(sample)
+        };
+        let failed = async {
+            match &changes {
+                Some(changes) => changes.go_on().await,
+                None => std::future::pending().await,
+            }
+        };
+        let measured = tokio::select! {
+            measured = measured => measured,
+            error = failed => Err(error.context("ports cannot be changed")),
+        };
+        let changed = match changes {
+            Some(changes) => changes.end(self.session).await,
+            None => Ok(()),
+        };
+        let controlled = match controller {
+            Some(controller) => launcher.stop(controller).await,
+            None => Ok(()),
+        };
         if let Some((discarder, _)) = discarder {
             launcher.stop(discarder).await?;
         }
-        launcher.stop(echo).await?;
+        let sample = measured?;
+        controlled.context("the controller")?;
+        changed?;
+        Ok(sample)
+    }
+
+    /// Frames that are timed beside bulk traffic, and the turns of the worker meanwhile.
+    async fn timed(
+        &self,
+        case: &Case,
+        network: &SwitchNetwork,
+        running: &Running,
+        probe: Probe,
+        most: f64,
+    ) -> anyhow::Result<Sample> {
+        let launcher = &self.session.launcher;
+        let host = Side::At(&network.hosts[0], &self.session.cpus[..1]);
+        let paced = format!("--batch {PACED_BATCH} --rate {:.0} --priority fifo:2", most * BULK_SHARE);
+        let source = self.source(&format!("{paced} --varied {}", case.varied()), self.time + SLACK);
+        let source = launcher.background(host, &source)?;
+        if let Some(instance) = running.instance() {
+            instance.time_turns().await?;
+        }
+        tokio::time::sleep(SETTLE).await;
+        let before = turns(running.instance()).await?;
+        let pace = Pace {
+            rate_per_s: 1e6 / self.period_us,
+            arrivals: Arrivals::Jittered(JITTER),
+            seed: self.seed,
+            warmup: twinpath_time::Duration::ZERO,
+            length: twinpath_time::Duration::from_secs_f64(self.time.as_secs_f64()),
+        };
+        let measured = probe.run(self.session.cpus[0], pace).await;
+        let after = turns(running.instance()).await?;
+        let sent: Sent = serde_json::from_str(&launcher.finish(source).await?)
+            .context("cannot read the result of plain frame-source")?;
         let mut sample = measured?;
-        done.context("the controller")?;
+        if let (Some(before), Some(after)) = (before, after) {
+            let turns = after.since(&before);
+            for (name, quantile) in [("turn_p50_us", 0.5), ("turn_p99_9_us", 0.999), (TURN, 1.0)] {
+                let time = turns.quantile(quantile).context("the worker has not turned")?;
+                sample.values.insert(name, time as f64 / 1e3);
+            }
+        }
         sample.values.insert(BULK, sent.frames as f64 / sent.duration_s);
         sample.values.insert("most_per_s", most);
         Ok(sample)
     }
 
-    /// The most frames per second that come through.
+    /// Which system calls the worker makes that are none of the packet path. A kernel without tracing leaves the value out.
+    async fn traced(&self, instance: &Instance, sample: &mut Sample) {
+        let traced = async {
+            let worker = trace::thread_named(instance.pid(), WORKER)?;
+            trace::other_calls(worker, TRACED).await
+        };
+        match traced.await {
+            Ok(calls) => {
+                sample.values.insert(OTHER_CALLS, calls.values().sum::<u64>() as f64);
+                let calls: Vec<_> = calls.iter().map(|(name, count)| format!("{count} {name}")).collect();
+                if !calls.is_empty() {
+                    sample.notes.push(format!("calls of the worker beyond frames: {}", calls.join(", ")));
+                }
+            }
+            Err(error) => sample.notes.push(format!("calls of the worker are not known: {error:#}")),
+        }
+    }
+
+    /// The most frames per second that come through, measured once a round.
+    async fn most(&self, case: &Case, network: &SwitchNetwork) -> anyhow::Result<f64> {
+        let flows = case.flows().split(' ').next().unwrap_or_default();
+        let key = (case.kind == Kind::Ovs, flows);
+        let known = self.most.borrow().get(&key).copied();
+        match known {
+            Some(most) => Ok(most),
+            None => {
+                let most = self.bulk_alone(network).await?;
+                self.most.borrow_mut().insert(key, most);
+                Ok(most)
+            }
+        }
+    }
+
     async fn bulk_alone(&self, network: &SwitchNetwork) -> anyhow::Result<f64> {
         let sink = || Counters::of(&network.hosts[1], HOSTS[1].interface);
         let before = sink()?.received;
@@ -174,17 +261,9 @@ impl<'a> Bench<'a> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::super::tables;
-    use super::*;
-
-    #[test]
-    fn every_row_is_a_case() {
-        let cases: BTreeSet<_> = CASES.iter().map(|case| &case.row).collect();
-        assert_eq!(cases.len(), CASES.len());
-        assert_eq!(cases, tables::ROWS.iter().map(|row| &row.id).collect());
-    }
+/// CPU times of the turns of the first worker so far.
+async fn turns(instance: Option<&Instance>) -> anyhow::Result<Option<Times>> {
+    let Some(instance) = instance else { return Ok(None) };
+    let workers = instance.workers().await?;
+    Ok(Some((&workers.first().context("twinpath has no worker")?.turn_cpu).into()))
 }

@@ -1,14 +1,20 @@
-//! `lab stall`: round trips at a pace beside bulk traffic, while a controller does what may delay packets; against the same
-//! with a controller whose traffic goes into a process that does nothing of it. twinpath, and Open vSwitch.
+//! `lab stall`: frames at a pace beside bulk traffic, while controllers and others do what may delay packets; against the same
+//! undisturbed, with a controller whose traffic goes into a process that does nothing of it. twinpath, and Open vSwitch.
 //!
-//! Hosts and controllers run on the first CPU, the thread that carries frames on the second.
+//! Hosts and controllers run on the first CPU, the thread that carries frames on the second. What is timed is the way
+//! between the hosts' interfaces, by the kernel's stamps.
 
+mod cases;
+mod disturb;
 mod measure;
+mod probe;
 mod tables;
+mod trace;
 
 use std::time::Duration;
 
 use fastrand::Rng;
+use twinpath_sys::affinity;
 
 use self::measure::Bench;
 use crate::lab::record::Record;
@@ -16,14 +22,14 @@ use crate::lab::session::{InGuest, Lab, Session};
 
 /// Fewest pairs per ratio under `--check`.
 const CHECK_PAIRS: usize = 5;
-/// How long round trips are measured: 10,000 of them and more, so that p99.9 is of ten.
-const CHECK_TIME: Duration = Duration::from_secs(4);
-const QUICK_TIME: Duration = Duration::from_secs(2);
+/// How long frames are timed: 4,000 of them and more.
+const CHECK_TIME: Duration = Duration::from_millis(1500);
+const QUICK_TIME: Duration = Duration::from_millis(1000);
 
 /// The lab's definition.
 pub(crate) const LAB: Lab = Lab {
     name: "stall",
-    about: "Round trips through a switch while its controller keeps it busy: twinpath, Open vSwitch",
+    about: "Frames through a switch while controllers and others keep it busy: twinpath, Open vSwitch",
     rows: tables::ROWS,
     ratios: tables::RATIOS,
     together: &[],
@@ -37,8 +43,9 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
         (false, repeat) => repeat.unwrap_or(1),
     };
     let time = if session.check { CHECK_TIME } else { QUICK_TIME };
-    let cases: Vec<_> =
-        measure::CASES.iter().filter(|case| session.selection.rows.contains(case.row)).collect();
+    // Its own work must not take the packet thread's CPU.
+    affinity::pin_current_thread(session.cpus[0])?;
+    let cases: Vec<_> = cases::all().filter(|case| session.selection.rows.contains(case.row)).collect();
     session.progress.expect(rounds * cases.len());
     let mut record = Record::default();
     for round in 0..rounds {
@@ -51,7 +58,7 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
             if record.is_hopeless(case.row) {
                 continue;
             }
-            match bench.measure(case).await {
+            match bench.measure(&case).await {
                 Ok(sample) => record.add(case.row, round, sample),
                 Err(error) => {
                     let reason = format!("{error:#}");

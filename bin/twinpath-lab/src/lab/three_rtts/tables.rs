@@ -55,6 +55,7 @@ const fn ratio(id: &'static str, formula: Formula, target: f64, what: &'static s
         judged: Judged::Median,
         check_pairs: super::CHECK_PAIRS,
         also: &[],
+        steady: None,
     }
 }
 

@@ -95,7 +95,17 @@ const fn ratio(
     what: &'static str,
 ) -> RatioSpec {
     let (judged, check_pairs) = (Judged::Median, super::CHECK_PAIRS);
-    RatioSpec { id, what, formula, target: Some(target), better, judged, check_pairs, also: &[] }
+    RatioSpec {
+        id,
+        what,
+        formula,
+        target: Some(target),
+        better,
+        judged,
+        check_pairs,
+        also: &[],
+        steady: None,
+    }
 }
 
 impl RatioSpec {

@@ -62,6 +62,40 @@ pub(crate) struct Args {
     /// Of Open vSwitch: pass nothing but what controllers say
     #[arg(long)]
     openflow: bool,
+    /// Of Open vSwitch: a controller that it connects to
+    #[arg(long, value_name = "TARGET")]
+    controller: Option<String>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct PortsArgs {
+    /// The directory of an Open vSwitch that runs
+    #[arg(long)]
+    directory: PathBuf,
+    /// Interfaces of this network namespace
+    #[arg(long, value_name = "IFACE", value_delimiter = ',')]
+    ports: Vec<String>,
+}
+
+/// Adds ports and removes them again, all at once, until a signal comes.
+pub(super) fn change_ports(args: &PortsArgs) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("cannot start an event loop")?.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        print(json!({ "ready": true, "pid": std::process::id() }))?;
+        let mut done = 0_u64;
+        let changes = async {
+            loop {
+                ovs::change_ports(&args.directory, &args.ports, done.is_multiple_of(2)).await?;
+                done += 1;
+            }
+        };
+        let failed: Option<anyhow::Error> = tokio::select! {
+            _ = interrupt.recv() => None,
+            never = changes => { let never: anyhow::Result<std::convert::Infallible> = never; never.err() }
+        };
+        failed.map_or_else(|| Ok(print(json!({ "done": done }))?), Err)
+    })
 }
 
 /// A switch that runs.
@@ -116,8 +150,8 @@ async fn start(args: &Args) -> anyhow::Result<Running> {
         .with_context(|| format!("no directory {}", args.directory.display()))?;
     match args.kind {
         Kind::Bridge => bridge::start(&args.ports).await,
-        Kind::OvsNetdev => ovs::start(&args.ports, None, &directory, args.cpu, args.openflow).await,
-        Kind::OvsAfxdp => ovs::start(&args.ports, Some("afxdp"), &directory, args.cpu, args.openflow).await,
+        Kind::OvsNetdev => ovs::start(args, None, &directory).await,
+        Kind::OvsAfxdp => ovs::start(args, Some("afxdp"), &directory).await,
         Kind::TestpmdPacket => testpmd::start(&args.ports, "net_af_packet", &directory, args.cpu).await,
         Kind::XdpRedirect => redirect(&args.ports),
         Kind::TestpmdMemif => testpmd::start_memif(&directory, args.cpu).await,

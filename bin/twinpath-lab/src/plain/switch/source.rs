@@ -1,13 +1,17 @@
 //! `plain frame-source`: sends frames of 64 bytes, as many as go.
 
 use anyhow::Context;
+use clap::ValueEnum;
 use serde::Deserialize;
 use serde_json::json;
 use twinpath_measure::{attend, print};
-use twinpath_plain::{BATCH_MAX, Sending, send_frames};
+use twinpath_plain::{BATCH_MAX, Frame, Sending, bare_frame, send_frames};
 use twinpath_socket_load::Stop;
 use twinpath_sys::affinity;
+use twinpath_thread::priority::Priority;
 use twinpath_wire::Mac;
+
+use crate::openflow::hostile;
 
 use crate::plain::reflect::interface_index;
 
@@ -31,9 +35,44 @@ pub(crate) struct SourceArgs {
     /// Frames per second; without it as many as go
     #[arg(long)]
     rate: Option<f64>,
+    /// What differs between the frames
+    #[arg(long, value_enum, default_value_t = Varied::Nothing)]
+    varied: Varied,
     /// The CPU to run on
     #[arg(long)]
     cpu: Option<usize>,
+    /// Priority of the thread: normal, slice:US, nice:N, fifo:N (real time) or auto (the best that is granted)
+    #[arg(long, default_value_t = Priority::Normal)]
+    priority: Priority,
+}
+
+/// What differs between the frames that are sent by turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Varied {
+    /// All are the same
+    Nothing,
+    /// Source addresses, 65,536 of them: more than a MAC table has room for
+    Sources,
+    /// Headers of UDP that the flows of `plain openflow hostile` have to search for as long as they can
+    Hostile,
+}
+
+/// Addresses that [`Varied::Sources`] has.
+const SOURCES: u32 = 65_536;
+
+fn frames(args: &SourceArgs) -> Vec<Frame> {
+    match args.varied {
+        Varied::Nothing => vec![bare_frame(args.from.0, args.to.0)],
+        Varied::Sources => {
+            let source = |number: u32| {
+                let [_, high, middle, low] = number.to_be_bytes();
+                // Locally administered, and not one of the lab's own.
+                [0x02, 0x75, 0x70, high, middle, low]
+            };
+            (0..SOURCES).map(|number| bare_frame(source(number), args.to.0)).collect()
+        }
+        Varied::Hostile => hostile::frames(args.from.0, args.to.0),
+    }
 }
 
 /// The result that `plain frame-source` prints.
@@ -52,9 +91,9 @@ pub(crate) fn send(args: &SourceArgs) -> anyhow::Result<()> {
         args.batch
     );
     let ifindex = interface_index(&args.on)?;
+    let frames = frames(args);
     let sending = Sending {
-        to: args.to.0,
-        from: args.from.0,
+        frames: &frames,
         batch: args.batch,
         duration: crate::plain::seconds(args.duration)?,
         rate: args.rate,
@@ -64,6 +103,7 @@ pub(crate) fn send(args: &SourceArgs) -> anyhow::Result<()> {
         if let Some(cpu) = args.cpu {
             affinity::pin_current_thread(cpu)?;
         }
+        args.priority.apply()?;
         send_frames(ifindex, &sending, &stop).context("cannot send frames")
     })?;
     let sent = sent?;
