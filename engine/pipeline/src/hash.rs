@@ -75,6 +75,12 @@ impl Mask {
         mix(sum)
     }
 
+    /// How many words it has bits of.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len.into()
+    }
+
     /// The numbers of the words that it has bits of, in its order.
     pub(crate) fn words(&self) -> impl Iterator<Item = usize> {
         self.words.iter().take(self.len.into()).map(|word| usize::from(*word))

@@ -26,6 +26,8 @@ impl FlowId {
 
 /// Words of a rule's value that are in the rule itself; few matches have more.
 const INLINE: usize = 6;
+/// Most have no more than so many, which are compared without asking how many there are.
+const MOST: usize = 4;
 
 /// The value of a match: of the words that the mask has bits of, in the mask's order.
 #[derive(Debug)]
@@ -74,9 +76,11 @@ impl Rule {
 
     #[inline]
     pub(crate) fn matches(&self, key: &Key) -> bool {
-        let Value { first, rest } = &self.value;
-        self.mask.matches(key, first, 0)
-            && rest.as_ref().is_none_or(|rest| self.mask.matches(key, rest, INLINE))
+        let Value { first: [a, b, c, d, other @ ..], rest } = &self.value;
+        self.mask.matches(key, &[*a, *b, *c, *d], 0)
+            && (self.mask.len() <= MOST
+                || self.mask.matches(key, other, MOST)
+                    && rest.as_ref().is_none_or(|rest| self.mask.matches(key, rest, INLINE)))
     }
 
     /// What it matches, with the bits of [`Self::mask`].

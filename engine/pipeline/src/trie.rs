@@ -25,6 +25,8 @@ impl<V> Default for Trie<V> {
 #[derive(Clone, Debug)]
 enum Node<V> {
     Empty,
+    /// One value alone, with its hash: most have no leaf, and are found with one step less.
+    One(u64, V),
     Leaf(Arc<Leaf<V>>),
     Inner(Arc<[Node<V>; CHILDREN]>),
 }
@@ -95,6 +97,7 @@ impl<V> Trie<V> {
         loop {
             match node {
                 Node::Empty => return None,
+                Node::One(own, value) => return (*own == hash).then_some(value),
                 // A hash of zero is found where there is none; its value says so.
                 Node::Leaf(leaf) => return leaf.values[leaf.position(hash)?].as_ref(),
                 Node::Inner(children) => node = &children[index(hash, shift)],
@@ -108,6 +111,7 @@ impl<V> Trie<V> {
         fn first<V>(node: &Node<V>) -> Option<&V> {
             match node {
                 Node::Empty => None,
+                Node::One(_, value) => Some(value),
                 Node::Leaf(leaf) => leaf.values.first()?.as_ref(),
                 Node::Inner(children) => children.iter().find_map(first),
             }
@@ -120,6 +124,7 @@ impl<V> Trie<V> {
         fn walk<'a, V>(node: &'a Node<V>, each: &mut impl FnMut(&'a V)) {
             match node {
                 Node::Empty => {}
+                Node::One(_, value) => each(value),
                 Node::Leaf(leaf) => leaf.values.iter().flatten().for_each(each),
                 Node::Inner(children) => children.iter().for_each(|child| walk(child, each)),
             }
@@ -147,12 +152,26 @@ impl<V: Clone> Trie<V> {
             Node::Empty => {
                 let mut value = None;
                 change(&mut value);
-                if value.is_some() {
-                    let mut leaf = Leaf::EMPTY;
-                    leaf.note(0, hash);
-                    leaf.values[0] = value;
-                    *node = Node::Leaf(Arc::new(leaf));
+                *node = value.map_or(Node::Empty, |value| Node::One(hash, value));
+            }
+            Node::One(own, _) if *own == hash => {
+                let Node::One(_, value) = std::mem::replace(node, Node::Empty) else { return };
+                let mut value = Some(value);
+                change(&mut value);
+                *node = value.map_or(Node::Empty, |value| Node::One(hash, value));
+            }
+            Node::One(..) => {
+                let mut value = None;
+                change(&mut value);
+                if value.is_none() {
+                    return;
                 }
+                let Node::One(own, first) = std::mem::replace(node, Node::Empty) else { return };
+                let mut leaf = Leaf::EMPTY;
+                leaf.note(0, own);
+                leaf.note(1, hash);
+                (leaf.values[0], leaf.values[1]) = (Some(first), value);
+                *node = Node::Leaf(Arc::new(leaf));
             }
             Node::Leaf(leaf) => {
                 let place = leaf.position(hash).filter(|place| leaf.values[*place].is_some());
@@ -173,8 +192,9 @@ impl<V: Clone> Trie<V> {
                     leaf.note(place, leaf.hashes[last]);
                 }
                 leaf.note(last.unwrap_or(place), 0);
-                if leaf.len() == 0 {
-                    *node = Node::Empty;
+                if leaf.len() == 1 {
+                    let [hash, ..] = leaf.hashes;
+                    *node = leaf.values[0].take().map_or(Node::Empty, |value| Node::One(hash, value));
                 }
             }
             Node::Inner(children) => {
@@ -196,7 +216,11 @@ impl<V: Clone> Trie<V> {
             into.note(place, *hash);
             into.values[place] = value.clone();
         }
-        let node = |leaf: Leaf<V>| if leaf.len() == 0 { Node::Empty } else { Node::Leaf(Arc::new(leaf)) };
+        let node = |mut leaf: Leaf<V>| match leaf.len() {
+            0 => Node::Empty,
+            1 => leaf.values[0].take().map_or(Node::Empty, |value| Node::One(leaf.hashes[0], value)),
+            _ => Node::Leaf(Arc::new(leaf)),
+        };
         Node::Inner(Arc::new(leaves.map(node)))
     }
 }

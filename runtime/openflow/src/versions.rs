@@ -7,7 +7,7 @@ const LATE_AFTER: Duration = Duration::from_secs(1);
 
 /// While a controller sends one change after the other, and none waits for them, changes wait for so long at most: what
 /// many of them change together is copied once, and not once per version.
-const COLLECTED_FOR: Duration = Duration::from_millis(10);
+const COLLECTED_FOR: Duration = Duration::from_millis(20);
 
 /// Which version each worker judges by.
 #[derive(Debug)]
