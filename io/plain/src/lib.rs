@@ -23,6 +23,7 @@ mod tcp_echo;
 mod tcp_holder;
 mod tcp_null;
 mod udp_null;
+mod xdp_frames;
 mod xdp_redirect;
 
 pub use busy_poll::BusyPollEcho;
@@ -39,6 +40,7 @@ pub use tcp_echo::TcpEcho;
 pub use tcp_holder::{Held, Holding, tcp_hold};
 pub use tcp_null::TcpNull;
 pub use udp_null::{Null, UdpNull};
+pub use xdp_frames::{XdpSink, XdpSource};
 pub use xdp_redirect::XdpRedirect;
 
 #[cfg(test)]

@@ -27,15 +27,17 @@ enum {
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_LPM_TRIE = 11,
 	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
+	BPF_MAP_TYPE_DEVMAP = 14,
 	BPF_MAP_TYPE_XSKMAP = 17,
 	BPF_MAP_TYPE_SK_STORAGE = 24,
+	BPF_MAP_TYPE_DEVMAP_HASH = 25,
 	BPF_MAP_TYPE_RINGBUF = 27,
 };
 
 enum { BPF_F_NO_PREALLOC = 1, BPF_F_INGRESS = 1, BPF_F_MMAPABLE = 1024 };
 enum { BPF_HDR_START_MAC = 0 };
 #define BPF_F_CURRENT_NETNS (~0ULL)
-enum { XDP_PASS = 2, XDP_REDIRECT = 4 };
+enum { XDP_DROP = 1, XDP_PASS = 2, XDP_REDIRECT = 4 };
 /* Return values of tcx: run the next program; pass to the kernel at once; drop. */
 enum { TCX_NEXT = -1, TCX_PASS = 0, TCX_DROP = 2 };
 /* linux/if_packet.h */

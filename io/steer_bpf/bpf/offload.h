@@ -41,7 +41,13 @@ struct entry {
 	__u32 number; /* below entries_max */
 	__u32 ifindex;
 	__u32 frame_len_max; /* without tag; of a super-frame, of each packet that it becomes */
-	__u32 reserved;
+	__u32 flags;
+};
+
+/* Of an entry. */
+enum {
+	BY_XDP = 1, /* the interface takes frames from XDP programs */
+	TIMED = 2,  /* it has a deadline, or may not be idle for ever: reading the clock takes a tenth of the time of all */
 };
 
 /* The loader sets the number of entries of these maps. */
@@ -55,7 +61,8 @@ struct {
 /* Written by control alone. */
 struct offload {
 	__u64 generation;
-	__u64 reserved[7];
+	__u64 version; /* of what was put in and taken out: another one after each change */
+	__u64 reserved[6];
 	struct key masks[MASKS];
 };
 
@@ -110,6 +117,15 @@ struct {
 	MAP_UINT(map_flags, BPF_F_MMAPABLE);
 } passing SECTION(".maps");
 
+/* The ports' interfaces, by their kernel indices: an XDP program sends frames to them. The kernel takes an interface out when
+ * it vanishes. */
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_DEVMAP_HASH);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, __u32);
+	MAP_UINT(max_entries, 4095);
+} devices SECTION(".maps");
+
 INLINE void begin_passing(void)
 {
 	__u32 cpu = cpu_number();
@@ -154,6 +170,7 @@ struct forwarding {
 	__u32 number;
 	__u32 packets;
 	__u32 to_peer; /* past the interface, to the other end of its pair */
+	__u64 now;     /* when the entry was found; 0: that does not matter */
 };
 
 /* Layers in the key. */
@@ -220,23 +237,14 @@ INLINE int read_transport(struct key *key, __u8 protocol, int is_ipv6, __u32 fir
 	return result;
 }
 
-/* Reads the fields of a frame. Returns where its payload begins, which is known for TCP and UDP; 0 for others; ODD if workers
- * are to read it. */
-INLINE int read_fields(struct __sk_buff *skb, struct key *key, __u16 in_port)
+/* Reads the fields of a frame of `room` bytes, at least an Ethernet header, whose head has been loaded as it is in memory.
+ * Returns where its payload begins, which is known for TCP and UDP; 0 for others; ODD if workers are to read it. No byte
+ * decides that lies beyond the end of the frame. */
+INLINE int read_fields(struct key *key, __u64 head[FRAME_WORDS], int room, __u16 in_port)
 {
-	__u64 head[FRAME_WORDS] = {};
-	__u32 len = skb->len;
 	__u16 ethertype;
-	int room, header = OTHER, at;
+	int header = OTHER, at;
 
-	OWN_REGISTER(len);
-	if (len < 14)
-		return ODD;
-	room = (int)len;
-	if (len > FRAME_LEN)
-		len = FRAME_LEN;
-	if (skb_load_bytes(skb, 0, (__u8 *)head + FRAME_AT, len) != 0)
-		return ODD;
 #pragma unroll
 	for (int word = 0; word < FRAME_WORDS; word++)
 		head[word] = be64(head[word]);
@@ -244,13 +252,6 @@ INLINE int read_fields(struct __sk_buff *skb, struct key *key, __u16 in_port)
 	key->words[0] = (__u64)ethertype << 48 | (__u64)in_port << 16;
 	key->words[1] = head[0] << 16;
 	key->words[2] = head[1] & ~0xffffULL;
-	if (skb->vlan_present) {
-		__u32 tag = skb->vlan_tci;
-
-		if (skb->vlan_proto != be16(0x8100))
-			return ODD;
-		key->words[0] |= (__u64)((tag & 0xfff) | 0x1000) << 35 | (__u64)(tag >> 13 & 7) << 32 | L_TAG;
-	}
 	switch (ethertype) {
 	case 0x0800: {
 		__u8 protocol = head[3] >> 48;
@@ -304,40 +305,144 @@ INLINE int read_fields(struct __sk_buff *skb, struct key *key, __u16 in_port)
 	return header > 0 ? at + header : header;
 }
 
-/* Finds the entry of a frame that came in by a port which has entries under these masks. Returns whether there is one; then
- * the frame must be forwarded next on this CPU, or given up by end_passing(). */
-CALLED int find_offloaded(struct __sk_buff *skb, struct forwarding *forwarding, __u32 in_port, __u32 masks)
+/* The same for a frame at tc or at a socket. */
+INLINE int read_skb(struct __sk_buff *skb, struct key *key, __u16 in_port)
 {
-	struct key key = {}, probe;
-	__u32 first = 0, gso_size = skb->gso_size, len = skb->len;
-	const struct offload *own;
-	int payload_at = read_fields(skb, &key, (__u16)in_port);
+	__u64 head[FRAME_WORDS] = {};
+	__u32 len = skb->len;
+	int room, payload_at;
 
-	if (!forwarding || payload_at == ODD || (gso_size && payload_at == OTHER))
+	OWN_REGISTER(len);
+	if (len < 14)
+		return ODD;
+	room = (int)len;
+	if (len > FRAME_LEN)
+		len = FRAME_LEN;
+	if (skb_load_bytes(skb, 0, (__u8 *)head + FRAME_AT, len) != 0)
+		return ODD;
+	payload_at = read_fields(key, head, room, in_port);
+	if (skb->vlan_present) {
+		__u32 tag = skb->vlan_tci;
+
+		if (skb->vlan_proto != be16(0x8100))
+			return ODD;
+		key->words[0] |= (__u64)((tag & 0xfff) | 0x1000) << 35 | (__u64)(tag >> 13 & 7) << 32 | L_TAG;
+	}
+	return payload_at;
+}
+
+/* The ports' numbers in keys, and their masks, for XDP programs: at the lower bits of an interface's index a word with the index,
+ * the number and the masks. If another port has the place, the map of ports has them. */
+enum { PORT_WORDS = 1024 };
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, __u64);
+	MAP_UINT(max_entries, PORT_WORDS);
+} port_words SECTION(".maps");
+
+/* Copies of the entries that a CPU has found last: looking one up among all takes as long as everything else that the XDP
+ * program does. A copy is good for the version that it was made of. Only frames that are forwarded change them, so those of
+ * unknown senders do not. */
+struct copied {
+	__u64 version;
+	struct key key;
+	struct entry entry;
+	__u64 reserved; /* two cache lines each */
+};
+
+enum { COPIES = 64 }; /* of each CPU, a power of two */
+
+/* The loader sets the number for all CPUs. */
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct copied);
+	MAP_UINT(max_entries, 1);
+} copies SECTION(".maps");
+
+/* Where among the copies a key is. Bad luck costs time alone. */
+INLINE __u32 place_of(const struct key *key)
+{
+	const __u64 *words = key->words;
+	__u64 sum = (words[0] ^ 0x9e3779b97f4a7c15ULL) * (words[1] ^ 0xc2b2ae3d27d4eb4fULL) +
+		    (words[2] ^ 0x165667b19e3779f9ULL) * (words[3] ^ 0x27d4eb2f165667c5ULL) +
+		    (words[4] ^ 0x85ebca77c2b2ae63ULL) * (words[5] ^ 0xff51afd7ed558ccdULL) +
+		    (words[6] ^ 0xc4ceb9fe1a85ec53ULL) * (words[7] ^ 0x94d049bb133111ebULL);
+
+	return (__u32)(sum >> 32 ^ sum >> 48) & (COPIES - 1);
+}
+
+/* The entry with this key, or a copy of it; null: there is none. */
+INLINE const struct entry *look_up(const struct offload *own, const struct key *key)
+{
+	__u32 at = cpu_number() * COPIES + place_of(key);
+	struct copied *copied = map_lookup(&copies, &at);
+	const struct entry *entry;
+	__u64 differs, version;
+
+	if (!copied)
 		return 0;
-	own = map_lookup(&offload, &first);
+	differs = copied->version ^ *(volatile __u64 *)&own->version;
+#pragma unroll
+	for (int word = 0; word < WORDS; word++)
+		differs |= copied->key.words[word] ^ key->words[word];
+	if (!differs)
+		return &copied->entry;
+	entry = map_lookup(&offloaded, key);
+	if (!entry)
+		return 0;
+	version = *(volatile __u64 *)&own->version;
+	/* A barrier too: what is looked up now is not older than the version. */
+	__sync_lock_test_and_set(&copied->version, 0);
+	entry = map_lookup(&offloaded, key);
+	if (!entry)
+		return 0;
+	copied->key = *key;
+	copied->entry = *entry;
+	*(volatile __u64 *)&copied->version = version;
+	return entry;
+}
+
+/* Finds the entry of a frame that has these fields, and came in by a port which has entries under these masks. A super-frame
+ * has `gso_size` bytes of payload in each packet, and `payload_at` bytes before it. Returns whether there is one; then the frame
+ * must be counted next on this CPU, or given up by end_passing(). */
+INLINE int find_entry(struct forwarding *forwarding, const struct key *key, __u32 masks, __u32 len, __u32 gso_size,
+		      int payload_at, int at_xdp)
+{
+	struct key probe;
+	__u32 first = 0;
+	const struct offload *own = map_lookup(&offload, &first);
+	__u64 now = 0;
+
 	if (!own)
 		return 0;
 	begin_passing();
 	for (__u32 mask = 0; mask < MASKS; mask++) {
 		const struct entry *entry;
-		const __u64 *last;
-		__u64 now;
 
 		if (!(masks >> mask & 1))
 			continue;
 #pragma unroll
 		for (int word = 0; word < WORDS; word++)
-			probe.words[word] = key.words[word] & own->masks[mask].words[word];
+			probe.words[word] = key->words[word] & own->masks[mask].words[word];
 		probe.words[MASK_WORD] |= mask;
-		entry = map_lookup(&offloaded, &probe);
+		entry = look_up(own, &probe);
 		if (!entry || entry->generation != *(volatile __u64 *)&own->generation)
 			continue;
-		now = ktime_get_coarse_ns();
-		first = entry->number;
-		last = map_lookup(&used, &first);
-		if (!last || now >= entry->deadline_ns || (long long)(now - *last) > (long long)entry->idle_ns)
-			continue;
+		if (entry->flags & TIMED) {
+			const __u64 *last;
+
+			now = ktime_get_coarse_ns();
+			first = entry->number;
+			last = map_lookup(&used, &first);
+			if (!last || now >= entry->deadline_ns ||
+			    (long long)(now - *last) > (long long)entry->idle_ns)
+				continue;
+		}
+		if (at_xdp && !(entry->flags & BY_XDP))
+			break;
 		forwarding->packets = 1;
 		if (gso_size) {
 			__u32 payload = len - (__u32)payload_at;
@@ -352,27 +457,50 @@ CALLED int find_offloaded(struct __sk_buff *skb, struct forwarding *forwarding, 
 		forwarding->ifindex = entry->ifindex;
 		forwarding->number = entry->number;
 		/* A frame to several stations is for every one. */
-		forwarding->to_peer = entry->peer && (key.words[1] >> 56 & 1 || entry->peer == (key.words[1] & ~0xffffULL));
+		forwarding->to_peer =
+			entry->peer && (key->words[1] >> 56 & 1 || entry->peer == (key->words[1] & ~0xffffULL));
+		forwarding->now = now;
 		return 1;
 	}
 	end_passing();
 	return 0;
 }
 
-/* Counts a frame, and sends it on; `mark` is for those that leave by the interface. */
-INLINE int forward_offloaded(struct __sk_buff *skb, const struct forwarding *forwarding, __u32 mark)
+/* The same for a frame at tc or at a socket. */
+CALLED int find_offloaded(struct __sk_buff *skb, struct forwarding *forwarding, __u32 in_port, __u32 masks)
+{
+	struct key key = {};
+	__u32 gso_size = skb->gso_size;
+	int payload_at = read_skb(skb, &key, (__u16)in_port);
+
+	if (!forwarding || payload_at == ODD || (gso_size && payload_at == OTHER))
+		return 0;
+	return find_entry(forwarding, &key, masks, skb->len, gso_size, payload_at, 0);
+}
+
+/* Counts a frame of `len` bytes for which an entry was found. */
+INLINE void count_forwarded(const struct forwarding *forwarding, __u32 len)
 {
 	__u32 number = forwarding->number, at = cpu_number() * entries_max + number;
 	struct count *count = map_lookup(&counts, &at);
-	__u64 *last = map_lookup(&used, &number), now = ktime_get_coarse_ns();
+	__u64 *last, now = forwarding->now;
 
 	if (count) {
 		count->packets += forwarding->packets;
-		count->bytes += skb->len;
+		count->bytes += len;
 	}
-	if (last && (long long)(now - *last) >= (long long)USED_STEP_NS)
-		*(volatile __u64 *)last = now;
+	if (now) {
+		last = map_lookup(&used, &number);
+		if (last && (long long)(now - *last) >= (long long)USED_STEP_NS)
+			*(volatile __u64 *)last = now;
+	}
 	end_passing();
+}
+
+/* Counts a frame at tc, and sends it on; `mark` is for those that leave by the interface. */
+INLINE int forward_offloaded(struct __sk_buff *skb, const struct forwarding *forwarding, __u32 mark)
+{
+	count_forwarded(forwarding, skb->len);
 	if (forwarding->to_peer) {
 		/* The port has taken it for a frame to somebody else, and the other end would drop it as such. */
 		if (skb->pkt_type == PACKET_OTHERHOST)
@@ -381,6 +509,67 @@ INLINE int forward_offloaded(struct __sk_buff *skb, const struct forwarding *for
 	}
 	skb->mark = mark;
 	return redirect(forwarding->ifindex, 0);
+}
+
+/* Copies four bytes of a frame that begin at `at`, if it is that long. All parts of headers that are read begin and end so. */
+#define COPY_PART(at)                                                                                  \
+	if (bytes + (at) + 4 > end)                                                                    \
+		return 1;                                                                              \
+	*(__u32 *)((__u8 *)head + FRAME_AT + (at)) = *(const __u32 *)(bytes + (at))
+
+/* Copies the head of a frame in memory, into zeros. Returns 0 if it is shorter than an Ethernet header. */
+INLINE int copy_head(__u64 head[FRAME_WORDS], const __u8 *bytes, const __u8 *end)
+{
+	if (bytes + 14 > end)
+		return 0;
+	head[0] = *(const __u64 *)bytes << 16;
+	if (bytes + 54 <= end) {
+#pragma unroll
+		for (int word = 1; word < 7; word++)
+			head[word] = *(const __u64 *)(bytes + word * 8 - FRAME_AT);
+		COPY_PART(54);
+		COPY_PART(58);
+		COPY_PART(62);
+		COPY_PART(66);
+		COPY_PART(70);
+		COPY_PART(74);
+		return 1;
+	}
+	head[1] = *(const __u64 *)(bytes + 6);
+	COPY_PART(14);
+	COPY_PART(18);
+	COPY_PART(22);
+	COPY_PART(26);
+	COPY_PART(30);
+	COPY_PART(34);
+	COPY_PART(38);
+	COPY_PART(42);
+	COPY_PART(46);
+	return 1;
+}
+
+/* Finds the entry of a frame at XDP, and sends it on by it. Frames of devices that take tags off, and super-frames, do not
+ * come here: XDP sees neither. */
+INLINE int forward_at_xdp(struct xdp_md *context, __u32 in_port, __u32 masks)
+{
+	const __u8 *bytes = (const __u8 *)(unsigned long)context->data;
+	const __u8 *end = (const __u8 *)(unsigned long)context->data_end;
+	__u64 head[FRAME_WORDS] = {};
+	struct forwarding forwarding;
+	struct key key = {};
+	__u32 len = (__u32)(end - bytes);
+
+	if (!copy_head(head, bytes, end) || read_fields(&key, head, (int)len, (__u16)in_port) == ODD)
+		return XDP_PASS;
+	if (!find_entry(&forwarding, &key, masks, len, 0, 0, 1))
+		return XDP_PASS;
+	/* The interface may have gone. */
+	if (redirect_map(&devices, forwarding.ifindex, XDP_PASS) != XDP_REDIRECT) {
+		end_passing();
+		return XDP_PASS;
+	}
+	count_forwarded(&forwarding, len);
+	return XDP_REDIRECT;
 }
 
 #endif

@@ -8,6 +8,7 @@
  *
  * Flows that the kernel forwards by itself (offload.h) are tried first. The filter looks for an entry, and notes where the
  * frame goes; the program at tc ingress sends it there. Where no filter has run, as no worker has a socket, it looks itself.
+ * Ports may have an XDP program in front of both, which looks for an entry in the same place.
  *
  * An interface is a port from the time when its entry is in the map until the entry is removed. Before and after that the
  * programs change nothing, so no frame is lost or doubled by the order in which they are attached.
@@ -142,6 +143,25 @@ INLINE int serve_in(struct __sk_buff *skb)
 SECTION("classifier") int twinpath_serve_in(struct __sk_buff *skb)
 {
 	return serve_in(skb);
+}
+
+/* In the driver of a port that is to forward there. Whatever no entry is found for here goes on to the hooks above, which
+ * know more of it: those look again. */
+SECTION("xdp") int twinpath_port_xdp(struct xdp_md *context)
+{
+	__u32 ifindex = context->ingress_ifindex, place = ifindex & (PORT_WORDS - 1);
+	__u64 *word = map_lookup(&port_words, &place), found;
+	const struct port *port;
+
+	if (!entries_max || !word)
+		return XDP_PASS;
+	found = *(volatile __u64 *)word;
+	if (found >> 32 == ifindex)
+		return (__u16)found ? forward_at_xdp(context, (__u16)(found >> 16), (__u16)found) : XDP_PASS;
+	port = map_lookup(&ports, &ifindex);
+	if (!port || !port->masks)
+		return XDP_PASS;
+	return forward_at_xdp(context, port->number, port->masks);
 }
 
 /* For tests: the same with a frame that has a VLAN tag beside its bytes, which a test run cannot pass. Its control

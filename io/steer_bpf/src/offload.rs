@@ -37,6 +37,9 @@ const LOOKS: u32 = 1 << 15;
 /// The longest step of the clock that the programs read: entries end so much earlier.
 const TICK_MAX: Duration = Duration::from_millis(10);
 
+/// Copies of entries of each CPU (`COPIES` of bpf/offload.h).
+const COPIES: u32 = 64;
+
 /// The word of a key in which the number of its mask stands.
 const MASK_WORD: usize = 3;
 
@@ -56,8 +59,12 @@ struct EntryWords {
     number: u32,
     ifindex: u32,
     frame_len_max: u32,
-    reserved: u32,
+    flags: u32,
 }
+
+/// Flags of an entry.
+const BY_XDP: u32 = 1;
+const TIMED: u32 = 2;
 
 // SAFETY: eight plain integers.
 unsafe impl Pod for KeyWords {}
@@ -76,6 +83,9 @@ pub struct OffloadEntry {
     pub peer: Option<[u8; 6]>,
     /// Bytes of the longest frame that the interface sends, without a tag.
     pub frame_len_max: u32,
+    /// The interface takes frames from XDP programs: a port with such a program ([`PortPrograms::attach_xdp`](crate::PortPrograms::attach_xdp))
+    /// sends its frames on there.
+    pub by_xdp: bool,
     /// From when on it is void.
     pub deadline: Option<Instant>,
     /// It is void when none of its frames has come for so long.
@@ -95,6 +105,8 @@ pub struct OffloadCount {
 pub struct Offload {
     offloaded: HashMap<MapData, KeyWords, EntryWords>,
     ports: HashMap<MapData, u32, PortWords>,
+    /// The same, for XDP programs.
+    port_words: PortPlaces,
     grace: ArrayOfMaps<MapData, Array<MapData, u32>>,
     grace_token: Array<MapData, u32>,
     /// The generation, and the masks.
@@ -105,8 +117,10 @@ pub struct Offload {
     capacity: u32,
     cpus: u32,
     generation: u64,
-    /// Something was removed since programs were waited for.
-    is_unsettled: bool,
+    /// Of all that was put in and taken out.
+    version: u64,
+    /// Nothing has changed since programs were waited for.
+    settled: bool,
     /// Times that the kernel had to be asked.
     grace_periods: u64,
 }
@@ -142,11 +156,44 @@ impl Sizes {
         loader.map_max_entries("counts", self.capacity * self.cpus);
         loader.map_max_entries("used", self.capacity);
         loader.map_max_entries("passing", self.cpus);
+        loader.map_max_entries("copies", COPIES * self.cpus);
     }
 }
 
 fn failed(map: &'static str, action: &'static str, error: std::io::Error) -> SteerError {
     SteerError::Map { map, action, error: Box::new(aya::maps::MapError::IoError(error)) }
+}
+
+/// The same map by another descriptor.
+fn again(map: &MapData, name: &'static str) -> Result<MapData, SteerError> {
+    let own = map.fd().as_fd().try_clone_to_owned().map_err(|error| failed(name, "holding", error))?;
+    MapData::from_fd(own).map_err(wrote(name))
+}
+
+/// What ports are, at the lower bits of their indices (`port_words` of bpf/offload.h).
+pub(crate) struct PortPlaces(Array<MapData, u64>);
+
+impl PortPlaces {
+    pub(crate) fn new(map: MapData) -> Result<Self, SteerError> {
+        Ok(Self(Array::try_from(Map::Array(map)).map_err(wrote("port_words"))?))
+    }
+
+    const fn word(ifindex: u32, number: u16, masks: u16) -> u64 {
+        (ifindex as u64) << 32 | (number as u64) << 16 | masks as u64
+    }
+
+    /// Puts a port in its place, which may be another one's: programs find that in the map of ports then.
+    fn set(&mut self, ifindex: u32, PortWords { number, masks, .. }: PortWords) -> Result<(), SteerError> {
+        let word = Self::word(ifindex, number, masks);
+        self.0.set(ifindex % self.0.len(), word, 0).map_err(wrote("port_words"))
+    }
+
+    /// Nothing is looked for any more for a port.
+    pub(crate) fn clear(&mut self, ifindex: u32) -> Result<(), SteerError> {
+        let place = ifindex % self.0.len();
+        let is_its = self.0.get(&place, 0).is_ok_and(|word| word >> 32 == u64::from(ifindex));
+        if is_its { self.0.set(place, 0, 0).map_err(wrote("port_words")) } else { Ok(()) }
+    }
 }
 
 /// An array whose memory is mapped.
@@ -186,15 +233,19 @@ const fn key_of(mask: u8, value: &[u64; OFFLOAD_WORDS]) -> KeyWords {
 }
 
 impl Offload {
-    pub(crate) fn take(object: &mut Ebpf, ports: &MapData, sizes: Sizes) -> Result<Self, SteerError> {
+    pub(crate) fn take(
+        object: &mut Ebpf,
+        [ports, port_words]: [&MapData; 2],
+        sizes: Sizes,
+    ) -> Result<Self, SteerError> {
         let Sizes { capacity, cpus } = sizes;
-        let own =
-            ports.fd().as_fd().try_clone_to_owned().map_err(|error| failed("ports", "holding", error))?;
-        let ports = MapData::from_fd(own).map_err(wrote("ports"))?;
+        let ports = again(ports, "ports")?;
+        let port_words = again(port_words, "port_words")?;
         let state = Mapped::take(object, "offload", 8 * (8 + OFFLOAD_MASKS * OFFLOAD_WORDS))?;
         Ok(Self {
             offloaded: typed(object, "offloaded")?,
             ports: HashMap::try_from(Map::HashMap(ports)).map_err(wrote("ports"))?,
+            port_words: PortPlaces::new(port_words)?,
             grace: typed(object, "offload_grace")?,
             grace_token: typed(object, "offload_grace_token")?,
             state,
@@ -204,7 +255,8 @@ impl Offload {
             capacity,
             cpus,
             generation: 0,
-            is_unsettled: false,
+            version: 0,
+            settled: true,
             grace_periods: 0,
         })
     }
@@ -225,7 +277,8 @@ impl Offload {
         const BPF_EXIST: u64 = 2;
         let Ok(words) = self.ports.get(&ifindex, 0) else { return Ok(()) };
         let words = PortWords { number, masks: masks.into(), ..words };
-        gone(self.ports.insert(ifindex, words, BPF_EXIST), "ports")
+        gone(self.ports.insert(ifindex, words, BPF_EXIST), "ports")?;
+        self.port_words.set(ifindex, words)
     }
 
     /// Says which bits a mask has. If they change, no entry has the mask.
@@ -263,6 +316,7 @@ impl Offload {
         }
         let idle_ns = entry.idle.map_or(u64::MAX, |idle| u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX));
         let peer = entry.peer.map_or(0, |[a, b, c, d, e, f]| u64::from_be_bytes([a, b, c, d, e, f, 0, 0]));
+        let is_timed = entry.deadline.is_some() || entry.idle.is_some();
         let words = EntryWords {
             generation: self.generation,
             deadline_ns: entry.deadline.map_or(u64::MAX, ends_ns),
@@ -272,9 +326,21 @@ impl Offload {
             number: entry.number,
             ifindex: entry.ifindex,
             frame_len_max: entry.frame_len_max,
-            reserved: 0,
+            flags: if entry.by_xdp { BY_XDP } else { 0 } | if is_timed { TIMED } else { 0 },
         };
-        self.offloaded.insert(key_of(mask, value), words, 0).map_err(wrote("offloaded"))
+        let put = self.offloaded.insert(key_of(mask, value), words, 0).map_err(wrote("offloaded"));
+        self.changed();
+        put
+    }
+
+    /// Entries were put in, taken out or made void: copies of entries are void from now on, and programs may be running that have
+    /// found one before.
+    fn changed(&mut self) {
+        self.version += 1;
+        self.settled = false;
+        if let Some(word) = self.state.word(1) {
+            word.store(self.version, Ordering::SeqCst);
+        }
     }
 
     /// Takes an entry out; it may be gone already. Frames that arrive after this has returned are not forwarded by it.
@@ -282,14 +348,15 @@ impl Offload {
     /// # Errors
     /// [`SteerError::Map`].
     pub fn remove(&mut self, mask: u8, value: &[u64; OFFLOAD_WORDS]) -> Result<(), SteerError> {
-        self.is_unsettled = true;
-        gone(self.offloaded.remove(&key_of(mask, value)), "offloaded")
+        let removed = gone(self.offloaded.remove(&key_of(mask, value)), "offloaded");
+        self.changed();
+        removed
     }
 
     /// Makes all entries void, by one store. They occupy their places until they are removed.
     pub fn void_all(&mut self) {
         self.generation += 1;
-        self.is_unsettled = true;
+        self.settled = false;
         if let Some(word) = self.state.word(0) {
             word.store(self.generation, Ordering::SeqCst);
         }
@@ -302,7 +369,7 @@ impl Offload {
     /// # Errors
     /// [`SteerError::Map`].
     pub fn settle(&mut self) -> Result<(), SteerError> {
-        if !std::mem::take(&mut self.is_unsettled) {
+        if std::mem::replace(&mut self.settled, true) {
             return Ok(());
         }
         // Either a program that starts now finds the entry gone, or its word is seen to be odd here.

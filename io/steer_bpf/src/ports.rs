@@ -3,25 +3,28 @@
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use aya::maps::{HashMap, Map, MapData};
-use aya::programs::SchedClassifier;
+use aya::maps::xdp::{DevMapHash, XdpMapError};
+use aya::maps::{HashMap, Map, MapData, MapError};
+use aya::programs::xdp::{XdpLink, XdpMode as HookMode};
+use aya::programs::{SchedClassifier, Xdp};
 use aya::{Ebpf, include_bytes_aligned};
 use twinpath_time::Duration;
 
 use crate::SteerError;
 use crate::exclusive::{attach_both, load, refuse_if_held};
 use crate::layout::PortWords;
-use crate::maps::{gone, wrote};
+use crate::maps::{gone, typed, wrote};
 use crate::names::{PORT_INGRESS as INGRESS, interface_name};
-use crate::offload::{Offload, Sizes};
+use crate::offload::{Offload, PortPlaces, Sizes};
 use crate::served::serve;
-use crate::steering::{attach_filter, loaded, program};
+use crate::steering::{XdpMode, attach_filter, loaded, program, refused, xdp_links};
 use crate::stuck::StuckRecords;
 use crate::tc::{TcAttach, TcLink};
 
 static PORTS: &[u8] = include_bytes_aligned!("../object/ports.o");
 
 const EGRESS: &str = "twinpath_port_out";
+const XDP: &str = "twinpath_port_xdp";
 /// What these two do while there is a process to serve, by their places in the array of tail calls.
 const SERVE: [&str; 2] = ["twinpath_serve_in", "twinpath_serve_out"];
 /// One program for each worker, with the worker's number at the end.
@@ -48,8 +51,16 @@ pub struct PortPrograms {
     ports: HashMap<MapData, u32, PortWords>,
     offload: Option<Offload>,
     stuck: StuckRecords,
+    /// Where the XDP program may send frames, and what it knows of ports; `None` without entries.
+    xdp: Option<(DevMapHash<MapData>, PortPlaces)>,
     /// The interfaces that are ports, and their links.
-    held: BTreeMap<u32, [TcLink; 2]>,
+    held: BTreeMap<u32, Held>,
+}
+
+/// What keeps an interface a port.
+struct Held {
+    _tc: [TcLink; 2],
+    xdp: Option<XdpLink>,
 }
 
 impl std::fmt::Debug for PortPrograms {
@@ -72,10 +83,17 @@ impl PortPrograms {
         let Some(Map::HashMap(ports)) = object.take_map("ports") else {
             return Err(SteerError::Missing("ports"));
         };
-        let offload = sizes.map(|sizes| Offload::take(&mut object, &ports, sizes)).transpose()?;
+        let Some(Map::Array(places)) = object.take_map("port_words") else {
+            return Err(SteerError::Missing("port_words"));
+        };
+        let take = |sizes| Offload::take(&mut object, [&ports, &places], sizes);
+        let offload = sizes.map(take).transpose()?;
         let ports = HashMap::try_from(Map::HashMap(ports)).map_err(wrote("ports"))?;
+        let devices = sizes.is_some().then(|| typed(&mut object, "devices")).transpose()?;
+        let places = PortPlaces::new(places)?;
         let served = serve(&mut object, &[INGRESS, EGRESS], &SERVE)?;
-        Ok(Self { _served: served, object, ports, offload, stuck, held: BTreeMap::new() })
+        let xdp = devices.map(|devices| (devices, places));
+        Ok(Self { _served: served, object, ports, offload, stuck, xdp, held: BTreeMap::new() })
     }
 
     /// Attaches the filter to the packet socket of a worker. The socket then takes the frames of all ports, or a fan-out
@@ -99,8 +117,47 @@ impl PortPrograms {
         let flags = if unserved == Unserved::Kernel { FAILS_OPEN } else { 0 };
         let words = PortWords { flags, ..PortWords::default() };
         self.ports.insert(ifindex, words, 0).map_err(wrote("ports"))?;
-        self.held.insert(ifindex, links);
+        if let Some((devices, _)) = &mut self.xdp {
+            let put = devices.insert(ifindex, ifindex, None, 0).map_err(|error| match error {
+                XdpMapError::MapError(error) => error,
+                error => MapError::IoError(std::io::Error::other(error)),
+            });
+            put.map_err(wrote("devices"))?;
+        }
+        self.held.insert(ifindex, Held { _tc: links, xdp: None });
         Ok(())
+    }
+
+    /// Has the driver of a port look for an entry for each frame, before the kernel builds a packet of it; frames without one
+    /// go the way that they would go otherwise. What XDP cannot see is taken to be absent: a tag that the device has taken off
+    /// the frame, a checksum that is still to be computed. So it is for a port behind which nobody leaves either to the device.
+    /// On a veth pair the other end stops to segment by itself while the program is there. It goes with the port, and with the
+    /// process.
+    ///
+    /// # Errors
+    /// [`SteerError::XdpHeld`] naming the program that is there, [`SteerError::XdpWithoutLink`], [`SteerError::Xdp`],
+    /// [`SteerError::Program`]; the port stays what it is.
+    pub fn attach_xdp(&mut self, ifindex: u32) -> Result<(), SteerError> {
+        xdp_links()?;
+        let driver: &mut Xdp = program(&mut self.object, XDP)?;
+        if driver.fd().is_err() {
+            loaded(XDP, driver.load())?;
+        }
+        let failed = |error| refused(ifindex, XdpMode::Native, error);
+        let link = driver
+            .attach_to_if_index(ifindex, HookMode::Driver)
+            .and_then(|id| driver.take_link(id))
+            .map_err(failed)?;
+        if let Some(held) = self.held.get_mut(&ifindex) {
+            held.xdp = Some(link);
+        }
+        Ok(())
+    }
+
+    /// Whether [`Self::attach_xdp`] has succeeded for a port.
+    #[must_use]
+    pub fn has_xdp(&self, ifindex: u32) -> bool {
+        self.held.get(&ifindex).is_some_and(|held| held.xdp.is_some())
     }
 
     /// Gives an interface back, which may be gone already. Frames that workers have been given are still in their rings.
@@ -108,9 +165,12 @@ impl PortPrograms {
     /// # Errors
     /// [`SteerError::Map`]; the interface is given back all the same.
     pub fn release(&mut self, ifindex: u32) -> Result<(), SteerError> {
-        let Some(links) = self.held.remove(&ifindex) else { return Ok(()) };
-        let removed = gone(self.ports.remove(&ifindex), "ports");
-        drop(links);
+        let Some(held) = self.held.remove(&ifindex) else { return Ok(()) };
+        let mut removed = gone(self.ports.remove(&ifindex), "ports");
+        if let Some((devices, places)) = &mut self.xdp {
+            removed = removed.and(gone(devices.remove(ifindex), "devices")).and(places.clear(ifindex));
+        }
+        drop(held);
         removed
     }
 
@@ -135,6 +195,16 @@ impl PortPrograms {
             loaded(name, classifier.load())?;
         }
         Ok(classifier)
+    }
+
+    /// The XDP program, for test runs; it is loaded if need be.
+    #[doc(hidden)]
+    pub fn xdp_program(&mut self) -> Result<&Xdp, SteerError> {
+        let driver: &mut Xdp = program(&mut self.object, XDP)?;
+        if driver.fd().is_err() {
+            loaded(XDP, driver.load())?;
+        }
+        Ok(driver)
     }
 
     /// The words that tell since when a frame has waited for a worker, one each, to be mapped as those of

@@ -14,7 +14,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 const ETHTOOL_GDRVINFO: u32 = 0x3;
 const ETHTOOL_STXCSUM: u32 = 0x17;
 const ETHTOOL_STSO: u32 = 0x1f;
+const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_SGRO: u32 = 0x2c;
+/// `ETH_FLAG_RXVLAN`.
+const FLAG_RXVLAN: u32 = 1 << 8;
 
 /// `struct ethtool_drvinfo` of linux/ethtool.h.
 #[repr(C)]
@@ -105,6 +108,18 @@ pub fn set_offload(name: &str, offload: Offload, on: bool) -> io::Result<()> {
     unsafe { command(name, (&raw mut value).cast()) }
 }
 
+/// Whether the interface `name` of the calling thread's namespace takes the VLAN tags of received frames off (rx-vlan-offload).
+/// Needs no capability.
+///
+/// # Errors
+/// ENODEV for no such interface.
+pub fn takes_tags_off(name: &str) -> io::Result<bool> {
+    let mut value = Value { command: ETHTOOL_GFLAGS, data: 0 };
+    // SAFETY: for ETHTOOL_GFLAGS the kernel writes one `struct ethtool_value`, which `value` is.
+    unsafe { command(name, (&raw mut value).cast()) }?;
+    Ok(value.data & FLAG_RXVLAN != 0)
+}
+
 /// Runs one ethtool command for an interface of the calling thread's namespace.
 ///
 /// # Safety
@@ -157,6 +172,7 @@ mod tests {
             set_offload("tp-nonesuch", Offload::Receive, true).unwrap_err().raw_os_error(),
             Some(libc::ENODEV)
         );
+        assert_eq!(takes_tags_off("tp-nonesuch").unwrap_err().raw_os_error(), Some(libc::ENODEV));
         assert!(driver("").is_err());
         assert!(driver("a-name-longer-than-the-kernel-takes").is_err());
         assert!(driver("a\0b").is_err());

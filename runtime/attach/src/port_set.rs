@@ -121,6 +121,15 @@ impl PortSet {
         Ok(())
     }
 
+    /// Has the driver of an attached interface forward the frames that it can
+    /// ([`PortPrograms::attach_xdp`] says which interfaces that is for).
+    ///
+    /// # Errors
+    /// [`AttachError::Steer`]; the interface stays a port without that.
+    pub fn attach_xdp(&mut self, ifindex: u32) -> Result<(), AttachError> {
+        Ok(self.programs.attach_xdp(ifindex)?)
+    }
+
     /// Gives an interface back to the kernel; it may be gone. Workers remove it from their queues after this.
     ///
     /// # Errors

@@ -13,8 +13,8 @@ pub use twinpath_thread::priority::Priority;
 pub use twinpath_thread::request::RequestScope;
 pub use twinpath_values::{
     AddressError, AddressList, AttachAsked, CpuGoal, DatapathId, Endpoint, FailMode, FlowText, LatencyGoal,
-    MetricsAddress, Offload, OnExit, Path, PathAsked, PortMode, PortName, Sandbox, ServiceKind, SourceText,
-    StaticEntry, UnknownAttach, UnknownPath, VlanList, goal,
+    MetricsAddress, Offload, OnExit, Path, PathAsked, PortMode, PortName, PortOffload, Sandbox, ServiceKind,
+    SourceText, StaticEntry, UnknownAttach, UnknownPath, VlanList, goal,
 };
 pub use twinpath_worker::idle::{Mode, RequestSetting as LatencyRequest};
 

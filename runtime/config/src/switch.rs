@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use twinpath_values::{
-    AddressList, DatapathId, Endpoint, FailMode, NAME_MAX, Offload, OnExit, PortMode, PortName, StaticEntry,
-    VLAN_MAX, VlanList, is_name,
+    AddressList, DatapathId, Endpoint, FailMode, NAME_MAX, Offload, OnExit, PortMode, PortName, PortOffload,
+    StaticEntry, VLAN_MAX, VlanList, is_name,
 };
 use twinpath_wire::vxlan;
 
@@ -49,8 +49,7 @@ section! {
 
         /// A port and its keys, such as veth1 or veth1,vlan=10 (tables [[switch.port]] in a file)
         port: Vec<SwitchPort> = Vec::new() =>
-            values_are("tables, at most 4095"), unset("none"), option("port", "PORT[,KEY=VALUE]", SWITCH),
-            example("[]"), change(Change::Reload);
+            values_are("tables, at most 4095"), unset("none"), option("port", "PORT[,KEY=VALUE]", SWITCH), example("[]"), change(Change::Reload);
 
         /// What becomes of frames at interfaces when the switch has ended or hangs: nobody carries them (dark), or the kernel
         /// bridge that the interfaces belong to (bridge)
@@ -126,8 +125,7 @@ section! {
         vlan: u32 = 1 => range(1, VLAN_MAX as u64), change(Change::Port);
 
         /// The VLANs of a trunk, such as 10,20-30; on the command line with + for the comma
-        vlans: VlanList = VlanList::default() =>
-            values_are("`\"10,20-30\"`, of 1 to 4094"), unset("all"), example("\"\""), change(Change::Port);
+        vlans: VlanList = VlanList::default() => values_are("`\"10,20-30\"`, of 1 to 4094"), unset("all"), example("\"\""), change(Change::Port);
 
         /// The VLAN of frames that have no tag on a trunk, which also leave it without one
         native: Option<u32> = None => range(1, VLAN_MAX as u64), unset("none: they are dropped"), comment("1"), change(Change::Port);
@@ -147,18 +145,17 @@ section! {
         /// The port that gets a copy of each frame that this one sends or receives
         mirror_to: Option<PortName> = None => values_are("the name of another port"), unset("none"), comment("\"veth9\""), change(Change::Port);
 
+        /// Where the kernel looks for a flow of a frame: at tc, in the driver first (xdp), or there if nothing else suffers (auto)
+        offload: PortOffload = PortOffload::default() => change(Change::Port);
+
         /// The network identifier of a VXLAN port
         vni: Option<u32> = None => range(0, vxlan::VNI_MAX as u64), unset("none: a VXLAN port needs it"), comment("100"), change(Change::Port);
 
         /// The other hosts of a VXLAN port; on the command line with + for the comma
-        remotes: AddressList = AddressList::default() =>
-            values_are("`\"192.0.2.2,192.0.2.3\"`, at most 64"), unset("none: a VXLAN port needs one"), comment("\"192.0.2.2\""),
-            change(Change::Port);
+        remotes: AddressList = AddressList::default() => values_are("`\"192.0.2.2,192.0.2.3\"`, at most 64"), unset("none: a VXLAN port needs one"), comment("\"192.0.2.2\""), change(Change::Port);
 
         /// The address of this host that a VXLAN port uses
-        local: Option<IpAddr> = None =>
-            values_are("an address of this host"), unset("all; the route chooses the one to send from"), comment("\"192.0.2.1\""),
-            change(Change::Port);
+        local: Option<IpAddr> = None => values_are("an address of this host"), unset("all; the route chooses the one to send from"), comment("\"192.0.2.1\""), change(Change::Port);
 
         /// The UDP port of a VXLAN port, here and at its remotes
         udp_port: u32 = vxlan::UDP_PORT as u32 => range(1, u16::MAX as u64), change(Change::Port);
@@ -224,8 +221,8 @@ impl SwitchPort {
 
     /// Whether another one has the same sockets, so that none has to be opened anew.
     #[must_use]
-    pub fn has_tunnel_of(&self, other: &Self) -> bool {
-        self.tunnel() == other.tunnel()
+    pub fn is_opened_as(&self, other: &Self) -> bool {
+        self.tunnel() == other.tunnel() && self.offload == other.offload
     }
 
     /// What is wrong with the keys of a VXLAN port, or with having them.

@@ -11,7 +11,8 @@ use twinpath_thread::priority::Priority;
 use twinpath_thread::request::RequestScope;
 use twinpath_values::{
     AddressList, AttachAsked, CpuGoal, DatapathId, Endpoint, FailMode, FlowText, LatencyGoal, MetricsAddress,
-    Offload, OnExit, PathAsked, PortMode, PortName, Sandbox, ServiceKind, SourceText, StaticEntry, VlanList,
+    Offload, OnExit, PathAsked, PortMode, PortName, PortOffload, Sandbox, ServiceKind, SourceText,
+    StaticEntry, VlanList,
 };
 use twinpath_wire::EtherType;
 use twinpath_worker::idle::{Mode, RequestSetting};
@@ -60,6 +61,7 @@ parsed! {
     OnExit: words(&OnExit::ALL.map(OnExit::name));
     FailMode: words(&FailMode::ALL.map(FailMode::name));
     Offload: words(&Offload::ALL.map(Offload::name));
+    PortOffload: words(&PortOffload::ALL.map(PortOffload::name));
     DatapathId: String::new();
     PortName: String::new();
     VlanList: String::new();

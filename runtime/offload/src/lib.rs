@@ -33,6 +33,10 @@ pub struct KernelPort {
     pub peer: Option<[u8; 6]>,
     /// Bytes of the longest frame that it sends, without a tag.
     pub frame_len_max: u32,
+    /// Its driver looks for entries, by an XDP program of ours.
+    pub has_xdp: bool,
+    /// It takes frames from XDP programs of other ports.
+    pub takes_xdp: bool,
 }
 
 /// How long an entry is good for: no longer than any of its flows.
@@ -42,6 +46,33 @@ pub struct Lifetime {
     pub deadline: Option<Instant>,
     /// It is void when none of its frames has come for so long.
     pub idle: Option<Duration>,
+}
+
+/// Where in the kernel frames are forwarded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Hooks {
+    pub tc: bool,
+    pub xdp: bool,
+}
+
+impl Hooks {
+    /// At one of them, or at both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self { tc: self.tc || other.tc, xdp: self.xdp || other.xdp }
+    }
+
+    /// As `show flows` has it; empty for none.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match (self.tc, self.xdp) {
+            (false, false) => "",
+            (true, false) => "tc",
+            (false, true) => "xdp",
+            (true, true) => "tc and xdp",
+        }
+    }
 }
 
 /// Why the kernel does not forward the frames of a trace.
@@ -118,6 +149,21 @@ impl Offloaded {
         &self.entries
     }
 
+    /// Where the frames of a flow's entries are forwarded; nowhere if it has none. Frames that a port's driver does not
+    /// forward, as they have headers that XDP does not see, are forwarded at tc all the same.
+    #[must_use]
+    pub fn hooks(&self, flow: FlowId) -> Hooks {
+        let is_at_xdp = |number| {
+            let entry = self.entries.get(number)?;
+            let from = self.ports.get(&u32::from(entry.key.in_port()))?;
+            Some(from.has_xdp && self.ports.get(&entry.output)?.takes_xdp)
+        };
+        self.entries.of_flow(flow).fold(Hooks::default(), |hooks, number| {
+            let xdp = is_at_xdp(number).unwrap_or(false);
+            hooks.and(Hooks { tc: !xdp, xdp })
+        })
+    }
+
     /// Says what a port is, by its OpenFlow number; `None`: no interface of this network namespace. Entries for its frames, or
     /// to it, are void if that changes.
     ///
@@ -177,6 +223,7 @@ impl Offloaded {
             ifindex: to.ifindex,
             peer: to.peer,
             frame_len_max: to.frame_len_max,
+            by_xdp: to.takes_xdp,
             deadline: lifetime.deadline,
             idle: lifetime.idle,
         };

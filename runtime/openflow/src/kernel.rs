@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use twinpath_offload::{KernelPort, Lifetime, NotOffloaded, Offloaded, PortForwarded};
+use twinpath_offload::{Hooks, KernelPort, Lifetime, NotOffloaded, Offloaded, PortForwarded};
 use twinpath_openflow::Match;
 use twinpath_pipeline::{FlowId, Ingress, Pipeline, Trace, WhyNot};
 use twinpath_steer_bpf::{Offload, SteerError};
@@ -171,12 +171,11 @@ impl Kernel {
         })
     }
 
-    /// Whether frames of a flow are forwarded by the kernel now; if not, why, as far as that is known.
-    pub(crate) fn place(&self, flow: FlowId) -> Result<(), Option<WhyNot>> {
-        if self.homes.values().any(|offloaded| offloaded.entries().of_flow(flow).next().is_some()) {
-            return Ok(());
-        }
-        Err(self.why_not.get(&flow).copied())
+    /// Where frames of a flow are forwarded by the kernel now; if nowhere, why, as far as that is known.
+    pub(crate) fn place(&self, flow: FlowId) -> Result<Hooks, Option<WhyNot>> {
+        let homes = self.homes.values();
+        let hooks = homes.fold(Hooks::default(), |hooks, offloaded| hooks.and(offloaded.hooks(flow)));
+        if hooks == Hooks::default() { Err(self.why_not.get(&flow).copied()) } else { Ok(hooks) }
     }
 
     /// What the kernel has forwarded from and to a port.

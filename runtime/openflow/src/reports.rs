@@ -2,6 +2,7 @@
 
 use twinpath_controllers::Stage;
 use twinpath_inspect::ControlReason;
+use twinpath_offload::Hooks;
 use twinpath_openflow::{Action, Count, Instruction, Role, meter_flags, number};
 use twinpath_openflow_switch::{FlowView, GroupView, MeterView, PartsCount};
 use twinpath_pipeline::WhyNot;
@@ -21,9 +22,10 @@ fn in_words(instructions: &[Instruction]) -> String {
     if texts.is_empty() { "drop".to_owned() } else { texts.join(",") }
 }
 
-fn flow(view: &FlowView<'_>, place: Result<(), Option<WhyNot>>) -> report::Flow {
+fn flow(view: &FlowView<'_>, place: Result<Hooks, Option<WhyNot>>) -> report::Flow {
     report::Flow {
         place: if place.is_ok() { "kernel" } else { "worker" }.to_owned(),
+        hook: place.ok().map(|hooks| hooks.name().to_owned()),
         why_not: place.err().flatten().map(|why_not| why_not.name().to_owned()),
         table: view.table_id,
         priority: view.priority,

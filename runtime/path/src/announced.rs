@@ -14,6 +14,9 @@ const POLICY_GROUP: u32 = 4;
 /// The multicast group of the family `ethtool` that announces settings (ETHTOOL_MCGRP_MONITOR_NAME of linux/ethtool_netlink.h).
 const MONITOR: &str = "monitor";
 
+/// The multicast group of the family `netdev` that announces what drivers can do with XDP (NETDEV_MCGRP_MGMT of linux/netdev.h).
+const MANAGEMENT: &str = "mgmt";
+
 /// What may have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announced {
@@ -49,6 +52,25 @@ impl Announcements {
             () = heard(&mut self.policies) => Announced::Policies,
             () = heard(&mut self.devices) => Announced::Device,
         }
+    }
+}
+
+/// A subscription to what drivers can do with XDP, in the network namespace of the thread that opened it.
+pub struct XdpAnnouncements(Option<TokioSocket>);
+
+impl XdpAnnouncements {
+    /// Subscribes. Called within a tokio runtime. If that fails, it is logged, and nothing is heard; the kernel has announced it
+    /// since Linux 6.3.
+    #[must_use]
+    pub fn open() -> Self {
+        let socket = Family::group("netdev", MANAGEMENT).and_then(|group| subscribe(NETLINK_GENERIC, group));
+        let log = |error: &io::Error| tracing::debug!("changes of XDP features are not announced: {error}");
+        Self(socket.inspect_err(log).ok())
+    }
+
+    /// Waits for the next notification, and takes all others that wait with it. Cancelling loses nothing.
+    pub async fn next(&mut self) {
+        heard(&mut self.0).await;
     }
 }
 

@@ -153,7 +153,7 @@ pub struct InterfaceFacts {
 }
 
 /// Paravirtual drivers: behind them is another system's network stack, not a wire.
-const PARAVIRTUAL: [&str; 5] = ["virtio_net", "vif", "vmxnet3", "hv_netvsc", "netvsc"];
+pub(crate) const PARAVIRTUAL: [&str; 5] = ["virtio_net", "vif", "vmxnet3", "hv_netvsc", "netvsc"];
 
 impl InterfaceFacts {
     /// Whether it is a software or paravirtual device: no XDP mode is faster than the packet ring there, and the other

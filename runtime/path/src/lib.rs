@@ -1,5 +1,5 @@
 //! The choice of an interface's path: the facts that it depends on ([`facts`], [`device`], [`bypassed`]), the decision
-//! ([`choose`]), and notifications that the facts may have changed ([`Announcements`]).
+//! ([`choose`]; for ports of a switch [`forwarding`]), and notifications that the facts may have changed ([`Announcements`]).
 //!
 //! This crate attaches no program and opens no packet socket.
 
@@ -8,7 +8,8 @@ pub mod bypassed;
 pub mod choose;
 pub mod device;
 pub mod facts;
+pub mod forwarding;
 pub mod privileges;
 mod xdp_features;
 
-pub use announced::{Announced, Announcements};
+pub use announced::{Announced, Announcements, XdpAnnouncements};

@@ -74,6 +74,9 @@ pub struct Flow {
     pub hard_timeout_s: u16,
     /// Who forwards its frames now: `kernel` or `worker`.
     pub place: String,
+    /// Where the kernel does: `tc`, `xdp` or `tc and xdp`, as it depends on the port that they come in by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hook: Option<String>,
     /// Why the kernel left the last of its frames that was looked at to workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,

@@ -152,7 +152,7 @@ impl Switching {
             match wanted_of.get(&port.name) {
                 Some(config) if **config != port.config => {
                     lines.push(format!("port {}: {}", port.name, differences(&port.config, config)));
-                    if !port.config.has_tunnel_of(config) {
+                    if !port.config.is_opened_as(config) {
                         anew.push(port.number);
                     }
                     port.config = (*config).clone();

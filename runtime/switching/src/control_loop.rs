@@ -94,6 +94,7 @@ impl Controlled for Switching {
         match event {
             Woken::Heard(home, Heard::Kernel(event)) => self.kernel_says(home, event),
             Woken::Heard(home, Heard::Stuck) => self.worker_is_stuck(home),
+            Woken::Heard(_, Heard::Xdp) => self.ports_changed = true,
             Woken::OpenFlow => self.with_openflow(OpenFlow::turn),
             Woken::Memory(at) => self.look_at_memory(at),
             Woken::Sweep => self.sweep(),

@@ -8,6 +8,8 @@ use twinpath_attach::{AttachError, PlacedQueue, PortSet, PortSetPlan};
 use twinpath_host::readable_copy;
 use twinpath_mirror::table::{Link, Tables};
 use twinpath_mirror::{Event, Mirror, MirrorError, MirrorLimits};
+use twinpath_path::XdpAnnouncements;
+use twinpath_path::forwarding::takes_redirected;
 use twinpath_port::{CarriedPort, PORTS_MAX, PortId};
 use twinpath_steer_bpf::{Offload, Unserved};
 use twinpath_sys::Namespace;
@@ -28,6 +30,8 @@ struct Home {
     queues: Vec<PlacedQueue>,
     /// Readable when a worker was found stuck.
     stuck: Option<AsyncFd<OwnedFd>>,
+    /// What drivers can do with XDP, once one forwards frames.
+    xdp: Option<XdpAnnouncements>,
 }
 
 /// Why an interface could not be made a port.
@@ -47,6 +51,8 @@ pub(super) enum Heard {
     Kernel(Event),
     /// A worker does not look at its frames.
     Stuck,
+    /// Drivers may take frames of XDP programs from now on, or no longer.
+    Xdp,
 }
 
 impl Home {
@@ -65,9 +71,16 @@ impl Home {
                 None => std::future::pending().await,
             }
         };
+        let xdp = async {
+            match &mut self.xdp {
+                Some(announcements) => announcements.next().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             event = self.mirror.next() => Ok(Heard::Kernel(event?)),
             () = stuck => Ok(Heard::Stuck),
+            () = xdp => Ok(Heard::Xdp),
         }
     }
 }
@@ -89,7 +102,15 @@ pub(super) type HomeAt = usize;
 impl Homes {
     pub(super) async fn own() -> Result<Self, SwitchError> {
         let (namespace, mirror) = (Namespace::own()?, Mirror::open(MirrorLimits::default()).await?);
-        Ok(Self(vec![Home { name: None, namespace, mirror, ports: None, queues: Vec::new(), stuck: None }]))
+        Ok(Self(vec![Home {
+            name: None,
+            namespace,
+            mirror,
+            ports: None,
+            queues: Vec::new(),
+            stuck: None,
+            xdp: None,
+        }]))
     }
 
     /// The place of a namespace, which is opened if it is not known.
@@ -119,6 +140,7 @@ impl Homes {
             ports: None,
             queues: Vec::new(),
             stuck: None,
+            xdp: None,
         });
         Ok(self.0.len() - 1)
     }
@@ -155,6 +177,23 @@ impl Homes {
         set.attach(ifindex, unserved)?;
         let ports = (0..plan.workers).map(|worker| (Self::carrier(at, worker), set.port(number, ifindex)));
         Ok(Held { queues: std::mem::take(queues), ports: ports.collect() })
+    }
+
+    /// Has the driver of an interface that is a port forward the frames that it can.
+    pub(super) fn attach_xdp(&mut self, at: HomeAt, ifindex: u32) -> Result<(), HoldError> {
+        let _visit = self.0[at].visit()?;
+        let Home { ports: Some(set), xdp, .. } = &mut self.0[at] else { return Ok(()) };
+        set.attach_xdp(ifindex)?;
+        xdp.get_or_insert_with(XdpAnnouncements::open);
+        Ok(())
+    }
+
+    /// Whether an interface takes frames that drivers forward to it; not if none does.
+    pub(super) fn takes_xdp(&self, at: HomeAt, ifindex: u32) -> bool {
+        if self.0[at].xdp.is_none() {
+            return false;
+        }
+        self.run(at, || takes_redirected(ifindex)).ok().flatten().unwrap_or(false)
     }
 
     /// The entries by which the kernel may forward frames in each namespace, by its place, once.

@@ -88,7 +88,16 @@ impl Switching {
         let is_plain =
             port.is_attached() && matches!(port.on, On::Interface) && port.config.mirror_to.is_none();
         let frame_len_max = link.mtu + ETHERNET_LEN;
-        is_plain.then_some((port.home, KernelPort { ifindex: port.ifindex, peer: port.peer, frame_len_max }))
+        is_plain.then(|| {
+            let kernel = KernelPort {
+                ifindex: port.ifindex,
+                peer: port.peer,
+                frame_len_max,
+                has_xdp: port.xdp == Some(Ok(())),
+                takes_xdp: self.homes.takes_xdp(port.home, port.ifindex),
+            };
+            (port.home, kernel)
+        })
     }
 
     /// What can fail of another configuration: binds the addresses that are new. Mistakes are added to the list.

@@ -33,6 +33,8 @@ pub(super) enum OpenError {
     NoBridge(String),
     #[error("{0}")]
     Hold(#[from] HoldError),
+    #[error("offload=xdp: {0}; without this key frames are forwarded at tc")]
+    Xdp(HoldError),
     #[error("cannot hold a descriptor a second time: {0}; raise the limit of open files (ulimit -n)")]
     Descriptor(#[from] std::io::Error),
     #[error("{0}")]
@@ -96,6 +98,8 @@ pub(super) struct Port {
     pub(super) removed: bool,
     /// The address of the other end of its interface, if that is a virtual pair that leads to another network namespace.
     pub(super) peer: Option<[u8; 6]>,
+    /// Whether its driver forwards frames, if the kernel forwards any; or why not.
+    pub(super) xdp: Option<Result<(), String>>,
     /// What queues that it had before have counted.
     pub(super) before: Counts,
 }

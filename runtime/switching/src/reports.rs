@@ -251,7 +251,16 @@ impl Port {
             (State::Gone, On::Interface) => {
                 "the interface is not there; the port is in use when it comes".to_owned()
             }
-            (_, On::Interface) => format!("a port of {switch}, withheld from the kernel's stack"),
+            (_, On::Interface) => {
+                let what = format!("a port of {switch}, withheld from the kernel's stack");
+                match &self.xdp {
+                    Some(Ok(())) => {
+                        format!("{what}; its driver forwards flows (xdp), and tc those that it cannot")
+                    }
+                    Some(Err(why)) => format!("{what}; flows are forwarded at tc, not in its driver: {why}"),
+                    None => what,
+                }
+            }
             (_, On::Vxlan(_)) => {
                 let SwitchPort { vni, remotes, udp_port, .. } = &self.config;
                 format!("network {} by VXLAN, UDP port {udp_port}, to {remotes}", vni.unwrap_or_default())

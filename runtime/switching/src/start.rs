@@ -8,13 +8,15 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 use twinpath_attach::{PlacedQueue, PortSetPlan};
-use twinpath_config::{Offload, OnExit, PortName, SwitchPort};
+use twinpath_config::{Offload, OnExit, PortName, PortOffload, SwitchPort};
 use twinpath_frame::BURST_MAX;
 use twinpath_host::{Captures, WorkerHandle, WorkerPlan};
 use twinpath_machine::Machine;
 use twinpath_metrics as metrics;
+use twinpath_mirror::table::Link;
 use twinpath_offload::peer_of;
 use twinpath_openflow_control::{Counts, OpenFlow};
+use twinpath_path::forwarding::ForwardingFacts;
 use twinpath_port::{GsoKinds, PORTS_MAX as CARRIED_MAX, PortQueue};
 use twinpath_port_vnet::{QUEUE_FRAMES, Tap};
 use twinpath_port_vxlan::{VxlanConfig, VxlanPort};
@@ -28,7 +30,7 @@ use twinpath_sys::{Namespace, TrustedDir, clock, ethtool};
 use twinpath_time::Duration;
 use twinpath_worker::peers::{LENT_MAX, mesh};
 
-use super::home::{Held, Homes};
+use super::home::{Held, HoldError, HomeAt, Homes};
 use super::memory::Memory;
 use super::port::{On, OpenError, Port, State, fit_for_a_port, make_local};
 use super::snapshots::{self, Snapshots};
@@ -319,6 +321,7 @@ impl Switching {
             leaving: 0,
             removed: false,
             peer: None,
+            xdp: None,
             before: Counts::default(),
         };
         let opened = self.open(&mut port);
@@ -338,7 +341,8 @@ impl Switching {
                 let name = port.name.interface().unwrap_or_default();
                 let available = || self.homes.names(port.home);
                 let on_exit = self.plan.switch().on_exit;
-                let link = fit_for_a_port(self.homes.tables(port.home), name, on_exit, available)?.ifindex;
+                let found = fit_for_a_port(self.homes.tables(port.home), name, on_exit, available)?;
+                let link = found.ifindex;
                 if let Some(other) = self.ports.iter().find(|other| other.is_on(port.home, link)) {
                     return Err(OpenError::Twice { interface: name.to_owned(), port: other.name.clone() });
                 }
@@ -356,6 +360,13 @@ impl Switching {
                 }
                 if self.offloads() {
                     port.peer = self.homes.run(port.home, || peer_of(link))?.unwrap_or_default();
+                    match self.forward_in_driver(port.home, &found, port.config.offload) {
+                        Ok(outcome) => port.xdp = Some(outcome),
+                        Err(error) => {
+                            let _ = self.homes.take_back(port.home, link, held);
+                            return Err(OpenError::Xdp(error));
+                        }
+                    }
                 }
                 Opened::Interface(held)
             }
@@ -387,6 +398,32 @@ impl Switching {
         };
         port.state = State::Attached;
         Ok(opened)
+    }
+
+    /// Has the driver of an attached interface look for flows, if that is asked for or known to take nothing from other traffic;
+    /// otherwise the reason is returned.
+    fn forward_in_driver(
+        &mut self,
+        home: HomeAt,
+        link: &Link,
+        asked: PortOffload,
+    ) -> Result<Result<(), String>, HoldError> {
+        let obstacle = match asked {
+            PortOffload::Tc => Some("offload=tc".to_owned()),
+            PortOffload::Xdp => None,
+            PortOffload::Auto => self.homes.run(home, || ForwardingFacts::of(link).obstacle())?,
+        };
+        if let Some(obstacle) = obstacle {
+            return Ok(Err(obstacle));
+        }
+        match self.homes.attach_xdp(home, link.ifindex) {
+            Ok(()) => Ok(Ok(())),
+            Err(error) if asked == PortOffload::Auto => {
+                tracing::warn!("frames of {} are forwarded at tc: {error}", link.name);
+                Ok(Err(error.to_string()))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// What the interfaces of a namespace get in common.

@@ -12,7 +12,7 @@ mod service;
 pub use control::{AddressError, MetricsAddress, Sandbox};
 pub use goal::{CpuGoal, LatencyGoal, goal};
 pub use name::{NAME_MAX, is_name};
-pub use openflow::{DatapathId, Endpoint, FailMode, Offload};
+pub use openflow::{DatapathId, Endpoint, FailMode, Offload, PortOffload};
 pub use path::{AttachAsked, Path, PathAsked, UnknownAttach, UnknownPath};
 pub use port::{AddressList, OnExit, PortMode, PortName, StaticEntry, VLAN_MAX, VlanList};
 pub use service::{FlowText, FlowTextError, ServiceKind, SourceText};

@@ -155,6 +155,43 @@ impl FromStr for Offload {
     }
 }
 
+/// Where the kernel looks for a flow for the frames of a port, if it forwards any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PortOffload {
+    /// In the driver where that is known to cost nothing else, otherwise at tc.
+    #[default]
+    Auto,
+    /// At tc.
+    Tc,
+    /// In the driver first.
+    Xdp,
+}
+
+impl PortOffload {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Tc, Self::Xdp];
+
+    /// The name in files and on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Tc => "tc",
+            Self::Xdp => "xdp",
+        }
+    }
+}
+
+impl FromStr for PortOffload {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|place| place.name() == name);
+        known.ok_or_else(|| format!("unknown choice '{name}': choose auto, tc or xdp"))
+    }
+}
+
 /// The number by which controllers know a switch, as it is written: up to 16 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

@@ -69,9 +69,10 @@ fn flows(flows: &[Flow]) -> String {
             flow.bytes.to_string(),
             format!("{} s", flow.age_s),
             timeouts,
-            match &flow.why_not {
-                Some(why_not) => format!("{} ({why_not})", flow.place),
-                None => flow.place.clone(),
+            match (&flow.why_not, &flow.hook) {
+                (Some(why_not), _) => format!("{} ({why_not})", flow.place),
+                (None, Some(hook)) => format!("{} ({hook})", flow.place),
+                (None, None) => flow.place.clone(),
             },
             flow.matches.clone(),
             flow.instructions.clone(),

@@ -21,7 +21,15 @@ fn key(ethertype: u64) -> [u64; 8] {
 }
 
 fn entry(number: u32) -> OffloadEntry {
-    OffloadEntry { number, ifindex: 99, peer: None, frame_len_max: 1514, deadline: None, idle: None }
+    OffloadEntry {
+        number,
+        ifindex: 99,
+        peer: None,
+        frame_len_max: 1514,
+        by_xdp: false,
+        deadline: None,
+        idle: None,
+    }
 }
 
 fn frame(ethertype: [u8; 2], len: usize) -> Vec<u8> {

@@ -108,6 +108,11 @@ pub(crate) struct Switch {
 impl Switch {
     /// `to_peer`: past the interface where that is possible.
     pub(crate) fn new(hosts: &Hosts, to_peer: bool) -> Self {
+        Self::by(hosts, to_peer, false)
+    }
+
+    /// The same, and by XDP programs of the ports if `has_xdp`.
+    pub(crate) fn by(hosts: &Hosts, to_peer: bool, has_xdp: bool) -> Self {
         let made = hosts.switch.run(|| {
             let mut programs = PortPrograms::load(MARK, 1, Duration::ZERO, 1024).unwrap();
             let socket = packet_socket::open(SocketType::RAW, SocketFlags::NONBLOCK).unwrap();
@@ -115,6 +120,9 @@ impl Switch {
             packet_socket::bind(&socket, 0, libc_all()).unwrap();
             for ifindex in hosts.ifindexes {
                 programs.hold(ifindex, Unserved::Dropped, TcAttach::here()).unwrap();
+                if has_xdp {
+                    programs.attach_xdp(ifindex).unwrap();
+                }
             }
             (programs, socket)
         });
@@ -126,6 +134,8 @@ impl Switch {
             ifindex: hosts.ifindexes[usize::from(host) - 1],
             peer: to_peer.then_some(mac(host)),
             frame_len_max: MTU + 14,
+            has_xdp,
+            takes_xdp: has_xdp,
         };
         let ports = [port(1), port(2)];
         for (number, port) in (1..).zip(ports) {

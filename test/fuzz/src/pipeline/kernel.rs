@@ -1,7 +1,9 @@
 //! Passes frames through the programs that forward flows in the kernel (BPF_PROG_TEST_RUN): what they forward leaves by the
 //! port that the interpreter says, unchanged, and is counted by the same flows; everything else goes to the worker.
 
-use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
+use std::process::Command;
+
+use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
 use twinpath_offload::{KernelPort, Lifetime, NotOffloaded, Offloaded};
 use twinpath_openflow::{Instruction, Match};
 use twinpath_pipeline::{Flow, Ingress};
@@ -17,6 +19,7 @@ const IFINDEX: u32 = 1;
 const OUT: u32 = 100;
 
 const TC_ACT_REDIRECT: u32 = 7;
+const XDP_REDIRECT: u32 = 4;
 
 /// Where `priority` is in `struct __sk_buff`.
 const PRIORITY_AT: usize = 32;
@@ -27,28 +30,87 @@ struct Kernel {
     offloaded: Offloaded,
 }
 
+/// Where a frame meets the programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hook {
+    Tc,
+    Xdp,
+}
+
 impl Kernel {
     fn load() -> Self {
         let mut programs = PortPrograms::load(7, 1, Duration::ZERO, 64).expect("loaded");
         programs.hold(IFINDEX, Unserved::Kernel, TcAttach::here()).expect("held");
+        for number in 1..=4 {
+            // Programs at XDP send frames to interfaces that are there.
+            let ifindex = OUT + number;
+            let add = format!("link add out{number} index {ifindex} type veth peer name back{number}");
+            assert!(Command::new("ip").args(add.split(' ')).status().expect("ip runs").success(), "ip {add}");
+            programs.hold(ifindex, Unserved::Kernel, TcAttach::here()).expect("held");
+        }
         let offloaded = Offloaded::new(programs.take_offload().expect("asked for"));
         Self { programs, offloaded }
     }
 
     fn set_ports(&mut self) {
         for number in 1..=4 {
-            let port = KernelPort { ifindex: OUT + number, peer: None, frame_len_max: 1 << 16 };
+            let port = KernelPort {
+                ifindex: OUT + number,
+                peer: None,
+                frame_len_max: 1 << 16,
+                has_xdp: true,
+                takes_xdp: true,
+            };
             self.offloaded.set_port(number, Some(port)).expect("no map fails");
         }
     }
 
-    /// The entry by which a frame that came in by a port is forwarded.
-    fn pass(&mut self, made: &Made) -> Option<u32> {
+    /// The entry by which a frame that came in by a port is forwarded. What is forwarded at one hook is forwarded at the
+    /// other; `first` has it if both would.
+    fn pass(&mut self, made: &Made, first: Hook) -> Option<u32> {
+        let other = if first == Hook::Tc { Hook::Xdp } else { Hook::Tc };
+        if let Some(number) = self.pass_at(made, first).flatten() {
+            return Some(number);
+        }
+        let number = self.pass_at(made, other).flatten();
+        let comes_to_both = made.beside.is_none() && made.bytes.len() >= 14 + 40;
+        assert!(number.is_none() || !comes_to_both, "{first:?} passes on {made:02x?}");
+        number
+    }
+
+    /// The same at one hook; `None`: it cannot come there.
+    fn pass_at(&mut self, made: &Made, hook: Hook) -> Option<Option<u32>> {
+        if !may_be_at(made, hook) {
+            return None;
+        }
         let in_port = made.ingress.in_port;
         let masks = self.offloaded.entries().masks_of(in_port);
         let offload = self.offloaded.offload_mut();
         offload.look_for_entries(IFINDEX, in_port as u16, masks).expect("no map fails");
         let before = self.counts();
+        let forwarded = match hook {
+            Hook::Tc => self.run_tc(made)? == TC_ACT_REDIRECT,
+            Hook::Xdp => self.run_xdp(made) == XDP_REDIRECT,
+        };
+        let after = self.counts();
+        let counted: Vec<u32> = (0..)
+            .zip(before.iter().zip(&after))
+            .filter(|(_, (one, two))| one != two)
+            .map(|(number, _)| number)
+            .collect();
+        if !forwarded {
+            assert_eq!(counted, [] as [u32; 0], "nothing is counted that is not forwarded");
+            return Some(None);
+        }
+        let [number] = counted[..] else { panic!("one entry counts, not {counted:?}") };
+        let number_of = number as usize;
+        assert_eq!(after[number_of].0, before[number_of].0 + 1);
+        assert_eq!(after[number_of].1, before[number_of].1 + made.bytes.len() as u64);
+        Some(Some(number))
+    }
+
+    /// `None`: the kernel takes no such frame.
+    fn run_tc(&mut self, made: &Made) -> Option<u32> {
         let mut context = [0; PRIORITY_AT + 4];
         context[PRIORITY_AT..].copy_from_slice(&u32::from(made.beside.unwrap_or(0)).to_ne_bytes());
         let name = if made.beside.is_some() { "twinpath_test_tagged" } else { "twinpath_serve_in" };
@@ -58,27 +120,21 @@ impl Kernel {
             ctx_in: Some(&context),
             ..TestRunOptions::default()
         };
-        let verdict = match program.test_run(options) {
-            Ok(ran) => ran.return_value,
+        match program.test_run(options) {
+            Ok(ran) => Some(ran.return_value),
             // Newer kernels run nothing with an IP packet that is shorter than its header.
-            Err(_) if made.bytes.len() < 14 + 40 => return None,
+            Err(_) if made.bytes.len() < 14 + 40 => None,
             Err(error) => panic!("{error:?} for {made:02x?}"),
-        };
-        let after = self.counts();
-        let counted: Vec<u32> = (0..)
-            .zip(before.iter().zip(&after))
-            .filter(|(_, (one, two))| one != two)
-            .map(|(number, _)| number)
-            .collect();
-        if verdict != TC_ACT_REDIRECT {
-            assert_eq!(counted, [] as [u32; 0], "nothing is counted that is not forwarded");
-            return None;
         }
-        let [number] = counted[..] else { panic!("one entry counts, not {counted:?}") };
-        let number_of = number as usize;
-        assert_eq!(after[number_of].0, before[number_of].0 + 1);
-        assert_eq!(after[number_of].1, before[number_of].1 + made.bytes.len() as u64);
-        Some(number)
+    }
+
+    fn run_xdp(&mut self, made: &Made) -> u32 {
+        let program: &Xdp = self.programs.xdp_program().expect("loads");
+        let options = TestRunOptions { data_in: Some(&made.bytes), ..TestRunOptions::default() };
+        match program.test_run(options) {
+            Ok(ran) => ran.return_value,
+            Err(error) => panic!("{error:?} for {made:02x?}"),
+        }
     }
 
     fn counts(&self) -> Vec<(u64, u64)> {
@@ -88,10 +144,20 @@ impl Kernel {
     }
 }
 
-/// Frames that the kernel has forwarded, and all.
+/// A frame with a tag beside it does not come to XDP, and newer kernels run nothing at tc with an IP packet that is shorter than
+/// its header.
+const fn may_be_at(made: &Made, hook: Hook) -> bool {
+    match hook {
+        Hook::Tc => true,
+        Hook::Xdp => made.beside.is_none(),
+    }
+}
+
+/// Frames that the kernel has forwarded at each hook when it came there first, and all.
 #[derive(Default)]
 struct Passed {
-    kernel: u32,
+    tc: u32,
+    xdp: u32,
     all: u32,
 }
 
@@ -103,7 +169,8 @@ fn pass(pair: &mut Pair, kernel: &mut Kernel, made: &Made, passed: &mut Passed) 
     // Test runs take no frame without payload.
     let may_be = made.bytes.len() > 14;
     let traced = pair.pipeline.trace(&made.bytes, made.beside, &ingress);
-    let Some(number) = may_be.then(|| kernel.pass(&made)).flatten() else {
+    let first = if passed.all % 2 == 0 { Hook::Tc } else { Hook::Xdp };
+    let Some(number) = may_be.then(|| kernel.pass(&made, first)).flatten() else {
         pair.pass(&made, None);
         if may_be {
             let offered = kernel.offloaded.offer(pair.now, &traced, Lifetime::default());
@@ -111,7 +178,7 @@ fn pass(pair: &mut Pair, kernel: &mut Kernel, made: &Made, passed: &mut Passed) 
         }
         return;
     };
-    passed.kernel += 1;
+    *(if first == Hook::Tc { &mut passed.tc } else { &mut passed.xdp }) += 1;
     let entry = kernel.offloaded.entries().get(number).expect("there");
     assert_eq!(traced.verdict(), Ok(entry.output));
     assert_eq!(entry.path, *traced.path());
@@ -231,5 +298,7 @@ fn what_the_kernel_forwards_is_what_the_interpreter_forwards() {
         passed
     });
     let passed = ran.expect("ran");
-    assert!(passed.kernel > 1000, "{} of {} frames", passed.kernel, passed.all);
+    let Passed { tc, xdp, all } = passed;
+    println!("forwarded at tc {tc}, at XDP {xdp}, of {all} frames");
+    assert!(tc > 500 && xdp > 500, "{tc} and {xdp} of {all} frames");
 }

@@ -10,6 +10,7 @@ use twinpath_openflow::{
     PortReason, Role, RoleMessage, flow_flags, number, port_config, port_state,
 };
 use twinpath_sys::PacketSocket;
+use twinpath_sys::ethtool::{Offload, set_offload};
 
 use super::controller::{Controller, flow, output};
 use super::{Site, next, terminate};
@@ -453,6 +454,74 @@ fn the_kernel_forwards_flows_that_take_frames_and_a_barrier_stays_true() {
     });
     assert_eq!(server.show("flows")[0]["place"], "worker");
     assert_eq!(terminate(server), Some(0));
+}
+
+#[test]
+fn a_driver_forwards_flows_where_it_is_asked_to_and_the_other_port_takes_them() {
+    if !root_or_skip() {
+        return;
+    }
+    let site = Site::new(3);
+    let gro = |host: usize, on: bool| {
+        let set = || set_offload("eth0", Offload::Receive, on);
+        site.hosts[host - 1].run(set).expect("entered").expect("set");
+    };
+    gro(2, true);
+    gro(3, true);
+    let listen = format!("unix:{}", path(&site).display());
+    let ports = ["--port", "p1,offload=xdp", "--port", "p2", "--port", "p3"];
+    let server = site.switch(&[&["sw0"], &ports[..], &["--listen", &listen]].concat());
+    let why = |port: usize| server.show("ports")[port - 1]["why"].as_str().unwrap_or_default().to_owned();
+    assert!(why(1).contains("its driver forwards flows (xdp)"), "{}", why(1));
+    assert!(why(2).contains("at tc, not in its driver: behind a veth"), "{}", why(2));
+
+    let mut controller = Controller::connect(&path(&site));
+    controller.add(flow(of_type(), &[output(2)]));
+    controller.barrier();
+    let (sender, second, third) = (site.listen(1), site.listen(2), site.listen(3));
+    let mut sent = until_in_kernel(&server, &sender, &second, 0);
+    let hook = || server.show("flows")[0]["hook"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(hook(), "xdp");
+    for round in 0..100 {
+        let seen = if round % 2 == 0 { &third } else { &second };
+        controller.add(flow(of_type(), &[output(3 - round % 2)]));
+        controller.barrier();
+        sender.send(&frame(sent)).expect("sent");
+        assert_eq!(numbered(seen), sent, "no longer by what the driver knew");
+        sent += 1;
+        if round % 20 == 0 {
+            sent = until_in_kernel(&server, &sender, seen, sent);
+        }
+    }
+    let shown = &server.show("flows")[0];
+    let counted = (&shown["packets"], &shown["bytes"]);
+    assert_eq!(counted, (&sent.into(), &(60 * sent).into()), "every frame counts once");
+
+    // What a port does not take from drivers is forwarded at tc.
+    gro(2, false);
+    until("frames are forwarded at tc", || {
+        sender.send(&frame(sent)).expect("sent");
+        sent += 1;
+        hook() == "tc"
+    });
+    let passed = sent;
+    sender.send(&frame(passed)).expect("sent");
+    until("a frame comes that was sent after that", || numbered(&second) == passed);
+    let socket = server.socket.display().to_string();
+    let port_set = ["port", "set", "p1", "offload=tc", "--socket", &socket];
+    let said = site.rig.twinpath(&site.rig.server, &port_set);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(why(1).ends_with("not in its driver: offload=tc"), "{}", why(1));
+    assert_eq!(terminate(server), Some(0));
+
+    // A veth with an XDP program cannot have an MTU beyond a page.
+    ip(&site.rig.server, &["link", "set", "p1", "mtu", "9000"]);
+    ip(&site.hosts[0], &["link", "set", "eth0", "mtu", "9000"]);
+    let refused = site.try_switch(&[&["sw0"], &ports[..], &["--listen", &listen]].concat());
+    let refused = refused.err().expect("refused");
+    assert!(refused.contains("offload=xdp: attaching XDP (native)"), "{refused}");
+    let ports = ["--port", "p1", "--port", "p2", "--port", "p3"];
+    drop(site.switch(&[&["sw0"], &ports[..], &["--listen", &listen]].concat()));
 }
 
 #[test]

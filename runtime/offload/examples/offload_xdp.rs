@@ -1,0 +1,84 @@
+//! What flows cost that the kernel forwards at XDP: frames per second of a source of XDP frames in one network namespace to a
+//! sink in another one, through entries, and through programs that redirect every frame unseen.
+//!
+//! `cargo run --release -p twinpath-offload --example offload_xdp [ROUNDS]`, as root. Each round has every mode once, in turns.
+//! All frames are carried on one CPU, so that the time per frame is that of all programs and interfaces on its way.
+#![allow(clippy::unwrap_used, reason = "the hosts are those of the tests")]
+
+#[path = "../tests/rig/mod.rs"]
+mod rig;
+
+use rig::{Hosts, Switch, mac};
+use twinpath_plain::{XdpRedirect, XdpSink, XdpSource};
+use twinpath_sys::affinity::pin_current_thread;
+use twinpath_sys::packet_socket::interface_index;
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+const ROUNDS: usize = 7;
+const FRAMES: u32 = 2_000_000;
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// A UDP datagram over IPv4, 60 bytes as all.
+fn frame() -> Vec<u8> {
+    let mut frame = [mac(2), mac(1)].concat();
+    frame.extend([0x08, 0x00, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend([0x1b, 0x58, 0x1b, 0x58, 0, 26]);
+    frame.resize(60, 0);
+    frame
+}
+
+/// Frames per second, and the share that has arrived.
+fn measure(hosts: &Hosts, source: &mut XdpSource, sink: &XdpSink) -> Result<(f64, f64), Failed> {
+    let frame = frame();
+    let before = sink.count()?;
+    let took = hosts.hosts[0].run(|| -> Result<_, Failed> {
+        pin_current_thread(1)?;
+        Ok(source.send(&frame, FRAMES)?)
+    })??;
+    let arrived = (sink.count()? - before) as f64;
+    Ok((arrived / took.as_secs_f64(), arrived / f64::from(FRAMES)))
+}
+
+fn main() -> Result<(), Failed> {
+    let rounds = std::env::args().nth(1).and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS);
+    let hosts = Hosts::new();
+    let indexes: Vec<u32> = hosts
+        .hosts
+        .iter()
+        .map(|host| Ok(host.run(|| interface_index("eth0"))??))
+        .collect::<Result<_, Failed>>()?;
+    let mut source = hosts.hosts[0].run(|| XdpSource::new(indexes[0]))??;
+    let sink = hosts.hosts[1].run(|| XdpSink::attach(indexes[1]))??;
+    let mut rates: [Vec<f64>; 2] = Default::default();
+    for round in 0..rounds {
+        for turn in 0..2 {
+            let mode = (round + turn) % 2;
+            let measured = if mode == 0 {
+                let programs = hosts.switch.run(|| XdpRedirect::attach(hosts.ifindexes))??;
+                let measured = measure(&hosts, &mut source, &sink)?;
+                drop(programs);
+                measured
+            } else {
+                let mut switch = Switch::by(&hosts, true, true);
+                let measured = measure(&hosts, &mut source, &sink)?;
+                assert_eq!(switch.count(2).0, u64::from(FRAMES), "all are counted");
+                measured
+            };
+            rates[mode].push(measured.0);
+            assert!(measured.1 > 0.999, "{} arrived", measured.1);
+        }
+    }
+    let ratios = rates[1].iter().zip(&rates[0]).map(|(entries, bare)| entries / bare).collect();
+    let ratio = median(ratios);
+    for (name, rates) in ["redirect, bare", "entries"].iter().zip(rates) {
+        let rate = median(rates);
+        println!("{name:16} {rate:12.0} frames/s {:8.1} ns", 1e9 / rate);
+    }
+    println!("offload-xdp {ratio:.3}, median of {rounds} pairs");
+    Ok(())
+}
