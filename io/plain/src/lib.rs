@@ -40,7 +40,7 @@ pub use tcp_echo::TcpEcho;
 pub use tcp_holder::{Held, Holding, tcp_hold};
 pub use tcp_null::TcpNull;
 pub use udp_null::{Null, UdpNull};
-pub use xdp_frames::{XdpSink, XdpSource};
+pub use xdp_frames::{XdpSink, XdpSource, datagram_frame};
 pub use xdp_redirect::XdpRedirect;
 
 #[cfg(test)]

@@ -7,11 +7,22 @@ use aya::programs::{TestRun as _, TestRunAttrs, TestRunOptions, Xdp};
 use twinpath_time::Duration;
 
 use crate::PlainError;
+use crate::frame_source::FRAME_BYTES;
 use crate::xdp_redirect::{PROGRAM, attach, load};
 
 /// Frames that the kernel makes at a time; it handles interrupts of the network after each batch, so that the receiving interface
 /// takes them before the next ones come.
 const BATCH: u32 = 64;
+
+/// A UDP datagram over IPv4 in a frame of 64 bytes, with its checksum of Ethernet.
+#[must_use]
+pub fn datagram_frame(from: [u8; 6], to: [u8; 6]) -> Vec<u8> {
+    let mut frame = [to, from].concat();
+    frame.extend([0x08, 0x00, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend([0x1b, 0x58, 0x1b, 0x58, 0, 26, 0, 0]);
+    frame.resize(FRAME_BYTES, 0);
+    frame
+}
 
 /// Sends copies of a frame through an interface, without a socket (`BPF_F_TEST_XDP_LIVE_FRAMES`, Linux 5.18).
 pub struct XdpSource {

@@ -9,7 +9,7 @@
 mod rig;
 
 use rig::{Hosts, Switch, mac};
-use twinpath_plain::{XdpRedirect, XdpSink, XdpSource};
+use twinpath_plain::{XdpRedirect, XdpSink, XdpSource, datagram_frame};
 use twinpath_sys::affinity::pin_current_thread;
 use twinpath_sys::packet_socket::interface_index;
 
@@ -23,18 +23,9 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// A UDP datagram over IPv4, 60 bytes as all.
-fn frame() -> Vec<u8> {
-    let mut frame = [mac(2), mac(1)].concat();
-    frame.extend([0x08, 0x00, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-    frame.extend([0x1b, 0x58, 0x1b, 0x58, 0, 26]);
-    frame.resize(60, 0);
-    frame
-}
-
 /// Frames per second, and the share that has arrived.
 fn measure(hosts: &Hosts, source: &mut XdpSource, sink: &XdpSink) -> Result<(f64, f64), Failed> {
-    let frame = frame();
+    let frame = datagram_frame(mac(1), mac(2));
     let before = sink.count()?;
     let took = hosts.hosts[0].run(|| -> Result<_, Failed> {
         pin_current_thread(1)?;

@@ -138,6 +138,8 @@ enum Peer {
     MemoryPorts(memory_ports::Args),
     /// Send frames of 64 bytes, as many as go
     FrameSource(switch::SourceArgs),
+    /// Take all frames of an interface in its driver
+    XdpSink(switch::SinkArgs),
     /// Note when each frame of a TCP port passes an interface
     Tap(tap::Args),
     /// Work on one CPU all the time, and count it
@@ -256,6 +258,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Peer::MemoryPorts(args) => memory_ports::run(&args)?,
         Peer::SwitchPorts(args) => switch::change_ports(&args)?,
         Peer::FrameSource(args) => switch::send(&args)?,
+        Peer::XdpSink(args) => switch::sink(&args)?,
         Peer::NfsServer(args) => return nfs::serve(&args),
         Peer::Tap(args) => return tap::run(&args),
         Peer::NfsWalk(args) => return nfs::walk(&args),

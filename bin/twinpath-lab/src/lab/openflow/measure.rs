@@ -2,20 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use twinpath_sys::child;
 
 use super::switches::{Kind, Running};
-use super::tables::{CPU, DUMP, EXACT, HOSTILE, MASKS, MODS};
+use super::tables::{CPU, DUMP, EXACT, FRAMES, HOSTILE, MASKS, MODS};
+use crate::lab::counters::Counters;
 use crate::lab::instance::voluntary_switches;
 use crate::lab::model::Sample;
 use crate::lab::process::{Side, words};
 use crate::lab::record::Record;
 use crate::lab::session::Session;
-use crate::lab::topology::SwitchNetwork;
+use crate::lab::topology::{HOSTS, SwitchNetwork};
 use crate::lab::traffic::Traffic;
 use crate::plain::openflow::Modified;
 use crate::plain::pipeline::Timed;
+use crate::plain::switch::Sent;
 
 /// Until flows are in and out again, however slow a switch is with them.
 const MODS_DEADLINE: Duration = Duration::from_secs(60);
@@ -28,6 +30,9 @@ const IDLE_TIME: Duration = Duration::from_secs(5);
 const CHECK_TIME: Duration = Duration::from_millis(800);
 const QUICK_TIME: Duration = Duration::from_millis(400);
 const PORTS: usize = 2;
+/// Frames of XDP programs, and until they are sent.
+const XDP_FRAMES: u32 = 2_000_000;
+const XDP_DEADLINE: Duration = Duration::from_secs(20);
 
 /// A switch to be measured, and its rows.
 #[derive(Debug)]
@@ -56,6 +61,8 @@ pub(super) const CONTENDERS: &[Contender] = &[
         kind: Some(Kind::Twinpath),
         rows: &["rtt-offloaded", "bulk-offloaded"],
     },
+    Contender { name: "twinpath, flows in drivers", kind: Some(Kind::TwinpathXdp), rows: &["xdp-offloaded"] },
+    Contender { name: "bare XDP redirect", kind: Some(Kind::XdpRedirect), rows: &["xdp-bare"] },
     Contender { name: "the kernel's bridge", kind: Some(Kind::Bridge), rows: &["rtt-bridge", "bulk-bridge"] },
     Contender { name: "OVS, idle", kind: Some(Kind::Ovs), rows: &["idle-of-ovs"] },
     Contender { name: "twinpath, idle", kind: Some(Kind::Twinpath), rows: &["idle-of-twinpath"] },
@@ -120,6 +127,7 @@ impl Bench<'_> {
             Some("barrier") => super::judged::after_barriers(network, &running.socket),
             Some("counters") => super::judged::counters(network, &running.socket).await,
             Some("idle") => self.idle(network, running).await,
+            Some("xdp") => self.xdp(network, running).await,
             Some(what @ ("rtt" | "bulk")) => self.traffic(what == "bulk", network, running).await,
             _ => bail!("{row} is no row of a switch"),
         }
@@ -166,6 +174,52 @@ impl Bench<'_> {
         let measured = traffic.for_its_time("").await;
         launcher.stop(server).await?;
         measured
+    }
+
+    /// Frames of XDP programs from one host to the other: these programs and those of the switch have one CPU.
+    async fn xdp(&self, network: &SwitchNetwork, running: &Running) -> anyhow::Result<Sample> {
+        let (launcher, cpu) = (&self.session.launcher, &self.session.cpus[1..]);
+        if running.has_flows {
+            let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
+            launcher.client(side, &running.controller("two-ports"), MODS_DEADLINE, None).await?;
+        }
+        let sink = words(&format!("plain xdp-sink --on {}", HOSTS[1].interface));
+        let sink = launcher.server(Side::At(&network.hosts[1], cpu), &sink).await?;
+        let measured = async {
+            // The kernel has the flows after the first ones.
+            self.xdp_frames(network, XDP_FRAMES / 10).await?;
+            self.xdp_frames(network, XDP_FRAMES).await
+        };
+        let measured = measured.await;
+        launcher.stop(sink).await?;
+        let (per_s, lost) = measured?;
+        ensure!(
+            lost <= XDP_FRAMES / 1000,
+            "{lost} of {XDP_FRAMES} frames did not arrive: flows are not in drivers"
+        );
+        let mut sample = Sample::default();
+        sample.values.insert(FRAMES, per_s);
+        sample.values.insert("lost", f64::from(lost));
+        Ok(sample)
+    }
+
+    /// Frames per second that arrive of so many, and how many do not.
+    async fn xdp_frames(&self, network: &SwitchNetwork, frames: u32) -> anyhow::Result<(f64, u32)> {
+        let mac = |bytes: [u8; 6]| bytes.map(|byte| format!("{byte:02x}")).join(":");
+        let args = words(&format!(
+            "plain frame-source --on {} --from {} --to {} --xdp {frames}",
+            HOSTS[0].interface,
+            mac(HOSTS[0].mac),
+            mac(HOSTS[1].mac),
+        ));
+        let arrived = || Counters::of(&network.hosts[1], HOSTS[1].interface).map(|counted| counted.received);
+        let before = arrived()?;
+        let side = Side::At(&network.hosts[0], &self.session.cpus[1..]);
+        let finished = self.session.launcher.client(side, &args, XDP_DEADLINE, None).await?;
+        let arrived = arrived()?.saturating_sub(before).min(frames.into()) as u32;
+        let sent: Sent =
+            serde_json::from_str(&finished.stdout).context("cannot read the result of plain frame-source")?;
+        Ok((f64::from(arrived) / sent.duration_s, frames - arrived))
     }
 
     /// The CPU that a switch takes while its flows wait for their timeouts.

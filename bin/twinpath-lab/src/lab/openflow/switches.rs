@@ -18,8 +18,12 @@ pub(crate) enum Kind {
     Twinpath,
     /// Workers forward all.
     TwinpathWorkers,
+    /// Drivers of its ports forward flows.
+    TwinpathXdp,
     /// The kernel's bridge, which has no flows.
     Bridge,
+    /// Programs in the drivers of two ports, which send every frame to the other one.
+    XdpRedirect,
 }
 
 /// What differs from a switch as `lab openflow` has it.
@@ -77,11 +81,13 @@ impl Kind {
             setting.controller.iter().flat_map(|to| ["--controller".to_owned(), (*to).to_owned()]).collect();
         let (kind, cpus) = match self {
             Self::Bridge => ("bridge", &session.cpus[1..]),
+            Self::XdpRedirect => ("xdp-redirect", &session.cpus[1..]),
             Self::Ovs => ("ovs-netdev --openflow", &session.cpus[..]),
-            Self::Twinpath | Self::TwinpathWorkers => {
-                let offload = if self == Self::Twinpath { "auto" } else { "off" };
+            Self::Twinpath | Self::TwinpathXdp | Self::TwinpathWorkers => {
+                let offload = if self == Self::TwinpathWorkers { "off" } else { "auto" };
                 let socket = directory.join("controllers");
-                let ports: String = ports.iter().map(|port| format!(" --port {port}")).collect();
+                let more = if self == Self::TwinpathXdp { ",offload=xdp" } else { "" };
+                let ports: String = ports.iter().map(|port| format!(" --port {port}{more}")).collect();
                 let mut args = words(&format!("switch lab{ports} --cpu {cpu} --offload {offload} --listen"));
                 args.push(format!("unix:{}", socket.display()));
                 args.push("--socket".to_owned());

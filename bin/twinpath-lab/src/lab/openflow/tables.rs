@@ -9,6 +9,7 @@ pub(super) const LIES: &str = "old_rule";
 pub(super) const OFF: &str = "off";
 pub(super) const CPU: &str = "cpu_server";
 const P50: &str = "p50_us";
+pub(super) const FRAMES: &str = "frames_per_s";
 pub(super) const EXACT: &str = "exact_ns";
 pub(super) const MASKS: &str = "masks_ns";
 pub(super) const HOSTILE: &str = "hostile_ns";
@@ -32,6 +33,9 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("bulk-bridge", Group::SwitchBulk, BULK, "the kernel's bridge"),
     row("bulk-offloaded", Group::SwitchBulk, BULK, "twinpath, flows in the kernel").beside(&["bulk-bridge"]),
     row("bulk-workers", Group::SwitchBulk, BULK, "twinpath, flows in workers").beside(&["bulk-bridge"]),
+    row("xdp-bare", Group::SwitchRate, FRAMES, "XDP frames, bare redirect by a map of devices"),
+    row("xdp-offloaded", Group::SwitchRate, FRAMES, "XDP frames, twinpath, flows in drivers")
+        .beside(&["xdp-bare"]),
     row("idle-of-ovs", Group::Idle, CPU, "OVS, 10,000 flows with timeouts"),
     row("idle-of-twinpath", Group::Idle, CPU, "twinpath, 10,000 flows with timeouts"),
     row("pipeline", Group::Pipeline, EXACT, "look-up and output of one frame, one thread"),
@@ -95,6 +99,13 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         Better::Higher,
         1.0,
         "kernel TCP bulk through flows in the kernel, against the kernel's bridge",
+    ),
+    ratio(
+        "offload-xdp",
+        Formula::over("xdp-offloaded", FRAMES, &[("xdp-bare", FRAMES)]),
+        Better::Higher,
+        0.85,
+        "frames/s of XDP frames through flows in drivers, against a bare redirect by a map of devices",
     ),
     ratio(
         "idle-cpu-of",

@@ -24,7 +24,7 @@ use twinpath_plain::XdpRedirect;
 use super::reflect::interface_index;
 
 pub(crate) use self::source::Sent;
-pub(super) use self::source::{SourceArgs, send};
+pub(super) use self::source::{SinkArgs, SourceArgs, send, sink};
 
 /// A switch to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -1,11 +1,18 @@
-//! `plain frame-source`: sends frames of 64 bytes, as many as go.
+//! `plain frame-source`: sends frames of 64 bytes, as many as go; `plain xdp-sink`: takes those that are no packets.
+
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use anyhow::Context;
 use clap::ValueEnum;
 use serde::Deserialize;
 use serde_json::json;
 use twinpath_measure::{attend, print};
-use twinpath_plain::{BATCH_MAX, Frame, Sending, bare_frame, send_frames};
+use twinpath_plain::{
+    BATCH_MAX, Frame, Sending, XdpSink, XdpSource, bare_frame, datagram_frame, send_frames,
+};
 use twinpath_socket_load::Stop;
 use twinpath_sys::affinity;
 use twinpath_thread::priority::Priority;
@@ -44,6 +51,16 @@ pub(crate) struct SourceArgs {
     /// Priority of the thread: normal, slice:US, nice:N, fifo:N (real time) or auto (the best that is granted)
     #[arg(long, default_value_t = Priority::Normal)]
     priority: Priority,
+    /// Send so many from an XDP program instead of a packet socket
+    #[arg(long, value_name = "FRAMES", conflicts_with_all = ["batch", "duration", "rate", "varied", "cpu"])]
+    xdp: Option<u32>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct SinkArgs {
+    /// The interface
+    #[arg(long, value_name = "IFACE")]
+    on: String,
 }
 
 /// What differs between the frames that are sent by turns.
@@ -91,6 +108,10 @@ pub(crate) fn send(args: &SourceArgs) -> anyhow::Result<()> {
         args.batch
     );
     let ifindex = interface_index(&args.on)?;
+    if let Some(frames) = args.xdp {
+        let took = XdpSource::new(ifindex)?.send(&datagram_frame(args.from.0, args.to.0), frames)?;
+        return Ok(print(json!({ "frames": frames, "duration_s": took.as_secs_f64() }))?);
+    }
     let frames = frames(args);
     let sending = Sending {
         frames: &frames,
@@ -109,4 +130,20 @@ pub(crate) fn send(args: &SourceArgs) -> anyhow::Result<()> {
     let sent = sent?;
     let duration_s = sent.elapsed.as_secs_f64();
     Ok(print(json!({ "frames": sent.frames, "calls": sent.calls, "duration_s": duration_s }))?)
+}
+
+/// Takes all frames of an interface in its driver, until a signal comes. The interface counts them.
+pub(crate) fn sink(args: &SinkArgs) -> anyhow::Result<()> {
+    let sink = XdpSink::attach(interface_index(&args.on)?)?;
+    let (mut waiting, other) = UnixStream::pair()?;
+    let (stop, other) = (Stop::new(), Arc::new(OwnedFd::from(other)));
+    stop.watch(&other);
+    let (ended, _) = attend(&stop, None, || -> anyhow::Result<()> {
+        print(json!({ "ready": true, "pid": std::process::id() }))?;
+        // Nothing comes but the end, which a signal makes.
+        let _ = waiting.read(&mut [0])?;
+        Ok(())
+    })?;
+    ended?;
+    Ok(print(json!({ "frames": sink.count()? }))?)
 }
