@@ -1,33 +1,20 @@
-//! What flows cost that the kernel forwards at XDP: frames per second of a source of XDP frames in one network namespace to a
-//! sink in another one, through entries, and through programs that redirect every frame unseen.
-//!
-//! `cargo run --release -p twinpath-offload --example offload_xdp [ROUNDS]`, as root. Each round has every mode once, in turns.
-//! All frames are carried on one CPU, so that the time per frame is that of all programs and interfaces on its way.
-#![allow(clippy::unwrap_used, reason = "the hosts are those of the tests")]
+//! The same at XDP: frames per second of a source of XDP frames in one network namespace to a sink in another one. All frames are
+//! carried on one CPU, so that the time per frame is that of all programs and interfaces on its way.
 
-#[path = "../tests/rig/mod.rs"]
-mod rig;
-
-use rig::{Hosts, Switch, mac};
 use twinpath_plain::{XdpRedirect, XdpSink, XdpSource, datagram_frame};
 use twinpath_sys::affinity::pin_current_thread;
 use twinpath_sys::packet_socket::interface_index;
 
-type Failed = Box<dyn std::error::Error + Send + Sync>;
+use crate::rig::{Hosts, Switch, mac};
+use crate::{Outcome, median};
 
-const ROUNDS: usize = 7;
 const FRAMES: u32 = 2_000_000;
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 /// Frames per second, and the share that has arrived.
-fn measure(hosts: &Hosts, source: &mut XdpSource, sink: &XdpSink) -> Result<(f64, f64), Failed> {
+fn measure(hosts: &Hosts, source: &mut XdpSource, sink: &XdpSink) -> Outcome<(f64, f64)> {
     let frame = datagram_frame(mac(1), mac(2));
     let before = sink.count()?;
-    let took = hosts.hosts[0].run(|| -> Result<_, Failed> {
+    let took = hosts.hosts[0].run(|| -> Outcome<_> {
         pin_current_thread(1)?;
         Ok(source.send(&frame, FRAMES)?)
     })??;
@@ -35,14 +22,11 @@ fn measure(hosts: &Hosts, source: &mut XdpSource, sink: &XdpSink) -> Result<(f64
     Ok((arrived / took.as_secs_f64(), arrived / f64::from(FRAMES)))
 }
 
-fn main() -> Result<(), Failed> {
-    let rounds = std::env::args().nth(1).and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS);
+/// Measures bare redirects and entries in turns.
+pub(crate) fn run(rounds: usize) -> Outcome<()> {
     let hosts = Hosts::new();
-    let indexes: Vec<u32> = hosts
-        .hosts
-        .iter()
-        .map(|host| Ok(host.run(|| interface_index("eth0"))??))
-        .collect::<Result<_, Failed>>()?;
+    let indexes: Vec<u32> =
+        hosts.hosts.iter().map(|host| Ok(host.run(|| interface_index("eth0"))??)).collect::<Outcome<_>>()?;
     let mut source = hosts.hosts[0].run(|| XdpSource::new(indexes[0]))??;
     let sink = hosts.hosts[1].run(|| XdpSink::attach(indexes[1]))??;
     let mut rates: [Vec<f64>; 2] = Default::default();

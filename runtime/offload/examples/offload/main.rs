@@ -1,12 +1,14 @@
 //! What flows cost that the kernel forwards: the round trip of UDP sockets in two network namespaces, and TCP bulk, through
 //! entries (past the interface, and through it), the kernel's bridge, and programs that redirect every frame unseen.
 //!
-//! `cargo run --release -p twinpath-offload --example offload [ROUNDS]`, as root. Each round has every mode once, in turns; the
+//! `cargo run --release -p twinpath-offload --example offload [ROUNDS]`, as root; `... offload xdp [ROUNDS]` for frames of XDP
+//! programs. Each round has every mode once, in turns; the
 //! medians of the rounds are compared.
 #![allow(clippy::unwrap_used, reason = "the hosts are those of the tests")]
 
-#[path = "../tests/rig/mod.rs"]
+#[path = "../../tests/rig/mod.rs"]
 mod rig;
+mod xdp;
 
 use std::io::{Read as _, Write as _};
 use std::net::UdpSocket;
@@ -116,7 +118,12 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn main() -> Outcome<()> {
-    let rounds = std::env::args().nth(1).and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS);
+    let mut arguments = std::env::args().skip(1).peekable();
+    let is_xdp = arguments.next_if(|argument| argument == "xdp").is_some();
+    let rounds = arguments.next().and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS);
+    if is_xdp {
+        return xdp::run(rounds);
+    }
     let hosts = Hosts::new();
     let (client, server) = (hosts.udp(0), hosts.udp(1));
     client.connect("10.0.0.2:7000")?;
