@@ -154,12 +154,6 @@ impl PortPrograms {
         Ok(())
     }
 
-    /// Whether [`Self::attach_xdp`] has succeeded for a port.
-    #[must_use]
-    pub fn has_xdp(&self, ifindex: u32) -> bool {
-        self.held.get(&ifindex).is_some_and(|held| held.xdp.is_some())
-    }
-
     /// Gives an interface back, which may be gone already. Frames that workers have been given are still in their rings.
     ///
     /// # Errors

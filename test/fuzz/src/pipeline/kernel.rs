@@ -169,7 +169,7 @@ fn pass(pair: &mut Pair, kernel: &mut Kernel, made: &Made, passed: &mut Passed) 
     // Test runs take no frame without payload.
     let may_be = made.bytes.len() > 14;
     let traced = pair.pipeline.trace(&made.bytes, made.beside, &ingress);
-    let first = if passed.all % 2 == 0 { Hook::Tc } else { Hook::Xdp };
+    let first = if passed.all.is_multiple_of(2) { Hook::Tc } else { Hook::Xdp };
     let Some(number) = may_be.then(|| kernel.pass(&made, first)).flatten() else {
         pair.pass(&made, None);
         if may_be {
