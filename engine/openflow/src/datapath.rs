@@ -84,6 +84,11 @@ pub trait Datapath {
     fn change_flow(&mut self, id: Self::FlowId, flow: Flow<'_>);
     /// Takes a flow out; [`Datapath::take_gone`] reports it once no worker judges by it.
     fn remove_flow(&mut self, id: Self::FlowId);
+    /// A controller has deleted the flows with this match, in a table or in all (`None`), whether there were any or not;
+    /// only those with an output to a port if one is given. [`Datapath::remove_flow`] is called for each that there was.
+    fn flows_deleted(&mut self, table_id: Option<u8>, matches: &Match, out_port: Option<u32>) {
+        let _ = (table_id, matches, out_port);
+    }
     /// Flows that were taken out and that no worker judges by any more, with all that they have counted.
     fn take_gone(&mut self) -> Vec<(Self::FlowId, FlowCount)>;
     /// What a flow has counted.

@@ -103,6 +103,9 @@ impl<D: Datapath> Tables<D> {
                         self.remove_flow(now, flow, FlowRemovedReason::Delete);
                     }
                 }
+                let table = (change.table_id != number::table::ALL).then_some(change.table_id);
+                let out_port = (change.out_port != number::port::ANY).then_some(change.out_port);
+                self.datapath.flows_deleted(table, &change.matches, out_port);
                 Ok(())
             }
         }

@@ -17,7 +17,7 @@ use crate::port::{Port, Ports};
 use crate::rule::{FlowId, Program, Rule};
 use crate::snapshot::{FlowMask, Snapshot};
 use crate::table::Table;
-use crate::trace::{Path, Tables, Trace};
+use crate::trace::{ExactKey, Path, Tables, Trace};
 use crate::trie::Trie;
 use crate::worker::Worker;
 
@@ -175,6 +175,15 @@ impl Pipeline {
         let table = |number: u8| self.tables.get(usize::from(number)).map(Table::tree);
         let tables = Tables { table, groups: &self.group_trie, ports: &self.ports, seed: &self.seed };
         tables.trace(head, beside, ingress)
+    }
+
+    /// The same for frames that are known by a key alone. It is right about all of them if the key is
+    /// [within](ExactKey::is_within) that of the result; the port is one that is no reserved one.
+    #[must_use]
+    pub fn trace_key(&self, key: &ExactKey) -> Trace {
+        let table = |number: u8| self.tables.get(usize::from(number)).map(Table::tree);
+        let tables = Tables { table, groups: &self.group_trie, ports: &self.ports, seed: &self.seed };
+        tables.trace_key(key)
     }
 
     /// Counts frames that something else than a worker took the way of a trace; the last of them at `used`. The way is one

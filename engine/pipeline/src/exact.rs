@@ -41,6 +41,8 @@ pub struct Entry {
     pub path: Path,
     /// The port that they leave by.
     pub output: u32,
+    /// No flow says so, but those of a former process: it is good until one says otherwise, or for a while.
+    pub is_kept: bool,
     is_void: bool,
 }
 
@@ -160,13 +162,62 @@ impl ExactEntries {
         };
         let empty = || OneMask { mask: key.mask, entries: 0, by_value: HashMap::new(), kept_by: Vec::new() };
         self.masks[at].get_or_insert_with(empty).put(number, &key.value);
-        let entry = Entry { key, mask: at as u8, path: trace.path().clone(), output, is_void: false };
+        let path = trace.path().clone();
+        let entry = Entry { key, mask: at as u8, path, output, is_kept: false, is_void: false };
         for step in &entry.path.steps {
             self.by_flow.entry(step.counter).or_default().insert(number);
         }
         *self.by_port.entry((entry.key.in_port(), entry.mask)).or_default() += 1;
         self.entries[number as usize] = Some(entry);
         Ok(Inserted::Now(number))
+    }
+
+    /// Takes over entries of a former process, with their numbers and the numbers of their masks, as the kernel has them.
+    /// There are no entries yet. Which of them could not be taken over.
+    pub fn restore(&mut self, kept: impl IntoIterator<Item = (u32, u8, ExactKey, u32)>) -> Vec<u32> {
+        let mut refused = Vec::new();
+        for (number, mask, key, output) in kept {
+            let place = self.masks.get(usize::from(mask));
+            let is_mask = place.is_some_and(|own| own.as_ref().is_none_or(|own| own.mask == key.mask));
+            if !is_mask || number as usize >= self.capacity || self.get(number).is_some() {
+                refused.push(number);
+                continue;
+            }
+            if self.entries.len() <= number as usize {
+                self.entries.resize_with(number as usize + 1, || None);
+            }
+            let empty =
+                || OneMask { mask: key.mask, entries: 0, by_value: HashMap::new(), kept_by: Vec::new() };
+            self.masks[usize::from(mask)].get_or_insert_with(empty).put(number, &key.value);
+            *self.by_port.entry((key.in_port(), mask)).or_default() += 1;
+            let entry = Entry { key, mask, path: Path::default(), output, is_kept: true, is_void: false };
+            self.entries[number as usize] = Some(entry);
+        }
+        let free = (0..).zip(&self.entries).filter(|(_, entry)| entry.is_none()).map(|(number, _)| number);
+        self.free = free.collect();
+        refused
+    }
+
+    /// Has a kept entry stand for the way of a trace from now on, whose key its own is within.
+    pub fn confirm(&mut self, number: u32, path: &Path) {
+        let Some(Some(entry)) = self.entries.get_mut(number as usize) else { return };
+        entry.is_kept = false;
+        entry.path = path.clone();
+        for step in &entry.path.steps {
+            self.by_flow.entry(step.counter).or_default().insert(number);
+        }
+    }
+
+    /// Kept entries.
+    pub fn kept(&self) -> Vec<u32> {
+        self.which(|entry| entry.is_kept)
+    }
+
+    /// Kept entries of which a flow with this match may take frames.
+    pub fn kept_overlapping(&mut self, fields: &Match) -> Vec<u32> {
+        let mut found = self.with_common_frames(fields);
+        found.retain(|number| self.get(*number).is_some_and(|entry| entry.is_kept));
+        found
     }
 
     /// An entry, void or not.
@@ -189,6 +240,22 @@ impl ExactEntries {
     /// Entries that a new flow of this table, priority and match may take frames from.
     pub fn overlapping(&mut self, table: u8, priority: u16, fields: &Match) -> Vec<u32> {
         let (value, mask) = key::compile(fields);
+        let mut found = self.with_common_frames(fields);
+        found.retain(|number| {
+            let Some(entry) = self.get(*number) else { return false };
+            let has = |metadata: u64| metadata & mask.0[key::METADATA] == value.0[key::METADATA];
+            let path = &entry.path;
+            path.steps
+                .iter()
+                .any(|step| step.table == table && step.priority <= priority && has(step.metadata))
+                || path.missed.is_some_and(|(missed, metadata)| missed == table && has(metadata))
+        });
+        found
+    }
+
+    /// Entries with frames that have this match, whatever their metadata.
+    fn with_common_frames(&mut self, fields: &Match) -> Vec<u32> {
+        let (value, mask) = key::compile(fields);
         let first = |key: &Key| std::array::from_fn(|word| key.0[word]);
         let mut bits: Words = first(&mask);
         // Entries do not have these, as they say nothing that is not known of all of them.
@@ -201,17 +268,11 @@ impl ExactEntries {
         }
         let masks = self.masks.iter_mut().flatten();
         let mut found: Vec<u32> = masks.flat_map(|own| own.overlapping(&first(&value), &bits)).collect();
-        found.retain(|number| {
-            let Some(entry) = self.get(*number) else { return false };
-            let has = |metadata: u64| metadata & mask.0[key::METADATA] == value.0[key::METADATA];
-            let path = &entry.path;
-            let takes = path
-                .steps
-                .iter()
-                .any(|step| step.table == table && step.priority <= priority && has(step.metadata))
-                || path.missed.is_some_and(|(missed, metadata)| missed == table && has(metadata));
-            takes && (in_phy_port == 0 || entry.key.in_port() == wanted_port)
-        });
+        let comes_by =
+            |number: &u32| self.get(*number).is_some_and(|entry| entry.key.in_port() == wanted_port);
+        if in_phy_port != 0 {
+            found.retain(comes_by);
+        }
         found
     }
 

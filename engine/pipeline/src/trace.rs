@@ -9,7 +9,7 @@ use crate::hash::{Seed, mix};
 use crate::key::{self, Key};
 use crate::parse::{self, Ingress, Layout};
 use crate::port::Ports;
-use crate::rule::{FlowId, Instructions, Program};
+use crate::rule::{FlowId, Instructions, Program, Rule};
 use crate::table::Tree;
 use crate::trie::Trie;
 
@@ -62,6 +62,8 @@ impl WhyNot {
 pub(crate) struct Step {
     pub(crate) table: u8,
     pub(crate) priority: u16,
+    /// It is the table-miss entry.
+    pub(crate) is_miss: bool,
     /// The flow's counter, which is its name too.
     pub(crate) counter: u32,
     /// The metadata with which the table was searched.
@@ -85,6 +87,12 @@ impl Path {
     pub fn flows(&self) -> impl Iterator<Item = FlowId> + '_ {
         self.steps.iter().map(|step| FlowId::of(step.counter))
     }
+
+    /// Whether the last table has no flow for the frames but the table-miss entry, if that.
+    #[must_use]
+    pub fn is_missed(&self) -> bool {
+        self.missed.is_some() || self.steps.last().is_some_and(|step| step.is_miss)
+    }
 }
 
 /// Words of an [`ExactKey`].
@@ -105,6 +113,23 @@ impl ExactKey {
     #[must_use]
     pub const fn in_port(&self) -> u16 {
         (self.value[key::IN_PORT.word] >> key::IN_PORT.shift) as u16
+    }
+
+    /// Whether a frame of this key is one of the other's, whichever it is.
+    #[must_use]
+    pub fn is_within(&self, other: &Self) -> bool {
+        let pairs = other.mask.iter().zip(&self.mask).zip(self.value.iter().zip(&other.value));
+        pairs.into_iter().all(|((other_mask, mask), (value, other))| {
+            other_mask & !mask == 0 && value & other_mask == *other
+        })
+    }
+
+    /// The fields of a frame of this key, with zeros where it does not say.
+    fn frame(&self) -> Key {
+        let mut key = Key::default();
+        key.0[..EXACT_WORDS].copy_from_slice(&self.value);
+        key.set(key::IN_PHY_PORT, self.in_port().into());
+        key
     }
 }
 
@@ -173,12 +198,23 @@ impl<'a, T: Fn(u8) -> Option<&'a Tree>> Tables<'a, T> {
     /// tag that is not among the bytes.
     pub(crate) fn trace(&self, head: &[u8], beside: Option<u16>, ingress: &Ingress) -> Trace {
         let (mut key, mut layout) = (Key::default(), Layout::default());
+        let is_frame = parse::parse(head, beside, ingress, &mut key, &mut layout).is_some();
+        self.run(key, ingress.in_port, is_frame)
+    }
+
+    /// The same with a frame of a key, of which only what the key says is known: the verdict is right about all of them if
+    /// the key is [within](ExactKey::is_within) that of the result.
+    pub(crate) fn trace_key(&self, key: &ExactKey) -> Trace {
+        self.run(key.frame(), key.in_port().into(), true)
+    }
+
+    fn run(&self, mut key: Key, in_port: u32, is_frame: bool) -> Trace {
         let mut looked_at = Key::default();
-        let mut run = Run { tables: self, in_port: ingress.in_port, path: Path::default(), to: None };
-        let is_received = self.ports.get(ingress.in_port).is_none_or(|port| !port.no_receive);
-        let verdict = match parse::parse(head, beside, ingress, &mut key, &mut layout) {
-            Some(()) if is_received => run.tables(&mut key, &mut looked_at),
-            _ => Err(WhyNot::NoOutput),
+        let mut run = Run { tables: self, in_port, path: Path::default(), to: None };
+        let is_received = self.ports.get(in_port).is_none_or(|port| !port.no_receive);
+        let verdict = match is_frame && is_received {
+            true => run.tables(&mut key, &mut looked_at),
+            false => Err(WhyNot::NoOutput),
         };
         key.0[key::METADATA] = 0;
         Trace { key, looked_at, path: run.path, verdict }
@@ -204,7 +240,8 @@ impl<'a, T: Fn(u8) -> Option<&'a Tree>> Run<'a, '_, T> {
                 self.path.missed = Some((table, metadata));
                 return self.to.ok_or(WhyNot::NoOutput);
             };
-            self.path.steps.push(Step { table, priority: rule.priority, counter: rule.counter, metadata });
+            let Rule { priority, counter, is_miss, .. } = *rule;
+            self.path.steps.push(Step { table, priority, is_miss, counter, metadata });
             let Program::Many(program) = &rule.program else {
                 if let Program::Output { port, .. } = rule.program {
                     self.output(port)?;

@@ -75,6 +75,8 @@ struct xdp_md {
 };
 
 static void *(*map_lookup)(void *map, const void *key) = (void *)1;
+/* CLOCK_MONOTONIC. */
+static __u64 (*ktime_get_ns)(void) = (void *)5;
 static __u32 (*cpu_number)(void) = (void *)8;
 static long (*tail_call)(void *context, void *programs, __u32 index) = (void *)12;
 static long (*push_tag)(struct __sk_buff *skb, __u16 protocol, __u16 control) = (void *)18;
@@ -84,8 +86,9 @@ static long (*change_type)(struct __sk_buff *skb, __u32 type) = (void *)32;
 static long (*redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
 static long (*skb_load_bytes_relative)(const void *skb, __u32 offset, void *to, __u32 len,
 				       __u32 start) = (void *)68;
+/* The thread and the process that run, if they are in that PID namespace. */
+static long (*pid_in_namespace)(__u64 device, __u64 inode, void *to, __u32 len) = (void *)120;
 static long (*ringbuf_output)(void *ring, void *data, __u64 size, __u64 flags) = (void *)130;
-static __u64 (*ktime_get_ns)(void) = (void *)5;
 static void *(*sk_lookup_udp)(void *context, const void *tuple, __u32 tuple_size, __u64 netns,
 			      __u64 flags) = (void *)85;
 static long (*sk_release)(void *socket) = (void *)86;

@@ -79,7 +79,8 @@ struct count {
 	__u64 bytes;
 };
 
-/* First those of all entries on CPU 0, then those on CPU 1 and so on, so that no two CPUs write to one cache line. */
+/* First those of all entries on CPU 0, then those on CPU 1 and so on, so that no two CPUs write to one cache line. Then the
+ * same again, if flows can go on without a process (keep.h): what was counted while there was none. */
 struct {
 	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
 	MAP_TYPE(key, __u32);
@@ -478,10 +479,10 @@ CALLED int find_offloaded(struct __sk_buff *skb, struct forwarding *forwarding, 
 	return find_entry(forwarding, &key, masks, skb->len, gso_size, payload_at, 0);
 }
 
-/* Counts a frame of `len` bytes for which an entry was found. */
-INLINE void count_forwarded(const struct forwarding *forwarding, __u32 len)
+/* Counts a frame of `len` bytes for which an entry was found; `counts_from` is where those counts begin. */
+INLINE void count_forwarded(const struct forwarding *forwarding, __u32 len, __u32 counts_from)
 {
-	__u32 number = forwarding->number, at = cpu_number() * entries_max + number;
+	__u32 number = forwarding->number, at = counts_from + cpu_number() * entries_max + number;
 	struct count *count = map_lookup(&counts, &at);
 	__u64 *last, now = forwarding->now;
 
@@ -498,9 +499,10 @@ INLINE void count_forwarded(const struct forwarding *forwarding, __u32 len)
 }
 
 /* Counts a frame at tc, and sends it on; `mark` is for those that leave by the interface. */
-INLINE int forward_offloaded(struct __sk_buff *skb, const struct forwarding *forwarding, __u32 mark)
+INLINE int forward_offloaded(struct __sk_buff *skb, const struct forwarding *forwarding, __u32 mark,
+			     __u32 counts_from)
 {
-	count_forwarded(forwarding, skb->len);
+	count_forwarded(forwarding, skb->len, counts_from);
 	if (forwarding->to_peer) {
 		/* The port has taken it for a frame to somebody else, and the other end would drop it as such. */
 		if (skb->pkt_type == PACKET_OTHERHOST)
@@ -568,7 +570,7 @@ INLINE int forward_at_xdp(struct xdp_md *context, __u32 in_port, __u32 masks)
 		end_passing();
 		return XDP_PASS;
 	}
-	count_forwarded(&forwarding, len);
+	count_forwarded(&forwarding, len, 0);
 	return XDP_REDIRECT;
 }
 

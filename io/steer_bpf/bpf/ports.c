@@ -14,7 +14,8 @@
  * programs change nothing, so no frame is lost or doubled by the order in which they are attached.
  *
  * When the process ends, all ports are the kernel's at once (served.h). Detaching the programs takes an RCU grace period
- * for each. */
+ * for each. With other programs at tc, flows that the kernel forwards go on for a while (keep.h). */
+#include "keep.h"
 #include "kernel.h"
 #include "offload.h"
 #include "pending.h"
@@ -127,13 +128,13 @@ INLINE int serve_in(struct __sk_buff *skb)
 	if (fate == GIVEN)
 		return TCX_DROP;
 	if (entries_max && fate == FORWARDED)
-		return forward_offloaded(skb, &note->forwarding, mark);
+		return forward_offloaded(skb, &note->forwarding, mark, 0);
 	port = map_lookup(&ports, &ifindex);
 	if (!port)
 		return TCX_NEXT;
 	if (entries_max && fate == UNDECIDED && port->masks &&
 	    find_offloaded(skb, &note->forwarding, port->number, port->masks))
-		return forward_offloaded(skb, &note->forwarding, mark);
+		return forward_offloaded(skb, &note->forwarding, mark, 0);
 	if (!(port->flags & FAILS_OPEN))
 		return TCX_DROP;
 	note->passed = 1;
@@ -173,6 +174,26 @@ SECTION("classifier") int twinpath_test_tagged(struct __sk_buff *skb)
 	return serve_in(skb);
 }
 
+/* At tc ingress of a port, if flows are to go on without the process. What filters have noted does not count, as they are
+ * gone with their sockets; a frame of an entry that the dying process was given is forwarded all the same. */
+SECTION("classifier") int twinpath_port_in_keeping(struct __sk_buff *skb)
+{
+	__u32 first = 0, ifindex = skb->ifindex;
+	const struct port *port;
+	struct note *note;
+
+	tail_call(skb, &served, INGRESS + nothing);
+	note = map_lookup(&notes, &first);
+	port = map_lookup(&ports, &ifindex);
+	if (!note || !port || !lease_lasts())
+		return TCX_NEXT;
+	note->fate = UNDECIDED;
+	note->passed = 0;
+	if (entries_max && port->masks && find_offloaded(skb, &note->forwarding, port->number, port->masks))
+		return forward_offloaded(skb, &note->forwarding, mark, cpus * entries_max);
+	return TCX_DROP;
+}
+
 /* At tc egress of a port. */
 SECTION("classifier") int twinpath_port_out(struct __sk_buff *skb)
 {
@@ -196,6 +217,19 @@ SECTION("classifier") int twinpath_serve_out(struct __sk_buff *skb)
 	if (!note || note->passed || !map_lookup(&ports, &ifindex))
 		return TCX_NEXT;
 	return TCX_DROP;
+}
+
+/* At tc egress of a port, if flows are to go on without the process. */
+SECTION("classifier") int twinpath_port_out_keeping(struct __sk_buff *skb)
+{
+	__u32 ifindex = skb->ifindex;
+
+	tail_call(skb, &served, EGRESS + nothing);
+	if (skb->mark == mark) {
+		skb->mark = 0;
+		return TCX_NEXT;
+	}
+	return map_lookup(&ports, &ifindex) && lease_lasts() ? TCX_DROP : TCX_NEXT;
 }
 
 char terms[] SECTION("license") = "Dual MIT/GPL";

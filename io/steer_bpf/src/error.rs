@@ -107,6 +107,41 @@ pub enum SteerError {
         /// A description of that instance.
         holder: String,
     },
+    /// Flows of a switch that has ended go on at the interface.
+    #[error(
+        "switch {switch}, whose process has ended, has left its flows at {interface} (on_exit = \"keep=SECONDS\"): start {switch} \
+         again, or end that by `twinpath tidy --kept {switch}`"
+    )]
+    TcxKept {
+        /// The interface's name.
+        interface: String,
+        /// The switch.
+        switch: String,
+    },
+    /// The end of this process cannot be noted.
+    #[error(
+        "flows cannot go on after this process, as the kernel would not know when it ended: {step}: {error}"
+    )]
+    Lease {
+        /// The step that failed.
+        step: &'static str,
+        /// The kernel's answer.
+        #[source]
+        error: std::io::Error,
+    },
+    /// Something cannot be made to outlive the process.
+    #[error("flows cannot go on after this process: {}: {error}", path.display())]
+    Pin {
+        /// The pin.
+        path: std::path::PathBuf,
+        /// The kernel's answer.
+        error: String,
+    },
+    /// The kernel has no links at tc, or others were asked for.
+    #[error(
+        "flows can go on after this process only where programs at tc are attached by BPF links: that needs Linux 6.6"
+    )]
+    KeepWithoutLinks,
     /// The XDP link could not be made.
     #[error("attaching XDP ({mode}) to interface {ifindex}: {error}")]
     Xdp {

@@ -13,10 +13,13 @@ use crate::SteerError;
 use crate::XdpHolder;
 use crate::clsact::{self, Listed};
 use crate::holder::{processes_holding, tap_of, xdp_holder};
+use crate::keep::{Left, switch_of};
+use crate::keep_lease::OwnPid;
 use crate::layout::{Crossed, Crossing};
 use crate::maps::{typed, wrote};
 use crate::names::{OURS, PORT_INGRESS, interface_name};
 use crate::offload::Sizes;
+use crate::pins::Pins;
 use crate::served::serve;
 use crate::steering::{FILTERS_MAX, attach_filter, loaded, program};
 use crate::stuck::{StuckRecords, stuck_after_ns};
@@ -65,7 +68,7 @@ impl Exclusive {
     /// # Errors
     /// [`SteerError::Object`], [`SteerError::Map`]; [`SteerError::Queue`] for more than [`FILTERS_MAX`] workers.
     pub fn load(mark: u32, workers: u32, fail_open: Duration) -> Result<Self, SteerError> {
-        let (mut object, stuck) = load(BRIDGE, mark, workers, fail_open, None)?;
+        let (mut object, stuck) = load(BRIDGE, mark, workers, fail_open, None, None)?;
         let (crossing, crossed) = (typed(&mut object, ".bss")?, typed(&mut object, "crossed")?);
         let served = serve(&mut object, &[INGRESS, EGRESS, CROSS, CROSS_WHEN_STUCK], &SERVE)?;
         Ok(Self { _served: served, object, crossing, crossed, stuck, held: None, cross: None })
@@ -219,6 +222,7 @@ pub(crate) fn load(
     workers: u32,
     fail_open: Duration,
     offload: Option<&Sizes>,
+    keep: Option<(&Pins, &OwnPid)>,
 ) -> Result<(Ebpf, StuckRecords), SteerError> {
     if workers > FILTERS_MAX {
         return Err(SteerError::Queue { queue: workers, max: FILTERS_MAX });
@@ -230,6 +234,10 @@ pub(crate) fn load(
     // Only programs that look at the words of all workers have this one.
     loader.override_global("workers", &workers, false);
     offload.into_iter().for_each(|sizes| sizes.apply(&mut loader));
+    if let Some((pins, pid)) = keep {
+        pins.apply(&mut loader);
+        pid.apply(&mut loader);
+    }
     let mut object = loader.load(object).map_err(|error| SteerError::Object(Box::new(error)))?;
     let stuck = StuckRecords::take(&mut object, fail_open_ns)?;
     Ok((object, stuck))
@@ -350,6 +358,9 @@ pub(crate) fn refuse_if_held(ifindex: u32, interface: &str) -> Result<(), SteerE
         Err(SteerError::TcxHeld { interface: interface.to_owned(), holder })
     };
     if let Some(Ours { program_id, .. }) = ours_at_ingress(ifindex, interface) {
+        if let Some(Left { switch, .. }) = switch_of(program_id) {
+            return Err(SteerError::TcxKept { interface: interface.to_owned(), switch });
+        }
         return held(&processes_holding(program_id));
     }
     // On the XDP path a service takes its frames before they reach tc.

@@ -1,8 +1,9 @@
 //! Steering inside the kernel: the BPF programs that make the verdict of `pure/steer` for each frame, their rules and
 //! how they are attached. And the programs that withhold a whole interface from the kernel's stack, for an exception
 //! port ([`Exclusive`]), or several for a switch ([`PortPrograms`]), with
-//! the flows between them that the kernel forwards by itself ([`Offload`]). And the program that gives a process the datagrams of
-//! its kernel sockets while it looks for them ([`Leases`]).
+//! the flows between them that the kernel forwards by itself ([`Offload`]), also for a while after the process has ended
+//! ([`Keep`]). And the program that gives a process the datagrams of its kernel sockets while it looks for them
+//! ([`Leases`]).
 //!
 //! - [`Path::Packet`]: a filter on packet sockets decides each frame, and leaves a note of what it claimed on its CPU. A
 //!   program at tc ingress, which the kernel runs directly after the packet sockets, drops the noted frame and nothing
@@ -31,12 +32,15 @@ mod empty;
 mod error;
 mod exclusive;
 mod holder;
+mod keep;
+mod keep_lease;
 mod layout;
 mod leases;
 mod maps;
 mod names;
 mod netlink;
 mod offload;
+mod pins;
 mod ports;
 mod probe;
 mod revision;
@@ -53,10 +57,11 @@ pub use empty::EmptyXdp;
 pub use error::SteerError;
 pub use exclusive::{Exclusive, Withheld, crosses, withheld};
 pub use holder::{xdp_holder, xdp_program};
+pub use keep::{Keep, KeepError, Left, kept, remove_kept};
 pub use layout::Crossed;
 pub use leases::{LEASE_SLOTS, LEASES_MAX, Leases};
-pub use offload::{OFFLOAD_MASKS, OFFLOAD_WORDS, Offload, OffloadCount, OffloadEntry};
-pub use ports::{PortPrograms, Unserved};
+pub use offload::{KeptEntry, OFFLOAD_MASKS, OFFLOAD_WORDS, Offload, OffloadCount, OffloadEntry};
+pub use ports::{KeepPlan, PortPrograms, Unserved};
 pub use probe::{Probe, probe};
 pub use steering::{DIRECT_SLOTS, FILTERS_MAX, Kept, Path, QUEUES_MAX, Steering, XdpMode};
 pub use tc::TcAttach;

@@ -8,6 +8,7 @@
 //! count is final, and its number can be used again.
 #![allow(unsafe_code, reason = "counts and masks lie in memory that the kernel's programs use")]
 
+use std::collections::HashMap as StdMap;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -101,6 +102,36 @@ pub struct OffloadCount {
     pub bytes: u64,
 }
 
+impl OffloadCount {
+    const fn plus(self, more: Self) -> Self {
+        Self { packets: self.packets.wrapping_add(more.packets), bytes: self.bytes.wrapping_add(more.bytes) }
+    }
+}
+
+/// An entry that a former process has left, and that is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptEntry {
+    /// What it says. Its deadline is not later than the end of the lease.
+    pub entry: OffloadEntry,
+    /// The interface that its frames come in by; `None`: it is no port any more.
+    pub from: Option<u32>,
+    /// The number of its mask.
+    pub mask: u8,
+    /// The bits that the mask has.
+    pub bits: [u64; OFFLOAD_WORDS],
+    /// What frames have under the mask.
+    pub value: [u64; OFFLOAD_WORDS],
+    /// What was counted under its number until the former process ended.
+    pub counted: OffloadCount,
+}
+
+impl KeptEntry {
+    /// The number of the port that its frames come in by, as `bpf/offload.h` has it in keys.
+    pub(crate) const fn in_port(&self) -> u16 {
+        (self.value[0] >> 16) as u16
+    }
+}
+
 /// The entries for frames between the ports that [`PortPrograms`](crate::PortPrograms) hold. It belongs to one thread.
 pub struct Offload {
     offloaded: HashMap<MapData, KeyWords, EntryWords>,
@@ -123,6 +154,8 @@ pub struct Offload {
     settled: bool,
     /// Times that the kernel had to be asked.
     grace_periods: u64,
+    /// What was counted under a number while there was no process.
+    alone: StdMap<u32, OffloadCount>,
 }
 
 impl std::fmt::Debug for Offload {
@@ -134,8 +167,10 @@ impl std::fmt::Debug for Offload {
 /// How many entries there may be, and CPUs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    capacity: u32,
-    cpus: u32,
+    pub(crate) capacity: u32,
+    pub(crate) cpus: u32,
+    /// What is counted while there is no process has counts of its own.
+    pub(crate) keeps: bool,
 }
 
 impl Sizes {
@@ -143,9 +178,14 @@ impl Sizes {
     ///
     /// # Errors
     /// [`SteerError::Map`] if the kernel does not say how many CPUs it may have.
-    pub(crate) fn of(entries: u32) -> Result<Self, SteerError> {
+    pub(crate) fn of(entries: u32, keeps: bool) -> Result<Self, SteerError> {
         let cpus = aya::util::nr_cpus().map_err(|(_, error)| failed("passing", "sizing", error))? as u32;
-        Ok(Self { capacity: entries.min(COUNTS_MAX / cpus.max(1)), cpus })
+        Ok(Self { capacity: entries.min(COUNTS_MAX / cpus.max(1)), cpus, keeps })
+    }
+
+    /// Counts of all CPUs, and those of times without a process.
+    const fn counts(self) -> u32 {
+        self.capacity * self.cpus * if self.keeps { 2 } else { 1 }
     }
 
     /// Has the object loaded with maps of these sizes.
@@ -153,7 +193,7 @@ impl Sizes {
         loader.override_global("entries_max", &self.capacity, true);
         loader.override_global("cpus", &self.cpus, true);
         loader.map_max_entries("offloaded", self.capacity);
-        loader.map_max_entries("counts", self.capacity * self.cpus);
+        loader.map_max_entries("counts", self.counts());
         loader.map_max_entries("used", self.capacity);
         loader.map_max_entries("passing", self.cpus);
         loader.map_max_entries("copies", COPIES * self.cpus);
@@ -197,7 +237,7 @@ impl PortPlaces {
 }
 
 /// An array whose memory is mapped.
-struct Mapped {
+pub(crate) struct Mapped {
     memory: Mapping,
     /// Programs that are loaded later refer to the map by the descriptor that it has now.
     _map: MapData,
@@ -205,11 +245,18 @@ struct Mapped {
 
 impl Mapped {
     /// Maps so many bytes.
-    fn take(object: &mut Ebpf, name: &'static str, bytes: usize) -> Result<Self, SteerError> {
+    pub(crate) fn take(object: &mut Ebpf, name: &'static str, bytes: usize) -> Result<Self, SteerError> {
         let Some(Map::Array(map)) = object.take_map(name) else { return Err(SteerError::Missing(name)) };
         let memory = Mapping::of_fd(map.fd().as_fd(), bytes, 0)
             .map_err(|error| failed(name, "mapping", error.into()))?;
         Ok(Self { memory, _map: map })
+    }
+
+    /// Stores a word.
+    pub(crate) fn store(&self, number: usize, value: u64) {
+        if let Some(word) = self.word(number) {
+            word.store(value, Ordering::Release);
+        }
     }
 
     /// A word of it.
@@ -238,10 +285,12 @@ impl Offload {
         [ports, port_words]: [&MapData; 2],
         sizes: Sizes,
     ) -> Result<Self, SteerError> {
-        let Sizes { capacity, cpus } = sizes;
+        let Sizes { capacity, cpus, .. } = sizes;
         let ports = again(ports, "ports")?;
         let port_words = again(port_words, "port_words")?;
         let state = Mapped::take(object, "offload", 8 * (8 + OFFLOAD_MASKS * OFFLOAD_WORDS))?;
+        let stored = |word| state.word(word).map_or(0, |word| word.load(Ordering::Relaxed));
+        let (generation, version) = (stored(0), stored(1));
         Ok(Self {
             offloaded: typed(object, "offloaded")?,
             ports: HashMap::try_from(Map::HashMap(ports)).map_err(wrote("ports"))?,
@@ -249,15 +298,16 @@ impl Offload {
             grace: typed(object, "offload_grace")?,
             grace_token: typed(object, "offload_grace_token")?,
             state,
-            counts: Mapped::take(object, "counts", 16 * capacity as usize * cpus as usize)?,
+            counts: Mapped::take(object, "counts", 16 * sizes.counts() as usize)?,
             used: Mapped::take(object, "used", 8 * capacity as usize)?,
             passing: Mapped::take(object, "passing", 64 * cpus as usize)?,
             capacity,
             cpus,
-            generation: 0,
-            version: 0,
+            generation,
+            version,
             settled: true,
             grace_periods: 0,
+            alone: StdMap::new(),
         })
     }
 
@@ -309,11 +359,24 @@ impl Offload {
         entry: &OffloadEntry,
         now: Instant,
     ) -> Result<(), SteerError> {
-        // The kernel may use the memory of an entry that was removed for this one, which a program may still be reading.
-        self.settle()?;
         if let Some(used) = self.used.word(entry.number as usize) {
             used.store(now.as_nanos(), Ordering::Relaxed);
         }
+        self.put_again(mask, value, entry)
+    }
+
+    /// Puts an entry in the place of one with the same number. It goes on being idle since then.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn put_again(
+        &mut self,
+        mask: u8,
+        value: &[u64; OFFLOAD_WORDS],
+        entry: &OffloadEntry,
+    ) -> Result<(), SteerError> {
+        // The kernel may use the memory of an entry that was removed for this one, which a program may still be reading.
+        self.settle()?;
         let idle_ns = entry.idle.map_or(u64::MAX, |idle| u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX));
         let peer = entry.peer.map_or(0, |[a, b, c, d, e, f]| u64::from_be_bytes([a, b, c, d, e, f, 0, 0]));
         let is_timed = entry.deadline.is_some() || entry.idle.is_some();
@@ -341,6 +404,69 @@ impl Offload {
         if let Some(word) = self.state.word(1) {
             word.store(self.version, Ordering::SeqCst);
         }
+    }
+
+    /// Has the entries that a former process has left end at this time, if not before, and returns those in force. The others
+    /// are removed.
+    pub(crate) fn keep_until(&mut self, ends: Instant, now: Instant) -> Result<Vec<KeptEntry>, SteerError> {
+        let listed: Result<Vec<(KeyWords, EntryWords)>, _> = self.offloaded.iter().collect();
+        let listed = listed.map_err(|error| SteerError::Map {
+            map: "offloaded",
+            action: "reading",
+            error: Box::new(error),
+        })?;
+        let mut kept = Vec::new();
+        for (key, words) in listed {
+            let used = self.used(words.number);
+            let idle = Duration::from_nanos(words.idle_ns);
+            let is_over = words.generation != self.generation
+                || words.number >= self.capacity
+                || words.deadline_ns <= now.as_nanos()
+                || now.since(used) > idle;
+            self.settle()?;
+            if is_over {
+                gone(self.offloaded.remove(&key), "offloaded")?;
+                self.changed();
+                continue;
+            }
+            let deadline_ns = words.deadline_ns.min(ends.as_nanos());
+            let words = EntryWords { deadline_ns, flags: words.flags | TIMED, ..words };
+            self.offloaded.insert(key, words, 0).map_err(wrote("offloaded"))?;
+            self.changed();
+            kept.push(self.kept_entry(key, words));
+        }
+        Ok(kept)
+    }
+
+    fn kept_entry(&self, KeyWords(mut value): KeyWords, words: EntryWords) -> KeptEntry {
+        let mask = value[MASK_WORD] as u8;
+        value[MASK_WORD] &= !u64::from(u32::MAX);
+        let at = 8 + usize::from(mask) * OFFLOAD_WORDS;
+        let bit = |word: usize| self.state.word(at + word).map_or(0, |word| word.load(Ordering::Relaxed));
+        let [a, b, c, d, e, f, ..] = words.peer.to_be_bytes();
+        let entry = OffloadEntry {
+            number: words.number,
+            ifindex: words.ifindex,
+            peer: (words.peer != 0).then_some([a, b, c, d, e, f]),
+            frame_len_max: words.frame_len_max,
+            deadline: Some(Instant::from_nanos(words.deadline_ns)),
+            by_xdp: words.flags & BY_XDP != 0,
+            idle: (words.idle_ns < i64::MAX as u64).then(|| Duration::from_nanos(words.idle_ns)),
+        };
+        let counted = self.counted(words.number, 0);
+        KeptEntry { entry, from: None, mask, bits: std::array::from_fn(bit), value, counted }
+    }
+
+    /// Takes what was counted while there was no process as counted; no program counts so any more.
+    pub(crate) fn take_alone(&mut self, numbers: impl Iterator<Item = u32>) -> Result<(), SteerError> {
+        self.settled = false;
+        self.settle()?;
+        for number in numbers {
+            let count = self.counted(number, 1);
+            self.counts_of(number, 1).flatten().for_each(|word| word.store(0, Ordering::Relaxed));
+            self.alone.insert(number, count);
+        }
+        Ok(())
     }
 
     /// Takes an entry out; it may be gone already. Frames that arrive after this has returned are not forwarded by it.
@@ -401,15 +527,24 @@ impl Offload {
     /// What was counted under a number since the programs were loaded, without a system call.
     #[must_use]
     pub fn count(&self, number: u32) -> OffloadCount {
-        let of = |cpu: u32| {
-            let at = 2 * (cpu as usize * self.capacity as usize + number as usize);
-            let read = |at| self.counts.word(at).map_or(0, |word| word.load(Ordering::Relaxed));
-            [read(at), read(at + 1)]
+        let alone = self.alone.get(&number).copied().unwrap_or_default();
+        self.counted(number, 0).plus(alone)
+    }
+
+    /// The words of a number's counts; `part` is 1 for those of times without a process.
+    fn counts_of(&self, number: u32, part: u32) -> impl Iterator<Item = [&AtomicU64; 2]> {
+        let at = move |cpu: u32| {
+            2 * ((part * self.cpus + cpu) as usize * self.capacity as usize + number as usize)
         };
-        let sums = (0..self.cpus).map(of).fold([0_u64; 2], |[packets, bytes], [more, more_bytes]| {
-            [packets.wrapping_add(more), bytes.wrapping_add(more_bytes)]
-        });
-        OffloadCount { packets: sums[0], bytes: sums[1] }
+        (0..self.cpus)
+            .filter_map(move |cpu| Some([self.counts.word(at(cpu))?, self.counts.word(at(cpu) + 1)?]))
+    }
+
+    fn counted(&self, number: u32, part: u32) -> OffloadCount {
+        self.counts_of(number, part).fold(OffloadCount::default(), |sum, [packets, bytes]| {
+            let [packets, bytes] = [packets, bytes].map(|word| word.load(Ordering::Relaxed));
+            sum.plus(OffloadCount { packets, bytes })
+        })
     }
 
     /// Takes a frame of an entry to have come now: it is not void for having been idle.

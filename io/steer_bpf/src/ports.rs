@@ -2,29 +2,34 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 use aya::maps::xdp::{DevMapHash, XdpMapError};
 use aya::maps::{HashMap, Map, MapData, MapError};
 use aya::programs::xdp::{XdpLink, XdpMode as HookMode};
 use aya::programs::{SchedClassifier, Xdp};
 use aya::{Ebpf, include_bytes_aligned};
-use twinpath_time::Duration;
+use twinpath_time::{Duration, Instant};
 
 use crate::SteerError;
 use crate::exclusive::{attach_both, load, refuse_if_held};
+use crate::keep_lease::{Lease, OwnPid};
 use crate::layout::PortWords;
 use crate::maps::{gone, typed, wrote};
 use crate::names::{PORT_INGRESS as INGRESS, interface_name};
-use crate::offload::{Offload, PortPlaces, Sizes};
+use crate::offload::{KeptEntry, Offload, PortPlaces, Sizes};
+use crate::pins::Pins;
 use crate::served::serve;
 use crate::steering::{XdpMode, attach_filter, loaded, program, refused, xdp_links};
 use crate::stuck::StuckRecords;
-use crate::tc::{TcAttach, TcLink};
+use crate::tc::{TcAttach, TcLink, replace};
 
 static PORTS: &[u8] = include_bytes_aligned!("../object/ports.o");
 
 const EGRESS: &str = "twinpath_port_out";
 const XDP: &str = "twinpath_port_xdp";
+/// In place of these two if flows are to go on without the process.
+const KEEPING: [&str; 2] = ["twinpath_port_in_keeping", "twinpath_port_out_keeping"];
 /// What these two do while there is a process to serve, by their places in the array of tail calls.
 const SERVE: [&str; 2] = ["twinpath_serve_in", "twinpath_serve_out"];
 /// One program for each worker, with the worker's number at the end.
@@ -42,6 +47,25 @@ pub enum Unserved {
     Kernel,
 }
 
+/// How flows go on when the process has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeepPlan {
+    /// The folder of the network namespace, [`Keep::home`](crate::Keep::home).
+    pub folder: PathBuf,
+    /// For how long.
+    pub keep: Duration,
+    /// The time.
+    pub now: Instant,
+}
+
+/// What makes flows go on.
+struct Keeping {
+    pins: Pins,
+    lease: Lease,
+    /// Entries that a former process has left.
+    kept: Vec<KeptEntry>,
+}
+
 /// The programs and maps of the ports of one network namespace. Every call that attaches is made in that namespace.
 /// Dropping this gives all interfaces back.
 pub struct PortPrograms {
@@ -53,8 +77,12 @@ pub struct PortPrograms {
     stuck: StuckRecords,
     /// Where the XDP program may send frames, and what it knows of ports; `None` without entries.
     xdp: Option<(DevMapHash<MapData>, PortPlaces)>,
+    /// What the programs at tc are called.
+    attached: [&'static str; 2],
     /// The interfaces that are ports, and their links.
     held: BTreeMap<u32, Held>,
+    /// Last, so that links have been closed when pins go.
+    keeping: Option<Keeping>,
 }
 
 /// What keeps an interface a port.
@@ -78,8 +106,45 @@ impl PortPrograms {
     /// # Errors
     /// [`SteerError::Object`], [`SteerError::Map`]; [`SteerError::Queue`] for more than [`FILTERS_MAX`](crate::FILTERS_MAX) workers.
     pub fn load(mark: u32, workers: u32, fail_open: Duration, offloaded: u32) -> Result<Self, SteerError> {
-        let sizes = if offloaded > 0 { Some(Sizes::of(offloaded)?) } else { None };
-        let (mut object, stuck) = load(PORTS, mark, workers, fail_open, sizes.as_ref())?;
+        let sizes = if offloaded > 0 { Some(Sizes::of(offloaded, false)?) } else { None };
+        let (object, stuck) = load(PORTS, mark, workers, fail_open, sizes.as_ref(), None)?;
+        Self::of(object, stuck, sizes, [INGRESS, EGRESS])
+    }
+
+    /// The same with flows that go on when the process has ended (`bpf/keep.h`). What a former process has left in the folder
+    /// goes on: entries by which the kernel forwards frames are in force until the end of its lease, and
+    /// [`Self::hold`] takes interfaces over without a gap; [`Self::has_started`] is to be called when that was
+    /// done for all. Until then, what was left stays if this is dropped.
+    ///
+    /// # Errors
+    /// As [`Self::load`]; [`SteerError::Pin`], [`SteerError::Lease`].
+    pub fn load_keeping(
+        mark: u32,
+        workers: u32,
+        fail_open: Duration,
+        offloaded: u32,
+        plan: &KeepPlan,
+    ) -> Result<Self, SteerError> {
+        let sizes = Sizes::of(offloaded, true)?;
+        let (pins, pid) = (Pins::open(&plan.folder, sizes, plan.now)?, OwnPid::get()?);
+        let (object, stuck) = load(PORTS, mark, workers, fail_open, Some(&sizes), Some((&pins, &pid)))?;
+        let mut programs = Self::of(object, stuck, Some(sizes), KEEPING)?;
+        let mut kept = Vec::new();
+        if let (Some(ends), Some(offload)) = (pins.adopted(), &mut programs.offload) {
+            // Before anything of this process can begin a new lease.
+            kept = offload.keep_until(ends, plan.now)?;
+        }
+        let lease = Lease::begin(&mut programs.object, plan.keep, sizes)?;
+        programs.keeping = Some(Keeping { pins, lease, kept });
+        Ok(programs)
+    }
+
+    fn of(
+        mut object: Ebpf,
+        stuck: StuckRecords,
+        sizes: Option<Sizes>,
+        attached: [&'static str; 2],
+    ) -> Result<Self, SteerError> {
         let Some(Map::HashMap(ports)) = object.take_map("ports") else {
             return Err(SteerError::Missing("ports"));
         };
@@ -91,9 +156,10 @@ impl PortPrograms {
         let ports = HashMap::try_from(Map::HashMap(ports)).map_err(wrote("ports"))?;
         let devices = sizes.is_some().then(|| typed(&mut object, "devices")).transpose()?;
         let places = PortPlaces::new(places)?;
-        let served = serve(&mut object, &[INGRESS, EGRESS], &SERVE)?;
+        let served = serve(&mut object, &attached, &SERVE)?;
         let xdp = devices.map(|devices| (devices, places));
-        Ok(Self { _served: served, object, ports, offload, stuck, xdp, held: BTreeMap::new() })
+        let held = BTreeMap::new();
+        Ok(Self { _served: served, object, ports, offload, stuck, xdp, attached, held, keeping: None })
     }
 
     /// Attaches the filter to the packet socket of a worker. The socket then takes the frames of all ports, or a fan-out
@@ -112,11 +178,24 @@ impl PortPrograms {
     /// [`SteerError::TcxHeld`] if another twinpath instance, or this one, uses the interface; [`SteerError::Program`],
     /// [`SteerError::NoInterface`], [`SteerError::Tcx`], [`SteerError::Clsact`], [`SteerError::Map`].
     pub fn hold(&mut self, ifindex: u32, unserved: Unserved, how: TcAttach) -> Result<(), SteerError> {
-        refuse_if_held(ifindex, &interface_name(ifindex)?)?;
-        let links = attach_both(&mut self.object, [INGRESS, EGRESS], ifindex, how)?;
+        let interface = interface_name(ifindex)?;
         let flags = if unserved == Unserved::Kernel { FAILS_OPEN } else { 0 };
+        if self.take_over(ifindex, &interface, flags)? {
+            return Ok(());
+        }
+        refuse_if_held(ifindex, &interface)?;
+        let mut links = attach_both(&mut self.object, self.attached, ifindex, how)?;
+        if let Some(Keeping { pins, .. }) = &self.keeping {
+            let [ingress, egress] = links;
+            links = pins.pin(ifindex, [ingress.into_link()?, egress.into_link()?])?.map(TcLink::Tcx);
+        }
         let words = PortWords { flags, ..PortWords::default() };
         self.ports.insert(ifindex, words, 0).map_err(wrote("ports"))?;
+        self.has_links(ifindex, links)
+    }
+
+    /// The interface is a port, and XDP programs of others may send it frames.
+    fn has_links(&mut self, ifindex: u32, links: [TcLink; 2]) -> Result<(), SteerError> {
         if let Some((devices, _)) = &mut self.xdp {
             let put = devices.insert(ifindex, ifindex, None, 0).map_err(|error| match error {
                 XdpMapError::MapError(error) => error,
@@ -154,6 +233,67 @@ impl PortPrograms {
         Ok(())
     }
 
+    /// Goes on with an interface that a former process has left, if it has. Flows that the kernel forwards go on meanwhile: one
+    /// program takes the place of the other, with the same maps.
+    fn take_over(&mut self, ifindex: u32, interface: &str, flags: u32) -> Result<bool, SteerError> {
+        let Some(Keeping { pins, .. }) = &self.keeping else { return Ok(false) };
+        let Some(links) = pins.links(ifindex, interface) else {
+            pins.remove(ifindex)?;
+            return Ok(false);
+        };
+        let former = self.ports.get(&ifindex, 0).unwrap_or_default();
+        self.ports.insert(ifindex, PortWords { flags, ..former }, 0).map_err(wrote("ports"))?;
+        let mut taken = Vec::new();
+        for (name, link) in self.attached.into_iter().zip(links) {
+            let refused = |error| SteerError::Tcx { interface: interface.to_owned(), error: Box::new(error) };
+            let classifier: &mut SchedClassifier = program(&mut self.object, name)?;
+            taken.push(replace(classifier, link).map_err(refused)?);
+        }
+        let links = <[TcLink; 2]>::try_from(taken).map_err(|_| SteerError::Missing("link"))?;
+        self.has_links(ifindex, links)?;
+        Ok(true)
+    }
+
+    /// All interfaces have been held that are to be: what a former process has left beside them is removed. Returns the entries
+    /// that it has left and that are in force; they belong to the [`Offload`].
+    ///
+    /// # Errors
+    /// [`SteerError::Pin`], [`SteerError::Map`].
+    pub fn has_started(&mut self) -> Result<Vec<KeptEntry>, SteerError> {
+        let Some(Keeping { pins, kept, .. }) = &mut self.keeping else { return Ok(Vec::new()) };
+        for ifindex in pins.interfaces() {
+            if !self.held.contains_key(&ifindex) {
+                gone(self.ports.remove(&ifindex), "ports")?;
+                pins.remove(ifindex)?;
+            }
+        }
+        if let Some(offload) = &mut self.offload {
+            offload.take_alone(kept.iter().map(|kept| kept.entry.number))?;
+        }
+        pins.stay();
+        let mut kept = std::mem::take(kept);
+        // Interfaces that were ports before have the numbers that they had.
+        let held = self.held.keys().filter_map(|ifindex| Some((*ifindex, self.ports.get(ifindex, 0).ok()?)));
+        let by_number: BTreeMap<u16, u32> = held.map(|(ifindex, words)| (words.number, ifindex)).collect();
+        for kept in &mut kept {
+            kept.from = by_number.get(&kept.in_port()).copied();
+        }
+        Ok(kept)
+    }
+
+    /// The folder of what outlives the process.
+    #[must_use]
+    pub fn folder(&self) -> Option<&Path> {
+        self.keeping.as_ref().map(|keeping| keeping.pins.folder())
+    }
+
+    /// The process ends: flows go on from now on.
+    pub fn leave(&self, now: Instant) {
+        if let Some(Keeping { lease, .. }) = &self.keeping {
+            lease.ends_now(now);
+        }
+    }
+
     /// Gives an interface back, which may be gone already. Frames that workers have been given are still in their rings.
     ///
     /// # Errors
@@ -164,8 +304,9 @@ impl PortPrograms {
         if let Some((devices, places)) = &mut self.xdp {
             removed = removed.and(gone(devices.remove(ifindex), "devices")).and(places.clear(ifindex));
         }
+        let unpinned = self.keeping.as_ref().map_or(Ok(()), |keeping| keeping.pins.remove(ifindex));
         drop(held);
-        removed
+        removed.and(unpinned)
     }
 
     /// Gives all interfaces back at once; the programs stay attached, and do nothing, until this is dropped.
@@ -173,6 +314,9 @@ impl PortPrograms {
     /// # Errors
     /// [`SteerError::Map`].
     pub fn release_all(&mut self) -> Result<(), SteerError> {
+        if let Some(Keeping { pins, .. }) = &mut self.keeping {
+            pins.go();
+        }
         self.held.keys().try_for_each(|ifindex| gone(self.ports.remove(ifindex), "ports"))
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::fd::AsFd as _;
 
 use aya::programs::links::FdLink;
-use aya::programs::tc::TcAttachOptions;
+use aya::programs::tc::{SchedClassifierLink, TcAttachOptions};
 use aya::programs::{LinkOrder, ProgramError, ProgramInfo, SchedClassifier, TcAttachType};
 
 use crate::SteerError;
@@ -60,11 +60,29 @@ impl fmt::Display for TcAttach {
 
 /// A program at tc. Dropping it detaches it.
 pub(crate) enum TcLink {
-    Tcx {
-        /// Held, not read: the program is in force while it is open.
-        _link: FdLink,
-    },
+    /// Held, not read: the program is in force while it is open, or pinned.
+    Tcx(FdLink),
     Clsact(Filter),
+}
+
+impl TcLink {
+    /// As a link that can be pinned.
+    pub(crate) fn into_link(self) -> Result<FdLink, SteerError> {
+        match self {
+            Self::Tcx(link) => Ok(link),
+            Self::Clsact(_) => Err(SteerError::KeepWithoutLinks),
+        }
+    }
+}
+
+/// Has a loaded program take the place of the one that a link is for, between two frames.
+pub(crate) fn replace(
+    program: &mut SchedClassifier,
+    link: SchedClassifierLink,
+) -> Result<TcLink, ProgramError> {
+    let id = program.attach_to_link(link)?;
+    let link = program.take_link(id)?;
+    Ok(TcLink::Tcx(FdLink::try_from(link).map_err(|_| ProgramError::UnexpectedProgramType)?))
 }
 
 /// Attaches a loaded program before all others: a program that changed the frame first would make it look like
@@ -86,7 +104,7 @@ pub(crate) fn attach(
                 .and_then(|id| program.take_link(id))
                 .map_err(failed)?;
             let link = FdLink::try_from(link).map_err(|_| SteerError::TcxWithoutLink(interface))?;
-            Ok(TcLink::Tcx { _link: link })
+            Ok(TcLink::Tcx(link))
         }
         TcAttach::Clsact => {
             refuse_behind_tcx(&interface, hook)?;

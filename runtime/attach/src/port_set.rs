@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustix::net::{SocketFlags, SocketType};
@@ -14,7 +15,7 @@ use twinpath_frame::Mapping;
 use twinpath_port::{CarriedPort, GsoKinds, PORTS_MAX, PortId};
 use twinpath_port_carrier::{CarrierConfig, CarrierPort, capabilities};
 use twinpath_rings::pending::{self, Pending};
-use twinpath_steer_bpf::{Offload, PortPrograms, QUEUES_MAX, TcAttach, Unserved};
+use twinpath_steer_bpf::{KeepPlan, KeptEntry, Offload, PortPrograms, QUEUES_MAX, TcAttach, Unserved};
 use twinpath_sys::descriptors::set_aside;
 use twinpath_sys::ethtool;
 use twinpath_sys::packet_socket::{self, FanoutGroup, Membership, PacketSocketError};
@@ -57,14 +58,19 @@ pub struct PortSet {
 }
 
 impl PortSet {
-    /// Opens a queue for each worker. No interface is a port yet.
+    /// Opens a queue for each worker. No interface is a port yet. With `keep`, flows that the kernel forwards go on when the
+    /// process has ended, and those that a former process has left go on.
     ///
     /// # Errors
     /// [`AttachError`]; nothing is left then.
-    pub fn open(plan: PortSetPlan) -> Result<(Self, Vec<PlacedQueue>), AttachError> {
+    pub fn open(plan: PortSetPlan, keep: Option<&KeepPlan>) -> Result<(Self, Vec<PlacedQueue>), AttachError> {
         // Before the programs: sockets are slow to close, and the programs are to be gone before.
         set_aside(2 * plan.workers as usize + 1);
-        let mut programs = PortPrograms::load(MARK, plan.workers, plan.fail_open, plan.offloaded)?;
+        let PortSetPlan { workers, fail_open, offloaded, .. } = plan;
+        let mut programs = match keep {
+            Some(keep) => PortPrograms::load_keeping(MARK, workers, fail_open, offloaded, keep)?,
+            None => PortPrograms::load(MARK, workers, fail_open, offloaded)?,
+        };
         let words = programs.pending().and_then(|words| {
             let mapped = Mapping::of_fd(words, QUEUES_MAX as usize * pending::STRIDE, 0);
             mapped.map_err(|error| tracing::warn!("a stuck worker cannot be found: {error}")).ok()
@@ -85,6 +91,26 @@ impl PortSet {
         }
         let listener = packet_socket::open(SocketType::RAW, SocketFlags::empty())?;
         Ok((Self { programs, plan, listener, promiscuous: BTreeSet::new(), words }, placed))
+    }
+
+    /// All interfaces are attached that are to be when the process starts: what a former one has left of others is removed.
+    /// Returns the entries that it has left for the [`Offload`].
+    ///
+    /// # Errors
+    /// [`AttachError::Steer`].
+    pub fn has_started(&mut self) -> Result<Vec<KeptEntry>, AttachError> {
+        Ok(self.programs.has_started()?)
+    }
+
+    /// The folder of what outlives the process.
+    #[must_use]
+    pub fn folder(&self) -> Option<&Path> {
+        self.programs.folder()
+    }
+
+    /// The process ends: flows that are to go on do so from now on, for as long as they may.
+    pub fn leave(&self, now: Instant) {
+        self.programs.leave(now);
     }
 
     /// The entries by which the kernel may forward frames itself, once.

@@ -72,7 +72,7 @@ fn the_frames_of_all_ports_are_shared_among_workers_until_a_port_is_detached() {
         tc: TcAttach::here(),
         segmentation: GsoKinds::ALL,
     };
-    let (mut set, placed) = namespace.run(|| PortSet::open(plan).unwrap()).unwrap();
+    let (mut set, placed) = namespace.run(|| PortSet::open(plan, None).unwrap()).unwrap();
     assert!(set.stuck().is_none(), "no worker is ever taken to be stuck");
     let workers = placed.into_iter().map(|PlacedQueue { mut queue, .. }| {
         let mut pool = Pool::new(2 * QUEUE_FRAMES).unwrap();

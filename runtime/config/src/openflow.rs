@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use twinpath_values::{Endpoint, FailMode, OnExit};
+use twinpath_values::{Endpoint, Offload};
 
 use super::switch::{NUMBER_MAX, Switch};
 
@@ -44,13 +44,9 @@ impl Switch {
                 wrong(key, format!("{needs} {sentence}"));
             }
         }
-        if self.has_tables() && self.fail_mode == FailMode::Secure && self.on_exit == OnExit::Bridge {
-            wrong(
-                "switch.on_exit",
-                "with controllers, a bridge would pass what the flows deny whenever this process is gone or hangs: leave on_exit at \
-                 dark, or say by fail_mode = \"standalone\" that frames may pass without a controller"
-                    .to_owned(),
-            );
+        let (fail_mode, is_offloading) = (self.fail_mode, self.offload == Offload::Auto);
+        if let Some(why) = self.on_exit.fault(self.has_tables().then_some(fail_mode), is_offloading) {
+            wrong("switch.on_exit", why.to_owned());
         }
         if self.has_tables() && self.names().count() as u64 > NUMBER_MAX {
             wrong("switch.port", format!("a switch with controllers has at most {NUMBER_MAX} ports"));

@@ -51,8 +51,9 @@ section! {
         port: Vec<SwitchPort> = Vec::new() =>
             values_are("tables, at most 4095"), unset("none"), option("port", "PORT[,KEY=VALUE]", SWITCH), example("[]"), change(Change::Reload);
 
-        /// What becomes of frames at interfaces when the switch has ended or hangs: nobody carries them (dark), or the kernel
-        /// bridge that the interfaces belong to (bridge)
+        /// What becomes of frames at interfaces when the switch has ended or hangs: nobody carries them (dark), the kernel
+        /// bridge that the interfaces belong to does (bridge), or flows that the kernel forwards go on for so many seconds
+        /// after the end, until the switch is started again (keep=SECONDS)
         on_exit: OnExit = OnExit::default() => option("on-exit", "WHAT", SWITCH);
 
         /// An address that is always at one port, as MAC,PORT or MAC,PORT,VLAN

@@ -485,8 +485,11 @@ fn what_contradicts_controllers_is_said() {
     ] {
         assert!(found.iter().any(|fault| fault.starts_with(part)), "{part}: {found:#?}");
     }
-    let may = "listen = [\"unix:/run/of\"]\non_exit = \"bridge\"\nfail_mode = \"standalone\"\n";
-    assert_eq!(of_switch(&format!("{of}{may}")), [""; 0]);
+    for may in ["on_exit = \"bridge\"\nfail_mode = \"standalone\"\n", "on_exit = \"keep=30\"\n"] {
+        assert_eq!(of_switch(&format!("{of}listen = [\"unix:/run/of\"]\n{may}")), [""; 0]);
+    }
+    let found = of_switch(&format!("{of}on_exit = \"keep=30\"\n"));
+    assert!(found[0].starts_with("switch.on_exit: only OpenFlow flows can go on"), "{found:#?}");
 }
 
 #[test]

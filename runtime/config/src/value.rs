@@ -58,7 +58,7 @@ parsed! {
     Sandbox: words(&Sandbox::ALL.map(Sandbox::name));
     ServiceKind: words(&ServiceKind::ALL.map(ServiceKind::name));
     PortMode: words(&PortMode::ALL.map(PortMode::name));
-    OnExit: words(&OnExit::ALL.map(OnExit::name));
+    OnExit: words(&OnExit::WORDS);
     FailMode: words(&FailMode::ALL.map(FailMode::name));
     Offload: words(&Offload::ALL.map(Offload::name));
     PortOffload: words(&PortOffload::ALL.map(PortOffload::name));

@@ -13,6 +13,7 @@
 //!
 //! Never here: which flows are worth it, messages, time-outs of flows. All calls are made by control.
 
+mod kept;
 mod peer;
 
 use std::collections::HashMap;
@@ -22,6 +23,8 @@ use twinpath_pipeline::{Count, ExactEntries, FlowId, Inserted, Pipeline, Trace, 
 use twinpath_steer_bpf::{Offload, OffloadCount, OffloadEntry, SteerError};
 use twinpath_time::{Duration, Instant};
 
+use self::kept::Kept;
+pub use self::kept::Review;
 pub use self::peer::peer_of;
 
 /// An interface that is a port.
@@ -114,6 +117,8 @@ pub struct Offloaded {
     forwarded: HashMap<u32, PortForwarded>,
     /// Void entries whose last counts have not been added.
     leaving: Vec<u32>,
+    /// What a former process has left.
+    kept: Kept,
 }
 
 impl Offloaded {
@@ -129,6 +134,7 @@ impl Offloaded {
             recorded,
             forwarded: HashMap::new(),
             leaving: Vec::new(),
+            kept: Kept::default(),
         }
     }
 
@@ -278,6 +284,18 @@ impl Offloaded {
         self.make_void(all)
     }
 
+    /// Makes all entries void that flows of this process stand for.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn clear_own(&mut self) -> Result<(), SteerError> {
+        if self.kept.is_empty() {
+            return self.clear();
+        }
+        let own = self.entries.which(|entry| !entry.is_kept);
+        self.make_void(own)
+    }
+
     fn make_void(&mut self, numbers: impl IntoIterator<Item = u32>) -> Result<(), SteerError> {
         let mut outcome = Ok(());
         for number in numbers {
@@ -307,6 +325,7 @@ impl Offloaded {
         self.offload.settle()?;
         for number in std::mem::take(&mut self.leaving) {
             self.record(pipeline, number);
+            self.kept.forget(number);
             self.entries.forget(number);
         }
         Ok(())
@@ -345,7 +364,11 @@ impl Offloaded {
             let to = self.forwarded.entry(entry.output).or_default();
             to.packets_out += more.packets;
             to.bytes_out += more.bytes;
-            pipeline.record(&entry.path, more, self.offload.used(number));
+            if entry.is_kept {
+                self.kept.counted(number, more);
+            } else {
+                pipeline.record(&entry.path, more, self.offload.used(number));
+            }
         }
     }
 }

@@ -68,6 +68,8 @@ impl OpenFlow {
     pub fn turn(&mut self, workers: &mut Workers) {
         let now = clock::now();
         self.record();
+        let Tables { kernel, pipeline, .. } = self.tables();
+        kernel.expire_kept(now, pipeline);
         self.controllers.turn(now);
         self.controllers.take_news().iter().for_each(log);
         for late in self.versions.take_late(now) {

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use twinpath_offload::Lifetime;
-use twinpath_openflow::{Band, Bucket, Count, GroupType, PortStats, meter_flags, port_config};
+use twinpath_openflow::{Band, Bucket, Count, GroupType, Match, PortStats, meter_flags, port_config};
 use twinpath_openflow_switch::{Datapath, Flow, FlowCount, NoRoom, PartsCount, PortFlags, TableCount};
 use twinpath_pipeline::{
     Count as Counted, Flow as PipelineFlow, FlowId, GroupConfig, MeterConfig, MeterUnit, Pipeline, Port,
     TableFull,
 };
+use twinpath_sys::clock;
 use twinpath_time::Duration;
 
 use crate::counts::PortCounts;
@@ -74,17 +75,24 @@ impl Datapath for Tables {
         let flow = PipelineFlow { table: table_id, priority, fields: matches, instructions, cookie };
         let id = self.pipeline.add_flow(&flow).map_err(|TableFull| NoRoom)?;
         self.kernel.flow_added(table_id, priority, matches, id, lifetime);
+        self.kernel.review(clock::now(), &mut self.pipeline, matches);
         Ok(id)
     }
 
     fn change_flow(&mut self, id: FlowId, flow: Flow<'_>) {
         self.kernel.flow_changed(id, lifetime_of(&flow));
         self.pipeline.change_flow(id, flow.instructions, flow.cookie);
+        self.kernel.review(clock::now(), &mut self.pipeline, flow.matches);
     }
 
     fn remove_flow(&mut self, id: FlowId) {
         self.kernel.flow_changed(id, Lifetime::default());
         self.pipeline.remove_flow(id, true);
+    }
+
+    fn flows_deleted(&mut self, _table_id: Option<u8>, matches: &Match, out_port: Option<u32>) {
+        // In which table a former process had them is not known.
+        self.kernel.flows_deleted(&mut self.pipeline, matches, out_port);
     }
 
     fn take_gone(&mut self) -> Vec<(FlowId, FlowCount)> {
@@ -141,8 +149,9 @@ impl Datapath for Tables {
 
     fn set_ports(&mut self, ports: &[PortFlags]) {
         if self.flags != ports {
-            self.flags = ports.to_vec();
-            self.kernel.clear();
+            let former = std::mem::replace(&mut self.flags, ports.to_vec());
+            let gone = former.iter().filter(|port| !ports.contains(port));
+            self.kernel.ports_changed(gone.map(|port| port.port_no));
         }
         self.pipeline.set_ports(ports.iter().map(port).collect());
     }

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use twinpath_offload::{Hooks, KernelPort, Lifetime, NotOffloaded, Offloaded, PortForwarded};
+use twinpath_offload::{Hooks, KernelPort, Lifetime, NotOffloaded, Offloaded, PortForwarded, Review};
 use twinpath_openflow::Match;
 use twinpath_pipeline::{FlowId, Ingress, Pipeline, Trace, WhyNot};
-use twinpath_steer_bpf::{Offload, SteerError};
+use twinpath_steer_bpf::{KeptEntry, Offload, SteerError};
 use twinpath_switch_engine::Sample;
 use twinpath_time::{Duration, Instant};
 
@@ -26,11 +26,16 @@ pub(crate) struct Kernel {
     read_at: Instant,
     /// Entries and counts that could not be changed or read are reported once.
     has_failed: bool,
+    /// What has become of entries of a former process.
+    reviewed: Review,
 }
 
 impl Kernel {
-    pub(crate) fn add(&mut self, home: usize, offload: Offload) {
-        self.homes.insert(home, Offloaded::new(offload));
+    /// With the entries that a former process has left.
+    pub(crate) fn add(&mut self, home: usize, offload: Offload, left: Vec<KeptEntry>) {
+        let mut offloaded = Offloaded::new(offload);
+        offloaded.adopt(left);
+        self.homes.insert(home, offloaded);
     }
 
     /// Whether the kernel may forward anything.
@@ -47,6 +52,7 @@ impl Kernel {
                 outcome = outcome.and(offloaded.set_port(*number, here));
             }
             outcome = outcome.and(offloaded.keep_ports(|number| ports.iter().any(|(own, _)| *own == number)));
+            outcome = outcome.and(offloaded.restore());
         }
         self.note(outcome);
     }
@@ -80,6 +86,65 @@ impl Kernel {
     /// Which bucket of a group is live may depend on other groups, so what goes through any of them is void.
     pub(crate) fn groups_changed(&mut self) {
         self.each(Offloaded::groups_changed);
+    }
+
+    /// Which ports frames may leave by has changed, and these ports are not what they were.
+    pub(crate) fn ports_changed(&mut self, changed: impl Iterator<Item = u32>) {
+        self.each(Offloaded::clear_own);
+        for port in changed {
+            self.each(|offloaded| offloaded.clear_port(port));
+        }
+    }
+
+    /// Flows with this match were added, or changed what they do. What the flows of a former process did with their frames is
+    /// confirmed by them, or ends.
+    pub(crate) fn review(&mut self, now: Instant, pipeline: &mut Pipeline, fields: &Match) {
+        let mut outcome = Ok(());
+        for offloaded in self.homes.values_mut() {
+            let review = offloaded.review(now, pipeline, fields, |trace| lifetime(&self.lifetimes, trace));
+            outcome = outcome.and(review.map(|review| {
+                self.reviewed.confirmed += review.confirmed;
+                self.reviewed.made_void += review.made_void;
+            }));
+        }
+        self.note(outcome);
+    }
+
+    /// A controller has deleted all flows with this match, so also those of a former process.
+    pub(crate) fn flows_deleted(&mut self, pipeline: &mut Pipeline, fields: &Match, output: Option<u32>) {
+        if self.kept() == 0 {
+            return;
+        }
+        let mut made_void = 0;
+        self.each(|offloaded| offloaded.deleted(fields, output).map(|count| made_void += count));
+        self.reviewed.made_void += made_void;
+        self.settle(pipeline);
+    }
+
+    /// Entries of a former process that no flow has confirmed yet.
+    pub(crate) fn kept(&self) -> usize {
+        self.homes.values().map(Offloaded::kept).sum()
+    }
+
+    /// When those are void.
+    pub(crate) fn kept_until(&self) -> Instant {
+        self.homes.values().filter_map(Offloaded::kept_until).max().unwrap_or(Instant::NEVER)
+    }
+
+    /// Takes them out if that is past.
+    pub(crate) fn expire_kept(&mut self, now: Instant, pipeline: &mut Pipeline) {
+        let is_decided = self.kept() == 0 && self.reviewed != Review::default();
+        if now < self.kept_until() && !is_decided {
+            return;
+        }
+        let mut given_up = 0;
+        self.each(|offloaded| offloaded.give_up_kept().map(|count| given_up += count));
+        self.settle(pipeline);
+        let Review { confirmed, made_void } = std::mem::take(&mut self.reviewed);
+        tracing::info!(
+            "the flows of the former process end: {confirmed} of its entries in the kernel were confirmed by flows, {made_void} were \
+             contradicted, {given_up} are void as there was no flow for their frames"
+        );
     }
 
     /// Makes all entries void.
@@ -139,7 +204,7 @@ impl Kernel {
         let in_port = sample.in_port;
         let ingress = Ingress { in_port, in_phy_port: in_port, tunnel_id: 0 };
         let trace = pipeline.trace(sample.head(), sample.vlan, &ingress);
-        let lifetime = self.lifetime(&trace);
+        let lifetime = lifetime(&self.lifetimes, &trace);
         let home = self.homes.values_mut().find(|offloaded| offloaded.has_port(in_port));
         let offered = match (trace.verdict(), home) {
             (Ok(_), None) => Err(NotOffloaded::WhyNot(WhyNot::Port)),
@@ -162,15 +227,6 @@ impl Kernel {
         }
     }
 
-    /// No longer than any flow that the frames match.
-    fn lifetime(&self, trace: &Trace) -> Lifetime {
-        let lifetimes = trace.path().flows().filter_map(|flow| self.lifetimes.get(&flow));
-        lifetimes.fold(Lifetime::default(), |own, other| Lifetime {
-            deadline: own.deadline.into_iter().chain(other.deadline).min(),
-            idle: own.idle.into_iter().chain(other.idle).min(),
-        })
-    }
-
     /// Where frames of a flow are forwarded by the kernel now; if nowhere, why, as far as that is known.
     pub(crate) fn place(&self, flow: FlowId) -> Result<Hooks, Option<WhyNot>> {
         let homes = self.homes.values();
@@ -190,4 +246,13 @@ impl Kernel {
             },
         )
     }
+}
+
+/// How long an entry is good for: no longer than any flow that the frames match.
+fn lifetime(lifetimes: &HashMap<FlowId, Lifetime>, trace: &Trace) -> Lifetime {
+    let lifetimes = trace.path().flows().filter_map(|flow| lifetimes.get(&flow));
+    lifetimes.fold(Lifetime::default(), |own, other| Lifetime {
+        deadline: own.deadline.into_iter().chain(other.deadline).min(),
+        idle: own.idle.into_iter().chain(other.idle).min(),
+    })
 }

@@ -21,7 +21,7 @@ use twinpath_config::{Endpoint, Switch};
 use twinpath_controllers::{Bound, Controllers, Tls, TlsError};
 use twinpath_openflow_switch::{OpenFlowSwitch, SwitchInfo};
 use twinpath_pipeline::{Pipeline, Worker};
-use twinpath_steer_bpf::Offload;
+use twinpath_steer_bpf::{KeptEntry, Offload};
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 
@@ -113,13 +113,20 @@ impl OpenFlow {
         })
     }
 
-    /// Has the kernel forward flows between the interfaces of a network namespace, by its place, from now on.
-    pub fn add_kernel(&mut self, home: usize, offload: Offload, workers: &mut Workers) {
+    /// Has the kernel forward flows between the interfaces of a network namespace, by its place, from now on; with the
+    /// entries that a former process has left.
+    pub fn add_kernel(&mut self, home: usize, offload: Offload, left: Vec<KeptEntry>, workers: &mut Workers) {
         let is_first = !self.tables().kernel.is_there();
-        self.tables().kernel.add(home, offload);
+        self.tables().kernel.add(home, offload, left);
         if is_first {
             self.lend_samples(workers);
         }
+    }
+
+    /// Entries of a former process in the kernel that no flow has confirmed yet.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        self.controllers.switch_ref().datapath_ref().kernel.kept()
     }
 
     /// While captures run, workers forward all frames, so that the captures have them.
@@ -141,7 +148,8 @@ impl OpenFlow {
     /// Waits until there is something to do for controllers, or a deadline has come.
     pub async fn wait(&mut self) {
         let now = clock::now();
-        let deadline = self.fail.deadline().min(self.versions.deadline());
+        let kept_until = self.tables().kernel.kept_until();
+        let deadline = self.fail.deadline().min(self.versions.deadline()).min(kept_until);
         let due = async {
             if deadline == Instant::NEVER {
                 return std::future::pending().await;

@@ -150,6 +150,7 @@ impl OpenFlow {
             connected: states.iter().filter(|state| is_connected(state.stage)).count() as u64,
             flows: sizes.flows as u64,
             flows_max: self.flows_max.into(),
+            kept: self.kept() as u64,
             groups: sizes.groups as u64,
             meters: sizes.meters as u64,
             tables: tables.collect(),

@@ -18,6 +18,8 @@ pub struct OpenFlow {
     pub flows: u64,
     /// Flows that there may be.
     pub flows_max: u64,
+    /// Entries in the kernel of a former process of the switch that no flow has confirmed yet (`on_exit`).
+    pub kept: u64,
     /// Groups.
     pub groups: u64,
     /// Meters.

@@ -69,6 +69,10 @@ fn restrict(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
         let _ = TrustedDir::make_shared(folder);
         rules = allow(rules, folder, looks | AccessFs::MakeSock | AccessFs::RemoveFile)?;
     }
+    if let Some(folder) = &needs.kept {
+        let makes = AccessFs::MakeReg | AccessFs::MakeDir | AccessFs::RemoveFile | AccessFs::RemoveDir;
+        rules = allow(rules, folder, looks | makes)?;
+    }
     for folder in needs.listeners.iter().filter_map(|socket| socket.parent()) {
         let folder = or_here(folder.to_owned());
         rules = allow(rules, &folder, AccessFs::MakeSock | AccessFs::RemoveFile)?;

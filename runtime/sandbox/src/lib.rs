@@ -35,6 +35,8 @@ pub struct Needs {
     pub sockets: Option<PathBuf>,
     /// Sockets that it has created, and removes at the end or creates anew.
     pub listeners: Vec<PathBuf>,
+    /// A folder of a BPF file system with what outlives it.
+    pub kept: Option<PathBuf>,
     /// Whether it looks up names of hosts.
     pub resolver: bool,
 }

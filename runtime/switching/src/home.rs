@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use tokio::io::unix::AsyncFd;
 use twinpath_attach::{AttachError, PlacedQueue, PortSet, PortSetPlan};
@@ -11,10 +12,10 @@ use twinpath_mirror::{Event, Mirror, MirrorError, MirrorLimits};
 use twinpath_path::XdpAnnouncements;
 use twinpath_path::forwarding::takes_redirected;
 use twinpath_port::{CarriedPort, PORTS_MAX, PortId};
-use twinpath_steer_bpf::{Offload, Unserved};
-use twinpath_sys::Namespace;
+use twinpath_steer_bpf::{Keep, KeepError, KeepPlan, KeptEntry, Offload, Unserved};
 use twinpath_sys::netns::{NetnsError, Visit};
-use twinpath_time::Instant;
+use twinpath_sys::{Namespace, clock};
+use twinpath_time::{Duration, Instant};
 
 use super::SwitchError;
 
@@ -43,6 +44,8 @@ pub(super) enum HoldError {
     Namespace(#[from] NetnsError),
     #[error("cannot hold a descriptor a second time: {0}; raise the limit of open files (ulimit -n)")]
     Descriptor(#[from] std::io::Error),
+    #[error("{0}")]
+    Keep(#[from] KeepError),
 }
 
 /// What was heard of a namespace.
@@ -94,23 +97,29 @@ pub(super) struct Held {
 }
 
 /// All of them; the first is our own.
-pub(super) struct Homes(Vec<Home>);
+pub(super) struct Homes {
+    all: Vec<Home>,
+    /// What outlives the process, and for how long flows go on, if they do.
+    keep: Option<(Keep, Duration)>,
+}
+
+/// Entries by which the kernel may forward frames in a namespace.
+pub(super) struct HomeOffload {
+    pub(super) home: HomeAt,
+    pub(super) offload: Offload,
+    /// Those that a former process has left.
+    pub(super) left: Vec<KeptEntry>,
+}
 
 /// The place of a namespace among those known.
 pub(super) type HomeAt = usize;
 
 impl Homes {
-    pub(super) async fn own() -> Result<Self, SwitchError> {
+    pub(super) async fn own(keep: Option<(Keep, Duration)>) -> Result<Self, SwitchError> {
         let (namespace, mirror) = (Namespace::own()?, Mirror::open(MirrorLimits::default()).await?);
-        Ok(Self(vec![Home {
-            name: None,
-            namespace,
-            mirror,
-            ports: None,
-            queues: Vec::new(),
-            stuck: None,
-            xdp: None,
-        }]))
+        let own =
+            Home { name: None, namespace, mirror, ports: None, queues: Vec::new(), stuck: None, xdp: None };
+        Ok(Self { all: vec![own], keep })
     }
 
     /// The place of a namespace, which is opened if it is not known.
@@ -120,12 +129,12 @@ impl Homes {
             Ok(namespace) => namespace,
             // The process by which it was found may be gone, or closed to a confined one.
             Err(error) => {
-                let known = self.0.iter().position(|home| home.name.as_deref() == Some(name));
+                let known = self.all.iter().position(|home| home.name.as_deref() == Some(name));
                 return known.ok_or_else(|| error.into());
             }
         };
         // It may be known by another name, or be our own.
-        if let Some(at) = self.0.iter().position(|home| home.namespace.is_same(&namespace)) {
+        if let Some(at) = self.all.iter().position(|home| home.namespace.is_same(&namespace)) {
             return Ok(at);
         }
         let mirror = {
@@ -133,7 +142,7 @@ impl Homes {
             let _visit = namespace.visit()?;
             Mirror::open(MirrorLimits::default()).await?
         };
-        self.0.push(Home {
+        self.all.push(Home {
             name: Some(name.to_owned()),
             namespace,
             mirror,
@@ -142,12 +151,12 @@ impl Homes {
             stuck: None,
             xdp: None,
         });
-        Ok(self.0.len() - 1)
+        Ok(self.all.len() - 1)
     }
 
     /// The links of a namespace.
     pub(super) fn tables(&self, at: HomeAt) -> &Tables {
-        self.0[at].mirror.tables()
+        self.all[at].mirror.tables()
     }
 
     /// A link of a namespace as last heard.
@@ -163,12 +172,16 @@ impl Homes {
         (number, ifindex): (u16, u32),
         unserved: Unserved,
     ) -> Result<Held, HoldError> {
-        let _visit = self.0[at].visit()?;
-        let Home { ports, queues, stuck, .. } = &mut self.0[at];
+        let _visit = self.all[at].visit()?;
+        let Home { ports, queues, stuck, .. } = &mut self.all[at];
         let set = match ports {
             Some(set) => set,
             None => {
-                let (set, placed) = PortSet::open(PortSetPlan { number: at as u16, ..plan })?;
+                let keep = self.keep.as_ref().map(|(keep, duration)| {
+                    Ok::<_, KeepError>(KeepPlan { folder: keep.home()?, keep: *duration, now: clock::now() })
+                });
+                let keep = keep.transpose()?;
+                let (set, placed) = PortSet::open(PortSetPlan { number: at as u16, ..plan }, keep.as_ref())?;
                 *queues = placed;
                 *stuck = set.stuck().map(readable_copy).transpose()?;
                 ports.insert(set)
@@ -181,8 +194,8 @@ impl Homes {
 
     /// Has the driver of an interface that is a port forward the frames that it can.
     pub(super) fn attach_xdp(&mut self, at: HomeAt, ifindex: u32) -> Result<(), HoldError> {
-        let _visit = self.0[at].visit()?;
-        let Home { ports: Some(set), xdp, .. } = &mut self.0[at] else { return Ok(()) };
+        let _visit = self.all[at].visit()?;
+        let Home { ports: Some(set), xdp, .. } = &mut self.all[at] else { return Ok(()) };
         set.attach_xdp(ifindex)?;
         xdp.get_or_insert_with(XdpAnnouncements::open);
         Ok(())
@@ -190,38 +203,64 @@ impl Homes {
 
     /// Whether an interface takes frames that drivers forward to it; not if none does.
     pub(super) fn takes_xdp(&self, at: HomeAt, ifindex: u32) -> bool {
-        if self.0[at].xdp.is_none() {
+        if self.all[at].xdp.is_none() {
             return false;
         }
         self.run(at, || takes_redirected(ifindex)).ok().flatten().unwrap_or(false)
     }
 
-    /// The entries by which the kernel may forward frames in each namespace, by its place, once.
-    pub(super) fn take_offloads(&mut self) -> Vec<(HomeAt, Offload)> {
-        let homes = self.0.iter_mut().enumerate();
-        homes.filter_map(|(at, home)| Some((at, home.ports.as_mut()?.take_offload()?))).collect()
+    /// The entries by which the kernel may forward frames in each namespace, once. All ports are held that are to be at first.
+    pub(super) fn take_offloads(&mut self) -> Vec<HomeOffload> {
+        let homes = self.all.iter_mut().enumerate();
+        let sets = homes.filter_map(|(at, home)| Some((at, home.ports.as_mut()?)));
+        let take = |(home, set): (HomeAt, &mut PortSet)| {
+            let left = set.has_started();
+            let left = left.map_err(|error| tracing::error!("flows of the former process end: {error}"));
+            Some(HomeOffload { home, offload: set.take_offload()?, left: left.unwrap_or_default() })
+        };
+        sets.filter_map(take).collect()
+    }
+
+    /// Removes what a former process has left of namespaces that have no ports now.
+    pub(super) fn keep_no_others(&self) {
+        let Some((keep, _)) = &self.keep else { return };
+        let homes = self.all.iter().filter_map(|home| Some(home.ports.as_ref()?.folder()?.to_owned()));
+        if let Err(error) = keep.retain(&homes.collect::<Vec<_>>()) {
+            tracing::warn!(
+                "something of the former process is left, and does nothing once its time is over: {error}"
+            );
+        }
+    }
+
+    /// The folder of what outlives the process.
+    pub(super) fn kept(&self) -> Option<&Path> {
+        self.keep.as_ref().map(|(keep, _)| keep.folder())
     }
 
     /// Undoes [`Self::hold`].
     pub(super) fn take_back(&mut self, at: HomeAt, ifindex: u32, held: Held) -> Result<(), AttachError> {
-        self.0[at].queues.extend(held.queues);
+        self.all[at].queues.extend(held.queues);
         self.let_go(at, ifindex)
     }
 
     /// Runs something in a namespace.
     pub(super) fn run<T>(&self, at: HomeAt, what: impl FnOnce() -> T) -> Result<T, NetnsError> {
-        let _visit = self.0[at].visit()?;
+        let _visit = self.all[at].visit()?;
         Ok(what())
     }
 
     /// Gives an interface back to the kernel; it may be gone.
     pub(super) fn let_go(&mut self, at: HomeAt, ifindex: u32) -> Result<(), AttachError> {
-        self.0[at].ports.as_mut().map_or(Ok(()), |set| set.detach(ifindex))
+        self.all[at].ports.as_mut().map_or(Ok(()), |set| set.detach(ifindex))
     }
 
-    /// Gives all interfaces back.
+    /// Gives all interfaces back, or leaves them to the programs by which flows go on.
     pub(super) fn let_all_go(&mut self) {
-        for set in self.0.iter_mut().filter_map(|home| home.ports.as_mut()) {
+        if self.keep.is_some() {
+            let sets = self.all.iter().filter_map(|home| home.ports.as_ref());
+            return sets.for_each(|set| set.leave(clock::now()));
+        }
+        for set in self.all.iter_mut().filter_map(|home| home.ports.as_mut()) {
             if let Err(error) = set.detach_all() {
                 tracing::warn!("the kernel has interfaces only when the process has ended: {error}");
             }
@@ -235,25 +274,25 @@ impl Homes {
 
     /// The interfaces that a queue carries, for messages; `None`: it is the queue of one port.
     pub(super) fn carried_by(&self, queue: PortId) -> Option<String> {
-        let home = self.0.get(usize::from(queue.port).checked_sub(PORTS_MAX)?)?;
+        let home = self.all.get(usize::from(queue.port).checked_sub(PORTS_MAX)?)?;
         let of = home.name.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
         Some(format!("interfaces{of}"))
     }
 
     /// Acknowledges that the programs of a namespace have found a worker stuck.
     pub(super) fn read_stuck(&mut self, at: HomeAt) {
-        self.0[at].ports.iter_mut().for_each(PortSet::read_stuck);
+        self.all[at].ports.iter_mut().for_each(PortSet::read_stuck);
     }
 
     /// Since when frames wait for a worker, if the programs of any namespace have found it stuck.
     pub(super) fn stuck_since(&self, worker: usize) -> Option<Instant> {
-        let sets = self.0.iter().filter_map(|home| home.ports.as_ref());
+        let sets = self.all.iter().filter_map(|home| home.ports.as_ref());
         sets.filter_map(|set| set.stuck_since(worker as u32)).min()
     }
 
     /// Waits for news of any of them. Cancelling it loses nothing.
     pub(super) async fn next(&mut self) -> Result<(HomeAt, Heard), MirrorError> {
-        let each = self.0.iter_mut().enumerate();
+        let each = self.all.iter_mut().enumerate();
         let each = each.map(|(at, home)| Box::pin(async move { (at, home.next().await) }));
         let ((at, heard), ..) = futures_util::future::select_all(each).await;
         Ok((at, heard?))
@@ -261,7 +300,7 @@ impl Homes {
 
     /// How often notifications were lost.
     pub(super) fn overruns(&self) -> u64 {
-        self.0.iter().map(|home| home.mirror.counters().overruns).sum()
+        self.all.iter().map(|home| home.mirror.counters().overruns).sum()
     }
 
     /// The names of a namespace's links, for messages.

@@ -11,6 +11,7 @@ mod changes;
 mod control_loop;
 mod events;
 mod home;
+mod keep;
 mod memory;
 mod numbers;
 mod openflow;
@@ -32,6 +33,7 @@ use twinpath_mirror::MirrorError;
 use twinpath_openflow_control::OpenFlow;
 use twinpath_port::GsoKinds;
 use twinpath_report as report;
+use twinpath_steer_bpf::KeepError;
 use twinpath_switch::{ConfigError, NoMemory, Shared, SwitchCounters};
 use twinpath_switch_engine::SwitchEngine;
 use twinpath_sys::netns::NetnsError;
@@ -125,6 +127,9 @@ pub enum SwitchError {
     /// The rings between workers.
     #[error("cannot make a descriptor that wakes a worker: {0}; raise the limit of open files (ulimit -n)")]
     Peers(rustix::io::Errno),
+    /// What outlives the process.
+    #[error("{0}")]
+    Keep(#[from] KeepError),
     /// Controllers.
     #[error("{0}")]
     OpenFlow(#[from] twinpath_openflow_control::StartError),

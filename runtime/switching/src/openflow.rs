@@ -10,6 +10,7 @@ use twinpath_openflow_control::{OpenFlow, PortCounts, PortFacts, Workers};
 use twinpath_switch_engine::SwitchEvent;
 
 use super::Switching;
+use super::home::HomeOffload;
 use super::port::{On, Port};
 
 /// Bytes of an Ethernet header.
@@ -46,12 +47,19 @@ impl Switching {
             return;
         }
         let offloads = if self.ports_changed { self.homes.take_offloads() } else { Vec::new() };
-        for (home, offload) in offloads {
-            self.with_openflow(|openflow, workers| openflow.add_kernel(home, offload, workers));
+        let goes_on = offloads.iter().any(|home| !home.left.is_empty());
+        for HomeOffload { home, offload, left } in offloads {
+            self.with_openflow(|openflow, workers| openflow.add_kernel(home, offload, left, workers));
         }
         if std::mem::take(&mut self.ports_changed) {
             let facts = self.port_facts();
             self.with_openflow(|openflow, workers| openflow.set_ports(facts, workers));
+        }
+        if let Some(openflow) = self.openflow.as_ref().filter(|_| goes_on) {
+            tracing::info!(
+                "goes on with {} entries of the former process's flows in the kernel",
+                openflow.kept()
+            );
         }
         self.with_openflow(OpenFlow::finish);
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 use twinpath_attach::{PlacedQueue, PortSetPlan};
-use twinpath_config::{Offload, OnExit, PortName, PortOffload, SwitchPort};
+use twinpath_config::{Offload, OnExit, PortName, PortOffload, Switch as SwitchConfig, SwitchPort};
 use twinpath_frame::BURST_MAX;
 use twinpath_host::{Captures, WorkerHandle, WorkerPlan};
 use twinpath_machine::Machine;
@@ -31,6 +31,7 @@ use twinpath_time::Duration;
 use twinpath_worker::peers::{LENT_MAX, mesh};
 
 use super::home::{Held, HoldError, HomeAt, Homes};
+use super::keep;
 use super::memory::Memory;
 use super::port::{On, OpenError, Port, State, fit_for_a_port, make_local};
 use super::snapshots::{self, Snapshots};
@@ -75,7 +76,7 @@ impl Switching {
     ) -> Result<Self, SwitchError> {
         snapshots::check(plan.switch())?;
         let segmentation = segmentation()?;
-        let homes = Homes::own().await?;
+        let homes = Homes::own(keep::take(&plan).await?).await?;
         let first = plan.switch().port.iter().filter_map(|port| port.name.as_ref()?.interface());
         let machine = Machine::learn(
             plan.machine,
@@ -131,6 +132,7 @@ impl Switching {
         switch.with_openflow(|openflow, workers| openflow.equip(workers));
         switch.attach_first(opened);
         switch.finish_openflow();
+        switch.homes.keep_no_others();
         Ok(switch)
     }
 
@@ -170,6 +172,7 @@ impl Switching {
                 .filter_map(|it| it.path().map(Path::to_owned))
                 .collect(),
             // Controllers may be given by name, also by a later configuration.
+            kept: self.homes.kept().map(Path::to_owned),
             resolver: self.openflow.is_some(),
             configuration: self.source.as_ref().map(|source| source.file.clone()),
             ..Needs::default()
@@ -449,10 +452,12 @@ impl Switching {
         switch.has_tables() && switch.offload == Offload::Auto
     }
 
-    /// How the programs of a namespace's interfaces are attached: by links, unless that would take too long.
+    /// How the programs of a namespace's interfaces are attached: by links, unless that would take too long. Only links can be
+    /// left to another process.
     fn tc_attach(&self) -> TcAttach {
-        let ports = self.plan.switch().port.len();
-        if ports > LINKED_MAX { TcAttach::Clsact } else { TcAttach::here() }
+        let SwitchConfig { port, on_exit, .. } = self.plan.switch();
+        let keeps = matches!(on_exit, OnExit::Keep(_));
+        if port.len() > LINKED_MAX && !keeps { TcAttach::Clsact } else { TcAttach::here() }
     }
 }
 

@@ -4,6 +4,7 @@
 mod control;
 mod goal;
 mod name;
+mod on_exit;
 mod openflow;
 mod path;
 mod port;
@@ -12,7 +13,8 @@ mod service;
 pub use control::{AddressError, MetricsAddress, Sandbox};
 pub use goal::{CpuGoal, LatencyGoal, goal};
 pub use name::{NAME_MAX, is_name};
+pub use on_exit::OnExit;
 pub use openflow::{DatapathId, Endpoint, FailMode, Offload, PortOffload};
 pub use path::{AttachAsked, Path, PathAsked, UnknownAttach, UnknownPath};
-pub use port::{AddressList, OnExit, PortMode, PortName, StaticEntry, VLAN_MAX, VlanList};
+pub use port::{AddressList, PortMode, PortName, StaticEntry, VLAN_MAX, VlanList};
 pub use service::{FlowText, FlowTextError, ServiceKind, SourceText};

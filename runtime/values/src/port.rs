@@ -299,40 +299,6 @@ impl From<AddressList> for String {
     }
 }
 
-/// What becomes of the frames of a switch's interfaces when it has ended, or hangs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OnExit {
-    /// Nobody carries them.
-    #[default]
-    Dark,
-    /// The kernel bridge that the interfaces belong to.
-    Bridge,
-}
-
-impl OnExit {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Dark, Self::Bridge];
-
-    /// The name in files and on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Dark => "dark",
-            Self::Bridge => "bridge",
-        }
-    }
-}
-
-impl FromStr for OnExit {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|what| what.name() == name);
-        known.ok_or_else(|| format!("unknown choice '{name}': choose dark or bridge"))
-    }
-}
-
 /// The mode of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

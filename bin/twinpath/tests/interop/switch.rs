@@ -5,6 +5,7 @@ mod configured;
 mod controller;
 mod ending;
 mod examples;
+mod keeping;
 mod many;
 mod openflow;
 mod ovs_ofctl;
