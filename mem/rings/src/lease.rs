@@ -12,10 +12,11 @@
 //!
 //! An empty socket is no proof that everything has been read: a frame that was passed may still be on its way through the
 //! kernel. So the program counts what it passes before it passes it, and the holder what it reads: if the socket is empty and both
-//! are equal, everything has been read. If they are not, as the kernel has dropped one, or somebody else has read it, then nothing has
-//! to be passed for [`SETTLING`] before the holder believes an empty socket; if something was passed of which nobody knows what it
-//! becomes, such as a fragment, nothing of that kind. Until then the kernel serves. (A datagram that is no such thing and comes by
-//! another interface counts as one of this interface that is still on its way.)
+//! are equal, everything has been read. If they are not, as the kernel has dropped one, or somebody else has read it, the difference
+//! is what was lost and what is on its way: the least that is found at several looks within [`SETTLING`] is taken for what was
+//! lost. If something was passed of which nobody knows what it becomes, such as a fragment, nothing of that kind has to be passed
+//! for [`SETTLING`]. Until then the kernel serves. (A datagram that is no such thing and comes by another interface counts as one
+//! of this interface that is still on its way.)
 //!
 //! A program that holds a slot fills it without being interrupted, within a microsecond. So nobody takes a slot back: a holder
 //! that wants to sleep waits for it.
@@ -35,6 +36,13 @@ pub const LEASE: Duration = Duration::from_millis(1);
 const RENEWED_AFTER: Duration = Duration::from_micros(500);
 /// A frame takes no longer from the program to the socket, even if its CPU is stopped for a while.
 pub const SETTLING: Duration = Duration::from_millis(1);
+
+/// How often the socket has to be found empty in that time.
+const LOOKS_MIN: u32 = 4;
+/// How soon the holder looks again then.
+const LOOK_AGAIN: Duration = Duration::from_micros(100);
+/// After so long the least number of missing datagrams is found anew.
+const FORGET_AFTER: Duration = Duration::from_millis(10);
 
 /// In the head: the ring takes one frame, and is closed with it.
 const SINGLE: u64 = 1 << 62;
@@ -98,13 +106,21 @@ struct Counts {
     odd: u32,
 }
 
+/// The least number of datagrams that were passed and not read, when the socket was found empty.
+#[derive(Clone, Copy, Debug)]
+struct Missing {
+    since: Instant,
+    least: u32,
+    looks: u32,
+}
+
 /// What the holder knows of the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Socket {
     /// Something has been passed that was not read.
     Unread,
-    /// It was empty at that time, when so many frames had been passed.
-    Settling { since: Instant, passed: Counts },
+    /// It was empty at that time, and not everything that was passed had been read.
+    Empty { at: Instant },
     /// Everything that was passed has been read.
     Settled,
 }
@@ -119,6 +135,7 @@ pub struct Lease {
     read: Counts,
     /// How many odd frames had been passed when that was last found to have changed, and when that was.
     odd: (u32, Instant),
+    missing: Option<Missing>,
     renewed: Instant,
     ended_seen: u32,
 }
@@ -136,6 +153,7 @@ impl Lease {
             socket: Socket::Unread,
             read,
             odd: (read.odd, Instant::ZERO),
+            missing: None,
             renewed: Instant::ZERO,
             ended_seen,
         }
@@ -193,8 +211,8 @@ impl Lease {
         match self.socket {
             Socket::Unread => Next::Socket,
             // To be looked at once more.
-            Socket::Settling { since, .. } if now >= since + SETTLING => Next::Socket,
-            Socket::Settled | Socket::Settling { .. } => Next::Idle,
+            Socket::Empty { at } if now >= at + LOOK_AGAIN => Next::Socket,
+            Socket::Settled | Socket::Empty { .. } => Next::Idle,
         }
     }
 
@@ -212,17 +230,29 @@ impl Lease {
         if passed.odd == self.odd.0 && now >= self.odd.1 + SETTLING {
             self.read.odd = passed.odd;
         }
-        match self.socket {
-            Socket::Settling { since, passed: then } if then == passed => {
-                if now >= since + SETTLING {
-                    self.read = passed;
-                }
-            }
-            _ => self.socket = Socket::Settling { since: now, passed },
+        if self.is_lost(passed.datagrams.wrapping_sub(self.read.datagrams), now) {
+            self.read.datagrams = passed.datagrams;
         }
-        if self.read == passed {
-            self.socket = Socket::Settled;
+        self.socket = if self.read == passed { Socket::Settled } else { Socket::Empty { at: now } };
+        if self.read.datagrams == passed.datagrams {
+            self.missing = None;
         }
+    }
+
+    /// Whether so many datagrams that were passed and not read were lost, and none of them is on its way.
+    fn is_lost(&mut self, missing: u32, now: Instant) -> bool {
+        let Some(known) = &mut self.missing else {
+            self.missing = Some(Missing { since: now, least: missing, looks: 1 });
+            return false;
+        };
+        // More than that for long: others have been lost since.
+        if missing < known.least || now >= known.since + FORGET_AFTER {
+            *known = Missing { since: now, least: missing, looks: 1 };
+        } else if missing == known.least {
+            known.looks += 1;
+            return known.looks >= LOOKS_MIN && now >= known.since + SETTLING;
+        }
+        false
     }
 
     /// A datagram was read from the socket. `is_odd`: the program has not counted it as one, as it came from this host, or in
@@ -307,7 +337,7 @@ impl Lease {
             self.ring.take(|_| ());
         }
         (self.read, self.socket) = (self.passed(), Socket::Unread);
-        self.odd = (self.read.odd, Instant::ZERO);
+        (self.odd, self.missing) = ((self.read.odd, Instant::ZERO), None);
         self.notice_end();
     }
 

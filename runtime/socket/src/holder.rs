@@ -338,7 +338,12 @@ impl Holder {
         if !call.stays || call.polled || call.peek || self.lease.is_open() {
             return;
         }
-        if self.lease.has_read_all()
+        // If something is missing, not each time.
+        let looks = self.lease.has_read_all() || now >= self.look_at;
+        if looks {
+            self.look_at = now + LOOK_EVERY;
+        }
+        if looks
             && matches!(self.lease.next(now), Next::Socket)
             && matches!(recvfrom(socket, &mut [0u8; 0][..], PEEK), Err(Errno::AGAIN))
         {

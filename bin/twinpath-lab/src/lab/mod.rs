@@ -25,6 +25,7 @@ mod quick;
 mod record;
 mod rpc;
 mod session;
+mod sockets;
 mod stall;
 mod stats;
 mod switch;
@@ -64,6 +65,7 @@ const LABS: &[&Lab] = &[
     &openflow::LAB,
     &stall::LAB,
     &devices::LAB,
+    &sockets::LAB,
 ];
 
 /// 128 + SIGINT and 128 + SIGTERM, as shells report them.
@@ -80,7 +82,8 @@ pub(crate) struct Args {
     /// mode of waiting; `fallback` the cost of attaching for the kernel's own traffic; `rpc` ONC RPC calls to twinpath,
     /// nfs-ganesha and bare servers; `switch` frames and round trips through a switch, against the kernel's bridge, Open
     /// vSwitch and testpmd; `openflow` a switch and its controller, against Open vSwitch; `stall`
-    /// round trips while a controller keeps the switch busy; `devices` whether each path works on the network cards of a guest.
+    /// round trips while a controller keeps the switch busy; `devices` whether each path works on the network cards of a guest;
+    /// `sockets` UDP echo in an application's own loop, by our sockets and the kernel's.
     #[arg(value_parser = PossibleValuesParser::new(LABS.iter().map(|lab| lab.name)))]
     name: String,
     /// Also write everything as one JSON object.

@@ -13,6 +13,7 @@ pub(crate) mod nfs;
 pub(crate) mod openflow;
 pub(crate) mod pipeline;
 pub(crate) mod reflect;
+mod socket;
 pub(crate) mod switch;
 pub(crate) mod tap;
 
@@ -60,6 +61,8 @@ enum Peer {
         #[arg(long, default_value_t = Priority::Normal)]
         priority: Priority,
     },
+    /// Echo datagrams in an application's own loop, by a socket of the library, or by the kernel's in its place
+    SocketEcho(socket::Args),
     /// Answer every ONC RPC call over UDP as if it were NULL
     UdpNull {
         #[command(flatten)]
@@ -222,6 +225,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Peer::UdpEcho { server, method, burst, priority } => {
             udp_server::<Echo>(&server, method, burst, priority)?;
         }
+        Peer::SocketEcho(args) => socket::run(&args)?,
         Peer::UdpNull { server, method, burst } => {
             udp_server::<Null>(&server, method, burst, Priority::Normal)?;
         }
