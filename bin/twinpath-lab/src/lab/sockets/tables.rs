@@ -40,6 +40,7 @@ const fn ratio(
         judged: Judged::Median,
         check_pairs: super::CHECK_PAIRS,
         also: &[],
+        steady: None,
     }
 }
 
