@@ -16,6 +16,7 @@ use crate::parse::Ingress;
 use crate::port::{Port, Ports};
 use crate::rule::{FlowId, Program, Rule};
 use crate::snapshot::{FlowMask, Snapshot};
+use crate::sync::{AtomicU64, Ordering};
 use crate::table::Table;
 use crate::trace::{ExactKey, Path, Tables, Trace};
 use crate::trie::Trie;
@@ -134,6 +135,8 @@ pub struct Pipeline {
     published: u64,
     /// The last version that every worker has taken.
     taken: u64,
+    /// A worker with an older version than this drops what arrives for it.
+    required: Arc<AtomicU64>,
     has_changed: bool,
     leaving: Vec<Leaving>,
     gone: Vec<(FlowId, FlowCount)>,
@@ -162,6 +165,7 @@ impl Pipeline {
             ports: Arc::default(),
             published: 0,
             taken: 0,
+            required: Arc::new(AtomicU64::new(0)),
             has_changed: false,
             leaving: Vec::new(),
             gone: Vec::new(),
@@ -209,6 +213,7 @@ impl Pipeline {
         Some(Worker::new(
             Arc::new(self.snapshot()),
             Arc::clone(self.counters.get(..self.workers)?.get(worker)?),
+            Arc::clone(&self.required),
         ))
     }
 
@@ -448,17 +453,24 @@ impl Pipeline {
         }
     }
 
-    /// The version that has all changes until now. They are in force once every worker has taken it ([`Self::is_in_force`]):
-    /// a barrier's reply waits for that.
+    /// From now on a worker that has not taken this version, or a later one, drops what arrives for it until it has
+    /// ([`Worker::is_outdated`]). So the version is in force also while a worker does not turn.
+    pub fn require(&mut self, version: u64) {
+        self.required.fetch_max(version, Ordering::Release);
+    }
+
+    /// The version that has all changes until now. They are in force once no worker judges by an older one
+    /// ([`Self::is_in_force`]): a barrier's reply waits for that.
     #[must_use]
     pub const fn barrier(&self) -> u64 {
         self.published + self.has_changed as u64
     }
 
-    /// Whether every worker has taken a version, as far as [`Self::taken`] was told.
+    /// Whether no worker judges what arrives from now on by an older version, as far as [`Self::taken`] and
+    /// [`Self::require`] were told.
     #[must_use]
-    pub const fn is_in_force(&self, version: u64) -> bool {
-        self.taken >= version
+    pub fn is_in_force(&self, version: u64) -> bool {
+        self.taken.max(self.required.load(Ordering::Acquire)) >= version
     }
 
     /// Flows that were removed and that no worker judges by any more, with what they have counted in all.

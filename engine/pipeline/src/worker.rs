@@ -17,6 +17,7 @@ use crate::parse::Ingress;
 use crate::rewrite::{CannotRewrite, rewrite, set_dscp};
 use crate::rule::{Instructions, Program, Rule};
 use crate::snapshot::Snapshot;
+use crate::sync::{AtomicU64, Ordering};
 
 /// Buckets that one frame may go through, so that groups of groups do not multiply it without end.
 const BUCKETS_MAX: u32 = 1024;
@@ -39,11 +40,20 @@ pub struct Worker {
     snapshot: Arc<Snapshot>,
     counters: Arc<Counters>,
     set: SetPart,
+    required: Arc<AtomicU64>,
 }
 
 impl Worker {
-    pub(crate) fn new(snapshot: Arc<Snapshot>, counters: Arc<Counters>) -> Self {
-        Self { snapshot, counters, set: SetPart::default() }
+    pub(crate) fn new(snapshot: Arc<Snapshot>, counters: Arc<Counters>, required: Arc<AtomicU64>) -> Self {
+        Self { snapshot, counters, set: SetPart::default(), required }
+    }
+
+    /// Whether control has said of a later version that it is in force: then what arrives is dropped, not judged. To be
+    /// asked after frames were taken from a ring, and before the first of them is judged.
+    #[inline]
+    #[must_use]
+    pub fn is_outdated(&self) -> bool {
+        self.snapshot.number() < self.required.load(Ordering::Acquire)
     }
 
     /// Goes on with a new version. The former one goes back to control, which frees it.

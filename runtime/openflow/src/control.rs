@@ -74,9 +74,11 @@ impl OpenFlow {
         self.controllers.take_news().iter().for_each(log);
         for late in self.versions.take_late(now) {
             tracing::error!(
-                "worker {late} does not take changes of the tables: controllers wait for it at every barrier until it goes on"
+                "worker {late} does not turn: changes of the tables go on without it; what it finds waiting when it goes on \
+                 is dropped until it has taken them (worker_stuck)"
             );
         }
+        self.enforce();
         self.follow_controllers(workers);
         self.finish(workers);
     }
@@ -114,9 +116,20 @@ impl OpenFlow {
             return;
         }
         let Some(snapshot) = self.tables().pipeline.publish() else { return };
-        self.versions.tell(snapshot.number(), clock::now());
-        for worker in workers {
-            worker.tell(Command::Engine(SwitchCommand::Tables(Arc::clone(&snapshot))));
+        for worker in self.versions.tell(snapshot.number(), clock::now()) {
+            workers[worker].tell(Command::Engine(SwitchCommand::Tables(Arc::clone(&snapshot))));
+        }
+        self.last = Some(snapshot);
+        self.enforce();
+    }
+
+    /// Once all workers but late ones have the last version, the late ones may no longer judge by an older one. Then it is
+    /// in force, and barriers that wait for it are answered.
+    fn enforce(&mut self) {
+        let told = self.versions.told();
+        if self.versions.late().next().is_some() && self.versions.is_settled() {
+            self.tables().pipeline.require(told);
+            self.controllers.switch().advance(clock::now());
         }
     }
 
@@ -124,17 +137,26 @@ impl OpenFlow {
     pub fn adopted(&mut self, worker: usize, version: u64, former: Arc<Snapshot>, workers: &mut Workers) {
         // What only it had is freed here.
         drop(former);
-        let was_settled = self.versions.is_settled();
-        if was_settled || !self.versions.adopted(worker, version) {
-            return;
+        let taken = self.versions.oldest();
+        let adopted = self.versions.adopted(worker, version);
+        if adopted.was_late {
+            tracing::info!("worker {worker} turns again, and takes the changes of the tables");
         }
-        let told = self.versions.told();
-        let Tables { kernel, pipeline, .. } = self.tables();
-        kernel.settle(pipeline);
-        pipeline.taken(told);
-        // Numbers of flows that are gone may be used again from now on, so it takes note of these first.
-        self.controllers.switch().advance(clock::now());
-        self.turn(workers);
+        if let (true, Some(last)) = (adopted.is_behind, &self.last) {
+            self.versions.sent(worker, clock::now());
+            workers[worker].tell(Command::Engine(SwitchCommand::Tables(Arc::clone(last))));
+        }
+        let oldest = self.versions.oldest();
+        if oldest > taken {
+            let Tables { kernel, pipeline, .. } = self.tables();
+            kernel.settle(pipeline);
+            pipeline.taken(oldest);
+            // Numbers of flows that are gone may be used again from now on, so it takes note of these first.
+            self.controllers.switch().advance(clock::now());
+        }
+        if self.versions.is_settled() {
+            self.turn(workers);
+        }
     }
 
     /// Gives a worker the frames that controllers want sent, as many as it may have: the rest waits in the state of the
@@ -147,8 +169,7 @@ impl OpenFlow {
         if self.tables().pipeline.barrier() > told {
             return;
         }
-        let now = clock::now();
-        let number = (0..workers.len()).find(|worker| !self.versions.is_late(*worker, now)).unwrap_or(0);
+        let number = (0..workers.len()).find(|worker| !self.versions.is_late(*worker)).unwrap_or(0);
         let Some(worker) = workers.get_mut(number) else { return };
         let room = self.packets.room(number).min(REQUESTS_EACH);
         for request in self.controllers.switch().take_requests(room) {

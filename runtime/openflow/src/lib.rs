@@ -16,11 +16,12 @@ mod reports;
 mod versions;
 
 use std::io;
+use std::sync::Arc;
 
 use twinpath_config::{Endpoint, Switch};
 use twinpath_controllers::{Bound, Controllers, Tls, TlsError};
 use twinpath_openflow_switch::{OpenFlowSwitch, SwitchInfo};
-use twinpath_pipeline::{Pipeline, Worker};
+use twinpath_pipeline::{Pipeline, Snapshot, Worker};
 use twinpath_steer_bpf::{KeptEntry, Offload};
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
@@ -64,6 +65,8 @@ pub struct OpenFlow {
     flows_max: u32,
     packet_in_rate: u32,
     versions: Versions,
+    /// The last version that was published, for workers that were late.
+    last: Option<Arc<Snapshot>>,
     packets: Packets,
     fail: Fail,
     /// The number here of the port that is LOCAL there, as workers know it.
@@ -106,6 +109,7 @@ impl OpenFlow {
             flows_max: switch.flows_max,
             packet_in_rate: switch.packet_in_limit,
             versions: Versions::new(workers),
+            last: None,
             packets: Packets::new(workers),
             fail: Fail::new(switch.fail_mode, clock::now()),
             local: None,

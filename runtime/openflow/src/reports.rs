@@ -155,7 +155,7 @@ impl OpenFlow {
             meters: sizes.meters as u64,
             tables: tables.collect(),
             version: self.versions.told(),
-            waiting_for: self.versions.late(now).0.into_iter().map(|worker| worker as u32).collect(),
+            waiting_for: self.versions.late().map(|worker| worker as u32).collect(),
             packet_ins: self.packets.received,
             packet_outs: self.packets.sent,
         }

@@ -28,7 +28,7 @@ pub struct OpenFlow {
     pub tables: Vec<FlowTable>,
     /// The version of the tables that workers were told of last.
     pub version: u64,
-    /// Workers that have not taken it for over a second: controllers wait for them at barriers.
+    /// Workers that have not taken a version for over a second: changes go on without them.
     pub waiting_for: Vec<u32>,
     /// Frames that came from workers for controllers.
     pub packet_ins: u64,

@@ -2,7 +2,7 @@
 
 use twinpath_frame::{Burst, Frame};
 use twinpath_inspect::Reason;
-use twinpath_pipeline::{Arrival, Count, Ingress, Worker};
+use twinpath_pipeline::{Arrival, Count, Ingress, Outlet as _, Worker};
 use twinpath_port::packets_of;
 use twinpath_switch::Switch;
 use twinpath_time::Instant;
@@ -51,8 +51,14 @@ impl Tables {
         }
         let (numbers, packet_ins) = (self.numbers, &mut self.packet_ins);
         let mut out = Out { now, numbers, switch, packet_ins, io };
+        let is_outdated = self.worker.is_outdated();
         for mut frame in frames.drain(usize::MAX) {
             let port = frame.meta().port;
+            if is_outdated {
+                // This worker was stuck, and control has gone on without it.
+                out.discard(frame, numbers.to_openflow(port), Reason::WorkerStuck);
+                continue;
+            }
             if let Some(mirror) = out.switch.snapshot().mirror_ingress(port) {
                 copy_to(&mut frame, mirror, out.io);
             }

@@ -36,7 +36,7 @@ pub(super) fn summary(openflow: &OpenFlow) -> Vec<String> {
         lines.push("no controller is connected: frames go by learned addresses".to_owned());
     }
     for worker in &openflow.waiting_for {
-        lines.push(format!("worker {worker} does not take changes of the tables: controllers wait for it"));
+        lines.push(format!("worker {worker} does not turn: changes of the tables go on without it"));
     }
     for table in tables {
         lines.push(format!(

@@ -120,3 +120,41 @@ fn a_flow_that_is_gone_has_counted_all_and_its_number_counts_for_another_from_ze
         assert_eq!(pipeline.flow_count(second).map(|flow| flow.count.packets), Some(counted[2]));
     });
 }
+
+#[test]
+fn what_arrives_after_a_required_version_is_not_judged_by_an_older_one() {
+    model(|| {
+        let mut pipeline = Pipeline::new(1, [1, 2]);
+        pipeline.set_ports(vec![Port::new(1), Port::new(2)]);
+        let first = add(&mut pipeline, 1);
+        let mut worker = pipeline.worker(0).expect("one worker");
+        pipeline.remove_flow(first, true);
+        add(&mut pipeline, 2);
+        let barrier = pipeline.barrier();
+        let version = pipeline.publish().expect("a change");
+        // A frame that is sent once the barrier's reply is there.
+        let arrived = Arc::new(AtomicU64::new(0));
+        let (ring, mail) = (Arc::clone(&arrived), Arc::new(Mutex::new(None)));
+        let to_worker = Arc::clone(&mail);
+        let turns = thread::spawn(move || {
+            let mut sent = Sent { pool: Pool::new(1).expect("memory"), to: None };
+            for _ in 0..2 {
+                let has_arrived = ring.load(Ordering::Acquire) == 1;
+                if !worker.is_outdated() {
+                    let to = pass(&mut worker, &mut sent);
+                    assert!(!has_arrived || to == Some(2), "judged by the former version");
+                }
+                if let Some(version) = to_worker.lock().expect("no panic").take() {
+                    let former = worker.replace(version);
+                    assert_eq!(former.number() + 1, worker.snapshot().number());
+                }
+            }
+        });
+        *mail.lock().expect("no panic") = Some(version);
+        assert!(!pipeline.is_in_force(barrier));
+        pipeline.require(barrier);
+        assert!(pipeline.is_in_force(barrier) && pipeline.take_gone().is_empty());
+        arrived.store(1, Ordering::Release);
+        turns.join().expect("no panic");
+    });
+}

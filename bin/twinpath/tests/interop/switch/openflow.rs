@@ -3,17 +3,18 @@
 use std::net::TcpListener;
 use std::path::PathBuf;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use twinpath_openflow::{
     Action, Bucket, Field, FlowMod, FlowRemovedReason, GroupMod, GroupModCommand, GroupType, Match,
     MatchField, Message, Multipart, MultipartReply, MultipartRequest, PacketInReason, Port, PortMod,
     PortReason, Role, RoleMessage, flow_flags, number, port_config, port_state,
 };
-use twinpath_sys::PacketSocket;
 use twinpath_sys::ethtool::{Offload, set_offload};
+use twinpath_sys::{PacketSocket, StoppedThread};
 
 use super::controller::{Controller, flow, output};
 use super::{Site, next, terminate};
+use crate::fail_open::thread_of;
 use crate::rig::{Server, ip, until};
 use crate::root_or_skip;
 
@@ -112,6 +113,43 @@ fn a_barrier_is_true_and_frames_go_as_the_controller_says() {
         controller.barrier();
         sender.send(&frame(1000)).expect("sent");
         assert_eq!((numbered(&second), numbered(&third)), (1000, 1000));
+        assert_eq!(terminate(server), Some(0));
+    }
+}
+
+#[test]
+fn a_worker_that_is_stopped_holds_no_barrier_up_and_judges_nothing_by_what_held_before() {
+    if !root_or_skip() {
+        return;
+    }
+    let site = Site::new(3);
+    for workers in ["1", "2"] {
+        let server = switch(&site, &["--workers", workers]);
+        let mut controller = Controller::connect(&path(&site));
+        let (sender, second, third) = (site.listen(1), site.listen(2), site.listen(3));
+        controller.add(flow(of_type(), &[output(2)]));
+        controller.barrier();
+        sender.send(&frame(1)).expect("sent");
+        assert_eq!(numbered(&second), 1);
+
+        let stopped = StoppedThread::stop(thread_of(&server, 0)).expect("stopped");
+        for change in 0..3 {
+            controller.add(flow(of_type(), &[output(3), output(3)]));
+            controller.add(flow(of_type(), &[output(3)]));
+            controller.barrier();
+            sender.send(&frame(10 + change)).expect("sent");
+        }
+        assert_eq!(openflow(&server)["waiting_for"], json!([0]));
+        drop(stopped);
+        let is_back = || openflow(&server)["waiting_for"].as_array().is_some_and(Vec::is_empty);
+        until("the worker takes changes again", is_back);
+        controller.add(flow(of_type(), &[output(2), output(3)]));
+        controller.barrier();
+        sender.send(&frame(1000)).expect("sent");
+        assert_eq!(numbered(&second), 1000, "nothing was judged by the former flow");
+        let late: Vec<_> =
+            std::iter::repeat_with(|| numbered(&third)).take_while(|seen| *seen != 1000).collect();
+        assert!(late.is_sorted() && late.iter().all(|seen| (10..13).contains(seen)), "{late:?}");
         assert_eq!(terminate(server), Some(0));
     }
 }
