@@ -184,7 +184,7 @@ mod exact {
         let mapping = Arc::new(Mapping::of_memfd("slots-test", 4096).expect("memory").0);
         let large = Shape::new(64, 64).expect("possible");
         let refused = producer(Arc::clone(&mapping), 0, large).expect_err("no room");
-        assert!(refused.to_string().contains("needs 8576 bytes"), "{refused}");
+        assert!(refused.to_string().contains("needs 6016 bytes"), "{refused}");
         assert!(consumer(Arc::clone(&mapping), 64, SHAPE).is_err(), "not aligned");
         assert!(consumer(mapping, usize::MAX - 127, SHAPE).is_err());
     }
