@@ -161,7 +161,7 @@ where
 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     panics::end_process_on_panic(|| {
-        runtime.block_on(async {
+        let outcome = runtime.block_on(async {
             // Before anything is changed, so that a signal cannot interrupt the start half way.
             let mut signals = Signals::new()?;
             let Addresses { socket, kind, name, metrics } = addresses;
@@ -177,7 +177,10 @@ where
             let outcome = run(&mut program, &mut signals, offers, ready).await;
             stop(program);
             outcome
-        })
+        });
+        // A resolver that does not answer would hold the end up for as long as its patience.
+        runtime.shutdown_background();
+        outcome
     })
 }
 

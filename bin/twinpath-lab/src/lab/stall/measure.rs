@@ -83,7 +83,11 @@ impl<'a> Bench<'a> {
         let running = case.kind.start_as(self.session, &network, setting).await?;
         let measured = self.beside(case, &network, &running).await;
         let mut sample = measured?;
-        resolver.as_ref().map_or(Ok(()), SilentResolver::has_been_asked)?;
+        if let Some(Err(error)) = resolver.as_ref().map(SilentResolver::has_been_asked) {
+            // Open vSwitch asks when it likes.
+            ensure!(case.kind == Kind::Ovs, error);
+            sample.notes.push(format!("{error}"));
+        }
         sample.notes.extend(running.note.clone());
         running.stop(self.session).await?;
         Ok(sample)
@@ -117,13 +121,7 @@ impl<'a> Bench<'a> {
         } else {
             Some(PortChanges::begin(self.session, network, running, more).await?)
         };
-        let measured = async {
-            let mut sample = self.timed(case, network, running, probe, most).await?;
-            if let Some(instance) = running.instance().filter(|_| case.is_disturbed) {
-                self.traced(instance, &mut sample).await;
-            }
-            anyhow::Ok(sample)
-        };
+        let measured = self.timed(case, network, running, probe, most);
         let failed = async {
             match &changes {
                 Some(changes) => changes.go_on().await,
@@ -169,7 +167,7 @@ impl<'a> Bench<'a> {
             instance.time_turns().await?;
         }
         tokio::time::sleep(SETTLE).await;
-        let before = turns(running.instance()).await?;
+        let before = done(running.instance()).await?;
         let pace = Pace {
             rate_per_s: 1e6 / self.period_us,
             arrivals: Arrivals::Jittered(JITTER),
@@ -178,12 +176,19 @@ impl<'a> Bench<'a> {
             length: twinpath_time::Duration::from_secs_f64(self.time.as_secs_f64()),
         };
         let measured = probe.run(self.session.cpus[0], pace).await;
-        let after = turns(running.instance()).await?;
+        let after = done(running.instance()).await?;
+        let mut measured = measured?;
+        if let Some(instance) = running.instance().filter(|_| case.is_disturbed) {
+            self.traced(instance, &mut measured).await;
+        }
         let sent: Sent = serde_json::from_str(&launcher.finish(source).await?)
             .context("cannot read the result of plain frame-source")?;
-        let mut sample = measured?;
+        let mut sample = measured;
         if let (Some(before), Some(after)) = (before, after) {
-            let turns = after.since(&before);
+            let waited = after.waited.saturating_sub(before.waited);
+            sample.values.insert("waited_us", waited.as_secs_f64() * 1e6);
+            sample.values.insert("priority_steps", after.steps.saturating_sub(before.steps) as f64);
+            let turns = after.turns.since(&before.turns);
             for (name, quantile) in [("turn_p50_us", 0.5), ("turn_p99_9_us", 0.999), (TURN, 1.0)] {
                 let time = turns.quantile(quantile).context("the worker has not turned")?;
                 sample.values.insert(name, time as f64 / 1e3);
@@ -261,9 +266,21 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// CPU times of the turns of the first worker so far.
-async fn turns(instance: Option<&Instance>) -> anyhow::Result<Option<Times>> {
+/// What the first worker has done so far.
+struct Done {
+    /// CPU times of its turns.
+    turns: Times,
+    /// How long it has waited for its CPU.
+    waited: Duration,
+    /// How often it has changed between its two priorities.
+    steps: u64,
+}
+
+async fn done(instance: Option<&Instance>) -> anyhow::Result<Option<Done>> {
     let Some(instance) = instance else { return Ok(None) };
     let workers = instance.workers().await?;
-    Ok(Some((&workers.first().context("twinpath has no worker")?.turn_cpu).into()))
+    let worker = workers.first().context("twinpath has no worker")?;
+    let waited = trace::waited(instance.pid(), trace::thread_named(instance.pid(), WORKER)?)?;
+    let steps = worker.guard.as_ref().map_or(0, |guard| guard.steps);
+    Ok(Some(Done { turns: (&worker.turn_cpu).into(), waited, steps }))
 }

@@ -24,7 +24,9 @@ const PACKET_CALLS: &[(&str, i64)] = &[
     ("timerfd_settime", libc::SYS_timerfd_settime),
     // What measures turns.
     ("clock_gettime", libc::SYS_clock_gettime),
-    // The worker's own steps between its two priorities.
+    // The worker's own rests, its account of how long it waited for its CPU, and the steps between its two priorities.
+    ("clock_nanosleep", libc::SYS_clock_nanosleep),
+    ("pread64", libc::SYS_pread64),
     ("sched_setscheduler", libc::SYS_sched_setscheduler),
     ("sched_setattr", libc::SYS_sched_setattr),
 ];
@@ -42,7 +44,6 @@ const NAMED: &[(&str, i64)] = &[
     ("madvise", libc::SYS_madvise),
     ("openat", libc::SYS_openat),
     ("close", libc::SYS_close),
-    ("pread64", libc::SYS_pread64),
     ("sched_yield", libc::SYS_sched_yield),
 ];
 
@@ -102,6 +103,14 @@ fn calls(trace: &str) -> anyhow::Result<BTreeMap<String, u64>> {
         *found.entry(name).or_insert(0) += 1;
     }
     Ok(found)
+}
+
+/// How long a thread has waited for its CPU since it began, while it was ready to run (`schedstat` of proc(5)).
+pub(super) fn waited(pid: u32, tid: u32) -> anyhow::Result<Duration> {
+    let path = format!("/proc/{pid}/task/{tid}/schedstat");
+    let account = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let nanos = account.split_whitespace().nth(1).and_then(|nanos| nanos.parse().ok());
+    Ok(Duration::from_nanos(nanos.with_context(|| format!("{path} is not understood: {account}"))?))
 }
 
 /// The thread of a process with that name.
