@@ -316,7 +316,7 @@ const MIXED_COLUMNS: [Column; 11] = [
     ("ratio", "with / without", table::short),
     ("added_ns", "added ns", table::significant),
 ];
-const TROUBLE_COLUMNS: [Column; 7] = [
+const TROUBLE_COLUMNS: [Column; 10] = [
     ("worst_ms", "worst ms", table::significant),
     ("median_ms", "median ms", table::significant),
     ("tcp_worst_ms", "TCP worst ms", table::significant),
@@ -324,6 +324,9 @@ const TROUBLE_COLUMNS: [Column; 7] = [
     ("resets", "resets", table::thousands),
     ("share", "answered once", table::percent),
     ("datagrams", "datagrams", table::thousands),
+    ("lost", "lost", table::thousands),
+    ("sent", "of", table::thousands),
+    ("absent_ms", "until ready again, ms", table::significant),
 ];
 const TABLE_COLUMNS: [Column; 4] = [
     ("lookups_per_s", "look-ups/s", table::thousands),

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
-use twinpath_report::{Report, Worker};
+use twinpath_report::{Flow, Report, Worker};
 
 use super::process::{Launcher, Server, Side};
 
@@ -60,6 +60,12 @@ impl Instance {
     pub(crate) async fn report(&self) -> anyhow::Result<Report> {
         let answer = self.ask(&json!({"show": "all"})).await?;
         serde_json::from_value(answer).context("cannot read what twinpath says of itself")
+    }
+
+    /// The flows of a switch.
+    pub(crate) async fn flows(&self) -> anyhow::Result<Vec<Flow>> {
+        let mut answer = self.ask(&json!({"show": "flows"})).await?;
+        serde_json::from_value(answer["flows"].take()).context("cannot read what flows there are")
     }
 
     /// Switches all workers to `mode`.

@@ -38,7 +38,7 @@ const XDP_DEADLINE: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(super) struct Contender {
     pub(super) name: &'static str,
-    /// `None`: the row is a process of its own.
+    /// `None`: the row starts what it needs.
     kind: Option<Kind>,
     pub(super) rows: &'static [&'static str],
 }
@@ -51,6 +51,7 @@ pub(super) const CONTENDERS: &[Contender] = &[
         kind: Some(Kind::Twinpath),
         rows: &["mods-twinpath", "barrier-twinpath", "counters-twinpath"],
     },
+    Contender { name: "twinpath, killed", kind: None, rows: &["restart-twinpath"] },
     Contender {
         name: "twinpath, all flows in workers",
         kind: Some(Kind::TwinpathWorkers),
@@ -98,7 +99,13 @@ impl Bench<'_> {
         record: &mut Record,
     ) -> anyhow::Result<()> {
         let Some(kind) = contender.kind else {
-            record.add("pipeline", self.round, self.pipeline().await?);
+            for row in rows {
+                let sample = match *row {
+                    "pipeline" => self.pipeline().await?,
+                    _ => super::restart::lost(self.session, &SwitchNetwork::build(PORTS)?).await?,
+                };
+                record.add(row, self.round, sample);
+            }
             return Ok(());
         };
         let network = SwitchNetwork::build(PORTS)?;

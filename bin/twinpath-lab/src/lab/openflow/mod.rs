@@ -4,6 +4,7 @@
 
 mod judged;
 mod measure;
+mod restart;
 pub(crate) mod switches;
 mod tables;
 

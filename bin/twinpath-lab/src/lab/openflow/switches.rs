@@ -3,12 +3,16 @@
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
+use twinpath_report::Flow;
 
 use crate::lab::instance::Instance;
 use crate::lab::process::{Server, Side, words};
 use crate::lab::session::Session;
 use crate::lab::topology::SwitchNetwork;
+
+/// For how long flows go on, if they do: longer than a process takes to start.
+const KEEP: &str = "keep=30";
 
 /// A switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +20,8 @@ pub(crate) enum Kind {
     Ovs,
     /// The kernel forwards flows where it can.
     Twinpath,
+    /// The same, and flows go on in the kernel when the process has ended.
+    TwinpathKeeping,
     /// Workers forward all.
     TwinpathWorkers,
     /// Drivers of its ports forward flows.
@@ -29,6 +35,8 @@ pub(crate) enum Kind {
 /// What differs from a switch as `lab openflow` has it.
 #[derive(Debug, Default)]
 pub(crate) struct Setting<'a> {
+    /// The name of a switch of ours; `None`: `lab`.
+    pub(crate) name: Option<&'a str>,
     /// Its ports; `None`: all of the network.
     pub(crate) ports: Option<&'a [&'static str]>,
     /// A controller that it connects to.
@@ -83,12 +91,16 @@ impl Kind {
             Self::Bridge => ("bridge", &session.cpus[1..]),
             Self::XdpRedirect => ("xdp-redirect", &session.cpus[1..]),
             Self::Ovs => ("ovs-netdev --openflow", &session.cpus[..]),
-            Self::Twinpath | Self::TwinpathXdp | Self::TwinpathWorkers => {
+            Self::Twinpath | Self::TwinpathXdp | Self::TwinpathWorkers | Self::TwinpathKeeping => {
                 let offload = if self == Self::TwinpathWorkers { "off" } else { "auto" };
                 let socket = directory.join("controllers");
                 let more = if self == Self::TwinpathXdp { ",offload=xdp" } else { "" };
                 let ports: String = ports.iter().map(|port| format!(" --port {port}{more}")).collect();
-                let mut args = words(&format!("switch lab{ports} --cpu {cpu} --offload {offload} --listen"));
+                let on_exit = if self == Self::TwinpathKeeping { KEEP } else { "dark" };
+                let name = setting.name.unwrap_or("lab");
+                let mut args = words(&format!(
+                    "switch {name}{ports} --cpu {cpu} --offload {offload} --on-exit {on_exit} --listen"
+                ));
                 args.push(format!("unix:{}", socket.display()));
                 args.push("--socket".to_owned());
                 args.push(directory.join("commands").display().to_string());
@@ -128,6 +140,22 @@ impl Running {
         match &self.process {
             Process::Twinpath(instance) => Some(instance),
             Process::Plain(_) => None,
+        }
+    }
+
+    /// The flows of a switch of ours, and where they are.
+    pub(crate) async fn flows(&self) -> anyhow::Result<Vec<Flow>> {
+        match &self.process {
+            Process::Twinpath(instance) => instance.flows().await,
+            Process::Plain(_) => bail!("only twinpath says where its flows are"),
+        }
+    }
+
+    /// Kills it, and waits for its end.
+    pub(crate) async fn kill(self, session: &Session) -> anyhow::Result<()> {
+        match self.process {
+            Process::Plain(server) => session.launcher.kill(server).await,
+            Process::Twinpath(instance) => instance.kill(&session.launcher).await,
         }
     }
 

@@ -7,6 +7,7 @@ pub(super) const MODS: &str = "mods_per_s";
 pub(super) const DUMP: &str = "dump_s";
 pub(super) const LIES: &str = "old_rule";
 pub(super) const OFF: &str = "off";
+pub(super) const LOST: &str = "lost";
 pub(super) const CPU: &str = "cpu_server";
 const P50: &str = "p50_us";
 pub(super) const FRAMES: &str = "frames_per_s";
@@ -27,6 +28,12 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("counters-ovs", Group::FlowCounters, OFF, "OVS, 20,000 packets"),
     row("counters-twinpath", Group::FlowCounters, OFF, "twinpath, 20,000 packets"),
     row("counters-workers", Group::FlowCounters, OFF, "twinpath, 20,000 packets, none in the kernel"),
+    row(
+        "restart-twinpath",
+        Group::Trouble,
+        LOST,
+        "kill -9 and a new start, 10 times, while the kernel forwards",
+    ),
     row("rtt-bridge", Group::SwitchRtt, P50, "the kernel's bridge"),
     row("rtt-offloaded", Group::SwitchRtt, P50, "twinpath, flows in the kernel").beside(&["rtt-bridge"]),
     row("rtt-workers", Group::SwitchRtt, P50, "twinpath, flows in workers").beside(&["rtt-bridge"]),
@@ -85,6 +92,13 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         Better::Lower,
         0.0,
         "the same while no flow is in the kernel",
+    ),
+    ratio(
+        "restart-lost",
+        value("restart-twinpath", LOST),
+        Better::Lower,
+        0.0,
+        "packets of flows in the kernel that are lost while the process is killed and started anew, 10 times",
     ),
     ratio(
         "vs-bridge-rtt",

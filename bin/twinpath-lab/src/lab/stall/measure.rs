@@ -73,7 +73,7 @@ impl<'a> Bench<'a> {
         let mut setting = Setting {
             ports: Some(&network.ports[..PORTS]),
             controller: resolver.is_some().then_some(CONTROLLER),
-            log: None,
+            ..Setting::default()
         };
         let full = is(Disturbance::Log).then(FullPipe::new).transpose()?;
         let _unread = full.map(|(pipe, log)| {
