@@ -121,6 +121,6 @@ pub trait Datapath {
     fn port_count(&self, port_no: u32) -> PortStats;
     /// The version that has all changes until now.
     fn barrier(&self) -> u64;
-    /// Whether every worker judges by that version.
+    /// Whether no worker judges what arrives by an older version.
     fn is_in_force(&self, version: u64) -> bool;
 }

@@ -4,7 +4,7 @@
 //! they were sent, checks every change as OpenFlow 1.3.5 says (section numbers are those of that document), and makes it
 //! in the workers' tables by a [`Datapath`]. What it wants of those who own frames and ports is a [`Request`].
 //!
-//! - A barrier's reply leaves when every worker judges by what came before; until then its controller is not read.
+//! - A barrier's reply leaves when no worker judges what arrives by what held before; until then its controller is not read.
 //! - A long reply is made part by part, and waits for its controller to read: then that controller is not read either.
 //! - Packet-ins have a limit of rate for each port, and of memory for each controller; beyond it they are dropped and
 //!   counted.

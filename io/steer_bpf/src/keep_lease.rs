@@ -1,6 +1,7 @@
 //! The lease of flows that go on after their process (`bpf/keep.h`): how long it is, and when it began.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use aya::maps::{Array, Map, MapData};
 use aya::programs::RawTracePoint;
@@ -96,6 +97,7 @@ impl OwnPid {
 /// A lease, which begins when the process ends.
 pub(crate) struct Lease {
     words: Mapped,
+    keep_ns: u64,
     /// Held, not read: the program runs while it is open.
     _at_end: RawTracePointLink,
 }
@@ -105,7 +107,10 @@ impl Lease {
     pub(crate) fn begin(object: &mut Ebpf, keep: Duration, sizes: Sizes) -> Result<Self, SteerError> {
         let words = Mapped::take(object, LEASE, size_of::<LeaseWords>())?;
         let own = LeaseWords::of(keep, sizes);
-        for (at, value) in [own.keep_ns, own.layout, own.entries_max, own.cpus].into_iter().enumerate() {
+        // The programs of a former process still go by its time: a shorter one waits until they have been replaced.
+        let former_ns = words.word(1).map_or(0, |word| word.load(Ordering::Acquire));
+        let keep_ns = own.keep_ns.max(former_ns);
+        for (at, value) in [keep_ns, own.layout, own.entries_max, own.cpus].into_iter().enumerate() {
             words.store(at + 1, value);
         }
         let watcher: &mut RawTracePoint = program(object, AT_END)?;
@@ -114,7 +119,12 @@ impl Lease {
         let refused =
             |error| SteerError::Lease { step: "having the kernel note our end (CAP_PERFMON)", error };
         let at_end = attached.map_err(|error| refused(std::io::Error::other(error)))?;
-        Ok(Self { words, _at_end: at_end })
+        Ok(Self { words, keep_ns: own.keep_ns, _at_end: at_end })
+    }
+
+    /// All programs are this process's: its own time holds from now on.
+    pub(crate) fn takes_over(&self) {
+        self.words.store(1, self.keep_ns);
     }
 
     /// The process ends now, as far as the ports are concerned.

@@ -260,7 +260,7 @@ impl Mapped {
     }
 
     /// A word of it.
-    fn word(&self, number: usize) -> Option<&AtomicU64> {
+    pub(crate) fn word(&self, number: usize) -> Option<&AtomicU64> {
         let len = self.memory.len();
         let at = number.checked_mul(8).filter(|at| at.checked_add(8).is_some_and(|end| end <= len))?;
         // SAFETY: it lies in the mapping, which begins with a page and lives as long as the borrow; a 64-bit atomic takes any
@@ -427,6 +427,11 @@ impl Offload {
             if is_over {
                 gone(self.offloaded.remove(&key), "offloaded")?;
                 self.changed();
+                // What it has counted meanwhile is not for the next entry of that number.
+                self.settle()?;
+                if words.number < self.capacity {
+                    self.forget_alone(words.number);
+                }
                 continue;
             }
             let deadline_ns = words.deadline_ns.min(ends.as_nanos());
@@ -463,10 +468,14 @@ impl Offload {
         self.settle()?;
         for number in numbers {
             let count = self.counted(number, 1);
-            self.counts_of(number, 1).flatten().for_each(|word| word.store(0, Ordering::Relaxed));
+            self.forget_alone(number);
             self.alone.insert(number, count);
         }
         Ok(())
+    }
+
+    fn forget_alone(&self, number: u32) {
+        self.counts_of(number, 1).flatten().for_each(|word| word.store(0, Ordering::Relaxed));
     }
 
     /// Takes an entry out; it may be gone already. Frames that arrive after this has returned are not forwarded by it.

@@ -278,6 +278,17 @@ impl PortPrograms {
         for kept in &mut kept {
             kept.from = by_number.get(&kept.in_port()).copied();
         }
+        // Numbers may be others' now: a port that none of these entries is for has none until it is given one.
+        for ifindex in
+            self.held.keys().filter(|ifindex| !kept.iter().any(|kept| kept.from == Some(**ifindex)))
+        {
+            let Ok(PortWords { flags, .. }) = self.ports.get(ifindex, 0) else { continue };
+            let words = PortWords { flags, ..PortWords::default() };
+            self.ports.insert(*ifindex, words, 0).map_err(wrote("ports"))?;
+        }
+        if let Some(Keeping { lease, .. }) = &self.keeping {
+            lease.takes_over();
+        }
         Ok(kept)
     }
 
@@ -317,7 +328,15 @@ impl PortPrograms {
         if let Some(Keeping { pins, .. }) = &mut self.keeping {
             pins.go();
         }
-        self.held.keys().try_for_each(|ifindex| gone(self.ports.remove(ifindex), "ports"))
+        let mut released = Ok(());
+        for ifindex in self.held.keys() {
+            // The program in the driver first: it looks for entries by words of its own.
+            if let Some((_, places)) = &mut self.xdp {
+                released = released.and(places.clear(*ifindex));
+            }
+            released = released.and(gone(self.ports.remove(ifindex), "ports"));
+        }
+        released
     }
 
     /// The entries by which the kernel forwards frames between the ports itself, if there may be any. They end with this.

@@ -85,7 +85,13 @@ impl Offloaded {
                     taken.push((entry.number, found.mask, key, *output));
                     kept.insert(entry.number, found);
                 }
-                None => outcome = outcome.and(self.offload.remove(found.mask, &found.value)),
+                None => {
+                    // It may be a port that no longer may have entries, such as one that is mirrored now.
+                    if let Some(ifindex) = found.from {
+                        outcome = outcome.and(self.offload.look_for_entries(ifindex, 0, 0));
+                    }
+                    outcome = outcome.and(self.offload.remove(found.mask, &found.value));
+                }
             }
         }
         for refused in self.entries.restore(taken) {

@@ -169,8 +169,9 @@ impl OpenFlow {
         if self.tables().pipeline.barrier() > told {
             return;
         }
-        let number = (0..workers.len()).find(|worker| !self.versions.is_late(*worker)).unwrap_or(0);
-        let Some(worker) = workers.get_mut(number) else { return };
+        // A late worker would judge by what it has. If all are late, the frames wait until one is back.
+        let in_time = workers.iter_mut().enumerate().find(|(number, _)| !self.versions.is_late(*number));
+        let Some((number, worker)) = in_time else { return };
         let room = self.packets.room(number).min(REQUESTS_EACH);
         for request in self.controllers.switch().take_requests(room) {
             match request {

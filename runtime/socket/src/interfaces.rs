@@ -25,6 +25,8 @@ static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 pub(crate) enum Refused {
     #[error("{0}")]
     Lease(#[from] LeaseError),
+    #[error("it was asked for inside of a tokio runtime: ask before, or from a thread of its own")]
+    InsideLoop,
     #[error("cannot look at the interface: {0}")]
     Io(#[from] io::Error),
 }
@@ -40,6 +42,9 @@ pub(crate) fn lend(socket: &std::net::UdpSocket, name: &str) -> Result<(Shared, 
     let interface = match found.and_then(|known| known.interface.upgrade()) {
         Some(interface) => interface,
         None => {
+            if tokio::runtime::Handle::try_current().is_ok() {
+                return Err(Refused::InsideLoop);
+            }
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let opened = runtime.block_on(LeasedInterface::open(name))?;
             let interface = Arc::new(Mutex::new(opened));

@@ -60,6 +60,12 @@ pub struct Poll {
     events: Vec<Event>,
 }
 
+impl Drop for Poll {
+    fn drop(&mut self) {
+        self.sockets.iter().for_each(|(_, socket)| socket.polled.store(false, Ordering::Relaxed));
+    }
+}
+
 impl Poll {
     /// An empty set.
     ///

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -146,12 +146,20 @@ impl Shared {
     ) -> io::Result<(usize, SocketAddr)> {
         let call = self.call(peek);
         if let Some(read) = self.with_holder(|holder, socket| holder.receive(socket, buffer, call)) {
+            // Somebody may have begun to wait in the kernel while this call had the lease.
+            fence(Ordering::SeqCst);
+            if call.stays && !self.may_stay() {
+                self.with_holder(|holder, _| holder.give_back());
+            }
             return read;
         }
         if self.leased.is_none() {
             return by_kernel(&self.socket, buffer);
         }
         self.others.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        // The thread that had the lease may have returned before it could see this one.
+        self.with_holder(|holder, _| holder.give_back());
         let read = by_kernel(&self.socket, buffer);
         self.others.fetch_sub(1, Ordering::Relaxed);
         read
@@ -345,6 +353,7 @@ impl AsFd for UdpSocket {
     /// descriptor in the kernel is right; what is there at this moment is received by the next call.
     fn as_fd(&self) -> BorrowedFd<'_> {
         if !self.shared.given_out.swap(true, Ordering::Relaxed) {
+            fence(Ordering::SeqCst);
             self.shared.with_holder(|holder, _| holder.give_back());
         }
         self.shared.socket.as_fd()

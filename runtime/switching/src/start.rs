@@ -40,8 +40,13 @@ use super::{Source, SwitchError, SwitchPlan, Switching, configured};
 /// Messages between control and one worker, in each direction. While more ports come and go at a time, they wait.
 const MAILBOX_LEN: u32 = 1024;
 
-/// Frames of one worker's pool for each of its queues: what the queue can hold, and a burst that waits to leave by it. All
-/// interfaces of a namespace are one queue, however many they are.
+/// Frames of one worker's pool for the queue of all interfaces of a namespace, however many they are: what the queue can
+/// hold, and a burst that waits to leave by it.
+///
+/// (1,350 + 64) x 2 KiB = 2.8 MiB.
+const FRAMES_PER_CARRIER: u32 = twinpath_port_carrier::QUEUE_FRAMES + BURST_MAX as u32;
+
+/// The same for a VXLAN port, and for the host's interface.
 ///
 /// (33 + 66 + 33 + 64) x 2 KiB = 0.4 MiB.
 const FRAMES_PER_QUEUE: u32 = QUEUE_FRAMES + BURST_MAX as u32;
@@ -225,7 +230,7 @@ impl Switching {
             On::Memory(_) => FRAMES_PER_MEMORY,
         };
         let own: u32 = self.ports.iter().map(own).sum();
-        let held = namespaces.len() as u32 * FRAMES_PER_QUEUE + own.div_ceil(workers);
+        let held = namespaces.len() as u32 * FRAMES_PER_CARRIER + own.div_ceil(workers);
         held.max(POOL_FRAMES_MIN) + (workers - 1) * LENT_MAX
     }
 

@@ -31,7 +31,8 @@ impl<T: AsFd> Lines<T> {
         match rustix::event::poll(&mut writable, Some(&wait)) {
             // For a pipe this means room for 4,096 bytes at least (pipe(7)), which no line of ours exceeds in practice.
             Ok(_) => writable[0].revents().contains(PollFlags::OUT),
-            Err(error) => error == rustix::io::Errno::INTR,
+            // Also after a signal: the line may wait for nobody, as the program may be told to end.
+            Err(_) => false,
         }
     }
 }

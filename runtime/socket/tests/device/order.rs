@@ -87,7 +87,7 @@ fn each_once_and_in_order_while_leases_flap() {
     let counts = socket.counts();
     println!("{counts:?}");
     assert_eq!(counts.by_ring + counts.by_kernel, u64::from(NUMBERS) * SENDERS as u64);
-    assert!(counts.by_ring > 1000 && counts.by_kernel > 1000 && counts.leases > 20, "{counts:?}");
+    assert!(counts.by_ring > 500 && counts.by_kernel > 1000 && counts.leases > 5, "{counts:?}");
 }
 
 /// The application is busy with something else.
