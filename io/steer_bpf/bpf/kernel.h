@@ -63,6 +63,7 @@ struct __sk_buff {
 
 _Static_assert(__builtin_offsetof(struct __sk_buff, ifindex) == 40, "as in linux/bpf.h");
 _Static_assert(__builtin_offsetof(struct __sk_buff, gso_segs) == 164, "as in linux/bpf.h");
+_Static_assert(__builtin_offsetof(struct __sk_buff, sk) == 168, "as in linux/bpf.h");
 _Static_assert(__builtin_offsetof(struct __sk_buff, gso_size) == 176, "as in linux/bpf.h");
 
 struct xdp_md {
@@ -92,6 +93,8 @@ static long (*ringbuf_output)(void *ring, void *data, __u64 size, __u64 flags) =
 static void *(*sk_lookup_udp)(void *context, const void *tuple, __u32 tuple_size, __u64 netns,
 			      __u64 flags) = (void *)85;
 static long (*sk_release)(void *socket) = (void *)86;
+/* Null for a socket that is only a request or in TIME_WAIT. */
+static void *(*sk_fullsock)(void *socket) = (void *)95;
 static void *(*sk_storage_get)(void *map, void *socket, void *value, __u64 flags) = (void *)107;
 static long (*redirect_peer)(__u32 ifindex, __u64 flags) = (void *)155;
 /* CLOCK_MONOTONIC at the last tick. */

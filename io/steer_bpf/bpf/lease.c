@@ -35,6 +35,27 @@ struct {
 	MAP_TYPE(value, struct lessee);
 } lessees SECTION(".maps");
 
+/* The start of a frame that the kernel sends for a socket, for a holder that has asked for one: further datagrams to that peer
+ * can leave with the same headers. mem/rings/src/sample.rs has the same layout. */
+enum { SAMPLE_LEN = 64 };
+enum { SAMPLE_NONE, SAMPLE_ASKED, SAMPLE_WRITING, SAMPLE_WRITTEN };
+struct sample {
+	__u32 state;
+	__u32 len; /* of the whole frame */
+	__u8 head[SAMPLE_LEN];
+	/* Of the first one only: how many are asked for. */
+	__u32 asked;
+	__u32 reserved[13];
+};
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct sample);
+	MAP_UINT(max_entries, 1);
+	MAP_UINT(map_flags, BPF_F_MMAPABLE);
+} samples SECTION(".maps");
+
 /* A frame is about to be passed to the kernel: it is counted, by the count of a ring that it belongs to, and the ring is closed
  * if it is open. */
 INLINE void pass_by(struct direct *ring, __u32 *count)
@@ -182,6 +203,48 @@ SECTION("classifier") int twinpath_lease(struct __sk_buff *skb)
 		return TCX_DROP;
 	}
 	cpu->counters[NO_SOCKET]++;
+	return TCX_NEXT;
+}
+
+/* Whether another frame with these headers would be treated as this one is by everything that follows, if a packet socket sends
+ * it: a mark and a priority are not in its bytes. */
+INLINE int is_plain(const struct __sk_buff *skb)
+{
+	return !skb->mark && !skb->priority && !skb->vlan_present && skb->gso_segs <= 1 && !skb->gso_size;
+}
+
+/* In front of all others, so that the bytes are those that a frame of a packet socket has at this place. */
+SECTION("classifier") int twinpath_sample(struct __sk_buff *skb)
+{
+	const __u32 zero = 0;
+	struct sample *first = map_lookup(&samples, &zero), *sample;
+	const struct lessee *lessee;
+	__u32 number, len = skb->len;
+	void *socket;
+
+	if (!first || !*(volatile __u32 *)&first->asked || !is_plain(skb))
+		return TCX_NEXT;
+	socket = (void *)skb->sk;
+	if (!socket)
+		return TCX_NEXT;
+	socket = sk_fullsock(socket);
+	if (!socket)
+		return TCX_NEXT;
+	lessee = sk_storage_get(&lessees, socket, 0, 0);
+	if (!lessee)
+		return TCX_NEXT;
+	number = lessee->number;
+	sample = map_lookup(&samples, &number);
+	if (!sample || !__sync_bool_compare_and_swap(&sample->state, SAMPLE_ASKED, SAMPLE_WRITING))
+		return TCX_NEXT;
+	sample->len = len;
+	OWN_REGISTER(len);
+	if (len > SAMPLE_LEN)
+		len = SAMPLE_LEN;
+	if (len < ETH_LEN || skb_load_bytes(skb, 0, sample->head, len) != 0)
+		sample->len = 0;
+	/* With a barrier: the holder reads the rest after the state. */
+	__sync_lock_test_and_set(&sample->state, SAMPLE_WRITTEN);
 	return TCX_NEXT;
 }
 

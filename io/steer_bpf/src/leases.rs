@@ -1,5 +1,5 @@
 //! The program that puts the datagrams of kernel UDP sockets into direct rings, while these sockets have a lease
-//! (`bpf/lease.c`; the holder's end is `twinpath_rings::lease`).
+//! (`bpf/lease.c`; the holder's end is `twinpath_rings::lease`), and the one that shows how the kernel sends for them.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -16,6 +16,7 @@ use crate::{SteerError, TcAttach};
 static LEASE: &[u8] = include_bytes_aligned!("../object/lease.o");
 
 const INGRESS: &str = "twinpath_lease";
+const EGRESS: &str = "twinpath_sample";
 
 /// Leases of one object: `LEASES_LIMIT` of bpf/lease.c.
 pub const LEASES_MAX: u32 = 64;
@@ -23,14 +24,15 @@ pub const LEASES_MAX: u32 = 64;
 /// Slots of the ring of each.
 pub const LEASE_SLOTS: u32 = 256;
 
-/// The program for the sockets of one process on one interface. Dropping it detaches it: every frame is the kernel's then.
+/// The programs for the sockets of one process on one interface. Dropping it detaches them: every frame is the kernel's then.
 pub struct Leases {
-    link: Option<TcLink>,
+    links: Option<[TcLink; 2]>,
     object: Ebpf,
     maps: Maps,
     lessees: SkStorage<MapData, u32>,
     /// The states of the rings, and their slots.
     rings: [MapData; 2],
+    samples: MapData,
     capacity: u32,
 }
 
@@ -56,8 +58,11 @@ impl Leases {
         loader.override_global("leases_max", &capacity, true);
         loader.map_max_entries("direct", capacity);
         loader.map_max_entries("slots", capacity * LEASE_SLOTS);
+        loader.map_max_entries("samples", capacity);
         let mut object = loader.load(LEASE).map_err(|error| SteerError::Object(Box::new(error)))?;
-        loaded(INGRESS, program::<SchedClassifier>(&mut object, INGRESS)?.load())?;
+        for name in [INGRESS, EGRESS] {
+            loaded(name, program::<SchedClassifier>(&mut object, name)?.load())?;
+        }
         let maps = Maps::take(&mut object)?;
         let lessees = typed(&mut object, "lessees")?;
         let mut array = |name| match object.take_map(name) {
@@ -65,7 +70,8 @@ impl Leases {
             _ => Err(SteerError::Missing(name)),
         };
         let rings = [array("direct")?, array("slots")?];
-        Ok(Self { link: None, object, maps, lessees, rings, capacity })
+        let samples = array("samples")?;
+        Ok(Self { links: None, object, maps, lessees, rings, samples, capacity })
     }
 
     /// Sockets that it can be for.
@@ -80,6 +86,12 @@ impl Leases {
         self.rings.each_ref().map(|map| map.fd().as_fd())
     }
 
+    /// The memory of the samples of what the kernel sends (`twinpath_rings::sample`), to be mapped: one for each lease.
+    #[must_use]
+    pub fn samples(&self) -> BorrowedFd<'_> {
+        self.samples.fd().as_fd()
+    }
+
     /// Makes the rules equal the table: frames that one of its claims on UDP ports matches may be put into rings. Waits for
     /// running programs to end, which may take tens of milliseconds.
     ///
@@ -89,14 +101,15 @@ impl Leases {
         self.maps.apply(table)
     }
 
-    /// Attaches the program in front of all others at tc ingress. It changes nothing as long as no ring is open. A classic
-    /// filter whose process was killed does nothing, as its leases lapse.
+    /// Attaches the programs in front of all others, at tc ingress and at tc egress. They change nothing as long as no ring is
+    /// open and nobody asks for a sample. Classic filters whose process was killed do nothing, as its leases lapse.
     ///
     /// # Errors
     /// [`SteerError::NoInterface`], [`SteerError::Tcx`], [`SteerError::Clsact`], [`SteerError::NotFirst`].
     pub fn attach(&mut self, ifindex: u32, how: TcAttach) -> Result<(), SteerError> {
-        let ingress: &mut SchedClassifier = program(&mut self.object, INGRESS)?;
-        self.link = Some(attach(ingress, INGRESS, ifindex, TcAttachType::Ingress, how)?);
+        let mut attached = |name, hook| attach(program(&mut self.object, name)?, name, ifindex, hook, how);
+        self.links =
+            Some([attached(INGRESS, TcAttachType::Ingress)?, attached(EGRESS, TcAttachType::Egress)?]);
         Ok(())
     }
 
@@ -127,7 +140,7 @@ impl Leases {
         self.maps.counters()
     }
 
-    /// The program, for test runs.
+    /// The program at ingress, for test runs.
     #[doc(hidden)]
     pub fn program(&mut self) -> Result<&SchedClassifier, SteerError> {
         program::<SchedClassifier>(&mut self.object, INGRESS).map(|program| &*program)

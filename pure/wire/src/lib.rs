@@ -19,6 +19,7 @@ pub mod offload;
 pub mod tcp;
 pub mod udp;
 pub mod udp_frame;
+pub mod udp_template;
 pub mod vxlan;
 
 pub use checksum::{ChecksumFound, ChecksumTrust};

@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use rustix::net::sockopt::{set_socket_send_buffer_size, socket_send_buffer_size};
 use twinpath_config::{AttachAsked, PathAsked};
 use twinpath_frame::Mapping;
 use twinpath_mirror::{Mirror, MirrorError, MirrorLimits};
@@ -13,8 +14,10 @@ use twinpath_path::choose::{Refusal, choose};
 use twinpath_path::facts::InterfaceFacts;
 use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
 use twinpath_rings::lease::Lease;
+use twinpath_rings::sample::{SAMPLE_LEN, Sample};
 use twinpath_steer::Claim;
 use twinpath_steer_bpf::{LEASE_SLOTS, LEASES_MAX, Leases, SteerError};
+use twinpath_sys::PacketSocket;
 use twinpath_wire::Protocol;
 
 use crate::attachment::{AttachError, Target};
@@ -45,6 +48,9 @@ pub enum LeaseError {
     /// The memory of a ring.
     #[error("cannot map the ring of a lease: {0}; raise the limit of locked memory (ulimit -l) or of memory")]
     Memory(Errno),
+    /// The socket that frames are sent by.
+    #[error("cannot open a packet socket: {0}; it needs CAP_NET_RAW")]
+    Frames(std::io::Error),
     /// All are taken.
     #[error("{interface} has no lease left: {most} sockets of this process have one there")]
     Full {
@@ -65,6 +71,15 @@ impl From<SteerError> for LeaseError {
     fn from(error: SteerError) -> Self {
         Self::Attach(error.into())
     }
+}
+
+/// What datagrams of a socket are sent by as frames.
+#[derive(Debug)]
+pub struct Sending {
+    /// Shows the headers with which the kernel sends for the socket.
+    pub sample: Sample,
+    /// Sends frames on the interface. It may have as much on its way as the socket itself (SO_SNDBUF).
+    pub frames: PacketSocket,
 }
 
 /// A lease that a socket has been given.
@@ -91,10 +106,11 @@ pub struct LeasedInterface {
     target: Target,
     leases: Leases,
     states: Arc<Mapping>,
+    samples: Arc<Mapping>,
     /// What each socket claims.
     lent: [Option<Claim>; CAPACITY as usize],
     /// Rings that were used before.
-    idle: Vec<(u32, Lease)>,
+    idle: Vec<(u32, Lease, Sending)>,
 }
 
 impl LeasedInterface {
@@ -115,22 +131,26 @@ impl LeasedInterface {
         let mut leases = Leases::load(CAPACITY)?;
         let states = Mapping::of_fd(leases.rings()[0], CAPACITY as usize * STATE_LEN, 0)
             .map_err(LeaseError::Memory)?;
+        let samples = Mapping::of_fd(leases.samples(), CAPACITY as usize * SAMPLE_LEN, 0)
+            .map_err(LeaseError::Memory)?;
         leases.attach(target.ifindex, facts.tc_attach())?;
         Ok(Self {
             facts,
             target,
             leases,
             states: Arc::new(states),
+            samples: Arc::new(samples),
             lent: [const { None }; CAPACITY as usize],
             idle: Vec::new(),
         })
     }
 
-    /// Gives a UDP socket that is bound to `local` a lease. Waits some tens of milliseconds until the claim is in force.
+    /// Gives a UDP socket that is bound to `local` a lease, and what it can send by. Waits some tens of milliseconds until the
+    /// claim is in force.
     ///
     /// # Errors
     /// [`LeaseError`]; the socket then has none.
-    pub fn lend(&mut self, socket: BorrowedFd<'_>, local: SocketAddr) -> Result<Lent, LeaseError> {
+    pub fn lend(&mut self, socket: BorrowedFd<'_>, local: SocketAddr) -> Result<(Lent, Sending), LeaseError> {
         let full = || LeaseError::Full { interface: self.facts.name.clone(), most: CAPACITY };
         let number = self.lent.iter().position(Option::is_none).ok_or_else(full)? as u32;
         let claimed = Claimed {
@@ -142,43 +162,51 @@ impl LeasedInterface {
         if let Some(bypassed) = bypassed::look(&claimed) {
             return Err(LeaseError::Bypassed(bypassed));
         }
-        let lease = self.ring(number)?;
+        let (lease, sending) = self.ring(number)?;
+        let buffer = socket_send_buffer_size(socket).and_then(|bytes| {
+            // The kernel doubles what is set.
+            set_socket_send_buffer_size(&sending.frames, bytes / 2)
+        });
+        buffer.map_err(|error| LeaseError::Frames(error.into()))?;
         // The kernel says which socket on the port a frame is for.
         self.lent[number as usize] = Some(Claim::port(Protocol::Udp, local.port()));
         // In this order: when the claim is in force, everything that was passed before has reached the socket.
         let assigned = self.leases.assign(socket, number).map_err(LeaseError::from);
         let put = assigned.and_then(|()| self.apply());
         if let Err(error) = put {
-            self.take_back(socket, number, lease);
+            self.take_back(socket, number, lease, sending);
             return Err(error);
         }
         let (partial_checksums, own) = (self.facts.is_virtual(), self.target.addresses.clone());
-        Ok(Lent { number, lease, partial_checksums, own, ifindex: self.target.ifindex, mtu: self.facts.mtu })
+        let (ifindex, mtu) = (self.target.ifindex, self.facts.mtu);
+        Ok((Lent { number, lease, partial_checksums, own, ifindex, mtu }, sending))
     }
 
-    fn ring(&mut self, number: u32) -> Result<Lease, LeaseError> {
-        if let Some(at) = self.idle.iter().position(|(of, _)| *of == number) {
-            let (_, mut lease) = self.idle.swap_remove(at);
+    fn ring(&mut self, number: u32) -> Result<(Lease, Sending), LeaseError> {
+        if let Some(at) = self.idle.iter().position(|(of, ..)| *of == number) {
+            let (_, mut lease, sending) = self.idle.swap_remove(at);
             lease.begin_anew();
-            return Ok(lease);
+            return Ok((lease, sending));
         }
+        let frames = PacketSocket::open(self.target.ifindex, 0).map_err(LeaseError::Frames)?;
+        let bad_layout = |_| LeaseError::Memory(Errno::INVAL);
+        let sample = Sample::new(Arc::clone(&self.samples), number).map_err(bad_layout)?;
         let bytes = LEASE_SLOTS as usize * SLOT_LEN;
         let slots = Mapping::of_fd(self.leases.rings()[1], bytes, u64::from(number) * bytes as u64)
             .map_err(LeaseError::Memory)?;
-        DirectRing::new(Arc::clone(&self.states), number, slots, LEASE_SLOTS as usize)
-            .map(Lease::new)
-            .map_err(|_| LeaseError::Memory(Errno::INVAL))
+        let ring = DirectRing::new(Arc::clone(&self.states), number, slots, LEASE_SLOTS as usize);
+        Ok((Lease::new(ring.map_err(bad_layout)?), Sending { sample, frames }))
     }
 
     /// Takes the lease back, before its socket is closed: what is in the ring is discarded.
-    pub fn take_back(&mut self, socket: BorrowedFd<'_>, number: u32, mut lease: Lease) {
+    pub fn take_back(&mut self, socket: BorrowedFd<'_>, number: u32, mut lease: Lease, sending: Sending) {
         lease.close();
         // Both only fail if the kernel has forgotten the socket, or has no memory: then frames find the ring closed.
         let _ = self.leases.withdraw(socket);
         if let Some(place) = self.lent.get_mut(number as usize) {
             *place = None;
             let _ = self.apply();
-            self.idle.push((number, lease));
+            self.idle.push((number, lease, sending));
         }
     }
 

@@ -12,5 +12,5 @@ pub use attachment::{
 };
 pub use client::{Client, ClientError, ClientPath};
 pub use interface::{InterfaceError, find_link, learn_facts, tidy};
-pub use leased::{LeaseError, LeasedInterface, Lent};
+pub use leased::{LeaseError, LeasedInterface, Lent, Sending};
 pub use port_set::{PortSet, PortSetPlan};

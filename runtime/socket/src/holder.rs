@@ -42,6 +42,10 @@ pub struct SocketCounts {
     pub full: u32,
     /// Of these, because no call looked for too long.
     pub lapsed: u32,
+    /// Datagrams that were sent as frames.
+    pub sent_by_frame: u64,
+    /// Datagrams that the kernel has sent while it could have been otherwise: to a peer that it has not sent to just before.
+    pub sent_by_kernel: u64,
 }
 
 /// How long a call may wait for a datagram.

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use twinpath_attach::{LeaseError, LeasedInterface, Lent};
+use twinpath_attach::{LeaseError, LeasedInterface, Lent, Sending};
 use twinpath_rings::lease::Lease;
 
 /// An interface, for all sockets that have a lease there.
@@ -32,7 +32,7 @@ pub(crate) enum Refused {
 }
 
 /// Gives the socket a lease on an interface of the calling thread's network namespace.
-pub(crate) fn lend(socket: &std::net::UdpSocket, name: &str) -> Result<(Shared, Lent), Refused> {
+pub(crate) fn lend(socket: &std::net::UdpSocket, name: &str) -> Result<(Shared, Lent, Sending), Refused> {
     use std::os::fd::AsFd as _;
     let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
     let local = socket.local_addr()?;
@@ -53,13 +53,18 @@ pub(crate) fn lend(socket: &std::net::UdpSocket, name: &str) -> Result<(Shared, 
             interface
         }
     };
-    let lent = locked(&interface).lend(socket.as_fd(), local)?;
-    Ok((interface, lent))
+    let (lent, sending) = locked(&interface).lend(socket.as_fd(), local)?;
+    Ok((interface, lent, sending))
 }
 
 /// Gives the lease of a socket back that is about to be closed.
-pub(crate) fn take_back(interface: &Shared, socket: BorrowedFd<'_>, number: u32, lease: Lease) {
-    locked(interface).take_back(socket, number, lease);
+pub(crate) fn take_back(
+    interface: &Shared,
+    socket: BorrowedFd<'_>,
+    (number, lease): (u32, Lease),
+    sending: Sending,
+) {
+    locked(interface).take_back(socket, number, lease, sending);
 }
 
 fn locked(interface: &Shared) -> std::sync::MutexGuard<'_, LeasedInterface> {

@@ -4,9 +4,10 @@
 //! The descriptor of a [`UdpSocket`] is the kernel's, with everything that this means. While a thread spins in a receiving
 //! call, or works for not too long between two of them, the socket's datagrams come through a ring in memory instead, and no
 //! system call is made for them. Before the thread sleeps it gives the lease back, and sleeps in the kernel's call. The idle policy
-//! decides when it spins and when it sleeps. Sending is the kernel's: a thread that is awake loses nothing there.
+//! decides when it spins and when it sleeps. Datagrams to peers that the kernel has just sent to leave as frames, with the same
+//! headers; all others by the kernel.
 //!
-//! - [`UdpSocket`]: shaped as the standard library's; [`holder`](crate) is its receiving side.
+//! - [`UdpSocket`]: shaped as the standard library's; [`holder`](crate) is its receiving side, [`sender`](crate) its sending one.
 //! - [`Poll`]: waits for such sockets and any other descriptors, in one call.
 //!
 //! There is no thread beside the application's.
@@ -15,6 +16,7 @@ mod address;
 mod holder;
 mod interfaces;
 mod poll;
+mod sender;
 mod socket;
 
 pub use holder::SocketCounts;

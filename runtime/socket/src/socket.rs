@@ -15,6 +15,7 @@ use twinpath_worker::idle::Mode;
 use crate::address::View;
 use crate::holder::{Call, Holder, SocketCounts, Wait};
 use crate::interfaces;
+use crate::sender::Sender;
 
 /// By which path the datagrams of a socket can come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +46,7 @@ impl fmt::Display for SocketPath {
 struct Leased {
     interface: interfaces::Shared,
     holder: Mutex<Option<Holder>>,
+    sender: Mutex<Option<Sender>>,
 }
 
 /// What all descriptors of the socket in this process share.
@@ -57,6 +59,8 @@ pub(crate) struct Shared {
     given_out: AtomicBool,
     /// Somebody waits for this socket and for others.
     pub(crate) polled: AtomicBool,
+    /// It was connected: the kernel's call also says which errors came back.
+    connected: AtomicBool,
     /// Threads that receive in the kernel, as another one has the ring.
     others: AtomicU32,
     nonblocking: AtomicBool,
@@ -100,6 +104,7 @@ impl Shared {
             path,
             given_out: AtomicBool::new(false),
             polled: AtomicBool::new(false),
+            connected: AtomicBool::new(false),
             others: AtomicU32::new(0),
             nonblocking: AtomicBool::new(false),
             read_timeout_ns: AtomicU64::new(0),
@@ -115,12 +120,28 @@ impl Shared {
         &self,
         work: impl FnOnce(&mut Holder, &std::net::UdpSocket) -> R,
     ) -> Option<R> {
-        let mut held = match self.leased.as_ref()?.holder.try_lock() {
-            Ok(held) => held,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        held.as_mut().map(|holder| work(holder, &self.socket))
+        with_locked(&self.leased.as_ref()?.holder, |holder| work(holder, &self.socket))
+    }
+
+    /// The same of the sending side.
+    fn with_sender<R>(&self, work: impl FnOnce(&mut Sender) -> R) -> Option<R> {
+        with_locked(&self.leased.as_ref()?.sender, work)
+    }
+
+    /// Whether a datagram may leave without the kernel's call. Through a descriptor that was given out, options can be set that
+    /// nobody else learns of.
+    fn may_send_frames(&self) -> bool {
+        self.leased.is_some()
+            && !self.given_out.load(Ordering::Relaxed)
+            && !self.connected.load(Ordering::Relaxed)
+    }
+
+    fn send_to(&self, payload: &[u8], to: SocketAddr) -> io::Result<usize> {
+        let by_kernel = || self.socket.send_to(payload, to);
+        let sent = self
+            .may_send_frames()
+            .then(|| self.with_sender(|sender| sender.send(payload, to, clock::now(), by_kernel)));
+        sent.flatten().unwrap_or_else(by_kernel)
     }
 
     /// Whether the lease may be held when no call of this library looks.
@@ -166,12 +187,23 @@ impl Shared {
     }
 }
 
+fn with_locked<T, R>(of: &Mutex<Option<T>>, work: impl FnOnce(&mut T) -> R) -> Option<R> {
+    let mut held = match of.try_lock() {
+        Ok(held) => held,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => return None,
+    };
+    held.as_mut().map(work)
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
-        let Some(leased) = self.leased.take() else { return };
-        if let Some(holder) = leased.holder.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            let (number, lease) = holder.into_lease();
-            interfaces::take_back(&leased.interface, self.socket.as_fd(), number, lease);
+        let Some(Leased { interface, holder, sender }) = self.leased.take() else { return };
+        let holder = holder.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let sender = sender.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(holder), Some(sender)) = (holder, sender) {
+            let (lease, sending) = (holder.into_lease(), sender.into_sending());
+            interfaces::take_back(&interface, self.socket.as_fd(), lease, sending);
         }
     }
 }
@@ -198,11 +230,15 @@ impl UdpSocket {
             return self;
         }
         match interfaces::lend(&shared.socket, interface) {
-            Ok((on, lent)) => {
-                let is_v6 = shared.socket.local_addr().is_ok_and(|local| local.is_ipv6());
+            Ok((on, lent, sending)) => {
+                let local = shared.socket.local_addr();
+                let is_v6 = local.as_ref().is_ok_and(SocketAddr::is_ipv6);
                 let view = View { is_v6, ifindex: lent.ifindex };
+                let port = local.map_or(0, |local| local.port());
+                let sender = Mutex::new(Some(Sender::new(sending, port, lent.mtu)));
                 let holder = Mutex::new(Some(Holder::new(lent, view)));
-                shared.leased = Some(Leased { interface: on, holder });
+                *shared.connected.get_mut() = shared.socket.peer_addr().is_ok();
+                shared.leased = Some(Leased { interface: on, holder, sender });
                 shared.path = SocketPath::Fast { interface: interface.to_owned() };
             }
             Err(refused) => shared.path = SocketPath::Kernel { why: refused.to_string() },
@@ -225,7 +261,43 @@ impl UdpSocket {
     /// What was received, and by which path. Zeros if there is no fast path, or while another thread receives.
     #[must_use]
     pub fn counts(&self) -> SocketCounts {
-        self.shared.with_holder(|holder, _| holder.counts()).unwrap_or_default()
+        let (sent_by_frame, sent_by_kernel) =
+            self.shared.with_sender(|sender| sender.counts()).unwrap_or_default();
+        let received = self.shared.with_holder(|holder, _| holder.counts()).unwrap_or_default();
+        SocketCounts { sent_by_frame, sent_by_kernel, ..received }
+    }
+
+    /// Sends a datagram to an address; its length. Datagrams leave in the order in which they were sent.
+    ///
+    /// # Errors
+    /// What the kernel returns.
+    pub fn send_to(&self, payload: &[u8], to: impl ToSocketAddrs) -> io::Result<usize> {
+        let to = to.to_socket_addrs()?.next();
+        let to = to.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no address to send to"))?;
+        self.shared.send_to(payload, to)
+    }
+
+    /// Connects the socket: only datagrams from that address are received. From now on the kernel sends, whose calls then say
+    /// which errors came back from the peer.
+    ///
+    /// # Errors
+    /// What the kernel returns.
+    pub fn connect(&self, to: impl ToSocketAddrs) -> io::Result<()> {
+        self.shared.connected.store(true, Ordering::Relaxed);
+        self.shared.socket.connect(to)
+    }
+
+    /// Sets the hop limit of what is sent.
+    ///
+    /// # Errors
+    /// What the kernel returns.
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        let set = self.shared.socket.set_ttl(ttl);
+        if let Some(leased) = &self.shared.leased {
+            let mut sender = leased.sender.lock().unwrap_or_else(PoisonError::into_inner);
+            sender.as_mut().map(Sender::forget);
+        }
+        set
     }
 
     /// Receives a datagram: its length, or as much as fits into the buffer, and its sender.
@@ -312,12 +384,8 @@ macro_rules! by_the_kernel {
 }
 
 by_the_kernel! {
-    /// Sends a datagram to an address; its length.
-    send_to(payload: &[u8], to: impl ToSocketAddrs) -> usize;
     /// Sends a datagram to the address that the socket is connected to; its length.
     send(payload: &[u8]) -> usize;
-    /// Connects the socket: only datagrams from that address are received.
-    connect(to: impl ToSocketAddrs) -> ();
     /// The address that the socket is bound to.
     local_addr() -> SocketAddr;
     /// The address that the socket is connected to.
@@ -336,8 +404,6 @@ by_the_kernel! {
     set_broadcast(broadcast: bool) -> ();
     /// The hop limit of what is sent.
     ttl() -> u32;
-    /// Sets [`UdpSocket::ttl`].
-    set_ttl(ttl: u32) -> ();
     /// Joins a multicast group. Its datagrams come by the kernel.
     join_multicast_v4(group: &Ipv4Addr, interface: &Ipv4Addr) -> ();
     /// Leaves it.

@@ -4,10 +4,13 @@
 mod order;
 mod poll;
 mod semantics;
+mod sending;
 
+use std::io::ErrorKind;
 use std::net::UdpSocket as KernelSocket;
 use std::process::Command;
-use std::time::Duration;
+use std::thread::yield_now;
+use std::time::{Duration, Instant};
 
 use twinpath_socket::{SocketPath, UdpSocket};
 use twinpath_sys::netns::Namespace;
@@ -24,6 +27,18 @@ struct Link {
 fn ip(arguments: &str) {
     let status = Command::new("ip").args(arguments.split_whitespace()).status();
     assert!(status.unwrap().success(), "ip {arguments}");
+}
+
+/// A process that another test starts at this moment has the descriptors of this one until it runs its program: a port that was
+/// closed is then in use for a little longer.
+fn bind(address: &str) -> UdpSocket {
+    let begun = Instant::now();
+    loop {
+        match UdpSocket::bind(address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && begun.elapsed() < PATIENCE => yield_now(),
+            bound => return bound.unwrap(),
+        }
+    }
 }
 
 impl Link {
@@ -62,7 +77,7 @@ impl Link {
 
     /// A socket of ours with the fast path.
     fn socket(&self, address: &str) -> UdpSocket {
-        let socket = self.ours.run(|| UdpSocket::bind(address).unwrap().on("in0")).unwrap();
+        let socket = self.ours.run(|| bind(address).on("in0")).unwrap();
         assert_eq!(socket.path(), &SocketPath::Fast { interface: "in0".to_owned() });
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket
