@@ -19,6 +19,12 @@ impl Seed {
     }
 }
 
+#[cfg(test)]
+impl Seed {
+    /// Under it, all values of a mask with one word have the same hash, and many of other masks.
+    pub(crate) const WEAK: Self = Self([0; WORDS]);
+}
+
 /// Both halves of a product, as one number.
 #[inline]
 const fn fold(one: u64, two: u64) -> u64 {
@@ -96,6 +102,34 @@ impl Mask {
             differs |= key.0[usize::from(self.words[at]) % WORDS] & self.bits[at] ^ value;
         }
         differs == 0
+    }
+
+    /// As [`Self::matches`], but compares the bits of `part` alone.
+    #[inline]
+    pub(crate) fn agrees<const N: usize>(
+        &self,
+        key: &Key,
+        values: &[u64; N],
+        from: usize,
+        part: &Self,
+    ) -> bool {
+        let mut differs = 0;
+        for (at, value) in values.iter().enumerate() {
+            let at = (from + at) % WORDS;
+            let word = usize::from(self.words[at]) % WORDS;
+            differs |= (key.0[word] & self.bits[at] ^ value) & part.key.0[word];
+        }
+        differs == 0
+    }
+
+    /// Whether two keys are equal in its bits.
+    #[inline]
+    pub(crate) fn agree(&self, one: &Key, other: &Key) -> bool {
+        let words = self.words.iter().zip(&self.bits).take(self.len.into());
+        words.fold(0, |differs, (word, bits)| {
+            let word = usize::from(*word) % WORDS;
+            differs | (one.0[word] ^ other.0[word]) & bits
+        }) == 0
     }
 
     /// Whether all its bits are in `other`.

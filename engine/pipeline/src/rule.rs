@@ -83,6 +83,14 @@ impl Rule {
                     && rest.as_ref().is_none_or(|rest| self.mask.matches(key, rest, INLINE)))
     }
 
+    /// Whether a key has this rule's value in the bits of `mask`, which this rule's mask has.
+    #[inline]
+    pub(crate) fn has_value_of(&self, key: &Key, mask: &Mask) -> bool {
+        let Value { first, rest } = &self.value;
+        self.mask.agrees(key, first, 0, mask)
+            && rest.as_ref().is_none_or(|rest| self.mask.agrees(key, rest, INLINE, mask))
+    }
+
     /// What it matches, with the bits of [`Self::mask`].
     pub(crate) fn value(&self) -> Key {
         let mut key = Key::ZERO;

@@ -24,7 +24,6 @@ KNOWN = (
     ("sctp(csum", "SCTP", "os-ken: under Python 3 it computes the checksum of the text of a buffer"),
     ("malformed", "ICMPV4", "os-ken: it expects the frame padded to 60 bytes, which it was not when it was sent"),
     ("throughput", "DSCP_REMARK", "the tester sends fewer frames than it says, and so fewer are beyond the meter's rate"),
-    ("malformed", "IP_PROTO", "what is behind stays as it is: with another protocol it is no header of TCP now"),
 )
 
 TARGETS = ("ours", "ovs")

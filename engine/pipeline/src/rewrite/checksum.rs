@@ -24,6 +24,8 @@ pub(super) enum Part {
     Ipv4Address,
     /// An address of IPv6.
     Ipv6Address,
+    /// The number of the protocol in the transport's pseudo-header.
+    Protocol,
     /// The transport header.
     Transport,
 }
@@ -52,6 +54,13 @@ pub(super) fn write(packet: &mut Packet, at: usize, bytes: &[u8], part: Part) {
         own.copy_from_slice(bytes);
     }
     packet.field_changed();
+}
+
+/// Changes the checksum of the transport header for another protocol number in the pseudo-header. The caller writes the number
+/// afterwards.
+pub(super) fn protocol_changes(packet: &mut Packet, from: u8, to: u8) {
+    let layout = packet.layout();
+    update_transport(packet, layout, Part::Protocol, Change { from: from.into(), to: to.into() });
 }
 
 /// The sums of bytes before and after.

@@ -4,7 +4,7 @@ use twinpath_openflow::Field;
 
 use crate::key::{self, Layers};
 use crate::packet::Packet;
-use crate::rewrite::checksum::{Part, write};
+use crate::rewrite::checksum::{self, Part, write};
 
 /// Where an ARP packet has its fields (RFC 826).
 const ARP_OP_AT: usize = 6;
@@ -118,11 +118,13 @@ fn set_traffic_class(packet: &mut Packet, mask: u8, bits: u8) {
     }
 }
 
-/// Sets the number of the protocol in the IP header, or in the last extension header of IPv6. What is behind stays as it is,
-/// its checksum included: it is not a header of that protocol now.
+/// Sets the number of the protocol in the IP header, or in the last extension header of IPv6. The transport header stays as it
+/// is but for its checksum, which is over this number as well (the pseudo-header of RFC 9293, 3.1; RFC 768; RFC 8200, 8.1).
+/// From then on, the bytes are read as a header of the new protocol.
 fn set_protocol(packet: &mut Packet, number: u8) {
     let layout = packet.layout();
     let at = usize::from(layout.proto_at);
+    checksum::protocol_changes(packet, packet.frame.bytes()[at], number);
     if layout.has(Layers::IPV4) {
         let ttl = packet.frame.bytes()[at - 1];
         write(packet, at - 1, &[ttl, number], Part::Ipv4);

@@ -25,10 +25,7 @@ pub(super) fn build(mut rules: Vec<Arc<Rule>>, seed: &Seed) -> Option<Node> {
     match rules.as_slice() {
         [] => return None,
         [rule] => return Some(Node::One(Arc::clone(rule))),
-        _ if rules.len() <= LIST_MAX => {
-            sort(&mut rules);
-            return Some(Node::List(Arc::new(rules)));
-        }
+        _ if rules.len() <= LIST_MAX => return Some(list(rules)),
         _ => {}
     }
     // Each split goes on with what it leaves over, so that many masks are many turns of this loop, not many calls.
@@ -75,19 +72,30 @@ fn split(mask: Mask, rules: Vec<Arc<Rule>>, rest: &[Arc<Rule>], seed: &Seed) -> 
     if groups.len() <= ALONE_MAX {
         alone.add_children(groups.keys().copied());
         for (hash, rules) in &groups {
-            if rest.iter().any(|other| rules.first().is_none_or(|own| own.can_match_beside(other, &mask))) {
+            let Some(first) = rules.first() else { continue };
+            let has_one_value = rules.iter().all(|own| first.can_match_beside(own, &mask));
+            if !has_one_value || rest.iter().any(|other| first.can_match_beside(other, &mask)) {
                 alone.remove(*hash);
             }
         }
     }
+    let sample = groups.values().flatten().next().map_or(Key::ZERO, |rule| rule.value());
+    let divides = groups.len() > 1 || !rest.is_empty();
     let (mut children, mut child_cost) = (Trie::default(), 0);
     for (hash, rules) in groups {
-        if let Some(child) = build(rules, seed) {
+        // Different values with one hash are not divided by it.
+        let child = if divides { build(rules, seed) } else { Some(list(rules)) };
+        if let Some(child) = child {
             child_cost = child_cost.max(child.cost());
             children.set(hash, child);
         }
     }
-    Split { mask, priority_max, alone, child_cost, wild_cost: 0, children, wild: None }
+    Split { mask, priority_max, alone, sample, child_cost, wild_cost: 0, children, wild: None }
+}
+
+fn list(mut rules: Vec<Arc<Rule>>) -> Node {
+    sort(&mut rules);
+    Node::List(Arc::new(rules))
 }
 
 /// The mask under which rules are divided best. It divides them: some are below it, and not all of them below one child.

@@ -10,7 +10,8 @@
 //!   them is searched ([`Alone`]), so prefixes of all lengths are found by halving the lengths.
 //!
 //! No rule is in two places, and a look-up does no more work than [`Node::cost`] says, whatever the key: control knows it,
-//! and builds the tree anew where it has grown too large ([`Table`]).
+//! and builds the tree anew where it has grown too large ([`Table`]). Only a key that has the hash of another value by chance, of
+//! 64 bits and under a secret seed, may take more; it finds its rule all the same.
 //!
 //! Control changes a tree while workers read former versions: nodes are shared, and copied where a published version has
 //! them too ([`crate::trie`]).
@@ -165,8 +166,10 @@ struct Split {
     mask: Mask,
     /// No rule below has a higher priority.
     priority_max: u16,
-    /// The children that are all that a key has to be looked for in.
+    /// The children that are all that a key has to be looked for in. The rules of such a child have one value under the mask.
     alone: Alone,
+    /// The value of one of its rules. It need not be there any more: where the value counts, all rules have the same.
+    sample: Key,
     /// No child costs more.
     child_cost: u32,
     wild_cost: u32,
@@ -181,12 +184,15 @@ fn cost_of_split(child: u32, wild: u32, all_alone: bool) -> u32 {
 }
 
 impl Split {
-    /// The child for a key, if there is one, and the rules beside the children, if any of them could match the key, too.
+    /// The child for a key, if there is one, and the rules beside the children, if any of them could match the key, too. Keys
+    /// with different values can have one hash, so the rules beside a child are left out for keys with its value alone.
     #[inline]
     fn look_up(&self, key: &Key, seed: &Seed) -> (Option<&Node>, Option<&Node>) {
         let hash = self.mask.hash(key, seed);
         let child = self.children.get(hash);
-        let wild = if child.is_some() && self.alone.has(hash) { None } else { self.wild.as_ref() };
+        let has_all =
+            |child: &&Node| self.wild.is_some() && self.alone.has(hash) && child.has_value_of(key, &self.mask);
+        let wild = if child.as_ref().is_some_and(has_all) { None } else { self.wild.as_ref() };
         (child, wild)
     }
 
@@ -207,6 +213,16 @@ impl Split {
 }
 
 impl Node {
+    /// Whether a key has the value of a child in the bits of its parent's mask, if all rules of the child have one value there.
+    #[inline]
+    fn has_value_of(&self, key: &Key, mask: &Mask) -> bool {
+        match self {
+            Self::One(rule) => rule.has_value_of(key, mask),
+            Self::List(rules) => rules.first().is_some_and(|rule| rule.has_value_of(key, mask)),
+            Self::Split(split) => mask.agree(key, &split.sample),
+        }
+    }
+
     /// One of its rules.
     fn any(&self) -> Option<&Arc<Rule>> {
         match self {
@@ -405,9 +421,9 @@ fn insert(node: &mut Option<Node>, rule: Arc<Rule>, seed: &Seed) {
             split.priority_max = split.priority_max.max(rule.priority);
             if split.mask.is_within(&rule.mask) {
                 let hash = split.mask.hash(&rule.value(), seed);
-                let (child_cost, alone) = (&mut split.child_cost, &mut split.alone);
+                let (child_cost, alone, mask) = (&mut split.child_cost, &mut split.alone, &split.mask);
                 split.children.change(hash, |child| {
-                    if child.is_none() {
+                    if child.as_ref().is_none_or(|child| !child.has_value_of(&rule.value(), mask)) {
                         alone.remove(hash);
                     }
                     insert(child, rule, seed);
