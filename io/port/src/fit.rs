@@ -23,11 +23,32 @@ impl Capabilities {
     #[must_use]
     pub fn takes(&self, frame: &Frame) -> bool {
         let meta = frame.meta();
-        self.segmentation.takes(meta.gso.kind)
+        self.takes_whole(frame)
             && (self.checksum || meta.checksum != Checksum::Partial)
             && (self.chains || meta.next.is_none())
             && frame.chain_len() <= self.frame_len_max as usize
     }
+
+    /// Whether the port leaves this frame as it is: a super-frame in which another header than a tag is in front of IP cannot be
+    /// described to any, and hardware would cut it wrongly.
+    #[inline]
+    fn takes_whole(&self, frame: &Frame) -> bool {
+        let kind = frame.meta().gso.kind;
+        self.segmentation.takes(kind) && (kind == GsoKind::None || !has_pushed_headers(frame.bytes()))
+    }
+}
+
+/// Whether there are MPLS labels or a PBB service tag in front of IP.
+fn has_pushed_headers(bytes: &[u8]) -> bool {
+    let ethertype = |at: usize| -> Option<EtherType> {
+        let [high, low] = *bytes.get(at..)?.first_chunk()?;
+        Some(EtherType(u16::from_be_bytes([high, low])))
+    };
+    let mut at = ADDRESSES_LEN;
+    while ethertype(at).is_some_and(EtherType::is_tag) {
+        at += TAG_LEN;
+    }
+    matches!(ethertype(at), Some(EtherType::MPLS | EtherType::MPLS_MULTICAST | EtherType::PBB))
 }
 
 /// Whether nothing is left to be done on a frame: every port takes it, if it is not too long.
@@ -53,7 +74,7 @@ pub fn fit(
     }
     let fits = if has_tag { take_tag_in(&mut frame) } else { Ok(()) };
     let fits = fits.and_then(|()| {
-        if port.segmentation.takes(frame.meta().gso.kind) {
+        if port.takes_whole(&frame) {
             complete(&mut frame, port, counters)
         } else {
             let segmentation = segmentation_for(&frame, port)?;

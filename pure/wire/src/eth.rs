@@ -23,6 +23,12 @@ impl EtherType {
     pub const VLAN: Self = Self(0x8100);
     /// A service tag follows (IEEE 802.1ad).
     pub const SERVICE_VLAN: Self = Self(0x88a8);
+    /// MPLS labels (RFC 5332).
+    pub const MPLS: Self = Self(0x8847);
+    /// MPLS labels of a multicast tree, or assigned upstream (RFC 5332).
+    pub const MPLS_MULTICAST: Self = Self(0x8848);
+    /// A PBB service tag, with a whole frame behind it (IEEE 802.1Q, 9.7).
+    pub const PBB: Self = Self(0x88e7);
     /// IPv6 (RFC 2464).
     pub const IPV6: Self = Self(0x86dd);
     /// Smaller numbers are the length field of IEEE 802.3.

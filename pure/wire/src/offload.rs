@@ -15,6 +15,12 @@ use crate::{EtherType, Protocol, be16, eth, ipv4, ipv6, tcp, udp};
 /// Most tags of a frame whose headers are looked for.
 const TAGS_MAX: usize = 2;
 
+/// Most headers in front of IP that are skipped to segment a packet; a frame has room for no more (`HEADROOM` of frames).
+const PUSHED_MAX: usize = 64;
+/// A label of MPLS; a PBB service tag with the addresses and the EtherType of the frame behind it.
+const MPLS_LEN: usize = 4;
+const PBB_LEN: usize = 18;
+
 /// Most extension headers of an IPv6 packet that are skipped.
 const EXTENSIONS_MAX: usize = 8;
 
@@ -54,6 +60,41 @@ impl Headers {
                 ip_at += eth::TAG_LEN;
             }
         }
+        Self::at(frame, ethertype, ip_at)
+    }
+
+    /// The same, also behind headers that a switch has pushed: tags, MPLS labels (RFC 3032) and PBB service tags (IEEE 802.1Q,
+    /// 9.7).
+    #[must_use]
+    fn find_behind_pushed(frame: &[u8]) -> Option<Self> {
+        let (mut ethertype, mut at) = (field(frame, 12)?, eth::HEADER_LEN);
+        for _ in 0..PUSHED_MAX {
+            match EtherType(ethertype) {
+                tag if tag.is_tag() => {
+                    ethertype = field(frame, at + 2)?;
+                    at += eth::TAG_LEN;
+                }
+                EtherType::MPLS | EtherType::MPLS_MULTICAST => {
+                    let is_bottom = frame.get(at + 2)? & 1 == 1;
+                    at += MPLS_LEN;
+                    // Behind the last label, the version of IP says what follows.
+                    if is_bottom {
+                        let is_ipv4 = frame.get(at)? >> 4 == 4;
+                        ethertype = if is_ipv4 { EtherType::IPV4 } else { EtherType::IPV6 }.0;
+                    }
+                }
+                EtherType::PBB => {
+                    ethertype = field(frame, at + PBB_LEN - 2)?;
+                    at += PBB_LEN;
+                }
+                _ => break,
+            }
+        }
+        Self::at(frame, ethertype, at)
+    }
+
+    /// Those of a packet of this type that begins there.
+    fn at(frame: &[u8], ethertype: u16, ip_at: usize) -> Option<Self> {
         let (is_ipv6, transport_at, number) = match EtherType(ethertype) {
             EtherType::IPV4 => {
                 let ip = frame.get(ip_at..ip_at + ipv4::HEADER_LEN)?;
@@ -192,7 +233,7 @@ impl Segmentation {
     /// # Errors
     /// [`CannotSegment`].
     pub fn of(first: &[u8], frame_len: usize, size: u16) -> Result<Self, CannotSegment> {
-        let headers = Headers::find(first).ok_or(CannotSegment)?;
+        let headers = Headers::find_behind_pushed(first).ok_or(CannotSegment)?;
         let size = usize::from(size);
         let udp_len = field(first, headers.transport_at + 4).map(usize::from);
         let lengths_agree = headers.end(first) == Some(frame_len)

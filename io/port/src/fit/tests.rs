@@ -73,6 +73,46 @@ fn is_right(packet: &[u8]) -> bool {
     rfc_1071(&packet[14..34]) == 0xffff && rfc_1071(&pseudo) == 0xffff
 }
 
+#[test]
+fn a_super_frame_behind_pushed_headers_is_segmented() {
+    // Two labels, of which the second is the last; a service tag with another frame's addresses, and a label behind it; a tag
+    // and a label.
+    let labels = [&[0x88, 0x47][..], &[0, 1, 0, 64, 0, 2, 1, 64]].concat();
+    let label = [&[0x88, 0x48][..], &[0, 2, 1, 64]].concat();
+    let service = [&[0x88, 0xe7, 0, 0, 0, 7][..], &[4; 12], &label].concat();
+    let tagged = [&[0x88, 0xa8, 0, 5][..], &label].concat();
+    let payload: Vec<u8> = (0..4000_u32).map(|number| number as u8).collect();
+    let plain = tcp(&payload);
+    for pushed in [labels, label, service, tagged] {
+        // In place of the EtherType of what is behind.
+        let bytes = [&plain[..12], &pushed[..], &plain[14..]].concat();
+        let more = pushed.len() - 2;
+        let mut pool = Pool::new(16).expect("pool");
+        let mut frame = super_frame(&mut pool, &bytes, 2000, 1000);
+        frame.meta_mut().checksum_start += more as u16;
+        let port = Capabilities { chains: false, ..NONE };
+        assert_eq!(crate::packets_of(&frame), 4);
+        let (packets, counters) = sent(frame, &port, &mut pool);
+        assert_eq!((packets.len(), counters.super_frames_segmented.get()), (4, 1));
+        for (number, packet) in packets.iter().enumerate() {
+            assert_eq!(packet[..12 + pushed.len()], bytes[..12 + pushed.len()], "pushed headers are on each");
+            let inner = [&plain[..14], &packet[14 + more..]].concat();
+            assert!(is_right(&inner), "{number}");
+            assert_eq!(inner[54..], payload[number * 1000..][..1000]);
+        }
+        // No port could be told where the packet is.
+        let mut frame = super_frame(&mut pool, &bytes, 2000, 1000);
+        frame.meta_mut().checksum_start += more as u16;
+        assert_eq!(sent(frame, &ALL, &mut pool).0, packets);
+        // A port with less room drops it under a name.
+        let mut frame = super_frame(&mut pool, &bytes, 2000, 1600);
+        frame.meta_mut().checksum_start += more as u16;
+        let narrow = Capabilities { frame_len_max: 1500, ..port };
+        let (packets, counters) = sent(frame, &narrow, &mut pool);
+        assert_eq!((packets.len(), counters.drops.get(Reason::FrameTooLarge)), (0, 1));
+    }
+}
+
 proptest! {
     #[test]
     fn a_super_frame_is_segmented_however_its_chain_is_divided(
