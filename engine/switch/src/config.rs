@@ -64,6 +64,8 @@ pub struct PortConfig {
     pub mirror_egress: Option<u16>,
     /// Whether frames to unknown unicast addresses are flooded to this port.
     pub flood: bool,
+    /// The network of the tunnel that it is an end of, as controllers see it; 0: it is none.
+    pub tunnel_id: u32,
 }
 
 impl PortConfig {
@@ -78,6 +80,7 @@ impl PortConfig {
             mirror_ingress: None,
             mirror_egress: None,
             flood: true,
+            tunnel_id: 0,
         }
     }
 }

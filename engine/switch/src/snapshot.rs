@@ -28,6 +28,7 @@ pub struct Snapshot {
     /// Different VLANs have mostly the same ports, so that there are few of these.
     floods: Box<[Flood]>,
     has_mirrors: bool,
+    has_tunnels: bool,
     pub(crate) ageing: Ageing,
 }
 
@@ -48,6 +49,7 @@ pub(crate) struct Port {
     /// [`NO_PORT`]: none.
     pub(crate) mirror_ingress: u16,
     pub(crate) mirror_egress: u16,
+    tunnel_id: u32,
 }
 
 impl Port {
@@ -69,6 +71,7 @@ impl Port {
             storm: rates.map(|rate| rate.map(Limit::new)),
             mirror_ingress: config.mirror_ingress.unwrap_or(NO_PORT),
             mirror_egress: config.mirror_egress.unwrap_or(NO_PORT),
+            tunnel_id: config.tunnel_id,
         }
     }
 
@@ -127,8 +130,9 @@ impl Snapshot {
         let ageing = Ageing::new(config.ageing);
         let has_mirrors =
             config.ports.iter().any(|port| port.mirror_ingress.or(port.mirror_egress).is_some());
+        let has_tunnels = config.ports.iter().any(|port| port.tunnel_id != 0);
         let ports = ports.into_boxed_slice();
-        let snapshot = Self { config, ports, flood_of, floods, has_mirrors, ageing };
+        let snapshot = Self { config, ports, flood_of, floods, has_mirrors, has_tunnels, ageing };
         snapshot.check_statics()?;
         Ok(snapshot)
     }
@@ -157,6 +161,16 @@ impl Snapshot {
     #[must_use]
     pub fn mirror_egress(&self, number: u16) -> Option<u16> {
         self.mirror(number, |port| port.mirror_egress)
+    }
+
+    /// The network of the tunnel that frames of this port come out of; 0: none.
+    #[inline]
+    #[must_use]
+    pub fn tunnel_id(&self, number: u16) -> u32 {
+        if !self.has_tunnels {
+            return 0;
+        }
+        self.port(number).map_or(0, |port| port.tunnel_id)
     }
 
     #[inline]

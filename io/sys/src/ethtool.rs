@@ -11,6 +11,7 @@ use std::path::Path;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 /// linux/ethtool.h
+const ETHTOOL_GSET: u32 = 0x1;
 const ETHTOOL_GDRVINFO: u32 = 0x3;
 const ETHTOOL_STXCSUM: u32 = 0x17;
 const ETHTOOL_STSO: u32 = 0x1f;
@@ -73,6 +74,71 @@ pub fn driver(name: &str) -> io::Result<Driver> {
     // SAFETY: for ETHTOOL_GDRVINFO the kernel writes one `struct ethtool_drvinfo`, which `info` is.
     unsafe { command(name, (&raw mut info).cast()) }?;
     Ok(Driver { name: text(&info.driver), firmware: text(&info.firmware), bus: text(&info.bus) })
+}
+
+/// `struct ethtool_cmd` of linux/ethtool.h. The kernel has a newer command with modes beyond these 32; every driver answers this
+/// one as well.
+#[repr(C)]
+#[derive(Default)]
+struct LegacySettings {
+    command: u32,
+    supported: u32,
+    advertised: u32,
+    speed: u16,
+    duplex: u8,
+    port: u8,
+    phy_address: u8,
+    transceiver: u8,
+    autonegotiates: u8,
+    mdio: u8,
+    max_packets: [u32; 2],
+    speed_high: u16,
+    crossover: [u8; 2],
+    peer: u32,
+    reserved: [u32; 2],
+}
+
+const _: () = assert!(size_of::<LegacySettings>() == 44, "the size of struct ethtool_cmd");
+
+/// How an interface is connected. The modes are bits of `SUPPORTED_...` in linux/ethtool.h.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkSettings {
+    /// Modes that it can have.
+    pub supported: u32,
+    /// Modes that it tells the other end.
+    pub advertised: u32,
+    /// Modes that the other end has told.
+    pub peer: u32,
+    /// Mbit/s; `None`: not known, as without a link.
+    pub speed_mbit_s: Option<u32>,
+    /// Both ends may send at a time.
+    pub is_full_duplex: bool,
+    /// Its connector (`PORT_...` there).
+    pub connector: u8,
+    /// It agrees on a mode with the other end.
+    pub autonegotiates: bool,
+}
+
+/// How the interface `name` of the calling thread's network namespace is connected. Needs no capability.
+///
+/// # Errors
+/// ENODEV for no such interface, EOPNOTSUPP for one that has no such settings.
+pub fn link_settings(name: &str) -> io::Result<LinkSettings> {
+    let mut own = LegacySettings { command: ETHTOOL_GSET, ..LegacySettings::default() };
+    // SAFETY: for ETHTOOL_GSET the kernel writes one `struct ethtool_cmd`, which `own` is.
+    unsafe { command(name, (&raw mut own).cast()) }?;
+    let speed = u32::from(own.speed_high) << 16 | u32::from(own.speed);
+    // SPEED_UNKNOWN, of 16 bits from some drivers.
+    let is_known = ![0, 0xffff, u32::MAX].contains(&speed);
+    Ok(LinkSettings {
+        supported: own.supported,
+        advertised: own.advertised,
+        peer: own.peer,
+        speed_mbit_s: is_known.then_some(speed),
+        is_full_duplex: own.duplex == 1,
+        connector: own.port,
+        autonegotiates: own.autonegotiates == 1,
+    })
 }
 
 /// `struct ethtool_value` of linux/ethtool.h.
@@ -172,6 +238,7 @@ mod tests {
             set_offload("tp-nonesuch", Offload::Receive, true).unwrap_err().raw_os_error(),
             Some(libc::ENODEV)
         );
+        assert_eq!(link_settings("tp-nonesuch").unwrap_err().raw_os_error(), Some(libc::ENODEV));
         assert_eq!(takes_tags_off("tp-nonesuch").unwrap_err().raw_os_error(), Some(libc::ENODEV));
         assert!(driver("").is_err());
         assert!(driver("a-name-longer-than-the-kernel-takes").is_err());

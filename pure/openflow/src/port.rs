@@ -43,6 +43,30 @@ pub mod port_state {
     pub const LIVE: u32 = 1 << 2;
 }
 
+/// Speeds and media of a port (section 7.2.1, `ofp_port_features`).
+#[allow(missing_docs, reason = "the names say it")]
+pub mod port_features {
+    pub const HALF_10_MBIT: u32 = 1;
+    pub const FULL_10_MBIT: u32 = 1 << 1;
+    pub const HALF_100_MBIT: u32 = 1 << 2;
+    pub const FULL_100_MBIT: u32 = 1 << 3;
+    pub const HALF_1_GBIT: u32 = 1 << 4;
+    pub const FULL_1_GBIT: u32 = 1 << 5;
+    pub const FULL_10_GBIT: u32 = 1 << 6;
+    pub const FULL_40_GBIT: u32 = 1 << 7;
+    pub const FULL_100_GBIT: u32 = 1 << 8;
+    pub const FULL_1_TBIT: u32 = 1 << 9;
+    /// Another rate.
+    pub const OTHER: u32 = 1 << 10;
+    pub const COPPER: u32 = 1 << 11;
+    pub const FIBER: u32 = 1 << 12;
+    /// The ends agree on a mode.
+    pub const AUTONEG: u32 = 1 << 13;
+    pub const PAUSE: u32 = 1 << 14;
+    /// In one direction.
+    pub const PAUSE_ASYM: u32 = 1 << 15;
+}
+
 /// A port (section 7.2.1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Port {

@@ -204,11 +204,16 @@ impl Offloaded {
     }
 
     /// Has the kernel forward the frames of a trace, if it can; `trace` is of the flows as they are now. If it does already,
-    /// the entry is good for its idle time again.
+    /// the entry is good for its idle time again. Returns the number of the entry, and whether it is new.
     ///
     /// # Errors
     /// [`NotOffloaded`]; then workers go on forwarding them.
-    pub fn offer(&mut self, now: Instant, trace: &Trace, lifetime: Lifetime) -> Result<u32, NotOffloaded> {
+    pub fn offer(
+        &mut self,
+        now: Instant,
+        trace: &Trace,
+        lifetime: Lifetime,
+    ) -> Result<Inserted, NotOffloaded> {
         let to = self.ports.get(&trace.verdict()?).copied().ok_or(WhyNot::Port)?;
         let key = trace.exact_key()?;
         let in_port = u32::from(key.in_port());
@@ -216,10 +221,11 @@ impl Offloaded {
         if from.ifindex == to.ifindex {
             return Err(WhyNot::Port.into());
         }
-        let number = match self.entries.insert(trace)? {
+        let inserted = self.entries.insert(trace)?;
+        let number = match inserted {
             Inserted::Before(number) => {
                 self.offload.used_at(number, now);
-                return Ok(number);
+                return Ok(inserted);
             }
             Inserted::Now(number) => number,
         };
@@ -244,7 +250,7 @@ impl Offloaded {
             self.make_void([number])?;
             return Err(error.into());
         }
-        Ok(number)
+        Ok(inserted)
     }
 
     /// A flow was added, or is about to be: entries whose frames it may take are void.

@@ -45,9 +45,9 @@ impl OpenFlow {
     }
 
     /// A worker has forwarded a frame. Its memory goes back to it.
-    pub fn sampled(&mut self, worker: &mut WorkerHandle<SwitchEngine>, sample: Box<Sample>) {
+    pub fn sampled(&mut self, worker: &mut WorkerHandle<SwitchEngine>, mut sample: Box<Sample>) {
         let Tables { kernel, pipeline, .. } = self.tables();
-        kernel.sampled(clock::now(), pipeline, &sample);
+        sample.was_useless = !kernel.sampled(clock::now(), pipeline, &sample);
         worker.tell(Command::Engine(SwitchCommand::LendSample(sample)));
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use twinpath_offload::{Hooks, KernelPort, Lifetime, NotOffloaded, Offloaded, PortForwarded, Review};
 use twinpath_openflow::Match;
-use twinpath_pipeline::{FlowId, Ingress, Pipeline, Trace, WhyNot};
+use twinpath_pipeline::{FlowId, Ingress, Inserted, Pipeline, Trace, WhyNot};
 use twinpath_steer_bpf::{KeptEntry, Offload, SteerError};
 use twinpath_switch_engine::Sample;
 use twinpath_time::{Duration, Instant};
@@ -196,10 +196,11 @@ impl Kernel {
         self.homes.values_mut().for_each(|offloaded| offloaded.record_flow(pipeline, flow));
     }
 
-    /// A worker has forwarded a frame like this one: from now on the kernel does, if it can.
-    pub(crate) fn sampled(&mut self, now: Instant, pipeline: &Pipeline, sample: &Sample) {
+    /// A worker has forwarded a frame like this one: from now on the kernel does, if it can. Returns whether it got something
+    /// new to forward by that.
+    pub(crate) fn sampled(&mut self, now: Instant, pipeline: &Pipeline, sample: &Sample) -> bool {
         if self.is_suspended || sample.head().is_empty() {
-            return;
+            return false;
         }
         let in_port = sample.in_port;
         let ingress = Ingress { in_port, in_phy_port: in_port, tunnel_id: 0 };
@@ -212,10 +213,11 @@ impl Kernel {
             (Ok(_), Some(offloaded)) => offloaded.offer(now, &trace, lifetime),
         };
         match offered {
-            Ok(_) => {
+            Ok(inserted) => {
                 for flow in trace.path().flows() {
                     self.why_not.remove(&flow);
                 }
+                return matches!(inserted, Inserted::Now(_));
             }
             Err(NotOffloaded::WhyNot(why_not)) => {
                 // The flow whose instructions are the reason.
@@ -225,6 +227,7 @@ impl Kernel {
             }
             Err(NotOffloaded::Kernel(error)) => self.note(Err(error)),
         }
+        false
     }
 
     /// Where frames of a flow are forwarded by the kernel now; if nowhere, why, as far as that is known.

@@ -13,9 +13,12 @@ mod packets;
 mod ports;
 mod reconfigure;
 mod reports;
+mod speeds;
 mod versions;
 
+use std::collections::BTreeSet;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use twinpath_config::{Endpoint, Switch};
@@ -47,6 +50,17 @@ pub enum StartError {
         /// Why.
         error: io::Error,
     },
+    /// A socket in a folder that the sandbox does not have.
+    #[error(
+        "cannot wait for OpenFlow controllers at {endpoint}: a switch that runs may make sockets only in the folders where it had a \
+         listener when it started ({folders}); use one of them, or restart the switch"
+    )]
+    Confined {
+        /// The address.
+        endpoint: Endpoint,
+        /// Those, for people.
+        folders: String,
+    },
     /// A file for TLS.
     #[error("{0}")]
     Tls(#[from] TlsError),
@@ -58,9 +72,18 @@ async fn bind(endpoint: &Endpoint, tls: Option<Tls>) -> Result<Bound, StartError
     bound.map_err(|error| StartError::Listen { endpoint: endpoint.clone(), error })
 }
 
+/// The folder of a socket in the file system.
+fn folder_of(endpoint: &Endpoint) -> Option<PathBuf> {
+    let Endpoint::Unix(path) = endpoint else { return None };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    Some(folder.unwrap_or(Path::new(".")).to_owned())
+}
+
 /// OpenFlow in a switch that has tables.
 pub struct OpenFlow {
     controllers: Controllers<Tables>,
+    /// The folders of listeners when it started: the sandbox has no others.
+    folders: BTreeSet<PathBuf>,
     datapath_id: u64,
     flows_max: u32,
     packet_in_rate: u32,
@@ -105,6 +128,7 @@ impl OpenFlow {
         switch.controller.iter().for_each(|endpoint| controllers.connect(endpoint.clone()));
         Ok(Self {
             controllers,
+            folders: switch.listen.iter().filter_map(folder_of).collect(),
             datapath_id,
             flows_max: switch.flows_max,
             packet_in_rate: switch.packet_in_limit,

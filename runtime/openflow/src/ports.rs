@@ -6,11 +6,12 @@ use twinpath_offload::{KernelPort, PortForwarded};
 use twinpath_openflow::{PORT_NAME_LEN, Port as Described, number, port_state};
 use twinpath_switch_engine::SwitchCommand;
 use twinpath_sys::clock;
+use twinpath_sys::ethtool::LinkSettings;
 use twinpath_worker::Command;
 
 use crate::control::Workers;
 use crate::counts::PortCounts;
-use crate::{OpenFlow, identity};
+use crate::{OpenFlow, identity, speeds};
 
 /// What is known of a port.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct PortFacts {
     pub address: Option<[u8; 6]>,
     /// Whether frames can pass.
     pub is_up: bool,
+    /// How it is connected, if it is an interface that says so.
+    pub settings: Option<LinkSettings>,
     /// Where it counts.
     pub counts: PortCounts,
     /// The place of its network namespace, and what it is there, if the kernel may forward its frames.
@@ -52,13 +55,17 @@ impl OpenFlow {
         let local = facts.iter().find(|port| port.is_local).map(|port| port.number);
         for port in facts {
             let port_no = if port.is_local { number::port::LOCAL } else { port.number.into() };
-            ports.push(Described {
+            let mut described = Described {
                 port_no,
                 hw_addr: port.address.unwrap_or_else(|| identity::port_address(self.datapath_id, port_no)),
                 name: short(&port.name),
                 state: if port.is_up { port_state::LIVE } else { port_state::LINK_DOWN },
                 ..Described::default()
-            });
+            };
+            if let Some(settings) = &port.settings {
+                speeds::describe(&mut described, settings);
+            }
+            ports.push(described);
             counts.insert(port_no, port.counts);
         }
         self.tables().ports = counts;

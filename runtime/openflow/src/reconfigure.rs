@@ -1,10 +1,12 @@
 //! Other controllers, listeners and another fail mode while the switch runs.
 
+use std::io::ErrorKind;
+
 use twinpath_config::{Endpoint, Switch};
 use twinpath_controllers::Bound;
 
-use crate::OpenFlow;
 use crate::control::Workers;
+use crate::{OpenFlow, StartError};
 
 impl OpenFlow {
     /// Binds the addresses to listen at that are new. Mistakes are added to the list.
@@ -13,10 +15,26 @@ impl OpenFlow {
         for endpoint in wanted.listen.iter().filter(|endpoint| !former.listen.contains(endpoint)) {
             match super::bind(endpoint, self.controllers.tls().cloned()).await {
                 Ok(listener) => bound.push(listener),
-                Err(error) => mistakes.push(error.to_string()),
+                Err(error) => mistakes.push(self.explained(error).to_string()),
             }
         }
         bound
+    }
+
+    /// An error of a running switch, which the sandbox may be the reason of.
+    fn explained(&self, error: StartError) -> StartError {
+        let folders = &self.folders;
+        match error {
+            StartError::Listen { endpoint, error }
+                if error.kind() == ErrorKind::PermissionDenied
+                    && super::folder_of(&endpoint).is_some_and(|folder| !folders.contains(&folder)) =>
+            {
+                let folders: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
+                let folders = if folders.is_empty() { "there was none".to_owned() } else { folders.join(", ") };
+                StartError::Confined { endpoint, folders }
+            }
+            error => error,
+        }
     }
 
     /// Goes on with other controllers, listeners and another fail mode. `bound` is from [`Self::bind_new`].

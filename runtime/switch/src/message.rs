@@ -125,13 +125,15 @@ pub struct Sample {
     pub in_port: u32,
     /// The tag beside its bytes.
     pub vlan: Option<u16>,
+    /// When it is back: the kernel got nothing to forward by it.
+    pub was_useless: bool,
     memory: [u8; SAMPLE_LEN],
     len: usize,
 }
 
 impl Default for Sample {
     fn default() -> Self {
-        Self { in_port: 0, vlan: None, memory: [0; SAMPLE_LEN], len: 0 }
+        Self { in_port: 0, vlan: None, was_useless: false, memory: [0; SAMPLE_LEN], len: 0 }
     }
 }
 

@@ -62,7 +62,7 @@ impl Tables {
             if let Some(mirror) = out.switch.snapshot().mirror_ingress(port) {
                 copy_to(&mut frame, mirror, out.io);
             }
-            let arrival = arrival_of(&frame, numbers.to_openflow(port));
+            let arrival = arrival_of(&frame, numbers.to_openflow(port), out.switch.snapshot().tunnel_id(port));
             self.worker.receive(now, frame, &arrival, &mut out);
         }
     }
@@ -78,6 +78,7 @@ impl Tables {
         match command {
             SwitchCommand::Tables(snapshot) => {
                 let version = snapshot.number();
+                self.samples.tables_changed();
                 return Some(SwitchEvent::TablesAdopted { version, former: self.worker.replace(snapshot) });
             }
             SwitchCommand::Lend(buffer) => return self.packet_ins.lend(buffer).map(SwitchEvent::PacketIn),
@@ -109,16 +110,17 @@ impl Tables {
         };
         let numbers = self.numbers;
         frame.meta_mut().port = numbers.of_openflow(packet.in_port);
-        let arrival = arrival_of(&frame, packet.in_port);
+        let tunnel_id = switch.snapshot().tunnel_id(frame.meta().port);
+        let arrival = arrival_of(&frame, packet.in_port, tunnel_id);
         let mut out = Out { now, numbers, switch, packet_ins: &mut self.packet_ins, io };
         self.worker.packet_out(now, frame, &arrival, &packet.actions, &mut out);
         Ok(())
     }
 }
 
-/// A frame that came in by this port. It counts as the packets that it is on a wire, and as the bytes that ports count.
+/// A frame that came in by this port, out of a tunnel if its network is not 0. It counts as the packets that it is on a wire, and as the bytes that ports count.
 #[inline]
-fn arrival_of(frame: &Frame, in_port: u32) -> Arrival {
+fn arrival_of(frame: &Frame, in_port: u32, tunnel_id: u32) -> Arrival {
     let count = Count { packets: packets_of(frame), bytes: frame.chain_len() as u64 };
-    Arrival { ingress: Ingress { in_port, in_phy_port: in_port, tunnel_id: 0 }, count }
+    Arrival { ingress: Ingress { in_port, in_phy_port: in_port, tunnel_id: tunnel_id.into() }, count }
 }

@@ -6,7 +6,7 @@ use twinpath_mirror::table::Link;
 use twinpath_port::{PortId, PortQueue};
 use twinpath_switch::{Loop, Notice};
 use twinpath_switch_engine::SwitchEvent;
-use twinpath_sys::clock;
+use twinpath_sys::{clock, ethtool};
 use twinpath_worker::{Command, Event as WorkerEvent};
 
 use super::Switching;
@@ -208,13 +208,24 @@ impl Switching {
         }
     }
 
+    /// Reads again how the interface of a port is connected: that may change with its link.
+    fn read_settings(&mut self, home: HomeAt, ifindex: u32, name: &str) {
+        let port = self.ports.iter_mut().find(|port| port.is_on(home, ifindex));
+        if let Some(port) = port.filter(|port| matches!(port.on, On::Interface)) {
+            port.settings = self.homes.run(home, || ethtool::link_settings(name)).ok().and_then(Result::ok);
+        }
+    }
+
     /// What the kernel has announced.
     pub(super) fn kernel_says(&mut self, home: HomeAt, event: Event) {
         if matches!(event, Event::Link(_) | Event::Renamed { .. } | Event::LinkGone { .. }) {
             self.ports_changed = true;
         }
         match event {
-            Event::Link(Link { name, .. }) => self.link_is_there(home, &name),
+            Event::Link(Link { name, ifindex, .. }) => {
+                self.read_settings(home, ifindex, &name);
+                self.link_is_there(home, &name);
+            }
             Event::Renamed { ifindex, to, .. } => {
                 let ours = self.ports.iter().find(|port| port.is_on(home, ifindex));
                 match ours {

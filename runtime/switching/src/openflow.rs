@@ -81,6 +81,7 @@ impl Switching {
                     address: link.and_then(|link| link.mac).map(|mac| mac.0),
                     is_up: port.link(link.map(|link| link.state())) == "up",
                     kernel: self.kernel_port(port),
+                    settings: port.settings,
                     counts: PortCounts {
                         before: port.before,
                         queues: queues.remove(&port.number).unwrap_or_default(),

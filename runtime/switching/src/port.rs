@@ -6,6 +6,7 @@ use twinpath_mirror::table::{Link, Tables};
 use twinpath_openflow_control::Counts;
 use twinpath_port::{PortId, PortQueue};
 use twinpath_port_vnet::{Tap, TapError, TapHandle, VnetPort};
+use twinpath_sys::ethtool::LinkSettings;
 
 use super::home::{HoldError, HomeAt};
 use super::memory::Memory;
@@ -100,6 +101,8 @@ pub(super) struct Port {
     pub(super) peer: Option<[u8; 6]>,
     /// Whether its driver forwards frames, if the kernel forwards any; or why not.
     pub(super) xdp: Option<Result<(), String>>,
+    /// How its interface is connected, as far as the kernel knows.
+    pub(super) settings: Option<LinkSettings>,
     /// What queues that it had before have counted.
     pub(super) before: Counts,
 }

@@ -128,6 +128,7 @@ fn port_config(number: u16, port: &SwitchPort, numbers: &Numbers<'_>) -> PortCon
         },
         mirror_ingress: mirror,
         mirror_egress: mirror,
+        tunnel_id: port.vni.unwrap_or(0),
         ..PortConfig::new(number)
     }
 }

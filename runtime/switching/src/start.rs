@@ -330,6 +330,7 @@ impl Switching {
             removed: false,
             peer: None,
             xdp: None,
+            settings: None,
             before: Counts::default(),
         };
         let opened = self.open(&mut port);
@@ -357,6 +358,7 @@ impl Switching {
                 let unserved = if on_exit == OnExit::Bridge { Unserved::Kernel } else { Unserved::Dropped };
                 let held = self.homes.hold(port.home, self.port_set(), (port.number, link), unserved)?;
                 port.ifindex = link;
+                port.settings = self.homes.run(port.home, || ethtool::link_settings(name))?.ok();
                 let driver = self.homes.run(port.home, || ethtool::driver(name))?;
                 if driver.is_ok_and(|driver| driver.is_virtual_function()) {
                     tracing::warn!(

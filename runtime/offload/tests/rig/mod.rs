@@ -8,7 +8,7 @@ use std::process::Command;
 use rustix::net::{RecvFlags, SocketFlags, SocketType};
 use twinpath_offload::{KernelPort, Lifetime, NotOffloaded, Offloaded};
 use twinpath_openflow::{Action, Field, Instruction, Match, MatchField};
-use twinpath_pipeline::{Flow, FlowId, Ingress, Pipeline, Port};
+use twinpath_pipeline::{Flow, FlowId, Ingress, Inserted, Pipeline, Port};
 use twinpath_steer_bpf::{PortPrograms, TcAttach, Unserved};
 use twinpath_sys::Namespace;
 use twinpath_sys::child::{Placement, place};
@@ -159,7 +159,7 @@ impl Switch {
     }
 
     /// Has the kernel forward frames to a host.
-    pub(crate) fn offer(&mut self, host: u8) -> Result<u32, NotOffloaded> {
+    pub(crate) fn offer(&mut self, host: u8) -> Result<Inserted, NotOffloaded> {
         let from = u32::from(3 - host);
         let mut head = [mac(host), mac(3 - host)].concat();
         head.extend([0x08, 0x00, 0x45]);

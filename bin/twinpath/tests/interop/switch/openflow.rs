@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use twinpath_openflow::{
     Action, Bucket, Field, FlowMod, FlowRemovedReason, GroupMod, GroupModCommand, GroupType, Match,
     MatchField, Message, Multipart, MultipartReply, MultipartRequest, PacketInReason, Port, PortMod,
-    PortReason, Role, RoleMessage, flow_flags, number, port_config, port_state,
+    PortReason, Role, RoleMessage, flow_flags, number, port_config, port_features, port_state,
 };
 use twinpath_sys::ethtool::{Offload, set_offload};
 use twinpath_sys::{PacketSocket, StoppedThread};
@@ -99,6 +99,11 @@ fn a_barrier_is_true_and_frames_go_as_the_controller_says() {
         let described = ports(&mut controller);
         let numbers: Vec<_> = described.iter().map(|port| (port.port_no, port.name.as_str())).collect();
         assert_eq!(numbers, [(1, "p1"), (2, "p2"), (3, "p3")]);
+        for port in &described {
+            // What the kernel says of a veth (drivers/net/veth.c, veth_get_link_ksettings).
+            assert_eq!(port.curr, port_features::FULL_10_GBIT | port_features::COPPER);
+            assert_eq!((port.curr_speed, port.max_speed, port.supported), (10_000_000, 10_000_000, 0));
+        }
 
         let (sender, second, third) = (site.listen(1), site.listen(2), site.listen(3));
         for round in 0..200 {
@@ -413,6 +418,20 @@ fn controllers_and_the_fail_mode_change_while_the_switch_runs() {
     write(&listen(&first).replace("one", "none/one"));
     let said = reload().expect_err("refused");
     assert!(said.contains("cannot wait for OpenFlow controllers at unix:"), "{said}");
+    controller.barrier();
+    // In a folder that was none of a listener when the switch started.
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    let other = elsewhere.path().join("of");
+    write(&format!("listen = [\"unix:{}\", \"unix:{}\"]", first.display(), other.display()));
+    match reload() {
+        Ok(_) => Controller::connect(&other).barrier(),
+        Err(said) => {
+            let folder = folder.display();
+            let advice = format!("only in the folders where it had a listener when it started ({folder})");
+            assert!(said.contains(&advice) && said.contains("restart the switch"), "{said}");
+            assert!(!other.exists());
+        }
+    }
     controller.barrier();
 
     write(&format!("{}\nfail_mode = \"standalone\"", listen(&second)));

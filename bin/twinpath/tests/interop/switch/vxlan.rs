@@ -2,6 +2,9 @@
 
 use std::net::{SocketAddr, UdpSocket};
 
+use twinpath_openflow::{Action, Field, Match, MatchField, Message, number};
+
+use super::controller::{Controller, flow, output};
 use super::traffic::{bulk, echo};
 use super::{Site, address, address_v6, figure, port, terminate};
 use crate::rig::{Server, ip, udp_in, until};
@@ -110,6 +113,47 @@ fn tagged_frames_cross_to_the_kernels_vxlan_interface_and_back() {
     let others = drops(&switch).into_iter().filter(|drop| !drop.contains("vlan_not_member"));
     assert_eq!(others.collect::<Vec<_>>(), [""; 0]);
     assert_eq!((terminate(switch), terminate(behind)), (Some(0), Some(0)));
+}
+
+#[test]
+fn controllers_see_the_network_of_a_tunnel() {
+    if !root_or_skip() {
+        return;
+    }
+    let site = site();
+    let path = site.rig.directory.path().join("of");
+    let listen = format!("unix:{}", path.display());
+    let here = "vxlan:b,vni=100,remotes=192.0.2.2";
+    let first = site.switch(&["one", "--port", "p1", "--port", here, "--listen", &listen]);
+    let there = ["switch", "two", "--port", "p2", "--port", "vxlan:b,vni=100,remotes=192.0.2.1"];
+    let second = site.rig.try_launch_in(&site.rig.client, &there).unwrap_or_else(|stderr| panic!("{stderr}"));
+    let mut controller = Controller::connect(&path);
+    let of = |field, value| Match::new([MatchField::exact(field, value)]).expect("a match");
+    controller.add(flow(of(Field::InPort, 1), &[output(2)]));
+    controller.add(flow(of(Field::TunnelId, 100), &[output(1)]));
+    controller.barrier();
+    site.passes(1, 2);
+    // A frame of the second host goes to the controller with what the flow says of its network.
+    let set = Action::SetField { field: Field::TunnelId, value: 7 };
+    controller.add(flow(of(Field::TunnelId, 100), &[output(number::port::CONTROLLER)]));
+    controller.barrier();
+    assert!(!site.tries(1, 2));
+    let mut told = |network| {
+        let came = controller.expect("a packet-in", |message| matches!(message, Message::PacketIn(packet)
+            if packet.matches.get(Field::TunnelId).is_some_and(|entry| entry.value == network)));
+        let Message::PacketIn(came) = came else { panic!("{came:?}") };
+        assert_eq!(came.matches.get(Field::InPort).map(|entry| entry.value), Some(2));
+    };
+    told(100);
+    let mut other = Controller::connect(&path);
+    other.add(flow(of(Field::TunnelId, 100), &[set, output(number::port::CONTROLLER)]));
+    other.barrier();
+    assert!(!site.tries(1, 2));
+    told(7);
+    other.add(flow(of(Field::TunnelId, 101), &[output(1)]));
+    other.barrier();
+    assert!(!site.tries(1, 2), "there is no such network");
+    assert_eq!((terminate(first), terminate(second)), (Some(0), Some(0)));
 }
 
 /// A switch at each end, the first with `here`, the second with `there`.
