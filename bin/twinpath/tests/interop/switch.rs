@@ -8,6 +8,7 @@ mod examples;
 mod keeping;
 mod many;
 mod openflow;
+mod os_ken;
 mod ovs_ofctl;
 mod ports;
 mod shown;

@@ -8,6 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use twinpath_openflow::{Field, FlowMod, FlowModCommand, Match, MatchField, number};
 use twinpath_steer_bpf::Keep;
 use twinpath_sys::PacketSocket;
+use twinpath_sys::ethtool::{Offload, set_offload};
 
 use super::controller::{Controller, flow, output};
 use super::{Site, terminate};
@@ -48,7 +49,11 @@ impl Kept {
 
     /// A switch of which the kernel forwards the first type from the first host to the second.
     fn with_flow(&self, on_exit: &str, flow: FlowMod) -> (Server, [PacketSocket; 3]) {
-        let server = self.start(&PORTS, on_exit);
+        self.with_flow_at(&PORTS, on_exit, flow)
+    }
+
+    fn with_flow_at(&self, ports: &[&str], on_exit: &str, flow: FlowMod) -> (Server, [PacketSocket; 3]) {
+        let server = self.start(ports, on_exit);
         let mut controller = Controller::connect(&self.path());
         controller.add(flow);
         controller.barrier();
@@ -148,6 +153,46 @@ fn flows_go_on_after_a_switch_is_killed_or_ends_and_stop_when_their_time_is_over
     let removed = format!("switch {}: removed what it has left at 3 interfaces", kept.name);
     assert!(kept.tidy(&["--kept", &kept.name]).contains(&removed));
     assert_eq!(terminate(kept.start(&PORTS, "dark")), Some(0));
+}
+
+#[test]
+fn a_flow_of_a_driver_goes_on_at_tc_and_in_the_driver_with_the_next_switch() {
+    if !root_or_skip() {
+        return;
+    }
+    let kept = Kept::new("driver");
+    let set = || set_offload("eth0", Offload::Receive, true);
+    kept.site.hosts[1].run(set).expect("entered").expect("set");
+    let ports = ["p1,offload=xdp", "p2", "p3"];
+    let wanted = || flow(of_type(KEPT), &[output(2)]);
+    let hook = |server: &Server| server.show("flows")[0]["hook"].as_str().map(str::to_owned);
+    let (server, [first, second, third]) = kept.with_flow_at(&ports, "keep=60", wanted());
+    assert_eq!(hook(&server).as_deref(), Some("xdp"));
+    server.kill();
+    // The program in the driver has ended with the process, and what was in the driver's queue with it.
+    until("the kernel goes on", || arrives(&first, &second, KEPT));
+    for _ in 0..100 {
+        assert!(arrives(&first, &second, KEPT), "the kernel goes on");
+    }
+    assert!(!arrives(&first, &second, OTHER) && !arrives(&first, &third, KEPT), "as the rules said");
+
+    let server = kept.start(&ports, "keep=60");
+    until("a frame passes", || arrives(&first, &second, KEPT));
+    let mut controller = Controller::connect(&kept.path());
+    controller.add(wanted());
+    controller.barrier();
+    assert_eq!(server.answer("ports")["switch"]["openflow"]["kept"], 0, "confirmed");
+    until("the driver forwards the flow again", || {
+        arrives(&first, &second, KEPT) && hook(&server).as_deref() == Some("xdp")
+    });
+    let before = counted(&server)[0];
+    for _ in 0..20 {
+        assert!(arrives(&first, &second, KEPT));
+    }
+    assert_eq!(counted(&server)[0], before + 20, "every frame counts once");
+    assert_eq!(terminate(server), Some(0));
+    until("nothing is left", || kept.tidy(&["--kept", &kept.name]).contains("removed"));
+    assert!(!arrives(&first, &second, KEPT));
 }
 
 #[test]
