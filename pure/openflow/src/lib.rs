@@ -49,7 +49,9 @@ pub use multipart::{
     Aggregate, Desc, ExperimenterBody, Multipart, MultipartReply, MultipartRequest, MultipartType,
 };
 pub use packet::{PacketIn, PacketInReason, PacketOut};
-pub use port::{PORT_NAME_LEN, Port, PortMod, PortReason, PortStats, PortStatus, port_config, port_features, port_state};
+pub use port::{
+    PORT_NAME_LEN, Port, PortMod, PortReason, PortStats, PortStatus, port_config, port_features, port_state,
+};
 pub use queue::{Queue, QueueConfig, QueueProperty, QueueStats};
 pub use switch::{AsyncConfig, Config, Features, Hello, Role, RoleMessage, capabilities};
 pub use table::{

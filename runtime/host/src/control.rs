@@ -238,10 +238,6 @@ async fn turns<C: Controlled>(
     let watched = watched?;
     let mut watchdog = Watchdog::of_the_service_manager();
     loop {
-        // The runtime looks at sockets and timers only here and while nothing is ready. Without this, a program that always
-        // has something to do, such as a switch with a controller that never stops sending, would hear of no signal, no
-        // command and no worker.
-        tokio::task::yield_now().await;
         let flushed = program.flush();
         let woken = tokio::select! {
             event = program.next() => Woken::Event(event?),

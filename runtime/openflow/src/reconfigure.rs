@@ -30,7 +30,8 @@ impl OpenFlow {
                     && super::folder_of(&endpoint).is_some_and(|folder| !folders.contains(&folder)) =>
             {
                 let folders: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
-                let folders = if folders.is_empty() { "there was none".to_owned() } else { folders.join(", ") };
+                let folders =
+                    if folders.is_empty() { "there was none".to_owned() } else { folders.join(", ") };
                 StartError::Confined { endpoint, folders }
             }
             error => error,

@@ -113,7 +113,10 @@ mod tests {
     fn a_rate_without_a_name_is_another_one_and_none_is_none() {
         let fast = LinkSettings { speed_mbit_s: Some(25_000), connector: FIBRE, ..LinkSettings::default() };
         let port = described(&fast);
-        assert_eq!((port.curr, port.curr_speed, port.max_speed), (of::OTHER | of::FIBER, 25_000_000, 25_000_000));
+        assert_eq!(
+            (port.curr, port.curr_speed, port.max_speed),
+            (of::OTHER | of::FIBER, 25_000_000, 25_000_000)
+        );
         assert_eq!(described(&LinkSettings::default()), Port::default());
         let faster = LinkSettings { speed_mbit_s: Some(u32::MAX - 1), ..LinkSettings::default() };
         assert_eq!(described(&faster).curr_speed, u32::MAX);

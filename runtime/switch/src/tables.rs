@@ -62,7 +62,8 @@ impl Tables {
             if let Some(mirror) = out.switch.snapshot().mirror_ingress(port) {
                 copy_to(&mut frame, mirror, out.io);
             }
-            let arrival = arrival_of(&frame, numbers.to_openflow(port), out.switch.snapshot().tunnel_id(port));
+            let arrival =
+                arrival_of(&frame, numbers.to_openflow(port), out.switch.snapshot().tunnel_id(port));
             self.worker.receive(now, frame, &arrival, &mut out);
         }
     }

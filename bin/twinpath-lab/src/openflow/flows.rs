@@ -86,6 +86,11 @@ pub(crate) fn forwarding(udp_port: u16, to: u32, cookie: u64) -> Result<Message,
     Ok(Message::FlowMod(Box::new(FlowMod { cookie, ..flow })))
 }
 
+/// UDP to this port is dropped.
+pub(crate) fn dropping(udp_port: u16) -> Result<Message, ErrorCode> {
+    Ok(Message::FlowMod(Box::new(flow(PRIORITY, udp_to(udp_port), Vec::new())?)))
+}
+
 fn udp_to(port: u16) -> Vec<MatchField> {
     vec![
         MatchField::exact(Field::EthType, ETH_IPV4),

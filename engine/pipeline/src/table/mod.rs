@@ -190,8 +190,9 @@ impl Split {
     fn look_up(&self, key: &Key, seed: &Seed) -> (Option<&Node>, Option<&Node>) {
         let hash = self.mask.hash(key, seed);
         let child = self.children.get(hash);
-        let has_all =
-            |child: &&Node| self.wild.is_some() && self.alone.has(hash) && child.has_value_of(key, &self.mask);
+        let has_all = |child: &&Node| {
+            self.wild.is_some() && self.alone.has(hash) && child.has_value_of(key, &self.mask)
+        };
         let wild = if child.as_ref().is_some_and(has_all) { None } else { self.wild.as_ref() };
         (child, wild)
     }

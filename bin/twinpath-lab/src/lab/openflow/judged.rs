@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
+use super::switches::Running;
 use super::tables::{LIES, OFF};
 use crate::lab::counters::Counters;
 use crate::lab::model::Sample;
@@ -21,7 +22,11 @@ const COUNTED: usize = 20_000;
 const WINDOW: usize = 32;
 /// Flows that take them.
 const FLOWS: u16 = 16;
-/// The UDP port of the second host, the first of [`FLOWS`].
+/// Flows that the kernel forwards before each is changed.
+const IN_KERNEL: u16 = 64;
+/// A worker shows control a frame at most this often.
+const SAMPLE_PAUSE: Duration = Duration::from_millis(2);
+/// The UDP port of the second host, the first of all flows.
 const PORT: u16 = 7100;
 /// The port that leads to the second host.
 const TO: u32 = 2;
@@ -62,6 +67,67 @@ pub(super) fn after_barriers(network: &SwitchNetwork, socket: &Path) -> anyhow::
     sample.values.insert("barrier_p50_us", answers[answers.len() / 2].as_secs_f64() * 1e6);
     sample.values.insert("barrier_max_us", answers[answers.len() - 1].as_secs_f64() * 1e6);
     Ok(sample)
+}
+
+/// The same with flows that the kernel forwards, which rewrite nothing: each round has such a flow drop its packets, and the packet
+/// after the barrier's reply must not come. The packet behind it, for which the flow forwards again, says that it will not any more.
+pub(super) async fn after_barriers_in_kernel(
+    network: &SwitchNetwork,
+    running: &Running,
+) -> anyhow::Result<Sample> {
+    let mut controller = Controller::connect(&running.socket)?;
+    let (from, to) = sockets(network, &mut controller, IN_KERNEL)?;
+    let (mut old, mut lost, mut round) = (0_u32, 0_u32, 0);
+    while round < ROUNDS {
+        until_in_kernel(running, &from, &to).await?;
+        for (flow, to) in (0..IN_KERNEL).zip(&to) {
+            controller.send(&flows::dropping(PORT + flow)?)?;
+            controller.barrier()?;
+            from.send_to(&(2 * round).to_be_bytes(), address(PORT + flow))?;
+            controller.send(&flows::forwarding(PORT + flow, TO, u64::from(flow) + 1)?)?;
+            controller.barrier()?;
+            from.send_to(&(2 * round + 1).to_be_bytes(), address(PORT + flow))?;
+            let has_come = match number(to, 2 * round)? {
+                Some(came) if came == 2 * round => {
+                    old += 1;
+                    number(to, 2 * round + 1)?.is_some()
+                }
+                came => came.is_some(),
+            };
+            lost += u32::from(!has_come);
+            ensure!(lost <= LOST_MAX, "{lost} of {} packets did not arrive", round + 1);
+            round += 1;
+        }
+    }
+    let mut sample = Sample::default();
+    sample.values.insert(LIES, f64::from(old));
+    sample.values.insert("lost", f64::from(lost));
+    sample.values.insert("rounds", f64::from(round));
+    Ok(sample)
+}
+
+/// Sends packets until the kernel forwards those of all flows.
+async fn until_in_kernel(running: &Running, from: &UdpSocket, to: &[UdpSocket]) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    loop {
+        let all = running.flows().await?;
+        let is_there = |flow: u64| all.iter().any(|own| own.cookie == flow + 1 && own.place == "kernel");
+        let missing: Vec<_> = (PORT..).zip(to).zip(0..).filter(|(_, flow)| !is_there(*flow)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        ensure!(
+            begun.elapsed() < START_DEADLINE,
+            "{} of {} flows are not in the kernel",
+            missing.len(),
+            to.len()
+        );
+        for ((port, to), _) in missing {
+            from.send_to(&u32::MAX.to_be_bytes(), address(port))?;
+            ensure!(number(to, u32::MAX)?.is_some(), "a packet to port {port} did not arrive");
+            tokio::time::sleep(SAMPLE_PAUSE).await;
+        }
+    }
 }
 
 /// Sends packets that several flows take, none of which is lost, and compares all counters with those of the hosts.
@@ -168,6 +234,25 @@ fn sockets(
             return Ok((from, to));
         }
         ensure!(begun.elapsed() < START_DEADLINE, "no packet comes through the switch");
+    }
+}
+
+/// The next number, from this one on; `None`: no packet with such a number comes. Packets that came too late are passed over.
+fn number(socket: &UdpSocket, from: u32) -> anyhow::Result<Option<u32>> {
+    let mut bytes = [0; 8];
+    loop {
+        match socket.recv(&mut bytes) {
+            Ok(4) => {
+                let number = bytes.first_chunk().map_or(0, |number| u32::from_be_bytes(*number));
+                // The highest is that of packets by which the kernel got the flow.
+                if number >= from && (number != u32::MAX || from == u32::MAX) {
+                    return Ok(Some(number));
+                }
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error).context("a host cannot receive"),
+        }
     }
 }
 

@@ -60,7 +60,7 @@ pub(super) const CONTENDERS: &[Contender] = &[
     Contender {
         name: "twinpath, flows in the kernel",
         kind: Some(Kind::Twinpath),
-        rows: &["rtt-offloaded", "bulk-offloaded"],
+        rows: &["rtt-offloaded", "bulk-offloaded", "barrier-offloaded"],
     },
     Contender { name: "twinpath, flows in drivers", kind: Some(Kind::TwinpathXdp), rows: &["xdp-offloaded"] },
     Contender { name: "bare XDP redirect", kind: Some(Kind::XdpRedirect), rows: &["xdp-bare"] },
@@ -131,6 +131,9 @@ impl Bench<'_> {
     async fn row(&self, row: &str, network: &SwitchNetwork, running: &Running) -> anyhow::Result<Sample> {
         match row.split('-').next() {
             Some("mods") => self.mods(network, running).await,
+            Some("barrier") if row == "barrier-offloaded" => {
+                super::judged::after_barriers_in_kernel(network, running).await
+            }
             Some("barrier") => super::judged::after_barriers(network, &running.socket),
             Some("counters") => super::judged::counters(network, &running.socket).await,
             Some("idle") => self.idle(network, running).await,

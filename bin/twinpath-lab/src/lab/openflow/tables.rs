@@ -25,6 +25,7 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("mods-twinpath", Group::FlowMods, MODS, "twinpath, 100,000 flows").beside(&["mods-ovs"]),
     row("barrier-ovs", Group::Barrier, LIES, "OVS, of 10,000 packets"),
     row("barrier-twinpath", Group::Barrier, LIES, "twinpath, of 10,000 packets"),
+    row("barrier-offloaded", Group::Barrier, LIES, "twinpath, of 10,000 packets, flows in the kernel"),
     row("counters-ovs", Group::FlowCounters, OFF, "OVS, 20,000 packets"),
     row("counters-twinpath", Group::FlowCounters, OFF, "twinpath, 20,000 packets"),
     row("counters-workers", Group::FlowCounters, OFF, "twinpath, 20,000 packets, none in the kernel"),
@@ -78,6 +79,13 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         Better::Lower,
         0.0,
         "packets judged by the former rule after a barrier's reply, of 10,000",
+    ),
+    ratio(
+        "barrier-lies-offloaded",
+        value("barrier-offloaded", LIES),
+        Better::Lower,
+        0.0,
+        "the same while the kernel forwards the flow that is changed",
     ),
     ratio(
         "counters-off",

@@ -139,8 +139,10 @@ fn controllers_see_the_network_of_a_tunnel() {
     controller.barrier();
     assert!(!site.tries(1, 2));
     let mut told = |network| {
-        let came = controller.expect("a packet-in", |message| matches!(message, Message::PacketIn(packet)
-            if packet.matches.get(Field::TunnelId).is_some_and(|entry| entry.value == network)));
+        let came = controller.expect("a packet-in", |message| {
+            matches!(message, Message::PacketIn(packet)
+            if packet.matches.get(Field::TunnelId).is_some_and(|entry| entry.value == network))
+        });
         let Message::PacketIn(came) = came else { panic!("{came:?}") };
         assert_eq!(came.matches.get(Field::InPort).map(|entry| entry.value), Some(2));
     };
