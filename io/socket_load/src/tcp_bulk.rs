@@ -98,13 +98,14 @@ fn drain(connection: &OwnedFd, buffer: &mut [u8]) -> BulkCounts {
     BulkCounts { bytes, elapsed: last.since(first.unwrap_or(last)) }
 }
 
-/// Sends to `target` from the calling thread for `duration`, or until `stop` is requested.
+/// Sends to `target` from the calling thread for `warm_up`, which does not count, and then for `duration`, or until `stop` is
+/// requested.
 ///
 /// # Errors
 /// The connection failed or broke.
 pub fn tcp_bulk(
     target: SocketAddr,
-    duration: Duration,
+    [warm_up, duration]: [Duration; 2],
     cpu: Option<usize>,
     stop: &Stop,
 ) -> Result<BulkCounts, SocketError> {
@@ -114,11 +115,12 @@ pub fn tcp_bulk(
     let connection = connect_tcp(target, false)?;
     stop.watch(&connection);
     let chunk = vec![0x5A; CHUNK_BYTES];
-    let mut bytes = 0;
-    let started = clock::now();
-    let mut now = started;
-    while now < started + duration && !stop.is_requested() {
+    let (mut bytes, mut now) = (0, clock::now());
+    let counts_from = now + warm_up;
+    let mut started = now;
+    while now < counts_from + duration && !stop.is_requested() {
         match send(&connection, &chunk, SendFlags::NOSIGNAL) {
+            Ok(_) if now < counts_from => started = clock::now(),
             Ok(sent) => bytes += sent as u64,
             Err(error) if is_transient(error) => {}
             Err(_) if stop.is_requested() => break,

@@ -177,7 +177,8 @@ fn bulk_counts_agree_at_both_ends() {
     let (finished, counts) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(|| sink.run(&stop, |counts| finished.send(counts).unwrap()).unwrap());
-        let sent = tcp_bulk(target, Duration::from_millis(20), None, &Stop::new()).unwrap();
+        let times = [Duration::ZERO, Duration::from_millis(20)];
+        let sent = tcp_bulk(target, times, None, &Stop::new()).unwrap();
         let received = counts.recv().unwrap();
         stop.request();
         assert!(sent.bytes > 0 && sent.bytes == received.bytes, "{sent:?} {received:?}");

@@ -396,7 +396,8 @@ impl<'a> Bench<'a> {
                 })
             });
             let (slice, cpu) = (self.question.slice, self.peer_cpu);
-            let sent = self.scratch.peer.run(|| tcp_bulk(target, slice, Some(cpu), &Stop::new()));
+            let sent =
+                self.scratch.peer.run(|| tcp_bulk(target, [Duration::ZERO, slice], Some(cpu), &Stop::new()));
             let arrived = sent.as_ref().is_ok_and(Result::is_ok).then(|| told.recv_timeout(LOSS_TIMEOUT));
             stop.request();
             server.join().map_err(|_| FallbackError::Panicked)??;

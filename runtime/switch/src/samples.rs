@@ -74,7 +74,7 @@ mod tests {
                     assert!(samples.lend(sample).is_none());
                     return now.since(from).as_millis();
                 }
-                now = now + Duration::from_millis(1);
+                now += Duration::from_millis(1);
             }
         };
         let pauses: Vec<_> = (0..8).map(|_| next(true, &mut samples)).collect();

@@ -15,6 +15,8 @@ use super::topology::{HOSTS, SwitchNetwork};
 /// Ports of the second host's servers.
 pub(crate) const ECHO_PORT: u16 = 7001;
 const BULK_PORT: u16 = 7003;
+/// Until a connection has its window, and a switch knows where its frames go.
+const BULK_WARM_UP: Duration = Duration::from_millis(300);
 /// Time for start-up, warm-up and tear-down, beyond the measured time.
 pub(crate) const SLACK: Duration = Duration::from_secs(5);
 /// What [`Traffic::bulk`] measures.
@@ -95,7 +97,11 @@ impl Traffic<'_> {
         let sink = words(&format!("plain tcp-sink --listen {}", address(BULK_PORT)));
         let sink = launcher.server(Side::At(&self.network.hosts[1], &[server]), &sink).await?;
         let time_s = self.time.as_secs_f64();
-        let args = words(&format!("plain tcp-bulk {} --duration {time_s:.3}", address(BULK_PORT)));
+        let warm_up_s = BULK_WARM_UP.as_secs_f64();
+        let args = words(&format!(
+            "plain tcp-bulk {} --warmup {warm_up_s:.3} --duration {time_s:.3}",
+            address(BULK_PORT)
+        ));
         let side = Side::At(&self.network.hosts[0], &[client]);
         let finished = launcher.client(side, &args, self.time + SLACK, self.switch).await;
         launcher.stop(sink).await?;

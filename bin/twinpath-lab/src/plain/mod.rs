@@ -107,6 +107,9 @@ enum Peer {
         /// Seconds
         #[arg(long, default_value_t = 1.0)]
         duration: f64,
+        /// Seconds before them
+        #[arg(long, default_value_t = 0.0)]
+        warmup: f64,
         /// The CPU to run on
         #[arg(long)]
         cpu: Option<usize>,
@@ -244,10 +247,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             serve(&server, echo.address(), |stop| Ok(echo_counts(&echo.run(stop)?)))?;
         }
         Peer::TcpSink { server } => tcp_sink(&server)?,
-        Peer::TcpBulk { target, duration, cpu } => {
-            let duration = seconds(duration)?;
+        Peer::TcpBulk { target, duration, warmup, cpu } => {
+            let times = [seconds(warmup)?, seconds(duration)?];
             let stop = Stop::new();
-            let (counts, _) = attend(&stop, None, || tcp_bulk(target, duration, cpu, &stop))?;
+            let (counts, _) = attend(&stop, None, || tcp_bulk(target, times, cpu, &stop))?;
             print(bulk_counts(&counts?))?;
         }
         Peer::PacketReflect(args) => reflect::packet(&args)?,
