@@ -15,7 +15,11 @@ LAB ?= quick
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: run build test test-guest lint documents lab instructions mutants conformance clean help setup
+# `make install PREFIX=/usr DESTDIR=/tmp/package`
+PREFIX ?= /usr/local
+DESTDIR ?=
+
+.PHONY: run build install test test-guest lint documents lab instructions mutants conformance clean help setup
 
 run: ## build, then measure twinpath against the kernel's own sockets in namespaces of its own (root or sudo, under 60 s)
 	@xtask/host.sh may-be-root "twinpath-lab quick builds network namespaces, which"
@@ -24,6 +28,12 @@ run: ## build, then measure twinpath against the kernel's own sockets in namespa
 
 build: setup ## build target/release/twinpath, and twinpath-lab, which measures it
 	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath -p twinpath-lab
+
+install: setup ## install the program, the C library, its header and what pkg-config reads below DESTDIR and PREFIX (/usr/local)
+	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath -p twinpath-capi
+	@install -d "$(DESTDIR)$(PREFIX)/bin"
+	install -m 755 $(TWINPATH) "$(DESTDIR)$(PREFIX)/bin/twinpath"
+	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" api/capi/install.sh $(TARGET_DIR)/release/libtwinpath_c.a
 
 test: setup ## run every test; say how many ran and why any was skipped (device tests need root)
 	@if [ "$$(id -u)" = 0 ]; then xtask/host.sh need $(TEST_PACKAGES); fi
@@ -137,7 +147,7 @@ MUTANTS_VERSION := 27.1.0
 # What tests call: device tests to change their namespaces, others to compare with. Who is not root does without: such a test
 # says that it was skipped.
 TEST_PACKAGES := iproute2=ip rpcbind=rpcinfo ethtool=ethtool xdp-tools=xdp-filter util-linux=nsenter \
-	tcpdump=tcpdump openvswitch-common=ovs-ofctl $(LAB_PACKAGES_kni)
+	tcpdump=tcpdump openvswitch-common=ovs-ofctl gcc=cc pkg-config=pkg-config binutils=objdump $(LAB_PACKAGES_kni)
 
 # The suites that `make conformance` knows, and what building and running them takes.
 SUITES := $(basename $(notdir $(wildcard test/conformance/*.sh)))

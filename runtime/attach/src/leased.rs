@@ -201,10 +201,20 @@ impl LeasedInterface {
     /// Takes the lease back, before its socket is closed: what is in the ring is discarded.
     pub fn take_back(&mut self, socket: BorrowedFd<'_>, number: u32, mut lease: Lease, sending: Sending) {
         lease.close();
-        // Both only fail if the kernel has forgotten the socket, or has no memory: then frames find the ring closed.
-        let _ = self.leases.withdraw(socket);
+        self.withdraw(socket);
+        self.set_free(number, lease, sending);
+    }
+
+    /// The first half of [`Self::take_back`], which does not allocate. Returns whether the kernel knows of no lease of the socket now.
+    pub fn withdraw(&mut self, socket: BorrowedFd<'_>) -> bool {
+        self.leases.withdraw(socket).is_ok()
+    }
+
+    /// The second half: another socket may have the lease, which is closed.
+    pub fn set_free(&mut self, number: u32, lease: Lease, sending: Sending) {
         if let Some(place) = self.lent.get_mut(number as usize) {
             *place = None;
+            // It only fails if the kernel has no memory: then frames find the ring closed.
             let _ = self.apply();
             self.idle.push((number, lease, sending));
         }

@@ -50,20 +50,24 @@ pub struct SocketCounts {
 
 /// How long a call may wait for a datagram.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Wait {
+pub enum Wait {
+    /// Not at all.
     Not,
+    /// Until then; [`Instant::NEVER`] is for ever.
     Until(Instant),
 }
 
 /// What a receiving call asks for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Call {
-    pub(crate) peek: bool,
-    pub(crate) wait: Wait,
+pub struct Call {
+    /// To leave the datagram where it is.
+    pub peek: bool,
+    /// How long to wait.
+    pub wait: Wait,
     /// Whether the lease may be held after the call: nobody waits for the socket but by this library.
-    pub(crate) stays: bool,
+    pub stays: bool,
     /// Whether somebody else decides when to spin and when to sleep.
-    pub(crate) polled: bool,
+    pub polled: bool,
 }
 
 impl Call {
@@ -78,7 +82,49 @@ impl Call {
     }
 }
 
-const PEEK: RecvFlags = RecvFlags::PEEK.union(RecvFlags::DONTWAIT);
+/// A datagram in the ring, as the kernel's socket would describe it.
+#[derive(Clone, Copy, Debug)]
+pub struct Received<'a> {
+    /// The datagram.
+    pub payload: &'a [u8],
+    /// Its sender; mapped if the socket is an IPv6 one.
+    pub source: SocketAddr,
+    /// The address that it was sent to.
+    pub destination: IpAddr,
+    /// IPv4 time to live or IPv6 hop limit.
+    pub hop_limit: u8,
+    /// DSCP (6 bits) and ECN (2).
+    pub traffic_class: u8,
+    /// The interface that it came by.
+    pub ifindex: u32,
+}
+
+/// What a receiving call does next.
+#[derive(Clone, Copy, Debug)]
+pub enum Step<R> {
+    /// A datagram came by the ring.
+    Ring(R),
+    /// To read the kernel's socket without waiting, and to tell what that gave.
+    Read,
+    /// To wait for the kernel's socket, in the kernel. The lease has been given back, and the ring is empty.
+    Sleep {
+        /// To look again then, if nothing comes.
+        until: Instant,
+    },
+    /// There is nothing, and the call's time is over.
+    Nothing,
+    /// The caller was interrupted.
+    Interrupted,
+}
+
+/// What a read of the kernel's socket gave.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelRead {
+    /// Bytes of the datagram, also those that did not fit.
+    pub whole_len: usize,
+    /// Its sender.
+    pub source: IpAddr,
+}
 
 /// IPv4 and UDP.
 const HEADERS_MIN: usize = 28;
@@ -105,6 +151,8 @@ pub(crate) struct Holder {
     /// When it last looked for datagrams, and when it looks at the kernel's socket again.
     looked: Instant,
     look_at: Instant,
+    /// The kernel's socket has just been found empty by the caller.
+    asked: bool,
     counts: SocketCounts,
 }
 
@@ -123,12 +171,18 @@ impl Holder {
             idle: Idle::new(IdleConfig::default()),
             looked: now,
             look_at: now,
+            asked: false,
             counts: SocketCounts::default(),
         }
     }
 
     pub(crate) fn into_lease(self) -> (u32, Lease) {
         (self.number, self.lease)
+    }
+
+    /// What somebody does who waits for several sockets.
+    pub(crate) fn decide(&mut self, now: Instant, deadline: Instant) -> Decision {
+        self.idle.decide(now, deadline)
     }
 
     pub(crate) fn set_mode(&mut self, mode: Mode) {
@@ -142,27 +196,61 @@ impl Holder {
 
     /// Receives a datagram into `buffer`. Returns its length, as far as it fits, and its sender.
     pub(crate) fn receive(&mut self, socket: &UdpSocket, buffer: &mut [u8], call: Call) -> io::Result<Read> {
+        self.begin();
+        loop {
+            let mut see = |received: Received<'_>| {
+                let len = received.payload.len().min(buffer.len());
+                buffer[..len].copy_from_slice(&received.payload[..len]);
+                (len, received.source)
+            };
+            match self.step(socket, call, &mut see, &mut || false) {
+                Step::Ring(read) => return Ok(read),
+                Step::Nothing | Step::Interrupted => return Err(io::ErrorKind::WouldBlock.into()),
+                Step::Read => match recvfrom(socket, &mut *buffer, call.flags() | RecvFlags::DONTWAIT) {
+                    Err(Errno::AGAIN) => self.was_empty(),
+                    read => {
+                        let read = self.came_by_kernel(read, call)?;
+                        self.take_lease_early(socket, call);
+                        return Ok(read);
+                    }
+                },
+                Step::Sleep { until } => {
+                    if let Some(read) = self.sleep(socket, buffer, call, until)? {
+                        return Ok(read);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A receiving call begins.
+    pub(crate) fn begin(&mut self) {
+        (self.looked, self.asked) = (clock::now(), false);
+    }
+
+    /// What a receiving call does next. Spins meanwhile, if the policy says so, and asks `is_interrupted` now and then.
+    pub(crate) fn step<R>(
+        &mut self,
+        socket: &UdpSocket,
+        call: Call,
+        see: &mut dyn FnMut(Received<'_>) -> R,
+        is_interrupted: &mut dyn FnMut() -> bool,
+    ) -> Step<R> {
         let mut looks = 0;
-        self.looked = clock::now();
         loop {
             let now = clock::now();
             match self.lease.next(now) {
                 Next::Ring => {
-                    if let Some(read) = self.take(buffer, call) {
-                        return Ok(self.found(now, read));
+                    if let Some(read) = self.take(call.peek, &mut *see) {
+                        self.found(now);
+                        return Step::Ring(read);
                     }
                 }
                 Next::Soon => wait_for_program(&mut looks),
-                Next::Socket => {
-                    if let Some(read) = self.read_socket(socket, buffer, call, now)? {
-                        let read = self.found(now, read);
-                        self.take_lease_early(socket, call, now);
-                        return Ok(read);
-                    }
-                }
+                Next::Socket => return Step::Read,
                 Next::Nowhere | Next::Idle => {
-                    if let Some(read) = self.with_nothing(socket, buffer, call, now)? {
-                        return Ok(read);
+                    if let Some(step) = self.with_nothing(socket, call, now, is_interrupted) {
+                        return step;
                     }
                 }
             }
@@ -171,26 +259,30 @@ impl Holder {
     }
 
     /// There is nothing, as far as is known: looks at the kernel's socket now and then, spins or sleeps. `None`: look again.
-    fn with_nothing(
+    fn with_nothing<R>(
         &mut self,
         socket: &UdpSocket,
-        buffer: &mut [u8],
         call: Call,
         now: Instant,
-    ) -> io::Result<Option<Read>> {
+        is_interrupted: &mut dyn FnMut() -> bool,
+    ) -> Option<Step<R>> {
         let is_open = self.lease.is_open();
         if is_open {
             self.lease.looks(now);
         }
         let returns = matches!(call.wait, Wait::Not);
-        if now >= self.look_at || returns && !is_open {
+        let has_asked = std::mem::take(&mut self.asked);
+        if !has_asked && (now >= self.look_at || returns && !is_open) {
             self.look_at = now + LOOK_EVERY;
-            if is_open {
-                if self.socket_has_some(socket) {
-                    return Ok(None);
-                }
-            } else if let Some(read) = self.read_socket(socket, buffer, call, now)? {
-                return Ok(Some(self.found(now, read)));
+            if !returns && is_interrupted() {
+                self.lease.close();
+                return if self.lease.has_frames() { None } else { Some(Step::Interrupted) };
+            }
+            if !is_open {
+                return Some(Step::Read);
+            }
+            if self.socket_has_some(socket) {
+                return None;
             }
         }
         match self.then(now, call) {
@@ -199,20 +291,20 @@ impl Holder {
                     self.open(now, call.room());
                 }
                 spin_loop();
-                Ok(None)
+                None
             }
             Then::Return => {
                 if !call.stays {
                     self.lease.close();
                 }
                 // If it has taken a frame meanwhile, that is returned.
-                if self.lease.has_frames() { Ok(None) } else { Err(io::ErrorKind::WouldBlock.into()) }
+                if self.lease.has_frames() { None } else { Some(Step::Nothing) }
             }
             Then::Sleep { .. } if is_open => {
                 self.lease.close();
-                Ok(None)
+                None
             }
-            Then::Sleep { until } => self.sleep(socket, buffer, call, until),
+            Then::Sleep { until } => Some(Step::Sleep { until }),
         }
     }
 
@@ -251,32 +343,44 @@ impl Holder {
         let Wait::Until(deadline) = call.wait else { return Ok(None) };
         if until < deadline || deadline != Instant::NEVER {
             let came = wait_readable(socket, until)?;
-            let woken = if came { Woken::Packet(None) } else { Woken::Timer };
-            self.idle.woke(clock::now(), woken);
-            self.look_at = Instant::ZERO;
+            self.woken(came);
             return Ok(None);
         }
         let read = recvfrom(socket, &mut *buffer, call.flags());
+        self.slept(read.is_ok());
+        self.came_by_kernel(read, call).map(Some)
+    }
+
+    /// The caller slept until the socket was readable, or as long as it was to.
+    pub(crate) fn woken(&mut self, came: bool) {
+        self.idle.woke(clock::now(), if came { Woken::Packet(None) } else { Woken::Timer });
+        self.look_at = Instant::ZERO;
+    }
+
+    /// The caller slept in the kernel's receiving call.
+    pub(crate) fn slept(&mut self, came: bool) {
         let now = clock::now();
-        let woken = if read.is_ok() { Woken::Packet(None) } else { Woken::Other };
-        self.idle.woke(now, woken);
+        self.idle.woke(now, if came { Woken::Packet(None) } else { Woken::Other });
         self.looked = now;
-        let read = self.came_by_kernel(read, call)?;
-        Ok(Some(self.found(now, read)))
     }
 
     /// Takes the next datagram from the ring; `None` if it is refused.
-    fn take(&mut self, buffer: &mut [u8], call: Call) -> Option<Read> {
+    fn take<R>(&mut self, peek: bool, see: &mut dyn FnMut(Received<'_>) -> R) -> Option<R> {
         let (trust, own, view) = (self.trust, &self.own, self.view);
         let mut see = |frame: &[u8]| {
             let datagram = udp_frame::parse(frame, trust).ok()?;
             admit_source(datagram.source.ip(), own).ok()?;
             let payload = frame.get(datagram.payload)?;
-            let len = payload.len().min(buffer.len());
-            buffer[..len].copy_from_slice(&payload[..len]);
-            Some((len, view.of(datagram.source)))
+            Some(see(Received {
+                payload,
+                source: view.of(datagram.source),
+                destination: datagram.destination.ip(),
+                hop_limit: datagram.hop_limit,
+                traffic_class: datagram.traffic_class,
+                ifindex: view.ifindex,
+            }))
         };
-        if call.peek {
+        if peek {
             let seen = self.lease.peek(|frame| see(frame.bytes));
             // What is refused must not be in the way.
             if matches!(seen, Some(None)) {
@@ -290,21 +394,10 @@ impl Holder {
         taken.flatten()
     }
 
-    /// Reads the kernel's socket without waiting.
-    fn read_socket(
-        &mut self,
-        socket: &UdpSocket,
-        buffer: &mut [u8],
-        call: Call,
-        now: Instant,
-    ) -> io::Result<Option<Read>> {
-        match recvfrom(socket, &mut *buffer, call.flags() | RecvFlags::DONTWAIT) {
-            Err(Errno::AGAIN) => {
-                self.lease.socket_was_empty(now);
-                Ok(None)
-            }
-            read => self.came_by_kernel(read, call).map(Some),
-        }
+    /// The kernel's socket was read without waiting, and had nothing.
+    pub(crate) fn was_empty(&mut self) {
+        self.lease.socket_was_empty(clock::now());
+        self.asked = true;
     }
 
     fn came_by_kernel(
@@ -315,20 +408,25 @@ impl Holder {
         let (len, whole_len, peer) = read?;
         let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
         let peer = peer.ok_or_else(|| io::Error::other("the kernel named no sender"))?;
+        self.came(KernelRead { whole_len, source: peer.ip() }, call);
+        Ok((len, peer))
+    }
+
+    /// A datagram was read from the kernel's socket.
+    pub(crate) fn came(&mut self, read: KernelRead, call: Call) {
         if !call.peek {
-            let ip = peer.ip().to_canonical();
-            let is_odd = whole_len > self.whole_max || ip.is_loopback() || self.own.contains(&ip);
+            let ip = read.source.to_canonical();
+            let is_odd = read.whole_len > self.whole_max || ip.is_loopback() || self.own.contains(&ip);
             self.lease.socket_was_read(is_odd);
             self.counts.by_kernel += 1;
         }
-        Ok((len, peer))
+        self.found(clock::now());
     }
 
     /// Looks at the kernel's socket while the ring is open. If something is there the lease is given back, so that it is read
     /// after what is in the ring.
     fn socket_has_some(&mut self, socket: &UdpSocket) -> bool {
-        // An error is to be received as well.
-        let has_some = !matches!(recvfrom(socket, &mut [0u8; 0][..], PEEK), Err(Errno::AGAIN));
+        let has_some = has_some(socket);
         if has_some {
             self.lease.close();
             self.lease.socket_has_some();
@@ -338,7 +436,8 @@ impl Holder {
 
     /// A datagram was read from the kernel's socket: if there is no other, the next ones come by the ring, unless the policy
     /// would rather sleep. A thread that always finds something has no other time to take the lease.
-    fn take_lease_early(&mut self, socket: &UdpSocket, call: Call, now: Instant) {
+    pub(crate) fn take_lease_early(&mut self, socket: &UdpSocket, call: Call) {
+        let now = clock::now();
         if !call.stays || call.polled || call.peek || self.lease.is_open() {
             return;
         }
@@ -347,10 +446,7 @@ impl Holder {
         if looks {
             self.look_at = now + LOOK_EVERY;
         }
-        if looks
-            && matches!(self.lease.next(now), Next::Socket)
-            && matches!(recvfrom(socket, &mut [0u8; 0][..], PEEK), Err(Errno::AGAIN))
-        {
+        if looks && matches!(self.lease.next(now), Next::Socket) && !has_some(socket) {
             self.lease.socket_was_empty(now);
         }
         if matches!(self.lease.next(now), Next::Idle)
@@ -360,10 +456,19 @@ impl Holder {
         }
     }
 
-    fn found(&mut self, now: Instant, read: Read) -> Read {
+    fn found(&mut self, now: Instant) {
+        self.found_among(now, self.looked);
+    }
+
+    /// Something came, and was not there when it was looked for last.
+    pub(crate) fn found_among(&mut self, now: Instant, looked: Instant) {
         self.idle.worked(now);
-        self.idle.arrived(now, Arrival::since_look(self.looked, now, 1));
-        read
+        self.idle.arrived(now, Arrival::since_look(looked, now, 1));
+    }
+
+    /// The call that waits for several sockets slept.
+    pub(crate) fn woke(&mut self, now: Instant, woken: Woken) {
+        self.idle.woke(now, woken);
     }
 
     /// Whether a datagram can be received, for somebody who waits for several sockets. It may have to be asked again soon.
@@ -374,11 +479,8 @@ impl Holder {
                 Next::Ring => return true,
                 Next::Soon => wait_for_program(&mut looks),
                 Next::Nowhere | Next::Idle => return false,
-                Next::Socket => match recvfrom(socket, &mut [0u8; 0][..], PEEK) {
-                    Err(Errno::AGAIN) => self.lease.socket_was_empty(now),
-                    // An error is to be received as well.
-                    _ => return true,
-                },
+                Next::Socket if has_some(socket) => return true,
+                Next::Socket => self.lease.socket_was_empty(now),
             }
         }
     }
@@ -396,6 +498,12 @@ impl Holder {
     pub(crate) fn give_back(&mut self) {
         self.lease.close();
     }
+}
+
+/// Whether there is something to be received from the kernel's socket. An error is, and stays there: a read would take it away.
+fn has_some(socket: &UdpSocket) -> bool {
+    const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&NOW)) != Ok(0)
 }
 
 fn wait_for_program(looks: &mut u32) {

@@ -3,8 +3,9 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt as _;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
+use rustix::process::Pid;
 use twinpath_attach::{LeaseError, LeasedInterface, Lent, Sending};
 use twinpath_rings::lease::Lease;
 
@@ -12,6 +13,8 @@ use twinpath_rings::lease::Lease;
 pub(crate) type Shared = Arc<Mutex<LeasedInterface>>;
 
 struct Known {
+    /// The process that attached the program: a child has its own.
+    process: Pid,
     /// Identifies the network namespace.
     namespace: u64,
     name: String,
@@ -20,25 +23,38 @@ struct Known {
 
 static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 
+pub(crate) const BUSY: &str = "another thread is giving a lease at this moment";
+
 /// Why a socket has no lease, as text.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
     #[error("{0}")]
     Lease(#[from] LeaseError),
+    #[error("{BUSY}")]
+    Busy,
     #[error("it was asked for inside of a tokio runtime: ask before, or from a thread of its own")]
     InsideLoop,
     #[error("cannot look at the interface: {0}")]
     Io(#[from] io::Error),
 }
 
-/// Gives the socket a lease on an interface of the calling thread's network namespace.
-pub(crate) fn lend(socket: &std::net::UdpSocket, name: &str) -> Result<(Shared, Lent, Sending), Refused> {
+/// Gives the socket a lease on an interface of the calling thread's network namespace. If it may not wait for another thread it fails
+/// while that does the same.
+pub(crate) fn lend(
+    socket: &std::net::UdpSocket,
+    name: &str,
+    may_wait: bool,
+) -> Result<(Shared, Lent, Sending), Refused> {
     use std::os::fd::AsFd as _;
     let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
     let local = socket.local_addr()?;
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let process = rustix::process::getpid();
+    let known = if may_wait { Some(locked(&KNOWN)) } else { try_locked(&KNOWN) };
+    let mut known = known.ok_or(Refused::Busy)?;
     known.retain(|known| known.interface.strong_count() > 0);
-    let found = known.iter().find(|known| known.namespace == namespace && known.name == name);
+    let found = known
+        .iter()
+        .find(|known| known.process == process && known.namespace == namespace && known.name == name);
     let interface = match found.and_then(|known| known.interface.upgrade()) {
         Some(interface) => interface,
         None => {
@@ -49,11 +65,13 @@ pub(crate) fn lend(socket: &std::net::UdpSocket, name: &str) -> Result<(Shared, 
             let opened = runtime.block_on(LeasedInterface::open(name))?;
             let interface = Arc::new(Mutex::new(opened));
             let weak = Arc::downgrade(&interface);
-            known.push(Known { namespace, name: name.to_owned(), interface: weak });
+            known.push(Known { process, namespace, name: name.to_owned(), interface: weak });
             interface
         }
     };
-    let (lent, sending) = locked(&interface).lend(socket.as_fd(), local)?;
+    let (lent, sending) = if may_wait { Some(locked(&interface)) } else { try_locked(&interface) }
+        .ok_or(Refused::Busy)?
+        .lend(socket.as_fd(), local)?;
     Ok((interface, lent, sending))
 }
 
@@ -67,6 +85,25 @@ pub(crate) fn take_back(
     locked(interface).take_back(socket, number, lease, sending);
 }
 
-fn locked(interface: &Shared) -> std::sync::MutexGuard<'_, LeasedInterface> {
-    interface.lock().unwrap_or_else(PoisonError::into_inner)
+/// The kernel forgets that the socket has a lease. It waits for no other thread, and does not allocate. Returns whether it did so.
+pub(crate) fn withdraw(interface: &Shared, socket: &std::net::UdpSocket) -> bool {
+    use std::os::fd::AsFd as _;
+    try_locked(interface).is_some_and(|mut interface| interface.withdraw(socket.as_fd()))
+}
+
+/// After [`withdraw`]: another socket may have the lease.
+pub(crate) fn set_free(interface: &Shared, (number, lease): (u32, Lease), sending: Sending) {
+    locked(interface).set_free(number, lease, sending);
+}
+
+fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn try_locked<T>(shared: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match shared.try_lock() {
+        Ok(shared) => Some(shared),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }

@@ -8,6 +8,7 @@
 //! headers; all others by the kernel.
 //!
 //! - [`UdpSocket`]: shaped as the standard library's; [`holder`](crate) is its receiving side, [`sender`](crate) its sending one.
+//! - [`Lessee`]: the lease alone, for those whose callers have a descriptor and no more.
 //! - [`Poll`]: waits for such sockets and any other descriptors, in one call.
 //!
 //! There is no thread beside the application's.
@@ -15,10 +16,14 @@
 mod address;
 mod holder;
 mod interfaces;
+mod lessee;
 mod poll;
 mod sender;
 mod socket;
+mod waiting;
 
-pub use holder::SocketCounts;
+pub use holder::{Call, KernelRead, Received, SocketCounts, Step, Wait};
+pub use lessee::Lessee;
 pub use poll::{Event, Interest, Poll};
 pub use socket::{SocketPath, UdpSocket};
+pub use waiting::{Awaited, wait};

@@ -16,9 +16,7 @@ use twinpath_worker::idle::{Decision, Idle, IdleConfig, Mode};
 
 use crate::UdpSocket;
 use crate::socket::Shared;
-
-/// How often a call that spins, or that finds datagrams again and again, asks the kernel.
-const ASK_EVERY: Duration = Duration::from_micros(20);
+use crate::waiting::{Awaited, wait};
 
 /// Events of one call.
 const EVENTS_MAX: usize = 64;
@@ -55,7 +53,6 @@ pub struct Poll {
     epoll: OwnedFd,
     sockets: Vec<(u64, Arc<Shared>)>,
     idle: Idle,
-    looked: Instant,
     ask_at: Instant,
     events: Vec<Event>,
 }
@@ -76,7 +73,6 @@ impl Poll {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             sockets: Vec::new(),
             idle: Idle::new(IdleConfig::default()),
-            looked: Instant::ZERO,
             ask_at: Instant::ZERO,
             events: Vec::with_capacity(EVENTS_MAX),
         })
@@ -137,91 +133,16 @@ impl Poll {
     /// # Errors
     /// `Interrupted` if a signal came while the call slept.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<&[Event]> {
-        let begun = clock::now();
-        let deadline = timeout.map_or(Instant::NEVER, |timeout| begun + timeout);
-        self.looked = begun;
-        loop {
-            let now = clock::now();
-            self.events.clear();
-            self.look_at_rings(now);
-            if now >= self.ask_at {
-                self.ask_at = now + ASK_EVERY;
-                self.ask(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
-            }
-            if !self.events.is_empty() {
-                return Ok(self.found(now));
-            }
-            if now >= deadline {
-                // Without a time-out the kernel has to be asked, whenever that was last done.
-                if timeout == Some(Duration::ZERO) {
-                    self.ask(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
-                }
-                return Ok(&self.events);
-            }
-            match self.idle.decide(now, deadline) {
-                Decision::Turn => {
-                    self.hold(now);
-                    std::hint::spin_loop();
-                }
-                Decision::Sleep { until } => {
-                    if self.give_back(now) {
-                        self.sleep(until)?;
-                        if !self.events.is_empty() {
-                            return Ok(self.found(clock::now()));
-                        }
-                    }
-                }
-            }
-            self.looked = now;
-        }
-    }
-
-    fn found(&mut self, now: Instant) -> &[Event] {
-        self.idle.worked(now);
-        self.idle.arrived(now, Arrival::since_look(self.looked, now, 1));
-        &self.events
-    }
-
-    fn look_at_rings(&mut self, now: Instant) {
-        for (token, shared) in &self.sockets {
-            // If another thread receives, the socket is not ready for this one.
-            if shared.with_holder(|holder, socket| holder.is_ready(socket, now)) == Some(true) {
-                self.events.push(Event { token: *token, readable: true, writable: false });
-            }
-        }
-    }
-
-    fn hold(&self, now: Instant) {
-        for (_, shared) in &self.sockets {
-            let room = if shared.may_stay() { Room::All } else { Room::One };
-            shared.with_holder(|holder, _| holder.hold(now, room));
-        }
-    }
-
-    /// Gives the leases back. Returns whether there is nothing in the rings: then sleeping in the kernel misses nothing.
-    fn give_back(&self, now: Instant) -> bool {
-        for (_, shared) in &self.sockets {
-            shared.with_holder(|holder, _| holder.give_back());
-        }
-        let is_ready = |(_, shared): &(u64, Arc<Shared>)| {
-            shared.with_holder(|holder, socket| holder.is_ready(socket, now)) == Some(true)
-        };
-        !self.sockets.iter().any(is_ready)
-    }
-
-    fn sleep(&mut self, until: Instant) -> io::Result<()> {
-        let left = until.nanos_since(clock::now());
-        let timeout =
-            Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
-        self.ask((until != Instant::NEVER).then_some(&timeout))?;
-        let now = clock::now();
-        self.idle.woke(now, if self.events.is_empty() { Woken::Timer } else { Woken::Packet(None) });
-        (self.looked, self.ask_at) = (now, now + ASK_EVERY);
-        Ok(())
+        let mut ask_at = self.ask_at;
+        self.events.clear();
+        let waited = wait(timeout, &mut ask_at, self);
+        self.ask_at = ask_at;
+        waited?;
+        Ok(&self.events)
     }
 
     /// Asks the kernel what is ready.
-    fn ask(&mut self, timeout: Option<&Timespec>) -> io::Result<()> {
+    fn ask_kernel(&mut self, timeout: Option<&Timespec>) -> io::Result<()> {
         let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS_MAX];
         let (ready, _) = epoll::wait(&self.epoll, &mut buffer, timeout)?;
         for event in ready {
@@ -236,5 +157,56 @@ impl Poll {
             }
         }
         Ok(())
+    }
+}
+
+impl Awaited for Poll {
+    fn look(&mut self, now: Instant) -> bool {
+        self.events.clear();
+        for (token, shared) in &self.sockets {
+            // If another thread receives, the socket is not ready for this one.
+            if shared.with_holder(|holder, socket| holder.is_ready(socket, now)) == Some(true) {
+                self.events.push(Event { token: *token, readable: true, writable: false });
+            }
+        }
+        !self.events.is_empty()
+    }
+
+    fn ask(&mut self, until: Instant) -> io::Result<bool> {
+        let left = if until == Instant::ZERO { 0 } else { until.nanos_since(clock::now()) };
+        let timeout =
+            Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+        self.ask_kernel((until != Instant::NEVER).then_some(&timeout))?;
+        Ok(!self.events.is_empty())
+    }
+
+    fn hold(&mut self, now: Instant) {
+        for (_, shared) in &self.sockets {
+            let room = if shared.may_stay() { Room::All } else { Room::One };
+            shared.with_holder(|holder, _| holder.hold(now, room));
+        }
+    }
+
+    fn give_back(&mut self, now: Instant) -> bool {
+        for (_, shared) in &self.sockets {
+            shared.with_holder(|holder, _| holder.give_back());
+        }
+        let is_ready = |(_, shared): &(u64, Arc<Shared>)| {
+            shared.with_holder(|holder, socket| holder.is_ready(socket, now)) == Some(true)
+        };
+        !self.sockets.iter().any(is_ready)
+    }
+
+    fn decide(&mut self, now: Instant, deadline: Instant) -> Decision {
+        self.idle.decide(now, deadline)
+    }
+
+    fn woke(&mut self, now: Instant, woken: Woken) {
+        self.idle.woke(now, woken);
+    }
+
+    fn found(&mut self, now: Instant, looked: Instant) {
+        self.idle.worked(now);
+        self.idle.arrived(now, Arrival::since_look(looked, now, 1));
     }
 }

@@ -229,7 +229,7 @@ impl UdpSocket {
         if shared.leased.is_some() {
             return self;
         }
-        match interfaces::lend(&shared.socket, interface) {
+        match interfaces::lend(&shared.socket, interface, true) {
             Ok((on, lent, sending)) => {
                 let local = shared.socket.local_addr();
                 let is_v6 = local.as_ref().is_ok_and(SocketAddr::is_ipv6);

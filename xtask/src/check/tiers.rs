@@ -91,7 +91,11 @@ const TIERS: &[Tier] = &[
             "socket",
         ],
     },
-    Tier { folder: "api", below: &["pure", "mem", "engine", "io", "runtime"], order: &["twinpath"] },
+    Tier {
+        folder: "api",
+        below: &["pure", "mem", "engine", "io", "runtime"],
+        order: &["twinpath", "calls", "capi", "preload"],
+    },
     Tier {
         folder: "bin",
         below: &["pure", "mem", "engine", "io", "runtime"],

@@ -1,0 +1,134 @@
+//! `epoll_ctl(2)`, `epoll_wait(2)` and `epoll_pwait(2)`.
+//!
+//! The kernel has the sets. Of sockets with a lease it is kept in mind in which sets they are, for what, and with which data. Those that
+//! are in a set edge-triggered, for one event or exclusively stay with the kernel there.
+#![allow(unsafe_code, reason = "the caller's memory is described by pointers")]
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use libc::{c_int, epoll_event, sigset_t, timespec};
+
+use crate::kernel::Kernel;
+use crate::table;
+use crate::waiting::{Leased, Outcome, wait_among};
+
+/// What a socket with a datagram is ready for.
+const READABLE: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
+const BY_KERNEL: u32 = (libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE) as u32;
+
+/// The kernel has done as `epoll_ctl(2)` was told.
+///
+/// # Safety
+/// `event` is null, or points to one.
+pub unsafe fn done(set: c_int, operation: c_int, descriptor: c_int, event: *const epoll_event) {
+    let Some((_, place)) = table::place(descriptor) else { return };
+    let is_it = |in_set: &&table::InSet| {
+        in_set.set.load(Ordering::Acquire) == set && in_set.descriptor.load(Ordering::Relaxed) == descriptor
+    };
+    for in_set in place.sets.iter().filter(is_it) {
+        in_set.set.store(-1, Ordering::Release);
+    }
+    // SAFETY: the caller's promise; the structure may be packed.
+    let Some(event) = (!event.is_null()).then(|| unsafe { event.read_unaligned() }) else { return };
+    let (events, data) = (event.events, event.u64);
+    if operation == libc::EPOLL_CTL_DEL || events & READABLE == 0 || events & BY_KERNEL != 0 {
+        return;
+    }
+    // If there is no room for it, the set has the socket by the kernel.
+    if let Some(free) = place.sets.iter().find(|in_set| in_set.set.load(Ordering::Relaxed) < 0) {
+        free.descriptor.store(descriptor, Ordering::Relaxed);
+        free.events.store(events, Ordering::Relaxed);
+        free.data.store(data, Ordering::Relaxed);
+        free.set.store(set, Ordering::Release);
+    }
+}
+
+/// The descriptor of a set is about to be closed.
+pub fn set_closed(set: c_int) {
+    for in_set in table::places().flat_map(|(_, place)| &place.sets) {
+        let _ = in_set.set.compare_exchange(set, -1, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+/// As `epoll_wait(2)`, with a time-out in ms; a negative one is for ever.
+///
+/// # Safety
+/// As for `epoll_pwait(2)`.
+pub unsafe fn wait(
+    kernel: &Kernel,
+    set: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout_ms: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    let leased = leased_in(set);
+    if leased.is_empty() || count <= 0 || events.is_null() {
+        // SAFETY: the caller's promise.
+        return unsafe { (kernel.epoll_pwait)(set, events, count, timeout_ms, mask) };
+    }
+    let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+    // SAFETY: the caller's promise.
+    let mask = unsafe { mask.as_ref() };
+    let ask = |timeout: Option<&timespec>, mask: Option<&sigset_t>| {
+        let mask = mask.map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: the caller's promise.
+        unsafe { (kernel.epoll_pwait)(set, events, count, milliseconds(timeout), mask) }
+    };
+    let Ok(outcome) = wait_among(kernel, &leased, timeout, mask, ask) else { return -1 };
+    // SAFETY: the caller's promise: there is room for `count` events.
+    unsafe { with_rings(set, events, count, outcome) }
+}
+
+/// A part of a millisecond counts as a whole one, so that nobody is woken too early.
+fn milliseconds(timeout: Option<&timespec>) -> c_int {
+    timeout.map_or(-1, |timeout| {
+        let whole =
+            timeout.tv_sec.saturating_mul(1_000).saturating_add((timeout.tv_nsec + 999_999) / 1_000_000);
+        c_int::try_from(whole).unwrap_or(c_int::MAX)
+    })
+}
+
+fn leased_in(set: c_int) -> Leased {
+    let mut leased = Leased::none();
+    if set < 0 {
+        return leased;
+    }
+    for (number, place) in table::places() {
+        let found = place.sets.iter().find(|in_set| in_set.set.load(Ordering::Acquire) == set);
+        let descriptor = found.map_or(-1, |in_set| in_set.descriptor.load(Ordering::Relaxed));
+        if descriptor >= 0 {
+            leased.add(number, descriptor);
+        }
+    }
+    leased
+}
+
+/// Adds what is in rings to what the kernel has said. Returns the number of events.
+///
+/// # Safety
+/// There is room for `count` events.
+unsafe fn with_rings(set: c_int, events: *mut epoll_event, count: c_int, outcome: Outcome) -> c_int {
+    let mut ready = outcome.kernel.unwrap_or(0) as usize;
+    for (_, place) in table::places().filter(|(number, _)| outcome.is_ready(*number)) {
+        for in_set in place.sets.iter().filter(|in_set| in_set.set.load(Ordering::Acquire) == set) {
+            let event = epoll_event {
+                events: in_set.events.load(Ordering::Relaxed) & READABLE,
+                u64: in_set.data.load(Ordering::Relaxed),
+            };
+            let data = event.u64;
+            // SAFETY: the first ones were written by the kernel, or below.
+            let known = (0..ready).find(|at| unsafe { events.add(*at).read_unaligned().u64 } == data);
+            if let Some(at) = known {
+                // SAFETY: as above.
+                unsafe { (*events.add(at)).events |= event.events };
+            } else if ready < count as usize {
+                // SAFETY: there is room for `count`.
+                unsafe { events.add(ready).write_unaligned(event) };
+                ready += 1;
+            }
+        }
+    }
+    ready as c_int
+}

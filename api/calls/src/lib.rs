@@ -1,0 +1,19 @@
+//! The receiving and waiting calls of the C library, with its arguments and results, for descriptors of which some have a lease.
+//!
+//! The C interface and the library that is loaded into unmodified programs are both made of these. A descriptor is the kernel's
+//! socket; a table says which descriptors have a lease. A call on any other is the kernel's.
+//!
+//! No call waits for a lock, and none allocates but [`table::lend`]. Each may be made from a signal handler, which then has the
+//! kernel's path if it interrupted a call on the same socket.
+
+pub mod epoll;
+mod kernel;
+mod message;
+pub mod poll;
+pub mod receive;
+pub mod select;
+mod signals;
+pub mod table;
+mod waiting;
+
+pub use kernel::{Kernel, errno, set_errno};

@@ -1,0 +1,99 @@
+//! `poll(2)` and `ppoll(2)`.
+#![allow(unsafe_code, reason = "the caller's memory is described by pointers")]
+
+use std::time::Duration;
+
+use libc::{c_int, nfds_t, pollfd, sigset_t, timespec};
+
+use crate::kernel::Kernel;
+use crate::table;
+use crate::waiting::{Leased, wait_among};
+
+/// What a socket with a datagram is ready for.
+const READABLE: i16 = libc::POLLIN | libc::POLLRDNORM;
+
+/// As `poll(2)`, with a time-out in ms; a negative one is for ever.
+///
+/// # Safety
+/// As for `poll(2)`.
+pub unsafe fn poll(kernel: &Kernel, waited: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
+    let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+    // SAFETY: the caller's promise.
+    unsafe { poll_for(kernel, waited, count, timeout, None) }
+}
+
+/// As `ppoll(2)`.
+///
+/// # Safety
+/// As for `ppoll(2)`.
+pub unsafe fn ppoll(
+    kernel: &Kernel,
+    waited: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let (limit, mask_value) = unsafe { (timeout.as_ref(), mask.as_ref()) };
+    match duration(limit) {
+        // SAFETY: the caller's promise.
+        Ok(timeout) => unsafe { poll_for(kernel, waited, count, timeout, mask_value) },
+        // SAFETY: the caller's promise. The kernel says what is wrong.
+        Err(()) => unsafe { (kernel.ppoll)(waited, count, timeout, mask) },
+    }
+}
+
+/// `None` is for ever. An error if the kernel would refuse it.
+pub(crate) fn duration(timeout: Option<&timespec>) -> Result<Option<Duration>, ()> {
+    let Some(timeout) = timeout else { return Ok(None) };
+    let seconds = u64::try_from(timeout.tv_sec).map_err(|_| ())?;
+    let nanos = u32::try_from(timeout.tv_nsec).ok().filter(|nanos| *nanos < 1_000_000_000).ok_or(())?;
+    Ok(Some(Duration::new(seconds, nanos)))
+}
+
+/// # Safety
+/// As for `poll(2)`.
+unsafe fn poll_for(
+    kernel: &Kernel,
+    waited: *mut pollfd,
+    count: nfds_t,
+    timeout: Option<Duration>,
+    mask: Option<&sigset_t>,
+) -> c_int {
+    let mut leased = Leased::none();
+    let is_looked_at = !waited.is_null() && table::is_any();
+    let count_looked_at = if is_looked_at { count as usize } else { 0 };
+    let start = if is_looked_at { waited } else { std::ptr::NonNull::dangling().as_ptr() };
+    // SAFETY: the caller's promise; or an empty slice.
+    let all: &mut [pollfd] = unsafe { std::slice::from_raw_parts_mut(start, count_looked_at) };
+    for one in all.iter().filter(|one| one.events & READABLE != 0) {
+        if let Some((place, _)) = table::place(one.fd) {
+            leased.add(place, one.fd);
+        }
+    }
+    let to_pointer = |mask: Option<&sigset_t>| mask.map_or(std::ptr::null(), std::ptr::from_ref);
+    let ask = |timeout: Option<&timespec>, mask: Option<&sigset_t>| {
+        let timeout = timeout.map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: the caller's promise.
+        unsafe { (kernel.ppoll)(waited, count, timeout, to_pointer(mask)) }
+    };
+    if leased.is_empty() {
+        let timeout = timeout.map(|timeout| timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        });
+        return ask(timeout.as_ref(), mask);
+    }
+    let Ok(outcome) = wait_among(kernel, &leased, timeout, mask, ask) else { return -1 };
+    let mut ready = 0;
+    for one in all {
+        if outcome.kernel.is_none() {
+            one.revents = 0;
+        }
+        if table::place(one.fd).is_some_and(|(place, _)| outcome.is_ready(place)) {
+            one.revents |= one.events & READABLE;
+        }
+        ready += c_int::from(one.revents != 0);
+    }
+    ready
+}

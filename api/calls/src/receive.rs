@@ -1,0 +1,282 @@
+//! Receiving: `recvmsg(2)`, and the other calls as it.
+#![allow(unsafe_code, reason = "messages are the caller's memory, described by pointers")]
+
+use std::mem::{MaybeUninit, size_of, zeroed};
+use std::net::UdpSocket;
+
+use libc::{c_int, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, sockaddr_storage, socklen_t, ssize_t};
+use twinpath_socket::{Call, KernelRead, Received, Step, Wait};
+use twinpath_sys::clock;
+use twinpath_time::{Duration, Instant};
+
+use crate::kernel::{Kernel, errno, set_errno};
+use crate::message;
+use crate::signals::{Blocked, Effect};
+use crate::table::{self, Place};
+
+/// What is the kernel's alone, whatever is in the ring.
+const BY_KERNEL: c_int = libc::MSG_ERRQUEUE | libc::MSG_OOB;
+
+/// A receiving call on a socket with a lease.
+struct Receiving<'a> {
+    kernel: &'a Kernel,
+    descriptor: c_int,
+    message: *mut msghdr,
+    flags: c_int,
+    place: &'static Place,
+    call: Call,
+    /// While it spins.
+    blocked: Option<Blocked>,
+    has_timeout: bool,
+}
+
+/// As `recvmsg(2)`.
+///
+/// # Safety
+/// As for `recvmsg(2)`: `message` describes memory of the caller.
+pub unsafe fn recvmsg(kernel: &Kernel, descriptor: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    let place = table::place(descriptor).filter(|_| flags & BY_KERNEL == 0 && !message.is_null());
+    let Some((_, place)) = place else {
+        // SAFETY: the caller's promise.
+        return unsafe { (kernel.recvmsg)(descriptor, message, flags) };
+    };
+    let peek = flags & libc::MSG_PEEK != 0;
+    // At first it only looks: whether the call may wait is asked if it would have to.
+    let call = Call { peek, wait: Wait::Not, stays: place.lessee.may_stay(), polled: true };
+    let mut receiving =
+        Receiving { kernel, descriptor, message, flags, place, call, blocked: None, has_timeout: false };
+    // SAFETY: the caller's promise.
+    unsafe { receiving.run() }
+}
+
+impl Receiving<'_> {
+    /// # Safety
+    /// The message describes memory of the caller.
+    unsafe fn run(&mut self) -> ssize_t {
+        let socket = table::socket(self.descriptor);
+        self.place.lessee.begin();
+        loop {
+            // SAFETY: the caller's promise.
+            let done = match unsafe { self.step(&socket) } {
+                None => Some(by_the_kernel_alone(self)),
+                Some(Step::Ring(len)) => Some(len),
+                Some(Step::Read) => self.read(&socket),
+                Some(Step::Sleep { until }) => self.sleep(until),
+                Some(Step::Nothing) => self.has_nothing(),
+                Some(Step::Interrupted) => self.interrupted(),
+            };
+            if let Some(done) = done {
+                return done;
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Self::run`].
+    unsafe fn step(&self, socket: &UdpSocket) -> Option<Step<ssize_t>> {
+        let (message, flags, wanted) = (self.message, self.flags, self.place.wanted());
+        // SAFETY: the caller's promise.
+        let mut see = |received: Received<'_>| unsafe { message::fill(message, flags, wanted, &received) };
+        let mut is_interrupted =
+            || self.blocked.as_ref().is_some_and(|blocked| Blocked::has_come(blocked.before()));
+        self.place.lessee.step(socket, self.call, &mut see, &mut is_interrupted)
+    }
+
+    /// Reads the kernel's socket without waiting.
+    fn read(&mut self, socket: &UdpSocket) -> Option<ssize_t> {
+        let (len, read) = self.receive(libc::MSG_DONTWAIT);
+        if len < 0 && errno() == libc::EAGAIN {
+            self.place.lessee.was_empty();
+            return None;
+        }
+        let error = errno();
+        self.place.lessee.was_read(socket, read, self.call);
+        set_errno(error);
+        Some(len)
+    }
+
+    /// The kernel's call, with a place for the sender's address.
+    fn receive(&self, more_flags: c_int) -> (ssize_t, Option<KernelRead>) {
+        let mut source = MaybeUninit::<sockaddr_storage>::zeroed();
+        // SAFETY: the caller of `run` has promised that the message is valid.
+        let mut message = unsafe { *self.message };
+        message.msg_name = source.as_mut_ptr().cast();
+        message.msg_namelen = size_of::<sockaddr_storage>() as socklen_t;
+        let flags = self.flags | more_flags | libc::MSG_TRUNC;
+        // SAFETY: as above, and there is room for the name.
+        let whole = unsafe { (self.kernel.recvmsg)(self.descriptor, &raw mut message, flags) };
+        if whole < 0 {
+            return (whole, None);
+        }
+        // SAFETY: all zeros are a valid value of it, and the kernel has written another.
+        let source = unsafe { source.assume_init() };
+        // SAFETY: as above; the caller's room for the name is what the message says.
+        let room = unsafe {
+            let theirs = &mut *self.message;
+            if !theirs.msg_name.is_null() {
+                message::put_name(&source, message.msg_namelen, theirs.msg_name.cast(), theirs.msg_namelen);
+                theirs.msg_namelen = message.msg_namelen;
+            }
+            theirs.msg_controllen = message.msg_controllen;
+            theirs.msg_flags = message.msg_flags;
+            message::room(self.message)
+        };
+        let len = if self.flags & libc::MSG_TRUNC != 0 { whole } else { whole.min(room as ssize_t) };
+        let read = message::ip_of(&source).map(|source| KernelRead { whole_len: whole as usize, source });
+        (len, read)
+    }
+
+    /// Nothing is there, and the call has not waited, or for as long as it may.
+    fn has_nothing(&mut self) -> Option<ssize_t> {
+        let returns = !matches!(self.call.wait, Wait::Not)
+            || self.flags & libc::MSG_DONTWAIT != 0
+            || message::is_nonblocking(self.descriptor);
+        if returns {
+            self.blocked = None;
+            return Some(set_errno(libc::EAGAIN) as ssize_t);
+        }
+        let timeout_ns = message::timeout_ns(self.descriptor);
+        let deadline = timeout_ns.map_or(Instant::NEVER, |ns| clock::now() + Duration::from_nanos(ns));
+        self.has_timeout = timeout_ns.is_some();
+        self.call.wait = Wait::Until(deadline);
+        self.call.polled = false;
+        self.blocked = Some(Blocked::new());
+        None
+    }
+
+    /// A signal came while the call was spinning.
+    fn interrupted(&mut self) -> Option<ssize_t> {
+        let effect = self.blocked.as_ref().map_or(Effect::None, Blocked::effect);
+        // Now handlers run.
+        self.blocked = None;
+        if effect == Effect::Interrupts || effect == Effect::Restarts && self.has_timeout {
+            return Some(set_errno(libc::EINTR) as ssize_t);
+        }
+        self.blocked = Some(Blocked::new());
+        None
+    }
+
+    /// Sleeps in the kernel.
+    fn sleep(&mut self, until: Instant) -> Option<ssize_t> {
+        self.blocked = None;
+        self.place.lessee.waits();
+        let slept = if self.has_timeout { self.sleep_until(until) } else { self.sleep_on() };
+        let error = errno();
+        self.place.lessee.waited();
+        if slept.is_some() {
+            set_errno(error);
+        } else {
+            self.blocked = Some(Blocked::new());
+        }
+        slept
+    }
+
+    fn sleep_on(&self) -> Option<ssize_t> {
+        let (len, read) = self.receive(0);
+        let error = errno();
+        self.place.lessee.slept(read, self.call);
+        set_errno(error);
+        Some(len)
+    }
+
+    /// A call with a time-out is never restarted after a signal, nor is this one.
+    fn sleep_until(&self, until: Instant) -> Option<ssize_t> {
+        let left = timespec(until.nanos_since(clock::now()));
+        let mut waited = libc::pollfd { fd: self.descriptor, events: libc::POLLIN, revents: 0 };
+        // SAFETY: it is one structure.
+        let came = unsafe { (self.kernel.ppoll)(&raw mut waited, 1, &raw const left, std::ptr::null()) };
+        self.place.lessee.woken(came > 0);
+        (came < 0).then_some(came as ssize_t)
+    }
+}
+
+/// Another thread has the lease, or there is none any more: the kernel's call, as it is.
+fn by_the_kernel_alone(receiving: &mut Receiving<'_>) -> ssize_t {
+    receiving.blocked = None;
+    receiving.place.lessee.waits();
+    let (len, _) = receiving.receive(0);
+    receiving.place.lessee.waited();
+    len
+}
+
+pub(crate) const fn timespec(ns: u64) -> libc::timespec {
+    libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
+}
+
+/// As `recvfrom(2)`.
+///
+/// # Safety
+/// As for `recvfrom(2)`.
+pub unsafe fn recvfrom(
+    kernel: &Kernel,
+    descriptor: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    address: *mut sockaddr,
+    address_len: *mut socklen_t,
+) -> ssize_t {
+    let mut piece = iovec { iov_base: buffer, iov_len: len };
+    let with_address = !address.is_null() && !address_len.is_null();
+    // SAFETY: all zeros are a valid value of it.
+    let mut message: msghdr = unsafe { zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&raw mut piece, 1);
+    if with_address {
+        message.msg_name = address.cast();
+        // SAFETY: the caller's promise.
+        message.msg_namelen = unsafe { *address_len };
+    }
+    // SAFETY: the message describes what the caller has passed.
+    let received = unsafe { recvmsg(kernel, descriptor, &raw mut message, flags) };
+    if with_address && received >= 0 {
+        // SAFETY: the caller's promise.
+        unsafe { *address_len = message.msg_namelen };
+    }
+    received
+}
+
+/// As `readv(2)`.
+///
+/// # Safety
+/// As for `readv(2)`.
+pub unsafe fn readv(kernel: &Kernel, descriptor: c_int, pieces: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: all zeros are a valid value of it.
+    let mut message: msghdr = unsafe { zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (pieces.cast_mut(), count.max(0) as usize);
+    // SAFETY: the message describes what the caller has passed.
+    unsafe { recvmsg(kernel, descriptor, &raw mut message, 0) }
+}
+
+/// As `recvmmsg(2)`.
+///
+/// # Safety
+/// As for `recvmmsg(2)`.
+pub unsafe fn recvmmsg(
+    kernel: &Kernel,
+    descriptor: c_int,
+    messages: *mut mmsghdr,
+    count: u32,
+    flags: c_int,
+    timeout: *mut libc::timespec,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let timeout_ns = (!timeout.is_null())
+        .then(|| unsafe { (*timeout).tv_sec as u64 * 1_000_000_000 + (*timeout).tv_nsec as u64 });
+    let deadline = timeout_ns.map(|ns| clock::now() + Duration::from_nanos(ns));
+    let each = flags & !libc::MSG_WAITFORONE;
+    for number in 0..count as usize {
+        let more = if number > 0 && flags & libc::MSG_WAITFORONE != 0 { libc::MSG_DONTWAIT } else { 0 };
+        // SAFETY: the caller's promise: there are as many messages.
+        let message = unsafe { &mut *messages.add(number) };
+        // SAFETY: as above.
+        let len = unsafe { recvmsg(kernel, descriptor, &raw mut message.msg_hdr, each | more) };
+        if len < 0 {
+            return if number > 0 { number as c_int } else { -1 };
+        }
+        message.msg_len = len as u32;
+        if deadline.is_some_and(|deadline| clock::now() >= deadline) {
+            return number as c_int + 1;
+        }
+    }
+    count as c_int
+}

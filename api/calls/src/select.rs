@@ -1,0 +1,184 @@
+//! `select(2)` and `pselect(2)`.
+#![allow(unsafe_code, reason = "the caller's memory is described by pointers")]
+
+use std::time::Duration;
+
+use libc::{c_int, c_ulong, fd_set, sigset_t, timespec, timeval};
+use twinpath_sys::clock;
+
+use crate::kernel::Kernel;
+use crate::poll::duration;
+use crate::table;
+use crate::waiting::{Leased, wait_among};
+
+const BITS: usize = c_ulong::BITS as usize;
+/// Words of the largest set: programs may have larger ones than `fd_set`.
+const WORDS: usize = table::DESCRIPTORS / BITS;
+
+/// The caller's sets, for reading, writing and exceptions.
+#[derive(Clone, Copy)]
+struct Sets {
+    limit: c_int,
+    sets: [*mut fd_set; 3],
+}
+
+impl Sets {
+    fn words(self) -> usize {
+        (self.limit.max(0) as usize).div_ceil(BITS)
+    }
+
+    /// # Safety
+    /// The caller's sets have as many bits as its limit says.
+    unsafe fn of<'a>(self, set: usize) -> Option<&'a mut [c_ulong]> {
+        let pointer = self.sets[set].cast::<c_ulong>();
+        // SAFETY: the caller's promise; the kernel reads and writes whole words, too.
+        (!pointer.is_null()).then(|| unsafe { std::slice::from_raw_parts_mut(pointer, self.words()) })
+    }
+}
+
+/// As `select(2)`: as on Linux, what is left of the time-out is written back.
+///
+/// # Safety
+/// As for `select(2)`.
+pub unsafe fn select(kernel: &Kernel, limit: c_int, sets: [*mut fd_set; 3], timeout: *mut timeval) -> c_int {
+    // SAFETY: the caller's promise.
+    let given = unsafe { timeout.as_ref() };
+    // The kernel takes more than a second of microseconds as well.
+    let asked = given.map(|given| timespec {
+        tv_sec: given.tv_sec + given.tv_usec.div_euclid(1_000_000),
+        tv_nsec: given.tv_usec.rem_euclid(1_000_000) * 1_000,
+    });
+    let Ok(wait_for) = duration(asked.as_ref()) else {
+        return crate::set_errno(libc::EINVAL);
+    };
+    let begun = clock::now();
+    // SAFETY: the caller's promise.
+    let ready = unsafe { select_for(kernel, Sets { limit, sets }, wait_for, None) };
+    if let (Some(wait_for), false) = (wait_for, timeout.is_null()) {
+        let passed = Duration::from_nanos(clock::now().nanos_since(begun));
+        let left = wait_for.saturating_sub(passed);
+        let left = timeval { tv_sec: left.as_secs() as i64, tv_usec: i64::from(left.subsec_micros()) };
+        // SAFETY: the caller's promise.
+        unsafe { *timeout = left };
+    }
+    ready
+}
+
+/// As `pselect(2)`.
+///
+/// # Safety
+/// As for `pselect(2)`.
+pub unsafe fn pselect(
+    kernel: &Kernel,
+    limit: c_int,
+    sets: [*mut fd_set; 3],
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let (given, mask) = unsafe { (timeout.as_ref(), mask.as_ref()) };
+    let Ok(wait_for) = duration(given) else {
+        return crate::set_errno(libc::EINVAL);
+    };
+    // SAFETY: the caller's promise.
+    unsafe { select_for(kernel, Sets { limit, sets }, wait_for, mask) }
+}
+
+/// # Safety
+/// As for `select(2)`.
+unsafe fn select_for(
+    kernel: &Kernel,
+    sets: Sets,
+    timeout: Option<Duration>,
+    mask: Option<&sigset_t>,
+) -> c_int {
+    let to_pointer = |mask: Option<&sigset_t>| mask.map_or(std::ptr::null(), std::ptr::from_ref);
+    let ask_kernel = |timeout: Option<&timespec>, mask: Option<&sigset_t>| {
+        let timeout = timeout.map_or(std::ptr::null(), std::ptr::from_ref);
+        let [read, write, except] = sets.sets;
+        // SAFETY: the caller's promise.
+        unsafe { (kernel.pselect)(sets.limit, read, write, except, timeout, to_pointer(mask)) }
+    };
+    // SAFETY: the caller's promise.
+    let leased = unsafe { leased_in(sets) };
+    if leased.is_empty() {
+        let timeout = timeout.map(|timeout| timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        });
+        return ask_kernel(timeout.as_ref(), mask);
+    }
+    // The kernel changes the sets each time that it is asked.
+    let mut asked = [[0; WORDS]; 3];
+    for (number, asked) in asked.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        if let Some(set) = unsafe { sets.of(number) } {
+            asked[..set.len()].copy_from_slice(set);
+        }
+    }
+    let restore = |to: &dyn Fn(usize, usize) -> c_ulong| {
+        for number in 0..3 {
+            // SAFETY: the caller's promise.
+            let set = unsafe { sets.of(number) }.into_iter().flatten();
+            set.enumerate().for_each(|(at, word)| *word = to(number, at));
+        }
+    };
+    let ask = |timeout: Option<&timespec>, mask: Option<&sigset_t>| {
+        restore(&|number, at| asked[number][at]);
+        ask_kernel(timeout, mask)
+    };
+    let Ok(outcome) = wait_among(kernel, &leased, timeout, mask, ask) else {
+        restore(&|number, at| asked[number][at]);
+        return -1;
+    };
+    if outcome.kernel.is_none() {
+        restore(&|_, _| 0);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { with_rings(sets, &asked[0], outcome) }
+}
+
+/// The sockets with a lease of which the caller wants to know whether they are readable.
+///
+/// # Safety
+/// As for `select(2)`.
+unsafe fn leased_in(sets: Sets) -> Leased {
+    let mut leased = Leased::none();
+    if !table::is_any() || sets.words() > WORDS {
+        return leased;
+    }
+    // SAFETY: the caller's promise.
+    if let Some(read) = unsafe { sets.of(0) } {
+        for descriptor in descriptors_in(read) {
+            if let Some((place, _)) = table::place(descriptor) {
+                leased.add(place, descriptor);
+            }
+        }
+    }
+    leased
+}
+
+/// Adds what is in rings to what the kernel has said. Returns the number of bits.
+///
+/// # Safety
+/// As for `select(2)`.
+unsafe fn with_rings(sets: Sets, asked: &[c_ulong; WORDS], outcome: crate::waiting::Outcome) -> c_int {
+    // SAFETY: the caller's promise.
+    if let Some(read) = unsafe { sets.of(0) } {
+        for descriptor in descriptors_in(&asked[..read.len()]) {
+            if table::place(descriptor).is_some_and(|(place, _)| outcome.is_ready(place)) {
+                read[descriptor as usize / BITS] |= 1 << (descriptor as usize % BITS);
+            }
+        }
+    }
+    // SAFETY: the caller's promise.
+    let count = |set| unsafe { sets.of(set) }.map_or(0, |set| set.iter().map(|word| word.count_ones()).sum());
+    let ready: u32 = (0..3).map(count).sum();
+    ready as c_int
+}
+
+fn descriptors_in(set: &[c_ulong]) -> impl Iterator<Item = c_int> {
+    set.iter().enumerate().filter(|(_, word)| **word != 0).flat_map(|(at, word)| {
+        (0..BITS).filter(move |bit| word & 1 << bit != 0).map(move |bit| (at * BITS + bit) as c_int)
+    })
+}

@@ -1,0 +1,312 @@
+//! Which descriptors have a lease.
+#![allow(unsafe_code, reason = "descriptors are numbers that the application owns")]
+
+use std::mem::ManuallyDrop;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::FromRawFd;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use libc::c_int;
+use twinpath_socket::{Lessee, SocketCounts};
+use twinpath_worker::idle::Mode;
+
+use crate::message::{self, Wanted};
+
+/// Descriptors from here on stay with the kernel.
+pub const DESCRIPTORS: usize = 1 << 16;
+/// Sockets of a process that can have a lease at a time.
+pub const PLACES: usize = 64;
+/// Sets of `epoll(7)` that a socket can be in.
+pub(crate) const SETS: usize = 4;
+
+/// The kernel's alone.
+const KERNEL: u8 = 0;
+/// A UDP socket for which nothing was decided yet.
+const UNDECIDED: u8 = 1;
+/// The first place.
+const FIRST: u8 = 2;
+
+static OF_DESCRIPTOR: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(KERNEL) }; DESCRIPTORS];
+static TAKEN: [Place; PLACES] = [const { Place::new() }; PLACES];
+/// So many places from the first on have been used.
+static USED: AtomicU32 = AtomicU32::new(0);
+
+/// A socket with a lease.
+#[derive(Debug)]
+pub struct Place {
+    pub(crate) lessee: Lessee,
+    is_used: AtomicBool,
+    /// How many descriptors it has.
+    descriptors: AtomicU32,
+    wanted: AtomicU32,
+    /// When a call that waits asks the kernel next, ns.
+    pub(crate) ask_at: AtomicU64,
+    pub(crate) sets: [InSet; SETS],
+}
+
+/// That a socket is in a set of `epoll(7)`.
+#[derive(Debug)]
+pub(crate) struct InSet {
+    /// -1: in none.
+    pub(crate) set: AtomicI32,
+    pub(crate) descriptor: AtomicI32,
+    pub(crate) events: AtomicU32,
+    pub(crate) data: AtomicU64,
+}
+
+impl InSet {
+    const fn none() -> Self {
+        Self {
+            set: AtomicI32::new(-1),
+            descriptor: AtomicI32::new(-1),
+            events: AtomicU32::new(0),
+            data: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Place {
+    const fn new() -> Self {
+        Self {
+            lessee: Lessee::new(),
+            is_used: AtomicBool::new(false),
+            descriptors: AtomicU32::new(0),
+            wanted: AtomicU32::new(0),
+            ask_at: AtomicU64::new(0),
+            sets: [const { InSet::none() }; SETS],
+        }
+    }
+
+    /// Takes the place, if it is free.
+    fn take(&self) -> bool {
+        if self.is_used.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        self.lessee.set_free();
+        let is_free = self.lessee.is_free();
+        if !is_free {
+            self.is_used.store(false, Ordering::Release);
+        }
+        is_free
+    }
+
+    pub(crate) fn wanted(&self) -> Wanted {
+        Wanted::from_bits(self.wanted.load(Ordering::Relaxed))
+    }
+}
+
+/// The kernel's socket, which is not closed when this is dropped.
+pub(crate) fn socket(descriptor: c_int) -> ManuallyDrop<UdpSocket> {
+    // SAFETY: the number is of the table, so it is not negative, and the application owns it as long as it uses it in a call. If it has
+    // closed it meanwhile, system calls fail or meet the descriptor that has the number now, as they do in any program that does so.
+    ManuallyDrop::new(unsafe { UdpSocket::from_raw_fd(descriptor) })
+}
+
+fn entry(descriptor: c_int) -> Option<&'static AtomicU8> {
+    OF_DESCRIPTOR.get(usize::try_from(descriptor).ok()?)
+}
+
+/// The number of a descriptor's place, and the place.
+#[inline]
+pub(crate) fn place(descriptor: c_int) -> Option<(usize, &'static Place)> {
+    let number = usize::from(entry(descriptor)?.load(Ordering::Acquire).checked_sub(FIRST)?);
+    TAKEN.get(number).map(|place| (number, place))
+}
+
+/// The places that have been used, with their numbers.
+pub(crate) fn places() -> impl Iterator<Item = (usize, &'static Place)> {
+    TAKEN.iter().enumerate().take(USED.load(Ordering::Acquire) as usize)
+}
+
+/// Whether any socket has, or had, a lease: until then every call is the kernel's.
+#[inline]
+#[must_use]
+pub fn is_any() -> bool {
+    USED.load(Ordering::Acquire) > 0
+}
+
+/// Whether the descriptor has a lease.
+#[inline]
+#[must_use]
+pub fn is_leased(descriptor: c_int) -> bool {
+    place(descriptor).is_some()
+}
+
+/// Whether nothing was decided yet for the descriptor.
+#[inline]
+#[must_use]
+pub fn is_undecided(descriptor: c_int) -> bool {
+    entry(descriptor).is_some_and(|entry| entry.load(Ordering::Relaxed) == UNDECIDED)
+}
+
+/// Says that it is a UDP socket for which nothing was decided yet.
+pub fn set_undecided(descriptor: c_int) {
+    set(descriptor, UNDECIDED);
+}
+
+/// Says that the descriptor is the kernel's alone.
+pub fn set_kernel(descriptor: c_int) {
+    set(descriptor, KERNEL);
+}
+
+fn set(descriptor: c_int, value: u8) {
+    if let Some(entry) = entry(descriptor) {
+        entry.store(value, Ordering::Release);
+    }
+}
+
+/// Gives a bound UDP socket the lease of an interface. Allocates, and takes some tens of milliseconds.
+///
+/// # Errors
+/// The reason as text; [`Lessee::IS_BUSY`] if it may be tried again.
+pub fn lend(descriptor: c_int, interface: &str, mode: Mode) -> Result<(), String> {
+    register_fork();
+    let entry =
+        entry(descriptor).ok_or_else(|| format!("descriptors from {DESCRIPTORS} on have no fast path"))?;
+    if entry.load(Ordering::Acquire) >= FIRST {
+        return Ok(());
+    }
+    let wanted = message::wanted(descriptor)?;
+    let (number, place) = TAKEN.iter().enumerate().find(|(_, place)| place.take()).ok_or_else(|| {
+        format!("{PLACES} sockets of this process have a fast path, and that is all there are")
+    })?;
+    if let Err(why) = place.lessee.lend(&socket(descriptor), interface) {
+        place.is_used.store(false, Ordering::Release);
+        return Err(why);
+    }
+    place.lessee.set_mode(mode);
+    place.descriptors.store(1, Ordering::Relaxed);
+    place.wanted.store(wanted.bits(), Ordering::Relaxed);
+    place.sets.iter().for_each(|in_set| in_set.set.store(-1, Ordering::Relaxed));
+    USED.fetch_max(number as u32 + 1, Ordering::AcqRel);
+    entry.store(FIRST + number as u8, Ordering::Release);
+    Ok(())
+}
+
+/// Whether [`lend`] failed for a reason that will be over soon.
+#[must_use]
+pub fn is_worth_retrying(why: &str) -> bool {
+    why == Lessee::IS_BUSY
+}
+
+/// A descriptor is about to be closed, or to become another one's duplicate. What it has received, if it is the last one of a socket
+/// with a lease. For a process that shares its memory with its parent (`vfork`) it does nothing.
+pub fn close(descriptor: c_int) -> Option<SocketCounts> {
+    let Some((_, place)) = place(descriptor) else {
+        if entry(descriptor).is_some_and(|entry| entry.load(Ordering::Relaxed) != KERNEL) && is_own_process()
+        {
+            set_kernel(descriptor);
+        }
+        return None;
+    };
+    if !is_own_process() {
+        return None;
+    }
+    set_kernel(descriptor);
+    place.sets.iter().for_each(|in_set| {
+        let _ = in_set.descriptor.compare_exchange(descriptor, -1, Ordering::AcqRel, Ordering::Relaxed);
+    });
+    if place.descriptors.fetch_sub(1, Ordering::AcqRel) > 1 {
+        return None;
+    }
+    let counts = place.lessee.counts();
+    place.lessee.end(&socket(descriptor));
+    place.is_used.store(false, Ordering::Release);
+    counts
+}
+
+/// A descriptor was made a duplicate of another one: they share the lease.
+pub fn duplicate(of: c_int, new: c_int) {
+    let Some(entry_of_new) = entry(new) else { return };
+    if let Some((_, place)) = place(of) {
+        place.descriptors.fetch_add(1, Ordering::AcqRel);
+    }
+    entry_of_new.store(entry(of).map_or(KERNEL, |of| of.load(Ordering::Acquire)), Ordering::Release);
+}
+
+/// Options of the socket were changed: if they ask for something that frames in the ring do not carry, the lease ends. The reason as text.
+pub fn options_changed(descriptor: c_int) -> Option<String> {
+    let (_, place) = place(descriptor)?;
+    match message::wanted(descriptor) {
+        Ok(wanted) => {
+            place.wanted.store(wanted.bits(), Ordering::Relaxed);
+            None
+        }
+        Err(why) => {
+            // The lease itself stays with the place, given back for good.
+            place.lessee.end(&socket(descriptor));
+            Some(why)
+        }
+    }
+}
+
+/// What a socket has received; `None` if it has no lease, or while another thread receives.
+#[must_use]
+pub fn counts(descriptor: c_int) -> Option<SocketCounts> {
+    place(descriptor)?.1.lessee.counts()
+}
+
+/// Sets when calls on a socket spin and when they sleep. Returns whether it has a lease.
+#[must_use]
+pub fn set_mode(descriptor: c_int, mode: Mode) -> bool {
+    place(descriptor).map(|(_, place)| place.lessee.set_mode(mode)).is_some()
+}
+
+/// The address that a socket is bound to; `None` if it is no bound Internet socket.
+#[must_use]
+pub fn local_address(descriptor: c_int) -> Option<SocketAddr> {
+    if descriptor < 0 {
+        return None;
+    }
+    socket(descriptor).local_addr().ok().filter(|address| address.port() != 0)
+}
+
+/// Every descriptor that has a lease.
+pub fn leased() -> impl Iterator<Item = c_int> {
+    let limit = if is_any() { DESCRIPTORS } else { 0 };
+    (0..limit as c_int).filter(|descriptor| is_leased(*descriptor))
+}
+
+/// The process to which the table belongs; 0 before the first lease.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+
+fn is_own_process() -> bool {
+    let process = PROCESS.load(Ordering::Relaxed);
+    // SAFETY: it takes nothing.
+    process == 0 || process == unsafe { libc::getpid() }
+}
+
+fn register_fork() {
+    static ONCE: Once = Once::new();
+    if ONCE.is_completed() {
+        return;
+    }
+    ONCE.call_once(|| {
+        // SAFETY: it takes nothing.
+        PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+        // SAFETY: the handlers are functions of this library, and use atomic words only.
+        unsafe { libc::pthread_atfork(Some(before_fork), None, Some(in_child)) };
+    });
+}
+
+/// The child may read the socket as well: nothing may be left in a ring for a reader that has none.
+extern "C" fn before_fork() {
+    for (_, place) in places().filter(|(_, place)| place.is_used.load(Ordering::Relaxed)) {
+        place.lessee.waits();
+    }
+}
+
+/// The leases are the parent's. The sockets are the child's by the kernel.
+extern "C" fn in_child() {
+    // SAFETY: it takes nothing.
+    PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+    for descriptor in leased() {
+        set_kernel(descriptor);
+    }
+    for (_, place) in places() {
+        if place.lessee.forget() {
+            place.is_used.store(false, Ordering::Relaxed);
+        }
+    }
+}

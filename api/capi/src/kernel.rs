@@ -1,0 +1,28 @@
+//! The C library's calls.
+#![allow(unsafe_code, reason = "the calls of the C library take pointers")]
+
+use libc::{c_int, epoll_event, fd_set, msghdr, nfds_t, pollfd, sigset_t, ssize_t, timespec};
+use twinpath_calls::Kernel;
+
+unsafe extern "C-unwind" {
+    fn recvmsg(descriptor: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
+    fn ppoll(waited: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    fn pselect(
+        limit: c_int,
+        read: *mut fd_set,
+        write: *mut fd_set,
+        except: *mut fd_set,
+        timeout: *const timespec,
+        mask: *const sigset_t,
+    ) -> c_int;
+    fn epoll_pwait(
+        set: c_int,
+        events: *mut epoll_event,
+        count: c_int,
+        timeout_ms: c_int,
+        mask: *const sigset_t,
+    ) -> c_int;
+}
+
+/// The calls that those with a lease end in.
+pub(crate) static KERNEL: Kernel = Kernel { recvmsg, ppoll, pselect, epoll_pwait };

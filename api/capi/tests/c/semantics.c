@@ -1,0 +1,288 @@
+/* What a program in C relies on, over a link whose other end (10.9.0.2:9000) sends everything back: semantics INTERFACE. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <twinpath.h>
+
+#define CHECK(what)                                                                                    \
+	do {                                                                                           \
+		if (!(what)) {                                                                         \
+			fprintf(stderr, "%s:%d: %s (errno %s)\n", __FILE__, __LINE__, #what, strerror(errno)); \
+			exit(1);                                                                       \
+		}                                                                                      \
+	} while (0)
+
+static const struct sockaddr_in peer = { .sin_family = AF_INET };
+static struct sockaddr_in echo;
+static int fd;
+static volatile sig_atomic_t handled;
+
+static void handle(int signal)
+{
+	(void)signal;
+	handled++;
+}
+
+static void send_text(const char *text)
+{
+	CHECK(sendto(fd, text, strlen(text), 0, (struct sockaddr *)&echo, sizeof echo) == (ssize_t)strlen(text));
+}
+
+static struct twinpath_counts counts(void)
+{
+	struct twinpath_counts now;
+
+	CHECK(twinpath_counts(fd, &now) == 0);
+	return now;
+}
+
+/* Requests, one after the other, until some of the answers have come by the ring. */
+static void by_ring_at_last(void)
+{
+	char buffer[64];
+	uint64_t before = counts().by_ring;
+
+	CHECK(twinpath_set_mode(fd, TWINPATH_POLL) == 0);
+	for (int n = 0; counts().by_ring < before + 50; n++) {
+		struct sockaddr_in from;
+		socklen_t len = sizeof from;
+
+		send_text("ping");
+		CHECK(twinpath_recvfrom(fd, buffer, sizeof buffer, 0, (struct sockaddr *)&from, &len) == 4);
+		CHECK(len == sizeof from && from.sin_port == echo.sin_port && from.sin_addr.s_addr == echo.sin_addr.s_addr);
+		CHECK(n < 1000000);
+	}
+}
+
+static void messages(void)
+{
+	char first[3], second[64], control[128];
+	struct iovec pieces[] = { { first, sizeof first }, { second, sizeof second } };
+	struct sockaddr_in from;
+	int on = 1, seen = 0;
+
+	for (int n = 0; n < 200; n++) {
+		struct msghdr message = { .msg_name = &from, .msg_namelen = sizeof from, .msg_iov = pieces, .msg_iovlen = 2,
+					  .msg_control = control, .msg_controllen = sizeof control };
+
+		send_text("0123456789");
+		CHECK(twinpath_recvmsg(fd, &message, 0) == 10);
+		CHECK(memcmp(first, "012", 3) == 0 && memcmp(second, "3456789", 7) == 0 && message.msg_flags == 0);
+		CHECK(message.msg_namelen == sizeof from && from.sin_addr.s_addr == echo.sin_addr.s_addr);
+		seen = 0;
+		for (struct cmsghdr *one = CMSG_FIRSTHDR(&message); one; one = CMSG_NXTHDR(&message, one)) {
+			CHECK(one->cmsg_level == IPPROTO_IP);
+			if (one->cmsg_type == IP_PKTINFO) {
+				const struct in_pktinfo *info = (void *)CMSG_DATA(one);
+
+				CHECK(info->ipi_addr.s_addr == inet_addr("10.9.0.1") && info->ipi_ifindex > 0);
+				seen |= 1;
+			} else if (one->cmsg_type == IP_TTL) {
+				CHECK(*(int *)CMSG_DATA(one) == 64);
+				seen |= 2;
+			}
+		}
+		CHECK(seen == 3);
+		message.msg_iovlen = 1;
+		message.msg_controllen = 4;
+		send_text("0123456789");
+		CHECK(twinpath_recvmsg(fd, &message, n % 2 ? MSG_TRUNC : 0) == (n % 2 ? 10 : 3));
+		CHECK(message.msg_flags == (MSG_TRUNC | MSG_CTRUNC) && message.msg_controllen == 0);
+		send_text("once");
+		CHECK(twinpath_recv(fd, second, sizeof second, MSG_PEEK) == 4);
+		CHECK(twinpath_recv(fd, second, sizeof second, 0) == 4);
+		CHECK(twinpath_recv(fd, second, sizeof second, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+	}
+	(void)on;
+}
+
+static void several_at_once(void)
+{
+	char buffers[8][16];
+	struct iovec pieces[8];
+	struct mmsghdr messages[8];
+	int got = 0;
+
+	memset(messages, 0, sizeof messages);
+	for (int n = 0; n < 8; n++) {
+		pieces[n] = (struct iovec){ buffers[n], sizeof buffers[n] };
+		messages[n].msg_hdr.msg_iov = &pieces[n];
+		messages[n].msg_hdr.msg_iovlen = 1;
+		send_text("12345");
+	}
+	while (got < 8) {
+		int now = twinpath_recvmmsg(fd, messages + got, 8 - got, MSG_WAITFORONE, NULL);
+
+		CHECK(now > 0);
+		got += now;
+	}
+	for (int n = 0; n < 8; n++)
+		CHECK(messages[n].msg_len == 5 && memcmp(buffers[n], "12345", 5) == 0);
+}
+
+static void time_outs(void)
+{
+	struct timeval some = { .tv_usec = 20000 }, none = { 0 };
+	struct pollfd one = { .fd = fd, .events = POLLIN };
+	char buffer[8];
+	fd_set set;
+
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &some, sizeof some) == 0);
+	CHECK(twinpath_recv(fd, buffer, sizeof buffer, 0) == -1 && errno == EAGAIN);
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none) == 0);
+	CHECK(twinpath_poll(&one, 1, 20) == 0 && one.revents == 0);
+	CHECK(twinpath_poll(&one, 1, 0) == 0);
+	FD_ZERO(&set);
+	FD_SET(fd, &set);
+	CHECK(twinpath_select(fd + 1, &set, NULL, NULL, &some) == 0 && !FD_ISSET(fd, &set));
+	CHECK(some.tv_sec == 0 && some.tv_usec == 0);
+}
+
+/* A signal comes while a call spins, or sleeps. */
+static void signals(int mode)
+{
+	struct itimerval soon = { .it_value.tv_usec = 20000 };
+	struct sigaction action = { .sa_handler = handle };
+	struct pollfd one = { .fd = fd, .events = POLLIN };
+	struct epoll_event event = { .events = EPOLLIN };
+	int set = epoll_create1(0);
+	char buffer[8];
+	fd_set fds;
+
+	CHECK(twinpath_set_mode(fd, mode) == 0);
+	CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+	handled = 0;
+	setitimer(ITIMER_REAL, &soon, NULL);
+	CHECK(twinpath_recv(fd, buffer, sizeof buffer, 0) == -1 && errno == EINTR && handled == 1);
+	setitimer(ITIMER_REAL, &soon, NULL);
+	CHECK(twinpath_poll(&one, 1, -1) == -1 && errno == EINTR && handled == 2);
+	FD_ZERO(&fds);
+	FD_SET(fd, &fds);
+	setitimer(ITIMER_REAL, &soon, NULL);
+	CHECK(twinpath_select(fd + 1, &fds, NULL, NULL, NULL) == -1 && errno == EINTR && handled == 3);
+	CHECK(twinpath_epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+	setitimer(ITIMER_REAL, &soon, NULL);
+	CHECK(twinpath_epoll_wait(set, &event, 1, -1) == -1 && errno == EINTR && handled == 4);
+	/* With SA_RESTART a receiving call goes on. A child answers it later. */
+	action.sa_flags = SA_RESTART;
+	CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+	soon.it_interval.tv_usec = 20000;
+	setitimer(ITIMER_REAL, &soon, NULL);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		sigset_t alarms;
+		int number;
+
+		/* Two periods of a timer of its own: the parent's timer has rung by then. */
+		sigemptyset(&alarms);
+		sigaddset(&alarms, SIGALRM);
+		sigprocmask(SIG_BLOCK, &alarms, NULL);
+		soon.it_interval.tv_usec = soon.it_value.tv_usec = 50000;
+		setitimer(ITIMER_REAL, &soon, NULL);
+		sigwait(&alarms, &number);
+		sigwait(&alarms, &number);
+		send_text("late");
+		_exit(0);
+	}
+	CHECK(twinpath_recv(fd, buffer, sizeof buffer, 0) == 4 && handled > 4);
+	soon = (struct itimerval){ 0 };
+	setitimer(ITIMER_REAL, &soon, NULL);
+	while (waitpid(child, NULL, 0) < 0)
+		CHECK(errno == EINTR);
+	twinpath_close(set);
+}
+
+/* Each kind of call, with a pipe beside the socket. */
+static void waiting(void)
+{
+	int ends[2], set = epoll_create1(0);
+	struct epoll_event event = { .events = EPOLLIN, .data.u64 = 1 }, found[4];
+	char buffer[16];
+
+	CHECK(pipe(ends) == 0 && set >= 0);
+	CHECK(twinpath_epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+	event.data.u64 = 2;
+	CHECK(twinpath_epoll_ctl(set, EPOLL_CTL_ADD, ends[0], &event) == 0);
+	for (int n = 0; n < 600; n++) {
+		int by_pipe = n % 3 == 0, ready;
+
+		CHECK(twinpath_set_mode(fd, n / 100 % 3) == 0);
+		if (by_pipe)
+			CHECK(write(ends[1], "!", 1) == 1);
+		else
+			send_text("ping");
+		if (n % 4 == 0) {
+			struct pollfd both[] = { { .fd = fd, .events = POLLIN | POLLPRI }, { .fd = ends[0], .events = POLLIN } };
+
+			CHECK(twinpath_poll(both, 2, -1) == 1);
+			CHECK(both[0].revents == (by_pipe ? 0 : POLLIN) && both[1].revents == (by_pipe ? POLLIN : 0));
+		} else if (n % 4 == 1) {
+			fd_set both;
+
+			FD_ZERO(&both);
+			FD_SET(fd, &both);
+			FD_SET(ends[0], &both);
+			ready = twinpath_pselect((fd > ends[0] ? fd : ends[0]) + 1, &both, NULL, NULL, NULL, NULL);
+			CHECK(ready == 1 && !!FD_ISSET(ends[0], &both) == by_pipe && !!FD_ISSET(fd, &both) == !by_pipe);
+		} else {
+			ready = twinpath_epoll_wait(set, found, 4, -1);
+			CHECK(ready == 1 && found[0].events == EPOLLIN && found[0].data.u64 == (by_pipe ? 2u : 1u));
+		}
+		if (by_pipe)
+			CHECK(read(ends[0], buffer, 1) == 1);
+		else
+			CHECK(twinpath_recv(fd, buffer, sizeof buffer, MSG_DONTWAIT) == 4);
+	}
+	twinpath_close(set);
+	close(ends[0]);
+	close(ends[1]);
+}
+
+int main(int count, char **arguments)
+{
+	struct sockaddr_in own = { .sin_family = AF_INET, .sin_port = htons(7011) };
+	int on = 1, other;
+
+	CHECK(count > 1);
+	echo = peer;
+	echo.sin_port = htons(9000);
+	echo.sin_addr.s_addr = inet_addr("10.9.0.2");
+	CHECK(twinpath_on(-1, "in0") == -1 && errno == EBADF);
+	fd = socket(AF_INET, SOCK_DGRAM, 0);
+	CHECK(twinpath_on(fd, arguments[1]) == -1 && errno == EINVAL);
+	CHECK(setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof on) == 0);
+	CHECK(setsockopt(fd, IPPROTO_IP, IP_RECVTTL, &on, sizeof on) == 0);
+	CHECK(bind(fd, (struct sockaddr *)&own, sizeof own) == 0);
+	CHECK(twinpath_set_mode(fd, TWINPATH_POLL) == -1 && errno == ENOENT);
+	CHECK(twinpath_on(fd, "nosuch0") == -1 && errno == EOPNOTSUPP && strstr(twinpath_why(), "nosuch0"));
+	if (twinpath_on(fd, arguments[1]) < 0) {
+		fprintf(stderr, "no lease: %s\n", twinpath_why());
+		return 1;
+	}
+	by_ring_at_last();
+	messages();
+	several_at_once();
+	waiting();
+	time_outs();
+	signals(TWINPATH_POLL);
+	signals(TWINPATH_INTERRUPT);
+	/* A duplicate shares the lease, and keeps it. */
+	other = twinpath_dup(fd);
+	CHECK(other >= 0 && twinpath_close(fd) == 0);
+	fd = other;
+	by_ring_at_last();
+	CHECK(twinpath_close(fd) == 0);
+	CHECK(twinpath_counts(fd, &(struct twinpath_counts){ 0 }) == -1 && errno == ENOENT);
+	puts("passed");
+	return 0;
+}

@@ -1,0 +1,223 @@
+//! The lease of a socket whose descriptor is the caller's, who makes the kernel's calls on it.
+
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use twinpath_attach::Sending;
+use twinpath_idle::Woken;
+use twinpath_rings::lease::Room;
+use twinpath_time::Instant;
+use twinpath_worker::idle::{Decision, Mode};
+
+use crate::address::View;
+use crate::holder::{Call, Holder, KernelRead, Received, SocketCounts, Step};
+use crate::interfaces;
+
+/// A place for the lease of a socket. Nothing here waits for another thread, and nothing allocates but [`Lessee::lend`] and
+/// [`Lessee::set_free`]: so the other calls may be made from a signal handler.
+///
+/// The socket that is passed to a call is the one that was given the lease, or a duplicate of it.
+#[derive(Debug, Default)]
+pub struct Lessee {
+    leased: Mutex<Option<Leased>>,
+    /// Threads that wait in the kernel for the socket.
+    others: AtomicU32,
+}
+
+#[derive(Debug)]
+struct Leased {
+    interface: interfaces::Shared,
+    holder: Holder,
+    /// Sending is the caller's, by the kernel: this is only given back.
+    sending: Sending,
+    /// It was closed: only to be set free.
+    has_ended: bool,
+}
+
+impl Lessee {
+    /// An empty place.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { leased: Mutex::new(None), others: AtomicU32::new(0) }
+    }
+
+    /// Gives the socket the lease of an interface of the calling thread's network namespace. Allocates, and takes some tens of
+    /// milliseconds.
+    ///
+    /// # Errors
+    /// The reason as text. [`Lessee::IS_BUSY`] if another thread is about to do the same.
+    pub fn lend(&self, socket: &UdpSocket, interface: &str) -> Result<(), String> {
+        let Some(mut leased) = self.try_lock().filter(|leased| leased.is_none()) else {
+            return Err(Self::IS_BUSY.to_owned());
+        };
+        let (on, lent, sending) =
+            interfaces::lend(socket, interface, false).map_err(|refused| refused.to_string())?;
+        let is_v6 = socket.local_addr().is_ok_and(|local| local.is_ipv6());
+        let view = View { is_v6, ifindex: lent.ifindex };
+        *leased = Some(Leased { interface: on, holder: Holder::new(lent, view), sending, has_ended: false });
+        Ok(())
+    }
+
+    /// Another thread is giving a lease, or this place is in use.
+    pub const IS_BUSY: &str = interfaces::BUSY;
+
+    /// Takes the lease from a socket that is about to be closed. What is in the ring is lost. The place is used again after
+    /// [`Lessee::set_free`].
+    pub fn end(&self, socket: &UdpSocket) {
+        if let Some(mut leased) = self.try_lock()
+            && let Some(leased) = leased.as_mut()
+        {
+            leased.holder.give_back();
+            leased.has_ended = interfaces::withdraw(&leased.interface, socket);
+        }
+    }
+
+    /// Frees what an ended lease has left. Allocates.
+    pub fn set_free(&self) {
+        let Some(mut leased) = self.try_lock() else { return };
+        if leased.as_ref().is_some_and(|leased| leased.has_ended)
+            && let Some(ended) = leased.take()
+        {
+            interfaces::set_free(&ended.interface, ended.holder.into_lease(), ended.sending);
+        }
+    }
+
+    /// For a process that was forked: the lease is its parent's. What is there is forgotten, and never freed. Returns whether the place
+    /// can be used again: not if another thread of the parent was using it.
+    pub fn forget(&self) -> bool {
+        self.others.store(0, Ordering::Relaxed);
+        self.try_lock().map(|mut leased| std::mem::forget(leased.take())).is_some()
+    }
+
+    /// Whether the place can be given to a socket, after [`Lessee::set_free`].
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        self.try_lock().is_some_and(|leased| leased.is_none())
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, Option<Leased>>> {
+        match self.leased.try_lock() {
+            Ok(leased) => Some(leased),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// `None` if there is no lease, or if another thread has it.
+    fn with_holder<R>(&self, work: impl FnOnce(&mut Holder) -> R) -> Option<R> {
+        let mut leased = self.try_lock()?;
+        leased.as_mut().filter(|leased| !leased.has_ended).map(|leased| work(&mut leased.holder))
+    }
+
+    /// Whether the lease may be held when no call looks: no other thread waits for the socket.
+    #[must_use]
+    pub fn may_stay(&self) -> bool {
+        self.others.load(Ordering::Relaxed) == 0
+    }
+
+    /// A receiving call begins.
+    pub fn begin(&self) {
+        self.with_holder(Holder::begin);
+    }
+
+    /// What a receiving call does next; `None`: to receive from the kernel alone. Spins meanwhile, if the policy says so, and
+    /// asks `is_interrupted` every 50 us.
+    pub fn step<R>(
+        &self,
+        socket: &UdpSocket,
+        call: Call,
+        see: &mut dyn FnMut(Received<'_>) -> R,
+        is_interrupted: &mut dyn FnMut() -> bool,
+    ) -> Option<Step<R>> {
+        self.with_holder(|holder| holder.step(socket, call, see, is_interrupted))
+    }
+
+    /// After [`Step::Read`]: the kernel's socket had a datagram or an error (`read` is `None` then), or nothing.
+    pub fn was_read(&self, socket: &UdpSocket, read: Option<KernelRead>, call: Call) {
+        self.with_holder(|holder| {
+            if let Some(read) = read {
+                holder.came(read, call);
+                holder.take_lease_early(socket, call);
+            }
+        });
+    }
+
+    /// After [`Step::Read`]: the kernel's socket had nothing.
+    pub fn was_empty(&self) {
+        self.with_holder(Holder::was_empty);
+    }
+
+    /// After [`Step::Sleep`]: what came, if anything.
+    pub fn slept(&self, read: Option<KernelRead>, call: Call) {
+        self.with_holder(|holder| {
+            holder.slept(read.is_some());
+            if let Some(read) = read {
+                holder.came(read, call);
+            }
+        });
+    }
+
+    /// After [`Step::Sleep`], for a caller that waited for the socket without reading it.
+    pub fn woken(&self, came: bool) {
+        self.with_holder(|holder| holder.woken(came));
+    }
+
+    /// A thread is about to wait for the socket in the kernel: from now on no datagram is left in the ring by others. To be undone by
+    /// [`Lessee::waited`].
+    pub fn waits(&self) {
+        self.others.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        // The thread that had the lease may have returned before it could see this one.
+        self.give_back();
+    }
+
+    /// The thread has waited.
+    pub fn waited(&self) {
+        self.others.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether a datagram can be received; `None` if there is no lease, or if another thread has it.
+    #[must_use]
+    pub fn is_ready(&self, socket: &UdpSocket, now: Instant) -> Option<bool> {
+        self.with_holder(|holder| holder.is_ready(socket, now))
+    }
+
+    /// Holds the lease for somebody who looks at several sockets.
+    pub fn hold(&self, now: Instant) {
+        let room = if self.may_stay() { Room::All } else { Room::One };
+        self.with_holder(|holder| holder.hold(now, room));
+    }
+
+    /// Gives the lease back. What is in the ring is still to be received.
+    pub fn give_back(&self) {
+        self.with_holder(Holder::give_back);
+    }
+
+    /// Sets when calls spin and when they sleep.
+    pub fn set_mode(&self, mode: Mode) {
+        self.with_holder(|holder| holder.set_mode(mode));
+    }
+
+    /// What was received, and by which path, also if the lease has ended; `None` as for [`Lessee::is_ready`].
+    #[must_use]
+    pub fn counts(&self) -> Option<SocketCounts> {
+        self.try_lock()?.as_ref().map(|leased| leased.holder.counts())
+    }
+
+    /// The call that waited for this socket among others slept.
+    pub fn woke(&self, now: Instant, woken: Woken) {
+        self.with_holder(|holder| holder.woke(now, woken));
+    }
+
+    /// The call that waited for this socket among others found something.
+    pub fn found(&self, now: Instant, looked: Instant) {
+        self.with_holder(|holder| holder.found_among(now, looked));
+    }
+
+    /// When to spin and when to sleep, for a call that waits for this socket among others.
+    #[must_use]
+    pub fn decide(&self, now: Instant, deadline: Instant) -> Option<Decision> {
+        self.with_holder(|holder| holder.decide(now, deadline))
+    }
+}
