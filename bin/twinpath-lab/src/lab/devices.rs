@@ -24,6 +24,7 @@ pub(crate) const LAB: Lab = Lab {
     about: "Whether each path works on a guest's network cards: answers, fragments, offloads, kills",
     rows: &ROWS,
     ratios: &RATIOS,
+    plots: &[],
     together: &[],
     in_guest: &InGuest {
         rows: &[

@@ -23,6 +23,7 @@ pub(crate) const LAB: Lab = Lab {
     about: "What attaching costs the kernel's own traffic",
     rows: &ROWS,
     ratios: &[XDP_TAX],
+    plots: &[],
     together: &[],
     in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),

@@ -13,6 +13,7 @@ mod html;
 mod instance;
 mod instructions;
 mod kni;
+mod lines;
 mod model;
 mod openflow;
 mod pareto;

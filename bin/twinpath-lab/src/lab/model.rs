@@ -106,6 +106,10 @@ pub(crate) enum Group {
     SwitchLoop,
     /// Frames between memory ports of a switch.
     SwitchMemory,
+    /// Frames through a switch, by the source's frames per call.
+    SwitchBatch,
+    /// Round trips through a switch at a given rate.
+    SwitchLoad,
     /// Changes of a switch's flows by its controller.
     FlowMods,
     /// Packets after a barrier's reply.
@@ -119,7 +123,7 @@ pub(crate) enum Group {
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 38] = [
+    pub(crate) const ALL: [Self; 40] = [
         Self::Stall,
         Self::FlowMods,
         Self::Barrier,
@@ -132,6 +136,8 @@ impl Group {
         Self::SwitchLoop,
         Self::SwitchMemory,
         Self::SwitchTable,
+        Self::SwitchBatch,
+        Self::SwitchLoad,
         Self::NullOne,
         Self::NullMany,
         Self::NullUdp,
@@ -194,6 +200,8 @@ impl Group {
             Self::SwitchBulk => "Kernel TCP through a switch",
             Self::SwitchLoop => "Packet sockets, 10 ports, 1,000 changes of control a second",
             Self::SwitchMemory => "Frames of 64 bytes between two memory ports, both directions together",
+            Self::SwitchBatch => "Frames of 64 bytes through a switch, by the source's frames per call",
+            Self::SwitchLoad => "Round trips through a switch at a rate: kernel UDP, 64 B",
             Self::FlowMods => "Flow-mods over one connection, acknowledged by a barrier",
             Self::Barrier => "Packets that the former rule took after the barrier's reply",
             Self::FlowCounters => "Packets by which counters of the switch and of the hosts differ",
@@ -202,6 +210,35 @@ impl Group {
             Self::SwitchTable => "Look-ups in the MAC table",
         }
     }
+}
+
+/// A plot of the HTML report: values of rows against each other, a line per series.
+#[derive(Debug)]
+pub(crate) struct PlotSpec {
+    pub(crate) title: &'static str,
+    pub(crate) across: AxisSpec,
+    pub(crate) up: AxisSpec,
+    /// A value on the upward axis to which each point has a thin line, such as a high percentile.
+    pub(crate) up_to: Option<&'static str>,
+    pub(crate) series: &'static [Series],
+    pub(crate) caption: &'static str,
+}
+
+/// An axis: the value of the rows, and its title.
+#[derive(Debug)]
+pub(crate) struct AxisSpec {
+    pub(crate) value: &'static str,
+    pub(crate) title: &'static str,
+}
+
+/// A line of a plot.
+#[derive(Debug)]
+pub(crate) struct Series {
+    pub(crate) name: &'static str,
+    /// Whether it is twinpath's.
+    pub(crate) ours: bool,
+    /// In the order of the points.
+    pub(crate) rows: &'static [&'static str],
 }
 
 /// A value of a row: the row's id, and the value's name.

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use anyhow::{Context, bail};
 use tempfile::TempDir;
 
-use super::model::{RatioSpec, RowSpec};
+use super::model::{PlotSpec, RatioSpec, RowSpec};
 use super::process::Launcher;
 use super::progress::Progress;
 use super::record::Record;
@@ -20,6 +20,8 @@ pub(crate) struct Lab {
     pub(crate) about: &'static str,
     pub(crate) rows: &'static [RowSpec],
     pub(crate) ratios: &'static [RatioSpec],
+    /// What its report plots beside the groups of all labs.
+    pub(crate) plots: &'static [PlotSpec],
     /// Rows that need others measured before them.
     pub(crate) together: &'static [(&'static str, &'static [&'static str])],
     /// Additional rows and files in a virtual machine.

@@ -134,7 +134,7 @@ pub(crate) struct SwitchNetwork {
     pub(crate) switch: Namespace,
     pub(crate) hosts: [Namespace; 2],
     /// Where ports beyond the hosts lead. In a host's namespace, the host would answer ARP by each of them.
-    nowhere: Namespace,
+    pub(crate) nowhere: Namespace,
     /// The switch's ports.
     pub(crate) ports: Vec<&'static str>,
 }

@@ -52,20 +52,30 @@ impl Traffic<'_> {
     /// # Errors
     /// None comes back.
     pub(crate) async fn probe(&self) -> anyhow::Result<()> {
-        let probe = words(&format!("--count {PROBES} --warmup 0"));
+        let probe = words(&format!("--count {PROBES} --warmup 0 --inflight 1"));
         self.round_trips(&probe).await.context("no frame passes").map(drop)
     }
 
     /// For the time of a row. One request is under way at a time.
     pub(crate) async fn for_its_time(&self, options: &str) -> anyhow::Result<Sample> {
-        let load = format!("--duration {:.3} --warmup 0.05 {options}", self.time.as_secs_f64());
-        self.round_trips(&words(&load)).await
+        self.round_trips(&self.timed(&format!("--inflight 1 {options}"))).await
+    }
+
+    /// For the time of a row, at a mean rate per second, with gaps as of independent clients. Requests do not wait for
+    /// replies.
+    pub(crate) async fn at_rate(&self, rate: f64, seed: u64) -> anyhow::Result<Sample> {
+        let options = format!("--rate {rate} --arrivals poisson --arrivals-seed {seed}");
+        self.round_trips(&self.timed(&options)).await
+    }
+
+    fn timed(&self, options: &str) -> Vec<String> {
+        words(&format!("--duration {:.3} --warmup 0.05 {options}", self.time.as_secs_f64()))
     }
 
     /// Round trips from the first host to [`Self::echo_server`].
     async fn round_trips(&self, load: &[String]) -> anyhow::Result<Sample> {
         let mut args = words(&format!(
-            "bench echo {} --udp --path kernel --mode interrupt --size 64 --inflight 1 --json",
+            "bench echo {} --udp --path kernel --mode interrupt --size 64 --json",
             address(ECHO_PORT)
         ));
         args.extend_from_slice(load);

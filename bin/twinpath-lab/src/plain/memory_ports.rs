@@ -13,8 +13,6 @@ use twinpath_time::Duration;
 
 /// The shortest frame of Ethernet without its checksum; with it these are 64 bytes.
 const FRAME_BYTES: usize = 60;
-/// Frames that are sent at once, as by testpmd.
-const BURST: usize = 32;
 /// From the connection of both applications until frames go in both directions.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Turns between two looks at the clock.
@@ -31,6 +29,9 @@ pub(super) struct Args {
     /// Seconds before them that do not count
     #[arg(long, default_value_t = 0.2)]
     warmup: f64,
+    /// Frames that are sent at once, before the switch is told
+    #[arg(long, default_value_t = 32)]
+    batch: usize,
     /// The CPU to run on
     #[arg(long)]
     cpu: Option<usize>,
@@ -58,11 +59,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         let begun = clock::now();
         while ends.iter().any(|end| end.received == 0) {
             ensure!(clock::now().since(begun) < DEADLINE && !stop.is_requested(), "no frame comes through");
-            exchange(&mut ends, Duration::ZERO, &stop)?;
+            exchange(&mut ends, args.batch, Duration::ZERO, &stop)?;
         }
-        exchange(&mut ends, warmup, &stop)?;
+        exchange(&mut ends, args.batch, warmup, &stop)?;
         let before = ends.each_ref().map(|end| (end.sent, end.received));
-        let elapsed = exchange(&mut ends, duration, &stop)?;
+        let elapsed = exchange(&mut ends, args.batch, duration, &stop)?;
         let counted = |which: fn(&End) -> u64, before: u64| ends.iter().map(which).sum::<u64>() - before;
         let [sent, received] = [
             counted(|end| end.sent, before[0].0 + before[1].0),
@@ -86,13 +87,13 @@ impl End {
 
     /// Takes all frames that are there, and sends a burst as far as there is room.
     #[inline]
-    fn turn(&mut self) -> anyhow::Result<()> {
+    fn turn(&mut self, batch: usize) -> anyhow::Result<()> {
         let mut frame = [0; 2048];
         while let Some(packet) = self.application.receive(&mut frame) {
             packet?;
             self.received += 1;
         }
-        let sent = (0..BURST).take_while(|_| self.application.send(&self.frame).is_ok()).count();
+        let sent = (0..batch).take_while(|_| self.application.send(&self.frame).is_ok()).count();
         self.application.flush();
         self.sent += sent as u64;
         Ok(())
@@ -100,12 +101,12 @@ impl End {
 }
 
 /// Both ends send and receive for that long, without sleeping. Returns how long it was.
-fn exchange(ends: &mut [End; 2], time: Duration, stop: &Stop) -> anyhow::Result<Duration> {
+fn exchange(ends: &mut [End; 2], batch: usize, time: Duration, stop: &Stop) -> anyhow::Result<Duration> {
     let begun = clock::now();
     loop {
         for _ in 0..TURNS {
             for end in &mut *ends {
-                end.turn()?;
+                end.turn(batch)?;
             }
         }
         let elapsed = clock::now().since(begun);

@@ -48,6 +48,7 @@ pub(crate) const LAB: Lab = Lab {
     about: "An NFS walk beside twinpath and through its exception port, against plain veth; kills; stuck workers; fragments",
     rows: tables::ROWS,
     ratios: tables::RATIOS,
+    plots: &[],
     together: tables::TOGETHER,
     in_guest: &IN_GUEST,
     run: |session| Box::pin(run(session)),

@@ -25,6 +25,7 @@ pub(crate) const LAB: Lab = Lab {
     about: "A switch and its OpenFlow controller: twinpath, Open vSwitch",
     rows: tables::ROWS,
     ratios: tables::RATIOS,
+    plots: &[],
     together: &[],
     in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),

@@ -42,6 +42,7 @@ pub(crate) const LAB: Lab = Lab {
     about: "UDP and TCP echo: twinpath against the kernel's sockets",
     rows: tables::ROWS,
     ratios: tables::RATIOS,
+    plots: &[],
     together: &[
         ("cpu-kernel", tables::PLAIN_RATES),
         ("cpu-twinpath", tables::PLAIN_RATES),

@@ -39,6 +39,7 @@ pub(crate) const LAB: Lab = Lab {
     about: "ONC RPC, NULL and GETATTR: twinpath against nfs-ganesha and bare servers",
     rows: tables::ROWS,
     ratios: tables::RATIOS,
+    plots: &[],
     together: tables::NEEDS,
     in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),

@@ -23,6 +23,7 @@ pub(crate) const LAB: Lab = Lab {
     about: "Sockets in an application's own loop: ours, the kernel's, and a service on a worker",
     rows: tables::ROWS,
     ratios: tables::RATIOS,
+    plots: &[],
     together: &[],
     in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),

@@ -32,6 +32,7 @@ pub(crate) const LAB: Lab = Lab {
     about: "Frames through a switch while controllers and others keep it busy: twinpath, Open vSwitch",
     rows: tables::ROWS,
     ratios: tables::RATIOS,
+    plots: &[],
     together: &[],
     in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use super::measure::Bench;
+use super::measure::{Bench, number};
+use super::memory::BURST;
 use crate::lab::instructions::{NOTE, counted};
 use crate::lab::model::Sample;
 use crate::lab::process::{Side, words};
@@ -18,11 +19,14 @@ impl Bench<'_> {
     pub(super) async fn alone(&self, row: &str) -> anyhow::Result<Sample> {
         match row {
             "l2-lookup" => self.l2_lookup().await,
-            "memory-twinpath" => self.memory_twinpath().await,
+            "memory-twinpath" | "memory-twinpath-1" | "memory-twinpath-8" => {
+                self.memory_twinpath(number(row).unwrap_or(BURST)).await
+            }
             "memory-testpmd" => self.memory_testpmd().await,
             "loop-1" | "threads-1" | "loop-64" | "threads-64" => self.forwarder(row).await,
             "vxlan-bulk-kernel" | "vxlan-rtt-kernel" => self.vxlan_by_kernel(row).await,
             "vxlan-bulk-twinpath" | "vxlan-rtt-twinpath" => self.vxlan_by_twinpath(row).await,
+            "flood-base" | "flood-limited" | "flood-unlimited" => self.flooded(row).await,
             super::tables::KILL9 => self.kills().await,
             _ => bail!("{row} is not measured alone"),
         }

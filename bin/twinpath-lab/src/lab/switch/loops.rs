@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 
-use super::measure::{Bench, IDLE_PORTS};
+use super::measure::{BATCH, Bench, IDLE_PORTS};
 use crate::lab::model::Sample;
 use crate::lab::process::{Side, words};
 use crate::lab::topology::SwitchNetwork;
@@ -37,7 +37,7 @@ impl Bench<'_> {
         let side = Side::At(&network.hosts[0], hosts_cpu);
         let known = launcher.client(side, &probe, SLACK, None).await;
         let measured = match known {
-            Ok(_) => self.rate(&network, Some(forwarder.pid)).await,
+            Ok(_) => self.rate(&network, Some(forwarder.pid), BATCH).await,
             Err(error) => Err(error.context("no frame passes")),
         };
         launcher.stop(echo).await?;

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use twinpath_load::Arrivals;
 use twinpath_sys::child;
 
-use super::tables::{FRAMES, KILL9};
+use super::tables::{self, FRAMES, KILL9};
 use crate::lab::counters::Counters;
 use crate::lab::instance::{Instance, voluntary_switches};
 use crate::lab::model::Sample;
@@ -26,8 +26,8 @@ const JITTER: f64 = 0.03;
 pub(super) const IDLE_PORTS: usize = 10;
 /// Until an idle switch has calmed down after its start.
 const IDLE_SETTLE: Duration = Duration::from_millis(1500);
-/// Frames per system call of the source.
-const BATCH: usize = 64;
+/// Frames per system call of the source, where a row does not name it.
+pub(super) const BATCH: usize = 64;
 
 /// A switch to be measured, and its rows.
 #[derive(Debug)]
@@ -54,17 +54,45 @@ pub(super) const CONTENDERS: &[Contender] = &[
     Contender {
         name: "the kernel's bridge",
         kind: Kind::Plain("bridge"),
-        rows: &["rate-bridge", "rtt-bridge", "paced-bridge", "bulk-bridge"],
+        rows: &[
+            "rate-bridge",
+            "rtt-bridge",
+            "paced-bridge",
+            "bulk-bridge",
+            "rate-bridge-1",
+            "rate-bridge-8",
+            "load-bridge-5k",
+            "load-bridge-20k",
+            "load-bridge-50k",
+        ],
     },
     Contender {
         name: "OVS on packet sockets",
         kind: Kind::Plain("ovs-netdev"),
-        rows: &["rate-ovs-netdev", "rtt-ovs-netdev", "paced-ovs-netdev", "bulk-ovs-netdev"],
+        rows: &[
+            "rate-ovs-netdev",
+            "rtt-ovs-netdev",
+            "paced-ovs-netdev",
+            "bulk-ovs-netdev",
+            "rate-ovs-netdev-1",
+            "rate-ovs-netdev-8",
+            "load-ovs-netdev-5k",
+            "load-ovs-netdev-20k",
+            "load-ovs-netdev-50k",
+        ],
     },
     Contender {
         name: "OVS on AF_XDP",
         kind: Kind::Plain("ovs-afxdp"),
-        rows: &["rate-ovs-afxdp", "rtt-ovs-afxdp"],
+        rows: &[
+            "rate-ovs-afxdp",
+            "rtt-ovs-afxdp",
+            "rate-ovs-afxdp-1",
+            "rate-ovs-afxdp-8",
+            "load-ovs-afxdp-5k",
+            "load-ovs-afxdp-20k",
+            "load-ovs-afxdp-50k",
+        ],
     },
     Contender {
         name: "testpmd on packet sockets",
@@ -84,7 +112,16 @@ pub(super) const CONTENDERS: &[Contender] = &[
     Contender {
         name: "twinpath, adaptive",
         kind: Kind::Twinpath("adaptive"),
-        rows: &["rate-twinpath", "paced-twinpath", "bulk-twinpath"],
+        rows: &[
+            "rate-twinpath",
+            "paced-twinpath",
+            "bulk-twinpath",
+            "rate-twinpath-1",
+            "rate-twinpath-8",
+            "load-twinpath-5k",
+            "load-twinpath-20k",
+            "load-twinpath-50k",
+        ],
     },
     Contender { name: "twinpath, poll", kind: Kind::Twinpath("poll"), rows: &["rtt-twinpath-poll"] },
     Contender {
@@ -100,7 +137,11 @@ pub(super) const CONTENDERS: &[Contender] = &[
         rows: &["idle-ovs-netdev"],
     },
     Contender { name: "the MAC table", kind: Kind::Alone, rows: &["l2-lookup"] },
-    Contender { name: "twinpath, memory ports", kind: Kind::Alone, rows: &["memory-twinpath"] },
+    Contender {
+        name: "twinpath, memory ports",
+        kind: Kind::Alone,
+        rows: &["memory-twinpath", "memory-twinpath-1", "memory-twinpath-8"],
+    },
     Contender { name: "testpmd on memif", kind: Kind::Alone, rows: &["memory-testpmd"] },
     Contender {
         name: "one loop, and a packet thread beside control",
@@ -116,6 +157,11 @@ pub(super) const CONTENDERS: &[Contender] = &[
         name: "twinpath, VXLAN",
         kind: Kind::Alone,
         rows: &["vxlan-bulk-twinpath", "vxlan-rtt-twinpath"],
+    },
+    Contender {
+        name: "twinpath, flooded by a third port",
+        kind: Kind::Alone,
+        rows: &["flood-base", "flood-limited", "flood-unlimited"],
     },
     Contender { name: "twinpath, killed", kind: Kind::Alone, rows: &["kill9-bridge"] },
     Contender { name: "twinpath, idle", kind: Kind::Twinpath("adaptive"), rows: &["idle-twinpath"] },
@@ -161,7 +207,8 @@ impl<'a> Bench<'a> {
     /// Measures the selected rows of a switch; a failure is recorded as the rows' reason.
     pub(super) async fn measure(&self, contender: &Contender, record: &mut Record) {
         let wanted = |row: &&&'static str| self.session.selection.rows.contains(**row);
-        let rows: Vec<_> = contender.rows.iter().filter(wanted).copied().collect();
+        let due = |row: &&str| self.round < super::PLOT_ROUNDS || !tables::is_for_a_plot(row);
+        let rows: Vec<_> = contender.rows.iter().filter(wanted).copied().filter(due).collect();
         let rows: Vec<_> = rows.into_iter().filter(|row| !record.is_hopeless(row)).collect();
         if rows.is_empty() {
             return;
@@ -296,13 +343,15 @@ impl<'a> Bench<'a> {
         let measured = async {
             if row.starts_with("rate-") || row.starts_with("ports-") {
                 traffic.probe().await?;
-                return self.rate(network, running.pid).await;
+                // The number of a row of ports is theirs.
+                let batch = number(row).filter(|_| tables::is_for_a_plot(row)).unwrap_or(BATCH);
+                return self.rate(network, running.pid, batch).await;
             }
-            let mut options = String::new();
-            if row.starts_with("paced-") {
-                let (rate, arrivals) = (1e6 / self.period_us, Arrivals::Jittered(JITTER));
-                options = format!("--rate {rate} --arrivals {arrivals} --arrivals-seed {}", self.seed);
+            if row.starts_with("load-") {
+                let thousands = number(row).with_context(|| format!("{row} has no rate"))?;
+                return traffic.at_rate(thousands as f64 * 1e3, self.seed).await;
             }
+            let options = if row.starts_with("paced-") { self.pace() } else { String::new() };
             traffic.for_its_time(&options).await
         };
         let measured = measured.await;
@@ -310,11 +359,22 @@ impl<'a> Bench<'a> {
         measured
     }
 
+    /// The options of a load at this round's pace.
+    pub(super) fn pace(&self) -> String {
+        let (rate, arrivals) = (1e6 / self.period_us, Arrivals::Jittered(JITTER));
+        format!("--rate {rate} --arrivals {arrivals} --arrivals-seed {}", self.seed)
+    }
+
     /// Frames of 64 bytes, as many as the first host's interface takes, counted by the second host's.
-    pub(super) async fn rate(&self, network: &SwitchNetwork, switch: Option<u32>) -> anyhow::Result<Sample> {
+    pub(super) async fn rate(
+        &self,
+        network: &SwitchNetwork,
+        switch: Option<u32>,
+        batch: usize,
+    ) -> anyhow::Result<Sample> {
         let mac = |bytes: [u8; 6]| bytes.map(|byte| format!("{byte:02x}")).join(":");
         let args = words(&format!(
-            "plain frame-source --on {} --from {} --to {} --batch {BATCH} --duration {:.3}",
+            "plain frame-source --on {} --from {} --to {} --batch {batch} --duration {:.3}",
             HOSTS[0].interface,
             mac(HOSTS[0].mac),
             mac(HOSTS[1].mac),
@@ -332,6 +392,7 @@ impl<'a> Bench<'a> {
         ensure!(frames > 0.0, "none of {} frames came through", sent.frames);
         let mut sample = Sample::default();
         sample.values.insert(FRAMES, frames / sent.duration_s);
+        sample.values.insert(tables::BATCH, batch as f64);
         sample.values.insert("offered_per_s", sent.frames as f64 / sent.duration_s);
         if let (Some(before), Some(after)) = (used_before, used_after) {
             sample
@@ -360,11 +421,15 @@ impl<'a> Bench<'a> {
     }
 }
 
+/// The number at the end of a row's id: frames at once, or thousands of requests per second.
+pub(super) fn number(row: &str) -> Option<usize> {
+    row.rsplit('-').next()?.trim_end_matches('k').parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::tables;
     use super::*;
 
     #[test]

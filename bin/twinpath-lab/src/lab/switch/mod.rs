@@ -5,6 +5,7 @@
 //! in the rows of bulk TCP the receiving host shares the second CPU with the switch.
 
 mod alone;
+mod flood;
 mod kills;
 mod loops;
 mod measure;
@@ -26,6 +27,8 @@ const CHECK_PAIRS: usize = 6;
 const IDLE_CHECK_ROUNDS: usize = 3;
 /// Switches of many ports are measured in so many rounds: making and removing a thousand interfaces takes seconds.
 const PORTS_ROUNDS: usize = 3;
+/// Points of plots that no ratio needs are measured in so many rounds.
+const PLOT_ROUNDS: usize = 3;
 /// Most pairs otherwise, and until when a round may begin.
 const QUICK_PAIRS: usize = 5;
 const QUICK_BUDGET: Duration = Duration::from_secs(50);
@@ -40,6 +43,7 @@ pub(crate) const LAB: Lab = Lab {
     about: "Frames and round trips through a switch: twinpath, the kernel's bridge, Open vSwitch, testpmd",
     rows: tables::ROWS,
     ratios: tables::RATIOS,
+    plots: tables::PLOTS,
     together: &[],
     in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),

@@ -1,11 +1,13 @@
 //! The rows and ratios of `lab switch`. Ids are stable; docs/measuring.md explains each.
 
-use crate::lab::model::{self, Better, Formula, Group, RatioSpec, RowSpec};
+use crate::lab::model::{self, AxisSpec, Better, Formula, Group, PlotSpec, RatioSpec, RowSpec, Series};
 use crate::lab::traffic::BULK;
 
 /// The row that is measured in the first round alone.
 pub(super) const KILL9: &str = "kill9-bridge";
 pub(super) const FRAMES: &str = "frames_per_s";
+/// Frames that the source sends at once.
+pub(super) const BATCH: &str = "batch";
 pub(super) const LOOKUPS: &str = "lookups_per_s";
 const P50: &str = "p50_us";
 const P99: &str = "p99_us";
@@ -51,6 +53,19 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("paced-twinpath", Group::SwitchPaced, P50, "twinpath, adaptive")
         .beside(PACED_BRIDGE)
         .twinpath("adaptive"),
+    row(
+        "flood-base",
+        Group::SwitchPaced,
+        P50,
+        "twinpath, a source that floods at an interface that is no port",
+    )
+    .twinpath("adaptive"),
+    row("flood-limited", Group::SwitchPaced, P50, "twinpath, at a port with a storm limit")
+        .beside(&["flood-base"])
+        .twinpath("adaptive"),
+    row("flood-unlimited", Group::SwitchPaced, P50, "twinpath, at a port without a limit")
+        .beside(&["flood-base"])
+        .twinpath("adaptive"),
     row("bulk-bridge", Group::SwitchBulk, BULK, "the kernel's bridge"),
     row("bulk-ovs-netdev", Group::SwitchBulk, BULK, "OVS, packet sockets").beside(BULK_BRIDGE),
     row("bulk-twinpath", Group::SwitchBulk, BULK, "twinpath").beside(BULK_BRIDGE).twinpath("adaptive"),
@@ -78,6 +93,30 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("memory-twinpath", Group::SwitchMemory, FRAMES, "twinpath")
         .beside(&["memory-testpmd"])
         .twinpath("adaptive"),
+    row("rate-bridge-1", Group::SwitchBatch, FRAMES, "the kernel's bridge, 1 frame per call"),
+    row("rate-ovs-netdev-1", Group::SwitchBatch, FRAMES, "OVS, packet sockets, 1 frame per call"),
+    row("rate-ovs-afxdp-1", Group::SwitchBatch, FRAMES, "OVS, AF_XDP, 1 frame per call"),
+    row("rate-twinpath-1", Group::SwitchBatch, FRAMES, "twinpath, 1 frame per call").twinpath("adaptive"),
+    row("rate-bridge-8", Group::SwitchBatch, FRAMES, "the kernel's bridge, 8 frames per call"),
+    row("rate-ovs-netdev-8", Group::SwitchBatch, FRAMES, "OVS, packet sockets, 8 frames per call"),
+    row("rate-ovs-afxdp-8", Group::SwitchBatch, FRAMES, "OVS, AF_XDP, 8 frames per call"),
+    row("rate-twinpath-8", Group::SwitchBatch, FRAMES, "twinpath, 8 frames per call").twinpath("adaptive"),
+    row("memory-twinpath-1", Group::SwitchBatch, FRAMES, "twinpath, memory ports, 1 at once")
+        .twinpath("adaptive"),
+    row("memory-twinpath-8", Group::SwitchBatch, FRAMES, "twinpath, memory ports, 8 at once")
+        .twinpath("adaptive"),
+    row("load-bridge-5k", Group::SwitchLoad, P50, "the kernel's bridge, 5,000/s"),
+    row("load-ovs-netdev-5k", Group::SwitchLoad, P50, "OVS, packet sockets, 5,000/s"),
+    row("load-ovs-afxdp-5k", Group::SwitchLoad, P50, "OVS, AF_XDP, 5,000/s"),
+    row("load-twinpath-5k", Group::SwitchLoad, P50, "twinpath, 5,000/s").twinpath("adaptive"),
+    row("load-bridge-20k", Group::SwitchLoad, P50, "the kernel's bridge, 20,000/s"),
+    row("load-ovs-netdev-20k", Group::SwitchLoad, P50, "OVS, packet sockets, 20,000/s"),
+    row("load-ovs-afxdp-20k", Group::SwitchLoad, P50, "OVS, AF_XDP, 20,000/s"),
+    row("load-twinpath-20k", Group::SwitchLoad, P50, "twinpath, 20,000/s").twinpath("adaptive"),
+    row("load-bridge-50k", Group::SwitchLoad, P50, "the kernel's bridge, 50,000/s"),
+    row("load-ovs-netdev-50k", Group::SwitchLoad, P50, "OVS, packet sockets, 50,000/s"),
+    row("load-ovs-afxdp-50k", Group::SwitchLoad, P50, "OVS, AF_XDP, 50,000/s"),
+    row("load-twinpath-50k", Group::SwitchLoad, P50, "twinpath, 50,000/s").twinpath("adaptive"),
     row(KILL9, Group::Trouble, "worst_ms", "kill -9, until a kernel bridge passes frames")
         .twinpath("adaptive"),
     RowSpec {
@@ -85,6 +124,11 @@ pub(super) const ROWS: &[RowSpec] = &[
         ..row("l2-lookup", Group::SwitchTable, LOOKUPS, "1,000,000 addresses, bursts of 64")
     },
 ];
+
+/// Whether a row is measured for a plot alone.
+pub(super) fn is_for_a_plot(id: &str) -> bool {
+    ROWS.iter().any(|row| row.id == id && matches!(row.group, Group::SwitchBatch | Group::SwitchLoad))
+}
 
 const fn ratio(
     id: &'static str,
@@ -100,6 +144,75 @@ const fn ratio(
 const fn reported(id: &'static str, formula: Formula, what: &'static str) -> RatioSpec {
     RatioSpec { target: None, ..ratio(id, formula, 0.0, Better::Higher, what) }
 }
+
+/// The plots of the report.
+pub(super) const PLOTS: &[PlotSpec] = &[
+    PlotSpec {
+        title: "Rate against batch size",
+        across: AxisSpec { value: BATCH, title: "frames that the source sends at once" },
+        up: AxisSpec { value: FRAMES, title: "frames/s at the sink" },
+        up_to: None,
+        series: &[
+            Series {
+                name: "the kernel's bridge",
+                ours: false,
+                rows: &["rate-bridge-1", "rate-bridge-8", "rate-bridge"],
+            },
+            Series {
+                name: "OVS, packet sockets",
+                ours: false,
+                rows: &["rate-ovs-netdev-1", "rate-ovs-netdev-8", "rate-ovs-netdev"],
+            },
+            Series {
+                name: "OVS, AF_XDP",
+                ours: false,
+                rows: &["rate-ovs-afxdp-1", "rate-ovs-afxdp-8", "rate-ovs-afxdp"],
+            },
+            Series {
+                name: "twinpath",
+                ours: true,
+                rows: &["rate-twinpath-1", "rate-twinpath-8", "rate-twinpath"],
+            },
+            Series {
+                name: "twinpath, memory ports",
+                ours: true,
+                rows: &["memory-twinpath-1", "memory-twinpath-8", "memory-twinpath"],
+            },
+        ],
+        caption: "Frames of 64 bytes through each switch. The source sends so many with one system call, or, at a memory \
+                  port, before it tells the switch.",
+    },
+    PlotSpec {
+        title: "Latency against rate",
+        across: AxisSpec { value: "requests_per_s", title: "round trips per second" },
+        up: AxisSpec { value: P50, title: "round trip p50, us" },
+        up_to: Some(P99),
+        series: &[
+            Series {
+                name: "the kernel's bridge",
+                ours: false,
+                rows: &["load-bridge-5k", "load-bridge-20k", "load-bridge-50k"],
+            },
+            Series {
+                name: "OVS, packet sockets",
+                ours: false,
+                rows: &["load-ovs-netdev-5k", "load-ovs-netdev-20k", "load-ovs-netdev-50k"],
+            },
+            Series {
+                name: "OVS, AF_XDP",
+                ours: false,
+                rows: &["load-ovs-afxdp-5k", "load-ovs-afxdp-20k", "load-ovs-afxdp-50k"],
+            },
+            Series {
+                name: "twinpath",
+                ours: true,
+                rows: &["load-twinpath-5k", "load-twinpath-20k", "load-twinpath-50k"],
+            },
+        ],
+        caption: "Kernel UDP between the hosts, with random gaps, at 5,000, 20,000 and 50,000 a second; further left is \
+                  what could not be answered in time. The thin line goes up to p99.",
+    },
+];
 
 /// The targets.
 pub(super) const RATIOS: &[RatioSpec] = &[
@@ -155,6 +268,21 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         Better::Lower,
         "the same, p99",
     ),
+    ratio(
+        "flood-others-p99",
+        Formula::over("flood-limited", P99, &[("flood-base", P99)]),
+        1.2,
+        Better::Lower,
+        "the same p99 while a third port floods 200,000 frames/s against its storm limit, over that without the port",
+    ),
+    RatioSpec {
+        better: Better::Lower,
+        ..reported(
+            "flood-unlimited-p99",
+            Formula::over("flood-unlimited", P99, &[("flood-base", P99)]),
+            "the same without a limit: all is flooded to the others",
+        )
+    },
     ratio(
         "bulk-worker",
         Formula::over("bulk-twinpath", BULK, &[("bulk-bridge", BULK)]),

@@ -61,6 +61,7 @@ pub(crate) const LAB: Lab = Lab {
     about: "Reflected frames: by a worker, by another process over shared memory, by a packet socket",
     rows: tables::ROWS,
     ratios: tables::RATIOS,
+    plots: &[],
     together: &[],
     in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),

@@ -60,6 +60,7 @@ pub(crate) const LAB: Lab = Lab {
     about: "One packet every 350 us or so, and other paces, to every way to wait: latency against CPU",
     rows: tables::ROWS,
     ratios: tables::RATIOS,
+    plots: &[],
     together: tables::TOGETHER,
     in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),

@@ -1,0 +1,78 @@
+//! Round trips of two hosts while a third port floods: frames to an unknown address, which go to both.
+//!
+//! The source has the hosts' CPU, so it delays them by itself. In the base row it sends as much at an interface that is no
+//! port of the switch.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+
+use super::measure::Bench;
+use crate::lab::model::Sample;
+use crate::lab::process::{Side, words};
+use crate::lab::topology::SwitchNetwork;
+use crate::lab::traffic::{SLACK, Traffic};
+use crate::plain::switch::Sent;
+
+/// Both hosts', and the source's.
+const PORTS: usize = 3;
+/// What the source sends: a share of its CPU that leaves the hosts theirs.
+const FRAMES_PER_S: u32 = 200_000;
+const BATCH: usize = 16;
+/// Its storm limit, frames per second.
+const LIMIT: u32 = 1_000;
+/// From the start of the source to the first round trip.
+const SETTLE: Duration = Duration::from_millis(100);
+const FROM: &str = "02:74:70:05:00:01";
+const TO_NOBODY: &str = "02:74:70:05:00:02";
+
+impl Bench<'_> {
+    pub(super) async fn flooded(&self, row: &str) -> anyhow::Result<Sample> {
+        let network = SwitchNetwork::build(PORTS)?;
+        let flooding = network.ports[PORTS - 1];
+        let limited = format!("{flooding},unknown_limit={LIMIT}");
+        let mut ports = network.ports[..PORTS - 1].to_vec();
+        match row {
+            "flood-limited" => ports.push(&limited),
+            "flood-unlimited" => ports.push(flooding),
+            _ => {}
+        }
+        let instance = self.twinpath(&network, &ports, "--mode adaptive").await?;
+        let measured = self.beside_flood(&network, instance.pid(), flooding).await;
+        instance.stop(&self.session.launcher).await?;
+        measured
+    }
+
+    async fn beside_flood(
+        &self,
+        network: &SwitchNetwork,
+        switch: u32,
+        interface: &str,
+    ) -> anyhow::Result<Sample> {
+        let launcher = &self.session.launcher;
+        let traffic = Traffic { session: self.session, network, time: self.time, switch: Some(switch) };
+        let server = traffic.echo_server("connected").await?;
+        let measured = async {
+            traffic.probe().await?;
+            let args = words(&format!(
+                "plain frame-source --on {interface} --from {FROM} --to {TO_NOBODY} --batch {BATCH} \
+                 --rate {FRAMES_PER_S} --duration {:.3}",
+                (self.time + SLACK).as_secs_f64()
+            ));
+            let source = Side::At(&network.nowhere, &self.session.cpus[..1]);
+            let source = launcher.background(source, &args)?;
+            tokio::time::sleep(SETTLE).await;
+            let measured = traffic.for_its_time(&self.pace()).await;
+            let sent: Sent = serde_json::from_str(&launcher.finish(source).await?)
+                .context("cannot read the result of plain frame-source")?;
+            let mut measured = measured?;
+            let offered = sent.frames as f64 / sent.duration_s;
+            ensure!(offered > f64::from(FRAMES_PER_S) / 2.0, "the source sent {offered:.0} frames/s only");
+            measured.values.insert("offered_per_s", offered);
+            anyhow::Ok(measured)
+        };
+        let measured = measured.await;
+        launcher.stop(server).await?;
+        measured
+    }
+}
