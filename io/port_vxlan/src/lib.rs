@@ -1,7 +1,7 @@
 //! A port whose other side are the switches of other hosts: Ethernet frames in UDP datagrams (VXLAN, RFC 7348), over the
 //! kernel's sockets.
 //!
-//! A port is one network (VNI) with one or several remotes. They are one port, not one each: a frame that came from one
+//! A port is one network (VNI) with one or several remotes; several ports share a UDP port (`shared`). Remotes are one port, not one each: a frame that came from one
 //! remote does not leave by the port again, so it never goes to another remote, and a network of switches that all have
 //! each other as remotes has no loop. The port learns behind which remote an address is; frames to all others, and to
 //! groups, go to each remote (head-end replication).
@@ -26,6 +26,7 @@ mod open;
 mod receive;
 mod remotes;
 mod send;
+mod shared;
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -42,6 +43,7 @@ pub use crate::open::{OpenError, REMOTES_MAX, VxlanConfig};
 use crate::receive::{Datagram, Receiver};
 use crate::remotes::Remotes;
 use crate::send::Sender;
+pub use crate::shared::UdpPorts;
 
 /// The longest frame: the longest datagram over IPv4 without the header.
 const FRAME_LEN_MAX: usize = 65_507 - vxlan::HEADER_LEN;
@@ -61,12 +63,13 @@ pub struct VxlanPort {
 }
 
 impl VxlanPort {
-    /// Opens the sockets, in the network namespace of the calling thread. No remote need be reachable yet.
+    /// Opens the sockets, in the network namespace of the calling thread, whose VXLAN ports share `udp_ports`. No remote need be
+    /// reachable yet.
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn open(config: &VxlanConfig) -> Result<Self, OpenError> {
-        let opened = open::open(config)?;
+    pub fn open(config: &VxlanConfig, udp_ports: &mut UdpPorts) -> Result<Self, OpenError> {
+        let opened = open::open(config, udp_ports)?;
         let mapped = |address: &IpAddr| match address {
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
             IpAddr::V6(v6) => *v6,

@@ -12,6 +12,8 @@ use twinpath_sys::udp_socket::{bind_address, enlarge_buffers, set_option};
 use twinpath_time::Duration;
 use twinpath_wire::{eth, udp, vxlan};
 
+use crate::shared::{Member, NETWORKS_MAX, UdpPorts};
+
 /// Most remotes of a port: a frame for all of them is sent as often.
 pub const REMOTES_MAX: usize = 64;
 
@@ -50,11 +52,30 @@ pub struct VxlanConfig {
 pub enum OpenError {
     /// The UDP port is taken.
     #[error(
-        "UDP port {port} is in use: by a VXLAN interface of the kernel, another switch, or another port of this one; give them different \
-         addresses (local) or ports (udp_port)"
+        "UDP port {port} is in use: by a VXLAN interface of the kernel, another switch, or a port of this one with another address; give \
+         them different addresses (local) or ports (udp_port)"
     )]
     InUse {
         /// The port.
+        port: u16,
+    },
+    /// Another port has the network, at the same address and UDP port.
+    #[error(
+        "network {vni} at UDP port {port} is another port's of this switch: give them different networks (vni), addresses (local) or ports \
+         (udp_port)"
+    )]
+    NetworkInUse {
+        /// The network.
+        vni: u32,
+        /// The UDP port.
+        port: u16,
+    },
+    /// Too many networks.
+    #[error(
+        "UDP port {port} has {NETWORKS_MAX} networks, which is the most: give further ones another port (udp_port)"
+    )]
+    Networks {
+        /// The UDP port.
         port: u16,
     },
     /// A remote is this host.
@@ -76,13 +97,13 @@ pub enum OpenError {
 /// What is open.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    pub(crate) receiver: OwnedFd,
+    pub(crate) receiver: Member,
     pub(crate) sources: Vec<OwnedFd>,
     pub(crate) inner_mtu: u32,
 }
 
 /// Opens them, in the network namespace of the calling thread.
-pub(crate) fn open(config: &VxlanConfig) -> Result<Opened, OpenError> {
+pub(crate) fn open(config: &VxlanConfig, udp_ports: &mut UdpPorts) -> Result<Opened, OpenError> {
     if config.remotes.is_empty() || config.remotes.len() > REMOTES_MAX {
         return Err(OpenError::Remotes(config.remotes.len()));
     }
@@ -95,9 +116,16 @@ pub(crate) fn open(config: &VxlanConfig) -> Result<Opened, OpenError> {
         let inner = mtu.map(|mtu| mtu.saturating_sub(overhead(*remote)));
         inner_mtu = inner.into_iter().chain(inner_mtu).min();
     }
-    let receiver = socket(config.local, config.udp_port).map_err(|error| match error {
+    let receiver = udp_ports.join(config.local, config.udp_port, config.vni)?;
+    let sources = (0..SOURCES).map(|_| source(config.local)).collect::<Result<_, _>>()?;
+    Ok(Opened { receiver, sources, inner_mtu: inner_mtu.unwrap_or(INNER_MTU_USUAL) })
+}
+
+/// A socket that receives. In a group it shares the UDP port with others that are.
+pub(crate) fn receiver(local: Option<IpAddr>, port: u16, in_group: bool) -> Result<OwnedFd, OpenError> {
+    let receiver = socket(local, port, in_group).map_err(|error| match error {
         OpenError::Socket { step: "bind", source } if source.kind() == std::io::ErrorKind::AddrInUse => {
-            OpenError::InUse { port: config.udp_port }
+            OpenError::InUse { port }
         }
         error => error,
     })?;
@@ -106,8 +134,7 @@ pub(crate) fn open(config: &VxlanConfig) -> Result<Opened, OpenError> {
     let _ = set_option(&receiver, libc::SOL_UDP, UDP_GRO, 1);
     set_option(&receiver, libc::SOL_UDP, UDP_NO_CHECK6_RX, 1).map_err(failed("UDP_NO_CHECK6_RX"))?;
     set_option(&receiver, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1).map_err(failed("SO_RXQ_OVFL"))?;
-    let sources = (0..SOURCES).map(|_| source(config.local)).collect::<Result<_, _>>()?;
-    Ok(Opened { receiver, sources, inner_mtu: inner_mtu.unwrap_or(INNER_MTU_USUAL) })
+    Ok(receiver)
 }
 
 /// Bytes in front of a frame's IP packet.
@@ -118,7 +145,7 @@ const fn overhead(remote: IpAddr) -> u32 {
 
 /// A socket that sends, from a port that the kernel chooses.
 fn source(local: Option<IpAddr>) -> Result<OwnedFd, OpenError> {
-    let socket = socket(local, 0)?;
+    let socket = socket(local, 0, false)?;
     enlarge_buffers(&socket);
     // Nobody has a reason to send there: what comes is not read, and as little as possible is kept of it.
     let _ = sockopt::set_socket_recv_buffer_size(&socket, 0);
@@ -130,18 +157,21 @@ fn source(local: Option<IpAddr>) -> Result<OwnedFd, OpenError> {
     Ok(socket)
 }
 
-fn socket(local: Option<IpAddr>, port: u16) -> Result<OwnedFd, OpenError> {
+fn socket(local: Option<IpAddr>, port: u16, in_group: bool) -> Result<OwnedFd, OpenError> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket =
         socket_with(AddressFamily::INET6, SocketType::DGRAM, flags, None).map_err(failed("socket"))?;
     sockopt::set_ipv6_v6only(&socket, false).map_err(failed("IPV6_V6ONLY"))?;
+    if in_group {
+        sockopt::set_socket_reuseport(&socket, true).map_err(failed("SO_REUSEPORT"))?;
+    }
     let address = bind_address(&socket, local, port)
         .map_err(|source| OpenError::Socket { step: "IPV6_FREEBIND", source })?;
     bind(&socket, &address).map_err(failed("bind"))?;
     Ok(socket)
 }
 
-fn failed(step: &'static str) -> impl FnOnce(Errno) -> OpenError {
+pub(crate) fn failed(step: &'static str) -> impl FnOnce(Errno) -> OpenError {
     move |error| OpenError::Socket { step, source: error.into() }
 }
 

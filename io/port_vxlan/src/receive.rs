@@ -9,6 +9,8 @@ use std::ptr;
 use rustix::io::Errno;
 use twinpath_sys::last_errno;
 
+use crate::shared::Member;
+
 /// Datagrams, or trains of them, that one system call takes.
 const MESSAGES: usize = 16;
 
@@ -46,7 +48,7 @@ pub(crate) struct Datagram<'a> {
 /// The socket that receives, and memory for what it receives.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    socket: OwnedFd,
+    socket: Member,
     memory: Box<[u8]>,
     names: Box<[libc::sockaddr_in6]>,
     controls: Box<[Control]>,
@@ -67,7 +69,7 @@ pub(crate) struct Receiver {
 unsafe impl Send for Receiver {}
 
 impl Receiver {
-    pub(crate) fn new(socket: OwnedFd) -> Self {
+    pub(crate) fn new(socket: Member) -> Self {
         // SAFETY: all-zero values of structs of plain integers and null pointers are valid.
         let (name, message): (libc::sockaddr_in6, libc::mmsghdr) = unsafe { std::mem::zeroed() };
         let nothing = Train { from: Ipv6Addr::UNSPECIFIED, len: 0, each: 0 };
@@ -86,8 +88,8 @@ impl Receiver {
         }
     }
 
-    pub(crate) const fn socket(&self) -> &OwnedFd {
-        &self.socket
+    pub(crate) fn socket(&self) -> &OwnedFd {
+        self.socket.socket()
     }
 
     /// Whether there are datagrams that were received and not taken yet.
@@ -118,7 +120,7 @@ impl Receiver {
         // live across the call.
         let count = unsafe {
             libc::recvmmsg(
-                self.socket.as_raw_fd(),
+                self.socket().as_raw_fd(),
                 self.messages.as_mut_ptr(),
                 MESSAGES as u32,
                 libc::MSG_DONTWAIT,

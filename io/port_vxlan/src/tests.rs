@@ -43,7 +43,7 @@ fn config(site: u8, remotes: &[u8], udp_port: u16) -> VxlanConfig {
 
 impl Site {
     fn new(site: u8, remotes: &[u8], udp_port: u16) -> Self {
-        let port = VxlanPort::open(&config(site, remotes, udp_port)).expect("open");
+        let port = VxlanPort::open(&config(site, remotes, udp_port), &mut UdpPorts::default()).expect("open");
         Self { port, pool: Pool::new(4096).expect("a pool"), burst: Burst::new() }
     }
 
@@ -221,7 +221,8 @@ fn without_a_route_frames_are_counted() {
     let mut config = config(1, &[2], udp_port);
     // From the loopback interface there is no way to documentation addresses (RFC 5737).
     config.remotes = vec![[192, 0, 2, 1].into()];
-    let mut site = Site { port: VxlanPort::open(&config).expect("open"), ..Site::new(4, &[5], udp_port) };
+    let port = VxlanPort::open(&config, &mut UdpPorts::default()).expect("open");
+    let mut site = Site { port, ..Site::new(4, &[5], udp_port) };
     site.send(&[frame(1, 2, 60), frame(1, 2, 61)]);
     assert_eq!(site.dropped(Reason::PortDown) + site.dropped(Reason::FrameTooLarge), 2);
     assert!(site.is_whole());
@@ -231,10 +232,60 @@ fn without_a_route_frames_are_counted() {
 fn what_cannot_work_is_refused() {
     let udp_port = free_port();
     let _first = Site::new(1, &[2], udp_port);
-    let refused = |config: &VxlanConfig| VxlanPort::open(config).expect_err("refused").to_string();
+    let refused = |config: &VxlanConfig| {
+        VxlanPort::open(config, &mut UdpPorts::default()).expect_err("refused").to_string()
+    };
     assert!(refused(&config(1, &[3], udp_port)).contains("is in use"));
     assert!(refused(&config(4, &[2, 4], udp_port)).contains("127.0.1.4 is an address of this host"));
     assert!(refused(&config(4, &[], udp_port)).contains("0 remotes"));
+}
+
+#[test]
+fn networks_share_a_udp_port_and_come_and_go_without_a_loss_to_others() {
+    let udp_port = free_port();
+    let mut sender = Site::new(2, &[1], udp_port);
+    let mut udp_ports = UdpPorts::default();
+    let mut open = |vni| {
+        let config = VxlanConfig { vni, ..config(1, &[2], udp_port) };
+        let port = VxlanPort::open(&config, &mut udp_ports)?;
+        let pool = Pool::new(4096).expect("a pool");
+        Ok::<_, OpenError>(Site { port, pool, burst: Burst::new() })
+    };
+    let of = |vni, frame: &[u8]| [&vxlan::header(vni)[..], frame].concat();
+    let mut staying = open(VNI).expect("open");
+    let mut sent = 0;
+    for turn in 0..40_u8 {
+        // Two others beside it, of other networks each time; the second one is there for one turn more.
+        let (first, second) = (1000 + u32::from(turn), 2000 + u32::from(turn));
+        let mut others = [open(first).expect("open"), open(second).expect("open")];
+        assert!(open(second).is_err_and(|error| error.to_string().contains("another port's")));
+        for (other, vni) in others.iter_mut().zip([first, second]) {
+            send_from(address(2), 1, udp_port, &of(vni, &frame(2, turn, 60)));
+            assert_eq!(other.receive(1), [frame(2, turn, 60)], "network {vni}");
+            assert_eq!(other.dropped(Reason::VxlanNetwork), 0);
+        }
+        let [leaving, other] = others;
+        drop(leaving);
+        // Nobody has that network now: one of the ports counts it.
+        send_from(address(2), 1, udp_port, &of(first, &frame(2, turn, 60)));
+        drop(other);
+        sender.send(&[frame(2, turn, 60 + usize::from(turn))]);
+        sent += 1;
+        assert_eq!(staying.receive(1), [frame(2, turn, 60 + usize::from(turn))]);
+    }
+    while staying.dropped(Reason::VxlanNetwork) < sent && staying.has_work() {
+        staying.port.receive(Instant::from_nanos(1), &mut staying.pool, &mut staying.burst);
+    }
+    assert_eq!(
+        (staying.port.counters().frames_in.get(), staying.dropped(Reason::VxlanNetwork)),
+        (sent, sent)
+    );
+    // Another switch cannot have the UDP port, whatever its networks.
+    let config = VxlanConfig { vni: 5, ..config(1, &[2], udp_port) };
+    let refused = VxlanPort::open(&config, &mut UdpPorts::default()).expect_err("refused");
+    assert!(refused.to_string().contains("is in use"), "{refused}");
+    drop(staying);
+    VxlanPort::open(&config, &mut UdpPorts::default()).expect("the UDP port is free with the last of them");
 }
 
 /// A TCP segment over IPv4 with this payload, whose checksum is left to hardware.

@@ -171,16 +171,25 @@ impl PortPrograms {
         attach_filter(&mut self.object, (LISTEN, &format!("{LISTEN}_{worker}")), worker, socket)
     }
 
-    /// Makes an interface a port: from now on workers get its frames. The programs at tc are in front of all others. Without
-    /// BPF links at tc they outlive a process that is killed, and then do nothing.
+    /// Makes an interface a port: [`Self::prepare`], and at once [`Self::claim`].
+    ///
+    /// # Errors
+    /// Those of both.
+    pub fn hold(&mut self, ifindex: u32, unserved: Unserved, how: TcAttach) -> Result<(), SteerError> {
+        self.prepare(ifindex, how)?;
+        self.claim(ifindex, unserved)
+    }
+
+    /// Attaches the programs to an interface that is to be a port. The kernel has its frames until [`Self::claim`]; only an
+    /// interface that a former process has left is a port at once. The programs at tc are in front of all others. Without BPF
+    /// links at tc they outlive a process that is killed, and then do nothing.
     ///
     /// # Errors
     /// [`SteerError::TcxHeld`] if another twinpath instance, or this one, uses the interface; [`SteerError::Program`],
     /// [`SteerError::NoInterface`], [`SteerError::Tcx`], [`SteerError::Clsact`], [`SteerError::Map`].
-    pub fn hold(&mut self, ifindex: u32, unserved: Unserved, how: TcAttach) -> Result<(), SteerError> {
+    pub fn prepare(&mut self, ifindex: u32, how: TcAttach) -> Result<(), SteerError> {
         let interface = interface_name(ifindex)?;
-        let flags = if unserved == Unserved::Kernel { FAILS_OPEN } else { 0 };
-        if self.take_over(ifindex, &interface, flags)? {
+        if self.take_over(ifindex, &interface)? {
             return Ok(());
         }
         refuse_if_held(ifindex, &interface)?;
@@ -189,9 +198,21 @@ impl PortPrograms {
             let [ingress, egress] = links;
             links = pins.pin(ifindex, [ingress.into_link()?, egress.into_link()?])?.map(TcLink::Tcx);
         }
-        let words = PortWords { flags, ..PortWords::default() };
-        self.ports.insert(ifindex, words, 0).map_err(wrote("ports"))?;
         self.has_links(ifindex, links)
+    }
+
+    /// Has workers get the frames of an interface that is prepared, from now on.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn claim(&mut self, ifindex: u32, unserved: Unserved) -> Result<(), SteerError> {
+        if !self.held.contains_key(&ifindex) {
+            return Ok(());
+        }
+        let flags = if unserved == Unserved::Kernel { FAILS_OPEN } else { 0 };
+        // One that a former process has left is a port already.
+        let former = self.ports.get(&ifindex, 0).unwrap_or_default();
+        self.ports.insert(ifindex, PortWords { flags, ..former }, 0).map_err(wrote("ports"))
     }
 
     /// The interface is a port, and XDP programs of others may send it frames.
@@ -235,14 +256,12 @@ impl PortPrograms {
 
     /// Goes on with an interface that a former process has left, if it has. Flows that the kernel forwards go on meanwhile: one
     /// program takes the place of the other, with the same maps.
-    fn take_over(&mut self, ifindex: u32, interface: &str, flags: u32) -> Result<bool, SteerError> {
+    fn take_over(&mut self, ifindex: u32, interface: &str) -> Result<bool, SteerError> {
         let Some(Keeping { pins, .. }) = &self.keeping else { return Ok(false) };
         let Some(links) = pins.links(ifindex, interface) else {
             pins.remove(ifindex)?;
             return Ok(false);
         };
-        let former = self.ports.get(&ifindex, 0).unwrap_or_default();
-        self.ports.insert(ifindex, PortWords { flags, ..former }, 0).map_err(wrote("ports"))?;
         let mut taken = Vec::new();
         for (name, link) in self.attached.into_iter().zip(links) {
             let refused = |error| SteerError::Tcx { interface: interface.to_owned(), error: Box::new(error) };

@@ -1,9 +1,9 @@
 //! The kernel interfaces of one network namespace as ports of a switch.
 //!
-//! A set has one queue for each worker, which carries all interfaces of the set. An interface becomes a port in two steps:
-//! [`PortSet::attach`] has its frames go to the queues, which can fail; then every worker adds it to its queue
-//! ([`PortSet::port`] says what). Frames that come between are dropped (`port_down`). It leaves in the same order, so that
-//! none come to a queue without it. All calls are made in the network namespace of the interfaces.
+//! A set has one queue for each worker, which carries all interfaces of the set. An interface becomes a port in three steps:
+//! [`PortSet::attach`] attaches the programs, which can fail; then every worker adds it to its queue ([`PortSet::port`] says
+//! what); then [`PortSet::claim`] has its frames go to the queues. Until then the kernel has them. It leaves in the opposite
+//! order. All calls are made in the network namespace of the interfaces.
 
 use std::collections::BTreeSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -131,12 +131,12 @@ impl PortSet {
         }
     }
 
-    /// Has the frames of an interface go to the workers. They add it next.
+    /// Makes an interface ready to be a port. The workers add it next.
     ///
     /// # Errors
     /// [`AttachError`]; then the interface is the kernel's as before.
-    pub fn attach(&mut self, ifindex: u32, unserved: Unserved) -> Result<(), AttachError> {
-        self.programs.hold(ifindex, unserved, self.plan.tc)?;
+    pub fn attach(&mut self, ifindex: u32) -> Result<(), AttachError> {
+        self.programs.prepare(ifindex, self.plan.tc)?;
         // A device would not pass on frames for the hosts behind the other ports.
         let listens = packet_socket::add_membership(&self.listener, ifindex, Membership::Promiscuous);
         if let Err(error) = listens {
@@ -145,6 +145,14 @@ impl PortSet {
         }
         self.promiscuous.insert(ifindex);
         Ok(())
+    }
+
+    /// Has the frames of an attached interface go to the workers; `unserved` says what the kernel does with those that none gets.
+    ///
+    /// # Errors
+    /// [`AttachError::Steer`].
+    pub fn claim(&mut self, ifindex: u32, unserved: Unserved) -> Result<(), AttachError> {
+        Ok(self.programs.claim(ifindex, unserved)?)
     }
 
     /// Has the driver of an attached interface forward the frames that it can

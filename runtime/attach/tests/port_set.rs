@@ -87,9 +87,12 @@ fn the_frames_of_all_ports_are_shared_among_workers_until_a_port_is_detached() {
         for worker in &mut workers {
             assert!(worker.queue.carrier().unwrap().add(set.port(number, near)).is_ok());
         }
-        namespace.run(|| set.attach(near, Unserved::Dropped).unwrap()).unwrap();
+        namespace.run(|| set.attach(near).unwrap()).unwrap();
         let ifindex = index(format!("far{number}"));
         far.push(namespace.run(|| PacketSocket::open(ifindex, 0).unwrap()).unwrap());
+        // The kernel's until it is claimed: no worker sees it.
+        far[usize::from(number)].send(&datagram(FLOWS)).unwrap();
+        namespace.run(|| set.claim(near, Unserved::Dropped).unwrap()).unwrap();
     }
     for flow in 0..FLOWS {
         far[usize::from(flow % 2)].send(&datagram(flow)).unwrap();

@@ -16,8 +16,8 @@ pub struct Switch {
     pub ageing_s: u64,
     /// Addresses learned that are in the table, some of which may be too old.
     pub addresses: u64,
-    /// Addresses that it can know.
-    pub mac_entries: u64,
+    /// The most that there can be: the places of the table, of which there are two for each of `switch.mac_entries`.
+    pub mac_entries_max: u64,
     /// Addresses learned so far.
     pub learned: u64,
     /// Addresses that moved from one port to another.

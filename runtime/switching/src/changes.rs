@@ -31,6 +31,8 @@ pub(super) struct Changed {
     lines: Vec<String>,
     /// The numbers of the ports that it took out.
     taken_out: Vec<u16>,
+    /// Those of the ports that it opened.
+    brought_in: Vec<u16>,
 }
 
 impl Switching {
@@ -74,7 +76,8 @@ impl Switching {
         outcome
     }
 
-    /// Answers once no worker has a port any more that was taken out: then its interface is the kernel's again.
+    /// Answers once no worker has a port any more that was taken out, so that its interface is the kernel's again, and all have
+    /// those that are new.
     pub(super) fn answer_later(&mut self, outcome: Result<Changed, String>, answer: Answer) {
         match outcome {
             Ok(changed) => self.waiting.push(Waiting { answer, changed }),
@@ -88,7 +91,12 @@ impl Switching {
     pub(super) fn answer_complete(&mut self) {
         let ports = &self.ports;
         let is_there = |number: &u16| ports.iter().any(|port| port.number == *number);
-        let complete = |waiting: &mut Waiting| !waiting.changed.taken_out.iter().any(is_there);
+        let joins =
+            |number: &u16| ports.iter().any(|port| port.number == *number && port.joins_with.is_some());
+        let complete = |waiting: &mut Waiting| {
+            let Changed { taken_out, brought_in, .. } = &waiting.changed;
+            !taken_out.iter().any(is_there) && !brought_in.iter().any(joins)
+        };
         for Waiting { answer, changed } in self.waiting.extract_if(.., complete) {
             drop(answer.send(Ok(serde_json::json!({ "changed": changed.lines }))));
         }
@@ -180,13 +188,9 @@ impl Switching {
         }
         taken_out.iter().for_each(|number| self.remove(*number));
         anew.into_iter().for_each(|number| self.open_anew(number));
-        self.take_snapshot();
-        for (number, opened) in opened_for {
-            if let Some(at) = self.ports.iter().position(|port| port.number == number) {
-                self.attach(at, opened);
-            }
-        }
-        Ok(Changed { lines, taken_out })
+        let brought_in = opened_for.iter().map(|(number, _)| *number).collect();
+        self.bring_in(opened_for);
+        Ok(Changed { lines, taken_out, brought_in })
     }
 
     /// Makes the ports of another configuration that are new. Mistakes are added to the list.

@@ -109,7 +109,7 @@ impl Switching {
     }
 
     /// The place of the port with that number.
-    fn at(&self, number: u16) -> Option<usize> {
+    pub(super) fn at(&self, number: u16) -> Option<usize> {
         self.ports.iter().position(|port| port.number == number)
     }
 
@@ -117,6 +117,7 @@ impl Switching {
     pub(super) fn detach(&mut self, at: usize, state: State) {
         let port = &mut self.ports[at];
         let was_attached = std::mem::replace(&mut port.state, state) == State::Attached;
+        port.joins_with = None;
         if !was_attached {
             return;
         }
@@ -172,8 +173,7 @@ impl Switching {
                 self.ports.push(port);
                 let last = self.ports.len() - 1;
                 self.ports.swap(at, last);
-                self.take_snapshot();
-                self.attach(at, opened);
+                self.bring_in(vec![(self.ports[at].number, opened)]);
             }
             Err(error) => {
                 let why = error.to_string();
@@ -198,8 +198,8 @@ impl Switching {
             Looked::Connected(queue) => {
                 port.state = State::Attached;
                 tracing::info!("{}: process {} is connected", port.name, memory.application().unwrap_or(0));
-                self.take_snapshot();
-                self.attach(at, Opened::Queue(queue));
+                let number = port.number;
+                self.bring_in(vec![(number, Opened::Queue(queue))]);
             }
             Looked::Left => {
                 tracing::info!("{}: the application has gone", port.name);

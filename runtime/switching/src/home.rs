@@ -12,6 +12,7 @@ use twinpath_mirror::{Event, Mirror, MirrorError, MirrorLimits};
 use twinpath_path::XdpAnnouncements;
 use twinpath_path::forwarding::takes_redirected;
 use twinpath_port::{CarriedPort, PORTS_MAX, PortId};
+use twinpath_port_vxlan::{OpenError, UdpPorts, VxlanConfig, VxlanPort};
 use twinpath_steer_bpf::{Keep, KeepError, KeepPlan, KeptEntry, Offload, Unserved};
 use twinpath_sys::netns::{NetnsError, Visit};
 use twinpath_sys::{Namespace, clock};
@@ -33,6 +34,8 @@ struct Home {
     stuck: Option<AsyncFd<OwnedFd>>,
     /// What drivers can do with XDP, once one forwards frames.
     xdp: Option<XdpAnnouncements>,
+    /// The UDP ports of its VXLAN ports.
+    udp_ports: UdpPorts,
 }
 
 /// Why an interface could not be made a port.
@@ -117,8 +120,16 @@ pub(super) type HomeAt = usize;
 impl Homes {
     pub(super) async fn own(keep: Option<(Keep, Duration)>) -> Result<Self, SwitchError> {
         let (namespace, mirror) = (Namespace::own()?, Mirror::open(MirrorLimits::default()).await?);
-        let own =
-            Home { name: None, namespace, mirror, ports: None, queues: Vec::new(), stuck: None, xdp: None };
+        let own = Home {
+            name: None,
+            namespace,
+            mirror,
+            ports: None,
+            queues: Vec::new(),
+            stuck: None,
+            xdp: None,
+            udp_ports: UdpPorts::default(),
+        };
         Ok(Self { all: vec![own], keep })
     }
 
@@ -150,6 +161,7 @@ impl Homes {
             queues: Vec::new(),
             stuck: None,
             xdp: None,
+            udp_ports: UdpPorts::default(),
         });
         Ok(self.all.len() - 1)
     }
@@ -164,13 +176,12 @@ impl Homes {
         self.tables(at).link(ifindex)
     }
 
-    /// Makes an interface a port of that number. `plan` is for the set that it belongs to, if that is yet to be made.
+    /// Makes an interface ready to be a port of that number. `plan` is for the set that it belongs to, if that is yet to be made.
     pub(super) fn hold(
         &mut self,
         at: HomeAt,
         plan: PortSetPlan,
         (number, ifindex): (u16, u32),
-        unserved: Unserved,
     ) -> Result<Held, HoldError> {
         let _visit = self.all[at].visit()?;
         let Home { ports, queues, stuck, .. } = &mut self.all[at];
@@ -187,9 +198,14 @@ impl Homes {
                 ports.insert(set)
             }
         };
-        set.attach(ifindex, unserved)?;
+        set.attach(ifindex)?;
         let ports = (0..plan.workers).map(|worker| (Self::carrier(at, worker), set.port(number, ifindex)));
         Ok(Held { queues: std::mem::take(queues), ports: ports.collect() })
+    }
+
+    /// Has the workers get the frames of an interface that is held.
+    pub(super) fn claim(&mut self, at: HomeAt, ifindex: u32, unserved: Unserved) -> Result<(), AttachError> {
+        self.all[at].ports.as_mut().map_or(Ok(()), |set| set.claim(ifindex, unserved))
     }
 
     /// Has the driver of an interface that is a port forward the frames that it can.
@@ -247,6 +263,16 @@ impl Homes {
     pub(super) fn run<T>(&self, at: HomeAt, what: impl FnOnce() -> T) -> Result<T, NetnsError> {
         let _visit = self.all[at].visit()?;
         Ok(what())
+    }
+
+    /// Opens a VXLAN port with its sockets in a namespace.
+    pub(super) fn open_vxlan(
+        &mut self,
+        at: HomeAt,
+        config: &VxlanConfig,
+    ) -> Result<Result<VxlanPort, OpenError>, NetnsError> {
+        let _visit = self.all[at].visit()?;
+        Ok(VxlanPort::open(config, &mut self.all[at].udp_ports))
     }
 
     /// Gives an interface back to the kernel; it may be gone.

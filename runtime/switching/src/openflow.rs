@@ -94,8 +94,10 @@ impl Switching {
     /// A port as the kernel may forward its frames; not if somebody is to have copies of them.
     fn kernel_port(&self, port: &Port) -> Option<(usize, KernelPort)> {
         let link = self.homes.link(port.home, port.ifindex)?;
-        let is_plain =
-            port.is_attached() && matches!(port.on, On::Interface) && port.config.mirror_to.is_none();
+        let is_plain = port.is_attached()
+            && port.joins_with.is_none()
+            && matches!(port.on, On::Interface)
+            && port.config.mirror_to.is_none();
         let frame_len_max = link.mtu + ETHERNET_LEN;
         is_plain.then(|| {
             let kernel = KernelPort {

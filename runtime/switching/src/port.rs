@@ -103,6 +103,8 @@ pub(super) struct Port {
     pub(super) xdp: Option<Result<(), String>>,
     /// How its interface is connected, as far as the kernel knows.
     pub(super) settings: Option<LinkSettings>,
+    /// Its interface is the kernel's until all workers have the snapshot of that number.
+    pub(super) joins_with: Option<u64>,
     /// What queues that it had before have counted.
     pub(super) before: Counts,
 }

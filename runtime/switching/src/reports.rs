@@ -113,7 +113,7 @@ impl Switching {
             vlans: config.vlans,
             ageing_s: config.ageing.as_secs(),
             addresses: self.ports.iter().map(|port| self.learned_on(port)).sum(),
-            mac_entries: self.plan.switch().mac_entries.into(),
+            mac_entries_max: self.shared.table.places() as u64,
             learned: self.counted(|counted| &counted.learned),
             moved: self.counted(|counted| &counted.moved),
             flooded_broadcast: self.counted(|counted| &counted.broadcast),

@@ -28,6 +28,16 @@ impl Snapshots {
     pub(super) fn new(first: Arc<Snapshot>, workers: usize) -> Self {
         Self { settled: Arc::clone(&first), current: first, number: 0, adopted: vec![0; workers] }
     }
+
+    /// The number of the one that workers were told of last.
+    pub(super) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The number of one that every worker has, or has had.
+    pub(super) fn adopted_by_all(&self) -> u64 {
+        self.adopted.iter().copied().min().unwrap_or(self.number)
+    }
 }
 
 /// The numbers of ports by their names.
@@ -70,13 +80,13 @@ impl Switching {
     pub(super) fn adopted(&mut self, worker: usize, number: u64) {
         let Snapshots { current, number: latest, settled, adopted } = &mut self.snapshots;
         adopted[worker] = number;
-        if Arc::ptr_eq(settled, current) || adopted.iter().any(|number| number < latest) {
-            return;
+        if !Arc::ptr_eq(settled, current) && adopted.iter().all(|number| number >= latest) {
+            if let Err(error) = self.shared.adopt(Some(settled), current) {
+                tracing::error!("a static entry is not in force: {error}");
+            }
+            *settled = Arc::clone(current);
         }
-        if let Err(error) = self.shared.adopt(Some(settled), current) {
-            tracing::error!("a static entry is not in force: {error}");
-        }
-        *settled = Arc::clone(current);
+        self.claim_joined();
     }
 
     /// The configuration of the switch that consists of the ports that are there.

@@ -19,7 +19,7 @@ use twinpath_openflow_control::{Counts, OpenFlow};
 use twinpath_path::forwarding::ForwardingFacts;
 use twinpath_port::{GsoKinds, PORTS_MAX as CARRIED_MAX, PortQueue};
 use twinpath_port_vnet::{QUEUE_FRAMES, Tap};
-use twinpath_port_vxlan::{VxlanConfig, VxlanPort};
+use twinpath_port_vxlan::VxlanConfig;
 use twinpath_report as report;
 use twinpath_sandbox::{self as sandbox, Needs};
 use twinpath_steer_bpf::{TcAttach, Unserved};
@@ -255,11 +255,65 @@ impl Switching {
             }
         }
         placed.into_iter().for_each(|PlacedQueue { worker, queue }| self.workers[worker].attach(queue));
+        (0..self.ports.len()).for_each(|at| self.claim(at));
     }
 
-    /// Gives the workers what has been opened for the port at that place. They have a snapshot with the port by then, or get it
-    /// before this: frames may wait already.
-    pub(super) fn attach(&mut self, at: usize, opened: Opened) {
+    /// Gives the workers what has been opened for ports, by their numbers, while the switch runs, and a snapshot with these ports.
+    /// An interface is given first, and its frames come once all workers have both. In other queues frames may wait already,
+    /// so workers get the snapshot before them.
+    pub(super) fn bring_in(&mut self, opened: Vec<(u16, Opened)>) {
+        let (interfaces, others): (Vec<_>, Vec<_>) =
+            opened.into_iter().partition(|(_, opened)| matches!(opened, Opened::Interface(_)));
+        let joining: Vec<_> = interfaces.iter().map(|(number, _)| *number).collect();
+        for (number, opened) in interfaces {
+            if let Some(at) = self.at(number) {
+                self.attach(at, opened);
+            }
+        }
+        self.take_snapshot();
+        for number in joining {
+            if let Some(at) = self.at(number) {
+                self.ports[at].joins_with = Some(self.snapshots.number());
+            }
+        }
+        for (number, opened) in others {
+            if let Some(at) = self.at(number) {
+                self.attach(at, opened);
+            }
+        }
+        self.claim_joined();
+    }
+
+    /// Has the frames of interfaces that all workers know by now come to the workers.
+    pub(super) fn claim_joined(&mut self) {
+        let adopted = self.snapshots.adopted_by_all();
+        for at in 0..self.ports.len() {
+            if self.ports[at].joins_with.is_some_and(|number| number <= adopted) {
+                self.claim(at);
+            }
+        }
+    }
+
+    /// Has the frames of an interface that is a port come to the workers.
+    fn claim(&mut self, at: usize) {
+        let port = &mut self.ports[at];
+        port.joins_with = None;
+        if !port.is_attached() || !matches!(port.on, On::Interface) {
+            return;
+        }
+        self.ports_changed = true;
+        let unserved = match self.plan.switch().on_exit {
+            OnExit::Bridge => Unserved::Kernel,
+            _ => Unserved::Dropped,
+        };
+        if let Err(error) = self.homes.claim(port.home, port.ifindex, unserved) {
+            tracing::error!("{}: {error}", port.name);
+            self.detach(at, State::Refused(error.to_string()));
+        }
+    }
+
+    /// Gives the workers what has been opened for the port at that place.
+    fn attach(&mut self, at: usize, opened: Opened) {
         match opened {
             Opened::Nothing => {}
             Opened::Queue(queue) => {
@@ -331,6 +385,7 @@ impl Switching {
             peer: None,
             xdp: None,
             settings: None,
+            joins_with: None,
             before: Counts::default(),
         };
         let opened = self.open(&mut port);
@@ -355,8 +410,7 @@ impl Switching {
                 if let Some(other) = self.ports.iter().find(|other| other.is_on(port.home, link)) {
                     return Err(OpenError::Twice { interface: name.to_owned(), port: other.name.clone() });
                 }
-                let unserved = if on_exit == OnExit::Bridge { Unserved::Kernel } else { Unserved::Dropped };
-                let held = self.homes.hold(port.home, self.port_set(), (port.number, link), unserved)?;
+                let held = self.homes.hold(port.home, self.port_set(), (port.number, link))?;
                 port.ifindex = link;
                 port.settings = self.homes.run(port.home, || ethtool::link_settings(name))?.ok();
                 let driver = self.homes.run(port.home, || ethtool::driver(name))?;
@@ -401,7 +455,7 @@ impl Switching {
                     ageing: Duration::from_secs(ageing_s.into()),
                     seed: seed(),
                 };
-                let queue = self.homes.run(port.home, || VxlanPort::open(&config))??;
+                let queue = self.homes.open_vxlan(port.home, &config)??;
                 *mtu = queue.inner_mtu();
                 Opened::Queue(Box::new(queue))
             }

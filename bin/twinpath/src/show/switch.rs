@@ -11,11 +11,11 @@ pub(super) fn ports(report: &Report) -> String {
     let Some(switch) = &report.switch else { return NO_SWITCH.to_owned() };
     let vlans = if switch.vlans { "with VLANs" } else { "without VLANs" };
     let mut text = format!(
-        "switch {} {vlans}: {} of {} addresses, forgotten after {} s; {} learned, {} moved\n  flooded: {} broadcast, {} multicast, {} to \
+        "switch {} {vlans}: {} of at most {} addresses, forgotten after {} s; {} learned, {} moved\n  flooded: {} broadcast, {} multicast, {} to \
          unknown addresses",
         switch.name,
         switch.addresses,
-        switch.mac_entries,
+        switch.mac_entries_max,
         switch.ageing_s,
         switch.learned,
         switch.moved,

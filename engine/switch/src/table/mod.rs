@@ -187,6 +187,12 @@ impl MacTable {
         Bucket { names: &names.0, ages: &ages.0 }
     }
 
+    /// The most addresses that it can hold: all of its places, two for each address of the capacity.
+    #[must_use]
+    pub fn places(&self) -> usize {
+        self.lines.as_slice().len() / 2 * WIDTH
+    }
+
     /// Bytes that it occupies.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {

@@ -217,6 +217,37 @@ fn frames_that_come_before_the_workers_first_turn_are_not_lost() {
 }
 
 #[test]
+fn frames_that_come_while_an_interface_is_added_meet_no_worker_without_it() {
+    if !root_or_skip() {
+        return;
+    }
+    let site = Site::new(2);
+    let from = [1, 2].map(|host| frames(&site, host));
+    let mut frame = [0; 60];
+    frame[..6].fill(0xff);
+    frame[12..14].copy_from_slice(&EXPERIMENT.to_be_bytes());
+    let pause = Timespec { tv_sec: 0, tv_nsec: 50_000 };
+    // Broadcasts from the port that is there, which leave by the new one, and the other way round.
+    let send = || {
+        for (socket, source) in from.iter().zip([1, 2]) {
+            let mut frame = frame;
+            frame[6..12].copy_from_slice(&[2, 0, 0, 0, 9, source]);
+            let _ = socket.send(&frame);
+        }
+        let _ = poll(&mut [], Some(&pause));
+    };
+    for workers in ["1", "2", "1"] {
+        let switch = site.switch(&["sw0", "--port", "p1", "--workers", workers]);
+        beside(send, || {
+            change(&site, &switch, &["add", "p2"]).expect("added");
+            site.passes(1, 2);
+            assert_eq!(switch.drops("port_down"), 0, "{workers} workers");
+        });
+        assert_eq!(terminate(switch), Some(0));
+    }
+}
+
+#[test]
 fn the_host_is_on_the_switch_by_an_interface_of_its_own() {
     if !root_or_skip() {
         return;

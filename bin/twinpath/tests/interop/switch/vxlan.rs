@@ -189,6 +189,38 @@ fn switches_join_hosts_and_frames_leave_joined() {
     }
 }
 
+#[test]
+fn two_networks_share_a_udp_port_each_as_a_port_of_its_own() {
+    if !root_or_skip() {
+        return;
+    }
+    let site = site();
+    let there = &site.rig.client;
+    kernels_end(&site, UNDERLAY[0], &[], "p2");
+    let of = |vni| format!("vxlan:n{vni},vni={vni},remotes=192.0.2.2");
+    let ports = ["--port", "p1", "--port", &of(100), "--port", &of(200)];
+    let switch = site.switch(&[&["sw0", "--workers", "2"], &ports[..]].concat());
+    traffic(&site);
+    let came = |switch: &Server, vni: u32| figure(switch, &format!("vxlan:n{vni}"), "frames_in");
+    assert!(came(&switch, 100) > 0);
+    assert_eq!(came(&switch, 200), 0, "a frame of the other network");
+    // The other network, with the first one's port, and without.
+    ip(there, &["link", "delete", "vx0"]);
+    let vxlan = "link add vx0 type vxlan id 200 remote 192.0.2.1 local 192.0.2.2 dstport 4789";
+    ip(there, &vxlan.split(' ').collect::<Vec<_>>());
+    ip(there, &["link", "set", "vx0", "master", "br0", "up"]);
+    traffic(&site);
+    assert!(came(&switch, 200) > 0);
+    set(&site, &switch, &["remove", "vxlan:n100"]).expect("removed");
+    traffic(&site);
+    let refused = set(&site, &switch, &["add", &of(200).replace("n200", "again")]).expect_err("refused");
+    assert!(refused.contains("network 200 at UDP port 4789 is another port's"), "{refused}");
+    set(&site, &switch, &["add", &of(100)]).expect("added again");
+    traffic(&site);
+    assert_eq!(drops(&switch), [""; 0]);
+    assert_eq!(terminate(switch), Some(0));
+}
+
 /// Changes a port by command; what was said.
 fn set(site: &Site, switch: &Server, arguments: &[&str]) -> Result<String, String> {
     let socket = switch.socket.display().to_string();
@@ -286,7 +318,8 @@ fn what_cannot_be_a_vxlan_port_is_refused() {
     let site = site();
     let switch = site.switch(&["one", "--port", "p1", "--port", "vxlan:b,vni=7,remotes=192.0.2.2"]);
     for (arguments, why) in [
-        (&["add", "vxlan:c,vni=8,remotes=192.0.2.2"][..], "UDP port 4789 is in use"),
+        (&["add", "vxlan:c,vni=7,remotes=192.0.2.2"][..], "network 7 at UDP port 4789 is another port's"),
+        (&["add", "vxlan:c,vni=8,remotes=192.0.2.2,local=192.0.2.1"], "UDP port 4789 is in use"),
         (&["add", "vxlan:c,remotes=192.0.2.2"], "which network?"),
         (&["add", "vxlan:c,vni=8"], "which hosts?"),
         (&["add", "vxlan:c,vni=16777216,remotes=192.0.2.2"], "is more than 16777215"),
@@ -298,6 +331,8 @@ fn what_cannot_be_a_vxlan_port_is_refused() {
         let said = set(&site, &switch, arguments).expect_err("refused");
         assert!(said.contains(why), "{arguments:?}: {said}");
     }
+    let beside = site.try_switch(&["two", "--port", "vxlan:c,vni=8,remotes=192.0.2.2"]).expect_err("refused");
+    assert!(beside.contains("UDP port 4789 is in use"), "{beside}");
     // Another switch beside it has its sockets in another namespace, named by a process in it.
     let holder = site.rig.run(&site.rig.client, "sleep", &["60"]);
     let elsewhere = format!("vxlan:c@/proc/{}/ns/net,vni=8,remotes=192.0.2.1", holder.id());
