@@ -64,7 +64,7 @@ section! {
         /// How long an address is known after its last frame
         ageing_s: u32 = 300 => range(AGEING_S.0, AGEING_S.1), unit("s"), option("ageing-s", "S", SWITCH), change(Change::Reload);
 
-        /// Addresses that the switch can know at a time
+        /// Addresses that the switch has room for; it knows up to twice as many, as far as they find places
         mac_entries: u32 = 16_384 =>
             range(MAC_ENTRIES.0, MAC_ENTRIES.1), power_of_two(), unit("addresses"), option("mac-entries", "N", SWITCH);
 

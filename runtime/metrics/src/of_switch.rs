@@ -18,9 +18,11 @@ pub(super) const FAMILIES: &[Family] = &[
     gauge("twinpath_switch_port_addresses", "Addresses learned at the port.", |report| {
         of_ports(report, |port| Value::Count(port.addresses))
     }),
-    counter("twinpath_switch_port_frames", "Frames of the port, by direction.", |report| {
-        by_direction(report, |port| [port.frames_in, port.frames_out])
-    }),
+    counter(
+        "twinpath_switch_port_frames",
+        "Frames of the port, by direction, with those that the kernel forwards.",
+        |report| by_direction(report, |port| [port.frames_in, port.frames_out]),
+    ),
     counter(
         "twinpath_switch_port_bytes",
         "Bytes of the port from the Ethernet header, by direction.",

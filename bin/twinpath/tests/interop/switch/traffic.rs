@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
+use super::ports::change;
 use super::{Site, address, address_v6, figure, ip_of, port, terminate};
 use crate::rig::{PATIENCE, ip, until};
 use crate::root_or_skip;
@@ -143,6 +144,13 @@ fn two_switches_of_a_host_are_apart() {
     site.passes(1, 2);
     site.passes(3, 4);
     assert!(!site.tries(1, 3));
+    // Neither gets an interface of the other one, which loses nothing by it.
+    let refused = site.try_switch(&["three", "--port", "p1"]).expect_err("refused");
+    assert!(refused.contains("p1 is held already"), "{refused}");
+    let refused = change(&site, &second, &["add", "p2"]).expect_err("refused");
+    assert!(refused.contains("p2 is held already"), "{refused}");
+    site.passes(1, 2);
+    site.passes(3, 4);
     assert_eq!((terminate(first), terminate(second)), (Some(0), Some(0)));
 }
 
