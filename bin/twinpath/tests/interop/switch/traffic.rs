@@ -145,7 +145,7 @@ fn two_switches_of_a_host_are_apart() {
     site.passes(3, 4);
     assert!(!site.tries(1, 3));
     // Neither gets an interface of the other one, which loses nothing by it.
-    let refused = site.try_switch(&["three", "--port", "p1"]).expect_err("refused");
+    let refused = site.try_switch(&["three", "--port", "p1"]).err().expect("refused");
     assert!(refused.contains("p1 is held already"), "{refused}");
     let refused = change(&site, &second, &["add", "p2"]).expect_err("refused");
     assert!(refused.contains("p2 is held already"), "{refused}");

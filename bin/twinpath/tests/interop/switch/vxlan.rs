@@ -331,7 +331,8 @@ fn what_cannot_be_a_vxlan_port_is_refused() {
         let said = set(&site, &switch, arguments).expect_err("refused");
         assert!(said.contains(why), "{arguments:?}: {said}");
     }
-    let beside = site.try_switch(&["two", "--port", "vxlan:c,vni=8,remotes=192.0.2.2"]).expect_err("refused");
+    let beside =
+        site.try_switch(&["two", "--port", "vxlan:c,vni=8,remotes=192.0.2.2"]).err().expect("refused");
     assert!(beside.contains("UDP port 4789 is in use"), "{beside}");
     // Another switch beside it has its sockets in another namespace, named by a process in it.
     let holder = site.rig.run(&site.rig.client, "sleep", &["60"]);
