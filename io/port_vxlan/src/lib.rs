@@ -27,6 +27,7 @@ mod receive;
 mod remotes;
 mod send;
 mod shared;
+mod sockets;
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -39,11 +40,12 @@ use twinpath_time::Instant;
 use twinpath_wire::vxlan::Packet;
 use twinpath_wire::{ParseError, vxlan};
 
-pub use crate::open::{OpenError, REMOTES_MAX, VxlanConfig};
+pub use crate::open::VxlanConfig;
 use crate::receive::{Datagram, Receiver};
 use crate::remotes::Remotes;
 use crate::send::Sender;
 pub use crate::shared::UdpPorts;
+pub use crate::sockets::{OpenError, REMOTES_MAX};
 
 /// The longest frame: the longest datagram over IPv4 without the header.
 const FRAME_LEN_MAX: usize = 65_507 - vxlan::HEADER_LEN;

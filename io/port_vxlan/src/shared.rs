@@ -23,10 +23,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use twinpath_sys::last_errno;
 
-use crate::open::{OpenError, failed, receiver};
-
-/// Most networks of one UDP port: the filter looks at one after the other.
-pub(crate) const NETWORKS_MAX: usize = 1024;
+use crate::sockets::{NETWORKS_MAX, OpenError, failed, receiver};
 
 /// Where the network is in a datagram's payload, in the upper 24 bits of a word (RFC 7348 section 5).
 const NETWORK_AT: u32 = 4;

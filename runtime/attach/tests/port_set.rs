@@ -83,15 +83,13 @@ fn the_frames_of_all_ports_are_shared_among_workers_until_a_port_is_detached() {
     let index = |name: String| namespace.run(|| interface_index(&name).unwrap()).unwrap();
     let mut far = Vec::new();
     for number in 0..2 {
-        let near = index(format!("near{number}"));
+        let [near, ifindex] = ["near", "far"].map(|end| index(format!("{end}{number}")));
         for worker in &mut workers {
             assert!(worker.queue.carrier().unwrap().add(set.port(number, near)).is_ok());
         }
         namespace.run(|| set.attach(near).unwrap()).unwrap();
-        let ifindex = index(format!("far{number}"));
         far.push(namespace.run(|| PacketSocket::open(ifindex, 0).unwrap()).unwrap());
-        // The kernel's until it is claimed: no worker sees it.
-        far[usize::from(number)].send(&datagram(FLOWS)).unwrap();
+        far[usize::from(number)].send(&datagram(FLOWS)).unwrap(); // The kernel's: no worker sees it.
         namespace.run(|| set.claim(near, Unserved::Dropped).unwrap()).unwrap();
     }
     for flow in 0..FLOWS {
@@ -108,7 +106,7 @@ fn the_frames_of_all_ports_are_shared_among_workers_until_a_port_is_detached() {
         }
     }
     assert!(seen.iter().all(|seen| !seen.is_empty()), "both workers take part: {seen:?}");
-    let mut all: Vec<_> = seen.concat();
+    let mut all = seen.concat();
     all.sort_unstable();
     let wanted: Vec<_> = (0..FLOWS).map(|flow| (flow, u16::from(flow % 2))).collect();
     assert_eq!(all, wanted, "each frame comes once, from its port");
