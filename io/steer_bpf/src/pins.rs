@@ -148,9 +148,11 @@ pub(crate) fn programs(folder: &Path) -> Vec<u32> {
     pins.filter(is_link).filter_map(program).collect()
 }
 
-/// Removes a folder with all its pins, if it is there. Links go first: without them nothing runs.
+/// Removes a folder with all its pins, if it is there. Links go before maps: without them nothing runs. The kernel takes the
+/// programs off their interfaces some time after that, so their lease ends first.
 pub(crate) fn remove_folder(folder: &Path) -> io::Result<()> {
     let Some(entries) = gone(fs::read_dir(folder).map(Some))? else { return Ok(()) };
+    LeaseWords::end_pinned(&folder.join(LEASE));
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort_by_key(|path| MAPS.iter().any(|map| path.ends_with(map)));
     paths.iter().try_for_each(|path| gone(fs::remove_file(path)))?;
