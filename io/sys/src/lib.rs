@@ -16,6 +16,7 @@ pub mod errno;
 pub mod ethtool;
 pub mod eventfd;
 pub mod fd_passing;
+pub mod fork;
 pub mod frame_claim;
 pub mod frame_tap;
 pub mod latency_request;

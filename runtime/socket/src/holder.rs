@@ -3,6 +3,7 @@
 use std::hint::spin_loop;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 use std::thread::yield_now;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,6 +19,7 @@ use twinpath_wire::{ChecksumTrust, udp_frame};
 use twinpath_worker::idle::{Decision, Idle, IdleConfig, Mode};
 
 use crate::address::View;
+use crate::beside::{self, Beside};
 
 /// How often a thread that spins looks at the kernel's socket, for what does not come through the interface.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_micros(50);
@@ -76,7 +78,7 @@ impl Call {
         if self.stays { Room::All } else { Room::One }
     }
 
-    fn flags(self) -> RecvFlags {
+    pub(crate) fn flags(self) -> RecvFlags {
         // The length of the datagram is wanted, not only of what fits.
         if self.peek { RecvFlags::TRUNC | RecvFlags::PEEK } else { RecvFlags::TRUNC }
     }
@@ -126,9 +128,6 @@ pub struct KernelRead {
     pub source: IpAddr,
 }
 
-/// IPv4 and UDP.
-const HEADERS_MIN: usize = 28;
-
 type Read = (usize, SocketAddr);
 
 /// What to do if there is nothing.
@@ -143,9 +142,7 @@ pub(crate) struct Holder {
     pub(crate) number: u32,
     lease: Lease,
     trust: ChecksumTrust,
-    own: Vec<IpAddr>,
-    /// Bytes of the longest datagram that comes in one frame.
-    whole_max: usize,
+    beside: Arc<Beside>,
     view: View,
     idle: Idle,
     /// When it last looked for datagrams, and when it looks at the kernel's socket again.
@@ -165,8 +162,7 @@ impl Holder {
             number,
             lease,
             trust,
-            own,
-            whole_max: (mtu as usize).saturating_sub(HEADERS_MIN),
+            beside: Arc::new(Beside::new(own, mtu)),
             view,
             idle: Idle::new(IdleConfig::default()),
             looked: now,
@@ -174,6 +170,11 @@ impl Holder {
             asked: false,
             counts: SocketCounts::default(),
         }
+    }
+
+    /// For threads that read the kernel's socket meanwhile.
+    pub(crate) const fn beside(&self) -> &Arc<Beside> {
+        &self.beside
     }
 
     pub(crate) fn into_lease(self) -> (u32, Lease) {
@@ -191,7 +192,8 @@ impl Holder {
 
     pub(crate) fn counts(&self) -> SocketCounts {
         let Ends { by_program, full, lapsed } = self.lease.ends();
-        SocketCounts { ended: by_program, full, lapsed, ..self.counts }
+        let by_kernel = self.counts.by_kernel + self.beside.count();
+        SocketCounts { ended: by_program, full, lapsed, by_kernel, ..self.counts }
     }
 
     /// Receives a datagram into `buffer`. Returns its length, as far as it fits, and its sender.
@@ -366,7 +368,7 @@ impl Holder {
 
     /// Takes the next datagram from the ring; `None` if it is refused.
     fn take<R>(&mut self, peek: bool, see: &mut dyn FnMut(Received<'_>) -> R) -> Option<R> {
-        let (trust, own, view) = (self.trust, &self.own, self.view);
+        let (trust, own, view) = (self.trust, self.beside.own(), self.view);
         let mut see = |frame: &[u8]| {
             let datagram = udp_frame::parse(frame, trust).ok()?;
             admit_source(datagram.source.ip(), own).ok()?;
@@ -396,8 +398,14 @@ impl Holder {
 
     /// The kernel's socket was read without waiting, and had nothing.
     pub(crate) fn was_empty(&mut self) {
-        self.lease.socket_was_empty(clock::now());
+        self.socket_was_empty(clock::now());
         self.asked = true;
+    }
+
+    fn socket_was_empty(&mut self, now: Instant) {
+        // Before what was passed is compared with what was read.
+        (0..self.beside.take_read()).for_each(|_| self.lease.socket_was_read(false));
+        self.lease.socket_was_empty(now);
     }
 
     fn came_by_kernel(
@@ -405,9 +413,7 @@ impl Holder {
         read: Result<(usize, usize, Option<SocketAddrAny>), Errno>,
         call: Call,
     ) -> io::Result<Read> {
-        let (len, whole_len, peer) = read?;
-        let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-        let peer = peer.ok_or_else(|| io::Error::other("the kernel named no sender"))?;
+        let (len, whole_len, peer) = beside::with_sender(read)?;
         self.came(KernelRead { whole_len, source: peer.ip() }, call);
         Ok((len, peer))
     }
@@ -415,8 +421,7 @@ impl Holder {
     /// A datagram was read from the kernel's socket.
     pub(crate) fn came(&mut self, read: KernelRead, call: Call) {
         if !call.peek {
-            let ip = read.source.to_canonical();
-            let is_odd = read.whole_len > self.whole_max || ip.is_loopback() || self.own.contains(&ip);
+            let is_odd = self.beside.is_odd(read.whole_len, read.source);
             self.lease.socket_was_read(is_odd);
             self.counts.by_kernel += 1;
         }
@@ -447,7 +452,7 @@ impl Holder {
             self.look_at = now + LOOK_EVERY;
         }
         if looks && matches!(self.lease.next(now), Next::Socket) && !has_some(socket) {
-            self.lease.socket_was_empty(now);
+            self.socket_was_empty(now);
         }
         if matches!(self.lease.next(now), Next::Idle)
             && matches!(self.idle.decide(now, Instant::NEVER), Decision::Turn)
@@ -480,7 +485,7 @@ impl Holder {
                 Next::Soon => wait_for_program(&mut looks),
                 Next::Nowhere | Next::Idle => return false,
                 Next::Socket if has_some(socket) => return true,
-                Next::Socket => self.lease.socket_was_empty(now),
+                Next::Socket => self.socket_was_empty(now),
             }
         }
     }
@@ -497,6 +502,12 @@ impl Holder {
     /// Gives the lease back. What is in the ring is still to be received.
     pub(crate) fn give_back(&mut self) {
         self.lease.close();
+    }
+
+    /// The same; returns whether something is there.
+    pub(crate) fn leave(&mut self) -> bool {
+        self.lease.close();
+        self.lease.has_frames()
     }
 }
 

@@ -5,16 +5,16 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
-use rustix::process::Pid;
 use twinpath_attach::{LeaseError, LeasedInterface, Lent, Sending};
 use twinpath_rings::lease::Lease;
+use twinpath_sys::fork::process_number;
 
 /// An interface, for all sockets that have a lease there.
 pub(crate) type Shared = Arc<Mutex<LeasedInterface>>;
 
 struct Known {
     /// The process that attached the program: a child has its own.
-    process: Pid,
+    process: u64,
     /// Identifies the network namespace.
     namespace: u64,
     name: String,
@@ -48,7 +48,7 @@ pub(crate) fn lend(
     use std::os::fd::AsFd as _;
     let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
     let local = socket.local_addr()?;
-    let process = rustix::process::getpid();
+    let process = process_number();
     let known = if may_wait { Some(locked(&KNOWN)) } else { try_locked(&KNOWN) };
     let mut known = known.ok_or(Refused::Busy)?;
     known.retain(|known| known.interface.strong_count() > 0);

@@ -14,9 +14,11 @@
 //! There is no thread beside the application's.
 
 mod address;
+mod beside;
 mod holder;
 mod interfaces;
 mod lessee;
+mod others;
 mod poll;
 mod sender;
 mod socket;

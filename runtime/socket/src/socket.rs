@@ -9,12 +9,15 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 
 use twinpath_sys::clock;
+use twinpath_sys::fork::process_number;
 use twinpath_time::Instant;
 use twinpath_worker::idle::Mode;
 
 use crate::address::View;
+use crate::beside::Beside;
 use crate::holder::{Call, Holder, SocketCounts, Wait};
 use crate::interfaces;
+use crate::others::{Came, Others};
 use crate::sender::Sender;
 
 /// By which path the datagrams of a socket can come.
@@ -44,9 +47,13 @@ impl fmt::Display for SocketPath {
 /// A lease, and where it is to be given back.
 #[derive(Debug)]
 struct Leased {
+    /// Whose it is: a child made by `fork` has a copy of this, but not the memory of the ring.
+    process: u64,
     interface: interfaces::Shared,
     holder: Mutex<Option<Holder>>,
     sender: Mutex<Option<Sender>>,
+    waiting: Others,
+    beside: Arc<Beside>,
 }
 
 /// What all descriptors of the socket in this process share.
@@ -75,14 +82,15 @@ pub(crate) struct Shared {
 /// a sender that come by the interface in the order in which they came.
 ///
 /// A blocking call spins or sleeps as its mode says ([`UdpSocket::set_mode`]); it sleeps in the kernel's call. If several
-/// threads receive at once, one of them has the fast path, and the others wait in the kernel.
+/// threads receive at once, one of them has the fast path, and the others wait in the kernel. A thread that returns with
+/// a datagram leaves the others to them.
 ///
 /// The fast path is taken only while a thread looks. After a call it is kept for 1 ms at most, for the next call, and not at
 /// all once the descriptor was given out ([`AsFd`]), as somebody might wait for it in the kernel then: to wait for the
 /// socket and for others, use [`Poll`](crate::Poll).
 ///
-/// [`UdpSocket::try_clone`] gives another handle of the same socket, which shares the fast path. A child made by `fork` must not
-/// use the socket but through the kernel's own calls on the descriptor.
+/// [`UdpSocket::try_clone`] gives another handle of the same socket, which shares the fast path. A child made by `fork` has
+/// the socket, and the kernel alone serves it there: the fast path stays with the process that has asked for it.
 #[derive(Debug)]
 pub struct UdpSocket {
     shared: Arc<Shared>,
@@ -120,18 +128,23 @@ impl Shared {
         &self,
         work: impl FnOnce(&mut Holder, &std::net::UdpSocket) -> R,
     ) -> Option<R> {
-        with_locked(&self.leased.as_ref()?.holder, |holder| work(holder, &self.socket))
+        with_locked(&self.leased()?.holder, |holder| work(holder, &self.socket))
+    }
+
+    /// The lease, if this process has one.
+    fn leased(&self) -> Option<&Leased> {
+        self.leased.as_ref().filter(|leased| leased.process == process_number())
     }
 
     /// The same of the sending side.
     fn with_sender<R>(&self, work: impl FnOnce(&mut Sender) -> R) -> Option<R> {
-        with_locked(&self.leased.as_ref()?.sender, work)
+        with_locked(&self.leased()?.sender, work)
     }
 
     /// Whether a datagram may leave without the kernel's call. Through a descriptor that was given out, options can be set that
     /// nobody else learns of.
     fn may_send_frames(&self) -> bool {
-        self.leased.is_some()
+        self.leased().is_some()
             && !self.given_out.load(Ordering::Relaxed)
             && !self.connected.load(Ordering::Relaxed)
     }
@@ -165,25 +178,51 @@ impl Shared {
         peek: bool,
         by_kernel: impl FnOnce(&std::net::UdpSocket, &mut [u8]) -> io::Result<(usize, SocketAddr)>,
     ) -> io::Result<(usize, SocketAddr)> {
-        let call = self.call(peek);
-        if let Some(read) = self.with_holder(|holder, socket| holder.receive(socket, buffer, call)) {
-            // Somebody may have begun to wait in the kernel while this call had the lease.
-            fence(Ordering::SeqCst);
-            if call.stays && !self.may_stay() {
-                self.with_holder(|holder, _| holder.give_back());
+        let Some(leased) = self.leased() else { return by_kernel(&self.socket, buffer) };
+        let mut call = self.call(peek);
+        loop {
+            if let Some(read) = self.with_holder(|holder, socket| holder.receive(socket, buffer, call)) {
+                // Another thread may have begun to wait while this call had the lease. What is left in the ring is for it: this
+                // thread may be busy for long.
+                fence(Ordering::SeqCst);
+                if !self.may_stay() && self.with_holder(|holder, _| holder.leave()) == Some(true) {
+                    leased.waiting.tell();
+                }
+                return read;
             }
-            return read;
+            if let Some(read) = self.wait_beside(leased, buffer, call)? {
+                return Ok(read);
+            }
+            call.stays = self.may_stay();
         }
-        if self.leased.is_none() {
-            return by_kernel(&self.socket, buffer);
-        }
+    }
+
+    /// Another thread has the ring: waits for it to leave something there, and for what comes by the kernel. `None`: look again.
+    fn wait_beside(
+        &self,
+        leased: &Leased,
+        buffer: &mut [u8],
+        call: Call,
+    ) -> io::Result<Option<(usize, SocketAddr)>> {
         self.others.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         // The thread that had the lease may have returned before it could see this one.
-        self.with_holder(|holder, _| holder.give_back());
-        let read = by_kernel(&self.socket, buffer);
+        let is_free = self.with_holder(|holder, _| holder.give_back()).is_some();
+        let came = if is_free { Ok(Came::InRing) } else { leased.waiting.wait(&self.socket, call.wait) };
         self.others.fetch_sub(1, Ordering::Relaxed);
-        read
+        match came? {
+            Came::InRing => Ok(None),
+            Came::Nothing => Err(io::ErrorKind::WouldBlock.into()),
+            Came::BySocket => match leased.beside.receive(&self.socket, buffer, call.flags()) {
+                // Another thread was faster.
+                Err(error)
+                    if error.kind() == io::ErrorKind::WouldBlock && !matches!(call.wait, Wait::Not) =>
+                {
+                    Ok(None)
+                }
+                read => read.map(Some),
+            },
+        }
     }
 }
 
@@ -198,7 +237,12 @@ fn with_locked<T, R>(of: &Mutex<Option<T>>, work: impl FnOnce(&mut T) -> R) -> O
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let Some(Leased { interface, holder, sender }) = self.leased.take() else { return };
+        if self.leased().is_none() {
+            // A child's copy: the lease is its parent's, and so is the memory, which must not be unmapped here either.
+            std::mem::forget(self.leased.take());
+            return;
+        }
+        let Some(Leased { interface, holder, sender, .. }) = self.leased.take() else { return };
         let holder = holder.into_inner().unwrap_or_else(PoisonError::into_inner);
         let sender = sender.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let (Some(holder), Some(sender)) = (holder, sender) {
@@ -236,9 +280,11 @@ impl UdpSocket {
                 let view = View { is_v6, ifindex: lent.ifindex };
                 let port = local.map_or(0, |local| local.port());
                 let sender = Mutex::new(Some(Sender::new(sending, port, lent.mtu)));
-                let holder = Mutex::new(Some(Holder::new(lent, view)));
+                let holder = Holder::new(lent, view);
+                let (beside, holder) = (Arc::clone(holder.beside()), Mutex::new(Some(holder)));
                 *shared.connected.get_mut() = shared.socket.peer_addr().is_ok();
-                shared.leased = Some(Leased { interface: on, holder, sender });
+                let (process, waiting) = (process_number(), Others::default());
+                shared.leased = Some(Leased { process, interface: on, holder, sender, waiting, beside });
                 shared.path = SocketPath::Fast { interface: interface.to_owned() };
             }
             Err(refused) => shared.path = SocketPath::Kernel { why: refused.to_string() },

@@ -5,6 +5,7 @@ mod order;
 mod poll;
 mod semantics;
 mod sending;
+mod sharing;
 
 use std::io::ErrorKind;
 use std::net::UdpSocket as KernelSocket;

@@ -120,7 +120,12 @@ fn a_descriptor_that_was_given_out_can_be_waited_for_in_the_kernel() {
             }
         }
     });
-    for round in 0..300u32 {
+    let begun = Instant::now();
+    for round in 0u32.. {
+        // On a machine that is busy, leases lapse before a datagram comes.
+        if round >= 300 && (socket.counts().by_ring > 0 || begun.elapsed() > crate::PATIENCE) {
+            break;
+        }
         socket.send_to(&(round % 3 + 1).to_ne_bytes(), from).unwrap();
         for number in 0..=round % 3 {
             // By turns with a call that spins.

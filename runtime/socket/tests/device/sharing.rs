@@ -1,0 +1,111 @@
+//! A socket that several threads and processes have.
+
+use std::sync::{Condvar, Mutex};
+use std::time::Instant;
+
+use twinpath_socket::UdpSocket;
+use twinpath_sys::fork::fork;
+use twinpath_worker::idle::Mode;
+
+use crate::Link;
+
+/// Round trips until one came by the ring.
+fn until_by_ring(socket: &UdpSocket, peer: &std::net::UdpSocket, to: &str) {
+    let (begun, before, mut buffer) = (Instant::now(), socket.counts().by_ring, [0; 64]);
+    while socket.counts().by_ring == before {
+        peer.send_to(b"by the ring", to).unwrap();
+        // What was sent to a child that has ended may be there as well.
+        let (len, from) = socket.recv_from(&mut buffer).unwrap();
+        socket.send_to(&buffer[..len], from).unwrap();
+        peer.recv(&mut buffer).unwrap();
+        assert!(begun.elapsed() < crate::PATIENCE, "{:?}", socket.counts());
+    }
+}
+
+#[test]
+fn a_child_has_the_kernels_socket_and_the_parent_keeps_the_ring() {
+    let Some(link) = Link::new() else { return };
+    let to = "10.9.0.1:7030";
+    let mut socket = Some(link.socket("0.0.0.0:7030"));
+    let peer = link.peer("10.9.0.2:0");
+    socket.as_ref().unwrap().set_mode(Mode::Poll);
+    for _ in 0..3 {
+        until_by_ring(socket.as_ref().unwrap(), &peer, to);
+        let before = socket.as_ref().unwrap().counts();
+        let child = fork(|| {
+            let socket = socket.take().unwrap();
+            let mut buffer = [0; 64];
+            let seen = socket.counts();
+            // The parent does not look, so its lease lapses, and what comes is the kernel's.
+            let Ok((len, from)) = socket.recv_from(&mut buffer) else { return 1 };
+            if socket.send_to(&buffer[..len], from).is_err() || seen != socket.counts() {
+                return 2;
+            }
+            drop(socket);
+            0
+        });
+        peer.set_read_timeout(Some(std::time::Duration::from_millis(20))).unwrap();
+        let (begun, mut answered) = (Instant::now(), false);
+        while !answered {
+            // Those that came before the lease lapsed are the parent's.
+            peer.send_to(b"for the child", to).unwrap();
+            answered = peer.recv(&mut [0; 64]).is_ok();
+            assert!(begun.elapsed() < crate::PATIENCE);
+        }
+        peer.set_read_timeout(Some(crate::PATIENCE)).unwrap();
+        assert_eq!(child.unwrap().wait().unwrap(), Some(0));
+        let after = socket.as_ref().unwrap().counts();
+        assert_eq!((after.by_ring, after.by_kernel), (before.by_ring, before.by_kernel));
+    }
+    until_by_ring(socket.as_ref().unwrap(), &peer, to);
+}
+
+/// Datagrams of a burst, and threads.
+const THREADS: usize = 3;
+const ROUNDS: usize = 300;
+
+#[test]
+fn what_a_busy_thread_has_left_is_received_by_others() {
+    let Some(link) = Link::new() else { return };
+    let (socket, peer) = (link.socket("0.0.0.0:7031"), link.peer("10.9.0.2:0"));
+    socket.set_mode(Mode::Poll);
+    let (received, changed) = (Mutex::new([0; ROUNDS]), Condvar::new());
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            let (socket, received, changed) = (socket.try_clone().unwrap(), &received, &changed);
+            scope.spawn(move || {
+                let mut buffer = [0; 8];
+                // Each thread gets one datagram of a burst, as it is busy until all of them have been received.
+                for _ in 0..ROUNDS {
+                    assert_eq!(socket.recv(&mut buffer).unwrap(), 8);
+                    let round = u64::from_ne_bytes(buffer) as usize;
+                    let mut counts = received.lock().unwrap();
+                    counts[round] += 1;
+                    changed.notify_all();
+                    let waited =
+                        changed.wait_timeout_while(counts, crate::PATIENCE, |counts| counts[round] < THREADS);
+                    let (counts, waited) = waited.unwrap();
+                    assert!(
+                        !waited.timed_out() && counts[round] == THREADS,
+                        "{round}: {:?}",
+                        socket.counts()
+                    );
+                }
+            });
+        }
+        for round in 0..ROUNDS {
+            for _ in 0..THREADS {
+                peer.send_to(&(round as u64).to_ne_bytes(), "10.9.0.1:7031").unwrap();
+            }
+            let counts = received.lock().unwrap();
+            let (counts, waited) = changed
+                .wait_timeout_while(counts, crate::PATIENCE, |counts| counts[round] < THREADS)
+                .unwrap();
+            assert!(!waited.timed_out(), "{round}: {} of them, {:?}", counts[round], socket.counts());
+        }
+    });
+    let counts = socket.counts();
+    println!("{counts:?}");
+    assert_eq!(counts.by_ring + counts.by_kernel, (THREADS * ROUNDS) as u64);
+    assert!(counts.by_ring > 0, "{counts:?}");
+}
