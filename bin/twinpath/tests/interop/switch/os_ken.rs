@@ -58,22 +58,23 @@ class LearningSwitch(app_manager.OSKenApp):
 const MANAGER: &str = "from os_ken.cmd.manager import main; main()";
 const LISTEN: &str = "--ofp-listen-host=127.0.0.1";
 
-/// Whether that Python has these modules, by a statement that fails otherwise.
-fn has(needed: &str) -> bool {
-    let found = Command::new("/usr/bin/python3").args(["-c", needed]).output();
-    found.is_ok_and(|found| found.status.success())
-}
-
-/// Whether there is os-ken; later releases than 3 have no program.
-fn is_possible() -> bool {
+/// A Python that has os-ken: the system's, or that of the environment. Later releases than 3 have no program.
+fn python() -> Option<&'static str> {
     if !root_or_skip() {
-        return false;
+        return None;
     }
-    let is_there = has("import os_ken.cmd.manager");
-    if !is_there {
+    let found =
+        ["/usr/bin/python3", "python3"].into_iter().find(|python| has(python, "import os_ken.cmd.manager"));
+    if found.is_none() {
         twinpath_test_skip::skip_without("os-ken before 4.0 (Debian's package python3-os-ken)");
     }
-    is_there
+    found
+}
+
+/// Whether a Python has modules, by a statement that fails otherwise.
+fn has(python: &str, needed: &str) -> bool {
+    let found = Command::new(python).args(["-c", needed]).output();
+    found.is_ok_and(|found| found.status.success())
 }
 
 /// Writes the application into a folder.
@@ -85,13 +86,11 @@ fn application(folder: &Path) -> PathBuf {
 
 #[test]
 fn a_learning_switch_of_os_ken_rules_and_its_flows_go_into_the_kernel() {
-    if !is_possible() {
-        return;
-    }
+    let Some(python) = python() else { return };
     let site = Site::new(3);
     let file = application(site.rig.directory.path()).display().to_string();
     // It ends with the first process of a namespace, whatever becomes of the test.
-    let alone = ["--pid", "--fork", "--kill-child", "timeout", "300", "/usr/bin/python3", "-c", MANAGER];
+    let alone = ["--pid", "--fork", "--kill-child", "timeout", "300", python, "-c", MANAGER];
     let arguments = [&alone[..], &[LISTEN, "--ofp-tcp-listen-port=6653", &file]].concat();
     let manager = site.rig.run(&site.rig.server, "unshare", &arguments);
     let ports = ["--port", "p1", "--port", "p2", "--port", "p3"];
@@ -136,10 +135,8 @@ manager.kill()
 
 #[test]
 fn a_network_of_mininet_with_a_learning_switch_as_its_remote_controller() {
-    if !is_possible() {
-        return;
-    }
-    if !has("import mininet, shutil; assert shutil.which('mnexec') and shutil.which('ping')") {
+    let Some(python) = python() else { return };
+    if !has(python, "import mininet, shutil; assert shutil.which('mnexec') and shutil.which('ping')") {
         return twinpath_test_skip::skip_without(
             "mininet and ping (Debian's packages mininet, iputils-ping)",
         );
@@ -153,9 +150,9 @@ fn a_network_of_mininet_with_a_learning_switch_as_its_remote_controller() {
     let path = std::env::var("PATH").unwrap_or_default();
     let path = format!("{}:{path}", program.parent().expect("a directory").display());
     // Its hosts and switches end with the first process of a namespace, whatever becomes of the test.
-    let script = "mount -t tmpfs tmpfs /run && ip link set lo up && exec /usr/bin/python3 -c \"$@\"";
+    let script = "mount -t tmpfs tmpfs /run && ip link set lo up && exec \"$0\" -c \"$@\"";
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script, "sh"]);
+    command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script, python]);
     command.args([MININET, examples, MANAGER, LISTEN, &file]).env("PATH", path).stdin(Stdio::null());
     let output = site.rig.server.run(|| command.output()).expect("entered").expect("a shell");
     let said = String::from_utf8_lossy(&output.stdout);
