@@ -27,12 +27,14 @@ run: ## build, then measure twinpath against the kernel's own sockets in namespa
 	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH_LAB) quick $(if $(findstring --repeat,$(ARGS)),,--repeat 5) $(ARGS)
 
 build: setup ## build target/release/twinpath, and twinpath-lab, which measures it
-	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath -p twinpath-lab
+	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath -p twinpath-lab -p twinpath-preload
 
-install: setup ## install the program, the C library, its header and what pkg-config reads below DESTDIR and PREFIX (/usr/local)
-	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath -p twinpath-capi
-	@install -d "$(DESTDIR)$(PREFIX)/bin"
+install: setup ## install the program, the C library, header, pkg-config file and manual below DESTDIR and PREFIX (/usr/local)
+	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath -p twinpath-capi -p twinpath-preload
+	@install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib/twinpath" "$(DESTDIR)$(PREFIX)/share/man/man1"
 	install -m 755 $(TWINPATH) "$(DESTDIR)$(PREFIX)/bin/twinpath"
+	install -m 755 $(TARGET_DIR)/release/libtwinpath_preload.so "$(DESTDIR)$(PREFIX)/lib/twinpath/libtwinpath_preload.so"
+	install -m 644 docs/man/twinpath-run.1 "$(DESTDIR)$(PREFIX)/share/man/man1/twinpath-run.1"
 	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" api/capi/install.sh $(TARGET_DIR)/release/libtwinpath_c.a
 
 test: setup ## run every test; say how many ran and why any was skipped (device tests need root)

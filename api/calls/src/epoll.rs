@@ -81,8 +81,15 @@ pub unsafe fn wait(
     unsafe { with_rings(set, events, count, outcome) }
 }
 
-/// A part of a millisecond counts as a whole one, so that nobody is woken too early.
-fn milliseconds(timeout: Option<&timespec>) -> c_int {
+/// Whether a socket with a lease is in the set.
+#[must_use]
+pub fn has_leased(set: c_int) -> bool {
+    !leased_in(set).is_empty()
+}
+
+/// A time-out for [`wait`]. A part of a millisecond counts as a whole one, so that nobody is woken too early.
+#[must_use]
+pub fn milliseconds(timeout: Option<&timespec>) -> c_int {
     timeout.map_or(-1, |timeout| {
         let whole =
             timeout.tv_sec.saturating_mul(1_000).saturating_add((timeout.tv_nsec + 999_999) / 1_000_000);

@@ -41,8 +41,10 @@ pub unsafe fn recvmsg(kernel: &Kernel, descriptor: c_int, message: *mut msghdr, 
         return unsafe { (kernel.recvmsg)(descriptor, message, flags) };
     };
     let peek = flags & libc::MSG_PEEK != 0;
-    // At first it only looks: whether the call may wait is asked if it would have to.
-    let call = Call { peek, wait: Wait::Not, stays: place.lessee.may_stay(), polled: true };
+    // At first it only looks: whether the call may wait is asked if it would have to. A call that does not wait leaves nothing in the
+    // ring, unless the program is known to wait for it by calls of this crate.
+    let polled = !place.is_waited_for();
+    let call = Call { peek, wait: Wait::Not, stays: place.lessee.may_stay(), polled };
     let mut receiving =
         Receiving { kernel, descriptor, message, flags, place, call, blocked: None, has_timeout: false };
     // SAFETY: the caller's promise.
@@ -140,6 +142,7 @@ impl Receiving<'_> {
         self.has_timeout = timeout_ns.is_some();
         self.call.wait = Wait::Until(deadline);
         self.call.polled = false;
+        self.place.set_waited_for();
         self.blocked = Some(Blocked::new());
         None
     }
@@ -194,8 +197,11 @@ impl Receiving<'_> {
 fn by_the_kernel_alone(receiving: &mut Receiving<'_>) -> ssize_t {
     receiving.blocked = None;
     receiving.place.lessee.waits();
-    let (len, _) = receiving.receive(0);
+    let (len, read) = receiving.receive(0);
     receiving.place.lessee.waited();
+    if read.is_some() && !receiving.call.peek {
+        receiving.place.lessee.was_read_beside();
+    }
     len
 }
 

@@ -138,6 +138,18 @@ unsafe fn select_for(
     unsafe { with_rings(sets, &asked[0], outcome) }
 }
 
+/// Passes each descriptor of a set.
+///
+/// # Safety
+/// `set` is null, or has as many bits as `limit` says.
+pub unsafe fn each(limit: c_int, set: *mut fd_set, of: &mut dyn FnMut(c_int)) {
+    let sets = Sets { limit, sets: [set, std::ptr::null_mut(), std::ptr::null_mut()] };
+    // SAFETY: the caller's promise.
+    if let Some(words) = unsafe { sets.of(0) } {
+        descriptors_in(words).for_each(of);
+    }
+}
+
 /// The sockets with a lease of which the caller wants to know whether they are readable.
 ///
 /// # Safety

@@ -31,6 +31,7 @@ static OF_DESCRIPTOR: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(KERNEL) }
 static TAKEN: [Place; PLACES] = [const { Place::new() }; PLACES];
 /// So many places from the first on have been used.
 static USED: AtomicU32 = AtomicU32::new(0);
+static TRACKING: AtomicBool = AtomicBool::new(false);
 
 /// A socket with a lease.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub struct Place {
     /// How many descriptors it has.
     descriptors: AtomicU32,
     wanted: AtomicU32,
+    /// The program waits for it by calls of this crate: what is in the ring is seen.
+    is_waited_for: AtomicBool,
     /// When a call that waits asks the kernel next, ns.
     pub(crate) ask_at: AtomicU64,
     pub(crate) sets: [InSet; SETS],
@@ -73,6 +76,7 @@ impl Place {
             is_used: AtomicBool::new(false),
             descriptors: AtomicU32::new(0),
             wanted: AtomicU32::new(0),
+            is_waited_for: AtomicBool::new(false),
             ask_at: AtomicU64::new(0),
             sets: [const { InSet::none() }; SETS],
         }
@@ -89,6 +93,19 @@ impl Place {
             self.is_used.store(false, Ordering::Release);
         }
         is_free
+    }
+
+    /// Says that the program waits for it by a call of this crate.
+    #[inline]
+    pub(crate) fn set_waited_for(&self) {
+        if !self.is_waited_for() {
+            self.is_waited_for.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.is_waited_for.load(Ordering::Relaxed)
     }
 
     pub(crate) fn wanted(&self) -> Wanted {
@@ -133,6 +150,12 @@ pub fn is_leased(descriptor: c_int) -> bool {
     place(descriptor).is_some()
 }
 
+/// Whether it is the only descriptor of a socket with a lease.
+#[must_use]
+pub fn is_last(descriptor: c_int) -> bool {
+    place(descriptor).is_some_and(|(_, place)| place.descriptors.load(Ordering::Relaxed) == 1)
+}
+
 /// Whether nothing was decided yet for the descriptor.
 #[inline]
 #[must_use]
@@ -140,8 +163,16 @@ pub fn is_undecided(descriptor: c_int) -> bool {
     entry(descriptor).is_some_and(|entry| entry.load(Ordering::Relaxed) == UNDECIDED)
 }
 
+/// Whether anything was ever undecided, or has a lease.
+#[inline]
+#[must_use]
+pub fn is_tracking() -> bool {
+    TRACKING.load(Ordering::Relaxed)
+}
+
 /// Says that it is a UDP socket for which nothing was decided yet.
 pub fn set_undecided(descriptor: c_int) {
+    TRACKING.store(true, Ordering::Relaxed);
     set(descriptor, UNDECIDED);
 }
 
@@ -178,6 +209,7 @@ pub fn lend(descriptor: c_int, interface: &str, mode: Mode) -> Result<(), String
     place.lessee.set_mode(mode);
     place.descriptors.store(1, Ordering::Relaxed);
     place.wanted.store(wanted.bits(), Ordering::Relaxed);
+    place.is_waited_for.store(false, Ordering::Relaxed);
     place.sets.iter().for_each(|in_set| in_set.set.store(-1, Ordering::Relaxed));
     USED.fetch_max(number as u32 + 1, Ordering::AcqRel);
     entry.store(FIRST + number as u8, Ordering::Release);
@@ -218,7 +250,7 @@ pub fn close(descriptor: c_int) -> Option<SocketCounts> {
 
 /// A descriptor was made a duplicate of another one: they share the lease.
 pub fn duplicate(of: c_int, new: c_int) {
-    let Some(entry_of_new) = entry(new) else { return };
+    let Some(entry_of_new) = entry(new).filter(|_| is_own_process()) else { return };
     if let Some((_, place)) = place(of) {
         place.descriptors.fetch_add(1, Ordering::AcqRel);
     }
@@ -262,8 +294,19 @@ pub fn local_address(descriptor: c_int) -> Option<SocketAddr> {
     socket(descriptor).local_addr().ok().filter(|address| address.port() != 0)
 }
 
+/// One descriptor of each socket that has a lease.
+pub fn leased_sockets() -> impl Iterator<Item = c_int> {
+    let mut seen = 0u64;
+    leased().filter(move |descriptor| {
+        let bit = place(*descriptor).map_or(0, |(number, _)| 1 << number);
+        let is_new = seen & bit == 0;
+        seen |= bit;
+        is_new
+    })
+}
+
 /// Every descriptor that has a lease.
-pub fn leased() -> impl Iterator<Item = c_int> {
+fn leased() -> impl Iterator<Item = c_int> {
     let limit = if is_any() { DESCRIPTORS } else { 0 };
     (0..limit as c_int).filter(|descriptor| is_leased(*descriptor))
 }
@@ -271,7 +314,9 @@ pub fn leased() -> impl Iterator<Item = c_int> {
 /// The process to which the table belongs; 0 before the first lease.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 
-fn is_own_process() -> bool {
+/// Whether this is the process to which the table belongs, and not one that was made by `vfork` and shares its memory.
+#[must_use]
+pub fn is_own_process() -> bool {
     let process = PROCESS.load(Ordering::Relaxed);
     // SAFETY: it takes nothing.
     process == 0 || process == unsafe { libc::getpid() }

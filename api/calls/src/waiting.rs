@@ -87,6 +87,7 @@ where
 {
     use std::sync::atomic::Ordering;
     let Some((_, _, first)) = leased.each().next() else { return Ok(Outcome::default()) };
+    leased.each().for_each(|(_, _, place)| place.set_waited_for());
     let mut ask_at = Instant::from_nanos(first.ask_at.load(Ordering::Relaxed));
     let mut waiter = Waiter { kernel, leased, mask, ask, outcome: Outcome::default(), blocked: None };
     let waited = wait(timeout, &mut ask_at, &mut waiter);

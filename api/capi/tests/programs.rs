@@ -1,28 +1,20 @@
 //! Programs in C, compiled and linked as a user would, over a virtual link between two network namespaces.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
+mod link;
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpStream, UdpSocket};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
-use twinpath_sys::Namespace;
-use twinpath_sys::child::{Placement, place};
 use twinpath_test_skip::root_or_skip;
 
-/// Longer than anything takes that comes.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::link::{Echo, Link, PATIENCE, ip, run};
 
 /// The library as it is installed, and programs that were linked with it.
 struct Built {
     folder: tempfile::TempDir,
-}
-
-fn run(command: &mut Command) {
-    let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {said}");
 }
 
 impl Built {
@@ -79,84 +71,6 @@ impl Built {
     }
 }
 
-/// Two namespaces: the program's, with `10.9.0.1` on `in0`, and the peer's, with `10.9.0.2`.
-struct Link {
-    ours: Namespace,
-    peers: Namespace,
-}
-
-fn ip(arguments: &str) {
-    let status = Command::new("ip").args(arguments.split_whitespace()).status();
-    assert!(status.unwrap().success(), "ip {arguments}");
-}
-
-impl Link {
-    fn new() -> Self {
-        let [ours, peers] = [(); 2].map(|()| Namespace::new().unwrap());
-        // A process that stays in the namespace, to name it to `ip`.
-        let mut stays = peers.run(|| Command::new("sleep").arg("60").spawn().unwrap()).unwrap();
-        ours.run(|| {
-            ip(&format!("link add in0 type veth peer name out0 netns {}", stays.id()));
-            ip("addr add 10.9.0.1/24 dev in0");
-            ip("link set in0 up");
-            ip("link set lo up");
-        })
-        .unwrap();
-        peers
-            .run(|| {
-                ip("addr add 10.9.0.2/24 dev out0");
-                ip("link set out0 up");
-            })
-            .unwrap();
-        stays.kill().unwrap();
-        stays.wait().unwrap();
-        Self { ours, peers }
-    }
-
-    fn within<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        place(command, Placement { namespace: Some(&self.ours), ..Placement::default() }).unwrap();
-        command
-    }
-
-    fn peer(&self, address: &str) -> UdpSocket {
-        let socket = self.peers.run(|| UdpSocket::bind(address).unwrap()).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket
-    }
-}
-
-/// Sends everything back until it is dropped.
-struct Echo {
-    stop: UdpSocket,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Echo {
-    fn new(link: &Link) -> Self {
-        let socket = link.peers.run(|| UdpSocket::bind("10.9.0.2:9000").unwrap()).unwrap();
-        let stop = socket.try_clone().unwrap();
-        let thread = std::thread::spawn(move || {
-            let mut buffer = [0; 2048];
-            while let Ok((len, from)) = socket.recv_from(&mut buffer) {
-                if from == socket.local_addr().unwrap() {
-                    return;
-                }
-                // The program may have closed its socket.
-                let _ = socket.send_to(&buffer[..len], from);
-            }
-        });
-        Self { stop, thread: Some(thread) }
-    }
-}
-
-impl Drop for Echo {
-    fn drop(&mut self) {
-        let address = self.stop.local_addr().unwrap();
-        let _ = self.stop.send_to(b"stop", address);
-        let _ = self.thread.take().unwrap().join();
-    }
-}
-
 /// A child that is killed if the test fails.
 struct Running(Child);
 
@@ -196,7 +110,8 @@ fn the_classic_server_serves_udp_tcp_and_a_pipe_in_one_loop() {
     let mut pipe = server.0.stdin.take().unwrap();
     pipe.write_all(b"hello\n").unwrap();
     assert_eq!(said.next().unwrap(), "read: hello");
-    let peer = link.peer("10.9.0.2:0");
+    let peer = link.peers.run(|| std::net::UdpSocket::bind("10.9.0.2:0").unwrap()).unwrap();
+    peer.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut streams: Vec<TcpStream> = Vec::new();
     let mut buffer = [0; 8];
     for number in 0..2_000u32 {

@@ -8,6 +8,7 @@ mod log;
 mod options;
 mod port;
 mod reload;
+mod run;
 mod serve;
 mod set;
 mod show;
@@ -61,6 +62,8 @@ enum Command {
     Tidy(tidy::Args),
     /// Find settings of this machine and an interface that make services slow to answer; change and restore them.
     Tune(tune::Args),
+    /// Run an unmodified program whose UDP sockets have a fast path.
+    Run(run::Args),
     /// Measure a service, verifying every reply.
     Bench(bench::Args),
     /// Where the labs went.
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Command::Drain(args) => drain::run(args),
         Command::Tidy(args) => tidy::run(&args),
         Command::Tune(args) => tune::run(args),
+        Command::Run(args) => run::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Lab(args) => args.refuse("lab", ""),
         Command::Plain(args) => args.refuse("plain", "plain "),

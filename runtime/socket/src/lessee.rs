@@ -1,7 +1,7 @@
 //! The lease of a socket whose descriptor is the caller's, who makes the kernel's calls on it.
 
 use std::net::UdpSocket;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use twinpath_attach::Sending;
@@ -23,6 +23,8 @@ pub struct Lessee {
     leased: Mutex<Option<Leased>>,
     /// Threads that wait in the kernel for the socket.
     others: AtomicU32,
+    /// Datagrams that were received while another thread had the ring.
+    beside: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -39,7 +41,7 @@ impl Lessee {
     /// An empty place.
     #[must_use]
     pub const fn new() -> Self {
-        Self { leased: Mutex::new(None), others: AtomicU32::new(0) }
+        Self { leased: Mutex::new(None), others: AtomicU32::new(0), beside: AtomicU64::new(0) }
     }
 
     /// Gives the socket the lease of an interface of the calling thread's network namespace. Allocates, and takes some tens of
@@ -55,6 +57,7 @@ impl Lessee {
             interfaces::lend(socket, interface, false).map_err(|refused| refused.to_string())?;
         let is_v6 = socket.local_addr().is_ok_and(|local| local.is_ipv6());
         let view = View { is_v6, ifindex: lent.ifindex };
+        self.beside.store(0, Ordering::Relaxed);
         *leased = Some(Leased { interface: on, holder: Holder::new(lent, view), sending, has_ended: false });
         Ok(())
     }
@@ -172,6 +175,11 @@ impl Lessee {
         self.give_back();
     }
 
+    /// A datagram was received from the kernel alone.
+    pub fn was_read_beside(&self) {
+        self.beside.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// The thread has waited.
     pub fn waited(&self) {
         self.others.fetch_sub(1, Ordering::Relaxed);
@@ -202,7 +210,9 @@ impl Lessee {
     /// What was received, and by which path, also if the lease has ended; `None` as for [`Lessee::is_ready`].
     #[must_use]
     pub fn counts(&self) -> Option<SocketCounts> {
-        self.try_lock()?.as_ref().map(|leased| leased.holder.counts())
+        let mut counts = self.try_lock()?.as_ref().map(|leased| leased.holder.counts())?;
+        counts.by_kernel += self.beside.load(Ordering::Relaxed);
+        Some(counts)
     }
 
     /// The call that waited for this socket among others slept.

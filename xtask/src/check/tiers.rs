@@ -66,6 +66,7 @@ const TIERS: &[Tier] = &[
             "rpcbind",
             "report",
             "values",
+            "rules",
             "config",
             "command",
             "sandbox",

@@ -11,7 +11,41 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifdef PLAIN
+/* The same with the functions of the C library: what an unmodified program does. It knows nothing of leases. */
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#define twinpath_recv recv
+#define twinpath_recvfrom recvfrom
+#define twinpath_recvmsg recvmsg
+#define twinpath_recvmmsg recvmmsg
+#define twinpath_poll poll
+#define twinpath_select select
+#define twinpath_pselect pselect
+#define twinpath_epoll_ctl epoll_ctl
+#define twinpath_epoll_wait epoll_wait
+#define twinpath_dup dup
+#define twinpath_close close
+struct twinpath_counts {
+	unsigned long by_ring;
+};
+enum { TWINPATH_POLL, TWINPATH_INTERRUPT };
+static int twinpath_set_mode(int fd, int mode)
+{
+	return fd < 0 || mode < 0;
+}
+static int twinpath_counts(int fd, struct twinpath_counts *counts)
+{
+	/* As if each call had received by the ring, so that loops end. */
+	static unsigned long calls;
+
+	counts->by_ring = calls++;
+	return fd < 0;
+}
+#else
 #include <twinpath.h>
+#endif
 
 #define CHECK(what)                                                                                    \
 	do {                                                                                           \
@@ -147,56 +181,54 @@ static void time_outs(void)
 	CHECK(some.tv_sec == 0 && some.tv_usec == 0);
 }
 
-/* A signal comes while a call spins, or sleeps. */
+/* A signal comes while a call spins, or sleeps. It comes again and again: the first one may come before the call has begun. */
 static void signals(int mode)
 {
-	struct itimerval soon = { .it_value.tv_usec = 20000 };
+	struct itimerval often = { .it_value.tv_usec = 20000, .it_interval.tv_usec = 20000 }, never = { 0 };
 	struct sigaction action = { .sa_handler = handle };
 	struct pollfd one = { .fd = fd, .events = POLLIN };
 	struct epoll_event event = { .events = EPOLLIN };
-	int set = epoll_create1(0);
+	int set = epoll_create1(0), before;
 	char buffer[8];
 	fd_set fds;
 
 	CHECK(twinpath_set_mode(fd, mode) == 0);
 	CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+	CHECK(twinpath_epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
 	handled = 0;
-	setitimer(ITIMER_REAL, &soon, NULL);
-	CHECK(twinpath_recv(fd, buffer, sizeof buffer, 0) == -1 && errno == EINTR && handled == 1);
-	setitimer(ITIMER_REAL, &soon, NULL);
-	CHECK(twinpath_poll(&one, 1, -1) == -1 && errno == EINTR && handled == 2);
+	setitimer(ITIMER_REAL, &often, NULL);
+	CHECK(twinpath_recv(fd, buffer, sizeof buffer, 0) == -1 && errno == EINTR && handled > 0);
+	before = handled;
+	CHECK(twinpath_poll(&one, 1, -1) == -1 && errno == EINTR && handled > before);
 	FD_ZERO(&fds);
 	FD_SET(fd, &fds);
-	setitimer(ITIMER_REAL, &soon, NULL);
-	CHECK(twinpath_select(fd + 1, &fds, NULL, NULL, NULL) == -1 && errno == EINTR && handled == 3);
-	CHECK(twinpath_epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
-	setitimer(ITIMER_REAL, &soon, NULL);
-	CHECK(twinpath_epoll_wait(set, &event, 1, -1) == -1 && errno == EINTR && handled == 4);
-	/* With SA_RESTART a receiving call goes on. A child answers it later. */
+	before = handled;
+	CHECK(twinpath_select(fd + 1, &fds, NULL, NULL, NULL) == -1 && errno == EINTR && handled > before);
+	before = handled;
+	CHECK(twinpath_epoll_wait(set, &event, 1, -1) == -1 && errno == EINTR && handled > before);
+	/* With SA_RESTART a receiving call goes on. A child has the peer answer it later. */
 	action.sa_flags = SA_RESTART;
 	CHECK(sigaction(SIGALRM, &action, NULL) == 0);
-	soon.it_interval.tv_usec = 20000;
-	setitimer(ITIMER_REAL, &soon, NULL);
+	before = handled;
 	pid_t child = fork();
 	CHECK(child >= 0);
 	if (child == 0) {
 		sigset_t alarms;
 		int number;
 
-		/* Two periods of a timer of its own: the parent's timer has rung by then. */
+		/* Periods of a timer of its own: the parent's has rung by then. */
 		sigemptyset(&alarms);
 		sigaddset(&alarms, SIGALRM);
 		sigprocmask(SIG_BLOCK, &alarms, NULL);
-		soon.it_interval.tv_usec = soon.it_value.tv_usec = 50000;
-		setitimer(ITIMER_REAL, &soon, NULL);
+		often.it_interval.tv_usec = often.it_value.tv_usec = 50000;
+		setitimer(ITIMER_REAL, &often, NULL);
 		sigwait(&alarms, &number);
 		sigwait(&alarms, &number);
 		send_text("late");
 		_exit(0);
 	}
-	CHECK(twinpath_recv(fd, buffer, sizeof buffer, 0) == 4 && handled > 4);
-	soon = (struct itimerval){ 0 };
-	setitimer(ITIMER_REAL, &soon, NULL);
+	CHECK(twinpath_recv(fd, buffer, sizeof buffer, 0) == 4 && handled > before);
+	setitimer(ITIMER_REAL, &never, NULL);
 	while (waitpid(child, NULL, 0) < 0)
 		CHECK(errno == EINTR);
 	twinpath_close(set);
@@ -253,22 +285,26 @@ int main(int count, char **arguments)
 	struct sockaddr_in own = { .sin_family = AF_INET, .sin_port = htons(7011) };
 	int on = 1, other;
 
-	CHECK(count > 1);
+	CHECK(count > 1 && arguments[1]);
 	echo = peer;
 	echo.sin_port = htons(9000);
 	echo.sin_addr.s_addr = inet_addr("10.9.0.2");
-	CHECK(twinpath_on(-1, "in0") == -1 && errno == EBADF);
 	fd = socket(AF_INET, SOCK_DGRAM, 0);
+#ifndef PLAIN
+	CHECK(twinpath_on(-1, "in0") == -1 && errno == EBADF);
 	CHECK(twinpath_on(fd, arguments[1]) == -1 && errno == EINVAL);
+#endif
 	CHECK(setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof on) == 0);
 	CHECK(setsockopt(fd, IPPROTO_IP, IP_RECVTTL, &on, sizeof on) == 0);
 	CHECK(bind(fd, (struct sockaddr *)&own, sizeof own) == 0);
+#ifndef PLAIN
 	CHECK(twinpath_set_mode(fd, TWINPATH_POLL) == -1 && errno == ENOENT);
 	CHECK(twinpath_on(fd, "nosuch0") == -1 && errno == EOPNOTSUPP && strstr(twinpath_why(), "nosuch0"));
 	if (twinpath_on(fd, arguments[1]) < 0) {
 		fprintf(stderr, "no lease: %s\n", twinpath_why());
 		return 1;
 	}
+#endif
 	by_ring_at_last();
 	messages();
 	several_at_once();
@@ -282,7 +318,9 @@ int main(int count, char **arguments)
 	fd = other;
 	by_ring_at_last();
 	CHECK(twinpath_close(fd) == 0);
+#ifndef PLAIN
 	CHECK(twinpath_counts(fd, &(struct twinpath_counts){ 0 }) == -1 && errno == ENOENT);
+#endif
 	puts("passed");
 	return 0;
 }

@@ -1,0 +1,90 @@
+//! What tests of programs share: a virtual link between two network namespaces, and a peer that sends everything back.
+
+use std::net::UdpSocket;
+use std::process::Command;
+use std::time::Duration;
+
+use twinpath_sys::Namespace;
+use twinpath_sys::child::{Placement, place};
+
+/// Longer than anything takes that comes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs a command that must succeed.
+pub(crate) fn run(command: &mut Command) {
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+}
+
+/// Two namespaces: the program's, with `10.9.0.1` on `in0`, and the peer's, with `10.9.0.2`.
+pub(crate) struct Link {
+    pub(crate) ours: Namespace,
+    pub(crate) peers: Namespace,
+}
+
+pub(crate) fn ip(arguments: &str) {
+    let status = Command::new("ip").args(arguments.split_whitespace()).status();
+    assert!(status.unwrap().success(), "ip {arguments}");
+}
+
+impl Link {
+    pub(crate) fn new() -> Self {
+        let [ours, peers] = [(); 2].map(|()| Namespace::new().unwrap());
+        // A process that stays in the namespace, to name it to `ip`.
+        let mut stays = peers.run(|| Command::new("sleep").arg("60").spawn().unwrap()).unwrap();
+        ours.run(|| {
+            ip(&format!("link add in0 type veth peer name out0 netns {}", stays.id()));
+            ip("addr add 10.9.0.1/24 dev in0");
+            ip("link set in0 up");
+            ip("link set lo up");
+        })
+        .unwrap();
+        peers
+            .run(|| {
+                ip("addr add 10.9.0.2/24 dev out0");
+                ip("link set out0 up");
+            })
+            .unwrap();
+        stays.kill().unwrap();
+        stays.wait().unwrap();
+        Self { ours, peers }
+    }
+
+    pub(crate) fn within<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        place(command, Placement { namespace: Some(&self.ours), ..Placement::default() }).unwrap();
+        command
+    }
+}
+
+/// Sends everything back until it is dropped.
+pub(crate) struct Echo {
+    stop: UdpSocket,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Echo {
+    pub(crate) fn new(link: &Link) -> Self {
+        let socket = link.peers.run(|| UdpSocket::bind("10.9.0.2:9000").unwrap()).unwrap();
+        let stop = socket.try_clone().unwrap();
+        let thread = std::thread::spawn(move || {
+            let mut buffer = [0; 2048];
+            while let Ok((len, from)) = socket.recv_from(&mut buffer) {
+                if from == socket.local_addr().unwrap() {
+                    return;
+                }
+                // The program may have closed its socket.
+                let _ = socket.send_to(&buffer[..len], from);
+            }
+        });
+        Self { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        let address = self.stop.local_addr().unwrap();
+        let _ = self.stop.send_to(b"stop", address);
+        let _ = self.thread.take().unwrap().join();
+    }
+}

@@ -1,0 +1,237 @@
+//! Hooks of the calls that make and close descriptors, and change what a socket is.
+#![allow(unsafe_code, reason = "functions that C calls take pointers")]
+
+use libc::{c_int, c_uint, c_void, sockaddr, socklen_t};
+use twinpath_calls::{epoll, errno, set_errno, table};
+
+use crate::decide::decide;
+use crate::real::real;
+use crate::{explain, own, process};
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// None: it takes numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    let made = real!(socket(domain, kind, protocol) as fn(c_int, c_int, c_int) -> c_int);
+    if made >= 0 {
+        let is_udp = matches!(domain, libc::AF_INET | libc::AF_INET6)
+            && kind & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) == libc::SOCK_DGRAM
+            && matches!(protocol, 0 | libc::IPPROTO_UDP);
+        // The number may have had another meaning, and have been closed by a call that is not hooked.
+        if is_udp { table::set_undecided(made) } else { table::set_kernel(made) }
+    }
+    made
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// As for `bind(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    let bound = real!(bind(fd, address, len) as fn(c_int, *const sockaddr, socklen_t) -> c_int);
+    if bound == 0 && table::is_undecided(fd) {
+        // The port is at the same place in addresses of both families.
+        // SAFETY: the kernel has read as much of the address.
+        let port = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() }.sin_port;
+        // A port that the kernel has chosen is decided about when it is used.
+        if port != 0 {
+            decide(fd, false);
+        }
+    }
+    bound
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// As for `connect(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    let connected = real!(connect(fd, address, len) as fn(c_int, *const sockaddr, socklen_t) -> c_int);
+    if connected == 0 {
+        decide(fd, true);
+    }
+    connected
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// As for `setsockopt(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    let set =
+        real!(setsockopt(fd, level, name, value, len)
+            as fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int);
+    if set == 0
+        && table::is_leased(fd)
+        && let Some(why) = table::options_changed(fd)
+    {
+        explain::socket(fd, &format!("by the kernel from now on: {why}"));
+    }
+    set
+}
+
+/// A descriptor is about to be closed. Returns whether it is the library's own, which the program does not know of.
+fn closes(fd: c_int) -> bool {
+    if own::is_own(fd) && table::is_own_process() {
+        return true;
+    }
+    explain::closing(fd);
+    table::close(fd);
+    epoll::set_closed(fd);
+    false
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// None: it takes a number, which is the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
+    if table::is_tracking() && closes(fd) {
+        return set_errno(libc::EBADF);
+    }
+    real!(close(fd) as fn(c_int) -> c_int)
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// None: it takes numbers, which are the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let close = |first: c_uint, last: c_uint| {
+        real!(close_range(first, last, flags) as fn(c_uint, c_uint, c_int) -> c_int)
+    };
+    if !table::is_tracking() || flags != 0 || first > last {
+        return close(first, last);
+    }
+    let (mut from, mut done) = (first, 0);
+    for fd in first..=last.min(table::DESCRIPTORS as c_uint) {
+        if closes(fd as c_int) {
+            // Around the library's own.
+            if from < fd {
+                done |= close(from, fd - 1);
+            }
+            from = fd + 1;
+        }
+    }
+    if from <= last { done | close(from, last) } else { done }
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// None: it takes a number, from which on all are the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
+    // SAFETY: as here.
+    unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// None: it takes a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn dup(of: c_int) -> c_int {
+    let new = real!(dup(of) as fn(c_int) -> c_int);
+    if new >= 0 && table::is_tracking() {
+        table::duplicate(of, new);
+    }
+    new
+}
+
+/// The program wants a descriptor at this number: what was there is closed.
+fn gives_way(of: c_int, new: c_int) {
+    // SAFETY: it takes numbers.
+    if of == new || !table::is_tracking() || unsafe { libc::fcntl(of, libc::F_GETFD) } < 0 {
+        return;
+    }
+    if closes(new) {
+        own::is_taken(new);
+    }
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// None: it takes numbers, of which the second is the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn dup2(of: c_int, new: c_int) -> c_int {
+    gives_way(of, new);
+    let made = real!(dup2(of, new) as fn(c_int, c_int) -> c_int);
+    if made >= 0 && of != new && table::is_tracking() {
+        table::duplicate(of, new);
+    }
+    made
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// As for [`dup2`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn dup3(of: c_int, new: c_int, flags: c_int) -> c_int {
+    gives_way(of, new);
+    let made = real!(dup3(of, new, flags) as fn(c_int, c_int, c_int) -> c_int);
+    if made >= 0 && table::is_tracking() {
+        table::duplicate(of, new);
+    }
+    made
+}
+
+/// A duplicate was made by `fcntl(2)`.
+fn controlled(fd: c_int, command: c_int, result: c_int) -> c_int {
+    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) && result >= 0 && table::is_tracking() {
+        table::duplicate(fd, result);
+    }
+    result
+}
+
+/// A hook: the function of that name. In C it takes any number of arguments: one, or none, is passed as this one is.
+///
+/// # Safety
+/// As for `fcntl(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+    let result = real!(fcntl(fd, command, argument) as fn(c_int, c_int, *mut c_void) -> c_int);
+    controlled(fd, command, result)
+}
+
+/// A hook: `fcntl` of programs that were compiled for large files.
+///
+/// # Safety
+/// As for `fcntl(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+    let result = real!(fcntl64(fd, command, argument) as fn(c_int, c_int, *mut c_void) -> c_int);
+    controlled(fd, command, result)
+}
+
+/// A hook: the end of a program that leaves out what is done at an exit.
+///
+/// # Safety
+/// None: it takes a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn _exit(code: c_int) -> ! {
+    let error = errno();
+    if table::is_tracking() && table::is_own_process() {
+        process::end();
+    }
+    set_errno(error);
+    real!(_exit(code) as fn(c_int) -> ());
+    // SAFETY: it ends the process, in case that the other one has not.
+    unsafe { libc::syscall(libc::SYS_exit_group, code) };
+    std::process::abort()
+}

@@ -1,0 +1,32 @@
+//! The beginning and the end of the program that the library was loaded into.
+#![allow(unsafe_code, reason = "the linker calls functions at the beginning and the end")]
+
+use crate::{explain, own, started};
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_BEGIN: extern "C" fn() = begin;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_END: extern "C" fn() = end;
+
+extern "C" fn begin() {
+    started::begin();
+    if let Some(error) = started::started().and_then(|started| started.rules.as_ref().err()) {
+        explain::line(&format!("{error}; everything stays with the kernel"));
+    }
+    // SAFETY: the handler is a function of this library, and uses atomic words only.
+    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+}
+
+extern "C" fn in_child() {
+    own::forget();
+}
+
+/// The program ends: what its sockets have received.
+pub(crate) extern "C" fn end() {
+    if started::end() {
+        explain::ending();
+    }
+}

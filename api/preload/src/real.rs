@@ -1,0 +1,105 @@
+//! The functions that the hooks take the place of.
+#![allow(unsafe_code, reason = "functions are found by name, and called by pointers")]
+
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{c_int, epoll_event, fd_set, msghdr, nfds_t, pollfd, sigset_t, ssize_t, timespec};
+use twinpath_calls::Kernel;
+
+/// A function, once it was looked for.
+pub(crate) struct Function {
+    name: &'static CStr,
+    found: AtomicPtr<c_void>,
+}
+
+impl Function {
+    pub(crate) const fn new(name: &'static CStr) -> Self {
+        Self { name, found: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// The next one of that name after this library's. The process ends if there is none: then nothing could be called.
+    pub(crate) fn find(&self) -> *mut c_void {
+        let found = self.found.load(Ordering::Relaxed);
+        if !found.is_null() {
+            return found;
+        }
+        // SAFETY: it is a string of C.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        if found.is_null() {
+            std::process::abort();
+        }
+        self.found.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// Calls the function of the C library that has that name.
+macro_rules! real {
+    ($name:ident($($argument:expr),* $(,)?) as fn($($type:ty),*) -> $result:ty) => {{
+        static FUNCTION: $crate::real::Function = {
+            const NAME: &std::ffi::CStr =
+                match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => panic!("a name has no zero"),
+                };
+            $crate::real::Function::new(NAME)
+        };
+        type Of = unsafe extern "C-unwind" fn($($type),*) -> $result;
+        let found = FUNCTION.find();
+        // SAFETY: the C library declares a function of that name so.
+        let function = unsafe { std::mem::transmute::<*mut std::ffi::c_void, Of>(found) };
+        // SAFETY: the caller's promises are those of the function.
+        unsafe { function($($argument),*) }
+    }};
+}
+
+pub(crate) use real;
+
+/// What calls with a lease end in.
+pub(crate) static KERNEL: Kernel = Kernel { recvmsg, ppoll, pselect, epoll_pwait };
+
+/// # Safety
+/// As for `recvmsg(2)`.
+unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    real!(recvmsg(fd, message, flags) as fn(c_int, *mut msghdr, c_int) -> ssize_t)
+}
+
+/// # Safety
+/// As for `ppoll(2)`.
+unsafe extern "C-unwind" fn ppoll(
+    waited: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    real!(ppoll(waited, count, timeout, mask)
+        as fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int)
+}
+
+/// # Safety
+/// As for `pselect(2)`.
+unsafe extern "C-unwind" fn pselect(
+    limit: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    real!(pselect(limit, read, write, except, timeout, mask)
+        as fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *const timespec, *const sigset_t) -> c_int)
+}
+
+/// # Safety
+/// As for `epoll_pwait(2)`.
+unsafe extern "C-unwind" fn epoll_pwait(
+    set: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout_ms: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    real!(epoll_pwait(set, events, count, timeout_ms, mask)
+        as fn(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int)
+}

@@ -1,0 +1,189 @@
+//! Hooks of the calls that receive.
+#![allow(unsafe_code, reason = "functions that C calls take pointers")]
+
+use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use twinpath_calls::{errno, receive, table};
+
+use crate::decide::decide;
+use crate::real::{KERNEL, real};
+
+/// Whether a call on the descriptor is not to be passed on.
+#[inline]
+fn is_ours(descriptor: c_int) -> bool {
+    if table::is_undecided(descriptor) {
+        decide(descriptor, true);
+    }
+    table::is_leased(descriptor)
+}
+
+/// The descriptor was closed behind our back, and has another meaning now.
+fn is_no_socket(received: ssize_t, descriptor: c_int) -> bool {
+    let is_none = received < 0 && errno() == libc::ENOTSOCK;
+    if is_none {
+        table::set_kernel(descriptor);
+    }
+    is_none
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// As for `recv(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+    if !is_ours(fd) {
+        return real!(recv(fd, buffer, len, flags) as fn(c_int, *mut c_void, size_t, c_int) -> ssize_t);
+    }
+    let none = std::ptr::null_mut();
+    // SAFETY: the caller's promise.
+    unsafe { receive::recvfrom(&KERNEL, fd, buffer, len, flags, none, std::ptr::null_mut()) }
+}
+
+/// A hook: `recv` where the compiler knows the size of the buffer.
+///
+/// # Safety
+/// As for `recv(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn __recv_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    room: size_t,
+    flags: c_int,
+) -> ssize_t {
+    if len > room || !is_ours(fd) {
+        return real!(__recv_chk(fd, buffer, len, room, flags)
+            as fn(c_int, *mut c_void, size_t, size_t, c_int) -> ssize_t);
+    }
+    let none = std::ptr::null_mut();
+    // SAFETY: the caller's promise.
+    unsafe { receive::recvfrom(&KERNEL, fd, buffer, len, flags, none, std::ptr::null_mut()) }
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// As for `recvfrom(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn recvfrom(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    address: *mut sockaddr,
+    address_len: *mut socklen_t,
+) -> ssize_t {
+    if !is_ours(fd) {
+        return real!(recvfrom(fd, buffer, len, flags, address, address_len)
+            as fn(c_int, *mut c_void, size_t, c_int, *mut sockaddr, *mut socklen_t) -> ssize_t);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { receive::recvfrom(&KERNEL, fd, buffer, len, flags, address, address_len) }
+}
+
+/// A hook: `recvfrom` where the compiler knows the size of the buffer.
+///
+/// # Safety
+/// As for `recvfrom(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn __recvfrom_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    room: size_t,
+    flags: c_int,
+    address: *mut sockaddr,
+    address_len: *mut socklen_t,
+) -> ssize_t {
+    if len > room || !is_ours(fd) {
+        return real!(__recvfrom_chk(fd, buffer, len, room, flags, address, address_len)
+            as fn(c_int, *mut c_void, size_t, size_t, c_int, *mut sockaddr, *mut socklen_t) -> ssize_t);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { receive::recvfrom(&KERNEL, fd, buffer, len, flags, address, address_len) }
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// As for `recvmsg(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    if !is_ours(fd) {
+        return real!(recvmsg(fd, message, flags) as fn(c_int, *mut msghdr, c_int) -> ssize_t);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { receive::recvmsg(&KERNEL, fd, message, flags) }
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// As for `recvmmsg(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn recvmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    if !is_ours(fd) || messages.is_null() {
+        return real!(recvmmsg(fd, messages, count, flags, timeout)
+            as fn(c_int, *mut mmsghdr, c_uint, c_int, *mut timespec) -> c_int);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { receive::recvmmsg(&KERNEL, fd, messages, count, flags, timeout) }
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// As for `read(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
+    // Of no bytes it takes no datagram.
+    if len > 0 && is_ours(fd) {
+        let piece = iovec { iov_base: buffer, iov_len: len };
+        // SAFETY: the caller's promise.
+        let got = unsafe { receive::readv(&KERNEL, fd, &raw const piece, 1) };
+        if !is_no_socket(got, fd) {
+            return got;
+        }
+    }
+    real!(read(fd, buffer, len) as fn(c_int, *mut c_void, size_t) -> ssize_t)
+}
+
+/// A hook: `read` where the compiler knows the size of the buffer.
+///
+/// # Safety
+/// As for `read(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn __read_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    room: size_t,
+) -> ssize_t {
+    if len > room {
+        return real!(__read_chk(fd, buffer, len, room) as fn(c_int, *mut c_void, size_t, size_t) -> ssize_t);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { read(fd, buffer, len) }
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// As for `readv(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn readv(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t {
+    if is_ours(fd) && count > 0 && !pieces.is_null() {
+        // SAFETY: the caller's promise.
+        let got = unsafe { receive::readv(&KERNEL, fd, pieces, count) };
+        if !is_no_socket(got, fd) {
+            return got;
+        }
+    }
+    real!(readv(fd, pieces, count) as fn(c_int, *const iovec, c_int) -> ssize_t)
+}

@@ -1,0 +1,52 @@
+//! What the program was started with: its name, and the rules.
+#![allow(unsafe_code, reason = "the C library is asked for a number")]
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use twinpath_rules::{EXPLAIN_VARIABLE, LineError, RULES_VARIABLE, Rules};
+
+/// What the program was started with.
+pub(crate) struct Started {
+    pub(crate) program: String,
+    pub(crate) rules: Result<Rules, LineError>,
+    pub(crate) explain: Option<String>,
+}
+
+static STARTED: OnceLock<Option<Started>> = OnceLock::new();
+/// From its beginning to its end: a constructor of another library may call hooks before, and they are passed on.
+static RUNS: AtomicBool = AtomicBool::new(false);
+
+/// `None` before the program has begun, and for one that is left alone.
+pub(crate) fn started() -> Option<&'static Started> {
+    STARTED.get()?.as_ref()
+}
+
+/// Whether the program has begun, and not ended.
+pub(crate) fn runs() -> bool {
+    RUNS.load(Ordering::Acquire)
+}
+
+/// The program begins.
+pub(crate) fn begin() {
+    STARTED.get_or_init(read);
+    RUNS.store(true, Ordering::Release);
+}
+
+/// The program ends. Returns whether it is the first time that this is said.
+pub(crate) fn end() -> bool {
+    RUNS.swap(false, Ordering::AcqRel)
+}
+
+fn read() -> Option<Started> {
+    // A program with more rights than its user is left alone, whatever the environment says.
+    // SAFETY: it takes a number.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+        return None;
+    }
+    let line = std::env::var(RULES_VARIABLE).ok()?;
+    let explain = std::env::var(EXPLAIN_VARIABLE).ok().filter(|to| !to.is_empty());
+    let program = std::env::current_exe().ok()?;
+    let program = program.file_name()?.to_string_lossy().into_owned();
+    Some(Started { program, rules: Rules::from_line(&line), explain })
+}

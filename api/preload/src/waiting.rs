@@ -1,0 +1,218 @@
+//! Hooks of the calls that wait.
+#![allow(unsafe_code, reason = "functions that C calls take pointers")]
+
+use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+use twinpath_calls::{epoll, poll as calls_poll, select as calls_select, table};
+
+use crate::decide::decide;
+use crate::real::{KERNEL, real};
+
+/// Decides for what is waited for. Returns whether any socket has a lease.
+///
+/// # Safety
+/// As for `poll(2)`.
+unsafe fn look_at(waited: *const pollfd, count: nfds_t) -> bool {
+    if table::is_tracking() && !waited.is_null() {
+        // SAFETY: the caller's promise.
+        let all = unsafe { std::slice::from_raw_parts(waited, count as usize) };
+        all.iter().for_each(|one| decide(one.fd, true));
+    }
+    table::is_any()
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// As for `poll(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn poll(waited: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    if !unsafe { look_at(waited, count) } {
+        return real!(poll(waited, count, timeout_ms) as fn(*mut pollfd, nfds_t, c_int) -> c_int);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { calls_poll::poll(&KERNEL, waited, count, timeout_ms) }
+}
+
+/// A hook: `poll` where the compiler knows the size of the array.
+///
+/// # Safety
+/// As for `poll(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn __poll_chk(
+    waited: *mut pollfd,
+    count: nfds_t,
+    timeout_ms: c_int,
+    room: size_t,
+) -> c_int {
+    if count as usize > room / size_of::<pollfd>() {
+        return real!(
+            __poll_chk(waited, count, timeout_ms, room) as fn(*mut pollfd, nfds_t, c_int, size_t) -> c_int
+        );
+    }
+    // SAFETY: the caller's promise.
+    unsafe { poll(waited, count, timeout_ms) }
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// As for `ppoll(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn ppoll(
+    waited: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    if !unsafe { look_at(waited, count) } {
+        // SAFETY: the caller's promise.
+        return unsafe { (KERNEL.ppoll)(waited, count, timeout, mask) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { calls_poll::ppoll(&KERNEL, waited, count, timeout, mask) }
+}
+
+/// A hook: `ppoll` where the compiler knows the size of the array.
+///
+/// # Safety
+/// As for `ppoll(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn __ppoll_chk(
+    waited: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    room: size_t,
+) -> c_int {
+    if count as usize > room / size_of::<pollfd>() {
+        return real!(__ppoll_chk(waited, count, timeout, mask, room)
+            as fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t, size_t) -> c_int);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { ppoll(waited, count, timeout, mask) }
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// As for `select(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn select(
+    limit: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    if table::is_tracking() {
+        // SAFETY: the caller's promise.
+        unsafe { calls_select::each(limit, read, &mut |descriptor| decide(descriptor, true)) };
+    }
+    if !table::is_any() {
+        return real!(select(limit, read, write, except, timeout)
+            as fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *mut timeval) -> c_int);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { calls_select::select(&KERNEL, limit, [read, write, except], timeout) }
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// As for `pselect(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn pselect(
+    limit: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    if table::is_tracking() {
+        // SAFETY: the caller's promise.
+        unsafe { calls_select::each(limit, read, &mut |descriptor| decide(descriptor, true)) };
+    }
+    if !table::is_any() {
+        // SAFETY: the caller's promise.
+        return unsafe { (KERNEL.pselect)(limit, read, write, except, timeout, mask) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { calls_select::pselect(&KERNEL, limit, [read, write, except], timeout, mask) }
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// As for `epoll_ctl(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn epoll_ctl(
+    set: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    decide(fd, true);
+    let done =
+        real!(epoll_ctl(set, operation, fd, event) as fn(c_int, c_int, c_int, *mut epoll_event) -> c_int);
+    if done == 0 {
+        // SAFETY: the caller's promise.
+        unsafe { epoll::done(set, operation, fd, event) };
+    }
+    done
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// As for `epoll_wait(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn epoll_wait(
+    set: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout_ms: c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { epoll::wait(&KERNEL, set, events, count, timeout_ms, std::ptr::null()) }
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// As for `epoll_pwait(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn epoll_pwait(
+    set: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout_ms: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { epoll::wait(&KERNEL, set, events, count, timeout_ms, mask) }
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// As for `epoll_pwait2(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn epoll_pwait2(
+    set: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    if !epoll::has_leased(set) {
+        return real!(epoll_pwait2(set, events, count, timeout, mask)
+            as fn(c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int);
+    }
+    // SAFETY: the caller's promise.
+    let timeout_ms = epoll::milliseconds(unsafe { timeout.as_ref() });
+    // SAFETY: the caller's promise.
+    unsafe { epoll::wait(&KERNEL, set, events, count, timeout_ms, mask) }
+}

@@ -1,0 +1,186 @@
+//! Unmodified programs with the library, over a virtual link between two network namespaces.
+#![allow(clippy::unwrap_used, reason = "a test says what it needs")]
+
+#[path = "../../capi/tests/link/mod.rs"]
+mod link;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use twinpath_rules::{EXPLAIN_VARIABLE, RULES_VARIABLE, Rule, Rules};
+use twinpath_sys::Namespace;
+use twinpath_test_skip::root_or_skip;
+use twinpath_worker::idle::Mode;
+
+use crate::link::{Echo, Link, PATIENCE, run};
+
+/// The library of this build: beside the tests, or a folder above.
+fn library() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let folders = tests.ancestors().skip(1).take(2);
+    let mut libraries = folders.map(|folder| folder.join("libtwinpath_preload.so"));
+    libraries.find(|library| library.is_file()).expect("cargo builds the library with the tests")
+}
+
+fn with_library<'a>(command: &'a mut Command, rule: Rule, explain: &Path) -> &'a mut Command {
+    let rules = Rules { rules: vec![rule] };
+    command.env("LD_PRELOAD", library()).env(RULES_VARIABLE, rules.to_line()).env(EXPLAIN_VARIABLE, explain)
+}
+
+fn peer_in(namespace: &Namespace) -> UdpSocket {
+    let peer = namespace.run(|| UdpSocket::bind("10.9.0.2:0").unwrap()).unwrap();
+    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    peer
+}
+
+fn rule(mode: Mode) -> Rule {
+    Rule { mode, ..Rule::default() }
+}
+
+/// How many datagrams came by the ring, and how many by the kernel, by all lines of a file.
+fn received(explain: &Path) -> (u64, u64) {
+    let text = std::fs::read_to_string(explain).unwrap_or_default();
+    let lines = text.lines().filter_map(|line| line.split_once(": received ").map(|(_, counts)| counts));
+    lines.fold((0, 0), |(ring, kernel), counts| {
+        let numbers: Vec<u64> = counts.split(' ').filter_map(|word| word.parse().ok()).collect();
+        (ring + numbers[0], kernel + numbers[1])
+    })
+}
+
+#[test]
+fn an_unmodified_program_finds_the_semantics_of_the_c_library() {
+    if !root_or_skip() {
+        return;
+    }
+    let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
+    link.peers.run(|| link::ip("link set lo up")).unwrap();
+    let _echo = Echo::new(&link);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi/tests/c/semantics.c");
+    let program = folder.path().join("plain");
+    // Fortified, so that it calls the checked variants.
+    let mut compiler = Command::new("cc");
+    compiler.args(["-DPLAIN", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2", "-D_FORTIFY_SOURCE=2"]);
+    run(compiler.arg(source).arg("-o").arg(&program));
+    let explain = folder.path().join("explain");
+    for mode in [Mode::Poll, Mode::Interrupt, Mode::Adaptive] {
+        let _ = std::fs::remove_file(&explain);
+        let mut command = Command::new(&program);
+        let output = link.within(with_library(command.arg("in0"), rule(mode), &explain)).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.stdout.as_slice(), &*said), (&b"passed\n"[..], ""), "{mode}");
+        let text = std::fs::read_to_string(&explain).unwrap();
+        assert!(text.contains("UDP 0.0.0.0:7011: fast path on in0\n"), "{text}");
+        assert!(text.contains("% under a lease\n"), "{text}");
+    }
+}
+
+/// A program that echoes datagrams, and ends at an empty one.
+const SERVER: &str = "\
+#include <netinet/in.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(void)
+{
+	struct sockaddr_in own = { .sin_family = AF_INET, .sin_port = htons(7021) }, from;
+	char buffer[2048];
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	if (bind(fd, (struct sockaddr *)&own, sizeof own) < 0)
+		return 1;
+	/* As a daemon does that closes what it may have inherited. */
+	for (int other = fd + 1; other < 1024; other++)
+		close(other);
+	puts(\"ready\");
+	fflush(stdout);
+	for (;;) {
+		socklen_t len = sizeof from;
+		ssize_t got = recvfrom(fd, buffer, sizeof buffer, 0, (struct sockaddr *)&from, &len);
+		if (got <= 0)
+			_exit(got < 0);
+		sendto(fd, buffer, got, 0, (struct sockaddr *)&from, len);
+	}
+}
+";
+
+#[test]
+fn datagrams_come_by_the_ring_also_after_a_program_has_closed_all_other_descriptors() {
+    if !root_or_skip() {
+        return;
+    }
+    let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
+    let (source, program) = (folder.path().join("server.c"), folder.path().join("server"));
+    std::fs::write(&source, SERVER).unwrap();
+    run(Command::new("cc").arg(&source).arg("-o").arg(&program));
+    let explain = folder.path().join("explain");
+    let mut command = Command::new(&program);
+    command.stdout(Stdio::piped());
+    let mut child = link.within(with_library(&mut command, rule(Mode::Poll), &explain)).spawn().unwrap();
+    let ready = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+    assert_eq!(ready, "ready");
+    let peer = peer_in(&link.peers);
+    let mut buffer = [0; 8];
+    // So many that the ring takes some, however busy the machine is.
+    for number in 0..20_000u32 {
+        peer.send_to(&number.to_ne_bytes(), "10.9.0.1:7021").unwrap();
+        assert_eq!((peer.recv(&mut buffer).unwrap(), &buffer[..4]), (4, &number.to_ne_bytes()[..]));
+    }
+    peer.send_to(&[], "10.9.0.1:7021").unwrap();
+    assert!(child.wait().unwrap().success());
+    let (by_ring, by_kernel) = received(&explain);
+    println!("{by_ring} by the ring, {by_kernel} by the kernel");
+    assert_eq!(by_ring + by_kernel, 20_001);
+    assert!(by_ring > 0, "{}", std::fs::read_to_string(&explain).unwrap());
+}
+
+#[test]
+fn sockets_without_a_rule_and_without_rights_stay_with_the_kernel() {
+    if !root_or_skip() {
+        return;
+    }
+    let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
+    let (source, program) = (folder.path().join("server.c"), folder.path().join("server"));
+    std::fs::write(&source, SERVER).unwrap();
+    run(Command::new("cc").arg(&source).arg("-o").arg(&program));
+    let other = Rule { program: Some("another".to_owned()), ..Rule::default() };
+    let explain = folder.path().join("explain");
+    for (rule, user, why) in
+        [(other, None, "by the kernel: no rule matches"), (rule(Mode::Poll), Some("65534"), "CAP_")]
+    {
+        std::fs::File::create(&explain).unwrap().write_all(b"").unwrap();
+        let mut command = match user {
+            // The folder has to be open to that user.
+            Some(user) => {
+                use std::os::unix::fs::PermissionsExt as _;
+                let all = std::fs::Permissions::from_mode(0o777);
+                std::fs::set_permissions(folder.path(), all.clone()).unwrap();
+                std::fs::set_permissions(&explain, all.clone()).unwrap();
+                // So has the library.
+                let copy = folder.path().join("library.so");
+                std::fs::copy(library(), &copy).unwrap();
+                std::fs::set_permissions(&copy, all).unwrap();
+                let mut command = Command::new("setpriv");
+                command.args(["--reuid", user, "--clear-groups", "--inh-caps=-all"]).arg(&program);
+                command
+            }
+            None => Command::new(&program),
+        };
+        command.stdout(Stdio::piped());
+        with_library(&mut command, rule, &explain);
+        if user.is_some() {
+            command.env("LD_PRELOAD", folder.path().join("library.so"));
+        }
+        let mut child = link.within(&mut command).spawn().unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+        let ready = said.next().map(Result::unwrap);
+        assert_eq!(ready.as_deref(), Some("ready"));
+        let peer = peer_in(&link.peers);
+        peer.send_to(b"hello", "10.9.0.1:7021").unwrap();
+        let mut buffer = [0; 8];
+        assert_eq!(peer.recv(&mut buffer).unwrap(), 5);
+        peer.send_to(&[], "10.9.0.1:7021").unwrap();
+        assert!(child.wait().unwrap().success());
+        let text = std::fs::read_to_string(&explain).unwrap();
+        assert!(text.contains(why) && !text.contains(": fast path on"), "{text}");
+    }
+}

@@ -1,0 +1,138 @@
+//! `twinpath run`: starts an unmodified program with the library that gives its UDP sockets a fast path.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result, bail};
+use twinpath_rules::{EXPLAIN_VARIABLE, RULES_VARIABLE, Rule, Rules};
+use twinpath_worker::idle::Mode;
+
+/// The library, beside this program or where `make install` puts it.
+const LIBRARY: &str = "libtwinpath_preload.so";
+const INSTALLED: &str = "../lib/twinpath";
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Rules: which UDP sockets of which programs have a fast path (twinpath-run(1) says how they are written). Without them: every
+    /// one that a program binds to a port that it names itself.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["on", "wait"])]
+    rules: Option<PathBuf>,
+    /// Without rules: the interface of the fast path. Otherwise it is the one with the address that a socket is bound to, or the only
+    /// one beside the loopback.
+    #[arg(long, value_name = "INTERFACE")]
+    on: Option<String>,
+    /// Without rules: how calls wait: adaptive, poll or interrupt.
+    #[arg(long, value_name = "MODE")]
+    wait: Option<Mode>,
+    /// Say which path each UDP socket has, why, and how much it has received by which; on standard error, or in a file.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    explain: Option<String>,
+    /// The program, and its arguments.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    let rules = rules(&args)?;
+    let library = library()?;
+    let [program, arguments @ ..] = args.command.as_slice() else { bail!("which program is to be run?") };
+    let mut command = Command::new(program);
+    command.args(arguments).env(RULES_VARIABLE, rules.to_line());
+    if let Some(to) = &args.explain {
+        let to = if to == "-" { PathBuf::from(to) } else { std::path::absolute(to)? };
+        command.env(EXPLAIN_VARIABLE, to);
+        if let Some(why) = found(program).as_deref().and_then(left_alone) {
+            eprintln!("twinpath run: {}: everything stays with the kernel: {why}", program.display());
+        }
+    }
+    let mut preload = library.into_os_string();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        preload.push(":");
+        preload.push(others);
+    }
+    let error = command.env("LD_PRELOAD", preload).exec();
+    Err(error).with_context(|| format!("cannot run {}", program.display()))
+}
+
+fn rules(args: &Args) -> Result<Rules> {
+    let Some(path) = &args.rules else {
+        let rule =
+            Rule { interface: args.on.clone(), mode: args.wait.unwrap_or_default(), ..Rule::default() };
+        rule.check_names().map_err(anyhow::Error::msg)?;
+        return Ok(Rules { rules: vec![rule] });
+    };
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Rules::parse(&text).with_context(|| path.display().to_string())
+}
+
+fn library() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let folder = program.parent().unwrap_or(Path::new("/"));
+    let places = [folder.join(LIBRARY), folder.join(INSTALLED).join(LIBRARY)];
+    match places.iter().find(|place| place.is_file()) {
+        Some(place) => Ok(place.canonicalize()?),
+        None => bail!(
+            "there is no {LIBRARY} in {} and none in {INSTALLED} beside it: `make install` puts it there",
+            folder.display()
+        ),
+    }
+}
+
+/// The file of a program, as the shell finds it.
+fn found(program: &OsString) -> Option<PathBuf> {
+    if program.to_string_lossy().contains('/') {
+        return Some(PathBuf::from(program));
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// Why a library cannot be loaded into a program, or is not; `None` if it is, as far as its file says.
+fn left_alone(file: &Path) -> Option<String> {
+    let mode = file.metadata().ok()?.permissions().mode();
+    if mode & 0o6000 != 0 {
+        return Some(format!("{} is run with the rights of its owner or group", file.display()));
+    }
+    let mut start = Vec::new();
+    File::open(file).ok()?.take(4096).read_to_end(&mut start).ok()?;
+    is_static(&start).then(|| format!("{} is linked statically", file.display()))
+}
+
+/// Whether it is the start of a program that asks for no dynamic loader: an ELF file of 64 bits without PT_INTERP.
+fn is_static(start: &[u8]) -> bool {
+    const INTERPRETER: u32 = 3;
+    let number = |at: usize, len: usize| {
+        let bytes = start.get(at..at + len)?;
+        Some(bytes.iter().rev().fold(0, |number: usize, byte| number << 8 | usize::from(*byte)))
+    };
+    // Class, and little-endian.
+    if start.get(..6) != Some(b"\x7fELF\x02\x01") {
+        return false;
+    }
+    let (Some(table), Some(len), Some(count)) = (number(32, 8), number(54, 2), number(56, 2)) else {
+        return false;
+    };
+    let kinds: Vec<_> = (0..count).map(|entry| number(table + entry * len, 4)).collect();
+    kinds.iter().all(Option::is_some) && !kinds.contains(&Some(INTERPRETER as usize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_static;
+
+    #[test]
+    fn this_program_is_linked_dynamically_and_a_script_is_no_program() {
+        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        assert!(!is_static(&own[..4096]));
+        assert!(!is_static(b"#!/bin/sh\n"));
+        let mut without = own[..4096].to_vec();
+        let at = without[64..].chunks(56).position(|entry| entry[..4] == [3, 0, 0, 0]).unwrap();
+        without[64 + at * 56] = 4;
+        assert!(is_static(&without));
+    }
+}
