@@ -203,7 +203,7 @@ impl Kernel {
             return false;
         }
         let in_port = sample.in_port;
-        let ingress = Ingress { in_port, in_phy_port: in_port, tunnel_id: 0 };
+        let ingress = Ingress { in_port, in_phy_port: in_port, tunnel_id: sample.tunnel_id.into() };
         let trace = pipeline.trace(sample.head(), sample.vlan, &ingress);
         let lifetime = lifetime(&self.lifetimes, &trace);
         let home = self.homes.values_mut().find(|offloaded| offloaded.has_port(in_port));

@@ -123,8 +123,12 @@ const SAMPLE_LEN: usize = 192;
 pub struct Sample {
     /// The port that it came in by, as OpenFlow has it.
     pub in_port: u32,
+    /// The network of the tunnel that it came out of; 0: none.
+    pub tunnel_id: u32,
     /// The tag beside its bytes.
     pub vlan: Option<u16>,
+    /// The port, by its number in the switch.
+    pub(crate) port: u16,
     /// When it is back: the kernel got nothing to forward by it.
     pub was_useless: bool,
     memory: [u8; SAMPLE_LEN],
@@ -133,7 +137,15 @@ pub struct Sample {
 
 impl Default for Sample {
     fn default() -> Self {
-        Self { in_port: 0, vlan: None, was_useless: false, memory: [0; SAMPLE_LEN], len: 0 }
+        Self {
+            in_port: 0,
+            tunnel_id: 0,
+            vlan: None,
+            port: 0,
+            was_useless: false,
+            memory: [0; SAMPLE_LEN],
+            len: 0,
+        }
     }
 }
 
@@ -144,8 +156,9 @@ impl Sample {
         self.memory.get(..self.len).unwrap_or_default()
     }
 
-    pub(crate) fn fill(&mut self, frame: &Frame, in_port: u32) {
-        (self.in_port, self.vlan) = (in_port, frame.meta().vlan);
+    pub(crate) fn fill(&mut self, frame: &Frame, in_port: u32, tunnel_id: u32) {
+        (self.in_port, self.tunnel_id) = (in_port, tunnel_id);
+        (self.port, self.vlan) = (frame.meta().port, frame.meta().vlan);
         self.len = frame.bytes().len().min(SAMPLE_LEN);
         self.memory[..self.len].copy_from_slice(&frame.bytes()[..self.len]);
     }

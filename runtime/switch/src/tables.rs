@@ -43,8 +43,12 @@ impl Tables {
         switch: &mut Switch,
         io: &mut Io<'_, SwitchEvent>,
     ) {
-        if let Some(first) = frames.frames().first()
-            && let Some(sample) = self.samples.of(now, first, self.numbers.to_openflow(first.meta().port))
+        let sample = frames.frames().first().and_then(|first| {
+            let port = first.meta().port;
+            let (in_port, tunnel_id) = (self.numbers.to_openflow(port), switch.snapshot().tunnel_id(port));
+            self.samples.of(now, first, in_port, tunnel_id)
+        });
+        if let Some(sample) = sample
             && io.tell_reserved(SwitchEvent::Sample(sample)).is_err()
         {
             io.drops().add(Reason::MailboxFull, 1);

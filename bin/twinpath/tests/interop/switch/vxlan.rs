@@ -133,6 +133,13 @@ fn controllers_see_the_network_of_a_tunnel() {
     controller.add(flow(of(Field::TunnelId, 100), &[output(1)]));
     controller.barrier();
     site.passes(1, 2);
+    // Why the kernel does not forward them is said of the flow that they match.
+    until("a worker has shown a frame of the tunnel", || {
+        site.tries(1, 2);
+        let flows = first.show("flows");
+        let mut flows = flows.as_array().expect("a list").iter();
+        flows.any(|flow| flow["matches"].to_string().contains("tunnel_id") && flow["why_not"].is_string())
+    });
     // A frame of the second host goes to the controller with what the flow says of its network.
     let set = Action::SetField { field: Field::TunnelId, value: 7 };
     controller.add(flow(of(Field::TunnelId, 100), &[output(number::port::CONTROLLER)]));
