@@ -1,7 +1,7 @@
 //! Round trips of two hosts while a third port floods: frames to an unknown address, which go to both.
 //!
-//! The source has the hosts' CPU, so it delays them by itself. In the base row it sends as much at an interface that is no
-//! port of the switch.
+//! The source has the hosts' CPU, so it delays them by itself: at a real-time priority by a batch, otherwise by slices of the
+//! scheduler. In the base row it sends as much at an interface that is no port of the switch.
 
 use std::time::Duration;
 
@@ -53,10 +53,9 @@ impl Bench<'_> {
         let traffic = Traffic { session: self.session, network, time: self.time, switch: Some(switch) };
         let server = traffic.echo_server("connected").await?;
         let measured = async {
-            traffic.probe().await?;
             let args = words(&format!(
                 "plain frame-source --on {interface} --from {FROM} --to {TO_NOBODY} --batch {BATCH} \
-                 --rate {FRAMES_PER_S} --duration {:.3}",
+                 --rate {FRAMES_PER_S} --priority fifo:2 --duration {:.3}",
                 (self.time + SLACK).as_secs_f64()
             ));
             let source = Side::At(&network.nowhere, &self.session.cpus[..1]);
