@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use aya::maps::{Map, MapData, SkStorage};
+use aya::maps::{Map, MapData, MapError, SkStorage};
 use aya::programs::{SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use twinpath_steer::Table;
@@ -26,7 +26,7 @@ pub const LEASE_SLOTS: u32 = 256;
 
 /// The programs for the sockets of one process on one interface. Dropping it detaches them: every frame is the kernel's then.
 pub struct Leases {
-    links: Option<[TcLink; 2]>,
+    links: Option<(TcLink, Option<TcLink>)>,
     object: Ebpf,
     maps: Maps,
     lessees: SkStorage<MapData, u32>,
@@ -102,26 +102,34 @@ impl Leases {
     }
 
     /// Attaches the programs in front of all others, at tc ingress and at tc egress. They change nothing as long as no ring is
-    /// open and nobody asks for a sample. Classic filters whose process was killed do nothing, as its leases lapse.
+    /// open and nobody asks for a sample. Classic filters whose process was killed do nothing, as its leases lapse. If only
+    /// the one at egress cannot be attached, there are no samples.
     ///
     /// # Errors
     /// [`SteerError::NoInterface`], [`SteerError::Tcx`], [`SteerError::Clsact`], [`SteerError::NotFirst`].
     pub fn attach(&mut self, ifindex: u32, how: TcAttach) -> Result<(), SteerError> {
         let mut attached = |name, hook| attach(program(&mut self.object, name)?, name, ifindex, hook, how);
-        self.links =
-            Some([attached(INGRESS, TcAttachType::Ingress)?, attached(EGRESS, TcAttachType::Egress)?]);
+        let ingress = attached(INGRESS, TcAttachType::Ingress)?;
+        self.links = Some((ingress, attached(EGRESS, TcAttachType::Egress).ok()));
         Ok(())
     }
 
     /// Gives a UDP socket the lease of this number, below the capacity, which no other socket has.
     ///
     /// # Errors
-    /// [`SteerError::Queue`], [`SteerError::Map`].
+    /// [`SteerError::Queue`], [`SteerError::Map`]; [`SteerError::HasLease`].
     pub fn assign(&mut self, socket: BorrowedFd<'_>, number: u32) -> Result<(), SteerError> {
         if number >= self.capacity {
             return Err(SteerError::Queue { queue: number, max: self.capacity });
         }
-        self.lessees.insert(&socket, number, 0).map_err(wrote("lessees"))
+        /// `BPF_NOEXIST` of linux/bpf.h.
+        const IF_NEW: u64 = 1;
+        self.lessees.insert(&socket, number, IF_NEW).map_err(|error| match &error {
+            MapError::SyscallError(call) if call.io_error.raw_os_error() == Some(libc::EEXIST) => {
+                SteerError::HasLease
+            }
+            _ => wrote("lessees")(error),
+        })
     }
 
     /// Takes the lease from a socket. Its ring must be closed.

@@ -270,6 +270,31 @@ pub fn set_option(fd: impl AsFd, level: c_int, option: c_int, value: c_int) -> R
     if result == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
+/// Whether a socket has a filter of what it receives (SO_ATTACH_FILTER, SO_ATTACH_BPF).
+///
+/// # Errors
+/// What `getsockopt(2)` returns.
+pub fn has_filter(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    // The number of a classic filter's instructions: asked for none of them, the kernel returns that.
+    let mut len: libc::socklen_t = 0;
+    // SAFETY: with a length of 0 the kernel writes nothing but the length, which lives across the call.
+    let asked = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_GET_FILTER,
+            std::ptr::null_mut(),
+            &raw mut len,
+        )
+    };
+    match (asked, io::Error::last_os_error()) {
+        (0, _) => Ok(len > 0),
+        // A BPF program, which is not shown (`sk_get_filter`, net/core/filter.c).
+        (_, error) if error.raw_os_error() == Some(libc::EACCES) => Ok(true),
+        (_, error) => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::UdpSocket as StdSocket;

@@ -3,7 +3,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::checksum::Sum;
-use crate::{EtherType, Protocol, be16, eth, ipv4, ipv6, udp};
+use crate::{EtherType, Mac, Protocol, be16, eth, ipv4, ipv6, udp};
 
 /// The most bytes that a template puts in front of a payload: Ethernet, IPv6, UDP.
 pub const HEADER_LEN_MAX: usize = eth::HEADER_LEN + ipv6::HEADER_LEN + udp::HEADER_LEN;
@@ -111,6 +111,13 @@ impl UdpTemplate {
         self.payload_len
     }
 
+    /// The sender's MAC address.
+    #[must_use]
+    pub const fn source_mac(&self) -> Mac {
+        let [_, _, _, _, _, _, a, b, c, d, e, f, ..] = self.headers;
+        Mac([a, b, c, d, e, f])
+    }
+
     /// Address and port that datagrams come from.
     #[must_use]
     pub const fn source(&self) -> SocketAddr {
@@ -160,7 +167,7 @@ mod tests {
 
     use super::*;
     use crate::udp_frame::{UdpFrameRepr, parse, write_headers};
-    use crate::{ChecksumFound, ChecksumTrust, Mac, Tag};
+    use crate::{ChecksumFound, ChecksumTrust, Tag};
 
     fn repr(v6: bool) -> UdpFrameRepr {
         let (source, destination) =
@@ -201,6 +208,7 @@ mod tests {
             sent[at] ^= 0x55;
             let template = template(&sent).expect("plain");
             prop_assert_eq!((template.source(), template.destination()), (repr.source, repr.destination));
+            prop_assert_eq!(template.source_mac(), repr.source_mac);
             prop_assert_eq!((template.header_len(), template.payload_len()), (repr.header_len(), first.len()));
             let mut buffer = vec![0xee; 1600];
             let len = template.write(&mut buffer, &next).expect("it fits");

@@ -18,7 +18,8 @@ use twinpath_rings::sample::{SAMPLE_LEN, Sample};
 use twinpath_steer::Claim;
 use twinpath_steer_bpf::{LEASE_SLOTS, LEASES_MAX, Leases, SteerError};
 use twinpath_sys::PacketSocket;
-use twinpath_wire::Protocol;
+use twinpath_sys::udp_socket::has_filter;
+use twinpath_wire::{Mac, Protocol};
 
 use crate::attachment::{AttachError, Target};
 use crate::interface::{InterfaceError, find_link, learn_facts};
@@ -48,9 +49,12 @@ pub enum LeaseError {
     /// The memory of a ring.
     #[error("cannot map the ring of a lease: {0}; raise the limit of locked memory (ulimit -l) or of memory")]
     Memory(Errno),
-    /// The socket that frames are sent by.
-    #[error("cannot open a packet socket: {0}; it needs CAP_NET_RAW")]
-    Frames(std::io::Error),
+    /// Only that filter knows which datagrams the socket receives.
+    #[error("the socket has a filter (SO_ATTACH_FILTER, SO_ATTACH_BPF), which the fast path would leave out")]
+    Filtered,
+    /// The kernel did not say.
+    #[error("cannot ask whether the socket has a filter: {0}")]
+    Filter(std::io::Error),
     /// All are taken.
     #[error("{interface} has no lease left: {most} sockets of this process have one there")]
     Full {
@@ -78,8 +82,11 @@ impl From<SteerError> for LeaseError {
 pub struct Sending {
     /// Shows the headers with which the kernel sends for the socket.
     pub sample: Sample,
-    /// Sends frames on the interface. It may have as much on its way as the socket itself (SO_SNDBUF).
-    pub frames: PacketSocket,
+    /// Sends frames on the interface. It may have as much on its way as the socket itself (SO_SNDBUF). `None` if it could not be
+    /// opened: the kernel sends.
+    pub frames: Option<PacketSocket>,
+    /// The interface's address: what has another one as its sender is of a device above it.
+    pub mac: Mac,
 }
 
 /// A lease that a socket has been given.
@@ -162,18 +169,25 @@ impl LeasedInterface {
         if let Some(bypassed) = bypassed::look(&claimed) {
             return Err(LeaseError::Bypassed(bypassed));
         }
+        if has_filter(socket).map_err(LeaseError::Filter)? {
+            return Err(LeaseError::Filtered);
+        }
         let (lease, sending) = self.ring(number)?;
-        let buffer = socket_send_buffer_size(socket).and_then(|bytes| {
-            // The kernel doubles what is set.
-            set_socket_send_buffer_size(&sending.frames, bytes / 2)
-        });
-        buffer.map_err(|error| LeaseError::Frames(error.into()))?;
+        if let Some(frames) = &sending.frames
+            && let Ok(bytes) = socket_send_buffer_size(socket)
+        {
+            // The kernel doubles what is set. If it refuses, the bound is its default.
+            let _ = set_socket_send_buffer_size(frames, bytes / 2);
+        }
         // The kernel says which socket on the port a frame is for.
         self.lent[number as usize] = Some(Claim::port(Protocol::Udp, local.port()));
         // In this order: when the claim is in force, everything that was passed before has reached the socket.
-        let assigned = self.leases.assign(socket, number).map_err(LeaseError::from);
-        let put = assigned.and_then(|()| self.apply());
-        if let Err(error) = put {
+        if let Err(error) = self.leases.assign(socket, number) {
+            // It may have a lease by another descriptor, which stays.
+            self.set_free(number, lease, sending);
+            return Err(error.into());
+        }
+        if let Err(error) = self.apply() {
             self.take_back(socket, number, lease, sending);
             return Err(error);
         }
@@ -188,14 +202,15 @@ impl LeasedInterface {
             lease.begin_anew();
             return Ok((lease, sending));
         }
-        let frames = PacketSocket::open(self.target.ifindex, 0).map_err(LeaseError::Frames)?;
+        // Without CAP_NET_RAW the kernel sends.
+        let frames = PacketSocket::open(self.target.ifindex, 0).ok();
         let bad_layout = |_| LeaseError::Memory(Errno::INVAL);
         let sample = Sample::new(Arc::clone(&self.samples), number).map_err(bad_layout)?;
         let bytes = LEASE_SLOTS as usize * SLOT_LEN;
         let slots = Mapping::of_fd(self.leases.rings()[1], bytes, u64::from(number) * bytes as u64)
             .map_err(LeaseError::Memory)?;
         let ring = DirectRing::new(Arc::clone(&self.states), number, slots, LEASE_SLOTS as usize);
-        Ok((Lease::new(ring.map_err(bad_layout)?), Sending { sample, frames }))
+        Ok((Lease::new(ring.map_err(bad_layout)?), Sending { sample, frames, mac: self.target.mac }))
     }
 
     /// Takes the lease back, before its socket is closed: what is in the ring is discarded.

@@ -20,6 +20,7 @@ use twinpath_worker::idle::{Decision, Idle, IdleConfig, Mode};
 
 use crate::address::View;
 use crate::beside::{self, Beside};
+use crate::precise::Precise;
 
 /// How often a thread that spins looks at the kernel's socket, for what does not come through the interface.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_micros(50);
@@ -46,7 +47,7 @@ pub struct SocketCounts {
     pub lapsed: u32,
     /// Datagrams that were sent as frames.
     pub sent_by_frame: u64,
-    /// Datagrams that the kernel has sent while it could have been otherwise: to a peer that it has not sent to just before.
+    /// Datagrams that the kernel has sent although frames were asked for, as it had not sent to the peer just before.
     pub sent_by_kernel: u64,
 }
 
@@ -527,5 +528,6 @@ fn wait_readable(socket: &UdpSocket, until: Instant) -> io::Result<bool> {
     let left = until.nanos_since(clock::now());
     let timeout = Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
     let timeout = (until != Instant::NEVER).then_some(&timeout);
+    let _precise = timeout.map(|_| Precise::new());
     Ok(poll(&mut [PollFd::new(socket, PollFlags::IN)], timeout)? > 0)
 }

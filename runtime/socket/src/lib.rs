@@ -4,8 +4,8 @@
 //! The descriptor of a [`UdpSocket`] is the kernel's, with everything that this means. While a thread spins in a receiving
 //! call, or works for not too long between two of them, the socket's datagrams come through a ring in memory instead, and no
 //! system call is made for them. Before the thread sleeps it gives the lease back, and sleeps in the kernel's call. The idle policy
-//! decides when it spins and when it sleeps. Datagrams to peers that the kernel has just sent to leave as frames, with the same
-//! headers; all others by the kernel.
+//! decides when it spins and when it sleeps. If the application asks for it, datagrams to peers that the kernel has just
+//! sent to leave as frames, with the same headers; all others by the kernel.
 //!
 //! - [`UdpSocket`]: shaped as the standard library's; [`holder`](crate) is its receiving side, [`sender`](crate) its sending one.
 //! - [`Lessee`]: the lease alone, for those whose callers have a descriptor and no more.
@@ -20,6 +20,7 @@ mod interfaces;
 mod lessee;
 mod others;
 mod poll;
+mod precise;
 mod sender;
 mod socket;
 mod waiting;
@@ -27,5 +28,5 @@ mod waiting;
 pub use holder::{Call, KernelRead, Received, SocketCounts, Step, Wait};
 pub use lessee::Lessee;
 pub use poll::{Event, Interest, Poll};
-pub use socket::{SocketPath, UdpSocket};
+pub use socket::{SendBy, SocketPath, UdpSocket};
 pub use waiting::{Awaited, wait};

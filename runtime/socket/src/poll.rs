@@ -15,6 +15,7 @@ use twinpath_time::Instant;
 use twinpath_worker::idle::{Decision, Idle, IdleConfig, Mode};
 
 use crate::UdpSocket;
+use crate::precise::Precise;
 use crate::socket::Shared;
 use crate::waiting::{Awaited, wait};
 
@@ -176,6 +177,7 @@ impl Awaited for Poll {
         let left = if until == Instant::ZERO { 0 } else { until.nanos_since(clock::now()) };
         let timeout =
             Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+        let _precise = (left > 0 && until != Instant::NEVER).then(Precise::new);
         self.ask_kernel((until != Instant::NEVER).then_some(&timeout))?;
         Ok(!self.events.is_empty())
     }

@@ -3,8 +3,10 @@
 //!
 //! So what these headers are, the kernel says: route, neighbour, source address, hop limit, traffic class, address translation.
 //! What it does not say by sending, such as a path that fragments or another interface, is never seen at this interface as one
-//! whole frame, and stays with it. A frame passes the interface's queueing discipline and egress filters as the kernel's do. It
-//! passes firewalls by, as everything that is claimed; every [`FRESH`] they see one.
+//! whole frame, and stays with it; nor is what comes from a device above it (macvlan, ipvlan with an address of its own), whose
+//! sender is another one. A frame passes the interface's queueing discipline and egress filters as the kernel's do. Not so the
+//! host's rules for what it sends (nftables at `output` and `postrouting`, programs on the cgroup) and the counters of UDP: of
+//! all these sees one datagram in [`FRESH`]. So an application has to ask for it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -76,8 +78,9 @@ impl Sender {
         if let Some(template) = known.and_then(|peer| peer.template.as_ref())
             && payload.len() <= template.payload_len()
             && let Some(len) = template.write(&mut self.buffer, payload)
+            && let Some(frames) = &self.sending.frames
             // If there is no room, or the interface is down, the kernel's call says what is to be said, or waits.
-            && send(&self.sending.frames, &self.buffer[..len], SendFlags::DONTWAIT).is_ok()
+            && send(frames, &self.buffer[..len], SendFlags::DONTWAIT).is_ok()
         {
             self.by_frame += 1;
             return Ok(payload.len());
@@ -87,6 +90,7 @@ impl Sender {
         let (sent, head) = if asks { self.sending.sample.of(by_kernel) } else { (by_kernel(), None) };
         let len = sent?;
         let template = head.and_then(|head| template_of(&head, to, self.port));
+        let template = template.filter(|template| template.source_mac() == self.sending.mac);
         self.peers[place] = Some(Peer { to, at: now, template });
         self.by_kernel += 1;
         Ok(len)

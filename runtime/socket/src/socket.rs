@@ -20,6 +20,19 @@ use crate::interfaces;
 use crate::others::{Came, Others};
 use crate::sender::Sender;
 
+/// How datagrams leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SendBy {
+    /// By the kernel's own call, always.
+    #[default]
+    Kernel,
+    /// As frames, where the kernel has sent to the same peer within 10 ms, with the headers that it had. That takes a third less
+    /// time. The interface's queueing discipline and egress filters see all datagrams; the host's rules for what it sends (nftables
+    /// at `output` and `postrouting`, programs on the cgroup) and its counters of UDP see only those that the kernel has sent, one
+    /// per peer in 10 ms: rules that drop all or nothing work as before, limits, quotas and counts do not.
+    Frames,
+}
+
 /// By which path the datagrams of a socket can come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocketPath {
@@ -66,6 +79,8 @@ pub(crate) struct Shared {
     given_out: AtomicBool,
     /// Somebody waits for this socket and for others.
     pub(crate) polled: AtomicBool,
+    /// Datagrams may leave as frames.
+    frames: AtomicBool,
     /// It was connected: the kernel's call also says which errors came back.
     connected: AtomicBool,
     /// Threads that receive in the kernel, as another one has the ring.
@@ -112,6 +127,7 @@ impl Shared {
             path,
             given_out: AtomicBool::new(false),
             polled: AtomicBool::new(false),
+            frames: AtomicBool::new(false),
             connected: AtomicBool::new(false),
             others: AtomicU32::new(0),
             nonblocking: AtomicBool::new(false),
@@ -144,7 +160,8 @@ impl Shared {
     /// Whether a datagram may leave without the kernel's call. Through a descriptor that was given out, options can be set that
     /// nobody else learns of.
     fn may_send_frames(&self) -> bool {
-        self.leased().is_some()
+        self.frames.load(Ordering::Relaxed)
+            && self.leased().is_some()
             && !self.given_out.load(Ordering::Relaxed)
             && !self.connected.load(Ordering::Relaxed)
     }
@@ -304,7 +321,13 @@ impl UdpSocket {
         self.shared.with_holder(|holder, _| holder.set_mode(mode));
     }
 
-    /// What was received, and by which path. Zeros if there is no fast path, or while another thread receives.
+    /// Sets how datagrams leave. It has no effect on sockets without the fast path, on those that are connected, as the kernel's
+    /// calls report errors that came back, and on those whose descriptor was given out, as options can be set there.
+    pub fn set_sending(&self, by: SendBy) {
+        self.shared.frames.store(by == SendBy::Frames, Ordering::Relaxed);
+    }
+
+    /// What was received and sent, and by which path. Zeros if there is no fast path, or while another thread receives.
     #[must_use]
     pub fn counts(&self) -> SocketCounts {
         let (sent_by_frame, sent_by_kernel) =

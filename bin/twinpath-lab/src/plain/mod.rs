@@ -10,6 +10,7 @@ mod hold;
 pub(crate) mod l2_lookup;
 mod memory_ports;
 pub(crate) mod nfs;
+mod numbers;
 pub(crate) mod openflow;
 pub(crate) mod pipeline;
 pub(crate) mod reflect;
@@ -63,6 +64,10 @@ enum Peer {
     },
     /// Echo datagrams in an application's own loop, by a socket of the library, or by the kernel's in its place
     SocketEcho(socket::Args),
+    /// Receive numbered datagrams by sockets of the library, in processes that die one after the other
+    SocketHolders(numbers::ServerArgs),
+    /// Send numbered datagrams to them, and print what has come
+    SocketNumbers(numbers::ClientArgs),
     /// Answer every ONC RPC call over UDP as if it were NULL
     UdpNull {
         #[command(flatten)]
@@ -229,6 +234,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             udp_server::<Echo>(&server, method, burst, priority)?;
         }
         Peer::SocketEcho(args) => socket::run(&args)?,
+        Peer::SocketHolders(args) => numbers::serve(&args)?,
+        Peer::SocketNumbers(args) => numbers::send(&args)?,
         Peer::UdpNull { server, method, burst } => {
             udp_server::<Null>(&server, method, burst, Priority::Normal)?;
         }

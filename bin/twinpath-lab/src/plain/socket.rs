@@ -11,7 +11,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 use serde_json::json;
-use twinpath_socket::{Interest, Poll, SocketPath, UdpSocket};
+use twinpath_socket::{Interest, Poll, SendBy, SocketPath, UdpSocket};
 use twinpath_socket_load::Stop;
 use twinpath_time::Duration;
 
@@ -30,10 +30,14 @@ pub(crate) struct Args {
     /// Wait for the socket, a pipe and a timer together
     #[arg(long)]
     loops: bool,
+    /// Send as frames
+    #[arg(long)]
+    frames: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let Args { server, on, loops } = args;
+    let Args { server, on, loops, frames } = args;
+    let sending = if *frames { SendBy::Frames } else { SendBy::Kernel };
     let kernel = KernelSocket::bind(server.listen)?;
     let address = kernel.local_addr()?;
     match (on, loops) {
@@ -43,6 +47,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             let socket = UdpSocket::from(kernel).on(on);
             ensure!(matches!(socket.path(), SocketPath::Fast { .. }), "{}", socket.path());
             socket.set_mode(server.mode);
+            socket.set_sending(sending);
             super::serve(server, address, |stop| {
                 let answered = if *loops { own_loop(&socket, server, stop)? } else { echo(&socket, stop)? };
                 let counts = socket.counts();

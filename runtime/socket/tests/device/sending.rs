@@ -4,7 +4,8 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket as KernelSocket};
 use std::time::Instant;
 
-use twinpath_socket::UdpSocket;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use twinpath_socket::{SendBy, UdpSocket};
 use twinpath_sys::PacketSocket;
 use twinpath_sys::packet_socket::interface_index;
 use twinpath_wire::{ChecksumTrust, EtherType, udp_frame};
@@ -23,6 +24,10 @@ fn seen(tap: &PacketSocket, payload: &[u8]) -> udp_frame::UdpFrame {
     let mut buffer = [0; 2048];
     let begun = Instant::now();
     while begun.elapsed() < crate::PATIENCE {
+        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+        if poll(&mut [PollFd::new(tap, PollFlags::IN)], Some(&second)).unwrap() == 0 {
+            continue;
+        }
         let len = tap.receive(&mut buffer).unwrap();
         if let Ok(frame) = udp_frame::parse(&buffer[..len], ChecksumTrust::AcceptPartial)
             && &buffer[frame.payload.clone()] == payload
@@ -60,6 +65,7 @@ fn datagrams_are_whole_and_come_in_order() {
     let Some(link) = Link::new() else { return };
     for (ours, theirs) in [("0.0.0.0:7020", "10.9.0.2:0"), ("[::]:7021", "[fd00:9::2]:0")] {
         let socket = link.socket(ours);
+        socket.set_sending(SendBy::Frames);
         let peer = link.peer(theirs);
         let to = peer.local_addr().unwrap();
         let mut buffer = vec![0; 10_000];
@@ -88,6 +94,7 @@ fn datagrams_are_whole_and_come_in_order() {
 fn options_and_what_the_kernel_knows_are_followed() {
     let Some(link) = Link::new() else { return };
     let socket = link.socket("0.0.0.0:7022");
+    socket.set_sending(SendBy::Frames);
     let peer = link.peer("10.9.0.2:0");
     let to = peer.local_addr().unwrap();
     let tap = tap(&link);
@@ -128,6 +135,12 @@ fn the_kernel_sends_for_sockets_whose_calls_say_more() {
     let socket = link.socket("0.0.0.0:7023");
     let peer = link.peer("10.9.0.2:0");
     let to = peer.local_addr().unwrap();
+    // Nobody has asked for frames yet.
+    for _ in 0..10 {
+        socket.send_to(b"by the kernel", to).unwrap();
+    }
+    assert_eq!(socket.counts().sent_by_frame, 0);
+    socket.set_sending(SendBy::Frames);
     send_until(&socket, to, is_by_frame(&socket));
     // Connected: an error that came back is told.
     socket.connect(to).unwrap();
@@ -141,6 +154,7 @@ fn the_kernel_sends_for_sockets_whose_calls_say_more() {
     let by_frame = socket.counts().sent_by_frame;
     // Its descriptor was given out: options may be set there.
     let other = link.socket("0.0.0.0:7024");
+    other.set_sending(SendBy::Frames);
     let _ = std::os::fd::AsFd::as_fd(&other);
     for _ in 0..100 {
         let _ = socket.send(b"x");

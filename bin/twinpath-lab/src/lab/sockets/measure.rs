@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use serde::Deserialize;
+use twinpath_load::Arrivals;
 use twinpath_measure::report::BenchReport;
+use twinpath_sys::child;
 
 use crate::lab::instance::Instance;
 use crate::lab::model::Sample;
@@ -14,25 +17,64 @@ use crate::lab::topology::SERVER;
 
 /// Time for start-up, attaching, warm-up and tear-down, beyond the measured time.
 const SLACK: Duration = Duration::from_secs(5);
+/// The range of the period of paced requests, us, and by how much each gap differs.
+const PERIOD_US: std::ops::RangeInclusive<f64> = 250.0..=500.0;
+const JITTER: f64 = 0.03;
+/// Time in which the policy learns the period, and before that until the client sends.
+const WARMUP: Duration = Duration::from_millis(400);
+const CLIENT_START: Duration = Duration::from_millis(60);
+/// Part of the measured time that the CPU time leaves out at each end.
+const MARGIN: f64 = 0.08;
+/// Datagrams of each sender of the row `numbered`, and time for all.
+const NUMBERS: u32 = 20_000;
+const NUMBERS_TIME: Duration = Duration::from_secs(100);
 
-pub(super) struct Bench<'a> {
-    pub(super) session: &'a Session,
-    /// Duration of one measurement.
-    pub(super) time: Duration,
+/// What `plain socket-numbers` prints.
+#[derive(Deserialize)]
+struct Numbered {
+    wrong: u64,
+    lost: u64,
+    doubled: u64,
+    reordered: u64,
+    foreign: u64,
+    unread: u64,
+    received: u64,
+    by_ring: u64,
+    by_kernel: u64,
+    holders: u64,
 }
 
-impl Bench<'_> {
+pub(super) struct Bench<'a> {
+    session: &'a Session,
+    /// Duration of one measurement.
+    time: Duration,
+    /// The period of paced requests, and the seed of what differs by chance: the same for all rows of a round.
+    period_us: f64,
+    seed: u64,
+}
+
+impl<'a> Bench<'a> {
+    pub(super) fn new(session: &'a Session, time: Duration, round: usize) -> Self {
+        let mut random = fastrand::Rng::with_seed(session.seed.wrapping_add(round as u64));
+        let (from, to) = PERIOD_US.into_inner();
+        let period_us = from + (to - from) * random.f64();
+        Self { session, time, period_us, seed: random.u64(..1 << 32) }
+    }
+
     pub(super) async fn measure(&self, row: &str) -> anyhow::Result<Sample> {
         let listen = peers::server(PLAIN_PORT);
         let own = format!("plain socket-echo --listen {listen} --on {}", SERVER.interface);
         match row {
             "service-spinning" => self.service().await,
-            "own-spinning" => self.peer(&words(&format!("{own} --mode poll")), true).await,
+            "own-spinning" => self.peer(&words(&format!("{own} --frames --mode poll")), true).await,
             "kernel-spinning" => self.peer(&peers::udp_echo("single", "poll"), true).await,
             "own-loop-sleeping" => self.peer(&words(&format!("{own} --loops --mode interrupt")), false).await,
             "kernel-loop-sleeping" => {
                 self.peer(&words(&format!("plain socket-echo --listen {listen} --loops")), false).await
             }
+            "own-loop-paced" => self.paced(&format!("{own} --frames --loops --mode adaptive")).await,
+            "kernel-loop-paced" => self.paced(&format!("plain socket-echo --listen {listen} --loops")).await,
+            "numbered" => self.numbered().await,
             _ => bail!("no such row: {row}"),
         }
     }
@@ -60,13 +102,84 @@ impl Bench<'_> {
         let bench = peers::Bench::round_trips(port, path, mode, self.time);
         let finished =
             self.session.launcher.client(Side::Client, &bench.args(), self.time + SLACK, None).await?;
-        let report: BenchReport =
-            serde_json::from_str(&finished.stdout).context("cannot read the result of bench")?;
-        ensure!(report.corrupt == 0, "{} of {} replies were corrupt", report.corrupt, report.received);
-        let rtt = report.rtt_us.as_ref().with_context(|| format!("no reply to {} requests", report.sent))?;
-        let mut values = rtt.values();
-        values.insert("requests_per_s", report.requests_per_s);
-        values.insert("lost", report.lost as f64);
-        Ok(Sample { values, histogram: report.histogram, ..Sample::default() })
+        sample_of(&finished.stdout)
     }
+
+    /// Requests at a pace, whatever the answers do: latencies from when each was due, and the CPU that the server takes.
+    async fn paced(&self, server: &str) -> anyhow::Result<Sample> {
+        let server = self.session.launcher.server(Side::Server, &words(server)).await?;
+        let length = 4 * self.time;
+        let line = format!(
+            "bench echo {} --udp --path kernel --mode poll --size 64 --inflight {} --batch --duration {:.3} --warmup {:.3} \
+             --rate {} --arrivals {} --arrivals-seed {} --json",
+            peers::server(PLAIN_PORT),
+            twinpath_load::INFLIGHT_MAX,
+            length.as_secs_f64(),
+            WARMUP.as_secs_f64(),
+            1e6 / self.period_us,
+            Arrivals::Jittered(JITTER),
+            self.seed
+        );
+        let args = words(&line);
+        let pid = server.pid;
+        let watch = async {
+            tokio::time::sleep(CLIENT_START + WARMUP + length.mul_f64(MARGIN)).await;
+            let before = (child::cpu_time(pid)?, std::time::Instant::now());
+            tokio::time::sleep(length.mul_f64(1.0 - 2.0 * MARGIN)).await;
+            let used = child::cpu_time(pid)?.saturating_sub(before.0);
+            anyhow::Ok(used.as_secs_f64() / before.1.elapsed().as_secs_f64())
+        };
+        let client = self.session.launcher.client(Side::Client, &args, WARMUP + length + SLACK, None);
+        let (finished, cpu) = tokio::join!(client, watch);
+        self.session.launcher.stop(server).await?;
+        let mut sample = sample_of(&finished?.stdout)?;
+        sample.values.insert("cpu_server", cpu?);
+        sample.values.insert("period_us", self.period_us);
+        Ok(sample)
+    }
+
+    async fn numbered(&self) -> anyhow::Result<Sample> {
+        let target = peers::server(PLAIN_PORT);
+        let on = SERVER.interface;
+        let line = format!("plain socket-holders --listen {target} --on {on} --seed {}", self.seed);
+        let server = self.session.launcher.server(Side::Server, &words(&line)).await?;
+        let args = words(&format!("plain socket-numbers {target} --count {NUMBERS}"));
+        let side = Side::At(&self.session.launcher.topology().client, &self.session.cpus);
+        let finished = self.session.launcher.client(side, &args, NUMBERS_TIME, None).await;
+        self.session.launcher.stop(server).await?;
+        let numbered: Numbered = serde_json::from_str(&finished?.stdout)
+            .context("cannot read the result of plain socket-numbers")?;
+        ensure!(
+            numbered.by_ring > 0 && numbered.by_kernel > 0 && numbered.holders > 1,
+            "nothing was tried: {} came by rings, {} by the kernel, to {} processes",
+            numbered.by_ring,
+            numbered.by_kernel,
+            numbered.holders
+        );
+        let values = [
+            ("wrong", numbered.wrong),
+            ("lost", numbered.lost),
+            ("doubled", numbered.doubled),
+            ("reordered", numbered.reordered),
+            ("foreign", numbered.foreign),
+            ("unread_of_dead", numbered.unread),
+            ("received", numbered.received),
+            ("by_ring", numbered.by_ring),
+            ("by_kernel", numbered.by_kernel),
+            ("holders", numbered.holders),
+        ];
+        let values = values.into_iter().map(|(name, count)| (name, count as f64)).collect();
+        Ok(Sample { values, ..Sample::default() })
+    }
+}
+
+/// The result of `bench`.
+fn sample_of(stdout: &str) -> anyhow::Result<Sample> {
+    let report: BenchReport = serde_json::from_str(stdout).context("cannot read the result of bench")?;
+    ensure!(report.corrupt == 0, "{} of {} replies were corrupt", report.corrupt, report.received);
+    let rtt = report.rtt_us.as_ref().with_context(|| format!("no reply to {} requests", report.sent))?;
+    let mut values = rtt.values();
+    values.insert("requests_per_s", report.requests_per_s);
+    values.insert("lost", report.lost as f64);
+    Ok(Sample { values, histogram: report.histogram, ..Sample::default() })
 }

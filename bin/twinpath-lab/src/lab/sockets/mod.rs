@@ -37,9 +37,10 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
     let mut rows: Vec<_> =
         tables::ROWS.iter().filter(|row| session.selection.rows.contains(row.id)).collect();
     session.progress.expect(rounds * rows.len());
-    let bench = Bench { session, time: if session.check { CHECK_TIME } else { QUICK_TIME } };
+    let time = if session.check { CHECK_TIME } else { QUICK_TIME };
     let mut record = Record::default();
     for round in 0..rounds {
+        let bench = Bench::new(session, time, round);
         for row in &rows {
             session.progress.step(row.label);
             if record.is_hopeless(row.id) {

@@ -3,9 +3,17 @@
 use crate::lab::model::{self, Better, Formula, Group, Judged, RatioSpec, RowSpec};
 
 const P50: &str = "p50_us";
+const P99: &str = "p99_us";
+const CPU: &str = "cpu_server";
+/// What did not come as it should.
+const WRONG: &str = "wrong";
 
 const fn row(id: &'static str, mode: &'static str, label: &'static str) -> RowSpec {
     RowSpec { mode: Some(mode), ..model::row(id, Group::Rtt, P50, label) }
+}
+
+const fn paced(id: &'static str, mode: &'static str, label: &'static str) -> RowSpec {
+    RowSpec { mode: Some(mode), ..model::row(id, Group::Wake, P50, label) }
 }
 
 /// Rows in the order of the table.
@@ -17,24 +25,22 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("own-loop-sleeping", "interrupt", "a loop with our socket, a pipe and a timer, sleeping")
         .beside(&["kernel-loop-sleeping"]),
     row("kernel-loop-sleeping", "interrupt", "the same loop with a kernel socket"),
+    paced("own-loop-paced", "adaptive", "a loop with our socket, a pipe and a timer")
+        .beside(&["kernel-loop-paced"]),
+    paced("kernel-loop-paced", "interrupt", "the same loop with a kernel socket"),
+    model::row(
+        "numbered",
+        Group::Trouble,
+        WRONG,
+        "numbered datagrams, while leases flap and the processes that hold them fork and die",
+    ),
 ];
 
-const fn ratio(
-    id: &'static str,
-    [top, bottom]: [&'static str; 2],
-    target: f64,
-    what: &'static str,
-) -> RatioSpec {
-    // A reference to a constant must be one itself.
-    let bottom: &[(&str, &str)] = match bottom.as_bytes() {
-        b"service-spinning" => &[("service-spinning", P50)],
-        b"kernel-spinning" => &[("kernel-spinning", P50)],
-        _ => &[("kernel-loop-sleeping", P50)],
-    };
+const fn ratio(id: &'static str, formula: Formula, target: f64, what: &'static str) -> RatioSpec {
     RatioSpec {
         id,
         what,
-        formula: Formula::Over { top: (top, P50), bottom },
+        formula,
         target: Some(target),
         better: Better::Lower,
         judged: Judged::Median,
@@ -48,20 +54,44 @@ const fn ratio(
 pub(super) const RATIOS: &[RatioSpec] = &[
     ratio(
         "sock-own-loop",
-        ["own-spinning", "service-spinning"],
+        Formula::over("own-spinning", P50, &[("service-spinning", P50)]),
         1.15,
         "round trip p50: UDP echo by our socket in an application's thread, spinning, against a service on a worker",
     ),
     ratio(
         "sock-vs-kernel",
-        ["own-spinning", "kernel-spinning"],
+        Formula::over("own-spinning", P50, &[("kernel-spinning", P50)]),
         0.75,
         "round trip p50: the same against a kernel socket, spinning",
     ),
     ratio(
         "sock-epoll-sleep",
-        ["own-loop-sleeping", "kernel-loop-sleeping"],
+        Formula::over("own-loop-sleeping", P50, &[("kernel-loop-sleeping", P50)]),
         1.05,
         "round trip p50: a sleeping loop with our socket, a pipe and a timer, against the same with a kernel socket",
+    ),
+    ratio(
+        "sock-epoll-paced",
+        Formula::over("own-loop-paced", P50, &[("kernel-loop-paced", P50)]),
+        0.5,
+        "p50, one packet every 250 to 500 us: the same loop with our waiting, against a kernel socket",
+    ),
+    ratio(
+        "sock-epoll-paced-p99",
+        Formula::over("own-loop-paced", P99, &[("kernel-loop-paced", P99)]),
+        1.0,
+        "p99 of the same",
+    ),
+    ratio(
+        "sock-epoll-paced-cpu",
+        Formula::Value(("own-loop-paced", CPU)),
+        0.12,
+        "share of a core that the loop with our waiting uses there",
+    ),
+    ratio(
+        "sock-exactly-once",
+        Formula::Value(("numbered", WRONG)),
+        0.0,
+        "datagrams lost, doubled, out of order per sender, or given to another socket, while leases flap and holders die",
     ),
 ];
