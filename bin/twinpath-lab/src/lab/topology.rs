@@ -21,9 +21,7 @@ const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
 /// Where a namespace says that interfaces that appear there have no IPv6.
 const NO_IPV6: &str = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
 
-/// Where a namespace says that a TCP connection begins without what former ones have measured. Both CPUs send segments of a
-/// connection, one of them in answer to acknowledgements, and overtake each other; what TCP notes of that keeps later
-/// connections at a fraction of their rate.
+/// Where a namespace says that a TCP connection begins without what former ones have measured, so that all begin alike.
 const NO_METRICS: &str = "/proc/sys/net/ipv4/tcp_no_metrics_save";
 
 /// One end of the pair.
