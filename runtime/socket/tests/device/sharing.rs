@@ -12,11 +12,19 @@ use crate::Link;
 /// Round trips until one came by the ring.
 fn until_by_ring(socket: &UdpSocket, peer: &std::net::UdpSocket, to: &str) {
     let (begun, before, mut buffer) = (Instant::now(), socket.counts().by_ring, [0; 64]);
+    let mut number = 0u64;
     while socket.counts().by_ring == before {
-        peer.send_to(b"by the ring", to).unwrap();
-        // What was sent to a child that has ended may be there as well.
-        let (len, from) = socket.recv_from(&mut buffer).unwrap();
-        socket.send_to(&buffer[..len], from).unwrap();
+        number += 1;
+        let sent = number.to_ne_bytes();
+        peer.send_to(&sent, to).unwrap();
+        // What was sent to a child that has ended may be there as well. If it stayed, the socket would never be found empty.
+        let from = loop {
+            let (len, from) = socket.recv_from(&mut buffer).unwrap();
+            if buffer[..len] == sent {
+                break from;
+            }
+        };
+        socket.send_to(&sent, from).unwrap();
         peer.recv(&mut buffer).unwrap();
         assert!(begun.elapsed() < crate::PATIENCE, "{:?}", socket.counts());
     }
