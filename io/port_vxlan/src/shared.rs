@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use twinpath_sys::last_errno;
 
-use crate::sockets::{NETWORKS_MAX, OpenError, failed, receiver};
+use crate::sockets::{NETWORKS_MAX, OpenError, receiver, refused_filter};
 
 /// Where the network is in a datagram's payload, in the upper 24 bits of a word (RFC 7348 section 5).
 const NETWORK_AT: u32 = 4;
@@ -92,7 +92,7 @@ impl Group {
                 Ok(()) => Ok((socket, place)),
                 Err(error) => {
                     self.leave(place);
-                    Err(failed("SO_ATTACH_REUSEPORT_CBPF")(error))
+                    Err(refused_filter(self.places.len(), error))
                 }
             };
         }
@@ -102,11 +102,14 @@ impl Group {
         }
         // The filter knows of the socket before it is bound, so that it gets no datagram of another network.
         if let Some((socket, _)) = self.places.first() {
-            tell(socket, &self.program(Some(vni))).map_err(failed("SO_ATTACH_REUSEPORT_CBPF"))?;
+            tell(socket, &self.program(Some(vni))).map_err(|error| refused_filter(place + 1, error))?;
         }
         let socket = Arc::new(receiver(local, udp_port, true)?);
         self.places.push((socket.clone(), Some(vni)));
-        self.tell().map_err(failed("SO_ATTACH_REUSEPORT_CBPF"))?;
+        if let Err(error) = self.tell() {
+            self.leave(place);
+            return Err(refused_filter(self.places.len(), error));
+        }
         Ok((socket, place))
     }
 

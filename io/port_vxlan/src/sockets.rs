@@ -49,6 +49,15 @@ pub enum OpenError {
         /// The UDP port.
         port: u16,
     },
+    /// The filter of a UDP port with several networks is too long for this host's kernel.
+    #[error(
+        "the filter of a UDP port with {networks} networks takes more memory than a socket may have: raise net.core.optmem_max \
+         (sysctl net.core.optmem_max=131072), or give some networks another port (udp_port)"
+    )]
+    FilterMemory {
+        /// Networks that it was for.
+        networks: usize,
+    },
     /// A remote is this host.
     #[error("the remote {0} is an address of this host: name the addresses of the other hosts only")]
     OwnAddress(IpAddr),
@@ -107,6 +116,14 @@ fn socket(local: Option<IpAddr>, port: u16, in_group: bool) -> Result<OwnedFd, O
         .map_err(|source| OpenError::Socket { step: "IPV6_FREEBIND", source })?;
     bind(&socket, &address).map_err(failed("bind"))?;
     Ok(socket)
+}
+
+/// The kernel has refused the filter of a UDP port with so many networks.
+pub(crate) fn refused_filter(networks: usize, error: Errno) -> OpenError {
+    match error {
+        Errno::NOMEM => OpenError::FilterMemory { networks },
+        error => failed("SO_ATTACH_REUSEPORT_CBPF")(error),
+    }
 }
 
 pub(crate) fn failed(step: &'static str) -> impl FnOnce(Errno) -> OpenError {

@@ -263,6 +263,7 @@ impl Switching {
                 worker.name()
             );
         }
+        self.claim_joined();
     }
 
     fn link_is_there(&mut self, home: HomeAt, name: &str) {

@@ -34,9 +34,10 @@ impl Snapshots {
         self.number
     }
 
-    /// The number of one that every worker has, or has had.
-    pub(super) fn adopted_by_all(&self) -> u64 {
-        self.adopted.iter().copied().min().unwrap_or(self.number)
+    /// The number of one that every worker has, or has had; those that are stuck are left out.
+    pub(super) fn adopted_by_all(&self, is_stuck: impl Fn(usize) -> bool) -> u64 {
+        let turning = self.adopted.iter().enumerate().filter(|(worker, _)| !is_stuck(*worker));
+        turning.map(|(_, number)| *number).min().unwrap_or(self.number)
     }
 }
 
