@@ -62,15 +62,23 @@ impl Others {
         self.set.get().inspect(|set| set.left.signal());
     }
 
+    /// What [`Others::tell`] needs, which is there before this thread says that it waits.
+    pub(crate) fn prepare(&self, socket: &UdpSocket) -> io::Result<()> {
+        self.set(socket).map(drop)
+    }
+
+    fn set(&self, socket: &UdpSocket) -> io::Result<&Set> {
+        if let Some(set) = self.set.get() {
+            return Ok(set);
+        }
+        let made = Set::new(socket)?;
+        // Another thread may have been faster.
+        Ok(self.set.get_or_init(|| made))
+    }
+
+    /// Called after [`Others::prepare`].
     pub(crate) fn wait(&self, socket: &UdpSocket, wait: Wait) -> io::Result<Came> {
-        let set = match self.set.get() {
-            Some(set) => set,
-            None => {
-                let made = Set::new(socket)?;
-                // Another thread may have been faster.
-                self.set.get_or_init(|| made)
-            }
-        };
+        let set = self.set(socket)?;
         let mut room = [const { MaybeUninit::<epoll::Event>::uninit() }; 1];
         let (ready, _) = epoll::wait(&set.epoll, &mut room, timeout(wait).as_ref())?;
         let Some(event) = ready.first() else { return Ok(Came::Nothing) };

@@ -6,7 +6,7 @@
 //! whole frame, and stays with it; nor is what comes from a device above it (macvlan, ipvlan with an address of its own), whose
 //! sender is another one. A frame passes the interface's queueing discipline and egress filters as the kernel's do. Not so the
 //! host's rules for what it sends (nftables at `output` and `postrouting`, programs on the cgroup) and the counters of UDP: of
-//! all these sees one datagram in [`FRESH`]. So an application has to ask for it.
+//! all these sees two datagrams in about [`FRESH`]. So an application has to ask for it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -28,8 +28,8 @@ pub enum SendBy {
     Kernel,
     /// As frames, where the kernel has sent to the same peer within 10 ms, with the headers that it had. That takes a third less
     /// time. The interface's queueing discipline and egress filters see all datagrams; the host's rules for what it sends (nftables
-    /// at `output` and `postrouting`, programs on the cgroup) and its counters of UDP see only those that the kernel has sent, one
-    /// per peer in 10 ms: rules that drop all or nothing work as before, limits, quotas and counts do not.
+    /// at `output` and `postrouting`, programs on the cgroup) and its counters of UDP see only those that the kernel has sent, two
+    /// per peer in about 10 ms: rules that drop all or nothing work as before, limits, quotas and counts do not.
     Frames,
 }
 
@@ -221,6 +221,7 @@ impl Shared {
         buffer: &mut [u8],
         call: Call,
     ) -> io::Result<Option<(usize, SocketAddr)>> {
+        leased.waiting.prepare(&self.socket)?;
         self.others.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         // The thread that had the lease may have returned before it could see this one.

@@ -87,7 +87,14 @@ fn a_socket_of_both_families_sees_mapped_addresses_on_both_paths() {
     let [v4, v6] = ["10.9.0.2:0", "[fd00:9::2]:0"].map(|address| link.peer(address));
     for mode in [Mode::Poll, Mode::Interrupt] {
         socket.set_mode(mode);
-        for _ in 0..20 {
+        let begun = Instant::now();
+        for round in 0.. {
+            // On a machine that is busy, leases lapse before a datagram comes.
+            let is_enough =
+                mode != Mode::Poll || socket.counts().by_ring > 0 || begun.elapsed() > crate::PATIENCE;
+            if round >= 20 && is_enough {
+                break;
+            }
             let from = echo(&socket, &v4, "10.9.0.1:7001", b"four");
             let port = v4.local_addr().unwrap().port();
             assert_eq!(from, format!("[::ffff:10.9.0.2]:{port}").parse().unwrap());
