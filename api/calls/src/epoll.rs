@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use libc::{c_int, epoll_event, sigset_t, timespec};
+use twinpath_sys::clock;
 
 use crate::kernel::Kernel;
 use crate::table;
@@ -40,11 +41,12 @@ pub unsafe fn done(set: c_int, operation: c_int, descriptor: c_int, event: *cons
         free.descriptor.store(descriptor, Ordering::Relaxed);
         free.events.store(events, Ordering::Relaxed);
         free.data.store(data, Ordering::Relaxed);
+        free.left_out.store(false, Ordering::Relaxed);
         free.set.store(set, Ordering::Release);
     }
 }
 
-/// The descriptor of a set is about to be closed.
+/// The descriptor of a set is about to be closed, or has just been made: what is known of a former set of that number is forgotten.
 pub fn set_closed(set: c_int) {
     for in_set in table::places().flat_map(|(_, place)| &place.sets) {
         let _ = in_set.set.compare_exchange(set, -1, Ordering::AcqRel, Ordering::Relaxed);
@@ -67,6 +69,11 @@ pub unsafe fn wait(
     if leased.is_empty() || count <= 0 || events.is_null() {
         // SAFETY: the caller's promise.
         return unsafe { (kernel.epoll_pwait)(set, events, count, timeout_ms, mask) };
+    }
+    let left_out = left_out_of(set, &leased);
+    if left_out.ready != 0 {
+        // SAFETY: the caller's promise: there is room for `count` events.
+        return unsafe { with_rings(set, events, count, left_out) };
     }
     let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
     // SAFETY: the caller's promise.
@@ -95,6 +102,23 @@ pub fn milliseconds(timeout: Option<&timespec>) -> c_int {
             timeout.tv_sec.saturating_mul(1_000).saturating_add((timeout.tv_nsec + 999_999) / 1_000_000);
         c_int::try_from(whole).unwrap_or(c_int::MAX)
     })
+}
+
+/// The sockets that are ready, and for which the last call had no room beside what the kernel had: without this a caller who has
+/// room for one event, and another descriptor that is always ready, would never learn of them. What the kernel has is not asked
+/// for then, as an edge or a one-shot event for which there is no room would be lost.
+fn left_out_of(set: c_int, leased: &Leased) -> Outcome {
+    let mut outcome = Outcome::default();
+    for (number, descriptor, place) in leased.each() {
+        let mut in_sets = place.sets.iter().filter(|in_set| in_set.set.load(Ordering::Acquire) == set);
+        let was_left_out = in_sets.any(|in_set| {
+            in_set.left_out.load(Ordering::Relaxed) && in_set.left_out.swap(false, Ordering::Relaxed)
+        });
+        if was_left_out && place.lessee.is_ready(&table::socket(descriptor), clock::now()) == Some(true) {
+            outcome.ready |= 1 << number;
+        }
+    }
+    outcome
 }
 
 fn leased_in(set: c_int) -> Leased {
@@ -134,6 +158,8 @@ unsafe fn with_rings(set: c_int, events: *mut epoll_event, count: c_int, outcome
                 // SAFETY: there is room for `count`.
                 unsafe { events.add(ready).write_unaligned(event) };
                 ready += 1;
+            } else {
+                in_set.left_out.store(true, Ordering::Relaxed);
             }
         }
     }

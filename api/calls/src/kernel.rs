@@ -1,12 +1,16 @@
 //! The kernel's own calls, as the crate that uses this one reaches them.
 
-use libc::{c_int, epoll_event, fd_set, msghdr, nfds_t, pollfd, sigset_t, ssize_t, timespec};
+use libc::{
+    c_int, c_uint, epoll_event, fd_set, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, ssize_t, timespec,
+};
 
 /// The C library's functions. They may end the thread that calls them, by its cancellation, so they may unwind.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel {
     /// `recvmsg(2)`
     pub recvmsg: unsafe extern "C-unwind" fn(c_int, *mut msghdr, c_int) -> ssize_t,
+    /// `recvmmsg(2)`
+    pub recvmmsg: unsafe extern "C-unwind" fn(c_int, *mut mmsghdr, c_uint, c_int, *mut timespec) -> c_int,
     /// `ppoll(2)`
     pub ppoll: unsafe extern "C-unwind" fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int,
     /// `pselect(2)`

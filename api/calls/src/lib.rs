@@ -14,6 +14,7 @@ pub mod receive;
 pub mod select;
 mod signals;
 pub mod table;
+mod times;
 mod waiting;
 
 pub use kernel::{Kernel, errno, set_errno};

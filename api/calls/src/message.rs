@@ -7,6 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use libc::{c_int, msghdr, sockaddr_storage, socklen_t};
 use twinpath_socket::Received;
 
+use crate::kernel::errno;
+
 /// The control data that a socket's options ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted(u32);
@@ -75,10 +77,14 @@ fn is_set(descriptor: c_int, level: c_int, name: c_int) -> bool {
     let got = unsafe { libc::getsockopt(descriptor, level, name, value.as_mut_ptr().cast(), &raw mut len) };
     // Of one that was never set to a value that counts: offsets of peeking are -1.
     let unset = if name == libc::SO_PEEK_OFF && level == libc::SOL_SOCKET { -1 } else { 0 };
-    got == 0 && if is_filter { len > 0 } else { value[0] != unset }
+    if is_filter {
+        // A filter that was attached as a BPF program (SO_ATTACH_BPF) is not shown: the kernel refuses with EACCES.
+        return if got == 0 { len > 0 } else { errno() != libc::ENOPROTOOPT };
+    }
+    got == 0 && value[0] != unset
 }
 
-/// An integer option of a socket; `None` if it has none.
+/// How long a receiving call waits (`SO_RCVTIMEO`), ns; `None` is for ever.
 pub(crate) fn timeout_ns(descriptor: c_int) -> Option<u64> {
     let mut value = MaybeUninit::<libc::timeval>::zeroed();
     let mut len = size_of::<libc::timeval>() as socklen_t;

@@ -7,10 +7,14 @@ use libc::{c_int, nfds_t, pollfd, sigset_t, timespec};
 
 use crate::kernel::Kernel;
 use crate::table;
+use crate::times::duration;
 use crate::waiting::{Leased, wait_among};
 
 /// What a socket with a datagram is ready for.
 const READABLE: i16 = libc::POLLIN | libc::POLLRDNORM;
+
+/// A call for more descriptors is the kernel's.
+const DESCRIPTORS_MAX: nfds_t = table::DESCRIPTORS as nfds_t;
 
 /// As `poll(2)`, with a time-out in ms; a negative one is for ever.
 ///
@@ -43,14 +47,6 @@ pub unsafe fn ppoll(
     }
 }
 
-/// `None` is for ever. An error if the kernel would refuse it.
-pub(crate) fn duration(timeout: Option<&timespec>) -> Result<Option<Duration>, ()> {
-    let Some(timeout) = timeout else { return Ok(None) };
-    let seconds = u64::try_from(timeout.tv_sec).map_err(|_| ())?;
-    let nanos = u32::try_from(timeout.tv_nsec).ok().filter(|nanos| *nanos < 1_000_000_000).ok_or(())?;
-    Ok(Some(Duration::new(seconds, nanos)))
-}
-
 /// # Safety
 /// As for `poll(2)`.
 unsafe fn poll_for(
@@ -61,12 +57,12 @@ unsafe fn poll_for(
     mask: Option<&sigset_t>,
 ) -> c_int {
     let mut leased = Leased::none();
-    let is_looked_at = !waited.is_null() && table::is_any();
+    let is_looked_at = !waited.is_null() && table::is_any() && count <= DESCRIPTORS_MAX;
     let count_looked_at = if is_looked_at { count as usize } else { 0 };
     let start = if is_looked_at { waited } else { std::ptr::NonNull::dangling().as_ptr() };
     // SAFETY: the caller's promise; or an empty slice.
-    let all: &mut [pollfd] = unsafe { std::slice::from_raw_parts_mut(start, count_looked_at) };
-    for one in all.iter().filter(|one| one.events & READABLE != 0) {
+    let asked: &[pollfd] = unsafe { std::slice::from_raw_parts(start, count_looked_at) };
+    for one in asked.iter().filter(|one| one.events & READABLE != 0) {
         if let Some((place, _)) = table::place(one.fd) {
             leased.add(place, one.fd);
         }
@@ -85,6 +81,8 @@ unsafe fn poll_for(
         return ask(timeout.as_ref(), mask);
     }
     let Ok(outcome) = wait_among(kernel, &leased, timeout, mask, ask) else { return -1 };
+    // SAFETY: as above. The kernel has written there meanwhile, so the slice is made anew.
+    let all: &mut [pollfd] = unsafe { std::slice::from_raw_parts_mut(start, count_looked_at) };
     let mut ready = 0;
     for one in all {
         if outcome.kernel.is_none() {

@@ -3,6 +3,7 @@
 
 use std::mem::{MaybeUninit, size_of, zeroed};
 use std::net::UdpSocket;
+use std::sync::atomic::{Ordering, fence};
 
 use libc::{c_int, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, sockaddr_storage, socklen_t, ssize_t};
 use twinpath_socket::{Call, KernelRead, Received, Step, Wait};
@@ -13,9 +14,13 @@ use crate::kernel::{Kernel, errno, set_errno};
 use crate::message;
 use crate::signals::{Blocked, Effect};
 use crate::table::{self, Place};
+use crate::times::{duration, timespec};
 
 /// What is the kernel's alone, whatever is in the ring.
 const BY_KERNEL: c_int = libc::MSG_ERRQUEUE | libc::MSG_OOB;
+
+/// Messages of one call; the kernel takes no more either (`UIO_MAXIOV`).
+const MESSAGES_MAX: u32 = 1_024;
 
 /// A receiving call on a socket with a lease.
 struct Receiving<'a> {
@@ -41,6 +46,9 @@ pub unsafe fn recvmsg(kernel: &Kernel, descriptor: c_int, message: *mut msghdr, 
         return unsafe { (kernel.recvmsg)(descriptor, message, flags) };
     };
     let peek = flags & libc::MSG_PEEK != 0;
+    if let Some(error) = place.take_error() {
+        return set_errno(error) as ssize_t;
+    }
     // At first it only looks: whether the call may wait is asked if it would have to. A call that does not wait leaves nothing in the
     // ring, unless the program is known to wait for it by calls of this crate.
     let polled = !place.is_waited_for();
@@ -57,13 +65,31 @@ impl Receiving<'_> {
     unsafe fn run(&mut self) -> ssize_t {
         let socket = table::socket(self.descriptor);
         self.place.lessee.begin();
+        // SAFETY: the caller's promise.
+        let done = unsafe { self.run_to_end(&socket) };
+        // Another thread may have begun to sleep in the kernel while this call had the ring: nothing more may come there, as this
+        // thread may be busy for long.
+        fence(Ordering::SeqCst);
+        if !self.place.lessee.may_stay() {
+            let error = errno();
+            self.place.lessee.give_back();
+            set_errno(error);
+        }
+        done
+    }
+
+    /// # Safety
+    /// As [`Self::run`].
+    unsafe fn run_to_end(&mut self, socket: &UdpSocket) -> ssize_t {
         loop {
+            // Once another thread sleeps in the kernel the ring is opened for one datagram only, which this call returns.
+            self.call.stays = self.place.lessee.may_stay();
             // SAFETY: the caller's promise.
-            let done = match unsafe { self.step(&socket) } {
-                None => Some(by_the_kernel_alone(self)),
+            let done = match unsafe { self.step(socket) } {
+                None => self.by_the_kernel_alone(socket),
                 Some(Step::Ring(len)) => Some(len),
-                Some(Step::Read) => self.read(&socket),
-                Some(Step::Sleep { until }) => self.sleep(until),
+                Some(Step::Read) => self.read(socket),
+                Some(Step::Sleep { until }) => self.sleep(socket, until),
                 Some(Step::Nothing) => self.has_nothing(),
                 Some(Step::Interrupted) => self.interrupted(),
             };
@@ -79,8 +105,12 @@ impl Receiving<'_> {
         let (message, flags, wanted) = (self.message, self.flags, self.place.wanted());
         // SAFETY: the caller's promise.
         let mut see = |received: Received<'_>| unsafe { message::fill(message, flags, wanted, &received) };
-        let mut is_interrupted =
-            || self.blocked.as_ref().is_some_and(|blocked| Blocked::has_come(blocked.before()));
+        let (lessee, stays) = (&self.place.lessee, self.call.stays);
+        // Also by another thread that begins to sleep in the kernel: then the call goes on with a ring for one datagram.
+        let mut is_interrupted = || {
+            stays && !lessee.may_stay()
+                || self.blocked.as_ref().is_some_and(|blocked| Blocked::has_come(blocked.before()))
+        };
         self.place.lessee.step(socket, self.call, &mut see, &mut is_interrupted)
     }
 
@@ -92,6 +122,14 @@ impl Receiving<'_> {
             return None;
         }
         let error = errno();
+        // A receiver that always finds something never waits, but would: it is one that waits by calls of this crate.
+        if self.call.polled
+            && self.flags & libc::MSG_DONTWAIT == 0
+            && !message::is_nonblocking(self.descriptor)
+        {
+            self.place.set_waited_for();
+            self.call.polled = false;
+        }
         self.place.lessee.was_read(socket, read, self.call);
         set_errno(error);
         Some(len)
@@ -160,9 +198,14 @@ impl Receiving<'_> {
     }
 
     /// Sleeps in the kernel.
-    fn sleep(&mut self, until: Instant) -> Option<ssize_t> {
-        self.blocked = None;
+    fn sleep(&mut self, socket: &UdpSocket, until: Instant) -> Option<ssize_t> {
         self.place.lessee.waits();
+        // Before it was known that this thread waits, another one may have taken the lease, and have left something in the ring.
+        if self.place.lessee.is_ready(socket, clock::now()) == Some(true) {
+            self.place.lessee.waited();
+            return None;
+        }
+        self.blocked = None;
         let slept = if self.has_timeout { self.sleep_until(until) } else { self.sleep_on() };
         let error = errno();
         self.place.lessee.waited();
@@ -174,6 +217,8 @@ impl Receiving<'_> {
         slept
     }
 
+    /// Until something comes: only the kernel's own call is restarted after a signal as its handler asks for, so it is not woken
+    /// ahead of what the policy expects.
     fn sleep_on(&self) -> Option<ssize_t> {
         let (len, read) = self.receive(0);
         let error = errno();
@@ -191,22 +236,25 @@ impl Receiving<'_> {
         self.place.lessee.woken(came > 0);
         (came < 0).then_some(came as ssize_t)
     }
-}
 
-/// Another thread has the lease, or there is none any more: the kernel's call, as it is.
-fn by_the_kernel_alone(receiving: &mut Receiving<'_>) -> ssize_t {
-    receiving.blocked = None;
-    receiving.place.lessee.waits();
-    let (len, read) = receiving.receive(0);
-    receiving.place.lessee.waited();
-    if read.is_some() && !receiving.call.peek {
-        receiving.place.lessee.was_read_beside();
+    /// Another thread has the lease, or there is none any more: the kernel's call, as it is. `None`: the lease is free again.
+    fn by_the_kernel_alone(&mut self, socket: &UdpSocket) -> Option<ssize_t> {
+        self.place.lessee.waits();
+        // The thread that had the lease may have returned before it could see this one, and have left something in the ring.
+        if self.place.lessee.is_ready(socket, clock::now()).is_some() {
+            self.place.lessee.waited();
+            return None;
+        }
+        self.blocked = None;
+        let (len, read) = self.receive(0);
+        let error = errno();
+        self.place.lessee.waited();
+        if read.is_some() && !self.call.peek {
+            self.place.lessee.was_read_beside();
+        }
+        set_errno(error);
+        Some(len)
     }
-    len
-}
-
-pub(crate) const fn timespec(ns: u64) -> libc::timespec {
-    libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
 }
 
 /// As `recvfrom(2)`.
@@ -265,10 +313,14 @@ pub unsafe fn recvmmsg(
     flags: c_int,
     timeout: *mut libc::timespec,
 ) -> c_int {
+    let Some((_, place)) = table::place(descriptor).filter(|_| !messages.is_null()) else {
+        // SAFETY: the caller's promise.
+        return unsafe { (kernel.recvmmsg)(descriptor, messages, count, flags, timeout) };
+    };
     // SAFETY: the caller's promise.
-    let timeout_ns = (!timeout.is_null())
-        .then(|| unsafe { (*timeout).tv_sec as u64 * 1_000_000_000 + (*timeout).tv_nsec as u64 });
-    let deadline = timeout_ns.map(|ns| clock::now() + Duration::from_nanos(ns));
+    let Ok(limit) = duration(unsafe { timeout.as_ref() }) else { return set_errno(libc::EINVAL) };
+    let deadline = limit.map(|limit| clock::now() + limit);
+    let count = count.min(MESSAGES_MAX);
     let each = flags & !libc::MSG_WAITFORONE;
     for number in 0..count as usize {
         let more = if number > 0 && flags & libc::MSG_WAITFORONE != 0 { libc::MSG_DONTWAIT } else { 0 };
@@ -277,7 +329,14 @@ pub unsafe fn recvmmsg(
         // SAFETY: as above.
         let len = unsafe { recvmsg(kernel, descriptor, &raw mut message.msg_hdr, each | more) };
         if len < 0 {
-            return if number > 0 { number as c_int } else { -1 };
+            if number == 0 {
+                return -1;
+            }
+            // As in the kernel, the next call returns the error.
+            if !matches!(errno(), libc::EAGAIN | libc::EINTR) {
+                place.set_error(errno());
+            }
+            return number as c_int;
         }
         message.msg_len = len as u32;
         if deadline.is_some_and(|deadline| clock::now() >= deadline) {

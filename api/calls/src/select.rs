@@ -7,8 +7,8 @@ use libc::{c_int, c_ulong, fd_set, sigset_t, timespec, timeval};
 use twinpath_sys::clock;
 
 use crate::kernel::Kernel;
-use crate::poll::duration;
 use crate::table;
+use crate::times::duration;
 use crate::waiting::{Leased, wait_among};
 
 const BITS: usize = c_ulong::BITS as usize;

@@ -6,7 +6,11 @@ use std::mem::MaybeUninit;
 
 use libc::{c_int, sigset_t};
 
-/// All signals are held back, as long as this exists.
+/// Faults of the thread itself: the kernel ends the process if they come while they are held back, whatever handler there is.
+const FAULTS: [c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+/// All signals but [`FAULTS`] are held back, as long as this exists.
 pub(crate) struct Blocked {
     before: sigset_t,
 }
@@ -29,8 +33,11 @@ impl Blocked {
         // SAFETY: both are sets that the calls fill; the C library leaves out those that it needs itself.
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
+            FAULTS.iter().for_each(|fault| {
+                libc::sigdelset(all.as_mut_ptr(), *fault);
+            });
             libc::sigemptyset(before.as_mut_ptr());
-            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
             Self { before: before.assume_init() }
         }
     }

@@ -45,6 +45,8 @@ pub struct Place {
     is_waited_for: AtomicBool,
     /// When a call that waits asks the kernel next, ns.
     pub(crate) ask_at: AtomicU64,
+    /// For the next receiving call to return; 0: none.
+    error: AtomicI32,
     pub(crate) sets: [InSet; SETS],
 }
 
@@ -56,6 +58,8 @@ pub(crate) struct InSet {
     pub(crate) descriptor: AtomicI32,
     pub(crate) events: AtomicU32,
     pub(crate) data: AtomicU64,
+    /// The last call had no room for it, so the next one begins with it.
+    pub(crate) left_out: AtomicBool,
 }
 
 impl InSet {
@@ -65,6 +69,7 @@ impl InSet {
             descriptor: AtomicI32::new(-1),
             events: AtomicU32::new(0),
             data: AtomicU64::new(0),
+            left_out: AtomicBool::new(false),
         }
     }
 }
@@ -78,6 +83,7 @@ impl Place {
             wanted: AtomicU32::new(0),
             is_waited_for: AtomicBool::new(false),
             ask_at: AtomicU64::new(0),
+            error: AtomicI32::new(0),
             sets: [const { InSet::none() }; SETS],
         }
     }
@@ -106,6 +112,20 @@ impl Place {
     #[inline]
     pub(crate) fn is_waited_for(&self) -> bool {
         self.is_waited_for.load(Ordering::Relaxed)
+    }
+
+    /// Keeps an error that a call met after it had received something.
+    pub(crate) fn set_error(&self, error: c_int) {
+        self.error.store(error, Ordering::Relaxed);
+    }
+
+    /// What [`Self::set_error`] has kept.
+    #[inline]
+    pub(crate) fn take_error(&self) -> Option<c_int> {
+        if self.error.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        Some(self.error.swap(0, Ordering::Relaxed)).filter(|error| *error != 0)
     }
 
     pub(crate) fn wanted(&self) -> Wanted {
@@ -210,6 +230,7 @@ pub fn lend(descriptor: c_int, interface: &str, mode: Mode) -> Result<(), String
     place.descriptors.store(1, Ordering::Relaxed);
     place.wanted.store(wanted.bits(), Ordering::Relaxed);
     place.is_waited_for.store(false, Ordering::Relaxed);
+    place.error.store(0, Ordering::Relaxed);
     place.sets.iter().for_each(|in_set| in_set.set.store(-1, Ordering::Relaxed));
     USED.fetch_max(number as u32 + 1, Ordering::AcqRel);
     entry.store(FIRST + number as u8, Ordering::Release);
@@ -257,7 +278,8 @@ pub fn duplicate(of: c_int, new: c_int) {
     entry_of_new.store(entry(of).map_or(KERNEL, |of| of.load(Ordering::Acquire)), Ordering::Release);
 }
 
-/// Options of the socket were changed: if they ask for something that frames in the ring do not carry, the lease ends. The reason as text.
+/// Options of the socket were changed: if they ask for something that frames in the ring do not carry, the lease ends, and what is in
+/// the ring is lost. The reason as text.
 pub fn options_changed(descriptor: c_int) -> Option<String> {
     let (_, place) = place(descriptor)?;
     match message::wanted(descriptor) {

@@ -12,9 +12,9 @@ use twinpath_time::Instant;
 use twinpath_worker::idle::Decision;
 
 use crate::kernel::{Kernel, errno};
-use crate::receive;
 use crate::signals::Blocked;
 use crate::table::{self, PLACES, Place};
+use crate::times;
 
 /// The sockets with a lease that a call waits for.
 #[derive(Clone, Copy)]
@@ -41,7 +41,8 @@ impl Leased {
         self.places == 0
     }
 
-    fn each(&self) -> impl Iterator<Item = (usize, c_int, &'static Place)> {
+    /// The number of each place, the descriptor that the call has for it, and the place.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (usize, c_int, &'static Place)> {
         table::places()
             .filter(|(number, _)| self.places & 1 << number != 0)
             .map(|(number, place)| (number, self.descriptors[number], place))
@@ -116,7 +117,7 @@ where
         if !Blocked::has_come(mask) {
             return Ok(());
         }
-        let now = receive::timespec(0);
+        let now = times::timespec(0);
         // SAFETY: it waits for nothing, with a set of signals that the C library has filled.
         let got = unsafe { (self.kernel.ppoll)(std::ptr::null_mut(), 0, &raw const now, mask) };
         if got < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -150,9 +151,10 @@ where
     fn ask(&mut self, until: Instant) -> io::Result<bool> {
         if until == Instant::ZERO {
             self.interrupt()?;
-            return self.ask_kernel(Some(&receive::timespec(0)), None);
+            // Signals that only the caller's set lets in come here also in a call that does not wait.
+            return self.ask_kernel(Some(&times::timespec(0)), self.mask);
         }
-        let left = receive::timespec(until.nanos_since(clock::now()));
+        let left = times::timespec(until.nanos_since(clock::now()));
         let timeout = (until != Instant::NEVER).then_some(&left);
         self.leased.each().for_each(|(_, _, place)| place.lessee.waits());
         let before = self.blocked.as_ref().map(|blocked| *blocked.before());

@@ -11,8 +11,9 @@
  * socket again, and nothing is in the ring but what came before.
  *
  * Threads: every function may be called from any thread. If several receive from one socket, one of them has the ring, the others sleep
- * in the kernel. From a signal handler every function but twinpath_on() may be called. After fork() the child has its descriptors
- * without leases; it may give them leases of its own.
+ * in the kernel. To cancel a thread (pthread_cancel) inside one of these functions is not supported: from then on the socket's datagrams
+ * come by the kernel, or one at a time by the ring. From a signal handler every function but twinpath_on() may be called. After fork() the
+ * child has its descriptors without leases; it may give them leases of its own.
  */
 #ifndef TWINPATH_H
 #define TWINPATH_H
@@ -33,8 +34,9 @@ extern "C" {
 #endif
 
 /* Gives a UDP socket a lease on what arrives for it by `interface`, an Ethernet interface of the calling thread's network namespace. The
- * socket is bound to a port, and options that ask for control data are set. It takes CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW, and some
- * tens of milliseconds. 0, also if it has a lease; or -1, and the kernel's path serves as before:
+ * socket is bound to a port, and its options are set: those that are set later, and filters that are attached later, are not noticed, and
+ * do not hold for datagrams in the ring. It takes CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW, and some tens of milliseconds. 0, also if it
+ * has a lease; or -1, and the kernel's path serves as before:
  *   EOPNOTSUPP  it cannot have one; twinpath_why() says why
  *   EAGAIN      another thread is giving a lease at this moment
  *   EINVAL      it is bound to no port
@@ -70,8 +72,10 @@ struct twinpath_counts {
 /* 0; or -1: ENOENT (no lease), EAGAIN (another thread receives at this moment), EFAULT. */
 int twinpath_counts(int fd, struct twinpath_counts *counts);
 
-/* Receiving. MSG_ERRQUEUE and MSG_OOB are the kernel's. Control data is as options ask for it: IP_PKTINFO, IP_RECVTTL, IP_RECVTOS, and
- * their likes of IPv6. The time-out of SO_RCVTIMEO holds. */
+/* Receiving. A call without a time-out that sleeps is woken by the datagram: only with SO_RCVTIMEO, or in a waiting call, does
+ * TWINPATH_ADAPTIVE wake ahead of it. Calls with MSG_DONTWAIT or O_NONBLOCK take from the ring what came while others had it open, and
+ * open it once the program has waited for the socket by a function of this header. MSG_ERRQUEUE and MSG_OOB are the kernel's. Control
+ * data is as options ask for it: IP_PKTINFO, IP_RECVTTL, IP_RECVTOS, and their likes of IPv6. The time-out of SO_RCVTIMEO holds. */
 ssize_t twinpath_recv(int fd, void *buffer, size_t len, int flags);
 ssize_t twinpath_recvfrom(int fd, void *buffer, size_t len, int flags, struct sockaddr *address, socklen_t *address_len);
 ssize_t twinpath_recvmsg(int fd, struct msghdr *message, int flags);
@@ -79,19 +83,21 @@ struct mmsghdr;
 int twinpath_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags, struct timespec *timeout);
 
 /* Waiting, for sockets with and without a lease and for any other descriptors. twinpath_select() writes what is left of the time-out
- * back, as Linux does. Up to 65536 descriptors. */
+ * back, as Linux does. Calls for more than 65536 descriptors are the kernel's. */
 int twinpath_poll(struct pollfd *waited, nfds_t count, int timeout_ms);
 int twinpath_ppoll(struct pollfd *waited, nfds_t count, const struct timespec *timeout, const sigset_t *mask);
 int twinpath_select(int limit, fd_set *read, fd_set *write, fd_set *except, struct timeval *timeout);
 int twinpath_pselect(int limit, fd_set *read, fd_set *write, fd_set *except, const struct timespec *timeout, const sigset_t *mask);
 
-/* Sets of epoll_create1(2). A socket is added after twinpath_on(). With EPOLLET, EPOLLONESHOT or EPOLLEXCLUSIVE, in more than four sets,
- * or waited for by a set that is in another one, it is received from by the kernel. */
+/* Sets of epoll(7), made by twinpath_epoll_create1() and closed by twinpath_close(): of one that close(2) has closed, sockets stay known
+ * until twinpath_epoll_create1() makes another one of the same number. A socket is added after twinpath_on(). With EPOLLET, EPOLLONESHOT
+ * or EPOLLEXCLUSIVE, in more than four sets, or waited for by a set that is in another one, it is received from by the kernel. */
+int twinpath_epoll_create1(int flags);
 int twinpath_epoll_ctl(int set, int operation, int fd, struct epoll_event *event);
 int twinpath_epoll_wait(int set, struct epoll_event *events, int count, int timeout_ms);
 int twinpath_epoll_pwait(int set, struct epoll_event *events, int count, int timeout_ms, const sigset_t *mask);
 
-/* Another descriptor of the same socket, closed by exec, which shares the lease. */
+/* Another descriptor of the same socket, closed by exec, which shares the lease; from the number 65536 on it is the kernel's alone. */
 int twinpath_dup(int fd);
 
 /* Closes any descriptor. One that has a lease is closed by this function only. What is in the ring is lost then. */

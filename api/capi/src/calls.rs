@@ -72,6 +72,18 @@ as_in_c! {
 }
 
 /// See the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn twinpath_epoll_create1(flags: c_int) -> c_int {
+    // SAFETY: it takes a number only.
+    let set = unsafe { libc::epoll_create1(flags) };
+    // A former set of this number may have been closed without this library.
+    if set >= 0 {
+        epoll::set_closed(set);
+    }
+    set
+}
+
+/// See the header.
 ///
 /// # Safety
 /// As for `epoll_ctl(2)`.

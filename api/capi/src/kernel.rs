@@ -1,11 +1,20 @@
 //! The C library's calls.
 #![allow(unsafe_code, reason = "the calls of the C library take pointers")]
 
-use libc::{c_int, epoll_event, fd_set, msghdr, nfds_t, pollfd, sigset_t, ssize_t, timespec};
+use libc::{
+    c_int, c_uint, epoll_event, fd_set, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, ssize_t, timespec,
+};
 use twinpath_calls::Kernel;
 
 unsafe extern "C-unwind" {
     fn recvmsg(descriptor: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
+    fn recvmmsg(
+        descriptor: c_int,
+        messages: *mut mmsghdr,
+        count: c_uint,
+        flags: c_int,
+        timeout: *mut timespec,
+    ) -> c_int;
     fn ppoll(waited: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     fn pselect(
         limit: c_int,
@@ -25,4 +34,4 @@ unsafe extern "C-unwind" {
 }
 
 /// The calls that those with a lease end in.
-pub(crate) static KERNEL: Kernel = Kernel { recvmsg, ppoll, pselect, epoll_pwait };
+pub(crate) static KERNEL: Kernel = Kernel { recvmsg, recvmmsg, ppoll, pselect, epoll_pwait };

@@ -56,7 +56,7 @@ impl Built {
         let source = here.join(source);
         let program = self.folder.path().join(source.file_stem().unwrap());
         let mut compiler = Command::new("cc");
-        compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2", "-g"]).arg(source);
+        compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2", "-g", "-pthread"]).arg(source);
         if is_static {
             // With this library's archive, and the C library shared: what finds names of hosts needs that.
             compiler.args(self.flags(&["--cflags"])).arg(self.folder.path().join("usr/lib/libtwinpath.a"));
@@ -90,7 +90,11 @@ fn semantics_are_those_of_the_c_library() {
     link.peers.run(|| ip("link set lo up")).unwrap();
     let program = built.compile("tests/c/semantics.c", false);
     let _echo = Echo::new(&link);
-    let output = link.within(Command::new(&program).arg("in0")).output().unwrap();
+    // It is killed if it hangs.
+    let limit_s = PATIENCE.as_secs().max(300).to_string();
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", &limit_s]).arg(&program).arg("in0");
+    let output = link.within(&mut command).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.stdout.as_slice(), &*said), (&b"passed\n"[..], ""));
 }

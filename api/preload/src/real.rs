@@ -4,7 +4,9 @@
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use libc::{c_int, epoll_event, fd_set, msghdr, nfds_t, pollfd, sigset_t, ssize_t, timespec};
+use libc::{
+    c_int, c_uint, epoll_event, fd_set, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, ssize_t, timespec,
+};
 use twinpath_calls::Kernel;
 
 /// A function, once it was looked for.
@@ -57,12 +59,25 @@ macro_rules! real {
 pub(crate) use real;
 
 /// What calls with a lease end in.
-pub(crate) static KERNEL: Kernel = Kernel { recvmsg, ppoll, pselect, epoll_pwait };
+pub(crate) static KERNEL: Kernel = Kernel { recvmsg, recvmmsg, ppoll, pselect, epoll_pwait };
 
 /// # Safety
 /// As for `recvmsg(2)`.
 unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     real!(recvmsg(fd, message, flags) as fn(c_int, *mut msghdr, c_int) -> ssize_t)
+}
+
+/// # Safety
+/// As for `recvmmsg(2)`.
+unsafe extern "C-unwind" fn recvmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    real!(recvmmsg(fd, messages, count, flags, timeout)
+        as fn(c_int, *mut mmsghdr, c_uint, c_int, *mut timespec) -> c_int)
 }
 
 /// # Safety

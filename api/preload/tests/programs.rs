@@ -62,7 +62,7 @@ fn an_unmodified_program_finds_the_semantics_of_the_c_library() {
     // Fortified, so that it calls the checked variants.
     let mut compiler = Command::new("cc");
     compiler.args(["-DPLAIN", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2", "-D_FORTIFY_SOURCE=2"]);
-    run(compiler.arg(source).arg("-o").arg(&program));
+    run(compiler.arg("-pthread").arg(source).arg("-o").arg(&program));
     let explain = folder.path().join("explain");
     for mode in [Mode::Poll, Mode::Interrupt, Mode::Adaptive] {
         let _ = std::fs::remove_file(&explain);

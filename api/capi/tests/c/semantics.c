@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +25,7 @@
 #define twinpath_poll poll
 #define twinpath_select select
 #define twinpath_pselect pselect
+#define twinpath_epoll_create1 epoll_create1
 #define twinpath_epoll_ctl epoll_ctl
 #define twinpath_epoll_wait epoll_wait
 #define twinpath_dup dup
@@ -44,6 +47,8 @@ static int twinpath_counts(int fd, struct twinpath_counts *counts)
 	return fd < 0;
 }
 #else
+#include <linux/bpf.h>
+#include <sys/syscall.h>
 #include <twinpath.h>
 #endif
 
@@ -166,6 +171,8 @@ static void several_at_once(void)
 static void time_outs(void)
 {
 	struct timeval some = { .tv_usec = 20000 }, none = { 0 };
+	struct timespec wrong = { .tv_sec = -1 };
+	struct mmsghdr one_message = { 0 };
 	struct pollfd one = { .fd = fd, .events = POLLIN };
 	char buffer[8];
 	fd_set set;
@@ -179,6 +186,7 @@ static void time_outs(void)
 	FD_SET(fd, &set);
 	CHECK(twinpath_select(fd + 1, &set, NULL, NULL, &some) == 0 && !FD_ISSET(fd, &set));
 	CHECK(some.tv_sec == 0 && some.tv_usec == 0);
+	CHECK(twinpath_recvmmsg(fd, &one_message, 1, MSG_DONTWAIT, &wrong) == -1 && errno == EINVAL);
 }
 
 /* A signal comes while a call spins, or sleeps. It comes again and again: the first one may come before the call has begun. */
@@ -233,6 +241,114 @@ static void signals(int mode)
 		CHECK(errno == EINTR);
 	twinpath_close(set);
 }
+
+static sem_t received;
+
+static void *receive_one(void *unused)
+{
+	char buffer[16];
+
+	CHECK(twinpath_recv(fd, buffer, sizeof buffer, 0) == 4);
+	CHECK(sem_post(&received) == 0);
+	return unused;
+}
+
+/* Two threads receive one datagram each: the one that has the ring leaves the second datagram to the other, which may sleep. */
+static void several_threads(void)
+{
+	pthread_t threads[2];
+
+	CHECK(twinpath_set_mode(fd, TWINPATH_POLL) == 0);
+	CHECK(sem_init(&received, 0, 0) == 0);
+	for (int n = 0; n < 120; n++) {
+		for (int at = 0; at < 2; at++)
+			CHECK(pthread_create(&threads[at], NULL, receive_one, NULL) == 0);
+		/* In some rounds both wait by then. */
+		if (n % 3)
+			usleep(n % 3 * 500);
+		for (int at = 0; at < 2; at++) {
+			send_text("ping");
+			CHECK(sem_wait(&received) == 0);
+		}
+		for (int at = 0; at < 2; at++)
+			CHECK(pthread_join(threads[at], NULL) == 0);
+	}
+}
+
+/* A signal that only the call's own set lets in comes also if the call does not wait. */
+static void signals_without_waiting(void)
+{
+	struct sigaction action = { .sa_handler = handle };
+	struct timespec none = { 0 };
+	sigset_t alarms, empty;
+	fd_set fds;
+
+	sigemptyset(&empty);
+	sigemptyset(&alarms);
+	sigaddset(&alarms, SIGALRM);
+	CHECK(sigaction(SIGALRM, &action, NULL) == 0 && sigprocmask(SIG_BLOCK, &alarms, NULL) == 0);
+	handled = 0;
+	CHECK(raise(SIGALRM) == 0 && handled == 0);
+	FD_ZERO(&fds);
+	FD_SET(fd, &fds);
+	CHECK(twinpath_pselect(fd + 1, &fds, NULL, NULL, &none, &empty) == -1 && errno == EINTR && handled == 1);
+	CHECK(sigprocmask(SIG_UNBLOCK, &alarms, NULL) == 0);
+}
+
+/* With room for one event, and a pipe that is always ready, the socket is reported as well. */
+static void one_event_at_a_time(void)
+{
+	int ends[2], set = twinpath_epoll_create1(0);
+	struct epoll_event event = { .events = EPOLLIN, .data.u64 = 1 }, found;
+	char buffer[16];
+
+	CHECK(pipe(ends) == 0 && write(ends[1], "!", 1) == 1);
+	CHECK(twinpath_epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+	event.data.u64 = 2;
+	CHECK(twinpath_epoll_ctl(set, EPOLL_CTL_ADD, ends[0], &event) == 0);
+	CHECK(twinpath_set_mode(fd, TWINPATH_POLL) == 0);
+	for (int n = 0; n < 100; n++) {
+		int tries = 0;
+
+		send_text("ping");
+		do
+			CHECK(twinpath_epoll_wait(set, &found, 1, -1) == 1 && tries++ < 10000000);
+		while (found.data.u64 != 1);
+		CHECK(twinpath_recv(fd, buffer, sizeof buffer, MSG_DONTWAIT) == 4);
+	}
+	/* A set of the same number knows nothing of a former one. */
+	CHECK(close(set) == 0 && twinpath_epoll_create1(0) == set);
+	send_text("ping");
+	CHECK(twinpath_recv(fd, buffer, sizeof buffer, MSG_PEEK) == 4);
+	CHECK(twinpath_epoll_wait(set, &found, 1, 0) == 0);
+	CHECK(twinpath_recv(fd, buffer, sizeof buffer, 0) == 4);
+	twinpath_close(set);
+	close(ends[0]);
+	close(ends[1]);
+}
+
+#ifndef PLAIN
+/* A socket with a filter gets no lease, also if the kernel does not show the filter. */
+static void filters(const char *interface)
+{
+	struct sockaddr_in own = { .sin_family = AF_INET };
+	struct bpf_insn pass_all[] = {
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = 65535 },
+		{ .code = BPF_JMP | BPF_EXIT },
+	};
+	union bpf_attr program = { .prog_type = BPF_PROG_TYPE_SOCKET_FILTER, .insn_cnt = 2 };
+	int filtered = socket(AF_INET, SOCK_DGRAM, 0), filter;
+
+	program.insns = (uintptr_t)pass_all;
+	program.license = (uintptr_t) "GPL";
+	filter = syscall(SYS_bpf, BPF_PROG_LOAD, &program, sizeof program);
+	CHECK(filter >= 0 && bind(filtered, (struct sockaddr *)&own, sizeof own) == 0);
+	CHECK(setsockopt(filtered, SOL_SOCKET, SO_ATTACH_BPF, &filter, sizeof filter) == 0);
+	CHECK(twinpath_on(filtered, interface) == -1 && errno == EOPNOTSUPP && strstr(twinpath_why(), "filter"));
+	close(filter);
+	close(filtered);
+}
+#endif
 
 /* Each kind of call, with a pipe beside the socket. */
 static void waiting(void)
@@ -305,11 +421,17 @@ int main(int count, char **arguments)
 		return 1;
 	}
 #endif
+#ifndef PLAIN
+	filters(arguments[1]);
+#endif
 	by_ring_at_last();
 	messages();
 	several_at_once();
 	waiting();
+	one_event_at_a_time();
+	several_threads();
 	time_outs();
+	signals_without_waiting();
 	signals(TWINPATH_POLL);
 	signals(TWINPATH_INTERRUPT);
 	/* A duplicate shares the lease, and keeps it. */

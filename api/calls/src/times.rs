@@ -1,0 +1,17 @@
+//! Time-outs as the C library has them.
+
+use std::time::Duration;
+
+use libc::timespec;
+
+/// `None` is for ever. An error if the kernel would refuse it.
+pub(crate) fn duration(timeout: Option<&timespec>) -> Result<Option<Duration>, ()> {
+    let Some(timeout) = timeout else { return Ok(None) };
+    let seconds = u64::try_from(timeout.tv_sec).map_err(|_| ())?;
+    let nanos = u32::try_from(timeout.tv_nsec).ok().filter(|nanos| *nanos < 1_000_000_000).ok_or(())?;
+    Ok(Some(Duration::new(seconds, nanos)))
+}
+
+pub(crate) const fn timespec(ns: u64) -> libc::timespec {
+    libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
+}
