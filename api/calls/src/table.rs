@@ -28,6 +28,8 @@ const UNDECIDED: u8 = 1;
 const FIRST: u8 = 2;
 
 static OF_DESCRIPTOR: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(KERNEL) }; DESCRIPTORS];
+/// A bit for each descriptor that another process may have too, as it was there when this process, or its parent, has forked.
+static SHARED: [AtomicU64; DESCRIPTORS / 64] = [const { AtomicU64::new(0) }; DESCRIPTORS / 64];
 static TAKEN: [Place; PLACES] = [const { Place::new() }; PLACES];
 /// So many places from the first on have been used.
 static USED: AtomicU32 = AtomicU32::new(0);
@@ -193,6 +195,7 @@ pub fn is_tracking() -> bool {
 /// Says that it is a UDP socket for which nothing was decided yet.
 pub fn set_undecided(descriptor: c_int) {
     TRACKING.store(true, Ordering::Relaxed);
+    set_shared(descriptor, false);
     set(descriptor, UNDECIDED);
 }
 
@@ -207,6 +210,22 @@ fn set(descriptor: c_int, value: u8) {
     }
 }
 
+fn set_shared(descriptor: c_int, is_shared: bool) {
+    let Some(word) = SHARED.get(descriptor as usize / 64) else { return };
+    let bit = 1 << (descriptor % 64);
+    if is_shared {
+        word.fetch_or(bit, Ordering::Relaxed);
+    } else if word.load(Ordering::Relaxed) & bit != 0 {
+        word.fetch_and(!bit, Ordering::Relaxed);
+    }
+}
+
+fn is_shared(descriptor: c_int) -> bool {
+    SHARED
+        .get(descriptor as usize / 64)
+        .is_some_and(|word| word.load(Ordering::Relaxed) & 1 << (descriptor % 64) != 0)
+}
+
 /// Gives a bound UDP socket the lease of an interface. Allocates, and takes some tens of milliseconds.
 ///
 /// # Errors
@@ -219,10 +238,14 @@ pub fn lend(descriptor: c_int, interface: &str, mode: Mode) -> Result<(), String
         return Ok(());
     }
     let wanted = message::wanted(descriptor)?;
+    // What closed sockets have left on any interface.
+    for (_, place) in places().filter(|(_, place)| place.take()) {
+        place.is_used.store(false, Ordering::Release);
+    }
     let (number, place) = TAKEN.iter().enumerate().find(|(_, place)| place.take()).ok_or_else(|| {
         format!("{PLACES} sockets of this process have a fast path, and that is all there are")
     })?;
-    if let Err(why) = place.lessee.lend(&socket(descriptor), interface) {
+    if let Err(why) = place.lessee.lend(&socket(descriptor), interface, is_shared(descriptor)) {
         place.is_used.store(false, Ordering::Release);
         return Err(why);
     }
@@ -247,8 +270,9 @@ pub fn is_worth_retrying(why: &str) -> bool {
 /// with a lease. For a process that shares its memory with its parent (`vfork`) it does nothing.
 pub fn close(descriptor: c_int) -> Option<SocketCounts> {
     let Some((_, place)) = place(descriptor) else {
-        if entry(descriptor).is_some_and(|entry| entry.load(Ordering::Relaxed) != KERNEL) && is_own_process()
-        {
+        let is_known = entry(descriptor).is_some_and(|entry| entry.load(Ordering::Relaxed) != KERNEL);
+        if (is_known || is_shared(descriptor)) && is_own_process() {
+            set_shared(descriptor, false);
             set_kernel(descriptor);
         }
         return None;
@@ -256,6 +280,7 @@ pub fn close(descriptor: c_int) -> Option<SocketCounts> {
     if !is_own_process() {
         return None;
     }
+    set_shared(descriptor, false);
     set_kernel(descriptor);
     place.sets.iter().for_each(|in_set| {
         let _ = in_set.descriptor.compare_exchange(descriptor, -1, Ordering::AcqRel, Ordering::Relaxed);
@@ -275,6 +300,7 @@ pub fn duplicate(of: c_int, new: c_int) {
     if let Some((_, place)) = place(of) {
         place.descriptors.fetch_add(1, Ordering::AcqRel);
     }
+    set_shared(new, is_shared(of));
     entry_of_new.store(entry(of).map_or(KERNEL, |of| of.load(Ordering::Acquire)), Ordering::Release);
 }
 
@@ -329,8 +355,14 @@ pub fn leased_sockets() -> impl Iterator<Item = c_int> {
 
 /// Every descriptor that has a lease.
 fn leased() -> impl Iterator<Item = c_int> {
-    let limit = if is_any() { DESCRIPTORS } else { 0 };
-    (0..limit as c_int).filter(|descriptor| is_leased(*descriptor))
+    tracked().filter(|descriptor| is_leased(*descriptor))
+}
+
+/// Every descriptor that has a lease, or may get one.
+fn tracked() -> impl Iterator<Item = c_int> {
+    let limit = if is_any() || is_tracking() { DESCRIPTORS } else { 0 };
+    let is_tracked = |entry: &AtomicU8| entry.load(Ordering::Relaxed) != KERNEL;
+    (0..limit as c_int).filter(move |descriptor| entry(*descriptor).is_some_and(is_tracked))
 }
 
 /// The process to which the table belongs; 0 before the first lease.
@@ -344,7 +376,8 @@ pub fn is_own_process() -> bool {
     process == 0 || process == unsafe { libc::getpid() }
 }
 
-fn register_fork() {
+/// Watches forks from now on. In a process that shares its parent's memory (`vfork`) it must not be the first call.
+pub fn register_fork() {
     static ONCE: Once = Once::new();
     if ONCE.is_completed() {
         return;
@@ -359,8 +392,11 @@ fn register_fork() {
 
 /// The child may read the socket as well: nothing may be left in a ring for a reader that has none.
 extern "C" fn before_fork() {
+    for descriptor in tracked() {
+        set_shared(descriptor, true);
+    }
     for (_, place) in places().filter(|(_, place)| place.is_used.load(Ordering::Relaxed)) {
-        place.lessee.waits();
+        place.lessee.share();
     }
 }
 

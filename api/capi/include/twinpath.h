@@ -14,6 +14,8 @@
  * in the kernel. To cancel a thread (pthread_cancel) inside one of these functions is not supported: from then on the socket's datagrams
  * come by the kernel, or one at a time by the ring. From a signal handler every function but twinpath_on() may be called. After fork() the
  * child has its descriptors without leases; it may give them leases of its own.
+ * What had a lease when fork() was called leaves nothing in a ring after a call, in both. A socket that other processes have in another
+ * way should not get a lease: they do not see what is in its ring.
  */
 #ifndef TWINPATH_H
 #define TWINPATH_H

@@ -1,6 +1,8 @@
 //! The beginning and the end of the program that the library was loaded into.
 #![allow(unsafe_code, reason = "the linker calls functions at the beginning and the end")]
 
+use twinpath_calls::table;
+
 use crate::{explain, own, started};
 
 #[used]
@@ -18,6 +20,7 @@ extern "C" fn begin() {
     }
     // SAFETY: the handler is a function of this library, and uses atomic words only.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    table::register_fork();
 }
 
 extern "C" fn in_child() {

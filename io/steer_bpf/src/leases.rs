@@ -8,9 +8,10 @@ use aya::programs::{SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use twinpath_steer::Table;
 
-use crate::maps::{Maps, gone, typed, wrote};
+use crate::maps::{Maps, wrote};
 use crate::steering::{loaded, program};
 use crate::tc::{TcLink, attach};
+use crate::withdrawal::Withdrawal;
 use crate::{SteerError, TcAttach};
 
 static LEASE: &[u8] = include_bytes_aligned!("../object/lease.o");
@@ -30,6 +31,7 @@ pub struct Leases {
     object: Ebpf,
     maps: Maps,
     lessees: SkStorage<MapData, u32>,
+    withdrawal: Withdrawal,
     /// The states of the rings, and their slots.
     rings: [MapData; 2],
     samples: MapData,
@@ -64,14 +66,21 @@ impl Leases {
             loaded(name, program::<SchedClassifier>(&mut object, name)?.load())?;
         }
         let maps = Maps::take(&mut object)?;
-        let lessees = typed(&mut object, "lessees")?;
+        let lessees = match object.take_map("lessees") {
+            Some(Map::SkStorage(map)) => map,
+            _ => return Err(SteerError::Missing("lessees")),
+        };
+        let duplicate = lessees.fd().as_fd().try_clone_to_owned();
+        let opened = |error| SteerError::Map { map: "lessees", action: "opening", error: Box::new(error) };
+        let withdrawal = Withdrawal::new(duplicate.map_err(|error| opened(MapError::IoError(error)))?);
+        let lessees = SkStorage::try_from(Map::SkStorage(lessees)).map_err(opened)?;
         let mut array = |name| match object.take_map(name) {
             Some(Map::Array(map)) => Ok(map),
             _ => Err(SteerError::Missing(name)),
         };
         let rings = [array("direct")?, array("slots")?];
         let samples = array("samples")?;
-        Ok(Self { links: None, object, maps, lessees, rings, samples, capacity })
+        Ok(Self { links: None, object, maps, lessees, withdrawal, rings, samples, capacity })
     }
 
     /// Sockets that it can be for.
@@ -132,12 +141,10 @@ impl Leases {
         })
     }
 
-    /// Takes the lease from a socket. Its ring must be closed.
-    ///
-    /// # Errors
-    /// [`SteerError::Map`].
-    pub fn withdraw(&mut self, socket: BorrowedFd<'_>) -> Result<(), SteerError> {
-        gone(self.lessees.remove(&socket), "lessees")
+    /// Takes leases from sockets.
+    #[must_use]
+    pub const fn withdrawal(&self) -> &Withdrawal {
+        &self.withdrawal
     }
 
     /// Number of frames per verdict, by its stable name, summed over all CPUs: `claimed` are those that were put into rings.

@@ -49,6 +49,7 @@ mod served;
 mod steering;
 mod stuck;
 mod tc;
+mod withdrawal;
 mod xdp_holder;
 
 pub use clsact::{Leftover, leftovers, tidy};
@@ -65,4 +66,5 @@ pub use ports::{KeepPlan, PortPrograms, Unserved};
 pub use probe::{Probe, probe};
 pub use steering::{DIRECT_SLOTS, FILTERS_MAX, Kept, Path, QUEUES_MAX, Steering, XdpMode};
 pub use tc::TcAttach;
+pub use withdrawal::Withdrawal;
 pub use xdp_holder::{Attachment, XdpHolder, tool_of};

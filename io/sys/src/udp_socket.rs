@@ -311,6 +311,27 @@ mod tests {
     }
 
     #[test]
+    fn a_filter_is_seen() {
+        let socket = StdSocket::bind("127.0.0.1:0").expect("a free port");
+        assert!(!has_filter(socket.as_fd()).expect("asked"));
+        // Takes all: BPF_RET | BPF_K.
+        let mut all = libc::sock_filter { code: 6, jt: 0, jf: 0, k: u32::MAX };
+        let filter = libc::sock_fprog { len: 1, filter: &raw mut all };
+        // SAFETY: the kernel reads one program of that size, and its one instruction, which both live across the call.
+        let set = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ATTACH_FILTER,
+                (&raw const filter).cast(),
+                size_of::<libc::sock_fprog>() as libc::socklen_t,
+            )
+        };
+        assert_eq!(set, 0, "{}", io::Error::last_os_error());
+        assert!(has_filter(socket.as_fd()).expect("asked"));
+    }
+
+    #[test]
     fn the_address_that_was_asked_is_told_and_answers() {
         let server = UdpSocket::bind(0).expect("a free port");
         for ip in ["127.0.0.1", "127.0.0.2", "::1"] {

@@ -16,7 +16,7 @@ use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
 use twinpath_rings::lease::Lease;
 use twinpath_rings::sample::{SAMPLE_LEN, Sample};
 use twinpath_steer::Claim;
-use twinpath_steer_bpf::{LEASE_SLOTS, LEASES_MAX, Leases, SteerError};
+use twinpath_steer_bpf::{LEASE_SLOTS, LEASES_MAX, Leases, SteerError, Withdrawal};
 use twinpath_sys::PacketSocket;
 use twinpath_sys::udp_socket::has_filter;
 use twinpath_wire::{Mac, Protocol};
@@ -96,6 +96,8 @@ pub struct Lent {
     pub number: u32,
     /// The holder's end.
     pub lease: Lease,
+    /// Takes it from the socket when that is closed while others have the interface: then [`LeasedInterface::set_free`].
+    pub withdrawal: Withdrawal,
     /// Whether checksums may be partial, as the sender left them to hardware.
     pub partial_checksums: bool,
     /// The addresses of this host on the interface.
@@ -193,7 +195,8 @@ impl LeasedInterface {
         }
         let (partial_checksums, own) = (self.facts.is_virtual(), self.target.addresses.clone());
         let (ifindex, mtu) = (self.target.ifindex, self.facts.mtu);
-        Ok((Lent { number, lease, partial_checksums, own, ifindex, mtu }, sending))
+        let withdrawal = self.leases.withdrawal().clone();
+        Ok((Lent { number, lease, withdrawal, partial_checksums, own, ifindex, mtu }, sending))
     }
 
     fn ring(&mut self, number: u32) -> Result<(Lease, Sending), LeaseError> {
@@ -216,16 +219,12 @@ impl LeasedInterface {
     /// Takes the lease back, before its socket is closed: what is in the ring is discarded.
     pub fn take_back(&mut self, socket: BorrowedFd<'_>, number: u32, mut lease: Lease, sending: Sending) {
         lease.close();
-        self.withdraw(socket);
+        // It only fails for what is no socket any more.
+        let _ = self.leases.withdrawal().withdraw(socket);
         self.set_free(number, lease, sending);
     }
 
-    /// The first half of [`Self::take_back`], which does not allocate. Returns whether the kernel knows of no lease of the socket now.
-    pub fn withdraw(&mut self, socket: BorrowedFd<'_>) -> bool {
-        self.leases.withdraw(socket).is_ok()
-    }
-
-    /// The second half: another socket may have the lease, which is closed.
+    /// The second half of [`Self::take_back`], after [`Lent::withdrawal`]: another socket may have the lease, which is closed.
     pub fn set_free(&mut self, number: u32, lease: Lease, sending: Sending) {
         if let Some(place) = self.lent.get_mut(number as usize) {
             *place = None;

@@ -14,3 +14,4 @@ pub use client::{Client, ClientError, ClientPath};
 pub use interface::{InterfaceError, find_link, learn_facts, tidy};
 pub use leased::{LeaseError, LeasedInterface, Lent, Sending};
 pub use port_set::{PortSet, PortSetPlan};
+pub use twinpath_steer_bpf::Withdrawal;

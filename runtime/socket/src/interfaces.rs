@@ -3,7 +3,8 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
 use twinpath_attach::{LeaseError, LeasedInterface, Lent, Sending};
 use twinpath_rings::lease::Lease;
@@ -13,15 +14,42 @@ use twinpath_sys::fork::process_number;
 pub(crate) type Shared = Arc<Mutex<LeasedInterface>>;
 
 struct Known {
-    /// The process that attached the program: a child has its own.
-    process: u64,
     /// Identifies the network namespace.
     namespace: u64,
     name: String,
     interface: Weak<Mutex<LeasedInterface>>,
 }
 
-static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+/// What a process knows. A child made by `fork` has its own: a thread that it does not have may hold the lock of its parent's for ever.
+struct OfProcess {
+    /// 0: of none yet.
+    process: AtomicU64,
+    known: Mutex<Vec<Known>>,
+    /// Of a child of this process, or of a child of that.
+    next: OnceLock<Box<Self>>,
+}
+
+static FIRST: OfProcess = OfProcess::new();
+
+impl OfProcess {
+    const fn new() -> Self {
+        Self { process: AtomicU64::new(0), known: Mutex::new(Vec::new()), next: OnceLock::new() }
+    }
+
+    /// Of this process. Each ancestor that had a lease has left one.
+    fn own() -> &'static Self {
+        let own = process_number();
+        let mut at = &FIRST;
+        while at
+            .process
+            .compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed)
+            .is_err_and(|process| process != own)
+        {
+            at = at.next.get_or_init(|| Box::new(Self::new()));
+        }
+        at
+    }
+}
 
 pub(crate) const BUSY: &str = "another thread is giving a lease at this moment";
 
@@ -48,13 +76,11 @@ pub(crate) fn lend(
     use std::os::fd::AsFd as _;
     let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
     let local = socket.local_addr()?;
-    let process = process_number();
-    let known = if may_wait { Some(locked(&KNOWN)) } else { try_locked(&KNOWN) };
+    let known = &OfProcess::own().known;
+    let known = if may_wait { Some(locked(known)) } else { try_locked(known) };
     let mut known = known.ok_or(Refused::Busy)?;
     known.retain(|known| known.interface.strong_count() > 0);
-    let found = known
-        .iter()
-        .find(|known| known.process == process && known.namespace == namespace && known.name == name);
+    let found = known.iter().find(|known| known.namespace == namespace && known.name == name);
     let interface = match found.and_then(|known| known.interface.upgrade()) {
         Some(interface) => interface,
         None => {
@@ -65,7 +91,7 @@ pub(crate) fn lend(
             let opened = runtime.block_on(LeasedInterface::open(name))?;
             let interface = Arc::new(Mutex::new(opened));
             let weak = Arc::downgrade(&interface);
-            known.push(Known { process, namespace, name: name.to_owned(), interface: weak });
+            known.push(Known { namespace, name: name.to_owned(), interface: weak });
             interface
         }
     };
@@ -85,22 +111,11 @@ pub(crate) fn take_back(
     locked(interface).take_back(socket, number, lease, sending);
 }
 
-/// The kernel forgets that the socket has a lease. It waits for no other thread, and does not allocate. Returns whether it did so.
-pub(crate) fn withdraw(interface: &Shared, socket: &std::net::UdpSocket) -> bool {
-    use std::os::fd::AsFd as _;
-    try_locked(interface).is_some_and(|mut interface| interface.withdraw(socket.as_fd()))
-}
-
-/// After [`withdraw`]: another socket may have the lease.
-pub(crate) fn set_free(interface: &Shared, (number, lease): (u32, Lease), sending: Sending) {
-    locked(interface).set_free(number, lease, sending);
-}
-
 fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn try_locked<T>(shared: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+pub(crate) fn try_locked<T>(shared: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match shared.try_lock() {
         Ok(shared) => Some(shared),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),

@@ -1,10 +1,11 @@
 //! The lease of a socket whose descriptor is the caller's, who makes the kernel's calls on it.
 
 use std::net::UdpSocket;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, TryLockError};
 
-use twinpath_attach::Sending;
+use twinpath_attach::{Sending, Withdrawal};
 use twinpath_idle::Woken;
 use twinpath_rings::lease::Room;
 use twinpath_time::Instant;
@@ -21,6 +22,12 @@ use crate::interfaces;
 #[derive(Debug, Default)]
 pub struct Lessee {
     leased: Mutex<Option<Leased>>,
+    /// Takes the lease from the socket, also while another thread has `leased`. It is written only while the place is no socket's, so reading never fails.
+    withdrawal: RwLock<Option<Withdrawal>>,
+    /// The socket was closed: the lease is only to be set free.
+    has_ended: AtomicBool,
+    /// Another process may have the socket, and wait for it.
+    is_shared: AtomicBool,
     /// Threads that wait in the kernel for the socket.
     others: AtomicU32,
     /// Datagrams that were received while another thread had the ring.
@@ -33,23 +40,28 @@ struct Leased {
     holder: Holder,
     /// Sending is the caller's, by the kernel: this is only given back.
     sending: Sending,
-    /// It was closed: only to be set free.
-    has_ended: bool,
 }
 
 impl Lessee {
     /// An empty place.
     #[must_use]
     pub const fn new() -> Self {
-        Self { leased: Mutex::new(None), others: AtomicU32::new(0), beside: AtomicU64::new(0) }
+        Self {
+            leased: Mutex::new(None),
+            withdrawal: RwLock::new(None),
+            has_ended: AtomicBool::new(false),
+            is_shared: AtomicBool::new(false),
+            others: AtomicU32::new(0),
+            beside: AtomicU64::new(0),
+        }
     }
 
     /// Gives the socket the lease of an interface of the calling thread's network namespace. Allocates, and takes some tens of
-    /// milliseconds.
+    /// milliseconds. `is_shared`: as after [`Lessee::share`].
     ///
     /// # Errors
     /// The reason as text. [`Lessee::IS_BUSY`] if another thread is about to do the same.
-    pub fn lend(&self, socket: &UdpSocket, interface: &str) -> Result<(), String> {
+    pub fn lend(&self, socket: &UdpSocket, interface: &str, is_shared: bool) -> Result<(), String> {
         let Some(mut leased) = self.try_lock().filter(|leased| leased.is_none()) else {
             return Err(Self::IS_BUSY.to_owned());
         };
@@ -58,7 +70,9 @@ impl Lessee {
         let is_v6 = socket.local_addr().is_ok_and(|local| local.is_ipv6());
         let view = View { is_v6, ifindex: lent.ifindex };
         self.beside.store(0, Ordering::Relaxed);
-        *leased = Some(Leased { interface: on, holder: Holder::new(lent, view), sending, has_ended: false });
+        self.is_shared.store(is_shared, Ordering::Relaxed);
+        self.set_withdrawal(Some(lent.withdrawal.clone()));
+        *leased = Some(Leased { interface: on, holder: Holder::new(lent, view), sending });
         Ok(())
     }
 
@@ -66,23 +80,38 @@ impl Lessee {
     pub const IS_BUSY: &str = interfaces::BUSY;
 
     /// Takes the lease from a socket that is about to be closed. What is in the ring is lost. The place is used again after
-    /// [`Lessee::set_free`].
+    /// [`Lessee::set_free`]. If another thread is receiving, it goes on by the kernel as soon as it sees this.
     pub fn end(&self, socket: &UdpSocket) {
-        if let Some(mut leased) = self.try_lock()
-            && let Some(leased) = leased.as_mut()
-        {
-            leased.holder.give_back();
-            leased.has_ended = interfaces::withdraw(&leased.interface, socket);
+        self.give_back();
+        let has_ended = self.withdrawal.try_read().is_ok_and(|withdrawal| {
+            withdrawal.as_ref().is_some_and(|withdrawal| withdrawal.withdraw(socket.as_fd()).is_ok())
+        });
+        if has_ended {
+            self.has_ended.store(true, Ordering::Release);
         }
     }
 
-    /// Frees what an ended lease has left. Allocates.
+    /// Frees what an ended lease has left, unless another thread has it, or the interface: then it is to be tried again. Allocates.
     pub fn set_free(&self) {
+        if !self.has_ended.load(Ordering::Acquire) {
+            return;
+        }
         let Some(mut leased) = self.try_lock() else { return };
-        if leased.as_ref().is_some_and(|leased| leased.has_ended)
-            && let Some(ended) = leased.take()
-        {
-            interfaces::set_free(&ended.interface, ended.holder.into_lease(), ended.sending);
+        let Some(interface) = leased.as_ref().map(|leased| Arc::clone(&leased.interface)) else { return };
+        let Some(mut interface) = interfaces::try_locked(&interface) else { return };
+        if let Some(Leased { mut holder, sending, .. }) = leased.take() {
+            // The thread that had it when it ended may have opened the ring.
+            holder.give_back();
+            let (number, lease) = holder.into_lease();
+            interface.set_free(number, lease, sending);
+            self.set_withdrawal(None);
+            self.has_ended.store(false, Ordering::Release);
+        }
+    }
+
+    fn set_withdrawal(&self, new: Option<Withdrawal>) {
+        if let Ok(mut withdrawal) = self.withdrawal.try_write() {
+            *withdrawal = new;
         }
     }
 
@@ -90,6 +119,9 @@ impl Lessee {
     /// can be used again: not if another thread of the parent was using it.
     pub fn forget(&self) -> bool {
         self.others.store(0, Ordering::Relaxed);
+        self.has_ended.store(false, Ordering::Relaxed);
+        // The kernel's map is the parent's, which is alive or not: this process has no use for its descriptor.
+        self.set_withdrawal(None);
         self.try_lock().map(|mut leased| std::mem::forget(leased.take())).is_some()
     }
 
@@ -110,13 +142,24 @@ impl Lessee {
     /// `None` if there is no lease, or if another thread has it.
     fn with_holder<R>(&self, work: impl FnOnce(&mut Holder) -> R) -> Option<R> {
         let mut leased = self.try_lock()?;
-        leased.as_mut().filter(|leased| !leased.has_ended).map(|leased| work(&mut leased.holder))
+        leased
+            .as_mut()
+            .filter(|_| !self.has_ended.load(Ordering::Acquire))
+            .map(|leased| work(&mut leased.holder))
     }
 
-    /// Whether the lease may be held when no call looks: no other thread waits for the socket.
+    /// Whether the lease may be held when no call looks: no other thread waits for the socket, nor another process.
     #[must_use]
     pub fn may_stay(&self) -> bool {
-        self.others.load(Ordering::Relaxed) == 0
+        self.others.load(Ordering::Relaxed) == 0 && !self.is_shared.load(Ordering::Relaxed)
+    }
+
+    /// Another process is about to have the socket as well: from now on no datagram is left in the ring, as long as this one has the
+    /// lease.
+    pub fn share(&self) {
+        self.is_shared.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.give_back();
     }
 
     /// A receiving call begins.
@@ -182,7 +225,9 @@ impl Lessee {
 
     /// The thread has waited.
     pub fn waited(&self) {
-        self.others.fetch_sub(1, Ordering::Relaxed);
+        // In a child that was forked by a signal handler, nobody has waited.
+        let one_less = |others: u32| others.checked_sub(1);
+        let _ = self.others.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
     }
 
     /// Whether a datagram can be received; `None` if there is no lease, or if another thread has it.

@@ -140,7 +140,7 @@ fn frames_are_put_into_the_ring_while_the_lease_is_held_and_looked_after() {
         assert!(!put(leases.program().unwrap(), &frame(9, 4)));
         assert_eq!((lease.ends().by_program, lease.ends().lapsed), (1, 1));
         assert_eq!((lease.next(now()), lease.is_open()), (Next::Socket, false));
-        leases.withdraw(socket.as_fd()).unwrap();
+        leases.withdrawal().withdraw(socket.as_fd()).unwrap();
         open(&mut lease, Room::All);
         assert!(!put(leases.program().unwrap(), &frame(9, 5)));
         assert_eq!(lease.ends().by_program, 1, "it is another socket's frame now");

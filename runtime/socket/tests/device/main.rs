@@ -1,6 +1,7 @@
 //! Tests of sockets over a virtual link between two network namespaces.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
+mod lessee;
 mod order;
 mod poll;
 mod semantics;

@@ -162,3 +162,29 @@ fn the_kernel_sends_for_sockets_whose_calls_say_more() {
     }
     assert_eq!((socket.counts().sent_by_frame, other.counts().sent_by_frame), (by_frame, 0));
 }
+
+/// A device above the interface sends through it, from an address of its own, which rules for that device see.
+#[test]
+fn what_a_device_above_the_interface_sends_stays_with_the_kernel() {
+    let Some(link) = Link::new() else { return };
+    link.ours
+        .run(|| {
+            ip("link add above0 link in0 type macvlan mode bridge");
+            ip("addr add 10.9.0.8/32 dev above0");
+            ip("link set above0 up");
+            ip("route replace 10.9.0.2/32 dev above0 src 10.9.0.8");
+        })
+        .unwrap();
+    let socket = link.socket("0.0.0.0:7025");
+    socket.set_sending(SendBy::Frames);
+    let peer = link.peer("10.9.0.2:0");
+    let (to, mut buffer) = (peer.local_addr().unwrap(), [0; 8]);
+    for number in 0u64..300 {
+        socket.send_to(&number.to_ne_bytes(), to).unwrap();
+        assert_eq!(read(&peer, &mut buffer), (8, "10.9.0.8:7025".parse().unwrap()));
+    }
+    assert_eq!(socket.counts().sent_by_frame, 0);
+    // By the interface itself.
+    link.ours.run(|| ip("route del 10.9.0.2/32 dev above0")).unwrap();
+    send_until(&socket, to, is_by_frame(&socket));
+}
