@@ -44,14 +44,6 @@ impl LeaseWords {
         Array::<_, Self>::try_from(Map::Array(map)).ok()?.get(&0, 0).ok()
     }
 
-    /// Ends the lease of a pinned map, if there is one: without a process, programs let all frames pass from now on.
-    pub(crate) fn end_pinned(path: &Path) {
-        let Ok(map) = MapData::from_pin(path) else { return };
-        let Ok(mut words) = Array::<_, Self>::try_from(Map::Array(map)) else { return };
-        // Writing an element that an array has cannot fail.
-        let _ = words.set(0, Self::default(), 0);
-    }
-
     /// When the lease ends; `None`: it has not begun.
     pub(crate) fn ends(&self) -> Option<Instant> {
         (self.ended_ns > 0).then(|| Instant::from_nanos(self.ended_ns.saturating_add(self.keep_ns)))

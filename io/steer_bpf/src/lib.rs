@@ -28,6 +28,7 @@
 
 mod clsact;
 mod cost;
+mod detach;
 mod empty;
 mod error;
 mod exclusive;

@@ -13,6 +13,7 @@ use aya::programs::{SchedClassifier, TcAttachType};
 use twinpath_time::Instant;
 
 use crate::SteerError;
+use crate::detach;
 use crate::keep_lease::{LEASE, LeaseWords};
 use crate::offload::Sizes;
 
@@ -130,6 +131,11 @@ impl Drop for Pins {
     }
 }
 
+fn is_link(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    LINKS.iter().any(|kind| name.starts_with(kind))
+}
+
 /// The interfaces whose links are pinned in a folder.
 pub(crate) fn interfaces(folder: &Path) -> Vec<u32> {
     let names = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -139,23 +145,23 @@ pub(crate) fn interfaces(folder: &Path) -> Vec<u32> {
 /// The programs whose links are pinned in a folder.
 pub(crate) fn programs(folder: &Path) -> Vec<u32> {
     let pins = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let is_link = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        LINKS.iter().any(|kind| name.starts_with(kind))
-    };
     let program =
         |path: PathBuf| Some(FdLink::from(PinnedLink::from_pin(path).ok()?).info().ok()?.program_id());
-    pins.filter(is_link).filter_map(program).collect()
+    pins.filter(|path| is_link(path)).filter_map(program).collect()
 }
 
-/// Removes a folder with all its pins, if it is there. Links go before maps: without them nothing runs. The kernel takes the
-/// programs off their interfaces some time after that, so their lease ends first.
+/// Removes a folder with all its pins, if it is there. Links go before maps: without them nothing runs.
 pub(crate) fn remove_folder(folder: &Path) -> io::Result<()> {
     let Some(entries) = gone(fs::read_dir(folder).map(Some))? else { return Ok(()) };
-    LeaseWords::end_pinned(&folder.join(LEASE));
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort_by_key(|path| MAPS.iter().any(|map| path.ends_with(map)));
-    paths.iter().try_for_each(|path| gone(fs::remove_file(path)))?;
+    for path in &paths {
+        if is_link(path) {
+            // What the kernel refuses here it does later, as the pin is removed.
+            let _ = detach::pinned(path);
+        }
+        gone(fs::remove_file(path))?;
+    }
     gone(fs::remove_dir(folder))
 }
 

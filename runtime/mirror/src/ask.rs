@@ -24,8 +24,9 @@ use super::table::Change;
 use super::{MirrorError, message};
 use crate::egress_book::Route;
 
-/// The kernel answers at once, but an answer that the library cannot decode never arrives.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The kernel answers at once, but this thread may wait for its CPU beside busy ones, and an answer that the library cannot decode
+/// never arrives.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A table that changed while it was read is read again at most this often; after that, the last reading and the
 /// notifications that follow have to suffice.
