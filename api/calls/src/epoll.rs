@@ -23,7 +23,13 @@ const BY_KERNEL: u32 = (libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLEXCLUSIV
 /// # Safety
 /// `event` is null, or points to one.
 pub unsafe fn done(set: c_int, operation: c_int, descriptor: c_int, event: *const epoll_event) {
-    let Some((_, place)) = table::place(descriptor) else { return };
+    let Some((_, place)) = table::place(descriptor) else {
+        // A set in a set: threads that wait for the outer one are told by the kernel alone.
+        table::places()
+            .filter(|(_, place)| place.is_in(descriptor))
+            .for_each(|(_, place)| place.lessee.share());
+        return;
+    };
     let is_it = |in_set: &&table::InSet| {
         in_set.set.load(Ordering::Acquire) == set && in_set.descriptor.load(Ordering::Relaxed) == descriptor
     };
@@ -33,17 +39,20 @@ pub unsafe fn done(set: c_int, operation: c_int, descriptor: c_int, event: *cons
     // SAFETY: the caller's promise; the structure may be packed.
     let Some(event) = (!event.is_null()).then(|| unsafe { event.read_unaligned() }) else { return };
     let (events, data) = (event.events, event.u64);
-    if operation == libc::EPOLL_CTL_DEL || events & READABLE == 0 || events & BY_KERNEL != 0 {
+    if operation == libc::EPOLL_CTL_DEL || events & READABLE == 0 {
         return;
     }
-    // If there is no room for it, the set has the socket by the kernel.
-    if let Some(free) = place.sets.iter().find(|in_set| in_set.set.load(Ordering::Relaxed) < 0) {
-        free.descriptor.store(descriptor, Ordering::Relaxed);
-        free.events.store(events, Ordering::Relaxed);
-        free.data.store(data, Ordering::Relaxed);
-        free.left_out.store(false, Ordering::Relaxed);
-        free.set.store(set, Ordering::Release);
-    }
+    let free = place.sets.iter().find(|in_set| in_set.set.load(Ordering::Relaxed) < 0);
+    let Some(free) = free.filter(|_| events & BY_KERNEL == 0) else {
+        // The set has the socket by the kernel, which is not told of what is in the ring.
+        place.lessee.share();
+        return;
+    };
+    free.descriptor.store(descriptor, Ordering::Relaxed);
+    free.events.store(events, Ordering::Relaxed);
+    free.data.store(data, Ordering::Relaxed);
+    free.left_out.store(false, Ordering::Relaxed);
+    free.set.store(set, Ordering::Release);
 }
 
 /// The descriptor of a set is about to be closed, or has just been made: what is known of a former set of that number is forgotten.
@@ -127,9 +136,10 @@ fn leased_in(set: c_int) -> Leased {
         return leased;
     }
     for (number, place) in table::places() {
-        let found = place.sets.iter().find(|in_set| in_set.set.load(Ordering::Acquire) == set);
-        let descriptor = found.map_or(-1, |in_set| in_set.descriptor.load(Ordering::Relaxed));
-        if descriptor >= 0 {
+        let in_sets = place.sets.iter().filter(|in_set| in_set.set.load(Ordering::Acquire) == set);
+        // A duplicate that was closed has none.
+        let mut descriptors = in_sets.map(|in_set| in_set.descriptor.load(Ordering::Relaxed));
+        if let Some(descriptor) = descriptors.find(|descriptor| *descriptor >= 0) {
             leased.add(number, descriptor);
         }
     }

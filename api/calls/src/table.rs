@@ -103,6 +103,11 @@ impl Place {
         is_free
     }
 
+    /// Whether it is in that epoll set, as far as that is known.
+    pub(crate) fn is_in(&self, set: c_int) -> bool {
+        set >= 0 && self.sets.iter().any(|in_set| in_set.set.load(Ordering::Acquire) == set)
+    }
+
     /// Says that the program waits for it by a call of this crate.
     #[inline]
     pub(crate) fn set_waited_for(&self) {
