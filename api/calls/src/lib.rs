@@ -8,6 +8,7 @@
 
 pub mod epoll;
 mod kernel;
+mod limit;
 mod message;
 pub mod poll;
 pub mod receive;

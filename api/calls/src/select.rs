@@ -7,6 +7,7 @@ use libc::{c_int, c_ulong, fd_set, sigset_t, timespec, timeval};
 use twinpath_sys::clock;
 
 use crate::kernel::Kernel;
+use crate::limit;
 use crate::table;
 use crate::times::duration;
 use crate::waiting::{Leased, wait_among};
@@ -23,12 +24,16 @@ struct Sets {
 }
 
 impl Sets {
+    fn new(kernel: &Kernel, limit: c_int, sets: [*mut fd_set; 3]) -> Self {
+        Self { limit: limit::cut(kernel, limit), sets }
+    }
+
     fn words(self) -> usize {
         (self.limit.max(0) as usize).div_ceil(BITS)
     }
 
     /// # Safety
-    /// The caller's sets have as many bits as its limit says.
+    /// The caller's sets have as many bits as its limit says, or as many as the kernel looks at if these are less.
     unsafe fn of<'a>(self, set: usize) -> Option<&'a mut [c_ulong]> {
         let pointer = self.sets[set].cast::<c_ulong>();
         // SAFETY: the caller's promise; the kernel reads and writes whole words, too.
@@ -53,7 +58,7 @@ pub unsafe fn select(kernel: &Kernel, limit: c_int, sets: [*mut fd_set; 3], time
     };
     let begun = clock::now();
     // SAFETY: the caller's promise.
-    let ready = unsafe { select_for(kernel, Sets { limit, sets }, wait_for, None) };
+    let ready = unsafe { select_for(kernel, Sets::new(kernel, limit, sets), wait_for, None) };
     if let (Some(wait_for), false) = (wait_for, timeout.is_null()) {
         let passed = Duration::from_nanos(clock::now().nanos_since(begun));
         let left = wait_for.saturating_sub(passed);
@@ -81,7 +86,7 @@ pub unsafe fn pselect(
         return crate::set_errno(libc::EINVAL);
     };
     // SAFETY: the caller's promise.
-    unsafe { select_for(kernel, Sets { limit, sets }, wait_for, mask) }
+    unsafe { select_for(kernel, Sets::new(kernel, limit, sets), wait_for, mask) }
 }
 
 /// # Safety
@@ -138,12 +143,18 @@ unsafe fn select_for(
     unsafe { with_rings(sets, &asked[0], outcome) }
 }
 
-/// Passes each descriptor of a set.
+/// Passes each descriptor of a set, if it is not larger than the table.
 ///
 /// # Safety
-/// `set` is null, or has as many bits as `limit` says.
-pub unsafe fn each(limit: c_int, set: *mut fd_set, of: &mut dyn FnMut(c_int)) {
-    let sets = Sets { limit, sets: [set, std::ptr::null_mut(), std::ptr::null_mut()] };
+/// As for `select(2)`.
+pub unsafe fn each(kernel: &Kernel, limit: c_int, set: *mut fd_set, of: &mut dyn FnMut(c_int)) {
+    if set.is_null() {
+        return;
+    }
+    let sets = Sets::new(kernel, limit, [set, std::ptr::null_mut(), std::ptr::null_mut()]);
+    if sets.words() > WORDS {
+        return;
+    }
     // SAFETY: the caller's promise.
     if let Some(words) = unsafe { sets.of(0) } {
         descriptors_in(words).for_each(of);

@@ -11,6 +11,7 @@ use libc::c_int;
 use twinpath_socket::{Lessee, SocketCounts};
 use twinpath_worker::idle::Mode;
 
+use crate::limit;
 use crate::message::{self, Wanted};
 
 /// Descriptors from here on stay with the kernel.
@@ -24,8 +25,10 @@ pub(crate) const SETS: usize = 4;
 const KERNEL: u8 = 0;
 /// A UDP socket for which nothing was decided yet.
 const UNDECIDED: u8 = 1;
+/// The same, bound to a port that the program has named.
+const NAMED: u8 = 2;
 /// The first place.
-const FIRST: u8 = 2;
+const FIRST: u8 = 3;
 
 static OF_DESCRIPTOR: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(KERNEL) }; DESCRIPTORS];
 /// A bit for each descriptor that another process may have too, as it was there when this process, or its parent, has forked.
@@ -187,7 +190,18 @@ pub fn is_last(descriptor: c_int) -> bool {
 #[inline]
 #[must_use]
 pub fn is_undecided(descriptor: c_int) -> bool {
-    entry(descriptor).is_some_and(|entry| entry.load(Ordering::Relaxed) == UNDECIDED)
+    entry(descriptor).is_some_and(|entry| matches!(entry.load(Ordering::Relaxed), UNDECIDED | NAMED))
+}
+
+/// The program has named the port of a socket for which nothing was decided yet.
+pub fn set_port_named(descriptor: c_int) {
+    set(descriptor, NAMED);
+}
+
+/// Whether the program has named the port of a socket for which nothing was decided yet.
+#[must_use]
+pub fn is_port_named(descriptor: c_int) -> bool {
+    entry(descriptor).is_some_and(|entry| entry.load(Ordering::Relaxed) == NAMED)
 }
 
 /// Whether anything was ever undecided, or has a lease.
@@ -299,11 +313,14 @@ pub fn close(descriptor: c_int) -> Option<SocketCounts> {
     counts
 }
 
-/// A descriptor was made a duplicate of another one: they share the lease.
+/// A descriptor was made a duplicate of another one: they share the lease. If nothing was decided yet, both stay with the kernel, so that
+/// it is not decided twice about one socket.
 pub fn duplicate(of: c_int, new: c_int) {
     let Some(entry_of_new) = entry(new).filter(|_| is_own_process()) else { return };
     if let Some((_, place)) = place(of) {
         place.descriptors.fetch_add(1, Ordering::AcqRel);
+    } else if is_undecided(of) {
+        set_kernel(of);
     }
     set_shared(new, is_shared(of));
     entry_of_new.store(entry(of).map_or(KERNEL, |of| of.load(Ordering::Acquire)), Ordering::Release);
@@ -370,7 +387,7 @@ fn tracked() -> impl Iterator<Item = c_int> {
     (0..limit as c_int).filter(move |descriptor| entry(*descriptor).is_some_and(is_tracked))
 }
 
-/// The process to which the table belongs; 0 before the first lease.
+/// The process to which the table belongs; 0 before [`register_fork`] and the first lease.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 
 /// Whether this is the process to which the table belongs, and not one that was made by `vfork` and shares its memory.
@@ -381,7 +398,8 @@ pub fn is_own_process() -> bool {
     process == 0 || process == unsafe { libc::getpid() }
 }
 
-/// Watches forks from now on. In a process that shares its parent's memory (`vfork`) it must not be the first call.
+/// Watches forks from now on: the table belongs to the calling process, and to no child that shares its memory (`vfork`).
+/// In such a child it must not be the first call.
 pub fn register_fork() {
     static ONCE: Once = Once::new();
     if ONCE.is_completed() {
@@ -409,6 +427,7 @@ extern "C" fn before_fork() {
 extern "C" fn in_child() {
     // SAFETY: it takes nothing.
     PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+    limit::forget();
     for descriptor in leased() {
         set_kernel(descriptor);
     }

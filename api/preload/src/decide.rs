@@ -9,21 +9,22 @@ use twinpath_rules::{Bound, Rule};
 use crate::started::{runs, started};
 use crate::{explain, interface, own};
 
-/// If nothing was decided yet for the descriptor, and it has a port: decides. `is_chosen`: the kernel has chosen the port.
-pub(crate) fn decide(descriptor: c_int, is_chosen: bool) {
-    if !table::is_undecided(descriptor) || !runs() {
+/// If nothing was decided yet for the descriptor, and it has a port: decides.
+pub(crate) fn decide(descriptor: c_int) {
+    if !table::is_undecided(descriptor) || !runs() || !table::is_own_process() {
         return;
     }
     let (Some(started), Some(local)) = (started(), table::local_address(descriptor)) else { return };
     let Ok(rules) = &started.rules else { return };
+    let is_chosen = !table::is_port_named(descriptor);
     let Some(rule) = rules.of(&started.program, Bound { local, is_chosen }) else {
         table::set_kernel(descriptor);
-        explain::socket(descriptor, "by the kernel: no rule matches");
+        explain::socket(descriptor, format_args!("by the kernel: no rule matches"));
         return;
     };
     if rule.is_kernel {
         table::set_kernel(descriptor);
-        explain::socket(descriptor, "by the kernel: a rule says so");
+        explain::socket(descriptor, format_args!("by the kernel: a rule says so"));
         return;
     }
     give(rule, descriptor, local);
@@ -36,16 +37,19 @@ fn give(rule: &Rule, descriptor: c_int, local: SocketAddr) {
     };
     let given = found.and_then(|interface| {
         let before = own::Before::now();
+        // What was left by sockets that were closed is dropped there, too.
+        let inside = own::Inside::enter();
         let given = table::lend(descriptor, &interface, rule.mode).map(|()| interface);
+        drop(inside);
         before.remember_what_is_new();
         given
     });
     match given {
-        Ok(interface) => explain::socket(descriptor, &format!("fast path on {interface}")),
+        Ok(interface) => explain::socket(descriptor, format_args!("fast path on {interface}")),
         Err(why) if table::is_worth_retrying(&why) => {}
         Err(why) => {
             table::set_kernel(descriptor);
-            explain::socket(descriptor, &format!("by the kernel: {why}"));
+            explain::socket(descriptor, format_args!("by the kernel: {why}"));
         }
     }
 }

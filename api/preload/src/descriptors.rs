@@ -15,7 +15,10 @@ use crate::{explain, own, process};
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let made = real!(socket(domain, kind, protocol) as fn(c_int, c_int, c_int) -> c_int);
-    if made >= 0 {
+    if made >= 0 && own::is_inside() {
+        table::set_kernel(made);
+    } else if made >= 0 && table::is_own_process() {
+        own::made_by_program(made, domain);
         let is_udp = matches!(domain, libc::AF_INET | libc::AF_INET6)
             && kind & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) == libc::SOCK_DGRAM
             && matches!(protocol, 0 | libc::IPPROTO_UDP);
@@ -32,13 +35,14 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
     let bound = real!(bind(fd, address, len) as fn(c_int, *const sockaddr, socklen_t) -> c_int);
-    if bound == 0 && table::is_undecided(fd) {
+    if bound == 0 && table::is_undecided(fd) && table::is_own_process() {
         // The port is at the same place in addresses of both families.
         // SAFETY: the kernel has read as much of the address.
         let port = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() }.sin_port;
         // A port that the kernel has chosen is decided about when it is used.
         if port != 0 {
-            decide(fd, false);
+            table::set_port_named(fd);
+            decide(fd);
         }
     }
     bound
@@ -52,7 +56,7 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, len: s
 pub unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
     let connected = real!(connect(fd, address, len) as fn(c_int, *const sockaddr, socklen_t) -> c_int);
     if connected == 0 {
-        decide(fd, true);
+        decide(fd);
     }
     connected
 }
@@ -76,14 +80,20 @@ pub unsafe extern "C-unwind" fn setsockopt(
         && table::is_leased(fd)
         && let Some(why) = table::options_changed(fd)
     {
-        explain::socket(fd, &format!("by the kernel from now on: {why}"));
+        explain::socket(fd, format_args!("by the kernel from now on: {why}"));
     }
     set
 }
 
-/// A descriptor is about to be closed. Returns whether it is the library's own, which the program does not know of.
+/// A descriptor is about to be closed. Returns whether it must not be: it is the library's own, which the program does not know of.
 fn closes(fd: c_int) -> bool {
-    if own::is_own(fd) && table::is_own_process() {
+    // A child that shares this memory (`vfork`) closes what it has, which changes nothing here.
+    table::is_own_process() && closes_here(fd)
+}
+
+/// As [`closes`], in the process to which the table belongs.
+fn closes_here(fd: c_int) -> bool {
+    if own::refuses(fd) {
         return true;
     }
     explain::closing(fd);
@@ -113,12 +123,12 @@ pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: 
     let close = |first: c_uint, last: c_uint| {
         real!(close_range(first, last, flags) as fn(c_uint, c_uint, c_int) -> c_int)
     };
-    if !table::is_tracking() || flags != 0 || first > last {
+    if !table::is_tracking() || flags != 0 || first > last || !table::is_own_process() {
         return close(first, last);
     }
     let (mut from, mut done) = (first, 0);
     for fd in first..=last.min(table::DESCRIPTORS as c_uint) {
-        if closes(fd as c_int) {
+        if closes_here(fd as c_int) {
             // Around the library's own.
             if from < fd {
                 done |= close(from, fd - 1);
@@ -139,6 +149,13 @@ pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
     unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
 }
 
+fn duplicate(of: c_int, new: c_int) {
+    if table::is_undecided(of) && table::is_own_process() {
+        explain::socket(of, format_args!("by the kernel: it was duplicated before it was bound or used"));
+    }
+    table::duplicate(of, new);
+}
+
 /// A hook: the function of that name.
 ///
 /// # Safety
@@ -147,7 +164,7 @@ pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
 pub unsafe extern "C-unwind" fn dup(of: c_int) -> c_int {
     let new = real!(dup(of) as fn(c_int) -> c_int);
     if new >= 0 && table::is_tracking() {
-        table::duplicate(of, new);
+        duplicate(of, new);
     }
     new
 }
@@ -172,7 +189,7 @@ pub unsafe extern "C-unwind" fn dup2(of: c_int, new: c_int) -> c_int {
     gives_way(of, new);
     let made = real!(dup2(of, new) as fn(c_int, c_int) -> c_int);
     if made >= 0 && of != new && table::is_tracking() {
-        table::duplicate(of, new);
+        duplicate(of, new);
     }
     made
 }
@@ -186,7 +203,7 @@ pub unsafe extern "C-unwind" fn dup3(of: c_int, new: c_int, flags: c_int) -> c_i
     gives_way(of, new);
     let made = real!(dup3(of, new, flags) as fn(c_int, c_int, c_int) -> c_int);
     if made >= 0 && table::is_tracking() {
-        table::duplicate(of, new);
+        duplicate(of, new);
     }
     made
 }
@@ -194,7 +211,7 @@ pub unsafe extern "C-unwind" fn dup3(of: c_int, new: c_int, flags: c_int) -> c_i
 /// A duplicate was made by `fcntl(2)`.
 fn controlled(fd: c_int, command: c_int, result: c_int) -> c_int {
     if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) && result >= 0 && table::is_tracking() {
-        table::duplicate(fd, result);
+        duplicate(fd, result);
     }
     result
 }

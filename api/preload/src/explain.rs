@@ -1,12 +1,31 @@
 //! Says which path each socket has, why, and at its end what it has received.
+//!
+//! A program may end in a signal handler, so nothing here allocates or waits for a lock.
+#![allow(unsafe_code, reason = "files are written by the calls of the C library")]
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::fmt::{self, Write as _};
 
 use libc::c_int;
 use twinpath_calls::{errno, set_errno, table};
 
 use crate::started::started;
+
+/// A line of text: what does not fit is left out.
+struct Line {
+    text: [u8; 1024],
+    len: usize,
+}
+
+impl fmt::Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        // The last byte is for the end of the line.
+        let room = self.text.len() - 1 - self.len;
+        let piece = &text.as_bytes()[..text.len().min(room)];
+        self.text[self.len..self.len + piece.len()].copy_from_slice(piece);
+        self.len += piece.len();
+        Ok(())
+    }
+}
 
 /// Whether anything is to be said.
 pub(crate) fn is_on() -> bool {
@@ -14,53 +33,67 @@ pub(crate) fn is_on() -> bool {
 }
 
 /// Writes a line. `errno` stays as it is. What cannot be written is left out.
-pub(crate) fn line(text: &str) {
+pub(crate) fn line(text: fmt::Arguments<'_>) {
     let Some(started) = started() else { return };
     let Some(to) = &started.explain else { return };
     let error = errno();
-    let line = format!("twinpath run: {}[{}]: {text}\n", started.program, std::process::id());
-    let _ = match to.as_str() {
-        "-" => std::io::stderr().write_all(line.as_bytes()),
-        path => OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(path)
-            .and_then(|mut file| file.write_all(line.as_bytes())),
-    };
+    let mut line = Line { text: [0; 1024], len: 0 };
+    let _ = write!(line, "twinpath run: {}[{}]: {text}", started.program, std::process::id());
+    line.text[line.len] = b'\n';
+    let line = &line.text[..=line.len];
+    if to.as_bytes() == b"-" {
+        write(libc::STDERR_FILENO, line);
+    } else {
+        let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC;
+        // SAFETY: it is a string of C.
+        let file = unsafe { libc::open(to.as_ptr(), flags, 0o666) };
+        if file >= 0 {
+            write(file, line);
+            // SAFETY: it was opened above.
+            unsafe { libc::close(file) };
+        }
+    }
     set_errno(error);
 }
 
+fn write(to: c_int, line: &[u8]) {
+    // SAFETY: the bytes are there.
+    let _ = unsafe { libc::write(to, line.as_ptr().cast(), line.len()) };
+}
+
 /// Writes a line about a socket.
-pub(crate) fn socket(descriptor: c_int, text: &str) {
-    if is_on() {
-        let local =
-            table::local_address(descriptor).map_or("not bound".to_owned(), |local| local.to_string());
-        line(&format!("UDP {local}: {text}"));
+pub(crate) fn socket(descriptor: c_int, text: fmt::Arguments<'_>) {
+    if !is_on() {
+        return;
+    }
+    match table::local_address(descriptor) {
+        Some(local) => line(format_args!("UDP {local}: {text}")),
+        None => line(format_args!("UDP not bound: {text}")),
     }
 }
 
 /// The socket is about to be closed.
 pub(crate) fn closing(descriptor: c_int) {
     if table::is_last(descriptor) && table::is_own_process() {
-        socket(descriptor, &received(descriptor));
+        received(descriptor);
     }
 }
 
 /// The program ends.
 pub(crate) fn ending() {
     if is_on() && table::is_own_process() {
-        table::leased_sockets().for_each(|descriptor| socket(descriptor, &received(descriptor)));
+        table::leased_sockets().for_each(received);
     }
 }
 
-fn received(descriptor: c_int) -> String {
+fn received(descriptor: c_int) {
     let Some(counts) = table::counts(descriptor) else {
-        return "another thread was receiving at the end".to_owned();
+        return socket(descriptor, format_args!("another thread was receiving at the end"));
     };
     let all = counts.by_ring + counts.by_kernel;
     let share = if all == 0 { 0.0 } else { 100.0 * counts.by_ring as f64 / all as f64 };
-    format!(
-        "received {} by the ring, {} by the kernel: {share:.1} % under a lease",
-        counts.by_ring, counts.by_kernel
-    )
+    let (by_ring, by_kernel) = (counts.by_ring, counts.by_kernel);
+    let text =
+        format_args!("received {by_ring} by the ring, {by_kernel} by the kernel: {share:.1} % under a lease");
+    socket(descriptor, text);
 }

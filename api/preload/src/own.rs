@@ -1,31 +1,126 @@
 //! The descriptors of this library, which the program knows nothing of: programs that close every descriptor from some number on must
 //! not close them.
-#![allow(unsafe_code, reason = "a socket is asked for its kind by pointers")]
+#![allow(unsafe_code, reason = "descriptors are asked for their kind by pointers")]
 
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::cell::Cell;
+use std::io::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use libc::c_int;
+use twinpath_calls::table::DESCRIPTORS;
 
 /// More than the leases of a process have.
 const MOST: usize = 256;
 
-static OWN: [AtomicI32; MOST] = [const { AtomicI32::new(-1) }; MOST];
+/// A descriptor in the upper half, and the lower half of its inode in the other, by which it is known again.
+static OWN: [AtomicU64; MOST] = [const { AtomicU64::new(FREE) }; MOST];
+const FREE: u64 = u64::MAX;
+/// The program has taken the number for itself: what the library had there is gone, but the library does not know it.
+const TAKEN: u64 = 1 << 63;
+
+/// Sockets of the kinds that this library has, too, which the program has made itself.
+static OF_PROGRAM: [AtomicU64; DESCRIPTORS / 64] = [const { AtomicU64::new(0) }; DESCRIPTORS / 64];
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While it exists, calls of this thread are the library's, and not the program's.
+pub(crate) struct Inside(());
+
+impl Inside {
+    pub(crate) fn enter() -> Self {
+        INSIDE.set(true);
+        Self(())
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.set(false);
+    }
+}
+
+pub(crate) fn is_inside() -> bool {
+    INSIDE.get()
+}
+
+/// A descriptor is about to be closed. Returns whether that must not be done: it is the library's and the program closes it, or the
+/// other way around.
+pub(crate) fn refuses(descriptor: c_int) -> bool {
+    if is_inside() {
+        let was_taken = leave(descriptor, |own| own & TAKEN != 0);
+        leave(descriptor, |_| true);
+        return was_taken;
+    }
+    set_of_program(descriptor, false);
+    is_own(descriptor)
+}
 
 /// Whether the descriptor is this library's.
-pub(crate) fn is_own(descriptor: c_int) -> bool {
-    descriptor >= 0 && OWN.iter().any(|own| own.load(Ordering::Relaxed) == descriptor)
+fn is_own(descriptor: c_int) -> bool {
+    let Some(own) = find(descriptor).map(|own| own.load(Ordering::Relaxed)).find(|own| own & TAKEN == 0)
+    else {
+        return false;
+    };
+    if identity(descriptor) == Some(own as u32) {
+        return true;
+    }
+    // It was closed by a call that is not hooked, and the number has another meaning now.
+    leave(descriptor, |other| other == own);
+    false
+}
+
+fn find(descriptor: c_int) -> impl Iterator<Item = &'static AtomicU64> {
+    let is_it = move |own: &&AtomicU64| {
+        let own = own.load(Ordering::Relaxed);
+        own != FREE && (own & !TAKEN) >> 32 == descriptor as u64
+    };
+    OWN.iter().filter(is_it)
+}
+
+/// Returns whether there was one.
+fn leave(descriptor: c_int, is_it: impl Fn(u64) -> bool) -> bool {
+    let left = find(descriptor).filter(|own| {
+        let before = own.load(Ordering::Relaxed);
+        is_it(before) && own.compare_exchange(before, FREE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    });
+    left.count() > 0
 }
 
 /// The program has taken the number for itself: what the library had there is gone.
 pub(crate) fn is_taken(descriptor: c_int) {
-    for own in &OWN {
-        let _ = own.compare_exchange(descriptor, -1, Ordering::AcqRel, Ordering::Relaxed);
+    find(descriptor).for_each(|own| {
+        own.fetch_or(TAKEN, Ordering::AcqRel);
+    });
+}
+
+/// The program has made a socket.
+pub(crate) fn made_by_program(descriptor: c_int, domain: c_int) {
+    set_of_program(descriptor, matches!(domain, libc::AF_PACKET | libc::AF_NETLINK));
+}
+
+fn word_of(descriptor: c_int) -> Option<(&'static AtomicU64, u64)> {
+    let number = usize::try_from(descriptor).ok()?;
+    OF_PROGRAM.get(number / 64).map(|word| (word, 1 << (number % 64)))
+}
+
+fn set_of_program(descriptor: c_int, is: bool) {
+    let Some((word, bit)) = word_of(descriptor) else { return };
+    if is {
+        word.fetch_or(bit, Ordering::Relaxed);
+    } else if word.load(Ordering::Relaxed) & bit != 0 {
+        word.fetch_and(!bit, Ordering::Relaxed);
     }
+}
+
+fn is_of_program(descriptor: c_int) -> bool {
+    word_of(descriptor).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
 }
 
 /// In a child: what it has of the parent's may be closed.
 pub(crate) fn forget() {
-    OWN.iter().for_each(|own| own.store(-1, Ordering::Relaxed));
+    OWN.iter().for_each(|own| own.store(FREE, Ordering::Relaxed));
 }
 
 /// The descriptors that were open before a lease was given.
@@ -38,9 +133,12 @@ impl Before {
 
     /// Remembers those that were opened since then. Another thread may have opened some meanwhile, so their kind is looked at.
     pub(crate) fn remember_what_is_new(&self) {
-        for new in open().into_iter().filter(|new| !self.0.contains(new) && is_of_ours(*new)) {
-            let free =
-                |own: &&AtomicI32| own.compare_exchange(-1, new, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        for new in open().into_iter().filter(|new| !self.0.contains(new) && !is_of_program(*new)) {
+            let Some(inode) = identity(new) else { continue };
+            let value = (new as u64) << 32 | u64::from(inode);
+            let free = |own: &&AtomicU64| {
+                own.compare_exchange(FREE, value, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            };
             if OWN.iter().find(free).is_none() {
                 return;
             }
@@ -54,11 +152,47 @@ fn open() -> Vec<c_int> {
     folder.filter_map(number).collect()
 }
 
-/// Maps, programs and links of BPF, and packet sockets.
-fn is_of_ours(descriptor: c_int) -> bool {
-    let named = std::fs::read_link(format!("/proc/self/fd/{descriptor}"));
-    let is_bpf = named.is_ok_and(|named| named.to_string_lossy().starts_with("anon_inode:bpf"));
-    is_bpf || domain(descriptor) == Some(libc::AF_PACKET)
+/// The lower half of the inode of a descriptor that may be this library's: maps, programs and links of BPF, packet sockets, sockets of
+/// netlink, and the name that ends with the process. It does not allocate.
+fn identity(descriptor: c_int) -> Option<u32> {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: there is room for it.
+    if unsafe { libc::fstat(descriptor, status.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: the kernel has filled it, and zeros are valid as well.
+    let status = unsafe { status.assume_init() };
+    let is_ours = if status.st_mode & libc::S_IFMT == libc::S_IFSOCK {
+        match domain(descriptor)? {
+            libc::AF_PACKET | libc::AF_NETLINK => true,
+            libc::AF_UNIX => is_name_of_process(descriptor),
+            _ => false,
+        }
+    } else {
+        is_bpf(descriptor)
+    };
+    is_ours.then_some(status.st_ino as u32)
+}
+
+fn is_bpf(descriptor: c_int) -> bool {
+    let (mut path, mut named) = ([0u8; 32], [0u8; 32]);
+    // The last byte stays zero.
+    if write!(&mut path[..31], "/proc/self/fd/{descriptor}").is_err() {
+        return false;
+    }
+    // SAFETY: the path ends with a zero, and there is room for as much.
+    let len = unsafe { libc::readlink(path.as_ptr().cast(), named.as_mut_ptr().cast(), named.len()) };
+    len > 0 && named.starts_with(b"anon_inode:bpf")
+}
+
+fn is_name_of_process(descriptor: c_int) -> bool {
+    // SAFETY: zeros are an address of no family.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+    // SAFETY: there is room for the address.
+    let got = unsafe { libc::getsockname(descriptor, (&raw mut address).cast(), &raw mut len) };
+    let name = b"\0twinpath-";
+    got == 0 && address.sun_path.iter().zip(name).all(|(has, wanted)| *has as u8 == *wanted)
 }
 
 fn domain(descriptor: c_int) -> Option<c_int> {

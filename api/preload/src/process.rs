@@ -16,7 +16,7 @@ static AT_END: extern "C" fn() = end;
 extern "C" fn begin() {
     started::begin();
     if let Some(error) = started::started().and_then(|started| started.rules.as_ref().err()) {
-        explain::line(&format!("{error}; everything stays with the kernel"));
+        explain::line(format_args!("{error}; everything stays with the kernel"));
     }
     // SAFETY: the handler is a function of this library, and uses atomic words only.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
@@ -29,7 +29,7 @@ extern "C" fn in_child() {
 
 /// The program ends: what its sockets have received.
 pub(crate) extern "C" fn end() {
-    if started::end() {
+    if table::is_own_process() && started::end() {
         explain::ending();
     }
 }

@@ -11,7 +11,7 @@ use crate::real::{KERNEL, real};
 #[inline]
 fn is_ours(descriptor: c_int) -> bool {
     if table::is_undecided(descriptor) {
-        decide(descriptor, true);
+        decide(descriptor);
     }
     table::is_leased(descriptor)
 }

@@ -1,6 +1,7 @@
 //! What the program was started with: its name, and the rules.
 #![allow(unsafe_code, reason = "the C library is asked for a number")]
 
+use std::ffi::CString;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,7 +11,7 @@ use twinpath_rules::{EXPLAIN_VARIABLE, LineError, RULES_VARIABLE, Rules};
 pub(crate) struct Started {
     pub(crate) program: String,
     pub(crate) rules: Result<Rules, LineError>,
-    pub(crate) explain: Option<String>,
+    pub(crate) explain: Option<CString>,
 }
 
 static STARTED: OnceLock<Option<Started>> = OnceLock::new();
@@ -46,6 +47,7 @@ fn read() -> Option<Started> {
     }
     let line = std::env::var(RULES_VARIABLE).ok()?;
     let explain = std::env::var(EXPLAIN_VARIABLE).ok().filter(|to| !to.is_empty());
+    let explain = explain.and_then(|to| CString::new(to).ok());
     let program = std::env::current_exe().ok()?;
     let program = program.file_name()?.to_string_lossy().into_owned();
     Some(Started { program, rules: Rules::from_line(&line), explain })

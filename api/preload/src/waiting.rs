@@ -7,17 +7,39 @@ use twinpath_calls::{epoll, poll as calls_poll, select as calls_select, table};
 use crate::decide::decide;
 use crate::real::{KERNEL, real};
 
-/// Decides for what is waited for. Returns whether any socket has a lease.
+/// Decides for what is waited for. Returns whether a socket with a lease is among it.
 ///
 /// # Safety
 /// As for `poll(2)`.
 unsafe fn look_at(waited: *const pollfd, count: nfds_t) -> bool {
-    if table::is_tracking() && !waited.is_null() {
-        // SAFETY: the caller's promise.
-        let all = unsafe { std::slice::from_raw_parts(waited, count as usize) };
-        all.iter().for_each(|one| decide(one.fd, true));
+    if !table::is_tracking() || waited.is_null() {
+        return false;
     }
-    table::is_any()
+    // SAFETY: the caller's promise.
+    let all = unsafe { std::slice::from_raw_parts(waited, count as usize) };
+    let mut has_leased = false;
+    for one in all {
+        decide(one.fd);
+        has_leased |= table::is_leased(one.fd);
+    }
+    has_leased
+}
+
+/// As [`look_at`], for what is to be readable.
+///
+/// # Safety
+/// As for `select(2)`.
+unsafe fn look_at_set(limit: c_int, read: *mut fd_set) -> bool {
+    let mut has_leased = false;
+    if table::is_tracking() {
+        let mut look_at = |descriptor| {
+            decide(descriptor);
+            has_leased |= table::is_leased(descriptor);
+        };
+        // SAFETY: the caller's promise.
+        unsafe { calls_select::each(&KERNEL, limit, read, &mut look_at) };
+    }
+    has_leased
 }
 
 /// A hook: the function of that name.
@@ -106,11 +128,8 @@ pub unsafe extern "C-unwind" fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    if table::is_tracking() {
-        // SAFETY: the caller's promise.
-        unsafe { calls_select::each(limit, read, &mut |descriptor| decide(descriptor, true)) };
-    }
-    if !table::is_any() {
+    // SAFETY: the caller's promise.
+    if !unsafe { look_at_set(limit, read) } {
         return real!(select(limit, read, write, except, timeout)
             as fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *mut timeval) -> c_int);
     }
@@ -131,11 +150,8 @@ pub unsafe extern "C-unwind" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    if table::is_tracking() {
-        // SAFETY: the caller's promise.
-        unsafe { calls_select::each(limit, read, &mut |descriptor| decide(descriptor, true)) };
-    }
-    if !table::is_any() {
+    // SAFETY: the caller's promise.
+    if !unsafe { look_at_set(limit, read) } {
         // SAFETY: the caller's promise.
         return unsafe { (KERNEL.pselect)(limit, read, write, except, timeout, mask) };
     }
@@ -154,10 +170,10 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    decide(fd, true);
+    decide(fd);
     let done =
         real!(epoll_ctl(set, operation, fd, event) as fn(c_int, c_int, c_int, *mut epoll_event) -> c_int);
-    if done == 0 {
+    if done == 0 && table::is_leased(fd) && table::is_own_process() {
         // SAFETY: the caller's promise.
         unsafe { epoll::done(set, operation, fd, event) };
     }
@@ -175,6 +191,11 @@ pub unsafe extern "C-unwind" fn epoll_wait(
     count: c_int,
     timeout_ms: c_int,
 ) -> c_int {
+    if !epoll::has_leased(set) {
+        return real!(
+            epoll_wait(set, events, count, timeout_ms) as fn(c_int, *mut epoll_event, c_int, c_int) -> c_int
+        );
+    }
     // SAFETY: the caller's promise.
     unsafe { epoll::wait(&KERNEL, set, events, count, timeout_ms, std::ptr::null()) }
 }

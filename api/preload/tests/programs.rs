@@ -76,6 +76,30 @@ fn an_unmodified_program_finds_the_semantics_of_the_c_library() {
     }
 }
 
+#[test]
+fn a_program_with_the_library_does_what_it_does_without() {
+    if !root_or_skip() {
+        return;
+    }
+    let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
+    link.peers.run(|| link::ip("link set lo up")).unwrap();
+    let _echo = Echo::new(&link);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/hooks.c");
+    let (program, explain) = (folder.path().join("hooks"), folder.path().join("explain"));
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2", "-pthread"]);
+    run(compiler.arg(source).arg("-o").arg(&program));
+    let mut command = Command::new(&program);
+    let output = link.within(with_library(&mut command, rule(Mode::Adaptive), &explain)).output().unwrap();
+    let text = std::fs::read_to_string(&explain).unwrap_or_default();
+    assert!(output.status.success(), "{}\n{text}", String::from_utf8_lossy(&output.stderr));
+    for port in [7031, 7032, 7034, 7035, 7036] {
+        assert!(text.contains(&format!("UDP 0.0.0.0:{port}: fast path on in0\n")), "{port}: {text}");
+    }
+    assert!(text.contains("UDP not bound: by the kernel: it was duplicated before"), "{text}");
+    assert!(text.contains("UDP 0.0.0.0:7036: received "), "{text}");
+}
+
 /// A program that echoes datagrams, and ends at an empty one.
 const SERVER: &str = "\
 #include <netinet/in.h>
