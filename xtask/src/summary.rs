@@ -4,6 +4,9 @@
 //! and returns; for libtest it has passed, so it is subtracted from the passed ones here. With
 //! `TWINPATH_REQUIRE_ROOT_TESTS=1` a skip counts as a failure. `WITHOUT: <crate> <test>: <reason>` is of a test whose
 //! material no package of the system has: skipped, but never a failure.
+//!
+//! With `TWINPATH_TEST_RETRIES=N`, up to N tests that failed are run a second time, alone. Those that pass then are
+//! listed as `FLAKY` at the end, since each of them is a defect, of the test or of what it tests.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -16,12 +19,17 @@ use anyhow::{Context, Result};
 const SKIP_LOG: &str = "TWINPATH_SKIP_LOG";
 /// The variable that is set where every test has to run.
 const REQUIRE_ALL: &str = "TWINPATH_REQUIRE_ROOT_TESTS";
+/// The variable with the number of failed tests that may be run a second time. If more fail, none is.
+const RETRIES: &str = "TWINPATH_TEST_RETRIES";
 /// The variable with the file for `passed failed skipped`, for a calling script.
 const COUNTS_FILE: &str = "TWINPATH_TEST_COUNTS";
 
 /// What a line of the log starts with: a test that cannot run on this machine, and one without its material.
 const SKIPPED: &str = "SKIPPED: ";
 const WITHOUT: &str = "WITHOUT: ";
+
+/// How cargo says which arguments run a program of tests again.
+const RERUN: &str = "error: test failed, to rerun pass `";
 
 /// Device tests share few cores with the kernel work that they cause.
 const TEST_THREADS: &str = "2";
@@ -33,7 +41,23 @@ struct Tally {
     failed: usize,
     /// Tests with `#[ignore]`, which the house rules forbid.
     ignored: usize,
-    failures: Vec<String>,
+    failures: Vec<Failure>,
+    /// Tests that failed, and passed when they ran alone.
+    flaky: Vec<String>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Failure {
+    /// The test's path within its program, or what else went wrong.
+    name: String,
+    /// What cargo has to be told to run the program of that test again, once cargo has said so.
+    program: Option<Vec<String>>,
+}
+
+impl Failure {
+    fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), program: None }
+    }
 }
 
 impl Tally {
@@ -46,8 +70,20 @@ impl Tally {
         } else if let Some(name) =
             line.strip_prefix("test ").and_then(|line| line.strip_suffix(" ... FAILED"))
         {
-            self.failures.push(name.to_owned());
+            self.failures.push(Failure::new(name));
+        } else if let Some(rest) = line.strip_prefix(RERUN) {
+            // Cargo says this once a program has ended.
+            let program: Vec<_> = rest.trim_end_matches('`').split(' ').map(str::to_owned).collect();
+            let of_program = self.failures.iter_mut().filter(|failure| failure.program.is_none());
+            of_program.for_each(|failure| failure.program = Some(program.clone()));
         }
+    }
+
+    /// Takes a failure back, as the test passed when it ran alone.
+    fn passed_alone(&mut self, index: usize) {
+        self.flaky.push(self.failures.remove(index).name);
+        self.failed -= 1;
+        self.passed += 1;
     }
 
     fn add(&mut self, other: Self) {
@@ -55,6 +91,7 @@ impl Tally {
         self.failed += other.failed;
         self.ignored += other.ignored;
         self.failures.extend(other.failures);
+        self.flaky.extend(other.flaky);
     }
 }
 
@@ -82,11 +119,17 @@ pub(crate) fn run(root: &Path, cargo_args: &[String]) -> Result<ExitCode> {
 
     let mut out = std::io::stdout();
     let mut tally = Tally::default();
-    let mut tests = cargo_test(root, &skip_log);
+    let retries = match std::env::var(RETRIES) {
+        Ok(number) => number.parse().with_context(|| format!("{RETRIES}={number}: not a number of tests"))?,
+        Err(_) => 0,
+    };
+    let mut tests = cargo_test(root, &skip_log, &[]);
     if cargo_args.is_empty() {
         tests.arg("--workspace");
-        tally.add(run_step("tests of the workspace", &mut tests, &mut out)?);
-        let mut models = cargo_test(root, &skip_log);
+        let mut workspace = run_step("tests of the workspace", &mut tests, &mut out)?;
+        retry(&mut workspace, retries, |program| cargo_test(root, &skip_log, program), &mut out)?;
+        tally.add(workspace);
+        let mut models = cargo_test(root, &skip_log, &[]);
         // Optimised, since a model checker runs each test thousands of times; in a separate directory, since the flag
         // changes every crate.
         models
@@ -107,9 +150,31 @@ pub(crate) fn run(root: &Path, cargo_args: &[String]) -> Result<ExitCode> {
     conclude(tally, &skips_in(&log, SKIPPED), &skips_in(&log, WITHOUT), strict)
 }
 
-fn cargo_test(root: &Path, skip_log: &Path) -> Command {
+/// Runs each failed test again, alone, unless more failed than `limit`.
+fn retry(
+    tally: &mut Tally,
+    limit: usize,
+    command: impl Fn(&[String]) -> Command,
+    out: &mut impl Write,
+) -> Result<()> {
+    if tally.failed > limit {
+        return Ok(());
+    }
+    for index in (0..tally.failures.len()).rev() {
+        let Failure { name, program: Some(program) } = &tally.failures[index] else { continue };
+        let mut again = command(program);
+        again.args(["--", "--exact", name]);
+        let second = run_step(&format!("{name} once more, alone"), &mut again, out)?;
+        if second.failed == 0 && second.passed == 1 {
+            tally.passed_alone(index);
+        }
+    }
+    Ok(())
+}
+
+fn cargo_test(root: &Path, skip_log: &Path, cargo_args: &[String]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.arg("test").arg("--no-fail-fast").current_dir(root);
+    command.arg("test").arg("--no-fail-fast").args(cargo_args).current_dir(root);
     command.env(SKIP_LOG, skip_log);
     if std::env::var_os("RUST_TEST_THREADS").is_none() {
         command.env("RUST_TEST_THREADS", TEST_THREADS);
@@ -120,9 +185,13 @@ fn cargo_test(root: &Path, skip_log: &Path) -> Command {
 /// Runs one command, passing its output through to `out`.
 fn run_step(what: &str, command: &mut Command, out: &mut impl Write) -> Result<Tally> {
     writeln!(out, "== {what}").context("writing to the terminal")?;
+    // One pipe for both, as cargo's own lines say of which program the lines before them are.
+    let (output, ours) = std::io::pipe().context("making a pipe")?;
+    let errors = ours.try_clone().context("duplicating a pipe")?;
     let mut child =
-        command.stdout(Stdio::piped()).spawn().with_context(|| format!("starting cargo for {what}"))?;
-    let output = child.stdout.take().context("cargo's output is a pipe")?;
+        command.stdout(ours).stderr(errors).spawn().with_context(|| format!("starting cargo for {what}"))?;
+    // The child alone holds the writing end now, or the output would never end.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut tally = Tally::default();
     for line in BufReader::new(output).split(b'\n') {
         let line = line.with_context(|| format!("reading the output of {what}"))?;
@@ -134,7 +203,7 @@ fn run_step(what: &str, command: &mut Command, out: &mut impl Write) -> Result<T
     if !status.success() && tally.failed == 0 {
         // The test program did not compile, or was killed before it could report.
         tally.failed = 1;
-        tally.failures.push(format!("{what}: ended with {status}, see above"));
+        tally.failures.push(Failure::new(format!("{what}: ended with {status}, see above")));
     }
     Ok(tally)
 }
@@ -149,8 +218,11 @@ fn conclude(
     let skipped = skips.len() + tally.ignored;
     tally.passed = tally.passed.saturating_sub(skips.len() + without.len());
     println!();
-    for name in &tally.failures {
+    for Failure { name, .. } in &tally.failures {
         println!("FAILED: {name}");
+    }
+    for name in &tally.flaky {
+        println!("FLAKY: {name}: failed beside others, passed alone; its first output is above");
     }
     for (test, reason) in skips.iter().chain(without) {
         println!("SKIPPED: {test}: {reason}");
@@ -182,7 +254,43 @@ mod tests {
              test result: FAILED. 12 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s\n\
              test result: ok. 30 passed; 0 failed; 0 ignored; 0 measured; 4 filtered out; finished in 0.02s";
         output.lines().for_each(|line| tally.take_line(line));
-        assert_eq!(tally, Tally { passed: 42, failed: 1, ignored: 2, failures: vec!["c".to_owned()] });
+        let failures = vec![Failure::new("c")];
+        assert_eq!(tally, Tally { passed: 42, failed: 1, ignored: 2, failures, flaky: Vec::new() });
+    }
+
+    /// A run of two programs with one failure each.
+    fn two_failures() -> Tally {
+        let mut tally = Tally::default();
+        let output = "test a::b ... FAILED\ntest result: FAILED. 1 passed; 1 failed; 0 ignored\n\
+             error: test failed, to rerun pass `-p x --test y`\ntest c ... FAILED\n\
+             test result: FAILED. 0 passed; 1 failed; 0 ignored\nerror: test failed, to rerun pass `-p x --lib`";
+        output.lines().for_each(|line| tally.take_line(line));
+        tally
+    }
+
+    /// In place of cargo: the tests of the library fail again.
+    fn again(program: &[String]) -> Command {
+        let library = program.last().is_some_and(|last| last == "--lib");
+        let counts = if library { "0 passed; 1 failed" } else { "1 passed; 0 failed" };
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("echo 'test result: x. {counts}; 0 ignored'"), "sh"]);
+        command
+    }
+
+    #[test]
+    fn a_test_that_passes_alone_is_flaky_and_one_that_fails_again_has_failed() {
+        let mut tally = two_failures();
+        retry(&mut tally, 2, again, &mut std::io::sink()).expect("sh runs");
+        assert_eq!((tally.passed, tally.failed), (2, 1));
+        assert_eq!(tally.flaky, ["a::b"]);
+        assert_eq!(tally.failures[0].name, "c");
+    }
+
+    #[test]
+    fn nothing_is_tried_again_once_more_failed_than_may() {
+        let mut tally = two_failures();
+        retry(&mut tally, 1, again, &mut std::io::sink()).expect("sh runs");
+        assert_eq!((tally.failed, tally.flaky.len()), (2, 0));
     }
 
     #[test]

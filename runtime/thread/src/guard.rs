@@ -39,6 +39,9 @@ const SAVED_MAX: Duration = Duration::from_millis(1);
 /// A budget that was used up must hold this much before it is used again: a few long spins cost less than many short ones.
 const WORTH_IT: Duration = Duration::from_micros(100);
 
+/// A worker that has stepped down wakes for stepping up at multiples of this.
+const STEPS_UP_GRAIN: Duration = Duration::from_millis(4);
+
 /// A turn that finds nothing takes no longer than this. If more time has passed, other threads or a hypervisor had the CPU.
 const TURN_MAX: Duration = Duration::from_micros(100);
 
@@ -264,13 +267,15 @@ impl Guard {
     }
 
     /// When a worker that has stepped down may step up again. If it slept for longer, it would be woken at the lower
-    /// priority.
+    /// priority. Rounded up, as this time moves on with every turn, and each change of a timer is a system call that in
+    /// a virtual machine takes 10 us.
     #[must_use]
     pub fn steps_up_at(&self, now: Instant) -> Option<Instant> {
         if self.step != Some(Step::Low) {
             return None;
         }
-        self.spin.opens(now).max(self.run.opens(now))
+        let opens = self.spin.opens(now).max(self.run.opens(now))?;
+        Some(Instant::from_nanos(opens.as_nanos().next_multiple_of(STEPS_UP_GRAIN.as_nanos() as u64)))
     }
 
     /// Accounts for a sleep that ended at `now` and began with the last turn. `worked`: work was found on waking.
@@ -558,7 +563,9 @@ mod tests {
         let now = now + Duration::from_secs(1);
         assert_eq!(guard.turned(now, false, false), Verdict::Free);
         let up_at = guard.steps_up_at(now).expect("it is to step up again");
-        assert!(up_at <= now + Duration::from_millis(11), "{up_at:?}");
+        assert!(up_at <= now + Duration::from_millis(11) + STEPS_UP_GRAIN, "{up_at:?}");
+        let later = guard.steps_up_at(now + Duration::from_micros(20)).expect("still");
+        assert_eq!(later, up_at, "a timer is not set for each turn");
         guard.slept(up_at, false);
         assert_eq!(guard.turned(up_at, false, false), Verdict::Step(Step::High));
         assert_eq!(guard.steps_up_at(up_at), None);

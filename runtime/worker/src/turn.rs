@@ -106,10 +106,10 @@ pub struct Worker<E: Engine> {
     /// Limits its share of a CPU where the scheduler would give it everything; `None` where no limit is needed.
     guard: Option<Guard>,
     /// Whether others want its CPU. For that: the kernel's account of how long it waited for the CPU, and the value of that
-    /// account before the last sleep.
+    /// account at a time shortly before the last sleep.
     contention: Contention,
     run_delay: Option<RunDelay>,
-    waited_before: Option<Duration>,
+    waited_before: Option<(Instant, Duration)>,
     /// Its higher and lower priority, if it steps down from one to the other.
     priorities: Option<[Priority; 2]>,
     /// The system has refused a latency request; the worker makes no further one.

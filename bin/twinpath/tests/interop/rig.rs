@@ -372,6 +372,18 @@ pub(crate) fn ip(namespace: &Namespace, arguments: &[&str]) {
     assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// Makes the namespace ask for its neighbours' link-layer addresses again.
+///
+/// `ip neigh flush` fails if, each of the ten times that it looks, traffic has made a new entry. What was there before is
+/// gone all the same.
+pub(crate) fn forget_neighbours(namespace: &Namespace, interface: &str) {
+    let mut command = Command::new("ip");
+    command.args(["neigh", "flush", "dev", interface]).stdin(Stdio::null()).stdout(Stdio::null());
+    place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() }).expect("placed");
+    let status = command.status().expect("iproute2 is installed");
+    assert!(status.code().is_some_and(|code| code <= 1), "ip neigh flush dev {interface}: {status}");
+}
+
 /// Index and link-layer address of an interface.
 pub(crate) fn link(namespace: &Namespace, name: &str) -> (u32, [u8; 6]) {
     let command = || Command::new("ip").args(["-json", "link", "show", "dev", name]).output();

@@ -11,6 +11,9 @@ use super::Worker;
 use crate::engine::Engine;
 use crate::idle::Mode;
 
+/// The account of waiting is read again before a sleep if it was read longer ago.
+const WAITED_READ_AGAIN: Duration = Duration::from_millis(1);
+
 impl<E: Engine> Worker<E> {
     /// Asks the limit on being awake without a packet after a turn. It does not apply to mode `poll`.
     pub(super) fn allowed(&mut self, now: Instant, busy: bool) -> Allowed {
@@ -81,13 +84,18 @@ impl<E: Engine> Worker<E> {
         self.guard.as_ref().is_none_or(Guard::is_low)
     }
 
-    /// Notes, before a sleep, how long the worker has waited for its CPU so far.
+    /// Notes, before a sleep, how long the worker has waited for its CPU so far. Only a worker that may spin does so, and not
+    /// before each of many short sleeps: they are no longer than [`WAITED_READ_AGAIN`] together.
     pub(super) fn before_sleep(&mut self, now: Instant) {
         self.idle.set_contended(self.is_fair() && self.contention.is_there(now));
-        self.waited_before = match &self.run_delay {
-            Some(account) if self.contention.is_suspected(now) => account.read(),
-            _ => None,
-        };
+        match &self.run_delay {
+            Some(account) if self.idle.mode() == Mode::Adaptive && self.contention.is_suspected(now) => {
+                if self.waited_before.is_none_or(|(read, _)| now.since(read) >= WAITED_READ_AGAIN) {
+                    self.waited_before = account.read().map(|waited| (now, waited));
+                }
+            }
+            _ => self.waited_before = None,
+        }
     }
 
     /// Judges a wake-up at `now` that came `late` after its cause, to find out whether others want this CPU. Without the
@@ -100,7 +108,7 @@ impl<E: Engine> Worker<E> {
         let Some(account) = &self.run_delay else { return };
         // Taken, so that a timer and packets at the same time count as one wake-up.
         let before = self.waited_before.take();
-        let waited = before.and_then(|before| Some(account.read()?.saturating_sub(before)));
+        let waited = before.and_then(|(_, before)| Some(account.read()?.saturating_sub(before)));
         self.contention.woken(now, late, waited);
     }
 

@@ -4,7 +4,7 @@ use serde_json::Value;
 use twinpath_sys::Namespace;
 
 use super::{KERNEL, PORT, add_addresses, bridge, has_flag, is_up, passes, rig};
-use crate::rig::{CLIENT, Rig, SERVER, Server, until};
+use crate::rig::{CLIENT, Rig, SERVER, Server, forget_neighbours, until};
 use crate::root_or_skip;
 
 fn mtu(link: &Value) -> u64 {
@@ -29,7 +29,7 @@ fn mtu_and_address_go_from_each_side_to_the_other() {
         rig.ip_server(&["link", "set", changed, "address", mac]);
         until("the address follows", || rig.link_server(other)["address"] == mac);
         // As for any NIC whose address changes: the peer still has the old one.
-        rig.ip_client(&["neighbour", "flush", "dev", "vc"]);
+        forget_neighbours(&rig.client, "vc");
         passes(&rig);
     }
     // More than the device supports, so the kernel's interface is set back.

@@ -14,7 +14,7 @@ use twinpath_sys::PacketSocket;
 use twinpath_sys::packet_socket::interface_index;
 
 use super::{Site, port, terminate};
-use crate::rig::{Server, end, ip, udp_in, until};
+use crate::rig::{Server, end, forget_neighbours, ip, udp_in, until};
 use crate::root_or_skip;
 
 /// An EtherType for experiments (IEEE 802, table 3).
@@ -125,7 +125,7 @@ fn a_port_whose_interface_goes_is_back_with_it() {
     site.passes(1, 3);
     site.plug_in(2);
     // Its address is another one now, which ARP would find out by and by.
-    ip(&site.hosts[0], &["neigh", "flush", "dev", "eth0"]);
+    forget_neighbours(&site.hosts[0], "eth0");
     until("the port is back", || state(&switch, "p2") == "up");
     site.passes(1, 2);
     // Moved to another namespace, and back.
@@ -185,7 +185,7 @@ fn a_namespace_that_ends_under_traffic_takes_its_port_and_nothing_else() {
         site.passes(1, 2);
         site.add_host();
         until("the port is back", || state(&switch, "p3") == "up");
-        ip(&site.hosts[0], &["neigh", "flush", "dev", "eth0"]);
+        forget_neighbours(&site.hosts[0], "eth0");
         site.passes(1, 3);
     });
     assert_eq!(terminate(switch), Some(0));
