@@ -123,12 +123,16 @@ pub(crate) fn run(root: &Path, cargo_args: &[String]) -> Result<ExitCode> {
         Ok(number) => number.parse().with_context(|| format!("{RETRIES}={number}: not a number of tests"))?,
         Err(_) => 0,
     };
-    let mut tests = cargo_test(root, &skip_log, &[]);
-    if cargo_args.is_empty() {
+    let mut tests = cargo_test(root, &skip_log, cargo_args);
+    let everything = cargo_args.is_empty();
+    if everything {
         tests.arg("--workspace");
-        let mut workspace = run_step("tests of the workspace", &mut tests, &mut out)?;
-        retry(&mut workspace, retries, |program| cargo_test(root, &skip_log, program), &mut out)?;
-        tally.add(workspace);
+    }
+    let what = if everything { "tests of the workspace" } else { "tests" };
+    let mut first = run_step(what, &mut tests, &mut out)?;
+    retry(&mut first, retries, |program| cargo_test(root, &skip_log, program), &mut out)?;
+    tally.add(first);
+    if everything {
         let mut models = cargo_test(root, &skip_log, &[]);
         // Optimised, since a model checker runs each test thousands of times; in a separate directory, since the flag
         // changes every crate.
@@ -138,9 +142,6 @@ pub(crate) fn run(root: &Path, cargo_args: &[String]) -> Result<ExitCode> {
             .arg(target.join("loom"));
         models.env("RUSTFLAGS", "--cfg loom").env("CARGO_PROFILE_RELEASE_LTO", "off");
         tally.add(run_step("models of what crosses cores (loom)", &mut models, &mut out)?);
-    } else {
-        tests.args(cargo_args);
-        tally.add(run_step("tests", &mut tests, &mut out)?);
     }
 
     let log =
