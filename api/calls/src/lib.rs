@@ -19,4 +19,3 @@ mod times;
 mod waiting;
 
 pub use kernel::{Kernel, errno, set_errno};
-pub use twinpath_socket::{Access, LentBy};

@@ -20,6 +20,7 @@ pub struct Snapshot {
     pub(crate) ports: Arc<Ports>,
     pub(crate) seed: Seed,
     pub(crate) flow_mask: Arc<FlowMask>,
+    pub(crate) cold_cost: u32,
 }
 
 impl Snapshot {
@@ -27,6 +28,13 @@ impl Snapshot {
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
+    }
+
+    /// The most that the look-ups for a frame cost in tables that are too large for the CPU's caches, in comparisons with a
+    /// rule.
+    #[must_use]
+    pub const fn cold_cost(&self) -> u32 {
+        self.cold_cost
     }
 
     #[inline]

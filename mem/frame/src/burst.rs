@@ -11,6 +11,7 @@ pub const BURST_MAX: usize = 64;
 #[derive(Debug)]
 pub struct Burst {
     frames: Vec<Frame>,
+    limit: usize,
 }
 
 impl Default for Burst {
@@ -23,14 +24,20 @@ impl Burst {
     /// An empty burst with memory for all its frames.
     #[must_use]
     pub fn new() -> Self {
-        Self { frames: Vec::with_capacity(BURST_MAX) }
+        Self { frames: Vec::with_capacity(BURST_MAX), limit: BURST_MAX }
+    }
+
+    /// From now on it takes `limit` frames at most, and [`BURST_MAX`] if that is less. Frames that it has stay.
+    #[inline]
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit.min(BURST_MAX);
     }
 
     /// How many more frames fit.
     #[inline]
     #[must_use]
     pub fn room(&self) -> usize {
-        BURST_MAX - self.frames.len()
+        self.limit.saturating_sub(self.frames.len())
     }
 
     /// How many frames it holds.
@@ -101,6 +108,10 @@ mod tests {
         burst.release(10, &mut pool);
         assert_eq!((burst.len(), burst.room()), (BURST_MAX - 10, 10));
         assert_eq!(burst.frames()[0].index(), 10, "order is kept");
+        burst.set_limit(20);
+        assert_eq!((burst.len(), burst.room()), (BURST_MAX - 10, 0), "it has more than it takes now");
+        burst.set_limit(usize::MAX);
+        assert_eq!(burst.room(), 10);
         burst.release(usize::MAX, &mut pool);
         assert_eq!(pool.free(), pool.frames());
     }

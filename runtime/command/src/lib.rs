@@ -219,13 +219,11 @@ pub enum Topic {
     Meters,
     /// The OpenFlow controllers of a switch.
     Controllers,
-    /// The programs that the owner of an interface gives rings.
-    Programs,
 }
 
 impl Topic {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 16] = [
         Self::All,
         Self::Instance,
         Self::Services,
@@ -242,7 +240,6 @@ impl Topic {
         Self::Groups,
         Self::Meters,
         Self::Controllers,
-        Self::Programs,
     ];
 
     /// Its name.
@@ -265,7 +262,6 @@ impl Topic {
             Self::Groups => "groups",
             Self::Meters => "meters",
             Self::Controllers => "controllers",
-            Self::Programs => "programs",
         }
     }
 

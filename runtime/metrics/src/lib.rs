@@ -5,7 +5,6 @@
 
 mod families;
 mod http;
-mod of_owner;
 mod of_switch;
 
 use std::fmt;
@@ -35,7 +34,7 @@ pub struct Family {
 
 /// All families.
 pub fn families() -> impl Iterator<Item = &'static Family> {
-    families::FAMILIES.iter().chain(of_switch::FAMILIES).chain(of_owner::FAMILIES)
+    families::FAMILIES.iter().chain(of_switch::FAMILIES)
 }
 
 /// The type of a family.

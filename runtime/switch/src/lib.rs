@@ -95,6 +95,13 @@ impl Engine for SwitchEngine {
         self.pass_on_notice(io);
     }
 
+    fn frames_per_turn(&self) -> usize {
+        match &self.tables {
+            Some(tables) if tables.forwarding == Forwarding::Tables => tables.frames_per_turn(),
+            _ => BURST_MAX,
+        }
+    }
+
     fn ready(&mut self, _now: Instant, _token: u32, _error: bool, _io: &mut Io<'_, SwitchEvent>) -> bool {
         false
     }

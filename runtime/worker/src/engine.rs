@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use rustix::io::Errno;
-use twinpath_frame::{Burst, Frame, Pool};
+use twinpath_frame::{BURST_MAX, Burst, Frame, Pool};
 use twinpath_inspect::{Drops, Reason};
 use twinpath_port::fit::fit;
 use twinpath_port::{Capabilities, GsoKinds, PortCounters, PortId};
@@ -46,6 +46,12 @@ pub trait Engine: Send {
     /// Frames that arrived on a port; takes all of them. From a queue that carries several ports, `port` is the name of the
     /// queue, and the metadata of each frame say on which port it arrived.
     fn receive(&mut self, now: Instant, port: PortId, frames: &mut Burst, io: &mut Io<'_, Self::Event>);
+
+    /// How many frames it takes from a port in one turn at most. An engine that may need long for a frame takes fewer, so that
+    /// a turn, in which all other ports wait, stays short.
+    fn frames_per_turn(&self) -> usize {
+        BURST_MAX
+    }
 
     /// An fd registered with [`Fds::watch`] is ready, or reports an error. Returns whether anything was received or sent; an
     /// fd that is always ready and has nothing must not keep the worker awake.

@@ -353,6 +353,7 @@ impl<E: Engine> Worker<E> {
     fn poll_ports(&mut self, now: Instant) -> u64 {
         let Self { engine, pool, ports, peers, burst, taps, sleeper, events, counters, .. } = self;
         let mut taken = 0;
+        burst.set_limit(engine.frames_per_turn());
         for place in 0..ports.queues().len() {
             let Queue { queue, here, .. } = &mut ports.queues_mut()[place];
             queue.receive(now, pool, burst);

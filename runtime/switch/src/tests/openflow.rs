@@ -416,3 +416,31 @@ fn tables_allocate_nothing_while_frames_pass() {
         assert_eq!(made(&mut bench), learning, "{actions:?}");
     }
 }
+
+#[test]
+fn a_turn_takes_fewer_frames_of_a_port_while_look_ups_for_them_can_take_long() {
+    let mut bench = Bench::always(2, &[output(2)]);
+    let frames = |bench: &mut Bench| {
+        (0..BURST_MAX).for_each(|_| bench.rig.outside[0].send(&frame(2, 1, None), None));
+        bench.rig.turn();
+        let mut passed = vec![bench.rig.outside[1].received().len()];
+        while passed.iter().sum::<usize>() < BURST_MAX {
+            bench.rig.turn();
+            passed.push(bench.rig.outside[1].received().len());
+        }
+        passed
+    };
+    assert_eq!(frames(&mut bench), [BURST_MAX]);
+    // A mask of its own for each pair of lengths.
+    for (source, destination) in (1..=32_u32).flat_map(|source| (1..=32).map(move |of| (source, of))) {
+        let of = |field, bits: u32| MatchField::masked(field, 0, (u32::MAX << (32 - bits)).into());
+        let kind = MatchField::exact(Field::EthType, 0x0800);
+        let fields = [kind, of(Field::Ipv4Src, source), of(Field::Ipv4Dst, destination)];
+        let fields = Match::new(fields.to_vec()).expect("valid");
+        let instructions = [apply(&[output(2)])];
+        let flow = Flow { table: 0, priority: 2, fields: &fields, instructions: &instructions, cookie: 7 };
+        bench.pipeline.add_flow(&flow).expect("room");
+    }
+    bench.publish();
+    assert_eq!(frames(&mut bench), [BURST_MAX / 2; 2]);
+}
