@@ -35,6 +35,7 @@ install: setup ## install the program, the C library, header, pkg-config file an
 	install -m 755 $(TWINPATH) "$(DESTDIR)$(PREFIX)/bin/twinpath"
 	install -m 755 $(TARGET_DIR)/release/libtwinpath_preload.so "$(DESTDIR)$(PREFIX)/lib/twinpath/libtwinpath_preload.so"
 	install -m 644 docs/man/twinpath-run.1 "$(DESTDIR)$(PREFIX)/share/man/man1/twinpath-run.1"
+	install -m 644 docs/man/twinpath-sockets.1 "$(DESTDIR)$(PREFIX)/share/man/man1/twinpath-sockets.1"
 	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" api/capi/install.sh $(TARGET_DIR)/release/libtwinpath_c.a
 
 test: setup ## run every test; say how many ran and why any was skipped (device tests need root)

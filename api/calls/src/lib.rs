@@ -19,3 +19,4 @@ mod times;
 mod waiting;
 
 pub use kernel::{Kernel, errno, set_errno};
+pub use twinpath_socket::{Access, LentBy};

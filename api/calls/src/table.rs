@@ -8,7 +8,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use libc::c_int;
-use twinpath_socket::{Lessee, SocketCounts};
+use twinpath_socket::{Access, LentBy, Lessee, SocketCounts};
 use twinpath_worker::idle::Mode;
 
 use crate::limit;
@@ -245,16 +245,22 @@ fn is_shared(descriptor: c_int) -> bool {
         .is_some_and(|word| word.load(Ordering::Relaxed) & 1 << (descriptor % 64) != 0)
 }
 
-/// Gives a bound UDP socket the lease of an interface. Allocates, and takes some tens of milliseconds.
+/// Gives a bound UDP socket the lease of an interface. Allocates, and takes some tens of milliseconds. Returns by whose rights; `None`
+/// if it has one already.
 ///
 /// # Errors
 /// The reason as text; [`Lessee::IS_BUSY`] if it may be tried again.
-pub fn lend(descriptor: c_int, interface: &str, mode: Mode) -> Result<(), String> {
+pub fn lend(
+    descriptor: c_int,
+    interface: &str,
+    access: &Access,
+    mode: Mode,
+) -> Result<Option<LentBy>, String> {
     register_fork();
     let entry =
         entry(descriptor).ok_or_else(|| format!("descriptors from {DESCRIPTORS} on have no fast path"))?;
     if entry.load(Ordering::Acquire) >= FIRST {
-        return Ok(());
+        return Ok(None);
     }
     let wanted = message::wanted(descriptor)?;
     // What closed sockets have left on any interface.
@@ -264,10 +270,8 @@ pub fn lend(descriptor: c_int, interface: &str, mode: Mode) -> Result<(), String
     let (number, place) = TAKEN.iter().enumerate().find(|(_, place)| place.take()).ok_or_else(|| {
         format!("{PLACES} sockets of this process have a fast path, and that is all there are")
     })?;
-    if let Err(why) = place.lessee.lend(&socket(descriptor), interface, is_shared(descriptor)) {
-        place.is_used.store(false, Ordering::Release);
-        return Err(why);
-    }
+    let lent = place.lessee.lend(&socket(descriptor), interface, access, is_shared(descriptor));
+    let by = lent.inspect_err(|_| place.is_used.store(false, Ordering::Release))?;
     place.lessee.set_mode(mode);
     place.descriptors.store(1, Ordering::Relaxed);
     place.wanted.store(wanted.bits(), Ordering::Relaxed);
@@ -276,7 +280,7 @@ pub fn lend(descriptor: c_int, interface: &str, mode: Mode) -> Result<(), String
     place.sets.iter().for_each(|in_set| in_set.set.store(-1, Ordering::Relaxed));
     USED.fetch_max(number as u32 + 1, Ordering::AcqRel);
     entry.store(FIRST + number as u8, Ordering::Release);
-    Ok(())
+    Ok(Some(by))
 }
 
 /// Whether [`lend`] failed for a reason that will be over soon.

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, c_char};
 
 use libc::c_int;
-use twinpath_calls::{epoll, errno, set_errno, table};
+use twinpath_calls::{Access, epoll, errno, set_errno, table};
 use twinpath_worker::idle::Mode;
 
 /// Bytes of a reason, with the zero at its end.
@@ -62,8 +62,8 @@ pub unsafe extern "C" fn twinpath_on(descriptor: c_int, interface: *const c_char
     if table::local_address(descriptor).is_none() {
         return refuse(libc::EINVAL, "the socket is bound to no port yet: call bind or connect before");
     }
-    match table::lend(descriptor, interface, Mode::default()) {
-        Ok(()) => 0,
+    match table::lend(descriptor, interface, &Access::Auto, Mode::default()) {
+        Ok(_) => 0,
         Err(why) if table::is_worth_retrying(&why) => refuse(libc::EAGAIN, &why),
         Err(why) => refuse(libc::EOPNOTSUPP, &why),
     }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use libc::c_int;
-use twinpath_calls::table;
+use twinpath_calls::{Access, LentBy, table};
 use twinpath_rules::{Bound, Rule};
 
 use crate::started::{runs, started};
@@ -27,10 +27,10 @@ pub(crate) fn decide(descriptor: c_int) {
         explain::socket(descriptor, format_args!("by the kernel: a rule says so"));
         return;
     }
-    give(rule, descriptor, local);
+    give(rule, &started.access, descriptor, local);
 }
 
-fn give(rule: &Rule, descriptor: c_int, local: SocketAddr) {
+fn give(rule: &Rule, access: &Access, descriptor: c_int, local: SocketAddr) {
     let found = match &rule.interface {
         Some(name) => Ok(name.clone()),
         None => interface::of(local.ip().to_canonical()),
@@ -39,13 +39,16 @@ fn give(rule: &Rule, descriptor: c_int, local: SocketAddr) {
         let before = own::Before::now();
         // What was left by sockets that were closed is dropped there, too.
         let inside = own::Inside::enter();
-        let given = table::lend(descriptor, &interface, rule.mode).map(|()| interface);
+        let given = table::lend(descriptor, &interface, access, rule.mode).map(|by| (interface, by));
         drop(inside);
         before.remember_what_is_new();
         given
     });
     match given {
-        Ok(interface) => explain::socket(descriptor, format_args!("fast path on {interface}")),
+        Ok((interface, Some(by @ LentBy::Owner(_)))) => {
+            explain::socket(descriptor, format_args!("fast path on {interface}, {by}"));
+        }
+        Ok((interface, _)) => explain::socket(descriptor, format_args!("fast path on {interface}")),
         Err(why) if table::is_worth_retrying(&why) => {}
         Err(why) => {
             table::set_kernel(descriptor);

@@ -5,13 +5,16 @@ use std::ffi::CString;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use twinpath_rules::{EXPLAIN_VARIABLE, LineError, RULES_VARIABLE, Rules};
+use twinpath_calls::Access;
+use twinpath_rules::{EXPLAIN_VARIABLE, LineError, OWNER_VARIABLE, RULES_VARIABLE, Rules};
 
 /// What the program was started with.
 pub(crate) struct Started {
     pub(crate) program: String,
     pub(crate) rules: Result<Rules, LineError>,
     pub(crate) explain: Option<CString>,
+    /// By whose rights sockets get rings.
+    pub(crate) access: Access,
 }
 
 static STARTED: OnceLock<Option<Started>> = OnceLock::new();
@@ -50,5 +53,7 @@ fn read() -> Option<Started> {
     let explain = explain.and_then(|to| CString::new(to).ok());
     let program = std::env::current_exe().ok()?;
     let program = program.file_name()?.to_string_lossy().into_owned();
-    Some(Started { program, rules: Rules::from_line(&line), explain })
+    let access =
+        std::env::var(OWNER_VARIABLE).ok().and_then(|access| access.parse().ok()).unwrap_or_default();
+    Some(Started { program, rules: Rules::from_line(&line), explain, access })
 }

@@ -71,4 +71,6 @@ pub use twinpath_service::{
     Answer, Closed, Datagram, Duration, EthernetFrame, Instant, Order, Output, Reason, Service,
     ServiceCounters,
 };
-pub use twinpath_socket::{Event, Interest, Poll, SendBy, SocketCounts, SocketPath, UdpSocket};
+pub use twinpath_socket::{
+    Access, Event, Interest, LentBy, Poll, SendBy, SocketCounts, SocketPath, UdpSocket,
+};

@@ -12,6 +12,7 @@ mod run;
 mod serve;
 mod set;
 mod show;
+mod sockets;
 mod switch;
 mod tidy;
 mod top;
@@ -64,6 +65,8 @@ enum Command {
     Tune(tune::Args),
     /// Run an unmodified program whose UDP sockets have a fast path.
     Run(run::Args),
+    /// Own an interface: give programs without rights rings for their own UDP sockets.
+    Sockets(sockets::Args),
     /// Measure a service, verifying every reply.
     Bench(bench::Args),
     /// Where the labs went.
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
         Command::Tidy(args) => tidy::run(&args),
         Command::Tune(args) => tune::run(args),
         Command::Run(args) => run::run(args),
+        Command::Sockets(args) => sockets::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Lab(args) => args.refuse("lab", ""),
         Command::Plain(args) => args.refuse("plain", "plain "),

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, bail};
-use twinpath_rules::{EXPLAIN_VARIABLE, RULES_VARIABLE, Rule, Rules};
+use twinpath_lending::Access;
+use twinpath_rules::{EXPLAIN_VARIABLE, OWNER_VARIABLE, RULES_VARIABLE, Rule, Rules};
 use twinpath_worker::idle::Mode;
 
 /// The library, beside this program or where `make install` puts it.
@@ -29,6 +30,10 @@ pub(crate) struct Args {
     /// Without rules: how calls wait: adaptive, poll or interrupt.
     #[arg(long, value_name = "MODE")]
     wait: Option<Mode>,
+    /// By whose rights: the owner (`twinpath sockets`) that listens at this path, or none: the program's own rights alone. Without it:
+    /// the program's own, if it has them, or else the owner of the interface at its usual path.
+    #[arg(long, value_name = "PATH|none")]
+    owner: Option<Access>,
     /// Say which path each UDP socket has, why, and how much it has received by which; on standard error, or in a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     explain: Option<String>,
@@ -43,6 +48,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let [program, arguments @ ..] = args.command.as_slice() else { bail!("which program is to be run?") };
     let mut command = Command::new(program);
     command.args(arguments).env(RULES_VARIABLE, rules.to_line());
+    if let Some(access) = &args.owner {
+        let access = match access {
+            Access::Owner(path) => Access::Owner(std::path::absolute(path)?),
+            access => access.clone(),
+        };
+        command.env(OWNER_VARIABLE, access.to_string());
+    }
     if let Some(to) = &args.explain {
         let to = if to == "-" { PathBuf::from(to) } else { std::path::absolute(to)? };
         command.env(EXPLAIN_VARIABLE, to);

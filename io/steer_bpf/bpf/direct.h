@@ -40,7 +40,8 @@ struct direct {
 	/* Of a lease: when it lapses, ns of CLOCK_MONOTONIC; and how often the programs have ended it. */
 	__u64 until;
 	__u32 ended;
-	__u32 reserved_too[11];
+	__u32 lent; /* how often it has been given to a socket; written when it is */
+	__u32 reserved_too[10];
 	/* The next position; with OPEN while frames may be put into the ring. */
 	__u64 head;
 	__u32 full;

@@ -26,6 +26,9 @@ enum { LEASES_LIMIT = 64 };
 
 struct lessee {
 	__u32 number; /* of its lease */
+	/* How often a lease of this number had been given by then. A socket that is closed in one process may live on in another:
+	 * when the number is given to a further socket, it is no longer the number of the former one. */
+	__u32 lent;
 };
 
 struct {
@@ -55,6 +58,15 @@ struct {
 	MAP_UINT(max_entries, 1);
 	MAP_UINT(map_flags, BPF_F_MMAPABLE);
 } samples SECTION(".maps");
+
+/* The ring of a socket's lease; null if that has ended. */
+INLINE struct direct *ring_of(const struct lessee *lessee)
+{
+	__u32 number = lessee->number;
+	struct direct *ring = map_lookup(&direct, &number);
+
+	return ring && *(volatile __u32 *)&ring->lent == lessee->lent ? ring : 0;
+}
 
 /* A frame is about to be passed to the kernel: it is counted, by the count of a ring that it belongs to, and the ring is closed
  * if it is open. */
@@ -173,7 +185,7 @@ INLINE __u32 lease_of(struct __sk_buff *skb, const __u8 *bytes)
 	if (!socket)
 		return 0;
 	lessee = sk_storage_get(&lessees, socket, 0, 0);
-	if (lessee)
+	if (lessee && ring_of(lessee))
 		found = lessee->number + 1;
 	sk_release(socket);
 	return found;
@@ -231,7 +243,7 @@ SECTION("classifier") int twinpath_sample(struct __sk_buff *skb)
 	if (!socket)
 		return TCX_NEXT;
 	lessee = sk_storage_get(&lessees, socket, 0, 0);
-	if (!lessee)
+	if (!lessee || !ring_of(lessee))
 		return TCX_NEXT;
 	number = lessee->number;
 	sample = map_lookup(&samples, &number);

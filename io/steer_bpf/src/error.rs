@@ -34,9 +34,6 @@ pub enum SteerError {
         #[source]
         error: Box<MapError>,
     },
-    /// A socket can have one.
-    #[error("the socket has a lease already, by another descriptor of it")]
-    HasLease,
     /// This object was loaded for the other path.
     #[error("{0} belongs to the other path than the one loaded")]
     OtherPath(&'static str),

@@ -30,7 +30,7 @@ pub struct Leases {
     links: Option<(TcLink, Option<TcLink>)>,
     object: Ebpf,
     maps: Maps,
-    lessees: SkStorage<MapData, u32>,
+    lessees: SkStorage<MapData, u64>,
     withdrawal: Withdrawal,
     /// The states of the rings, and their slots.
     rings: [MapData; 2],
@@ -123,22 +123,25 @@ impl Leases {
         Ok(())
     }
 
-    /// Gives a UDP socket the lease of this number, below the capacity, which no other socket has.
+    /// Gives a UDP socket the lease of this number, below the capacity, which no other socket has, in place of one that it may have had.
+    /// `lent`: what `twinpath_rings::lease::set_lent` writes into the ring's state; the lease ends with another number there.
     ///
     /// # Errors
-    /// [`SteerError::Queue`], [`SteerError::Map`]; [`SteerError::HasLease`].
-    pub fn assign(&mut self, socket: BorrowedFd<'_>, number: u32) -> Result<(), SteerError> {
+    /// [`SteerError::Queue`], [`SteerError::Map`].
+    pub fn assign(&mut self, socket: BorrowedFd<'_>, number: u32, lent: u32) -> Result<(), SteerError> {
         if number >= self.capacity {
             return Err(SteerError::Queue { queue: number, max: self.capacity });
         }
-        /// `BPF_NOEXIST` of linux/bpf.h.
-        const IF_NEW: u64 = 1;
-        self.lessees.insert(&socket, number, IF_NEW).map_err(|error| match &error {
-            MapError::SyscallError(call) if call.io_error.raw_os_error() == Some(libc::EEXIST) => {
-                SteerError::HasLease
-            }
-            _ => wrote("lessees")(error),
-        })
+        let lessee = u64::from(lent) << 32 | u64::from(number);
+        self.lessees.insert(&socket, lessee.to_le(), 0).map_err(wrote("lessees"))
+    }
+
+    /// The lease that a socket was given last: its number, and `lent` as it was then. `None` if it has been taken back.
+    #[must_use]
+    pub fn assigned(&self, socket: BorrowedFd<'_>) -> Option<(u32, u32)> {
+        // It only fails for a socket without one, and for what is no socket, which no lease can be assigned to either.
+        let lessee = u64::from_le(self.lessees.get(&socket, 0).ok()?);
+        Some((lessee as u32, (lessee >> 32) as u32))
     }
 
     /// Takes leases from sockets.

@@ -24,8 +24,12 @@
 //! A program that finds that a lease was not renewed for [`LEASE`] closes the ring: a holder that is stopped, or busy with
 //! something else, keeps nothing from other readers of the socket. What is in the ring by then stays there.
 
+#[cfg(not(loom))]
+use twinpath_frame::Mapping;
 use twinpath_time::{Duration, Instant};
 
+#[cfg(not(loom))]
+use crate::direct::{BadLayout, memory::state_word};
 use crate::direct::{DirectFrame, DirectRing, OPEN, POSITION};
 use crate::sync::Ordering;
 
@@ -55,6 +59,9 @@ const _: () = assert!(POSITION == PASSED - 1 && OPEN == SINGLE << 1);
 const UNTIL_AT: usize = 8;
 /// Offset of the number of times that the program has closed the ring.
 const ENDED_AT: usize = 16;
+/// Offset of the number that says to which socket the lease has been given.
+#[cfg(not(loom))]
+const LENT_AT: usize = 20;
 /// Offset of those of them because it was full.
 const FULL_AT: usize = 72;
 /// Offset of those of them because the lease had lapsed.
@@ -124,6 +131,18 @@ enum Socket {
     Empty { at: Instant },
     /// Everything that was passed has been read.
     Settled,
+}
+
+/// The lease of this number is, from now on, of the socket that it was given to together with `lent`, and of no other. `states` is the
+/// mapping of the states of all rings.
+///
+/// # Errors
+/// [`BadLayout`]: the mapping does not reach as far.
+#[cfg(not(loom))]
+pub fn set_lent(states: &Mapping, number: u32, lent: u32) -> Result<(), BadLayout> {
+    let word = state_word(states, number, LENT_AT).ok_or(BadLayout)?;
+    word.store(lent, Ordering::SeqCst);
+    Ok(())
 }
 
 /// The holder's end.

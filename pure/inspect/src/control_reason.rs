@@ -36,6 +36,12 @@ pub enum ControlReason {
     ControllersRefused,
     /// A connection of an OpenFlow controller was closed: what came was no TLS, or from nobody who is believed.
     BrokenTls,
+    /// A program was not served by the owner of an interface, because there were too many.
+    ProgramsRefused,
+    /// A socket of a program got no lease from the owner.
+    LeasesRefused,
+    /// A program was served no more by the owner: what it had sent was no message.
+    ProgramFault,
     /// Another instance got our sockets and did not serve.
     TakeOverFailed,
     /// A scraper of metrics was refused, because there were too many.
@@ -46,7 +52,7 @@ pub enum ControlReason {
 
 impl ControlReason {
     /// All of these reasons.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::RingFull,
         Self::DeviceErrors,
         Self::ControlMailboxFull,
@@ -63,6 +69,9 @@ impl ControlReason {
         Self::NewsUnread,
         Self::ControllersRefused,
         Self::BrokenTls,
+        Self::ProgramsRefused,
+        Self::LeasesRefused,
+        Self::ProgramFault,
         Self::TakeOverFailed,
         Self::MetricsClients,
         Self::MetricsCutOff,
@@ -88,6 +97,9 @@ impl ControlReason {
             Self::NewsUnread => "controller_news_unread",
             Self::ControllersRefused => "controllers_refused",
             Self::BrokenTls => "broken_tls",
+            Self::ProgramsRefused => "programs_refused",
+            Self::LeasesRefused => "leases_refused",
+            Self::ProgramFault => "program_fault",
             Self::TakeOverFailed => "take_over_failed",
             Self::MetricsClients => "metrics_clients",
             Self::MetricsCutOff => "metrics_cut_off",

@@ -1,4 +1,5 @@
-//! An interface on which kernel UDP sockets of this process have leases: their datagrams come by rings while threads look.
+//! An interface on which kernel UDP sockets of one process have leases: their datagrams come by rings while threads look. That
+//! process is this one ([`LeasedInterface::lend`]), or another one (`loan.rs`).
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -13,7 +14,7 @@ use twinpath_path::bypassed::{self, Bypassed, Claimed};
 use twinpath_path::choose::{Refusal, choose};
 use twinpath_path::facts::InterfaceFacts;
 use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
-use twinpath_rings::lease::Lease;
+use twinpath_rings::lease::{Lease, set_lent};
 use twinpath_rings::sample::{SAMPLE_LEN, Sample};
 use twinpath_steer::Claim;
 use twinpath_steer_bpf::{LEASE_SLOTS, LEASES_MAX, Leases, SteerError, Withdrawal};
@@ -24,9 +25,9 @@ use twinpath_wire::{Mac, Protocol};
 use crate::attachment::{AttachError, Target};
 use crate::interface::{InterfaceError, find_link, learn_facts};
 
-/// Sockets with a lease on one interface, of one process. Each takes 512 KiB.
-const CAPACITY: u32 = 16;
-const _: () = assert!(CAPACITY <= LEASES_MAX);
+/// Sockets with a lease on one interface, of one process, at most. Each takes 512 KiB.
+pub const SOCKETS_MAX: u32 = 16;
+const _: () = assert!(SOCKETS_MAX <= LEASES_MAX);
 
 /// The reason that a socket gets no lease.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +56,9 @@ pub enum LeaseError {
     /// The kernel did not say.
     #[error("cannot ask whether the socket has a filter: {0}")]
     Filter(std::io::Error),
+    /// A socket can have one.
+    #[error("the socket has a lease already, by another descriptor of it")]
+    HasLease,
     /// All are taken.
     #[error("{interface} has no lease left: {most} sockets of this process have one there")]
     Full {
@@ -108,26 +112,34 @@ pub struct Lent {
     pub mtu: u32,
 }
 
+/// A lease that a socket can be given.
+#[derive(Debug, Default)]
+struct Place {
+    /// What its socket claims; `None` if it is free.
+    claim: Option<Claim>,
+    /// How often it has been given.
+    lent: u32,
+}
+
 /// The program on an interface, and the sockets that have leases. Dropping it detaches the program.
 #[derive(Debug)]
 pub struct LeasedInterface {
-    facts: InterfaceFacts,
-    target: Target,
-    leases: Leases,
+    pub(crate) facts: InterfaceFacts,
+    pub(crate) target: Target,
+    pub(crate) leases: Leases,
     states: Arc<Mapping>,
     samples: Arc<Mapping>,
-    /// What each socket claims.
-    lent: [Option<Claim>; CAPACITY as usize],
+    places: Vec<Place>,
     /// Rings that were used before.
     idle: Vec<(u32, Lease, Sending)>,
 }
 
 impl LeasedInterface {
-    /// Loads and attaches the program. It claims nothing yet.
+    /// Loads and attaches the program, for up to `sockets` sockets, at most [`SOCKETS_MAX`]. It claims nothing yet.
     ///
     /// # Errors
     /// [`LeaseError`]
-    pub async fn open(interface: &str) -> Result<Self, LeaseError> {
+    pub async fn open(interface: &str, sockets: u32) -> Result<Self, LeaseError> {
         let mirror = Mirror::open(MirrorLimits::default()).await?;
         let link = find_link(&mirror, interface)?;
         let facts = learn_facts(&mirror, &link, true, AttachAsked::Auto).await;
@@ -137,21 +149,16 @@ impl LeasedInterface {
         };
         let addresses = mirror.tables().addresses(link.ifindex).map(|(address, _)| address).collect();
         let target = Target { ifindex: link.ifindex, mac, addresses, claims: Vec::new() };
-        let mut leases = Leases::load(CAPACITY)?;
-        let states = Mapping::of_fd(leases.rings()[0], CAPACITY as usize * STATE_LEN, 0)
+        let capacity = sockets.clamp(1, SOCKETS_MAX);
+        let mut leases = Leases::load(capacity)?;
+        let states = Mapping::of_fd(leases.rings()[0], capacity as usize * STATE_LEN, 0)
             .map_err(LeaseError::Memory)?;
-        let samples = Mapping::of_fd(leases.samples(), CAPACITY as usize * SAMPLE_LEN, 0)
+        let samples = Mapping::of_fd(leases.samples(), capacity as usize * SAMPLE_LEN, 0)
             .map_err(LeaseError::Memory)?;
         leases.attach(target.ifindex, facts.tc_attach())?;
-        Ok(Self {
-            facts,
-            target,
-            leases,
-            states: Arc::new(states),
-            samples: Arc::new(samples),
-            lent: [const { None }; CAPACITY as usize],
-            idle: Vec::new(),
-        })
+        let places = std::iter::repeat_with(Place::default).take(capacity as usize).collect();
+        let (states, samples, idle) = (Arc::new(states), Arc::new(samples), Vec::new());
+        Ok(Self { facts, target, leases, states, samples, places, idle })
     }
 
     /// Gives a UDP socket that is bound to `local` a lease, and what it can send by. Waits some tens of milliseconds until the
@@ -160,8 +167,28 @@ impl LeasedInterface {
     /// # Errors
     /// [`LeaseError`]; the socket then has none.
     pub fn lend(&mut self, socket: BorrowedFd<'_>, local: SocketAddr) -> Result<(Lent, Sending), LeaseError> {
-        let full = || LeaseError::Full { interface: self.facts.name.clone(), most: CAPACITY };
-        let number = self.lent.iter().position(Option::is_none).ok_or_else(full)? as u32;
+        let number = self.place_for(socket, local)?;
+        let (lease, sending) = self.ring(number)?;
+        if let Some(frames) = &sending.frames
+            && let Ok(bytes) = socket_send_buffer_size(socket)
+        {
+            // The kernel doubles what is set. If it refuses, the bound is its default.
+            let _ = set_socket_send_buffer_size(frames, bytes / 2);
+        }
+        if let Err(error) = self.occupy(number, socket, local) {
+            self.idle.push((number, lease, sending));
+            return Err(error);
+        }
+        let (partial_checksums, own) = (self.facts.is_virtual(), self.target.addresses.clone());
+        let (ifindex, mtu) = (self.target.ifindex, self.facts.mtu);
+        let withdrawal = self.leases.withdrawal().clone();
+        Ok((Lent { number, lease, withdrawal, partial_checksums, own, ifindex, mtu }, sending))
+    }
+
+    /// A lease that the socket can be given.
+    pub(crate) fn place_for(&self, socket: BorrowedFd<'_>, local: SocketAddr) -> Result<u32, LeaseError> {
+        let full = || LeaseError::Full { interface: self.facts.name.clone(), most: self.leases.capacity() };
+        let number = self.places.iter().position(|place| place.claim.is_none()).ok_or_else(full)?;
         let claimed = Claimed {
             ifindex: self.target.ifindex,
             interface: self.facts.name.clone(),
@@ -174,29 +201,54 @@ impl LeasedInterface {
         if has_filter(socket).map_err(LeaseError::Filter)? {
             return Err(LeaseError::Filtered);
         }
-        let (lease, sending) = self.ring(number)?;
-        if let Some(frames) = &sending.frames
-            && let Ok(bytes) = socket_send_buffer_size(socket)
-        {
-            // The kernel doubles what is set. If it refuses, the bound is its default.
-            let _ = set_socket_send_buffer_size(frames, bytes / 2);
-        }
+        let of_another_descriptor = self.leases.assigned(socket).is_some_and(|(number, lent)| {
+            let place = self.places.get(number as usize);
+            place.is_some_and(|place| place.claim.is_some() && place.lent == lent)
+        });
+        if of_another_descriptor { Err(LeaseError::HasLease) } else { Ok(number as u32) }
+    }
+
+    /// Gives the socket the lease of this number, which is free.
+    pub(crate) fn occupy(
+        &mut self,
+        number: u32,
+        socket: BorrowedFd<'_>,
+        local: SocketAddr,
+    ) -> Result<(), LeaseError> {
+        let Some(place) = self.places.get_mut(number as usize) else { return Ok(()) };
+        place.lent = place.lent.wrapping_add(1);
         // The kernel says which socket on the port a frame is for.
-        self.lent[number as usize] = Some(Claim::port(Protocol::Udp, local.port()));
+        place.claim = Some(Claim::port(Protocol::Udp, local.port()));
+        let lent = place.lent;
+        let bad_layout = |_| LeaseError::Memory(Errno::INVAL);
         // In this order: when the claim is in force, everything that was passed before has reached the socket.
-        if let Err(error) = self.leases.assign(socket, number) {
-            // It may have a lease by another descriptor, which stays.
-            self.set_free(number, lease, sending);
-            return Err(error.into());
+        let assigned = set_lent(&self.states, number, lent)
+            .map_err(bad_layout)
+            .and_then(|()| Ok(self.leases.assign(socket, number, lent)?))
+            .and_then(|()| self.apply());
+        if assigned.is_err() {
+            // It only fails for what is no socket any more.
+            let _ = self.leases.withdrawal().withdraw(socket);
+            self.vacate(number);
         }
-        if let Err(error) = self.apply() {
-            self.take_back(socket, number, lease, sending);
-            return Err(error);
-        }
-        let (partial_checksums, own) = (self.facts.is_virtual(), self.target.addresses.clone());
-        let (ifindex, mtu) = (self.target.ifindex, self.facts.mtu);
-        let withdrawal = self.leases.withdrawal().clone();
-        Ok((Lent { number, lease, withdrawal, partial_checksums, own, ifindex, mtu }, sending))
+        assigned
+    }
+
+    /// Takes the lease of this number from its socket.
+    pub(crate) fn vacate(&mut self, number: u32) {
+        let Some(place) = self.places.get_mut(number as usize) else { return };
+        place.claim = None;
+        // The socket may live on in another process: what it has is the number of another socket's lease from now on.
+        place.lent = place.lent.wrapping_add(1);
+        let _ = set_lent(&self.states, number, place.lent);
+        // It only fails if the kernel has no memory: then frames find the ring closed.
+        let _ = self.apply();
+    }
+
+    /// Number of sockets that have a lease.
+    #[must_use]
+    pub fn sockets(&self) -> usize {
+        self.places.iter().filter(|place| place.claim.is_some()).count()
     }
 
     fn ring(&mut self, number: u32) -> Result<(Lease, Sending), LeaseError> {
@@ -226,17 +278,22 @@ impl LeasedInterface {
 
     /// The second half of [`Self::take_back`], after [`Lent::withdrawal`]: another socket may have the lease, which is closed.
     pub fn set_free(&mut self, number: u32, lease: Lease, sending: Sending) {
-        if let Some(place) = self.lent.get_mut(number as usize) {
-            *place = None;
-            // It only fails if the kernel has no memory: then frames find the ring closed.
-            let _ = self.apply();
-            self.idle.push((number, lease, sending));
-        }
+        self.vacate(number);
+        self.idle.push((number, lease, sending));
+    }
+
+    /// The interface has these addresses from now on.
+    ///
+    /// # Errors
+    /// [`LeaseError::Attach`]; the former ones stay in force.
+    pub fn set_addresses(&mut self, mac: Mac, addresses: Vec<IpAddr>) -> Result<(), LeaseError> {
+        (self.target.mac, self.target.addresses) = (mac, addresses);
+        self.apply()
     }
 
     fn apply(&mut self) -> Result<(), LeaseError> {
         self.target.claims.clear();
-        for claim in self.lent.iter().flatten() {
+        for claim in self.places.iter().filter_map(|place| place.claim.as_ref()) {
             if !self.target.claims.contains(claim) {
                 self.target.claims.push(claim.clone());
             }

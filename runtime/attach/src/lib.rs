@@ -5,6 +5,7 @@ mod attachment;
 mod client;
 mod interface;
 mod leased;
+mod loan;
 mod port_set;
 
 pub use attachment::{
@@ -12,6 +13,7 @@ pub use attachment::{
 };
 pub use client::{Client, ClientError, ClientPath};
 pub use interface::{InterfaceError, find_link, learn_facts, tidy};
-pub use leased::{LeaseError, LeasedInterface, Lent, Sending};
+pub use leased::{LeaseError, LeasedInterface, Lent, SOCKETS_MAX, Sending};
+pub use loan::{Loan, ring_of};
 pub use port_set::{PortSet, PortSetPlan};
 pub use twinpath_steer_bpf::Withdrawal;

@@ -219,11 +219,13 @@ pub enum Topic {
     Meters,
     /// The OpenFlow controllers of a switch.
     Controllers,
+    /// The programs that the owner of an interface gives rings.
+    Programs,
 }
 
 impl Topic {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::All,
         Self::Instance,
         Self::Services,
@@ -240,6 +242,7 @@ impl Topic {
         Self::Groups,
         Self::Meters,
         Self::Controllers,
+        Self::Programs,
     ];
 
     /// Its name.
@@ -262,6 +265,7 @@ impl Topic {
             Self::Groups => "groups",
             Self::Meters => "meters",
             Self::Controllers => "controllers",
+            Self::Programs => "programs",
         }
     }
 

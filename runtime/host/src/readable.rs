@@ -25,8 +25,11 @@ pub fn readable_copy(fd: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
     readable(fd.try_clone_to_owned()?)
 }
 
-/// Waits until one of the descriptors is readable.
+/// Waits until one of the descriptors is readable; for ever if there are none.
 pub(crate) async fn any_readable(fds: &[AsyncFd<OwnedFd>]) {
+    if fds.is_empty() {
+        return std::future::pending().await;
+    }
     let waits = fds.iter().map(|fd| Box::pin(fd.readable()));
     let (ready, ..) = futures_util::future::select_all(waits).await;
     if let Ok(mut guard) = ready {

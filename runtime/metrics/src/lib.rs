@@ -5,6 +5,7 @@
 
 mod families;
 mod http;
+mod of_owner;
 mod of_switch;
 
 use std::fmt;
@@ -34,7 +35,7 @@ pub struct Family {
 
 /// All families.
 pub fn families() -> impl Iterator<Item = &'static Family> {
-    families::FAMILIES.iter().chain(of_switch::FAMILIES)
+    families::FAMILIES.iter().chain(of_switch::FAMILIES).chain(of_owner::FAMILIES)
 }
 
 /// The type of a family.

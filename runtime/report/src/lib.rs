@@ -9,6 +9,7 @@ pub use self::interface::{
     WhyNot,
 };
 pub use self::openflow::{Band, Bucket, Controller, Flow, FlowTable, Group, Meter, OpenFlow};
+pub use self::program::Program;
 pub use self::service::{Service, ServiceClaim, ServiceRequests};
 pub use self::switch::{Mac, Switch, SwitchPort};
 pub use self::worker::{Guard, Idle, LatencyRequest, Worker};
@@ -16,6 +17,7 @@ pub use self::worker::{Guard, Idle, LatencyRequest, Worker};
 mod instance;
 mod interface;
 mod openflow;
+mod program;
 mod service;
 mod switch;
 mod worker;
@@ -58,6 +60,8 @@ pub struct Report {
     pub meters: Vec<Meter>,
     /// Its controllers.
     pub controllers: Vec<Controller>,
+    /// The programs that the owner of an interface gives rings.
+    pub programs: Vec<Program>,
 }
 
 /// A histogram of durations, ns.

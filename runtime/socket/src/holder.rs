@@ -9,8 +9,8 @@ use std::thread::yield_now;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketAddrAny, recvfrom};
-use twinpath_attach::Lent;
 use twinpath_idle::{Arrival, Woken};
+use twinpath_lending::{Connection, Lent};
 use twinpath_rings::lease::{Ends, Lease, Next, Room};
 use twinpath_stack::admit::admit_source;
 use twinpath_sys::clock;
@@ -151,12 +151,15 @@ pub(crate) struct Holder {
     look_at: Instant,
     /// The kernel's socket has just been found empty by the caller.
     asked: bool,
+    /// The owner that has given the lease; and that it is gone, so that the kernel alone fills the socket.
+    owner: Option<Arc<Connection>>,
+    owner_is_gone: bool,
     counts: SocketCounts,
 }
 
 impl Holder {
     pub(crate) fn new(lent: Lent, view: View) -> Self {
-        let Lent { number, lease, partial_checksums, own, mtu, .. } = lent;
+        let Lent { number, lease, partial_checksums, own, mtu, owner, .. } = lent;
         let trust = if partial_checksums { ChecksumTrust::AcceptPartial } else { ChecksumTrust::Verify };
         let now = clock::now();
         Self {
@@ -169,6 +172,8 @@ impl Holder {
             looked: now,
             look_at: now,
             asked: false,
+            owner,
+            owner_is_gone: false,
             counts: SocketCounts::default(),
         }
     }
@@ -184,7 +189,7 @@ impl Holder {
 
     /// What somebody does who waits for several sockets.
     pub(crate) fn decide(&mut self, now: Instant, deadline: Instant) -> Decision {
-        self.idle.decide(now, deadline)
+        if self.owner_is_gone { Decision::Sleep { until: deadline } } else { self.idle.decide(now, deadline) }
     }
 
     pub(crate) fn set_mode(&mut self, mode: Mode) {
@@ -313,13 +318,13 @@ impl Holder {
 
     fn then(&mut self, now: Instant, call: Call) -> Then {
         match call.wait {
-            Wait::Until(deadline) if now < deadline => match self.idle.decide(now, deadline) {
+            Wait::Until(deadline) if now < deadline => match self.decide(now, deadline) {
                 Decision::Turn => Then::Look,
                 Decision::Sleep { until } => Then::Sleep { until },
             },
             // A loop of its own calls this again: the lease is taken if the policy would spin, and given back if not.
             Wait::Not if call.stays && !call.polled => {
-                match self.idle.decide(now, Instant::NEVER) {
+                match self.decide(now, Instant::NEVER) {
                     Decision::Turn if !self.lease.is_open() => self.open(now, Room::All),
                     Decision::Turn => {}
                     Decision::Sleep { .. } => self.lease.close(),
@@ -332,7 +337,9 @@ impl Holder {
 
     /// Takes the lease, unless the socket has to be read first.
     fn open(&mut self, now: Instant, room: Room) {
-        self.counts.leases += u64::from(self.lease.open(now, room));
+        if !self.owner_is_gone {
+            self.counts.leases += u64::from(self.lease.open(now, room));
+        }
     }
 
     /// Sleeps in the kernel's call. The lease has been given back, and its ring is empty.
@@ -436,6 +443,8 @@ impl Holder {
         if has_some {
             self.lease.close();
             self.lease.socket_has_some();
+            // Its descriptors are closed one after the other, so the program may still run: but the ring is closed now.
+            self.owner_is_gone = self.owner.as_ref().is_some_and(|owner| owner.has_ended(clock::now()));
         }
         has_some
     }
@@ -456,7 +465,7 @@ impl Holder {
             self.socket_was_empty(now);
         }
         if matches!(self.lease.next(now), Next::Idle)
-            && matches!(self.idle.decide(now, Instant::NEVER), Decision::Turn)
+            && matches!(self.decide(now, Instant::NEVER), Decision::Turn)
         {
             self.open(now, Room::All);
         }

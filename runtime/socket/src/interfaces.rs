@@ -6,18 +6,21 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
-use twinpath_attach::{LeaseError, LeasedInterface, Lent, Sending};
+use twinpath_attach::Sending;
+use twinpath_lending::{Access, LendError, Lender, Lent};
 use twinpath_rings::lease::Lease;
+use twinpath_sys::clock;
 use twinpath_sys::fork::process_number;
 
 /// An interface, for all sockets that have a lease there.
-pub(crate) type Shared = Arc<Mutex<LeasedInterface>>;
+pub(crate) type Shared = Arc<Mutex<Lender>>;
 
 struct Known {
     /// Identifies the network namespace.
     namespace: u64,
     name: String,
-    interface: Weak<Mutex<LeasedInterface>>,
+    access: Access,
+    lender: Weak<Mutex<Lender>>,
 }
 
 /// What a process knows. A child made by `fork` has its own: a thread that it does not have may hold the lock of its parent's for ever.
@@ -57,11 +60,9 @@ pub(crate) const BUSY: &str = "another thread is giving a lease at this moment";
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
     #[error("{0}")]
-    Lease(#[from] LeaseError),
+    Lend(#[from] LendError),
     #[error("{BUSY}")]
     Busy,
-    #[error("it was asked for inside of a tokio runtime: ask before, or from a thread of its own")]
-    InsideLoop,
     #[error("cannot look at the interface: {0}")]
     Io(#[from] io::Error),
 }
@@ -71,44 +72,46 @@ pub(crate) enum Refused {
 pub(crate) fn lend(
     socket: &std::net::UdpSocket,
     name: &str,
+    access: &Access,
     may_wait: bool,
-) -> Result<(Shared, Lent, Sending), Refused> {
+) -> Result<(Shared, Lent, Option<Sending>), Refused> {
     use std::os::fd::AsFd as _;
     let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
     let local = socket.local_addr()?;
     let known = &OfProcess::own().known;
     let known = if may_wait { Some(locked(known)) } else { try_locked(known) };
     let mut known = known.ok_or(Refused::Busy)?;
-    known.retain(|known| known.interface.strong_count() > 0);
-    let found = known.iter().find(|known| known.namespace == namespace && known.name == name);
-    let interface = match found.and_then(|known| known.interface.upgrade()) {
-        Some(interface) => interface,
+    known.retain(|known| known.lender.upgrade().is_some_and(|lender| !has_ended(&lender)));
+    let is_it =
+        |known: &&Known| known.namespace == namespace && known.name == name && known.access == *access;
+    let lender = match known.iter().find(is_it).and_then(|known| known.lender.upgrade()) {
+        Some(lender) => lender,
         None => {
-            if tokio::runtime::Handle::try_current().is_ok() {
-                return Err(Refused::InsideLoop);
-            }
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let opened = runtime.block_on(LeasedInterface::open(name))?;
-            let interface = Arc::new(Mutex::new(opened));
-            let weak = Arc::downgrade(&interface);
-            known.push(Known { namespace, name: name.to_owned(), interface: weak });
-            interface
+            let lender = Arc::new(Mutex::new(Lender::open(name, access)?));
+            let weak = Arc::downgrade(&lender);
+            known.push(Known { namespace, name: name.to_owned(), access: access.clone(), lender: weak });
+            lender
         }
     };
-    let (lent, sending) = if may_wait { Some(locked(&interface)) } else { try_locked(&interface) }
+    let (lent, sending) = if may_wait { Some(locked(&lender)) } else { try_locked(&lender) }
         .ok_or(Refused::Busy)?
         .lend(socket.as_fd(), local)?;
-    Ok((interface, lent, sending))
+    Ok((lender, lent, sending))
+}
+
+/// Whether it is an owner's and that is gone: a new one may be there.
+fn has_ended(lender: &Shared) -> bool {
+    try_locked(lender).is_some_and(|lender| lender.owner().is_some_and(|owner| owner.has_ended(clock::now())))
 }
 
 /// Gives the lease of a socket back that is about to be closed.
 pub(crate) fn take_back(
-    interface: &Shared,
+    lender: &Shared,
     socket: BorrowedFd<'_>,
     (number, lease): (u32, Lease),
-    sending: Sending,
+    sending: Option<Sending>,
 ) {
-    locked(interface).take_back(socket, number, lease, sending);
+    locked(lender).take_back(socket, number, lease, sending);
 }
 
 fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {

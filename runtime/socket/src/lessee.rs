@@ -1,12 +1,15 @@
 //! The lease of a socket whose descriptor is the caller's, who makes the kernel's calls on it.
 
+use std::fmt;
 use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, TryLockError};
 
-use twinpath_attach::{Sending, Withdrawal};
+use twinpath_attach::Sending;
 use twinpath_idle::Woken;
+use twinpath_lending::{Access, Lent, Withdrawal};
 use twinpath_rings::lease::Room;
 use twinpath_time::Instant;
 use twinpath_worker::idle::{Decision, Mode};
@@ -14,6 +17,30 @@ use twinpath_worker::idle::{Decision, Mode};
 use crate::address::View;
 use crate::holder::{Call, Holder, KernelRead, Received, SocketCounts, Step};
 use crate::interfaces;
+
+/// By whose rights a socket has its lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LentBy {
+    /// This process's own.
+    Own,
+    /// Those of the owner that listens there.
+    Owner(PathBuf),
+}
+
+impl LentBy {
+    pub(crate) fn of(lent: &Lent) -> Self {
+        lent.owner.as_ref().map_or(Self::Own, |owner| Self::Owner(owner.path().to_owned()))
+    }
+}
+
+impl fmt::Display for LentBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Own => f.write_str("by its own rights"),
+            Self::Owner(path) => write!(f, "by the owner at {}", path.display()),
+        }
+    }
+}
 
 /// A place for the lease of a socket. Nothing here waits for another thread, and nothing allocates but [`Lessee::lend`] and
 /// [`Lessee::set_free`]: so the other calls may be made from a signal handler.
@@ -36,10 +63,10 @@ pub struct Lessee {
 
 #[derive(Debug)]
 struct Leased {
-    interface: interfaces::Shared,
+    lender: interfaces::Shared,
     holder: Holder,
     /// Sending is the caller's, by the kernel: this is only given back.
-    sending: Sending,
+    sending: Option<Sending>,
 }
 
 impl Lessee {
@@ -57,23 +84,30 @@ impl Lessee {
     }
 
     /// Gives the socket the lease of an interface of the calling thread's network namespace. Allocates, and takes some tens of
-    /// milliseconds. `is_shared`: as after [`Lessee::share`].
+    /// milliseconds. `access`: by whose rights. `is_shared`: as after [`Lessee::share`]. Returns whose rights it was by.
     ///
     /// # Errors
     /// The reason as text. [`Lessee::IS_BUSY`] if another thread is about to do the same.
-    pub fn lend(&self, socket: &UdpSocket, interface: &str, is_shared: bool) -> Result<(), String> {
+    pub fn lend(
+        &self,
+        socket: &UdpSocket,
+        interface: &str,
+        access: &Access,
+        is_shared: bool,
+    ) -> Result<LentBy, String> {
         let Some(mut leased) = self.try_lock().filter(|leased| leased.is_none()) else {
             return Err(Self::IS_BUSY.to_owned());
         };
         let (on, lent, sending) =
-            interfaces::lend(socket, interface, false).map_err(|refused| refused.to_string())?;
+            interfaces::lend(socket, interface, access, false).map_err(|refused| refused.to_string())?;
         let is_v6 = socket.local_addr().is_ok_and(|local| local.is_ipv6());
         let view = View { is_v6, ifindex: lent.ifindex };
         self.beside.store(0, Ordering::Relaxed);
         self.is_shared.store(is_shared, Ordering::Relaxed);
         self.set_withdrawal(Some(lent.withdrawal.clone()));
-        *leased = Some(Leased { interface: on, holder: Holder::new(lent, view), sending });
-        Ok(())
+        let by = LentBy::of(&lent);
+        *leased = Some(Leased { lender: on, holder: Holder::new(lent, view), sending });
+        Ok(by)
     }
 
     /// Another thread is giving a lease, or this place is in use.
@@ -97,13 +131,13 @@ impl Lessee {
             return;
         }
         let Some(mut leased) = self.try_lock() else { return };
-        let Some(interface) = leased.as_ref().map(|leased| Arc::clone(&leased.interface)) else { return };
-        let Some(mut interface) = interfaces::try_locked(&interface) else { return };
+        let Some(lender) = leased.as_ref().map(|leased| Arc::clone(&leased.lender)) else { return };
+        let Some(mut lender) = interfaces::try_locked(&lender) else { return };
         if let Some(Leased { mut holder, sending, .. }) = leased.take() {
             // The thread that had it when it ended may have opened the ring.
             holder.give_back();
             let (number, lease) = holder.into_lease();
-            interface.set_free(number, lease, sending);
+            lender.set_free(number, lease, sending);
             self.set_withdrawal(None);
             self.has_ended.store(false, Ordering::Release);
         }

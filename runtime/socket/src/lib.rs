@@ -26,7 +26,8 @@ mod socket;
 mod waiting;
 
 pub use holder::{Call, KernelRead, Received, SocketCounts, Step, Wait};
-pub use lessee::Lessee;
+pub use lessee::{LentBy, Lessee};
 pub use poll::{Event, Interest, Poll};
 pub use socket::{SendBy, SocketPath, UdpSocket};
+pub use twinpath_lending::Access;
 pub use waiting::{Awaited, wait};

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 
+use twinpath_lending::Access;
 use twinpath_sys::clock;
 use twinpath_sys::fork::process_number;
 use twinpath_time::Instant;
@@ -17,6 +18,7 @@ use crate::address::View;
 use crate::beside::Beside;
 use crate::holder::{Call, Holder, SocketCounts, Wait};
 use crate::interfaces;
+use crate::lessee::LentBy;
 use crate::others::{Came, Others};
 use crate::sender::Sender;
 
@@ -40,6 +42,8 @@ pub enum SocketPath {
     Fast {
         /// The interface.
         interface: String,
+        /// By whose rights.
+        by: LentBy,
     },
     /// Through the kernel alone.
     Kernel {
@@ -51,7 +55,8 @@ pub enum SocketPath {
 impl fmt::Display for SocketPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Fast { interface } => write!(f, "fast path on {interface}"),
+            Self::Fast { interface, by: LentBy::Own } => write!(f, "fast path on {interface}"),
+            Self::Fast { interface, by } => write!(f, "fast path on {interface}, {by}"),
             Self::Kernel { why } => write!(f, "kernel: {why}"),
         }
     }
@@ -62,7 +67,7 @@ impl fmt::Display for SocketPath {
 struct Leased {
     /// Whose it is: a child made by `fork` has a copy of this, but not the memory of the ring.
     process: u64,
-    interface: interfaces::Shared,
+    lender: interfaces::Shared,
     holder: Mutex<Option<Holder>>,
     sender: Mutex<Option<Sender>>,
     waiting: Others,
@@ -260,12 +265,12 @@ impl Drop for Shared {
             std::mem::forget(self.leased.take());
             return;
         }
-        let Some(Leased { interface, holder, sender, .. }) = self.leased.take() else { return };
+        let Some(Leased { lender, holder, sender, .. }) = self.leased.take() else { return };
         let holder = holder.into_inner().unwrap_or_else(PoisonError::into_inner);
         let sender = sender.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if let (Some(holder), Some(sender)) = (holder, sender) {
-            let (lease, sending) = (holder.into_lease(), sender.into_sending());
-            interfaces::take_back(&interface, self.socket.as_fd(), lease, sending);
+        if let Some(holder) = holder {
+            let sending = sender.map(Sender::into_sending);
+            interfaces::take_back(&lender, self.socket.as_fd(), holder.into_lease(), sending);
         }
     }
 }
@@ -280,30 +285,37 @@ impl UdpSocket {
     }
 
     /// The same socket with the fast path of an interface, for datagrams that arrive there as whole Ethernet frames. If it cannot
-    /// have that, it stays with the kernel, and [`UdpSocket::path`] says why. It takes CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW, and
-    /// some tens of milliseconds.
+    /// have that, it stays with the kernel, and [`UdpSocket::path`] says why. It takes CAP_BPF and CAP_NET_ADMIN, or an owner of the
+    /// interface (`twinpath sockets`), and some tens of milliseconds.
     ///
     /// A socket that has a fast path already, or other handles, is returned as it is. A socket of a `SO_REUSEPORT` group gets what
     /// the kernel gives it by its hash: a group whose datagrams are distributed by a BPF program must not have the fast path.
     #[must_use]
-    pub fn on(mut self, interface: &str) -> Self {
+    pub fn on(self, interface: &str) -> Self {
+        self.on_by(interface, &Access::Auto)
+    }
+
+    /// As [`UdpSocket::on`], by these rights.
+    #[must_use]
+    pub fn on_by(mut self, interface: &str, access: &Access) -> Self {
         let Some(shared) = Arc::get_mut(&mut self.shared) else { return self };
         if shared.leased.is_some() {
             return self;
         }
-        match interfaces::lend(&shared.socket, interface, true) {
+        match interfaces::lend(&shared.socket, interface, access, true) {
             Ok((on, lent, sending)) => {
                 let local = shared.socket.local_addr();
                 let is_v6 = local.as_ref().is_ok_and(SocketAddr::is_ipv6);
                 let view = View { is_v6, ifindex: lent.ifindex };
                 let port = local.map_or(0, |local| local.port());
-                let sender = Mutex::new(Some(Sender::new(sending, port, lent.mtu)));
+                let sender = Mutex::new(sending.map(|sending| Sender::new(sending, port, lent.mtu)));
+                let by = LentBy::of(&lent);
                 let holder = Holder::new(lent, view);
                 let (beside, holder) = (Arc::clone(holder.beside()), Mutex::new(Some(holder)));
                 *shared.connected.get_mut() = shared.socket.peer_addr().is_ok();
                 let (process, waiting) = (process_number(), Others::default());
-                shared.leased = Some(Leased { process, interface: on, holder, sender, waiting, beside });
-                shared.path = SocketPath::Fast { interface: interface.to_owned() };
+                shared.leased = Some(Leased { process, lender: on, holder, sender, waiting, beside });
+                shared.path = SocketPath::Fast { interface: interface.to_owned(), by };
             }
             Err(refused) => shared.path = SocketPath::Kernel { why: refused.to_string() },
         }

@@ -5,6 +5,7 @@ pub(crate) mod fallback;
 pub(crate) mod grid;
 pub(crate) mod machine;
 mod openflow;
+mod programs;
 pub(crate) mod switch;
 pub(crate) mod table;
 
@@ -60,6 +61,8 @@ enum Shown {
     Meters,
     /// The OpenFlow controllers of a switch: which are connected, in which role, and why others are not.
     Controllers,
+    /// The programs that the owner of an interface gives rings, with their sockets.
+    Programs,
     /// Every configuration key: its value, where that comes from, its default, and what it takes to change it.
     Config,
 }
@@ -81,6 +84,7 @@ impl Shown {
             Self::Groups => Topic::Groups,
             Self::Meters => Topic::Meters,
             Self::Controllers => Topic::Controllers,
+            Self::Programs => Topic::Programs,
         }
     }
 }

@@ -9,6 +9,9 @@ use twinpath_report::{
 
 use super::grid::table;
 
+/// What the owner of an interface calls itself.
+const OWNER: &str = "sockets";
+
 /// The requested part of the report.
 pub(crate) fn render(topic: Topic, report: &Report) -> String {
     let part = |wanted: Topic| topic == wanted || topic == Topic::All;
@@ -18,7 +21,9 @@ pub(crate) fn render(topic: Topic, report: &Report) -> String {
     }
     // A switch has neither services nor claims, and no peers that it answers.
     let is_switch = report.switch.is_some();
-    let part_of_service = |wanted: Topic| topic == wanted || (topic == Topic::All && !is_switch);
+    // Nor has the owner of an interface, which has no workers either.
+    let is_owner = report.instance.service == OWNER;
+    let part_of_service = |wanted: Topic| topic == wanted || (topic == Topic::All && !is_switch && !is_owner);
     if topic == Topic::Ports || (topic == Topic::All && is_switch) {
         sections.push(super::switch::ports(report));
     }
@@ -26,6 +31,9 @@ pub(crate) fn render(topic: Topic, report: &Report) -> String {
         sections.push(super::switch::macs(report));
     }
     sections.extend(super::openflow::render(topic, report));
+    if topic == Topic::Programs || (topic == Topic::All && is_owner) {
+        sections.push(super::programs::programs(report));
+    }
     if part_of_service(Topic::Services) {
         sections.push(services(report));
     }

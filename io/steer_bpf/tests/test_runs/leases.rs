@@ -121,7 +121,7 @@ fn frames_are_put_into_the_ring_while_the_lease_is_held_and_looked_after() {
         let mut lease = lease_of(&leases, 2);
         open(&mut lease, Room::All);
         assert!(!put(leases.program().unwrap(), &frame(9, 1)), "the socket has no lease yet");
-        leases.assign(socket.as_fd(), 2).unwrap();
+        leases.assign(socket.as_fd(), 2, 0).unwrap();
         assert!(put(leases.program().unwrap(), &frame(9, 2)));
         // Given back: what was taken is still there, and nothing more is.
         lease.close();
@@ -152,7 +152,7 @@ fn a_lease_of_one_frame_ends_with_it() {
     alone(|| {
         let mut leases = leases();
         let socket = UdpSocket::bind(("::", PORT)).unwrap();
-        leases.assign(socket.as_fd(), 0).unwrap();
+        leases.assign(socket.as_fd(), 0, 0).unwrap();
         let mut lease = lease_of(&leases, 0);
         for number in 0..1000 {
             open(&mut lease, Room::One);
@@ -171,7 +171,7 @@ fn a_full_ring_ends_the_lease_and_loses_nothing() {
     alone(|| {
         let mut leases = leases();
         let socket = UdpSocket::bind(("0.0.0.0", PORT)).unwrap();
-        leases.assign(socket.as_fd(), 0).unwrap();
+        leases.assign(socket.as_fd(), 0, 0).unwrap();
         let mut lease = lease_of(&leases, 0);
         open(&mut lease, Room::All);
         let program = leases.program().unwrap();
@@ -193,7 +193,7 @@ fn what_may_come_by_another_way_ends_all_leases() {
         let sockets = ["127.0.0.1", "::1"].map(|address| UdpSocket::bind((address, PORT)).unwrap());
         let mut held = [0, 1].map(|number| lease_of(&leases, number));
         for (number, socket) in (0..).zip(&sockets) {
-            leases.assign(socket.as_fd(), number).unwrap();
+            leases.assign(socket.as_fd(), number, 0).unwrap();
         }
         let with_options = || {
             let mut frame = frame(9, 1);
@@ -235,7 +235,7 @@ fn the_kernel_says_whose_datagram_it_is() {
         connected.connect("127.0.0.2:5000").unwrap();
         let mut held = [0, 1].map(|number| lease_of(&leases, number));
         for (number, socket) in (0..).zip(&group[..2]) {
-            leases.assign(socket.as_fd(), number).unwrap();
+            leases.assign(socket.as_fd(), number, 0).unwrap();
             open(&mut held[number as usize], Room::All);
         }
         let sender = |port: u16| UdpSocket::bind(("127.0.0.2", port)).unwrap();
@@ -270,7 +270,7 @@ fn each_frame_goes_one_way_while_the_lease_flaps() {
     alone(|| {
         let mut leases = leases();
         let socket = UdpSocket::bind(("0.0.0.0", PORT)).unwrap();
-        leases.assign(socket.as_fd(), 0).unwrap();
+        leases.assign(socket.as_fd(), 0, 0).unwrap();
         let mut lease = lease_of(&leases, 0);
         let (over, mut seen) = (AtomicBool::new(false), [(0u32, 0u32); 4]);
         let (mut opened, mut looks) = (0u32, 0u32);

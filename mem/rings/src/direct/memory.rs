@@ -1,9 +1,9 @@
 //! The memory of a direct ring: parts of two mappings that a BPF program writes, or the model checker's cells.
 
-#[cfg(not(loom))]
-pub(crate) use mapped::Memory;
 #[cfg(all(test, not(loom)))]
 pub(super) use mapped::SlotHeader;
+#[cfg(not(loom))]
+pub(crate) use mapped::{Memory, state_word};
 #[cfg(loom)]
 pub(crate) use modelled::Memory;
 
@@ -28,6 +28,14 @@ mod mapped {
     pub(in crate::direct) struct SlotHeader {
         pub(in crate::direct) len: u32,
         pub(in crate::direct) vlan: u16,
+    }
+
+    /// A word in the state of a ring, in the mapping of all; `None` if it does not reach as far.
+    pub(crate) fn state_word(states: &Mapping, queue: u32, at: usize) -> Option<&AtomicU32> {
+        let at = (queue as usize).checked_mul(STATE_LEN)?.checked_add(at)?;
+        let fits = at.is_multiple_of(4) && at.checked_add(4).is_some_and(|end| end <= states.len());
+        // SAFETY: the mapping holds it, aligned to four as the mapping is to a page; a 32-bit atomic takes any bits.
+        fits.then(|| unsafe { states.base().add(at).cast::<AtomicU32>().as_ref() })
     }
 
     #[derive(Debug)]

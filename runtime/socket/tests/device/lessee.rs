@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::thread::{scope, yield_now};
 use std::time::Instant;
 
-use twinpath_socket::{Call, Lessee, SocketPath, Step, UdpSocket, Wait};
+use twinpath_socket::{Access, Call, Lessee, SocketPath, Step, UdpSocket, Wait};
 use twinpath_sys::fork::fork;
 use twinpath_worker::idle::Mode;
 
@@ -23,7 +23,7 @@ fn bound(link: &Link) -> KernelSocket {
 fn lend(lessee: &Lessee, socket: &KernelSocket, is_shared: bool) -> Result<(), String> {
     let begun = Instant::now();
     loop {
-        match lessee.lend(socket, "in0", is_shared) {
+        match lessee.lend(socket, "in0", &Access::Auto, is_shared).map(drop) {
             Err(why) if why == Lessee::IS_BUSY && begun.elapsed() < PATIENCE => yield_now(),
             lent => return lent,
         }

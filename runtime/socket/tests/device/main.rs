@@ -14,7 +14,7 @@ use std::process::Command;
 use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
-use twinpath_socket::{SocketPath, UdpSocket};
+use twinpath_socket::{LentBy, SocketPath, UdpSocket};
 use twinpath_sys::netns::Namespace;
 
 /// Longer than any test waits for something that comes.
@@ -80,7 +80,7 @@ impl Link {
     /// A socket of ours with the fast path.
     fn socket(&self, address: &str) -> UdpSocket {
         let socket = self.ours.run(|| bind(address).on("in0")).unwrap();
-        assert_eq!(socket.path(), &SocketPath::Fast { interface: "in0".to_owned() });
+        assert_eq!(socket.path(), &SocketPath::Fast { interface: "in0".to_owned(), by: LentBy::Own });
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket
     }

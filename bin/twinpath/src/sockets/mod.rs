@@ -1,0 +1,98 @@
+//! `twinpath sockets`: owns an interface, and gives programs without rights rings for their own UDP sockets.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use twinpath_config::Sandbox;
+use twinpath_host::Ready;
+use twinpath_lending::owner_socket;
+use twinpath_owner::{self as owner, OwnerPlan, PROGRAMS_MAX, ProgramLimits};
+use twinpath_rules::Rules;
+
+use crate::log::{LogArgs, Voice};
+
+/// The most of each limit on sockets.
+const SOCKETS_MAX: i64 = twinpath_owner::SOCKETS_MAX as i64;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The interface.
+    #[arg(long, value_name = "INTERFACE")]
+    interface: String,
+    /// Rules, as for `twinpath run` (twinpath-run(1)): which sockets of which programs may have rings. Without them: all. Datagrams that
+    /// come by a ring pass by the host's rules for input.
+    #[arg(long, value_name = "FILE")]
+    rules: Option<PathBuf>,
+    /// Where programs connect; its folder decides who may. Without it /run/twinpath/INTERFACE/sockets, where they look for it.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Programs at a time.
+    #[arg(long, value_name = "N", default_value_t = ProgramLimits::default().programs, value_parser = clap::value_parser!(u32).range(1..=i64::from(PROGRAMS_MAX)))]
+    programs: u32,
+    /// Programs of one user at a time.
+    #[arg(long, value_name = "N", default_value_t = ProgramLimits::default().programs_per_user)]
+    programs_per_user: u32,
+    /// Sockets of a program; each takes 514 KiB of memory from the program's first one on.
+    #[arg(long, value_name = "N", default_value_t = ProgramLimits::default().sockets_per_program, value_parser = clap::value_parser!(u32).range(1..=SOCKETS_MAX))]
+    sockets_per_program: u32,
+    /// Sockets of all programs of one user.
+    #[arg(long, value_name = "N", default_value_t = ProgramLimits::default().sockets_per_user)]
+    sockets_per_user: u32,
+    /// The command socket, for `twinpath show`.
+    #[arg(long, value_name = "PATH")]
+    command_socket: Option<PathBuf>,
+    /// Offer metrics for Prometheus at this address.
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
+    /// Whether it gives up what it does not need once it has started: on or off.
+    #[arg(long, value_name = "on|off", default_value = "on")]
+    sandbox: Sandbox,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let voice = crate::log::start(&args.log)?;
+    let rules = args.rules.map(|path| {
+        let text =
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        Rules::parse(&text).with_context(|| path.display().to_string())
+    });
+    let plan = OwnerPlan {
+        listen: args.socket.unwrap_or_else(|| owner_socket(&args.interface)),
+        interface: args.interface,
+        rules: rules.transpose()?,
+        limits: ProgramLimits {
+            programs: args.programs,
+            programs_per_user: args.programs_per_user,
+            sockets_per_program: args.sockets_per_program,
+            sockets_per_user: args.sockets_per_user,
+        },
+        sandbox: args.sandbox,
+        socket: args.command_socket,
+        metrics: args.metrics,
+    };
+    let programs = plan.listen.clone();
+    owner::run(plan, |ready| announce(ready, &programs, voice))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints that programs can connect: a line for programs, the rest for people.
+fn announce(ready: &Ready, programs: &std::path::Path, voice: Voice) {
+    let report = &ready.report;
+    let [interface] = report.interfaces.as_slice() else { return };
+    let facts = serde_json::json!({
+        "pid": report.instance.pid,
+        "socket": ready.socket,
+        "interface": interface.name,
+        "programs": programs,
+        "metrics": ready.metrics,
+    });
+    let mut out = String::new();
+    let _ = writeln!(out, "{} ({}): {}", interface.name, interface.link, interface.why);
+    let _ = writeln!(out, "  try it: twinpath run --owner {} --explain PROGRAM", programs.display());
+    voice.ready(&[facts], &out);
+}

@@ -1,0 +1,81 @@
+//! Leases for sockets of another process, which maps the memory of their rings and has no rights: the program that fills the rings is
+//! this process's.
+//!
+//! All rings of a [`LeasedInterface`] are in the same two maps, so it is for one other process. Whatever that writes there, it does
+//! to its own datagrams: the program checks each number that it reads (`io/steer_bpf/bpf/lease.c`), puts nothing there but frames
+//! that the kernel would give to a socket with a lease, and this process reads nothing of it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use twinpath_frame::Mapping;
+use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
+use twinpath_rings::lease::Lease;
+use twinpath_steer_bpf::{LEASE_SLOTS, LEASES_MAX};
+
+use crate::leased::{LeaseError, LeasedInterface};
+
+/// A lease for a socket of another process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loan {
+    /// Its number: the place of its ring in the memory.
+    pub number: u32,
+    /// Rings in the memory.
+    pub capacity: u32,
+    /// Whether checksums may be partial, as the sender left them to hardware.
+    pub partial_checksums: bool,
+    /// The addresses of this host on the interface.
+    pub own: Vec<IpAddr>,
+    /// The interface.
+    pub ifindex: u32,
+    /// Bytes of the longest IP packet there.
+    pub mtu: u32,
+}
+
+impl LeasedInterface {
+    /// Gives a socket of another process, which is bound to `local`, a lease. Waits as [`LeasedInterface::lend`] does. This process
+    /// need not keep the descriptor.
+    ///
+    /// # Errors
+    /// [`LeaseError`]; the socket then has none.
+    pub fn lend_to_other(&mut self, socket: BorrowedFd<'_>, local: SocketAddr) -> Result<Loan, LeaseError> {
+        let number = self.place_for(socket, local)?;
+        self.occupy(number, socket, local)?;
+        Ok(Loan {
+            number,
+            capacity: self.leases.capacity(),
+            partial_checksums: self.facts.is_virtual(),
+            own: self.target.addresses.clone(),
+            ifindex: self.target.ifindex,
+            mtu: self.facts.mtu,
+        })
+    }
+
+    /// The socket has no lease any more. The other process has closed the ring.
+    pub fn take_from_other(&mut self, number: u32) {
+        self.vacate(number);
+    }
+
+    /// The memory of the rings: their states, and their slots.
+    #[must_use]
+    pub fn memory(&self) -> [BorrowedFd<'_>; 2] {
+        self.leases.rings()
+    }
+}
+
+/// The holder's end of a loan, in the process that has got its memory ([`LeasedInterface::memory`]).
+///
+/// # Errors
+/// What mmap(2) returns; EINVAL if the numbers are not possible.
+pub fn ring_of(loan: &Loan, states: impl AsFd, slots: impl AsFd) -> Result<Lease, Errno> {
+    if loan.capacity > LEASES_MAX || loan.number >= loan.capacity {
+        return Err(Errno::INVAL);
+    }
+    let states = Mapping::of_fd(states, loan.capacity as usize * STATE_LEN, 0)?;
+    let bytes = LEASE_SLOTS as usize * SLOT_LEN;
+    let slots = Mapping::of_fd(slots, bytes, u64::from(loan.number) * bytes as u64)?;
+    let ring = DirectRing::new(Arc::new(states), loan.number, slots, LEASE_SLOTS as usize);
+    ring.map(Lease::new).map_err(|_| Errno::INVAL)
+}

@@ -1,0 +1,205 @@
+//! This process's own rights to an interface, or the owner of it.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use twinpath_attach::{LeaseError, LeasedInterface, SOCKETS_MAX, Sending};
+use twinpath_path::privileges::Capabilities;
+use twinpath_rings::lease::Lease;
+
+use crate::borrower::Borrower;
+use crate::connection::{Connection, OwnerError};
+use crate::lent::{Lent, Withdrawal};
+
+/// Where owners listen that were not told otherwise.
+const SYSTEM_DIRECTORY: &str = "/run/twinpath";
+
+/// The usual socket of the owner of an interface.
+#[must_use]
+pub fn owner_socket(interface: &str) -> PathBuf {
+    [SYSTEM_DIRECTORY, interface, "sockets"].iter().collect()
+}
+
+/// By whose rights sockets get rings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// This process's own, if it has them; else those of the owner at the usual socket.
+    #[default]
+    Auto,
+    /// This process's own.
+    Own,
+    /// Those of the owner that listens there.
+    Owner(PathBuf),
+}
+
+impl FromStr for Access {
+    type Err = Infallible;
+
+    /// `auto`, `none` (no owner), or the path of an owner's socket.
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(match text {
+            "auto" => Self::Auto,
+            "none" => Self::Own,
+            path => Self::Owner(PathBuf::from(path)),
+        })
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Own => f.write_str("none"),
+            Self::Owner(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// Why a socket has no lease.
+#[derive(Debug, thiserror::Error)]
+pub enum LendError {
+    /// By this process's own rights.
+    #[error("{0}")]
+    Lease(#[from] LeaseError),
+    /// By the owner's.
+    #[error("{0}")]
+    Owner(#[from] OwnerError),
+    /// By neither.
+    #[error("{own}; {owner}")]
+    Neither {
+        /// What this process's own rights are not enough for.
+        own: Box<LeaseError>,
+        /// There is no owner.
+        owner: Box<OwnerError>,
+    },
+    /// Opening the interface waits for the kernel in a loop of its own.
+    #[error("it was asked for inside of a tokio runtime: ask before, or from a thread of its own")]
+    InsideLoop,
+    /// A descriptor or the network namespace.
+    #[error("cannot look at the interface: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Gives the sockets of this process leases on one interface.
+#[derive(Debug)]
+pub enum Lender {
+    /// By its own rights.
+    Own(Box<LeasedInterface>),
+    /// By an owner's.
+    Owner(Borrower),
+}
+
+impl Lender {
+    /// Opens the interface of the calling thread's network namespace, or connects to its owner. Waits some tens of milliseconds.
+    ///
+    /// # Errors
+    /// [`LendError`]
+    pub fn open(interface: &str, access: &Access) -> Result<Self, LendError> {
+        let at = |path: &Path| Ok(Self::Owner(Borrower::open(path, interface)?));
+        match access {
+            Access::Own => Self::own(interface),
+            Access::Owner(path) => at(path),
+            Access::Auto => {
+                let held = Capabilities::held();
+                if held.bpf && held.net_admin {
+                    return Self::own(interface);
+                }
+                match at(&owner_socket(interface)) {
+                    Err(LendError::Owner(owner @ OwnerError::Connect { .. })) => {
+                        // The reason why it cannot be done without an owner is said as well.
+                        Self::own(interface).map_err(|error| match error {
+                            LendError::Lease(own) => {
+                                LendError::Neither { own: Box::new(own), owner: Box::new(owner) }
+                            }
+                            error => error,
+                        })
+                    }
+                    opened => opened,
+                }
+            }
+        }
+    }
+
+    fn own(interface: &str) -> Result<Self, LendError> {
+        if tokio::runtime::Handle::try_current().is_ok() {
+            return Err(LendError::InsideLoop);
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let opened = runtime.block_on(LeasedInterface::open(interface, SOCKETS_MAX))?;
+        Ok(Self::Own(Box::new(opened)))
+    }
+
+    /// Gives a UDP socket that is bound to `local` a lease, and what it can send by: without it, it sends by the kernel. Waits some tens
+    /// of milliseconds.
+    ///
+    /// # Errors
+    /// [`LendError`]; the socket then has none.
+    pub fn lend(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        local: SocketAddr,
+    ) -> Result<(Lent, Option<Sending>), LendError> {
+        match self {
+            Self::Own(interface) => {
+                let (lent, sending) = interface.lend(socket, local)?;
+                let twinpath_attach::Lent { number, lease, withdrawal, partial_checksums, own, ifindex, mtu } =
+                    lent;
+                let (withdrawal, owner) = (Withdrawal::Own(withdrawal), None);
+                let lent = Lent { number, lease, withdrawal, partial_checksums, own, ifindex, mtu, owner };
+                Ok((lent, Some(sending)))
+            }
+            Self::Owner(borrower) => Ok((borrower.lend(socket)?, None)),
+        }
+    }
+
+    /// Takes the lease back, before its socket is closed: what is in the ring is discarded.
+    pub fn take_back(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        number: u32,
+        mut lease: Lease,
+        sending: Option<Sending>,
+    ) {
+        match self {
+            Self::Own(interface) => {
+                if let Some(sending) = sending {
+                    interface.take_back(socket, number, lease, sending);
+                }
+            }
+            Self::Owner(borrower) => {
+                lease.close();
+                // If the owner does not read, it keeps the ring for this process.
+                if borrower.connection().end(number).is_ok() {
+                    borrower.set_free(number, lease);
+                }
+            }
+        }
+    }
+
+    /// The second half of [`Self::take_back`], after [`Lent::withdrawal`]: another socket may have the lease, which is closed.
+    pub fn set_free(&mut self, number: u32, lease: Lease, sending: Option<Sending>) {
+        match self {
+            Self::Own(interface) => {
+                if let Some(sending) = sending {
+                    interface.set_free(number, lease, sending);
+                }
+            }
+            Self::Owner(borrower) => borrower.set_free(number, lease),
+        }
+    }
+
+    /// The owner that gives the leases; `None`: this process.
+    #[must_use]
+    pub const fn owner(&self) -> Option<&Arc<Connection>> {
+        match self {
+            Self::Own(_) => None,
+            Self::Owner(borrower) => Some(borrower.connection()),
+        }
+    }
+}

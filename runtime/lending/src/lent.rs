@@ -1,0 +1,59 @@
+//! A lease that a socket of this process has been given, by whichever rights.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use twinpath_rings::lease::Lease;
+
+use crate::connection::Connection;
+
+/// Takes a lease from its socket.
+#[derive(Clone, Debug)]
+pub enum Withdrawal {
+    /// One of this process's own.
+    Own(twinpath_attach::Withdrawal),
+    /// One that an owner has given.
+    Owner {
+        /// The connection to it.
+        connection: Arc<Connection>,
+        /// The ring.
+        ring: u32,
+    },
+}
+
+impl Withdrawal {
+    /// No further frames of this socket are put into the ring, once those runs of the kernel's program have ended that have begun and,
+    /// for an owner's, once the owner has read the message. The ring has to be closed. It neither allocates nor waits.
+    ///
+    /// # Errors
+    /// What the kernel returns.
+    pub fn withdraw(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        match self {
+            Self::Own(own) => own.withdraw(socket),
+            Self::Owner { connection, ring } => connection.end(*ring),
+        }
+    }
+}
+
+/// A lease that a socket has been given.
+#[derive(Debug)]
+pub struct Lent {
+    /// Its number, to give it back by.
+    pub number: u32,
+    /// The holder's end.
+    pub lease: Lease,
+    /// Takes it from the socket when that is closed while others have the lender: then [`Lender::set_free`](crate::Lender::set_free).
+    pub withdrawal: Withdrawal,
+    /// Whether checksums may be partial, as the sender left them to hardware.
+    pub partial_checksums: bool,
+    /// The addresses of this host on the interface.
+    pub own: Vec<IpAddr>,
+    /// The interface.
+    pub ifindex: u32,
+    /// Bytes of the longest IP packet there.
+    pub mtu: u32,
+    /// The owner that has given it; with that it ends.
+    pub owner: Option<Arc<Connection>>,
+}

@@ -1,0 +1,202 @@
+//! The control loop of an owner: its events, the requests that it answers, its start and its end.
+
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use futures_util::future::select_all;
+use rustix::net::{AddressFamily, SocketType, socket};
+use twinpath_attach::{LeasedInterface, find_link};
+use twinpath_bridge::BridgeEngine;
+use twinpath_command::Request;
+use twinpath_host::{Controlled, WorkerHandle, flush, notify};
+use twinpath_machine::Answer;
+use twinpath_mirror::{Event, Mirror, MirrorLimits};
+use twinpath_report::Report;
+use twinpath_sandbox::{self as sandbox, Needs};
+use twinpath_sys::clock;
+use twinpath_sys::socket_kind::network_namespace;
+
+use crate::door::Door;
+use crate::{Owner, OwnerError, OwnerPlan, PROGRAMS_MAX, Refused};
+
+/// An event of the control loop.
+pub(crate) enum Woken {
+    Mirror(Event),
+    /// A program may want to be let in.
+    Knocked,
+    /// This program has said something, or ended.
+    Program(u64),
+}
+
+impl Controlled for Owner {
+    type Engine = BridgeEngine;
+    type Event = Woken;
+    type Error = OwnerError;
+
+    const NAME: &'static str = "the owner of an interface";
+    const TAKES_CONNECTIONS: bool = false;
+
+    fn workers(&self) -> impl Iterator<Item = &WorkerHandle<BridgeEngine>> {
+        self.workers.iter()
+    }
+
+    fn worker_mut(&mut self, number: usize) -> &mut WorkerHandle<BridgeEngine> {
+        &mut self.workers[number]
+    }
+
+    fn flush(&mut self) -> bool {
+        flush(&mut self.workers)
+    }
+
+    async fn next(&mut self) -> Result<Woken, OwnerError> {
+        let programs = &self.programs;
+        let stirs = async {
+            if programs.is_empty() {
+                return std::future::pending().await;
+            }
+            let (number, ..) = select_all(programs.iter().map(|program| {
+                Box::pin(async {
+                    program.stirs().await;
+                    program.number
+                })
+            }))
+            .await;
+            number
+        };
+        Ok(tokio::select! {
+            event = self.mirror.next() => Woken::Mirror(event?),
+            () = self.door.knocked() => Woken::Knocked,
+            number = stirs => Woken::Program(number),
+        })
+    }
+
+    async fn happened(&mut self, event: Woken) -> bool {
+        match event {
+            Woken::Mirror(event) => self.kernel_says(&event),
+            Woken::Knocked => self.let_in(),
+            Woken::Program(number) => self.attend(number).await,
+        }
+        true
+    }
+
+    async fn read_workers(&mut self) {}
+
+    async fn request(&mut self, request: Request, answer: Answer) {
+        // The client may have closed its connection.
+        drop(answer.send(self.answer_request(&request)));
+    }
+
+    async fn connection(&mut self, _: Request, stream: UnixStream) {
+        drop(stream);
+    }
+
+    fn report(&mut self) -> Report {
+        self.report_all()
+    }
+
+    fn scrape(&mut self) -> Report {
+        self.report_all()
+    }
+
+    async fn reload(&mut self) {
+        notify::reloading();
+        tracing::error!("not reloaded: {NO_RELOAD}");
+        notify::ready();
+    }
+
+    async fn end(&mut self) -> bool {
+        false
+    }
+
+    async fn finish_turn(&mut self) -> Result<bool, OwnerError> {
+        Ok(true)
+    }
+}
+
+/// The answer to a request to read the configuration again.
+const NO_RELOAD: &str = "there is no file to read again: an owner is told everything on its command line; restart it with what is to change";
+
+impl Owner {
+    pub(crate) async fn start(mut plan: OwnerPlan, socket_path: &Path) -> Result<Self, OwnerError> {
+        plan.limits.programs = plan.limits.programs.clamp(1, PROGRAMS_MAX);
+        // So that a mistake is said at once, and not to the first program.
+        drop(LeasedInterface::open(&plan.interface, 1).await?);
+        let mirror = Mirror::open(MirrorLimits::default()).await?;
+        let link = find_link(&mirror, &plan.interface).map_err(twinpath_attach::LeaseError::from)?;
+        let own = socket(AddressFamily::INET, SocketType::DGRAM, None).map_err(std::io::Error::from)?;
+        let namespace = network_namespace(own.as_fd())?;
+        let door = Door::open(&plan.listen)?;
+        let needs = Needs {
+            socket: socket_path.to_owned(),
+            listeners: vec![door.path().to_owned()],
+            ..Needs::default()
+        };
+        let confined = sandbox::enter(plan.sandbox, &needs);
+        Ok(Self {
+            plan,
+            mirror,
+            door,
+            namespace,
+            ifindex: Some(link.ifindex),
+            programs: Vec::new(),
+            next_number: 0,
+            refused: Refused::default(),
+            workers: Vec::new(),
+            confined,
+            started: clock::now(),
+        })
+    }
+
+    fn answer_request(&mut self, request: &Request) -> Result<serde_json::Value, String> {
+        match request {
+            Request::Show(topic) => topic.of(&self.report_all()),
+            Request::Reload => Err(NO_RELOAD.to_owned()),
+            Request::Port(_) => Err(twinpath_command::NO_SWITCH.to_owned()),
+            Request::Capture(_) => Err(
+                "the owner of an interface has no captures: what programs receive does not come through it"
+                    .to_owned(),
+            ),
+            Request::Sockets | Request::StandBy | Request::Drain(_) | Request::Measure | Request::Set(_) => {
+                Err("the owner of an interface has no workers and serves nothing itself".to_owned())
+            }
+        }
+    }
+
+    fn kernel_says(&mut self, event: &Event) {
+        match event {
+            Event::Link(link) if self.ifindex == Some(link.ifindex) => self.addresses_changed(),
+            Event::Link(link) if self.ifindex.is_none() && link.name == self.plan.interface => {
+                tracing::info!("{} is back", link.name);
+                self.ifindex = Some(link.ifindex);
+            }
+            Event::Addresses { ifindex } if self.ifindex == Some(*ifindex) => self.addresses_changed(),
+            Event::Renamed { ifindex, to, .. } if self.ifindex == Some(*ifindex) => {
+                tracing::info!("{} is now called {to}", self.plan.interface);
+                self.plan.interface.clone_from(to);
+            }
+            Event::LinkGone { ifindex, .. } if self.ifindex == Some(*ifindex) => {
+                tracing::info!("{} is gone: the kernel serves all programs", self.plan.interface);
+                self.ifindex = None;
+                self.programs.clear();
+            }
+            _ => {}
+        }
+    }
+
+    /// Frames to addresses that the interface has got since are for programs as well.
+    fn addresses_changed(&mut self) {
+        let tables = self.mirror.tables();
+        let Some(link) = self.ifindex.and_then(|ifindex| tables.link(ifindex)) else { return };
+        let Some(mac) = link.mac else { return };
+        let addresses: Vec<_> = tables.addresses(link.ifindex).map(|(address, _)| address).collect();
+        for interface in self.programs.iter_mut().filter_map(|program| program.interface.as_mut()) {
+            if let Err(error) = interface.set_addresses(mac, addresses.clone()) {
+                tracing::error!(
+                    "{}: the change of its addresses is not in force: {error}",
+                    self.plan.interface
+                );
+            }
+        }
+    }
+}

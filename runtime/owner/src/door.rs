@@ -1,0 +1,138 @@
+//! The socket at which programs connect.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, chmodat};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use twinpath_host::readable;
+use twinpath_sys::TrustedDir;
+use twinpath_sys::trusted_dir::TrustError;
+
+/// Programs that may wait to be let in.
+const BACKLOG: i32 = 64;
+
+/// Why nobody can connect.
+#[derive(Debug, thiserror::Error)]
+pub enum DoorError {
+    /// The folder cannot be created, or others may change its content.
+    #[error("no socket for programs: {0}; another one is named with --socket")]
+    Folder(#[from] TrustError),
+    /// Something else has the name.
+    #[error("{} exists and is not a socket: it stays; name another socket with --socket", .0.display())]
+    NotASocket(PathBuf),
+    /// Another owner listens there.
+    #[error("another owner listens on {}: name another socket with --socket", .0.display())]
+    InUse(PathBuf),
+    /// It cannot be created.
+    #[error("cannot listen on {}: {error}; name another socket with --socket", path.display())]
+    Listen {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// The listening socket. Every user may connect, if the folder lets them. Dropping it removes its file.
+#[derive(Debug)]
+pub(crate) struct Door {
+    listener: AsyncFd<OwnedFd>,
+    path: PathBuf,
+    folder: TrustedDir,
+    name: String,
+}
+
+impl Door {
+    pub(crate) fn open(path: &Path) -> Result<Self, DoorError> {
+        let failed = |error| DoorError::Listen { path: path.to_owned(), error };
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.ok_or_else(|| failed(io::ErrorKind::InvalidFilename.into()))?.to_owned();
+        let folder = TrustedDir::make_shared(path.parent().unwrap_or_else(|| Path::new("/")))?;
+        clear_stale(path, &folder, &name)?;
+        let listener = bound(path).map_err(failed)?;
+        let opened = chmodat(folder.fd(), name.as_str(), Mode::from_raw_mode(0o666), AtFlags::empty())
+            .and_then(|()| listen(&listener, BACKLOG))
+            .map_err(io::Error::from)
+            .and_then(|()| readable(listener));
+        match opened {
+            Ok(listener) => Ok(Self { listener, path: path.to_owned(), folder, name }),
+            Err(error) => {
+                let _ = folder.remove(&name);
+                Err(failed(error))
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Waits until a program may be there.
+    pub(crate) async fn knocked(&self) {
+        // Whether it is there is remembered until `let_in` finds nobody.
+        if self.listener.readable().await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    /// The next program; `None` if nobody waits, or if it cannot be let in: then it is tried again when another one comes.
+    pub(crate) fn let_in(&self) -> Option<OwnedFd> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let accept = |listener: &OwnedFd| match accept_with(listener, flags) {
+            Ok(connection) => Ok(Some(connection)),
+            Err(Errno::CONNABORTED | Errno::INTR) => Ok(None),
+            Err(error) => {
+                if error != Errno::AGAIN {
+                    tracing::warn!("cannot let a program in: {error}");
+                }
+                Err(io::Error::from(io::ErrorKind::WouldBlock))
+            }
+        };
+        loop {
+            match self.listener.try_io(Interest::READABLE, accept) {
+                Ok(Some(connection)) => return Some(connection),
+                Ok(None) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        if let Err(error) = self.folder.remove(&self.name) {
+            tracing::debug!(%error, path = %self.path.display(), "the socket for programs stays");
+        }
+    }
+}
+
+fn unix_socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+fn bound(path: &Path) -> io::Result<OwnedFd> {
+    let listener = unix_socket()?;
+    bind(&listener, &SocketAddrUnix::new(path)?)?;
+    Ok(listener)
+}
+
+/// Removes the socket of a dead owner.
+fn clear_stale(path: &Path, folder: &TrustedDir, name: &str) -> Result<(), DoorError> {
+    let Some(file) = folder.stat(name)? else { return Ok(()) };
+    if FileType::from_raw_mode(file.st_mode) != FileType::Socket {
+        return Err(DoorError::NotASocket(path.to_owned()));
+    }
+    let asked = unix_socket().and_then(|socket| connect(&socket, &SocketAddrUnix::new(path)?));
+    if asked != Err(Errno::CONNREFUSED) {
+        return Err(DoorError::InUse(path.to_owned()));
+    }
+    folder.remove(name).map_err(|error| DoorError::Listen { path: path.to_owned(), error })
+}

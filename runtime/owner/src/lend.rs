@@ -1,0 +1,186 @@
+//! Programs come, ask for leases, and go.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use twinpath_attach::LeasedInterface;
+use twinpath_lending::message::{Answer, Request};
+use twinpath_rules::Bound;
+use twinpath_sys::socket_kind::{is_udp, network_namespace};
+
+use crate::program::{Heard, Program, Ring};
+use crate::{Owner, aside};
+
+/// Messages of a program in one turn, so that others have theirs.
+const MESSAGES_MAX: usize = 8;
+
+impl Owner {
+    /// Lets programs in that wait, as far as limits allow.
+    pub(crate) fn let_in(&mut self) {
+        while let Some(connection) = self.door.let_in() {
+            match Program::new(self.next_number, connection) {
+                Ok(program) => self.admit(program),
+                Err(error) => tracing::warn!("cannot let a program in: {error}"),
+            }
+        }
+    }
+
+    fn admit(&mut self, program: Program) {
+        let limits = self.plan.limits;
+        let of_user = self.programs.iter().filter(|other| other.user == program.user).count();
+        let why = if self.programs.len() >= limits.programs as usize {
+            Some(format!("it serves {} programs, and that is all it may (--programs)", limits.programs))
+        } else if of_user >= limits.programs_per_user as usize {
+            let most = limits.programs_per_user;
+            Some(format!(
+                "it serves {most} programs of user {}, and that is all it may (--programs-per-user)",
+                program.user
+            ))
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            self.refused.programs.add(1);
+            program.answer(&Answer::Refused { request: 0, why }, &[]);
+            return;
+        }
+        tracing::debug!(
+            pid = program.pid,
+            user = program.user,
+            name = program.name,
+            "a program has connected"
+        );
+        self.next_number += 1;
+        self.programs.push(program);
+    }
+
+    /// Does what a program asks for.
+    pub(crate) async fn attend(&mut self, number: u64) {
+        for _ in 0..MESSAGES_MAX {
+            let Some(at) = self.programs.iter().position(|program| program.number == number) else { return };
+            match self.programs[at].hear() {
+                Heard::Nothing => return,
+                Heard::Gone => return self.dismiss(at, "it has gone"),
+                Heard::Fault(why) => {
+                    self.refused.faults.add(1);
+                    return self.dismiss(at, &why);
+                }
+                Heard::Said(Request::End { ring }, descriptors) => {
+                    aside::close(descriptors);
+                    self.end(at, ring);
+                }
+                Heard::Said(Request::Lend { request, interface }, descriptors) => {
+                    if !self.answer(at, request, &interface, descriptors).await {
+                        return self.dismiss(at, "it does not read what it has asked for");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends everything that a program has been given.
+    pub(crate) fn dismiss(&mut self, at: usize, why: &str) {
+        let program = self.programs.swap_remove(at);
+        tracing::debug!(
+            pid = program.pid,
+            user = program.user,
+            name = program.name,
+            "a program is served no more: {why}"
+        );
+    }
+
+    fn end(&mut self, at: usize, ring: u32) {
+        let program = &mut self.programs[at];
+        // The program may name what it does not have.
+        let Some(at) = program.rings.iter().position(|of| of.ring == ring) else { return };
+        let ended = program.rings.swap_remove(at);
+        if let Some(interface) = &mut program.interface {
+            interface.take_from_other(ended.number);
+        }
+    }
+
+    /// Returns whether the program could be answered.
+    async fn answer(&mut self, at: usize, request: u32, interface: &str, descriptors: Vec<OwnedFd>) -> bool {
+        let lent = match descriptors.as_slice() {
+            [socket] => self.lend(at, interface, socket.as_fd()).await,
+            _ => Err("a request comes with the descriptor of one socket".to_owned()),
+        };
+        // Closing a UDP socket never waits, and its program may bind the port again as soon as it has closed its own.
+        let (sockets, others): (Vec<_>, Vec<_>) =
+            descriptors.into_iter().partition(|socket| is_udp(socket.as_fd()));
+        drop(sockets);
+        aside::close(others);
+        let program = &mut self.programs[at];
+        match lent {
+            Ok((ring, loan)) => {
+                let Some(interface) = &program.interface else { return false };
+                program.rings.push(ring);
+                program.answer(&Answer::Lent { request, ring: ring.ring, loan }, &interface.memory())
+            }
+            Err(why) => {
+                self.refused.leases.add(1);
+                tracing::debug!(pid = program.pid, user = program.user, "a socket gets no lease: {why}");
+                program.answer(&Answer::Refused { request, why }, &[])
+            }
+        }
+    }
+
+    async fn lend(
+        &mut self,
+        at: usize,
+        interface: &str,
+        socket: BorrowedFd<'_>,
+    ) -> Result<(Ring, twinpath_attach::Loan), String> {
+        let local = self.may_have(at, interface, socket)?;
+        let name = self.plan.interface.clone();
+        let sockets = self.plan.limits.sockets_per_program;
+        let program = &mut self.programs[at];
+        let interface = match &mut program.interface {
+            Some(interface) => interface,
+            empty => {
+                let opened =
+                    LeasedInterface::open(&name, sockets).await.map_err(|error| error.to_string())?;
+                empty.insert(opened)
+            }
+        };
+        let loan = interface.lend_to_other(socket, local).map_err(|error| error.to_string())?;
+        Ok((Ring { ring: loan.number, number: loan.number, local }, loan))
+    }
+
+    /// Whether the program may have a lease for this socket: the address that it is bound to, or why not.
+    fn may_have(&self, at: usize, interface: &str, socket: BorrowedFd<'_>) -> Result<SocketAddr, String> {
+        let (program, limits) = (&self.programs[at], self.plan.limits);
+        if interface != self.plan.interface {
+            return Err(format!("it has {}, not {interface}", self.plan.interface));
+        }
+        if !is_udp(socket) {
+            return Err("what came is no UDP socket".to_owned());
+        }
+        let namespace =
+            network_namespace(socket).map_err(|error| format!("cannot ask for its namespace: {error}"))?;
+        if namespace != self.namespace {
+            return Err("the socket is of another network namespace than the owner".to_owned());
+        }
+        let local =
+            rustix::net::getsockname(socket).ok().and_then(|address| SocketAddr::try_from(address).ok());
+        let local = local.filter(|local| local.port() != 0).ok_or("the socket is bound to no port yet")?;
+        if let Some(rules) = &self.plan.rules {
+            // Whether the kernel has chosen the port is known to the program alone.
+            match rules.of(&program.name, Bound { local, is_chosen: false }) {
+                Some(rule) if !rule.is_kernel => {}
+                Some(_) => return Err(format!("a rule of the owner keeps {local} with the kernel")),
+                None => return Err(format!("no rule of the owner is for {local}")),
+            }
+        }
+        let of_user: usize =
+            self.programs.iter().filter(|other| other.user == program.user).map(Program::socket_count).sum();
+        if of_user >= limits.sockets_per_user as usize {
+            let most = limits.sockets_per_user;
+            return Err(format!(
+                "user {} has {most} sockets with a lease, and that is all (--sockets-per-user)",
+                program.user
+            ));
+        }
+        Ok(local)
+    }
+}

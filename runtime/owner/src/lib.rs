@@ -1,0 +1,142 @@
+//! The owner of an interface: a process with the rights to open it, which gives rings to programs that have none, each for its own UDP
+//! sockets only.
+//!
+//! A program connects to a UNIX socket, and shows a socket of its own by its descriptor ([`twinpath_lending::message`] has what is
+//! said). The owner reads from that socket which port it holds, and whether it is of the owner's network namespace; loads a
+//! program into the kernel for this process alone ([`twinpath_attach::LeasedInterface`]); and hands out the memory of its rings.
+//! Neither the owner nor the kernel's program believes anything that is written there, and the owner has no part in what
+//! comes: without requests it sleeps.
+//!
+//! What a process has been given ends with the process, or with its connection. If the owner ends, all of it does, and the kernel
+//! serves the sockets.
+
+mod aside;
+mod control_loop;
+mod door;
+mod lend;
+mod program;
+mod reports;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+pub use twinpath_attach::SOCKETS_MAX;
+use twinpath_bridge::BridgeEngine;
+use twinpath_config::Sandbox;
+use twinpath_host::{Addresses, Ready, WorkerHandle, run_to_end};
+use twinpath_inspect::Counter;
+use twinpath_metrics::MetricsError;
+use twinpath_mirror::{Mirror, MirrorError};
+use twinpath_report as report;
+use twinpath_rules::Rules;
+use twinpath_time::Instant;
+
+use self::door::Door;
+use self::program::Program;
+
+/// Most programs: the kernel has room for as many programs of ours at one hook of an interface.
+pub const PROGRAMS_MAX: u32 = 60;
+
+/// How much programs may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgramLimits {
+    /// Programs at a time.
+    pub programs: u32,
+    /// Those of one user.
+    pub programs_per_user: u32,
+    /// Sockets of a program. Memory for all of them, 514 KiB each, is taken with the first one.
+    pub sockets_per_program: u32,
+    /// Those of all programs of one user.
+    pub sockets_per_user: u32,
+}
+
+impl Default for ProgramLimits {
+    fn default() -> Self {
+        Self { programs: 32, programs_per_user: 16, sockets_per_program: 8, sockets_per_user: 64 }
+    }
+}
+
+/// The settings of an owner.
+#[derive(Clone, Debug)]
+pub struct OwnerPlan {
+    /// The interface.
+    pub interface: String,
+    /// Where programs connect; its folder is made if it is missing.
+    pub listen: PathBuf,
+    /// Which sockets of which programs may have rings; `None`: all.
+    pub rules: Option<Rules>,
+    /// How much programs may have.
+    pub limits: ProgramLimits,
+    /// Whether it confines itself after the start.
+    pub sandbox: Sandbox,
+    /// The command socket; `None`: the usual one.
+    pub socket: Option<PathBuf>,
+    /// Where metrics are offered.
+    pub metrics: Option<SocketAddr>,
+}
+
+/// An error at the start of an owner, or the one that it ended with.
+#[derive(Debug, thiserror::Error)]
+pub enum OwnerError {
+    /// There is no such interface, or nothing can be claimed there.
+    #[error("{0}")]
+    Interface(#[from] twinpath_attach::LeaseError),
+    /// The socket to which programs connect.
+    #[error("{0}")]
+    Door(#[from] door::DoorError),
+    /// Netlink.
+    #[error("{0}")]
+    Mirror(#[from] MirrorError),
+    /// The listener for metrics.
+    #[error("{0}")]
+    Metrics(#[from] MetricsError),
+    /// The command socket.
+    #[error("{0}")]
+    Command(#[from] twinpath_command::CommandError),
+    /// The runtime or a descriptor.
+    #[error("cannot start the control thread: {0}")]
+    Control(#[from] io::Error),
+}
+
+/// What was refused so far.
+#[derive(Default)]
+struct Refused {
+    /// Programs beyond a limit.
+    programs: Counter,
+    /// Leases that could not be given.
+    leases: Counter,
+    /// Programs that have sent what is no message.
+    faults: Counter,
+}
+
+/// One running owner.
+struct Owner {
+    plan: OwnerPlan,
+    mirror: Mirror,
+    door: Door,
+    /// Identifies its network namespace.
+    namespace: u64,
+    /// The interface's index; `None` while it is gone.
+    ifindex: Option<u32>,
+    programs: Vec<Program>,
+    /// Of the program that comes next.
+    next_number: u64,
+    refused: Refused,
+    /// It has none: the kernel's programs do the work.
+    workers: Vec<WorkerHandle<BridgeEngine>>,
+    confined: report::Sandbox,
+    started: Instant,
+}
+
+/// Serves programs until SIGINT or SIGTERM, and calls `ready` when it does.
+///
+/// # Errors
+/// [`OwnerError`]; everything has been undone then.
+pub fn run(plan: OwnerPlan, ready: impl FnOnce(&Ready)) -> Result<(), OwnerError> {
+    let (socket, name) = (plan.socket.clone(), plan.interface.clone());
+    let addresses =
+        Addresses { socket: socket.as_deref(), kind: "sockets", name: &name, metrics: plan.metrics };
+    let start = async |_offered, socket: &Path| Owner::start(plan, socket).await;
+    run_to_end(addresses, start, ready, drop)
+}

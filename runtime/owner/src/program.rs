@@ -1,0 +1,145 @@
+//! A program that is connected.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use twinpath_attach::LeasedInterface;
+use twinpath_host::readable;
+use twinpath_lending::message::{Answer, REQUEST_LEN, Request};
+use twinpath_sys::fd_passing;
+
+use crate::aside;
+
+/// A socket of a program that has a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ring {
+    /// Its name on the connection.
+    pub(crate) ring: u32,
+    /// The lease's number on the interface.
+    pub(crate) number: u32,
+    /// The address that the socket is bound to.
+    pub(crate) local: SocketAddr,
+}
+
+/// What came from a program.
+pub(crate) enum Heard {
+    Said(Request, Vec<OwnedFd>),
+    /// Nothing more, for now.
+    Nothing,
+    /// It has ended, or closed the connection.
+    Gone,
+    /// What is no message: why.
+    Fault(String),
+}
+
+pub(crate) struct Program {
+    /// No other program of this owner has it.
+    pub(crate) number: u64,
+    /// The process, as this one sees it; 0 if it does not.
+    pub(crate) pid: i32,
+    pub(crate) user: u32,
+    /// The name that the process has at present, which it may choose.
+    pub(crate) name: String,
+    /// `None` once it is being closed.
+    connection: Option<AsyncFd<OwnedFd>>,
+    /// Tells that the process has ended: another one may have the connection as well, if it was forked.
+    process: Option<AsyncFd<OwnedFd>>,
+    /// Its rings; `None` before it has asked for one.
+    pub(crate) interface: Option<LeasedInterface>,
+    pub(crate) rings: Vec<Ring>,
+}
+
+impl Program {
+    pub(crate) fn new(number: u64, connection: OwnedFd) -> io::Result<Self> {
+        let peer = socket_peercred(&connection)?;
+        let (pid, user) = (peer.pid.as_raw_nonzero().get(), peer.uid.as_raw());
+        let process = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let process = process.and_then(|process| readable(process).ok());
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned();
+        let connection = Some(readable(connection)?);
+        Ok(Self { number, pid, user, name, connection, process, interface: None, rings: Vec::new() })
+    }
+
+    /// Waits until it says something, or ends.
+    pub(crate) async fn stirs(&self) {
+        let said = async {
+            match &self.connection {
+                Some(connection) if connection.readable().await.is_ok() => {}
+                _ => std::future::pending().await,
+            }
+        };
+        let ended = async {
+            match &self.process {
+                Some(process) if process.readable().await.is_ok() => {}
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = said => {}
+            () = ended => {}
+        }
+    }
+
+    /// What it says next.
+    pub(crate) fn hear(&self) -> Heard {
+        if self.process.as_ref().is_some_and(has_ended) {
+            return Heard::Gone;
+        }
+        let Some(connection) = &self.connection else { return Heard::Gone };
+        let mut bytes = [0; REQUEST_LEN];
+        let receive = |connection: &OwnedFd| Ok(fd_passing::receive(connection, &mut bytes)?);
+        let received = match connection.try_io(Interest::READABLE, receive) {
+            Ok(received) => received,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Heard::Nothing,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Heard::Nothing,
+            Err(_) => return Heard::Gone,
+        };
+        if received.len == 0 && received.fds.is_empty() {
+            return Heard::Gone;
+        }
+        match Request::decode(&bytes[..received.len]) {
+            Ok(request) if !received.is_cut => Heard::Said(request, received.fds),
+            Ok(_) => {
+                aside::close(received.fds);
+                Heard::Fault("it sent more than a message holds".to_owned())
+            }
+            Err(error) => {
+                aside::close(received.fds);
+                Heard::Fault(error.to_string())
+            }
+        }
+    }
+
+    /// Sends an answer. Returns whether it could be sent: a program that reads nothing has no use for more.
+    pub(crate) fn answer(&self, answer: &Answer, descriptors: &[BorrowedFd<'_>]) -> bool {
+        let Some(connection) = &self.connection else { return false };
+        let sent = fd_passing::send(connection.get_ref(), &answer.encode(), descriptors);
+        !matches!(sent, Err(Errno::AGAIN | Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN))
+    }
+
+    /// Sockets with a lease.
+    pub(crate) fn socket_count(&self) -> usize {
+        self.rings.len()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // What the program has sent and nobody has read may be descriptors.
+        let connection = self.connection.take().map(AsyncFd::into_inner);
+        aside::close(connection.into_iter().collect());
+    }
+}
+
+fn has_ended(process: &AsyncFd<OwnedFd>) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::from_borrowed_fd(process.get_ref().as_fd(), PollFlags::IN)], Some(&NOW)) == Ok(1)
+}

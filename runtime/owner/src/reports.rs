@@ -1,0 +1,98 @@
+//! The report of an owner.
+
+use std::collections::BTreeMap;
+
+use twinpath_host::report_process;
+use twinpath_inspect::ControlReason;
+use twinpath_mirror::table::Link;
+use twinpath_report::{self as report, Report};
+
+use crate::Owner;
+use crate::program::Program;
+
+/// The path of leases in reports.
+const PATH: &str = "packet";
+
+impl Owner {
+    /// The whole report.
+    pub(crate) fn report_all(&self) -> Report {
+        Report {
+            instance: report::Instance {
+                service: "sockets".to_owned(),
+                ..report_process(self.started, 0, &self.confined)
+            },
+            interfaces: vec![self.report_interface()],
+            rules: report::Rules { claims: self.report_claims(), verdicts: self.report_verdicts() },
+            programs: self.programs.iter().map(report_program).collect(),
+            drops: self.report_drops(),
+            ..Report::default()
+        }
+    }
+
+    fn report_interface(&self) -> report::Interface {
+        let link = self.ifindex.and_then(|ifindex| self.mirror.tables().link(ifindex));
+        let limits = self.plan.limits;
+        report::Interface {
+            name: self.plan.interface.clone(),
+            ifindex: self.ifindex.unwrap_or(0),
+            kind: link.map(|link| link.kind.clone()).unwrap_or_default(),
+            path: PATH.to_owned(),
+            link: link.map_or("gone", Link::state).to_owned(),
+            mtu: link.map_or(0, |link| link.mtu),
+            why: format!(
+                "programs connect to {}: {} of at most {}, {} of a user; {} sockets of each, {} of a user",
+                self.door.path().display(),
+                self.programs.len(),
+                limits.programs,
+                limits.programs_per_user,
+                limits.sockets_per_program,
+                limits.sockets_per_user
+            ),
+            ..report::Interface::default()
+        }
+    }
+
+    fn report_claims(&self) -> Vec<String> {
+        let rings = self.programs.iter().flat_map(|program| &program.rings);
+        rings.map(|ring| format!("udp port {} of {}", ring.local.port(), ring.local.ip())).collect()
+    }
+
+    fn report_verdicts(&self) -> Vec<report::Count> {
+        let mut sums = BTreeMap::<&str, u64>::new();
+        let interfaces = self.programs.iter().filter_map(|program| program.interface.as_ref());
+        for (name, count) in interfaces.flat_map(|interface| interface.counters().unwrap_or_default()) {
+            *sums.entry(name).or_default() += count;
+        }
+        let given = sums.into_iter().filter(|(_, count)| *count > 0);
+        given.map(|(name, count)| report::Count { name: name.to_owned(), count }).collect()
+    }
+
+    fn report_drops(&self) -> Vec<report::Drop> {
+        let overruns = self.mirror.counters().overruns;
+        let counts = [
+            (ControlReason::ProgramsRefused, self.refused.programs.get()),
+            (ControlReason::LeasesRefused, self.refused.leases.get()),
+            (ControlReason::ProgramFault, self.refused.faults.get()),
+            (ControlReason::NetlinkOverrun, overruns),
+        ];
+        let happened = counts.into_iter().filter(|(_, count)| *count > 0);
+        let drop = |(reason, count): (ControlReason, u64)| report::Drop {
+            place: "control".to_owned(),
+            reason: reason.name().to_owned(),
+            count,
+        };
+        happened.map(drop).collect()
+    }
+}
+
+fn report_program(program: &Program) -> report::Program {
+    let counters = program.interface.as_ref().and_then(|interface| interface.counters().ok());
+    let claimed = counters.and_then(|counters| counters.into_iter().find(|(name, _)| *name == "claimed"));
+    report::Program {
+        pid: program.pid,
+        user: program.user,
+        name: program.name.clone(),
+        sockets: program.rings.iter().map(|ring| ring.local.to_string()).collect(),
+        by_ring: claimed.map_or(0, |(_, count)| count),
+    }
+}
