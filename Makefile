@@ -91,15 +91,16 @@ mutants: setup ## make small changes to a crate's code, and count those its test
 	@xtask/host.sh mutants $(MUTANTS_VERSION) "$(CRATE)" "$(SHARD)" $(ARGS)
 
 conformance: ## run another project's suite against us: make conformance SUITE=ksf DIR=path/to/its/checkout (root or sudo)
-	@if [ ! -x "$(SUITE_SCRIPT)" ] || [ ! -d "$(DIR)" ]; then \
-	    echo "make conformance needs SUITE=NAME, one of: $(SUITES) (here: '$(SUITE)'), and DIR=PATH, a checkout of it (here: '$(DIR)')" >&2; \
+	@if [ ! -x "$(SUITE_SCRIPT)" ] || [ ! -d "$(SUITE_CHECKOUT)" ]; then \
+	    echo "make conformance needs SUITE=NAME, one of: $(SUITES) (here: '$(SUITE)'), and DIR=PATH, a checkout of it (here: '$(DIR)';" \
+	        "none for: $(SUITES_OF_PACKAGES))" >&2; \
 	    exit 2; \
 	fi
 	@xtask/host.sh may-be-root "make conformance builds network namespaces, which"
 	@xtask/host.sh need $(SUITE_PACKAGES_$(SUITE))
 	@$(if $(SUITE_UNPACKED_$(SUITE)),xtask/host.sh unpack $(TARGET_DIR)/conformance/$(SUITE)/packages $(SUITE_UNPACKED_$(SUITE)))
 	@$(MAKE) --no-print-directory build
-	@"$(SUITE_SCRIPT)" build "$(DIR)" $(TARGET_DIR)/conformance/$(SUITE)
+	@"$(SUITE_SCRIPT)" build "$(SUITE_CHECKOUT)" $(TARGET_DIR)/conformance/$(SUITE)
 	@xtask/host.sh as-root "running $(SUITE) in network namespaces of its own" \
 	    "$(SUITE_SCRIPT)" run $(TARGET_DIR)/conformance/$(SUITE) $(TWINPATH)
 
@@ -159,6 +160,18 @@ SUITE_PACKAGES_ksf := libtirpc-dev=/usr/include/tirpc/rpc/rpc.h iproute2=ip util
 SUITE_PACKAGES_os-ken := python3=python3 python3-venv=/usr/share/doc/python3-venv/copyright iproute2=ip \
 	util-linux=unshare
 SUITE_UNPACKED_os-ken := $(OVS_UNPACKED)
+
+# What the suite of programs runs comes from Debian: there is no checkout. Unpacked, so that no service of theirs starts here, with the
+# libraries that a small installation lacks.
+SUITES_OF_PACKAGES := programs
+SUITE_CHECKOUT = $(if $(filter $(SUITES_OF_PACKAGES),$(SUITE)),.,$(DIR))
+SUITE_PACKAGES_programs := python3=python3 iproute2=ip util-linux=unshare curl=curl golang-go=go gcc=cc openssl=openssl
+SUITE_UNPACKED_programs := memcached nsd unbound dnsperf bind9-dnsutils bind9-libs chrony iperf3 sockperf socat rsyslog \
+	redis-server redis-tools nginx ngtcp2-client ngtcp2-server \
+	python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libpython3.11-testsuite \
+	libbsd0 libedit2 libestr0 libev4 libevent-2.1-7 libexpat1 libfastjson4 libfstrm0 libicu72 libiperf0 libjemalloc2 libjson-c5 \
+	libldns3 liblmdb0 liblognorm5 liblzf1 libmaxminddb0 libmd0 libnghttp2-14 libnghttp3-3 libngtcp2-9 \
+	libngtcp2-crypto-gnutls2 libprotobuf-c1 libpython3.11 libsasl2-2 libsasl2-modules-db libsctp1 libuv1 libwrap0 libxml2
 
 # What building needs beside Rust: a linker and the C library's start files.
 setup:

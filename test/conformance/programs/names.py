@@ -1,0 +1,108 @@
+"""Name servers, and who asks them."""
+
+from case import ADDRESS, CLIENTS, ANY, case, ended
+from world import CLIENT, SERVER
+
+HOSTS = 1000
+
+
+def address_of(number):
+    return f"198.51.100.{number % 250 + 1}"
+
+
+def start_nsd(world, tested, more=""):
+    lines = "".join(f"host{number} IN A {address_of(number)}\n" for number in range(HOSTS))
+    head = "$ORIGIN example.org.\n$TTL 3600\n@ IN SOA ns hostmaster 1 3600 600 86400 60\n@ IN NS ns\nns IN A 192.0.2.1\n"
+    world.write("zone", head + lines)
+    folder = world.folder
+    conf = world.write("nsd.conf", f"""server:
+  ip-address: {ADDRESS[SERVER]}
+  username: ""
+  chroot: ""
+  database: ""
+  pidfile: "{folder}/nsd.pid"
+  zonesdir: "{folder}"
+  zonelistfile: "{folder}/zone.list"
+  xfrdfile: "{folder}/xfrd.state"
+  xfrdir: "{folder}"
+  rrl-ratelimit: 0
+  {more}
+remote-control:
+  control-enable: no
+zone:
+  name: "example.org"
+  zonefile: "zone"
+""")
+    server = world.start(SERVER, "nsd", "-d", "-c", conf, tested=tested)
+    server.await_text("nsd started")
+    return server
+
+
+def start_unbound(world, threads):
+    data = "".join(
+        f'  local-data: "host{number}.example.org. 3600 IN A {address_of(number)}"\n' for number in range(HOSTS)
+    )
+    conf = world.write("unbound.conf", f"""server:
+  interface: {ADDRESS[SERVER]}
+  access-control: 192.0.2.0/24 allow
+  username: ""
+  chroot: ""
+  directory: "{world.folder}"
+  pidfile: ""
+  do-daemonize: no
+  use-syslog: no
+  verbosity: 1
+  num-threads: {threads}
+  module-config: "iterator"
+  local-zone: "example.org." static
+{data}
+remote-control:
+  control-enable: no
+""")
+    server = world.start(SERVER, "unbound", "-d", "-p", "-c", conf, tested=True)
+    server.await_text("start of service")
+    return server
+
+
+def dnsperf(world):
+    """20,000 queries, of which one in eleven is for a name that is not there."""
+    queries = "".join(f"host{number % (HOSTS + 100)}.example.org A\n" for number in range(2 * (HOSTS + 100)))
+    said = world.run(
+        CLIENT, "dnsperf", "-s", ADDRESS[SERVER], "-d", world.write("queries", queries),
+        "-n", 9, "-c", 4, "-q", 4, "-t", 10,
+    )
+    wanted = ("Queries sent", "Queries completed", "Queries lost", "Response codes")
+    return "".join(" ".join(line.split()) + "\n" for line in said.splitlines() if line.strip().startswith(wanted))
+
+
+@case("nsd", "dnsperf, 19,800 queries, 4 in flight on 4 sockets; one server process", needs=("nsd", "dnsperf"), expects=ANY)
+def nsd(world):
+    server = start_nsd(world, True)
+    return f"{dnsperf(world)}{ended(server)}"
+
+
+@case("nsd, two processes", "the same; `reuseport`: each process has a socket of one group", needs=("nsd", "dnsperf"), expects=ANY)
+def nsd_group(world):
+    server = start_nsd(world, True, "server-count: 2\n  reuseport: yes")
+    return f"{dnsperf(world)}{ended(server)}"
+
+
+@case("unbound", "the same with local data; one thread", needs=("unbound", "dnsperf"), expects=ANY)
+def unbound(world):
+    server = start_unbound(world, 1)
+    return f"{dnsperf(world)}{ended(server)}"
+
+
+@case("unbound, two threads", "the same; each thread has a socket of one SO_REUSEPORT group", needs=("unbound", "dnsperf"), expects=ANY)
+def unbound_group(world):
+    server = start_unbound(world, 2)
+    return f"{dnsperf(world)}{ended(server)}"
+
+
+# Each of its sockets gets one datagram, which it waits for asleep.
+@case("dig", "20 queries, each by a socket of its own", needs=("dig", "nsd"), rules=CLIENTS, expects=ANY)
+def dig(world):
+    server = start_nsd(world, False)
+    names = world.write("names", "".join(f"host{number}.example.org A\n" for number in range(20)))
+    said = world.run(CLIENT, "dig", f"@{ADDRESS[SERVER]}", "+short", "-f", names, tested=True)
+    return f"{said}{ended(server)}"
