@@ -22,6 +22,9 @@ const BY_KERNEL: c_int = libc::MSG_ERRQUEUE | libc::MSG_OOB;
 /// Messages of one call; the kernel takes no more either (`UIO_MAXIOV`).
 const MESSAGES_MAX: u32 = 1_024;
 
+/// Messages that are received by one call of the kernel: there is room for so many names of senders.
+const AT_ONCE: usize = 32;
+
 /// A receiving call on a socket with a lease.
 struct Receiving<'a> {
     kernel: &'a Kernel,
@@ -33,6 +36,20 @@ struct Receiving<'a> {
     /// While it spins.
     blocked: Option<Blocked>,
     has_timeout: bool,
+    more: More,
+}
+
+/// The messages of `recvmmsg(2)` after the first one.
+#[derive(Clone, Copy)]
+struct More {
+    messages: *mut mmsghdr,
+    count: usize,
+    /// So many of them have been received, as one call of the kernel receives many.
+    received: usize,
+}
+
+impl More {
+    const NONE: Self = Self { messages: std::ptr::null_mut(), count: 0, received: 0 };
 }
 
 /// As `recvmsg(2)`.
@@ -40,6 +57,21 @@ struct Receiving<'a> {
 /// # Safety
 /// As for `recvmsg(2)`: `message` describes memory of the caller.
 pub unsafe fn recvmsg(kernel: &Kernel, descriptor: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe { receive(kernel, descriptor, message, flags, &mut { More::NONE }) }
+}
+
+/// As [`recvmsg`]. What one call of the kernel may receive beside, it does.
+///
+/// # Safety
+/// As for `recvmsg(2)`, of all messages.
+unsafe fn receive(
+    kernel: &Kernel,
+    descriptor: c_int,
+    message: *mut msghdr,
+    flags: c_int,
+    more: &mut More,
+) -> ssize_t {
     let place = table::place(descriptor).filter(|_| flags & BY_KERNEL == 0 && !message.is_null());
     let Some((_, place)) = place else {
         // SAFETY: the caller's promise.
@@ -53,10 +85,13 @@ pub unsafe fn recvmsg(kernel: &Kernel, descriptor: c_int, message: *mut msghdr, 
     // ring, unless the program is known to wait for it by calls of this crate.
     let polled = !place.is_waited_for();
     let call = Call { peek, wait: Wait::Not, stays: place.lessee.may_stay(), polled };
+    let (blocked, has_timeout) = (None, false);
     let mut receiving =
-        Receiving { kernel, descriptor, message, flags, place, call, blocked: None, has_timeout: false };
+        Receiving { kernel, descriptor, message, flags, place, call, blocked, has_timeout, more: *more };
     // SAFETY: the caller's promise.
-    unsafe { receiving.run() }
+    let received = unsafe { receiving.run() };
+    *more = receiving.more;
+    received
 }
 
 impl Receiving<'_> {
@@ -130,9 +165,63 @@ impl Receiving<'_> {
             self.place.set_waited_for();
             self.call.polled = false;
         }
+        if len >= 0 && self.more.count > 0 {
+            self.read_more();
+        }
         self.place.lessee.was_read(socket, read, self.call);
         set_errno(error);
         Some(len)
+    }
+
+    /// Reads what else the kernel's socket has, into the messages that follow.
+    fn read_more(&mut self) {
+        let mut sources = [const { MaybeUninit::<sockaddr_storage>::zeroed() }; AT_ONCE];
+        let mut theirs = [(std::ptr::null_mut::<c_void>(), 0); AT_ONCE];
+        let count = self.more.count.min(AT_ONCE);
+        // SAFETY: the caller of `receive` has promised that there are as many messages.
+        let messages = unsafe { std::slice::from_raw_parts_mut(self.more.messages, count) };
+        for ((message, source), theirs) in messages.iter_mut().zip(&mut sources).zip(&mut theirs) {
+            let header = &mut message.msg_hdr;
+            *theirs = (header.msg_name, header.msg_namelen);
+            header.msg_name = source.as_mut_ptr().cast();
+            header.msg_namelen = size_of::<sockaddr_storage>() as socklen_t;
+        }
+        let flags = self.flags & !libc::MSG_WAITFORONE | libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+        let nothing = std::ptr::null_mut();
+        // SAFETY: the messages are the caller's, with room for names.
+        let got = unsafe {
+            (self.kernel.recvmmsg)(self.descriptor, messages.as_mut_ptr(), count as u32, flags, nothing)
+        };
+        // As in the kernel, the next call returns the error.
+        if got < 0 && !matches!(errno(), libc::EAGAIN | libc::EINTR) {
+            self.place.set_error(errno());
+        }
+        let received = usize::try_from(got).unwrap_or(0);
+        for (at, message) in messages.iter_mut().enumerate() {
+            let header = &mut message.msg_hdr;
+            let ((name, room), name_len) = (theirs[at], header.msg_namelen);
+            (header.msg_name, header.msg_namelen) = (name, room);
+            if at >= received {
+                continue;
+            }
+            // SAFETY: all zeros are a valid value of it, and the kernel has written another.
+            let source = unsafe { sources[at].assume_init_ref() };
+            if !name.is_null() {
+                // SAFETY: the caller's room for the name is what the message said.
+                unsafe { message::put_name(source, name_len, name.cast(), room) };
+                header.msg_namelen = name_len;
+            }
+            let whole = message.msg_len;
+            if self.flags & libc::MSG_TRUNC == 0 {
+                // SAFETY: the caller of `receive` has promised that the message is valid.
+                let room = unsafe { message::room(&raw const message.msg_hdr) };
+                message.msg_len = whole.min(u32::try_from(room).unwrap_or(u32::MAX));
+            }
+            if let Some(source) = message::ip_of(source).filter(|_| !self.call.peek) {
+                self.place.lessee.was_read_beside(KernelRead { whole_len: whole as usize, source });
+            }
+        }
+        self.more.received = received;
     }
 
     /// The kernel's call, with a place for the sender's address.
@@ -249,8 +338,8 @@ impl Receiving<'_> {
         let (len, read) = self.receive(0);
         let error = errno();
         self.place.lessee.waited();
-        if read.is_some() && !self.call.peek {
-            self.place.lessee.was_read_beside();
+        if let Some(read) = read.filter(|_| !self.call.peek) {
+            self.place.lessee.was_read_beside(read);
         }
         set_errno(error);
         Some(len)
@@ -322,12 +411,17 @@ pub unsafe fn recvmmsg(
     let deadline = limit.map(|limit| clock::now() + limit);
     let count = count.min(MESSAGES_MAX);
     let each = flags & !libc::MSG_WAITFORONE;
-    for number in 0..count as usize {
-        let more = if number > 0 && flags & libc::MSG_WAITFORONE != 0 { libc::MSG_DONTWAIT } else { 0 };
-        // SAFETY: the caller's promise: there are as many messages.
-        let message = unsafe { &mut *messages.add(number) };
+    let count = count as usize;
+    let mut number = 0;
+    while number < count {
+        let now = if number > 0 && flags & libc::MSG_WAITFORONE != 0 { libc::MSG_DONTWAIT } else { 0 };
+        // With a time-out it is looked at after each message.
+        let others = if deadline.is_some() { 0 } else { count - number - 1 };
+        // SAFETY: the caller's promise: there are as many messages, and the address behind the last one may be computed.
+        let (message, next) = unsafe { (messages.add(number), messages.add(number + 1)) };
+        let mut more = More { messages: next, count: others, received: 0 };
         // SAFETY: as above.
-        let len = unsafe { recvmsg(kernel, descriptor, &raw mut message.msg_hdr, each | more) };
+        let len = unsafe { receive(kernel, descriptor, &raw mut (*message).msg_hdr, each | now, &mut more) };
         if len < 0 {
             if number == 0 {
                 return -1;
@@ -338,9 +432,11 @@ pub unsafe fn recvmmsg(
             }
             return number as c_int;
         }
-        message.msg_len = len as u32;
+        // SAFETY: as above.
+        unsafe { (*message).msg_len = len as u32 };
+        number += 1 + more.received;
         if deadline.is_some_and(|deadline| clock::now() >= deadline) {
-            return number as c_int + 1;
+            return number as c_int;
         }
     }
     count as c_int

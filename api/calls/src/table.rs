@@ -29,6 +29,11 @@ const UNDECIDED: u8 = 1;
 const NAMED: u8 = 2;
 /// The first place.
 const FIRST: u8 = 3;
+/// A socket to which the parent of this process had given a lease. Nothing is decided until it has been used so many times: a child may
+/// live for one answer only.
+const INHERITED: u8 = FIRST + PLACES as u8;
+const USES: u8 = 64;
+const _: () = assert!(INHERITED as usize + USES as usize <= u8::MAX as usize);
 
 static OF_DESCRIPTOR: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(KERNEL) }; DESCRIPTORS];
 /// A bit for each descriptor that another process may have too, as it was there when this process, or its parent, has forked.
@@ -158,6 +163,7 @@ fn entry(descriptor: c_int) -> Option<&'static AtomicU8> {
 #[inline]
 pub(crate) fn place(descriptor: c_int) -> Option<(usize, &'static Place)> {
     let number = usize::from(entry(descriptor)?.load(Ordering::Acquire).checked_sub(FIRST)?);
+    // Those that are inherited have no place.
     TAKEN.get(number).map(|place| (number, place))
 }
 
@@ -190,7 +196,29 @@ pub fn is_last(descriptor: c_int) -> bool {
 #[inline]
 #[must_use]
 pub fn is_undecided(descriptor: c_int) -> bool {
-    entry(descriptor).is_some_and(|entry| matches!(entry.load(Ordering::Relaxed), UNDECIDED | NAMED))
+    entry(descriptor).is_some_and(|entry| {
+        let value = entry.load(Ordering::Relaxed);
+        matches!(value, UNDECIDED | NAMED) || value >= INHERITED
+    })
+}
+
+/// Counts a use of a socket for which nothing was decided yet: whether it was used often enough for that. `is_certain`: it will be used
+/// more often.
+pub fn is_worth_deciding(descriptor: c_int, is_certain: bool) -> bool {
+    let Some(entry) = entry(descriptor) else { return false };
+    let value = entry.load(Ordering::Relaxed);
+    match value.checked_sub(INHERITED) {
+        None => true,
+        // The parent has decided that it has a lease, whatever has named the port.
+        Some(uses) if is_certain || uses + 1 >= USES => {
+            entry.compare_exchange(value, NAMED, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        }
+        // If another thread uses it as well, one use counts for both.
+        Some(_) => {
+            entry.store(value + 1, Ordering::Relaxed);
+            false
+        }
+    }
 }
 
 /// The program has named the port of a socket for which nothing was decided yet.
@@ -259,7 +287,7 @@ pub fn lend(
     register_fork();
     let entry =
         entry(descriptor).ok_or_else(|| format!("descriptors from {DESCRIPTORS} on have no fast path"))?;
-    if entry.load(Ordering::Acquire) >= FIRST {
+    if place(descriptor).is_some() {
         return Ok(None);
     }
     let wanted = message::wanted(descriptor)?;
@@ -340,11 +368,15 @@ pub fn options_changed(descriptor: c_int) -> Option<String> {
             None
         }
         Err(why) => {
-            // The lease itself stays with the place, given back for good.
-            place.lessee.end(&socket(descriptor));
+            give_up(descriptor);
             Some(why)
         }
     }
+}
+
+/// Ends the lease of a socket for good, which stays with its place. What is in the ring is lost. Returns whether it has one.
+pub fn give_up(descriptor: c_int) -> bool {
+    place(descriptor).map(|(_, place)| place.lessee.end(&socket(descriptor))).is_some()
 }
 
 /// What a socket has received; `None` if it has no lease, or while another thread receives.
@@ -427,13 +459,14 @@ extern "C" fn before_fork() {
     }
 }
 
-/// The leases are the parent's. The sockets are the child's by the kernel.
+/// The leases are the parent's. The sockets are the child's by the kernel, until it gives them leases of its own.
 extern "C" fn in_child() {
     // SAFETY: it takes nothing.
     PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     limit::forget();
     for descriptor in leased() {
-        set_kernel(descriptor);
+        // Of one that has duplicates it would be decided twice.
+        set(descriptor, if is_last(descriptor) { INHERITED } else { KERNEL });
     }
     for (_, place) in places() {
         if place.lessee.forget() {

@@ -73,6 +73,14 @@ struct Waiter<'a, A> {
     ask: A,
     outcome: Outcome,
     blocked: Option<Blocked>,
+    /// Of the threads that wait for the first socket, this is the one that spins.
+    leads: bool,
+}
+
+impl<A> Drop for Waiter<'_, A> {
+    fn drop(&mut self) {
+        self.follow();
+    }
 }
 
 /// Waits for `leased` and whatever else `ask` asks for. The error is in `errno` as well.
@@ -90,7 +98,8 @@ where
     let Some((_, _, first)) = leased.each().next() else { return Ok(Outcome::default()) };
     leased.each().for_each(|(_, _, place)| place.set_waited_for());
     let mut ask_at = Instant::from_nanos(first.ask_at.load(Ordering::Relaxed));
-    let mut waiter = Waiter { kernel, leased, mask, ask, outcome: Outcome::default(), blocked: None };
+    let mut waiter =
+        Waiter { kernel, leased, mask, ask, outcome: Outcome::default(), blocked: None, leads: false };
     let waited = wait(timeout, &mut ask_at, &mut waiter);
     let outcome = waiter.outcome;
     drop(waiter);
@@ -102,14 +111,35 @@ where
     waited.map(|_| outcome)
 }
 
-impl<A> Waiter<'_, A>
-where
-    A: FnMut(Option<&timespec>, Option<&sigset_t>) -> c_int,
-{
+impl<A> Waiter<'_, A> {
     fn first(&self) -> Option<&'static Place> {
         self.leased.each().next().map(|(_, _, place)| place)
     }
 
+    /// Whether this thread may spin: no other one does, that waits for the same socket.
+    fn leads(&mut self, first: &Place) -> bool {
+        self.leads = self.leads || first.lessee.lead();
+        self.leads
+    }
+
+    fn follow(&mut self) {
+        if std::mem::take(&mut self.leads)
+            && let Some(first) = self.first()
+        {
+            first.lessee.follow();
+        }
+    }
+
+    /// The socket by which the policy learns. A thread that was woken beside others says nothing: the one that receives does.
+    fn teaches(&self) -> Option<&'static Place> {
+        self.first().filter(|first| self.leads || !first.lessee.is_contended())
+    }
+}
+
+impl<A> Waiter<'_, A>
+where
+    A: FnMut(Option<&timespec>, Option<&sigset_t>) -> c_int,
+{
     /// A call that spins is interrupted as one that sleeps: a signal that has come meanwhile is let through here.
     fn interrupt(&self) -> io::Result<()> {
         let Some(blocked) = &self.blocked else { return Ok(()) };
@@ -156,6 +186,8 @@ where
         }
         let left = times::timespec(until.nanos_since(clock::now()));
         let timeout = (until != Instant::NEVER).then_some(&left);
+        // A handler of a signal may leave this call for good.
+        self.follow();
         self.leased.each().for_each(|(_, _, place)| place.lessee.waits());
         let before = self.blocked.as_ref().map(|blocked| *blocked.before());
         // Before another thread could have taken the lease, something may have come.
@@ -176,20 +208,17 @@ where
     }
 
     fn decide(&mut self, now: Instant, deadline: Instant) -> Decision {
-        // Another thread has the lease: it is the one that spins.
-        let alone = Decision::Sleep { until: deadline };
-        self.first().and_then(|first| first.lessee.decide(now, deadline)).unwrap_or(alone)
+        // Another thread spins, or receives.
+        let sleeps = Decision::Sleep { until: deadline };
+        let Some(first) = self.first().filter(|first| self.leads(first)) else { return sleeps };
+        first.lessee.decide(now, deadline).unwrap_or(sleeps)
     }
 
     fn woke(&mut self, now: Instant, woken: Woken) {
-        if let Some(first) = self.first() {
-            first.lessee.woke(now, woken);
-        }
+        self.teaches().inspect(|first| first.lessee.woke(now, woken));
     }
 
     fn found(&mut self, now: Instant, looked: Instant) {
-        if let Some(first) = self.first() {
-            first.lessee.found(now, looked);
-        }
+        self.teaches().inspect(|first| first.lessee.found(now, looked));
     }
 }

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use twinpath_test_skip::root_or_skip;
 
-use crate::link::{Echo, Link, PATIENCE, ip, run};
+use crate::link::{Echo, Link, PATIENCE, output_of, run};
 
 /// The library as it is installed, and programs that were linked with it.
 struct Built {
@@ -87,14 +87,9 @@ fn semantics_are_those_of_the_c_library() {
         return;
     }
     let (built, link) = (Built::new(), Link::new());
-    link.peers.run(|| ip("link set lo up")).unwrap();
     let program = built.compile("tests/c/semantics.c", false);
     let _echo = Echo::new(&link);
-    // It is killed if it hangs.
-    let limit_s = PATIENCE.as_secs().max(300).to_string();
-    let mut command = Command::new("timeout");
-    command.args(["--signal=KILL", &limit_s]).arg(&program).arg("in0");
-    let output = link.within(&mut command).output().unwrap();
+    let output = output_of(link.within(Command::new(program).arg("in0")));
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.stdout.as_slice(), &*said), (&b"passed\n"[..], ""));
 }

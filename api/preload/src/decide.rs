@@ -7,11 +7,20 @@ use twinpath_calls::{Access, LentBy, table};
 use twinpath_rules::{Bound, Rule};
 
 use crate::started::{runs, started};
-use crate::{explain, interface, own};
+use crate::{explain, group, interface, own};
 
 /// If nothing was decided yet for the descriptor, and it has a port: decides.
 pub(crate) fn decide(descriptor: c_int) {
-    if !table::is_undecided(descriptor) || !runs() || !table::is_own_process() {
+    decide_for(descriptor, false);
+}
+
+/// As [`decide`]. `is_certain`: the socket will be used more often, also if this process has it of its parent.
+pub(crate) fn decide_for(descriptor: c_int, is_certain: bool) {
+    if !table::is_undecided(descriptor)
+        || !runs()
+        || !table::is_own_process()
+        || !table::is_worth_deciding(descriptor, is_certain)
+    {
         return;
     }
     let (Some(started), Some(local)) = (started(), table::local_address(descriptor)) else { return };
@@ -25,6 +34,11 @@ pub(crate) fn decide(descriptor: c_int) {
     if rule.is_kernel {
         table::set_kernel(descriptor);
         explain::socket(descriptor, format_args!("by the kernel: a rule says so"));
+        return;
+    }
+    if group::is_distributed(local.port()) {
+        table::set_kernel(descriptor);
+        explain::socket(descriptor, format_args!("by the kernel: {}", group::WHY));
         return;
     }
     give(rule, &started.access, descriptor, local);

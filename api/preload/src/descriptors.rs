@@ -6,7 +6,7 @@ use twinpath_calls::{epoll, errno, set_errno, table};
 
 use crate::decide::decide;
 use crate::real::real;
-use crate::{explain, own, process};
+use crate::{explain, group, own, process};
 
 /// A hook: the function of that name.
 ///
@@ -22,6 +22,7 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
         let is_udp = matches!(domain, libc::AF_INET | libc::AF_INET6)
             && kind & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) == libc::SOCK_DGRAM
             && matches!(protocol, 0 | libc::IPPROTO_UDP);
+        group::forget(made);
         // The number may have had another meaning, and have been closed by a call that is not hooked.
         if is_udp { table::set_undecided(made) } else { table::set_kernel(made) }
     }
@@ -35,6 +36,9 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
     let bound = real!(bind(fd, address, len) as fn(c_int, *const sockaddr, socklen_t) -> c_int);
+    if bound == 0 && table::is_own_process() {
+        group::bound(fd);
+    }
     if bound == 0 && table::is_undecided(fd) && table::is_own_process() {
         // The port is at the same place in addresses of both families.
         // SAFETY: the kernel has read as much of the address.
@@ -76,6 +80,9 @@ pub unsafe extern "C-unwind" fn setsockopt(
     let set =
         real!(setsockopt(fd, level, name, value, len)
             as fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int);
+    if set == 0 && group::is_program(level, name) && table::is_own_process() {
+        group::has_program(fd);
+    }
     if set == 0
         && table::is_leased(fd)
         && let Some(why) = table::options_changed(fd)

@@ -93,7 +93,12 @@ fn received(descriptor: c_int) {
     let all = counts.by_ring + counts.by_kernel;
     let share = if all == 0 { 0.0 } else { 100.0 * counts.by_ring as f64 / all as f64 };
     let (by_ring, by_kernel) = (counts.by_ring, counts.by_kernel);
-    let text =
-        format_args!("received {by_ring} by the ring, {by_kernel} by the kernel: {share:.1} % under a lease");
-    socket(descriptor, text);
+    // A program in the kernel that ends a lease lets the kernel have what came while it was held, unless the lease had lapsed.
+    let ended = counts.ended.saturating_sub(counts.lapsed);
+    socket(
+        descriptor,
+        format_args!(
+            "received {by_ring} by the ring, {by_kernel} by the kernel, {ended} of these under a lease: {share:.1} % by the ring"
+        ),
+    );
 }

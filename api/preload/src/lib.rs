@@ -7,6 +7,7 @@
 mod decide;
 mod descriptors;
 mod explain;
+mod group;
 mod interface;
 mod own;
 mod process;

@@ -4,7 +4,7 @@
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 use twinpath_calls::{epoll, poll as calls_poll, select as calls_select, table};
 
-use crate::decide::decide;
+use crate::decide::{decide, decide_for};
 use crate::real::{KERNEL, real};
 
 /// Decides for what is waited for. Returns whether a socket with a lease is among it.
@@ -170,7 +170,7 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    decide(fd);
+    decide_for(fd, operation == libc::EPOLL_CTL_ADD);
     let done =
         real!(epoll_ctl(set, operation, fd, event) as fn(c_int, c_int, c_int, *mut epoll_event) -> c_int);
     if done == 0 && table::is_leased(fd) && table::is_own_process() {

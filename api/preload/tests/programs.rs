@@ -14,7 +14,7 @@ use twinpath_sys::Namespace;
 use twinpath_test_skip::root_or_skip;
 use twinpath_worker::idle::Mode;
 
-use crate::link::{Echo, Link, PATIENCE, run};
+use crate::link::{Echo, Link, PATIENCE, output_of, run};
 
 /// The library of this build: beside the tests, or a folder above.
 fn library() -> PathBuf {
@@ -55,7 +55,6 @@ fn an_unmodified_program_finds_the_semantics_of_the_c_library() {
         return;
     }
     let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
-    link.peers.run(|| link::ip("link set lo up")).unwrap();
     let _echo = Echo::new(&link);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi/tests/c/semantics.c");
     let program = folder.path().join("plain");
@@ -67,12 +66,12 @@ fn an_unmodified_program_finds_the_semantics_of_the_c_library() {
     for mode in [Mode::Poll, Mode::Interrupt, Mode::Adaptive] {
         let _ = std::fs::remove_file(&explain);
         let mut command = Command::new(&program);
-        let output = link.within(with_library(command.arg("in0"), rule(mode), &explain)).output().unwrap();
+        let output = output_of(link.within(with_library(command.arg("in0"), rule(mode), &explain)));
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.stdout.as_slice(), &*said), (&b"passed\n"[..], ""), "{mode}");
         let text = std::fs::read_to_string(&explain).unwrap();
         assert!(text.contains("UDP 0.0.0.0:7011: fast path on in0\n"), "{text}");
-        assert!(text.contains("% under a lease\n"), "{text}");
+        assert!(text.contains("% by the ring\n"), "{text}");
     }
 }
 
@@ -82,7 +81,6 @@ fn a_program_with_the_library_does_what_it_does_without() {
         return;
     }
     let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
-    link.peers.run(|| link::ip("link set lo up")).unwrap();
     let _echo = Echo::new(&link);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/hooks.c");
     let (program, explain) = (folder.path().join("hooks"), folder.path().join("explain"));
@@ -90,7 +88,7 @@ fn a_program_with_the_library_does_what_it_does_without() {
     compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2", "-pthread"]);
     run(compiler.arg(source).arg("-o").arg(&program));
     let mut command = Command::new(&program);
-    let output = link.within(with_library(&mut command, rule(Mode::Adaptive), &explain)).output().unwrap();
+    let output = output_of(link.within(with_library(&mut command, rule(Mode::Adaptive), &explain)));
     let text = std::fs::read_to_string(&explain).unwrap_or_default();
     assert!(output.status.success(), "{}\n{text}", String::from_utf8_lossy(&output.stderr));
     for port in [7031, 7032, 7034, 7035, 7036] {

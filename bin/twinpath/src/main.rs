@@ -4,6 +4,7 @@ mod bench;
 mod bridge;
 mod capture;
 mod drain;
+mod elf;
 mod log;
 mod options;
 mod port;

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -12,6 +11,8 @@ use anyhow::{Context as _, Result, bail};
 use twinpath_lending::Access;
 use twinpath_rules::{EXPLAIN_VARIABLE, OWNER_VARIABLE, RULES_VARIABLE, Rule, Rules};
 use twinpath_worker::idle::Mode;
+
+use crate::elf;
 
 /// The library, beside this program or where `make install` puts it.
 const LIBRARY: &str = "libtwinpath_preload.so";
@@ -110,41 +111,6 @@ fn left_alone(file: &Path) -> Option<String> {
     if mode & 0o6000 != 0 {
         return Some(format!("{} is run with the rights of its owner or group", file.display()));
     }
-    let mut start = Vec::new();
-    File::open(file).ok()?.take(4096).read_to_end(&mut start).ok()?;
-    is_static(&start).then(|| format!("{} is linked statically", file.display()))
-}
-
-/// Whether it is the start of a program that asks for no dynamic loader: an ELF file of 64 bits without PT_INTERP.
-fn is_static(start: &[u8]) -> bool {
-    const INTERPRETER: u32 = 3;
-    let number = |at: usize, len: usize| {
-        let bytes = start.get(at..at + len)?;
-        Some(bytes.iter().rev().fold(0, |number: usize, byte| number << 8 | usize::from(*byte)))
-    };
-    // Class, and little-endian.
-    if start.get(..6) != Some(b"\x7fELF\x02\x01") {
-        return false;
-    }
-    let (Some(table), Some(len), Some(count)) = (number(32, 8), number(54, 2), number(56, 2)) else {
-        return false;
-    };
-    let kinds: Vec<_> = (0..count).map(|entry| number(table + entry * len, 4)).collect();
-    kinds.iter().all(Option::is_some) && !kinds.contains(&Some(INTERPRETER as usize))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_static;
-
-    #[test]
-    fn this_program_is_linked_dynamically_and_a_script_is_no_program() {
-        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-        assert!(!is_static(&own[..4096]));
-        assert!(!is_static(b"#!/bin/sh\n"));
-        let mut without = own[..4096].to_vec();
-        let at = without[64..].chunks(56).position(|entry| entry[..4] == [3, 0, 0, 0]).unwrap();
-        without[64 + at * 56] = 4;
-        assert!(is_static(&without));
-    }
+    let left_alone = elf::left_alone(&File::open(file).ok()?)?;
+    Some(format!("{} {left_alone}", file.display()))
 }

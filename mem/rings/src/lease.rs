@@ -186,6 +186,13 @@ impl Lease {
         self.ring.is_open()
     }
 
+    /// How many frames the ring may take, if it is open.
+    #[inline]
+    #[must_use]
+    pub const fn room(&self) -> Room {
+        self.room
+    }
+
     /// Where the next datagram is.
     #[inline]
     #[must_use]

@@ -57,10 +57,15 @@ impl Beside {
         let read = recvfrom(socket, &mut *buffer, flags | RecvFlags::DONTWAIT);
         let (len, whole_len, peer) = with_sender(read)?;
         if !flags.contains(RecvFlags::PEEK) {
-            self.unknown.fetch_add(u32::from(!self.is_odd(whole_len, peer.ip())), Ordering::Relaxed);
-            self.count.fetch_add(1, Ordering::Relaxed);
+            self.was_read(whole_len, peer.ip());
         }
         Ok((len, peer))
+    }
+
+    /// A datagram was read from the kernel's socket.
+    pub(crate) fn was_read(&self, whole_len: usize, source: IpAddr) {
+        self.unknown.fetch_add(u32::from(!self.is_odd(whole_len, source)), Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -411,9 +411,13 @@ impl Holder {
     }
 
     fn socket_was_empty(&mut self, now: Instant) {
-        // Before what was passed is compared with what was read.
-        (0..self.beside.take_read()).for_each(|_| self.lease.socket_was_read(false));
+        self.count_beside();
         self.lease.socket_was_empty(now);
+    }
+
+    /// What others have read from the kernel's socket, before what was passed is compared with what was read.
+    fn count_beside(&mut self) {
+        (0..self.beside.take_read()).for_each(|_| self.lease.socket_was_read(false));
     }
 
     fn came_by_kernel(
@@ -456,6 +460,7 @@ impl Holder {
         if !call.stays || call.polled || call.peek || self.lease.is_open() {
             return;
         }
+        self.count_beside();
         // If something is missing, not each time.
         let looks = self.lease.has_read_all() || now >= self.look_at;
         if looks {
@@ -502,7 +507,10 @@ impl Holder {
 
     /// The lease is held for somebody who looks at several sockets.
     pub(crate) fn hold(&mut self, now: Instant, call_room: Room) {
-        if self.lease.is_open() {
+        if self.lease.is_open() && self.lease.room() == Room::All && call_room == Room::One {
+            // Another thread waits now: the ring is opened for one frame by the next call.
+            self.lease.close();
+        } else if self.lease.is_open() {
             self.lease.looks(now);
         } else if matches!(self.lease.next(now), Next::Idle) {
             self.open(now, call_room);

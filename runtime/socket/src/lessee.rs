@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, TryLockError};
 
 use twinpath_attach::Sending;
@@ -15,6 +15,7 @@ use twinpath_time::Instant;
 use twinpath_worker::idle::{Decision, Mode};
 
 use crate::address::View;
+use crate::beside::Beside;
 use crate::holder::{Call, Holder, KernelRead, Received, SocketCounts, Step};
 use crate::interfaces;
 
@@ -49,16 +50,26 @@ impl fmt::Display for LentBy {
 #[derive(Debug, Default)]
 pub struct Lessee {
     leased: Mutex<Option<Leased>>,
-    /// Takes the lease from the socket, also while another thread has `leased`. It is written only while the place is no socket's, so reading never fails.
-    withdrawal: RwLock<Option<Withdrawal>>,
+    /// What is needed also while another thread has `leased`. It is written only while the place is no socket's, so reading never fails.
+    outside: RwLock<Option<Outside>>,
     /// The socket was closed: the lease is only to be set free.
     has_ended: AtomicBool,
     /// Another process may have the socket, and wait for it.
     is_shared: AtomicBool,
     /// Threads that wait in the kernel for the socket.
     others: AtomicU32,
-    /// Datagrams that were received while another thread had the ring.
-    beside: AtomicU64,
+    /// Several threads have waited for the socket at the same time.
+    is_contended: AtomicBool,
+    /// One of them spins, and decides when to sleep.
+    is_led: AtomicBool,
+}
+
+/// Of a lease, for threads that do not have it.
+#[derive(Debug)]
+struct Outside {
+    /// Takes the lease from the socket.
+    withdrawal: Withdrawal,
+    beside: Arc<Beside>,
 }
 
 #[derive(Debug)]
@@ -75,11 +86,12 @@ impl Lessee {
     pub const fn new() -> Self {
         Self {
             leased: Mutex::new(None),
-            withdrawal: RwLock::new(None),
+            outside: RwLock::new(None),
             has_ended: AtomicBool::new(false),
             is_shared: AtomicBool::new(false),
             others: AtomicU32::new(0),
-            beside: AtomicU64::new(0),
+            is_contended: AtomicBool::new(false),
+            is_led: AtomicBool::new(false),
         }
     }
 
@@ -102,11 +114,14 @@ impl Lessee {
             interfaces::lend(socket, interface, access, false).map_err(|refused| refused.to_string())?;
         let is_v6 = socket.local_addr().is_ok_and(|local| local.is_ipv6());
         let view = View { is_v6, ifindex: lent.ifindex };
-        self.beside.store(0, Ordering::Relaxed);
         self.is_shared.store(is_shared, Ordering::Relaxed);
-        self.set_withdrawal(Some(lent.withdrawal.clone()));
+        self.is_contended.store(false, Ordering::Relaxed);
+        self.is_led.store(false, Ordering::Relaxed);
         let by = LentBy::of(&lent);
-        *leased = Some(Leased { lender: on, holder: Holder::new(lent, view), sending });
+        let withdrawal = lent.withdrawal.clone();
+        let holder = Holder::new(lent, view);
+        self.set_outside(Some(Outside { withdrawal, beside: Arc::clone(holder.beside()) }));
+        *leased = Some(Leased { lender: on, holder, sending });
         Ok(by)
     }
 
@@ -117,8 +132,8 @@ impl Lessee {
     /// [`Lessee::set_free`]. If another thread is receiving, it goes on by the kernel as soon as it sees this.
     pub fn end(&self, socket: &UdpSocket) {
         self.give_back();
-        let has_ended = self.withdrawal.try_read().is_ok_and(|withdrawal| {
-            withdrawal.as_ref().is_some_and(|withdrawal| withdrawal.withdraw(socket.as_fd()).is_ok())
+        let has_ended = self.outside.try_read().is_ok_and(|outside| {
+            outside.as_ref().is_some_and(|outside| outside.withdrawal.withdraw(socket.as_fd()).is_ok())
         });
         if has_ended {
             self.has_ended.store(true, Ordering::Release);
@@ -138,14 +153,14 @@ impl Lessee {
             holder.give_back();
             let (number, lease) = holder.into_lease();
             lender.set_free(number, lease, sending);
-            self.set_withdrawal(None);
+            self.set_outside(None);
             self.has_ended.store(false, Ordering::Release);
         }
     }
 
-    fn set_withdrawal(&self, new: Option<Withdrawal>) {
-        if let Ok(mut withdrawal) = self.withdrawal.try_write() {
-            *withdrawal = new;
+    fn set_outside(&self, new: Option<Outside>) {
+        if let Ok(mut outside) = self.outside.try_write() {
+            *outside = new;
         }
     }
 
@@ -153,9 +168,10 @@ impl Lessee {
     /// can be used again: not if another thread of the parent was using it.
     pub fn forget(&self) -> bool {
         self.others.store(0, Ordering::Relaxed);
+        self.is_led.store(false, Ordering::Relaxed);
         self.has_ended.store(false, Ordering::Relaxed);
         // The kernel's map is the parent's, which is alive or not: this process has no use for its descriptor.
-        self.set_withdrawal(None);
+        self.set_outside(None);
         self.try_lock().map(|mut leased| std::mem::forget(leased.take())).is_some()
     }
 
@@ -246,15 +262,41 @@ impl Lessee {
     /// A thread is about to wait for the socket in the kernel: from now on no datagram is left in the ring by others. To be undone by
     /// [`Lessee::waited`].
     pub fn waits(&self) {
-        self.others.fetch_add(1, Ordering::Relaxed);
+        if self.others.fetch_add(1, Ordering::Relaxed) > 0 {
+            self.is_contended.store(true, Ordering::Relaxed);
+        }
         fence(Ordering::SeqCst);
         // The thread that had the lease may have returned before it could see this one.
         self.give_back();
     }
 
-    /// A datagram was received from the kernel alone.
-    pub fn was_read_beside(&self) {
-        self.beside.fetch_add(1, Ordering::Relaxed);
+    /// A datagram was received from the kernel while another thread had the lease, which is told of it.
+    pub fn was_read_beside(&self, read: KernelRead) {
+        let Ok(outside) = self.outside.try_read() else { return };
+        outside.as_ref().inspect(|outside| outside.beside.was_read(read.whole_len, read.source));
+    }
+
+    /// Of several threads that wait for the socket one spins, and the others sleep in the kernel. Returns whether this one may: until
+    /// [`Lessee::follow`] no other one does.
+    #[must_use]
+    pub fn lead(&self) -> bool {
+        let leads = !self.is_led.swap(true, Ordering::Acquire);
+        if !leads {
+            self.is_contended.store(true, Ordering::Relaxed);
+        }
+        leads
+    }
+
+    /// After [`Lessee::lead`] has returned that this thread may spin: it no longer does.
+    pub fn follow(&self) {
+        self.is_led.store(false, Ordering::Release);
+    }
+
+    /// Whether several threads have waited for the socket at the same time: then a datagram wakes all of them in the kernel, and that a
+    /// thread was woken does not say that something came for it.
+    #[must_use]
+    pub fn is_contended(&self) -> bool {
+        self.is_contended.load(Ordering::Relaxed)
     }
 
     /// The thread has waited.
@@ -289,9 +331,7 @@ impl Lessee {
     /// What was received, and by which path, also if the lease has ended; `None` as for [`Lessee::is_ready`].
     #[must_use]
     pub fn counts(&self) -> Option<SocketCounts> {
-        let mut counts = self.try_lock()?.as_ref().map(|leased| leased.holder.counts())?;
-        counts.by_kernel += self.beside.load(Ordering::Relaxed);
-        Some(counts)
+        self.try_lock()?.as_ref().map(|leased| leased.holder.counts())
     }
 
     /// The call that waited for this socket among others slept.

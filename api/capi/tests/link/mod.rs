@@ -1,7 +1,8 @@
 //! What tests of programs share: a virtual link between two network namespaces, and a peer that sends everything back.
 
 use std::net::UdpSocket;
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use twinpath_sys::Namespace;
@@ -9,6 +10,8 @@ use twinpath_sys::child::{Placement, place};
 
 /// Longer than anything takes that comes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than any program of the tests runs.
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs a command that must succeed.
 pub(crate) fn run(command: &mut Command) {
@@ -17,13 +20,31 @@ pub(crate) fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {said}");
 }
 
+/// What a command says, which has to end within [`LIMIT`].
+pub(crate) fn output_of(command: &mut Command) -> Output {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let id = child.id().to_string();
+    let (ended, end) = mpsc::channel();
+    let waits = std::thread::spawn(move || {
+        let _ = ended.send(child.wait_with_output());
+    });
+    let output = end.recv_timeout(LIMIT).unwrap_or_else(|_| {
+        // What it was doing is in the message of the test that fails.
+        let stack = std::fs::read_to_string(format!("/proc/{id}/stack")).unwrap_or_default();
+        let _ = Command::new("kill").args(["-KILL", &id]).status();
+        panic!("{command:?} has not ended within {LIMIT:?}: {stack}");
+    });
+    waits.join().unwrap();
+    output.unwrap()
+}
+
 /// Two namespaces: the program's, with `10.9.0.1` on `in0`, and the peer's, with `10.9.0.2`.
 pub(crate) struct Link {
     pub(crate) ours: Namespace,
     pub(crate) peers: Namespace,
 }
 
-pub(crate) fn ip(arguments: &str) {
+fn ip(arguments: &str) {
     let status = Command::new("ip").args(arguments.split_whitespace()).status();
     assert!(status.unwrap().success(), "ip {arguments}");
 }
@@ -44,6 +65,8 @@ impl Link {
             .run(|| {
                 ip("addr add 10.9.0.2/24 dev out0");
                 ip("link set out0 up");
+                // The peer is told to stop by itself.
+                ip("link set lo up");
             })
             .unwrap();
         stays.kill().unwrap();
