@@ -289,6 +289,10 @@ impl Lease {
         if !is_odd && self.passed().datagrams != self.read.datagrams {
             self.read.datagrams = self.read.datagrams.wrapping_add(1);
         }
+        // Another reader has found the socket empty before this was counted: now that says more.
+        if matches!(self.socket, Socket::Empty { .. }) && self.has_read_all() {
+            self.socket = Socket::Unread;
+        }
     }
 
     /// Whether nothing is left in the socket, as far as counts can tell. The socket has to be looked at all the same.

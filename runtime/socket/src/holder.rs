@@ -494,6 +494,7 @@ impl Holder {
     /// Whether a datagram can be received, for somebody who waits for several sockets. It may have to be asked again soon.
     pub(crate) fn is_ready(&mut self, socket: &UdpSocket, now: Instant) -> bool {
         let mut looks = 0;
+        self.count_beside();
         loop {
             match self.lease.next(now) {
                 Next::Ring => return true,
