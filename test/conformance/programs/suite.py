@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 import traceback
 from pathlib import Path
 
@@ -136,8 +137,8 @@ def cells(row):
 
 HEAD = """# Programs under `twinpath run`
 
-Written by `make conformance SUITE=programs`; [conformance.md](../conformance.md) explains it. Each program runs unmodified, once
-alone and once under `run`, on the same virtual link, and what it does has to be the same.
+Written by `make conformance SUITE=programs`; [conformance.md](../conformance.md) explains it. Each program runs
+unmodified, once alone and once under `run`, on the same virtual link, and what it does has to be the same.
 
 | program | what it does | with `run` | datagrams | under a lease | of these by the ring | path, and why the kernel's |
 |---|---|---|---|---|---|---|
@@ -159,7 +160,7 @@ def versions(places):
                 version = re.match(r"\S+ \((\S+)\)", text.readline())
             found.append(f"{name} {version[1]}" if version else name)
             break
-    return f"Debian's packages: {', '.join(found)}.\n" if found else ""
+    return textwrap.fill(f"Debian's packages: {', '.join(found)}.", 119) + "\n" if found else ""
 
 
 def main():

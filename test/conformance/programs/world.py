@@ -19,7 +19,7 @@ PATIENCE_S = 60
 FAST = re.compile(r": UDP \S+: fast path on ")
 BY_KERNEL = re.compile(r": UDP [^:].*?: by the kernel: (.*)$")
 RECEIVED = re.compile(r": received (\d+) by the ring, (\d+) by the kernel, (\d+) of these under a lease")
-LEFT_ALONE = re.compile(r"everything stays with the kernel: (.*)$")
+LEFT_ALONE = re.compile(r"everything stays with the kernel: (?:\S*/)?(.*)$")
 
 
 class Failed(Exception):
