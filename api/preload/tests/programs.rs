@@ -9,7 +9,9 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use twinpath_rules::{EXPLAIN_VARIABLE, RULES_VARIABLE, Rule, Rules};
+use twinpath_config::Sandbox;
+use twinpath_owner::{self as owner, OwnerPlan, ProgramLimits};
+use twinpath_rules::{EXPLAIN_VARIABLE, OWNER_VARIABLE, RULES_VARIABLE, Rule, Rules};
 use twinpath_sys::Namespace;
 use twinpath_test_skip::root_or_skip;
 use twinpath_worker::idle::Mode;
@@ -155,6 +157,75 @@ fn datagrams_come_by_the_ring_also_after_a_program_has_closed_all_other_descript
     assert!(by_ring > 0, "{}", std::fs::read_to_string(&explain).unwrap());
 }
 
+/// A command that runs the program as a user without rights, to whom the folder is open from now on.
+fn as_nobody(folder: &Path, program: &Path, rule: Rule, explain: &Path) -> Command {
+    use std::os::unix::fs::PermissionsExt as _;
+    let all = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(folder, all.clone()).unwrap();
+    std::fs::set_permissions(explain, all.clone()).unwrap();
+    // So has the library to be.
+    let copy = folder.join("library.so");
+    std::fs::copy(library(), &copy).unwrap();
+    std::fs::set_permissions(&copy, all).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--clear-groups", "--inh-caps=-all"]).arg(program);
+    with_library(&mut command, rule, explain).env("LD_PRELOAD", copy);
+    command
+}
+
+/// Starts the owner of the link's interface, on a thread that ends with this process.
+fn own(link: &Link, listen: &Path) {
+    let plan = OwnerPlan {
+        interface: "in0".to_owned(),
+        listen: listen.to_owned(),
+        rules: None,
+        limits: ProgramLimits::default(),
+        sandbox: Sandbox::Off,
+        socket: Some(listen.with_extension("sock")),
+        metrics: None,
+    };
+    let (tell, told) = std::sync::mpsc::channel();
+    // A thread that is started in the namespace stays there.
+    let start = move || std::thread::spawn(move || owner::run(plan, |_| tell.send(()).unwrap()));
+    let owner = link.ours.run(start).unwrap();
+    if told.recv_timeout(PATIENCE).is_err() {
+        panic!("no owner: {:?}", owner.join());
+    }
+}
+
+#[test]
+fn a_program_without_rights_has_the_fast_path_by_the_owner() {
+    if !root_or_skip() {
+        return;
+    }
+    let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
+    let (source, program) = (folder.path().join("server.c"), folder.path().join("server"));
+    std::fs::write(&source, SERVER).unwrap();
+    run(Command::new("cc").arg(&source).arg("-o").arg(&program));
+    let (explain, listen) = (folder.path().join("explain"), folder.path().join("programs"));
+    std::fs::write(&explain, "").unwrap();
+    own(&link, &listen);
+    let mut command = as_nobody(folder.path(), &program, rule(Mode::Poll), &explain);
+    command.stdout(Stdio::piped()).env(OWNER_VARIABLE, &listen);
+    let mut child = link.within(&mut command).spawn().unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(said.next().map(Result::unwrap).as_deref(), Some("ready"));
+    let peer = peer_in(&link.peers);
+    let mut buffer = [0; 8];
+    // So many that the ring takes some, however busy the machine is. The program has closed every descriptor that it does not know.
+    for number in 0..20_000u32 {
+        peer.send_to(&number.to_ne_bytes(), "10.9.0.1:7021").unwrap();
+        assert_eq!((peer.recv(&mut buffer).unwrap(), &buffer[..4]), (4, &number.to_ne_bytes()[..]));
+    }
+    peer.send_to(&[], "10.9.0.1:7021").unwrap();
+    assert!(child.wait().unwrap().success());
+    let text = std::fs::read_to_string(&explain).unwrap();
+    let by = format!("UDP 0.0.0.0:7021: fast path on in0, by the owner at {}", listen.display());
+    assert!(text.contains(&by), "{text}");
+    let (by_ring, by_kernel) = received(&explain);
+    assert!(by_ring > 0 && by_ring + by_kernel == 20_001, "{by_ring}, {by_kernel}: {text}");
+}
+
 #[test]
 fn sockets_without_a_rule_and_without_rights_stay_with_the_kernel() {
     if !root_or_skip() {
@@ -167,31 +238,18 @@ fn sockets_without_a_rule_and_without_rights_stay_with_the_kernel() {
     let other = Rule { program: Some("another".to_owned()), ..Rule::default() };
     let explain = folder.path().join("explain");
     for (rule, user, why) in
-        [(other, None, "by the kernel: no rule matches"), (rule(Mode::Poll), Some("65534"), "CAP_")]
+        [(other, None, "by the kernel: no rule matches"), (rule(Mode::Poll), Some(()), "CAP_")]
     {
         std::fs::File::create(&explain).unwrap().write_all(b"").unwrap();
         let mut command = match user {
-            // The folder has to be open to that user.
-            Some(user) => {
-                use std::os::unix::fs::PermissionsExt as _;
-                let all = std::fs::Permissions::from_mode(0o777);
-                std::fs::set_permissions(folder.path(), all.clone()).unwrap();
-                std::fs::set_permissions(&explain, all.clone()).unwrap();
-                // So has the library.
-                let copy = folder.path().join("library.so");
-                std::fs::copy(library(), &copy).unwrap();
-                std::fs::set_permissions(&copy, all).unwrap();
-                let mut command = Command::new("setpriv");
-                command.args(["--reuid", user, "--clear-groups", "--inh-caps=-all"]).arg(&program);
+            Some(()) => as_nobody(folder.path(), &program, rule, &explain),
+            None => {
+                let mut command = Command::new(&program);
+                with_library(&mut command, rule, &explain);
                 command
             }
-            None => Command::new(&program),
         };
         command.stdout(Stdio::piped());
-        with_library(&mut command, rule, &explain);
-        if user.is_some() {
-            command.env("LD_PRELOAD", folder.path().join("library.so"));
-        }
         let mut child = link.within(&mut command).spawn().unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
         let ready = said.next().map(Result::unwrap);

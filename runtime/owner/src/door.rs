@@ -22,16 +22,16 @@ const BACKLOG: i32 = 64;
 #[derive(Debug, thiserror::Error)]
 pub enum DoorError {
     /// The folder cannot be created, or others may change its content.
-    #[error("no socket for programs: {0}; another one is named with --socket")]
+    #[error("no socket for programs: {0}; another one is named with --listen")]
     Folder(#[from] TrustError),
     /// Something else has the name.
-    #[error("{} exists and is not a socket: it stays; name another socket with --socket", .0.display())]
+    #[error("{} exists and is not a socket: it stays; name another one with --listen", .0.display())]
     NotASocket(PathBuf),
     /// Another owner listens there.
-    #[error("another owner listens on {}: name another socket with --socket", .0.display())]
+    #[error("another owner listens on {}: name another one with --listen", .0.display())]
     InUse(PathBuf),
     /// It cannot be created.
-    #[error("cannot listen on {}: {error}; name another socket with --socket", path.display())]
+    #[error("cannot listen on {}: {error}; name another one with --listen", path.display())]
     Listen {
         /// The socket.
         path: PathBuf,

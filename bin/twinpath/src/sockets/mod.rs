@@ -28,7 +28,7 @@ pub(crate) struct Args {
     rules: Option<PathBuf>,
     /// Where programs connect; its folder decides who may. Without it /run/twinpath/INTERFACE/sockets, where they look for it.
     #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
+    listen: Option<PathBuf>,
     /// Programs at a time.
     #[arg(long, value_name = "N", default_value_t = ProgramLimits::default().programs, value_parser = clap::value_parser!(u32).range(1..=i64::from(PROGRAMS_MAX)))]
     programs: u32,
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     sockets_per_user: u32,
     /// The command socket, for `twinpath show`.
     #[arg(long, value_name = "PATH")]
-    command_socket: Option<PathBuf>,
+    socket: Option<PathBuf>,
     /// Offer metrics for Prometheus at this address.
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
@@ -62,7 +62,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Rules::parse(&text).with_context(|| path.display().to_string())
     });
     let plan = OwnerPlan {
-        listen: args.socket.unwrap_or_else(|| owner_socket(&args.interface)),
+        listen: args.listen.unwrap_or_else(|| owner_socket(&args.interface)),
         interface: args.interface,
         rules: rules.transpose()?,
         limits: ProgramLimits {
@@ -72,7 +72,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             sockets_per_user: args.sockets_per_user,
         },
         sandbox: args.sandbox,
-        socket: args.command_socket,
+        socket: args.socket,
         metrics: args.metrics,
     };
     let programs = plan.listen.clone();

@@ -30,6 +30,7 @@ mod sandbox;
 mod serving;
 mod several;
 mod show_config;
+mod sockets;
 mod stand_by;
 mod start;
 mod switch;

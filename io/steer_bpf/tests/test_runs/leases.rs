@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use aya::programs::SchedClassifier;
@@ -11,7 +11,7 @@ use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 use twinpath_frame::Mapping;
 use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
-use twinpath_rings::lease::{LEASE, Lease, Next, Room};
+use twinpath_rings::lease::{LEASE, Lease, Next, Room, set_lent};
 use twinpath_steer::{Claim, Table};
 use twinpath_steer_bpf::{LEASE_SLOTS, Leases};
 use twinpath_sys::clock;
@@ -163,6 +163,85 @@ fn a_lease_of_one_frame_ends_with_it() {
             assert_eq!((take(&mut lease), lease.is_open()), (Some((9, number)), false));
         }
         assert_eq!(lease.ends().by_program, 0);
+    });
+}
+
+#[test]
+fn a_socket_whose_leases_number_was_given_to_another_is_the_kernels() {
+    alone(|| {
+        let mut leases = leases();
+        let socket = UdpSocket::bind(("0.0.0.0", PORT)).unwrap();
+        leases.assign(socket.as_fd(), 1, 5).unwrap();
+        assert_eq!(leases.assigned(socket.as_fd()), Some((1, 5)));
+        let states = leases.rings()[0];
+        let states = Mapping::of_fd(states, leases.capacity() as usize * STATE_LEN, 0).unwrap();
+        let mut lease = lease_of(&leases, 1);
+        open(&mut lease, Room::All);
+        for (lent, is_put) in [(0, false), (5, true), (6, false)] {
+            set_lent(&states, 1, lent).unwrap();
+            assert_eq!(put(leases.program().unwrap(), &frame(9, lent)), is_put);
+            assert_eq!(take(&mut lease), is_put.then_some((9, lent)));
+        }
+        assert_eq!(lease.ends().by_program, 0, "it is another socket's lease");
+        leases.withdrawal().withdraw(socket.as_fd()).unwrap();
+        assert_eq!(leases.assigned(socket.as_fd()), None);
+    });
+}
+
+/// The holder of a ring writes anything there, at any time: frames go into its ring or to the kernel, and another ring in the same
+/// memory, which it leaves alone, gets what is its own.
+#[test]
+#[allow(unsafe_code, reason = "the memory of a ring is written as a hostile process could")]
+fn whatever_is_written_into_a_ring_is_its_holders_own_loss() {
+    alone(|| {
+        let mut leases = leases();
+        let sockets = ["127.0.0.1", "::1"].map(|address| UdpSocket::bind((address, PORT)).unwrap());
+        leases.assign(sockets[0].as_fd(), 0, 0).unwrap();
+        let [states, slots] = leases.rings();
+        let states = Mapping::of_fd(states, leases.capacity() as usize * STATE_LEN, 0).unwrap();
+        let slots = Mapping::of_fd(slots, LEASE_SLOTS as usize * SLOT_LEN, 0).unwrap();
+        let over = AtomicBool::new(false);
+        let program = leases.program().unwrap();
+        let outcomes = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut random = 1u64;
+                while !over.load(Ordering::SeqCst) {
+                    // xorshift64
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    let (of, len) =
+                        if random & 1 == 0 { (&states, STATE_LEN) } else { (&slots, slots.len()) };
+                    let at = (random >> 8) as usize % (len / 8) * 8;
+                    // Numbers that mean something: open, a place far away, the lease's own count.
+                    let value = match random >> 60 {
+                        0..4 => 1 << 63 | random >> 40,
+                        4..8 => 0,
+                        8..12 => u64::MAX,
+                        _ => random,
+                    };
+                    // SAFETY: the place is within the mapping, aligned to eight.
+                    let word = unsafe { of.base().add(at).cast::<AtomicU64>().as_ref() };
+                    word.store(value, Ordering::SeqCst);
+                }
+            });
+            let mut outcomes = [0u32; 2];
+            for number in 0..20_000 {
+                outcomes[usize::from(put(program, &frame(9, number)))] += 1;
+            }
+            over.store(true, Ordering::SeqCst);
+            outcomes
+        });
+        assert_eq!(outcomes.iter().sum::<u32>(), 20_000, "each was put into the ring, or is the kernel's");
+        // The other ring.
+        leases.assign(sockets[0].as_fd(), 2, 0).unwrap();
+        let mut lease = lease_of(&leases, 2);
+        open(&mut lease, Room::All);
+        let program = leases.program().unwrap();
+        for number in 0..100 {
+            assert!(put(program, &frame(9, number)));
+            assert_eq!(take(&mut lease), Some((9, number)));
+        }
     });
 }
 

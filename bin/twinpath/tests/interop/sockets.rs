@@ -1,0 +1,374 @@
+//! Tests of `twinpath sockets`: the owner of an interface, and programs without rights that have rings from it.
+
+use std::net::UdpSocket as KernelSocket;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use twinpath_lending::message::{ANSWER_MAX, Answer, Request};
+use twinpath_socket::{Access, LentBy, SocketPath, UdpSocket};
+use twinpath_sys::{EventFd, fd_passing, fork};
+use twinpath_worker::idle::Mode;
+
+use crate::other_users::as_nobody;
+use crate::rig::{CLIENT, PATIENCE, Rig, SERVER, Server, until};
+use crate::root_or_skip;
+
+/// Datagrams that have to come by the ring before a test goes on.
+const BY_RING: u64 = 3;
+
+struct Owned {
+    rig: Rig,
+    owner: Server,
+    path: PathBuf,
+}
+
+fn start(rig: &Rig, path: &Path, options: &[&str]) -> Server {
+    let arguments = ["sockets", "--interface", "vs", "--listen", path.to_str().unwrap()];
+    rig.try_launch(&[&arguments, options].concat()).unwrap_or_else(|said| panic!("no owner: {said}"))
+}
+
+impl Owned {
+    /// `None` without root.
+    fn new(options: &[&str]) -> Option<Self> {
+        if !root_or_skip() {
+            return None;
+        }
+        let rig = Rig::new();
+        // Every user may enter.
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(rig.directory.path(), open).unwrap();
+        let path = rig.directory.path().join("programs");
+        let owner = start(&rig, &path, options);
+        Some(Self { rig, owner, path })
+    }
+
+    fn access(&self) -> Access {
+        Access::Owner(self.path.clone())
+    }
+
+    /// Does something as a user without rights, in the owner's network namespace.
+    fn as_nobody<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        self.rig.server.run(|| as_nobody(work)).unwrap()
+    }
+
+    /// A socket of such a user, with what the owner gives it.
+    fn socket(&self, port: u16) -> UdpSocket {
+        let socket = self.as_nobody(|| bound(port).on_by("vs", &self.access()));
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_mode(Mode::Poll);
+        socket
+    }
+
+    fn fast_socket(&self, port: u16) -> UdpSocket {
+        let socket = self.socket(port);
+        let by = LentBy::Owner(self.path.clone());
+        assert_eq!(socket.path(), &SocketPath::Fast { interface: "vs".to_owned(), by });
+        socket
+    }
+
+    /// How many sockets with a lease the programs have, from most to least.
+    fn sockets(&self) -> Vec<usize> {
+        let programs = self.owner.show("programs");
+        let of = |program: &serde_json::Value| program["sockets"].as_array().unwrap().len();
+        let mut counts: Vec<_> = programs.as_array().unwrap().iter().map(of).collect();
+        counts.sort_unstable_by(|one, other| other.cmp(one));
+        counts
+    }
+}
+
+fn bound(port: u16) -> UdpSocket {
+    UdpSocket::from(kernel_socket(port))
+}
+
+/// A port that another test's process still has for a moment, until it runs its program.
+fn kernel_socket(port: u16) -> KernelSocket {
+    let begun = Instant::now();
+    loop {
+        match KernelSocket::bind((SERVER, port)) {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && begun.elapsed() < PATIENCE => {
+                std::thread::yield_now();
+            }
+            bound => return bound.unwrap(),
+        }
+    }
+}
+
+/// A peer that numbers what it sends.
+struct Peer {
+    socket: KernelSocket,
+    to: u16,
+    number: u64,
+}
+
+impl Peer {
+    fn new(rig: &Rig, to: u16) -> Self {
+        Self { socket: rig.client_udp(CLIENT, 0), to, number: 0 }
+    }
+
+    /// One there and back. What comes is the next number: nothing is lost, doubled or another's.
+    fn round_trip(&mut self, socket: &UdpSocket) {
+        let (mut buffer, sent) = ([0; 64], self.number.to_ne_bytes());
+        self.number += 1;
+        self.socket.send_to(&sent, (SERVER, self.to)).unwrap();
+        let (len, from) = socket.recv_from(&mut buffer).unwrap();
+        assert_eq!(&buffer[..len], sent, "{:?}", socket.counts());
+        socket.send_to(&sent, from).unwrap();
+        assert_eq!((self.socket.recv(&mut buffer).unwrap(), &buffer[..8]), (8, &sent[..]));
+    }
+
+    /// Round trips until so many more came by the ring.
+    fn until_by_ring(&mut self, socket: &UdpSocket, more: u64) {
+        let (begun, before) = (Instant::now(), socket.counts().by_ring);
+        while socket.counts().by_ring < before + more {
+            self.round_trip(socket);
+            assert!(begun.elapsed() < PATIENCE, "{:?}", socket.counts());
+        }
+    }
+}
+
+#[test]
+fn a_program_without_rights_has_its_datagrams_by_the_ring() {
+    let Some(owned) = Owned::new(&[]) else { return };
+    let socket = owned.fast_socket(7101);
+    let mut peer = Peer::new(&owned.rig, 7101);
+    peer.until_by_ring(&socket, BY_RING);
+    let programs = owned.owner.show("programs");
+    assert_eq!((&programs[0]["user"], &programs[0]["sockets"][0]), (&65_534.into(), &"10.7.0.2:7101".into()));
+    assert!(programs[0]["by_ring"].as_u64().unwrap() >= BY_RING, "{programs}");
+    // Another socket of this process, by the same connection; and the first one's ring for a third.
+    let second = owned.fast_socket(7102);
+    assert_eq!(owned.sockets(), [2]);
+    drop(socket);
+    until("the lease of a closed socket is given back", || owned.sockets() == [1]);
+    let third = owned.fast_socket(7103);
+    for (socket, port) in [(&second, 7102), (&third, 7103)] {
+        Peer::new(&owned.rig, port).until_by_ring(socket, BY_RING);
+    }
+    drop((second, third));
+    until("a program without sockets disconnects", || owned.sockets().is_empty());
+    // Nobody is there: the kernel has it, and the reason is said.
+    let nobody = owned.rig.directory.path().join("nobody");
+    let socket = owned.as_nobody(|| bound(7104).on_by("vs", &Access::Owner(nobody)));
+    assert!(socket.path().to_string().contains("no owner answers at"), "{}", socket.path());
+}
+
+#[test]
+fn a_lease_outlives_neither_its_socket_nor_its_program() {
+    let Some(owned) = Owned::new(&[]) else { return };
+    let socket = owned.fast_socket(7111);
+    let mut peer = Peer::new(&owned.rig, 7111);
+    peer.until_by_ring(&socket, BY_RING);
+    // Another process, which is killed while it spins.
+    let child = owned.rig.server.run(|| {
+        fork::fork(|| {
+            let uid = rustix::fs::Uid::from_raw(65_534);
+            if rustix::thread::set_thread_res_uid(uid, uid, uid).is_err() {
+                return 1;
+            }
+            let socket = bound(7112).on_by("vs", &owned.access());
+            socket.set_mode(Mode::Poll);
+            while socket.recv_from(&mut [0; 64]).is_ok() {}
+            2
+        })
+    });
+    let child = child.unwrap().unwrap();
+    until("the child has a lease", || owned.sockets() == [1, 1]);
+    peer.until_by_ring(&socket, BY_RING);
+    rustix::process::kill_process(child.pid(), rustix::process::Signal::KILL).unwrap();
+    assert_eq!(child.wait().unwrap(), None, "it was killed");
+    until("the lease of a killed program is taken back", || owned.sockets() == [1]);
+    peer.until_by_ring(&socket, BY_RING);
+    // Its port is free, and what is sent there is somebody else's.
+    let other = owned.fast_socket(7112);
+    Peer::new(&owned.rig, 7112).until_by_ring(&other, BY_RING);
+}
+
+#[test]
+fn sockets_go_on_by_the_kernel_when_the_owner_is_killed() {
+    let Some(owned) = Owned::new(&[]) else { return };
+    let socket = owned.fast_socket(7121);
+    let mut peer = Peer::new(&owned.rig, 7121);
+    peer.until_by_ring(&socket, BY_RING);
+    let Owned { rig, owner, path } = owned;
+    // Round trips meanwhile, each of which is checked.
+    let killed = std::thread::scope(|scope| {
+        let killing = scope.spawn(|| owner.kill());
+        while !killing.is_finished() {
+            peer.round_trip(&socket);
+        }
+        killing.join()
+    });
+    killed.unwrap();
+    // The kernel takes the program off the interface a little later.
+    let (begun, mut before) = (Instant::now(), socket.counts());
+    loop {
+        (0..BY_RING).for_each(|_| peer.round_trip(&socket));
+        let counts = socket.counts();
+        if counts.by_ring == before.by_ring && counts.leases == before.leases {
+            break;
+        }
+        before = counts;
+        assert!(begun.elapsed() < PATIENCE, "{counts:?}");
+    }
+    // The next owner clears up, and gives rings to sockets that come then.
+    let owned = Owned { owner: start(&rig, &path, &[]), rig, path };
+    let second = owned.fast_socket(7122);
+    Peer::new(&owned.rig, 7122).until_by_ring(&second, BY_RING);
+    peer.round_trip(&socket);
+}
+
+/// A program that speaks to the owner itself.
+struct Hostile {
+    connection: OwnedFd,
+}
+
+impl Hostile {
+    fn new(owned: &Owned) -> Self {
+        owned.as_nobody(|| Self::of_this_user(owned))
+    }
+
+    fn of_this_user(owned: &Owned) -> Self {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let connection = socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        connect(&connection, &SocketAddrUnix::new(&owned.path).unwrap()).unwrap();
+        Self { connection }
+    }
+
+    fn say(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
+        // The owner may have closed the connection already.
+        let _ = fd_passing::send(&self.connection, bytes, descriptors);
+    }
+
+    /// `None` if the owner has closed the connection.
+    fn hear(&self) -> Option<(Answer, Vec<OwnedFd>)> {
+        let mut bytes = vec![0; ANSWER_MAX];
+        let received = fd_passing::receive(&self.connection, &mut bytes).ok()?;
+        (received.len > 0).then(|| (Answer::decode(&bytes[..received.len]).unwrap(), received.fds))
+    }
+
+    fn ask(&self, interface: &str, descriptors: &[BorrowedFd<'_>]) -> (Answer, Vec<OwnedFd>) {
+        let request = Request::Lend { request: 5, interface: interface.to_owned() };
+        self.say(&request.encode(), descriptors);
+        self.hear().expect("the owner answers")
+    }
+
+    fn is_refused(&self, interface: &str, descriptors: &[BorrowedFd<'_>], why: &str) {
+        match self.ask(interface, descriptors) {
+            (Answer::Refused { request: 5, why: said }, fds) if fds.is_empty() => {
+                assert!(said.contains(why), "{said}");
+            }
+            (other, _) => panic!("not refused for `{why}`: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_program_gets_nothing_but_rings_for_udp_sockets_of_its_own() {
+    let Some(owned) = Owned::new(&[]) else { return };
+    let hostile = Hostile::new(&owned);
+    let (socket, other) = owned.as_nobody(|| (kernel_socket(7131), kernel_socket(7132)));
+    let no_port =
+        owned.as_nobody(|| rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)).unwrap();
+    let elsewhere = owned.rig.client_udp(CLIENT, 0);
+    let event = EventFd::new().unwrap();
+    let tcp = owned.as_nobody(|| std::net::TcpListener::bind((SERVER, 0)).unwrap());
+    let raw =
+        rustix::net::socket(AddressFamily::INET, SocketType::RAW, Some(rustix::net::ipproto::UDP)).unwrap();
+    for (descriptor, why) in [
+        (event.as_fd(), "no UDP socket"),
+        (tcp.as_fd(), "no UDP socket"),
+        (raw.as_fd(), "no UDP socket"),
+        (no_port.as_fd(), "bound to no port"),
+        (elsewhere.as_fd(), "another network namespace"),
+    ] {
+        hostile.is_refused("vs", &[descriptor], why);
+    }
+    hostile.is_refused("vs", &[], "one socket");
+    hostile.is_refused("vs", &[socket.as_fd(), other.as_fd()], "one socket");
+    hostile.is_refused("lo", &[socket.as_fd()], "it has vs, not lo");
+    assert_eq!(owned.owner.drops("leases_refused"), 8);
+    // A port is one program's: whoever comes second has none.
+    let taken = owned.as_nobody(|| KernelSocket::bind((SERVER, 7131)));
+    assert_eq!(taken.unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    // What it may have, once for each socket; the end of what it does not have is nothing.
+    let (answer, memory) = hostile.ask("vs", &[socket.as_fd()]);
+    assert!(matches!(answer, Answer::Lent { request: 5, ring: 0, .. }) && memory.len() == 2, "{answer:?}");
+    hostile.is_refused("vs", &[socket.as_fd()], "has a lease already");
+    hostile.say(&Request::end(77), &[]);
+    hostile.say(&Request::end(0), &[event.as_fd()]);
+    let (answer, _) = hostile.ask("vs", &[socket.as_fd()]);
+    assert!(matches!(answer, Answer::Lent { ring: 0, .. }), "{answer:?}");
+}
+
+#[test]
+fn what_is_no_message_ends_the_connection_and_nothing_else() {
+    let Some(owned) = Owned::new(&[]) else { return };
+    let socket = owned.fast_socket(7141);
+    let mut peer = Peer::new(&owned.rig, 7141);
+    let (good, event) = (Request::end(1), EventFd::new().unwrap());
+    let long = [&good[..], &[0; 4096]].concat();
+    let mut other_version = good;
+    other_version[4] ^= 1;
+    let bad: [&[u8]; 5] = [b"GET / HTTP/1.0\r\n\r\n", &good[..31], &[0xff; 32], &long, &other_version];
+    for (faults, bytes) in (1..).zip(bad) {
+        let hostile = Hostile::new(&owned);
+        hostile.say(bytes, &[event.as_fd()]);
+        assert_eq!(hostile.hear().map(|(answer, _)| answer), None);
+        assert_eq!(owned.owner.drops("program_fault"), faults);
+    }
+    // It sends without reading.
+    let hostile = Hostile::new(&owned);
+    for _ in 0..100_000 {
+        let request = Request::Lend { request: 1, interface: "vs".to_owned() };
+        if fd_passing::send(&hostile.connection, &request.encode(), &[]).is_err() {
+            break;
+        }
+    }
+    drop(hostile);
+    peer.until_by_ring(&socket, BY_RING);
+    until("all have gone", || owned.sockets() == [1]);
+}
+
+#[test]
+fn programs_sockets_and_users_have_limits() {
+    let limits = ["--programs", "2", "--programs-per-user", "1", "--sockets-per-program", "2"];
+    let Some(owned) = Owned::new(&[&limits[..], &["--sockets-per-user", "1"]].concat()) else { return };
+    let first = owned.fast_socket(7151);
+    let second = owned.socket(7152);
+    assert!(second.path().to_string().contains("--sockets-per-user"), "{}", second.path());
+    // Of the same user, by another connection; of root; and then there are as many as may be.
+    let is_refused = |hostile: &Hostile, limit: &str| {
+        let refused = hostile.hear().map(|(answer, _)| answer);
+        matches!(refused, Some(Answer::Refused { why, .. }) if why.contains(limit))
+    };
+    assert!(is_refused(&Hostile::new(&owned), "--programs-per-user"));
+    let roots = Hostile::of_this_user(&owned);
+    let socket = owned.rig.server.run(|| kernel_socket(7153)).unwrap();
+    assert!(matches!(roots.ask("vs", &[socket.as_fd()]), (Answer::Lent { .. }, _)));
+    assert!(is_refused(&Hostile::of_this_user(&owned), "--programs)"));
+    assert_eq!(owned.owner.drops("programs_refused"), 2);
+    Peer::new(&owned.rig, 7151).until_by_ring(&first, BY_RING);
+    drop(first);
+    until("a place is free again", || owned.sockets() == [1]);
+    let again = owned.fast_socket(7154);
+    Peer::new(&owned.rig, 7154).until_by_ring(&again, BY_RING);
+}
+
+#[test]
+fn rules_of_the_owner_say_which_sockets_have_rings() {
+    let rules = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(
+        rules.path(),
+        "[[rule]]\nport = \"7162\"\npath = \"kernel\"\n[[rule]]\nport = \"7161-7163\"\n",
+    )
+    .unwrap();
+    let Some(owned) = Owned::new(&["--rules", rules.path().to_str().unwrap()]) else { return };
+    let _first = owned.fast_socket(7161);
+    for (port, why) in [(7162, "a rule of the owner keeps"), (7164, "no rule of the owner")] {
+        let socket = owned.socket(port);
+        assert!(socket.path().to_string().contains(why), "{}", socket.path());
+    }
+}
