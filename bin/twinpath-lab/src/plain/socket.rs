@@ -4,6 +4,7 @@ use std::io::{ErrorKind, PipeReader, PipeWriter, pipe};
 use std::mem::MaybeUninit;
 use std::net::UdpSocket as KernelSocket;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 
 use anyhow::{bail, ensure};
 use rustix::event::epoll;
@@ -11,7 +12,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 use serde_json::json;
-use twinpath_socket::{Interest, Poll, SendBy, SocketPath, UdpSocket};
+use twinpath_socket::{Access, Interest, Poll, SendBy, SocketPath, UdpSocket};
 use twinpath_socket_load::Stop;
 use twinpath_time::Duration;
 
@@ -27,6 +28,9 @@ pub(crate) struct Args {
     /// The interface whose fast path the socket has; without it, the socket is the kernel's
     #[arg(long)]
     on: Option<String>,
+    /// The ring comes from the owner of the interface that listens there, and this thread gives up root before it asks
+    #[arg(long, value_name = "PATH", requires = "on")]
+    owner: Option<PathBuf>,
     /// Wait for the socket, a pipe and a timer together
     #[arg(long)]
     loops: bool,
@@ -36,7 +40,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let Args { server, on, loops, frames } = args;
+    let Args { server, on, owner, loops, frames } = args;
     let sending = if *frames { SendBy::Frames } else { SendBy::Kernel };
     let kernel = KernelSocket::bind(server.listen)?;
     let address = kernel.local_addr()?;
@@ -44,7 +48,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         (None, false) => bail!("without --on and without --loops this is plain udp-echo"),
         (None, true) => super::serve(server, address, |stop| kernel_loop(&kernel, stop)),
         (Some(on), loops) => {
-            let socket = UdpSocket::from(kernel).on(on);
+            let access = match owner {
+                Some(owner) => {
+                    become_nobody()?;
+                    Access::Owner(owner.clone())
+                }
+                None => Access::Own,
+            };
+            let socket = UdpSocket::from(kernel).on_by(on, &access);
             ensure!(matches!(socket.path(), SocketPath::Fast { .. }), "{}", socket.path());
             socket.set_mode(server.mode);
             socket.set_sending(sending);
@@ -60,6 +71,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             })
         }
     }
+}
+
+/// The calling thread has no rights from now on.
+fn become_nobody() -> anyhow::Result<()> {
+    const NOBODY: u32 = 65_534;
+    let user = rustix::fs::Uid::from_raw(NOBODY);
+    Ok(rustix::thread::set_thread_res_uid(user, user, user)?)
 }
 
 /// Calls that block.

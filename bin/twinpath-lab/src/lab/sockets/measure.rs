@@ -45,7 +45,7 @@ struct Numbered {
 }
 
 pub(super) struct Bench<'a> {
-    session: &'a Session,
+    pub(super) session: &'a Session,
     /// Duration of one measurement.
     time: Duration,
     /// The period of paced requests, and the seed of what differs by chance: the same for all rows of a round.
@@ -75,6 +75,9 @@ impl<'a> Bench<'a> {
             "own-loop-paced" => self.paced(&format!("{own} --frames --loops --mode adaptive")).await,
             "kernel-loop-paced" => self.paced(&format!("plain socket-echo --listen {listen} --loops")).await,
             "numbered" => self.numbered().await,
+            "owner-spinning" => self.owned().await,
+            "own-spinning-sendto" => self.own().await,
+            "run-idle" => self.run_idle().await,
             _ => bail!("no such row: {row}"),
         }
     }
@@ -89,7 +92,7 @@ impl<'a> Bench<'a> {
     }
 
     /// A server of the other program. One whose datagrams did not come as they should says so when it ends.
-    async fn peer(&self, args: &[String], spins: bool) -> anyhow::Result<Sample> {
+    pub(super) async fn peer(&self, args: &[String], spins: bool) -> anyhow::Result<Sample> {
         let server = self.session.launcher.server(Side::Server, args).await?;
         let result = self.round_trips(PLAIN_PORT, spins).await;
         self.session.launcher.stop(server).await?;

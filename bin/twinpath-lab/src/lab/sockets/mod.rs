@@ -2,6 +2,7 @@
 //! kernel sockets.
 
 mod measure;
+mod owner;
 mod tables;
 
 use std::time::Duration;

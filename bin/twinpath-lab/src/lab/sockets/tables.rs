@@ -1,5 +1,6 @@
 //! The rows and ratios of `lab sockets`. Ids are stable; docs/measuring.md explains each.
 
+use super::owner;
 use crate::lab::model::{self, Better, Formula, Group, Judged, RatioSpec, RowSpec};
 
 const P50: &str = "p50_us";
@@ -34,6 +35,9 @@ pub(super) const ROWS: &[RowSpec] = &[
         WRONG,
         "numbered datagrams, while leases flap and the processes that hold them fork and die",
     ),
+    owner::OWNED,
+    owner::OWN,
+    owner::IDLING,
 ];
 
 const fn ratio(id: &'static str, formula: Formula, target: f64, what: &'static str) -> RatioSpec {
@@ -93,5 +97,17 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         Formula::Value(("numbered", WRONG)),
         0.0,
         "datagrams lost, doubled, out of order per sender, or given to another socket, while leases flap and holders die",
+    ),
+    ratio(
+        "sock-owner-extra-us",
+        owner::EXTRA,
+        1.0,
+        "round trip p50, us: what it adds that the owner of the interface has given the ring, both spinning",
+    ),
+    ratio(
+        "run-idle",
+        owner::IDLE_CPU,
+        0.002,
+        "share of a core that memcached under twinpath run and the owner use with nothing to do",
     ),
 ];
