@@ -183,6 +183,7 @@ fn own(link: &Link, listen: &Path) {
         sandbox: Sandbox::Off,
         socket: Some(listen.with_extension("sock")),
         metrics: None,
+        take_over: None,
     };
     let (tell, told) = std::sync::mpsc::channel();
     // A thread that is started in the namespace stays there.

@@ -10,7 +10,7 @@ use twinpath_steer::Table;
 
 use crate::maps::{Maps, wrote};
 use crate::steering::{loaded, program};
-use crate::tc::{TcLink, attach};
+use crate::tc::{TcLink, attach_passable};
 use crate::withdrawal::Withdrawal;
 use crate::{SteerError, TcAttach};
 
@@ -117,10 +117,18 @@ impl Leases {
     /// # Errors
     /// [`SteerError::NoInterface`], [`SteerError::Tcx`], [`SteerError::Clsact`], [`SteerError::NotFirst`].
     pub fn attach(&mut self, ifindex: u32, how: TcAttach) -> Result<(), SteerError> {
-        let mut attached = |name, hook| attach(program(&mut self.object, name)?, name, ifindex, hook, how);
+        let mut attached =
+            |name, hook| attach_passable(program(&mut self.object, name)?, name, ifindex, hook, how);
         let ingress = attached(INGRESS, TcAttachType::Ingress)?;
         self.links = Some((ingress, attached(EGRESS, TcAttachType::Egress).ok()));
         Ok(())
+    }
+
+    /// What keeps the programs attached, for another process; `None` if they end with this one, or are not attached.
+    #[must_use]
+    pub fn links(&self) -> Option<Vec<BorrowedFd<'_>>> {
+        let (ingress, egress) = self.links.as_ref()?;
+        std::iter::once(ingress).chain(egress).map(TcLink::passable).collect()
     }
 
     /// Gives a UDP socket the lease of this number, below the capacity, which no other socket has, in place of one that it may have had.

@@ -37,6 +37,7 @@ mod keep;
 mod keep_lease;
 mod layout;
 mod leases;
+mod link;
 mod maps;
 mod names;
 mod netlink;

@@ -205,7 +205,7 @@ impl Steering {
     pub fn keep_first(&mut self, ifindex: u32) -> Result<Kept, SteerError> {
         let kept = match self.tc_links.first() {
             None => Kept::PutBack,
-            Some(TcLink::Tcx { .. }) => {
+            Some(TcLink::Tcx(_) | TcLink::Passable(_)) => {
                 // Before the list is read, so that a change meanwhile is not missed. Without an answer the list is read each time.
                 let revision = revision::at_ingress(ifindex).ok();
                 if revision.is_some() && revision == self.first_at {

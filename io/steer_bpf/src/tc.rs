@@ -1,7 +1,7 @@
 //! Attaches programs at tc, by BPF links or by classic filters.
 
 use std::fmt;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use aya::programs::links::FdLink;
 use aya::programs::tc::{SchedClassifierLink, TcAttachOptions};
@@ -9,6 +9,7 @@ use aya::programs::{LinkOrder, ProgramError, ProgramInfo, SchedClassifier, TcAtt
 
 use crate::SteerError;
 use crate::clsact::Filter;
+use crate::link::attach_first;
 use crate::names::{OURS, interface_name};
 
 /// How programs are attached at tc.
@@ -62,6 +63,8 @@ impl fmt::Display for TcAttach {
 pub(crate) enum TcLink {
     /// Held, not read: the program is in force while it is open, or pinned.
     Tcx(FdLink),
+    /// The same by its descriptor alone.
+    Passable(OwnedFd),
     Clsact(Filter),
 }
 
@@ -70,7 +73,17 @@ impl TcLink {
     pub(crate) fn into_link(self) -> Result<FdLink, SteerError> {
         match self {
             Self::Tcx(link) => Ok(link),
-            Self::Clsact(_) => Err(SteerError::KeepWithoutLinks),
+            Self::Passable(_) | Self::Clsact(_) => Err(SteerError::KeepWithoutLinks),
+        }
+    }
+}
+
+impl TcLink {
+    /// The descriptor, if another process can keep the program attached by it.
+    pub(crate) fn passable(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Passable(link) => Some(link.as_fd()),
+            Self::Tcx(_) | Self::Clsact(_) => None,
         }
     }
 }
@@ -112,6 +125,24 @@ pub(crate) fn attach(
             Filter::attach(fd.as_fd(), name, ifindex, hook).map(TcLink::Clsact)
         }
     }
+}
+
+/// As [`attach`], by a link that can be passed to another process where the kernel has links.
+pub(crate) fn attach_passable(
+    program: &mut SchedClassifier,
+    name: &str,
+    ifindex: u32,
+    hook: TcAttachType,
+    how: TcAttach,
+) -> Result<TcLink, SteerError> {
+    if how == TcAttach::Clsact {
+        return attach(program, name, ifindex, hook, how);
+    }
+    let interface = interface_name(ifindex)?;
+    let failed =
+        |error: ProgramError| SteerError::Tcx { interface: interface.clone(), error: Box::new(error) };
+    let link = attach_first(program.fd().map_err(failed)?.as_fd(), ifindex, hook);
+    link.map(TcLink::Passable).map_err(|error| failed(ProgramError::IOError(error)))
 }
 
 /// Refuses if a foreign tcx program is attached: those run before any filter and may end the chain.

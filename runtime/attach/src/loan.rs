@@ -58,6 +58,13 @@ impl LeasedInterface {
         self.vacate(number);
     }
 
+    /// What keeps the program attached, for another process that serves the same sockets from then on; `None` if the kernel has no
+    /// links for it.
+    #[must_use]
+    pub fn links(&self) -> Option<Vec<BorrowedFd<'_>>> {
+        self.leases.links()
+    }
+
     /// The memory of the rings: their states, and their slots.
     #[must_use]
     pub fn memory(&self) -> [BorrowedFd<'_>; 2] {

@@ -1,15 +1,17 @@
 //! The client's end of the command socket: blocking, for the command line.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 use rustix::net::sockopt::socket_peercred;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use twinpath_report::Draining;
-use twinpath_sys::TrustedDir;
 use twinpath_sys::trusted_dir::TrustError;
+use twinpath_sys::{TrustedDir, fd_passing};
 
 use super::{ANSWER_MAX, Answer, CommandError, Drain, PATIENCE, RELOAD_PATIENCE, Request, is_trusted};
 
@@ -80,6 +82,41 @@ pub fn follow_drain(
     sent.map_err(talk)?;
     let cut_short = || talk(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended before it had drained"));
     last.filter(|last| last.over).ok_or_else(cut_short)
+}
+
+/// Asks an instance for something that comes with descriptors: the connection, the answer, and as many descriptors as `count` says.
+///
+/// # Errors
+/// `InvalidData` with the instance's sentence if it refuses; any other kind if it cannot be asked.
+pub fn receive<T: DeserializeOwned>(
+    from: &Path,
+    request: &Request,
+    count: impl FnOnce(&T) -> usize,
+) -> io::Result<(UnixStream, T, Vec<OwnedFd>)> {
+    // Descriptors are taken only from an instance of root or of this user.
+    let mut stream = connect(from).map_err(io::Error::other)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut request = serde_json::to_vec(request)?;
+    request.push(b'\n');
+    stream.write_all(&request)?;
+    // Read a byte at a time: the bytes after this line carry the descriptors, so they must not be read with it.
+    let mut line = Vec::new();
+    let mut one_by_one = BufReader::with_capacity(1, &stream);
+    one_by_one.read_until(b'\n', &mut line)?;
+    let value = interpret(from, &line).map_err(|error| match error {
+        CommandError::Refused(why) => io::Error::new(io::ErrorKind::InvalidData, why),
+        error => io::Error::other(error),
+    })?;
+    let answer = serde_json::from_value(value)?;
+    let (count, mut fds) = (count(&answer), Vec::new());
+    while fds.len() < count {
+        let received = fd_passing::receive(&stream, &mut [0; 1])?;
+        if received.len == 0 || received.is_cut {
+            return Err(io::Error::other(format!("{} of {count} descriptors came", fds.len())));
+        }
+        fds.extend(received.fds);
+    }
+    Ok((stream, answer, fds))
 }
 
 /// The result in the line of an answer.

@@ -17,7 +17,7 @@ use twinpath_config::{CpuGoal, LatencyGoal, Mode, goal};
 use twinpath_idle::Goal;
 use twinpath_sys::trusted_dir::TrustError;
 
-pub use self::client::{FoundInstances, ask, connect, find_instances, follow_drain, interpret};
+pub use self::client::{FoundInstances, ask, connect, find_instances, follow_drain, interpret, receive};
 pub use self::server::{Server, ServerCounters};
 
 /// Longest request, bytes, with its newline.

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use twinpath_command::{self as command, CommandError, PATIENCE, Request};
+use twinpath_command::{self as command, Request};
 use twinpath_plan::{Plan, ServicePlan};
+use twinpath_sys::UdpSocket;
 use twinpath_sys::tcp_listener::Group;
-use twinpath_sys::{UdpSocket, fd_passing};
 
 use crate::HoldError;
 use crate::held::{Held, Name, Use};
@@ -118,31 +118,7 @@ impl Inherited {
     ///
     /// `InvalidData` with the instance's sentence if it refuses; any other kind if it cannot be asked.
     pub fn receive(from: &Path, request: &Request) -> std::io::Result<(UnixStream, Vec<(Name, OwnedFd)>)> {
-        // Sockets are taken only from an instance of root or of this user.
-        let mut stream = command::connect(from).map_err(std::io::Error::other)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let mut request = serde_json::to_vec(request)?;
-        request.push(b'\n');
-        stream.write_all(&request)?;
-        // Read a byte at a time: the bytes after this line carry the descriptors, so they must not be read with
-        // it.
-        let mut line = Vec::new();
-        let mut one_by_one = BufReader::with_capacity(1, &stream);
-        one_by_one.read_until(b'\n', &mut line)?;
-        let invalid = |why: String| std::io::Error::new(std::io::ErrorKind::InvalidData, why);
-        let value = command::interpret(from, &line).map_err(|error| match error {
-            CommandError::Refused(why) => invalid(why),
-            error => std::io::Error::other(error),
-        })?;
-        let names: Vec<Name> = serde_json::from_value(value)?;
-        let mut fds = Vec::new();
-        while fds.len() < names.len() {
-            let received = fd_passing::receive(&stream, &mut [0; 1])?;
-            if received.len == 0 || received.is_cut {
-                return Err(std::io::Error::other(format!("{} of {} sockets came", fds.len(), names.len())));
-            }
-            fds.extend(received.fds);
-        }
+        let (stream, names, fds) = command::receive(from, request, |names: &Vec<Name>| names.len())?;
         Ok((stream, names.into_iter().zip(fds).collect()))
     }
 

@@ -1,5 +1,6 @@
 //! The control loop of an owner: its events, the requests that it answers, its start and its end.
 
+use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -8,7 +9,7 @@ use futures_util::future::select_all;
 use rustix::net::{AddressFamily, SocketType, socket};
 use twinpath_attach::{LeasedInterface, find_link};
 use twinpath_bridge::BridgeEngine;
-use twinpath_command::Request;
+use twinpath_command::{Request, refusal};
 use twinpath_host::{Controlled, WorkerHandle, flush, notify};
 use twinpath_machine::Answer;
 use twinpath_mirror::{Event, Mirror, MirrorLimits};
@@ -18,6 +19,7 @@ use twinpath_sys::clock;
 use twinpath_sys::socket_kind::network_namespace;
 
 use crate::door::Door;
+use crate::take_over::{Former, take_over};
 use crate::{Owner, OwnerError, OwnerPlan, PROGRAMS_MAX, Refused};
 
 /// An event of the control loop.
@@ -27,6 +29,8 @@ pub(crate) enum Woken {
     Knocked,
     /// This program has said something, or ended.
     Program(u64),
+    /// A new owner serves, or does not.
+    Taker,
 }
 
 impl Controlled for Owner {
@@ -35,7 +39,7 @@ impl Controlled for Owner {
     type Error = OwnerError;
 
     const NAME: &'static str = "the owner of an interface";
-    const TAKES_CONNECTIONS: bool = false;
+    const TAKES_CONNECTIONS: bool = true;
 
     fn workers(&self) -> impl Iterator<Item = &WorkerHandle<BridgeEngine>> {
         self.workers.iter()
@@ -50,6 +54,11 @@ impl Controlled for Owner {
     }
 
     async fn next(&mut self) -> Result<Woken, OwnerError> {
+        if let Some(taker) = &self.taker {
+            // The programs are the other owner's.
+            taker.speaks().await;
+            return Ok(Woken::Taker);
+        }
         let programs = &self.programs;
         let stirs = async {
             if programs.is_empty() {
@@ -76,6 +85,7 @@ impl Controlled for Owner {
             Woken::Mirror(event) => self.kernel_says(&event),
             Woken::Knocked => self.let_in(),
             Woken::Program(number) => self.attend(number).await,
+            Woken::Taker => return self.taker_spoke(),
         }
         true
     }
@@ -87,8 +97,13 @@ impl Controlled for Owner {
         drop(answer.send(self.answer_request(&request)));
     }
 
-    async fn connection(&mut self, _: Request, stream: UnixStream) {
-        drop(stream);
+    async fn connection(&mut self, request: Request, mut stream: UnixStream) {
+        if request == Request::Sockets {
+            self.hand_over(stream);
+        } else if let Err(why) = self.answer_request(&request) {
+            // The client may have closed its connection.
+            let _ = stream.write_all(&refusal(&why));
+        }
     }
 
     fn report(&mut self) -> Report {
@@ -126,22 +141,33 @@ impl Owner {
         let link = find_link(&mirror, &plan.interface).map_err(twinpath_attach::LeaseError::from)?;
         let own = socket(AddressFamily::INET, SocketType::DGRAM, None).map_err(std::io::Error::from)?;
         let namespace = network_namespace(own.as_fd())?;
-        let door = Door::open(&plan.listen)?;
+        let (former, door, programs) = match &plan.take_over {
+            Some(from) => {
+                let (former, door, programs) = take_over(from, &plan.interface)?.into_parts();
+                (Some(former), door, programs)
+            }
+            None => (None, Door::open(&plan.listen)?, Vec::new()),
+        };
         let needs = Needs {
             socket: socket_path.to_owned(),
             listeners: vec![door.path().to_owned()],
             ..Needs::default()
         };
         let confined = sandbox::enter(plan.sandbox, &needs);
+        let next_number = programs.len() as u64;
+        if let Some(former) = former {
+            Former::ends(&former)?;
+        }
         Ok(Self {
             plan,
             mirror,
             door,
             namespace,
             ifindex: Some(link.ifindex),
-            programs: Vec::new(),
-            next_number: 0,
+            programs,
+            next_number,
             refused: Refused::default(),
+            taker: None,
             workers: Vec::new(),
             confined,
             started: clock::now(),

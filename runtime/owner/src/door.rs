@@ -1,7 +1,7 @@
 //! The socket at which programs connect.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, chmodat};
@@ -46,7 +46,8 @@ pub(crate) struct Door {
     listener: AsyncFd<OwnedFd>,
     path: PathBuf,
     folder: TrustedDir,
-    name: String,
+    /// Its name there, to be removed; `None` once it is another owner's.
+    name: Option<String>,
 }
 
 impl Door {
@@ -62,12 +63,31 @@ impl Door {
             .map_err(io::Error::from)
             .and_then(|()| readable(listener));
         match opened {
-            Ok(listener) => Ok(Self { listener, path: path.to_owned(), folder, name }),
+            Ok(listener) => Ok(Self { listener, path: path.to_owned(), folder, name: Some(name) }),
             Err(error) => {
                 let _ = folder.remove(&name);
                 Err(failed(error))
             }
         }
+    }
+
+    /// That of another owner, which leaves the file.
+    pub(crate) fn inherited(path: &Path, listener: OwnedFd) -> Result<Self, DoorError> {
+        let failed = |error| DoorError::Listen { path: path.to_owned(), error };
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.ok_or_else(|| failed(io::ErrorKind::InvalidFilename.into()))?.to_owned();
+        let folder = TrustedDir::open_shared(path.parent().unwrap_or_else(|| Path::new("/")))?;
+        let listener = readable(listener).map_err(failed)?;
+        Ok(Self { listener, path: path.to_owned(), folder, name: Some(name) })
+    }
+
+    /// The file is another owner's from now on.
+    pub(crate) fn leave(&mut self) {
+        self.name = None;
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.get_ref().as_fd()
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -107,7 +127,8 @@ impl Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        if let Err(error) = self.folder.remove(&self.name) {
+        let Some(name) = &self.name else { return };
+        if let Err(error) = self.folder.remove(name) {
             tracing::debug!(%error, path = %self.path.display(), "the socket for programs stays");
         }
     }

@@ -94,8 +94,9 @@ impl Owner {
         // The program may name what it does not have.
         let Some(at) = program.rings.iter().position(|of| of.ring == ring) else { return };
         let ended = program.rings.swap_remove(at);
-        if let Some(interface) = &mut program.interface {
-            interface.take_from_other(ended.number);
+        // Of what a former owner has given, nothing is left to be done: its ring is closed, and no other socket gets it.
+        if let (Some(interface), Some(number)) = (&mut program.interface, ended.number) {
+            interface.take_from_other(number);
         }
     }
 
@@ -144,7 +145,8 @@ impl Owner {
             }
         };
         let loan = interface.lend_to_other(socket, local).map_err(|error| error.to_string())?;
-        Ok((Ring { ring: loan.number, number: loan.number, local }, loan))
+        let ring = program.first_ring + loan.number;
+        Ok((Ring { ring, number: Some(loan.number), local }, loan))
     }
 
     /// Whether the program may have a lease for this socket: the address that it is bound to, or why not.
@@ -171,6 +173,12 @@ impl Owner {
                 Some(_) => return Err(format!("a rule of the owner keeps {local} with the kernel")),
                 None => return Err(format!("no rule of the owner is for {local}")),
             }
+        }
+        if program.socket_count() >= limits.sockets_per_program as usize {
+            let most = limits.sockets_per_program;
+            return Err(format!(
+                "{most} sockets of this program have a lease, and that is all (--sockets-per-program)"
+            ));
         }
         let of_user: usize =
             self.programs.iter().filter(|other| other.user == program.user).map(Program::socket_count).sum();

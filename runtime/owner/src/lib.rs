@@ -16,6 +16,7 @@ mod door;
 mod lend;
 mod program;
 mod reports;
+mod take_over;
 
 use std::io;
 use std::net::SocketAddr;
@@ -34,6 +35,7 @@ use twinpath_time::Instant;
 
 use self::door::Door;
 use self::program::Program;
+use self::take_over::Taker;
 
 /// Most programs: the kernel has room for as many programs of ours at one hook of an interface.
 pub const PROGRAMS_MAX: u32 = 60;
@@ -74,6 +76,8 @@ pub struct OwnerPlan {
     pub socket: Option<PathBuf>,
     /// Where metrics are offered.
     pub metrics: Option<SocketAddr>,
+    /// The command socket of an owner whose programs it takes over, with the socket to which they connect.
+    pub take_over: Option<PathBuf>,
 }
 
 /// An error at the start of an owner, or the one that it ended with.
@@ -85,6 +89,14 @@ pub enum OwnerError {
     /// The socket to which programs connect.
     #[error("{0}")]
     Door(#[from] door::DoorError),
+    /// The programs of another owner.
+    #[error("cannot take over from {}: {why}", from.display())]
+    TakeOver {
+        /// Its command socket.
+        from: PathBuf,
+        /// Why.
+        why: String,
+    },
     /// Netlink.
     #[error("{0}")]
     Mirror(#[from] MirrorError),
@@ -123,6 +135,8 @@ struct Owner {
     /// Of the program that comes next.
     next_number: u64,
     refused: Refused,
+    /// A new owner has the programs, and does not serve yet.
+    taker: Option<Taker>,
     /// It has none: the kernel's programs do the work.
     workers: Vec<WorkerHandle<BridgeEngine>>,
     confined: report::Sandbox,

@@ -10,7 +10,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use twinpath_attach::LeasedInterface;
+use twinpath_attach::{LeasedInterface, SOCKETS_MAX};
 use twinpath_host::readable;
 use twinpath_lending::message::{Answer, REQUEST_LEN, Request};
 use twinpath_sys::fd_passing;
@@ -22,8 +22,8 @@ use crate::aside;
 pub(crate) struct Ring {
     /// Its name on the connection.
     pub(crate) ring: u32,
-    /// The lease's number on the interface.
-    pub(crate) number: u32,
+    /// The lease's number on the interface; `None` if a former owner has given it.
+    pub(crate) number: Option<u32>,
     /// The address that the socket is bound to.
     pub(crate) local: SocketAddr,
 }
@@ -54,6 +54,10 @@ pub(crate) struct Program {
     /// Its rings; `None` before it has asked for one.
     pub(crate) interface: Option<LeasedInterface>,
     pub(crate) rings: Vec<Ring>,
+    /// The ring of lease 0: those below it are of former owners.
+    pub(crate) first_ring: u32,
+    /// Keep attached what former owners have given.
+    links: Vec<OwnedFd>,
 }
 
 impl Program {
@@ -64,7 +68,36 @@ impl Program {
         let process = process.and_then(|process| readable(process).ok());
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned();
         let connection = Some(readable(connection)?);
-        Ok(Self { number, pid, user, name, connection, process, interface: None, rings: Vec::new() })
+        let (interface, rings, first_ring, links) = (None, Vec::new(), 0, Vec::new());
+        Ok(Self { number, pid, user, name, connection, process, interface, rings, first_ring, links })
+    }
+
+    /// One that a former owner has served.
+    pub(crate) fn inherited(
+        number: u64,
+        connection: OwnedFd,
+        links: Vec<OwnedFd>,
+        rings: Vec<Ring>,
+        first_ring: u32,
+    ) -> io::Result<Self> {
+        let mut program = Self::new(number, connection)?;
+        (program.links, program.rings, program.first_ring) = (links, rings, first_ring);
+        Ok(program)
+    }
+
+    /// What another owner needs to serve it: its connection and its links; `None` if it has what cannot be passed.
+    pub(crate) fn pass(&self) -> Option<(BorrowedFd<'_>, Vec<BorrowedFd<'_>>)> {
+        let of_own = match &self.interface {
+            Some(interface) => interface.links()?,
+            None => Vec::new(),
+        };
+        let links = self.links.iter().map(OwnedFd::as_fd).chain(of_own).collect();
+        Some((self.connection.as_ref()?.get_ref().as_fd(), links))
+    }
+
+    /// The first ring that this owner has not given.
+    pub(crate) fn rings_after(&self) -> u32 {
+        self.first_ring + if self.interface.is_some() { SOCKETS_MAX } else { 0 }
     }
 
     /// Waits until it says something, or ends.

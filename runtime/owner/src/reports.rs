@@ -19,6 +19,7 @@ impl Owner {
         Report {
             instance: report::Instance {
                 service: "sockets".to_owned(),
+                ports: vec![self.door.path().display().to_string()],
                 ..report_process(self.started, 0, &self.confined)
             },
             interfaces: vec![self.report_interface()],

@@ -29,6 +29,9 @@ pub(crate) struct Args {
     /// Where programs connect; its folder decides who may. Without it /run/twinpath/INTERFACE/sockets, where they look for it.
     #[arg(long, value_name = "PATH")]
     listen: Option<PathBuf>,
+    /// Take all programs over from the owner with this command socket, which then ends; they notice nothing
+    #[arg(long, value_name = "PATH", conflicts_with = "listen")]
+    take_over: Option<PathBuf>,
     /// Programs at a time.
     #[arg(long, value_name = "N", default_value_t = ProgramLimits::default().programs, value_parser = clap::value_parser!(u32).range(1..=i64::from(PROGRAMS_MAX)))]
     programs: u32,
@@ -74,16 +77,18 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         sandbox: args.sandbox,
         socket: args.socket,
         metrics: args.metrics,
+        take_over: args.take_over,
     };
-    let programs = plan.listen.clone();
-    owner::run(plan, |ready| announce(ready, &programs, voice))?;
+    owner::run(plan, |ready| announce(ready, voice))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Prints that programs can connect: a line for programs, the rest for people.
-fn announce(ready: &Ready, programs: &std::path::Path, voice: Voice) {
+fn announce(ready: &Ready, voice: Voice) {
     let report = &ready.report;
-    let [interface] = report.interfaces.as_slice() else { return };
+    let ([interface], [programs]) = (report.interfaces.as_slice(), report.instance.ports.as_slice()) else {
+        return;
+    };
     let facts = serde_json::json!({
         "pid": report.instance.pid,
         "socket": ready.socket,
@@ -93,6 +98,6 @@ fn announce(ready: &Ready, programs: &std::path::Path, voice: Voice) {
     });
     let mut out = String::new();
     let _ = writeln!(out, "{} ({}): {}", interface.name, interface.link, interface.why);
-    let _ = writeln!(out, "  try it: twinpath run --owner {} --explain PROGRAM", programs.display());
+    let _ = writeln!(out, "  try it: twinpath run --owner {programs} --explain PROGRAM");
     voice.ready(&[facts], &out);
 }

@@ -4,6 +4,7 @@ use std::net::UdpSocket as KernelSocket;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -220,6 +221,49 @@ fn sockets_go_on_by_the_kernel_when_the_owner_is_killed() {
     peer.round_trip(&socket);
 }
 
+#[test]
+fn a_new_owner_takes_all_programs_over() {
+    let Some(mut owned) = Owned::new(&[]) else { return };
+    let socket = owned.fast_socket(7171);
+    let mut peer = Peer::new(&owned.rig, 7171);
+    peer.until_by_ring(&socket, BY_RING);
+    for port in [7172, 7173] {
+        let from = owned.owner.socket.to_str().unwrap().to_owned();
+        // Command sockets are named by the number of files.
+        std::fs::write(owned.rig.directory.path().join(port.to_string()), "").unwrap();
+        // Of another interface it is refused, and the former one goes on.
+        let refused = owned.rig.try_launch(&["sockets", "--interface", "lo", "--take-over", &from]);
+        assert!(refused.is_err_and(|said| !said.is_empty()));
+        // Round trips meanwhile, each of which is checked. The new owner ends with the thread that starts it.
+        let arguments = ["sockets", "--interface", "vs", "--take-over", &from];
+        let is_over = AtomicBool::new(false);
+        let next = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    peer.round_trip(&socket);
+                }
+            });
+            let next = owned.rig.try_launch(&arguments);
+            is_over.store(true, Ordering::Relaxed);
+            next.unwrap_or_else(|said| panic!("no owner: {said}"))
+        });
+        let mut former = std::mem::replace(&mut owned.owner, next);
+        until("the former owner ends", || former.child.try_wait().unwrap().is_some());
+        assert!(former.child.wait().unwrap().success());
+        assert_eq!(owned.sockets(), [1]);
+        peer.until_by_ring(&socket, BY_RING);
+        // By the same connection, from the new owner.
+        let second = owned.fast_socket(port);
+        Peer::new(&owned.rig, port).until_by_ring(&second, BY_RING);
+        assert_eq!(owned.sockets(), [2]);
+        drop(second);
+        until("the lease of a closed socket is given back", || owned.sockets() == [1]);
+    }
+    drop(socket);
+    until("a program without sockets disconnects", || owned.sockets().is_empty());
+    let _another = owned.fast_socket(7174);
+}
+
 /// A program that speaks to the owner itself.
 struct Hostile {
     connection: OwnedFd,
@@ -290,7 +334,7 @@ fn a_program_gets_nothing_but_rings_for_udp_sockets_of_its_own() {
     hostile.is_refused("vs", &[socket.as_fd(), other.as_fd()], "one socket");
     hostile.is_refused("lo", &[socket.as_fd()], "it has vs, not lo");
     assert_eq!(owned.owner.drops("leases_refused"), 8);
-    // A port is one program's: whoever comes second has none.
+    // A port is one program's: the second one is refused it.
     let taken = owned.as_nobody(|| KernelSocket::bind((SERVER, 7131)));
     assert_eq!(taken.unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
     // What it may have, once for each socket; the end of what it does not have is nothing.

@@ -45,16 +45,26 @@ pub(super) const OWNED: RowSpec = RowSpec {
 /// The same by its own rights.
 pub(super) const OWN: RowSpec = RowSpec {
     mode: Some("poll"),
-    ..model::row("own-spinning-sendto", Group::Rtt, P50, "the same by rights of its own; both send by the kernel")
+    ..model::row(
+        "own-spinning-sendto",
+        Group::Rtt,
+        P50,
+        "the same by rights of its own; both send by the kernel",
+    )
 };
 
 /// An unmodified program, and the owner.
 pub(super) const IDLING: RowSpec = RowSpec {
     mode: Some("adaptive"),
-    ..model::row("run-idle", Group::Idle, CPU, "memcached under twinpath run and the owner, with nothing to do")
+    ..model::row(
+        "run-idle",
+        Group::Idle,
+        CPU,
+        "memcached under twinpath run and the owner, with nothing to do",
+    )
 };
 
-/// What the way by the owner adds. The kernel's program fills the ring, whoever has loaded it: there are no hand-offs to be subtracted.
+/// What the way by the owner adds. The kernel's program fills the ring, whichever process has loaded it: there are no hand-offs to be subtracted.
 pub(super) const EXTRA: Formula = Formula::Difference { from: (OWNED.id, P50), less: (OWN.id, P50) };
 pub(super) const IDLE_CPU: Formula = Formula::Value((IDLING.id, CPU));
 
@@ -105,7 +115,7 @@ impl Bench<'_> {
             owner.listen.display(),
             SERVER.interface,
             program.display(),
-            SERVER.ip
+            SERVER.ipv4
         );
         let launcher = &self.session.launcher;
         let running = launcher.background(Side::Server, &words(&line))?;
