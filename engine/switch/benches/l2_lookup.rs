@@ -85,7 +85,9 @@ impl Case {
         per_second(frames.len(), || {
             let mut sent = 0;
             for burst in frames.chunks(BURST) {
-                switch.judge_each(NOW, burst, |_, judgement| sent += u64::from(judgement.dropped.is_none()));
+                switch.judge_each(NOW, burst, |numbers, judgement| {
+                    sent += numbers.len() as u64 * u64::from(judgement.dropped.is_none());
+                });
             }
             sent
         })

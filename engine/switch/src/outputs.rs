@@ -120,6 +120,15 @@ impl<'a> Outputs<'a> {
         self.single.is_some()
     }
 
+    /// The only port that the frame leaves by, if it leaves as it came.
+    #[inline]
+    #[must_use]
+    pub fn only(&self) -> Option<u16> {
+        let Member { port, untagged, mirror_egress } = self.single?;
+        let is_alone = mirror_egress == NO_PORT && self.mirror_ingress == NO_PORT;
+        (is_alone && self.tagged.towards(untagged) == Tagging::Keep).then_some(port)
+    }
+
     /// The same without the copy of the frame as it came.
     pub(crate) fn without_ingress_mirror(mut self) -> Self {
         self.mirror_ingress = NO_PORT;

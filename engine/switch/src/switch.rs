@@ -1,5 +1,6 @@
 //! A worker's end of a switch: its snapshot, what it shares with the other workers, its counters.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use twinpath_time::{Duration, Instant};
@@ -147,17 +148,18 @@ impl Switch {
         judged(snapshot, shared, counters, notices, now, arrival, &classified).0
     }
 
-    /// Judges frames in order, as [`Self::judge`] does each, and calls `each` with the number of the frame and what becomes
-    /// of it. Faster for several frames, as their addresses are looked up together.
+    /// Judges frames in order, as [`Self::judge`] does each, and calls `each` with the numbers of some that follow each other
+    /// and of what becomes of each of them. Faster for several frames, as their addresses are looked up together, and those of
+    /// one flow that come one after the other are judged once.
     pub fn judge_each(
         &mut self,
         now: Instant,
         arrivals: &[Arrival],
-        mut each: impl FnMut(usize, Judgement<'_>),
+        mut each: impl FnMut(Range<usize>, Judgement<'_>),
     ) {
         for (batch, arrivals) in arrivals.chunks(BATCH).enumerate() {
+            let before = batch * BATCH;
             let mut classified = [Classified::NONE; BATCH];
-            // A flow's frames come one after the other: what is true of the first of them is true of the others.
             let mut repeats = [false; BATCH];
             let mut former = Arrival { runt: true, ..Arrival::default() };
             for ((classified, repeats), arrival) in classified.iter_mut().zip(&mut repeats).zip(arrivals) {
@@ -167,22 +169,24 @@ impl Switch {
                     former = *arrival;
                 }
             }
-            let firsts = classified[..arrivals.len()].iter().zip(&repeats).filter(|(_, repeats)| !**repeats);
+            let (classified, repeats) = (&classified[..arrivals.len()], &repeats[..arrivals.len()]);
+            let firsts = classified.iter().zip(repeats).filter(|(_, repeats)| !**repeats);
             self.shared.table.fetch(firsts.flat_map(|(frame, _)| [&frame.source, &frame.destination]));
             let Self { snapshot, shared, counters, notices } = self;
-            let (mut last, mut first) = (None, 0);
-            for (number, arrival) in arrivals.iter().enumerate() {
+            let (mut number, mut first) = (0, 0);
+            while let Some(arrival) = arrivals.get(number) {
                 if !repeats[number] {
-                    (last, first) = (None, number);
+                    first = number;
                 }
-                let judgement = last.clone().unwrap_or_else(|| {
-                    let classified = &classified[first];
-                    let (judgement, learned) =
-                        judged(snapshot, shared, counters, notices, now, arrival, classified);
-                    last = repeated(&judgement, learned).then(|| judgement.clone());
-                    judgement
-                });
-                each(batch * BATCH + number, judgement);
+                let classified = &classified[first];
+                let (judgement, learned) =
+                    judged(snapshot, shared, counters, notices, now, arrival, classified);
+                let mut end = number + 1;
+                if repeated(&judgement, learned) {
+                    end += repeats[end..].iter().take_while(|repeats| **repeats).count();
+                }
+                each(before + number..before + end, judgement);
+                number = end;
             }
         }
     }

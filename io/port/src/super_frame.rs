@@ -18,10 +18,11 @@ pub(crate) fn segmentation_of(frame: &Frame) -> Option<Segmentation> {
 
 /// How many packets a frame is on a wire: one, or those that a super-frame becomes. A super-frame whose headers cannot
 /// be read counts as one.
+#[inline]
 #[must_use]
 pub fn packets_of(frame: &Frame) -> u64 {
-    if frame.meta().gso.kind == GsoKind::None {
-        return 1;
+    match frame.meta().gso.kind {
+        GsoKind::None => 1,
+        _ => segmentation_of(frame).map_or(1, |segmentation| segmentation.count() as u64),
     }
-    segmentation_of(frame).map_or(1, |segmentation| segmentation.count() as u64)
 }

@@ -171,11 +171,13 @@ impl Application {
         Ok(Self { from_owner, to_owner, waits_on, signals, _connection: connection, unflushed: false })
     }
 
-    /// Takes the oldest frame into `into`; a longer frame is truncated.
+    /// Takes the oldest frame into `into`; a longer frame is truncated. Behind a frame of less than 60 bytes, bytes up to there
+    /// may change.
     ///
     /// # Errors
     /// [`Fault`]: the owner violated the ring's protocol, or another process wrote into the memory.
-    #[inline]
+    // See `SlotConsumer::pop_into`.
+    #[inline(always)]
     pub fn receive(&mut self, into: &mut [u8]) -> Option<Result<Packet, Fault>> {
         let slot = match self.from_owner.pop_into(into)? {
             Ok(slot) => slot,

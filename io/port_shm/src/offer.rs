@@ -21,7 +21,7 @@ use twinpath_sys::fd_passing;
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"twinpshm");
 
 /// The version of messages and memory layout.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Bytes of a message.
 pub(crate) const MESSAGE_BYTES: usize = 16;

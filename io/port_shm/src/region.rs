@@ -17,7 +17,7 @@ use crate::offer::{MAGIC, VERSION};
 /// Largest frame in either direction: what a frame of the owner's pool holds.
 pub const FRAME_LEN_MAX: u32 = CHUNK_SIZE - HEADROOM;
 
-/// Default number of slots per direction, as many as other ports have ring entries: 2 x 512 x (24 + 1856) bytes = 1.8 MiB.
+/// Default number of slots per direction, as many as other ports have ring entries: 2 x 512 x (64 + 16 + 1856) bytes = 1.9 MiB.
 pub const SLOTS_DEFAULT: u32 = 512;
 
 /// Bytes in front of the first ring.

@@ -13,8 +13,12 @@ impl Frame {
 
     /// Length of the whole packet: this frame and all that follow in its chain, bytes.
     #[must_use]
+    #[inline]
     pub fn chain_len(&self) -> usize {
-        self.chain().map(Self::len).sum()
+        match self.meta().next {
+            None => self.len(),
+            Some(_) => self.chain().map(Self::len).sum(),
+        }
     }
 
     /// The bytes `range` of the whole packet, in order, as the chain divides them. Fewer if the packet ends before.

@@ -116,16 +116,25 @@ pub struct Note {
 
 impl Note {
     #[inline]
-    const fn to_words(self, len: u32) -> [u64; NOTE_WORDS] {
-        [len as u64 | (self.original_len as u64) << 32, self.time_ns, self.tag as u64]
+    const fn to_words(self) -> [u64; NOTE_WORDS] {
+        [self.time_ns, self.original_len as u64 | (self.tag as u64) << 32]
     }
 
     #[inline]
-    const fn of_words(words: [u64; NOTE_WORDS]) -> (u32, Self) {
-        let note = Self { original_len: (words[0] >> 32) as u32, time_ns: words[1], tag: words[2] as u32 };
-        (words[0] as u32, note)
+    const fn of_words(words: [u64; NOTE_WORDS]) -> Self {
+        Self { original_len: words[1] as u32, time_ns: words[0], tag: (words[1] >> 32) as u32 }
+    }
+
+    /// The same, of a packet that was not cut.
+    #[inline]
+    const fn of_whole(self, len: u32) -> Self {
+        Self { original_len: len, ..self }
     }
 }
+
+/// In the head of a slot, beside the length: the packet was not cut, and the rest of its note is that of the packet before.
+/// Those of a burst usually are.
+const SAME_NOTE: u32 = 1 << 31;
 
 /// Why nothing was pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -169,6 +178,8 @@ pub struct SlotProducer {
     cursor: ProducerCursor,
     /// Slots that are written and not published.
     unpublished: u32,
+    /// The note that was written last.
+    noted: Note,
     broken: bool,
 }
 
@@ -180,6 +191,8 @@ pub struct SlotConsumer {
     cursor: ConsumerCursor,
     /// Slots that are taken and not given back.
     taken: u32,
+    /// The note that was read last.
+    noted: Note,
     broken: bool,
     armed: bool,
 }
@@ -187,7 +200,7 @@ pub struct SlotConsumer {
 impl SlotProducer {
     fn new(memory: Arc<Memory>, shape: Shape) -> Self {
         let cursor = ProducerCursor::new(shape.slots, 0);
-        Self { memory, shape, cursor, unpublished: 0, broken: false }
+        Self { memory, shape, cursor, unpublished: 0, noted: Note::default(), broken: false }
     }
 
     /// Copies `bytes` into the next slot. Call [`Self::publish`] after the last one of a burst.
@@ -202,7 +215,14 @@ impl SlotProducer {
         if self.free()? == 0 {
             return Err(Refused::Full);
         }
-        self.memory.write(self.cursor.index(0), note.to_words(bytes.len() as u32), bytes);
+        let len = bytes.len() as u32;
+        let (head, words) = if note == self.noted.of_whole(len) {
+            (len | SAME_NOTE, None)
+        } else {
+            self.noted = note;
+            (len, Some(note.to_words()))
+        };
+        self.memory.write(self.cursor.index(0), head, words, bytes);
         self.cursor.advance(1);
         self.unpublished += 1;
         if self.unpublished >= self.shape.moved_at_once() {
@@ -263,15 +283,18 @@ impl SlotProducer {
 impl SlotConsumer {
     fn new(memory: Arc<Memory>, shape: Shape) -> Self {
         let cursor = ConsumerCursor::new(shape.slots, 0);
-        Self { memory, shape, cursor, taken: 0, broken: false, armed: false }
+        Self { memory, shape, cursor, taken: 0, noted: Note::default(), broken: false, armed: false }
     }
 
-    /// Takes the oldest slot and copies as much of it into `into` as fits there.
+    /// Takes the oldest slot and copies as much of it into `into` as fits there. Up to 60 bytes of `into` may change, also
+    /// behind a shorter packet.
     ///
     /// # Errors
     /// [`Fault::Length`]: that slot was dropped; continue. [`Fault::Position`]: returned once; a broken ring reads as
     /// empty.
-    #[inline]
+    // A result that is returned through memory is put together there by stores that the CPU cannot forward to the loads of
+    // the caller: these would wait until all earlier stores have left, some of them to lines that another CPU has.
+    #[inline(always)]
     pub fn pop_into(&mut self, into: &mut [u8]) -> Option<Result<Slot, Fault>> {
         if self.broken {
             return None;
@@ -291,11 +314,17 @@ impl SlotConsumer {
             self.memory.will_read(self.cursor.index(AHEAD));
         }
         // Read once: the value checked is the value used.
-        let (len, note) = Note::of_words(self.memory.note(index));
+        let first = self.memory.first(index);
+        let (head, len) = (first as u32, first as u32 & !SAME_NOTE);
+        if head & SAME_NOTE == 0 {
+            self.noted = Note::of_words(self.memory.note(index));
+        } else {
+            self.noted = self.noted.of_whole(len);
+        }
+        let note = self.noted;
         let fits = len <= self.shape.slot_bytes;
-        let copied = into.len().min(len as usize);
         if fits {
-            self.memory.read(index, &mut into[..copied]);
+            self.memory.read(index, first, len as usize, into);
         }
         self.cursor.advance(1);
         self.taken += 1;

@@ -42,7 +42,7 @@ pub(crate) fn count_drop(port: u16, reason: Reason, io: &Io<'_, SwitchEvent>) {
 
 fn send(mut frame: Frame, tag_in_bytes: bool, tagging: Tagging, to: u16, io: &mut Io<'_, SwitchEvent>) {
     if retag(&mut frame, tag_in_bytes, tagging) {
-        io.forward_to(to, frame);
+        io.forward_to(to, Some(frame));
     } else {
         count_drop(to, Reason::OffloadRefused, io);
         io.release(frame);
@@ -80,14 +80,14 @@ pub(crate) fn send_as_it_is(mut frame: Frame, to: u16, mirror: Option<u16>, io: 
     if let Some(mirror) = mirror {
         copy_to(&mut frame, mirror, io);
     }
-    io.forward_to(to, frame);
+    io.forward_to(to, Some(frame));
 }
 
 /// Sends a copy of a frame by a port.
 #[cold]
 pub(crate) fn copy_to(frame: &mut Frame, to: u16, io: &mut Io<'_, SwitchEvent>) {
     match io.share(frame) {
-        Some(twin) => io.forward_to(to, twin),
+        Some(twin) => io.forward_to(to, Some(twin)),
         None => count_drop(to, Reason::PoolEmpty, io),
     }
 }

@@ -67,11 +67,15 @@ impl SwitchEngine {
         }
         let arrivals = &arrivals[..count];
         let mut frames = frames.drain(usize::MAX);
-        self.switch.judge_each(now, arrivals, |number, judged| {
+        self.switch.judge_each(now, arrivals, |numbers, judged| {
             // As many frames as arrivals, in the same order.
-            if let Some(frame) = frames.next() {
-                let Judgement { dropped, outputs } = judged;
-                pass_on(frame, arrivals[number].tag_in_bytes(), dropped, outputs, io);
+            let Judgement { dropped, outputs } = judged;
+            let these = frames.by_ref().take(numbers.len());
+            if let (None, Some(port)) = (dropped, outputs.only()) {
+                return io.forward_to(port, these);
+            }
+            for (frame, arrival) in these.zip(&arrivals[numbers]) {
+                pass_on(frame, arrival.tag_in_bytes(), dropped, outputs.clone(), io);
             }
         });
     }

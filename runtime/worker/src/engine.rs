@@ -206,18 +206,18 @@ impl<E: Send> Io<'_, E> {
     #[inline]
     pub fn forward(&mut self, port: PortId, frame: Frame) {
         match self.place_of(port) {
-            Some(place) => self.ports.forward(place, frame, self.pool, self.taps),
+            Some(place) => self.ports.forward(place, Some(frame), self.pool, self.taps),
             None => self.hand_over(port.port, frame),
         }
     }
 
-    /// As [`Self::forward`], through a port of which only the number is known: by the queue of it that this worker has, or
-    /// by the first of them. If another worker of the instance has the port, the frame is handed over to that one.
+    /// As [`Self::forward`], for frames in their order, through a port of which only the number is known: by the queue of it
+    /// that this worker has, or the first of them. If another worker of the instance has the port, they are handed over to it.
     #[inline]
-    pub fn forward_to(&mut self, port: u16, frame: Frame) {
+    pub fn forward_to(&mut self, port: u16, frames: impl IntoIterator<Item = Frame>) {
         match self.ports.first_place_of(port) {
-            Some(place) => self.ports.forward(place, frame, self.pool, self.taps),
-            None => self.hand_over(port, frame),
+            Some(place) => self.ports.forward(place, frames, self.pool, self.taps),
+            None => frames.into_iter().for_each(|frame| self.hand_over(port, frame)),
         }
     }
 

@@ -109,14 +109,17 @@ impl Queue {
         self.queue.transmit(pool, &mut self.outbox);
     }
 
-    /// Adds a frame to those that wait; sends them first if there is no room.
+    /// Adds a frame of a port to those that wait; sends them first if there is no room.
     #[inline]
-    fn enqueue(&mut self, frame: Frame, counters: &PortCounters, pool: &mut Pool, taps: &mut Taps) {
+    fn enqueue(&mut self, mut frame: Frame, port: &Attached, pool: &mut Pool, taps: &mut Taps) {
+        if port.is_carried {
+            frame.meta_mut().port = port.id.port;
+        }
         if self.outbox.room() == 0 {
             self.transmit(pool, taps);
         }
         if let Err(frame) = self.outbox.push(frame) {
-            counters.drops.add(Reason::PortFull, 1);
+            port.counters.drops.add(Reason::PortFull, 1);
             pool.release(frame);
         }
     }
@@ -277,28 +280,26 @@ impl Ports {
 
     /// Sends a frame through the port at `place`, when the turn ends or the queue's burst is full.
     #[inline]
-    pub(crate) fn send(&mut self, place: usize, mut frame: Frame, pool: &mut Pool, taps: &mut Taps) {
+    pub(crate) fn send(&mut self, place: usize, frame: Frame, pool: &mut Pool, taps: &mut Taps) {
         let Self { queues, attached, touched, .. } = self;
         let port = &attached[place];
         let queue = touch(queues, touched, port.queue);
-        if port.is_carried {
-            frame.meta_mut().port = port.id.port;
-        }
-        queue.enqueue(frame, &port.counters, pool, taps);
+        queue.enqueue(frame, port, pool, taps);
     }
 
-    /// As [`Self::send`], for a frame that another port received.
+    /// As [`Self::send`], for frames that other ports received.
     #[inline]
-    pub(crate) fn forward(&mut self, place: usize, frame: Frame, pool: &mut Pool, taps: &mut Taps) {
+    pub(crate) fn forward<F>(&mut self, place: usize, frames: F, pool: &mut Pool, taps: &mut Taps)
+    where
+        F: IntoIterator<Item = Frame>,
+    {
         let Self { queues, attached, touched, .. } = self;
         let port = &attached[place];
         let queue = touch(queues, touched, port.queue);
-        fit(frame, &port.capabilities, &port.counters, pool, |mut frame, pool| {
-            if port.is_carried {
-                frame.meta_mut().port = port.id.port;
-            }
-            queue.enqueue(frame, &port.counters, pool, taps);
-        });
+        for frame in frames {
+            let enqueue = |frame, pool: &mut Pool| queue.enqueue(frame, port, pool, taps);
+            fit(frame, &port.capabilities, &port.counters, pool, enqueue);
+        }
     }
 
     /// Sends the waiting frames; only queues that have some, or have not finished sending, cost anything. Returns whether

@@ -39,9 +39,9 @@ impl Engine for Passes {
             if frame.bytes()[1] == 1
                 && let Some(twin) = io.share(&mut frame)
             {
-                io.forward_to(1, twin);
+                io.forward_to(1, Some(twin));
             }
-            io.forward_to(frame.bytes()[0].into(), frame);
+            io.forward_to(frame.bytes()[0].into(), Some(frame));
         }
     }
 

@@ -44,7 +44,7 @@ impl Engine for Sends {
 
     fn receive(&mut self, _now: Instant, _: PortId, frames: &mut Burst, io: &mut Io<'_, Self::Event>) {
         for frame in frames.drain(usize::MAX) {
-            io.forward_to(frame.bytes()[0].into(), frame);
+            io.forward_to(frame.bytes()[0].into(), Some(frame));
         }
     }
 

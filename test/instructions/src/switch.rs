@@ -64,8 +64,8 @@ pub(crate) fn judge(count: u64) {
     let arrivals: Vec<_> = (0..BURST as u32).map(|station| arrival(station * 63, station * 63 + 1)).collect();
     let mut forwarded = 0;
     for _ in 0..count / BURST as u64 {
-        switch.judge_each(NOW, black_box(&arrivals), |_, judgement| {
-            forwarded += judgement.outputs.count() as u64
+        switch.judge_each(NOW, black_box(&arrivals), |numbers, judgement| {
+            forwarded += numbers.len() as u64 * judgement.outputs.count() as u64
         });
     }
     assert_eq!(forwarded, count, "every frame has one output");

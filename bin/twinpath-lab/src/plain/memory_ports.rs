@@ -41,6 +41,7 @@ pub(super) struct Args {
 struct End {
     application: Application,
     frame: [u8; FRAME_BYTES],
+    taken: [u8; 2048],
     sent: u64,
     received: u64,
 }
@@ -82,14 +83,13 @@ impl End {
         let mut frame = [0; FRAME_BYTES];
         // Locally administered addresses, and an EtherType for experiments.
         frame[..14].copy_from_slice(&[2, 0x74, 0x70, 3, 0, other, 2, 0x74, 0x70, 3, 0, own, 0x88, 0xb5]);
-        Ok(Self { application, frame, sent: 0, received: 0 })
+        Ok(Self { application, frame, taken: [0; 2048], sent: 0, received: 0 })
     }
 
     /// Takes all frames that are there, and sends a burst as far as there is room.
     #[inline]
     fn turn(&mut self, batch: usize) -> anyhow::Result<()> {
-        let mut frame = [0; 2048];
-        while let Some(packet) = self.application.receive(&mut frame) {
+        while let Some(packet) = self.application.receive(&mut self.taken) {
             packet?;
             self.received += 1;
         }

@@ -5,7 +5,11 @@
 //! bytes do not change. Words may be torn against each other; no value is used before it is private.
 
 /// Words of a slot's note.
-pub(super) const NOTE_WORDS: usize = 3;
+pub(super) const NOTE_WORDS: usize = 2;
+
+/// Bytes of a packet that are in its slot's first line, behind the head.
+#[cfg(not(loom))]
+pub(super) const SHORT: usize = 60;
 
 #[cfg(not(loom))]
 pub(super) use mapped::{Memory, bytes};
@@ -25,7 +29,7 @@ mod mapped {
 
     use twinpath_frame::Mapping;
 
-    use super::NOTE_WORDS;
+    use super::{NOTE_WORDS, SHORT};
     use crate::slots::{BadShape, Shape};
     use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering};
 
@@ -34,39 +38,81 @@ mod mapped {
     const HEAD: usize = 0;
     const TAIL: usize = 128;
     const WAITING: usize = 256;
-    const NOTES: usize = 384;
+    const LINES: usize = 384;
 
     const WORD: usize = size_of::<u64>();
     const LINE: usize = 64;
+    const LINE_WORDS: usize = LINE / WORD;
+    /// Bytes of a packet that are in the first word, behind the head.
+    const IN_FIRST: usize = WORD - size_of::<u32>();
 
-    /// Where the data begin, behind the notes of all slots. A note in front of its data would take a second line for the
-    /// shortest frames, and lines that move between two CPUs are what a short frame costs.
-    const fn data_at(slots: u32) -> usize {
-        (NOTES + slots as usize * NOTE_WORDS * WORD).next_multiple_of(LINE)
+    /// Where the notes begin: behind the first lines of all slots. Lines that move between two CPUs are what a short packet
+    /// costs: so it takes one, that of the next packet is the one behind it, which a CPU fetches ahead by itself, and a note is
+    /// read only where the one before does not hold.
+    const fn notes_at(slots: u32) -> usize {
+        LINES + slots as usize * LINE
     }
 
-    /// Bytes from the data of one slot to those of the next: an odd number of cache lines, as the first lines of all slots would
+    /// Where the parts of packets begin that their first lines do not hold.
+    const fn rests_at(slots: u32) -> usize {
+        (notes_at(slots) + slots as usize * NOTE_WORDS * WORD).next_multiple_of(LINE)
+    }
+
+    /// Bytes from the rest of one slot to that of the next: an odd number of cache lines, as the first lines of all rests would
     /// have few places in a cache otherwise.
     const fn stride(slot_bytes: u32) -> usize {
-        ((slot_bytes as usize).div_ceil(LINE) | 1) * LINE
+        match (slot_bytes as usize).saturating_sub(SHORT) {
+            0 => 0,
+            rest => (rest.div_ceil(LINE) | 1) * LINE,
+        }
     }
 
     pub(in crate::slots) const fn bytes(slots: u32, slot_bytes: u32) -> usize {
-        (data_at(slots) + slots as usize * stride(slot_bytes)).next_multiple_of(128)
+        (rests_at(slots) + slots as usize * stride(slot_bytes)).next_multiple_of(128)
     }
 
-    /// The last `rest` bytes, fewer than a word, as the word that they are the beginning of.
+    /// The last `rest` bytes, fewer than a word, as the word (little-endian) that they are the beginning of.
     ///
     /// Not by copying them onto the stack and reading a word there: a CPU cannot pass on several short writes to one long
     /// read, so the read waits until all earlier writes have left, among them those to slots, whose lines come from another
     /// CPU.
     #[inline]
     fn last_word(bytes: &[u8], rest: usize) -> u64 {
-        let word = match bytes.last_chunk::<WORD>() {
+        match bytes.last_chunk::<WORD>() {
             Some(last) => u64::from_le_bytes(*last) >> (8 * (WORD - rest)),
             None => bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
-        };
-        word.to_le()
+        }
+    }
+
+    /// Stores bytes as words, from the first of `words` on.
+    #[inline]
+    fn store(words: &[AtomicU64], bytes: &[u8]) {
+        let (whole, rest) = bytes.as_chunks::<WORD>();
+        // No iterator over pairs, whose parts would be calls where a crate of several codegen units inlines this.
+        for at in 0..whole.len().min(words.len()) {
+            words[at].store(u64::from_le_bytes(whole[at]), Ordering::Relaxed);
+        }
+        if !rest.is_empty()
+            && let Some(word) = words.get(whole.len())
+        {
+            word.store(last_word(bytes, rest.len()), Ordering::Relaxed);
+        }
+    }
+
+    /// Loads bytes from words, from the first of `words` on.
+    #[inline]
+    fn load(words: &[AtomicU64], into: &mut [u8]) {
+        let (whole, rest) = into.as_chunks_mut::<WORD>();
+        // As in `store`.
+        for at in 0..whole.len().min(words.len()) {
+            whole[at] = words[at].load(Ordering::Relaxed).to_le_bytes();
+        }
+        if !rest.is_empty()
+            && let Some(word) = words.get(whole.len())
+        {
+            let last = word.load(Ordering::Relaxed).to_le_bytes();
+            rest.iter_mut().zip(last).for_each(|(byte, value)| *byte = value);
+        }
     }
 
     /// One ring's part of a mapping.
@@ -74,7 +120,8 @@ mod mapped {
     pub(in crate::slots) struct Memory {
         mapping: Arc<Mapping>,
         offset: usize,
-        data_at: usize,
+        notes_at: usize,
+        rests_at: usize,
         stride: usize,
         slots: usize,
     }
@@ -89,8 +136,9 @@ mod mapped {
             if !offset.is_multiple_of(128) || needs > has {
                 return Err(BadShape::Memory { needs, has });
             }
-            let (data_at, stride) = (data_at(shape.slots()), stride(shape.slot_bytes()));
-            Ok(Self { mapping, offset, data_at, stride, slots: shape.slots() as usize })
+            let slots = shape.slots();
+            let (notes_at, rests_at, stride) = (notes_at(slots), rests_at(slots), stride(shape.slot_bytes()));
+            Ok(Self { mapping, offset, notes_at, rests_at, stride, slots: slots as usize })
         }
 
         fn word(&self, at: usize) -> &AtomicU32 {
@@ -125,66 +173,106 @@ mod mapped {
             }
         }
 
+        /// The first line of a slot: the head, and the first bytes of the packet.
+        #[inline]
+        fn line(&self, index: usize) -> &[AtomicU64; LINE_WORDS] {
+            debug_assert!(index < self.slots);
+            // SAFETY: an index is masked by the number of slots, for each of which there is a line. As in `words`.
+            unsafe {
+                let first = self.mapping.base().add(self.offset + LINES + index * LINE);
+                first.cast::<[AtomicU64; LINE_WORDS]>().as_ref()
+            }
+        }
+
         /// The note of a slot.
         #[inline]
         fn note_words(&self, index: usize) -> &[AtomicU64] {
             debug_assert!(index < self.slots);
-            // SAFETY: an index is masked by the number of slots, for each of which there is a note.
-            unsafe { self.words(NOTES + index * NOTE_WORDS * WORD, NOTE_WORDS) }
+            // SAFETY: as above, there is a note for each behind the lines.
+            unsafe { self.words(self.notes_at + index * NOTE_WORDS * WORD, NOTE_WORDS) }
         }
 
-        /// The data of a slot.
+        /// Where a packet goes on behind its first line.
         #[inline]
-        fn data(&self, index: usize) -> &[AtomicU64] {
+        fn rest(&self, index: usize) -> &[AtomicU64] {
             debug_assert!(index < self.slots);
             // SAFETY: as above, and each has `stride` bytes behind the notes.
-            unsafe { self.words(self.data_at + index * self.stride, self.stride / WORD) }
+            unsafe { self.words(self.rests_at + index * self.stride, self.stride / WORD) }
         }
 
+        /// Writes a slot: its head, its note if it has one of its own, and the packet.
         #[inline]
-        pub(in crate::slots) fn write(&self, index: usize, note: [u64; NOTE_WORDS], bytes: &[u8]) {
-            for (word, value) in self.note_words(index).iter().zip(note) {
-                word.store(value, Ordering::Relaxed);
+        pub(in crate::slots) fn write(
+            &self,
+            index: usize,
+            head: u32,
+            note: Option<[u64; NOTE_WORDS]>,
+            bytes: &[u8],
+        ) {
+            if let Some([first, second]) = note {
+                let words = self.note_words(index);
+                words[0].store(first, Ordering::Relaxed);
+                words[1].store(second, Ordering::Relaxed);
             }
-            let data = self.data(index);
-            let (whole, rest) = bytes.as_chunks::<WORD>();
-            for (word, value) in data.iter().zip(whole) {
-                word.store(u64::from_ne_bytes(*value), Ordering::Relaxed);
+            let line = self.line(index);
+            let first = |four: u64| u64::from(head) | four << 32;
+            if let Some((short, rest)) = bytes.split_first_chunk::<SHORT>() {
+                // A length that the compiler knows.
+                let [a, b, c, d, others @ ..] = short;
+                line[0].store(first(u64::from(u32::from_le_bytes([*a, *b, *c, *d]))), Ordering::Relaxed);
+                store(&line[1..], others);
+                store(self.rest(index), rest);
+            } else {
+                let (four, others) = bytes.split_at(bytes.len().min(IN_FIRST));
+                line[0].store(first(last_word(four, four.len())), Ordering::Relaxed);
+                store(&line[1..], others);
             }
-            if !rest.is_empty() {
-                data[whole.len()].store(last_word(bytes, rest.len()), Ordering::Relaxed);
-            }
+        }
+
+        /// The first word of a slot: its head, and the first bytes of the packet.
+        #[inline]
+        pub(in crate::slots) fn first(&self, index: usize) -> u64 {
+            self.line(index)[0].load(Ordering::Relaxed)
         }
 
         #[inline]
         pub(in crate::slots) fn note(&self, index: usize) -> [u64; NOTE_WORDS] {
             let words = self.note_words(index);
-            std::array::from_fn(|at| words[at].load(Ordering::Relaxed))
+            [words[0].load(Ordering::Relaxed), words[1].load(Ordering::Relaxed)]
         }
 
-        /// Begins to fetch what a short packet takes of a slot, to be read soon. For writing that gains nothing: writes wait beside
-        /// what follows them.
+        /// Begins to fetch the first line of a slot, to be read soon. For writing that gains nothing: writes wait beside what
+        /// follows them.
         #[inline]
         pub(in crate::slots) fn will_read(&self, index: usize) {
+            // SAFETY: a prefetch changes no value and never faults.
             #[cfg(target_arch = "x86_64")]
-            for line in [self.note_words(index), self.data(index)].map(<[AtomicU64]>::as_ptr) {
-                // SAFETY: a prefetch changes no value and never faults.
-                unsafe { asm!("prefetcht0 [{}]", in(reg) line, options(nostack, preserves_flags, readonly)) };
+            unsafe {
+                asm!("prefetcht0 [{}]", in(reg) self.line(index), options(nostack, preserves_flags, readonly));
             }
             #[cfg(not(target_arch = "x86_64"))]
             let _ = index;
         }
 
+        /// Copies a packet of `len` bytes, whose first word has been read, as far as `into` has room. If that has room for a
+        /// whole line, the bytes behind a shorter packet change.
         #[inline]
-        pub(in crate::slots) fn read(&self, index: usize, into: &mut [u8]) {
-            let data = self.data(index);
-            let (whole, rest) = into.as_chunks_mut::<WORD>();
-            for (value, word) in whole.iter_mut().zip(data) {
-                *value = word.load(Ordering::Relaxed).to_ne_bytes();
-            }
-            if !rest.is_empty() {
-                let last = data[whole.len()].load(Ordering::Relaxed).to_ne_bytes();
-                rest.iter_mut().zip(last).for_each(|(byte, value)| *byte = value);
+        pub(in crate::slots) fn read(&self, index: usize, first: u64, len: usize, into: &mut [u8]) {
+            let line = self.line(index);
+            let four = ((first >> 32) as u32).to_le_bytes();
+            if let Some((short, rest)) = into.split_first_chunk_mut::<SHORT>() {
+                let (beginning, others) = short.split_at_mut(IN_FIRST);
+                beginning.copy_from_slice(&four);
+                load(&line[1..], others);
+                if let Some(more) = len.checked_sub(SHORT) {
+                    let more = more.min(rest.len());
+                    load(self.rest(index), &mut rest[..more]);
+                }
+            } else {
+                let copied = into.len().min(len);
+                let (beginning, others) = into[..copied].split_at_mut(copied.min(IN_FIRST));
+                beginning.iter_mut().zip(four).for_each(|(byte, value)| *byte = value);
+                load(&line[1..], others);
             }
         }
     }
@@ -201,7 +289,8 @@ mod modelled {
     use crate::slots::Shape;
     use crate::sync::{AtomicU32, UnsafeCell};
 
-    type Cell = UnsafeCell<([u64; NOTE_WORDS], Vec<u8>)>;
+    /// Head, note, and packet.
+    type Cell = UnsafeCell<(u32, [u64; NOTE_WORDS], Vec<u8>)>;
 
     #[derive(Debug)]
     pub(in crate::slots) struct Memory {
@@ -216,7 +305,8 @@ mod modelled {
 
     impl Memory {
         pub(in crate::slots) fn new(shape: Shape) -> Self {
-            let slots = (0..shape.slots()).map(|_| UnsafeCell::new(([0; NOTE_WORDS], Vec::new()))).collect();
+            let slots =
+                (0..shape.slots()).map(|_| UnsafeCell::new((0, [0; NOTE_WORDS], Vec::new()))).collect();
             Self { head: AtomicU32::new(0), tail: AtomicU32::new(0), waiting: AtomicU32::new(0), slots }
         }
 
@@ -232,21 +322,37 @@ mod modelled {
             &self.waiting
         }
 
-        pub(in crate::slots) fn write(&self, index: usize, note: [u64; NOTE_WORDS], bytes: &[u8]) {
+        pub(in crate::slots) fn write(
+            &self,
+            index: usize,
+            head: u32,
+            note: Option<[u64; NOTE_WORDS]>,
+            bytes: &[u8],
+        ) {
             // SAFETY: the model checker fails if another thread touches the slot meanwhile.
-            self.slots[index].with_mut(|slot| unsafe { *slot = (note, bytes.to_vec()) });
+            self.slots[index].with_mut(|slot| unsafe {
+                (*slot).0 = head;
+                (*slot).1 = note.unwrap_or((*slot).1);
+                (*slot).2 = bytes.to_vec();
+            });
+        }
+
+        pub(in crate::slots) fn first(&self, index: usize) -> u64 {
+            // SAFETY: as in `write`.
+            self.slots[index].with(|slot| unsafe { u64::from((*slot).0) })
         }
 
         pub(in crate::slots) fn note(&self, index: usize) -> [u64; NOTE_WORDS] {
             // SAFETY: as in `write`.
-            self.slots[index].with(|slot| unsafe { (*slot).0 })
+            self.slots[index].with(|slot| unsafe { (*slot).1 })
         }
 
         pub(in crate::slots) fn will_read(&self, _index: usize) {}
 
-        pub(in crate::slots) fn read(&self, index: usize, into: &mut [u8]) {
+        pub(in crate::slots) fn read(&self, index: usize, _first: u64, len: usize, into: &mut [u8]) {
+            let copied = into.len().min(len);
             // SAFETY: as in `write`.
-            self.slots[index].with(|slot| unsafe { into.copy_from_slice(&(&(*slot).1)[..into.len()]) });
+            self.slots[index].with(|slot| unsafe { into[..copied].copy_from_slice(&(&(*slot).2)[..copied]) });
         }
     }
 }

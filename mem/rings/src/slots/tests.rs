@@ -59,16 +59,53 @@ mod exact {
         assert_eq!(tails, [0, 0, 0, 0, 0, 0, 0, 8, 9]);
     }
 
+    /// Lengths around the end of a slot's first line, and of its words, into buffers of every length.
     #[test]
     fn packets_of_every_length_come_as_they_were() {
+        let bytes: [u8; 150] = std::array::from_fn(|at| 0x51 + at as u8);
+        for slot_bytes in [20, 60, 61, 150] {
+            let (mut producer, mut consumer) =
+                ring(Shape::new(4, slot_bytes).expect("possible")).expect("memory");
+            for len in 0..=slot_bytes as usize {
+                for room in 0..=bytes.len() + 3 {
+                    producer.push(Note::default(), &bytes[..len]).expect("room");
+                    let mut into = [0x50; 153];
+                    let taken = consumer.pop_into(&mut into[..room]).expect("a slot").expect("sound");
+                    assert_eq!(taken.len, len);
+                    assert_eq!(into[..len.min(room)], bytes[..len.min(room)]);
+                    // A whole line is read where there is room for it.
+                    let touched = if room < 60 { len.min(room) } else { len.min(room).max(60) };
+                    assert!(
+                        into[touched..].iter().all(|byte| *byte == 0x50),
+                        "{len} of {slot_bytes}, {room}"
+                    );
+                }
+            }
+            let too_long = vec![0; slot_bytes as usize + 1];
+            assert_eq!(producer.push(Note::default(), &too_long), Err(Refused::TooLarge));
+        }
+    }
+
+    #[test]
+    fn a_note_is_that_of_its_packet_whether_it_is_written_again_or_not() {
         let (mut producer, mut consumer) = ring(SHAPE).expect("memory");
-        let bytes: [u8; 20] = std::array::from_fn(|at| 0x81 + at as u8);
-        for len in 0..=bytes.len() {
-            producer.push(Note::default(), &bytes[..len]).expect("room");
-            let mut into = [0x55; 20];
-            assert_eq!(consumer.pop_into(&mut into).expect("a slot").expect("sound").len, len);
-            assert_eq!(into[..len], bytes[..len]);
-            assert!(into[len..].iter().all(|byte| *byte == 0x55), "nothing is written behind a packet");
+        let note = |original_len, time_ns, tag| Note { original_len, time_ns, tag };
+        let notes = [
+            note(5, 0, 0),
+            note(5, 7, 1),
+            note(5, 7, 1),
+            note(9, 7, 1),
+            note(5, 7, 1),
+            note(5, 7, 2),
+            note(5, 8, 2),
+            note(0, 8, 2),
+            note(5, 0, 0),
+        ];
+        for sent in notes.repeat(2) {
+            producer.push(sent, b"bytes").expect("room");
+            let mut into = [0; 5];
+            assert_eq!(consumer.pop_into(&mut into), Some(Ok(Slot { len: 5, note: sent })));
+            assert_eq!(&into, b"bytes");
         }
     }
 
@@ -126,7 +163,7 @@ mod exact {
         let (mut producer, mut consumer) = ring(SHAPE).expect("memory");
         producer.push(note(1), b"first").expect("room");
         producer.push(note(2), b"second").expect("room");
-        producer.memory.write(0, note(1).to_words(21), &[]);
+        producer.memory.write(0, 21, None, &[]);
         let mut into = [0; 64];
         assert_eq!(consumer.pop_into(&mut into), Some(Err(Fault::Length)));
         assert_eq!(into, [0; 64]);
@@ -152,8 +189,9 @@ mod exact {
                     1 => producer.memory.tail().store(next() as u32 % 16, Ordering::Relaxed),
                     2 => producer.memory.waiting().store(next() as u32, Ordering::Relaxed),
                     3 => {
-                        let words = [next() % 32, next(), next()];
-                        producer.memory.write(next() as usize % 4, words, &[next() as u8; 20]);
+                        let head = (next() as u32 % 32) | ((next() as u32 & 1) * SAME_NOTE);
+                        let note = Some([next(), next()]);
+                        producer.memory.write(next() as usize % 4, head, note, &[next() as u8; 20]);
                     }
                     4 | 5 => match producer.push(note(0), &[7; 20][..next() as usize % 20]) {
                         Err(Refused::Fault(_)) => positions += 1,
@@ -184,7 +222,7 @@ mod exact {
         let mapping = Arc::new(Mapping::of_memfd("slots-test", 4096).expect("memory").0);
         let large = Shape::new(64, 64).expect("possible");
         let refused = producer(Arc::clone(&mapping), 0, large).expect_err("no room");
-        assert!(refused.to_string().contains("needs 6016 bytes"), "{refused}");
+        assert!(refused.to_string().contains("needs 9600 bytes"), "{refused}");
         assert!(consumer(Arc::clone(&mapping), 64, SHAPE).is_err(), "not aligned");
         assert!(consumer(mapping, usize::MAX - 127, SHAPE).is_err());
     }

@@ -87,7 +87,7 @@ impl<E: Engine> Worker<E> {
                 let Some(frame) = peers.take(worker) else { break };
                 taken += 1;
                 if let Some(place) = ports.first_place_of(frame.meta().port) {
-                    ports.forward(place, frame, pool, taps);
+                    ports.forward(place, Some(frame), pool, taps);
                 } else {
                     counters.drops.add(Reason::PortDown, 1);
                     pool.release(frame);

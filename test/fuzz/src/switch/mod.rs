@@ -141,10 +141,17 @@ impl Pair {
         };
         let arrivals: Vec<_> = self.waiting.iter().map(read).collect();
         let mut judged: Vec<(Option<Reason>, Vec<Sent>)> = Vec::new();
-        self.switch.judge_each(self.now, &arrivals, |number, judgement| {
-            assert_eq!(number, judged.len(), "in order");
-            let outputs = judgement.outputs.map(|output| sent(&self.waiting[number], output));
-            judged.push((judgement.dropped, outputs.collect()));
+        self.switch.judge_each(self.now, &arrivals, |numbers, judgement| {
+            for number in numbers {
+                assert_eq!(number, judged.len(), "in order");
+                let outputs: Vec<_> = judgement.outputs.clone().collect();
+                let only = judgement.outputs.only().map(|port| vec![port]);
+                let as_it_came = |output: &Output| output.tagging == Tagging::Keep && !output.mirrored;
+                let ports = || outputs.iter().map(|output| output.port).collect::<Vec<_>>();
+                assert!(only.is_none_or(|only| only == ports() && outputs.iter().all(as_it_came)));
+                let outputs = outputs.into_iter().map(|output| sent(&self.waiting[number], output));
+                judged.push((judgement.dropped, outputs.collect()));
+            }
         });
         for (frame, (dropped, mut outputs)) in self.waiting.drain(..).zip(judged) {
             let mut expected = self.naive.judge(self.now, &frame);

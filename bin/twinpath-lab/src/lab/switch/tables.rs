@@ -89,7 +89,7 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("loop-64", Group::SwitchLoop, FRAMES, "one loop, up to 64 frames").beside(&["loop-1"]),
     row("threads-64", Group::SwitchLoop, FRAMES, "packet thread and control thread, up to 64")
         .beside(&["loop-1"]),
-    row("memory-testpmd", Group::SwitchMemory, FRAMES, "testpmd, memif"),
+    row("memory-testpmd", Group::SwitchMemory, FRAMES, "testpmd, memif, without a look-up"),
     row("memory-twinpath", Group::SwitchMemory, FRAMES, "twinpath")
         .beside(&["memory-testpmd"])
         .twinpath("adaptive"),
