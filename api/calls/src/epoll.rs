@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use libc::{c_int, epoll_event, sigset_t, timespec};
+use libc::{POLLIN, c_int, epoll_event, pollfd, sigset_t, timespec};
 use twinpath_sys::clock;
 
 use crate::kernel::Kernel;
@@ -89,8 +89,19 @@ pub unsafe fn wait(
     let mask = unsafe { mask.as_ref() };
     let ask = |timeout: Option<&timespec>, mask: Option<&sigset_t>| {
         let mask = mask.map_or(std::ptr::null(), std::ptr::from_ref);
+        let mut timeout_ms = milliseconds(timeout);
+        if let Some(timeout) = timeout.filter(|timeout| timeout.tv_sec == 0 && timeout.tv_nsec > 0) {
+            // A sleep that ends just before a packet: in milliseconds it would end after it.
+            let mut waited = pollfd { fd: set, events: POLLIN, revents: 0 };
+            // SAFETY: one entry; the mask is the caller's.
+            let came = unsafe { (kernel.ppoll)(&raw mut waited, 1, timeout, mask) };
+            if came <= 0 {
+                return came;
+            }
+            timeout_ms = 0;
+        }
         // SAFETY: the caller's promise.
-        unsafe { (kernel.epoll_pwait)(set, events, count, milliseconds(timeout), mask) }
+        unsafe { (kernel.epoll_pwait)(set, events, count, timeout_ms, mask) }
     };
     let Ok(outcome) = wait_among(kernel, &leased, timeout, mask, ask) else { return -1 };
     // SAFETY: the caller's promise: there is room for `count` events.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use libc::{c_int, sigset_t, timespec};
 use twinpath_idle::Woken;
-use twinpath_socket::{Awaited, wait};
+use twinpath_socket::{Awaited, Precise, wait};
 use twinpath_sys::clock;
 use twinpath_time::Instant;
 use twinpath_worker::idle::Decision;
@@ -188,6 +188,7 @@ where
         let timeout = (until != Instant::NEVER).then_some(&left);
         // A handler of a signal may leave this call for good.
         self.follow();
+        let _precise = timeout.map(|_| Precise::new());
         self.leased.each().for_each(|(_, _, place)| place.lessee.waits());
         let before = self.blocked.as_ref().map(|blocked| *blocked.before());
         // Before another thread could have taken the lease, something may have come.

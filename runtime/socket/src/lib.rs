@@ -28,6 +28,7 @@ mod waiting;
 pub use holder::{Call, KernelRead, Received, SocketCounts, Step, Wait};
 pub use lessee::{LentBy, Lessee};
 pub use poll::{Event, Interest, Poll};
+pub use precise::Precise;
 pub use socket::{SendBy, SocketPath, UdpSocket};
 pub use twinpath_lending::Access;
 pub use waiting::{Awaited, wait};

@@ -11,6 +11,7 @@ use twinpath_sys::{EventFd, clock};
 use twinpath_time::Instant;
 
 use crate::holder::Wait;
+use crate::precise;
 
 /// What a thread that waited is to do.
 pub(crate) enum Came {
@@ -80,7 +81,7 @@ impl Others {
     pub(crate) fn wait(&self, socket: &UdpSocket, wait: Wait) -> io::Result<Came> {
         let set = self.set(socket)?;
         let mut room = [const { MaybeUninit::<epoll::Event>::uninit() }; 1];
-        let (ready, _) = epoll::wait(&set.epoll, &mut room, timeout(wait).as_ref())?;
+        let ready = precise::epoll_wait(&set.epoll, &mut room, timeout(wait).as_ref())?;
         let Some(event) = ready.first() else { return Ok(Came::Nothing) };
         // Copied out: the struct is packed on x86-64.
         let data = event.data;

@@ -15,7 +15,7 @@ use twinpath_time::Instant;
 use twinpath_worker::idle::{Decision, Idle, IdleConfig, Mode};
 
 use crate::UdpSocket;
-use crate::precise::Precise;
+use crate::precise::{self, Precise};
 use crate::socket::Shared;
 use crate::waiting::{Awaited, wait};
 
@@ -145,7 +145,7 @@ impl Poll {
     /// Asks the kernel what is ready.
     fn ask_kernel(&mut self, timeout: Option<&Timespec>) -> io::Result<()> {
         let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS_MAX];
-        let (ready, _) = epoll::wait(&self.epoll, &mut buffer, timeout)?;
+        let ready = precise::epoll_wait(&self.epoll, &mut buffer, timeout)?;
         for event in ready {
             // Copied out: the struct is packed on x86-64.
             let (data, flags) = (event.data, event.flags);
