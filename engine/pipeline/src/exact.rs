@@ -172,6 +172,14 @@ impl ExactEntries {
         Ok(Inserted::Now(number))
     }
 
+    /// Whether there is an entry for the frames of a trace.
+    #[must_use]
+    pub fn has(&self, trace: &Trace) -> bool {
+        let Ok(key) = trace.exact_key() else { return false };
+        let own = self.masks.iter().flatten().find(|own| own.mask == key.mask);
+        own.is_some_and(|own| own.by_value.contains_key(&key.value))
+    }
+
     /// Takes over entries of a former process, with their numbers and the numbers of their masks, as the kernel has them.
     /// There are no entries yet. Which of them could not be taken over.
     pub fn restore(&mut self, kept: impl IntoIterator<Item = (u32, u8, ExactKey, u32)>) -> Vec<u32> {
@@ -224,6 +232,20 @@ impl ExactEntries {
     #[must_use]
     pub fn get(&self, number: u32) -> Option<&Entry> {
         self.entries.get(number as usize)?.as_ref()
+    }
+
+    /// Whether there is an entry of that number that is not void.
+    #[must_use]
+    pub fn is_in_force(&self, number: u32) -> bool {
+        self.get(number).is_some_and(|entry| !entry.is_void)
+    }
+
+    /// Entries that are not void and whose frames come in by a port.
+    #[must_use]
+    pub fn count_from(&self, in_port: u32) -> usize {
+        let in_port = key::short_port(in_port);
+        let of = |mask: u8| self.by_port.get(&(in_port, mask)).copied().unwrap_or_default() as usize;
+        (0..MASKS as u8).map(of).sum()
     }
 
     /// Entries that are not void.

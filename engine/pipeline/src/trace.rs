@@ -95,6 +95,9 @@ impl Path {
     }
 }
 
+/// Where the EtherType of a frame is that has no tag among its bytes.
+const UNTAGGED_TYPE_AT: u16 = 12;
+
 /// Words of an [`ExactKey`].
 pub const EXACT_WORDS: usize = 8;
 
@@ -155,6 +158,33 @@ impl Trace {
     /// Why that is not all that becomes of it.
     pub const fn verdict(&self) -> Result<u32, WhyNot> {
         self.verdict
+    }
+
+    /// The way of all frames with the addresses of this one, and its VLAN tag if `by_tag`, where a switch without tables sends
+    /// them by one port. `beside` is as in [`Pipeline::trace`](crate::Pipeline::trace). `None`: it is no frame, or has a tag among its
+    /// bytes, as the kernel's programs leave such frames to workers.
+    #[must_use]
+    pub fn between_stations(
+        head: &[u8],
+        beside: Option<u16>,
+        in_port: u32,
+        by_tag: bool,
+        output: u32,
+    ) -> Option<Self> {
+        let (mut key, mut layout, mut looked_at) = (Key::default(), Layout::default(), Key::default());
+        let ingress = Ingress { in_port, in_phy_port: in_port, tunnel_id: 0 };
+        parse::parse(head, beside, &ingress, &mut key, &mut layout)?;
+        if layout.type_at != UNTAGGED_TYPE_AT {
+            return None;
+        }
+        let address = (1 << 48) - 1;
+        looked_at.set(key::ETH_DST, address);
+        looked_at.set(key::ETH_SRC, address);
+        if by_tag {
+            // With the bit that says that there is one.
+            looked_at.set(key::VLAN_VID, 0x1fff);
+        }
+        Some(Self { key, looked_at, path: Path::default(), verdict: Ok(output) })
     }
 
     /// The fields by which a program in the kernel recognises the frames to which the verdict applies.

@@ -45,7 +45,7 @@ pub(crate) fn classify(snapshot: &Snapshot, shared: &Shared, arrival: &Arrival) 
 
 /// The VLAN of a frame, or why it is dropped.
 #[inline]
-fn vlan_of(snapshot: &Snapshot, arrival: &Arrival) -> Result<u16, Reason> {
+pub(crate) fn vlan_of(snapshot: &Snapshot, arrival: &Arrival) -> Result<u16, Reason> {
     let vlan = vlan_by_port(snapshot, arrival)?;
     if is_reserved(arrival.destination) {
         return Err(Reason::ReservedAddress);

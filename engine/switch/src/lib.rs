@@ -38,6 +38,7 @@ mod switch;
 mod sync;
 mod table;
 mod vlan;
+mod way;
 
 pub use arrival::Arrival;
 pub use config::{
@@ -47,9 +48,10 @@ pub use config::{
 pub use counters::SwitchCounters;
 pub use guard::Loop;
 pub use outputs::{Judgement, Output, Outputs, Tagging};
-pub use shared::Shared;
+pub use shared::{OnMove, Shared};
 pub use snapshot::{NO_PORT, Snapshot};
 pub use storm::Limit;
 pub use switch::{Notice, Switch};
 pub use table::{CAPACITY, CAPACITY_MAX, Entry, MacTable, NoMemory, NoPlace};
 pub use vlan::{VLAN_DEFAULT, VLAN_MAX, VlanSet};
+pub use way::{Stations, Way};

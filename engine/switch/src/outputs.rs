@@ -49,7 +49,7 @@ pub(crate) struct Tagged {
 impl Tagged {
     /// What to do with the tag if the frame leaves by a port that sends the VLAN `untagged` without one.
     #[inline]
-    fn towards(self, untagged: u16) -> Tagging {
+    pub(crate) fn towards(self, untagged: u16) -> Tagging {
         const ID: u16 = 0xfff;
         let leaves_untagged = untagged == self.vlan;
         match self.tag {

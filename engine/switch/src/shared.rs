@@ -2,14 +2,23 @@
 //! guard.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use twinpath_time::Instant;
+use twinpath_wire::Mac;
 
+use crate::arrival::mac_of;
 use crate::config::{Mode, PORT_MAX, PortConfig, StaticEntry};
 use crate::guard::{Guard, Loop};
 use crate::snapshot::Snapshot;
 use crate::storm::{Bucket, Kind, Limit};
 use crate::table::{MacTable, NoMemory, NoPlace};
+
+/// Hears of addresses that have moved from one port to another, on the thread of the worker that has learned it, at once.
+pub trait OnMove: Send + Sync + std::fmt::Debug {
+    /// An address is on another port than before, as the table says by now. It must not wait, allocate or fail.
+    fn moved(&self, mac: Mac, vlan: u16);
+}
 
 /// What the workers of a switch share, in an `Arc`: each call may be made from any thread, and none waits for another.
 #[derive(Debug)]
@@ -21,6 +30,7 @@ pub struct Shared {
     storm: Box<[[Bucket; 3]]>,
     /// One per port, and the first for frames that came by none.
     packet_ins: Box<[Bucket]>,
+    on_move: Option<Arc<dyn OnMove>>,
 }
 
 impl Shared {
@@ -32,7 +42,20 @@ impl Shared {
         let table = MacTable::new(capacity, seed)?;
         let storm = (0..=PORT_MAX).map(|_| Default::default()).collect();
         let packet_ins = (0..=PORT_MAX).map(|_| Bucket::default()).collect();
-        Ok(Self { table, guard: Guard::new(), storm, packet_ins })
+        Ok(Self { table, guard: Guard::new(), storm, packet_ins, on_move: None })
+    }
+
+    /// Has this hear of all moves.
+    #[must_use]
+    pub fn heard_by(self, on_move: Arc<dyn OnMove>) -> Self {
+        Self { on_move: Some(on_move), ..self }
+    }
+
+    /// An address has moved, and the table says so.
+    pub(crate) fn moved(&self, mac: u64, vlan: u16) {
+        if let Some(on_move) = &self.on_move {
+            on_move.moved(mac_of(mac), vlan);
+        }
     }
 
     /// Bytes that it occupies, all of them from the start.

@@ -43,9 +43,10 @@ impl Notices {
         shared: &Shared,
         counters: &SwitchCounters,
         now: Instant,
-        port: u16,
+        (arrival, vlan): (&Arrival, u16),
         learned: Learned,
     ) {
+        let port = arrival.port;
         match learned {
             Learned::Known | Learned::Static | Learned::Busy => {}
             Learned::New => counters.learned.add(1),
@@ -58,6 +59,7 @@ impl Notices {
                 self.want_sweep(now);
             }
             Learned::Moved { from } => {
+                shared.moved(arrival.source, vlan);
                 counters.moved.add(1);
                 let guard = snapshot.config().loop_guard;
                 if let Some(found) = guard.and_then(|guard| shared.guard.moved(now, from, port, guard)) {
@@ -88,8 +90,8 @@ fn judged<'a>(
     classified: &Classified,
 ) -> (Judgement<'a>, Option<Learned>) {
     let learned = learning::learn(snapshot, shared, now, arrival, classified);
-    if let Some(learned) = learned {
-        notices.note(snapshot, shared, counters, now, arrival.port, learned);
+    if let (Some(learned), Ok(vlan)) = (learned, classified.vlan) {
+        notices.note(snapshot, shared, counters, now, (arrival, vlan), learned);
     }
     (learning::forward(snapshot, shared, counters, now, arrival, classified), learned)
 }

@@ -42,12 +42,15 @@ struct entry {
 	__u32 ifindex;
 	__u32 frame_len_max; /* without tag; of a super-frame, of each packet that it becomes */
 	__u32 flags;
+	__u16 stations[2]; /* the places among the moves of the addresses that its frames are from and to */
+	__u32 moves;	   /* the sum of both when it was made: it is void if an address has moved since */
 };
 
 /* Of an entry. */
 enum {
 	BY_XDP = 1, /* the interface takes frames from XDP programs */
 	TIMED = 2,  /* it has a deadline, or may not be idle for ever: reading the clock takes a tenth of the time of all */
+	LEARNED = 4, /* it is good for as long as its addresses are where they were learned */
 };
 
 /* The loader sets the number of entries of these maps. */
@@ -100,6 +103,19 @@ struct {
 	MAP_UINT(max_entries, 1);
 	MAP_UINT(map_flags, BPF_F_MMAPABLE);
 } used SECTION(".maps");
+
+/* How often addresses have moved from port to port. A worker counts a move as it learns of it, so entries for frames from or
+ * to the address are void from then on, whatever control is doing. An address has the place that a hash of it has; those
+ * that share one cost each other time alone. */
+enum { MOVE_WORDS = 1 << 14 };
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, __u64);
+	MAP_UINT(max_entries, MOVE_WORDS);
+	MAP_UINT(map_flags, BPF_F_MMAPABLE);
+} moves SECTION(".maps");
 
 /* For each CPU a word that is odd while a frame is between its look-up and its count. After control has taken entries away,
  * it waits until each word is even or has changed: from then on nobody uses or counts by them. That takes a look at a few
@@ -349,8 +365,7 @@ struct {
 struct copied {
 	__u64 version;
 	struct key key;
-	struct entry entry;
-	__u64 reserved; /* two cache lines each */
+	struct entry entry; /* two cache lines each */
 };
 
 enum { COPIES = 64 }; /* of each CPU, a power of two */
@@ -406,6 +421,17 @@ INLINE const struct entry *look_up(const struct offload *own, const struct key *
 	return entry;
 }
 
+/* Whether an address of an entry has moved since it was made. */
+INLINE int has_moved(const struct entry *entry)
+{
+	__u32 from = entry->stations[0], to = entry->stations[1];
+	const __u64 *first = map_lookup(&moves, &from), *second = map_lookup(&moves, &to);
+
+	if (!first || !second)
+		return 1;
+	return (__u32)(*(volatile const __u64 *)first + *(volatile const __u64 *)second) != entry->moves;
+}
+
 /* Finds the entry of a frame that has these fields, and came in by a port which has entries under these masks. A super-frame
  * has `gso_size` bytes of payload in each packet, and `payload_at` bytes before it. Returns whether there is one; then the frame
  * must be counted next on this CPU, or given up by end_passing(). */
@@ -431,6 +457,8 @@ INLINE int find_entry(struct forwarding *forwarding, const struct key *key, __u3
 		probe.words[MASK_WORD] |= mask;
 		entry = look_up(own, &probe);
 		if (!entry || entry->generation != *(volatile __u64 *)&own->generation)
+			continue;
+		if (entry->flags & LEARNED && has_moved(entry))
 			continue;
 		if (entry->flags & TIMED) {
 			const __u64 *last;

@@ -10,7 +10,8 @@ use aya::{Ebpf, EbpfLoader, Pod};
 use twinpath_time::{Duration, Instant};
 
 use crate::SteerError;
-use crate::offload::{Mapped, Sizes};
+use crate::mapped::Mapped;
+use crate::offload::Sizes;
 use crate::steering::{loaded, program};
 
 /// The name of the map, and of its pin.
@@ -19,7 +20,7 @@ pub(crate) const LEASE: &str = "lease";
 const AT_END: &str = "twinpath_process_ends";
 
 /// Of all maps that a next process takes over: another number whenever the layout or the meaning of one changes.
-const LAYOUT: u64 = 1;
+const LAYOUT: u64 = 2;
 
 /// `struct lease`.
 #[derive(Clone, Copy, Debug, Default)]

@@ -193,6 +193,11 @@ pub(crate) fn typed<M: TryFrom<Map, Error = MapError>>(
     M::try_from(map).map_err(|error| SteerError::Map { map: name, action: "opening", error: Box::new(error) })
 }
 
+/// A map that something else could not be done with.
+pub(crate) fn failed(map: &'static str, action: &'static str, error: std::io::Error) -> SteerError {
+    SteerError::Map { map, action, error: Box::new(MapError::IoError(error)) }
+}
+
 pub(crate) fn wrote(map: &'static str) -> impl Fn(MapError) -> SteerError {
     move |error| SteerError::Map { map, action: "writing", error: Box::new(error) }
 }

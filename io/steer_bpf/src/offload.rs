@@ -15,12 +15,13 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use aya::maps::of_maps::ArrayOfMaps;
 use aya::maps::{Array, HashMap, Map, MapData};
 use aya::{Ebpf, EbpfLoader, Pod};
-use twinpath_frame::Mapping;
 use twinpath_time::{Duration, Instant};
 
 use crate::SteerError;
 use crate::layout::PortWords;
-use crate::maps::{gone, typed, wrote};
+use crate::mapped::Mapped;
+use crate::maps::{failed, gone, typed, wrote};
+use crate::moves::{MoveWords, Unmoved};
 
 /// Words of a key.
 pub const OFFLOAD_WORDS: usize = 8;
@@ -61,15 +62,18 @@ struct EntryWords {
     ifindex: u32,
     frame_len_max: u32,
     flags: u32,
+    stations: [u16; 2],
+    moves: u32,
 }
 
 /// Flags of an entry.
 const BY_XDP: u32 = 1;
 const TIMED: u32 = 2;
+const LEARNED: u32 = 4;
 
 // SAFETY: eight plain integers.
 unsafe impl Pod for KeyWords {}
-// SAFETY: plain integers without padding: four of 8 bytes, four of 4.
+// SAFETY: plain integers without padding: four of 8 bytes, four of 4, two of 2, one of 4.
 unsafe impl Pod for EntryWords {}
 
 /// Where the frames of an entry go, and for how long.
@@ -91,6 +95,8 @@ pub struct OffloadEntry {
     pub deadline: Option<Instant>,
     /// It is void when none of its frames has come for so long.
     pub idle: Option<Duration>,
+    /// It is void when one of the addresses that its frames are from and to has moved to another port.
+    pub unmoved: Option<Unmoved>,
 }
 
 /// What was counted under a number.
@@ -145,6 +151,7 @@ pub struct Offload {
     counts: Mapped,
     used: Mapped,
     passing: Mapped,
+    moves: MoveWords,
     capacity: u32,
     cpus: u32,
     generation: u64,
@@ -200,10 +207,6 @@ impl Sizes {
     }
 }
 
-fn failed(map: &'static str, action: &'static str, error: std::io::Error) -> SteerError {
-    SteerError::Map { map, action, error: Box::new(aya::maps::MapError::IoError(error)) }
-}
-
 /// The same map by another descriptor.
 fn again(map: &MapData, name: &'static str) -> Result<MapData, SteerError> {
     let own = map.fd().as_fd().try_clone_to_owned().map_err(|error| failed(name, "holding", error))?;
@@ -233,39 +236,6 @@ impl PortPlaces {
         let place = ifindex % self.0.len();
         let is_its = self.0.get(&place, 0).is_ok_and(|word| word >> 32 == u64::from(ifindex));
         if is_its { self.0.set(place, 0, 0).map_err(wrote("port_words")) } else { Ok(()) }
-    }
-}
-
-/// An array whose memory is mapped.
-pub(crate) struct Mapped {
-    memory: Mapping,
-    /// Programs that are loaded later refer to the map by the descriptor that it has now.
-    _map: MapData,
-}
-
-impl Mapped {
-    /// Maps so many bytes.
-    pub(crate) fn take(object: &mut Ebpf, name: &'static str, bytes: usize) -> Result<Self, SteerError> {
-        let Some(Map::Array(map)) = object.take_map(name) else { return Err(SteerError::Missing(name)) };
-        let memory = Mapping::of_fd(map.fd().as_fd(), bytes, 0)
-            .map_err(|error| failed(name, "mapping", error.into()))?;
-        Ok(Self { memory, _map: map })
-    }
-
-    /// Stores a word.
-    pub(crate) fn store(&self, number: usize, value: u64) {
-        if let Some(word) = self.word(number) {
-            word.store(value, Ordering::Release);
-        }
-    }
-
-    /// A word of it.
-    pub(crate) fn word(&self, number: usize) -> Option<&AtomicU64> {
-        let len = self.memory.len();
-        let at = number.checked_mul(8).filter(|at| at.checked_add(8).is_some_and(|end| end <= len))?;
-        // SAFETY: it lies in the mapping, which begins with a page and lives as long as the borrow; a 64-bit atomic takes any
-        // bits.
-        Some(unsafe { self.memory.base().add(at).cast::<AtomicU64>().as_ref() })
     }
 }
 
@@ -301,6 +271,7 @@ impl Offload {
             counts: Mapped::take(object, "counts", 16 * sizes.counts() as usize)?,
             used: Mapped::take(object, "used", 8 * capacity as usize)?,
             passing: Mapped::take(object, "passing", 64 * cpus as usize)?,
+            moves: MoveWords::take(object)?,
             capacity,
             cpus,
             generation,
@@ -315,6 +286,12 @@ impl Offload {
     #[must_use]
     pub const fn capacity(&self) -> u32 {
         self.capacity
+    }
+
+    /// The moves that the programs know of.
+    #[must_use]
+    pub const fn moves(&self) -> &MoveWords {
+        &self.moves
     }
 
     /// Has the programs look for an entry for frames of a port, which has this number in keys, under these masks (a bit
@@ -380,6 +357,10 @@ impl Offload {
         let idle_ns = entry.idle.map_or(u64::MAX, |idle| u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX));
         let peer = entry.peer.map_or(0, |[a, b, c, d, e, f]| u64::from_be_bytes([a, b, c, d, e, f, 0, 0]));
         let is_timed = entry.deadline.is_some() || entry.idle.is_some();
+        let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
+        let flags =
+            flag(entry.by_xdp, BY_XDP) | flag(is_timed, TIMED) | flag(entry.unmoved.is_some(), LEARNED);
+        let Unmoved { stations, moves } = entry.unmoved.unwrap_or_default();
         let words = EntryWords {
             generation: self.generation,
             deadline_ns: entry.deadline.map_or(u64::MAX, ends_ns),
@@ -389,7 +370,9 @@ impl Offload {
             number: entry.number,
             ifindex: entry.ifindex,
             frame_len_max: entry.frame_len_max,
-            flags: if entry.by_xdp { BY_XDP } else { 0 } | if is_timed { TIMED } else { 0 },
+            flags,
+            stations,
+            moves,
         };
         let put = self.offloaded.insert(key_of(mask, value), words, 0).map_err(wrote("offloaded"));
         self.changed();
@@ -457,6 +440,8 @@ impl Offload {
             deadline: Some(Instant::from_nanos(words.deadline_ns)),
             by_xdp: words.flags & BY_XDP != 0,
             idle: (words.idle_ns < i64::MAX as u64).then(|| Duration::from_nanos(words.idle_ns)),
+            unmoved: (words.flags & LEARNED != 0)
+                .then_some(Unmoved { stations: words.stations, moves: words.moves }),
         };
         let counted = self.counted(words.number, 0);
         KeptEntry { entry, from: None, mask, bits: std::array::from_fn(bit), value, counted }

@@ -92,7 +92,7 @@ section! {
         /// What holds while no controller is connected: its flows (secure), or forwarding by learned addresses (standalone)
         fail_mode: FailMode = FailMode::default() => option("fail-mode", "WHAT", SWITCH), change(Change::Reload);
 
-        /// Whether the kernel forwards the flows that it can, between interfaces of one network namespace (auto), or none (off)
+        /// Whether the kernel forwards the flows, and between the learned addresses, that it can, if the ports are interfaces of one network namespace (auto), or none (off)
         offload: Offload = Offload::default() => option("offload", "WHAT", SWITCH);
 
         /// The number by which controllers know the switch

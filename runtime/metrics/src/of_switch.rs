@@ -28,6 +28,16 @@ pub(super) const FAMILIES: &[Family] = &[
         "Bytes of the port from the Ethernet header, by direction.",
         |report| by_direction(report, |port| [port.bytes_in, port.bytes_out]),
     ),
+    counter(
+        "twinpath_switch_port_kernel_frames",
+        "Frames of the port that the kernel forwarded, without a worker, by direction.",
+        |report| by_direction(report, |port| [port.kernel_in, port.kernel_out]),
+    ),
+    gauge(
+        "twinpath_switch_kernel_entries",
+        "Entries by which the kernel forwards frames between two learned addresses.",
+        |report| of_switch(report, |switch| switch.kernel_entries),
+    ),
     counter("twinpath_switch_flooded", "Frames flooded, by kind of destination.", |report| {
         let of = |switch: &Switch| {
             let kinds = [

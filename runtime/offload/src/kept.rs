@@ -12,7 +12,7 @@ use twinpath_pipeline::{Count, ExactKey, Pipeline, Trace};
 use twinpath_steer_bpf::{KeptEntry, OffloadEntry, SteerError};
 use twinpath_time::Instant;
 
-use crate::{Lifetime, Offloaded};
+use crate::{Lifetime, Offloaded, entry_to};
 
 /// Entries that are not confirmed, and what they have counted.
 #[derive(Debug, Default)]
@@ -181,15 +181,7 @@ impl Offloaded {
         if count.packets > 0 {
             pipeline.record(&entry.path, count, self.offload.used(number));
         }
-        let words = OffloadEntry {
-            number,
-            ifindex: port.ifindex,
-            peer: port.peer,
-            frame_len_max: port.frame_len_max,
-            by_xdp: port.takes_xdp,
-            deadline: lifetime.deadline,
-            idle: lifetime.idle,
-        };
+        let words = entry_to(number, port, lifetime);
         // In the place of the other one: every frame finds one of the two.
         self.offload.put(entry.mask, &entry.key.value, &words, now)
     }

@@ -11,20 +11,28 @@
 //!
 //! What users see of it is in docs/switch.md.
 //!
+//! Frames between learned addresses have entries as well ([`Learned`]), which no flow counts.
+//!
 //! Never here: which flows are worth it, messages, time-outs of flows. All calls are made by control.
 
+mod homes;
 mod kept;
+mod learned;
+mod moves;
 mod peer;
 
 use std::collections::HashMap;
 
 use twinpath_openflow::Match;
-use twinpath_pipeline::{Count, ExactEntries, FlowId, Inserted, Pipeline, Trace, WhyNot};
-use twinpath_steer_bpf::{Offload, OffloadCount, OffloadEntry, SteerError};
+use twinpath_pipeline::{Count, ExactEntries, FlowId, Inserted, Path, Pipeline, Trace, WhyNot};
+use twinpath_steer_bpf::{Offload, OffloadCount, OffloadEntry, SteerError, Unmoved};
 use twinpath_time::{Duration, Instant};
 
+pub use self::homes::OffloadedHomes;
 use self::kept::Kept;
 pub use self::kept::Review;
+pub use self::learned::Learned;
+pub use self::moves::{LEARNED_HOMES_MAX, Moves};
 pub use self::peer::peer_of;
 
 /// An interface that is a port.
@@ -49,6 +57,28 @@ pub struct Lifetime {
     pub deadline: Option<Instant>,
     /// It is void when none of its frames has come for so long.
     pub idle: Option<Duration>,
+    /// It is void when one of the addresses has moved from which, or to which, its frames are.
+    pub unmoved: Option<Unmoved>,
+}
+
+/// Where frames count that the kernel has forwarded, beside their ports.
+pub trait Record {
+    /// So many more have gone this way, the last of them at `used`.
+    fn record(&mut self, path: &Path, more: Count, used: Instant);
+}
+
+impl Record for Pipeline {
+    fn record(&mut self, path: &Path, more: Count, used: Instant) {
+        Self::record(self, path, more, used);
+    }
+}
+
+/// Nowhere: there are no flows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PortsAlone;
+
+impl Record for PortsAlone {
+    fn record(&mut self, _: &Path, _: Count, _: Instant) {}
 }
 
 /// Where in the kernel frames are forwarded.
@@ -230,15 +260,7 @@ impl Offloaded {
             Inserted::Now(number) => number,
         };
         let mask = self.entries.get(number).map_or(0, |entry| entry.mask);
-        let entry = OffloadEntry {
-            number,
-            ifindex: to.ifindex,
-            peer: to.peer,
-            frame_len_max: to.frame_len_max,
-            by_xdp: to.takes_xdp,
-            deadline: lifetime.deadline,
-            idle: lifetime.idle,
-        };
+        let entry = entry_to(number, &to, lifetime);
         self.recorded[number as usize] = self.offload.count(number);
         let masks = self.entries.masks_of(in_port);
         let offload = &mut self.offload;
@@ -251,6 +273,26 @@ impl Offloaded {
             return Err(error.into());
         }
         Ok(inserted)
+    }
+
+    /// Gives an entry another lifetime. It goes on being idle since then.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn prolong(&mut self, number: u32, lifetime: Lifetime) -> Result<(), SteerError> {
+        let Some(entry) = self.entries.get(number).filter(|_| self.entries.is_in_force(number)) else {
+            return Ok(());
+        };
+        let Some(to) = self.ports.get(&entry.output) else { return Ok(()) };
+        self.offload.put_again(entry.mask, &entry.key.value, &entry_to(number, to, lifetime))
+    }
+
+    /// These entries are void.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn end(&mut self, numbers: impl IntoIterator<Item = u32>) -> Result<(), SteerError> {
+        self.make_void(numbers)
     }
 
     /// A flow was added, or is about to be: entries whose frames it may take are void.
@@ -324,7 +366,7 @@ impl Offloaded {
     ///
     /// # Errors
     /// [`SteerError::Map`]; then it has to be called again.
-    pub fn settle(&mut self, pipeline: &mut Pipeline) -> Result<(), SteerError> {
+    pub fn settle(&mut self, pipeline: &mut impl Record) -> Result<(), SteerError> {
         if self.leaving.is_empty() {
             return Ok(());
         }
@@ -344,18 +386,18 @@ impl Offloaded {
     }
 
     /// Adds to a flow what the kernel has counted for it until now; and to others that its frames match too.
-    pub fn record_flow(&mut self, pipeline: &mut Pipeline, flow: FlowId) {
+    pub fn record_flow(&mut self, pipeline: &mut impl Record, flow: FlowId) {
         let numbers: Vec<u32> = self.entries.of_flow(flow).collect();
         numbers.into_iter().for_each(|number| self.record(pipeline, number));
     }
 
     /// Adds to all flows what the kernel has counted for them until now.
-    pub fn record_all(&mut self, pipeline: &mut Pipeline) {
+    pub fn record_all(&mut self, pipeline: &mut impl Record) {
         let numbers: Vec<u32> = self.entries.numbers().collect();
         numbers.into_iter().for_each(|number| self.record(pipeline, number));
     }
 
-    fn record(&mut self, pipeline: &mut Pipeline, number: u32) {
+    fn record(&mut self, pipeline: &mut impl Record, number: u32) {
         let Some(entry) = self.entries.get(number) else { return };
         let count = self.offload.count(number);
         let recorded = std::mem::replace(&mut self.recorded[number as usize], count);
@@ -376,5 +418,19 @@ impl Offloaded {
                 pipeline.record(&entry.path, more, self.offload.used(number));
             }
         }
+    }
+}
+
+/// What the programs are told of an entry whose frames leave by that port.
+const fn entry_to(number: u32, to: &KernelPort, lifetime: Lifetime) -> OffloadEntry {
+    OffloadEntry {
+        number,
+        ifindex: to.ifindex,
+        peer: to.peer,
+        frame_len_max: to.frame_len_max,
+        by_xdp: to.takes_xdp,
+        deadline: lifetime.deadline,
+        idle: lifetime.idle,
+        unmoved: lifetime.unmoved,
     }
 }

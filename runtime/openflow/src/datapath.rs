@@ -51,6 +51,7 @@ fn lifetime_of(flow: &Flow<'_>) -> Lifetime {
     Lifetime {
         deadline: seconds(flow.hard_timeout_s).map(|timeout| flow.created + timeout),
         idle: seconds(flow.idle_timeout_s),
+        unmoved: None,
     }
 }
 

@@ -1,31 +1,24 @@
 //! Flows that the kernel forwards: those whose frames workers show, if it can.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use twinpath_offload::{Hooks, KernelPort, Lifetime, NotOffloaded, Offloaded, PortForwarded, Review};
+use twinpath_offload::{
+    Hooks, KernelPort, Lifetime, NotOffloaded, Offloaded, OffloadedHomes, PortForwarded, Review,
+};
 use twinpath_openflow::Match;
 use twinpath_pipeline::{FlowId, Ingress, Inserted, Pipeline, Trace, WhyNot};
-use twinpath_steer_bpf::{KeptEntry, Offload, SteerError};
+use twinpath_steer_bpf::{KeptEntry, Offload};
 use twinpath_switch_engine::Sample;
-use twinpath_time::{Duration, Instant};
-
-/// With more entries, what they have counted is read at most once in [`READ_EVERY`].
-const READ_ALWAYS: usize = 256;
-const READ_EVERY: Duration = Duration::from_millis(10);
+use twinpath_time::Instant;
 
 /// The entries of all network namespaces, by their places.
 #[derive(Debug, Default)]
 pub(crate) struct Kernel {
-    homes: BTreeMap<usize, Offloaded>,
+    homes: OffloadedHomes,
     /// Flows that do not last for ever.
     lifetimes: HashMap<FlowId, Lifetime>,
     /// Why the last frame that matched a flow was left to workers.
     why_not: HashMap<FlowId, WhyNot>,
-    /// Something has to see all frames, or frames do not go by flows.
-    is_suspended: bool,
-    read_at: Instant,
-    /// Entries and counts that could not be changed or read are reported once.
-    has_failed: bool,
     /// What has become of entries of a former process.
     reviewed: Review,
 }
@@ -35,7 +28,7 @@ impl Kernel {
     pub(crate) fn add(&mut self, home: usize, offload: Offload, left: Vec<KeptEntry>) {
         let mut offloaded = Offloaded::new(offload);
         offloaded.adopt(left);
-        self.homes.insert(home, offloaded);
+        self.homes.add(home, offloaded);
     }
 
     /// Whether the kernel may forward anything.
@@ -45,16 +38,7 @@ impl Kernel {
 
     /// Says in which namespace each port is.
     pub(crate) fn set_ports(&mut self, ports: &[(u32, Option<(usize, KernelPort)>)]) {
-        let mut outcome = Ok(());
-        for (home, offloaded) in &mut self.homes {
-            for (number, port) in ports {
-                let here = port.filter(|(at, _)| at == home).map(|(_, port)| port);
-                outcome = outcome.and(offloaded.set_port(*number, here));
-            }
-            outcome = outcome.and(offloaded.keep_ports(|number| ports.iter().any(|(own, _)| *own == number)));
-            outcome = outcome.and(offloaded.restore());
-        }
-        self.note(outcome);
+        self.homes.set_ports(ports);
     }
 
     pub(crate) fn flow_added(
@@ -65,12 +49,12 @@ impl Kernel {
         id: FlowId,
         lifetime: Lifetime,
     ) {
-        self.each(|offloaded| offloaded.flow_added(table, priority, fields));
+        self.homes.each(|offloaded| offloaded.flow_added(table, priority, fields));
         self.set_lifetime(id, lifetime);
     }
 
     pub(crate) fn flow_changed(&mut self, id: FlowId, lifetime: Lifetime) {
-        self.each(|offloaded| offloaded.flow_changed(id));
+        self.homes.each(|offloaded| offloaded.flow_changed(id));
         self.set_lifetime(id, lifetime);
     }
 
@@ -85,14 +69,14 @@ impl Kernel {
 
     /// Which bucket of a group is live may depend on other groups, so what goes through any of them is void.
     pub(crate) fn groups_changed(&mut self) {
-        self.each(Offloaded::groups_changed);
+        self.homes.each(Offloaded::groups_changed);
     }
 
     /// Which ports frames may leave by has changed, and these ports are not what they were.
     pub(crate) fn ports_changed(&mut self, changed: impl Iterator<Item = u32>) {
-        self.each(Offloaded::clear_own);
+        self.homes.each(Offloaded::clear_own);
         for port in changed {
-            self.each(|offloaded| offloaded.clear_port(port));
+            self.homes.each(|offloaded| offloaded.clear_port(port));
         }
     }
 
@@ -100,14 +84,14 @@ impl Kernel {
     /// confirmed by them, or ends.
     pub(crate) fn review(&mut self, now: Instant, pipeline: &mut Pipeline, fields: &Match) {
         let mut outcome = Ok(());
-        for offloaded in self.homes.values_mut() {
+        for offloaded in self.homes.iter_mut() {
             let review = offloaded.review(now, pipeline, fields, |trace| lifetime(&self.lifetimes, trace));
             outcome = outcome.and(review.map(|review| {
                 self.reviewed.confirmed += review.confirmed;
                 self.reviewed.made_void += review.made_void;
             }));
         }
-        self.note(outcome);
+        self.homes.note(outcome);
     }
 
     /// A controller has deleted all flows with this match, so also those of a former process.
@@ -116,19 +100,19 @@ impl Kernel {
             return;
         }
         let mut made_void = 0;
-        self.each(|offloaded| offloaded.deleted(fields, output).map(|count| made_void += count));
+        self.homes.each(|offloaded| offloaded.deleted(fields, output).map(|count| made_void += count));
         self.reviewed.made_void += made_void;
         self.settle(pipeline);
     }
 
     /// Entries of a former process that no flow has confirmed yet.
     pub(crate) fn kept(&self) -> usize {
-        self.homes.values().map(Offloaded::kept).sum()
+        self.homes.iter().map(Offloaded::kept).sum()
     }
 
     /// When those are void.
     pub(crate) fn kept_until(&self) -> Instant {
-        self.homes.values().filter_map(Offloaded::kept_until).max().unwrap_or(Instant::NEVER)
+        self.homes.iter().filter_map(Offloaded::kept_until).max().unwrap_or(Instant::NEVER)
     }
 
     /// Takes them out if that is past.
@@ -138,7 +122,7 @@ impl Kernel {
             return;
         }
         let mut given_up = 0;
-        self.each(|offloaded| offloaded.give_up_kept().map(|count| given_up += count));
+        self.homes.each(|offloaded| offloaded.give_up_kept().map(|count| given_up += count));
         self.settle(pipeline);
         let Review { confirmed, made_void } = std::mem::take(&mut self.reviewed);
         tracing::info!(
@@ -147,66 +131,37 @@ impl Kernel {
         );
     }
 
-    /// Makes all entries void.
-    pub(crate) fn clear(&mut self) {
-        self.each(Offloaded::clear);
-    }
-
-    /// While suspended, workers forward all frames.
+    /// While suspended, workers forward all frames: something has to see all of them, or they do not go by flows.
     pub(crate) fn suspend(&mut self, is_suspended: bool) {
-        if std::mem::replace(&mut self.is_suspended, is_suspended) != is_suspended && is_suspended {
-            self.clear();
-        }
-    }
-
-    fn each(&mut self, mut what: impl FnMut(&mut Offloaded) -> Result<(), SteerError>) {
-        let mut outcome = Ok(());
-        for offloaded in self.homes.values_mut() {
-            // All of them, whatever becomes of one.
-            outcome = outcome.and(what(offloaded));
-        }
-        self.note(outcome);
-    }
-
-    fn note(&mut self, outcome: Result<(), SteerError>) {
-        if let Err(error) = outcome
-            && !std::mem::replace(&mut self.has_failed, true)
-        {
-            tracing::error!("flows in the kernel: {error}");
-        }
+        self.homes.suspend(is_suspended);
     }
 
     /// Before a version of the tables is said to be taken: what was counted by entries that are void.
     pub(crate) fn settle(&mut self, pipeline: &mut Pipeline) {
-        self.each(|offloaded| offloaded.settle(pipeline));
+        self.homes.settle(pipeline);
     }
 
     /// Adds to the flows what the kernel has counted for them.
     pub(crate) fn record(&mut self, now: Instant, pipeline: &mut Pipeline) {
-        let entries: usize = self.homes.values().map(|offloaded| offloaded.entries().len()).sum();
-        if entries == 0 || entries > READ_ALWAYS && now < self.read_at + READ_EVERY {
-            return;
-        }
-        self.read_at = now;
-        self.homes.values_mut().for_each(|offloaded| offloaded.record_all(pipeline));
+        self.homes.record(now, pipeline);
     }
 
     /// The same for one flow, at once.
     pub(crate) fn record_flow(&mut self, pipeline: &mut Pipeline, flow: FlowId) {
-        self.homes.values_mut().for_each(|offloaded| offloaded.record_flow(pipeline, flow));
+        self.homes.iter_mut().for_each(|offloaded| offloaded.record_flow(pipeline, flow));
     }
 
     /// A worker has forwarded a frame like this one: from now on the kernel does, if it can. Returns whether it got something
     /// new to forward by that.
     pub(crate) fn sampled(&mut self, now: Instant, pipeline: &Pipeline, sample: &Sample) -> bool {
-        if self.is_suspended || sample.head().is_empty() {
+        if self.homes.is_suspended() || sample.head().is_empty() {
             return false;
         }
         let in_port = sample.in_port;
         let ingress = Ingress { in_port, in_phy_port: in_port, tunnel_id: sample.tunnel_id.into() };
         let trace = pipeline.trace(sample.head(), sample.vlan, &ingress);
         let lifetime = lifetime(&self.lifetimes, &trace);
-        let home = self.homes.values_mut().find(|offloaded| offloaded.has_port(in_port));
+        let home = self.homes.iter_mut().find(|offloaded| offloaded.has_port(in_port));
         let offered = match (trace.verdict(), home) {
             (Ok(_), None) => Err(NotOffloaded::WhyNot(WhyNot::Port)),
             (Err(why_not), _) => Err(why_not.into()),
@@ -225,29 +180,21 @@ impl Kernel {
                     self.why_not.insert(flow, why_not);
                 }
             }
-            Err(NotOffloaded::Kernel(error)) => self.note(Err(error)),
+            Err(NotOffloaded::Kernel(error)) => self.homes.note(Err(error)),
         }
         false
     }
 
     /// Where frames of a flow are forwarded by the kernel now; if nowhere, why, as far as that is known.
     pub(crate) fn place(&self, flow: FlowId) -> Result<Hooks, Option<WhyNot>> {
-        let homes = self.homes.values();
+        let homes = self.homes.iter();
         let hooks = homes.fold(Hooks::default(), |hooks, offloaded| hooks.and(offloaded.hooks(flow)));
         if hooks == Hooks::default() { Err(self.why_not.get(&flow).copied()) } else { Ok(hooks) }
     }
 
     /// What the kernel has forwarded from and to a port.
     pub(crate) fn forwarded(&self, port: u32) -> PortForwarded {
-        self.homes.values().map(|offloaded| offloaded.forwarded(port)).fold(
-            PortForwarded::default(),
-            |sum, more| PortForwarded {
-                packets_in: sum.packets_in + more.packets_in,
-                bytes_in: sum.bytes_in + more.bytes_in,
-                packets_out: sum.packets_out + more.packets_out,
-                bytes_out: sum.bytes_out + more.bytes_out,
-            },
-        )
+        self.homes.forwarded(port)
     }
 }
 
@@ -257,5 +204,6 @@ fn lifetime(lifetimes: &HashMap<FlowId, Lifetime>, trace: &Trace) -> Lifetime {
     lifetimes.fold(Lifetime::default(), |own, other| Lifetime {
         deadline: own.deadline.into_iter().chain(other.deadline).min(),
         idle: own.idle.into_iter().chain(other.idle).min(),
+        unmoved: own.unmoved,
     })
 }

@@ -30,6 +30,8 @@ pub struct Switch {
     pub flooded_unknown: u64,
     /// Loops found so far.
     pub loops: u64,
+    /// Entries by which the kernel forwards frames between learned addresses.
+    pub kernel_entries: u64,
     /// Its OpenFlow, if it has tables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub openflow: Option<OpenFlow>,
@@ -69,6 +71,10 @@ pub struct SwitchPort {
     pub bytes_in: u64,
     /// Bytes sent, from the Ethernet header.
     pub bytes_out: u64,
+    /// Frames of those received that the kernel forwarded, without a worker.
+    pub kernel_in: u64,
+    /// Frames of those sent that the kernel forwarded.
+    pub kernel_out: u64,
     /// Frames dropped that came by it or were to leave by it, for any reason.
     pub dropped: u64,
 }

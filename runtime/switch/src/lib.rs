@@ -18,7 +18,7 @@ mod samples;
 mod tables;
 
 use rustix::io::Errno;
-use twinpath_frame::{BURST_MAX, Burst};
+use twinpath_frame::{BURST_MAX, Burst, Frame};
 use twinpath_inspect::Reason;
 use twinpath_port::{PortId, packets_of};
 use twinpath_switch::{Arrival, Judgement, Switch};
@@ -26,6 +26,7 @@ use twinpath_time::Instant;
 use twinpath_worker::{Engine, Io};
 
 use self::forward::pass_on;
+use self::samples::{Samples, tell};
 use self::tables::Tables;
 
 pub use message::{
@@ -39,6 +40,8 @@ pub struct SwitchEngine {
     switch: Switch,
     /// OpenFlow's tables, if the switch has any.
     tables: Option<Box<Tables>>,
+    /// Without tables: heads of frames that go from one learned address to another.
+    samples: Samples,
 }
 
 impl SwitchEngine {
@@ -46,7 +49,8 @@ impl SwitchEngine {
     /// port. `tables` are this worker's end of OpenFlow's tables; `None`: frames go by learned addresses alone.
     #[must_use]
     pub fn new(switch: Switch, tables: Option<twinpath_pipeline::Worker>) -> Self {
-        Self { switch, tables: tables.map(|worker| Box::new(Tables::new(worker))) }
+        let tables = tables.map(|worker| Box::new(Tables::new(worker)));
+        Self { switch, tables, samples: Samples::new() }
     }
 
     fn pass_on_notice(&mut self, io: &mut Io<'_, SwitchEvent>) {
@@ -67,17 +71,40 @@ impl SwitchEngine {
         }
         let arrivals = &arrivals[..count];
         let mut frames = frames.drain(usize::MAX);
+        let samples = &mut self.samples;
+        let mut wants_sample = samples.is_due(now);
         self.switch.judge_each(now, arrivals, |numbers, judged| {
             // As many frames as arrivals, in the same order.
-            let Judgement { dropped, outputs } = judged;
             let these = frames.by_ref().take(numbers.len());
-            if let (None, Some(port)) = (dropped, outputs.only()) {
-                return io.forward_to(port, these);
+            let arrivals = &arrivals[numbers];
+            if !wants_sample || judged.outputs.only().is_none() {
+                return pass_on_each(these, arrivals, &judged, io);
             }
-            for (frame, arrival) in these.zip(&arrivals[numbers]) {
-                pass_on(frame, arrival.tag_in_bytes(), dropped, outputs.clone(), io);
+            let mut these = these.peekable();
+            let sample = these.peek().and_then(|first| samples.of(now, first, first.meta().port.into(), 0));
+            if let Some(sample) = sample {
+                wants_sample = false;
+                tell(sample, io);
             }
+            pass_on_each(these, arrivals, &judged, io);
         });
+    }
+}
+
+/// Passes frames on that have the same judgement.
+#[inline]
+fn pass_on_each(
+    frames: impl Iterator<Item = Frame>,
+    arrivals: &[Arrival],
+    judged: &Judgement<'_>,
+    io: &mut Io<'_, SwitchEvent>,
+) {
+    let Judgement { dropped, outputs } = judged;
+    if let (None, Some(port)) = (dropped, outputs.only()) {
+        return io.forward_to(port, frames);
+    }
+    for (frame, arrival) in frames.zip(arrivals) {
+        pass_on(frame, arrival.tag_in_bytes(), *dropped, outputs.clone(), io);
     }
 }
 
@@ -121,7 +148,12 @@ impl Engine for SwitchEngine {
     fn command(&mut self, now: Instant, command: SwitchCommand, io: &mut Io<'_, SwitchEvent>) {
         let event = match command {
             SwitchCommand::Adopt(number, snapshot) => {
+                // Frames that were of no use as samples may be now.
+                self.samples.tables_changed();
                 Some(SwitchEvent::Adopted(number, self.switch.replace(snapshot)))
+            }
+            SwitchCommand::LendSample(sample) if self.tables.is_none() => {
+                self.samples.lend(sample).map(SwitchEvent::Sample)
             }
             command => match &mut self.tables {
                 Some(tables) => tables.command(now, command, &mut self.switch, io),

@@ -40,7 +40,8 @@ pub enum SwitchCommand {
     Lend(Box<PacketInBuffer>),
     /// Do this with a frame.
     PacketOut(Box<PacketOut>),
-    /// Memory for the head of a frame. It comes back with that of one that has gone through the tables.
+    /// Memory for the head of a frame. It comes back with that of one that has gone through the tables, or, without tables, from one
+    /// learned address to another.
     LendSample(Box<Sample>),
 }
 
@@ -60,7 +61,7 @@ pub enum SwitchEvent {
     PacketIn(Box<PacketInBuffer>),
     /// A packet-out was done or refused. Its memory is control's again.
     PacketOutDone(Box<PacketOut>),
-    /// The head of a frame that has gone through the tables, as one of many.
+    /// The head of a frame that the kernel may be able to forward, as one of many.
     Sample(Box<Sample>),
     /// What the switch has noticed.
     Notice(Notice),

@@ -2,10 +2,12 @@
 //! no use for those of a port, as the kernel cannot forward such frames, it gets fewer of that port.
 
 use twinpath_frame::Frame;
+use twinpath_inspect::Reason;
 use twinpath_switch::PORT_MAX;
 use twinpath_time::{Duration, Instant};
+use twinpath_worker::Io;
 
-use crate::message::{SAMPLES_MAX, Sample};
+use crate::message::{SAMPLES_MAX, Sample, SwitchEvent};
 
 /// From one sample to the next, at least.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -59,6 +61,12 @@ impl Samples {
         None
     }
 
+    /// Whether there may be one, of some port at least.
+    #[inline]
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        !self.lent.is_empty() && now >= self.next
+    }
+
     /// A sample of a frame, if it is time for one. `in_port` and `tunnel_id` are what the tables are told of it.
     #[inline]
     pub(crate) fn of(
@@ -68,7 +76,7 @@ impl Samples {
         in_port: u32,
         tunnel_id: u32,
     ) -> Option<Box<Sample>> {
-        if self.lent.is_empty() || now < self.next {
+        if !self.is_due(now) {
             return None;
         }
         let tables = self.tables;
@@ -82,6 +90,13 @@ impl Samples {
         let mut sample = self.lent.pop()?;
         sample.fill(frame, in_port, tunnel_id);
         Some(sample)
+    }
+}
+
+/// Shows control a sample.
+pub(crate) fn tell(sample: Box<Sample>, io: &mut Io<'_, SwitchEvent>) {
+    if io.tell_reserved(SwitchEvent::Sample(sample)).is_err() {
+        io.drops().add(Reason::MailboxFull, 1);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::forward::copy_to;
 use crate::message::{Forwarding, PacketOut, SwitchCommand, SwitchEvent};
 use crate::outlet::{Out, PortNumbers};
 use crate::packet_ins::PacketIns;
-use crate::samples::Samples;
+use crate::samples::{self, Samples};
 
 /// What the look-ups of a turn cost for one port at most, in comparisons with a rule that is not in the CPU's caches: some
 /// 50 us. Who sends headers that no cache has can take no more of the time that all ports share.
@@ -62,10 +62,8 @@ impl Tables {
             let (in_port, tunnel_id) = (self.numbers.to_openflow(port), switch.snapshot().tunnel_id(port));
             self.samples.of(now, first, in_port, tunnel_id)
         });
-        if let Some(sample) = sample
-            && io.tell_reserved(SwitchEvent::Sample(sample)).is_err()
-        {
-            io.drops().add(Reason::MailboxFull, 1);
+        if let Some(sample) = sample {
+            samples::tell(sample, io);
         }
         let (numbers, packet_ins) = (self.numbers, &mut self.packet_ins);
         let mut out = Out { now, numbers, switch, packet_ins, io };

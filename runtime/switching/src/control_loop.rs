@@ -7,9 +7,11 @@ use futures_util::future::select_all;
 use twinpath_command::{Capture, Request, Topic};
 use twinpath_host::{Controlled, WorkerHandle, flush, stop_all};
 use twinpath_machine::Answer;
+use twinpath_offload::Learned;
 use twinpath_openflow_control::OpenFlow;
 use twinpath_report::Report;
 use twinpath_switch_engine::SwitchEngine;
+use twinpath_time::Instant;
 
 use super::home::{Heard, HomeAt};
 use super::port::On;
@@ -23,6 +25,8 @@ pub(super) enum Woken {
     Heard(HomeAt, Heard),
     /// Controllers, or a deadline of OpenFlow.
     OpenFlow,
+    /// Entries of learned addresses are to be looked after.
+    Learned,
     /// A memory port, by its place.
     Memory(usize),
     /// More of the MAC table can be swept.
@@ -78,7 +82,9 @@ impl Controlled for Switching {
                 None => std::future::pending().await,
             }
         };
+        let learned = self.learned.as_ref().map_or(Instant::NEVER, Learned::deadline);
         Ok(tokio::select! {
+            () = Self::wait_for_learned(learned) => Woken::Learned,
             () = openflow => Woken::OpenFlow,
             event = self.homes.next() => {
                 let (home, heard) = event?;
@@ -96,6 +102,9 @@ impl Controlled for Switching {
             Woken::Heard(home, Heard::Stuck) => self.worker_is_stuck(home),
             Woken::Heard(_, Heard::Xdp) => self.ports_changed = true,
             Woken::OpenFlow => self.with_openflow(OpenFlow::turn),
+            Woken::Learned => {
+                self.with_learned(|learned, now, snapshot| learned.look_after(now, snapshot));
+            }
             Woken::Memory(at) => self.look_at_memory(at),
             Woken::Sweep => self.sweep(),
             Woken::CaptureEnded(id) => {
@@ -134,12 +143,12 @@ impl Controlled for Switching {
     }
 
     fn report(&mut self) -> Report {
-        self.with_openflow(|openflow, _| openflow.record());
+        self.record_forwarded();
         self.report_all()
     }
 
     fn scrape(&mut self) -> Report {
-        self.with_openflow(|openflow, _| openflow.record());
+        self.record_forwarded();
         self.report_all()
     }
 
@@ -155,6 +164,7 @@ impl Controlled for Switching {
     async fn finish_turn(&mut self) -> Result<bool, SwitchError> {
         self.answer_complete();
         self.finish_openflow();
+        self.finish_learned();
         Ok(true)
     }
 }
@@ -163,10 +173,20 @@ impl Switching {
     fn captures_changed(&mut self) {
         let is_captured = self.captures.any();
         self.with_openflow(|openflow, _| openflow.set_captured(is_captured));
+        self.finish_learned();
+    }
+
+    /// Counts what the kernel has forwarded, and takes note of the addresses that have sent so.
+    fn record_forwarded(&mut self) {
+        self.with_openflow(|openflow, _| openflow.record());
+        self.with_learned(|learned, now, snapshot| {
+            learned.record(now);
+            learned.tell(now, snapshot);
+        });
     }
 
     fn answer(&mut self, request: &Request) -> Result<serde_json::Value, String> {
-        self.with_openflow(|openflow, _| openflow.record());
+        self.record_forwarded();
         match request {
             Request::Show(Topic::Macs) => {
                 let macs = self.report_macs();

@@ -1,6 +1,7 @@
 //! What becomes of ports: interfaces and applications that come and go, and what the worker says.
 
 use twinpath_config::PortName;
+use twinpath_memory_port::Looked;
 use twinpath_mirror::Event;
 use twinpath_mirror::table::Link;
 use twinpath_port::{PortId, PortQueue};
@@ -11,7 +12,6 @@ use twinpath_worker::{Command, Event as WorkerEvent};
 
 use super::Switching;
 use super::home::HomeAt;
-use super::memory::Looked;
 use super::port::{On, State};
 use super::start::Opened;
 
@@ -37,6 +37,9 @@ impl Switching {
                         self.adopted(number, snapshot);
                     }
                     WorkerEvent::Engine(SwitchEvent::Notice(notice)) => self.noticed(notice),
+                    WorkerEvent::Engine(SwitchEvent::Sample(sample)) if self.openflow.is_none() => {
+                        self.sampled(number, sample);
+                    }
                     WorkerEvent::Engine(event) => self.openflow_event(number, event),
                     WorkerEvent::Attached(_) | WorkerEvent::Untapped(_) => {}
                 }

@@ -12,7 +12,7 @@ mod control_loop;
 mod events;
 mod home;
 mod keep;
-mod memory;
+mod learned;
 mod numbers;
 mod openflow;
 mod port;
@@ -30,6 +30,7 @@ use twinpath_config::{Config, Given, PortName, Sandbox, Switch, SwitchPort};
 use twinpath_host::{Addresses, Captures, Ready, StartError, WorkerHandle, run_to_end};
 use twinpath_metrics::{self as metrics, MetricsError};
 use twinpath_mirror::MirrorError;
+use twinpath_offload::Learned;
 use twinpath_openflow_control::OpenFlow;
 use twinpath_port::GsoKinds;
 use twinpath_report as report;
@@ -171,7 +172,9 @@ struct Switching {
     snapshots: Snapshots,
     /// Its tables and controllers, if it has any.
     openflow: Option<OpenFlow>,
-    /// Ports have come, gone or changed since controllers were told of them.
+    /// Frames that the kernel forwards by learned addresses, if there are no tables.
+    learned: Option<Learned>,
+    /// Ports have come, gone or changed since controllers, or the kernel's programs, were told of them.
     ports_changed: bool,
     workers: Vec<WorkerHandle<SwitchEngine>>,
     /// Where sweeping the MAC table goes on, if it is under way.

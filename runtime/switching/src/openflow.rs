@@ -92,7 +92,7 @@ impl Switching {
     }
 
     /// A port as the kernel may forward its frames; not if somebody is to have copies of them.
-    fn kernel_port(&self, port: &Port) -> Option<(usize, KernelPort)> {
+    pub(super) fn kernel_port(&self, port: &Port) -> Option<(usize, KernelPort)> {
         let link = self.homes.link(port.home, port.ifindex)?;
         let is_plain = port.is_attached()
             && port.joins_with.is_none()

@@ -120,6 +120,7 @@ impl Switching {
             flooded_multicast: self.counted(|counted| &counted.multicast),
             flooded_unknown: self.counted(|counted| &counted.unknown),
             loops: self.counted(|counted| &counted.loops),
+            kernel_entries: self.learned.as_ref().map_or(0, |learned| learned.entries() as u64),
             openflow: self.openflow.as_ref().map(OpenFlow::summary),
         }
     }
@@ -136,7 +137,9 @@ impl Switching {
     ) -> report::SwitchPort {
         let link = self.homes.link(port.home, port.ifindex).map(|link| link.state());
         let counts = queues.iter().fold(port.before, |counts, (_, queue)| counts.with(&queue.counters));
-        let forwarded = self.openflow.as_ref().map(|it| it.forwarded(port.number)).unwrap_or_default();
+        let by_flows = self.openflow.as_ref().map(|it| it.forwarded(port.number));
+        let by_addresses = || self.learned.as_ref().map(|it| it.forwarded(port.number));
+        let forwarded = by_flows.or_else(by_addresses).unwrap_or_default();
         let dropped = queues.iter().flat_map(|(_, queue)| queue.counters.drops.happened());
         let dropped = dropped.map(|(_, count)| count).sum::<u64>();
         let config = &port.config;
@@ -163,6 +166,8 @@ impl Switching {
             frames_out: counts.frames_out + forwarded.packets_out,
             bytes_in: counts.bytes_in + forwarded.bytes_in,
             bytes_out: counts.bytes_out + forwarded.bytes_out,
+            kernel_in: forwarded.packets_in,
+            kernel_out: forwarded.packets_out,
             dropped,
         }
     }

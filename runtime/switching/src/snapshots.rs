@@ -34,6 +34,11 @@ impl Snapshots {
         self.number
     }
 
+    /// Whether what workers share is that of the one that they were told of last.
+    pub(super) fn is_settled(&self) -> bool {
+        Arc::ptr_eq(&self.settled, &self.current)
+    }
+
     /// The number of one that every worker has, or has had; those that are stuck are left out.
     pub(super) fn adopted_by_all(&self, is_stuck: impl Fn(usize) -> bool) -> u64 {
         let turning = self.adopted.iter().enumerate().filter(|(worker, _)| !is_stuck(*worker));
@@ -69,6 +74,8 @@ impl Switching {
         if snapshot.config() == self.snapshots.current.config() {
             return;
         }
+        // Until all workers have it, they forward all frames: what the kernel does is by the former one.
+        self.with_learned(|learned, now, former| learned.suspend(true, now, former));
         self.snapshots.number += 1;
         self.snapshots.current = snapshot;
         for worker in &mut self.workers {

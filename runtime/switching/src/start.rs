@@ -12,9 +12,10 @@ use twinpath_config::{Offload, OnExit, PortName, PortOffload, Switch as SwitchCo
 use twinpath_frame::BURST_MAX;
 use twinpath_host::{Captures, WorkerHandle, WorkerPlan};
 use twinpath_machine::Machine;
+use twinpath_memory_port::Memory;
 use twinpath_metrics as metrics;
 use twinpath_mirror::table::Link;
-use twinpath_offload::peer_of;
+use twinpath_offload::{LEARNED_HOMES_MAX, Learned, Moves, peer_of};
 use twinpath_openflow_control::{Counts, OpenFlow};
 use twinpath_path::forwarding::ForwardingFacts;
 use twinpath_port::{GsoKinds, PORTS_MAX as CARRIED_MAX, PortQueue};
@@ -23,7 +24,7 @@ use twinpath_port_vxlan::VxlanConfig;
 use twinpath_report as report;
 use twinpath_sandbox::{self as sandbox, Needs};
 use twinpath_steer_bpf::{TcAttach, Unserved};
-use twinpath_switch::{Shared, Snapshot, Switch, SwitchCounters};
+use twinpath_switch::{NoMemory, OnMove, Shared, Snapshot, Switch, SwitchCounters};
 use twinpath_switch_engine::SwitchEngine;
 use twinpath_sys::affinity::keep_current_thread_off;
 use twinpath_sys::{Namespace, TrustedDir, clock, ethtool};
@@ -32,7 +33,6 @@ use twinpath_worker::peers::{LENT_MAX, mesh};
 
 use super::home::{Held, HoldError, HomeAt, Homes};
 use super::keep;
-use super::memory::Memory;
 use super::port::{On, OpenError, Port, State, fit_for_a_port, make_local};
 use super::snapshots::{self, Snapshots};
 use super::{Source, SwitchError, SwitchPlan, Switching, configured};
@@ -64,6 +64,9 @@ const RING_FRAMES: u32 = 2048;
 /// Entries by which the kernel forwards frames, of each network namespace: some 16 MiB of the kernel's memory.
 const OFFLOADED_MAX: u32 = 1 << 16;
 
+/// The same without tables, where an entry is for two learned addresses: some 3 MiB, and 0.3 MiB for each CPU.
+const LEARNED_MAX: u32 = 1 << 14;
+
 /// With more ports, programs are attached by classic filters. The kernel waits for an RCU grace period of some 10 to 20 ms
 /// whenever a BPF link is made or ends, also when it ends a process, and two links for each of 1,000 ports are 40 s. A filter
 /// takes a tenth of a millisecond; one that a killed process leaves behind does nothing, and the next start removes it.
@@ -90,7 +93,7 @@ impl Switching {
             first.into_iter().next().unwrap_or_default(),
         );
         let folder = socket.parent().unwrap_or_else(|| Path::new(".")).join(MEMORY_PORTS);
-        let shared = Arc::new(Shared::new(plan.switch().mac_entries, seed())?);
+        let (shared, learned) = shared_state(plan.switch())?;
         let openflow = match plan.switch().has_tables() {
             true => Some(OpenFlow::start(&plan.name, plan.switch(), plan.workers(), seed()).await?),
             false => None,
@@ -101,6 +104,7 @@ impl Switching {
             last_number: 0,
             next_worker: 0,
             snapshots: Snapshots::new(Arc::new(Snapshot::compile(Default::default())?), plan.workers()),
+            learned,
             shared,
             openflow,
             ports_changed: true,
@@ -137,6 +141,7 @@ impl Switching {
         switch.with_openflow(|openflow, workers| openflow.equip(workers));
         switch.attach_first(opened);
         switch.finish_openflow();
+        switch.finish_learned();
         switch.homes.keep_no_others();
         Ok(switch)
     }
@@ -412,7 +417,7 @@ impl Switching {
                 if let Some(other) = self.ports.iter().find(|other| other.is_on(port.home, link)) {
                     return Err(OpenError::Twice { interface: name.to_owned(), port: other.name.clone() });
                 }
-                let held = self.homes.hold(port.home, self.port_set(), (port.number, link))?;
+                let held = self.homes.hold(port.home, self.port_set(port), (port.number, link))?;
                 port.ifindex = link;
                 port.settings = self.homes.run(port.home, || ethtool::link_settings(name))?.ok();
                 let driver = self.homes.run(port.home, || ethtool::driver(name))?;
@@ -424,7 +429,7 @@ impl Switching {
                         port.name
                     );
                 }
-                if self.offloads() {
+                if self.entries_for(port) > 0 {
                     port.peer = self.homes.run(port.home, || peer_of(link))?.unwrap_or_default();
                     match self.forward_in_driver(port.home, &found, port.config.offload) {
                         Ok(outcome) => port.xdp = Some(outcome),
@@ -493,7 +498,7 @@ impl Switching {
     }
 
     /// What the interfaces of a namespace get in common.
-    fn port_set(&self) -> PortSetPlan {
+    fn port_set(&self, first: &Port) -> PortSetPlan {
         // Without a bridge there is nobody who could carry the frames of a stuck worker.
         let fails_open = self.plan.switch().on_exit == OnExit::Bridge;
         let fail_open = Duration::from_millis(self.plan.config.worker.fail_open_ms.into());
@@ -503,16 +508,31 @@ impl Switching {
             ring_frames: RING_FRAMES,
             ports_max: CARRIED_MAX,
             fail_open: if fails_open { fail_open } else { Duration::ZERO },
-            offloaded: if self.offloads() { OFFLOADED_MAX } else { 0 },
+            offloaded: self.entries_for(first),
             tc: self.tc_attach(),
             segmentation: self.segmentation,
         }
     }
 
-    /// Whether the kernel may forward flows.
-    fn offloads(&self) -> bool {
+    /// Entries by which the kernel may forward frames in the network namespace of a port. Each namespace takes memory for its own, so
+    /// without tables others than the switch's own have some only if they have several ports.
+    fn entries_for(&self, port: &Port) -> u32 {
         let switch = self.plan.switch();
-        switch.has_tables() && switch.offload == Offload::Auto
+        let namespace = port.name.namespace();
+        let is_there = |other: &SwitchPort| {
+            other
+                .name
+                .as_ref()
+                .is_some_and(|name| name.namespace() == namespace && name.interface().is_some())
+        };
+        let has_several = || switch.port.iter().filter(|other| is_there(other)).nth(1).is_some();
+        match switch.offload {
+            Offload::Off => 0,
+            Offload::Auto if switch.has_tables() => OFFLOADED_MAX,
+            Offload::Auto if port.home >= LEARNED_HOMES_MAX => 0,
+            Offload::Auto if namespace.is_none() || has_several() => LEARNED_MAX,
+            Offload::Auto => 0,
+        }
     }
 
     /// How the programs of a namespace's interfaces are attached: by links, unless that would take too long. Only links can be
@@ -549,6 +569,18 @@ fn segmentation() -> Result<GsoKinds, SwitchError> {
     let made = Namespace::new()?.run(|| Tap::make("probe", 1))?;
     let tap = made.map_err(|error| SwitchError::Ports(vec![error.to_string()]))?;
     Ok(tap.offloads.segmentation())
+}
+
+/// What workers share, and what is for frames that the kernel forwards between learned addresses, if it may.
+fn shared_state(switch: &SwitchConfig) -> Result<(Arc<Shared>, Option<Learned>), NoMemory> {
+    let shared = Shared::new(switch.mac_entries, seed())?;
+    if switch.offload == Offload::Off || switch.has_tables() {
+        return Ok((Arc::new(shared), None));
+    }
+    let moves = Arc::<Moves>::default();
+    let shared = Arc::new(shared.heard_by(Arc::clone(&moves) as Arc<dyn OnMove>));
+    let learned = Learned::new(Arc::clone(&shared), moves);
+    Ok((shared, Some(learned)))
 }
 
 /// What others cannot guess, for the MAC table.

@@ -88,6 +88,7 @@ const TIERS: &[Tier] = &[
             "clients",
             "exception_port",
             "openflow",
+            "memory_port",
             "switching",
             "control",
             "owner",

@@ -26,6 +26,17 @@ pub(super) fn ports(report: &Report) -> String {
     if switch.loops > 0 {
         let _ = write!(text, "\n  loops found: {}", switch.loops);
     }
+    let (all, by_kernel) = report
+        .ports
+        .iter()
+        .fold((0, 0), |(all, by_kernel), port| (all + port.frames_in, by_kernel + port.kernel_in));
+    if switch.kernel_entries > 0 || by_kernel > 0 {
+        let entries = match (&switch.openflow, switch.kernel_entries) {
+            (Some(_), _) => "by flows (show flows)".to_owned(),
+            (None, entries) => format!("by {entries} entries for two learned addresses each"),
+        };
+        let _ = write!(text, "\n  forwarded by the kernel: {by_kernel} of {all} frames received, {entries}");
+    }
     for line in switch.openflow.iter().flat_map(super::openflow::summary) {
         let _ = write!(text, "\n  {line}");
     }

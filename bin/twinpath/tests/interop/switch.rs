@@ -6,6 +6,7 @@ mod controller;
 mod ending;
 mod examples;
 mod keeping;
+mod learned;
 mod many;
 mod openflow;
 mod os_ken;
@@ -86,8 +87,15 @@ impl Site {
         self.try_switch(arguments).unwrap_or_else(|stderr| panic!("no switch: {stderr}"))
     }
 
+    /// Unless something is said of that, the workers forward all frames between learned addresses: they are what most tests are
+    /// about. Those of `learned.rs` are about the others.
     fn try_switch(&self, arguments: &[&str]) -> Result<Server, String> {
-        self.rig.try_launch(&[&["switch"], arguments].concat())
+        const SAYS: [&str; 4] = ["--offload", "--listen", "--controller", "--config"];
+        let by_workers: &[&str] = match arguments.iter().any(|argument| SAYS.contains(argument)) {
+            true => &[],
+            false => &["--offload", "off"],
+        };
+        self.rig.try_launch(&[&["switch"], arguments, by_workers].concat())
     }
 
     /// A UDP socket of a host.

@@ -271,6 +271,46 @@ impl MacTable {
         (young && same).then_some(name.port())
     }
 
+    /// Until when an address is known to be on a port if no frame comes from it; [`Instant::NEVER`] for a static entry. `None`:
+    /// it is not known to be there.
+    pub(crate) fn known_until(
+        &self,
+        place: &Place,
+        port: u16,
+        now: Instant,
+        ageing: Ageing,
+    ) -> Option<Instant> {
+        let Found { name, name_at, age_at } = self.find(place).filter(|found| found.name.port() == port)?;
+        if name.is_static() {
+            return Some(Instant::NEVER);
+        }
+        let age = Age(age_at.load(Ordering::Acquire));
+        let ticks = self.ticks(name, age, tick_of(now)).filter(|ticks| *ticks <= ageing.max)?;
+        // As in `lookup`.
+        let is_same = name_at.load(Ordering::Relaxed) == name.0;
+        let left = u64::from(ageing.max - ticks) + 1;
+        is_same.then(|| Instant::from_nanos(((now.as_nanos() >> TICK_BITS) + left) << TICK_BITS))
+    }
+
+    /// Takes note of a frame that came from an address at this time, past the workers. Returns whether the address is known to be
+    /// on this port, or has a static entry.
+    pub(crate) fn heard(&self, place: &Place, port: u16, at: Instant, now: Instant, ageing: Ageing) -> bool {
+        let Some(found) = self.find(place) else { return false };
+        if found.name.is_static() {
+            return true;
+        }
+        let age = Age(found.age_at.load(Ordering::Acquire));
+        let ticks = self.ticks(found.name, age, tick_of(now)).filter(|ticks| *ticks <= ageing.max);
+        let Some(ticks) = ticks.filter(|_| found.name.port() == port) else { return false };
+        let (at, since) = (tick_of(at), tick_of(now).wrapping_sub(tick_of(at)));
+        if since < ticks {
+            let newer = Age::new(port, self.generation(port), at);
+            // Where a worker was first, it wrote as new an age, or another address.
+            let _ = found.age_at.compare_exchange(age.0, newer.0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+        true
+    }
+
     /// Calls `each` with the ports of addresses, in their order, as frames find them now. Their memory is fetched together, as
     /// that of a burst is.
     pub fn ports_of(

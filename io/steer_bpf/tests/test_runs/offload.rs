@@ -29,6 +29,7 @@ fn entry(number: u32) -> OffloadEntry {
         by_xdp: false,
         deadline: None,
         idle: None,
+        unmoved: None,
     }
 }
 

@@ -13,12 +13,12 @@ use twinpath_sys::netns::Namespace;
 use super::*;
 
 /// `lo` of a new namespace, which test runs arrive at.
-const IFINDEX: u32 = 1;
+pub(crate) const IFINDEX: u32 = 1;
 
 /// Interfaces that no frame reaches in a test run, by the number of their ports.
-const OUT: u32 = 100;
+pub(crate) const OUT: u32 = 100;
 
-const TC_ACT_REDIRECT: u32 = 7;
+pub(crate) const TC_ACT_REDIRECT: u32 = 7;
 const XDP_REDIRECT: u32 = 4;
 
 /// Where `priority` is in `struct __sk_buff`.
@@ -89,7 +89,7 @@ impl Kernel {
         offload.look_for_entries(IFINDEX, in_port as u16, masks).expect("no map fails");
         let before = self.counts();
         let forwarded = match hook {
-            Hook::Tc => self.run_tc(made)? == TC_ACT_REDIRECT,
+            Hook::Tc => run_tc(&mut self.programs, &made.bytes, made.beside)? == TC_ACT_REDIRECT,
             Hook::Xdp => self.run_xdp(made) == XDP_REDIRECT,
         };
         let after = self.counts();
@@ -109,25 +109,6 @@ impl Kernel {
         Some(Some(number))
     }
 
-    /// `None`: the kernel takes no such frame.
-    fn run_tc(&mut self, made: &Made) -> Option<u32> {
-        let mut context = [0; PRIORITY_AT + 4];
-        context[PRIORITY_AT..].copy_from_slice(&u32::from(made.beside.unwrap_or(0)).to_ne_bytes());
-        let name = if made.beside.is_some() { "twinpath_test_tagged" } else { "twinpath_serve_in" };
-        let program: &SchedClassifier = self.programs.program(name).expect("loads");
-        let options = TestRunOptions {
-            data_in: Some(&made.bytes),
-            ctx_in: Some(&context),
-            ..TestRunOptions::default()
-        };
-        match program.test_run(options) {
-            Ok(ran) => Some(ran.return_value),
-            // Newer kernels run nothing with an IP packet that is shorter than its header.
-            Err(_) if made.bytes.len() < 14 + 40 => None,
-            Err(error) => panic!("{error:?} for {made:02x?}"),
-        }
-    }
-
     fn run_xdp(&mut self, made: &Made) -> u32 {
         let program: &Xdp = self.programs.xdp_program().expect("loads");
         let options = TestRunOptions { data_in: Some(&made.bytes), ..TestRunOptions::default() };
@@ -141,6 +122,23 @@ impl Kernel {
         let offload = self.offloaded.offload();
         let count = |number| offload.count(number);
         (0..offload.capacity()).map(count).map(|count| (count.packets, count.bytes)).collect()
+    }
+}
+
+/// What the program at tc says of a frame that arrives at `lo`, with a tag beside it or without; `None`: the kernel takes no such
+/// frame.
+pub(crate) fn run_tc(programs: &mut PortPrograms, bytes: &[u8], beside: Option<u16>) -> Option<u32> {
+    let mut context = [0; PRIORITY_AT + 4];
+    context[PRIORITY_AT..].copy_from_slice(&u32::from(beside.unwrap_or(0)).to_ne_bytes());
+    let name = if beside.is_some() { "twinpath_test_tagged" } else { "twinpath_serve_in" };
+    let program: &SchedClassifier = programs.program(name).expect("loads");
+    let options =
+        TestRunOptions { data_in: Some(bytes), ctx_in: Some(&context), ..TestRunOptions::default() };
+    match program.test_run(options) {
+        Ok(ran) => Some(ran.return_value),
+        // Newer kernels run nothing with an IP packet that is shorter than its header.
+        Err(_) if bytes.len() < 14 + 40 => None,
+        Err(error) => panic!("{error:?} for {bytes:02x?}"),
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod checksums;
 mod fields;
-mod kernel;
+pub(crate) mod kernel;
 mod made;
 mod naive;
 

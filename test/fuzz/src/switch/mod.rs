@@ -1,6 +1,7 @@
 //! Fuzzes the switch: what becomes of frames is the same as with a naive switch, whatever comes in between, and the MAC table
 //! is the same as a map.
 
+mod kernel;
 mod naive;
 
 use std::collections::HashMap;
@@ -124,9 +125,11 @@ struct Pair {
 
 impl Pair {
     fn new(limited: bool) -> Self {
-        let configs = configs(limited);
+        Self::of(configs(limited), limited, Shared::new(0, SEED).expect("memory"))
+    }
+
+    fn of(configs: Vec<SwitchConfig>, limited: bool, shared: Shared) -> Self {
         let snapshot = Snapshot::compile(configs[0].clone()).expect("valid");
-        let shared = Shared::new(0, SEED).expect("memory");
         shared.adopt(None, &snapshot).expect("places");
         let switch = Switch::new(Arc::new(snapshot), Arc::new(shared), Arc::default());
         let naive = Naive::new(configs[0].clone());

@@ -37,7 +37,7 @@ impl Bench<'_> {
             "flood-unlimited" => ports.push(flooding),
             _ => {}
         }
-        let instance = self.twinpath(&network, &ports, "--mode adaptive").await?;
+        let instance = self.twinpath(&network, &ports, "--mode adaptive --offload off").await?;
         let measured = self.beside_flood(&network, instance.pid(), flooding).await;
         instance.stop(&self.session.launcher).await?;
         measured

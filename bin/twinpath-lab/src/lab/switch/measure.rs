@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use fastrand::Rng;
 use twinpath_load::Arrivals;
+use twinpath_report::SwitchPort;
 use twinpath_sys::child;
 
 use super::tables::{self, FRAMES, KILL9};
@@ -41,8 +42,10 @@ pub(super) struct Contender {
 enum Kind {
     /// As `plain switch` names it.
     Plain(&'static str),
-    /// In the mode in which it starts.
+    /// In the mode in which it starts; workers forward all frames.
     Twinpath(&'static str),
+    /// As it is by default: the kernel forwards between learned addresses.
+    Offloading,
     /// In adaptive mode, with so many ports, of which two are in use.
     Ports(usize),
     /// Without hosts: each row is a process of its own.
@@ -110,14 +113,25 @@ pub(super) const CONTENDERS: &[Contender] = &[
         rows: &["rate-xdp-redirect", "rtt-xdp-redirect"],
     },
     Contender {
-        name: "twinpath, adaptive",
-        kind: Kind::Twinpath("adaptive"),
+        name: "twinpath",
+        kind: Kind::Offloading,
         rows: &[
             "rate-twinpath",
-            "paced-twinpath",
-            "bulk-twinpath",
             "rate-twinpath-1",
             "rate-twinpath-8",
+            "rtt-twinpath-kernel",
+            "bulk-twinpath-kernel",
+        ],
+    },
+    Contender {
+        name: "twinpath's worker, adaptive",
+        kind: Kind::Twinpath("adaptive"),
+        rows: &[
+            "rate-worker",
+            "rate-worker-1",
+            "rate-worker-8",
+            "paced-twinpath",
+            "bulk-twinpath",
             "load-twinpath-5k",
             "load-twinpath-20k",
             "load-twinpath-50k",
@@ -164,7 +178,7 @@ pub(super) const CONTENDERS: &[Contender] = &[
         rows: &["flood-base", "flood-limited", "flood-unlimited"],
     },
     Contender { name: "twinpath, killed", kind: Kind::Alone, rows: &["kill9-bridge"] },
-    Contender { name: "twinpath, idle", kind: Kind::Twinpath("adaptive"), rows: &["idle-twinpath"] },
+    Contender { name: "twinpath, idle", kind: Kind::Offloading, rows: &["idle-twinpath"] },
 ];
 
 /// A switch that runs.
@@ -250,6 +264,9 @@ impl<'a> Bench<'a> {
         }
         for row in rows {
             let mut measured = self.row(row, &network, &running).await;
+            if let (Ok(sample), Process::Twinpath(instance)) = (&mut measured, &running.process) {
+                sample.values.insert("kernel_share", kernel_share(instance).await?);
+            }
             if let Ok(sample) = &mut measured {
                 sample.notes.extend(running.note.clone());
             }
@@ -299,9 +316,13 @@ impl<'a> Bench<'a> {
                 let note = Some(format!("{what}{hosts}"));
                 Ok(Running { process: Process::Plain(server), pid, note })
             }
-            Kind::Twinpath(_) | Kind::Ports(_) => {
-                let mode = if let Kind::Twinpath(mode) = contender.kind { mode } else { "adaptive" };
-                let instance = self.twinpath(network, &network.ports, &format!("--mode {mode}")).await?;
+            Kind::Twinpath(_) | Kind::Ports(_) | Kind::Offloading => {
+                let options = match contender.kind {
+                    Kind::Offloading => "--mode adaptive".to_owned(),
+                    Kind::Twinpath(mode) => format!("--mode {mode} --offload off"),
+                    _ => "--mode adaptive --offload off".to_owned(),
+                };
+                let instance = self.twinpath(network, &network.ports, &options).await?;
                 let pid = Some(instance.pid());
                 Ok(Running { process: Process::Twinpath(instance), pid, note: None })
             }
@@ -419,6 +440,13 @@ impl<'a> Bench<'a> {
         sample.values.insert("wakeups_per_s", sleeps as f64 / elapsed_s);
         Ok(sample)
     }
+}
+
+/// The share of the frames received so far that the kernel has forwarded without a worker.
+async fn kernel_share(instance: &Instance) -> anyhow::Result<f64> {
+    let report = instance.report().await?;
+    let sum = |of: fn(&SwitchPort) -> u64| report.ports.iter().map(of).sum::<u64>() as f64;
+    Ok(sum(|port| port.kernel_in) / sum(|port| port.frames_in).max(1.0))
 }
 
 /// The number at the end of a row's id: frames at once, or thousands of requests per second.

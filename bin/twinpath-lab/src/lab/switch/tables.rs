@@ -37,7 +37,12 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("rate-testpmd-packet", Group::SwitchRate, FRAMES, "testpmd, packet sockets").beside(RATE_BRIDGE),
     row("rate-testpmd-afxdp", Group::SwitchRate, FRAMES, "testpmd, AF_XDP").beside(RATE_BRIDGE),
     row("rate-xdp-redirect", Group::SwitchRate, FRAMES, "bare XDP redirect").beside(RATE_BRIDGE),
-    row("rate-twinpath", Group::SwitchRate, FRAMES, "twinpath").beside(RATE_BRIDGE).twinpath("adaptive"),
+    row("rate-twinpath", Group::SwitchRate, FRAMES, "twinpath, forwarded by the kernel")
+        .beside(RATE_BRIDGE)
+        .twinpath("adaptive"),
+    row("rate-worker", Group::SwitchRate, FRAMES, "twinpath, forwarded by its worker")
+        .beside(RATE_BRIDGE)
+        .twinpath("adaptive"),
     row("rtt-bridge", Group::SwitchRtt, P50, "the kernel's bridge"),
     row("rtt-ovs-netdev", Group::SwitchRtt, P50, "OVS, packet sockets, sleeping").beside(RTT_BRIDGE),
     row("rtt-ovs-afxdp", Group::SwitchRtt, P50, "OVS, AF_XDP, polling").beside(RTT_BRIDGE),
@@ -48,6 +53,9 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("rtt-twinpath-interrupt", Group::SwitchRtt, P50, "twinpath, sleeping")
         .beside(RTT_BRIDGE)
         .twinpath("interrupt"),
+    row("rtt-twinpath-kernel", Group::SwitchRtt, P50, "twinpath, forwarded by the kernel")
+        .beside(RTT_BRIDGE)
+        .twinpath("adaptive"),
     row("paced-bridge", Group::SwitchPaced, P50, "the kernel's bridge"),
     row("paced-ovs-netdev", Group::SwitchPaced, P50, "OVS, packet sockets").beside(PACED_BRIDGE),
     row("paced-twinpath", Group::SwitchPaced, P50, "twinpath, adaptive")
@@ -68,7 +76,12 @@ pub(super) const ROWS: &[RowSpec] = &[
         .twinpath("adaptive"),
     row("bulk-bridge", Group::SwitchBulk, BULK, "the kernel's bridge"),
     row("bulk-ovs-netdev", Group::SwitchBulk, BULK, "OVS, packet sockets").beside(BULK_BRIDGE),
-    row("bulk-twinpath", Group::SwitchBulk, BULK, "twinpath").beside(BULK_BRIDGE).twinpath("adaptive"),
+    row("bulk-twinpath", Group::SwitchBulk, BULK, "twinpath, forwarded by its worker")
+        .beside(BULK_BRIDGE)
+        .twinpath("adaptive"),
+    row("bulk-twinpath-kernel", Group::SwitchBulk, BULK, "twinpath, forwarded by the kernel")
+        .beside(BULK_BRIDGE)
+        .twinpath("adaptive"),
     row("vxlan-bulk-kernel", Group::SwitchBulk, BULK, "the kernel's bridges and VXLAN"),
     row("vxlan-bulk-twinpath", Group::SwitchBulk, BULK, "twinpath at both ends of VXLAN")
         .beside(&["vxlan-bulk-kernel"])
@@ -96,11 +109,17 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("rate-bridge-1", Group::SwitchBatch, FRAMES, "the kernel's bridge, 1 frame per call"),
     row("rate-ovs-netdev-1", Group::SwitchBatch, FRAMES, "OVS, packet sockets, 1 frame per call"),
     row("rate-ovs-afxdp-1", Group::SwitchBatch, FRAMES, "OVS, AF_XDP, 1 frame per call"),
-    row("rate-twinpath-1", Group::SwitchBatch, FRAMES, "twinpath, 1 frame per call").twinpath("adaptive"),
+    row("rate-twinpath-1", Group::SwitchBatch, FRAMES, "twinpath in the kernel, 1 frame per call")
+        .twinpath("adaptive"),
+    row("rate-worker-1", Group::SwitchBatch, FRAMES, "twinpath's worker, 1 frame per call")
+        .twinpath("adaptive"),
     row("rate-bridge-8", Group::SwitchBatch, FRAMES, "the kernel's bridge, 8 frames per call"),
     row("rate-ovs-netdev-8", Group::SwitchBatch, FRAMES, "OVS, packet sockets, 8 frames per call"),
     row("rate-ovs-afxdp-8", Group::SwitchBatch, FRAMES, "OVS, AF_XDP, 8 frames per call"),
-    row("rate-twinpath-8", Group::SwitchBatch, FRAMES, "twinpath, 8 frames per call").twinpath("adaptive"),
+    row("rate-twinpath-8", Group::SwitchBatch, FRAMES, "twinpath in the kernel, 8 frames per call")
+        .twinpath("adaptive"),
+    row("rate-worker-8", Group::SwitchBatch, FRAMES, "twinpath's worker, 8 frames per call")
+        .twinpath("adaptive"),
     row("memory-twinpath-1", Group::SwitchBatch, FRAMES, "twinpath, memory ports, 1 at once")
         .twinpath("adaptive"),
     row("memory-twinpath-8", Group::SwitchBatch, FRAMES, "twinpath, memory ports, 8 at once")
@@ -169,9 +188,14 @@ pub(super) const PLOTS: &[PlotSpec] = &[
                 rows: &["rate-ovs-afxdp-1", "rate-ovs-afxdp-8", "rate-ovs-afxdp"],
             },
             Series {
-                name: "twinpath",
+                name: "twinpath, in the kernel",
                 ours: true,
                 rows: &["rate-twinpath-1", "rate-twinpath-8", "rate-twinpath"],
+            },
+            Series {
+                name: "twinpath, by its worker",
+                ours: true,
+                rows: &["rate-worker-1", "rate-worker-8", "rate-worker"],
             },
             Series {
                 name: "twinpath, memory ports",
@@ -221,7 +245,7 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         Formula::over("rate-twinpath", FRAMES, &[("rate-ovs-netdev", FRAMES)]),
         3.0,
         Better::Higher,
-        "frames/s of 64 B between two veths, against OVS on packet sockets",
+        "frames/s of 64 B between two veths, forwarded by the kernel, against OVS on packet sockets",
     ),
     ratio(
         "vs-ovs-afxdp",
@@ -233,6 +257,21 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         },
         1.0,
         Better::Higher,
+        "the same against the best of OVS and testpmd on AF_XDP",
+    ),
+    reported(
+        "worker-vs-ovs-netdev",
+        Formula::over("rate-worker", FRAMES, &[("rate-ovs-netdev", FRAMES)]),
+        "frames/s of 64 B through the worker, packet sockets both, against OVS",
+    ),
+    reported(
+        "worker-vs-ovs-afxdp",
+        Formula::OverBest {
+            top: ("rate-worker", FRAMES),
+            rows: &["rate-ovs-afxdp", "rate-testpmd-afxdp"],
+            by: FRAMES,
+            value: FRAMES,
+        },
         "the same against the best of OVS and testpmd on AF_XDP",
     ),
     ratio(

@@ -33,7 +33,7 @@ enum Stage {
 }
 
 /// The socket of a memory port, and its application.
-pub(super) struct Memory {
+pub struct Memory {
     listener: Listener,
     offered: AsyncFd<OwnedFd>,
     path: PathBuf,
@@ -43,7 +43,7 @@ pub(super) struct Memory {
 }
 
 /// What became of a look at the socket.
-pub(super) enum Looked {
+pub enum Looked {
     /// Nothing to do.
     Nothing,
     /// An application has its end: this is the other one.
@@ -54,7 +54,10 @@ pub(super) enum Looked {
 
 impl Memory {
     /// Listens at the path of the port. A socket of a process that has died is replaced.
-    pub(super) fn offer(path: &Path) -> std::io::Result<Self> {
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn offer(path: &Path) -> std::io::Result<Self> {
         let listener = match Listener::bind(path) {
             Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && is_dead(path) => {
                 std::fs::remove_file(path)?;
@@ -68,18 +71,18 @@ impl Memory {
     }
 
     /// Where an application connects.
-    pub(super) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The process ID of the application that has the port.
-    pub(super) fn application(&self) -> Option<u32> {
+    pub fn application(&self) -> Option<u32> {
         let Stage::Has(connection) = &self.stage else { return None };
         socket_peercred(connection.get_ref()).ok().map(|peer| peer.pid.as_raw_nonzero().get().unsigned_abs())
     }
 
     /// Waits until [`Self::look`] has something to do. Cancelling it loses nothing.
-    pub(super) async fn is_due(&self) {
+    pub async fn is_due(&self) {
         let accepts = async {
             if let Some(until) = self.paused_until {
                 tokio::time::sleep_until(until).await;
@@ -108,7 +111,7 @@ impl Memory {
     }
 
     /// Does what is due. `id` is the port's, if it may be attached now.
-    pub(super) fn look(&mut self, id: Option<PortId>) -> Looked {
+    pub fn look(&mut self, id: Option<PortId>) -> Looked {
         self.accept();
         match std::mem::replace(&mut self.stage, Stage::Waits) {
             Stage::Waits => Looked::Nothing,
@@ -177,7 +180,7 @@ impl Memory {
     }
 
     /// Hangs up.
-    pub(super) fn release(&mut self) {
+    pub fn release(&mut self) {
         self.stage = Stage::Waits;
     }
 }

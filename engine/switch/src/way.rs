@@ -1,0 +1,110 @@
+//! Where all frames from one learned address to another go: what something else than a worker has to know to forward them, and
+//! what it has to say of them so that the table stays true.
+//!
+//! A worker forwards such frames by the destination, and learns nothing from them but that the source is still there. So they
+//! may pass it by for as long as both addresses stay where they are: a move is heard of at once ([`OnMove`](crate::OnMove)),
+//! the time when the destination is too old is known in advance, and [`Shared::heard`] says afterwards that the source was there.
+
+use twinpath_time::Instant;
+use twinpath_wire::Mac;
+
+use crate::arrival::{Arrival, is_group, mac_of, number_of};
+use crate::learning::vlan_of;
+use crate::outputs::{Tagged, Tagging};
+use crate::shared::Shared;
+use crate::snapshot::{NO_PORT, Snapshot};
+
+/// The addresses of a frame that is not dropped for them or its VLAN, and goes to one station.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stations {
+    /// Where it comes from.
+    pub source: Mac,
+    /// Where it goes to.
+    pub destination: Mac,
+    /// Its VLAN; 0 where the switch has none.
+    pub vlan: u16,
+}
+
+/// How frames leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// The port.
+    pub port: u16,
+    /// The destination is known until then if no frame comes from it; [`Instant::NEVER`]: it is a static entry.
+    pub until: Instant,
+}
+
+impl Snapshot {
+    /// The addresses of a frame; `None`: it is dropped for them, or goes to a group.
+    #[must_use]
+    pub fn stations(&self, arrival: &Arrival) -> Option<Stations> {
+        let vlan = vlan_of(self, arrival).ok()?;
+        let (source, destination) = (mac_of(arrival.source), mac_of(arrival.destination));
+        (!is_group(arrival.destination)).then_some(Stations { source, destination, vlan })
+    }
+}
+
+impl Shared {
+    /// The one port that all frames with the addresses and the tag of this one leave by, unchanged, without a copy for a mirror, if
+    /// there is nothing to learn from them: the source is known on the port that the frame came in by, or has a static entry.
+    #[must_use]
+    pub fn way(
+        &self,
+        snapshot: &Snapshot,
+        now: Instant,
+        arrival: &Arrival,
+        stations: &Stations,
+    ) -> Option<Way> {
+        let vlan = stations.vlan;
+        let place = |mac| self.table.place(number_of(mac), vlan);
+        let (source, destination) = (place(stations.source), place(stations.destination));
+        if snapshot.mirror_ingress(arrival.port).is_some()
+            || !self.table.heard(&source, arrival.port, now, now, snapshot.ageing)
+        {
+            return None;
+        }
+        let port = self.table.lookup(&destination, crate::table::tick_of(now), snapshot.ageing)?;
+        let member = snapshot.member(port, vlan)?;
+        let tagged = Tagged { tag: arrival.tag, vlan };
+        let is_plain = port != arrival.port
+            && member.mirror_egress == NO_PORT
+            && tagged.towards(member.untagged) == Tagging::Keep;
+        let until = self.table.known_until(&destination, port, now, snapshot.ageing)?;
+        is_plain.then_some(Way { port, until })
+    }
+
+    /// Frames have come from an address, the last one at this time, that no worker has seen. Returns whether the address is still
+    /// known there; if not, its frames must go to the workers, which learn where it is.
+    #[must_use]
+    pub fn heard(
+        &self,
+        snapshot: &Snapshot,
+        (mac, vlan): (Mac, u16),
+        port: u16,
+        at: Instant,
+        now: Instant,
+    ) -> bool {
+        // Nothing is learned there meanwhile.
+        if self.guard.is_blocked(port, now) {
+            return true;
+        }
+        let place = self.table.place(number_of(mac), vlan);
+        self.table.heard(&place, port, at, now, snapshot.ageing)
+    }
+
+    /// Until when an address is known to be on a port, as in [`Way`]; `None`: it is not known to be there.
+    #[must_use]
+    pub fn known_until(
+        &self,
+        snapshot: &Snapshot,
+        (mac, vlan): (Mac, u16),
+        port: u16,
+        now: Instant,
+    ) -> Option<Instant> {
+        let place = self.table.place(number_of(mac), vlan);
+        self.table.known_until(&place, port, now, snapshot.ageing)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,95 @@
+//! How often learned addresses have moved, in words that the programs look at (`moves` of bpf/offload.h): entries for frames
+//! from or to an address are void as soon as a worker has counted its move, without control and without a system call.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use aya::Ebpf;
+use twinpath_wire::Mac;
+
+use crate::SteerError;
+use crate::mapped::Mapped;
+
+/// `MOVE_WORDS` of bpf/offload.h.
+const WORD_BITS: u32 = 14;
+
+/// The two addresses of an entry have not moved since this was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unmoved {
+    pub(crate) stations: [u16; 2],
+    pub(crate) moves: u32,
+}
+
+/// The words of one network namespace's programs. Any thread may count a move.
+#[derive(Clone)]
+pub struct MoveWords(Arc<Mapped>);
+
+impl std::fmt::Debug for MoveWords {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MoveWords").finish_non_exhaustive()
+    }
+}
+
+impl MoveWords {
+    pub(crate) fn take(object: &mut Ebpf) -> Result<Self, SteerError> {
+        Ok(Self(Arc::new(Mapped::take(object, "moves", 8 << WORD_BITS)?)))
+    }
+
+    /// The place of an address in a VLAN. Addresses may share one: then a move of one of them makes entries of both void.
+    fn place(mac: Mac, vlan: u16) -> u16 {
+        let [a, b, c, d, e, f] = mac.0;
+        let [high, low] = vlan.to_be_bytes();
+        let number = u64::from_be_bytes([high, low, a, b, c, d, e, f]);
+        // Fibonacci hashing, twice: addresses of one maker differ in their last bits alone.
+        let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((mixed ^ mixed >> 32).wrapping_mul(0xc2b2_ae3d_27d4_eb4f) >> (64 - WORD_BITS)) as u16
+    }
+
+    fn word(&self, place: u16) -> u64 {
+        self.0.word(place.into()).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    /// The address is on another port than before, as the MAC table says by now.
+    pub fn moved(&self, mac: Mac, vlan: u16) {
+        if let Some(word) = self.0.word(Self::place(mac, vlan).into()) {
+            word.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// To be read before it is looked up where the addresses are: then no move between the two is missed.
+    #[must_use]
+    pub fn unmoved(&self, [from, to]: [Mac; 2], vlan: u16) -> Unmoved {
+        let stations = [from, to].map(|mac| Self::place(mac, vlan));
+        Unmoved { stations, moves: self.sum(stations) }
+    }
+
+    /// Whether no move of the addresses was counted since.
+    #[must_use]
+    pub fn holds(&self, unmoved: &Unmoved) -> bool {
+        self.sum(unmoved.stations) == unmoved.moves
+    }
+
+    /// Only its lower half: 2^32 moves of an address do not happen while an entry is there.
+    fn sum(&self, stations: [u16; 2]) -> u32 {
+        stations.map(|place| self.word(place)).into_iter().fold(0, u64::wrapping_add) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_differ_little_have_different_places() {
+        let places: std::collections::BTreeSet<u16> =
+            (0..1000_u16).map(|number| MoveWords::place(mac_of(number), 1)).collect();
+        assert!(places.len() > 900, "{}", places.len());
+        assert!(places.iter().all(|place| *place < 1 << WORD_BITS));
+        assert_ne!(MoveWords::place(mac_of(1), 1), MoveWords::place(mac_of(1), 2));
+    }
+
+    fn mac_of(number: u16) -> Mac {
+        let [high, low] = number.to_be_bytes();
+        Mac([2, 0, 0, 0, high, low])
+    }
+}
