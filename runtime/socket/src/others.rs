@@ -81,8 +81,14 @@ impl Others {
     pub(crate) fn wait(&self, socket: &UdpSocket, wait: Wait) -> io::Result<Came> {
         let set = self.set(socket)?;
         let mut room = [const { MaybeUninit::<epoll::Event>::uninit() }; 1];
-        let ready = precise::epoll_wait(&set.epoll, &mut room, timeout(wait).as_ref())?;
-        let Some(event) = ready.first() else { return Ok(Came::Nothing) };
+        let event = loop {
+            match precise::epoll_wait(&set.epoll, &mut room, timeout(wait).as_ref())?.first() {
+                Some(event) => break *event,
+                // Another thread was faster.
+                None if matches!(wait, Wait::Until(deadline) if clock::now() < deadline) => {}
+                None => return Ok(Came::Nothing),
+            }
+        };
         // Copied out: the struct is packed on x86-64.
         let data = event.data;
         if data.u64() == RING {
