@@ -149,7 +149,11 @@ impl Before {
 fn open() -> Vec<c_int> {
     let Ok(folder) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
     let number = |entry: std::io::Result<std::fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
-    folder.filter_map(number).collect()
+    let mut open: Vec<c_int> = folder.filter_map(number).collect();
+    // The folder was one of them, and is closed by now: what gets its number next is new.
+    // SAFETY: it takes numbers only.
+    open.retain(|descriptor| unsafe { libc::fcntl(*descriptor, libc::F_GETFD) } >= 0);
+    open
 }
 
 /// The lower half of the inode of a descriptor that may be this library's: maps, programs and links of BPF, packet sockets, sockets of
