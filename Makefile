@@ -79,7 +79,7 @@ documents: setup ## write the parts of docs/config.md, and the example file, tha
 lab: ## run one lab: make lab LAB=quick ARGS="--check --json out.json" (root or sudo); in a virtual machine: --guest
 	@xtask/host.sh may-be-root "twinpath-lab $(LAB) builds network namespaces, which"
 	@xtask/host.sh need $(if $(filter --guest --guest=%,$(ARGS)),$(GUEST_PACKAGES)) $(LAB_PACKAGES_$(LAB))
-	@$(if $(LAB_UNPACKED_$(LAB)),xtask/host.sh unpack $(TARGET_DIR)/lab-peers $(LAB_UNPACKED_$(LAB)))
+	@$(if $(LAB_UNPACKED_$(LAB)),xtask/host.sh unpack $(TARGET_DIR)/$(or $(LAB_PEERS_$(LAB)),lab-peers) $(LAB_UNPACKED_$(LAB)))
 	@$(MAKE) --no-print-directory build
 	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH_LAB) $(LAB) $(ARGS)
 
@@ -172,6 +172,10 @@ SUITE_UNPACKED_programs := memcached nsd unbound dnsperf bind9-dnsutils bind9-li
 	libbsd0 libedit2 libestr0 libev4 libevent-2.1-7 libexpat1 libfastjson4 libfstrm0 libicu72 libiperf0 libjemalloc2 libjson-c5 \
 	libldns3 liblmdb0 liblognorm5 liblzf1 libmaxminddb0 libmd0 libnghttp2-14 libnghttp3-3 libngtcp2-9 \
 	libngtcp2-crypto-gnutls2 libprotobuf-c1 libpython3.11 libsasl2-2 libsasl2-modules-db libsctp1 libuv1 libwrap0 libxml2
+
+# The programs of `lab sockets` are of that suite.
+LAB_PEERS_sockets := conformance/programs/packages
+LAB_UNPACKED_sockets = $(SUITE_UNPACKED_programs)
 
 # What building needs beside Rust: a linker and the C library's start files.
 setup:

@@ -65,6 +65,15 @@ pub fn set_fifo(level: u8) -> Result<(), SchedulingError> {
     })
 }
 
+/// Puts the calling thread under `SCHED_IDLE`: it runs when no other thread wants its CPU. Its children get normal priority.
+///
+/// # Errors
+/// [`SchedulingError`].
+pub fn set_idle() -> Result<(), SchedulingError> {
+    let refused = |source| SchedulingError::Refused { wanted: "SCHED_IDLE".to_owned(), source };
+    set_policy(libc::SCHED_IDLE, 0).map_err(refused)
+}
+
 /// Puts the calling thread under the normal policy with that nice value (-20 to 19).
 ///
 /// # Errors

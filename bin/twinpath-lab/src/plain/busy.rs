@@ -4,7 +4,7 @@ use anyhow::Context;
 use serde_json::json;
 use twinpath_measure::{attend, print};
 use twinpath_socket_load::Stop;
-use twinpath_sys::{affinity, clock};
+use twinpath_sys::{affinity, clock, scheduling};
 use twinpath_time::Instant;
 
 /// Steps of one unit of work: about a microsecond.
@@ -19,6 +19,9 @@ pub(crate) struct Args {
     /// The CPU to run on
     #[arg(long)]
     cpu: Option<usize>,
+    /// Only when no other thread wants it: what is missing of its work is what others did
+    #[arg(long)]
+    idle: bool,
 }
 
 /// Works until a signal. Prints a line at the start, and at the end its marks `[time, units]`, with the time in ns of
@@ -28,6 +31,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let (marks, _) = attend(&stop, None, || -> anyhow::Result<_> {
         if let Some(cpu) = args.cpu {
             affinity::pin_current_thread(cpu)?;
+        }
+        if args.idle {
+            scheduling::set_idle()?;
         }
         print(json!({ "ready": true, "pid": std::process::id() }))?;
         Ok(work(&stop))

@@ -13,6 +13,7 @@ pub(crate) mod nfs;
 mod numbers;
 pub(crate) mod openflow;
 pub(crate) mod pipeline;
+pub(crate) mod program;
 pub(crate) mod reflect;
 mod socket;
 pub(crate) mod switch;
@@ -68,6 +69,10 @@ enum Peer {
     SocketHolders(numbers::ServerArgs),
     /// Send numbered datagrams to them, and print what has come
     SocketNumbers(numbers::ClientArgs),
+    /// Run a server of Debian as it is, alone or under `twinpath run`
+    Program(program::ServerArgs),
+    /// Ask it, by a client on kernel sockets
+    Ask(program::AskArgs),
     /// Answer every ONC RPC call over UDP as if it were NULL
     UdpNull {
         #[command(flatten)]
@@ -236,6 +241,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Peer::SocketEcho(args) => socket::run(&args)?,
         Peer::SocketHolders(args) => numbers::serve(&args)?,
         Peer::SocketNumbers(args) => numbers::send(&args)?,
+        Peer::Program(args) => program::serve(&args)?,
+        Peer::Ask(args) => program::ask(&args)?,
         Peer::UdpNull { server, method, burst } => {
             udp_server::<Null>(&server, method, burst, Priority::Normal)?;
         }

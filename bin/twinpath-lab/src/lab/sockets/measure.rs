@@ -8,6 +8,7 @@ use twinpath_load::Arrivals;
 use twinpath_measure::report::BenchReport;
 use twinpath_sys::child;
 
+use super::programs;
 use crate::lab::instance::Instance;
 use crate::lab::model::Sample;
 use crate::lab::peers::{self, FAST_PORT, PLAIN_PORT};
@@ -78,7 +79,10 @@ impl<'a> Bench<'a> {
             "owner-spinning" => self.owned().await,
             "own-spinning-sendto" => self.own().await,
             "run-idle" => self.run_idle().await,
-            _ => bail!("no such row: {row}"),
+            _ => match programs::measure(self.session, self.time, row).await {
+                Some(sample) => sample,
+                None => bail!("no such row: {row}"),
+            },
         }
     }
 

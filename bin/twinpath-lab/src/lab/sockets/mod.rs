@@ -3,6 +3,7 @@
 
 mod measure;
 mod owner;
+mod programs;
 mod tables;
 
 use std::time::Duration;

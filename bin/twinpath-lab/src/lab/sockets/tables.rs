@@ -1,6 +1,7 @@
 //! The rows and ratios of `lab sockets`. Ids are stable; docs/measuring.md explains each.
 
 use super::owner;
+use super::programs;
 use crate::lab::model::{self, Better, Formula, Group, Judged, RatioSpec, RowSpec};
 
 const P50: &str = "p50_us";
@@ -38,6 +39,12 @@ pub(super) const ROWS: &[RowSpec] = &[
     owner::OWNED,
     owner::OWN,
     owner::IDLING,
+    programs::MEMCACHED_RUN,
+    programs::MEMCACHED,
+    programs::NSD_RUN,
+    programs::NSD,
+    programs::REDIS_RUN,
+    programs::REDIS,
 ];
 
 const fn ratio(id: &'static str, formula: Formula, target: f64, what: &'static str) -> RatioSpec {
@@ -110,4 +117,8 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         0.002,
         "share of a core that memcached under twinpath run and the owner use with nothing to do",
     ),
+    programs::RUN_MEMCACHED,
+    programs::RUN_MEMCACHED_P99,
+    programs::RUN_DNS,
+    programs::RUN_OTHER_COST,
 ];

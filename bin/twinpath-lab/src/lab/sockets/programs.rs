@@ -1,0 +1,194 @@
+//! The rows of unmodified programs: servers of Debian under `twinpath run`, against the same ones alone.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use serde::Deserialize;
+
+use crate::lab::model::{self, Better, Formula, Group, Judged, RatioSpec, RowSpec, Sample};
+use crate::lab::peers;
+use crate::lab::process::{Background, Side, words};
+use crate::lab::session::Session;
+use crate::plain::program::AskReport;
+
+const P50: &str = "p50_us";
+const P99: &str = "p99_us";
+/// CPU time of the machine for a query, without the client's own outside of the kernel, us.
+const CPU: &str = "cpu_us_per_query";
+const RATE: &str = "requests_per_s";
+
+const PORT: u16 = 7011;
+/// Before the client begins: the counting loops have both CPUs for themselves.
+const CALIBRATION: Duration = Duration::from_millis(400);
+/// Time for start-up, warm-up and tear-down, beyond the measured time.
+const SLACK: Duration = Duration::from_secs(20);
+/// Part of the measured time that is left out at each end.
+const MARGIN: f64 = 0.1;
+/// Queries a second: about half of what nsd alone answers here.
+const QUERIES_PER_S: u32 = 40_000;
+/// Requests to redis for each second of measured time, about.
+const REDIS_PER_S: u32 = 40_000;
+
+const fn row(id: &'static str, group: Group, main: &'static str, label: &'static str) -> RowSpec {
+    model::row(id, group, main, label)
+}
+
+pub(super) const MEMCACHED_RUN: RowSpec =
+    row("memcached-run", Group::Rtt, P50, "memcached over UDP under run, adaptive").beside(&["memcached"]);
+pub(super) const MEMCACHED: RowSpec = row("memcached", Group::Rtt, P50, "memcached over UDP alone");
+pub(super) const NSD_RUN: RowSpec =
+    row("nsd-run", Group::Cpu, CPU, "nsd under run, at a fixed rate of queries").beside(&["nsd"]);
+pub(super) const NSD: RowSpec = row("nsd", Group::Cpu, CPU, "nsd alone, at the same rate");
+pub(super) const REDIS_RUN: RowSpec =
+    row("redis-run", Group::Rate, RATE, "redis under run, whose sockets are TCP").beside(&["redis"]);
+pub(super) const REDIS: RowSpec = row("redis", Group::Rate, RATE, "redis alone");
+
+const fn ratio(
+    id: &'static str,
+    formula: Formula,
+    target: f64,
+    better: Better,
+    what: &'static str,
+) -> RatioSpec {
+    RatioSpec {
+        id,
+        what,
+        formula,
+        target: Some(target),
+        better,
+        judged: Judged::Median,
+        check_pairs: super::CHECK_PAIRS,
+        also: &[],
+        steady: None,
+    }
+}
+
+pub(super) const RUN_MEMCACHED: RatioSpec = ratio(
+    "run-memcached",
+    Formula::over("memcached-run", P50, &[("memcached", P50)]),
+    0.8,
+    Better::Lower,
+    "round trip p50: memcached over UDP, unmodified under run and waiting adaptively, against memcached alone",
+);
+pub(super) const RUN_MEMCACHED_P99: RatioSpec = ratio(
+    "run-memcached-p99",
+    Formula::over("memcached-run", P99, &[("memcached", P99)]),
+    1.0,
+    Better::Lower,
+    "p99 of the same",
+);
+pub(super) const RUN_DNS: RatioSpec = ratio(
+    "run-dns",
+    Formula::over("nsd-run", CPU, &[("nsd", CPU)]),
+    0.8,
+    Better::Lower,
+    "CPU time of the machine per query, without the client's outside of the kernel: nsd, unmodified under run, against nsd alone",
+);
+pub(super) const RUN_OTHER_COST: RatioSpec = ratio(
+    "run-other-cost",
+    Formula::over("redis-run", RATE, &[("redis", RATE)]),
+    0.98,
+    Better::Higher,
+    "requests a second: redis, whose sockets stay with the kernel, under run against alone",
+);
+
+/// Measures a row once; `None` if it is none of these.
+pub(super) async fn measure(session: &Session, time: Duration, row: &str) -> Option<anyhow::Result<Sample>> {
+    let (kind, run) = row.strip_suffix("-run").map_or((row, ""), |kind| (kind, " --run adaptive"));
+    let server = format!("plain program {kind} --listen {}{run}", peers::server(PORT));
+    Some(match kind {
+        "memcached" => round_trips(session, time, &server).await,
+        "nsd" => cpu_of_queries(session, time, &server).await,
+        "redis" => rate(session, time, &server).await,
+        _ => return None,
+    })
+}
+
+fn ask(kind: &str, time: Duration, more: &str) -> Vec<String> {
+    let target = peers::server(PORT);
+    words(&format!("plain ask {kind} {target} --duration {:.3} {more}", time.as_secs_f64()))
+}
+
+fn asked(stdout: &str) -> anyhow::Result<AskReport> {
+    let asked: AskReport = serde_json::from_str(stdout).context("cannot read the result of plain ask")?;
+    ensure!(asked.answered > 0, "no request was answered");
+    Ok(asked)
+}
+
+async fn round_trips(session: &Session, time: Duration, server: &str) -> anyhow::Result<Sample> {
+    let server = session.launcher.server(Side::Server, &words(server)).await?;
+    let client = session.launcher.client(Side::Client, &ask("memcached", time, ""), time + SLACK, None).await;
+    session.launcher.stop(server).await?;
+    let asked = asked(&client?.stdout)?;
+    let mut values = asked.rtt_us.context("no round trip")?.values();
+    values.insert(RATE, asked.requests_per_s);
+    values.insert("lost", asked.lost as f64);
+    Ok(Sample { values, ..Sample::default() })
+}
+
+async fn rate(session: &Session, time: Duration, server: &str) -> anyhow::Result<Sample> {
+    let server = session.launcher.server(Side::Server, &words(server)).await?;
+    let args = ask("redis", 2 * time, &format!("--rate {REDIS_PER_S}"));
+    let client = session.launcher.client(Side::Client, &args, 2 * time + SLACK, None).await;
+    session.launcher.stop(server).await?;
+    let values = [(RATE, asked(&client?.stdout)?.requests_per_s)].into();
+    Ok(Sample { values, ..Sample::default() })
+}
+
+/// The output of `plain busy` at its end.
+#[derive(Deserialize)]
+struct Marks {
+    marks: Vec<(u64, u64)>,
+}
+
+impl Marks {
+    /// Units of work per ns between two times.
+    fn speed(&self, from_ns: u64, to_ns: u64) -> Option<f64> {
+        let mut within = self.marks.iter().filter(|(at, _)| (from_ns..=to_ns).contains(at));
+        let (first, last) = (within.next()?, within.next_back()?);
+        Some((last.1 - first.1) as f64 / (last.0 - first.0) as f64)
+    }
+}
+
+/// Each CPU has a loop that counts while no other thread wants it, interrupts included: what is missing of its counts, against the
+/// time before the client began, is what the machine did.
+async fn cpu_of_queries(session: &Session, time: Duration, server: &str) -> anyhow::Result<Sample> {
+    // The client takes whole seconds.
+    let time = Duration::from_secs(time.as_secs().max(1));
+    let server = session.launcher.server(Side::Server, &words(server)).await?;
+    let counts =
+        |side, cpu| session.launcher.background(side, &words(&format!("plain busy --idle --cpu {cpu}")));
+    let loops: [anyhow::Result<Background>; 2] =
+        [counts(Side::Client, session.cpus[0]), counts(Side::Server, session.cpus[1])];
+    tokio::time::sleep(CALIBRATION).await;
+    let args = ask("nsd", time, &format!("--rate {QUERIES_PER_S}"));
+    let client = session.launcher.client(Side::Client, &args, time + SLACK, None).await;
+    let mut marks = Vec::new();
+    for counting in loops {
+        let said = session.launcher.finish(counting?).await?;
+        let last = said.lines().last().context("plain busy said nothing")?;
+        marks.push(serde_json::from_str::<Marks>(last).context("cannot read what plain busy printed")?);
+    }
+    session.launcher.stop(server).await?;
+    let asked = asked(&client?.stdout)?;
+    ensure!(asked.lost * 1000 <= asked.answered, "{} of {} queries were lost", asked.lost, asked.answered);
+    let length_ns = asked.to_ns - asked.from_ns;
+    let margin_ns = (length_ns as f64 * MARGIN) as u64;
+    let mut busy = 0.0;
+    for marks in &marks {
+        let idle =
+            marks.speed(0, asked.from_ns).context("a counting loop did not count before the client")?;
+        // A CPU that others had for the whole time has no marks.
+        let loaded = marks.speed(asked.from_ns + margin_ns, asked.to_ns - margin_ns).unwrap_or(0.0);
+        if idle <= 0.0 {
+            bail!("a counting loop did not count before the client");
+        }
+        busy += (1.0 - loaded / idle).max(0.0);
+    }
+    // CPUs in use, of which the client had a part.
+    let client = asked.cpu_s / (length_ns as f64 / 1e9);
+    let per_query = (busy - client) * 1e6 / asked.requests_per_s;
+    let values =
+        [(CPU, per_query), ("cpus", busy), ("client_cpus", client), (RATE, asked.requests_per_s)].into();
+    Ok(Sample { values, ..Sample::default() })
+}

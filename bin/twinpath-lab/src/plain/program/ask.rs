@@ -1,0 +1,207 @@
+//! The clients: of memcached one of our own, on a kernel socket; of the others the programs that they are measured by.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use twinpath_measure::print;
+use twinpath_measure::report::RttUs;
+use twinpath_sys::clock;
+
+use super::serve::HOSTS;
+use super::{Kind, command};
+
+/// A request that has no answer by then is lost.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(1);
+const RTT_MAX_NS: u64 = 10_000_000_000;
+/// Keys that are stored, and read by turns.
+const KEYS: usize = 16;
+const CONNECTIONS: u32 = 4;
+
+#[derive(clap::Args)]
+pub(crate) struct AskArgs {
+    #[arg(value_enum)]
+    kind: Kind,
+    /// The server
+    target: SocketAddr,
+    /// Seconds
+    #[arg(long, default_value_t = 1.0)]
+    duration: f64,
+    /// Seconds before them
+    #[arg(long, default_value_t = 0.2)]
+    warmup: f64,
+    /// Queries per second
+    #[arg(long, default_value_t = 1000.0)]
+    rate: f64,
+}
+
+/// What a client prints.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct AskReport {
+    pub(crate) rtt_us: Option<RttUs>,
+    pub(crate) answered: u64,
+    pub(crate) lost: u64,
+    pub(crate) requests_per_s: f64,
+    /// When it began and ended, ns of the monotonic clock.
+    pub(crate) from_ns: u64,
+    pub(crate) to_ns: u64,
+    /// CPU time that the client spent outside of the kernel meanwhile, s.
+    pub(crate) cpu_s: f64,
+}
+
+pub(crate) fn ask(args: &AskArgs) -> anyhow::Result<()> {
+    ensure!(
+        args.duration.is_finite() && args.duration > 0.0 && args.warmup.is_finite() && args.warmup >= 0.0,
+        "a client needs a time"
+    );
+    let from_ns = clock::now().as_nanos();
+    let asked = match args.kind {
+        Kind::Memcached => memcached(args)?,
+        Kind::Nsd => dnsperf(args)?,
+        Kind::Redis => redis_benchmark(args)?,
+    };
+    let to_ns = clock::now().as_nanos();
+    Ok(print(serde_json::to_value(AskReport { from_ns, to_ns, ..asked })?)?)
+}
+
+/// One request in flight over UDP.
+fn memcached(args: &AskArgs) -> anyhow::Result<AskReport> {
+    let any: SocketAddr = if args.target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse()?;
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(args.target)?;
+    socket.set_read_timeout(Some(ANSWER_DEADLINE))?;
+    let mut histogram = Histogram::<u64>::new_with_bounds(1, RTT_MAX_NS, 3)?;
+    let mut number = 0_u16;
+    let mut call = |text: &str, wanted: &str| -> anyhow::Result<Option<u64>> {
+        number = number.wrapping_add(1);
+        // The number of the request, 0 of 1 datagrams, reserved.
+        let mut request = [&number.to_be_bytes()[..], &[0, 0, 0, 1, 0, 0]].concat();
+        request.extend(text.as_bytes());
+        let mut answer = [0; 2048];
+        let sent = clock::now();
+        socket.send(&request)?;
+        loop {
+            let len = match socket.recv(&mut answer) {
+                Ok(len) => len,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(error.into()),
+            };
+            if answer[..2] == number.to_be_bytes() {
+                let rtt_ns = clock::now().nanos_since(sent);
+                let said = answer.get(8..len).unwrap_or_default();
+                ensure!(
+                    said == wanted.as_bytes(),
+                    "{text:?} was answered by {:?}",
+                    String::from_utf8_lossy(said)
+                );
+                return Ok(Some(rtt_ns));
+            }
+        }
+    };
+    let value = "x".repeat(32);
+    for key in 0..KEYS {
+        call(&format!("set key{key} 0 0 32\r\n{value}\r\n"), "STORED\r\n")?.context("no answer to a set")?;
+    }
+    let warm = clock::now() + Duration::from_secs_f64(args.warmup).into_nanos();
+    let end = warm + Duration::from_secs_f64(args.duration).into_nanos();
+    let (mut lost, mut turn) = (0, 0);
+    loop {
+        let now = clock::now();
+        if now >= end {
+            break;
+        }
+        let key = turn % KEYS;
+        turn += 1;
+        let answer = format!("VALUE key{key} 0 32\r\n{value}\r\nEND\r\n");
+        match call(&format!("get key{key}\r\n"), &answer)? {
+            Some(rtt_ns) if now >= warm => histogram.saturating_record(rtt_ns),
+            Some(_) => {}
+            None => lost += 1,
+        }
+    }
+    let answered = histogram.len();
+    Ok(AskReport {
+        rtt_us: RttUs::of(&histogram),
+        answered,
+        lost,
+        requests_per_s: answered as f64 / args.duration,
+        ..AskReport::default()
+    })
+}
+
+/// The time of the labs' clock.
+trait IntoNanos {
+    fn into_nanos(self) -> twinpath_time::Duration;
+}
+
+impl IntoNanos for Duration {
+    fn into_nanos(self) -> twinpath_time::Duration {
+        twinpath_time::Duration::from_nanos(u64::try_from(self.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+/// Runs a client of Debian to its end: what it printed, and the CPU time that it took, s.
+fn run(mut client: std::process::Command) -> anyhow::Result<(String, f64)> {
+    let output = client.stdin(Stdio::null()).output().context("cannot start the client")?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        bail!("{:?} ({}): {}", client.get_program(), output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    Ok((said, cpu_of_children()?))
+}
+
+/// The CPU time that the children of this process have spent outside of the kernel, s, to a clock tick of the kernel (10 ms). What
+/// they spend inside is no measure of a client: the kernel's work for the receiver of a datagram is done in the sender's call.
+fn cpu_of_children() -> anyhow::Result<f64> {
+    let text = std::fs::read_to_string("/proc/self/stat").context("cannot read /proc/self/stat")?;
+    // After the name of the program, which may hold anything.
+    let (_, fields) = text.rsplit_once(')').context("/proc/self/stat has no name")?;
+    // User time of children that were waited for: field 16 of proc(5).
+    let ticks = fields.split_whitespace().nth(13).context("/proc/self/stat is short")?;
+    Ok(ticks.parse::<u64>()? as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// At a given rate: how many were answered, and what that took.
+fn dnsperf(args: &AskArgs) -> anyhow::Result<AskReport> {
+    let folder = tempfile::tempdir()?;
+    let queries = folder.path().join("queries");
+    let names = (0..HOSTS).fold(String::new(), |all, number| all + &format!("host{number}.example.org A\n"));
+    std::fs::write(&queries, names)?;
+    let mut client = command("dnsperf")?;
+    let line = format!(
+        "-s {} -p {} -c 4 -q 64 -t 1 -Q {:.0} -l {:.0}",
+        args.target.ip(),
+        args.target.port(),
+        args.rate,
+        args.duration.ceil()
+    );
+    client.args(line.split(' ')).arg("-d").arg(queries);
+    let (said, cpu_s) = run(client)?;
+    let number = |what: &str| -> anyhow::Result<u64> {
+        let line = said.lines().find_map(|line| line.trim().strip_prefix(what));
+        let word = line
+            .and_then(|rest| rest.split_whitespace().next())
+            .with_context(|| format!("no {what} {said}"))?;
+        Ok(word.parse()?)
+    };
+    let (answered, lost) = (number("Queries completed:")?, number("Queries lost:")?);
+    let requests_per_s = answered as f64 / args.duration.ceil();
+    Ok(AskReport { answered, lost, requests_per_s, cpu_s, ..AskReport::default() })
+}
+
+/// As many as go.
+fn redis_benchmark(args: &AskArgs) -> anyhow::Result<AskReport> {
+    let mut client = command("redis-benchmark")?;
+    // It takes a number of requests, and no time.
+    let count = (args.duration * args.rate) as u64;
+    let line =
+        format!("-h {} -p {} -c {CONNECTIONS} -n {count} -t get --csv", args.target.ip(), args.target.port());
+    client.args(line.split(' '));
+    let (said, cpu_s) = run(client)?;
+    let row = said.lines().find_map(|line| line.strip_prefix("\"GET\",\"")).with_context(|| said.clone())?;
+    let requests_per_s = row.split('"').next().unwrap_or_default().parse().with_context(|| said.clone())?;
+    Ok(AskReport { answered: count, requests_per_s, cpu_s, ..AskReport::default() })
+}

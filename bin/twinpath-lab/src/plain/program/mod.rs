@@ -1,0 +1,59 @@
+//! `plain program` and `plain ask`: programs of Debian as they are, alone or under `twinpath run`, and the clients that ask them.
+//!
+//! `make lab LAB=sockets` unpacks their packages, and installs nothing.
+
+mod ask;
+mod serve;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Context;
+use clap::ValueEnum;
+
+pub(crate) use self::ask::AskReport;
+pub(super) use self::ask::{AskArgs, ask};
+pub(super) use self::serve::{ServerArgs, serve};
+
+/// Where the packages are unpacked, beside the directory of this program.
+const UNPACKED: &str = "conformance/programs/packages";
+/// The places of programs and libraries in a package.
+const PROGRAMS_IN: [&str; 2] = ["usr/sbin", "usr/bin"];
+const LIBRARIES_IN: &str = "usr/lib/x86_64-linux-gnu";
+
+/// A server, or what it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Kind {
+    /// memcached over UDP, one thread
+    Memcached,
+    /// A name server: nsd, asked by dnsperf
+    Nsd,
+    /// redis-server, asked by redis-benchmark
+    Redis,
+}
+
+/// The path of a program, and the libraries that it needs.
+fn find(name: &str) -> anyhow::Result<(PathBuf, Option<PathBuf>)> {
+    let own = std::env::current_exe().context("cannot find this program's own file")?;
+    let unpacked = own.parent().and_then(|folder| folder.parent()).map(|target| target.join(UNPACKED));
+    let places = unpacked.iter().map(|unpacked| (unpacked.clone(), Some(unpacked.join(LIBRARIES_IN))));
+    places
+        .chain([(PathBuf::from("/"), None)])
+        .flat_map(|(root, libraries)| {
+            PROGRAMS_IN.map(|place| (root.join(place).join(name), libraries.clone()))
+        })
+        .find(|(file, _)| file.is_file())
+        .with_context(|| {
+            format!("{name} was not found: run `make lab LAB=sockets`, which fetches what it belongs to")
+        })
+}
+
+/// A command that runs a program as it is.
+fn command(name: &str) -> anyhow::Result<Command> {
+    let (file, libraries) = find(name)?;
+    let mut command = Command::new(file);
+    if let Some(libraries) = libraries {
+        command.env("LD_LIBRARY_PATH", libraries);
+    }
+    Ok(command)
+}

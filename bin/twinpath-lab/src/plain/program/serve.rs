@@ -1,0 +1,163 @@
+//! Starts a server of Debian, alone or under `twinpath run`, and ends it.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use serde_json::json;
+use tokio::process::Child;
+use tokio::signal::unix::{SignalKind, signal};
+use twinpath_measure::print;
+use twinpath_sys::child::{self, Placement};
+use twinpath_worker::idle::Mode;
+
+use super::{Kind, command};
+
+/// Each of them is ready within a second on an idle machine.
+const READY_DEADLINE: Duration = Duration::from_secs(20);
+/// From SIGTERM to its end.
+const STOP_DEADLINE: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(10);
+/// Names that the name server knows.
+pub(super) const HOSTS: usize = 1000;
+
+#[derive(clap::Args)]
+pub(crate) struct ServerArgs {
+    #[arg(value_enum)]
+    kind: Kind,
+    /// Where it is to listen
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: SocketAddr,
+    /// Under `twinpath run`, whose calls wait so; without it the program runs alone
+    #[arg(long, value_name = "MODE")]
+    run: Option<Mode>,
+}
+
+/// Serves until a signal comes.
+pub(crate) fn serve(args: &ServerArgs) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
+    let (program, arguments) = arguments(args, folder.path())?;
+    let alone = command(program)?;
+    let mut command = match args.run {
+        None => alone,
+        Some(mode) => {
+            let mut command = under_run(mode, folder.path())?;
+            command.arg(alone.get_program());
+            for (name, value) in alone.get_envs() {
+                command.env(name, value.unwrap_or_default());
+            }
+            command
+        }
+    };
+    let log = folder.path().join("log");
+    let said = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+    command.args(arguments).stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
+    child::place(&mut command, Placement::default())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("cannot start an event loop")?;
+    runtime
+        .block_on(serve_until_told(command, args))
+        .with_context(|| format!("{program}: {}", last_lines(&log)))?;
+    let explained = std::fs::read_to_string(folder.path().join("explain")).unwrap_or_default();
+    Ok(print(json!({ "explained": explained.lines().collect::<Vec<_>>() }))?)
+}
+
+async fn serve_until_told(command: Command, args: &ServerArgs) -> anyhow::Result<()> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut command = tokio::process::Command::from(command);
+    let mut server = command.kill_on_drop(true).process_group(0).spawn().context("cannot start it")?;
+    await_ready(&mut server, args).await?;
+    print(json!({ "ready": true, "pid": std::process::id(), "program_pid": server.id() }))?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        status = server.wait() => bail!("it ended ({})", status?),
+    }
+    if let Some(pid) = server.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed())) {
+        // ESRCH: it has ended.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+    let ended = tokio::time::timeout(STOP_DEADLINE, server.wait()).await;
+    ended.with_context(|| format!("it did not end within {} s of SIGTERM", STOP_DEADLINE.as_secs()))??;
+    Ok(())
+}
+
+/// The product, which lies beside this program.
+fn under_run(mode: Mode, folder: &Path) -> anyhow::Result<Command> {
+    let own = std::env::current_exe().context("cannot find this program's own file")?;
+    let mut command = Command::new(own.with_file_name("twinpath"));
+    let mut explain = OsString::from("--explain=");
+    explain.push(folder.join("explain"));
+    command.arg("run").arg("--wait").arg(mode.name()).arg(explain);
+    Ok(command)
+}
+
+/// The program and its arguments. Its files are in `folder`.
+fn arguments(args: &ServerArgs, folder: &Path) -> anyhow::Result<(&'static str, Vec<String>)> {
+    let (ip, port) = (args.listen.ip(), args.listen.port());
+    let place = folder.to_str().context("a temporary folder whose name is not UTF-8")?;
+    let (program, line) = match args.kind {
+        Kind::Memcached => ("memcached", format!("-u root -l {ip} -p {port} -U {port} -t 1")),
+        Kind::Redis => (
+            "redis-server",
+            format!("--bind {ip} --port {port} --protected-mode no --appendonly no --dir {place}"),
+        ),
+        Kind::Nsd => {
+            let config = folder.join("nsd.conf");
+            std::fs::write(&config, nsd_config(args.listen, place))?;
+            std::fs::write(folder.join("zone"), zone())?;
+            ("nsd", format!("-d -c {}", config.display()))
+        }
+    };
+    Ok((program, line.split(' ').map(str::to_owned).collect()))
+}
+
+fn nsd_config(listen: SocketAddr, place: &str) -> String {
+    let (ip, port) = (listen.ip(), listen.port());
+    format!(
+        "server:\n ip-address: {ip}\n port: {port}\n username: \"\"\n chroot: \"\"\n database: \"\"\n \
+         pidfile: \"{place}/pid\"\n zonesdir: \"{place}\"\n zonelistfile: \"{place}/zones\"\n \
+         xfrdfile: \"{place}/xfrd\"\n xfrdir: \"{place}\"\n rrl-ratelimit: 0\n\
+         remote-control:\n control-enable: no\n\
+         zone:\n name: \"example.org\"\n zonefile: \"zone\"\n"
+    )
+}
+
+fn zone() -> String {
+    let head = "$ORIGIN example.org.\n$TTL 3600\n@ IN SOA ns hostmaster 1 3600 600 86400 60\n@ IN NS ns\nns IN A 192.0.2.1\n";
+    let hosts = (0..HOSTS).map(|number| format!("host{number} IN A 198.51.100.{}\n", number % 250 + 1));
+    hosts.fold(head.to_owned(), |zone, host| zone + &host)
+}
+
+/// Until a socket of the network namespace has the port.
+async fn await_ready(server: &mut Child, args: &ServerArgs) -> anyhow::Result<()> {
+    // States that a socket which is served has: that of a listener, and of a UDP socket that is not connected.
+    let (kind, state) = if args.kind == Kind::Redis { ("tcp", " 0A ") } else { ("udp", " 07 ") };
+    let port = format!(":{:04X} ", args.listen.port());
+    let begun = Instant::now();
+    let mut looks = tokio::time::interval(LOOK);
+    loop {
+        looks.tick().await;
+        let sockets = std::fs::read_to_string(format!("/proc/thread-self/net/{kind}"))?;
+        // The second word is its own address.
+        let is_it =
+            |line: &str| line.get(..22).is_some_and(|own| own.contains(&port)) && line.contains(state);
+        if sockets.lines().any(is_it) {
+            return Ok(());
+        }
+        if let Some(status) = server.try_wait()? {
+            bail!("it ended ({status})");
+        }
+        ensure!(begun.elapsed() < READY_DEADLINE, "it was not ready after {} s", READY_DEADLINE.as_secs());
+    }
+}
+
+fn last_lines(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(3)..].join("; ")
+}
