@@ -35,8 +35,9 @@ struct Notices {
 }
 
 impl Notices {
-    /// Counts what came of learning, and looks for a loop where an address has moved.
-    #[inline]
+    /// Counts what came of learning, and looks for a loop where an address has moved. Most frames have nothing to learn from.
+    #[cold]
+    #[inline(never)]
     fn note(
         &mut self,
         snapshot: &Snapshot,
@@ -90,7 +91,8 @@ fn judged<'a>(
     classified: &Classified,
 ) -> (Judgement<'a>, Option<Learned>) {
     let learned = learning::learn(snapshot, shared, now, arrival, classified);
-    if let (Some(learned), Ok(vlan)) = (learned, classified.vlan) {
+    if let Some(learned) = learned.filter(|learned| *learned != Learned::Known) {
+        let vlan = classified.vlan.unwrap_or_default();
         notices.note(snapshot, shared, counters, now, (arrival, vlan), learned);
     }
     (learning::forward(snapshot, shared, counters, now, arrival, classified), learned)

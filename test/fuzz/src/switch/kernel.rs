@@ -157,5 +157,5 @@ fn what_the_kernel_forwards_is_what_the_naive_switch_forwards() {
     let [forwarded, all] =
         ran.expect("ran").into_iter().fold([0, 0], |sum, run| [sum[0] + run[0], sum[1] + run[1]]);
     println!("forwarded {forwarded} of {all} frames");
-    assert!(forwarded > 1_000, "{forwarded} of {all} frames");
+    assert!(forwarded > 300, "{forwarded} of {all} frames");
 }
