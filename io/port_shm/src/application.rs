@@ -201,10 +201,18 @@ impl Application {
     /// [`Refused`]: full, if the owner's worker has not read the ring yet; try again later.
     #[inline]
     pub fn send(&mut self, frame: &[u8]) -> Result<(), Refused> {
-        let note = Note { original_len: frame.len() as u32, ..Note::default() };
-        self.to_owner.push(note, frame)?;
-        self.unflushed = true;
-        Ok(())
+        self.send_each([frame]).1.map_or(Ok(()), Err)
+    }
+
+    /// Sends frames as [`Self::send`] does each, until one is refused. Returns how many were sent, and why the next one was not.
+    /// Faster for several, most of all if `frames` stores nothing meanwhile.
+    #[inline]
+    pub fn send_each<'a>(&mut self, frames: impl IntoIterator<Item = &'a [u8]>) -> (usize, Option<Refused>) {
+        let note = |frame: &[u8]| Note { original_len: frame.len() as u32, ..Note::default() };
+        let packets = frames.into_iter().map(|frame| (note(frame), frame));
+        let (sent, refused) = self.to_owner.push_each(packets);
+        self.unflushed |= sent > 0;
+        (sent, refused)
     }
 
     /// Shows the owner what was sent, and wakes its worker if that sleeps.

@@ -178,20 +178,25 @@ impl PortQueue for ShmPort {
 
     fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst) {
         let (mut frames, mut bytes) = (0, 0);
-        for frame in burst.drain(usize::MAX) {
+        let mut rest = burst.frames();
+        while !rest.is_empty() {
             // A partial checksum may cross: the slot's note says so, and nothing else of what is left to be done.
-            debug_assert!(frame.meta().next.is_none(), "a slot holds one frame");
-            match self.to_application.push(note_of(&frame), frame.bytes()) {
-                Ok(()) => {
-                    frames += 1;
-                    bytes += frame.len() as u64;
-                }
-                Err(Refused::Full) => self.info.counters.drops.add(Reason::PortFull, 1),
-                Err(Refused::TooLarge) => self.info.counters.drops.add(Reason::FrameTooLarge, 1),
-                Err(Refused::Fault(_)) => self.info.counters.drops.add(Reason::PeerFault, 1),
-            }
-            pool.release(frame);
+            debug_assert!(rest.iter().all(|frame| frame.meta().next.is_none()), "a slot holds one frame");
+            let packets = rest.iter().map(|frame| (note_of(frame), frame.bytes()));
+            let (pushed, refused) = self.to_application.push_each(packets);
+            let (sent, others) = rest.split_at(pushed);
+            frames += pushed as u64;
+            bytes += sent.iter().map(|frame| frame.len() as u64).sum::<u64>();
+            let reason = match refused {
+                None => break,
+                Some(Refused::Full) => Reason::PortFull,
+                Some(Refused::TooLarge) => Reason::FrameTooLarge,
+                Some(Refused::Fault(_)) => Reason::PeerFault,
+            };
+            self.info.counters.drops.add(reason, 1);
+            rest = others.get(1..).unwrap_or_default();
         }
+        burst.release(usize::MAX, pool);
         if frames > 0 {
             self.unflushed = true;
             self.info.counters.frames_out.add(frames);

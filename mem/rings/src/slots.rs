@@ -209,26 +209,72 @@ impl SlotProducer {
     /// [`Refused`]; nothing was pushed then.
     #[inline]
     pub fn push(&mut self, note: Note, bytes: &[u8]) -> Result<(), Refused> {
-        if bytes.len() > self.shape.slot_bytes as usize {
-            return Err(Refused::TooLarge);
+        self.push_each([(note, bytes)]).1.map_or(Ok(()), Err)
+    }
+
+    /// Copies packets into the next slots, as [`Self::push`] does each, until one is refused. Returns how many were pushed, and
+    /// why the next one was not.
+    ///
+    /// Faster for several: stores to lines that another CPU has overlap, but not where a store to memory of this CPU's own
+    /// stands between them. So nothing else is stored in between here, nor should `packets` store anything.
+    #[inline(always)]
+    pub fn push_each<'a>(
+        &mut self,
+        packets: impl IntoIterator<Item = (Note, &'a [u8])>,
+    ) -> (usize, Option<Refused>) {
+        let (mut before, mut pushed, mut room) = (0, 0, 0);
+        let mut refused = None;
+        for (note, bytes) in packets {
+            if bytes.len() > self.shape.slot_bytes as usize {
+                refused = Some(Refused::TooLarge);
+                break;
+            }
+            if pushed == room {
+                self.advance(pushed);
+                (before, pushed) = (before + pushed, 0);
+                match self.room() {
+                    Ok(slots) => room = slots,
+                    Err(reason) => {
+                        refused = Some(reason);
+                        break;
+                    }
+                }
+            }
+            let len = bytes.len() as u32;
+            let has_same_note = note == self.noted.of_whole(len);
+            let head = if has_same_note { len | SAME_NOTE } else { len };
+            self.memory.write(
+                self.cursor.index(pushed),
+                head,
+                (!has_same_note).then(|| note.to_words()),
+                bytes,
+            );
+            if !has_same_note {
+                self.noted = note;
+            }
+            pushed += 1;
         }
-        if self.free()? == 0 {
-            return Err(Refused::Full);
-        }
-        let len = bytes.len() as u32;
-        let (head, words) = if note == self.noted.of_whole(len) {
-            (len | SAME_NOTE, None)
-        } else {
-            self.noted = note;
-            (len, Some(note.to_words()))
-        };
-        self.memory.write(self.cursor.index(0), head, words, bytes);
-        self.cursor.advance(1);
-        self.unpublished += 1;
+        self.advance(pushed);
+        ((before + pushed) as usize, refused)
+    }
+
+    /// Goes on behind so many slots, and publishes them if they are many.
+    #[inline]
+    fn advance(&mut self, count: u32) {
+        self.cursor.advance(count);
+        self.unpublished += count;
         if self.unpublished >= self.shape.moved_at_once() {
             self.move_head();
         }
-        Ok(())
+    }
+
+    /// How many slots can be written until the position has to move: one at least.
+    #[inline]
+    fn room(&mut self) -> Result<u32, Refused> {
+        match self.free()? {
+            0 => Err(Refused::Full),
+            free => Ok(free.min(self.shape.moved_at_once() - self.unpublished)),
+        }
     }
 
     #[inline]

@@ -235,19 +235,20 @@ fn plotted(page: &mut String, plot: &PlotSpec, record: &Record) -> anyhow::Resul
         }
         let _ = write!(
             legend,
-            "<li><i style=\"background:#{:02x}{:02x}{:02x}\"></i><span>{}</span><span class=\"meta\">{}</span></li>",
+            "<li><i style=\"background:#{:02x}{:02x}{:02x}\"></i><span>{}</span><span class=\"meta\">{} {}</span></li>",
             colour.0,
             colour.1,
             colour.2,
             escape(series.name),
             points.iter().map(|point| lines::number(point.y)).collect::<Vec<_>>().join(" · "),
+            escape(plot.unit),
         );
         lines.push(Line { colour, ours: series.ours, points });
     }
     if !lines.is_empty() {
         let _ = write!(
             page,
-            "<section><h2>{}</h2><figure>{}<ul class=\"legend\">{legend}</ul><figcaption>{}</figcaption></figure></section>",
+            "<section><h2>{}</h2><figure>{}<ul class=\"legend\">{legend}</ul><figcaption>{} Both axes are logarithmic; thick lines are twinpath.</figcaption></figure></section>",
             escape(plot.title),
             lines::draw(&lines, plot.across.title, plot.up.title)?,
             escape(plot.caption),

@@ -43,8 +43,8 @@ pub(crate) fn draw(lines: &[Line], across: &str, up: &str) -> anyhow::Result<Str
             .configure_mesh()
             .x_labels(6)
             .y_labels(8)
-            .x_label_formatter(&|value| number(*value))
-            .y_label_formatter(&|value| number(*value))
+            .x_label_formatter(&|value| tick(*value))
+            .y_label_formatter(&|value| tick(*value))
             .x_desc(across)
             .y_desc(up)
             .label_style(("sans-serif", 14).into_font().color(&INK))
@@ -79,7 +79,12 @@ fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
     (low, (high * 1.25).max(low * 10.0))
 }
 
-/// A value as the axes have it.
+/// What stands at a line of an axis: a power of ten.
+fn tick(value: f64) -> String {
+    if value >= 1.0 { table::thousands(value) } else { table::short(value) }
+}
+
+/// A value as the legends have it.
 pub(crate) fn number(value: f64) -> String {
     if value >= 100.0 { table::thousands(value) } else { table::short(value) }
 }
@@ -100,6 +105,7 @@ mod tests {
         let svg = draw(&lines, "frames per call", "frames/s").unwrap();
         assert_eq!((svg.matches("<circle").count(), svg.matches("NaN").count()), (4, 0), "{svg}");
         assert!(svg.contains("frames per call") && svg.contains("1,000,000"), "{svg}");
+        assert!(svg.contains("\n10\n") && !svg.contains("10.0"), "{svg}");
         assert!(svg.contains("currentColor") && !svg.contains("#010203"));
         assert_eq!(ends([20.0, 0.0, 50.0].into_iter()), (16.0, 160.0));
         // Values that are all zero have a place, too.

@@ -218,6 +218,8 @@ pub(crate) struct PlotSpec {
     pub(crate) title: &'static str,
     pub(crate) across: AxisSpec,
     pub(crate) up: AxisSpec,
+    /// The unit of the upward axis.
+    pub(crate) unit: &'static str,
     /// A value on the upward axis to which each point has a thin line, such as a high percentile.
     pub(crate) up_to: Option<&'static str>,
     pub(crate) series: &'static [Series],

@@ -93,7 +93,8 @@ impl End {
             packet?;
             self.received += 1;
         }
-        let sent = (0..batch).take_while(|_| self.application.send(&self.frame).is_ok()).count();
+        let frame = &self.frame;
+        let (sent, _) = self.application.send_each((0..batch).map(|_| frame.as_slice()));
         self.application.flush();
         self.sent += sent as u64;
         Ok(())

@@ -85,7 +85,7 @@ mod mapped {
     }
 
     /// Stores bytes as words, from the first of `words` on.
-    #[inline]
+    #[inline(always)]
     fn store(words: &[AtomicU64], bytes: &[u8]) {
         let (whole, rest) = bytes.as_chunks::<WORD>();
         // No iterator over pairs, whose parts would be calls where a crate of several codegen units inlines this.
@@ -201,7 +201,8 @@ mod mapped {
         }
 
         /// Writes a slot: its head, its note if it has one of its own, and the packet.
-        #[inline]
+        // A call would store on the stack between two slots (`SlotProducer::push_each`).
+        #[inline(always)]
         pub(in crate::slots) fn write(
             &self,
             index: usize,

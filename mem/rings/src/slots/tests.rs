@@ -86,6 +86,30 @@ mod exact {
         }
     }
 
+    /// As many at a time as fit, from any position: the same packets come as were pushed one by one.
+    #[test]
+    fn packets_are_pushed_together_until_one_is_refused() {
+        let (mut producer, mut consumer) = ring(Shape::new(16, 20).expect("possible")).expect("memory");
+        let (mut sent, mut taken) = (0, 0);
+        for count in (0..=20u32).chain([3, 16, 5]) {
+            let bytes: Vec<_> = (sent..sent + count).map(u32::to_ne_bytes).collect();
+            let packets = bytes.iter().map(|bytes| (note(count), bytes.as_slice()));
+            let (pushed, refused) = producer.push_each(packets);
+            assert_eq!((pushed, refused), (count.min(16) as usize, (count > 16).then_some(Refused::Full)));
+            sent += pushed as u32;
+            assert!(!producer.publish());
+            let mut into = [0; 4];
+            while let Some(slot) = consumer.pop_into(&mut into) {
+                assert_eq!(slot, Ok(Slot { len: 4, note: note(count) }));
+                assert_eq!(u32::from_ne_bytes(into), taken);
+                taken += 1;
+            }
+            assert_eq!(taken, sent);
+        }
+        let packets = [20, 20, 21, 20].map(|len| (note(0), &[0; 21][..len]));
+        assert_eq!(producer.push_each(packets), (2, Some(Refused::TooLarge)));
+    }
+
     #[test]
     fn a_note_is_that_of_its_packet_whether_it_is_written_again_or_not() {
         let (mut producer, mut consumer) = ring(SHAPE).expect("memory");

@@ -170,6 +170,7 @@ pub(super) const PLOTS: &[PlotSpec] = &[
         title: "Rate against batch size",
         across: AxisSpec { value: BATCH, title: "frames that the source sends at once" },
         up: AxisSpec { value: FRAMES, title: "frames/s at the sink" },
+        unit: "frames/s",
         up_to: None,
         series: &[
             Series {
@@ -204,12 +205,13 @@ pub(super) const PLOTS: &[PlotSpec] = &[
             },
         ],
         caption: "Frames of 64 bytes through each switch. The source sends so many with one system call, or, at a memory \
-                  port, before it tells the switch.",
+                  port, before it tells the switch. The values are those of 1, 8 and 64 frames (32 at memory ports).",
     },
     PlotSpec {
         title: "Latency against rate",
         across: AxisSpec { value: "requests_per_s", title: "round trips per second" },
         up: AxisSpec { value: P50, title: "round trip p50, us" },
+        unit: "us",
         up_to: Some(P99),
         series: &[
             Series {
@@ -234,7 +236,7 @@ pub(super) const PLOTS: &[PlotSpec] = &[
             },
         ],
         caption: "Kernel UDP between the hosts, with random gaps, at 5,000, 20,000 and 50,000 a second; further left is \
-                  what could not be answered in time. The thin line goes up to p99.",
+                  what could not be answered in time. The values are the p50 at these three; thin lines go up to p99.",
     },
 ];
 
