@@ -5,8 +5,8 @@
 #   programs.sh build NOTHING OUT           build what is of no package in the directory OUT
 #   programs.sh run OUT TWINPATH            run all programs (as root); the last line is `N passed, N failed, N skipped`
 #
-# ONLY=PATTERN runs only programs whose name in the table matches the shell pattern; WRITE_DOCUMENTS=1 writes the table that is
-# committed, else it is OUT/programs.md.
+# ONLY=PATTERN;PATTERN... runs only programs whose name in the table matches a shell pattern, the rows of others stay as they are;
+# WRITE_DOCUMENTS=1 writes the table that is committed, else it is OUT/programs.md.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -33,8 +33,8 @@ run() {
     out=$(cd "$1" && pwd)
     # What runs in these namespaces ends with them.
     unshare --mount --pid --fork --kill-child --mount-proc \
-        env PYTHONDONTWRITEBYTECODE=1 python3 "$here/programs/suite.py" "$out" "$2" || code=$?
-    [ -z "${WRITE_DOCUMENTS:-}" ] || [ -n "${ONLY:-}" ] || cp "$out/programs.md" "$committed"
+        env PYTHONDONTWRITEBYTECODE=1 python3 "$here/programs/suite.py" "$out" "$2" "$committed" || code=$?
+    [ -z "${WRITE_DOCUMENTS:-}" ] || cp "$out/programs.md" "$committed"
     return "$code"
 }
 

@@ -1,6 +1,7 @@
 """Runs programs of Debian with and without `twinpath run`, compares what they do, and writes the table. programs.sh calls it.
 
-    suite.py OUT TWINPATH COMMITTED      as root, in namespaces of mounts and processes of its own; the table is written to OUT
+    suite.py OUT TWINPATH COMMITTED      as root, in namespaces of mounts and processes of its own; the table is written to OUT, with
+                                         the rows of COMMITTED for what was not run
 """
 
 import argparse
@@ -145,9 +146,14 @@ unmodified, once alone and once under `run`, on the same virtual link, and what 
 """
 
 
-def table(rows, places):
-    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells(row)) + " |" for row in rows]
-    return HEAD + "\n".join(lines) + "\n\n" + versions(places)
+def table(rows, places, committed):
+    """The table, with the committed rows of cases that were not run."""
+    before = committed.read_text().splitlines() if committed.exists() else []
+    lines = {case.name: line for case in CASES for line in before if line.startswith(f"| {case.name} |")}
+    for row in rows:
+        lines[row.case.name] = "| " + " | ".join(cell.replace("|", "\\|") for cell in cells(row)) + " |"
+    ordered = [lines[case.name] for case in CASES if case.name in lines]
+    return HEAD + "\n".join(ordered) + "\n\n" + versions(places)
 
 
 def versions(places):
@@ -165,15 +171,15 @@ def versions(places):
 
 def main():
     arguments = argparse.ArgumentParser()
-    for name in ("out", "twinpath"):
+    for name in ("out", "twinpath", "committed"):
         arguments.add_argument(name, type=lambda path: Path(path).resolve())
     arguments = arguments.parse_args()
     places = Places(arguments.out, arguments.twinpath)
     world.join()
-    only = os.environ.get("ONLY") or "*"
+    only = (os.environ.get("ONLY") or "*").split(";")
     rows = []
     for case in CASES:
-        if not fnmatch.fnmatch(case.name, only):
+        if not any(fnmatch.fnmatch(case.name, pattern) for pattern in only):
             continue
         row = run_case(places, case)
         rows.append(row)
@@ -181,7 +187,7 @@ def main():
         why = row.skipped or row.failure
         numbers = " ".join(filter(None, cells(row)[2:] if not why else cells(row)[3:6]))
         print(f"{outcome:7} {case.name}: {numbers}{f': {why}' if why else ''}", flush=True)
-    (arguments.out / "programs.md").write_text(table(rows, places))
+    (arguments.out / "programs.md").write_text(table(rows, places, arguments.committed))
     failed = sum(bool(row.failure) for row in rows)
     skipped = sum(bool(row.skipped) for row in rows)
     print(f"{len(rows) - failed - skipped} passed, {failed} failed, {skipped} skipped")
