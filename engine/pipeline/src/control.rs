@@ -28,7 +28,7 @@ pub const TABLES: usize = number::table::MAX as usize + 1;
 /// How far groups may watch groups that watch groups; beyond that they are not live.
 const WATCH_DEPTH_MAX: usize = 32;
 
-/// Tables with no more rules are taken to be in a CPU's caches: 64 KiB.
+/// No more rules of all tables are taken to be in a CPU's caches: 64 KiB.
 const CACHED_RULES: usize = 256;
 
 /// A flow as it is put in.
@@ -424,9 +424,9 @@ impl Pipeline {
     }
 
     fn snapshot(&self) -> Snapshot {
-        let large = self.tables.iter().filter(|table| table.len() > CACHED_RULES);
+        let is_cold = self.tables.iter().map(Table::len).sum::<usize>() > CACHED_RULES;
         Snapshot {
-            cold_cost: large.map(Table::cost).sum(),
+            cold_cost: if is_cold { self.tables.iter().map(Table::cost).sum() } else { 0 },
             number: self.published,
             tables: self.tables.iter().map(|table| table.tree().clone()).collect(),
             groups: self.group_trie.clone(),

@@ -172,12 +172,12 @@ impl ExactEntries {
         Ok(Inserted::Now(number))
     }
 
-    /// Whether there is an entry for the frames of a trace.
+    /// The entry for the frames of a trace.
     #[must_use]
-    pub fn has(&self, trace: &Trace) -> bool {
-        let Ok(key) = trace.exact_key() else { return false };
-        let own = self.masks.iter().flatten().find(|own| own.mask == key.mask);
-        own.is_some_and(|own| own.by_value.contains_key(&key.value))
+    pub fn find(&self, trace: &Trace) -> Option<u32> {
+        let key = trace.exact_key().ok()?;
+        let own = self.masks.iter().flatten().find(|own| own.mask == key.mask)?;
+        own.by_value.get(&key.value).copied()
     }
 
     /// Takes over entries of a former process, with their numbers and the numbers of their masks, as the kernel has them.

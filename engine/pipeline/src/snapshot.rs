@@ -30,8 +30,8 @@ impl Snapshot {
         self.number
     }
 
-    /// The most that the look-ups for a frame cost in tables that are too large for the CPU's caches, in comparisons with a
-    /// rule.
+    /// The most that the look-ups for a frame cost, in comparisons with a rule; 0 if all rules are taken to be in the CPU's
+    /// caches.
     #[must_use]
     pub const fn cold_cost(&self) -> u32 {
         self.cold_cost

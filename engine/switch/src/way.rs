@@ -73,6 +73,12 @@ impl Shared {
         is_plain.then_some(Way { port, until })
     }
 
+    /// Whether nothing is learned from frames that come in by a port, as it is one of a loop.
+    #[must_use]
+    pub fn is_blocked(&self, port: u16, now: Instant) -> bool {
+        self.guard.is_blocked(port, now)
+    }
+
     /// Frames have come from an address, the last one at this time, that no worker has seen. Returns whether the address is still
     /// known there; if not, its frames must go to the workers, which learn where it is.
     #[must_use]
@@ -84,8 +90,7 @@ impl Shared {
         at: Instant,
         now: Instant,
     ) -> bool {
-        // Nothing is learned there meanwhile.
-        if self.guard.is_blocked(port, now) {
+        if self.is_blocked(port, now) {
             return true;
         }
         let place = self.table.place(number_of(mac), vlan);

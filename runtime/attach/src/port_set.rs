@@ -118,6 +118,12 @@ impl PortSet {
         self.programs.take_offload()
     }
 
+    /// Whether the programs can have entries.
+    #[must_use]
+    pub const fn has_entries(&self) -> bool {
+        self.plan.offloaded > 0
+    }
+
     /// An interface as a worker adds it to its queue: one for each worker, as each counts by itself.
     #[must_use]
     pub fn port(&self, number: u16, ifindex: u32) -> CarriedPort {

@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use twinpath_pipeline::{Inserted, Trace};
+use twinpath_pipeline::{Inserted, Trace, WhyNot};
 use twinpath_steer_bpf::{Offload, Unmoved};
 use twinpath_switch::{Arrival, Shared, Snapshot, Stations, Way};
 use twinpath_time::{Duration, Instant};
@@ -28,6 +28,12 @@ use crate::{
 /// An entry ends when none of its frames has come for so long, or for half of the ageing time if that is less: workers soon show
 /// a frame again if it is used later.
 const IDLE_MAX: Duration = Duration::from_secs(10);
+
+/// The same while there is no room for others: frames with ever new addresses keep none for long.
+const IDLE_IF_FULL: Duration = Duration::from_secs(1);
+
+/// How often entries are looked after while there is no room.
+const LOOK_IF_FULL: Duration = Duration::from_secs(1);
 
 /// Entries that are looked after before other work gets its turn.
 const PART: usize = 1024;
@@ -51,7 +57,8 @@ struct Pair {
 impl Pair {
     /// Its last frame came then. Returns whether the source is still known where it was.
     fn hear(&mut self, used: Instant, shared: &Shared, now: Instant, snapshot: &Snapshot) -> bool {
-        if used <= self.heard {
+        // While nothing is learned there, it is told later.
+        if used <= self.heard || shared.is_blocked(self.from, now) {
             return true;
         }
         self.heard = used;
@@ -70,6 +77,10 @@ pub struct Learned {
     /// When they are looked after next, or where that goes on if it has begun.
     next: Instant,
     goes_on: Option<(usize, u32)>,
+    /// When that has begun last.
+    began: Instant,
+    /// An entry had no room since then.
+    is_full: bool,
 }
 
 impl Learned {
@@ -83,6 +94,8 @@ impl Learned {
             pairs: BTreeMap::new(),
             next: Instant::NEVER,
             goes_on: None,
+            began: Instant::ZERO,
+            is_full: false,
         }
     }
 
@@ -111,7 +124,13 @@ impl Learned {
     }
 
     /// Says what ports are, by their numbers.
-    pub fn set_ports(&mut self, ports: &[(u32, Option<(usize, KernelPort)>)]) {
+    pub fn set_ports(
+        &mut self,
+        ports: &[(u32, Option<(usize, KernelPort)>)],
+        now: Instant,
+        snapshot: &Snapshot,
+    ) {
+        self.tell(now, snapshot);
         self.homes.set_ports(ports);
         self.forget_void();
     }
@@ -150,13 +169,14 @@ impl Learned {
         IDLE_MAX.min(snapshot.ageing() / 2)
     }
 
-    /// How often entries are looked after: often enough that an address which sends is known all the time.
+    /// How often entries are looked after: often enough that an address which sends is known all the time, and that those which
+    /// are not used give their room back.
     fn interval(snapshot: &Snapshot) -> Duration {
-        snapshot.ageing() / 8
+        (snapshot.ageing() / 8).min(IDLE_MAX * 2)
     }
 
     /// A worker has forwarded a frame that begins so, and came in by that port with that tag beside it. Returns whether the
-    /// kernel got something new to forward by that.
+    /// kernel forwards something by that which it did not before.
     pub fn sampled(
         &mut self,
         now: Instant,
@@ -181,15 +201,25 @@ impl Learned {
         let trace = Trace::between_stations(head, tag, in_port.into(), vlans, port.into());
         let Some(trace) = trace else { return false };
         let pair = Pair { stations, from: in_port, to: port, until, unmoved, heard: now };
+        let known = offloaded
+            .entries()
+            .find(&trace)
+            .and_then(|number| self.pairs.get(&(home, number)).map(|pair| (number, pair)));
+        // The frame is older than the entry, or one that the kernel leaves to workers.
+        if known.is_some_and(|(number, known)| {
+            known.to == port && is_in_force(offloaded, number, known, now, Self::idle(snapshot))
+        }) {
+            return false;
+        }
         match offer(offloaded, now, &trace, &pair, Self::idle(snapshot)) {
-            Ok(Inserted::Now(number)) => {
+            Ok(number) => {
                 self.pairs.insert((home, number), pair);
                 self.next = self.next.min(now + Self::interval(snapshot));
                 true
             }
-            // It was void, or the frame is older than it.
-            Ok(Inserted::Before(number)) => {
-                self.pairs.insert((home, number), pair);
+            Err(NotOffloaded::WhyNot(WhyNot::Full)) => {
+                self.is_full = true;
+                self.next = self.next.min(self.began + LOOK_IF_FULL);
                 false
             }
             Err(NotOffloaded::WhyNot(_)) => false,
@@ -211,6 +241,10 @@ impl Learned {
         if now < self.deadline() {
             return;
         }
+        if self.goes_on.is_none() {
+            self.began = now;
+        }
+        let idle = if self.is_full { Self::idle(snapshot).min(IDLE_IF_FULL) } else { Self::idle(snapshot) };
         let from = self.goes_on.take().unwrap_or_default();
         let part: Vec<_> = self.pairs.range(from..).take(PART + 1).map(|(key, pair)| (*key, *pair)).collect();
         self.goes_on = part.get(PART).map(|(key, _)| *key);
@@ -218,7 +252,7 @@ impl Learned {
         let mut has_ended = false;
         for ((home, number), mut pair) in part.into_iter().take(PART) {
             let Some(offloaded) = self.homes.get_mut(home) else { continue };
-            match review(offloaded, &self.shared, now, snapshot, number, &mut pair) {
+            match review(offloaded, &self.shared, (now, idle), snapshot, number, &mut pair) {
                 Some(is_later) => {
                     if is_later {
                         let lifetime = lifetime(&pair, Self::idle(snapshot));
@@ -237,6 +271,7 @@ impl Learned {
             self.forget_void();
         }
         if self.goes_on.is_none() {
+            self.is_full = false;
             let next = now + Self::interval(snapshot);
             self.next = if self.pairs.is_empty() { Instant::NEVER } else { next };
         }
@@ -259,32 +294,41 @@ const fn lifetime(pair: &Pair, idle: Duration) -> Lifetime {
     Lifetime { deadline, idle: Some(idle), unmoved: Some(pair.unmoved) }
 }
 
-/// Puts an entry in, or makes one that is there right again.
+/// Whether the kernel forwards by an entry, if its ports are what they were.
+fn is_in_force(offloaded: &Offloaded, number: u32, pair: &Pair, now: Instant, idle: Duration) -> bool {
+    let offload = offloaded.offload();
+    now < pair.until && now.since(offload.used(number)) <= idle && offload.moves().holds(&pair.unmoved)
+}
+
+/// Puts an entry in, or makes one that is there right again. Returns its number.
 fn offer(
     offloaded: &mut Offloaded,
     now: Instant,
     trace: &Trace,
     pair: &Pair,
     idle: Duration,
-) -> Result<Inserted, NotOffloaded> {
+) -> Result<u32, NotOffloaded> {
     let lifetime = lifetime(pair, idle);
     let entries = offloaded.entries();
     let has_room =
         entries.count_from(pair.from.into()) < offloaded.offload().capacity() as usize / PORT_SHARE;
-    if !has_room && !entries.has(trace) {
-        return Err(twinpath_pipeline::WhyNot::Full.into());
+    if !has_room && entries.find(trace).is_none() {
+        return Err(WhyNot::Full.into());
     }
-    let inserted = offloaded.offer(now, trace, lifetime)?;
-    let Inserted::Before(number) = inserted else { return Ok(inserted) };
+    let number = match offloaded.offer(now, trace, lifetime)? {
+        Inserted::Now(number) => return Ok(number),
+        Inserted::Before(number) => number,
+    };
     let leads_elsewhere =
         offloaded.entries().get(number).is_some_and(|entry| entry.output != u32::from(pair.to));
     if leads_elsewhere {
         offloaded.end([number])?;
         offloaded.settle(&mut PortsAlone)?;
-        return offloaded.offer(now, trace, lifetime);
+        let (Inserted::Now(number) | Inserted::Before(number)) = offloaded.offer(now, trace, lifetime)?;
+        return Ok(number);
     }
     offloaded.prolong(number, lifetime)?;
-    Ok(inserted)
+    Ok(number)
 }
 
 /// Tells the table that the source of an entry has sent. `None`: the entry is no longer right, or not used; else whether its
@@ -292,7 +336,7 @@ fn offer(
 fn review(
     offloaded: &Offloaded,
     shared: &Shared,
-    now: Instant,
+    (now, idle): (Instant, Duration),
     snapshot: &Snapshot,
     number: u32,
     pair: &mut Pair,
@@ -303,7 +347,7 @@ fn review(
     if !offloaded.entries().is_in_force(number) || !pair.hear(used, shared, now, snapshot) {
         return None;
     }
-    if !offload.moves().holds(&pair.unmoved) || now.since(used) > Learned::idle(snapshot) {
+    if !offload.moves().holds(&pair.unmoved) || now.since(used) > idle {
         return None;
     }
     let until = shared.known_until(snapshot, (destination, vlan), to, now)?;

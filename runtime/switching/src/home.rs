@@ -208,6 +208,11 @@ impl Homes {
         self.all[at].ports.as_mut().map_or(Ok(()), |set| set.claim(ifindex, unserved))
     }
 
+    /// Whether the kernel may forward frames of a namespace's interfaces, which the first of them has decided.
+    pub(super) fn has_entries(&self, at: HomeAt) -> bool {
+        self.all[at].ports.as_ref().is_some_and(PortSet::has_entries)
+    }
+
     /// Has the driver of an interface that is a port forward the frames that it can.
     pub(super) fn attach_xdp(&mut self, at: HomeAt, ifindex: u32) -> Result<(), HoldError> {
         let _visit = self.all[at].visit()?;

@@ -56,11 +56,12 @@ impl Switching {
         let ports: Vec<_> = self.ports.iter().filter(|port| !port.removed).collect();
         let ports: Vec<_> = ports.iter().map(|port| (port.number.into(), self.kernel_port(port))).collect();
         let Some(learned) = &mut self.learned else { return };
+        let (now, snapshot) = (clock::now(), &self.snapshots.current);
         let was_there = learned.is_there();
         for HomeOffload { home, offload, .. } in offloads {
             learned.add(home, offload);
         }
-        learned.set_ports(&ports);
+        learned.set_ports(&ports, now, snapshot);
         if learned.is_there() && !was_there {
             for worker in &mut self.workers {
                 for _ in 0..SAMPLES_MAX {

@@ -94,7 +94,9 @@ impl Switching {
     /// A port as the kernel may forward its frames; not if somebody is to have copies of them.
     pub(super) fn kernel_port(&self, port: &Port) -> Option<(usize, KernelPort)> {
         let link = self.homes.link(port.home, port.ifindex)?;
+        // What is sent to a port whose link is down, workers count (port_down).
         let is_plain = port.is_attached()
+            && link.state() == "up"
             && port.joins_with.is_none()
             && matches!(port.on, On::Interface)
             && port.config.mirror_to.is_none();

@@ -429,7 +429,7 @@ impl Switching {
                         port.name
                     );
                 }
-                if self.entries_for(port) > 0 {
+                if self.homes.has_entries(port.home) {
                     port.peer = self.homes.run(port.home, || peer_of(link))?.unwrap_or_default();
                     match self.forward_in_driver(port.home, &found, port.config.offload) {
                         Ok(outcome) => port.xdp = Some(outcome),

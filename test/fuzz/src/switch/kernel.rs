@@ -34,7 +34,7 @@ impl Kernel {
             takes_xdp: false,
         };
         let ports: Vec<_> = (0..8).map(|number| (number, Some((HOME, port(number))))).collect();
-        learned.set_ports(&ports);
+        learned.set_ports(&ports, pair.now, pair.switch.snapshot());
         Self { programs, learned }
     }
 
