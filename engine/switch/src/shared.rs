@@ -16,8 +16,8 @@ use crate::table::{MacTable, NoMemory, NoPlace};
 
 /// Hears of addresses that have moved from one port to another, on the thread of the worker that has learned it, at once.
 pub trait OnMove: Send + Sync + std::fmt::Debug {
-    /// An address is on another port than before, as the table says by now. It must not wait, allocate or fail.
-    fn moved(&self, mac: Mac, vlan: u16);
+    /// An address was on the port `from`, and is on another one as the table says by now. It must not wait, allocate or fail.
+    fn moved(&self, mac: Mac, vlan: u16, from: u16);
 }
 
 /// What the workers of a switch share, in an `Arc`: each call may be made from any thread, and none waits for another.
@@ -52,9 +52,9 @@ impl Shared {
     }
 
     /// An address has moved, and the table says so.
-    pub(crate) fn moved(&self, mac: u64, vlan: u16) {
+    pub(crate) fn moved(&self, mac: u64, vlan: u16, from: u16) {
         if let Some(on_move) = &self.on_move {
-            on_move.moved(mac_of(mac), vlan);
+            on_move.moved(mac_of(mac), vlan, from);
         }
     }
 

@@ -60,7 +60,7 @@ impl Notices {
                 self.want_sweep(now);
             }
             Learned::Moved { from } => {
-                shared.moved(arrival.source, vlan);
+                shared.moved(arrival.source, vlan, from);
                 counters.moved.add(1);
                 let guard = snapshot.config().loop_guard;
                 if let Some(found) = guard.and_then(|guard| shared.guard.moved(now, from, port, guard)) {

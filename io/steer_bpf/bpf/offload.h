@@ -15,6 +15,7 @@
 #define TWINPATH_OFFLOAD_H
 
 #include "kernel.h"
+#include "pending.h"
 
 enum { MASKS = 8, WORDS = 8 };
 
@@ -43,7 +44,7 @@ struct entry {
 	__u32 frame_len_max; /* without tag; of a super-frame, of each packet that it becomes */
 	__u32 flags;
 	__u16 stations[2]; /* the places among the moves of the addresses that its frames are from and to */
-	__u32 moves;	   /* the sum of both when it was made: it is void if an address has moved since */
+	__u32 moves;	   /* the sum of both and of the last word when it was made: if it has changed, it is void */
 };
 
 /* Of an entry. */
@@ -109,11 +110,15 @@ struct {
  * that share one cost each other time alone. */
 enum { MOVE_WORDS = 1 << 14 };
 
+/* The last word counts frames that were left to a bridge instead of a stuck worker. The bridge learns from them, and no
+ * worker does, so each of them makes all such entries void, also while control stands still. */
+enum { BRIDGED = MOVE_WORDS };
+
 struct {
 	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
 	MAP_TYPE(key, __u32);
 	MAP_TYPE(value, __u64);
-	MAP_UINT(max_entries, MOVE_WORDS);
+	MAP_UINT(max_entries, MOVE_WORDS + 1);
 	MAP_UINT(map_flags, BPF_F_MMAPABLE);
 } moves SECTION(".maps");
 
@@ -421,15 +426,31 @@ INLINE const struct entry *look_up(const struct offload *own, const struct key *
 	return entry;
 }
 
-/* Whether an address of an entry has moved since it was made. */
+/* A bridge gets a frame. */
+INLINE void left_to_bridge(void)
+{
+	__u32 at = BRIDGED;
+	__u64 *bridged = map_lookup(&moves, &at);
+
+	if (bridged)
+		__sync_fetch_and_add(bridged, 1);
+}
+
+/* Whether an address of an entry has moved since it was made, or may have without a worker's knowledge. */
 INLINE int has_moved(const struct entry *entry)
 {
-	__u32 from = entry->stations[0], to = entry->stations[1];
-	const __u64 *first = map_lookup(&moves, &from), *second = map_lookup(&moves, &to);
+	__u32 from = entry->stations[0], to = entry->stations[1], at = BRIDGED;
+	const __u64 *first = map_lookup(&moves, &from), *second = map_lookup(&moves, &to), *bridged;
+	__u64 sum;
 
 	if (!first || !second)
 		return 1;
-	return (__u32)(*(volatile const __u64 *)first + *(volatile const __u64 *)second) != entry->moves;
+	sum = *(volatile const __u64 *)first + *(volatile const __u64 *)second;
+	if (fail_open_ns) {
+		bridged = map_lookup(&moves, &at);
+		sum += bridged ? *(volatile const __u64 *)bridged : 0;
+	}
+	return (__u32)sum != entry->moves;
 }
 
 /* Finds the entry of a frame that has these fields, and came in by a port which has entries under these masks. A super-frame

@@ -137,6 +137,8 @@ INLINE int serve_in(struct __sk_buff *skb)
 		return forward_offloaded(skb, &note->forwarding, mark, 0);
 	if (!(port->flags & FAILS_OPEN))
 		return TCX_DROP;
+	if (entries_max && fail_open_ns)
+		left_to_bridge();
 	note->passed = 1;
 	return TCX_NEXT;
 }

@@ -13,7 +13,10 @@ use crate::mapped::Mapped;
 /// `MOVE_WORDS` of bpf/offload.h.
 const WORD_BITS: u32 = 14;
 
-/// The two addresses of an entry have not moved since this was read.
+/// `BRIDGED` of bpf/offload.h.
+const BRIDGED: usize = 1 << WORD_BITS;
+
+/// The two addresses of an entry have not moved since this was read, and no frame was left to a bridge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unmoved {
     pub(crate) stations: [u16; 2],
@@ -22,7 +25,11 @@ pub struct Unmoved {
 
 /// The words of one network namespace's programs. Any thread may count a move.
 #[derive(Clone)]
-pub struct MoveWords(Arc<Mapped>);
+pub struct MoveWords {
+    words: Arc<Mapped>,
+    /// Decides about the places of addresses.
+    secret: [u64; 2],
+}
 
 impl std::fmt::Debug for MoveWords {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -32,26 +39,32 @@ impl std::fmt::Debug for MoveWords {
 
 impl MoveWords {
     pub(crate) fn take(object: &mut Ebpf) -> Result<Self, SteerError> {
-        Ok(Self(Arc::new(Mapped::take(object, "moves", 8 << WORD_BITS)?)))
+        let words = Arc::new(Mapped::take(object, "moves", 8 * (BRIDGED + 1))?);
+        Ok(Self { words, secret: [0; 2] })
+    }
+
+    /// Addresses get places that nobody can guess who does not know this secret. To be called before any move.
+    pub const fn keep_secret(&mut self, secret: [u64; 2]) {
+        self.secret = secret;
     }
 
     /// The place of an address in a VLAN. Addresses may share one: then a move of one of them makes entries of both void.
-    fn place(mac: Mac, vlan: u16) -> u16 {
+    fn place([first, second]: [u64; 2], mac: Mac, vlan: u16) -> u16 {
         let [a, b, c, d, e, f] = mac.0;
         let [high, low] = vlan.to_be_bytes();
         let number = u64::from_be_bytes([high, low, a, b, c, d, e, f]);
         // Fibonacci hashing, twice: addresses of one maker differ in their last bits alone.
-        let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (number ^ first).wrapping_mul(0x9e37_79b9_7f4a_7c15 ^ second << 1);
         ((mixed ^ mixed >> 32).wrapping_mul(0xc2b2_ae3d_27d4_eb4f) >> (64 - WORD_BITS)) as u16
     }
 
-    fn word(&self, place: u16) -> u64 {
-        self.0.word(place.into()).map_or(0, |word| word.load(Ordering::Acquire))
+    fn word(&self, place: usize) -> u64 {
+        self.words.word(place).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
     /// The address is on another port than before, as the MAC table says by now.
     pub fn moved(&self, mac: Mac, vlan: u16) {
-        if let Some(word) = self.0.word(Self::place(mac, vlan).into()) {
+        if let Some(word) = self.words.word(Self::place(self.secret, mac, vlan).into()) {
             word.fetch_add(1, Ordering::SeqCst);
         }
     }
@@ -59,11 +72,11 @@ impl MoveWords {
     /// To be read before it is looked up where the addresses are: then no move between the two is missed.
     #[must_use]
     pub fn unmoved(&self, [from, to]: [Mac; 2], vlan: u16) -> Unmoved {
-        let stations = [from, to].map(|mac| Self::place(mac, vlan));
+        let stations = [from, to].map(|mac| Self::place(self.secret, mac, vlan));
         Unmoved { stations, moves: self.sum(stations) }
     }
 
-    /// Whether no move of the addresses was counted since.
+    /// Whether no move of the addresses was counted since, and nothing left to a bridge.
     #[must_use]
     pub fn holds(&self, unmoved: &Unmoved) -> bool {
         self.sum(unmoved.stations) == unmoved.moves
@@ -71,21 +84,29 @@ impl MoveWords {
 
     /// Only its lower half: 2^32 moves of an address do not happen while an entry is there.
     fn sum(&self, stations: [u16; 2]) -> u32 {
-        stations.map(|place| self.word(place)).into_iter().fold(0, u64::wrapping_add) as u32
+        let words = stations.map(usize::from).into_iter().chain([BRIDGED]).map(|place| self.word(place));
+        words.fold(0, u64::wrapping_add) as u32
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn addresses_that_differ_little_have_different_places() {
-        let places: std::collections::BTreeSet<u16> =
-            (0..1000_u16).map(|number| MoveWords::place(mac_of(number), 1)).collect();
-        assert!(places.len() > 900, "{}", places.len());
-        assert!(places.iter().all(|place| *place < 1 << WORD_BITS));
-        assert_ne!(MoveWords::place(mac_of(1), 1), MoveWords::place(mac_of(1), 2));
+        let places_of = |secret| -> Vec<u16> {
+            (0..1000_u16).map(|number| MoveWords::place(secret, mac_of(number), 1)).collect()
+        };
+        for secret in [[0, 0], [1, 2], [u64::MAX, u64::MAX]] {
+            let places: BTreeSet<u16> = places_of(secret).into_iter().collect();
+            assert!(places.len() > 900, "{}", places.len());
+            assert!(places.iter().all(|place| *place < 1 << WORD_BITS));
+            assert_ne!(MoveWords::place(secret, mac_of(1), 1), MoveWords::place(secret, mac_of(1), 2));
+        }
+        assert_ne!(places_of([1, 2]), places_of([1, 3]));
     }
 
     fn mac_of(number: u16) -> Mac {

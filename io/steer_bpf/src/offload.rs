@@ -294,6 +294,11 @@ impl Offload {
         &self.moves
     }
 
+    /// The same, to say how addresses are mixed.
+    pub const fn moves_mut(&mut self) -> &mut MoveWords {
+        &mut self.moves
+    }
+
     /// Has the programs look for an entry for frames of a port, which has this number in keys, under these masks (a bit
     /// each). Without any, its frames are not looked at. An interface that is no port is left as it is.
     ///

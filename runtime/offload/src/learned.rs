@@ -72,6 +72,8 @@ pub struct Learned {
     homes: OffloadedHomes,
     shared: Arc<Shared>,
     moves: Arc<Moves>,
+    /// The namespaces' places there.
+    places: BTreeMap<usize, u8>,
     /// By their namespaces and numbers. Some may be void already.
     pairs: BTreeMap<(usize, u32), Pair>,
     /// When they are looked after next, or where that goes on if it has begun.
@@ -91,6 +93,7 @@ impl Learned {
             homes: OffloadedHomes::default(),
             shared,
             moves,
+            places: BTreeMap::new(),
             pairs: BTreeMap::new(),
             next: Instant::NEVER,
             goes_on: None,
@@ -100,8 +103,9 @@ impl Learned {
     }
 
     /// Adds a namespace. If there are too many, workers forward its frames.
-    pub fn add(&mut self, home: usize, offload: Offload) {
-        if self.moves.add(offload.moves()) {
+    pub fn add(&mut self, home: usize, mut offload: Offload) {
+        if let Some(place) = self.moves.add(&mut offload) {
+            self.places.insert(home, place);
             self.homes.add(home, Offloaded::new(offload));
         }
     }
@@ -132,6 +136,10 @@ impl Learned {
     ) {
         self.tell(now, snapshot);
         self.homes.set_ports(ports);
+        for (number, port) in ports {
+            let place = port.as_ref().and_then(|(home, _)| self.places.get(home));
+            self.moves.set_port(*number, place.copied());
+        }
         self.forget_void();
     }
 

@@ -577,7 +577,7 @@ fn shared_state(switch: &SwitchConfig) -> Result<(Arc<Shared>, Option<Learned>),
     if switch.offload == Offload::Off || switch.has_tables() {
         return Ok((Arc::new(shared), None));
     }
-    let moves = Arc::<Moves>::default();
+    let moves = Arc::new(Moves::new(seed()));
     let shared = Arc::new(shared.heard_by(Arc::clone(&moves) as Arc<dyn OnMove>));
     let learned = Learned::new(Arc::clone(&shared), moves);
     Ok((shared, Some(learned)))

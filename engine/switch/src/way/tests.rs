@@ -19,7 +19,7 @@ const STATIC: Mac = Mac([2, 0, 0, 0, 0, 7]);
 struct Moves(AtomicU64);
 
 impl OnMove for Moves {
-    fn moved(&self, _: Mac, _: u16) {
+    fn moved(&self, _: Mac, _: u16, _: u16) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }

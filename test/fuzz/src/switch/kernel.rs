@@ -93,7 +93,7 @@ fn run(seed: u64) -> [u32; 2] {
         // More ports of one VLAN than there are otherwise.
         config.ports.extend([access(5, 10), access(7, 10)]);
     }
-    let moves = Arc::<Moves>::default();
+    let moves = Arc::new(Moves::new(SEED));
     let shared = Shared::new(0, SEED).expect("memory").heard_by(Arc::clone(&moves) as Arc<dyn OnMove>);
     let mut pair = Pair::of(configs, limited, shared);
     let mut kernel = Kernel::load(&pair, moves);

@@ -9,7 +9,7 @@ use crate::rig::ip;
 use crate::root_or_skip;
 
 /// Puts the ports of hosts into a kernel bridge.
-fn bridge(site: &Site, ports: &[&str]) {
+pub(super) fn bridge(site: &Site, ports: &[&str]) {
     ip(&site.rig.server, &["link", "add", "br0", "type", "bridge"]);
     for port in ports {
         ip(&site.rig.server, &["link", "set", port, "master", "br0"]);

@@ -3,9 +3,11 @@
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::process::{Signal, kill_process};
 use twinpath_sys::PacketSocket;
 use twinpath_sys::packet_socket::interface_index;
 
+use super::ending::bridge;
 use super::ports::change;
 use super::traffic::{bulk, echo};
 use super::{Site, address, terminate};
@@ -171,6 +173,36 @@ fn an_address_that_moves_gets_its_frames_where_it_is() {
         let late = strays.iter().rev().take_while(|text| text.as_str() != "here is 9").filter(moved).count();
         assert_eq!(late, 0, "turn {turn}: {strays:?}");
     }
+    assert_eq!(terminate(switch), Some(0));
+}
+
+#[test]
+fn an_address_that_moves_while_the_process_is_stopped_gets_its_frames_by_the_bridge() {
+    if !root_or_skip() {
+        return;
+    }
+    let site = Site::new(3);
+    bridge(&site, &["p1", "p2", "p3"]);
+    let ports = ["sw0", "--port", "p1", "--port", "p2", "--port", "p3"];
+    let fails_open = ["--on-exit", "bridge", "--fail-open-ms", "100"];
+    let switch = site.switch(&[&ports[..], &fails_open, &AS_USUAL].concat());
+    let [one, two, three] = [1, 2, 3].map(|host| Station::at(&site, host));
+    one.send(1, 0, "here is 1");
+    two.send(9, 0, "here is 9");
+    until("the switch has learned where it is", || place(&switch, 9).as_deref() == Some("p2"));
+    until_by_kernel(&switch, "p1", || one.send(1, 9, "to 9"));
+    kill_process(switch.pid(), Signal::STOP).expect("stopped");
+    until("its frames come where it is", || {
+        three.send(9, 0, "here is 9 now");
+        one.send(1, 9, "to 9 now");
+        std::iter::from_fn(|| three.receive()).any(|text| text == "to 9 now")
+    });
+    kill_process(switch.pid(), Signal::CONT).expect("goes on");
+    until("the switch has learned it too", || {
+        three.send(9, 0, "here is 9 now");
+        place(&switch, 9).as_deref() == Some("p3")
+    });
+    until_by_kernel(&switch, "p1", || one.send(1, 9, "to 9"));
     assert_eq!(terminate(switch), Some(0));
 }
 
