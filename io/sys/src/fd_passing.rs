@@ -13,6 +13,9 @@ use rustix::net::{
 /// Most descriptors in one message.
 pub const FDS_MAX: usize = 8;
 
+/// Most descriptors that any process can put into one message (SCM_MAX_FD, include/net/scm.h).
+const FDS_OF_STRANGERS: usize = 253;
+
 /// A received message.
 #[derive(Debug)]
 pub struct Received {
@@ -38,13 +41,33 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(
     Ok(())
 }
 
-/// Receives one message into `into`, with its descriptors; waits for it if the socket blocks.
+/// Receives one message into `into`, with its descriptors; waits for it if the socket blocks. Those for which there is no room,
+/// beyond [`FDS_MAX`], are closed by the kernel.
 ///
 /// # Errors
 /// What `recvmsg(2)` returns.
 pub fn receive(socket: impl AsFd, into: &mut [u8]) -> Result<Received, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
+    receive_with(socket, into, &mut space)
+}
+
+/// The same from a process that is not trusted: the caller gets every descriptor, and closes it where it may wait. The kernel
+/// would close what there is no room for within this call, which takes as long as that process wants (a connection that
+/// lingers, a file system of its own).
+///
+/// # Errors
+/// What `recvmsg(2)` returns.
+pub fn receive_from_stranger(socket: impl AsFd, into: &mut [u8]) -> Result<Received, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_OF_STRANGERS))];
+    receive_with(socket, into, &mut space)
+}
+
+fn receive_with(
+    socket: impl AsFd,
+    into: &mut [u8],
+    space: &mut [MaybeUninit<u8>],
+) -> Result<Received, Errno> {
+    let mut control = RecvAncillaryBuffer::new(space);
     let message = recvmsg(socket, &mut [IoSliceMut::new(into)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
     let mut fds = Vec::new();
     for part in control.drain() {
@@ -82,5 +105,18 @@ mod tests {
         assert_eq!(send(&near, b"x", &[event.as_fd(); FDS_MAX + 1]), Err(Errno::INVAL));
         send(&near, b"longer", &[]).unwrap();
         assert!(receive(&far, &mut [0; 2]).unwrap().is_cut);
+    }
+
+    #[test]
+    fn nothing_that_a_stranger_sends_is_closed_by_the_kernel() {
+        let (near, far) = UnixDatagram::pair().unwrap();
+        let event = EventFd::new().unwrap();
+        let most = [event.as_fd(); FDS_OF_STRANGERS];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_OF_STRANGERS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&most)));
+        sendmsg(&near, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
+        let received = receive_from_stranger(&far, &mut [0; 2]).unwrap();
+        assert_eq!((received.fds.len(), received.is_cut), (FDS_OF_STRANGERS, false));
     }
 }

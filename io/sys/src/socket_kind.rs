@@ -36,6 +36,27 @@ pub fn network_namespace(socket: BorrowedFd<'_>) -> io::Result<u64> {
     if asked == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
 }
 
+/// The process at the other end of a UNIX socket, and its user, as they were when it connected (SO_PEERCRED); process 0 if this PID
+/// namespace does not have it.
+///
+/// # Errors
+/// What `getsockopt(2)` returns.
+pub fn peer(socket: BorrowedFd<'_>) -> io::Result<(i32, u32)> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of_val(&peer) as libc::socklen_t;
+    // SAFETY: there is room for a value of that length, and both live across the call.
+    let asked = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut len,
+        )
+    };
+    if asked == 0 { Ok((peer.pid, peer.uid)) } else { Err(io::Error::last_os_error()) }
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, UdpSocket};

@@ -1,29 +1,69 @@
 //! Closes descriptors that came from programs. Closing may wait, if that is what the program has made: for a file system in a process of its
-//! own, or for a TCP connection that lingers. So it is done by threads beside the control thread, which never waits for them.
+//! own, say. So it is done by threads beside the control thread, which never waits for them.
 
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 
-/// Threads at a time. What cannot be closed by then stays open until the owner ends.
+use rustix::net::sockopt::set_socket_linger;
+use tokio::sync::Notify;
+
+/// Threads at a time.
 const THREADS_MAX: usize = 8;
 
-static THREADS: AtomicUsize = AtomicUsize::new(0);
+/// While more wait to be closed, no further program is let in: each that is there can add what came with one message.
+const WAITING_MAX: usize = 64;
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Vec<OwnedFd>>,
+    threads: usize,
+}
+
+/// A thread has taken something to close.
+static TAKEN: Notify = Notify::const_new();
+
+static STATE: Mutex<State> = Mutex::new(State { waiting: VecDeque::new(), threads: 0 });
 
 /// Closes them, some time.
 pub(crate) fn close(descriptors: Vec<OwnedFd>) {
     if descriptors.is_empty() {
         return;
     }
-    let is_free = |threads: usize| (threads < THREADS_MAX).then_some(threads + 1);
-    if THREADS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_free).is_err() {
-        return std::mem::forget(descriptors);
+    for descriptor in &descriptors {
+        // A TCP connection that lingers would wait for its peer. All other descriptors refuse this.
+        let _ = set_socket_linger(descriptor.as_fd(), None);
     }
-    let close = move || {
-        drop(descriptors);
-        THREADS.fetch_sub(1, Ordering::Relaxed);
-    };
-    // If there is no thread to be had, the closure is dropped, and with it the descriptors.
-    if std::thread::Builder::new().name("twinpath-close".to_owned()).spawn(close).is_err() {
-        THREADS.fetch_sub(1, Ordering::Relaxed);
+    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    state.waiting.push_back(descriptors);
+    if state.threads < THREADS_MAX {
+        // Without a thread they wait until there is one for others.
+        let started = std::thread::Builder::new().name("twinpath-close".to_owned()).spawn(work);
+        state.threads += usize::from(started.is_ok());
+    }
+}
+
+/// Whether so much waits to be closed that no further program should be let in.
+pub(crate) fn is_behind() -> bool {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner).waiting.len() > WAITING_MAX
+}
+
+/// Waits until that is over.
+pub(crate) async fn catches_up() {
+    while is_behind() {
+        TAKEN.notified().await;
+    }
+}
+
+fn work() {
+    loop {
+        let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(next) = state.waiting.pop_front() else {
+            state.threads -= 1;
+            return;
+        };
+        drop(state);
+        TAKEN.notify_one();
+        drop(next);
     }
 }

@@ -16,11 +16,13 @@ use twinpath_mirror::{Event, Mirror, MirrorLimits};
 use twinpath_report::Report;
 use twinpath_sandbox::{self as sandbox, Needs};
 use twinpath_sys::clock;
+use twinpath_sys::descriptors::raise_limit;
 use twinpath_sys::socket_kind::network_namespace;
 
 use crate::door::Door;
+use crate::program::Program;
 use crate::take_over::{Former, take_over};
-use crate::{Owner, OwnerError, OwnerPlan, PROGRAMS_MAX, Refused};
+use crate::{Owner, OwnerError, OwnerPlan, PROGRAMS_MAX, Refused, aside};
 
 /// An event of the control loop.
 pub(crate) enum Woken {
@@ -64,7 +66,10 @@ impl Controlled for Owner {
             if programs.is_empty() {
                 return std::future::pending().await;
             }
-            let (number, ..) = select_all(programs.iter().map(|program| {
+            // The first one that is ready wins.
+            let next = programs.iter().position(|program| program.number > self.heard).unwrap_or(0);
+            let (before, from_next) = programs.split_at(next);
+            let (number, ..) = select_all(from_next.iter().chain(before).map(|program| {
                 Box::pin(async {
                     program.stirs().await;
                     program.number
@@ -75,7 +80,10 @@ impl Controlled for Owner {
         };
         Ok(tokio::select! {
             event = self.mirror.next() => Woken::Mirror(event?),
-            () = self.door.knocked() => Woken::Knocked,
+            () = async {
+                aside::catches_up().await;
+                self.door.knocked().await;
+            } => Woken::Knocked,
             number = stirs => Woken::Program(number),
         })
     }
@@ -84,7 +92,10 @@ impl Controlled for Owner {
         match event {
             Woken::Mirror(event) => self.kernel_says(&event),
             Woken::Knocked => self.let_in(),
-            Woken::Program(number) => self.attend(number).await,
+            Woken::Program(number) => {
+                self.heard = number;
+                self.attend(number).await;
+            }
             Woken::Taker => return self.taker_spoke(),
         }
         true
@@ -135,6 +146,8 @@ const NO_RELOAD: &str = "there is no file to read again: an owner is told everyt
 impl Owner {
     pub(crate) async fn start(mut plan: OwnerPlan, socket_path: &Path) -> Result<Self, OwnerError> {
         plan.limits.programs = plan.limits.programs.clamp(1, PROGRAMS_MAX);
+        // A program can send up to 253 in one message.
+        raise_limit();
         // So that a mistake is said at once, and not to the first program.
         drop(LeasedInterface::open(&plan.interface, 1).await?);
         let mirror = Mirror::open(MirrorLimits::default()).await?;
@@ -165,6 +178,7 @@ impl Owner {
             namespace,
             ifindex: Some(link.ifindex),
             programs,
+            heard: 0,
             next_number,
             refused: Refused::default(),
             taker: None,
@@ -204,6 +218,7 @@ impl Owner {
             Event::LinkGone { ifindex, .. } if self.ifindex == Some(*ifindex) => {
                 tracing::info!("{} is gone: the kernel serves all programs", self.plan.interface);
                 self.ifindex = None;
+                self.programs.iter().for_each(Program::hang_up);
                 self.programs.clear();
             }
             _ => {}

@@ -11,13 +11,17 @@ use twinpath_sys::socket_kind::{is_udp, network_namespace};
 use crate::program::{Heard, Program, Ring};
 use crate::{Owner, aside};
 
-/// Messages of a program in one turn, so that others have theirs.
+/// Messages of a program in one turn, so that others have theirs. A lease ends the turn: it may take the kernel a while.
 const MESSAGES_MAX: usize = 8;
+
+/// Programs that are let in in one turn.
+const LET_IN_MAX: usize = 8;
 
 impl Owner {
     /// Lets programs in that wait, as far as limits allow.
     pub(crate) fn let_in(&mut self) {
-        while let Some(connection) = self.door.let_in() {
+        for _ in 0..LET_IN_MAX {
+            let Some(connection) = self.door.let_in() else { return };
             match Program::new(self.next_number, connection) {
                 Ok(program) => self.admit(program),
                 Err(error) => tracing::warn!("cannot let a program in: {error}"),
@@ -42,6 +46,7 @@ impl Owner {
         if let Some(why) = why {
             self.refused.programs.add(1);
             program.answer(&Answer::Refused { request: 0, why }, &[]);
+            program.hang_up();
             return;
         }
         tracing::debug!(
@@ -71,8 +76,9 @@ impl Owner {
                 }
                 Heard::Said(Request::Lend { request, interface }, descriptors) => {
                     if !self.answer(at, request, &interface, descriptors).await {
-                        return self.dismiss(at, "it does not read what it has asked for");
+                        self.dismiss(at, "it does not read what it has asked for");
                     }
+                    return;
                 }
             }
         }
@@ -80,7 +86,9 @@ impl Owner {
 
     /// Ends everything that a program has been given.
     pub(crate) fn dismiss(&mut self, at: usize, why: &str) {
-        let program = self.programs.swap_remove(at);
+        // In order, as each has its turn.
+        let program = self.programs.remove(at);
+        program.hang_up();
         tracing::debug!(
             pid = program.pid,
             user = program.user,

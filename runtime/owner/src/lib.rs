@@ -132,6 +132,8 @@ struct Owner {
     /// The interface's index; `None` while it is gone.
     ifindex: Option<u32>,
     programs: Vec<Program>,
+    /// The program after this one is heard first, so that each has its turn.
+    heard: u64,
     /// Of the program that comes next.
     next_number: u64,
     refused: Refused,

@@ -5,8 +5,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
+use rustix::net::sockopt::set_socket_send_buffer_size;
+use rustix::net::{Shutdown, shutdown};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -14,6 +14,7 @@ use twinpath_attach::{LeasedInterface, SOCKETS_MAX};
 use twinpath_host::readable;
 use twinpath_lending::message::{Answer, REQUEST_LEN, Request};
 use twinpath_sys::fd_passing;
+use twinpath_sys::socket_kind::peer;
 
 use crate::aside;
 
@@ -62,11 +63,14 @@ pub(crate) struct Program {
 
 impl Program {
     pub(crate) fn new(number: u64, connection: OwnedFd) -> io::Result<Self> {
-        let peer = socket_peercred(&connection)?;
-        let (pid, user) = (peer.pid.as_raw_nonzero().get(), peer.uid.as_raw());
+        let (pid, user) = peer(connection.as_fd())?;
+        // Room for a few answers: the descriptors in those that a program does not read count for this process's user (unix(7)).
+        set_socket_send_buffer_size(&connection, 0)?;
         let process = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let process = process.and_then(|process| readable(process).ok());
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned();
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        // It may be anything, and is shown on terminals.
+        let name = name.trim_end().replace(|letter: char| letter.is_control(), "?");
         let connection = Some(readable(connection)?);
         let (interface, rings, first_ring, links) = (None, Vec::new(), 0, Vec::new());
         Ok(Self { number, pid, user, name, connection, process, interface, rings, first_ring, links })
@@ -127,7 +131,7 @@ impl Program {
         }
         let Some(connection) = &self.connection else { return Heard::Gone };
         let mut bytes = [0; REQUEST_LEN];
-        let receive = |connection: &OwnedFd| Ok(fd_passing::receive(connection, &mut bytes)?);
+        let receive = |connection: &OwnedFd| Ok(fd_passing::receive_from_stranger(connection, &mut bytes)?);
         let received = match connection.try_io(Interest::READABLE, receive) {
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Heard::Nothing,
@@ -153,8 +157,14 @@ impl Program {
     /// Sends an answer. Returns whether it could be sent: a program that reads nothing has no use for more.
     pub(crate) fn answer(&self, answer: &Answer, descriptors: &[BorrowedFd<'_>]) -> bool {
         let Some(connection) = &self.connection else { return false };
-        let sent = fd_passing::send(connection.get_ref(), &answer.encode(), descriptors);
-        !matches!(sent, Err(Errno::AGAIN | Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN))
+        fd_passing::send(connection.get_ref(), &answer.encode(), descriptors).is_ok()
+    }
+
+    /// Tells the program that it is served no more, whenever the connection is closed. A new owner would not have it any more either.
+    pub(crate) fn hang_up(&self) {
+        if let Some(connection) = &self.connection {
+            let _ = shutdown(connection.get_ref(), Shutdown::Both);
+        }
     }
 
     /// Sockets with a lease.
@@ -165,9 +175,9 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // What the program has sent and nobody has read may be descriptors.
-        let connection = self.connection.take().map(AsyncFd::into_inner);
-        aside::close(connection.into_iter().collect());
+        let Some(connection) = self.connection.take().map(AsyncFd::into_inner) else { return };
+        // What the program has sent and nobody has read may be descriptors, which are closed with the connection.
+        aside::close(vec![connection]);
     }
 }
 

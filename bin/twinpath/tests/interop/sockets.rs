@@ -1,5 +1,7 @@
 //! Tests of `twinpath sockets`: the owner of an interface, and programs without rights that have rings from it.
 
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
 use std::net::UdpSocket as KernelSocket;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,7 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType, connect, sendmsg, socket_with,
+};
 use twinpath_lending::message::{ANSWER_MAX, Answer, Request};
 use twinpath_socket::{Access, LentBy, SocketPath, UdpSocket};
 use twinpath_sys::{EventFd, fd_passing, fork};
@@ -374,6 +380,50 @@ fn what_is_no_message_ends_the_connection_and_nothing_else() {
     drop(hostile);
     peer.until_by_ring(&socket, BY_RING);
     until("all have gone", || owned.sockets() == [1]);
+}
+
+/// Two connections of TCP, one of which would be closed for as long as the other one reads nothing.
+fn lingering() -> (OwnedFd, OwnedFd) {
+    let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (far, _) = listener.accept().unwrap();
+    near.set_nonblocking(true).unwrap();
+    while std::io::Write::write(&mut &near, &[0; 65_536]).is_ok() {}
+    near.set_nonblocking(false).unwrap();
+    set_socket_linger(&near, Some(std::time::Duration::from_secs(1_000))).unwrap();
+    (near.into(), far.into())
+}
+
+#[test]
+fn descriptors_that_linger_and_requests_without_end_keep_no_other_program_waiting() {
+    let Some(owned) = Owned::new(&[]) else { return };
+    // More than a message of ours has, so that the kernel would close what there is no room for.
+    let (lingering, _far) = lingering();
+    let hostile = Hostile::new(&owned);
+    let all = [lingering.as_fd(); 4 * fd_passing::FDS_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4 * fd_passing::FDS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&all)));
+    let request = Request::Lend { request: 1, interface: "vs".to_owned() }.encode();
+    sendmsg(&hostile.connection, &[IoSlice::new(&request)], &mut control, SendFlags::empty()).unwrap();
+    drop(lingering);
+    let mut fast = vec![owned.fast_socket(7146)];
+    // From here on it asks, and ends what it got, for as long as the owner listens.
+    let asking = Hostile::new(&owned);
+    let socket = owned.as_nobody(|| kernel_socket(7147));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                if let (Answer::Lent { ring, .. }, _) = asking.ask("vs", &[socket.as_fd()]) {
+                    asking.say(&Request::end(ring), &[]);
+                }
+            }
+        });
+        fast.extend((0..3).map(|more| owned.fast_socket(7148 + more)));
+        stop.store(true, Ordering::Relaxed);
+    });
+    Peer::new(&owned.rig, 7146).until_by_ring(&fast[0], BY_RING);
 }
 
 #[test]
