@@ -37,7 +37,7 @@ extern "C" {
 
 /* Gives a UDP socket a lease on what arrives for it by `interface`, an Ethernet interface of the calling thread's network namespace. The
  * socket is bound to a port, and its options are set: those that are set later, and filters that are attached later, are not noticed, and
- * do not hold for datagrams in the ring. It takes CAP_BPF and CAP_NET_ADMIN, or an owner of the
+ * do not hold for datagrams in the ring. It takes CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW, or an owner of the
  * interface (twinpath-sockets(1)), and some tens of milliseconds. 0, also if it
  * has a lease; or -1, and the kernel's path serves as before:
  *   EOPNOTSUPP  it cannot have one; twinpath_why() says why

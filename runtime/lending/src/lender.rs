@@ -107,7 +107,7 @@ impl Lender {
             Access::Owner(path) => at(path),
             Access::Auto => {
                 let held = Capabilities::held();
-                if held.bpf && held.net_admin {
+                if held.bpf && held.net_admin && held.net_raw {
                     return Self::own(interface);
                 }
                 match at(&owner_socket(interface)) {

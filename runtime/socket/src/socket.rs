@@ -285,7 +285,7 @@ impl UdpSocket {
     }
 
     /// The same socket with the fast path of an interface, for datagrams that arrive there as whole Ethernet frames. If it cannot
-    /// have that, it stays with the kernel, and [`UdpSocket::path`] says why. It takes CAP_BPF and CAP_NET_ADMIN, or an owner of the
+    /// have that, it stays with the kernel, and [`UdpSocket::path`] says why. It takes CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW, or an owner of the
     /// interface (`twinpath sockets`), and some tens of milliseconds.
     ///
     /// A socket that has a fast path already, or other handles, is returned as it is. A socket of a `SO_REUSEPORT` group gets what
