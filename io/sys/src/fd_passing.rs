@@ -14,7 +14,7 @@ use rustix::net::{
 pub const FDS_MAX: usize = 8;
 
 /// Most descriptors that any process can put into one message (SCM_MAX_FD, include/net/scm.h).
-const FDS_OF_STRANGERS: usize = 253;
+const FDS_OF_UNKNOWN: usize = 253;
 
 /// A received message.
 #[derive(Debug)]
@@ -57,8 +57,8 @@ pub fn receive(socket: impl AsFd, into: &mut [u8]) -> Result<Received, Errno> {
 ///
 /// # Errors
 /// What `recvmsg(2)` returns.
-pub fn receive_from_stranger(socket: impl AsFd, into: &mut [u8]) -> Result<Received, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_OF_STRANGERS))];
+pub fn receive_from_unknown(socket: impl AsFd, into: &mut [u8]) -> Result<Received, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_OF_UNKNOWN))];
     receive_with(socket, into, &mut space)
 }
 
@@ -108,15 +108,15 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_a_stranger_sends_is_closed_by_the_kernel() {
+    fn nothing_that_an_unknown_process_sends_is_closed_by_the_kernel() {
         let (near, far) = UnixDatagram::pair().unwrap();
         let event = EventFd::new().unwrap();
-        let most = [event.as_fd(); FDS_OF_STRANGERS];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_OF_STRANGERS))];
+        let most = [event.as_fd(); FDS_OF_UNKNOWN];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_OF_UNKNOWN))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         assert!(control.push(SendAncillaryMessage::ScmRights(&most)));
         sendmsg(&near, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
-        let received = receive_from_stranger(&far, &mut [0; 2]).unwrap();
-        assert_eq!((received.fds.len(), received.is_cut), (FDS_OF_STRANGERS, false));
+        let received = receive_from_unknown(&far, &mut [0; 2]).unwrap();
+        assert_eq!((received.fds.len(), received.is_cut), (FDS_OF_UNKNOWN, false));
     }
 }

@@ -131,7 +131,7 @@ impl Program {
         }
         let Some(connection) = &self.connection else { return Heard::Gone };
         let mut bytes = [0; REQUEST_LEN];
-        let receive = |connection: &OwnedFd| Ok(fd_passing::receive_from_stranger(connection, &mut bytes)?);
+        let receive = |connection: &OwnedFd| Ok(fd_passing::receive_from_unknown(connection, &mut bytes)?);
         let received = match connection.try_io(Interest::READABLE, receive) {
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Heard::Nothing,
