@@ -20,18 +20,18 @@ struct State {
     threads: usize,
 }
 
-/// A thread has taken something to close.
+/// Notified whenever a thread takes what it closes next.
 static TAKEN: Notify = Notify::const_new();
 
 static STATE: Mutex<State> = Mutex::new(State { waiting: VecDeque::new(), threads: 0 });
 
-/// Closes them, some time.
+/// Has descriptors closed by a thread, as soon as one is free. Called on the control thread; it does not wait.
 pub(crate) fn close(descriptors: Vec<OwnedFd>) {
     if descriptors.is_empty() {
         return;
     }
     for descriptor in &descriptors {
-        // A TCP connection that lingers would wait for its peer. All other descriptors refuse this.
+        // A TCP connection that lingers would wait for its peer. For other sockets this changes nothing, and the rest refuse it.
         let _ = set_socket_linger(descriptor.as_fd(), None);
     }
     let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,12 +43,12 @@ pub(crate) fn close(descriptors: Vec<OwnedFd>) {
     }
 }
 
-/// Whether so much waits to be closed that no further program should be let in.
+/// Whether more than [`WAITING_MAX`] wait to be closed.
 pub(crate) fn is_behind() -> bool {
     STATE.lock().unwrap_or_else(PoisonError::into_inner).waiting.len() > WAITING_MAX
 }
 
-/// Waits until that is over.
+/// Waits until no more than [`WAITING_MAX`] wait to be closed.
 pub(crate) async fn catches_up() {
     while is_behind() {
         TAKEN.notified().await;

@@ -160,7 +160,8 @@ impl Program {
         fd_passing::send(connection.get_ref(), &answer.encode(), descriptors).is_ok()
     }
 
-    /// Tells the program that it is served no more, whenever the connection is closed. A new owner would not have it any more either.
+    /// Shuts the connection down, so that the program hears at once that it is served no more: its descriptor is closed later. This
+    /// holds in all processes that have the connection, so it must not be called for a program that a new owner has.
     pub(crate) fn hang_up(&self) {
         if let Some(connection) = &self.connection {
             let _ = shutdown(connection.get_ref(), Shutdown::Both);

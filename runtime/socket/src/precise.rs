@@ -39,7 +39,7 @@ impl Drop for Precise {
 
 /// As `epoll_wait(2)`, which counts in milliseconds, but with a time-out in nanoseconds: a sleep that is to end just before a packet
 /// is shorter than one. `epoll_pwait2(2)` would do as well, where there is one (Linux 5.11; not under valgrind). It may return nothing
-/// before that if another thread waits as well, and was faster.
+/// before the time-out if another thread that waits took the event.
 pub(crate) fn epoll_wait<'a>(
     set: impl AsFd,
     room: &'a mut [MaybeUninit<epoll::Event>],

@@ -382,7 +382,7 @@ fn what_is_no_message_ends_the_connection_and_nothing_else() {
     until("all have gone", || owned.sockets() == [1]);
 }
 
-/// Two connections of TCP, one of which would be closed for as long as the other one reads nothing.
+/// Both ends of a TCP connection. Closing the first waits for as long as the second reads nothing (SO_LINGER).
 fn lingering() -> (OwnedFd, OwnedFd) {
     let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
     let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();

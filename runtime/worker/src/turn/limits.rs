@@ -84,8 +84,8 @@ impl<E: Engine> Worker<E> {
         self.guard.as_ref().is_none_or(Guard::is_low)
     }
 
-    /// Notes, before a sleep, how long the worker has waited for its CPU so far. Only a worker that may spin does so, and not
-    /// before each of many short sleeps: they are no longer than [`WAITED_READ_AGAIN`] together.
+    /// Notes, before a sleep, how long the worker has waited for its CPU so far. Only a worker that may spin needs it. A value
+    /// that is younger than [`WAITED_READ_AGAIN`] is kept, so that many short sleeps cost no system call each.
     pub(super) fn before_sleep(&mut self, now: Instant) {
         self.idle.set_contended(self.is_fair() && self.contention.is_there(now));
         match &self.run_delay {
