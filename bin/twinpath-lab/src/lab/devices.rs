@@ -25,6 +25,7 @@ pub(crate) const LAB: Lab = Lab {
     rows: &ROWS,
     ratios: &RATIOS,
     plots: &[],
+    summary: &[],
     together: &[],
     in_guest: &InGuest {
         rows: &[

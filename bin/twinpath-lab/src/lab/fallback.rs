@@ -24,6 +24,7 @@ pub(crate) const LAB: Lab = Lab {
     rows: &ROWS,
     ratios: &[XDP_TAX],
     plots: &[],
+    summary: &[],
     together: &[],
     in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),

@@ -14,6 +14,7 @@ use super::plot::{self, Curve};
 use super::record::Record;
 use super::session::Lab;
 use super::stats;
+use super::summary::{self, Ahead, Shown};
 use super::table::{self, label, of_group, to_base};
 
 /// Warm colours for the kernel, cool ones for twinpath, grey for the floor: legible on light and dark backgrounds.
@@ -24,7 +25,7 @@ const OURS: [RGBColor; 3] =
 const FLOOR: RGBColor = RGBColor(0x8b, 0x94, 0x9e);
 
 /// The whole page.
-pub(crate) fn render(lab: &Lab, report: &LabReport, record: &Record) -> anyhow::Result<String> {
+pub(crate) fn render(lab: &Lab, report: &LabReport, record: &Record, shown: Shown) -> anyhow::Result<String> {
     let mut page = String::new();
     let title = format!("twinpath-lab {}", report.lab);
     page.push_str(
@@ -45,7 +46,10 @@ pub(crate) fn render(lab: &Lab, report: &LabReport, record: &Record) -> anyhow::
         stats::counted(report.rounds, "round"),
         report.wall_s,
     );
-    targets(&mut page, report)?;
+    match shown {
+        Shown::Summary => compared(&mut page, lab, record),
+        Shown::Targets => targets(&mut page, report)?,
+    }
     for group in [Group::NullOne, Group::NullMany, Group::Rtt, Group::Wake, Group::Walk, Group::Transit] {
         latencies(&mut page, lab, report, record, group)?;
     }
@@ -61,6 +65,28 @@ pub(crate) fn render(lab: &Lab, report: &LabReport, record: &Record) -> anyhow::
     notes(&mut page, report);
     page.push_str("</main></body></html>\n");
     Ok(page)
+}
+
+/// The kernel and twinpath side by side.
+fn compared(page: &mut String, lab: &Lab, record: &Record) {
+    page.push_str("<section><h2>Side by side</h2><div class=\"wide\"><table><thead><tr><th><th>kernel<th>twinpath<th>ahead</tr></thead><tbody>");
+    for line in summary::lines(lab, record) {
+        let [kernel, ours] = line
+            .values
+            .map(|value| value.map_or_else(|| "–".to_owned(), |value| summary::with_unit(line.value, value)));
+        let class = match line.ahead {
+            Ahead::Twinpath(_) => "good",
+            Ahead::Kernel(_) => "bad",
+            Ahead::Equal | Ahead::Unknown => "none",
+        };
+        let _ = write!(
+            page,
+            "<tr><td class=\"name\">{}<td>{kernel}<td class=\"value\">{ours}<td class=\"{class}\">{}</tr>",
+            escape(line.what.trim_start()),
+            line.ahead.words(),
+        );
+    }
+    page.push_str("</tbody></table></div></section>");
 }
 
 fn targets(page: &mut String, report: &LabReport) -> anyhow::Result<()> {
@@ -396,7 +422,7 @@ mod tests {
     #[test]
     fn the_page_needs_nothing_from_elsewhere_and_takes_text_as_text() {
         let (report, record) = made_up();
-        let page = render(&quick::LAB, &report, &record).unwrap();
+        let page = render(&quick::LAB, &report, &record, Shown::Targets).unwrap();
         if let Ok(path) = std::env::var("LAB_SAMPLE") {
             std::fs::write(path, &page).unwrap();
         }
@@ -409,6 +435,9 @@ mod tests {
             assert!(page.contains(ratio.id), "{}", ratio.id);
         }
         assert_eq!(page.matches("<svg").count(), 2);
+        let summary = render(&quick::LAB, &report, &record, Shown::Summary).unwrap();
+        assert!(summary.contains("Side by side") && !summary.contains("Targets"));
+        assert!(summary.contains("twinpath, ") && summary.contains(" times"), "it says who is ahead");
     }
 
     /// A run of one round: one pair per ratio, and rows without a kernel row for comparison.
@@ -433,7 +462,7 @@ mod tests {
                 .collect();
             report.rounds = 1;
             report.notes = record::interval_note(1).into_iter().collect();
-            let page = render(lab, &report, record).unwrap();
+            let page = render(lab, &report, record, Shown::Targets).unwrap();
             [table::render(lab, &report, record), page.replace(include_str!("report/style.css"), "")]
         };
         for text in shown(&record, &["twinpath-poll", "kernel-spinning"]) {

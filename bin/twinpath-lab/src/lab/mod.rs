@@ -29,6 +29,7 @@ mod session;
 mod sockets;
 mod stall;
 mod stats;
+mod summary;
 mod switch;
 mod table;
 mod three_rtts;
@@ -52,6 +53,7 @@ use self::progress::Progress;
 use self::record::Record;
 use self::session::Lab;
 use self::session::{Selection, Session};
+use self::summary::Shown;
 use self::topology::Topology;
 
 /// All labs, in the order of the help text.
@@ -136,6 +138,15 @@ pub(crate) fn run_inside_guest() -> anyhow::Result<ExitCode> {
     guest::inside::run()
 }
 
+/// Targets are for runs that judge or ask for single rows, and for labs that have no summary.
+fn shown(lab: &Lab, args: &Args) -> Shown {
+    if args.check || !args.only.is_empty() || lab.summary.is_empty() {
+        Shown::Targets
+    } else {
+        Shown::Summary
+    }
+}
+
 /// How the measurement ended.
 enum Ended {
     Measured(Record, usize),
@@ -178,8 +189,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let mut report = report(lab, &args, &session, &record, rounds)?;
     report.wall_s = begun.elapsed().as_secs_f64();
-    println!("{}", table::render(lab, &report, &record));
-    write_outputs(lab, &args, &report, &record)?;
+    let shown = shown(lab, &args);
+    let text = match shown {
+        Shown::Summary => summary::render(lab, &report, &record),
+        Shown::Targets => table::render(lab, &report, &record),
+    };
+    println!("{text}");
+    write_outputs(lab, &args, &report, &record, shown)?;
     Ok(ExitCode::from(if args.check { record::check_code(&report.ratios) } else { 0 }))
 }
 
@@ -263,14 +279,20 @@ fn report(
     })
 }
 
-fn write_outputs(lab: &Lab, args: &Args, report: &LabReport, record: &Record) -> anyhow::Result<()> {
+fn write_outputs(
+    lab: &Lab,
+    args: &Args,
+    report: &LabReport,
+    record: &Record,
+    shown: Shown,
+) -> anyhow::Result<()> {
     if let Some(path) = &args.json {
         let mut text = serde_json::to_string_pretty(report)?;
         text.push('\n');
         write(path, &text)?;
     }
     let path = html_path(args, lab.name, report.unix_time_s)?;
-    write(&path, &html::render(lab, report, record)?)?;
+    write(&path, &html::render(lab, report, record, shown)?)?;
     let shown = std::fs::canonicalize(&path).unwrap_or(path);
     println!("report: {}", shown.display());
     Ok(())

@@ -51,6 +51,8 @@ pub(crate) enum Group {
     FramesLoaded,
     /// Replies per second under load.
     Rate,
+    /// Requests at a low rate, at random times.
+    Paced,
     /// CPU at a fixed offered rate.
     Cpu,
     /// Services of the kernel beside the fast path.
@@ -123,7 +125,7 @@ pub(crate) enum Group {
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 40] = [
+    pub(crate) const ALL: [Self; 41] = [
         Self::Stall,
         Self::FlowMods,
         Self::Barrier,
@@ -157,6 +159,7 @@ impl Group {
         Self::Frames,
         Self::FramesLoaded,
         Self::Rate,
+        Self::Paced,
         Self::Cpu,
         Self::Beside,
         Self::Trouble,
@@ -172,6 +175,7 @@ impl Group {
             Self::Frames => "Round trips: reflected frames, 64 B",
             Self::FramesLoaded => "The same, beside kernel traffic on the interface",
             Self::Rate => "Rate: UDP echo, 64 in flight",
+            Self::Paced => "UDP echo, 3,000 requests per second at random times",
             Self::Cpu => "CPU at the same offered rate",
             Self::Beside => "The kernel's own traffic beside a fast path",
             Self::Trouble => "A kill under load, and datagrams in pieces",
@@ -332,6 +336,18 @@ impl RatioSpec {
         let (target, judged) = (Some(target), Judged::Median);
         Self { id, what, formula, target, better, judged, check_pairs, also: &[], steady: None }
     }
+}
+
+/// A line of a lab's summary: the same measure for the kernel and for twinpath.
+#[derive(Debug)]
+pub(crate) struct Compared {
+    pub(crate) what: &'static str,
+    /// The kernel's rows: the one with the highest median stands for it. Empty if the kernel has no such thing.
+    pub(crate) kernel: &'static [&'static str],
+    pub(crate) twinpath: &'static str,
+    /// The value of these rows.
+    pub(crate) value: &'static str,
+    pub(crate) better: Better,
 }
 
 /// The result of one measurement of a row.

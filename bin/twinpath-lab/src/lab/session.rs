@@ -8,7 +8,7 @@ use std::pin::Pin;
 use anyhow::{Context, bail};
 use tempfile::TempDir;
 
-use super::model::{PlotSpec, RatioSpec, RowSpec};
+use super::model::{Compared, PlotSpec, RatioSpec, RowSpec};
 use super::process::Launcher;
 use super::progress::Progress;
 use super::record::Record;
@@ -22,6 +22,8 @@ pub(crate) struct Lab {
     pub(crate) ratios: &'static [RatioSpec],
     /// What its report plots beside the groups of all labs.
     pub(crate) plots: &'static [PlotSpec],
+    /// What a run without `--check` and `--only` shows instead of rows and targets; empty: it shows these.
+    pub(crate) summary: &'static [Compared],
     /// Rows that need others measured before them.
     pub(crate) together: &'static [(&'static str, &'static [&'static str])],
     /// Additional rows and files in a virtual machine.

@@ -164,6 +164,7 @@ const IDLE_COLUMNS: [Column; 3] = [
 pub(super) fn columns(group: Group) -> &'static [Column] {
     match group {
         Group::Rtt
+        | Group::Paced
         | Group::Frames
         | Group::FramesLoaded
         | Group::SwitchRtt

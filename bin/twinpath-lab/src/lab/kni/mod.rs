@@ -49,6 +49,7 @@ pub(crate) const LAB: Lab = Lab {
     rows: tables::ROWS,
     ratios: tables::RATIOS,
     plots: &[],
+    summary: &[],
     together: tables::TOGETHER,
     in_guest: &IN_GUEST,
     run: |session| Box::pin(run(session)),

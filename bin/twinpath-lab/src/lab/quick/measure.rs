@@ -23,6 +23,10 @@ use crate::lab::session::Session;
 const SLACK: Duration = Duration::from_secs(5);
 /// Requests that verify an attachment.
 const PROBES: u64 = 16;
+/// Requests per second of the paced rows, at random times.
+const PACED_PER_S: f64 = 3000.0;
+/// Most of them without a reply.
+const PACED_INFLIGHT: u32 = 16;
 /// How long a server may take to become idle after its last packet.
 const IDLE_DEADLINE: Duration = Duration::from_secs(3);
 /// The interval of checks whether it is idle.
@@ -121,6 +125,7 @@ impl Quick<'_> {
             "rate-kernel-batch-spinning" => self.kernel_rate("batch", "poll").await,
             "rate-kernel-segments-spinning" => self.kernel_rate("segments", "poll").await,
             "cpu-kernel" => self.kernel_cost().await,
+            "paced-kernel" => self.kernel_paced().await,
             "tcp-rr-without" => self.tcp_round_trips().await,
             "tcp-bulk-without" => self.tcp_bulk().await,
             "floor-eventfd" => self.floor().await,
@@ -138,6 +143,7 @@ impl Quick<'_> {
             "twinpath-interrupt" | "interrupt" => self.fast_round_trips(attached, "interrupt").await?,
             "rate-twinpath" | "rate" => self.fast_rate(attached).await?,
             "cpu-twinpath" => self.fast_cost(attached).await?,
+            "paced-twinpath" => self.fast_paced(attached).await?,
             "idle-adaptive" => self.idle(attached).await?,
             "tcp-rr-with" | "tcp-rr" => self.beside(attached, async || self.tcp_round_trips().await).await?,
             "tcp-bulk-with" | "tcp-bulk" => self.beside(attached, async || self.tcp_bulk().await).await?,
@@ -153,6 +159,28 @@ impl Quick<'_> {
         let result = self.bench(&bench, Some(server.pid)).await;
         self.session.launcher.stop(server).await?;
         result
+    }
+
+    async fn kernel_paced(&self) -> anyhow::Result<Sample> {
+        let server =
+            self.session.launcher.server(Side::Server, &peers::udp_echo("connected", "interrupt")).await?;
+        let result = self.bench(&self.paced(PLAIN_PORT), Some(server.pid)).await;
+        self.session.launcher.stop(server).await?;
+        result
+    }
+
+    async fn fast_paced(&self, attached: &Attachment) -> anyhow::Result<Sample> {
+        attached.instance.set_mode("adaptive").await?;
+        self.bench(&self.paced(FAST_PORT), Some(attached.instance.pid())).await
+    }
+
+    /// The client of both paced rows: the kernel's socket, spinning, so that only the servers differ.
+    fn paced(&self, port: u16) -> Bench {
+        Bench {
+            rate: Some(PACED_PER_S),
+            inflight: PACED_INFLIGHT,
+            ..Bench::round_trips(port, "kernel", "poll", self.times.paced)
+        }
     }
 
     async fn kernel_rate(&self, method: &str, mode: &str) -> anyhow::Result<Sample> {

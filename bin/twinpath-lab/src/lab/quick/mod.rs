@@ -39,10 +39,11 @@ const CONTENDER: f64 = 0.85;
 /// The lab's definition.
 pub(crate) const LAB: Lab = Lab {
     name: "quick",
-    about: "UDP and TCP echo: twinpath against the kernel's sockets",
+    about: "An echo service in two network namespaces of this machine: by the kernel's own sockets, and by twinpath",
     rows: tables::ROWS,
     ratios: tables::RATIOS,
     plots: &[],
+    summary: tables::SUMMARY,
     together: &[
         ("cpu-kernel", tables::PLAIN_RATES),
         ("cpu-twinpath", tables::PLAIN_RATES),
@@ -59,6 +60,7 @@ struct Times {
     rate: Duration,
     cost: Duration,
     floor: Duration,
+    paced: Duration,
     tcp_rr: Duration,
     tcp_bulk: Duration,
     idle: Duration,
@@ -69,6 +71,7 @@ const QUICK_TIMES: Times = Times {
     rate: Duration::from_millis(250),
     cost: Duration::from_millis(400),
     floor: Duration::from_millis(150),
+    paced: Duration::from_millis(400),
     tcp_rr: Duration::from_millis(250),
     tcp_bulk: Duration::from_millis(300),
     idle: Duration::from_secs(2),
@@ -78,6 +81,7 @@ const CHECK_TIMES: Times = Times {
     rate: Duration::from_millis(600),
     cost: Duration::from_secs(1),
     floor: Duration::from_millis(400),
+    paced: Duration::from_secs(1),
     tcp_rr: Duration::from_millis(600),
     tcp_bulk: Duration::from_millis(800),
     idle: Duration::from_secs(5),

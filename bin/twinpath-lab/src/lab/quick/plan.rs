@@ -18,6 +18,7 @@ const WITHOUT: &[&str] = &[
     "kernel-sleeping-request",
     "kernel-spinning",
     "tcp-bulk-without",
+    "paced-kernel",
     "kernel-sleeping",
     "tcp-rr-without",
 ];
@@ -27,6 +28,7 @@ const WITH: &[&str] = &[
     "tcp-rr-with",
     "twinpath-interrupt",
     "floor-eventfd",
+    "paced-twinpath",
     "tcp-bulk-with",
     "twinpath-poll",
     "twinpath-adaptive",

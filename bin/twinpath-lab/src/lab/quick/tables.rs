@@ -1,7 +1,7 @@
 //! The rows and ratios of `lab quick`. Ids are stable; docs/measuring.md explains each.
 
 use crate::lab::fallback;
-use crate::lab::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec, row};
+use crate::lab::model::{Better, Compared, Formula, Group, Judged, RatioSpec, RowSpec, row};
 
 const P50: &str = "p50_us";
 const RATE: &str = "requests_per_s";
@@ -23,6 +23,7 @@ pub(super) const SLEEPING_RATES: &[&str] =
 const PLAIN_COSTS: &[&str] = &["cpu-kernel"];
 const SLEEPING: &[&str] = &["kernel-sleeping"];
 const SPINNING: &[&str] = &["kernel-spinning"];
+const PACED: &[&str] = &["paced-kernel"];
 const RR: &[&str] = &["tcp-rr-without"];
 const STREAM: &[&str] = &["tcp-bulk-without"];
 
@@ -51,6 +52,8 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("rate-twinpath", Group::Rate, RATE, "twinpath, poll").on("auto", "poll").beside(PLAIN_RATES),
     row("cpu-kernel", Group::Cpu, COST, "kernel: the best server that sleeps").on("kernel", "interrupt"),
     row("cpu-twinpath", Group::Cpu, COST, "twinpath, interrupt").on("auto", "interrupt").beside(PLAIN_COSTS),
+    row("paced-kernel", Group::Paced, P50, "kernel, sleeping").on("kernel", "interrupt"),
+    row("paced-twinpath", Group::Paced, P50, "twinpath, adaptive").on("auto", "adaptive").beside(PACED),
     row("tcp-rr-without", Group::Beside, P50, "TCP request/response, alone").on("kernel", "interrupt"),
     row("tcp-rr-with", Group::Beside, P50, "the same, twinpath attached")
         .on("kernel", "interrupt")
@@ -97,6 +100,30 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("packet-tcp-bulk", Group::Other, BULK, "TCP bulk beside the packet ring").beside(STREAM),
     fallback::XDP_TAX_ROW,
     fallback::PACKET_TAX_ROW,
+];
+
+const fn compared(
+    what: &'static str,
+    kernel: &'static [&'static str],
+    twinpath: &'static str,
+    value: &'static str,
+    better: Better,
+) -> Compared {
+    Compared { what, kernel, twinpath, value, better }
+}
+
+/// What a user sees of each, side by side.
+pub(super) const SUMMARY: &[Compared] = &[
+    compared("round trip, both ends spin", SPINNING, "twinpath-poll", P50, Better::Lower),
+    compared("round trip, both ends sleep", SLEEPING, "twinpath-interrupt", P50, Better::Lower),
+    compared("3,000 requests/s, median", PACED, "paced-twinpath", P50, Better::Lower),
+    compared("    the slowest of 100", PACED, "paced-twinpath", "p99_us", Better::Lower),
+    compared("    the server's CPU", PACED, "paced-twinpath", "cpu_server", Better::Lower),
+    compared("replies per second, at most", PLAIN_RATES, "rate-twinpath", RATE, Better::Higher),
+    compared("CPU per reply, at half of that", PLAIN_COSTS, "cpu-twinpath", COST, Better::Lower),
+    compared("CPU without requests", &[], "idle-adaptive", "cpu_server", Better::Lower),
+    compared("the kernel's TCP: round trip", RR, "tcp-rr-with", P50, Better::Lower),
+    compared("the kernel's TCP: bulk", STREAM, "tcp-bulk-with", BULK, Better::Higher),
 ];
 
 const fn ratio(

@@ -44,6 +44,7 @@ pub(crate) const LAB: Lab = Lab {
     rows: tables::ROWS,
     ratios: tables::RATIOS,
     plots: tables::PLOTS,
+    summary: &[],
     together: &[],
     in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),

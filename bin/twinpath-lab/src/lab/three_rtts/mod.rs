@@ -62,6 +62,7 @@ pub(crate) const LAB: Lab = Lab {
     rows: tables::ROWS,
     ratios: tables::RATIOS,
     plots: &[],
+    summary: &[],
     together: &[],
     in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),
