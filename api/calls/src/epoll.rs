@@ -55,9 +55,21 @@ pub unsafe fn done(set: c_int, operation: c_int, descriptor: c_int, event: *cons
     free.set.store(set, Ordering::Release);
 }
 
+fn in_set(set: c_int) -> impl Iterator<Item = &'static table::InSet> {
+    let all = table::places().flat_map(|(_, place)| &place.sets);
+    all.filter(move |in_set| in_set.set.load(Ordering::Relaxed) == set)
+}
+
+/// Whether a socket with a lease is, or was, in a set that has this descriptor.
+#[inline]
+#[must_use]
+pub fn is_set(descriptor: c_int) -> bool {
+    table::is_any() && in_set(descriptor).next().is_some()
+}
+
 /// The descriptor of a set is about to be closed, or has just been made: what is known of a former set of that number is forgotten.
 pub fn set_closed(set: c_int) {
-    for in_set in table::places().flat_map(|(_, place)| &place.sets) {
+    for in_set in in_set(set) {
         let _ = in_set.set.compare_exchange(set, -1, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
@@ -109,9 +121,10 @@ pub unsafe fn wait(
 }
 
 /// Whether a socket with a lease is in the set.
+#[inline]
 #[must_use]
 pub fn has_leased(set: c_int) -> bool {
-    !leased_in(set).is_empty()
+    table::is_any() && !leased_in(set).is_empty()
 }
 
 /// A time-out for [`wait`]. A part of a millisecond counts as a whole one, so that nobody is woken too early.

@@ -155,6 +155,7 @@ pub(crate) fn socket(descriptor: c_int) -> ManuallyDrop<UdpSocket> {
     ManuallyDrop::new(unsafe { UdpSocket::from_raw_fd(descriptor) })
 }
 
+#[inline]
 fn entry(descriptor: c_int) -> Option<&'static AtomicU8> {
     OF_DESCRIPTOR.get(usize::try_from(descriptor).ok()?)
 }
@@ -177,6 +178,20 @@ pub(crate) fn places() -> impl Iterator<Item = (usize, &'static Place)> {
 #[must_use]
 pub fn is_any() -> bool {
     USED.load(Ordering::Acquire) > 0
+}
+
+/// Whether the descriptor is not the kernel's alone: it has a lease, or nothing was decided yet.
+#[inline]
+#[must_use]
+pub fn is_known(descriptor: c_int) -> bool {
+    entry(descriptor).is_some_and(|entry| entry.load(Ordering::Relaxed) != KERNEL)
+}
+
+/// Whether closing the descriptor, or giving its number another meaning, changes anything here.
+#[inline]
+#[must_use]
+pub fn is_watched(descriptor: c_int) -> bool {
+    is_known(descriptor) || is_shared(descriptor)
 }
 
 /// Whether the descriptor has a lease.
@@ -267,6 +282,7 @@ fn set_shared(descriptor: c_int, is_shared: bool) {
     }
 }
 
+#[inline]
 fn is_shared(descriptor: c_int) -> bool {
     SHARED
         .get(descriptor as usize / 64)
@@ -321,8 +337,7 @@ pub fn is_worth_retrying(why: &str) -> bool {
 /// with a lease. For a process that shares its memory with its parent (`vfork`) it does nothing.
 pub fn close(descriptor: c_int) -> Option<SocketCounts> {
     let Some((_, place)) = place(descriptor) else {
-        let is_known = entry(descriptor).is_some_and(|entry| entry.load(Ordering::Relaxed) != KERNEL);
-        if (is_known || is_shared(descriptor)) && is_own_process() {
+        if is_watched(descriptor) && is_own_process() {
             set_shared(descriptor, false);
             set_kernel(descriptor);
         }
@@ -348,6 +363,9 @@ pub fn close(descriptor: c_int) -> Option<SocketCounts> {
 /// A descriptor was made a duplicate of another one: they share the lease. If nothing was decided yet, both stay with the kernel, so that
 /// it is not decided twice about one socket.
 pub fn duplicate(of: c_int, new: c_int) {
+    if !is_watched(of) && !is_watched(new) {
+        return;
+    }
     let Some(entry_of_new) = entry(new).filter(|_| is_own_process()) else { return };
     if let Some((_, place)) = place(of) {
         place.descriptors.fetch_add(1, Ordering::AcqRel);

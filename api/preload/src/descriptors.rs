@@ -15,18 +15,26 @@ use crate::{explain, group, own, process};
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let made = real!(socket(domain, kind, protocol) as fn(c_int, c_int, c_int) -> c_int);
-    if made >= 0 && own::is_inside() {
-        table::set_kernel(made);
-    } else if made >= 0 && table::is_own_process() {
-        own::made_by_program(made, domain);
-        let is_udp = matches!(domain, libc::AF_INET | libc::AF_INET6)
-            && kind & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) == libc::SOCK_DGRAM
-            && matches!(protocol, 0 | libc::IPPROTO_UDP);
-        group::forget(made);
-        // The number may have had another meaning, and have been closed by a call that is not hooked.
-        if is_udp { table::set_undecided(made) } else { table::set_kernel(made) }
+    let is_udp = matches!(domain, libc::AF_INET | libc::AF_INET6)
+        && kind & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) == libc::SOCK_DGRAM
+        && matches!(protocol, 0 | libc::IPPROTO_UDP);
+    // The number may have had another meaning, and have been closed by a call that is not hooked.
+    if made >= 0 && (is_udp || own::has_such(domain) || matters(made) || group::has_unbound(made)) {
+        remember(made, domain, is_udp);
     }
     made
+}
+
+/// A socket was made by which something changes here.
+#[cold]
+fn remember(made: c_int, domain: c_int, is_udp: bool) {
+    if own::is_inside() {
+        table::set_kernel(made);
+    } else if table::is_own_process() {
+        own::made_by_program(made, domain);
+        group::forget(made);
+        if is_udp { table::set_undecided(made) } else { table::set_kernel(made) }
+    }
 }
 
 /// A hook: the function of that name.
@@ -36,7 +44,7 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
     let bound = real!(bind(fd, address, len) as fn(c_int, *const sockaddr, socklen_t) -> c_int);
-    if bound == 0 && table::is_own_process() {
+    if bound == 0 && group::has_unbound(fd) && table::is_own_process() {
         group::bound(fd);
     }
     if bound == 0 && table::is_undecided(fd) && table::is_own_process() {
@@ -59,7 +67,7 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, len: s
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
     let connected = real!(connect(fd, address, len) as fn(c_int, *const sockaddr, socklen_t) -> c_int);
-    if connected == 0 {
+    if connected == 0 && table::is_known(fd) {
         decide(fd);
     }
     connected
@@ -92,7 +100,15 @@ pub unsafe extern "C-unwind" fn setsockopt(
     set
 }
 
-/// A descriptor is about to be closed. Returns whether it must not be: it is the library's own, which the program does not know of.
+/// Whether closing the descriptor changes anything here. Most are the program's and nothing is known of them: for these it is a few loads.
+#[inline]
+fn matters(fd: c_int) -> bool {
+    table::is_watched(fd) || own::may_be_known(fd) || epoll::is_set(fd)
+}
+
+/// A descriptor that matters is about to be closed. Returns whether it must not be: it is the library's own, which the program does not
+/// know of.
+#[cold]
 fn closes(fd: c_int) -> bool {
     // A child that shares this memory (`vfork`) closes what it has, which changes nothing here.
     table::is_own_process() && closes_here(fd)
@@ -115,7 +131,7 @@ fn closes_here(fd: c_int) -> bool {
 /// None: it takes a number, which is the caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
-    if table::is_tracking() && closes(fd) {
+    if table::is_tracking() && matters(fd) && closes(fd) {
         return set_errno(libc::EBADF);
     }
     real!(close(fd) as fn(c_int) -> c_int)
@@ -135,7 +151,7 @@ pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: 
     }
     let (mut from, mut done) = (first, 0);
     for fd in first..=last.min(table::DESCRIPTORS as c_uint) {
-        if closes_here(fd as c_int) {
+        if matters(fd as c_int) && closes_here(fd as c_int) {
             // Around the library's own.
             if from < fd {
                 done |= close(from, fd - 1);
@@ -178,8 +194,11 @@ pub unsafe extern "C-unwind" fn dup(of: c_int) -> c_int {
 
 /// The program wants a descriptor at this number: what was there is closed.
 fn gives_way(of: c_int, new: c_int) {
-    // SAFETY: it takes numbers.
-    if of == new || !table::is_tracking() || unsafe { libc::fcntl(of, libc::F_GETFD) } < 0 {
+    if of == new || !table::is_tracking() || !matters(new) {
+        return;
+    }
+    // SAFETY: it takes numbers. If there is nothing to duplicate, the call will fail and close nothing.
+    if unsafe { libc::fcntl(of, libc::F_GETFD) } < 0 {
         return;
     }
     if closes(new) {

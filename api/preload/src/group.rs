@@ -32,6 +32,7 @@ fn set(bits: &[AtomicU64; 1024], number: usize, is: bool) {
     }
 }
 
+#[inline]
 fn is_set(bits: &[AtomicU64; 1024], number: usize) -> bool {
     bits.get(number / 64).is_some_and(|word| word.load(Ordering::Relaxed) & 1 << (number % 64) != 0)
 }
@@ -46,15 +47,21 @@ pub(crate) fn has_program(descriptor: c_int) {
 
 /// A socket was bound.
 pub(crate) fn bound(descriptor: c_int) {
-    if is_set(&UNBOUND, descriptor as usize) {
+    if has_unbound(descriptor) {
         set(&UNBOUND, descriptor as usize, false);
         has_program(descriptor);
     }
 }
 
+/// Whether the socket of that number got its program before it was bound.
+#[inline]
+pub(crate) fn has_unbound(descriptor: c_int) -> bool {
+    is_set(&UNBOUND, descriptor as usize)
+}
+
 /// A number gets another meaning.
 pub(crate) fn forget(descriptor: c_int) {
-    if is_set(&UNBOUND, descriptor as usize) {
+    if has_unbound(descriptor) {
         set(&UNBOUND, descriptor as usize, false);
     }
 }

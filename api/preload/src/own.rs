@@ -18,6 +18,9 @@ const FREE: u64 = u64::MAX;
 /// The program has taken the number for itself: what the library had there is gone, but the library does not know it.
 const TAKEN: u64 = 1 << 63;
 
+/// A bit for each number that the library has had a descriptor at.
+static EVER_OWN: [AtomicU64; DESCRIPTORS / 64] = [const { AtomicU64::new(0) }; DESCRIPTORS / 64];
+
 /// Sockets of the kinds that this library has, too, which the program has made itself.
 static OF_PROGRAM: [AtomicU64; DESCRIPTORS / 64] = [const { AtomicU64::new(0) }; DESCRIPTORS / 64];
 
@@ -95,18 +98,32 @@ pub(crate) fn is_taken(descriptor: c_int) {
     });
 }
 
-/// The program has made a socket.
-pub(crate) fn made_by_program(descriptor: c_int, domain: c_int) {
-    set_of_program(descriptor, matches!(domain, libc::AF_PACKET | libc::AF_NETLINK));
+/// Whether the library has sockets of that kind, too.
+#[inline]
+pub(crate) const fn has_such(domain: c_int) -> bool {
+    matches!(domain, libc::AF_PACKET | libc::AF_NETLINK)
 }
 
-fn word_of(descriptor: c_int) -> Option<(&'static AtomicU64, u64)> {
+/// Whether anything is, or was, known of a descriptor with that number.
+#[inline]
+pub(crate) fn may_be_known(descriptor: c_int) -> bool {
+    word_of(&EVER_OWN, descriptor).is_none_or(|(own, bit)| own.load(Ordering::Relaxed) & bit != 0)
+        || is_of_program(descriptor)
+}
+
+/// The program has made a socket.
+pub(crate) fn made_by_program(descriptor: c_int, domain: c_int) {
+    set_of_program(descriptor, has_such(domain));
+}
+
+#[inline]
+fn word_of(words: &'static [AtomicU64], descriptor: c_int) -> Option<(&'static AtomicU64, u64)> {
     let number = usize::try_from(descriptor).ok()?;
-    OF_PROGRAM.get(number / 64).map(|word| (word, 1 << (number % 64)))
+    words.get(number / 64).map(|word| (word, 1 << (number % 64)))
 }
 
 fn set_of_program(descriptor: c_int, is: bool) {
-    let Some((word, bit)) = word_of(descriptor) else { return };
+    let Some((word, bit)) = word_of(&OF_PROGRAM, descriptor) else { return };
     if is {
         word.fetch_or(bit, Ordering::Relaxed);
     } else if word.load(Ordering::Relaxed) & bit != 0 {
@@ -114,8 +131,9 @@ fn set_of_program(descriptor: c_int, is: bool) {
     }
 }
 
+#[inline]
 fn is_of_program(descriptor: c_int) -> bool {
-    word_of(descriptor).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+    word_of(&OF_PROGRAM, descriptor).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
 }
 
 /// In a child: what it has of the parent's may be closed.
@@ -136,6 +154,9 @@ impl Before {
         for new in open().into_iter().filter(|new| !self.0.contains(new) && !is_of_program(*new)) {
             let Some(inode) = identity(new) else { continue };
             let value = (new as u64) << 32 | u64::from(inode);
+            if let Some((word, bit)) = word_of(&EVER_OWN, new) {
+                word.fetch_or(bit, Ordering::Relaxed);
+            }
             let free = |own: &&AtomicU64| {
                 own.compare_exchange(FREE, value, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             };

@@ -2,55 +2,47 @@
 #![allow(unsafe_code, reason = "functions are found by name, and called by pointers")]
 
 use std::ffi::{CStr, c_void};
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
     c_int, c_uint, epoll_event, fd_set, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, ssize_t, timespec,
 };
 use twinpath_calls::Kernel;
 
-/// A function, once it was looked for.
-pub(crate) struct Function {
-    name: &'static CStr,
-    found: AtomicPtr<c_void>,
+/// The next function of that name after this library's. The process ends if there is none: then nothing could be called.
+#[cold]
+pub(crate) fn find(name: &CStr) -> *mut c_void {
+    // SAFETY: it is a string of C.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    if found.is_null() {
+        std::process::abort();
+    }
+    found
 }
 
-impl Function {
-    pub(crate) const fn new(name: &'static CStr) -> Self {
-        Self { name, found: AtomicPtr::new(std::ptr::null_mut()) }
-    }
-
-    /// The next one of that name after this library's. The process ends if there is none: then nothing could be called.
-    pub(crate) fn find(&self) -> *mut c_void {
-        let found = self.found.load(Ordering::Relaxed);
-        if !found.is_null() {
-            return found;
-        }
-        // SAFETY: it is a string of C.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-        if found.is_null() {
-            std::process::abort();
-        }
-        self.found.store(found, Ordering::Relaxed);
-        found
-    }
-}
-
-/// Calls the function of the C library that has that name.
+/// Calls the function of the C library that has that name. Most calls of a program have nothing to do with this library, so it costs
+/// a load and a jump: the first call goes to a function that looks for the other one.
 macro_rules! real {
-    ($name:ident($($argument:expr),* $(,)?) as fn($($type:ty),*) -> $result:ty) => {{
-        static FUNCTION: $crate::real::Function = {
+    ($name:ident($($argument:ident),* $(,)?) as fn($($type:ty),*) -> $result:ty) => {{
+        type Of = unsafe extern "C-unwind" fn($($type),*) -> $result;
+        static FUNCTION: std::sync::atomic::AtomicPtr<std::ffi::c_void> =
+            std::sync::atomic::AtomicPtr::new(look_up as Of as *mut std::ffi::c_void);
+        #[cold]
+        unsafe extern "C-unwind" fn look_up($($argument: $type),*) -> $result {
             const NAME: &std::ffi::CStr =
                 match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                     Ok(name) => name,
                     Err(_) => panic!("a name has no zero"),
                 };
-            $crate::real::Function::new(NAME)
-        };
-        type Of = unsafe extern "C-unwind" fn($($type),*) -> $result;
-        let found = FUNCTION.find();
-        // SAFETY: the C library declares a function of that name so.
-        let function = unsafe { std::mem::transmute::<*mut std::ffi::c_void, Of>(found) };
+            let found = $crate::real::find(NAME);
+            FUNCTION.store(found, std::sync::atomic::Ordering::Relaxed);
+            // SAFETY: the C library declares a function of that name so.
+            let function = unsafe { std::mem::transmute::<*mut std::ffi::c_void, Of>(found) };
+            // SAFETY: the caller's promises are those of the function.
+            unsafe { function($($argument),*) }
+        }
+        let function = FUNCTION.load(std::sync::atomic::Ordering::Relaxed);
+        // SAFETY: it is the function above, or the one that it has found.
+        let function = unsafe { std::mem::transmute::<*mut std::ffi::c_void, Of>(function) };
         // SAFETY: the caller's promises are those of the function.
         unsafe { function($($argument),*) }
     }};

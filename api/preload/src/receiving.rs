@@ -7,12 +7,17 @@ use twinpath_calls::{errno, receive, table};
 use crate::decide::decide;
 use crate::real::{KERNEL, real};
 
-/// Whether a call on the descriptor is not to be passed on.
-#[inline]
+/// Whether a call on the descriptor is not to be passed on. Where nothing is known of it, that costs a load and a comparison.
+#[inline(always)]
 fn is_ours(descriptor: c_int) -> bool {
-    if table::is_undecided(descriptor) {
-        decide(descriptor);
-    }
+    table::is_known(descriptor) && is_leased_now(descriptor)
+}
+
+/// Decides, if nothing was decided yet.
+#[cold]
+#[inline(never)]
+fn is_leased_now(descriptor: c_int) -> bool {
+    decide(descriptor);
     table::is_leased(descriptor)
 }
 

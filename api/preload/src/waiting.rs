@@ -18,7 +18,7 @@ unsafe fn look_at(waited: *const pollfd, count: nfds_t) -> bool {
     // SAFETY: the caller's promise.
     let all = unsafe { std::slice::from_raw_parts(waited, count as usize) };
     let mut has_leased = false;
-    for one in all {
+    for one in all.iter().filter(|one| table::is_known(one.fd)) {
         decide(one.fd);
         has_leased |= table::is_leased(one.fd);
     }
@@ -33,8 +33,10 @@ unsafe fn look_at_set(limit: c_int, read: *mut fd_set) -> bool {
     let mut has_leased = false;
     if table::is_tracking() {
         let mut look_at = |descriptor| {
-            decide(descriptor);
-            has_leased |= table::is_leased(descriptor);
+            if table::is_known(descriptor) {
+                decide(descriptor);
+                has_leased |= table::is_leased(descriptor);
+            }
         };
         // SAFETY: the caller's promise.
         unsafe { calls_select::each(&KERNEL, limit, read, &mut look_at) };
@@ -170,7 +172,9 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    decide_for(fd, operation == libc::EPOLL_CTL_ADD);
+    if table::is_known(fd) {
+        decide_for(fd, operation == libc::EPOLL_CTL_ADD);
+    }
     let done =
         real!(epoll_ctl(set, operation, fd, event) as fn(c_int, c_int, c_int, *mut epoll_event) -> c_int);
     if done == 0 && table::is_leased(fd) && table::is_own_process() {
@@ -212,6 +216,10 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
     timeout_ms: c_int,
     mask: *const sigset_t,
 ) -> c_int {
+    if !epoll::has_leased(set) {
+        // SAFETY: the caller's promise.
+        return unsafe { (KERNEL.epoll_pwait)(set, events, count, timeout_ms, mask) };
+    }
     // SAFETY: the caller's promise.
     unsafe { epoll::wait(&KERNEL, set, events, count, timeout_ms, mask) }
 }
