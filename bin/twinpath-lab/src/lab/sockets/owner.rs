@@ -12,16 +12,14 @@ use super::measure::Bench;
 use crate::lab::instance::Instance;
 use crate::lab::model::{self, Formula, Group, RowSpec, Sample};
 use crate::lab::peers::{self, PLAIN_PORT};
-use crate::lab::process::{Side, words};
+use crate::lab::process::{Server, Side, words};
 use crate::lab::topology::SERVER;
 
 /// The p50 of round trips.
 const P50: &str = "p50_us";
 /// Share of a core.
 const CPU: &str = "cpu";
-/// The program of the row `run-idle`.
-const MEMCACHED: &str = "memcached";
-/// Its port.
+/// The port of memcached in the row `run-idle`.
 const MEMCACHED_PORT: u16 = 11_211;
 
 /// How long a program may take until it has a lease, and after that until it has nothing to do any more.
@@ -107,21 +105,24 @@ impl Bench<'_> {
 
     /// The CPU time of a program that has nothing to do, and of the owner.
     pub(super) async fn run_idle(&self) -> anyhow::Result<Sample> {
-        let program = installed(MEMCACHED)?;
         let owner = self.owner().await?;
-        // It gives up root before it binds.
         let line = format!(
-            "run --owner {} --on {} {} -u nobody -l {} -p 0 -U {MEMCACHED_PORT} -t 1",
-            owner.listen.display(),
-            SERVER.interface,
-            program.display(),
-            SERVER.ipv4
+            "plain program memcached --listen {} --run adaptive --owner {}",
+            peers::server(MEMCACHED_PORT),
+            owner.listen.display()
         );
         let launcher = &self.session.launcher;
-        let running = launcher.background(Side::Server, &words(&line))?;
-        let used = idle_share(&owner.instance, running.pid).await;
-        launcher.finish(running).await?;
+        let running = launcher.server(Side::Server, &words(&line)).await;
+        let used = match &running {
+            Ok(running) => idle_share(&owner.instance, program_of(running)).await,
+            Err(_) => Ok([0.0; 2]),
+        };
+        let ended = match running {
+            Ok(running) => launcher.stop(running).await,
+            Err(error) => Err(error),
+        };
         owner.instance.stop(launcher).await?;
+        ended?;
         let [program, owner] = used?;
         let values = BTreeMap::from([(CPU, program + owner), ("cpu_program", program), ("cpu_owner", owner)]);
         Ok(Sample { values, ..Sample::default() })
@@ -136,7 +137,8 @@ fn echo(owner: Option<&Path>) -> Vec<String> {
 }
 
 /// Shares of a core that the program and the owner use.
-async fn idle_share(owner: &Instance, program: u32) -> anyhow::Result<[f64; 2]> {
+async fn idle_share(owner: &Instance, program: anyhow::Result<u32>) -> anyhow::Result<[f64; 2]> {
+    let program = program?;
     let begun = Instant::now();
     loop {
         let programs = owner.report().await?.programs;
@@ -144,7 +146,7 @@ async fn idle_share(owner: &Instance, program: u32) -> anyhow::Result<[f64; 2]> 
             break;
         }
         if begun.elapsed() > START_MAX {
-            bail!("no socket of {MEMCACHED} has a lease after {} s", START_MAX.as_secs());
+            bail!("no socket of memcached has a lease after {} s", START_MAX.as_secs());
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -157,9 +159,10 @@ async fn idle_share(owner: &Instance, program: u32) -> anyhow::Result<[f64; 2]> 
     Ok([share(0), share(1)])
 }
 
-/// A program of this machine.
-fn installed(name: &str) -> anyhow::Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
-    found.with_context(|| format!("{name} is not installed, or not in PATH"))
+/// The process of the program that `plain program` has started.
+fn program_of(running: &Server) -> anyhow::Result<u32> {
+    let pid = running.ready["program_pid"]
+        .as_u64()
+        .context("plain program did not say which process it has started")?;
+    Ok(u32::try_from(pid)?)
 }

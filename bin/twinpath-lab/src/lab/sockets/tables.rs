@@ -44,7 +44,6 @@ pub(super) const ROWS: &[RowSpec] = &[
     programs::NSD_RUN,
     programs::NSD,
     programs::REDIS_RUN,
-    programs::REDIS,
 ];
 
 const fn ratio(id: &'static str, formula: Formula, target: f64, what: &'static str) -> RatioSpec {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,9 @@ pub(crate) struct ServerArgs {
     /// Under `twinpath run`, whose calls wait so; without it the program runs alone
     #[arg(long, value_name = "MODE")]
     run: Option<Mode>,
+    /// With memcached: as user nobody, over UDP alone, with rings from the owner that listens there
+    #[arg(long, value_name = "PATH", requires = "run")]
+    owner: Option<PathBuf>,
 }
 
 /// Serves until a signal comes.
@@ -45,7 +48,7 @@ pub(crate) fn serve(args: &ServerArgs) -> anyhow::Result<()> {
     let mut command = match args.run {
         None => alone,
         Some(mode) => {
-            let mut command = under_run(mode, folder.path())?;
+            let mut command = under_run(mode, args.owner.as_deref(), folder.path())?;
             command.arg(alone.get_program());
             for (name, value) in alone.get_envs() {
                 command.env(name, value.unwrap_or_default());
@@ -87,12 +90,15 @@ async fn serve_until_told(command: Command, args: &ServerArgs) -> anyhow::Result
 }
 
 /// The product, which lies beside this program.
-fn under_run(mode: Mode, folder: &Path) -> anyhow::Result<Command> {
+fn under_run(mode: Mode, owner: Option<&Path>, folder: &Path) -> anyhow::Result<Command> {
     let own = std::env::current_exe().context("cannot find this program's own file")?;
     let mut command = Command::new(own.with_file_name("twinpath"));
     let mut explain = OsString::from("--explain=");
     explain.push(folder.join("explain"));
     command.arg("run").arg("--wait").arg(mode.name()).arg(explain);
+    if let Some(owner) = owner {
+        command.arg("--owner").arg(owner);
+    }
     Ok(command)
 }
 
@@ -101,6 +107,10 @@ fn arguments(args: &ServerArgs, folder: &Path) -> anyhow::Result<(&'static str, 
     let (ip, port) = (args.listen.ip(), args.listen.port());
     let place = folder.to_str().context("a temporary folder whose name is not UTF-8")?;
     let (program, line) = match args.kind {
+        // It gives up root before it binds.
+        Kind::Memcached if args.owner.is_some() => {
+            ("memcached", format!("-u nobody -l {ip} -p 0 -U {port} -t 1"))
+        }
         Kind::Memcached => ("memcached", format!("-u root -l {ip} -p {port} -U {port} -t 1")),
         Kind::Redis => (
             "redis-server",
