@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use libc::{c_int, sigset_t, timespec};
 use twinpath_idle::Woken;
-use twinpath_socket::{Awaited, Precise, wait};
+use twinpath_socket::{Awaited, Lead, Precise, Watch, wait};
 use twinpath_sys::clock;
 use twinpath_time::Instant;
 use twinpath_worker::idle::Decision;
@@ -74,7 +74,9 @@ struct Waiter<'a, A> {
     outcome: Outcome,
     blocked: Option<Blocked>,
     /// Of the threads that wait for the first socket, this is the one that spins.
-    leads: bool,
+    lead: Option<Lead>,
+    /// After a sleep: whether this thread tells the policy what ended it.
+    tells: Option<bool>,
 }
 
 impl<A> Drop for Waiter<'_, A> {
@@ -98,8 +100,8 @@ where
     let Some((_, _, first)) = leased.each().next() else { return Ok(Outcome::default()) };
     leased.each().for_each(|(_, _, place)| place.set_waited_for());
     let mut ask_at = Instant::from_nanos(first.ask_at.load(Ordering::Relaxed));
-    let mut waiter =
-        Waiter { kernel, leased, mask, ask, outcome: Outcome::default(), blocked: None, leads: false };
+    let outcome = Outcome::default();
+    let mut waiter = Waiter { kernel, leased, mask, ask, outcome, blocked: None, lead: None, tells: None };
     let waited = wait(timeout, &mut ask_at, &mut waiter);
     let outcome = waiter.outcome;
     drop(waiter);
@@ -117,22 +119,62 @@ impl<A> Waiter<'_, A> {
     }
 
     /// Whether this thread may spin: no other one does, that waits for the same socket.
-    fn leads(&mut self, first: &Place) -> bool {
-        self.leads = self.leads || first.lessee.lead();
-        self.leads
+    fn leads(&mut self, first: &Place, now: Instant) -> bool {
+        self.lead = first.lessee.lead(self.lead, now);
+        self.lead.is_some()
     }
 
     fn follow(&mut self) {
-        if std::mem::take(&mut self.leads)
+        if let Some(lead) = self.lead.take()
             && let Some(first) = self.first()
         {
-            first.lessee.follow();
+            first.lessee.follow(lead);
         }
     }
 
-    /// The socket by which the policy learns. A thread that was woken beside others says nothing: the one that receives does.
+    /// Of several threads the policy learns by the one that spins, and by the first one that was woken.
     fn teaches(&self) -> Option<&'static Place> {
-        self.first().filter(|first| self.leads || !first.lessee.is_contended())
+        let tells = |first: &&Place| {
+            self.tells.unwrap_or_else(|| self.lead.is_some() || !first.lessee.is_contended())
+        };
+        self.first().filter(tells)
+    }
+
+    /// Keeps watch over sockets whose rings another thread may have.
+    fn watch(&self, now: Instant) -> Watches {
+        let mut watches = Watches::default();
+        if self.lead.is_none() {
+            for (number, _, place) in self.leased.each() {
+                if let Some(watch) = place.lessee.watch(now) {
+                    watches.of[number] = Some(watch);
+                    watches.look_at = Some(watch.look_at);
+                }
+            }
+        }
+        watches
+    }
+
+    /// Returns whether this thread has kept watch.
+    fn end_watch(&self, watches: &Watches) -> bool {
+        if watches.look_at.is_none() {
+            return false;
+        }
+        for (number, _, place) in self.leased.each() {
+            watches.of[number].inspect(|watch| place.lessee.end_watch(*watch));
+        }
+        true
+    }
+}
+
+/// The sockets that a thread keeps watch over.
+struct Watches {
+    of: [Option<Watch>; PLACES],
+    look_at: Option<Instant>,
+}
+
+impl Default for Watches {
+    fn default() -> Self {
+        Self { of: [None; PLACES], look_at: None }
     }
 }
 
@@ -161,6 +203,24 @@ where
         self.outcome.kernel = Some(got);
         Ok(got > 0)
     }
+
+    /// Sleeps in the kernel, until then at most. Returns whether something is ready.
+    fn sleep(&mut self, until: Instant, mask: Option<&sigset_t>) -> io::Result<bool> {
+        loop {
+            let now = clock::now();
+            let watches = self.watch(now);
+            let end = watches.look_at.map_or(until, |look_at| look_at.min(until));
+            let timeout = (end != Instant::NEVER).then(|| times::timespec(end.nanos_since(now)));
+            // What keeps watch may be late.
+            let _precise = (end == until).then_some(timeout).flatten().map(|_| Precise::new());
+            let slept = self.ask_kernel(timeout.as_ref(), mask);
+            let has_watched = self.end_watch(&watches);
+            let is_ready = slept? || has_watched && self.look(clock::now());
+            if is_ready || !has_watched || end == until {
+                return Ok(is_ready);
+            }
+        }
+    }
 }
 
 impl<A> Awaited for Waiter<'_, A>
@@ -168,14 +228,16 @@ where
     A: FnMut(Option<&timespec>, Option<&sigset_t>) -> c_int,
 {
     fn look(&mut self, now: Instant) -> bool {
-        self.outcome = Outcome::default();
+        // What the kernel has said is said once.
+        let has_more = self.outcome.kernel.filter(|ready| *ready > 0);
+        self.outcome = Outcome { kernel: has_more, ready: 0 };
         for (number, descriptor, place) in self.leased.each() {
             // If another thread receives, the socket is not ready for this one.
             if place.lessee.is_ready(&table::socket(descriptor), now) == Some(true) {
                 self.outcome.ready |= 1 << number;
             }
         }
-        self.outcome.ready != 0
+        self.outcome.ready != 0 || has_more.is_some()
     }
 
     fn ask(&mut self, until: Instant) -> io::Result<bool> {
@@ -184,16 +246,15 @@ where
             // Signals that only the caller's set lets in come here also in a call that does not wait.
             return self.ask_kernel(Some(&times::timespec(0)), self.mask);
         }
-        let left = times::timespec(until.nanos_since(clock::now()));
-        let timeout = (until != Instant::NEVER).then_some(&left);
-        // A handler of a signal may leave this call for good.
-        self.follow();
-        let _precise = timeout.map(|_| Precise::new());
+        // A handler of a signal may leave this call for good: then others lead when the time that is said here is over.
+        if let (Some(lead), Some(first)) = (self.lead, self.first()) {
+            self.lead = first.lessee.leader_sleeps(lead, clock::now(), until);
+        }
         self.leased.each().for_each(|(_, _, place)| place.lessee.waits());
         let before = self.blocked.as_ref().map(|blocked| *blocked.before());
         // Before another thread could have taken the lease, something may have come.
         let is_ready = self.look(clock::now());
-        let slept = if is_ready { Ok(true) } else { self.ask_kernel(timeout, self.mask.or(before.as_ref())) };
+        let slept = if is_ready { Ok(true) } else { self.sleep(until, self.mask.or(before.as_ref())) };
         self.leased.each().for_each(|(_, _, place)| place.lessee.waited());
         slept
     }
@@ -211,11 +272,22 @@ where
     fn decide(&mut self, now: Instant, deadline: Instant) -> Decision {
         // Another thread spins, or receives.
         let sleeps = Decision::Sleep { until: deadline };
-        let Some(first) = self.first().filter(|first| self.leads(first)) else { return sleeps };
-        first.lessee.decide(now, deadline).unwrap_or(sleeps)
+        self.tells = None;
+        let Some(first) = self.first() else { return sleeps };
+        if !self.leads(first, now) {
+            return sleeps;
+        }
+        match first.lessee.decide(now, deadline).unwrap_or(sleeps) {
+            Decision::Turn if !first.lessee.may_hold(now) => sleeps,
+            decision => decision,
+        }
     }
 
     fn woke(&mut self, now: Instant, woken: Woken) {
+        let Some(first) = self.first() else { return };
+        if matches!(woken, Woken::Packet(_)) {
+            self.tells = Some(first.lessee.tells());
+        }
         self.teaches().inspect(|first| first.lessee.woke(now, woken));
     }
 

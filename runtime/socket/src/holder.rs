@@ -2,6 +2,7 @@
 
 use std::hint::spin_loop;
 use std::io;
+use std::mem;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::thread::yield_now;
@@ -151,6 +152,8 @@ pub(crate) struct Holder {
     look_at: Instant,
     /// The kernel's socket has just been found empty by the caller.
     asked: bool,
+    /// The policy was told of the next datagram by a call that waited.
+    told: bool,
     /// The owner that has given the lease; and that it is gone, so that the kernel alone fills the socket.
     owner: Option<Arc<Connection>>,
     owner_is_gone: bool,
@@ -172,6 +175,7 @@ impl Holder {
             looked: now,
             look_at: now,
             asked: false,
+            told: false,
             owner,
             owner_is_gone: false,
             counts: SocketCounts::default(),
@@ -279,7 +283,7 @@ impl Holder {
             self.lease.looks(now);
         }
         let returns = matches!(call.wait, Wait::Not);
-        let has_asked = std::mem::take(&mut self.asked);
+        let has_asked = mem::take(&mut self.asked);
         if !has_asked && (now >= self.look_at || returns && !is_open) {
             self.look_at = now + LOOK_EVERY;
             if !returns && is_interrupted() {
@@ -477,7 +481,14 @@ impl Holder {
     }
 
     fn found(&mut self, now: Instant) {
-        self.found_among(now, self.looked);
+        if !mem::take(&mut self.told) {
+            self.found_among(now, self.looked);
+        }
+    }
+
+    /// Whether the policy was told of the next datagram that is received.
+    pub(crate) const fn set_told(&mut self, told: bool) {
+        self.told = told;
     }
 
     /// Something came, and was not there when it was looked for last.

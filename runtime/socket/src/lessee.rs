@@ -18,6 +18,7 @@ use crate::address::View;
 use crate::beside::Beside;
 use crate::holder::{Call, Holder, KernelRead, Received, SocketCounts, Step};
 use crate::interfaces;
+use crate::leading::{Lead, Leading, Watch};
 
 /// By whose rights a socket has its lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,8 +61,7 @@ pub struct Lessee {
     others: AtomicU32,
     /// Several threads have waited for the socket at the same time.
     is_contended: AtomicBool,
-    /// One of them spins, and decides when to sleep.
-    is_led: AtomicBool,
+    leading: Leading,
 }
 
 /// Of a lease, for threads that do not have it.
@@ -91,7 +91,7 @@ impl Lessee {
             is_shared: AtomicBool::new(false),
             others: AtomicU32::new(0),
             is_contended: AtomicBool::new(false),
-            is_led: AtomicBool::new(false),
+            leading: Leading::new(),
         }
     }
 
@@ -116,7 +116,7 @@ impl Lessee {
         let view = View { is_v6, ifindex: lent.ifindex };
         self.is_shared.store(is_shared, Ordering::Relaxed);
         self.is_contended.store(false, Ordering::Relaxed);
-        self.is_led.store(false, Ordering::Relaxed);
+        self.leading.forget();
         let by = LentBy::of(&lent);
         let withdrawal = lent.withdrawal.clone();
         let holder = Holder::new(lent, view);
@@ -168,7 +168,7 @@ impl Lessee {
     /// can be used again: not if another thread of the parent was using it.
     pub fn forget(&self) -> bool {
         self.others.store(0, Ordering::Relaxed);
-        self.is_led.store(false, Ordering::Relaxed);
+        self.leading.forget();
         self.has_ended.store(false, Ordering::Relaxed);
         // The kernel's map is the parent's, which is alive or not: this process has no use for its descriptor.
         self.set_outside(None);
@@ -231,12 +231,20 @@ impl Lessee {
 
     /// After [`Step::Read`]: the kernel's socket had a datagram or an error (`read` is `None` then), or nothing.
     pub fn was_read(&self, socket: &UdpSocket, read: Option<KernelRead>, call: Call) {
-        self.with_holder(|holder| {
-            if let Some(read) = read {
-                holder.came(read, call);
-                holder.take_lease_early(socket, call);
-            }
+        let Some(read) = read else { return };
+        let told = self.with_holder(|holder| {
+            holder.came(read, call);
+            holder.take_lease_early(socket, call);
         });
+        self.or_beside(told, read, call);
+    }
+
+    /// What was read has to be counted, also if another thread has the lease by now: else it would count as lost, and no lease could
+    /// begin for as long as that takes.
+    fn or_beside(&self, told: Option<()>, read: KernelRead, call: Call) {
+        if told.is_none() && !call.peek {
+            self.was_read_beside(read);
+        }
     }
 
     /// After [`Step::Read`]: the kernel's socket had nothing.
@@ -246,12 +254,13 @@ impl Lessee {
 
     /// After [`Step::Sleep`]: what came, if anything.
     pub fn slept(&self, read: Option<KernelRead>, call: Call) {
-        self.with_holder(|holder| {
+        let told = self.with_holder(|holder| {
             holder.slept(read.is_some());
             if let Some(read) = read {
                 holder.came(read, call);
             }
         });
+        read.inspect(|read| self.or_beside(told, *read, call));
     }
 
     /// After [`Step::Sleep`], for a caller that waited for the socket without reading it.
@@ -276,20 +285,56 @@ impl Lessee {
         outside.as_ref().inspect(|outside| outside.beside.was_read(read.whole_len, read.source));
     }
 
-    /// Of several threads that wait for the socket one spins, and the others sleep in the kernel. Returns whether this one may: until
-    /// [`Lessee::follow`] no other one does.
+    /// Of several threads that wait for the socket one leads: it spins, and the others sleep in the kernel. Whether this one does from
+    /// now on, or still does; `lead` is what it got when it was asked last. To be undone by [`Lessee::follow`].
     #[must_use]
-    pub fn lead(&self) -> bool {
-        let leads = !self.is_led.swap(true, Ordering::Acquire);
-        if !leads {
+    pub fn lead(&self, lead: Option<Lead>, now: Instant) -> Option<Lead> {
+        let leads = self.leading.lead(lead, now);
+        if leads.is_none() {
             self.is_contended.store(true, Ordering::Relaxed);
         }
         leads
     }
 
-    /// After [`Lessee::lead`] has returned that this thread may spin: it no longer does.
-    pub fn follow(&self) {
-        self.is_led.store(false, Ordering::Release);
+    /// The thread that leads is about to sleep, as the policy says: whether it leads meanwhile, which is for a short time at most.
+    #[must_use]
+    pub fn leader_sleeps(&self, lead: Lead, now: Instant, until: Instant) -> Option<Lead> {
+        self.leading.sleeps(lead, now, until)
+    }
+
+    /// The thread no longer leads.
+    pub fn follow(&self, lead: Lead) {
+        self.leading.follow(lead);
+    }
+
+    /// A thread was woken by something: whether it is the one that tells the policy, by [`Lessee::woke`] and [`Lessee::found`]. The same
+    /// datagram wakes all threads that wait.
+    #[must_use]
+    pub fn tells(&self) -> bool {
+        !self.is_contended() || self.leading.ends_sleep()
+    }
+
+    /// The leader wants to spin. Returns whether it can have the lease then: no other thread sleeps in the kernel, or one keeps watch.
+    /// Otherwise what the ring takes could be left there, by a leader that does not come back.
+    #[must_use]
+    pub fn may_hold(&self, now: Instant) -> bool {
+        if self.is_contended() {
+            self.leading.want(now);
+        }
+        self.others.load(Ordering::Relaxed) == 0 || self.leading.is_watched(now)
+    }
+
+    /// A thread that does not lead is about to sleep in the kernel: whether it is to keep watch, which means to look at the ring now and
+    /// then. To be undone by [`Lessee::end_watch`], and then to be followed by a last look.
+    #[must_use]
+    pub fn watch(&self, now: Instant) -> Option<Watch> {
+        self.leading.watch(now)
+    }
+
+    /// After [`Lessee::watch`]. Nothing comes into the ring from now on, until another thread keeps watch.
+    pub fn end_watch(&self, watch: Watch) {
+        self.leading.end_watch(watch);
+        self.give_back();
     }
 
     /// Whether several threads have waited for the socket at the same time: then a datagram wakes all of them in the kernel, and that a
@@ -312,8 +357,11 @@ impl Lessee {
         self.with_holder(|holder| holder.is_ready(socket, now))
     }
 
-    /// Holds the lease for somebody who looks at several sockets.
+    /// Holds the lease for somebody who looks at several sockets, as far as [`Lessee::may_hold`] allows it.
     pub fn hold(&self, now: Instant) {
+        if !self.may_hold(now) {
+            return self.give_back();
+        }
         let room = if self.may_stay() { Room::All } else { Room::One };
         self.with_holder(|holder| holder.hold(now, room));
     }
@@ -341,7 +389,12 @@ impl Lessee {
 
     /// The call that waited for this socket among others found something.
     pub fn found(&self, now: Instant, looked: Instant) {
-        self.with_holder(|holder| holder.found_among(now, looked));
+        let is_contended = self.is_contended();
+        self.with_holder(|holder| {
+            holder.found_among(now, looked);
+            // Which of the threads receives it is not known yet.
+            holder.set_told(is_contended);
+        });
     }
 
     /// When to spin and when to sleep, for a call that waits for this socket among others.

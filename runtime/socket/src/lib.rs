@@ -17,6 +17,7 @@ mod address;
 mod beside;
 mod holder;
 mod interfaces;
+mod leading;
 mod lessee;
 mod others;
 mod poll;
@@ -26,6 +27,7 @@ mod socket;
 mod waiting;
 
 pub use holder::{Call, KernelRead, Received, SocketCounts, Step, Wait};
+pub use leading::{Lead, Watch};
 pub use lessee::{LentBy, Lessee};
 pub use poll::{Event, Interest, Poll};
 pub use precise::Precise;

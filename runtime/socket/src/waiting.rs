@@ -51,7 +51,8 @@ pub fn wait(timeout: Option<Duration>, ask_at: &mut Instant, on: &mut impl Await
     loop {
         let now = clock::now();
         let mut is_ready = on.look(now);
-        if now >= *ask_at {
+        let asks = now >= *ask_at;
+        if is_ready && asks {
             *ask_at = now + ASK_EVERY;
             is_ready |= on.ask(Instant::ZERO)?;
         }
@@ -61,15 +62,24 @@ pub fn wait(timeout: Option<Duration>, ask_at: &mut Instant, on: &mut impl Await
         }
         if now >= deadline {
             // Without a time-out the kernel has to be asked, whenever that was last done.
-            return if timeout == Some(Duration::ZERO) { on.ask(Instant::ZERO) } else { Ok(false) };
+            return if asks || timeout == Some(Duration::ZERO) { on.ask(Instant::ZERO) } else { Ok(false) };
         }
-        looked = now;
         match on.decide(now, deadline) {
             Decision::Turn => {
+                if asks {
+                    *ask_at = now + ASK_EVERY;
+                    if on.ask(Instant::ZERO)? {
+                        on.found(now, looked);
+                        return Ok(true);
+                    }
+                }
+                looked = now;
                 on.hold(now);
                 std::hint::spin_loop();
             }
+            // A sleep asks the kernel as well.
             Decision::Sleep { until } => {
+                looked = now;
                 if on.give_back(now) {
                     let came = on.ask(until)?;
                     looked = clock::now();
