@@ -3,6 +3,8 @@
 
 #[path = "../../capi/tests/link/mod.rs"]
 mod link;
+#[path = "programs/threads.rs"]
+mod threads;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::UdpSocket;

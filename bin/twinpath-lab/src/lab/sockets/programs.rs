@@ -42,6 +42,15 @@ const fn row(id: &'static str, group: Group, main: &'static str, label: &'static
 pub(super) const MEMCACHED_RUN: RowSpec =
     row("memcached-run", Group::Rtt, P50, "memcached over UDP under run, adaptive").beside(&["memcached"]);
 pub(super) const MEMCACHED: RowSpec = row("memcached", Group::Rtt, P50, "memcached over UDP alone");
+pub(super) const THREADS_RUN: RowSpec = row(
+    "memcached-threads-run",
+    Group::Rtt,
+    P50,
+    "memcached over UDP with its default threads under run, adaptive",
+)
+.beside(&["memcached-threads"]);
+pub(super) const THREADS: RowSpec =
+    row("memcached-threads", Group::Rtt, P50, "memcached over UDP with its default threads alone");
 pub(super) const NSD_RUN: RowSpec =
     row("nsd-run", Group::Cpu, CPU, "nsd under run, at a fixed rate of queries").beside(&["nsd"]);
 pub(super) const NSD: RowSpec = row("nsd", Group::Cpu, CPU, "nsd alone, at the same rate");
@@ -82,6 +91,20 @@ pub(super) const RUN_MEMCACHED_P99: RatioSpec = ratio(
     Better::Lower,
     "p99 of the same",
 );
+pub(super) const RUN_THREADS: RatioSpec = ratio(
+    "run-memcached-threads",
+    Formula::over("memcached-threads-run", P50, &[("memcached-threads", P50)]),
+    0.8,
+    Better::Lower,
+    "round trip p50: memcached with its default four threads, which all wait for one socket, under run against alone",
+);
+pub(super) const RUN_THREADS_P99: RatioSpec = ratio(
+    "run-memcached-threads-p99",
+    Formula::over("memcached-threads-run", P99, &[("memcached-threads", P99)]),
+    1.0,
+    Better::Lower,
+    "p99 of the same",
+);
 pub(super) const RUN_DNS: RatioSpec = ratio(
     "run-dns",
     Formula::over("nsd-run", CPU, &[("nsd", CPU)]),
@@ -103,7 +126,7 @@ pub(super) async fn measure(session: &Session, time: Duration, row: &str) -> Opt
     let server = format!("plain program {kind} --listen {}{run}", peers::server(PORT));
     let alone = format!("plain program {kind} --listen {}", peers::server(OTHER_PORT));
     Some(match kind {
-        "memcached" => round_trips(session, time, &server).await,
+        "memcached" | "memcached-threads" => round_trips(session, time, &server).await,
         "nsd" => cpu_of_queries(session, time, &server).await,
         "redis" => rates(session, time, &server, &alone).await,
         _ => return None,

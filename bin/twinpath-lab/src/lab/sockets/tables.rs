@@ -41,6 +41,8 @@ pub(super) const ROWS: &[RowSpec] = &[
     owner::IDLING,
     programs::MEMCACHED_RUN,
     programs::MEMCACHED,
+    programs::THREADS_RUN,
+    programs::THREADS,
     programs::NSD_RUN,
     programs::NSD,
     programs::REDIS_RUN,
@@ -118,6 +120,8 @@ pub(super) const RATIOS: &[RatioSpec] = &[
     ),
     programs::RUN_MEMCACHED,
     programs::RUN_MEMCACHED_P99,
+    programs::RUN_THREADS,
+    programs::RUN_THREADS_P99,
     programs::RUN_DNS,
     programs::RUN_OTHER_COST,
 ];

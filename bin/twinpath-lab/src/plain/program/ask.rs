@@ -59,7 +59,7 @@ pub(crate) fn ask(args: &AskArgs) -> anyhow::Result<()> {
     );
     let from_ns = clock::now().as_nanos();
     let asked = match args.kind {
-        Kind::Memcached => memcached(args)?,
+        Kind::Memcached | Kind::MemcachedThreads => memcached(args)?,
         Kind::Nsd => dnsperf(args)?,
         Kind::Redis => redis_benchmark(args)?,
     };

@@ -26,6 +26,8 @@ const LIBRARIES_IN: &str = "usr/lib/x86_64-linux-gnu";
 pub(super) enum Kind {
     /// memcached over UDP, one thread
     Memcached,
+    /// The same with as many threads as it has by default: four
+    MemcachedThreads,
     /// A name server: nsd, asked by dnsperf
     Nsd,
     /// redis-server, asked by redis-benchmark

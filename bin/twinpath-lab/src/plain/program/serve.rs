@@ -112,6 +112,7 @@ fn arguments(args: &ServerArgs, folder: &Path) -> anyhow::Result<(&'static str, 
             ("memcached", format!("-u nobody -l {ip} -p 0 -U {port} -t 1"))
         }
         Kind::Memcached => ("memcached", format!("-u root -l {ip} -p {port} -U {port} -t 1")),
+        Kind::MemcachedThreads => ("memcached", format!("-u root -l {ip} -p {port} -U {port}")),
         Kind::Redis => (
             "redis-server",
             format!("--bind {ip} --port {port} --protected-mode no --appendonly no --dir {place}"),
