@@ -69,7 +69,8 @@ pub struct Interface {
     pub device: Device,
     /// Its queues that we serve.
     pub queues: Vec<Queue>,
-    /// Frames that cross within the kernel, past all queues; only for an exception port.
+    /// Frames that cross within the kernel, past all queues: at an exception port, and at a port of a
+    /// switch once it has forwarded any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crossed: Option<Crossed>,
     /// The cost of attaching for the kernel's own traffic, for each path that was measured, in that order: the last one
@@ -153,7 +154,8 @@ pub struct WhyNot {
     pub reason: String,
 }
 
-/// Frames that cross between two interfaces within the kernel, as seen from one of them; a super-frame counts once.
+/// Frames that cross between interfaces within the kernel, as seen from one of them. At an exception port a super-frame
+/// counts once; at a port of a switch each packet of it does.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Crossed {
     /// Frames received here and sent to the other side.

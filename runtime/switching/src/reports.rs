@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use twinpath_config::{PortMode, SwitchPort};
 use twinpath_host::{KnownQueue, WorkerHandle, report_process, rows};
 use twinpath_inspect::{ControlReason, Counter};
+use twinpath_offload::PortForwarded;
 use twinpath_openflow_control::OpenFlow;
 use twinpath_port::PortId;
 use twinpath_report::{self as report, Report};
@@ -102,6 +103,14 @@ impl Switching {
             },
             why: port.why(&self.plan.name),
             queues: queues.collect(),
+            crossed: Some(self.forwarded(port)).filter(|it| *it != PortForwarded::default()).map(|it| {
+                report::Crossed {
+                    frames_in: it.packets_in,
+                    frames_out: it.packets_out,
+                    bytes_in: it.bytes_in,
+                    bytes_out: it.bytes_out,
+                }
+            }),
             ..report::Interface::default()
         }
     }
@@ -129,6 +138,13 @@ impl Switching {
         if port.is_attached() { self.shared.table.learned_on(port.number).into() } else { 0 }
     }
 
+    /// What the kernel has forwarded from and to a port.
+    fn forwarded(&self, port: &Port) -> PortForwarded {
+        let by_flows = self.openflow.as_ref().map(|it| it.forwarded(port.number));
+        let by_addresses = || self.learned.as_ref().map(|it| it.forwarded(port.number));
+        by_flows.or_else(by_addresses).unwrap_or_default()
+    }
+
     fn report_port(
         &self,
         port: &Port,
@@ -137,9 +153,7 @@ impl Switching {
     ) -> report::SwitchPort {
         let link = self.homes.link(port.home, port.ifindex).map(|link| link.state());
         let counts = queues.iter().fold(port.before, |counts, (_, queue)| counts.with(&queue.counters));
-        let by_flows = self.openflow.as_ref().map(|it| it.forwarded(port.number));
-        let by_addresses = || self.learned.as_ref().map(|it| it.forwarded(port.number));
-        let forwarded = by_flows.or_else(by_addresses).unwrap_or_default();
+        let forwarded = self.forwarded(port);
         let dropped = queues.iter().flat_map(|(_, queue)| queue.counters.drops.happened());
         let dropped = dropped.map(|(_, count)| count).sum::<u64>();
         let config = &port.config;

@@ -30,6 +30,10 @@ use crate::rig::{PATIENCE, Rig, Server, end, ip, link, udp_in, until};
 /// All EtherTypes, linux/if_ether.h.
 const ETH_P_ALL: u16 = 3;
 
+/// Has workers forward all frames, for tests of what workers do: otherwise the kernel soon forwards those between learned
+/// addresses.
+const BY_WORKERS: [&str; 2] = ["--offload", "off"];
+
 /// A switch's namespace, and hosts, each in one of its own, with a veth pair to the switch's.
 struct Site {
     /// Its server's namespace is the switch's; its client's is not used.
@@ -87,15 +91,8 @@ impl Site {
         self.try_switch(arguments).unwrap_or_else(|stderr| panic!("no switch: {stderr}"))
     }
 
-    /// Unless something is said of that, the workers forward all frames between learned addresses: they are what most tests are
-    /// about. Those of `learned.rs` are about the others.
     fn try_switch(&self, arguments: &[&str]) -> Result<Server, String> {
-        const SAYS: [&str; 4] = ["--offload", "--listen", "--controller", "--config"];
-        let by_workers: &[&str] = match arguments.iter().any(|argument| SAYS.contains(argument)) {
-            true => &[],
-            false => &["--offload", "off"],
-        };
-        self.rig.try_launch(&[&["switch"], arguments, by_workers].concat())
+        self.rig.try_launch(&[&["switch"], arguments].concat())
     }
 
     /// A UDP socket of a host.

@@ -39,7 +39,7 @@ fn a_kernel_bridge_carries_on_when_a_switch_ends_or_is_killed() {
     }
     let site = Site::new(2);
     let dark = ["sw0", "--port", "p1", "--port", "p2"];
-    let with_bridge = [&dark[..], &["--on-exit", "bridge", "--offload", "auto"]].concat();
+    let with_bridge = [&dark[..], &["--on-exit", "bridge"]].concat();
     let refused = site.try_switch(&with_bridge).err().expect("no bridge");
     assert!(refused.contains("p1 belongs to no kernel bridge"), "{refused}");
     bridge(&site, &["p1", "p2"]);

@@ -10,15 +10,12 @@ use twinpath_sys::packet_socket::interface_index;
 use super::ending::bridge;
 use super::ports::change;
 use super::traffic::{bulk, echo};
-use super::{Site, address, terminate};
+use super::{BY_WORKERS, Site, address, terminate};
 use crate::rig::{PATIENCE, Server, until};
 use crate::root_or_skip;
 
 /// For experiments (IEEE 802, local experimental EtherType 1): no host's stack has a use for it.
 const EXPERIMENTAL: u16 = 0x88b5;
-
-/// What a switch does unless it is told otherwise.
-const AS_USUAL: [&str; 2] = ["--offload", "auto"];
 
 /// Something at a host's port that sends and receives frames with addresses of its own.
 struct Station(PacketSocket);
@@ -81,7 +78,7 @@ fn place(switch: &Server, station: u8) -> Option<String> {
 }
 
 /// Sends until the kernel forwards a frame from this port.
-fn until_by_kernel(switch: &Server, port: &str, mut send: impl FnMut()) {
+pub(super) fn until_by_kernel(switch: &Server, port: &str, mut send: impl FnMut()) {
     let before = count(switch, port, "kernel_in");
     until(&format!("the kernel forwards frames of {port}"), || {
         send();
@@ -104,8 +101,7 @@ fn the_kernel_forwards_and_every_frame_is_counted_once() {
         return;
     }
     let site = Site::new(3);
-    let switch =
-        site.switch(&[&["sw0", "--port", "p1", "--port", "p2", "--port", "p3"][..], &AS_USUAL].concat());
+    let switch = site.switch(&["sw0", "--port", "p1", "--port", "p2", "--port", "p3"]);
     site.passes(1, 2);
     site.passes(2, 3);
     until_by_kernel(&switch, "p1", || echo(&site, 1, 2, 100));
@@ -135,7 +131,7 @@ fn the_kernel_forwards_and_every_frame_is_counted_once() {
     bulk(&site, 1, 2, &address(2));
     assert_eq!(terminate(switch), Some(0));
 
-    let switch = site.switch(&["sw0", "--port", "p1", "--port", "p2", "--offload", "off"]);
+    let switch = site.switch(&[&["sw0", "--port", "p1", "--port", "p2"][..], &BY_WORKERS].concat());
     site.passes(1, 2);
     for _ in 0..50 {
         echo(&site, 1, 2, 100);
@@ -150,8 +146,7 @@ fn an_address_that_moves_gets_its_frames_where_it_is() {
         return;
     }
     let site = Site::new(3);
-    let switch =
-        site.switch(&[&["sw0", "--port", "p1", "--port", "p2", "--port", "p3"][..], &AS_USUAL].concat());
+    let switch = site.switch(&["sw0", "--port", "p1", "--port", "p2", "--port", "p3"]);
     let stations = [1, 2, 3].map(|host| Station::at(&site, host));
     let [one, two, three] = &stations;
     one.send(1, 0, "here is 1");
@@ -185,7 +180,7 @@ fn an_address_that_moves_while_the_process_is_stopped_gets_its_frames_by_the_bri
     bridge(&site, &["p1", "p2", "p3"]);
     let ports = ["sw0", "--port", "p1", "--port", "p2", "--port", "p3"];
     let fails_open = ["--on-exit", "bridge", "--fail-open-ms", "100"];
-    let switch = site.switch(&[&ports[..], &fails_open, &AS_USUAL].concat());
+    let switch = site.switch(&[&ports[..], &fails_open].concat());
     let [one, two, three] = [1, 2, 3].map(|host| Station::at(&site, host));
     one.send(1, 0, "here is 1");
     two.send(9, 0, "here is 9");
@@ -214,7 +209,7 @@ fn an_address_that_is_silent_is_forgotten_and_one_that_sends_by_the_kernel_is_no
     const AGEING: Duration = Duration::from_secs(10);
     let site = Site::new(3);
     let ports = ["sw0", "--port", "p1", "--port", "p2", "--port", "p3", "--ageing-s", "10"];
-    let switch = site.switch(&[&ports[..], &AS_USUAL].concat());
+    let switch = site.switch(&ports);
     let [one, two, three] = [1, 2, 3].map(|host| Station::at(&site, host));
     one.send(1, 0, "here is 1");
     let spoke = Instant::now();
@@ -242,8 +237,7 @@ fn a_change_or_a_capture_has_workers_forward_and_an_end_nobody() {
         return;
     }
     let site = Site::new(3);
-    let switch =
-        site.switch(&[&["sw0", "--port", "p1", "--port", "p2", "--port", "p3"][..], &AS_USUAL].concat());
+    let switch = site.switch(&["sw0", "--port", "p1", "--port", "p2", "--port", "p3"]);
     site.passes(1, 2);
     until_by_kernel(&switch, "p1", || echo(&site, 1, 2, 100));
     // Another VLAN: what the kernel has forwarded before must not pass.
@@ -269,7 +263,7 @@ fn a_change_or_a_capture_has_workers_forward_and_an_end_nobody() {
         copies += usize::from(frame.starts_with(&to) && frame.len() > 333);
     }
     assert_eq!(terminate(switch), Some(0));
-    let switch = site.switch(&[&["sw0", "--port", "p1", "--port", "p2"][..], &AS_USUAL].concat());
+    let switch = site.switch(&["sw0", "--port", "p1", "--port", "p2"]);
     site.passes(1, 2);
     until_by_kernel(&switch, "p1", || echo(&site, 1, 2, 100));
     switch.kill();

@@ -43,6 +43,15 @@ fn frames(site: &Site, host: usize) -> PacketSocket {
     socket
 }
 
+/// Has threads beside a test end when it ends, also when it fails: the scope that they are in waits for them.
+pub(super) struct StopAtEnd<'a>(pub(super) &'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Sends datagrams back until it is to stop.
 pub(super) fn echo_until(socket: &UdpSocket, stop: &AtomicBool) {
     socket.set_read_timeout(Some(Duration::from_millis(50))).expect("set");
@@ -75,6 +84,7 @@ fn ports_come_go_and_change_by_command_while_traffic_flows() {
             }
             rounds
         });
+        let at_end = StopAtEnd(&stop);
         for _ in 0..5 {
             assert_eq!(change(&site, &switch, &["add", "p3"]).as_deref(), Ok("port p3 is new\n"));
             site.passes(1, 3);
@@ -91,7 +101,7 @@ fn ports_come_go_and_change_by_command_while_traffic_flows() {
             ip(&site.rig.server, &["address", "add", "10.9.0.1/24", "dev", "p3"]);
             ip(&site.rig.server, &["address", "flush", "dev", "p3"]);
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(at_end);
         assert!(traffic.join().expect("no panic") > 10);
     });
     // What cannot be is refused, and nothing is changed.
@@ -160,8 +170,8 @@ fn beside(send: impl Fn() + Sync, during: impl FnOnce()) {
                 send();
             }
         });
+        let _at_end = StopAtEnd(&stop);
         during();
-        stop.store(true, Ordering::Relaxed);
     });
 }
 

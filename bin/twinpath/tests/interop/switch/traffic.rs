@@ -3,8 +3,9 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
+use super::learned::until_by_kernel;
 use super::ports::change;
-use super::{Site, address, address_v6, figure, ip_of, port, terminate};
+use super::{BY_WORKERS, Site, address, address_v6, figure, ip_of, port, terminate};
 use crate::rig::{PATIENCE, ip, until};
 use crate::root_or_skip;
 
@@ -63,7 +64,9 @@ fn hosts_reach_each_other_and_bulk_crosses_in_super_frames() {
     }
     let site = Site::new(3);
     let ports = ["sw0", "--port", "p1", "--port", "p2", "--port", "p3"];
-    for mode in [&[][..], &["--mode", "adaptive"], &["--mode", "poll"]] {
+    let adaptive = [&["--mode", "adaptive"][..], &BY_WORKERS].concat();
+    let poll = [&["--mode", "poll"][..], &BY_WORKERS].concat();
+    for mode in [&[][..], &BY_WORKERS, &adaptive, &poll] {
         let switch = site.switch(&[&ports, mode].concat());
         for (from, to) in [(1, 2), (2, 3), (3, 1)] {
             site.passes(from, to);
@@ -71,11 +74,18 @@ fn hosts_reach_each_other_and_bulk_crosses_in_super_frames() {
                 echo(&site, from, to, len);
             }
         }
+        if mode.is_empty() {
+            until_by_kernel(&switch, "p1", || echo(&site, 1, 2, 100));
+        }
         let before = ["frames_in", "bytes_in"].map(|it| figure(&switch, "p1", it));
         let drops = switch.show("drops");
         bulk(&site, 1, 2, &address(2));
         bulk(&site, 2, 1, &address_v6(1));
         let [frames, bytes] = ["frames_in", "bytes_in"].map(|it| figure(&switch, "p1", it));
+        if mode.is_empty() {
+            assert_eq!(terminate(switch), Some(0));
+            continue;
+        }
         let average = (bytes - before[1]) / (frames - before[0]).max(1);
         assert!(average > 1_514, "segments cross coalesced: {average} bytes a frame");
         assert_eq!(switch.show("drops"), drops, "{mode:?}");

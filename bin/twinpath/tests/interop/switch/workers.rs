@@ -13,8 +13,8 @@ use twinpath_port_vnet::{Tap, TapHandle};
 use twinpath_sys::packet_socket::interface_index;
 use twinpath_sys::{Namespace, PacketSocket, StoppedThread};
 
-use super::ports::{change, echo_until};
-use super::{Site, figure, ip_of, port, terminate};
+use super::ports::{StopAtEnd, change, echo_until};
+use super::{BY_WORKERS, Site, figure, ip_of, port, terminate};
 use crate::fail_open::thread_of;
 use crate::rig::{PATIENCE, Server, ip, until};
 use crate::root_or_skip;
@@ -135,6 +135,7 @@ fn frames_cross_between_ports_of_all_kinds_once_and_in_order() {
     let site = Site::new(2);
     let ports = ["p1", "p2", "tap:vm0", "memory:app1", "memory:app2"];
     let mut arguments = vec!["sw0", "--workers", "2", "--local", "host0"];
+    arguments.extend(BY_WORKERS);
     ports.iter().for_each(|port| arguments.extend(["--port", port]));
     let switch = site.switch(&arguments);
     ip(&site.rig.server, &["link", "set", "host0", "up"]);
@@ -198,6 +199,7 @@ fn many_flows(site: &Site, from: usize, to: usize, stop: &AtomicBool) -> u64 {
     let (mut rounds, all_came) = (0, AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| echo_until(&there, &all_came));
+        let _at_end = StopAtEnd(&all_came);
         while !stop.load(Ordering::Relaxed) {
             for socket in &sockets {
                 socket.send_to(&[1; 60], (ip_of(to), 9200)).expect("sent");
@@ -207,7 +209,6 @@ fn many_flows(site: &Site, from: usize, to: usize, stop: &AtomicBool) -> u64 {
                 rounds += 1;
             }
         }
-        all_came.store(true, Ordering::Relaxed);
     });
     rounds
 }
@@ -218,11 +219,13 @@ fn ports_come_and_go_while_several_workers_carry_traffic() {
         return;
     }
     let site = Site::new(3);
-    let switch = site.switch(&["sw0", "--port", "p1", "--port", "p2", "--workers", "2"]);
+    let switch =
+        site.switch(&[&["sw0", "--port", "p1", "--port", "p2", "--workers", "2"][..], &BY_WORKERS].concat());
     site.passes(1, 2);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let traffic = scope.spawn(|| many_flows(&site, 1, 2, &stop));
+        let at_end = StopAtEnd(&stop);
         for round in 0..5 {
             let memory = format!("memory:app{round}");
             for added in ["p3", &memory] {
@@ -242,7 +245,7 @@ fn ports_come_and_go_while_several_workers_carry_traffic() {
             ip(&site.rig.server, &["address", "add", "10.9.0.1/24", "dev", "p3"]);
             ip(&site.rig.server, &["address", "flush", "dev", "p3"]);
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(at_end);
         assert!(traffic.join().expect("no panic") > 100);
     });
     let came = of_workers(&switch, "frames_in");
@@ -297,12 +300,13 @@ fn when_one_worker_is_stuck_the_others_go_on_and_the_bridge_has_its_flows() {
     }
     ip(&site.rig.server, &["link", "set", "br0", "up"]);
     let arguments = ["sw0", "--port", "p1", "--port", "p2", "--on-exit", "bridge", "--workers", "2"];
-    let switch = site.switch(&[&arguments[..], &["--fail-open-ms", "100"]].concat());
+    let switch = site.switch(&[&arguments[..], &["--fail-open-ms", "100"], &BY_WORKERS].concat());
     site.passes(1, 2);
     let (there, stop) = (site.udp(2, 9300), AtomicBool::new(false));
     let sockets: Vec<UdpSocket> = (0..FLOWS).map(|_| site.udp(1, 0)).collect();
     std::thread::scope(|scope| {
         scope.spawn(|| echo_until(&there, &stop));
+        let _at_end = StopAtEnd(&stop);
         sockets.iter().for_each(|socket| until("a flow passes", || crosses_soon(socket, 2)));
         let frames = of_workers(&switch, "frames_in");
         let stopped = StoppedThread::stop(thread_of(&switch, 1)).expect("stopped");
@@ -328,7 +332,6 @@ fn when_one_worker_is_stuck_the_others_go_on_and_the_bridge_has_its_flows() {
             until("each flow passes", || crosses_soon(socket, 2));
         }
         assert!(of_workers(&switch, "frames_in").iter().zip(&frames).all(|(now, before)| now > before));
-        stop.store(true, Ordering::Relaxed);
     });
     assert_eq!(of_workers(&switch, "times_stuck"), [0, 1]);
     assert_eq!(terminate(switch), Some(0));
