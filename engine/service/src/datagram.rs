@@ -6,9 +6,11 @@
 use std::net::SocketAddr;
 
 use twinpath_inspect::Reason;
+use twinpath_reflex::{HOLD_MAX, Name, Publication, Version};
 use twinpath_time::Instant;
 
 use crate::later::{Job, Later, Order};
+use crate::reflex::{Keep, Keeper};
 
 /// The longest reply in bytes: an IPv6 packet's payload without the UDP header (RFC 8200, 3; RFC 768). The limit over
 /// IPv4 is 65,507, which the kernel's socket enforces.
@@ -21,6 +23,8 @@ pub struct Beside {
     pub reply: Vec<u8>,
     /// Work to be done later.
     pub later: Later,
+    /// Where kept replies go, if the instance keeps any.
+    pub keeper: Option<Box<dyn Keeper>>,
 }
 
 /// A request in a buffer in which its reply is built, so that nothing is copied where request and reply are alike.
@@ -120,6 +124,43 @@ impl<'a> Datagram<'a> {
         beside.reply.clear();
         beside.reply.extend_from_slice(reply);
         Answer::Long
+    }
+
+    /// Whether [`Self::answer_and_keep`] keeps replies. A service need not ask: where none are kept, the calls for it
+    /// cost a branch each.
+    #[inline]
+    #[must_use]
+    pub fn keeps(&self) -> bool {
+        self.beside.as_ref().is_some_and(|beside| beside.keeper.is_some())
+    }
+
+    /// The present version of the state that a name stands for: bytes, or a `u64`. It must be taken before any of that
+    /// state is read, and is for the reply to this datagram alone.
+    #[inline]
+    #[must_use]
+    pub fn version_of(&self, name: impl Into<Name>) -> Version {
+        match self.beside.as_ref().and_then(|beside| beside.keeper.as_ref()) {
+            Some(keeper) => keeper.version_of(name.into()),
+            None => Version::NONE,
+        }
+    }
+
+    /// Answers with a copy of `reply`, as [`Self::answer`] does, and allows to repeat it without the service, for this
+    /// request and those of the same [shape](Keep::shape), until it is withdrawn or too old.
+    ///
+    /// The reply must depend on nothing but the bytes of the request that matter and state of the version's name: not on
+    /// the sender, on the address that the request came to, or on the time. What cannot be kept, such as a longer reply
+    /// than [`REPLY_MAX`](twinpath_reflex::REPLY_MAX), is answered all the same, and counted.
+    #[inline]
+    pub fn answer_and_keep(&mut self, reply: &[u8], keep: &Keep<'_>) -> Answer {
+        if let Some(keeper) = self.beside.as_mut().and_then(|beside| beside.keeper.as_mut()) {
+            let Keep { shape, version, hold } = *keep;
+            // The reply may be written over the request.
+            let request = &self.buffer[..self.len];
+            let until = self.now + hold.min(HOLD_MAX);
+            keeper.keep(self.now, &Publication { request, reply, shape, version, until });
+        }
+        self.answer(reply)
     }
 
     /// Whether [`Self::later`] takes the work.

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::{Answer, Datagram, Instant, Output, Reason, Service};
+use crate::{Answer, Datagram, Instant, Output, Reason, Reflex, Service};
 
 /// The echo service.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,6 +14,10 @@ impl Service for Echo {
     #[inline]
     fn datagram(&mut self, datagram: &mut Datagram<'_>) -> Answer {
         datagram.echo()
+    }
+
+    fn reflex(&self) -> Reflex {
+        Reflex::Mirror
     }
 
     fn accept(&mut self, _now: Instant, _peer: SocketAddr) -> Result<(), Reason> {

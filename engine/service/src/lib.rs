@@ -13,6 +13,7 @@ mod frame;
 mod later;
 mod output;
 mod reflect;
+mod reflex;
 mod sessions;
 
 use std::net::SocketAddr;
@@ -26,8 +27,10 @@ pub use frame::EthernetFrame;
 pub use later::{Job, Later, Order, Work};
 pub use output::{Next, Output};
 pub use reflect::Reflect;
+pub use reflex::{BINDINGS_MAX, Keep, Keeper, KeptReplies, Reflex, TooManyBindings};
 pub use sessions::{SessionLimits, Sessions, WhenFull};
 pub use twinpath_inspect::Reason;
+pub use twinpath_reflex::{Name, Shape, Version};
 pub use twinpath_time::{Duration, Instant};
 
 /// A network service. The default methods answer nothing, so a service of datagrams need not implement frames and
@@ -142,6 +145,12 @@ pub trait Service: Send {
         true
     }
 
+    /// Which replies may be given without it, while the worker sleeps. All clones say the same, and say it once, when
+    /// an instance starts.
+    fn reflex(&self) -> Reflex {
+        Reflex::Never
+    }
+
     /// A connection is over. Its later replies are dropped, and counted as `late_reply`.
     fn close(&mut self, _connection: Self::Connection, _why: Closed) {}
 }
@@ -175,5 +184,6 @@ mod tests {
         assert_eq!(Silent.late_reply(now, peer, 0, b"reply"), Ok(()));
         assert!(Silent.counters().is_none() && !Silent.defers());
         assert!(Silent.may_loop(), "unless it says otherwise");
+        assert!(matches!(Silent.reflex(), Reflex::Never));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::{Answer, EthernetFrame, Instant, Reason, Service};
+use crate::{Answer, EthernetFrame, Instant, Reason, Reflex, Service};
 
 /// The reflecting service.
 #[derive(Clone, Copy, Debug, Default)]
@@ -15,6 +15,10 @@ impl Service for Reflect {
     fn frame(&mut self, frame: &mut EthernetFrame<'_>) -> Answer {
         frame.swap_addresses();
         frame.echo()
+    }
+
+    fn reflex(&self) -> Reflex {
+        Reflex::Mirror
     }
 
     /// Frames have no connections.

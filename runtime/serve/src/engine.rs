@@ -14,7 +14,7 @@ use twinpath_handlers::{Guarded, HandlerPool, Panicked};
 use twinpath_inspect::Reason;
 use twinpath_kernel_tcp::{CHUNK, Call, FIRST_TOKEN, LISTENERS_MAX, TcpLimits, TcpServer, TcpTotals};
 use twinpath_port::{Capabilities, PortId};
-use twinpath_service::{Answer, Beside, Datagram, Service};
+use twinpath_service::{Answer, Beside, Datagram, Keeper, Service};
 use twinpath_stack::admit::{admit, admit_port};
 use twinpath_stack::egress::{Egress, EgressTable, Update};
 use twinpath_stack::reply_limit::ReplyLimit;
@@ -56,6 +56,8 @@ pub struct ServeConfig {
     pub addresses: Arc<[IpAddr]>,
     /// Replies per second to one source that are as large as their requests; 0: no limit. See [`ServiceLimits::new`].
     pub reply_rate: u32,
+    /// Where replies go that the service keeps; `None`: nothing is kept.
+    pub keeper: Option<Box<dyn Keeper>>,
     /// The kernel's sockets.
     pub kernel: KernelSide,
 }
@@ -217,7 +219,7 @@ impl<S: Service> ServeEngine<S> {
             handlers,
             served,
             buffer: vec![0; DATAGRAM_MAX].into_boxed_slice(),
-            beside: Beside::default(),
+            beside: Beside { keeper: config.keeper, ..Beside::default() },
             awaited: Awaited::default(),
             waits,
             stopping: false,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use twinpath_service::{Service, ServiceCounters};
+use twinpath_service::{Reflex, Service, ServiceCounters};
 
 use crate::counters::ServeCounters;
 use crate::demux::ServicePart;
@@ -17,6 +17,9 @@ pub trait Prototype {
     /// Whether two such services could answer each other's replies without end ([`Service::may_loop`]).
     fn may_loop(&self) -> bool;
 
+    /// Which replies may be given without the service ([`Service::reflex`]): the same for all of its clones.
+    fn reflex(&self) -> Reflex;
+
     /// An engine with a clone of the service, and the counters of the clone, if it has some.
     fn part(&self, config: ServeConfig) -> (ServicePart, Option<Arc<ServiceCounters>>);
 }
@@ -28,6 +31,10 @@ impl<S: Service + Clone + 'static> Prototype for S {
 
     fn may_loop(&self) -> bool {
         Service::may_loop(self)
+    }
+
+    fn reflex(&self) -> Reflex {
+        Service::reflex(self)
     }
 
     fn part(&self, config: ServeConfig) -> (ServicePart, Option<Arc<ServiceCounters>>) {

@@ -117,6 +117,7 @@ impl ForWorkers<'_> {
                 served: Arc::clone(&served),
                 addresses: Arc::clone(&self.addresses),
                 reply_rate: plan.reply_rate,
+                keeper: None,
                 kernel,
             };
             new.push(NewService::new(part, &plan.name, service, config));

@@ -66,7 +66,7 @@ impl StandIn {
                 waits: true,
             };
             let (served, addresses) = (Arc::new(plan.served()), Arc::clone(addresses));
-            let config = ServeConfig { served, addresses, reply_rate: plan.reply_rate, kernel };
+            let config = ServeConfig { served, addresses, reply_rate: plan.reply_rate, keeper: None, kernel };
             new.push(NewService::new(held.part, &plan.name, service, config));
         }
         let idle = IdleConfig { mode: Mode::Interrupt, ..IdleConfig::default() };

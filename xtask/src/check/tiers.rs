@@ -21,7 +21,7 @@ const TIERS: &[Tier] = &[
     Tier {
         folder: "pure",
         below: &[],
-        order: &["time", "inspect", "wire", "steer", "filter", "idle", "openflow"],
+        order: &["time", "inspect", "wire", "steer", "reflex", "filter", "idle", "openflow"],
     },
     Tier { folder: "mem", below: &["pure"], order: &["frame", "rings"] },
     Tier {

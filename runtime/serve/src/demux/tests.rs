@@ -71,6 +71,7 @@ fn a_single_service_needs_no_tokens_of_its_own() {
             served: Arc::default(),
             addresses: [].into(),
             reply_rate: 0,
+            keeper: None,
             kernel: crate::KernelSide::default(),
         };
         ServicePart::new(ServeEngine::new(Echo, config, Arc::default()), Arc::default())

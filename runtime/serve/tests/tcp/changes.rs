@@ -67,7 +67,7 @@ impl Changing {
             ..KernelSide::default()
         };
         let addresses: Arc<[IpAddr]> = [Ipv4Addr::LOCALHOST.into()].into();
-        let config = ServeConfig { served: Arc::default(), addresses, reply_rate: 0, kernel };
+        let config = ServeConfig { served: Arc::default(), addresses, reply_rate: 0, keeper: None, kernel };
         let serve = Arc::<ServeCounters>::default();
         let engine = ServeEngine::new(Lengths::default(), config, Arc::clone(&serve));
         self.serve.insert(part, Arc::clone(&serve));

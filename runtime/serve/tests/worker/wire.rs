@@ -60,6 +60,7 @@ impl<S: Service + 'static> Rig<S> {
             served: Arc::new(served),
             addresses: [ip].into(),
             reply_rate,
+            keeper: None,
             kernel: KernelSide { udp: [socket].into(), receives: true, handlers, ..KernelSide::default() },
         };
         let engine = ServeEngine::new(service, config, Arc::clone(&serve));

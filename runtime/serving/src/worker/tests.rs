@@ -66,6 +66,7 @@ impl Rig {
             served: Arc::new(Served::new().with_port(Protocol::Udp, socket.port(), &[])),
             addresses: Arc::clone(&addresses),
             reply_rate: 0,
+            keeper: None,
             kernel: KernelSide { udp: [socket].into(), receives: true, waits: true, ..KernelSide::default() },
         };
         let service = Holds { held, go_on: may_go_on };

@@ -118,6 +118,7 @@ fn simulate(seed: u64) {
         served: Served::new().with_port(Protocol::Udp, server.port(), &[]).into(),
         addresses: [server.ip()].into(),
         reply_rate: 0,
+        keeper: None,
         kernel: KernelSide::default(),
     };
     let engine = ServeEngine::new(Echo, config, Arc::clone(&serve));

@@ -167,6 +167,7 @@ fn reflect() -> ServeEngine<Reflect> {
         served: Arc::new(Served::new().with_ethertype(Some(ETHERTYPE))),
         addresses: [].into(),
         reply_rate: 0,
+        keeper: None,
         kernel: KernelSide::default(),
     };
     ServeEngine::new(Reflect, config, Arc::new(ServeCounters::for_entries(1)))

@@ -1,0 +1,28 @@
+//! Kept replies: replies that a service allows to be repeated without it, while nothing that they were made from has
+//! changed.
+//!
+//! A [`Shape`] says which bytes of a request do not matter, and which of them the reply repeats. A [`Name`] stands for
+//! the state that a reply was made from; its generation is a word of memory that is shared with the program that
+//! repeats replies, and [`withdraw`] increments it. A [`Publication`] carries the [`Version`] that was read before the
+//! state was, so a reply that was made from older state is void, whenever it is published. [`Table`] is the reference
+//! model: the program in the kernel finds what it finds, and no more.
+//!
+//! Never here: a guess. A request that differs in one byte that matters has no kept reply.
+
+mod hash;
+mod limits;
+mod name;
+mod place;
+mod publication;
+mod shape;
+mod table;
+mod why_not;
+
+pub use hash::hash;
+pub use limits::{HOLD_MAX, REPLY_MAX, REQUEST_MAX, REQUEST_WORDS, SHAPES_MAX, VARYING_MAX};
+pub use name::{GENERATIONS, Generations, Name, Version, generations, withdraw, withdraw_all};
+pub use place::{Choice, SLOTS, SlotState, choose};
+pub use publication::Publication;
+pub use shape::{Shape, Varying};
+pub use table::{ENTRIES_DEFAULT, ENTRIES_MAX, Kept, Table};
+pub use why_not::{NotKept, WhyNot};

@@ -1,0 +1,161 @@
+//! Names of state, and their generations.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The number of generations of a service, a power of two.
+pub const GENERATIONS: usize = 16_384;
+
+/// The memory that holds the generations of a service: shared with the program that repeats replies, or a plain array
+/// where there is none.
+pub trait Generations: Send + Sync {
+    /// All of its words. They may start at any values, and change only as [`withdraw`] changes them.
+    fn words(&self) -> &[AtomicU64; GENERATIONS];
+}
+
+impl Generations for Box<[AtomicU64; GENERATIONS]> {
+    fn words(&self) -> &[AtomicU64; GENERATIONS] {
+        self
+    }
+}
+
+/// Generations in memory of this process alone, for a program in the same process.
+#[must_use]
+pub fn generations() -> Box<[AtomicU64; GENERATIONS]> {
+    Box::new([const { AtomicU64::new(0) }; GENERATIONS])
+}
+
+/// A name of state that replies are made from, such as a key or a file handle. A service chooses its names; they mean
+/// nothing outside of it. Several names may share one generation: then withdrawing one withdraws the others, which
+/// costs some replies their entry, and nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name(u32);
+
+impl Name {
+    /// The name that these bytes are.
+    ///
+    /// The 64-bit FNV-1a hash, mixed once more, as names differ in their last bytes.
+    #[must_use]
+    pub const fn of(bytes: &[u8]) -> Self {
+        let (mut hash, mut at) = (0xcbf2_9ce4_8422_2325_u64, 0);
+        while at < bytes.len() {
+            hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0000_0100_0000_01b3);
+            at += 1;
+        }
+        Self::numbered(hash)
+    }
+
+    /// The name that this number is.
+    #[must_use]
+    pub const fn numbered(number: u64) -> Self {
+        let mixed = (number ^ number >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Self((mixed >> (u64::BITS - GENERATIONS.trailing_zeros())) as u32)
+    }
+
+    /// The place of its generation among a service's, below [`GENERATIONS`].
+    #[must_use]
+    pub const fn place(self) -> u32 {
+        self.0
+    }
+}
+
+impl From<&[u8]> for Name {
+    fn from(bytes: &[u8]) -> Self {
+        Self::of(bytes)
+    }
+}
+
+impl From<u64> for Name {
+    fn from(number: u64) -> Self {
+        Self::numbered(number)
+    }
+}
+
+/// The generation of a name, as it was before the state was read that a reply is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    name: Name,
+    generation: u64,
+}
+
+impl Version {
+    /// Where nothing is kept.
+    pub const NONE: Self = Self { name: Name(0), generation: 0 };
+
+    /// The present version of a name. State that is read after this call is of this version or a later one.
+    #[inline]
+    #[must_use]
+    pub fn now(words: &[AtomicU64; GENERATIONS], name: Name) -> Self {
+        // With acquire ordering, state that is read afterwards is at least as new as the last withdrawal seen here.
+        Self { name, generation: words[name.0 as usize].load(Ordering::Acquire) }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> Name {
+        self.name
+    }
+
+    /// Its generation: entries with any other one than the present are void.
+    #[must_use]
+    pub const fn generation(self) -> u64 {
+        self.generation
+    }
+
+    /// Whether the name has not been withdrawn since.
+    #[inline]
+    #[must_use]
+    pub fn is_current(self, words: &[AtomicU64; GENERATIONS]) -> bool {
+        words[self.name.0 as usize].load(Ordering::Acquire) == self.generation
+    }
+}
+
+/// Makes all replies void that were made from state of this name before this call: those that are kept, and those that
+/// are yet to be published. To be called after the state has changed, and before anybody is told of the change.
+#[inline]
+pub fn withdraw(words: &[AtomicU64; GENERATIONS], name: Name) {
+    // Sequentially consistent: the change is visible to all threads that read the new generation, and no reply to the call that
+    // made the change is written before it.
+    words[name.0 as usize].fetch_add(1, Ordering::SeqCst);
+}
+
+/// [`withdraw`] for every name.
+pub fn withdraw_all(words: &[AtomicU64; GENERATIONS]) {
+    for word in words {
+        word.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_current_until_its_name_is_withdrawn() {
+        let words = generations();
+        let words = words.words();
+        let (name, other) = (Name::of(b"a key"), Name::of(b"another key"));
+        let before = Version::now(words, name);
+        assert!(before.is_current(words));
+        withdraw(words, other);
+        assert!(before.is_current(words), "of another name");
+        withdraw(words, name);
+        assert!(!before.is_current(words));
+        let now = Version::now(words, name);
+        assert!(now.is_current(words));
+        assert_eq!((now.name(), now.generation()), (name, before.generation() + 1));
+        withdraw_all(words);
+        assert!(!now.is_current(words));
+    }
+
+    #[test]
+    fn names_are_spread_over_the_generations() {
+        let mut counts = vec![0_u32; GENERATIONS];
+        for number in 0..GENERATIONS {
+            counts[Name::numbered(number as u64).place() as usize] += 1;
+            counts[Name::of(format!("key-{number}").as_bytes()).place() as usize] += 1;
+        }
+        // 2 names per generation on average.
+        assert!(counts.iter().all(|count| *count <= 12), "{:?}", counts.iter().max());
+        assert!(counts.iter().filter(|count| **count == 0).count() < GENERATIONS / 5);
+    }
+}
