@@ -4,13 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use twinpath_inspect::Reason;
-
-/// Well-known UDP services that answer any datagram. A datagram from such a port is refused: a forged one could make
-/// two services answer each other for ever (CERT CA-1996-01). Sorted.
-///
-/// echo 7, discard 9, daytime 13, qotd 17, chargen 19, time 37, DNS 53, TFTP 69, portmap 111, NTP 123, NetBIOS 137,
-/// SNMP 161, kpasswd 464, SSDP 1900, mDNS 5353, memcached 11211.
-const ANSWERING_PORTS: [u16; 16] = [7, 9, 13, 17, 19, 37, 53, 69, 111, 123, 137, 161, 464, 1900, 5353, 11211];
+use twinpath_reflex::ports::answers_by_itself;
 
 /// Decides about a datagram to `local` from `peer`; `own` are the addresses of this host on that interface.
 ///
@@ -34,11 +28,7 @@ pub fn admit_source(peer: IpAddr, own: &[IpAddr]) -> Result<(), Reason> {
 /// # Errors
 /// The reason to refuse it.
 pub fn admit_port(peer: SocketAddr, local: SocketAddr) -> Result<(), Reason> {
-    // Port 0 cannot be answered (RFC 768); our own port belongs to another instance of this service.
-    let answers = peer.port() == 0
-        || peer.port() == local.port()
-        || ANSWERING_PORTS.binary_search(&peer.port()).is_ok();
-    if answers { Err(Reason::ServiceSourcePort) } else { Ok(()) }
+    if answers_by_itself(peer.port(), local.port()) { Err(Reason::ServiceSourcePort) } else { Ok(()) }
 }
 
 /// Whether no host can have this source address on a wire (RFC 1812, 5.3.7; RFC 4291, 2.5 and 2.7).
@@ -62,6 +52,8 @@ const CLASS_E: Ipv4Addr = Ipv4Addr::new(240, 0, 0, 0);
 
 #[cfg(test)]
 mod tests {
+    use twinpath_reflex::ports::ANSWERING_PORTS;
+
     use super::*;
 
     fn verdict(peer: &str) -> Result<(), Reason> {
@@ -92,7 +84,6 @@ mod tests {
 
     #[test]
     fn sources_that_would_answer_a_reply_are_refused() {
-        assert!(ANSWERING_PORTS.is_sorted());
         for port in ANSWERING_PORTS.into_iter().chain([0, 7000]) {
             assert_eq!(verdict(&format!("192.0.2.9:{port}")), Err(Reason::ServiceSourcePort), "{port}");
         }

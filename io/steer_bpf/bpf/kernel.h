@@ -35,7 +35,7 @@ enum {
 };
 
 enum { BPF_F_NO_PREALLOC = 1, BPF_F_INGRESS = 1, BPF_F_MMAPABLE = 1024 };
-enum { BPF_HDR_START_MAC = 0 };
+enum { BPF_HDR_START_MAC = 0, BPF_CSUM_LEVEL_QUERY = 0 };
 #define BPF_F_CURRENT_NETNS (~0ULL)
 enum { XDP_DROP = 1, XDP_PASS = 2, XDP_REDIRECT = 4 };
 /* Return values of tcx: run the next program; pass to the kernel at once; drop. */
@@ -76,6 +76,11 @@ struct xdp_md {
 };
 
 static void *(*map_lookup)(void *map, const void *key) = (void *)1;
+static long (*skb_store_bytes)(struct __sk_buff *skb, __u32 offset, const void *from, __u32 len,
+			       __u64 flags) = (void *)9;
+/* Changes a transport's checksum in the frame for a change of two or four bytes, unless the device is to complete it. */
+static long (*l4_csum_replace)(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to,
+			       __u64 flags) = (void *)11;
 /* CLOCK_MONOTONIC. */
 static __u64 (*ktime_get_ns)(void) = (void *)5;
 static __u32 (*cpu_number)(void) = (void *)8;
@@ -83,7 +88,13 @@ static long (*tail_call)(void *context, void *programs, __u32 index) = (void *)1
 static long (*push_tag)(struct __sk_buff *skb, __u16 protocol, __u16 control) = (void *)18;
 static long (*redirect)(__u32 ifindex, __u64 flags) = (void *)23;
 static long (*skb_load_bytes)(const void *skb, __u32 offset, void *to, __u32 len) = (void *)26;
+/* The sum of `to`, less that of `from`, added to a sum; lengths are multiples of four. */
+static long long (*csum_diff)(const void *from, __u32 from_len, const void *to, __u32 to_len,
+			      __u32 sum) = (void *)28;
 static long (*change_type)(struct __sk_buff *skb, __u32 type) = (void *)32;
+static long (*change_tail)(struct __sk_buff *skb, __u32 len, __u64 flags) = (void *)38;
+/* Adds to the sum that a device has taken of the packet, if it has. */
+static long long (*csum_update)(struct __sk_buff *skb, __u32 sum) = (void *)40;
 static long (*redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
 static long (*skb_load_bytes_relative)(const void *skb, __u32 offset, void *to, __u32 len,
 				       __u32 start) = (void *)68;
@@ -97,6 +108,8 @@ static long (*sk_release)(void *socket) = (void *)86;
 static void *(*sk_fullsock)(void *socket) = (void *)95;
 static void *(*sk_storage_get)(void *map, void *socket, void *value, __u64 flags) = (void *)107;
 static long (*redirect_peer)(__u32 ifindex, __u64 flags) = (void *)155;
+/* Whether the device has verified the transport's checksum, with BPF_CSUM_LEVEL_QUERY: negative if not. */
+static long (*csum_level)(struct __sk_buff *skb, __u64 level) = (void *)135;
 /* CLOCK_MONOTONIC at the last tick. */
 static __u64 (*ktime_get_coarse_ns)(void) = (void *)160;
 

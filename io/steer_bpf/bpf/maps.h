@@ -30,6 +30,7 @@ enum number {
 	WITHHELD = 25,    /* tcx: the kernel's copy of a claimed frame was dropped */
 	OTHER_FRAME = 26, /* tcx: the note was about another frame: passed */
 	WORKER_STUCK = 27, /* a claim matched, but the worker is stuck: passed */
+	BY_REFLEX = 28,	   /* a claim matched, and the program has replied, or dropped it for its source's rate */
 	COUNTERS = 32,
 };
 
@@ -62,7 +63,7 @@ struct plain {
 	__u8 protocol; /* 0: none */
 	__u8 reserved;
 	__u16 index;
-	__u16 reserved_too;
+	__u16 reflex; /* as of a claim */
 };
 
 /* The protocols that can be claimed; each has a place in tables that are kept by protocol. `Protocol::index` in
@@ -101,6 +102,9 @@ struct claim_key {
 struct claim {
 	__u16 index;
 	__u16 has_sources;
+	/* What the programs may answer by themselves (reflex.h): its place in the low byte, flags above it; 0: nothing. */
+	__u16 reflex;
+	__u16 reserved;
 };
 
 struct address_key {
@@ -136,7 +140,7 @@ struct per_cpu {
 	__u64 counters[COUNTERS];
 	/* The last frame that the filter claimed on this CPU; length 0: none, or the last frame was not claimed. */
 	__u32 note_len;
-	__u32 reserved;
+	__u32 note_reflex; /* the claim's reflex, if tc is to reply to the frame */
 	__u64 note[HEAD_WORDS];
 };
 
@@ -154,6 +158,7 @@ struct {
 	MAP_UINT(max_entries, 2 * 256);
 } addresses SECTION(".maps");
 
+/* The value: the claim's index, and its reflex above that. */
 struct {
 	MAP_UINT(type, BPF_MAP_TYPE_HASH);
 	MAP_TYPE(key, struct flow_key);

@@ -13,6 +13,7 @@
 #define HAS(frame, n) ((n) <= (frame)->len)
 
 #include "direct.h"
+#include "reflex.h"
 
 struct claimed_slot {
 	struct slot *slot; /* null if the ring is full or closed */
@@ -67,6 +68,14 @@ CALLED int put(struct __sk_buff *skb, __u32 queue, __u32 len)
 	return 1;
 }
 
+/* Leaves a note of a frame that tc is to drop, or to reply to. */
+INLINE void leave_note(struct per_cpu *cpu, const __u64 head[HEAD_WORDS], __u32 len, __u32 reflex)
+{
+	cpu->note_len = len;
+	cpu->note_reflex = reflex;
+	__builtin_memcpy(cpu->note, head, sizeof(cpu->note));
+}
+
 /* The filter of the socket of this queue: if several sockets share the frames, each has its own. */
 INLINE int filter(struct __sk_buff *skb, __u32 queue)
 {
@@ -82,6 +91,15 @@ INLINE int filter(struct __sk_buff *skb, __u32 queue)
 		return 0;
 	verdict = verdict_of(skb, &frame, head);
 	number = verdict & 0xff;
+	if (number == CLAIMED && !test_run && has_reflex(&frame)) {
+		__u32 why = reflex_of(frame.bytes, frame.len, frame.reflex, queue);
+
+		if (why == MAY_REPLY || why == WHY_SOURCE_RATE) {
+			/* The one is counted when tc has replied, and the other when it was dropped. */
+			leave_note(cpu, head, frame.len, why == MAY_REPLY ? frame.reflex : 0);
+			return 0;
+		}
+	}
 	if (number == CLAIMED && !test_run && !may_hand_over(queue))
 		number = WORKER_STUCK;
 	cpu->counters[number & (COUNTERS - 1)]++;
@@ -89,8 +107,7 @@ INLINE int filter(struct __sk_buff *skb, __u32 queue)
 		cpu->note_len = 0;
 		return test_run ? verdict : 0;
 	}
-	cpu->note_len = frame.len;
-	__builtin_memcpy(cpu->note, head, sizeof(head));
+	leave_note(cpu, head, frame.len, 0);
 	if (test_run)
 		return verdict;
 	return put(skb, queue, frame.len) ? 0 : ~0U;
@@ -148,6 +165,19 @@ INLINE int decide_without_socket(struct __sk_buff *skb, struct per_cpu *cpu)
 	verdict_t verdict = verdict_of(skb, &frame, head);
 	__u32 number = verdict & 0xff;
 
+	if (number == CLAIMED && has_reflex(&frame)) {
+		__u32 why = reflex_of(frame.bytes, frame.len, frame.reflex, 0);
+		int action;
+
+		if (why == WHY_SOURCE_RATE)
+			return TCX_DROP;
+		if (why == MAY_REPLY) {
+			__builtin_memcpy(cpu->note, head, sizeof(cpu->note));
+			action = reply_by_mirror(skb, cpu, frame.len, frame.reflex);
+			if (action != TCX_NEXT)
+				return action;
+		}
+	}
 	if (number == CLAIMED && !may_hand_over(0)) {
 		number = WORKER_STUCK;
 	} else if (number == CLAIMED && !put(skb, 0, frame.len)) {
@@ -182,6 +212,9 @@ INLINE int ingress(struct __sk_buff *skb)
 		cpu->counters[OTHER_FRAME]++;
 		return TCX_NEXT;
 	}
+	if (reflexes && cpu->note_reflex)
+		/* What cannot be replied to is for the service's kernel socket: no other one has it. */
+		return reply_by_mirror(skb, cpu, len, cpu->note_reflex);
 	cpu->counters[WITHHELD]++;
 	return TCX_DROP;
 }

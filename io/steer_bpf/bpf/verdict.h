@@ -19,11 +19,12 @@ struct frame {
 	__u16 vlan; /* host order, or VLAN_NONE */
 	__u8 service_tag;
 	__u8 coalesced;
+	__u16 reflex; /* of the claim, once that is found */
 };
 
 /* A verdict: its number in the low byte, and the claim's index above it. */
 typedef __u32 verdict_t;
-#define CLAIMED_BY(claim_) (CLAIMED | (verdict_t)(claim_)->index << 8)
+#define CLAIMED_BY(claim_) ((frame)->reflex = (claim_)->reflex, CLAIMED | (verdict_t)(claim_)->index << 8)
 
 #define AT16(frame, offset) (*(const __u16 *)((frame)->bytes + (offset)))
 #define AT32(frame, offset) (*(const __u32 *)((frame)->bytes + (offset)))
@@ -64,7 +65,7 @@ INLINE verdict_t check_frame(const struct frame *frame)
 	return 0;
 }
 
-INLINE verdict_t decide_other(const struct frame *frame, __u16 ethertype)
+INLINE verdict_t decide_other(struct frame *frame, __u16 ethertype)
 {
 	struct claim_key key = {};
 	const struct claim *claim;
@@ -244,7 +245,7 @@ INLINE const struct plain *find_plain(const struct frame *frame, const struct pa
 	return plain;
 }
 
-INLINE verdict_t decide_transport(const struct frame *frame, const struct packet *packet)
+INLINE verdict_t decide_transport(struct frame *frame, const struct packet *packet)
 {
 	const struct plain *plain;
 	const struct claim *claim;
@@ -269,8 +270,10 @@ INLINE verdict_t decide_transport(const struct frame *frame, const struct packet
 	if (plain)
 		return opening == OPENING ? CLAIMED_BY(plain) : TCP_NOT_OPENING;
 	flow = find_flow(frame, packet);
-	if (flow)
-		return CLAIMED | *flow << 8;
+	if (flow) {
+		frame->reflex = *flow >> 16;
+		return CLAIMED | (*flow & 0xffff) << 8;
+	}
 	if (opening == NOT_OPENING)
 		return TCP_NOT_OPENING;
 	claim = find_port(frame, packet);
@@ -281,7 +284,7 @@ INLINE verdict_t decide_transport(const struct frame *frame, const struct packet
 	return CLAIMED_BY(claim);
 }
 
-INLINE verdict_t decide_ipv4(const struct frame *frame, const __u32 at)
+INLINE verdict_t decide_ipv4(struct frame *frame, const __u32 at)
 {
 	struct packet packet = {
 		.family = 4,
@@ -312,7 +315,7 @@ INLINE int is_extension(__u8 next_header)
 	       next_header == 135 || next_header == 139 || next_header == 140;
 }
 
-INLINE verdict_t decide_ipv6(const struct frame *frame, const __u32 at)
+INLINE verdict_t decide_ipv6(struct frame *frame, const __u32 at)
 {
 	struct packet packet = {
 		.family = 6,
@@ -337,7 +340,7 @@ INLINE verdict_t decide_ipv6(const struct frame *frame, const __u32 at)
 	return decide_transport(frame, &packet);
 }
 
-INLINE verdict_t decide_payload(const struct frame *frame, __u16 ethertype, const __u32 at)
+INLINE verdict_t decide_payload(struct frame *frame, __u16 ethertype, const __u32 at)
 {
 	if (ethertype == be16(IPV4))
 		return decide_ipv4(frame, at);

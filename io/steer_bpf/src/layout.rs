@@ -7,6 +7,7 @@
 use std::net::IpAddr;
 
 use aya::Pod;
+use twinpath_steer::Reflex;
 use twinpath_wire::Protocol;
 use twinpath_wire::flow_key::address_bytes;
 
@@ -22,8 +23,13 @@ pub(crate) const KIND_ETHERTYPE: u8 = 0;
 pub(crate) const VLAN_NONE: u16 = 0xffff;
 
 /// The names of the counters that only the programs have.
-pub(crate) const PROGRAM_COUNTERS: [(usize, &str); 4] =
-    [(24, "no_socket"), (25, "withheld_from_kernel"), (26, "note_of_other_frame"), (27, "worker_stuck")];
+pub(crate) const PROGRAM_COUNTERS: [(usize, &str); 5] = [
+    (24, "no_socket"),
+    (25, "withheld_from_kernel"),
+    (26, "note_of_other_frame"),
+    (27, "worker_stuck"),
+    (28, "answered_by_reflex"),
+];
 const COUNTERS: usize = 32;
 
 /// The number of the IP family: 4 or 6.
@@ -50,7 +56,7 @@ pub(crate) struct Plain {
     pub(crate) protocol: u8,
     pub(crate) reserved: u8,
     pub(crate) index: u16,
-    pub(crate) reserved_too: u16,
+    pub(crate) reflex: u16,
 }
 
 /// Indexed by the low byte of the port.
@@ -84,7 +90,7 @@ impl State {
             ipv4: [[0; 4]; 4],
             ipv6: [[0; 16]; 2],
         }; 2],
-        plain: [[Plain { port: [0; 2], protocol: 0, reserved: 0, index: 0, reserved_too: 0 }; 256]; 2],
+        plain: [[Plain { port: [0; 2], protocol: 0, reserved: 0, index: 0, reflex: 0 }; 256]; 2],
         ports: [NO_PORTS; 2],
     };
 }
@@ -106,6 +112,19 @@ pub(crate) struct ClaimKey {
 pub(crate) struct ClaimValue {
     pub(crate) index: u16,
     pub(crate) has_sources: u16,
+    pub(crate) reflex: u16,
+    pub(crate) reserved: u16,
+}
+
+/// `enum reflex_flag` of bpf/reflex.h, above the place.
+const MIRRORS: u16 = 1 << 8;
+
+/// The word that says what the programs may answer of a claim's frames.
+pub(crate) const fn reflex_word(reflex: Option<Reflex>) -> u16 {
+    match reflex {
+        Some(Reflex { place, mirrors: true, .. }) => MIRRORS | place as u16,
+        _ => 0,
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -150,7 +169,7 @@ pub(crate) struct SourceKey {
 pub(crate) struct PerCpu {
     pub(crate) counters: [u64; COUNTERS],
     note_len: u32,
-    reserved: u32,
+    note_reflex: u32,
     note: [u64; 10],
 }
 
@@ -192,7 +211,7 @@ pub(crate) struct PortWords {
 
 const _: () = {
     assert!(size_of::<State>() == 8 + 2 * 64 + 2 * 256 * 8 + 2 * Protocol::COUNT * 8192);
-    assert!(size_of::<ClaimKey>() == 24 && size_of::<ClaimValue>() == 4);
+    assert!(size_of::<ClaimKey>() == 24 && size_of::<ClaimValue>() == 8);
     assert!(size_of::<AddressKey>() == 20 && size_of::<FlowKeyBytes>() == 40 && size_of::<SourceKey>() == 20);
 };
 

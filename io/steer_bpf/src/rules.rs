@@ -9,7 +9,7 @@ use twinpath_wire::flow_key::address_bytes;
 use crate::layout::{
     AddressKey, ClaimKey, ClaimValue, Config, FlowKeyBytes, HAS_ADDRESS_CLAIMS, HAS_ETHERTYPES, HAS_FLOWS,
     HAS_IPV4, HAS_IPV6, HAS_VLANS, KIND_ETHERTYPE, MANY_IPV4, MANY_IPV6, NO_PORTS, Plain, PlainClaims, Ports,
-    SourceKey, VLAN_NONE, family,
+    SourceKey, VLAN_NONE, family, reflex_word,
 };
 
 /// All map entries of a table, for one generation.
@@ -56,7 +56,9 @@ impl Rules {
             number: [0; 2],
             address: [0; 16],
         };
-        let value = ClaimValue { index, has_sources: u16::from(!claim.sources.is_empty()) };
+        let reflex = reflex_word(claim.reflex);
+        let has_sources = u16::from(!claim.sources.is_empty());
+        let value = ClaimValue { index, has_sources, reflex, reserved: 0 };
         if claim.vlan.is_some() {
             self.config.flags |= HAS_VLANS;
         }
@@ -91,7 +93,7 @@ impl Rules {
                     source: address_bytes(flow.source.ip()),
                     destination: address_bytes(flow.destination.ip()),
                 };
-                self.flows.push((key, u32::from(index)));
+                self.flows.push((key, u32::from(index) | u32::from(reflex) << 16));
             }
         }
         self.sources.extend(claim.sources.iter().map(|prefix| {
@@ -149,7 +151,7 @@ fn plain_claims(table: &Table) -> Box<PlainClaims> {
                 protocol: protocol.number(),
                 reserved: 0,
                 index: index as u16,
-                reserved_too: 0,
+                reflex: reflex_word(claim.reflex),
             };
         }
     }

@@ -15,6 +15,7 @@ use twinpath_time::Duration;
 use crate::clsact::Position;
 use crate::maps::{Maps, typed, wrote};
 use crate::names::{OURS, interface_name};
+use crate::reflex::{REFLEX_PEERS_MAX, ReflexPlan, Reflexes};
 use crate::stuck::{StuckRecords, stuck_after_ns};
 use crate::tc::{TcLink, attach};
 use crate::{SteerError, TcAttach, XdpHolder, revision, xdp_holder};
@@ -91,6 +92,8 @@ pub struct Steering {
     maps: Maps,
     sockets: Option<XskMap<MapData>>,
     stuck: StuckRecords,
+    /// Replies by the programs themselves, if they can.
+    reflexes: Option<Reflexes>,
 }
 
 impl Steering {
@@ -111,17 +114,37 @@ impl Steering {
     /// As [`Steering::load`]; [`SteerError::Program`] also where the kernel has no coarse clock for programs (added
     /// in Linux 5.11).
     pub fn load_for(path: Path, workers: u32, fail_open: Duration) -> Result<Self, SteerError> {
-        Self::load_with(path, false, workers, fail_open)
+        Self::load_with(path, false, workers, fail_open, None)
+    }
+
+    /// As [`Steering::load_for`], with programs that reply by themselves to requests of claims with a
+    /// [reflex](twinpath_steer::Claim::reflex). Only the packet path has them.
+    ///
+    /// # Errors
+    /// As [`Steering::load_for`]; [`SteerError::Program`] also where the kernel lacks something that the replies need.
+    pub fn load_with_reflexes(
+        path: Path,
+        workers: u32,
+        fail_open: Duration,
+        plan: &ReflexPlan,
+    ) -> Result<Self, SteerError> {
+        Self::load_with(path, false, workers, fail_open, Some(plan))
     }
 
     /// As [`Steering::load`], but with programs that return their verdict instead of acting on it: its number, and
     /// the claim's index shifted left by 8. For test runs only; they handle traffic wrongly.
     #[doc(hidden)]
     pub fn load_for_test_run(path: Path) -> Result<Self, SteerError> {
-        Self::load_with(path, true, 1, Duration::ZERO)
+        Self::load_with(path, true, 1, Duration::ZERO, None)
     }
 
-    fn load_with(path: Path, test_run: bool, workers: u32, fail_open: Duration) -> Result<Self, SteerError> {
+    fn load_with(
+        path: Path,
+        test_run: bool,
+        workers: u32,
+        fail_open: Duration,
+        plan: Option<&ReflexPlan>,
+    ) -> Result<Self, SteerError> {
         let bytes = match path {
             Path::Packet => PACKET,
             Path::Xdp => XDP,
@@ -133,6 +156,13 @@ impl Steering {
             let workers = workers.clamp(1, FILTERS_MAX);
             loader.map_max_entries("direct", workers);
             loader.map_max_entries("slots", workers * DIRECT_SLOTS);
+        }
+        let has_reflexes = u32::from(plan.is_some());
+        let partial_checksums = u32::from(plan.is_some_and(|plan| plan.partial_checksums));
+        if plan.is_some() {
+            loader.override_global("reflexes", &has_reflexes, true);
+            loader.override_global("partial_checksums", &partial_checksums, true);
+            loader.map_max_entries("peers", REFLEX_PEERS_MAX);
         }
         let fail_open_ns = stuck_after_ns(fail_open);
         loader.override_global("fail_open_ns", &fail_open_ns, true);
@@ -153,11 +183,12 @@ impl Steering {
             }
         };
         let maps = Maps::take(&mut object)?;
+        let reflexes = plan.map(|plan| Reflexes::take(&mut object, plan)).transpose()?;
         let stuck = StuckRecords::take(&mut object, fail_open_ns)?;
         let (tc_links, xdp_links) = (Vec::new(), Vec::new());
         let (tc_attach, ingress) = (TcAttach::Tcx, INGRESS);
         let first_at = None;
-        Ok(Self { tc_links, tc_attach, first_at, ingress, xdp_links, object, maps, sockets, stuck })
+        Ok(Self { tc_links, tc_attach, first_at, ingress, xdp_links, object, maps, sockets, stuck, reflexes })
     }
 
     /// Makes the rules equal the table while traffic flows; the crate's documentation says what a change can mean for
@@ -166,7 +197,22 @@ impl Steering {
     /// # Errors
     /// [`SteerError::Map`]; the old rules are then in force, or the new ones if only removing the old ones failed.
     pub fn apply(&mut self, table: &Table) -> Result<(), SteerError> {
+        if let Some(reflexes) = &mut self.reflexes {
+            // A limit holds from here on, whether the rest of the table follows or not.
+            reflexes.apply(table)?;
+        }
         self.maps.apply(table)
+    }
+
+    /// The programs' own replies; `None` if they give none.
+    pub fn reflexes(&mut self) -> Option<&mut Reflexes> {
+        self.reflexes.as_mut()
+    }
+
+    /// What the programs have counted of their own replies; `None` if they give none.
+    #[must_use]
+    pub const fn counted_reflexes(&self) -> Option<&Reflexes> {
+        self.reflexes.as_ref()
     }
 
     /// Makes a packet socket (`SOCK_RAW`, bound to `ETH_P_ALL`) receive claimed frames and nothing else. With

@@ -11,8 +11,10 @@
 
 mod hash;
 mod limits;
+pub mod mirror;
 mod name;
 mod place;
+pub mod ports;
 mod publication;
 mod shape;
 mod table;
@@ -20,6 +22,7 @@ mod why_not;
 
 pub use hash::hash;
 pub use limits::{HOLD_MAX, REPLY_MAX, REQUEST_MAX, REQUEST_WORDS, SHAPES_MAX, VARYING_MAX};
+pub use mirror::NotMirrored;
 pub use name::{GENERATIONS, Generations, Name, Version, generations, withdraw, withdraw_all};
 pub use place::{Choice, SLOTS, SlotState, choose};
 pub use publication::Publication;

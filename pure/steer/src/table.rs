@@ -16,6 +16,8 @@ pub const ADDRESSES_MAX: usize = 256;
 pub const SOURCES_MAX: usize = 64;
 /// Most prefixes in all allow-lists of one table.
 pub const SOURCES_TOTAL_MAX: usize = 4096;
+/// Places that claims with reflexes can have.
+pub const REFLEX_PLACES: usize = 256;
 /// The least `frame_len_max`: the shortest Ethernet frame without its checksum, bytes.
 pub const FRAME_LEN_MIN: u32 = 60;
 
@@ -40,6 +42,18 @@ pub enum ClaimKind {
     Flow(FlowKey),
 }
 
+/// What the kernel's programs may answer of a claim's frames by themselves, without a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reflex {
+    /// The claim's number among those with reflexes, by which replies are counted. Unlike its index in a table it
+    /// stays the same while other claims come and go.
+    pub place: u8,
+    /// The reply to each request is the request itself.
+    pub mirrors: bool,
+    /// Replies per second to one source, if they are as large as their requests; 0: no limit.
+    pub source_rate: u32,
+}
+
 /// One claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
@@ -49,25 +63,33 @@ pub struct Claim {
     pub vlan: Option<u16>,
     /// Source prefixes that may use it; empty: every source. Only for [`ClaimKind::Port`].
     pub sources: Vec<Prefix>,
+    /// What the kernel's programs may answer; the verdict does not depend on it.
+    pub reflex: Option<Reflex>,
 }
 
 impl Claim {
     /// A claim on a port at every local address, untagged, from every source.
     #[must_use]
     pub const fn port(protocol: Protocol, port: u16) -> Self {
-        Self { kind: ClaimKind::Port { protocol, port, address: None }, vlan: None, sources: Vec::new() }
+        Self::of(ClaimKind::Port { protocol, port, address: None })
     }
 
     /// A claim on one connection, untagged.
     #[must_use]
     pub const fn flow(flow: FlowKey) -> Self {
-        Self { kind: ClaimKind::Flow(flow), vlan: None, sources: Vec::new() }
+        Self::of(ClaimKind::Flow(flow))
     }
 
     /// A claim on an EtherType, untagged.
     #[must_use]
     pub const fn ethertype(ethertype: u16) -> Self {
-        Self { kind: ClaimKind::EtherType(ethertype), vlan: None, sources: Vec::new() }
+        Self::of(ClaimKind::EtherType(ethertype))
+    }
+
+    /// A claim on untagged frames, from every source.
+    #[must_use]
+    pub const fn of(kind: ClaimKind) -> Self {
+        Self { kind, vlan: None, sources: Vec::new(), reflex: None }
     }
 
     /// Checks the claim by itself, without the other claims of a table.

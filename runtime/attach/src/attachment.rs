@@ -12,11 +12,14 @@ use twinpath_port_packet::{PacketConfig, PacketPort};
 use twinpath_port_xdp::{CopyMode, XdpConfig, XdpPort};
 use twinpath_rings::direct::{self, DirectRing};
 use twinpath_rings::pending::{self, Pending};
+use twinpath_stack::egress::{Egress, Update};
 use twinpath_steer::{Claim, ClaimKind, Table, TableError};
-use twinpath_steer_bpf::{DIRECT_SLOTS, Kept, QUEUES_MAX, SteerError, Steering, TcAttach, XdpMode};
+use twinpath_steer_bpf::{
+    DIRECT_SLOTS, Kept, QUEUES_MAX, ReflexPeer, ReflexPlan, Reflexes, SteerError, Steering, TcAttach, XdpMode,
+};
 use twinpath_sys::packet_socket::FanoutGroup;
 use twinpath_time::{Duration, Instant};
-use twinpath_wire::Mac;
+use twinpath_wire::{Mac, eth};
 
 use twinpath_config::Path;
 
@@ -151,6 +154,8 @@ pub struct Attachment {
     /// The words in which the programs record since when a frame waits for a queue's worker; none if claims are never
     /// withdrawn.
     pending: Option<Words>,
+    /// Why the programs answer nothing by themselves.
+    no_reflex: Option<String>,
 }
 
 /// Parameters of a path besides the target.
@@ -171,6 +176,8 @@ pub struct AttachPlan {
     pub port: u16,
     /// How long a frame may wait for a worker before the kernel withdraws the claims; zero: for ever.
     pub fail_open: Duration,
+    /// Replies per second that the programs may give by themselves, 0 for no limit; `None`: they give none.
+    pub reflex_rate: Option<u32>,
 }
 
 /// How long a queue of a process that has just died may stay busy: the kernel frees its memory in a deferred work item
@@ -210,7 +217,7 @@ impl Attachment {
         regions: &[Arc<Region>],
     ) -> Result<(Self, Vec<PlacedQueue>), AttachError> {
         let workers = regions.len();
-        let (mut steering, pending) = load(twinpath_steer_bpf::Path::Packet, workers as u32, plan.fail_open)?;
+        let (mut steering, pending, no_reflex) = load_replying(plan, workers as u32)?;
         steering.attach_tc(target.ifindex, plan.tc)?;
         // A direct ring is used only if it holds as many frames as the configuration says.
         let states = if plan.ring_frames <= DIRECT_SLOTS { direct_states(&steering, workers) } else { None };
@@ -242,7 +249,7 @@ impl Attachment {
         steering.apply(table)?;
         let sockets = Vec::new();
         let (path, tc, queues) = (Path::Packet, Some(plan.tc), workers as u32);
-        Ok((Self { steering, target, path, tc, queues, sockets, waiting, pending }, placed))
+        Ok((Self { steering, target, path, tc, queues, sockets, waiting, pending, no_reflex }, placed))
     }
 
     async fn attach_xdp(
@@ -253,7 +260,7 @@ impl Attachment {
         mode: XdpMode,
         copy_mode: CopyMode,
     ) -> Result<(Self, Vec<PlacedQueue>), AttachError> {
-        let (mut steering, pending) = load(twinpath_steer_bpf::Path::Xdp, 1, plan.fail_open)?;
+        let (mut steering, pending) = load(twinpath_steer_bpf::Path::Xdp, 1, plan.fail_open, None)?;
         steering.apply(table)?;
         // First the program, which passes all frames while its map has no sockets: if another program holds the
         // interface, no socket has been opened in vain.
@@ -286,7 +293,8 @@ impl Attachment {
         }
         let waiting = sockets.len();
         let (path, tc, queues) = (plan.path, None, plan.rx_queues);
-        Ok((Self { steering, target, path, tc, queues, sockets, waiting, pending }, placed))
+        let no_reflex = Some("only the packet path has reflexes".to_owned());
+        Ok((Self { steering, target, path, tc, queues, sockets, waiting, pending, no_reflex }, placed))
     }
 
     /// A worker serves this queue now, so frames are steered to it from here on. Until then the kernel serves them: a
@@ -369,6 +377,55 @@ impl Attachment {
         &self.target
     }
 
+    /// Why the programs answer nothing by themselves; `None` if they do.
+    #[must_use]
+    pub fn no_reflex(&self) -> Option<&str> {
+        self.no_reflex.as_deref()
+    }
+
+    /// What the programs have counted of their own replies; `None` if they give none.
+    #[must_use]
+    pub const fn reflexes(&self) -> Option<&Reflexes> {
+        self.steering.counted_reflexes()
+    }
+
+    /// While they are suspended, every request goes to a worker.
+    pub fn suspend_reflexes(&self, suspended: bool) {
+        if let Some(reflexes) = self.steering.counted_reflexes() {
+            reflexes.suspend(suspended);
+        }
+    }
+
+    /// The interface's MTU, bytes, has changed, or is known.
+    pub fn mtu_changed(&self, mtu: u32) {
+        if let Some(reflexes) = self.steering.counted_reflexes() {
+            reflexes.set_frame_len_max(mtu + eth::HEADER_LEN as u32);
+        }
+    }
+
+    /// Replies to a peer leave in another way than before: the programs reply to those whose replies leave by this
+    /// interface.
+    ///
+    /// # Errors
+    /// The map of peers refused it; the programs do not reply to that peer then.
+    pub fn egress_changed(&mut self, update: &Update) -> Result<(), SteerError> {
+        let ifindex = self.target.ifindex;
+        let Some(reflexes) = self.steering.reflexes() else { return Ok(()) };
+        let here = |egress: &Egress| egress.ifindex == ifindex;
+        match update {
+            Update::Learn { peer, answer } => {
+                let way = answer.ok().filter(here).map(|egress| ReflexPeer {
+                    next_hop: egress.next_hop_mac,
+                    own: egress.source_mac,
+                    mtu: egress.mtu,
+                });
+                reflexes.set_peer(*peer, way, twinpath_sys::clock::now().as_nanos())
+            }
+            Update::Forget { peer } => reflexes.set_peer(*peer, None, 0),
+            Update::Clear => reflexes.clear_peers(),
+        }
+    }
+
     /// Changes the addresses of the claims.
     ///
     /// # Errors
@@ -400,6 +457,32 @@ impl Attachment {
     }
 }
 
+/// Loads the programs of the packet path, with those that reply by themselves where the plan wants that and the kernel
+/// takes them. The last value says why they do not.
+fn load_replying(
+    plan: &AttachPlan,
+    workers: u32,
+) -> Result<(Steering, Option<Words>, Option<String>), SteerError> {
+    let path = twinpath_steer_bpf::Path::Packet;
+    let without = |why: String| {
+        let (steering, pending) = load(path, workers, plan.fail_open, None)?;
+        Ok((steering, pending, Some(why)))
+    };
+    let Some(rate) = plan.reflex_rate else {
+        return without("they are switched off (interface.reflex)".to_owned());
+    };
+    let replies = ReflexPlan { partial_checksums: plan.virtual_device, rate };
+    match load(path, workers, plan.fail_open, Some(&replies)) {
+        Ok((steering, pending)) => Ok((steering, pending, None)),
+        Err(error) => {
+            tracing::info!(
+                "workers answer everything: this kernel does not take the programs that reply: {error}"
+            );
+            without(format!("this kernel does not take the programs: {error}"))
+        }
+    }
+}
+
 /// The words of all queues, and the time after which a worker is stuck.
 type Words = (Arc<Mapping>, Duration);
 
@@ -408,12 +491,17 @@ fn load(
     path: twinpath_steer_bpf::Path,
     workers: u32,
     fail_open: Duration,
+    replies: Option<&ReflexPlan>,
 ) -> Result<(Steering, Option<Words>), SteerError> {
-    let without = || Steering::load_for(path, workers, Duration::ZERO);
+    let load = |fail_open| match replies {
+        Some(replies) => Steering::load_with_reflexes(path, workers, fail_open, replies),
+        None => Steering::load_for(path, workers, fail_open),
+    };
+    let without = || load(Duration::ZERO);
     if fail_open.is_zero() {
         return Ok((without()?, None));
     }
-    let failing_open = Steering::load_for(path, workers, fail_open).map_err(|error| error.to_string());
+    let failing_open = load(fail_open).map_err(|error| error.to_string());
     let mapped = failing_open.and_then(|steering| {
         let words = steering.pending().ok_or("the programs have no words for it")?;
         let words = Mapping::of_fd(words, QUEUES_MAX as usize * pending::STRIDE, 0);

@@ -162,6 +162,7 @@ impl Client {
             virtual_device: self.facts.is_virtual(),
             port: 0,
             fail_open: Duration::ZERO,
+            reflex_rate: None,
         };
         let pool = Pool::new(pool_frames(plan.path, rx_queues, ring_frames))?;
         let regions = [std::sync::Arc::clone(pool.region())];

@@ -1,7 +1,7 @@
 //! `[interface]`: the interface that is served, and its path.
 
 use super::key::section;
-use super::{AttachAsked, PathAsked, SERVE, SERVE_AND_BENCH, Wrong};
+use super::{AttachAsked, PathAsked, ReflexAsked, SERVE, SERVE_AND_BENCH, Wrong};
 
 /// Longest name of an interface: `IFNAMSIZ` of linux/if.h without its terminator.
 const NAME_MAX: usize = 15;
@@ -20,6 +20,9 @@ section! {
         /// How the packet path's program at tc is attached: tcx (BPF links), clsact (classic filters) or auto (tcx if the
         /// kernel has it)
         attach: AttachAsked = AttachAsked::default() => option("attach", "HOW", SERVE);
+
+        /// Whether the kernel's programs answer by themselves what needs no worker: auto (where a service allows it) or off
+        reflex: ReflexAsked = ReflexAsked::default() => option("reflex", "WHEN", SERVE);
 
         /// Measure at start what attaching costs the kernel's own traffic (some 3 s), and let path auto mind it
         measure_fallback: bool = false => option("measure-fallback", "", SERVE);

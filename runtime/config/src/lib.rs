@@ -12,15 +12,15 @@ use serde::{Deserialize, Serialize};
 pub use twinpath_thread::priority::Priority;
 pub use twinpath_thread::request::RequestScope;
 pub use twinpath_values::{
-    AddressError, AddressList, AttachAsked, CpuGoal, DatapathId, Endpoint, FailMode, FlowText, LatencyGoal,
-    MetricsAddress, Offload, OnExit, Path, PathAsked, PortMode, PortName, PortOffload, Sandbox, ServiceKind,
-    SourceText, StaticEntry, UnknownAttach, UnknownPath, VlanList, goal,
+    AddressError, AddressList, AttachAsked, ConfigError, CpuGoal, DatapathId, Endpoint, FailMode, Fault,
+    FlowText, LatencyGoal, MetricsAddress, Mistake, Offload, OnExit, Path, PathAsked, PortMode, PortName,
+    PortOffload, ReflexAsked, Sandbox, ServiceKind, SourceText, StaticEntry, UnknownAttach, UnknownPath,
+    VlanList, goal,
 };
 pub use twinpath_worker::idle::{Mode, RequestSetting as LatencyRequest};
 
 pub use changes::{Changes, Difference, Origin};
 pub use control::{Control, ControlOverrides};
-pub use fault::{ConfigError, Fault, Mistake};
 pub use interface::{Interface, InterfaceOverrides};
 pub use key::{Change, CliOption, Command, Example, Key, Takes};
 pub use limits::{LimitOverrides, Limits};
@@ -37,7 +37,6 @@ use self::worker::WORKERS_MAX;
 
 mod changes;
 mod control;
-mod fault;
 mod interface;
 mod key;
 mod limits;

@@ -10,6 +10,8 @@ use super::{SERVE, Wrong};
 const PEERS_MAX: u32 = 4096;
 /// Two echo services on each other make some 100,000 rounds a second: half of that ends them, and is a tenth of a core.
 const REPLY_RATE: u32 = 50_000;
+/// A reply takes half a microsecond of the kernel's time: an eighth of a core.
+const REFLEX_RATE: u32 = 250_000;
 /// A reply per 100 ns: more than any worker can make.
 const REPLY_RATE_MAX: u64 = 10_000_000;
 /// As many descriptors as Linux gives a process at most (`fs.nr_open`).
@@ -83,6 +85,11 @@ section! {
         reply_rate: u32 = REPLY_RATE =>
             range(1, REPLY_RATE_MAX), unit("replies/s"), zero("none"), option("reply-rate", "N", SERVE),
             change(Change::Reload);
+
+        /// Replies per second that the kernel's programs give by themselves, to all sources; workers give those beyond
+        reflex_rate: u32 = REFLEX_RATE =>
+            range(1, REPLY_RATE_MAX), unit("replies/s"), zero("none"), option("reflex-rate", "N", SERVE),
+            of_instance("the kernel's time is spent for all services");
     }
 }
 

@@ -11,8 +11,8 @@ use twinpath_thread::priority::Priority;
 use twinpath_thread::request::RequestScope;
 use twinpath_values::{
     AddressList, AttachAsked, CpuGoal, DatapathId, Endpoint, FailMode, FlowText, LatencyGoal, MetricsAddress,
-    Offload, OnExit, PathAsked, PortMode, PortName, PortOffload, Sandbox, ServiceKind, SourceText,
-    StaticEntry, VlanList,
+    Offload, OnExit, PathAsked, PortMode, PortName, PortOffload, ReflexAsked, Sandbox, ServiceKind,
+    SourceText, StaticEntry, VlanList,
 };
 use twinpath_wire::EtherType;
 use twinpath_worker::idle::{Mode, RequestSetting};
@@ -55,6 +55,7 @@ parsed! {
     RequestScope: words(&RequestScope::ALL.map(RequestScope::name));
     PathAsked: words(&PathAsked::ALL.map(PathAsked::name));
     AttachAsked: words(&AttachAsked::ALL.map(AttachAsked::name));
+    ReflexAsked: words(&ReflexAsked::ALL.map(ReflexAsked::name));
     Sandbox: words(&Sandbox::ALL.map(Sandbox::name));
     ServiceKind: words(&ServiceKind::ALL.map(ServiceKind::name));
     PortMode: words(&PortMode::ALL.map(PortMode::name));

@@ -244,6 +244,30 @@ pub(super) const FAMILIES: &[Family] = &[
         by_path(report, |service| [service.fast_replies, service.kernel_replies])
     }),
     counter(
+        "twinpath_claim_reflex_replies",
+        "Requests that the kernel's programs replied to by themselves: no worker has seen them.",
+        |report| {
+            each(&report.services, |service| {
+                service.claims.iter().map(|claim| Row {
+                    labels: with(of(service), "claim", &claim.claim),
+                    value: Value::Count(claim.reflex_replies),
+                })
+            })
+        },
+    ),
+    counter(
+        "twinpath_reflex_not_replied",
+        "Requests that the kernel's programs could have replied to and left to a worker, or dropped, by reason.",
+        |report| {
+            each(&report.interfaces, |interface| {
+                interface.reflexes.iter().flat_map(|reflexes| &reflexes.not_replied).map(|count| Row {
+                    labels: with(on(interface), "reason", &count.name),
+                    value: Value::Count(count.count),
+                })
+            })
+        },
+    ),
+    counter(
         "twinpath_service_fast_requests_answered_by_kernel",
         "Fast-path requests whose reply left through the kernel: its way out was not known, or too small.",
         |report| of_services(report, |service| service.fast_replies_by_kernel),

@@ -49,6 +49,7 @@ impl ServicePlan {
             tcp_limits: config.limits_of(service).tcp(),
             reply_rate: config.limits_of(service).reply_rate,
             pool: config.pool.limits(),
+            reflex: None,
         }
     }
 }
@@ -64,6 +65,8 @@ impl Plan {
             interface,
             path: config.interface.path,
             attach: config.interface.attach,
+            reflex: config.interface.reflex,
+            reflex_rate: config.limits.reflex_rate,
             measure_fallback: config.interface.measure_fallback,
             fallback_loss_max: f64::from(config.interface.fallback_loss_max) / 100.0,
             workers: worker.count,

@@ -7,11 +7,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use twinpath_command::{default_socket, run_directory};
-use twinpath_config::{AttachAsked, PathAsked, Sandbox};
+use twinpath_config::{AttachAsked, PathAsked, ReflexAsked, Sandbox};
 use twinpath_report as report;
 use twinpath_rpcbind::Registration;
 use twinpath_serve::{PoolLimits, Served, ServedPort, TcpLimits};
-use twinpath_steer::{Claim, ClaimKind, Prefix};
+use twinpath_steer::{Claim, ClaimKind, Prefix, REFLEX_PLACES, Reflex};
 use twinpath_time::Duration;
 use twinpath_wire::{FlowKey, Protocol};
 use twinpath_worker::idle::IdleConfig;
@@ -29,6 +29,10 @@ pub struct Plan {
     pub path: PathAsked,
     /// How the packet path's program at tc ingress is to be attached.
     pub attach: AttachAsked,
+    /// Whether the kernel's programs answer by themselves.
+    pub reflex: ReflexAsked,
+    /// Replies per second that they give, to all sources together; 0: no limit.
+    pub reflex_rate: u32,
     /// Measure at start what attaching costs the kernel's own traffic, and let `auto` mind it.
     pub measure_fallback: bool,
     /// The share that it may cost: 0.1 is a tenth.
@@ -90,7 +94,23 @@ pub struct ServicePlan {
     pub reply_rate: u32,
     /// Threads of each worker for what may block, if the service has such work.
     pub pool: PoolLimits,
+    /// What the kernel's programs may answer, if anything; see [`Plan::allow_reflexes`].
+    pub reflex: Option<ServiceReflex>,
 }
+
+/// What the kernel's programs may answer for a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceReflex {
+    /// Its number among the services that have reflexes.
+    pub number: u8,
+    /// The reply to each request is the request itself.
+    pub mirrors: bool,
+}
+
+/// Claims of a service that can have reflexes; the rest are answered by workers.
+pub const REFLEX_CLAIMS_MAX: usize = 16;
+/// Services that can have reflexes.
+const REFLEX_SERVICES_MAX: usize = REFLEX_PLACES / REFLEX_CLAIMS_MAX;
 
 impl ServicePlan {
     /// What is claimed on the interface; nothing, if the service has the kernel path only.
@@ -101,7 +121,22 @@ impl ServicePlan {
         // Where flows are named, the port is held for everybody else, on the kernel path.
         let ports = if self.flows.is_empty() { served.ports() } else { &[] };
         let ports = ports.iter().map(|port| port_claim(*port, &self.sources));
-        flows.chain(ports).chain(self.ethertype.map(Claim::ethertype)).collect()
+        let claims = flows.chain(ports).map(|claim| (0, claim));
+        // The number of an EtherType's entry counts ports that are not claimed as well.
+        let skipped = served.ethertype_entry() - served.flows().len();
+        let skipped = if self.flows.is_empty() { 0 } else { skipped };
+        let claims = claims.chain(self.ethertype.map(|ethertype| (skipped, Claim::ethertype(ethertype))));
+        let claims = claims.enumerate();
+        claims.map(|(at, (skipped, claim))| Claim { reflex: self.reflex_of(at + skipped), ..claim }).collect()
+    }
+
+    /// What the kernel's programs may answer for an entry of [`Self::served`].
+    #[must_use]
+    pub fn reflex_of(&self, entry: usize) -> Option<Reflex> {
+        let ServiceReflex { number, mirrors } = self.reflex?;
+        let place = usize::from(number) * REFLEX_CLAIMS_MAX + entry;
+        let place = u8::try_from(place).ok().filter(|_| entry < REFLEX_CLAIMS_MAX)?;
+        Some(Reflex { place, mirrors, source_rate: self.reply_rate })
     }
 
     /// What the service is given, by whichever path.
@@ -128,6 +163,29 @@ impl ServicePlan {
 }
 
 impl Plan {
+    /// Lets the kernel's programs answer for the services that mirror. A service has the number that the one with its
+    /// name has in the `former` plan, so that its counts go on.
+    pub fn allow_reflexes(&mut self, mirrors: impl Iterator<Item = bool>, former: Option<&Self>) {
+        if self.reflex == ReflexAsked::Off {
+            return;
+        }
+        let former: Vec<(&str, u8)> = former
+            .iter()
+            .flat_map(|plan| &plan.services)
+            .filter_map(|service| Some((service.name.as_str(), service.reflex?.number)))
+            .collect();
+        let mut free: Vec<u8> = (0..REFLEX_SERVICES_MAX as u8)
+            .rev()
+            .filter(|number| former.iter().all(|(_, taken)| taken != number))
+            .collect();
+        let mut kept = former;
+        for (service, mirrors) in self.services.iter_mut().zip(mirrors).filter(|(_, mirrors)| *mirrors) {
+            let same = kept.iter().position(|(name, _)| *name == service.name);
+            let number = same.map(|at| kept.remove(at).1).or_else(|| free.pop());
+            service.reflex = number.map(|number| ServiceReflex { number, mirrors });
+        }
+    }
+
     /// What all services claim on the interface.
     #[must_use]
     pub fn claims(&self) -> Vec<Claim> {
@@ -168,5 +226,5 @@ impl Plan {
 pub fn port_claim(served: ServedPort, sources: &[Prefix]) -> Claim {
     let ServedPort { protocol, port, address } = served;
     let kind = ClaimKind::Port { protocol, port, address };
-    Claim { kind, vlan: None, sources: sources.to_vec() }
+    Claim { sources: sources.to_vec(), ..Claim::of(kind) }
 }

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Count;
+
 /// Driver and device of an interface, as the kernel reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -69,6 +71,9 @@ pub struct Interface {
     pub device: Device,
     /// Its queues that we serve.
     pub queues: Vec<Queue>,
+    /// Replies that the kernel's programs give by themselves; only of an interface with services on a fast path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reflexes: Option<Reflexes>,
     /// Frames that cross within the kernel, past all queues: at an exception port, and at a port of a
     /// switch once it has forwarded any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,6 +82,16 @@ pub struct Interface {
     /// without `beyond` is in use. Empty if it was not requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fallback: Vec<Fallback>,
+}
+
+/// Replies that the kernel's programs give by themselves.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Reflexes {
+    /// Why they give none; empty if they do.
+    pub off: String,
+    /// How many requests that a program could have replied to it has left to a worker, or dropped, by reason.
+    pub not_replied: Vec<Count>,
 }
 
 /// A program at tc whose process was killed.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 pub use self::instance::{Capability, Configuration, Draining, Instance, Sandbox, Setting, StandingBy};
 pub use self::interface::{
     Crossed, Device, Fallback, FallbackMeasure, FallbackProgram, Interface, LeftBehind, Offload, Queue,
-    WhyNot,
+    Reflexes, WhyNot,
 };
 pub use self::openflow::{Band, Bucket, Controller, Flow, FlowTable, Group, Meter, OpenFlow};
 pub use self::program::Program;

@@ -17,6 +17,8 @@ pub struct Service {
     /// Fast-path requests whose reply left through the kernel's socket, because its egress was not known or its MTU too
     /// small.
     pub fast_replies_by_kernel: u64,
+    /// Requests that the kernel's programs replied to by themselves; no worker has seen them.
+    pub reflex_replies: u64,
     /// Requests served that came through the kernel's sockets.
     pub kernel_requests: u64,
     /// Replies sent through the kernel's sockets, to requests of both paths.
@@ -79,4 +81,6 @@ pub struct ServiceClaim {
     pub fast_requests: u64,
     /// Requests for this claim that came through the kernel's UDP sockets.
     pub kernel_requests: u64,
+    /// Requests for this claim that the kernel's programs replied to by themselves.
+    pub reflex_replies: u64,
 }

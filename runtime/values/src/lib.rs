@@ -2,6 +2,7 @@
 //! written as one. Which keys there are says `twinpath_config`.
 
 mod control;
+mod fault;
 mod goal;
 mod name;
 mod on_exit;
@@ -11,10 +12,11 @@ mod port;
 mod service;
 
 pub use control::{AddressError, MetricsAddress, Sandbox};
+pub use fault::{ConfigError, Fault, Mistake};
 pub use goal::{CpuGoal, LatencyGoal, goal};
 pub use name::{NAME_MAX, is_name};
 pub use on_exit::OnExit;
 pub use openflow::{DatapathId, Endpoint, FailMode, Offload, PortOffload};
-pub use path::{AttachAsked, Path, PathAsked, UnknownAttach, UnknownPath};
+pub use path::{AttachAsked, Path, PathAsked, ReflexAsked, UnknownAttach, UnknownPath};
 pub use port::{AddressList, PortMode, PortName, StaticEntry, VLAN_MAX, VlanList};
 pub use service::{FlowText, FlowTextError, ServiceKind, SourceText};

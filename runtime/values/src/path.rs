@@ -103,6 +103,40 @@ impl FromStr for AttachAsked {
     }
 }
 
+/// Whether the kernel's programs answer requests by themselves, where a service allows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReflexAsked {
+    /// Those that they can.
+    #[default]
+    Auto,
+    /// None.
+    Off,
+}
+
+impl ReflexAsked {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Auto, Self::Off];
+
+    /// The word on the command line and in the configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Off => "off",
+        }
+    }
+}
+
+impl FromStr for ReflexAsked {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|asked| asked.name() == text);
+        known.ok_or_else(|| format!("`{text}` is no choice of reflexes: use auto or off"))
+    }
+}
+
 /// The path of an interface, best-ranked first on hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Path {

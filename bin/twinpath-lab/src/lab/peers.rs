@@ -88,7 +88,7 @@ impl Bench {
     }
 }
 
-/// `twinpath serve echo` on the server's interface. A lab sends at full speed from one source, so the limit for that is
+/// `twinpath serve echo` on the server's interface, all of it by workers. A lab sends at full speed from one source, so the limit for that is
 /// off.
 pub(crate) fn serve(path: &str, cpu: usize, socket: &Path) -> Vec<String> {
     serve_in(path, "adaptive", cpu, socket)
@@ -103,7 +103,7 @@ pub(crate) fn serve_in(path: &str, mode: &str, cpu: usize, socket: &Path) -> Vec
 pub(crate) fn serve_on(on: &str, path: &str, mode: &str, cpu: usize, socket: &Path) -> Vec<String> {
     let mut args = words(&format!(
         "serve echo --on {on} --udp {FAST_PORT} --path {path} --mode {mode} --workers 1 --cpu {cpu} --linger-ms {LINGER_MS} \
-         --reply-rate 0 --socket"
+         --reply-rate 0 --reflex off --socket"
     ));
     args.push(socket.display().to_string());
     args

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use twinpath_command::Topic;
 use twinpath_report::{
-    Configuration, Device, Draining, Interface, Queue, Report, Sandbox, Service, StandingBy, Worker,
+    Configuration, Device, Draining, Interface, Queue, Reflexes, Report, Sandbox, Service, StandingBy, Worker,
 };
 
 use super::grid::table;
@@ -130,6 +130,9 @@ fn service(service: &Service) -> String {
             let (fast, kernel) = (claim.fast_requests, claim.kernel_requests);
             let _ = write!(text, " ({fast} requests by the fast path, {kernel} by the kernel's)");
         }
+        if claim.reflex_replies > 0 {
+            let _ = write!(text, " ({} by reflex)", claim.reflex_replies);
+        }
     }
     let mut table = table(&["by the", "requests", "replies"], 1);
     let by_kernel = service.fast_replies_by_kernel;
@@ -141,6 +144,10 @@ fn service(service: &Service) -> String {
             _ => format!("{} and {by_kernel} through the kernel", service.fast_replies),
         },
     ]);
+    if service.reflex_replies > 0 {
+        let replies = service.reflex_replies.to_string();
+        table.add_row(["reflex".to_owned(), replies.clone(), replies]);
+    }
     table.add_row([
         "kernel path".to_owned(),
         service.kernel_requests.to_string(),
@@ -184,6 +191,18 @@ fn interfaces(report: &Report) -> String {
     report.interfaces.iter().map(interface).collect::<Vec<_>>().join("\n\n")
 }
 
+/// Why there are no reflexes, or which requests got none.
+fn reflexes(reflexes: &Reflexes) -> String {
+    let Reflexes { off, not_replied } = reflexes;
+    if !off.is_empty() {
+        return format!("\n  reflexes: none, as {off}");
+    }
+    let counts: Vec<_> = not_replied.iter().map(|count| format!("{} {}", count.name, count.count)).collect();
+    let left =
+        if counts.is_empty() { String::new() } else { format!("; not by reflex: {}", counts.join(", ")) };
+    format!("\n  reflexes: where services allow them{left}")
+}
+
 fn interface(interface: &Interface) -> String {
     let mut text = format!(
         "{} ({}, {}, mtu {}): {}\n  why: {}",
@@ -196,6 +215,9 @@ fn interface(interface: &Interface) -> String {
     );
     if !interface.attach.is_empty() {
         let _ = write!(text, "\n  attached at tc by {}", interface.attach);
+    }
+    if let Some(reflexes) = &interface.reflexes {
+        text.push_str(&self::reflexes(reflexes));
     }
     for left in &interface.left_behind {
         let (program, pid) = (&left.program, left.pid);

@@ -15,7 +15,7 @@ fn frame(destination: [u8; 6], source: [u8; 6], ethertype: u16, payload: &[u8]) 
 }
 
 /// The next frame, if one comes within that time.
-fn next(socket: &PacketSocket, millis: i64) -> Option<Vec<u8>> {
+pub(crate) fn next(socket: &PacketSocket, millis: i64) -> Option<Vec<u8>> {
     let mut fds = [PollFd::new(socket, PollFlags::IN)];
     let timeout = Timespec { tv_sec: millis / 1000, tv_nsec: millis % 1000 * 1_000_000 };
     if poll(&mut fds, Some(&timeout)).unwrap() == 0 {

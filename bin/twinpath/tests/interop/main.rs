@@ -22,6 +22,7 @@ mod metrics;
 mod once;
 mod other_users;
 mod output;
+mod reflex;
 mod reload;
 mod rig;
 mod rings;

@@ -3,6 +3,7 @@
 //! Nothing has to be cleaned up: the namespaces live as long as the test's descriptors, and children end with the
 //! thread that started them.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -216,6 +217,11 @@ impl Rig {
     }
 
     fn launch(&self, mut command: Command, namespace: &Namespace) -> Result<Server, String> {
+        // Tests count what workers answer; those of reflexes ask for them.
+        let words: Vec<_> = command.get_args().map(OsStr::to_owned).collect();
+        if words.first().is_some_and(|word| word == "serve") && !words.iter().any(|word| word == "--reflex") {
+            command.args(["--reflex", "off"]);
+        }
         let number = std::fs::read_dir(self.directory.path()).expect("readable").count();
         let socket = self.directory.path().join(format!("{number}.sock"));
         command.arg("--socket").arg(&socket);

@@ -5,6 +5,8 @@
 mod common;
 mod direct_ring;
 mod fail_open;
+mod frames;
 mod leases;
 mod offload;
+mod reflex;
 mod verdicts;

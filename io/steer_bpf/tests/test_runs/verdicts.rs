@@ -1,11 +1,11 @@
 //! Compares the kernel's programs with user space: on the corpus, and on thousands of frames corrupted from it.
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use twinpath_steer::corpus::{self, Case};
 use twinpath_steer::{Context, PassReason, Table, Verdict, verdict};
 use twinpath_steer_bpf::{Path, Steering};
 
 use crate::common::{filter, ingress, run, xdp};
+use crate::frames::{least_for_skb, stay_on_one_cpu};
 
 #[test]
 fn every_program_gives_the_verdict_of_the_corpus() {
@@ -94,7 +94,7 @@ fn broken_frames_get_the_same_verdict_everywhere() {
             let context = Context { tag: None, segments };
             let expected = verdict(&frame, &context, table);
             claimed += usize::from(matches!(expected, Verdict::Claimed(_)));
-            if frame.len() >= least_for_filter(&frame) {
+            if frame.len() >= least_for_skb(&frame) {
                 let found = programs.filter_verdict(&frame, &context);
                 assert_eq!(found, expected, "filter, seed {SEED}, frame {number}: {frame:02x?}");
                 filtered += 1;
@@ -145,15 +145,6 @@ fn broken(random: &mut fastrand::Rng, case: &Case, table: &Table) -> Vec<u8> {
     // The kernel runs no test with a shorter frame.
     frame.resize(frame.len().max(14), 0);
     frame
-}
-
-/// The least length that Linux 6.18 accepts for a socket buffer in a test run (net/bpf/test_run.c).
-fn least_for_filter(frame: &[u8]) -> usize {
-    match frame[12..14] {
-        [0x08, 0x00] => 34,
-        [0x86, 0xdd] => 54,
-        _ => 15,
-    }
 }
 
 /// What a tcx program returns to pass the frame to the next program, and to drop it.
@@ -207,13 +198,4 @@ fn verdict_of(returned: u32) -> Verdict {
         0 => Verdict::Claimed((returned >> 8) as u16),
         number => Verdict::Pass(PassReason::ALL[number - 1]),
     }
-}
-
-/// The filter's note is per CPU, so the test must not migrate.
-fn stay_on_one_cpu() {
-    let allowed = sched_getaffinity(None).unwrap();
-    let cpu = (0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).unwrap();
-    let mut one = CpuSet::new();
-    one.set(cpu);
-    sched_setaffinity(None, &one).unwrap();
 }

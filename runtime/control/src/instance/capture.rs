@@ -29,6 +29,15 @@ impl Instance {
         let tell = self.tell.clone();
         let ended = move |id| drop(tell.blocking_send(Outcome::CaptureEnded(id)));
         let workers = self.workers.iter_mut().map(|worker| &mut **worker);
-        self.captures.begin(wish, None, stream, workers, ended)
+        self.captures.begin(wish, None, stream, workers, ended)?;
+        self.suspend_reflexes();
+        Ok(())
+    }
+
+    /// Workers answer everything while a capture runs, as it shows what they see.
+    pub(super) fn suspend_reflexes(&self) {
+        if let Some(attachment) = &self.interface.attachment {
+            attachment.suspend_reflexes(self.captures.any());
+        }
     }
 }

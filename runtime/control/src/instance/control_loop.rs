@@ -165,7 +165,8 @@ impl Instance {
             Outcome::Unserved(found) => self.unserved(found),
             Outcome::Taker(number, heard) => self.taker_heard(number, heard),
             Outcome::CaptureEnded(id) => {
-                self.captures.ended(id, self.workers.iter_mut().map(|worker| &mut **worker))
+                self.captures.ended(id, self.workers.iter_mut().map(|worker| &mut **worker));
+                self.suspend_reflexes();
             }
         }
     }

@@ -14,6 +14,11 @@ impl Instance {
     pub(super) fn kernel_says(&mut self, event: Event) {
         match event {
             Event::Egress(update) => {
+                if let Some(attachment) = &mut self.interface.attachment
+                    && let Err(error) = attachment.egress_changed(&update)
+                {
+                    tracing::warn!("workers answer a peer alone: {error}");
+                }
                 for worker in &mut self.workers {
                     worker.tell_services(ServeCommand::Egress(update));
                 }
@@ -110,6 +115,9 @@ impl Instance {
         let Some(link) = self.mirror.tables().link(ifindex).map(Link::for_ports) else { return };
         if self.interface.link_told.replace(link) == Some(link) && !anew {
             return;
+        }
+        if let Some(attachment) = &self.interface.attachment {
+            attachment.mtu_changed(link.mtu);
         }
         for worker in &mut self.workers {
             worker.tell(Command::LinkChanged { ifindex, link });

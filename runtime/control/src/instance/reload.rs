@@ -23,6 +23,7 @@ use twinpath_rpcbind::Registered;
 use twinpath_serve::{
     DemuxCommand, PARTS_MAX, Prepare, Prototype, Routes, ServeCommand, Served, ServiceLimits, Switch,
 };
+use twinpath_service::Reflex;
 use twinpath_serving::{NewService, ServiceHandle, limits_for};
 use twinpath_sys::{FrameClaim, clock};
 use twinpath_time::Instant;
@@ -227,7 +228,11 @@ impl Instance {
         let settings = plan.settings.clone();
         if config != former {
             let (take_over, stand_by) = (self.plan.take_over.clone(), self.plan.stand_by.clone());
-            let plan = Plan { take_over, stand_by, ..plan };
+            let mut plan = Plan { take_over, stand_by, ..plan };
+            plan.allow_reflexes(
+                services.iter().map(|service| matches!(service.reflex(), Reflex::Mirror)),
+                Some(&self.plan),
+            );
             self.change(&changes, plan, &services).await?;
             self.set_workers(&changes, &config);
         }

@@ -112,6 +112,7 @@ impl Instance {
             fast_requests: sum(|serve| &serve.fast_requests),
             fast_replies: sum(|serve| &serve.fast_replies),
             fast_replies_by_kernel: sum(|serve| &serve.fast_replies_by_kernel),
+            reflex_replies: self.reflex_replies(plan),
             kernel_requests: sum(|serve| &serve.kernel_requests),
             kernel_replies: sum(|serve| &serve.kernel_replies),
             requests: self.report_requests(part),
@@ -129,6 +130,31 @@ impl Instance {
             stream_bytes_out: sum(|serve| &serve.tcp.bytes_out),
             peers: sum(|serve| &serve.peers),
         }
+    }
+
+    /// Replies of the kernel's programs for a service.
+    fn reflex_replies(&self, plan: &ServicePlan) -> u64 {
+        let places = (0..plan.served().entries()).filter_map(|entry| plan.reflex_of(entry));
+        places.map(|reflex| self.reflex_count(reflex.place)).sum()
+    }
+
+    /// Those for the claim with a place.
+    fn reflex_count(&self, place: u8) -> u64 {
+        let attachment = self.interface.attachment.as_ref();
+        let reflexes = attachment.and_then(Attachment::reflexes);
+        reflexes.and_then(|reflexes| reflexes.count(place).ok()).map_or(0, |count| count.replies)
+    }
+
+    fn report_reflexes(&self) -> Option<report::Reflexes> {
+        let attachment = self.interface.attachment.as_ref()?;
+        let counted = attachment.reflexes().and_then(|reflexes| reflexes.not_replied().ok());
+        let counted = counted.unwrap_or_default().into_iter().filter(|(_, count)| *count > 0);
+        Some(report::Reflexes {
+            off: attachment.no_reflex().unwrap_or_default().to_owned(),
+            not_replied: counted
+                .map(|(why, count)| report::Count { name: why.name().to_owned(), count })
+                .collect(),
+        })
     }
 
     /// The counters of the service itself.
@@ -172,7 +198,15 @@ impl Instance {
             let (fast, kernel) = counted
                 .fold((0, 0), |(fast, kernel), claim| (fast + claim.fast.get(), kernel + claim.kernel.get()));
             let path = path.name().to_owned();
-            ServiceClaim { claim, path, why, fast_requests: fast, kernel_requests: kernel }
+            let reflex = plan.reflex_of(entry).map_or(0, |reflex| self.reflex_count(reflex.place));
+            ServiceClaim {
+                claim,
+                path,
+                why,
+                fast_requests: fast,
+                kernel_requests: kernel,
+                reflex_replies: reflex,
+            }
         });
         let tcp = plan.tcp.map(|port| ServiceClaim {
             claim: format!("tcp port {port}"),
@@ -247,6 +281,7 @@ impl Instance {
             why_not: interface.choice.report_why_not(),
             device: self.report_device(),
             queues: self.workers.iter().enumerate().flat_map(queue).collect(),
+            reflexes: self.report_reflexes(),
             crossed: None,
             fallback: interface.fallback.reports.clone(),
         }

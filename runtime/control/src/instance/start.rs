@@ -8,7 +8,7 @@ use tokio::time::{Instant as Due, interval};
 use twinpath_attach::{
     AttachError, AttachPlan, Attachment, PlacedQueue, Target, find_link, learn_facts, pool_frames, tidy,
 };
-use twinpath_config::{Path, PathAsked};
+use twinpath_config::{Path, PathAsked, ReflexAsked};
 use twinpath_fallback::Fallback;
 use twinpath_hold::{Held, HoldError, Inherited, KernelSockets, former_of, hold_all_ports, hold_frames};
 use twinpath_host::MESSAGES_MAX;
@@ -21,6 +21,7 @@ use twinpath_path::{Announcements, device};
 use twinpath_plan::{Plan, ServicePlan};
 use twinpath_sandbox::{self as sandbox, Needs};
 use twinpath_serve::{Prototype, Routes};
+use twinpath_service::Reflex;
 use twinpath_serving::{ForWorkers, WorkerHandle, cpu_of};
 use twinpath_sys::descriptors::set_aside;
 use twinpath_sys::{FrameClaim, clock};
@@ -49,11 +50,12 @@ fn slow_sockets(plan: &Plan) -> usize {
 impl Instance {
     /// Does every step of the start, until both paths serve.
     pub(super) async fn start(
-        plan: Plan,
+        mut plan: Plan,
         services: &[Box<dyn Prototype>],
         source: Option<Source>,
         socket: &std::path::Path,
     ) -> Result<Self, InstanceError> {
+        plan.allow_reflexes(services.iter().map(|service| matches!(service.reflex(), Reflex::Mirror)), None);
         set_aside(slow_sockets(&plan));
         let mut limits = MirrorLimits::default();
         limits.book.peers = plan.peers_max as usize;
@@ -291,11 +293,13 @@ impl Instance {
             virtual_device: self.interface.facts.is_virtual(),
             port: self.interface.next_port,
             fail_open: self.plan.fail_open,
+            reflex_rate: (self.plan.reflex == ReflexAsked::Auto).then_some(self.plan.reflex_rate),
         };
         let regions: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.region)).collect();
         let (attachment, placed) = Attachment::attach(target, &plan, &regions).await?;
         self.interface.next_port = self.interface.next_port.wrapping_add(1);
         self.interface.attachment = Some(attachment);
+        self.suspend_reflexes();
         self.watch_workers();
         self.mirror.serve_on([ifindex]);
         for placed in placed {

@@ -182,7 +182,8 @@ impl<'a> Stage<'a> {
     /// twinpath on the client's interface; requests must arrive on the fast path.
     async fn attach(&self) -> anyhow::Result<(Instance, String, String)> {
         let mut args = words(&format!(
-            "serve echo --on {} --udp {FAST_PORT} --mode adaptive --workers 1 --cpu {} --linger-ms {LINGER_MS} --reply-rate 0",
+            "serve echo --on {} --udp {FAST_PORT} --mode adaptive --workers 1 --cpu {} --linger-ms {LINGER_MS} --reply-rate 0 \
+             --reflex off",
             CLIENT.interface, self.session.cpus[1]
         ));
         args.extend(["--socket".to_owned(), self.socket()]);

@@ -169,7 +169,7 @@ pub(super) fn serve(session: &Session, receiver: &Receiver) -> anyhow::Result<Ve
     let socket = session.run_dir.path().join("wakeup.sock");
     let line = format!(
         "serve echo --on {} --udp {FAST_PORT} --path auto --mode {mode} --workers 1 --cpu {} --reply-rate 0 \
-         --latency-request {request}",
+         --reflex off --latency-request {request}",
         SERVER.interface, session.cpus[1]
     );
     let mut args: Vec<String> = line.split(' ').map(str::to_owned).collect();

@@ -14,7 +14,8 @@ pub struct Fault {
 }
 
 impl Fault {
-    pub(super) fn new(key: impl Into<String>, sentence: impl Into<String>) -> Self {
+    /// A fault of a key.
+    pub fn new(key: impl Into<String>, sentence: impl Into<String>) -> Self {
         Self { key: key.into(), sentence: sentence.into() }
     }
 }

@@ -1,0 +1,253 @@
+//! Replies that the programs give by themselves (bpf/reflex.h): the peers that they may reply to, their limits, and what
+//! they have counted.
+#![allow(
+    unsafe_code,
+    reason = "aya takes map keys and values as plain memory, which only an unsafe trait can say"
+)]
+
+use std::collections::HashMap as Known;
+use std::net::IpAddr;
+
+use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, PerCpuValues};
+use aya::util::nr_cpus;
+use aya::{Ebpf, Pod};
+use twinpath_reflex::NotMirrored;
+use twinpath_steer::Table;
+use twinpath_wire::Mac;
+use twinpath_wire::flow_key::address_bytes;
+
+use crate::SteerError;
+use crate::layout::family;
+use crate::mapped::Mapped;
+use crate::maps::{failed, gone, typed, wrote};
+
+/// Peers that the programs can reply to. It is as many as workers know (`twinpath_stack::egress::PEERS_MAX`).
+pub const REFLEX_PEERS_MAX: u32 = 4096;
+
+/// What the programs that reply by themselves need to know from the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReflexPlan {
+    /// Whether frames may come with checksums that their senders have left to hardware: the device is virtual.
+    pub partial_checksums: bool,
+    /// Replies per second to all sources together; 0: no limit.
+    pub rate: u32,
+}
+
+/// How replies to a peer leave by this interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReflexPeer {
+    /// Link-layer address of the next hop. Only a request that came from there is replied to.
+    pub next_hop: Mac,
+    /// Our link-layer address.
+    pub own: Mac,
+    /// Largest IP packet on the path, bytes.
+    pub mtu: u32,
+}
+
+/// What programs have replied to, by a claim's [place](twinpath_steer::Reflex::place).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReflexCount {
+    /// Replies.
+    pub replies: u64,
+    /// Bytes of the requests, from the Ethernet header on.
+    pub bytes: u64,
+}
+
+/// Replies that the programs of an interface give by themselves: to which peers they may, and what they have counted.
+pub struct Reflexes {
+    peers: HashMap<MapData, PeerKey, Peer>,
+    known: Known<IpAddr, ReflexPeer>,
+    /// The places of the claims in force: one that is taken anew begins to count at 0.
+    taken: Vec<u8>,
+    places: Array<MapData, u64>,
+    counts: PerCpuArray<MapData, CountWords>,
+    cpus: PerCpuArray<MapData, CpuWords>,
+    control: Mapped,
+}
+
+/// Words of `struct reflex_control`.
+const SUSPENDED: usize = 0;
+const INTERVAL_NS: usize = 1;
+const FRAME_LEN_MAX: usize = 2;
+const CONTROL_BYTES: usize = 16 * 8;
+
+/// The time until the first request of a new peer goes to the worker, which has just had one: `PEER_CANARY_NS`.
+const PEER_CANARY_NS: u64 = 8_000_000_000;
+
+impl Reflexes {
+    pub(crate) fn take(object: &mut Ebpf, plan: &ReflexPlan) -> Result<Self, SteerError> {
+        let control = Mapped::take(object, "reflex_control", CONTROL_BYTES)?;
+        control.store(INTERVAL_NS, interval_ns(plan.rate));
+        Ok(Self {
+            peers: typed(object, "peers")?,
+            known: Known::new(),
+            taken: Vec::new(),
+            places: typed(object, "reflex_places")?,
+            counts: typed(object, "reflex_counts")?,
+            cpus: typed(object, "reflex_cpu")?,
+            control,
+        })
+    }
+
+    /// Writes the limits of a table's claims.
+    pub(crate) fn apply(&mut self, table: &Table) -> Result<(), SteerError> {
+        let reflexes = || table.claims().iter().filter_map(|claim| claim.reflex);
+        for reflex in reflexes() {
+            let place = u32::from(reflex.place);
+            self.places.set(place, interval_ns(reflex.source_rate), 0).map_err(wrote("reflex_places"))?;
+            if !self.taken.contains(&reflex.place) {
+                let cpus = nr_cpus().map_err(|(_, error)| failed("reflex_counts", "sizing", error))?;
+                let none = PerCpuValues::try_from(vec![CountWords { replies: 0, bytes: 0 }; cpus]);
+                let none = none.map_err(|error| failed("reflex_counts", "sizing", error))?;
+                self.counts.set(place, none, 0).map_err(wrote("reflex_counts"))?;
+            }
+        }
+        self.taken = reflexes().map(|reflex| reflex.place).collect();
+        Ok(())
+    }
+
+    /// Sets how replies to a peer leave; `None`: the programs do not reply to it. `now_ns`: CLOCK_MONOTONIC.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn set_peer(
+        &mut self,
+        address: IpAddr,
+        peer: Option<ReflexPeer>,
+        now_ns: u64,
+    ) -> Result<(), SteerError> {
+        if self.known.get(&address) == peer.as_ref() {
+            // The programs' part of the entry stays as it is.
+            return Ok(());
+        }
+        let key = PeerKey::of(address);
+        self.known.remove(&address);
+        let Some(new) = peer else { return gone(self.peers.remove(&key), "peers") };
+        let entry = Peer {
+            next_hop: new.next_hop.0,
+            own: new.own.0,
+            mtu: new.mtu,
+            full_at_ns: 0,
+            canary_ns: now_ns + PEER_CANARY_NS,
+        };
+        self.peers.insert(key, entry, 0).map_err(wrote("peers"))?;
+        self.known.insert(address, new);
+        Ok(())
+    }
+
+    /// The programs reply to no peer any more.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn clear_peers(&mut self) -> Result<(), SteerError> {
+        for (address, _) in std::mem::take(&mut self.known) {
+            gone(self.peers.remove(&PeerKey::of(address)), "peers")?;
+        }
+        Ok(())
+    }
+
+    /// Sets the longest frame that the interface sends, bytes, from the Ethernet header on. Datagrams have the limit of
+    /// their [way](ReflexPeer::mtu).
+    pub fn set_frame_len_max(&self, bytes: u32) {
+        self.control.store(FRAME_LEN_MAX, u64::from(bytes));
+    }
+
+    /// While it is suspended every request goes to a worker.
+    pub fn suspend(&self, suspended: bool) {
+        self.control.store(SUSPENDED, u64::from(suspended));
+    }
+
+    /// The counts of a claim, by its place.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn count(&self, place: u8) -> Result<ReflexCount, SteerError> {
+        let cpus = self.counts.get(&u32::from(place), 0).map_err(cannot_read("reflex_counts"))?;
+        Ok(cpus.iter().fold(ReflexCount::default(), |sum, cpu| ReflexCount {
+            replies: sum.replies.wrapping_add(cpu.replies),
+            bytes: sum.bytes.wrapping_add(cpu.bytes),
+        }))
+    }
+
+    /// How many requests of claims with reflexes were not replied to by the programs, by reason.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn not_replied(&self) -> Result<Vec<(NotMirrored, u64)>, SteerError> {
+        let cpus = self.cpus.get(&0, 0).map_err(cannot_read("reflex_cpu"))?;
+        let sum = |why: NotMirrored| {
+            cpus.iter().fold(0u64, |sum, cpu| sum.wrapping_add(cpu.why[usize::from(why.number())]))
+        };
+        Ok(NotMirrored::ALL.iter().map(|&why| (why, sum(why))).collect())
+    }
+}
+
+fn cannot_read(map: &'static str) -> impl Fn(MapError) -> SteerError {
+    move |error| SteerError::Map { map, action: "reading", error: Box::new(error) }
+}
+
+const fn interval_ns(rate: u32) -> u64 {
+    if rate == 0 { 0 } else { 1_000_000_000 / rate as u64 }
+}
+
+/// `struct peer_key`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+struct PeerKey {
+    family: u8,
+    reserved: [u8; 3],
+    address: [u8; 16],
+}
+
+impl PeerKey {
+    fn of(address: IpAddr) -> Self {
+        Self { family: family(address), reserved: [0; 3], address: address_bytes(address) }
+    }
+}
+
+/// `struct peer`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Peer {
+    next_hop: [u8; 6],
+    own: [u8; 6],
+    mtu: u32,
+    full_at_ns: u64,
+    canary_ns: u64,
+}
+
+/// `struct reflex_count`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct CountWords {
+    replies: u64,
+    bytes: u64,
+}
+
+/// `struct reflex_cpu`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct CpuWords {
+    why: [u64; WHYS],
+    credits: u64,
+    requests: u64,
+    chunk: [u8; 520],
+}
+
+/// Counters of reasons.
+const WHYS: usize = 16;
+
+const _: () = {
+    assert!(size_of::<PeerKey>() == 20 && size_of::<Peer>() == 32 && size_of::<CountWords>() == 16);
+    assert!(size_of::<CpuWords>() == WHYS * 8 + 16 + 520);
+    assert!(NotMirrored::ALL.len() < WHYS);
+};
+
+// SAFETY: repr(C), no padding (the fields' sizes add up to the size asserted above), any bytes are a value.
+unsafe impl Pod for PeerKey {}
+// SAFETY: as for `PeerKey`.
+unsafe impl Pod for Peer {}
+// SAFETY: as for `PeerKey`.
+unsafe impl Pod for CountWords {}
+// SAFETY: as for `PeerKey`.
+unsafe impl Pod for CpuWords {}

@@ -1,0 +1,320 @@
+//! Compares the replies of the program at tc with those of `pure/reflex`, which are a worker's: on the frames of the
+//! corpus, on frames of all lengths, and on thousands that are corrupted.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::ControlFlow;
+
+use twinpath_reflex::NotMirrored;
+use twinpath_reflex::mirror::{self, Known, Way};
+use twinpath_rings::direct::DirectRing;
+use twinpath_steer::corpus;
+use twinpath_steer::{Claim, Context, Reflex, Table, Verdict, verdict};
+use twinpath_steer_bpf::{Path, ReflexPeer, ReflexPlan, Steering};
+use twinpath_time::Duration;
+use twinpath_wire::Mac;
+use twinpath_wire::udp_frame::{UdpFrameRepr, write_headers};
+
+use crate::common::{direct_ring, filter, ingress, run};
+use crate::frames::{changed, least_for_skb, stay_on_one_cpu};
+
+const NEXT: u32 = u32::MAX;
+const DROP: u32 = 2;
+const REDIRECT: u32 = 7;
+
+const OWN: Mac = Mac([2, 0, 0, 0, 0, 2]);
+const PEER: Mac = Mac([2, 0, 0, 0, 0, 1]);
+const PEERS: [&str; 2] = ["10.0.0.1", "fd00::1"];
+const MTU: u32 = 1500;
+/// A port of the table `basic` that is claimed with a mirror.
+const PORT: u16 = 7;
+/// Fixed, so that a failure can be reproduced.
+const SEED: u64 = 20_261_123;
+const FRAMES: usize = 20_000;
+
+/// The same table, with mirrors for all claims.
+fn mirrored(table: &Table, source_rate: u32) -> Table {
+    let mut mirrored = Table::new(table.mac(), table.frame_len_max()).unwrap();
+    for address in table.addresses() {
+        mirrored.add_address(*address).unwrap();
+    }
+    for (place, claim) in table.claims().iter().enumerate() {
+        let reflex = Some(Reflex { place: place as u8, mirrors: true, source_rate });
+        mirrored.add_claim(Claim { reflex, ..claim.clone() }).unwrap();
+    }
+    mirrored
+}
+
+fn way(peer: IpAddr) -> Option<Way> {
+    let known = PEERS.iter().any(|known| *known == peer.to_string());
+    known.then_some(Way { next_hop: PEER, own: OWN, mtu: MTU })
+}
+
+/// What a program should do with a frame; `None`: it is no request of a mirror.
+fn expected(frame: &[u8], table: &Table, known: Known) -> Option<Result<Vec<u8>, NotMirrored>> {
+    let Verdict::Claimed(_) = verdict(frame, &Context::default(), table) else { return None };
+    match frame[12..14] {
+        // Workers serve no frames with tags.
+        [0x81, 0x00] => None,
+        [0x08, 0x00] | [0x86, 0xdd] => Some(mirror::datagram(frame, known, way)),
+        _ => Some(mirror::frame(frame, MTU + 14)),
+    }
+}
+
+/// The program at tc, with mirrors, and a worker's ring, which gets what is not replied to.
+struct Replies {
+    steering: Steering,
+    ring: DirectRing,
+}
+
+impl Replies {
+    fn load(partial_checksums: bool) -> Self {
+        stay_on_one_cpu();
+        let plan = ReflexPlan { partial_checksums, rate: 0 };
+        let mut steering =
+            Steering::load_with_reflexes(Path::Packet, 1, Duration::from_secs(3600), &plan).unwrap();
+        let reflexes = steering.reflexes().unwrap();
+        for peer in PEERS {
+            let way = ReflexPeer { next_hop: PEER, own: OWN, mtu: MTU };
+            reflexes.set_peer(peer.parse().unwrap(), Some(way), u64::MAX >> 1).unwrap();
+        }
+        reflexes.set_frame_len_max(MTU + 14);
+        let ring = direct_ring(&steering);
+        Self { steering, ring }
+    }
+
+    fn count(&self, why: NotMirrored) -> u64 {
+        let counts = self.steering.counted_reflexes().unwrap().not_replied().unwrap();
+        counts.iter().find(|(known, _)| *known == why).map_or(0, |(_, count)| *count)
+    }
+
+    /// Shows a frame to the program, again if it was made a canary.
+    fn show(&mut self, frame: &[u8]) -> (u32, Vec<u8>) {
+        self.shown(frame, |steering, frame| changed(ingress(steering), frame))
+    }
+
+    fn shown(&mut self, frame: &[u8], show: impl Fn(&Steering, &[u8]) -> (u32, Vec<u8>)) -> (u32, Vec<u8>) {
+        let attempt = |replies: &mut Self, _| {
+            let canaries = replies.count(NotMirrored::Canary);
+            let shown = show(&replies.steering, frame);
+            if replies.count(NotMirrored::Canary) == canaries {
+                return ControlFlow::Break(shown);
+            }
+            replies.taken();
+            ControlFlow::Continue(())
+        };
+        let tried = (0..100).try_for_each(|number| attempt(self, number));
+        match tried {
+            ControlFlow::Break(shown) => shown,
+            ControlFlow::Continue(()) => panic!("100 canaries in a row"),
+        }
+    }
+
+    /// The frame that the worker has been given.
+    fn taken(&mut self) -> Option<Vec<u8>> {
+        self.ring.take(|frame| frame.bytes.to_vec())
+    }
+
+    /// Shows a frame, and says what is wrong.
+    fn judge(&mut self, frame: &[u8], table: &Table) -> Result<Option<NotMirrored>, String> {
+        let expected = expected(frame, table, Known::Nothing);
+        let before = NotMirrored::ALL.map(|why| self.count(why));
+        let (action, out) = self.show(frame);
+        let taken = self.taken();
+        let claimed = matches!(verdict(frame, &Context::default(), table), Verdict::Claimed(_));
+        let wanted = match (&expected, claimed) {
+            (Some(Ok(reply)), _) => (REDIRECT, Some(reply.clone()), None),
+            (_, true) => (DROP, None, Some(frame.to_vec())),
+            (_, false) => (NEXT, None, None),
+        };
+        let out = (action == REDIRECT).then_some(out);
+        if (action, out.clone(), taken.clone()) != wanted {
+            return Err(format!(
+                "expected {expected:02x?}, found {action}, out {out:02x?}, to the worker {taken:02x?}: {frame:02x?}"
+            ));
+        }
+        let Some(Err(why)) = expected else { return Ok(None) };
+        let place = NotMirrored::ALL.iter().position(|known| *known == why).unwrap();
+        if self.count(why) != before[place] + 1 {
+            return Err(format!("{why:?} is not what was counted: {frame:02x?}"));
+        }
+        Ok(Some(why))
+    }
+}
+
+fn request(peer: &str, port: u16, payload: &[u8]) -> Vec<u8> {
+    let own: IpAddr = if peer.contains(':') { "fd00::2" } else { "10.0.0.2" }.parse().unwrap();
+    let repr = UdpFrameRepr {
+        source_mac: PEER,
+        destination_mac: OWN,
+        tag: None,
+        source: SocketAddr::new(peer.parse().unwrap(), port),
+        destination: SocketAddr::new(own, PORT),
+        hop_limit: 17,
+        identification: 0x1234,
+    };
+    let mut frame = [&vec![0; repr.header_len()][..], payload].concat();
+    write_headers(&mut frame, &repr, payload.len()).unwrap();
+    frame
+}
+
+#[test]
+fn a_reply_is_a_workers_byte_for_byte_and_what_is_not_certain_goes_to_it() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let corpus = corpus::all().unwrap();
+    let mut replies = Replies::load(false);
+    let mut wrong = Vec::new();
+    let mut replied = 0;
+    for (name, table) in &corpus.tables {
+        let table = mirrored(table, 0);
+        replies.steering.apply(&table).unwrap();
+        let cases =
+            corpus.cases.iter().filter(|case| case.table == *name && case.context == Context::default());
+        for case in cases.filter(|case| case.not_filter.is_none()) {
+            match replies.judge(&case.frame, &table) {
+                Ok(why) => replied += u32::from(why.is_none()),
+                Err(how) => wrong.push(format!("{}: {how}", case.name)),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(replied > 20, "{replied} cases got a reply");
+}
+
+#[test]
+fn datagrams_of_every_length_come_back() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let table = mirrored(&corpus::all().unwrap().tables["basic"], 0);
+    let mut replies = Replies::load(true);
+    replies.steering.apply(&table).unwrap();
+    let mut random = fastrand::Rng::with_seed(SEED);
+    for peer in PEERS {
+        for len in 0..=1480 {
+            let payload: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(len).collect();
+            let mut frame = request(peer, 4000, &payload);
+            // As devices do with short frames.
+            frame.resize(frame.len().max(60), 0);
+            if let Err(how) = replies.judge(&frame, &table) {
+                panic!("{len} bytes of {peer}: {how}");
+            }
+        }
+    }
+}
+
+#[test]
+fn corrupted_requests_get_a_workers_reply_or_none() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let table = mirrored(&corpus::all().unwrap().tables["basic"], 0);
+    let mut replies = Replies::load(false);
+    replies.steering.apply(&table).unwrap();
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let mut seen = std::collections::BTreeMap::new();
+    for number in 0..FRAMES {
+        let peer = PEERS[random.usize(..2)];
+        let port = [4000, 7, 53, 0, 8][random.usize(..5)];
+        let len = random.usize(..120);
+        let payload: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(len).collect();
+        let mut frame = request(peer, port, &payload);
+        for _ in 0..random.usize(..3) {
+            let at = random.usize(..frame.len());
+            frame[at] ^= 1 << random.u8(..8);
+        }
+        if random.u8(..16) == 0 {
+            let at = if peer.contains(':') { 60 } else { 40 };
+            frame[at..at + 2].fill(0);
+        }
+        if random.u8(..4) == 0 {
+            frame.resize(frame.len() + random.usize(..40), random.u8(..));
+        }
+        if frame.len() < least_for_skb(&frame) {
+            continue;
+        }
+        match replies.judge(&frame, &table) {
+            Ok(why) => *seen.entry(why).or_insert(0) += 1,
+            Err(how) => panic!("seed {SEED}, frame {number}: {how}"),
+        }
+    }
+    let all = [NotMirrored::Header, NotMirrored::NoChecksum, NotMirrored::Port, NotMirrored::Peer];
+    let all = all.into_iter().chain([NotMirrored::Checksum]).map(Some).chain([None]);
+    for why in all {
+        assert!(seen.contains_key(&why), "{why:?} never happened: {seen:?}");
+    }
+}
+
+#[test]
+fn with_a_socket_the_filter_decides_and_tc_replies() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let table = mirrored(&corpus::all().unwrap().tables["basic"], 0);
+    let mut replies = Replies::load(false);
+    replies.steering.apply(&table).unwrap();
+    replies.ring.close();
+    replies.ring.set_without_socket(false);
+    let both = |steering: &Steering, frame: &[u8]| {
+        // The filter reads from the start of the data, which in a test run is the IP header.
+        let socket = run(filter(steering), &[&frame[..14], frame].concat(), None, 1).return_value;
+        let (action, out) = changed(ingress(steering), frame);
+        assert!(socket == 0 || action == DROP, "the socket takes nothing but canaries");
+        (action, out)
+    };
+    for peer in PEERS {
+        let frame = request(peer, 4000, b"some bytes");
+        let (action, out) = replies.shown(&frame, both);
+        assert_eq!((action, Ok(out)), (REDIRECT, mirror::datagram(&frame, Known::Nothing, way)));
+        // The note is for that frame alone, and once.
+        assert_eq!(changed(ingress(&replies.steering), &frame).0, NEXT);
+        // What tc finds wrong is for the kernel, whose socket has seen none of it.
+        let mut wrong = frame.clone();
+        *wrong.last_mut().unwrap() ^= 1;
+        assert_eq!(replies.shown(&wrong, both), (NEXT, wrong.clone()));
+    }
+    assert_eq!(replies.count(NotMirrored::Checksum), 2);
+}
+
+#[test]
+fn a_source_has_its_rate_and_all_together_have_theirs() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    // A burst of 200 ms is two replies.
+    let table = mirrored(&corpus::all().unwrap().tables["basic"], 10);
+    let mut replies = Replies::load(false);
+    replies.steering.apply(&table).unwrap();
+    let frame = request(PEERS[0], 4000, b"again and again");
+    let mut actions: Vec<u32> = (0..200).map(|_| replies.show(&frame).0).collect();
+    assert_eq!(actions[0], REDIRECT);
+    assert!(replies.taken().is_none(), "a request beyond the rate is for nobody");
+    actions.sort_unstable();
+    assert_eq!((actions[0], actions[199]), (DROP, REDIRECT));
+    assert!(replies.count(NotMirrored::SourceRate) > 100);
+    let other = request(PEERS[1], 4000, b"another source");
+    assert_eq!(replies.show(&other).0, REDIRECT);
+}
+
+#[test]
+fn suspended_programs_leave_everything_to_workers() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let table = mirrored(&corpus::all().unwrap().tables["basic"], 0);
+    let mut replies = Replies::load(false);
+    replies.steering.apply(&table).unwrap();
+    let frame = request(PEERS[0], 4000, b"hello");
+    replies.steering.reflexes().unwrap().suspend(true);
+    assert_eq!(replies.show(&frame).0, DROP);
+    assert_eq!(replies.taken(), Some(frame.clone()));
+    replies.steering.reflexes().unwrap().suspend(false);
+    assert_eq!(replies.show(&frame).0, REDIRECT);
+    // A peer whose way is not known any more.
+    replies.steering.reflexes().unwrap().clear_peers().unwrap();
+    assert_eq!(replies.show(&frame).0, DROP);
+    assert_eq!((replies.taken(), replies.count(NotMirrored::Peer)), (Some(frame), 1));
+    let counted = replies.steering.counted_reflexes().unwrap().count(0).unwrap();
+    assert!(counted.replies >= 1 && counted.bytes > 0, "{counted:?}");
+}
