@@ -18,8 +18,10 @@ ARGS ?=
 # `make install PREFIX=/usr DESTDIR=/tmp/package`
 PREFIX ?= /usr/local
 DESTDIR ?=
+# `make image IMAGE=registry.example/twinpath:1`
+IMAGE ?= twinpath:latest
 
-.PHONY: run build install test test-guest lint documents lab instructions mutants conformance clean help setup
+.PHONY: run build install deb image test test-guest lint documents lab instructions mutants conformance clean help setup
 
 run: ## build, then measure twinpath against the kernel's own sockets in namespaces of its own (root or sudo, under 60 s)
 	@xtask/host.sh may-be-root "twinpath-lab quick builds network namespaces, which"
@@ -29,13 +31,12 @@ run: ## build, then measure twinpath against the kernel's own sockets in namespa
 build: setup ## build target/release/twinpath, and twinpath-lab, which measures it
 	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath -p twinpath-lab -p twinpath-preload
 
-install: setup ## install the program, the C library, header, pkg-config file and manual below DESTDIR and PREFIX (/usr/local)
+install: setup ## install the program, the C library, header, pkg-config file, manual, completions and units below DESTDIR and PREFIX (/usr/local)
 	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath -p twinpath-capi -p twinpath-preload
-	@install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib/twinpath" "$(DESTDIR)$(PREFIX)/share/man/man1"
+	@install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib/twinpath"
 	install -m 755 $(TWINPATH) "$(DESTDIR)$(PREFIX)/bin/twinpath"
 	install -m 755 $(TARGET_DIR)/release/libtwinpath_preload.so "$(DESTDIR)$(PREFIX)/lib/twinpath/libtwinpath_preload.so"
-	install -m 644 docs/man/twinpath-run.1 "$(DESTDIR)$(PREFIX)/share/man/man1/twinpath-run.1"
-	install -m 644 docs/man/twinpath-sockets.1 "$(DESTDIR)$(PREFIX)/share/man/man1/twinpath-sockets.1"
+	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" packaging/install.sh
 	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" api/capi/install.sh $(TARGET_DIR)/release/libtwinpath_c.a
 
 test: setup ## run every test; say how many ran and why any was skipped (device tests need root)
@@ -73,8 +74,16 @@ lint: setup ## formatting, clippy, the house rules, dependencies, and the commit
 	    echo "SKIPPED: xtask bpf --check: needs the packages above, which make lint installs as root only"; \
 	fi
 
-documents: setup ## write the parts of docs/config.md, and the example file, that are made from the definitions of the keys
+documents: setup ## write what is made from the definitions of keys and options: parts of docs/config.md, the examples, the manual, the completions
 	WRITE_DOCUMENTS=1 $(CARGO) test -q $(CARGO_FLAGS) -p twinpath-config --test documents
+	WRITE_DOCUMENTS=1 $(CARGO) test -q $(CARGO_FLAGS) -p twinpath --bins documents
+
+deb: ## build Debian packages into target/deb: the program, the C library, and what programs in C are built with
+	@xtask/host.sh need dpkg-dev=dpkg-shlibdeps
+	@packaging/deb.sh $(TARGET_DIR)/deb
+
+image: ## build an OCI image by podman or docker: make image IMAGE=twinpath:latest
+	@packaging/image.sh $(TARGET_DIR)/image "$(IMAGE)"
 
 lab: ## run one lab: make lab LAB=quick ARGS="--check --json out.json" (root or sudo); in a virtual machine: --guest
 	@xtask/host.sh may-be-root "twinpath-lab $(LAB) builds network namespaces, which"

@@ -3,6 +3,8 @@
 mod bench;
 mod bridge;
 mod capture;
+#[cfg(test)]
+mod documents;
 mod drain;
 mod elf;
 mod log;
@@ -30,7 +32,7 @@ static ALLOCATOR: twinpath_sys::allocations::Counting = twinpath_sys::allocation
 #[derive(Parser)]
 #[command(
     name = "twinpath",
-    version,
+    version = env!("TWINPATH_VERSION"),
     about = "Two paths for every network service: a fast one in user space for the flows it claims, the kernel's own for everything else"
 )]
 struct Cli {

@@ -9,7 +9,9 @@ use crate::XdpHolder;
 #[derive(Debug, thiserror::Error)]
 pub enum SteerError {
     /// The kernel refused the object or its maps.
-    #[error("loading the BPF object: {0}; CAP_BPF and CAP_NET_ADMIN (or root) are needed")]
+    #[error(
+        "loading the BPF object: {0}; CAP_BPF and CAP_NET_ADMIN (or root) are needed, and in a container a seccomp profile that lets bpf(2) pass"
+    )]
     Object(#[source] Box<aya::EbpfError>),
     /// The object lacks a program or map: it is not this program's object.
     #[error("the BPF object has no {0}; rebuild it with `cargo run -p xtask -- bpf`")]

@@ -114,3 +114,25 @@ fn the_document_lists_every_family_with_its_type_and_sentence() {
     let rows = document.lines().filter(|line| line.starts_with("| `twinpath_"));
     assert_eq!(rows.count(), families().count(), "docs/metrics.md lists nothing else");
 }
+
+/// What follows a family's name in the text, as its type says.
+const SUFFIXES: [&str; 2] = ["_total", "_bucket"];
+
+#[test]
+fn alerts_and_dashboard_ask_for_metrics_that_exist() {
+    let known: Vec<&str> = families().map(|family| family.name).collect();
+    let texts = [
+        include_str!("../../../docs/monitoring/alerts.yml"),
+        include_str!("../../../docs/monitoring/dashboard.json"),
+    ];
+    let mut asked = 0;
+    for text in texts {
+        let words = text.split(|letter: char| !letter.is_ascii_lowercase() && letter != '_');
+        for word in words.filter(|word| word.starts_with("twinpath_")) {
+            let name = SUFFIXES.iter().find_map(|suffix| word.strip_suffix(suffix)).unwrap_or(word);
+            assert!(known.contains(&name), "there is no metric {word}");
+            asked += 1;
+        }
+    }
+    assert!(asked > 30, "{asked}");
+}

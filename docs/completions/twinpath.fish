@@ -1,0 +1,483 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_twinpath_global_optspecs
+    string join \n h/help V/version
+end
+
+function __fish_twinpath_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_twinpath_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_twinpath_using_subcommand
+    set -l cmd (__fish_twinpath_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c twinpath -n "__fish_twinpath_needs_command" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_needs_command" -s V -l version -d 'Print version'
+complete -c twinpath -n "__fish_twinpath_needs_command" -f -a "serve" -d 'Serve on both paths'
+complete -c twinpath -n "__fish_twinpath_needs_command" -f -a "bridge" -d 'Carry frames between a device and a kernel interface in its place: an exception port'
+complete -c twinpath -n "__fish_twinpath_needs_command" -f -a "switch" -d 'Carry frames between interfaces and processes: an Ethernet switch'
+complete -c twinpath -n "__fish_twinpath_needs_command" -f -a "show" -d 'Show the state of a running instance, with the reasons for its choices'
+complete -c twinpath -n "__fish_twinpath_needs_command" -f -a "capture" -d 'Write the frames of a fast path to a pcapng file'
+complete -c twinpath -n "__fish_twinpath_needs_command" -f -a "top" -d 'Show the activity of running instances per second, live'
+complete -c twinpath -n "__fish_twinpath_needs_command" -f -a "set" -d 'Change a running instance'
+complete -c twinpath -n "__fish_twinpath_needs_command" -f -a "port" -d 'Add, remove or change a port of a running switch'
+complete -c twinpath -n "__fish_twinpath_needs_command" -f -a "reload" -d 'Let a running instance read its configuration again'
+complete -c twinpath -n "__fish_twinpath_needs_command" -f -a "drain" -d 'Let a running instance answer all accepted requests, and end'
+complete -c twinpath -n "__fish_twinpath_needs_command" -f -a "tidy" -d 'Remove the programs that killed instances have left on interfaces'
+complete -c twinpath -n "__fish_twinpath_needs_command" -f -a "tune" -d 'Find settings of this machine and an interface that make services slow to answer; change and restore them'
+complete -c twinpath -n "__fish_twinpath_needs_command" -f -a "run" -d 'Run an unmodified program whose UDP sockets have a fast path'
+complete -c twinpath -n "__fish_twinpath_needs_command" -f -a "sockets" -d 'Own an interface: give programs without rights rings for their own UDP sockets'
+complete -c twinpath -n "__fish_twinpath_needs_command" -f -a "bench" -d 'Measure a service, verifying every reply'
+complete -c twinpath -n "__fish_twinpath_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l on -d 'Interface to serve on, as `ip link` shows it' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l path -d 'The path: auto (the best one that is safe here), xdp, xdp-zerocopy, packet or kernel (no fast path) [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l attach -d 'How the packet path\'s program at tc is attached: tcx (BPF links), clsact (classic filters) or auto (tcx if the kernel has it) [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l fallback-loss-max -d 'The share that it may cost before path auto goes on to the next path, % [default: 10]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l ring-frames -d 'Frames that each receive ring holds while its worker is kept from it, 2 KiB each [default: 512]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l workers -d 'Workers [default: 1]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l cpu -d 'CPUs for the workers, one for each; as an option a list such as 0,2-3 [default: not pinned]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l mode -d 'How a worker idles: adaptive (learns when packets come), interrupt (sleeps at once) or poll (never sleeps) [default: adaptive]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l latency -d 'The goal of adaptive: 99 % of the packets are received within this time, such as 20us' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l cpu-budget -d 'Another goal of adaptive: at most this much of a core is spent waiting, such as 5%' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l spin-us -d 'For experts: adaptive spins for just so long after the last packet, us [default: learnt]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l linger-ms -d 'How long after the last traffic the CPU latency request is held, ms [default: learnt; 1000 in interrupt]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l latency-request -d 'Whether a CPU latency request is held while traffic lasts: auto (where it was measured to help), always or never [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l latency-request-scope -d 'For which CPUs it is: machine (all), cpu (the workers\' alone) or auto (the workers\' where that serves) [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l latency-request-max-exit-us -d 'Idle states that take longer to leave are forbidden while it is held, us; 0: all but the shallowest [default: measured]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l priority -d 'Priority of the workers: auto (before others on the CPU while they take little of it), normal, slice:US, nice:N or fifo:N (real time) [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l spin-share-max -d 'At a priority that keeps others off the CPU, the share of it that a worker spins at most, % [default: 10]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l fail-open-ms -d 'When frames have waited so long for a worker (it is stuck, or was stopped), the kernel serves instead, ms; 0: never [default: 100]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l connections -d 'TCP connections at once; for the next one the one that is idle longest is closed [default: 1024]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l connections-per-source -d 'Connections of one source, an IPv4 address or 64 bits of an IPv6 address; the next one is refused [default: 256]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l connection-bytes -d 'Bytes that a connection may hold of a request that is not complete, and as many of replies that its peer has not taken [default: 262144]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l queued-bytes -d 'Bytes that all connections may hold together; beyond it the one that has waited longest is closed [default: 67108864]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l idle-timeout-s -d 'A connection is closed after this time without a byte, s; 0: none [default: 600]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l request-timeout-s -d 'A connection is closed if a request takes longer to arrive, s; 0: none [default: 30]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l send-timeout-s -d 'A connection is closed if its peer takes nothing of its replies for so long, s; 0: none [default: 60]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l drain-ms -d 'How long connections may take to end when the instance stops, ms [default: 5000]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l take-over-ms -d 'How long an instance that takes over from this one may be silent before it serves; then this one goes on, ms [default: 30000]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l reply-rate -d 'UDP replies per second to one source that are as large as their requests, per worker; more are dropped; 0: none [default: 50000]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l socket -d 'The command socket of `twinpath show` and `twinpath set` [default: SERVICE-IFACE-PID.sock in the run directory]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l sandbox -d 'Once it has started, the instance gives up rights, files and system calls that it no longer needs: on or off [default: on]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l metrics -d 'Metrics for Prometheus over HTTP at /metrics, on loopback without an address [default: no metrics]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l take-over -d 'Take the sockets over from the running instance with this command socket, which then drains and ends' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l standby -d 'Hold the sockets of the running instance with this command socket, and serve only when it is stuck as a whole, or gone' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l config -d 'Read the configuration from a TOML file; options given here override it' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l log-format -d 'How the log on standard error is written: as text, or an object of JSON a line' -r -f -a "text\t''
+json\t''"
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l ready-fd -d 'Say that it is ready on this descriptor, a pipe or a file, instead of on standard output' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -l measure-fallback -d 'Measure at start what attaching costs the kernel\'s own traffic (some 3 s), and let path auto mind it'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -s q -l quiet -d 'Say no more than that it is ready, and what goes wrong'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -f -a "echo" -d 'Sends back every byte (RFC 862)'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -f -a "reflect" -d 'Sends frames of one EtherType back to their sender, addresses swapped; fast path only'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -f -a "rpc" -d 'Answers ONC RPC version 2: NFSv3 (NULL, GETATTR) and MOUNT, on a small fixed tree in memory'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo reflect rpc help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l udp -d 'UDP port, served on the fast path and on the kernel path' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l tcp -d 'TCP port, served on the kernel path' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l address -d 'Serve the ports only at these own addresses; may be given again [default: all]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l flow -d 'Claim only these UDP flows, peer first, such as udp,10.9.0.1:4444,10.9.0.2:7; may be given again [default: the port is claimed]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l source -d 'Serve the ports only to senders in these prefixes; may be given again [default: everybody]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l on -d 'Interface to serve on, as `ip link` shows it' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l path -d 'The path: auto (the best one that is safe here), xdp, xdp-zerocopy, packet or kernel (no fast path) [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l attach -d 'How the packet path\'s program at tc is attached: tcx (BPF links), clsact (classic filters) or auto (tcx if the kernel has it) [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l fallback-loss-max -d 'The share that it may cost before path auto goes on to the next path, % [default: 10]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l ring-frames -d 'Frames that each receive ring holds while its worker is kept from it, 2 KiB each [default: 512]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l workers -d 'Workers [default: 1]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l cpu -d 'CPUs for the workers, one for each; as an option a list such as 0,2-3 [default: not pinned]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l mode -d 'How a worker idles: adaptive (learns when packets come), interrupt (sleeps at once) or poll (never sleeps) [default: adaptive]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l latency -d 'The goal of adaptive: 99 % of the packets are received within this time, such as 20us' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l cpu-budget -d 'Another goal of adaptive: at most this much of a core is spent waiting, such as 5%' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l spin-us -d 'For experts: adaptive spins for just so long after the last packet, us [default: learnt]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l linger-ms -d 'How long after the last traffic the CPU latency request is held, ms [default: learnt; 1000 in interrupt]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l latency-request -d 'Whether a CPU latency request is held while traffic lasts: auto (where it was measured to help), always or never [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l latency-request-scope -d 'For which CPUs it is: machine (all), cpu (the workers\' alone) or auto (the workers\' where that serves) [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l latency-request-max-exit-us -d 'Idle states that take longer to leave are forbidden while it is held, us; 0: all but the shallowest [default: measured]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l priority -d 'Priority of the workers: auto (before others on the CPU while they take little of it), normal, slice:US, nice:N or fifo:N (real time) [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l spin-share-max -d 'At a priority that keeps others off the CPU, the share of it that a worker spins at most, % [default: 10]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l fail-open-ms -d 'When frames have waited so long for a worker (it is stuck, or was stopped), the kernel serves instead, ms; 0: never [default: 100]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l connections -d 'TCP connections at once; for the next one the one that is idle longest is closed [default: 1024]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l connections-per-source -d 'Connections of one source, an IPv4 address or 64 bits of an IPv6 address; the next one is refused [default: 256]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l connection-bytes -d 'Bytes that a connection may hold of a request that is not complete, and as many of replies that its peer has not taken [default: 262144]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l queued-bytes -d 'Bytes that all connections may hold together; beyond it the one that has waited longest is closed [default: 67108864]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l idle-timeout-s -d 'A connection is closed after this time without a byte, s; 0: none [default: 600]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l request-timeout-s -d 'A connection is closed if a request takes longer to arrive, s; 0: none [default: 30]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l send-timeout-s -d 'A connection is closed if its peer takes nothing of its replies for so long, s; 0: none [default: 60]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l drain-ms -d 'How long connections may take to end when the instance stops, ms [default: 5000]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l take-over-ms -d 'How long an instance that takes over from this one may be silent before it serves; then this one goes on, ms [default: 30000]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l reply-rate -d 'UDP replies per second to one source that are as large as their requests, per worker; more are dropped; 0: none [default: 50000]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l socket -d 'The command socket of `twinpath show` and `twinpath set` [default: SERVICE-IFACE-PID.sock in the run directory]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l sandbox -d 'Once it has started, the instance gives up rights, files and system calls that it no longer needs: on or off [default: on]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l metrics -d 'Metrics for Prometheus over HTTP at /metrics, on loopback without an address [default: no metrics]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l take-over -d 'Take the sockets over from the running instance with this command socket, which then drains and ends' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l standby -d 'Hold the sockets of the running instance with this command socket, and serve only when it is stuck as a whole, or gone' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l config -d 'Read the configuration from a TOML file; options given here override it' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l log-format -d 'How the log on standard error is written: as text, or an object of JSON a line' -r -f -a "text\t''
+json\t''"
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l ready-fd -d 'Say that it is ready on this descriptor, a pipe or a file, instead of on standard output' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l measure-fallback -d 'Measure at start what attaching costs the kernel\'s own traffic (some 3 s), and let path auto mind it'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -s q -l quiet -d 'Say no more than that it is ready, and what goes wrong'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l ethertype -d 'EtherType whose frames reflect serves, such as 0x88b5' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l on -d 'Interface to serve on, as `ip link` shows it' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l path -d 'The path: auto (the best one that is safe here), xdp, xdp-zerocopy, packet or kernel (no fast path) [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l attach -d 'How the packet path\'s program at tc is attached: tcx (BPF links), clsact (classic filters) or auto (tcx if the kernel has it) [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l fallback-loss-max -d 'The share that it may cost before path auto goes on to the next path, % [default: 10]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l ring-frames -d 'Frames that each receive ring holds while its worker is kept from it, 2 KiB each [default: 512]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l workers -d 'Workers [default: 1]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l cpu -d 'CPUs for the workers, one for each; as an option a list such as 0,2-3 [default: not pinned]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l mode -d 'How a worker idles: adaptive (learns when packets come), interrupt (sleeps at once) or poll (never sleeps) [default: adaptive]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l latency -d 'The goal of adaptive: 99 % of the packets are received within this time, such as 20us' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l cpu-budget -d 'Another goal of adaptive: at most this much of a core is spent waiting, such as 5%' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l spin-us -d 'For experts: adaptive spins for just so long after the last packet, us [default: learnt]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l linger-ms -d 'How long after the last traffic the CPU latency request is held, ms [default: learnt; 1000 in interrupt]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l latency-request -d 'Whether a CPU latency request is held while traffic lasts: auto (where it was measured to help), always or never [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l latency-request-scope -d 'For which CPUs it is: machine (all), cpu (the workers\' alone) or auto (the workers\' where that serves) [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l latency-request-max-exit-us -d 'Idle states that take longer to leave are forbidden while it is held, us; 0: all but the shallowest [default: measured]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l priority -d 'Priority of the workers: auto (before others on the CPU while they take little of it), normal, slice:US, nice:N or fifo:N (real time) [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l spin-share-max -d 'At a priority that keeps others off the CPU, the share of it that a worker spins at most, % [default: 10]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l fail-open-ms -d 'When frames have waited so long for a worker (it is stuck, or was stopped), the kernel serves instead, ms; 0: never [default: 100]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l connections -d 'TCP connections at once; for the next one the one that is idle longest is closed [default: 1024]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l connections-per-source -d 'Connections of one source, an IPv4 address or 64 bits of an IPv6 address; the next one is refused [default: 256]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l connection-bytes -d 'Bytes that a connection may hold of a request that is not complete, and as many of replies that its peer has not taken [default: 262144]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l queued-bytes -d 'Bytes that all connections may hold together; beyond it the one that has waited longest is closed [default: 67108864]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l idle-timeout-s -d 'A connection is closed after this time without a byte, s; 0: none [default: 600]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l request-timeout-s -d 'A connection is closed if a request takes longer to arrive, s; 0: none [default: 30]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l send-timeout-s -d 'A connection is closed if its peer takes nothing of its replies for so long, s; 0: none [default: 60]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l drain-ms -d 'How long connections may take to end when the instance stops, ms [default: 5000]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l take-over-ms -d 'How long an instance that takes over from this one may be silent before it serves; then this one goes on, ms [default: 30000]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l reply-rate -d 'UDP replies per second to one source that are as large as their requests, per worker; more are dropped; 0: none [default: 50000]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l socket -d 'The command socket of `twinpath show` and `twinpath set` [default: SERVICE-IFACE-PID.sock in the run directory]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l sandbox -d 'Once it has started, the instance gives up rights, files and system calls that it no longer needs: on or off [default: on]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l metrics -d 'Metrics for Prometheus over HTTP at /metrics, on loopback without an address [default: no metrics]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l take-over -d 'Take the sockets over from the running instance with this command socket, which then drains and ends' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l standby -d 'Hold the sockets of the running instance with this command socket, and serve only when it is stuck as a whole, or gone' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l config -d 'Read the configuration from a TOML file; options given here override it' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l log-format -d 'How the log on standard error is written: as text, or an object of JSON a line' -r -f -a "text\t''
+json\t''"
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l ready-fd -d 'Say that it is ready on this descriptor, a pipe or a file, instead of on standard output' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l measure-fallback -d 'Measure at start what attaching costs the kernel\'s own traffic (some 3 s), and let path auto mind it'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -s q -l quiet -d 'Say no more than that it is ready, and what goes wrong'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l udp -d 'UDP port, served on the fast path and on the kernel path' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l tcp -d 'TCP port, served on the kernel path' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l address -d 'Serve the ports only at these own addresses; may be given again [default: all]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l flow -d 'Claim only these UDP flows, peer first, such as udp,10.9.0.1:4444,10.9.0.2:7; may be given again [default: the port is claimed]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l source -d 'Serve the ports only to senders in these prefixes; may be given again [default: everybody]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l on -d 'Interface to serve on, as `ip link` shows it' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l path -d 'The path: auto (the best one that is safe here), xdp, xdp-zerocopy, packet or kernel (no fast path) [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l attach -d 'How the packet path\'s program at tc is attached: tcx (BPF links), clsact (classic filters) or auto (tcx if the kernel has it) [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l fallback-loss-max -d 'The share that it may cost before path auto goes on to the next path, % [default: 10]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l ring-frames -d 'Frames that each receive ring holds while its worker is kept from it, 2 KiB each [default: 512]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l workers -d 'Workers [default: 1]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l cpu -d 'CPUs for the workers, one for each; as an option a list such as 0,2-3 [default: not pinned]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l mode -d 'How a worker idles: adaptive (learns when packets come), interrupt (sleeps at once) or poll (never sleeps) [default: adaptive]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l latency -d 'The goal of adaptive: 99 % of the packets are received within this time, such as 20us' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l cpu-budget -d 'Another goal of adaptive: at most this much of a core is spent waiting, such as 5%' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l spin-us -d 'For experts: adaptive spins for just so long after the last packet, us [default: learnt]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l linger-ms -d 'How long after the last traffic the CPU latency request is held, ms [default: learnt; 1000 in interrupt]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l latency-request -d 'Whether a CPU latency request is held while traffic lasts: auto (where it was measured to help), always or never [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l latency-request-scope -d 'For which CPUs it is: machine (all), cpu (the workers\' alone) or auto (the workers\' where that serves) [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l latency-request-max-exit-us -d 'Idle states that take longer to leave are forbidden while it is held, us; 0: all but the shallowest [default: measured]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l priority -d 'Priority of the workers: auto (before others on the CPU while they take little of it), normal, slice:US, nice:N or fifo:N (real time) [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l spin-share-max -d 'At a priority that keeps others off the CPU, the share of it that a worker spins at most, % [default: 10]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l fail-open-ms -d 'When frames have waited so long for a worker (it is stuck, or was stopped), the kernel serves instead, ms; 0: never [default: 100]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l connections -d 'TCP connections at once; for the next one the one that is idle longest is closed [default: 1024]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l connections-per-source -d 'Connections of one source, an IPv4 address or 64 bits of an IPv6 address; the next one is refused [default: 256]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l connection-bytes -d 'Bytes that a connection may hold of a request that is not complete, and as many of replies that its peer has not taken [default: 262144]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l queued-bytes -d 'Bytes that all connections may hold together; beyond it the one that has waited longest is closed [default: 67108864]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l idle-timeout-s -d 'A connection is closed after this time without a byte, s; 0: none [default: 600]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l request-timeout-s -d 'A connection is closed if a request takes longer to arrive, s; 0: none [default: 30]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l send-timeout-s -d 'A connection is closed if its peer takes nothing of its replies for so long, s; 0: none [default: 60]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l drain-ms -d 'How long connections may take to end when the instance stops, ms [default: 5000]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l take-over-ms -d 'How long an instance that takes over from this one may be silent before it serves; then this one goes on, ms [default: 30000]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l reply-rate -d 'UDP replies per second to one source that are as large as their requests, per worker; more are dropped; 0: none [default: 50000]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l record-bytes -d 'Bytes of a record over TCP; a connection that sends a longer one is closed [default: 65536]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l fragments -d 'Fragments of a record; a connection that sends more is closed [default: 32]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l duplicates -d 'Calls that must run once whose replies are kept to be sent again, by all workers together [default: 1024]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l duplicate-age-s -d 'How long these replies are kept, s [default: 120]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l socket -d 'The command socket of `twinpath show` and `twinpath set` [default: SERVICE-IFACE-PID.sock in the run directory]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l sandbox -d 'Once it has started, the instance gives up rights, files and system calls that it no longer needs: on or off [default: on]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l metrics -d 'Metrics for Prometheus over HTTP at /metrics, on loopback without an address [default: no metrics]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l take-over -d 'Take the sockets over from the running instance with this command socket, which then drains and ends' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l standby -d 'Hold the sockets of the running instance with this command socket, and serve only when it is stuck as a whole, or gone' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l config -d 'Read the configuration from a TOML file; options given here override it' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l log-format -d 'How the log on standard error is written: as text, or an object of JSON a line' -r -f -a "text\t''
+json\t''"
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l ready-fd -d 'Say that it is ready on this descriptor, a pipe or a file, instead of on standard output' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l measure-fallback -d 'Measure at start what attaching costs the kernel\'s own traffic (some 3 s), and let path auto mind it'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l rpcbind -d 'Register the programs with rpcbind on this host, until the end'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -s q -l quiet -d 'Say no more than that it is ready, and what goes wrong'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from help" -f -a "echo" -d 'Sends back every byte (RFC 862)'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from help" -f -a "reflect" -d 'Sends frames of one EtherType back to their sender, addresses swapped; fast path only'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from help" -f -a "rpc" -d 'Answers ONC RPC version 2: NFSv3 (NULL, GETATTR) and MOUNT, on a small fixed tree in memory'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bridge" -l kernel -d 'The TAP interface to make, where the kernel\'s own stack lives' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bridge" -l carrier -d 'How frames are carried: kernel (possible while both interfaces are in one network namespace) or workers' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bridge" -l queues -d 'Pairs of queues, each with a worker of its own' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bridge" -l cpu -d 'CPUs for the workers, one for each; as an option a list such as 0,2-3 [default: not pinned]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bridge" -l mode -d 'How a worker idles: adaptive (learns when packets come), interrupt (sleeps at once) or poll (never sleeps) [default: interrupt; adaptive if it has a goal]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bridge" -l latency -d 'The goal of adaptive: 99 % of the packets are received within this time, such as 20us' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bridge" -l cpu-budget -d 'Another goal of adaptive: at most this much of a core is spent waiting, such as 5%' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bridge" -l spin-us -d 'For experts: adaptive spins for just so long after the last packet, us [default: learnt]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bridge" -l linger-ms -d 'How long after the last traffic the CPU latency request is held, ms [default: learnt; 1000 in interrupt]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bridge" -l latency-request -d 'Whether a CPU latency request is held while traffic lasts: auto (where it was measured to help), always or never [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bridge" -l latency-request-scope -d 'For which CPUs it is: machine (all), cpu (the workers\' alone) or auto (the workers\' where that serves) [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bridge" -l latency-request-max-exit-us -d 'Idle states that take longer to leave are forbidden while it is held, us; 0: all but the shallowest [default: measured]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bridge" -l priority -d 'Priority of the workers: auto (before others on the CPU while they take little of it), normal, slice:US, nice:N or fifo:N (real time) [default: normal]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bridge" -l spin-share-max -d 'At a priority that keeps others off the CPU, the share of it that a worker spins at most, % [default: 10]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bridge" -l fail-open-ms -d 'When frames have waited so long for a worker (it is stuck, or was stopped), the kernel serves instead, ms; 0: never [default: 100]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bridge" -l socket -d 'The command socket of `twinpath show` and `twinpath set` [default: SERVICE-IFACE-PID.sock in the run directory]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bridge" -l sandbox -d 'Once it has started, the instance gives up rights, files and system calls that it no longer needs: on or off [default: on]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bridge" -l metrics -d 'Metrics for Prometheus over HTTP at /metrics, on loopback without an address [default: no metrics]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bridge" -l log-format -d 'How the log on standard error is written: as text, or an object of JSON a line' -r -f -a "text\t''
+json\t''"
+complete -c twinpath -n "__fish_twinpath_using_subcommand bridge" -l ready-fd -d 'Say that it is ready on this descriptor, a pipe or a file, instead of on standard output' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bridge" -s q -l quiet -d 'Say no more than that it is ready, and what goes wrong'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bridge" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l workers -d 'Workers [default: 1]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l cpu -d 'CPUs for the workers, one for each; as an option a list such as 0,2-3 [default: not pinned]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l mode -d 'How a worker idles: adaptive (learns when packets come), interrupt (sleeps at once) or poll (never sleeps) [default: interrupt; adaptive if it has a goal]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l latency -d 'The goal of adaptive: 99 % of the packets are received within this time, such as 20us' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l cpu-budget -d 'Another goal of adaptive: at most this much of a core is spent waiting, such as 5%' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l spin-us -d 'For experts: adaptive spins for just so long after the last packet, us [default: learnt]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l linger-ms -d 'How long after the last traffic the CPU latency request is held, ms [default: learnt; 1000 in interrupt]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l latency-request -d 'Whether a CPU latency request is held while traffic lasts: auto (where it was measured to help), always or never [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l latency-request-scope -d 'For which CPUs it is: machine (all), cpu (the workers\' alone) or auto (the workers\' where that serves) [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l latency-request-max-exit-us -d 'Idle states that take longer to leave are forbidden while it is held, us; 0: all but the shallowest [default: measured]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l priority -d 'Priority of the workers: auto (before others on the CPU while they take little of it), normal, slice:US, nice:N or fifo:N (real time) [default: normal]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l spin-share-max -d 'At a priority that keeps others off the CPU, the share of it that a worker spins at most, % [default: 10]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l fail-open-ms -d 'When frames have waited so long for a worker (it is stuck, or was stopped), the kernel serves instead, ms; 0: never [default: 100]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l socket -d 'The command socket of `twinpath show` and `twinpath set` [default: SERVICE-IFACE-PID.sock in the run directory]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l sandbox -d 'Once it has started, the instance gives up rights, files and system calls that it no longer needs: on or off [default: on]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l metrics -d 'Metrics for Prometheus over HTTP at /metrics, on loopback without an address [default: no metrics]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l local -d 'The interface of this host itself on the switch: a TAP interface that it makes [default: this host is not on it]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l port -d 'A port and its keys, such as veth1 or veth1,vlan=10 (tables [[switch.port]] in a file); may be given again' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l on-exit -d 'What becomes of frames at interfaces when the switch has ended or hangs: nobody carries them (dark), the kernel bridge that the interfaces belong to does (bridge), or flows that the kernel forwards go on for so many seconds after the end, until the switch is started again (keep=SECONDS) [default: dark]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l static -d 'An address that is always at one port, as MAC,PORT or MAC,PORT,VLAN; may be given again' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l ageing-s -d 'How long an address is known after its last frame, s [default: 300]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l mac-entries -d 'Addresses that the switch has room for; it knows up to twice as many, as far as they find places [default: 16384]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l loop-block-s -d 'How long a port is blocked that is found in a loop with another one, s; 0: loops are not looked for [default: 10]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l controller -d 'An OpenFlow controller that the switch connects to, as tcp:HOST:PORT, tls:HOST:PORT or unix:PATH; may be given again' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l listen -d 'Where the switch waits for OpenFlow controllers, and for tools such as ovs-ofctl, as tcp:HOST:PORT, tls:HOST:PORT or unix:PATH; may be given again [default: nowhere]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l tls-key -d 'The private key for TLS with controllers, a file in PEM [default: TLS needs it]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l tls-certificate -d 'Its certificate, a file in PEM, with the certificates between it and the authority\'s behind it [default: TLS needs it]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l tls-ca -d 'The certificate of the authority that has signed the controllers\' certificates, a file in PEM; others are refused [default: TLS needs it]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l fail-mode -d 'What holds while no controller is connected: its flows (secure), or forwarding by learned addresses (standalone) [default: secure]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l offload -d 'Whether the kernel forwards the flows, and between the learned addresses, that it can, if the ports are interfaces of one network namespace (auto), or none (off) [default: auto]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l datapath-id -d 'The number by which controllers know the switch [default: from /etc/machine-id and the switch\'s name]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l flows-max -d 'Flows that controllers may put in, and as many groups and meters [default: 1000000]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l packet-in-limit -d 'Frames that come in by one port and are sent to controllers [default: 1000]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l config -d 'Read the configuration from a TOML file; options given here override it' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l log-format -d 'How the log on standard error is written: as text, or an object of JSON a line' -r -f -a "text\t''
+json\t''"
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -l ready-fd -d 'Say that it is ready on this descriptor, a pipe or a file, instead of on standard output' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -s q -l quiet -d 'Say no more than that it is ready, and what goes wrong'
+complete -c twinpath -n "__fish_twinpath_using_subcommand switch" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand show" -l socket -d 'The command socket of the instance, where more than one runs' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand show" -l json -d 'One JSON object instead of tables'
+complete -c twinpath -n "__fish_twinpath_using_subcommand show" -l measure -d 'Measure the cost of a wake-up first (some 100 ms); for `show machine`'
+complete -c twinpath -n "__fish_twinpath_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c twinpath -n "__fish_twinpath_using_subcommand capture" -l on -d 'Interface that an instance serves' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand capture" -s w -l write -d 'Where to write pcapng: a file, or - for standard output' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand capture" -s c -l count -d 'Frames, then end' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand capture" -l seconds -d 'Seconds, then end' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand capture" -s s -l snaplen -d 'Bytes of each frame to keep; all without it' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand capture" -l socket -d 'The command socket of the instance; found by the interface without it' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand capture" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand top" -s n -l count -d 'Pages, then end; without it for ever' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand top" -s i -l interval -d 'Seconds between two looks' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand top" -l socket -d 'The command socket of one instance; all that run without it' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand top" -s b -l batch -d 'Text instead of a screen, one page per interval; so is it where standard output is no terminal'
+complete -c twinpath -n "__fish_twinpath_using_subcommand top" -l once -d 'One page, then end'
+complete -c twinpath -n "__fish_twinpath_using_subcommand top" -l json -d 'One JSON object per instance and interval, each on a line'
+complete -c twinpath -n "__fish_twinpath_using_subcommand top" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand set; and not __fish_seen_subcommand_from worker help" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand set; and not __fish_seen_subcommand_from worker help" -f -a "worker" -d 'How a worker idles: `set worker 0 mode poll`, `set worker all latency 20us`'
+complete -c twinpath -n "__fish_twinpath_using_subcommand set; and not __fish_seen_subcommand_from worker help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c twinpath -n "__fish_twinpath_using_subcommand set; and __fish_seen_subcommand_from worker" -l socket -d 'The command socket of the instance, where more than one runs' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand set; and __fish_seen_subcommand_from worker" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c twinpath -n "__fish_twinpath_using_subcommand set; and __fish_seen_subcommand_from help" -f -a "worker" -d 'How a worker idles: `set worker 0 mode poll`, `set worker all latency 20us`'
+complete -c twinpath -n "__fish_twinpath_using_subcommand set; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c twinpath -n "__fish_twinpath_using_subcommand port; and not __fish_seen_subcommand_from add remove set help" -l socket -d 'The command socket of the switch, where more than one instance runs' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand port; and not __fish_seen_subcommand_from add remove set help" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand port; and not __fish_seen_subcommand_from add remove set help" -f -a "add" -d 'Add a port: `port add veth3,vlan=10`'
+complete -c twinpath -n "__fish_twinpath_using_subcommand port; and not __fish_seen_subcommand_from add remove set help" -f -a "remove" -d 'Remove a port: `port remove veth3`'
+complete -c twinpath -n "__fish_twinpath_using_subcommand port; and not __fish_seen_subcommand_from add remove set help" -f -a "set" -d 'Change keys of a port: `port set veth3 vlan=20 mac_limit=100`'
+complete -c twinpath -n "__fish_twinpath_using_subcommand port; and not __fish_seen_subcommand_from add remove set help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c twinpath -n "__fish_twinpath_using_subcommand port; and __fish_seen_subcommand_from add" -l socket -d 'The command socket of the switch, where more than one instance runs' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand port; and __fish_seen_subcommand_from add" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand port; and __fish_seen_subcommand_from remove" -l socket -d 'The command socket of the switch, where more than one instance runs' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand port; and __fish_seen_subcommand_from remove" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand port; and __fish_seen_subcommand_from set" -l socket -d 'The command socket of the switch, where more than one instance runs' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand port; and __fish_seen_subcommand_from set" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand port; and __fish_seen_subcommand_from help" -f -a "add" -d 'Add a port: `port add veth3,vlan=10`'
+complete -c twinpath -n "__fish_twinpath_using_subcommand port; and __fish_seen_subcommand_from help" -f -a "remove" -d 'Remove a port: `port remove veth3`'
+complete -c twinpath -n "__fish_twinpath_using_subcommand port; and __fish_seen_subcommand_from help" -f -a "set" -d 'Change keys of a port: `port set veth3 vlan=20 mac_limit=100`'
+complete -c twinpath -n "__fish_twinpath_using_subcommand port; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c twinpath -n "__fish_twinpath_using_subcommand reload" -l socket -d 'The command socket of the instance, where more than one runs' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand reload" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand drain" -l timeout-ms -d 'After this time connections that have not ended are closed, ms; 0: at once [default: the instance\'s limits.drain_ms]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand drain" -l socket -d 'The command socket of the instance, where more than one runs' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand drain" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand tidy" -l kept -d 'Also end the flows of this switch, which go on without it (its `on_exit` is keep)' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand tidy" -l dry-run -d 'Only say what there is'
+complete -c twinpath -n "__fish_twinpath_using_subcommand tidy" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand tune" -l cpu -d 'CPUs of the workers, as given to serve, such as 0,2-3 [default: those of the instance that runs there]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand tune" -l mode -d 'How the workers idle: adaptive, interrupt or poll [default: as the instance that runs there, or adaptive]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand tune" -l only -d 'Only these lines, by their names' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand tune" -l skip -d 'All but these lines' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand tune" -l journal -d 'The journal of former values' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand tune" -l root -d 'A directory with copies of /sys and /proc, instead of this machine' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand tune" -l check -d 'Only look (the default); exit code 3 if --apply would change something'
+complete -c twinpath -n "__fish_twinpath_using_subcommand tune" -l apply -d 'Change what is not as advised, after writing down what it was'
+complete -c twinpath -n "__fish_twinpath_using_subcommand tune" -l restore -d 'Put back what --apply has changed: for this interface, or everything'
+complete -c twinpath -n "__fish_twinpath_using_subcommand tune" -l json -d 'One JSON object instead of text'
+complete -c twinpath -n "__fish_twinpath_using_subcommand tune" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand run" -l rules -d 'Rules: which UDP sockets of which programs have a fast path (twinpath-run(1) says how they are written). Without them: every one that a program binds to a port that it names itself' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand run" -l on -d 'Without rules: the interface of the fast path. Otherwise it is the one with the address that a socket is bound to, or the only one beside the loopback' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand run" -l wait -d 'Without rules: how calls wait: adaptive, poll or interrupt' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand run" -l owner -d 'By whose rights: the owner (`twinpath sockets`) that listens at this path, or none: the program\'s own rights alone. Without it: the program\'s own, if it has them, or else the owner of the interface at its usual path' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand run" -l explain -d 'Say which path each UDP socket has, why, and how much it has received by which; on standard error, or in a file' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand run" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -l interface -d 'The interface' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -l rules -d 'Rules, as for `twinpath run` (twinpath-run(1)): which sockets of which programs may have rings. Without them: all. Datagrams that come by a ring pass by the host\'s rules for input' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -l listen -d 'Where programs connect; its folder decides who may. Without it /run/twinpath/INTERFACE/sockets, where they look for it' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -l take-over -d 'Take all programs over from the owner with this command socket, which then ends; they notice nothing' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -l programs -d 'Programs at a time' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -l programs-per-user -d 'Programs of one user at a time' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -l sockets-per-program -d 'Sockets of a program; each takes 514 KiB of memory from the program\'s first one on' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -l sockets-per-user -d 'Sockets of all programs of one user' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -l socket -d 'The command socket, for `twinpath show`' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -l metrics -d 'Offer metrics for Prometheus at this address' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -l sandbox -d 'Whether it gives up what it does not need once it has started: on or off' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -l log-format -d 'How the log on standard error is written: as text, or an object of JSON a line' -r -f -a "text\t''
+json\t''"
+complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -l ready-fd -d 'Say that it is ready on this descriptor, a pipe or a file, instead of on standard output' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -s q -l quiet -d 'Say no more than that it is ready, and what goes wrong'
+complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc compare help" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc compare help" -f -a "echo" -d 'Measure an echo service with requests that each carry a pattern, and verify every reply'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc compare help" -f -a "rpc" -d 'Measure an ONC RPC service with calls of NFS version 3, and verify every reply'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc compare help" -f -a "compare" -d 'Compare two saved measurements: how B stands to A, and whether that is beyond noise'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc compare help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -s l -l size -d 'Payload bytes of a request' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -s p -l port -d 'The port, if the target does not name it' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l on -d 'The interface whose fast path is the transport; without it, kernel sockets' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l path -d 'The path: auto, xdp, packet or kernel [default: auto with --on, kernel without]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l cpu -d 'CPUs for the threads, in turn, such as 0,2-3' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l mode -d 'How to wait for replies: adaptive, interrupt (sleeping) or poll (spinning) [default: adaptive]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -s a -l inflight -d 'Requests that may be unanswered at once, per thread [default: 1; with --rate: 1024]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -s j -l threads -d 'Threads, each with a connection or flow of its own' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l nagle -d 'Over TCP, whether the kernel may keep a request while earlier ones are unacknowledged, so that several leave in one segment (Nagle\'s algorithm) [default: as ksf\'s tools, on with several in flight; off with --batch or --rate]' -r -f -a "on\t''
+off\t''"
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l rate -d 'Offer so many requests per second in all, whatever the replies do; latency counts from when a request was due' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l arrivals -d 'How those are spread over time: even (the default), jitter:PERCENT, poisson, or bursts:SIZE:GAP_US' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l arrivals-seed -d 'Determines when exactly they are due; the same seed is the same sequence [default: drawn]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -s c -l count -d 'End a run after so many requests in all; k, M or G behind the number multiply it' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l duration -d 'End a run after so many seconds [default: 5]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l warmup -d 'Send, but do not count, for so many seconds first [default: 0.2; with --paper: 0]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l timeout -d 'A request unanswered for so many seconds is lost' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -s i -l iterations -d 'Measure so many times, each on new connections, a line each; report the median of what the runs measured' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -s q -l quantiles -d 'The percentiles to show, separated by commas [default: 50,90,99,99.9]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -s d -l output-dir -d 'Write into this directory: the report, an HDR log, and each run\'s latencies as numbers and as a plot' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l hdr -d 'Also write the round-trip times of each run to an HdrHistogram log (V2)' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l plot -d 'Also draw the distribution of the round-trip times, of all runs together' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -s u -l udp -d 'Over UDP'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l tcp -d 'Over TCP, one connection per thread'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l batch -d 'Let requests that are due together share a send, and take all replies that are there with one receive; without, every send carries one request and every receive takes one reply'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l paper -d 'As ksf\'s README measures: 99 runs of 1,000,000 requests per thread, no warm-up, its quantiles; options given beside it prevail'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -s m -l running-average -d 'Report the average of the runs so far instead of their median'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -s x -l extended -d 'Show more: times and rates of the threads, system calls, CPU time per request'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -s H -l no-header -d 'One line per run and no line above it that names the columns'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l latency-request -d 'Hold a CPU latency request meanwhile: CPUs stay in their shallowest idle state, on the whole machine'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l json -d 'Print one JSON object instead of a table'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l proc -d 'The procedure to call' -r -f -a "null\t'Nothing: no arguments, no results'
+getattr\t'A file\'s attributes'"
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -s A -l auth -d 'The credential of each call' -r -f -a "none\t'AUTH_NONE'
+sys\t'AUTH_SYS: this machine\'s name, and the caller\'s user and groups'
+unix\t'AUTH_SYS under its former name'"
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l fragments -d 'Split each call into so many record fragments, 1 to 16; the first carries one byte, and so does the last of three or more' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l export -d 'The export whose root GETATTR asks for; its handle is got by a MOUNT call' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l mount-port -d 'Where MOUNT is served [default: the target\'s own port, or else where its rpcbind says]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l handle -d 'The file handle for GETATTR, in hexadecimal digits' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -s p -l port -d 'The port, if the target does not name it' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l on -d 'The interface whose fast path is the transport; without it, kernel sockets' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l path -d 'The path: auto, xdp, packet or kernel [default: auto with --on, kernel without]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l cpu -d 'CPUs for the threads, in turn, such as 0,2-3' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l mode -d 'How to wait for replies: adaptive, interrupt (sleeping) or poll (spinning) [default: adaptive]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -s a -l inflight -d 'Requests that may be unanswered at once, per thread [default: 1; with --rate: 1024]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -s j -l threads -d 'Threads, each with a connection or flow of its own' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l nagle -d 'Over TCP, whether the kernel may keep a request while earlier ones are unacknowledged, so that several leave in one segment (Nagle\'s algorithm) [default: as ksf\'s tools, on with several in flight; off with --batch or --rate]' -r -f -a "on\t''
+off\t''"
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l rate -d 'Offer so many requests per second in all, whatever the replies do; latency counts from when a request was due' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l arrivals -d 'How those are spread over time: even (the default), jitter:PERCENT, poisson, or bursts:SIZE:GAP_US' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l arrivals-seed -d 'Determines when exactly they are due; the same seed is the same sequence [default: drawn]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -s c -l count -d 'End a run after so many requests in all; k, M or G behind the number multiply it' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l duration -d 'End a run after so many seconds [default: 5]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l warmup -d 'Send, but do not count, for so many seconds first [default: 0.2; with --paper: 0]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l timeout -d 'A request unanswered for so many seconds is lost' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -s i -l iterations -d 'Measure so many times, each on new connections, a line each; report the median of what the runs measured' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -s q -l quantiles -d 'The percentiles to show, separated by commas [default: 50,90,99,99.9]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -s d -l output-dir -d 'Write into this directory: the report, an HDR log, and each run\'s latencies as numbers and as a plot' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l hdr -d 'Also write the round-trip times of each run to an HdrHistogram log (V2)' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l plot -d 'Also draw the distribution of the round-trip times, of all runs together' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -s f -d 'Split each call into three record fragments: --fragments 3'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -s u -l udp -d 'Over UDP'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l tcp -d 'Over TCP, one connection per thread'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l batch -d 'Let requests that are due together share a send, and take all replies that are there with one receive; without, every send carries one request and every receive takes one reply'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l paper -d 'As ksf\'s README measures: 99 runs of 1,000,000 requests per thread, no warm-up, its quantiles; options given beside it prevail'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -s m -l running-average -d 'Report the average of the runs so far instead of their median'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -s x -l extended -d 'Show more: times and rates of the threads, system calls, CPU time per request'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -s H -l no-header -d 'One line per run and no line above it that names the columns'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l latency-request -d 'Hold a CPU latency request meanwhile: CPUs stay in their shallowest idle state, on the whole machine'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l json -d 'Print one JSON object instead of a table'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from compare" -l force -d 'Compare measurements of different settings all the same'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from compare" -l json -d 'Print one JSON object instead of a table'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from compare" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "echo" -d 'Measure an echo service with requests that each carry a pattern, and verify every reply'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "rpc" -d 'Measure an ONC RPC service with calls of NFS version 3, and verify every reply'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "compare" -d 'Compare two saved measurements: how B stands to A, and whether that is beyond noise'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and not __fish_seen_subcommand_from serve bridge switch show capture top set port reload drain tidy tune run sockets bench help" -f -a "serve" -d 'Serve on both paths'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and not __fish_seen_subcommand_from serve bridge switch show capture top set port reload drain tidy tune run sockets bench help" -f -a "bridge" -d 'Carry frames between a device and a kernel interface in its place: an exception port'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and not __fish_seen_subcommand_from serve bridge switch show capture top set port reload drain tidy tune run sockets bench help" -f -a "switch" -d 'Carry frames between interfaces and processes: an Ethernet switch'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and not __fish_seen_subcommand_from serve bridge switch show capture top set port reload drain tidy tune run sockets bench help" -f -a "show" -d 'Show the state of a running instance, with the reasons for its choices'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and not __fish_seen_subcommand_from serve bridge switch show capture top set port reload drain tidy tune run sockets bench help" -f -a "capture" -d 'Write the frames of a fast path to a pcapng file'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and not __fish_seen_subcommand_from serve bridge switch show capture top set port reload drain tidy tune run sockets bench help" -f -a "top" -d 'Show the activity of running instances per second, live'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and not __fish_seen_subcommand_from serve bridge switch show capture top set port reload drain tidy tune run sockets bench help" -f -a "set" -d 'Change a running instance'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and not __fish_seen_subcommand_from serve bridge switch show capture top set port reload drain tidy tune run sockets bench help" -f -a "port" -d 'Add, remove or change a port of a running switch'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and not __fish_seen_subcommand_from serve bridge switch show capture top set port reload drain tidy tune run sockets bench help" -f -a "reload" -d 'Let a running instance read its configuration again'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and not __fish_seen_subcommand_from serve bridge switch show capture top set port reload drain tidy tune run sockets bench help" -f -a "drain" -d 'Let a running instance answer all accepted requests, and end'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and not __fish_seen_subcommand_from serve bridge switch show capture top set port reload drain tidy tune run sockets bench help" -f -a "tidy" -d 'Remove the programs that killed instances have left on interfaces'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and not __fish_seen_subcommand_from serve bridge switch show capture top set port reload drain tidy tune run sockets bench help" -f -a "tune" -d 'Find settings of this machine and an interface that make services slow to answer; change and restore them'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and not __fish_seen_subcommand_from serve bridge switch show capture top set port reload drain tidy tune run sockets bench help" -f -a "run" -d 'Run an unmodified program whose UDP sockets have a fast path'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and not __fish_seen_subcommand_from serve bridge switch show capture top set port reload drain tidy tune run sockets bench help" -f -a "sockets" -d 'Own an interface: give programs without rights rings for their own UDP sockets'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and not __fish_seen_subcommand_from serve bridge switch show capture top set port reload drain tidy tune run sockets bench help" -f -a "bench" -d 'Measure a service, verifying every reply'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and not __fish_seen_subcommand_from serve bridge switch show capture top set port reload drain tidy tune run sockets bench help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and __fish_seen_subcommand_from serve" -f -a "echo" -d 'Sends back every byte (RFC 862)'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and __fish_seen_subcommand_from serve" -f -a "reflect" -d 'Sends frames of one EtherType back to their sender, addresses swapped; fast path only'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and __fish_seen_subcommand_from serve" -f -a "rpc" -d 'Answers ONC RPC version 2: NFSv3 (NULL, GETATTR) and MOUNT, on a small fixed tree in memory'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and __fish_seen_subcommand_from set" -f -a "worker" -d 'How a worker idles: `set worker 0 mode poll`, `set worker all latency 20us`'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and __fish_seen_subcommand_from port" -f -a "add" -d 'Add a port: `port add veth3,vlan=10`'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and __fish_seen_subcommand_from port" -f -a "remove" -d 'Remove a port: `port remove veth3`'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and __fish_seen_subcommand_from port" -f -a "set" -d 'Change keys of a port: `port set veth3 vlan=20 mac_limit=100`'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "echo" -d 'Measure an echo service with requests that each carry a pattern, and verify every reply'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "rpc" -d 'Measure an ONC RPC service with calls of NFS version 3, and verify every reply'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "compare" -d 'Compare two saved measurements: how B stands to A, and whether that is beyond noise'
