@@ -1,7 +1,10 @@
 //! `epoll_ctl(2)`, `epoll_wait(2)` and `epoll_pwait(2)`.
 //!
 //! The kernel has the sets. Of sockets with a lease it is kept in mind in which sets they are, for what, and with which data. Those that
-//! are in a set edge-triggered, for one event or exclusively stay with the kernel there.
+//! are in a set for one event or exclusively stay with the kernel there.
+//!
+//! Edge-triggered, a program is told of a datagram in the ring if the ring has taken one since it was told last. What the kernel's socket
+//! has is told by the kernel alone, which knows of which edges it has told.
 #![allow(unsafe_code, reason = "the caller's memory is described by pointers")]
 
 use std::sync::atomic::Ordering;
@@ -16,19 +19,24 @@ use crate::waiting::{Leased, Outcome, wait_among};
 
 /// What a socket with a datagram is ready for.
 const READABLE: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
-const BY_KERNEL: u32 = (libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE) as u32;
+const BY_KERNEL: u32 = (libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE) as u32;
 
-/// The kernel has done as `epoll_ctl(2)` was told.
+/// The kernel has done as `epoll_ctl(2)` was told. Returns why the socket stays with the kernel in that set, if it does.
 ///
 /// # Safety
 /// `event` is null, or points to one.
-pub unsafe fn done(set: c_int, operation: c_int, descriptor: c_int, event: *const epoll_event) {
+pub unsafe fn done(
+    set: c_int,
+    operation: c_int,
+    descriptor: c_int,
+    event: *const epoll_event,
+) -> Option<&'static str> {
     let Some((_, place)) = table::place(descriptor) else {
         // A set in a set: threads that wait for the outer one are told by the kernel alone.
         table::places()
             .filter(|(_, place)| place.is_in(descriptor))
             .for_each(|(_, place)| place.lessee.share());
-        return;
+        return None;
     };
     let is_it = |in_set: &&table::InSet| {
         in_set.set.load(Ordering::Acquire) == set && in_set.descriptor.load(Ordering::Relaxed) == descriptor
@@ -37,22 +45,23 @@ pub unsafe fn done(set: c_int, operation: c_int, descriptor: c_int, event: *cons
         in_set.set.store(-1, Ordering::Release);
     }
     // SAFETY: the caller's promise; the structure may be packed.
-    let Some(event) = (!event.is_null()).then(|| unsafe { event.read_unaligned() }) else { return };
+    let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() })?;
     let (events, data) = (event.events, event.u64);
     if operation == libc::EPOLL_CTL_DEL || events & READABLE == 0 {
-        return;
+        return None;
     }
     let free = place.sets.iter().find(|in_set| in_set.set.load(Ordering::Relaxed) < 0);
-    let Some(free) = free.filter(|_| events & BY_KERNEL == 0) else {
-        // The set has the socket by the kernel, which is not told of what is in the ring.
-        place.lessee.share();
-        return;
+    let why = match free {
+        Some(free) if events & BY_KERNEL == 0 => {
+            free.put(set, descriptor, events, data);
+            return None;
+        }
+        Some(_) => "it is in a set of epoll for one event (EPOLLONESHOT) or exclusively (EPOLLEXCLUSIVE)",
+        None => "it is in more sets of epoll than four",
     };
-    free.descriptor.store(descriptor, Ordering::Relaxed);
-    free.events.store(events, Ordering::Relaxed);
-    free.data.store(data, Ordering::Relaxed);
-    free.left_out.store(false, Ordering::Relaxed);
-    free.set.store(set, Ordering::Release);
+    // The set has the socket by the kernel, which is not told of what is in the ring.
+    place.lessee.share();
+    Some(why)
 }
 
 fn in_set(set: c_int) -> impl Iterator<Item = &'static table::InSet> {
@@ -143,8 +152,7 @@ pub fn milliseconds(timeout: Option<&timespec>) -> c_int {
 fn left_out_of(set: c_int, leased: &Leased) -> Outcome {
     let mut outcome = Outcome::default();
     for (number, descriptor, place) in leased.each() {
-        let mut in_sets = place.sets.iter().filter(|in_set| in_set.set.load(Ordering::Acquire) == set);
-        let was_left_out = in_sets.any(|in_set| {
+        let was_left_out = place.in_sets(set).any(|in_set| {
             in_set.left_out.load(Ordering::Relaxed) && in_set.left_out.swap(false, Ordering::Relaxed)
         });
         if was_left_out && place.lessee.is_ready(&table::socket(descriptor), clock::now()) == Some(true) {
@@ -155,14 +163,10 @@ fn left_out_of(set: c_int, leased: &Leased) -> Outcome {
 }
 
 fn leased_in(set: c_int) -> Leased {
-    let mut leased = Leased::none();
-    if set < 0 {
-        return leased;
-    }
+    let mut leased = Leased::in_set(set);
     for (number, place) in table::places() {
-        let in_sets = place.sets.iter().filter(|in_set| in_set.set.load(Ordering::Acquire) == set);
         // A duplicate that was closed has none.
-        let mut descriptors = in_sets.map(|in_set| in_set.descriptor.load(Ordering::Relaxed));
+        let mut descriptors = place.in_sets(set).map(|in_set| in_set.descriptor.load(Ordering::Relaxed));
         if let Some(descriptor) = descriptors.find(|descriptor| *descriptor >= 0) {
             leased.add(number, descriptor);
         }
@@ -177,7 +181,9 @@ fn leased_in(set: c_int) -> Leased {
 unsafe fn with_rings(set: c_int, events: *mut epoll_event, count: c_int, outcome: Outcome) -> c_int {
     let mut ready = outcome.kernel.unwrap_or(0) as usize;
     for (_, place) in table::places().filter(|(number, _)| outcome.is_ready(*number)) {
-        for in_set in place.sets.iter().filter(|in_set| in_set.set.load(Ordering::Acquire) == set) {
+        // While another thread has the ring it is not asked: then the program may be told twice.
+        let taken = place.lessee.taken();
+        for in_set in place.in_sets(set).filter(|in_set| taken.is_none_or(|taken| in_set.is_news(taken))) {
             let event = epoll_event {
                 events: in_set.events.load(Ordering::Relaxed) & READABLE,
                 u64: in_set.data.load(Ordering::Relaxed),
@@ -188,10 +194,12 @@ unsafe fn with_rings(set: c_int, events: *mut epoll_event, count: c_int, outcome
             if let Some(at) = known {
                 // SAFETY: as above.
                 unsafe { (*events.add(at)).events |= event.events };
+                taken.inspect(|taken| in_set.set_told_of(*taken));
             } else if ready < count as usize {
                 // SAFETY: there is room for `count`.
                 unsafe { events.add(ready).write_unaligned(event) };
                 ready += 1;
+                taken.inspect(|taken| in_set.set_told_of(*taken));
             } else {
                 in_set.left_out.store(true, Ordering::Relaxed);
             }

@@ -68,9 +68,14 @@ pub(crate) struct InSet {
     pub(crate) descriptor: AtomicI32,
     pub(crate) events: AtomicU32,
     pub(crate) data: AtomicU64,
+    /// Edge-triggered: how many frames the ring had taken when the program was told of it last.
+    told_of: AtomicU64,
     /// The last call had no room for it, so the next one begins with it.
     pub(crate) left_out: AtomicBool,
 }
+
+/// The program was told of nothing.
+const NOTHING: u64 = u64::MAX;
 
 impl InSet {
     const fn none() -> Self {
@@ -79,8 +84,36 @@ impl InSet {
             descriptor: AtomicI32::new(-1),
             events: AtomicU32::new(0),
             data: AtomicU64::new(0),
+            told_of: AtomicU64::new(NOTHING),
             left_out: AtomicBool::new(false),
         }
+    }
+}
+
+impl InSet {
+    /// The program says that it is in that set, or says so again: it is told of what is there, also if it was told of that before.
+    pub(crate) fn put(&self, set: c_int, descriptor: c_int, events: u32, data: u64) {
+        self.descriptor.store(descriptor, Ordering::Relaxed);
+        self.events.store(events, Ordering::Relaxed);
+        self.data.store(data, Ordering::Relaxed);
+        self.told_of.store(NOTHING, Ordering::Relaxed);
+        self.left_out.store(false, Ordering::Relaxed);
+        self.set.store(set, Ordering::Release);
+    }
+
+    /// Whether the program is told only of what has come since it was told last.
+    pub(crate) fn is_edge(&self) -> bool {
+        self.events.load(Ordering::Relaxed) & libc::EPOLLET as u32 != 0
+    }
+
+    /// Whether the program is to be told that something is in a ring that has taken so many frames.
+    pub(crate) fn is_news(&self, taken: u64) -> bool {
+        !self.is_edge() || self.told_of.load(Ordering::Relaxed) != taken
+    }
+
+    /// The program is told of everything that a ring has which has taken so many frames.
+    pub(crate) fn set_told_of(&self, taken: u64) {
+        self.told_of.store(taken, Ordering::Relaxed);
     }
 }
 
@@ -113,7 +146,12 @@ impl Place {
 
     /// Whether it is in that epoll set, as far as that is known.
     pub(crate) fn is_in(&self, set: c_int) -> bool {
-        set >= 0 && self.sets.iter().any(|in_set| in_set.set.load(Ordering::Acquire) == set)
+        self.in_sets(set).next().is_some()
+    }
+
+    /// What is known of it in that epoll set: once for each of its descriptors that is there.
+    pub(crate) fn in_sets(&self, set: c_int) -> impl Iterator<Item = &InSet> {
+        self.sets.iter().filter(move |in_set| set >= 0 && in_set.set.load(Ordering::Acquire) == set)
     }
 
     /// Says that the program waits for it by a call of this crate.

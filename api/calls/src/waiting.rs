@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use libc::{c_int, sigset_t, timespec};
 use twinpath_idle::Woken;
-use twinpath_socket::{Awaited, Lead, Precise, Watch, wait};
+use twinpath_socket::{Awaited, Lead, Precise, Readiness, Watch, wait};
 use twinpath_sys::clock;
 use twinpath_time::Instant;
 use twinpath_worker::idle::Decision;
@@ -23,13 +23,19 @@ pub(crate) struct Leased {
     places: u64,
     /// The descriptor that the call has for each of them.
     descriptors: [c_int; PLACES],
+    /// The set of `epoll(7)` that the call waits for; -1: it names the descriptors itself.
+    set: c_int,
 }
 
 const _: () = assert!(PLACES == 64);
 
 impl Leased {
     pub(crate) const fn none() -> Self {
-        Self { places: 0, descriptors: [-1; PLACES] }
+        Self::in_set(-1)
+    }
+
+    pub(crate) const fn in_set(set: c_int) -> Self {
+        Self { places: 0, descriptors: [-1; PLACES], set }
     }
 
     pub(crate) const fn add(&mut self, place: usize, descriptor: c_int) {
@@ -46,6 +52,30 @@ impl Leased {
         table::places()
             .filter(|(number, _)| self.places & 1 << number != 0)
             .map(|(number, place)| (number, self.descriptors[number], place))
+    }
+}
+
+/// Whether a call is to be told that a socket is ready.
+enum Tells {
+    Not,
+    Now,
+    /// If the kernel says so, which has told of edges before.
+    ByKernel,
+}
+
+impl Leased {
+    fn tells(&self, place: &Place, readiness: Readiness) -> Tells {
+        let is_edge = |in_set: &table::InSet| in_set.is_edge();
+        match readiness {
+            Readiness::Nothing => Tells::Not,
+            _ if self.set < 0 => Tells::Now,
+            Readiness::Ring { taken } if place.in_sets(self.set).any(|in_set| in_set.is_news(taken)) => {
+                Tells::Now
+            }
+            Readiness::Ring { .. } => Tells::Not,
+            Readiness::Socket if place.in_sets(self.set).all(is_edge) => Tells::ByKernel,
+            Readiness::Socket => Tells::Now,
+        }
     }
 }
 
@@ -196,6 +226,10 @@ where
     }
 
     fn ask_kernel(&mut self, timeout: Option<&timespec>, mask: Option<&sigset_t>) -> io::Result<bool> {
+        // It tells of an edge once: a second answer would take the place of the first one.
+        if self.outcome.kernel.is_some_and(|ready| ready > 0) {
+            return Ok(true);
+        }
         let got = (self.ask)(timeout, mask);
         if got < 0 {
             return Err(io::Error::from_raw_os_error(errno()));
@@ -231,13 +265,21 @@ where
         // What the kernel has said is said once.
         let has_more = self.outcome.kernel.filter(|ready| *ready > 0);
         self.outcome = Outcome { kernel: has_more, ready: 0 };
+        let mut asks = false;
         for (number, descriptor, place) in self.leased.each() {
             // If another thread receives, the socket is not ready for this one.
-            if place.lessee.is_ready(&table::socket(descriptor), now) == Some(true) {
-                self.outcome.ready |= 1 << number;
+            let readiness = place.lessee.readiness(&table::socket(descriptor), now);
+            match readiness.map_or(Tells::Not, |readiness| self.leased.tells(place, readiness)) {
+                Tells::Not => {}
+                Tells::Now => self.outcome.ready |= 1 << number,
+                Tells::ByKernel => asks = true,
             }
         }
-        self.outcome.ready != 0 || has_more.is_some()
+        if self.outcome.ready != 0 || has_more.is_some() {
+            return true;
+        }
+        // Signals are let in elsewhere, so it does not fail.
+        asks && self.ask_kernel(Some(&times::timespec(0)), None).unwrap_or(false)
     }
 
     fn ask(&mut self, until: Instant) -> io::Result<bool> {

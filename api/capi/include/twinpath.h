@@ -93,8 +93,8 @@ int twinpath_select(int limit, fd_set *read, fd_set *write, fd_set *except, stru
 int twinpath_pselect(int limit, fd_set *read, fd_set *write, fd_set *except, const struct timespec *timeout, const sigset_t *mask);
 
 /* Sets of epoll(7), made by twinpath_epoll_create1() and closed by twinpath_close(): of one that close(2) has closed, sockets stay known
- * until twinpath_epoll_create1() makes another one of the same number. A socket is added after twinpath_on(). With EPOLLET, EPOLLONESHOT
- * or EPOLLEXCLUSIVE, in more than four sets, or waited for by a set that is in another one, it is received from by the kernel. */
+ * until twinpath_epoll_create1() makes another one of the same number. A socket is added after twinpath_on(). With EPOLLONESHOT or
+ * EPOLLEXCLUSIVE, in more than four sets, or waited for by a set that is in another one, it is received from by the kernel. */
 int twinpath_epoll_create1(int flags);
 int twinpath_epoll_ctl(int set, int operation, int fd, struct epoll_event *event);
 int twinpath_epoll_wait(int set, struct epoll_event *events, int count, int timeout_ms);

@@ -5,6 +5,7 @@ use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespe
 use twinpath_calls::{epoll, poll as calls_poll, select as calls_select, table};
 
 use crate::decide::{decide, decide_for};
+use crate::explain;
 use crate::real::{KERNEL, real};
 
 /// Decides for what is waited for. Returns whether a socket with a lease is among it.
@@ -179,7 +180,9 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
         real!(epoll_ctl(set, operation, fd, event) as fn(c_int, c_int, c_int, *mut epoll_event) -> c_int);
     if done == 0 && table::is_leased(fd) && table::is_own_process() {
         // SAFETY: the caller's promise.
-        unsafe { epoll::done(set, operation, fd, event) };
+        if let Some(why) = unsafe { epoll::done(set, operation, fd, event) } {
+            explain::socket(fd, format_args!("by the kernel: {why}"));
+        }
     }
     done
 }

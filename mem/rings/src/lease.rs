@@ -378,6 +378,12 @@ impl Lease {
         self.ring.look() || !self.ring.is_open() && !self.ring.is_drained()
     }
 
+    /// How many frames the ring has taken so far, those that are being written included.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.ring.head().load(Ordering::Acquire) & POSITION
+    }
+
     /// How often the program ended the lease.
     #[must_use]
     pub fn ends(&self) -> Ends {

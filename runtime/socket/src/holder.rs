@@ -121,6 +121,20 @@ pub enum Step<R> {
     Interrupted,
 }
 
+/// Where a datagram can be received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// Nowhere.
+    Nothing,
+    /// From the kernel's socket, or an error.
+    Socket,
+    /// From the ring.
+    Ring {
+        /// How many frames it has taken so far.
+        taken: u64,
+    },
+}
+
 /// What a read of the kernel's socket gave.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelRead {
@@ -504,17 +518,27 @@ impl Holder {
 
     /// Whether a datagram can be received, for somebody who waits for several sockets. It may have to be asked again soon.
     pub(crate) fn is_ready(&mut self, socket: &UdpSocket, now: Instant) -> bool {
+        self.readiness(socket, now) != Readiness::Nothing
+    }
+
+    /// As [`Self::is_ready`]: where.
+    pub(crate) fn readiness(&mut self, socket: &UdpSocket, now: Instant) -> Readiness {
         let mut looks = 0;
         self.count_beside();
         loop {
             match self.lease.next(now) {
-                Next::Ring => return true,
+                Next::Ring => return Readiness::Ring { taken: self.lease.taken() },
                 Next::Soon => wait_for_program(&mut looks),
-                Next::Nowhere | Next::Idle => return false,
-                Next::Socket if has_some(socket) => return true,
+                Next::Nowhere | Next::Idle => return Readiness::Nothing,
+                Next::Socket if has_some(socket) => return Readiness::Socket,
                 Next::Socket => self.socket_was_empty(now),
             }
         }
+    }
+
+    /// How many frames the ring has taken so far.
+    pub(crate) fn taken(&self) -> u64 {
+        self.lease.taken()
     }
 
     /// The lease is held for somebody who looks at several sockets.

@@ -16,7 +16,7 @@ use twinpath_worker::idle::{Decision, Mode};
 
 use crate::address::View;
 use crate::beside::Beside;
-use crate::holder::{Call, Holder, KernelRead, Received, SocketCounts, Step};
+use crate::holder::{Call, Holder, KernelRead, Readiness, Received, SocketCounts, Step};
 use crate::interfaces;
 use crate::leading::{Lead, Leading, Watch};
 
@@ -355,6 +355,18 @@ impl Lessee {
     #[must_use]
     pub fn is_ready(&self, socket: &UdpSocket, now: Instant) -> Option<bool> {
         self.with_holder(|holder| holder.is_ready(socket, now))
+    }
+
+    /// As [`Lessee::is_ready`]: where.
+    #[must_use]
+    pub fn readiness(&self, socket: &UdpSocket, now: Instant) -> Option<Readiness> {
+        self.with_holder(|holder| holder.readiness(socket, now))
+    }
+
+    /// How many frames the ring has taken so far; `None` as for [`Lessee::is_ready`].
+    #[must_use]
+    pub fn taken(&self) -> Option<u64> {
+        self.with_holder(|holder| holder.taken())
     }
 
     /// Holds the lease for somebody who looks at several sockets, as far as [`Lessee::may_hold`] allows it.

@@ -26,7 +26,7 @@ mod sender;
 mod socket;
 mod waiting;
 
-pub use holder::{Call, KernelRead, Received, SocketCounts, Step, Wait};
+pub use holder::{Call, KernelRead, Readiness, Received, SocketCounts, Step, Wait};
 pub use leading::{Lead, Watch};
 pub use lessee::{LentBy, Lessee};
 pub use poll::{Event, Interest, Poll};

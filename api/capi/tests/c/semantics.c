@@ -33,7 +33,7 @@
 struct twinpath_counts {
 	unsigned long by_ring;
 };
-enum { TWINPATH_POLL, TWINPATH_INTERRUPT };
+enum { TWINPATH_ADAPTIVE, TWINPATH_INTERRUPT, TWINPATH_POLL };
 static int twinpath_set_mode(int fd, int mode)
 {
 	return fd < 0 || mode < 0;
@@ -187,6 +187,52 @@ static void time_outs(void)
 	CHECK(twinpath_select(fd + 1, &set, NULL, NULL, &some) == 0 && !FD_ISSET(fd, &set));
 	CHECK(some.tv_sec == 0 && some.tv_usec == 0);
 	CHECK(twinpath_recvmmsg(fd, &one_message, 1, MSG_DONTWAIT, &wrong) == -1 && errno == EINVAL);
+}
+
+/* Nothing is there that the set has not told of. */
+#define TOLD_OF_NOTHING(set) CHECK(twinpath_epoll_wait(set, &got, 1, 20) == 0)
+#define TOLD(set) CHECK(twinpath_epoll_wait(set, &got, 1, -1) == 1 && got.data.u32 == 7 && got.events == EPOLLIN)
+
+/* Edge-triggered sets: each tells of a datagram once, when it comes, whichever way. */
+static void edges(int mode)
+{
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET, .data.u32 = 7 }, got;
+	int sets[2] = { epoll_create1(0), epoll_create1(0) };
+	char buffer[16];
+
+	CHECK(twinpath_set_mode(fd, mode) == 0);
+	for (int at = 0; at < 2; at++)
+		CHECK(twinpath_epoll_ctl(sets[at], EPOLL_CTL_ADD, fd, &event) == 0);
+	for (int round = 0; round < 20; round++) {
+		TOLD_OF_NOTHING(sets[0]);
+		send_text("first");
+		TOLD(sets[0]);
+		TOLD_OF_NOTHING(sets[0]);
+		TOLD(sets[1]);
+		TOLD_OF_NOTHING(sets[1]);
+		send_text("second");
+		TOLD(sets[0]);
+		TOLD(sets[1]);
+		/* One is read: that is no edge. */
+		CHECK(twinpath_recv(fd, buffer, sizeof buffer, 0) == 5);
+		TOLD_OF_NOTHING(sets[0]);
+		CHECK(twinpath_recv(fd, buffer, sizeof buffer, MSG_DONTWAIT) == 6);
+		CHECK(twinpath_recv(fd, buffer, sizeof buffer, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+		/* It is read before the sets have told of it. */
+		send_text("third");
+		CHECK(twinpath_recv(fd, buffer, sizeof buffer, 0) == 5);
+		TOLD_OF_NOTHING(sets[0]);
+		TOLD_OF_NOTHING(sets[1]);
+		/* Asked again, a set tells again. */
+		send_text("fourth");
+		TOLD(sets[0]);
+		CHECK(twinpath_epoll_ctl(sets[0], EPOLL_CTL_MOD, fd, &event) == 0);
+		TOLD(sets[0]);
+		TOLD_OF_NOTHING(sets[0]);
+		CHECK(twinpath_recv(fd, buffer, sizeof buffer, 0) == 6);
+	}
+	for (int at = 0; at < 2; at++)
+		twinpath_close(sets[at]);
 }
 
 /* A signal comes while a call spins, or sleeps. It comes again and again: the first one may come before the call has begun. */
@@ -431,6 +477,9 @@ int main(int count, char **arguments)
 	one_event_at_a_time();
 	several_threads();
 	time_outs();
+	edges(TWINPATH_POLL);
+	edges(TWINPATH_INTERRUPT);
+	edges(TWINPATH_ADAPTIVE);
 	signals_without_waiting();
 	signals(TWINPATH_POLL);
 	signals(TWINPATH_INTERRUPT);

@@ -82,6 +82,11 @@ fn threads_that_come_and_go(how: &str) {
 }
 
 #[test]
+fn threads_with_edge_triggered_sets_leave_no_datagram_either() {
+    threads_that_come_and_go("edge");
+}
+
+#[test]
 fn threads_that_wait_for_one_socket_leave_no_datagram_whichever_blocks_or_ends() {
     threads_that_come_and_go("level");
 }
