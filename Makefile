@@ -160,7 +160,7 @@ MUTANTS_VERSION := 27.1.0
 # What tests call: device tests to change their namespaces, others to compare with. Who is not root does without: such a test
 # says that it was skipped.
 TEST_PACKAGES := iproute2=ip rpcbind=rpcinfo ethtool=ethtool xdp-tools=xdp-filter util-linux=nsenter \
-	tcpdump=tcpdump openvswitch-common=ovs-ofctl gcc=cc pkg-config=pkg-config binutils=objdump $(LAB_PACKAGES_kni)
+	tcpdump=tcpdump bind9-dnsutils=dig openvswitch-common=ovs-ofctl gcc=cc pkg-config=pkg-config binutils=objdump $(LAB_PACKAGES_kni)
 
 # The suites that `make conformance` knows, and what building and running them takes.
 SUITES := $(basename $(notdir $(wildcard test/conformance/*.sh)))

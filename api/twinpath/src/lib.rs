@@ -68,8 +68,8 @@ pub use twinpath_host::Ready;
 pub use twinpath_rpc as rpc;
 pub use twinpath_serve::{PoolLimits, TcpLimits};
 pub use twinpath_service::{
-    Answer, Closed, Datagram, Duration, EthernetFrame, Instant, Order, Output, Reason, Service,
-    ServiceCounters,
+    Answer, Closed, Datagram, Duration, EthernetFrame, HOLD_MAX, Instant, Keep, KeptReplies, Name, Order,
+    Output, Reason, Reflex, Service, ServiceCounters, Shape, Version,
 };
 pub use twinpath_socket::{
     Access, Event, Interest, LentBy, Poll, SendBy, SocketCounts, SocketPath, UdpSocket,

@@ -22,7 +22,7 @@ pub mod xdr;
 
 pub use duplicates::DuplicateLimits;
 pub use nfs3_types;
-pub use program::{Arrival, Handled, Program, Request, Results, Transport, Work};
+pub use program::{Arrival, Handled, Keepable, Program, Request, Results, Transport, Work};
 pub use refusal::Refusal;
 pub use server::{Deferred, Outcome, Server, TableError};
 pub use service::{RpcConnection, RpcService};

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use nfs3_types::nfs3::{NFS_PROGRAM, NFS3_FHSIZE, PROGRAM, VERSION};
 
 pub use self::tree::{HANDLE_LEN, Node, ROOT, Tree, TreeBuilder, TreeError};
-use crate::program::{Handled, Program, Request, Results};
+use twinpath_service::{HOLD_MAX, Name};
+
+use crate::program::{Handled, Keepable, Program, Request, Results};
 use crate::refusal::Refusal;
 use crate::xdr::Reader;
 
@@ -55,6 +57,15 @@ impl Program for Nfs3 {
             }
             _ => Err(Refusal::ProcedureUnavailable),
         }
+    }
+
+    /// Attributes depend on the handle alone. The tree is fixed, so nothing withdraws them.
+    fn keep(&self, request: &Request<'_>) -> Option<Keepable> {
+        let mut args = Reader::new(request.args);
+        let handle = args.opaque(NFS3_FHSIZE as u32).ok()?;
+        args.finish().ok()?;
+        let is_known = request.procedure == GETATTR && self.tree.find(handle).is_ok();
+        is_known.then(|| Keepable { name: Name::of(handle), hold: HOLD_MAX })
     }
 
     fn for_worker(&self) -> Box<dyn Program> {

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
 use nfs3_types::xdr_codec::Pack;
-use twinpath_time::Instant;
+use twinpath_service::Name;
+use twinpath_time::{Duration, Instant};
 
 use crate::auth::Credential;
 use crate::refusal::Refusal;
@@ -57,6 +58,16 @@ pub enum Handled {
     /// A thread that may block must do this work; its caller waits, other calls do not. Results written so far are
     /// discarded.
     Later(Work),
+}
+
+/// For how long the results of a call may be repeated without its program, and the name by which they are withdrawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepable {
+    /// The state that the results depend on. Programs of one service share their names: a program makes its own from
+    /// its number, or from something that is unique, such as a file handle.
+    pub name: Name,
+    /// How long they hold if nobody withdraws them.
+    pub hold: Duration,
 }
 
 /// The output of a procedure: the part of the send buffer after the header of the reply.
@@ -155,6 +166,17 @@ pub trait Program: Send {
     /// dropped (`handlers_busy`), as its caller repeats it.
     fn answered_later(&self) -> &[(u32, u32)] {
         &[]
+    }
+
+    /// Whether the results of this call may be repeated for equal calls, without the program
+    /// ([`twinpath_service::Reflex`]). They must depend on nothing but the version, the procedure, the credential
+    /// without its stamp, the arguments, and state of the returned name: not on the caller's address, and not on the
+    /// time. What changes that state withdraws the name, by [`RpcService::kept_replies`](crate::RpcService::kept_replies).
+    ///
+    /// It is asked before [`Self::call`], and must be cheap. Calls that run once, and results that come later, are
+    /// never kept.
+    fn keep(&self, _request: &Request<'_>) -> Option<Keepable> {
+        None
     }
 
     /// Runs a procedure. It must not block, and if it answers now, it must not allocate.

@@ -9,18 +9,28 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use nfs3_types::rpc::{RPC_VERSION_2, accept_stat, msg_type, reply_stat};
-use twinpath_service::{Reason, ServiceCounters};
+use twinpath_service::{HOLD_MAX, Name, Reason, ServiceCounters, Shape};
 use twinpath_time::Instant;
 
 use crate::auth::{BODY_MAX, Credential};
 use crate::call::{Header, HeaderError, NULL, NullCall};
 use crate::duplicates::{DuplicateLimits, Duplicates, Known, Ticket};
-use crate::program::{Arrival, Handled, Program, Request, Results, Transport, Work};
+use crate::program::{Arrival, Handled, Keepable, Program, Request, Results, Transport, Work};
 use crate::record::{MARK_LEN, mark};
 use crate::refusal::{self, Refusal};
 
 /// Length of the header of a successful reply: xid, type, status, verifier (two words), status; bytes.
 const SUCCESS_LEN: usize = 24;
+
+/// Shapes of calls whose replies are kept: the reply has the call's xid (RFC 5531, 9).
+const BY_XID: Shape = Shape::EXACT.copying(0, 4, 0);
+/// The same, for AUTH_SYS: the credential's body begins with an arbitrary number (RFC 5531, appendix A).
+const STAMPED: Shape = BY_XID.ignoring(32, 4);
+/// All of them.
+pub(crate) const SHAPES: [Shape; 2] = [BY_XID, STAMPED];
+
+/// The state that replies to NULL depend on: there is none, so nobody withdraws it.
+const NO_STATE: Name = Name::of(b"NULL");
 
 /// A program of the server's table.
 struct Entry {
@@ -123,6 +133,33 @@ impl Server {
     #[must_use]
     pub fn defers(&self) -> bool {
         self.entries.iter().any(|entry| entry.defers)
+    }
+
+    /// Whether the reply to a datagram may be kept, and for which shape of calls.
+    pub(crate) fn keepable(
+        &self,
+        now: Instant,
+        peer: SocketAddr,
+        message: &[u8],
+    ) -> Option<(Keepable, &'static Shape)> {
+        let Header { xid, program, version, procedure, credential, verifier, args } =
+            Header::parse(message).ok()?;
+        let entry = &self.entries[self.find(program, version).ok()?];
+        let credential = Credential::read(credential, verifier).ok()?;
+        let shape = match credential {
+            Credential::None => &BY_XID,
+            Credential::Sys(_) => &STAMPED,
+        };
+        if procedure == NULL {
+            let keepable = Keepable { name: NO_STATE, hold: HOLD_MAX };
+            return args.is_empty().then_some((keepable, shape));
+        }
+        if entry.once && entry.program.run_once().contains(&(version, procedure)) {
+            return None;
+        }
+        let arrival = Arrival { now, peer, transport: Transport::Datagram };
+        let request = Request { arrival, xid, version, procedure, credential, args };
+        Some((entry.program.keep(&request)?, shape))
     }
 
     /// Serves a message that came as a datagram, when there is no room for work that may block. Returns the reply.

@@ -3,11 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use twinpath_service::{Answer, Datagram, Instant, Order, Output, Reason, Service, ServiceCounters};
+use twinpath_service::{
+    Answer, Datagram, Instant, Keep, KeptReplies, Order, Output, Reason, Reflex, Service, ServiceCounters,
+};
 
 use crate::program::{Arrival, Transport};
 use crate::record::{self, RecordError, RecordLimits};
-use crate::server::{Deferred, Outcome, Server};
+use crate::server::{Deferred, Outcome, SHAPES, Server};
 
 /// A table of programs, served over TCP with record marking and over UDP.
 pub struct RpcService {
@@ -17,6 +19,7 @@ pub struct RpcService {
     joined: Vec<u8>,
     /// Whether a program may answer later.
     defers: bool,
+    kept: KeptReplies,
 }
 
 /// The state of a connection. The received part of an incomplete record is kept, and accounted for, by the owner of
@@ -30,7 +33,15 @@ impl RpcService {
     /// Serves the programs of `server`; records within `limits`.
     #[must_use]
     pub fn new(server: Server, limits: RecordLimits) -> Self {
-        Self { defers: server.defers(), server, limits, joined: Vec::new() }
+        let kept = KeptReplies::new(&SHAPES);
+        Self { defers: server.defers(), server, limits, joined: Vec::new(), kept }
+    }
+
+    /// By which programs, and others that change what these answer, withdraw what they let be kept
+    /// ([`Program::keep`](crate::Program::keep)).
+    #[must_use]
+    pub const fn kept_replies(&self) -> &KeptReplies {
+        &self.kept
     }
 }
 
@@ -80,10 +91,27 @@ impl RpcService {
     }
 }
 
+impl RpcService {
+    /// How the reply to a datagram may be kept; to be asked before it is served.
+    #[cold]
+    fn keep(&self, datagram: &Datagram<'_>) -> Option<Keep<'static>> {
+        let (keepable, shape) = self.server.keepable(datagram.now(), datagram.peer(), datagram.request())?;
+        Some(Keep { shape, version: datagram.version_of(keepable.name), hold: keepable.hold })
+    }
+}
+
+#[inline]
+fn answer(datagram: &mut Datagram<'_>, reply: &[u8], keep: Option<&Keep<'_>>) -> Answer {
+    match keep {
+        Some(keep) => datagram.answer_and_keep(reply, keep),
+        None => datagram.answer(reply),
+    }
+}
+
 impl Clone for RpcService {
     /// A service for one more worker: it has its own counters; kept replies of calls that run once are shared.
     fn clone(&self) -> Self {
-        Self::new(self.server.for_worker(), self.limits)
+        Self { kept: self.kept.clone(), ..Self::new(self.server.for_worker(), self.limits) }
     }
 }
 
@@ -107,17 +135,23 @@ impl Service for RpcService {
     }
 
     fn datagram(&mut self, datagram: &mut Datagram<'_>) -> Answer {
+        let keep = if datagram.keeps() { self.keep(datagram) } else { None };
         if self.defers && datagram.may_defer() {
             return match self.server.datagram_or_later(datagram.now(), datagram.peer(), datagram.request()) {
-                Ok(Ok(reply)) => datagram.answer(reply),
+                Ok(Ok(reply)) => answer(datagram, reply, keep.as_ref()),
                 Ok(Err(call)) => datagram.later(|| call.run_datagram()),
                 Err(reason) => Answer::Drop(reason),
             };
         }
         match self.server.datagram(datagram.now(), datagram.peer(), datagram.request()) {
-            Ok(reply) => datagram.answer(reply),
+            Ok(reply) => answer(datagram, reply, keep.as_ref()),
             Err(reason) => Answer::Drop(reason),
         }
+    }
+
+    /// The xid, the stamp of a credential, and nothing else may differ: calls of NULL, and what programs allow.
+    fn reflex(&self) -> Reflex {
+        Reflex::Kept(self.kept.clone())
     }
 
     fn accept(&mut self, _now: Instant, peer: SocketAddr) -> Result<RpcConnection, Reason> {

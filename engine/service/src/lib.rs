@@ -30,7 +30,7 @@ pub use reflect::Reflect;
 pub use reflex::{BINDINGS_MAX, Keep, Keeper, KeptReplies, Reflex, TooManyBindings};
 pub use sessions::{SessionLimits, Sessions, WhenFull};
 pub use twinpath_inspect::Reason;
-pub use twinpath_reflex::{Name, Shape, Version};
+pub use twinpath_reflex::{HOLD_MAX, Name, Shape, Version};
 pub use twinpath_time::{Duration, Instant};
 
 /// A network service. The default methods answer nothing, so a service of datagrams need not implement frames and

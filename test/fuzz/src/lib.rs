@@ -20,6 +20,8 @@ mod openflow_switch;
 #[cfg(test)]
 mod pipeline;
 #[cfg(test)]
+mod reflex;
+#[cfg(test)]
 mod rpc;
 #[cfg(test)]
 mod steer;

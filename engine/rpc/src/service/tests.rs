@@ -1,14 +1,16 @@
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use nfs3_types::nfs3;
 use proptest::prelude::*;
-use twinpath_service::{Beside, Duration, Later, Next};
+use twinpath_reflex::{Generations, Publication, Table, WhyNot, generations};
+use twinpath_service::{Beside, Duration, Keeper, Later, Name, Next, Version};
 
 use super::*;
 use crate::client::{Auth, Call, Reply, handle_arguments};
 use crate::nfs3::{Nfs3, ROOT, Tree};
 use crate::record::RecordReader;
-use crate::{DuplicateLimits, Handled, Program, Refusal, Request, Results};
+use crate::{DuplicateLimits, Handled, Keepable, Program, Refusal, Request, Results};
 
 const LIMITS: RecordLimits = RecordLimits { record_bytes: 1000, fragments: 8 };
 /// Length of the reply to NULL as a record.
@@ -295,4 +297,139 @@ proptest! {
         }
         prop_assert_eq!(replies, expected);
     }
+}
+
+/// An instance that keeps replies, and the program that repeats them: the reference model.
+#[derive(Clone)]
+struct Local {
+    table: Arc<Mutex<Table>>,
+    words: Arc<dyn Generations>,
+}
+
+impl Local {
+    fn new(kept: &KeptReplies) -> Self {
+        let words: Arc<dyn Generations> = Arc::new(generations());
+        kept.bind(&words).expect("room");
+        Self { table: Arc::new(Mutex::new(Table::new(64, 0))), words }
+    }
+
+    fn find(&self, request: &[u8]) -> Result<Vec<u8>, WhyNot> {
+        let mut reply = Vec::new();
+        let mut table = self.table.lock().expect("no panic");
+        let found = table.find(Instant::ZERO, 0, &SHAPES, self.words.words(), request, &mut reply);
+        found.map(|()| reply)
+    }
+}
+
+impl Keeper for Local {
+    fn version_of(&self, name: Name) -> Version {
+        Version::now(self.words.words(), name)
+    }
+
+    fn keep(&mut self, now: Instant, reply: &Publication<'_>) {
+        let kept = self.table.lock().expect("no panic").publish(now, 0, &SHAPES, self.words.words(), reply);
+        kept.expect("a reply that can be kept");
+    }
+}
+
+fn ask(service: &mut RpcService, beside: &mut Beside, message: &[u8]) -> Vec<u8> {
+    let mut buffer = [0; 1500];
+    buffer[..message.len()].copy_from_slice(message);
+    let mut datagram = Datagram::new(Instant::ZERO, peer(), peer(), &mut buffer, message.len()).with(beside);
+    let Answer::Reply { len } = service.datagram(&mut datagram) else { panic!("no reply") };
+    buffer[..len].to_vec()
+}
+
+fn message(xid: u32, procedure: u32, auth: &Auth, args: &[u8]) -> Vec<u8> {
+    let mut message = Vec::new();
+    Call { xid, program: nfs3::PROGRAM, version: nfs3::VERSION, procedure, auth, args }.write(&mut message);
+    message
+}
+
+#[test]
+fn null_and_getattr_are_kept_for_any_xid_and_stamp() {
+    let mut service = service();
+    let local = Local::new(service.kept_replies());
+    let mut beside = Beside { keeper: Some(Box::new(local.clone())), ..Beside::default() };
+    let handle = handle_arguments(&Tree::small().handle(ROOT));
+    let stale = handle_arguments(&[7; 16]);
+    let (none, sys) = (Auth::none(), Auth::sys("client", 1, 2, &[3]).expect("within limits"));
+    let other = Auth::sys("client", 9, 2, &[3]).expect("within limits");
+    for auth in [&none, &sys] {
+        for (procedure, args) in [(0, &[][..]), (1, handle.as_slice())] {
+            let first = message(1, procedure, auth, args);
+            assert_eq!(local.find(&first), Err(WhyNot::Unknown));
+            let mut answered = ask(&mut service, &mut beside, &first);
+            assert_eq!(local.find(&first), Ok(answered.clone()));
+            let mut second = message(0xdead_beef, procedure, auth, args);
+            if auth == &sys {
+                // The stamp.
+                second[32..36].copy_from_slice(b"time");
+            }
+            answered[..4].copy_from_slice(&second[..4]);
+            assert_eq!(local.find(&second), Ok(answered.clone()));
+            assert_eq!(ask(&mut service, &mut Beside::default(), &second), answered, "as the service says");
+            assert_eq!(local.find(&message(1, procedure, &other, args)), Err(WhyNot::Unknown), "of a caller");
+        }
+        for (procedure, args) in [(0, &[0; 4][..]), (1, stale.as_slice()), (1, &[]), (2, &handle)] {
+            let refused = message(1, procedure, auth, args);
+            let _ = ask(&mut service, &mut beside, &refused);
+            assert_eq!(local.find(&refused), Err(WhyNot::Unknown), "a refusal is not kept");
+        }
+    }
+}
+
+/// A program whose procedure 1 returns a number that changes.
+struct Number(Arc<AtomicU32>);
+
+impl Program for Number {
+    fn number(&self) -> u32 {
+        nfs3::PROGRAM
+    }
+
+    fn versions(&self) -> std::ops::RangeInclusive<u32> {
+        nfs3::VERSION..=nfs3::VERSION
+    }
+
+    fn results_max(&self) -> usize {
+        4
+    }
+
+    fn run_once(&self) -> &[(u32, u32)] {
+        &[(nfs3::VERSION, 2)]
+    }
+
+    fn keep(&self, _request: &Request<'_>) -> Option<Keepable> {
+        Some(Keepable { name: Name::numbered(5), hold: Duration::from_secs(1) })
+    }
+
+    fn call(&mut self, _request: &Request<'_>, results: &mut Results<'_>) -> Result<Handled, Refusal> {
+        results.write_u32(self.0.load(Ordering::Relaxed));
+        Ok(Handled::Now)
+    }
+
+    fn for_worker(&self) -> Box<dyn Program> {
+        Box::new(Self(Arc::clone(&self.0)))
+    }
+}
+
+#[test]
+fn what_changes_results_withdraws_them_and_what_runs_once_is_never_kept() {
+    let number = Arc::new(AtomicU32::new(1));
+    let limits = DuplicateLimits { calls: 8, age: Duration::from_secs(1) };
+    let programs: Vec<Box<dyn Program>> = vec![Box::new(Number(Arc::clone(&number)))];
+    let mut service = RpcService::new(Server::new(programs, limits, 0).expect("a table"), LIMITS);
+    let local = Local::new(service.clone().kept_replies());
+    let mut beside = Beside { keeper: Some(Box::new(local.clone())), ..Beside::default() };
+    let call = message(7, 1, &Auth::none(), b"");
+    for value in 1..4_u32 {
+        number.store(value, Ordering::Relaxed);
+        service.kept_replies().withdraw(Name::numbered(5));
+        assert!(local.find(&call).is_err());
+        assert!(ask(&mut service, &mut beside, &call).ends_with(&value.to_be_bytes()));
+        assert!(local.find(&call).is_ok_and(|reply| reply.ends_with(&value.to_be_bytes())));
+    }
+    let once = message(8, 2, &Auth::none(), b"");
+    let _ = ask(&mut service, &mut beside, &once);
+    assert_eq!(local.find(&once), Err(WhyNot::Unknown));
 }

@@ -1,0 +1,191 @@
+//! What a zone answers to a query (RFC 1034, 4.3.2), as a function of the two.
+
+use domain::base::iana::{Class, Opcode, OptRcode, Rcode, Rtype};
+use domain::base::message_builder::{AdditionalBuilder, PushError, StaticCompressor};
+use domain::base::opt::OptRecord;
+use domain::base::{Message, MessageBuilder};
+use domain::rdata::ZoneRecordData;
+
+use crate::zone::{RrSet, Stored, Zone, key};
+
+/// What a query of our own may take over UDP, and what we say that we take: it passes everywhere without fragments
+/// (DNS flag day 2020).
+const EDNS_MAX: u16 = 1232;
+
+/// What a query without EDNS may be answered with over UDP (RFC 1035, 4.2.1).
+const PLAIN_MAX: u16 = 512;
+
+/// Bytes of our OPT record.
+const OPT_LEN: usize = 11;
+
+/// Most CNAME records that are followed for one query.
+const CNAMES_MAX: usize = 8;
+
+/// The version of EDNS that we speak (RFC 6891, 6.1.3).
+const EDNS_VERSION: u8 = 0;
+
+/// How a query came.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Udp,
+    Tcp,
+}
+
+/// What became of a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answered {
+    /// It has an answer that depends on nothing but the query and the zone.
+    ByZone,
+    /// It is refused; other servers would refuse it too.
+    Refused,
+    /// It is no query: nothing is sent, so that no two servers answer each other.
+    Not,
+}
+
+/// What an answer has.
+#[derive(Default)]
+struct Reply<'z> {
+    exists: bool,
+    /// Whether it is ours to say: it is not if the name was delegated.
+    authoritative: bool,
+    answer: Vec<&'z RrSet>,
+    authority: Vec<&'z Stored>,
+    additional: Vec<&'z RrSet>,
+}
+
+/// Answers `query` into `reply`, in place of what that had.
+pub(crate) fn answer(zone: &Zone, query: &[u8], transport: Transport, reply: &mut Vec<u8>) -> Answered {
+    reply.clear();
+    let Ok(message) = Message::from_slice(query) else { return Answered::Not };
+    if message.header().qr() {
+        return Answered::Not;
+    }
+    let opt = message.opt();
+    let refused = judge(message, opt.as_ref());
+    let (rcode, found) = match refused {
+        Err(rcode) => (rcode, Reply::default()),
+        Ok((name, rtype)) if zone.contains(&name) => {
+            let found = find(zone, name, rtype);
+            (if found.exists { Rcode::NOERROR.into() } else { Rcode::NXDOMAIN.into() }, found)
+        }
+        Ok(_) => (Rcode::REFUSED.into(), Reply::default()),
+    };
+    let max = match (transport, &opt) {
+        (Transport::Tcp, _) => u16::MAX,
+        (Transport::Udp, Some(opt)) => opt.udp_payload_size().clamp(PLAIN_MAX, EDNS_MAX),
+        (Transport::Udp, None) => PLAIN_MAX,
+    };
+    match write(message, opt.as_ref(), rcode, &found, usize::from(max), std::mem::take(reply)) {
+        Ok(written) => *reply = written,
+        // Not even the question fits, which a name of 255 bytes does.
+        Err(_) => return Answered::Not,
+    }
+    if rcode == OptRcode::NOERROR || rcode == OptRcode::NXDOMAIN {
+        Answered::ByZone
+    } else {
+        Answered::Refused
+    }
+}
+
+/// The name and type that are asked for.
+fn judge(message: &Message<[u8]>, opt: Option<&OptRecord<&[u8]>>) -> Result<(Vec<u8>, Rtype), OptRcode> {
+    if message.header().opcode() != Opcode::QUERY {
+        return Err(Rcode::NOTIMP.into());
+    }
+    let Ok(question) = message.sole_question() else { return Err(Rcode::FORMERR.into()) };
+    if opt.is_some_and(|opt| opt.version() > EDNS_VERSION) {
+        return Err(OptRcode::BADVERS);
+    }
+    match (question.qclass(), question.qtype()) {
+        (Class::IN, Rtype::AXFR | Rtype::IXFR) => Err(Rcode::REFUSED.into()),
+        (Class::IN, rtype) => Ok((key(question.qname()), rtype)),
+        _ => Err(Rcode::REFUSED.into()),
+    }
+}
+
+/// What the zone has of a name that is in it.
+fn find(zone: &Zone, mut name: Vec<u8>, rtype: Rtype) -> Reply<'_> {
+    let mut found = Reply { exists: true, authoritative: true, ..Reply::default() };
+    for _ in 0..=CNAMES_MAX {
+        if let Some(servers) = zone.delegated(&name) {
+            // Above the cut there is only the delegation itself, and what says that it is one (RFC 4035, 3.1.4.1).
+            let at_cut = key(servers.records[0].owner()) == name;
+            if !(at_cut && rtype == Rtype::DS) {
+                found.authoritative = !found.answer.is_empty();
+                found.authority.extend(&servers.records);
+                found.additional = addresses(zone, servers);
+                return found;
+            }
+        }
+        let Some(node) = zone.node(&name) else {
+            found.exists = false;
+            break;
+        };
+        if let Some(set) = node.of(rtype) {
+            found.answer.push(set);
+            return found;
+        }
+        if let (Rtype::ANY, Some(any)) = (rtype, node.sets.first()) {
+            // One set is enough of an answer (RFC 8482, 4.1).
+            found.answer.push(any);
+            return found;
+        }
+        let Some(alias) = node.of(Rtype::CNAME) else { break };
+        found.answer.push(alias);
+        let ZoneRecordData::Cname(target) = alias.records[0].data() else { return found };
+        name = key(target.cname());
+        if !zone.contains(&name) {
+            return found;
+        }
+    }
+    found.authority.push(&zone.negative);
+    found
+}
+
+/// The addresses of name servers that are in the zone or below it.
+fn addresses<'z>(zone: &'z Zone, servers: &RrSet) -> Vec<&'z RrSet> {
+    let nodes = servers.records.iter().filter_map(|record| match record.data() {
+        ZoneRecordData::Ns(server) => zone.node(&key(server.nsdname())),
+        _ => None,
+    });
+    nodes.flat_map(|node| [Rtype::A, Rtype::AAAA].into_iter().filter_map(|rtype| node.of(rtype))).collect()
+}
+
+type Builder = AdditionalBuilder<StaticCompressor<Vec<u8>>>;
+
+/// Writes the message; what does not fit is left out, with the TC bit unless it was only additional.
+fn write(
+    query: &Message<[u8]>,
+    opt: Option<&OptRecord<&[u8]>>,
+    rcode: OptRcode,
+    found: &Reply<'_>,
+    max: usize,
+    target: Vec<u8>,
+) -> Result<Vec<u8>, PushError> {
+    let Ok(mut builder) = MessageBuilder::from_target(StaticCompressor::new(target));
+    builder.set_push_limit(max - if opt.is_some() { OPT_LEN } else { 0 });
+    let mut answer = builder.start_answer(query, rcode.rcode())?;
+    answer.header_mut().set_aa(found.authoritative);
+    let fits =
+        found.answer.iter().flat_map(|set| &set.records).try_for_each(|record| answer.push_ref(record));
+    let mut authority = if fits.is_ok() { answer.authority() } else { answer.tc_rewind_into().authority() };
+    let fits = fits.and_then(|()| found.authority.iter().try_for_each(|record| authority.push(*record)));
+    let mut additional: Builder =
+        if fits.is_ok() { authority.additional() } else { authority.tc_rewind_into().additional() };
+    // Addresses of name servers can be asked for.
+    let _ = fits.and_then(|()| {
+        let mut records = found.additional.iter().flat_map(|set| &set.records);
+        records.try_for_each(|record| additional.push(record))
+    });
+    if let Some(opt) = opt {
+        additional.set_push_limit(max);
+        additional.opt(|ours| {
+            ours.set_udp_payload_size(EDNS_MAX);
+            ours.set_version(EDNS_VERSION);
+            ours.set_rcode(rcode);
+            ours.set_dnssec_ok(opt.dnssec_ok());
+            Ok(())
+        })?;
+    }
+    Ok(additional.finish().into_target())
+}

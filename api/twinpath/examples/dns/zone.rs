@@ -1,0 +1,142 @@
+//! A zone: the records of a zone file, by name.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::Path;
+
+use domain::base::iana::Rtype;
+use domain::base::name::{FlattenInto, Label, ToLabelIter};
+use domain::base::{Name, Record, Ttl};
+use domain::rdata::ZoneRecordData;
+use domain::zonefile::inplace::{Entry, Zonefile};
+
+/// A record with all that belongs to it.
+pub(crate) type Stored = Record<Name<Vec<u8>>, ZoneRecordData<Vec<u8>, Name<Vec<u8>>>>;
+
+/// The records of one name and type, at least one.
+pub(crate) struct RrSet {
+    pub(crate) rtype: Rtype,
+    pub(crate) records: Vec<Stored>,
+}
+
+/// The records of one name; none for a name that only has others below it.
+#[derive(Default)]
+pub(crate) struct Node {
+    pub(crate) sets: Vec<RrSet>,
+}
+
+impl Node {
+    /// The records of a type.
+    pub(crate) fn of(&self, rtype: Rtype) -> Option<&RrSet> {
+        self.sets.iter().find(|set| set.rtype == rtype)
+    }
+}
+
+/// A zone, as it is served.
+pub(crate) struct Zone {
+    /// The key of the name at its top.
+    pub(crate) apex: Vec<u8>,
+    /// The SOA record with the TTL that answers without records have (RFC 2308, 3).
+    pub(crate) negative: Stored,
+    nodes: HashMap<Vec<u8>, Node>,
+}
+
+/// A name in the form in which names are compared: on the wire, in small letters (RFC 4343).
+pub(crate) fn key(name: &impl ToLabelIter) -> Vec<u8> {
+    let labels = name.iter_labels().flat_map(|label: &Label| {
+        let bytes = label.as_slice();
+        std::iter::once(bytes.len() as u8).chain(bytes.iter().map(u8::to_ascii_lowercase))
+    });
+    labels.collect()
+}
+
+/// The key itself, the one above it, and so on to that of the root.
+pub(crate) fn upwards(key: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::successors(Some(key), |key| {
+        let len = usize::from(*key.first()?);
+        key.get(1 + len..).filter(|_| len > 0)
+    })
+}
+
+impl Zone {
+    /// Reads a zone file (RFC 1035, 5).
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub(crate) fn load(file: &Path) -> Result<Self, String> {
+        let wrong = |what: String| format!("{}: {what}", file.display());
+        let open = File::open(file).and_then(|mut file| Zonefile::load(&mut file));
+        let mut entries = open.map_err(|error| wrong(error.to_string()))?;
+        let mut records = Vec::new();
+        while let Some(entry) = entries.next_entry().map_err(|error| wrong(error.to_string()))? {
+            match entry {
+                Entry::Record(record) => {
+                    let Ok(record) = record.try_flatten_into();
+                    records.push(record);
+                }
+                Entry::Include { path, .. } => {
+                    return Err(wrong(format!("$INCLUDE {path}: put everything into one file")));
+                }
+            }
+        }
+        Self::new(records).map_err(wrong)
+    }
+
+    /// A zone of these records.
+    fn new(records: Vec<Stored>) -> Result<Self, String> {
+        let mut starts = records.iter().filter(|record| record.rtype() == Rtype::SOA);
+        let (Some(soa), None) = (starts.next().cloned(), starts.next()) else {
+            return Err("a zone has exactly one SOA record, at its top".to_owned());
+        };
+        let ZoneRecordData::Soa(data) = soa.data() else {
+            return Err("the SOA record has other data".to_owned());
+        };
+        let mut negative = soa.clone();
+        negative.set_ttl(Ttl::min(soa.ttl(), data.minimum()));
+        let apex = key(soa.owner());
+        let mut nodes = HashMap::<Vec<u8>, Node>::new();
+        for record in records {
+            let (owner, rtype) = (key(record.owner()), record.rtype());
+            let name = record.owner().fmt_with_dot().to_string();
+            if !upwards(&owner).any(|above| above == apex) {
+                return Err(format!("{name} is not in the zone of {}", soa.owner().fmt_with_dot()));
+            }
+            if upwards(&owner).any(|above| above.starts_with(b"\x01*")) {
+                return Err(format!("{name}: this server has no wildcards: name what there is"));
+            }
+            for above in upwards(&owner).skip(1).take_while(|above| above.len() >= apex.len()) {
+                nodes.entry(above.to_vec()).or_default();
+            }
+            let sets = &mut nodes.entry(owner).or_default().sets;
+            match sets.iter_mut().find(|set| set.rtype == rtype) {
+                Some(set) => set.records.push(record),
+                None => sets.push(RrSet { rtype, records: vec![record] }),
+            }
+        }
+        for node in nodes.values() {
+            if let Some(set) =
+                node.of(Rtype::CNAME).filter(|set| node.sets.len() > 1 || set.records.len() > 1)
+            {
+                let name = set.records[0].owner().fmt_with_dot().to_string();
+                return Err(format!("{name} has a CNAME record and others: it is alone (RFC 1034, 3.6.2)"));
+            }
+        }
+        Ok(Self { apex, negative, nodes })
+    }
+
+    /// What there is of a name.
+    pub(crate) fn node(&self, key: &[u8]) -> Option<&Node> {
+        self.nodes.get(key)
+    }
+
+    /// Whether a name is in the zone or below it.
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        upwards(key).any(|above| above == self.apex)
+    }
+
+    /// The name servers that a name was delegated to, if it was: at the cut nearest to the top (RFC 1034, 4.2.1).
+    pub(crate) fn delegated(&self, key: &[u8]) -> Option<&RrSet> {
+        let within = upwards(key).take_while(|above| above.len() > self.apex.len());
+        within.filter_map(|above| self.node(above)?.of(Rtype::NS)).last()
+    }
+}

@@ -1,0 +1,278 @@
+//! Change, read and late publication over both paths and both transports: no reply is older than what was acknowledged
+//! before its request was sent, each request is answered, and none is answered twice.
+//!
+//! `TWINPATH_HAMMER_SECONDS` says for how long; by default it is short.
+#![allow(clippy::unwrap_used, reason = "a test says what it needs")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant as Clock};
+
+use twinpath::{Answer, Datagram, Instant, Keep, KeptReplies, Output, Path, Reason, Reflex, Service, Shape};
+use twinpath_sys::Namespace;
+use twinpath_sys::child::{Placement, place};
+use twinpath_test_skip::root_or_skip;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const SERVER: &str = "10.7.0.2";
+const PORT: u16 = 7018;
+const KEYS: usize = 5;
+const READERS: u64 = 3;
+
+/// The reply has the request's ID.
+const BY_ID: Shape = Shape::EXACT.copying(0, 2, 0);
+
+/// Values that only grow, by key. Datagrams are an ID, `get` or `add`, and a key; lines are keys to be added to.
+#[derive(Clone)]
+struct Counters {
+    values: Arc<[AtomicU64; KEYS]>,
+    kept: KeptReplies,
+    random: fastrand::Rng,
+}
+
+impl Counters {
+    fn add(&self, key: usize) -> u64 {
+        let value = self.values[key].fetch_add(1, Ordering::Relaxed) + 1;
+        self.kept.withdraw(key as u64);
+        value
+    }
+
+    /// A pause of random length, so that publications are late now and then.
+    fn dawdle(&mut self) {
+        match self.random.u32(..16) {
+            0 => std::thread::yield_now(),
+            1 => (0..self.random.u32(..4000)).for_each(|_| std::hint::spin_loop()),
+            _ => {}
+        }
+    }
+}
+
+impl Service for Counters {
+    type Connection = ();
+
+    fn datagram(&mut self, datagram: &mut Datagram<'_>) -> Answer {
+        let [high, low, verb @ .., key] = datagram.request() else { return Answer::Nothing };
+        let (id, key, adds) = ([*high, *low], usize::from(*key), verb == b"add");
+        if key >= KEYS {
+            return Answer::Drop(Reason::ProtocolError);
+        }
+        if adds {
+            let value = self.add(key);
+            return datagram.answer(&[&id[..], &value.to_be_bytes()].concat());
+        }
+        let version = datagram.version_of(key as u64);
+        self.dawdle();
+        let value = self.values[key].load(Ordering::Relaxed);
+        self.dawdle();
+        let reply = [&id[..], &value.to_be_bytes()].concat();
+        datagram.answer_and_keep(&reply, &Keep { shape: &BY_ID, version, hold: Duration::from_secs(60) })
+    }
+
+    fn reflex(&self) -> Reflex {
+        Reflex::Kept(self.kept.clone())
+    }
+
+    fn may_loop(&self) -> bool {
+        false
+    }
+
+    fn accept(&mut self, _now: Instant, _peer: SocketAddr) -> Result<(), Reason> {
+        Ok(())
+    }
+
+    fn stream(&mut self, _now: Instant, _: &mut (), input: &[u8], output: &mut Output<'_>) -> usize {
+        let Some(end) = input.iter().position(|byte| *byte == b'\n') else { return 0 };
+        let key = std::str::from_utf8(&input[..end]).ok().and_then(|key| key.parse().ok());
+        let Some(key) = key.filter(|key| *key < KEYS) else {
+            output.refuse(Reason::ProtocolError);
+            return 0;
+        };
+        let value = self.add(key);
+        if output.write(format!("{value}\n").as_bytes()) { end + 1 } else { 0 }
+    }
+}
+
+/// The server of the other test, which starts this program again to run it. By itself it tests nothing.
+#[test]
+fn serves() {
+    let Ok(path) = std::env::var("HAMMER_PATH") else { return };
+    let kept = KeptReplies::new(&[BY_ID]);
+    let service = Counters { values: Arc::default(), kept, random: fastrand::Rng::with_seed(18) };
+    let path = path.parse::<Path>().unwrap();
+    twinpath::serve(service).on("vs").udp(PORT).tcp(PORT).path(path).workers(2).run().unwrap();
+}
+
+struct Rig {
+    client: Namespace,
+    child: Child,
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn within(namespace: &Namespace, command: &mut Command) {
+    command.stdin(Stdio::null());
+    place(command, Placement { namespace: Some(namespace), ..Placement::default() }).unwrap();
+}
+
+fn ip(namespace: &Namespace, words: &str) {
+    let mut command = Command::new("ip");
+    within(namespace, command.args(words.split_whitespace()));
+    assert!(command.status().unwrap().success(), "ip {words}");
+}
+
+impl Rig {
+    fn start(path: &str) -> Self {
+        let (client, server) = (Namespace::new().unwrap(), Namespace::new().unwrap());
+        let mut holder = Command::new("sleep");
+        within(&server, holder.arg("60"));
+        let mut holder = holder.spawn().unwrap();
+        ip(&client, &format!("link add vc type veth peer name vs netns {}", holder.id()));
+        holder.kill().unwrap();
+        holder.wait().unwrap();
+        for (namespace, name, address) in [(&client, "vc", "10.7.0.1"), (&server, "vs", SERVER)] {
+            ip(namespace, "link set lo up");
+            ip(namespace, &format!("address add {address}/24 dev {name}"));
+            ip(namespace, &format!("link set {name} up"));
+        }
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["serves", "--exact", "--nocapture"]).env("HAMMER_PATH", path);
+        within(&server, &mut child);
+        Self { child: child.spawn().unwrap(), client }
+    }
+
+    fn tcp(&self) -> TcpStream {
+        let begun = Clock::now();
+        loop {
+            match self.client.run(|| TcpStream::connect((SERVER, PORT))).unwrap() {
+                Ok(stream) => {
+                    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                    stream.set_nodelay(true).unwrap();
+                    return stream;
+                }
+                Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn udp(&self) -> Asker {
+        let socket = self.client.run(|| UdpSocket::bind(("10.7.0.1", 0))).unwrap().unwrap();
+        socket.connect((SERVER, PORT)).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Asker { socket, id: 0, twice: 0 }
+    }
+}
+
+/// A socket with one request in flight.
+struct Asker {
+    socket: UdpSocket,
+    id: u16,
+    /// Replies to requests that had one before.
+    twice: u64,
+}
+
+impl Asker {
+    fn ask(&mut self, verb: &[u8], key: usize) -> u64 {
+        self.id = self.id.wrapping_add(1);
+        let id = self.id.to_be_bytes();
+        self.socket.send(&[&id[..], verb, &[key as u8]].concat()).unwrap();
+        loop {
+            let mut reply = [0; 64];
+            let len = self.socket.recv(&mut reply).expect("a reply: every request is answered");
+            let (own, value) = reply[..len].split_first_chunk::<2>().unwrap();
+            if *own == id {
+                return u64::from_be_bytes(value.try_into().unwrap());
+            }
+            self.twice += 1;
+        }
+    }
+
+    /// Waits now and then for something that must not come, so that workers sleep, and their rings are closed and opened
+    /// again.
+    fn pause(&mut self, random: &mut fastrand::Rng) {
+        if random.u32(..200) == 0 {
+            self.socket.set_read_timeout(Some(Duration::from_micros(random.u64(1..3000)))).unwrap();
+            self.twice += u64::from(self.socket.recv(&mut [0; 64]).is_ok());
+            self.socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        }
+    }
+}
+
+fn hammer(path: &str, time: Duration) {
+    let rig = Rig::start(path);
+    let mut lines = BufReader::new(rig.tcp());
+    // By key, what clients have been told.
+    let told: [AtomicU64; KEYS] = Default::default();
+    let (done, read) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (stale, twice, end) = (AtomicU64::new(0), AtomicU64::new(0), Clock::now() + time);
+    let mut asker = rig.udp();
+    let added = std::thread::scope(|scope| {
+        for reader in 0..READERS {
+            let (mut asker, mut random) = (rig.udp(), fastrand::Rng::with_seed(reader));
+            let (told, done, read, stale, twice) = (&told, &done, &read, &stale, &twice);
+            scope.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    let key = random.usize(..KEYS);
+                    let before = told[key].load(Ordering::Acquire);
+                    if asker.ask(b"get", key) < before {
+                        stale.fetch_add(1, Ordering::Relaxed);
+                    }
+                    read.fetch_add(1, Ordering::Relaxed);
+                    asker.pause(&mut random);
+                }
+                // One more on the same way, behind which nothing can be left.
+                asker.ask(b"get", 0);
+                twice.fetch_add(asker.twice, Ordering::Relaxed);
+            });
+        }
+        let over_tcp = scope.spawn(|| {
+            let (mut random, mut added) = (fastrand::Rng::with_seed(100), 0);
+            while Clock::now() < end {
+                let (key, mut line) = (random.usize(..KEYS), String::new());
+                lines.get_mut().write_all(format!("{key}\n").as_bytes()).unwrap();
+                assert!(lines.read_line(&mut line).unwrap() > 0, "closed");
+                told[key].fetch_max(line.trim().parse().unwrap(), Ordering::Release);
+                added += 1;
+            }
+            added
+        });
+        let mut random = fastrand::Rng::with_seed(101);
+        let mut added = 0;
+        while Clock::now() < end {
+            let key = random.usize(..KEYS);
+            told[key].fetch_max(asker.ask(b"add", key), Ordering::Release);
+            asker.pause(&mut random);
+            added += 1;
+        }
+        let added = added + over_tcp.join().unwrap();
+        done.store(true, Ordering::Relaxed);
+        added
+    });
+    let last: u64 = (0..KEYS).map(|key| asker.ask(b"get", key)).sum();
+    let (stale, twice) = (stale.into_inner(), twice.into_inner() + asker.twice);
+    let read = read.into_inner();
+    println!("{path}: {read} read, {added} changed, {stale} stale, {twice} twice");
+    assert_eq!((stale, twice), (0, 0), "of {read} and {added}, on path {path}");
+    assert_eq!(last, added, "each change was made once");
+    assert!(read > 0 && added > 0);
+}
+
+#[test]
+fn no_reply_is_older_than_what_was_acknowledged_before_its_request() {
+    if !root_or_skip() {
+        return;
+    }
+    let seconds = std::env::var("TWINPATH_HAMMER_SECONDS").ok().and_then(|text| text.parse().ok());
+    let time = seconds.map_or(Duration::from_secs(1), Duration::from_secs);
+    for path in ["kernel", "packet"] {
+        hammer(path, time);
+    }
+}
