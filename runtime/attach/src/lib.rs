@@ -7,6 +7,7 @@ mod interface;
 mod leased;
 mod loan;
 mod port_set;
+mod receive_thread;
 
 pub use attachment::{
     AttachError, AttachPlan, Attachment, PlacedQueue, Target, describe, kernel_ring_bytes, pool_frames,
@@ -16,4 +17,5 @@ pub use interface::{InterfaceError, find_link, learn_facts, tidy};
 pub use leased::{LeaseError, LeasedInterface, Lent, SOCKETS_MAX, Sending};
 pub use loan::{Loan, ring_of};
 pub use port_set::{PortSet, PortSetPlan};
+pub use receive_thread::{ReceiveThread, ReceiveThreadError};
 pub use twinpath_steer_bpf::Withdrawal;

@@ -14,8 +14,8 @@ pub use twinpath_thread::request::RequestScope;
 pub use twinpath_values::{
     AddressError, AddressList, AttachAsked, ConfigError, CpuGoal, DatapathId, Endpoint, FailMode, Fault,
     FlowText, LatencyGoal, MetricsAddress, Mistake, Offload, OnExit, Path, PathAsked, PortMode, PortName,
-    PortOffload, ReflexAsked, Sandbox, ServiceKind, SourceText, StaticEntry, UnknownAttach, UnknownPath,
-    VlanList, goal,
+    PortOffload, Receive, ReflexAsked, Sandbox, ServiceKind, SourceText, StaticEntry, UnknownAttach,
+    UnknownPath, VlanList, goal,
 };
 pub use twinpath_worker::idle::{Mode, RequestSetting as LatencyRequest};
 

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use twinpath_values::{
     AddressList, DatapathId, Endpoint, FailMode, NAME_MAX, Offload, OnExit, PortMode, PortName, PortOffload,
-    StaticEntry, VLAN_MAX, VlanList, is_name,
+    Receive, StaticEntry, VLAN_MAX, VlanList, is_name,
 };
 use twinpath_wire::vxlan;
 
@@ -149,6 +149,10 @@ section! {
         /// Where the kernel looks for a flow of a frame: at tc, in the driver first (xdp), or there if nothing else suffers (auto)
         offload: PortOffload = PortOffload::default() => change(Change::Port);
 
+        /// Where the kernel takes the frames of a veth interface: in the call that sends them (sender), or in a thread of its own
+        /// (thread), which takes several times as many small frames, and longer for a single one
+        receive: Receive = Receive::default() => change(Change::Port);
+
         /// The network identifier of a VXLAN port
         vni: Option<u32> = None => range(0, vxlan::VNI_MAX as u64), unset("none: a VXLAN port needs it"), comment("100"), change(Change::Port);
 
@@ -223,7 +227,7 @@ impl SwitchPort {
     /// Whether another one has the same sockets, so that none has to be opened anew.
     #[must_use]
     pub fn is_opened_as(&self, other: &Self) -> bool {
-        self.tunnel() == other.tunnel() && self.offload == other.offload
+        self.tunnel() == other.tunnel() && self.offload == other.offload && self.receive == other.receive
     }
 
     /// What is wrong with the keys of a VXLAN port, or with having them.
@@ -269,11 +273,21 @@ impl SwitchPort {
     }
 
     /// Everything that cannot work, whatever the other ports.
-    fn faults(&self) -> Vec<Wrong> {
+    fn faults(&self, on_exit: OnExit) -> Vec<Wrong> {
         let mut faults = self.range_faults();
         let mut wrong = |key, sentence: &str| faults.push((key, sentence.to_owned()));
         if self.name.is_none() {
             wrong("switch.port.name", "which port? Name an interface, tap:NAME, memory:NAME or vxlan:NAME");
+        }
+        if self.receive == Receive::Thread {
+            match (&self.name, on_exit) {
+                (None | Some(PortName::Interface { .. }), OnExit::Keep(_)) => wrong(
+                    "switch.port.receive",
+                    "the thread ends with the switch, and with it what waits for it: give another on_exit, or leave receive at sender",
+                ),
+                (None | Some(PortName::Interface { .. }), _) => {}
+                _ => wrong("switch.port.receive", "only a veth interface has it"),
+            }
         }
         faults.extend(self.tunnel_fault());
         let mut wrong = |key, sentence: &str| faults.push((key, sentence.to_owned()));
@@ -346,7 +360,7 @@ impl Switch {
             let key =
                 |key: &str| format!("switch.port[{at}]{}", key.strip_prefix("switch.port").unwrap_or(key));
             let name = port.shown_name();
-            for (path, sentence) in port.faults() {
+            for (path, sentence) in port.faults(self.on_exit) {
                 wrong(
                     key(path),
                     if name.is_empty() { sentence } else { format!("{sentence} (port {name})") },

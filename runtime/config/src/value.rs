@@ -11,7 +11,7 @@ use twinpath_thread::priority::Priority;
 use twinpath_thread::request::RequestScope;
 use twinpath_values::{
     AddressList, AttachAsked, CpuGoal, DatapathId, Endpoint, FailMode, FlowText, LatencyGoal, MetricsAddress,
-    Offload, OnExit, PathAsked, PortMode, PortName, PortOffload, ReflexAsked, Sandbox, ServiceKind,
+    Offload, OnExit, PathAsked, PortMode, PortName, PortOffload, Receive, ReflexAsked, Sandbox, ServiceKind,
     SourceText, StaticEntry, VlanList,
 };
 use twinpath_wire::EtherType;
@@ -62,6 +62,7 @@ parsed! {
     OnExit: words(&OnExit::WORDS);
     FailMode: words(&FailMode::ALL.map(FailMode::name));
     Offload: words(&Offload::ALL.map(Offload::name));
+    Receive: words(&Receive::ALL.map(Receive::name));
     PortOffload: words(&PortOffload::ALL.map(PortOffload::name));
     DatapathId: String::new();
     PortName: String::new();

@@ -59,7 +59,7 @@ impl Family {
         let group = parse(&groups.unwrap_or_default()).find_map(|group| {
             let mut bytes = vec![0; group.value_len()];
             group.emit_value(&mut bytes);
-            let group: Attributes = parse(&bytes).collect();
+            let group = attributes_of(&bytes);
             let is_wanted = value(&group, CTRL_ATTR_MCAST_GRP_NAME).as_ref() == Some(&wanted);
             unsigned(&group, CTRL_ATTR_MCAST_GRP_ID).filter(|_| is_wanted)
         });
@@ -80,6 +80,12 @@ impl Family {
         })?;
         Ok(answers)
     }
+}
+
+/// The attributes in the value of another one.
+#[must_use]
+pub fn attributes_of(bytes: &[u8]) -> Attributes {
+    parse(bytes).collect()
 }
 
 /// The attributes in `bytes`.

@@ -248,6 +248,10 @@ impl Switching {
         self.homes.let_all_go();
         self.captures.end_all();
         stop_all(self.workers.drain(..));
-        self.ports.iter_mut().for_each(super::port::Port::release);
+        let mut ports = std::mem::take(&mut self.ports);
+        for port in &mut ports {
+            self.end_thread(port);
+            port.release();
+        }
     }
 }

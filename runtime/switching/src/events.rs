@@ -136,6 +136,11 @@ impl Switching {
         if let Err(error) = self.homes.let_go(home, ifindex) {
             tracing::warn!("{}: {error}", self.ports[at].name);
         }
+        let mut port = self.ports.swap_remove(at);
+        self.end_thread(&mut port);
+        self.ports.push(port);
+        let last = self.ports.len() - 1;
+        self.ports.swap(at, last);
         self.workers.iter_mut().for_each(|worker| worker.remove_port(id.port));
     }
 
@@ -214,8 +219,12 @@ impl Switching {
     /// Reads again how the interface of a port is connected: that may change with its link.
     fn read_settings(&mut self, home: HomeAt, ifindex: u32, name: &str) {
         let port = self.ports.iter_mut().find(|port| port.is_on(home, ifindex));
-        if let Some(port) = port.filter(|port| matches!(port.on, On::Interface)) {
-            port.settings = self.homes.run(home, || ethtool::link_settings(name)).ok().and_then(Result::ok);
+        let Some(port) = port.filter(|port| matches!(port.on, On::Interface)) else { return };
+        port.settings = self.homes.run(home, || ethtool::link_settings(name)).ok().and_then(Result::ok);
+        if let Some(thread) = &port.thread
+            && let Ok(Err(error)) = self.homes.run(home, || thread.renew())
+        {
+            tracing::warn!("{}: receive=thread: {error}", port.name);
         }
     }
 

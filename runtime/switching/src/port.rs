@@ -1,6 +1,7 @@
 //! One port: what it is on, and whether that is there.
 
 use std::net::{IpAddr, Ipv6Addr};
+use twinpath_attach::{ReceiveThread, ReceiveThreadError};
 use twinpath_config::{OnExit, PortName, SwitchPort};
 use twinpath_memory_port::Memory;
 use twinpath_mirror::table::{Link, Tables};
@@ -36,6 +37,8 @@ pub(super) enum OpenError {
     Hold(#[from] HoldError),
     #[error("offload=xdp: {0}; without this key frames are forwarded at tc")]
     Xdp(HoldError),
+    #[error("receive=thread: {0}; without this key frames are taken in the call that sends them")]
+    Receive(#[from] ReceiveThreadError),
     #[error("cannot hold a descriptor a second time: {0}; raise the limit of open files (ulimit -n)")]
     Descriptor(#[from] std::io::Error),
     #[error("{0}")]
@@ -101,6 +104,8 @@ pub(super) struct Port {
     pub(super) peer: Option<[u8; 6]>,
     /// Whether its driver forwards frames, if the kernel forwards any; or why not.
     pub(super) xdp: Option<Result<(), String>>,
+    /// The thread of the kernel that takes its frames, if it is to have one.
+    pub(super) thread: Option<ReceiveThread>,
     /// How its interface is connected, as far as the kernel knows.
     pub(super) settings: Option<LinkSettings>,
     /// Its interface is the kernel's until all workers have the snapshot of that number.

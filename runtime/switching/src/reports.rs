@@ -271,7 +271,9 @@ impl Port {
                 "the interface is not there; the port is in use when it comes".to_owned()
             }
             (_, On::Interface) => {
-                let what = format!("a port of {switch}, withheld from the kernel's stack");
+                let taken =
+                    if self.thread.is_some() { ", its frames taken by a thread of the kernel" } else { "" };
+                let what = format!("a port of {switch}, withheld from the kernel's stack{taken}");
                 match &self.xdp {
                     Some(Ok(())) => {
                         format!("{what}; its driver forwards flows (xdp), and tc those that it cannot")

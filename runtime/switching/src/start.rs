@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
-use twinpath_attach::{PlacedQueue, PortSetPlan};
-use twinpath_config::{Offload, OnExit, PortName, PortOffload, Switch as SwitchConfig, SwitchPort};
+use twinpath_attach::{PlacedQueue, PortSetPlan, ReceiveThread};
+use twinpath_config::{Offload, OnExit, PortName, PortOffload, Receive, Switch as SwitchConfig, SwitchPort};
 use twinpath_frame::BURST_MAX;
 use twinpath_host::{Captures, WorkerHandle, WorkerPlan};
 use twinpath_machine::Machine;
@@ -348,8 +348,9 @@ impl Switching {
 
     /// Gives back what was opened for ports that are not to be ports after all, and returns the reasons, a line for each.
     pub(super) fn take_back(&mut self, made: Vec<(Port, Opened)>, mistakes: &[String]) -> String {
-        for (port, opened) in made {
+        for (mut port, opened) in made {
             let Opened::Interface(held) = opened else { continue };
+            self.end_thread(&mut port);
             if let Err(error) = self.homes.take_back(port.home, port.ifindex, held) {
                 tracing::warn!("{}: {error}", port.name);
             }
@@ -391,6 +392,7 @@ impl Switching {
             removed: false,
             peer: None,
             xdp: None,
+            thread: None,
             settings: None,
             joins_with: None,
             before: Counts::default(),
@@ -429,11 +431,21 @@ impl Switching {
                         port.name
                     );
                 }
+                if port.config.receive == Receive::Thread {
+                    match self.homes.run(port.home, || ReceiveThread::start(name, link))? {
+                        Ok(thread) => port.thread = Some(thread),
+                        Err(error) => {
+                            let _ = self.homes.take_back(port.home, link, held);
+                            return Err(error.into());
+                        }
+                    }
+                }
                 if self.homes.has_entries(port.home) {
                     port.peer = self.homes.run(port.home, || peer_of(link))?.unwrap_or_default();
                     match self.forward_in_driver(port.home, &found, port.config.offload) {
                         Ok(outcome) => port.xdp = Some(outcome),
                         Err(error) => {
+                            self.end_thread(port);
                             let _ = self.homes.take_back(port.home, link, held);
                             return Err(OpenError::Xdp(error));
                         }
@@ -494,6 +506,15 @@ impl Switching {
                 Ok(Err(error.to_string()))
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// The kernel takes a port's frames as it did before.
+    pub(super) fn end_thread(&self, port: &mut Port) {
+        let Some(thread) = port.thread.take() else { return };
+        // An interface that is gone has no settings; one that was moved keeps them.
+        if let Ok(Err(error)) = self.homes.run(port.home, || thread.end()) {
+            tracing::debug!("{}: receive=thread: {error}", port.name);
         }
     }
 

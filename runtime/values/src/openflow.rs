@@ -192,6 +192,40 @@ impl FromStr for PortOffload {
     }
 }
 
+/// Where the kernel takes the frames of a port on a virtual pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Receive {
+    /// In the call that sends them at the other end.
+    #[default]
+    Sender,
+    /// In a thread of the kernel.
+    Thread,
+}
+
+impl Receive {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Sender, Self::Thread];
+
+    /// The name in files and on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sender => "sender",
+            Self::Thread => "thread",
+        }
+    }
+}
+
+impl FromStr for Receive {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|place| place.name() == name);
+        known.ok_or_else(|| format!("unknown choice '{name}': choose sender or thread"))
+    }
+}
+
 /// The number by which controllers know a switch, as it is written: up to 16 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

@@ -12,6 +12,7 @@ mod openflow;
 mod os_ken;
 mod ovs_ofctl;
 mod ports;
+mod receive;
 mod shown;
 mod traffic;
 mod vxlan;

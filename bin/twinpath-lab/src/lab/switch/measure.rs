@@ -46,6 +46,8 @@ enum Kind {
     Twinpath(&'static str),
     /// As it is by default: the kernel forwards between learned addresses.
     Offloading,
+    /// The same, and a thread of the kernel takes the frames of each port.
+    Threads,
     /// In adaptive mode, with so many ports, of which two are in use.
     Ports(usize),
     /// Without hosts: each row is a process of its own.
@@ -122,6 +124,11 @@ pub(super) const CONTENDERS: &[Contender] = &[
             "rtt-twinpath-kernel",
             "bulk-twinpath-kernel",
         ],
+    },
+    Contender {
+        name: "twinpath, frames taken by threads",
+        kind: Kind::Threads,
+        rows: &["rate-thread", "rate-thread-1", "rate-thread-8", "rtt-thread"],
     },
     Contender {
         name: "twinpath's worker, adaptive",
@@ -316,13 +323,16 @@ impl<'a> Bench<'a> {
                 let note = Some(format!("{what}{hosts}"));
                 Ok(Running { process: Process::Plain(server), pid, note })
             }
-            Kind::Twinpath(_) | Kind::Ports(_) | Kind::Offloading => {
+            Kind::Twinpath(_) | Kind::Ports(_) | Kind::Offloading | Kind::Threads => {
                 let options = match contender.kind {
-                    Kind::Offloading => "--mode adaptive".to_owned(),
+                    Kind::Offloading | Kind::Threads => "--mode adaptive".to_owned(),
                     Kind::Twinpath(mode) => format!("--mode {mode} --offload off"),
                     _ => "--mode adaptive --offload off".to_owned(),
                 };
-                let instance = self.twinpath(network, &network.ports, &options).await?;
+                let receive = if let Kind::Threads = contender.kind { ",receive=thread" } else { "" };
+                let ports: Vec<_> = network.ports.iter().map(|port| format!("{port}{receive}")).collect();
+                let ports: Vec<_> = ports.iter().map(String::as_str).collect();
+                let instance = self.twinpath(network, &ports, &options).await?;
                 let pid = Some(instance.pid());
                 Ok(Running { process: Process::Twinpath(instance), pid, note: None })
             }

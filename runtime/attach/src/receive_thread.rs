@@ -1,0 +1,160 @@
+//! A thread of the kernel that takes the frames of a veth interface, instead of the call that sends them.
+//!
+//! On a virtual pair the sender's system call does everything, up to the socket that receives. An interface with receive offload
+//! (GRO) has a ring and a NAPI instance instead (drivers/net/veth.c): with `rx-udp-gro-forwarding` as well, what packet and UDP
+//! sockets send waits in the ring, 256 frames at most, and is taken out many at a time. A NAPI instance can have a thread for that
+//! (`threaded`, Documentation/networking/napi.rst), which runs on whatever CPU is idle. What TCP sends goes as before, as its
+//! packets are large already.
+
+use std::io;
+
+use netlink_packet_core::DefaultNla;
+use twinpath_netlink::generic::{Attributes, Family, attributes_of, nested, number, text, value};
+use twinpath_sys::ethtool;
+use twinpath_tune::{Parameter, Trouble, set_napis};
+
+// linux/ethtool_netlink.h
+const ETHTOOL_MSG_FEATURES_GET: u8 = 11;
+const ETHTOOL_MSG_FEATURES_SET: u8 = 12;
+const ETHTOOL_A_FEATURES_HEADER: u16 = 1;
+const ETHTOOL_A_FEATURES_WANTED: u16 = 3;
+const ETHTOOL_A_FEATURES_ACTIVE: u16 = 4;
+const ETHTOOL_A_HEADER_DEV_INDEX: u16 = 1;
+const ETHTOOL_A_BITSET_BITS: u16 = 3;
+const ETHTOOL_A_BITSET_BITS_BIT: u16 = 1;
+const ETHTOOL_A_BITSET_BIT_NAME: u16 = 2;
+const ETHTOOL_A_BITSET_BIT_VALUE: u16 = 3;
+
+/// The features that it needs, by the names of ethtool(8).
+const FEATURES: [&str; 2] = ["rx-gro", "rx-udp-gro-forwarding"];
+
+/// Why an interface has no such thread.
+#[derive(Debug, thiserror::Error)]
+pub enum ReceiveThreadError {
+    /// It is something else.
+    #[error("only a veth interface can have it, and this is {0}")]
+    NotVeth(String),
+    /// A feature.
+    #[error("ethtool features: {0}")]
+    Features(#[from] io::Error),
+    /// The instance of NAPI.
+    #[error("a thread for NAPI: {0}; it needs Linux 6.17")]
+    Napi(#[from] Trouble),
+}
+
+/// The thread of one interface. [`Self::end`] puts the interface's settings back; dropping it does not, as that has to be done in
+/// the interface's network namespace.
+#[derive(Debug)]
+pub struct ReceiveThread {
+    ifindex: u32,
+    /// The features that were off before.
+    switched_on: Vec<&'static str>,
+}
+
+impl ReceiveThread {
+    /// Gives the interface `name` of the calling thread's namespace a thread. While it is down it has none, see
+    /// [`Self::renew`].
+    ///
+    /// # Errors
+    /// [`ReceiveThreadError`]; then its settings are as before.
+    pub fn start(name: &str, ifindex: u32) -> Result<Self, ReceiveThreadError> {
+        let driver = ethtool::driver(name).map(|driver| driver.name).unwrap_or_default();
+        if driver != "veth" {
+            let what = if driver.is_empty() { "of no driver that is known".to_owned() } else { driver };
+            return Err(ReceiveThreadError::NotVeth(what));
+        }
+        let active = active(ifindex)?;
+        let is_off = |feature: &&str| !active.iter().any(|name| name == feature);
+        let switched_on: Vec<_> = FEATURES.into_iter().filter(is_off).collect();
+        switch(ifindex, &switched_on, true)?;
+        let thread = Self { ifindex, switched_on };
+        if let Err(error) = thread.renew() {
+            // What has been refused is the better message.
+            let _ = thread.end();
+            return Err(error);
+        }
+        Ok(thread)
+    }
+
+    /// Has the instances poll by threads that the interface has got since: each time that it is set up it has new ones.
+    ///
+    /// # Errors
+    /// [`ReceiveThreadError::Napi`]
+    pub fn renew(&self) -> Result<(), ReceiveThreadError> {
+        set_napis(self.ifindex, Parameter::Threaded, 1)?;
+        Ok(())
+    }
+
+    /// Puts the settings back. Frames that wait in the ring are lost then.
+    ///
+    /// # Errors
+    /// The interface is gone.
+    pub fn end(self) -> io::Result<()> {
+        // An instance that stays, as the interface had receive offload before, goes on without a thread.
+        let _ = set_napis(self.ifindex, Parameter::Threaded, 0);
+        switch(self.ifindex, &self.switched_on, false)
+    }
+}
+
+fn header(ifindex: u32) -> DefaultNla {
+    nested(ETHTOOL_A_FEATURES_HEADER, &[number(ETHTOOL_A_HEADER_DEV_INDEX, ifindex)])
+}
+
+/// The names of the features that are on.
+fn active(ifindex: u32) -> io::Result<Vec<String>> {
+    let answers = Family::find("ethtool")?.request(ETHTOOL_MSG_FEATURES_GET, 0, &[header(ifindex)])?;
+    let bits = |attributes: &Attributes| {
+        value(&attributes_of(&value(attributes, ETHTOOL_A_FEATURES_ACTIVE)?), ETHTOOL_A_BITSET_BITS)
+    };
+    let bits = answers.first().and_then(bits).unwrap_or_default();
+    Ok(names(&bits))
+}
+
+/// The names in a list of bits.
+fn names(bits: &[u8]) -> Vec<String> {
+    let name = |bit: &DefaultNla| {
+        let bit = attributes_of(&value(std::slice::from_ref(bit), ETHTOOL_A_BITSET_BITS_BIT)?);
+        let name = value(&bit, ETHTOOL_A_BITSET_BIT_NAME)?;
+        Some(String::from_utf8_lossy(name.strip_suffix(b"\0")?).into_owned())
+    };
+    attributes_of(bits).iter().filter_map(name).collect()
+}
+
+/// Switches features on or off.
+fn switch(ifindex: u32, features: &[&str], on: bool) -> io::Result<()> {
+    if features.is_empty() {
+        return Ok(());
+    }
+    let bit = |name: &&str| {
+        let mut bit = vec![text(ETHTOOL_A_BITSET_BIT_NAME, name)];
+        // Without it the bit is to be zero.
+        bit.extend(on.then(|| DefaultNla::new(ETHTOOL_A_BITSET_BIT_VALUE, Vec::new())));
+        nested(ETHTOOL_A_BITSET_BITS_BIT, &bit)
+    };
+    let bits = nested(ETHTOOL_A_BITSET_BITS, &features.iter().map(bit).collect::<Vec<_>>());
+    let wanted = nested(ETHTOOL_A_FEATURES_WANTED, &[bits]);
+    Family::find("ethtool")?.request(ETHTOOL_MSG_FEATURES_SET, 0, &[header(ifindex), wanted])?;
+    let active = active(ifindex)?;
+    let is_as_wanted = |feature: &&&str| active.iter().any(|name| name == **feature) == on;
+    match features.iter().find(|feature| !is_as_wanted(feature)) {
+        Some(feature) => {
+            Err(io::Error::other(format!("{feature} cannot be switched {}", if on { "on" } else { "off" })))
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_from_bits_and_nothing_else_is() {
+        let bit = |name: &str| nested(ETHTOOL_A_BITSET_BITS_BIT, &[text(ETHTOOL_A_BITSET_BIT_NAME, name)]);
+        let list = nested(ETHTOOL_A_BITSET_BITS, &[bit("rx-gro"), text(7, "other"), bit("rx-checksum")]);
+        let bits = value(&[list], ETHTOOL_A_BITSET_BITS).unwrap();
+        assert_eq!(names(&bits), ["rx-gro", "rx-checksum"]);
+        assert_eq!(names(&bits[..5]), Vec::<String>::new());
+        assert_eq!(names(&[]), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,71 @@
+//! A thread of the kernel for the frames of a veth interface: the settings that it is made of, and that these are put back.
+#![allow(clippy::unwrap_used, reason = "a test says what it needs")]
+
+use std::process::Command;
+
+use netlink_packet_core::NLM_F_DUMP;
+use twinpath_attach::{ReceiveThread, ReceiveThreadError};
+use twinpath_netlink::generic::{Family, number, unsigned};
+use twinpath_sys::Namespace;
+use twinpath_sys::packet_socket::interface_index;
+
+// linux/netdev.h
+const NETDEV_CMD_NAPI_GET: u8 = 11;
+const NETDEV_A_NAPI_IFINDEX: u16 = 1;
+const NETDEV_A_NAPI_PID: u16 = 4;
+
+fn ip(arguments: &str) {
+    let status = Command::new("ip").args(arguments.split(' ')).status().expect("iproute2 is installed");
+    assert!(status.success(), "ip {arguments}");
+}
+
+/// The NAPI instances of an interface: whether each has a thread.
+fn threads(ifindex: u32) -> Vec<bool> {
+    let netdev = Family::find("netdev").unwrap();
+    let of = [number(NETDEV_A_NAPI_IFINDEX, ifindex)];
+    let instances = netdev.request(NETDEV_CMD_NAPI_GET, NLM_F_DUMP, &of).unwrap();
+    instances.iter().map(|instance| unsigned(instance, NETDEV_A_NAPI_PID).is_some()).collect()
+}
+
+#[test]
+fn a_veth_interface_has_a_thread_until_it_ends_also_after_it_was_down() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let namespace = Namespace::new().unwrap();
+    namespace
+        .run(|| {
+            ip("link add p1 type veth peer name eth0");
+            ip("link set p1 up");
+            ip("link set eth0 up");
+            ip("link add d1 type bridge");
+            let ifindex = interface_index("p1").unwrap();
+            assert!(threads(ifindex).is_empty(), "it has no instance of NAPI");
+            let started = match ReceiveThread::start("p1", ifindex) {
+                Err(error @ ReceiveThreadError::Napi(_)) => {
+                    assert!(threads(ifindex).is_empty(), "nothing is left");
+                    return twinpath_test_skip::skip_without(error);
+                }
+                other => other.unwrap(),
+            };
+            let has_threads =
+                || !threads(ifindex).is_empty() && threads(ifindex).iter().all(|has_one| *has_one);
+            assert!(has_threads());
+            ip("link set p1 down");
+            ip("link set p1 up");
+            started.renew().unwrap();
+            assert!(has_threads());
+            // One that finds everything as it should be leaves it so.
+            ReceiveThread::start("p1", ifindex).unwrap().end().unwrap();
+            assert!(!threads(ifindex).is_empty());
+            started.end().unwrap();
+            assert!(threads(ifindex).is_empty());
+            // What cannot have it.
+            let refused = ReceiveThread::start("d1", interface_index("d1").unwrap()).unwrap_err();
+            assert_eq!(refused.to_string(), "only a veth interface can have it, and this is bridge");
+            let thread = ReceiveThread::start("p1", ifindex).unwrap();
+            ip("link delete p1");
+            assert!(thread.end().is_err(), "it is gone");
+        })
+        .unwrap();
+}
