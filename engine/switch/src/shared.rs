@@ -16,7 +16,7 @@ use crate::table::{MacTable, NoMemory, NoPlace};
 
 /// Hears of addresses that have moved from one port to another, on the thread of the worker that has learned it, at once.
 pub trait OnMove: Send + Sync + std::fmt::Debug {
-    /// An address was on the port `from`, and is on another one as the table says by now. It must not wait, allocate or fail.
+    /// An address was on the port `from`, if only for a moment, and is on another one as the table says by now. It must not wait, allocate or fail.
     fn moved(&self, mac: Mac, vlan: u16, from: u16);
 }
 

@@ -51,6 +51,11 @@ impl Notices {
         match learned {
             Learned::Known | Learned::Static | Learned::Busy => {}
             Learned::New => counters.learned.add(1),
+            Learned::Twice { removed } => {
+                // Control may have found the entry that was removed.
+                shared.moved(arrival.source, vlan, removed);
+                counters.learned.add(1);
+            }
             Learned::Limited => {
                 counters.mac_limit.add(1);
                 self.want_sweep(now);

@@ -107,7 +107,7 @@ impl OffloadedHomes {
         if let Err(error) = outcome
             && !std::mem::replace(&mut self.has_failed, true)
         {
-            tracing::error!("flows in the kernel: {error}");
+            tracing::error!("workers forward what the kernel could: {error}");
         }
     }
 

@@ -4,6 +4,7 @@ use twinpath_config::PortName;
 use twinpath_memory_port::Looked;
 use twinpath_mirror::Event;
 use twinpath_mirror::table::Link;
+use twinpath_offload::peer_of;
 use twinpath_port::{PortId, PortQueue};
 use twinpath_switch::{Loop, Notice};
 use twinpath_switch_engine::SwitchEvent;
@@ -221,6 +222,10 @@ impl Switching {
         let port = self.ports.iter_mut().find(|port| port.is_on(home, ifindex));
         let Some(port) = port.filter(|port| matches!(port.on, On::Interface)) else { return };
         port.settings = self.homes.run(home, || ethtool::link_settings(name)).ok().and_then(Result::ok);
+        // Its other end may have another address by now.
+        if self.homes.has_entries(home) {
+            port.peer = self.homes.run(home, || peer_of(ifindex)).ok().and_then(Result::ok).flatten();
+        }
         if let Some(thread) = &port.thread
             && let Ok(Err(error)) = self.homes.run(home, || thread.renew())
         {

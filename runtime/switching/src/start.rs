@@ -431,14 +431,9 @@ impl Switching {
                         port.name
                     );
                 }
-                if port.config.receive == Receive::Thread {
-                    match self.homes.run(port.home, || ReceiveThread::start(name, link))? {
-                        Ok(thread) => port.thread = Some(thread),
-                        Err(error) => {
-                            let _ = self.homes.take_back(port.home, link, held);
-                            return Err(error.into());
-                        }
-                    }
+                if let Err(error) = self.start_thread(port, &found) {
+                    let _ = self.homes.take_back(port.home, link, held);
+                    return Err(error);
                 }
                 if self.homes.has_entries(port.home) {
                     port.peer = self.homes.run(port.home, || peer_of(link))?.unwrap_or_default();
@@ -507,6 +502,15 @@ impl Switching {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Has a thread of the kernel take a port's frames, if that is asked for.
+    fn start_thread(&self, port: &mut Port, link: &Link) -> Result<(), OpenError> {
+        if port.config.receive == Receive::Thread {
+            let start = || ReceiveThread::start(&link.name, link.ifindex);
+            port.thread = Some(self.homes.run(port.home, start)??);
+        }
+        Ok(())
     }
 
     /// The kernel takes a port's frames as it did before.

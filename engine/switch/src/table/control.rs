@@ -139,7 +139,7 @@ impl MacTable {
     }
 
     /// Goes through the entries of some buckets; gives no [`Entry`] for those that no look-up would find.
-    fn each(
+    pub(super) fn each(
         &self,
         parts: core::ops::Range<usize>,
         tick: u32,

@@ -100,6 +100,11 @@ pub(crate) enum Learned {
     Known,
     /// It is new.
     New,
+    /// It is new, and another worker has entered it at the same time: one of both entries was removed.
+    Twice {
+        /// The port that this entry was for.
+        removed: u16,
+    },
     /// It was on another port.
     Moved {
         /// That port.
@@ -382,8 +387,10 @@ impl MacTable {
                     self.free(former.port());
                 }
                 age_at.store(Age::new(port, generation, tick).0, Ordering::Release);
-                self.remove_double(place, name_at, name);
-                return Learned::New;
+                return match self.remove_double(place, name_at, name) {
+                    Some(removed) => Learned::Twice { removed },
+                    None => Learned::New,
+                };
             }
         }
         self.free(port);
@@ -400,11 +407,12 @@ impl MacTable {
         self.ticks(name, age, tick).is_none_or(|ticks| ticks > ageing.max)
     }
 
-    /// Of two entries of the same address, removes the one that a look-up would find second; static ones stay.
-    fn remove_double(&self, place: &Place, entered_at: &AtomicU64, entered: Name) {
+    /// Of two entries of the same address, removes the one that a look-up would find second; static ones stay. Returns the port
+    /// that it was for, as a look-up may have found it meanwhile.
+    fn remove_double(&self, place: &Place, entered_at: &AtomicU64, entered: Name) -> Option<u16> {
         // Of two workers that enter an address at the same time, at least one sees the other's entry here.
         fence(Ordering::SeqCst);
-        let mut passed_own = false;
+        let (mut passed_own, mut removed) = (false, None);
         for (choice, bucket) in place.buckets.into_iter().enumerate() {
             let wanted = Name::wanted(place, choice);
             for name_at in self.bucket(bucket).names {
@@ -417,23 +425,28 @@ impl MacTable {
                     continue;
                 }
                 if entered.is_static() || passed_own && !name.is_static() {
-                    self.remove_at(name_at, wanted);
+                    removed = self.remove_at(name_at, wanted).or(removed);
                 } else {
-                    self.remove_at(entered_at, Name::wanted(place, entered.choice()));
-                    return;
+                    return self.remove_at(entered_at, Name::wanted(place, entered.choice())).or(removed);
                 }
             }
         }
+        removed
     }
 
     /// Empties a place if a learned entry of this address is there, on whichever port: another worker may move it meanwhile.
-    fn remove_at(&self, name_at: &AtomicU64, wanted: u64) {
+    /// Returns its port.
+    fn remove_at(&self, name_at: &AtomicU64, wanted: u64) -> Option<u16> {
         for _ in 0..REMOVE_TRIES {
             let name = Name(name_at.load(Ordering::Acquire));
-            if !name.is(wanted) || name.is_static() || self.remove_name(name_at, name) {
-                return;
+            if !name.is(wanted) || name.is_static() {
+                return None;
+            }
+            if self.remove_name(name_at, name) {
+                return Some(name.port());
             }
         }
+        None
     }
 
     /// Empties a place if it still has this name.

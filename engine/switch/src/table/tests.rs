@@ -1,6 +1,7 @@
 //! The table with one thread.
 
 use super::*;
+use crate::arrival::mac_of;
 
 const AGEING: Duration = Duration::from_secs(300);
 const SEED: [u64; 2] = [11, 12];
