@@ -1,6 +1,7 @@
 //! What kernel sockets in different network namespaces send each other, forwarded by the kernel and counted exactly.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
+mod learned;
 mod rig;
 
 use std::io::{Read as _, Write as _};

@@ -16,6 +16,7 @@ mod learned;
 mod numbers;
 mod openflow;
 mod port;
+mod receive;
 mod reports;
 mod snapshots;
 mod start;

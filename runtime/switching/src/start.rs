@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
-use twinpath_attach::{PlacedQueue, PortSetPlan, ReceiveThread};
-use twinpath_config::{Offload, OnExit, PortName, PortOffload, Receive, Switch as SwitchConfig, SwitchPort};
+use twinpath_attach::{PlacedQueue, PortSetPlan};
+use twinpath_config::{Offload, OnExit, PortName, PortOffload, Switch as SwitchConfig, SwitchPort};
 use twinpath_frame::BURST_MAX;
 use twinpath_host::{Captures, WorkerHandle, WorkerPlan};
 use twinpath_machine::Machine;
@@ -501,24 +501,6 @@ impl Switching {
                 Ok(Err(error.to_string()))
             }
             Err(error) => Err(error),
-        }
-    }
-
-    /// Has a thread of the kernel take a port's frames, if that is asked for.
-    fn start_thread(&self, port: &mut Port, link: &Link) -> Result<(), OpenError> {
-        if port.config.receive == Receive::Thread {
-            let start = || ReceiveThread::start(&link.name, link.ifindex);
-            port.thread = Some(self.homes.run(port.home, start)??);
-        }
-        Ok(())
-    }
-
-    /// The kernel takes a port's frames as it did before.
-    pub(super) fn end_thread(&self, port: &mut Port) {
-        let Some(thread) = port.thread.take() else { return };
-        // An interface that is gone has no settings; one that was moved keeps them.
-        if let Ok(Err(error)) = self.homes.run(port.home, || thread.end()) {
-            tracing::debug!("{}: receive=thread: {error}", port.name);
         }
     }
 
