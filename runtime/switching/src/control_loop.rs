@@ -248,9 +248,8 @@ impl Switching {
         self.homes.let_all_go();
         self.captures.end_all();
         stop_all(self.workers.drain(..));
-        let mut ports = std::mem::take(&mut self.ports);
-        for port in &mut ports {
-            self.end_thread(port);
+        for port in &mut self.ports {
+            self.homes.end_thread(port.home, port.thread.take());
             port.release();
         }
     }

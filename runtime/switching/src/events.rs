@@ -137,11 +137,7 @@ impl Switching {
         if let Err(error) = self.homes.let_go(home, ifindex) {
             tracing::warn!("{}: {error}", self.ports[at].name);
         }
-        let mut port = self.ports.swap_remove(at);
-        self.end_thread(&mut port);
-        self.ports.push(port);
-        let last = self.ports.len() - 1;
-        self.ports.swap(at, last);
+        self.homes.end_thread(home, self.ports[at].thread.take());
         self.workers.iter_mut().for_each(|worker| worker.remove_port(id.port));
     }
 

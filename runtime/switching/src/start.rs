@@ -350,7 +350,7 @@ impl Switching {
     pub(super) fn take_back(&mut self, made: Vec<(Port, Opened)>, mistakes: &[String]) -> String {
         for (mut port, opened) in made {
             let Opened::Interface(held) = opened else { continue };
-            self.end_thread(&mut port);
+            self.homes.end_thread(port.home, port.thread.take());
             if let Err(error) = self.homes.take_back(port.home, port.ifindex, held) {
                 tracing::warn!("{}: {error}", port.name);
             }
@@ -440,7 +440,7 @@ impl Switching {
                     match self.forward_in_driver(port.home, &found, port.config.offload) {
                         Ok(outcome) => port.xdp = Some(outcome),
                         Err(error) => {
-                            self.end_thread(port);
+                            self.homes.end_thread(port.home, port.thread.take());
                             let _ = self.homes.take_back(port.home, link, held);
                             return Err(OpenError::Xdp(error));
                         }

@@ -112,10 +112,10 @@ impl Learning {
         let (one, two) = (hosts.udp(0), hosts.udp(1));
         while rustix::net::recv(&self.socket, &mut [0_u8; 64][..], RecvFlags::empty()).is_ok() {}
         one.send_to(b"which way?", "10.0.0.2:7000").unwrap();
-        let mut ways = [PollFd::new(&two, PollFlags::IN), PollFd::new(&self.socket, PollFlags::IN)];
+        let mut sockets = [PollFd::new(&two, PollFlags::IN), PollFd::new(&self.socket, PollFlags::IN)];
         let patience = Timespec { tv_sec: 30, tv_nsec: 0 };
-        assert_eq!(poll(&mut ways, Some(&patience)).unwrap(), 1, "one of both gets it");
-        !ways[1].revents().is_empty()
+        assert_eq!(poll(&mut sockets, Some(&patience)).unwrap(), 1, "one of both gets it");
+        !sockets[1].revents().is_empty()
     }
 }
 
