@@ -5,6 +5,7 @@
 //! of their own, child processes, the selection of rows, statistics, verdicts, and the report as table, JSON and HTML.
 
 mod bystander;
+mod client;
 mod counters;
 mod devices;
 mod fallback;
@@ -24,6 +25,7 @@ mod programs;
 mod progress;
 mod quick;
 mod record;
+mod reflex;
 mod rpc;
 mod session;
 mod sockets;
@@ -69,6 +71,7 @@ const LABS: &[&Lab] = &[
     &stall::LAB,
     &devices::LAB,
     &sockets::LAB,
+    &reflex::LAB,
 ];
 
 /// 128 + SIGINT and 128 + SIGTERM, as shells report them.
@@ -86,7 +89,8 @@ pub(crate) struct Args {
     /// nfs-ganesha and bare servers; `switch` frames and round trips through a switch, against the kernel's bridge, Open
     /// vSwitch and testpmd; `openflow` a switch and its controller, against Open vSwitch; `stall`
     /// round trips while a controller keeps the switch busy; `devices` whether each path works on the network cards of a guest;
-    /// `sockets` UDP echo in an application's own loop, by our sockets and the kernel's.
+    /// `sockets` UDP echo in an application's own loop, by our sockets and the kernel's; `reflex` replies that the kernel
+    /// gives while the worker sleeps.
     #[arg(value_parser = PossibleValuesParser::new(LABS.iter().map(|lab| lab.name)))]
     name: String,
     /// Also write everything as one JSON object.

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
-use twinpath_measure::report::BenchReport;
 use twinpath_report::Report;
 use twinpath_sys::LatencyRequest;
 
 use super::tables::{PLAIN_RATES, SLEEPING_RATES};
 use super::{Times, plan};
+use crate::lab::client::{self, SLACK};
 use crate::lab::instance::{Facts, Instance, voluntary_switches};
 use crate::lab::model::Sample;
 use crate::lab::peers::{self, Bench, FAST_PORT, PLAIN_PORT, TCP_PORT};
@@ -19,8 +19,6 @@ use crate::lab::process::Side;
 use crate::lab::record::Record;
 use crate::lab::session::Session;
 
-/// Time for start-up, attaching, warm-up and tear-down, beyond the measured time.
-const SLACK: Duration = Duration::from_secs(5);
 /// Requests that verify an attachment.
 const PROBES: u64 = 16;
 /// Requests per second of the paced rows, at random times.
@@ -338,26 +336,7 @@ impl Quick<'_> {
 
     /// Runs a client, and measures the server's CPU meanwhile.
     async fn bench(&self, bench: &Bench, watched: Option<u32>) -> anyhow::Result<Sample> {
-        let finished = self
-            .session
-            .launcher
-            .client(Side::Client, &bench.args(), bench.duration + SLACK, watched)
-            .await?;
-        let report: BenchReport =
-            serde_json::from_str(&finished.stdout).context("cannot read the result of bench")?;
-        ensure!(report.corrupt == 0, "{} of {} replies were corrupt", report.corrupt, report.received);
-        let rtt = report.rtt_us.as_ref().with_context(|| format!("no reply to {} requests", report.sent))?;
-        let mut values = rtt.values();
-        values.insert("requests_per_s", report.requests_per_s);
-        values.insert("cpu_client", report.cpu_client);
-        values.insert("lost", report.lost as f64);
-        values.extend(report.allocations_per_packet.map(|count| ("allocations_per_packet", count)));
-        let measured = Duration::from_secs_f64(report.duration_s);
-        values.extend(finished.cpu_share(measured).map(|share| ("cpu_server", share)));
-        // The server's report names the path and the reason in fewer words.
-        let notes = report.notes.iter().filter(|note| !note.starts_with("path "));
-        let notes = notes.map(|note| format!("client: {note}")).collect();
-        Ok(Sample { values, histogram: report.histogram, path: None, notes })
+        client::bench(self.session, bench, watched).await
     }
 }
 
