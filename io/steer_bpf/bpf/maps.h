@@ -30,7 +30,7 @@ enum number {
 	WITHHELD = 25,    /* tcx: the kernel's copy of a claimed frame was dropped */
 	OTHER_FRAME = 26, /* tcx: the note was about another frame: passed */
 	WORKER_STUCK = 27, /* a claim matched, but the worker is stuck: passed */
-	BY_REFLEX = 28,	   /* a claim matched, and the program has replied, or dropped it for its source's rate */
+	BY_REFLEX = 28,	   /* a claim matched, and the program has replied */
 	COUNTERS = 32,
 };
 

@@ -94,9 +94,9 @@ INLINE int filter(struct __sk_buff *skb, __u32 queue)
 	if (number == CLAIMED && !test_run && has_reflex(&frame)) {
 		__u32 why = reflex_of(frame.bytes, frame.len, frame.reflex, queue);
 
-		if (why == MAY_REPLY || why == WHY_SOURCE_RATE) {
-			/* The one is counted when tc has replied, and the other when it was dropped. */
-			leave_note(cpu, head, frame.len, why == MAY_REPLY ? frame.reflex : 0);
+		if (why == MAY_REPLY) {
+			/* It is counted when tc has replied. */
+			leave_note(cpu, head, frame.len, frame.reflex);
 			return 0;
 		}
 	}
@@ -169,8 +169,6 @@ INLINE int decide_without_socket(struct __sk_buff *skb, struct per_cpu *cpu)
 		__u32 why = reflex_of(frame.bytes, frame.len, frame.reflex, 0);
 		int action;
 
-		if (why == WHY_SOURCE_RATE)
-			return TCX_DROP;
 		if (why == MAY_REPLY) {
 			__builtin_memcpy(cpu->note, head, sizeof(cpu->note));
 			action = reply_by_mirror(skb, cpu, frame.len, frame.reflex);
@@ -212,9 +210,14 @@ INLINE int ingress(struct __sk_buff *skb)
 		cpu->counters[OTHER_FRAME]++;
 		return TCX_NEXT;
 	}
-	if (reflexes && cpu->note_reflex)
+	if (reflexes && cpu->note_reflex) {
+		int action = reply_by_mirror(skb, cpu, len, cpu->note_reflex);
+
 		/* What cannot be replied to is for the service's kernel socket: no other one has it. */
-		return reply_by_mirror(skb, cpu, len, cpu->note_reflex);
+		if (action == TCX_NEXT)
+			cpu->counters[NO_SOCKET]++;
+		return action;
+	}
 	cpu->counters[WITHHELD]++;
 	return TCX_DROP;
 }

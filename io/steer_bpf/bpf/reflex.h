@@ -1,6 +1,6 @@
 /* Reflexes: replies that the programs give by themselves, while the worker sleeps.
  *
- * A service that mirrors answers every request with its own bytes (engine/service, `mirrors`). For a claimed frame of such a
+ * A service that mirrors answers every request with its own bytes (engine/service, `Reflex::Mirror`). For a claimed frame of such a
  * service a program needs no worker: reflex_of() decides by the frame's head whether it may reply, and reply_by_mirror()
  * rewrites the frame and sends it back. Everything that is not certain goes to the worker, under a reason that is counted:
  * a reply is byte for byte the one that the worker would have sent (pure/reflex/src/mirror.rs is the same in Rust).
@@ -20,13 +20,16 @@ const volatile __u32 reflexes = 0;
 /* Whether frames may come with checksums that their senders have left to hardware: the device is virtual. */
 const volatile __u32 partial_checksums = 0;
 
+/* Of the hash of senders' MAC addresses: nobody can choose senders that share a bucket. */
+const volatile __u64 station_seed = 0;
+
 /* Flags above the place in a claim's reflex. */
 enum { MIRRORS = 1 };
 #define PLACE(reflex) ((reflex)&0xff)
 #define REFLEX_FLAGS(reflex) ((reflex) >> 8)
 enum { PLACES = 256 };
 
-/* Why a request was not replied to here; one counter each. `WhyNot` in pure/reflex/src/mirror.rs. */
+/* Why a request was not replied to here; one counter each. `NotMirrored` in pure/reflex/src/mirror.rs. */
 enum why {
 	MAY_REPLY = 0,
 	WHY_SUSPENDED = 1,   /* control wants to see all frames */
@@ -40,16 +43,16 @@ enum why {
 	WHY_RATE = 9,	     /* too many replies in all */
 	WHY_CHECKSUM = 10,   /* wrong, or of a kind that is not understood */
 	WHY_FAILED = 11,     /* the kernel could not change the frame */
-	/* The only one that is dropped: a loop of two services needs each of its frames. */
-	WHY_SOURCE_RATE = 12,
+	WHY_SOURCE_RATE = 12, /* too many replies to the source: the worker's own limits decide what becomes of it */
 	WHYS = 16,
 };
 
 struct reflex_control {
 	__u64 suspended;   /* not 0: no reflexes for the time being */
-	__u64 interval_ns; /* between two replies, all sources together; 0: no limit */
+	__u64 interval_ns; /* between two replies, all sources together */
 	__u64 frame_len_max; /* of a frame that the interface sends */
-	__u64 reserved[5];
+	__u64 credits;	     /* replies that a CPU takes from the common bucket at once, so that CPUs do not contend for it */
+	__u64 reserved[4];
 	__u64 full_at_ns; /* when the bucket of replies is full; written by the programs */
 	__u64 reserved_too[7];
 };
@@ -88,6 +91,7 @@ struct reflex_cpu {
 	__u64 why[WHYS];
 	__u64 credits;	/* replies of the common bucket that this CPU may still give */
 	__u64 requests; /* for canaries by count */
+	__u64 since_canary;
 	/* The part of a frame that is being summed, and room to fill up a word. */
 	__u8 chunk[CHUNK + 8];
 };
@@ -113,6 +117,10 @@ struct peer {
 	/* Written by the programs. */
 	__u64 full_at_ns;
 	__u64 canary_ns; /* when the next canary is due */
+	/* So many requests go to the worker first: it keeps peers in use when others need room, and has to see that this one is
+	 * (PROVEN_USES in engine/stack/src/egress.rs). */
+	__u32 to_worker;
+	__u32 reserved;
 };
 
 /* The loader sets the number of peers. */
@@ -124,7 +132,7 @@ struct {
 } peers SECTION(".maps");
 
 /* For frames of an EtherType, whose senders have no entry: the buckets of replies, by a hash of the sender's MAC address. */
-enum { STATIONS = 1024 };
+enum { STATIONS = 1024 }; /* 10 bits of a hash */
 struct {
 	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
 	MAP_TYPE(key, __u32);
@@ -143,12 +151,11 @@ struct {
 /* One request in so many, on each CPU; a power of two. */
 enum { CANARY_REQUESTS = 4096 };
 #define CANARY_NS 1000000000ULL
+enum { CANARY_LEAST = 16 };
 /* Control forgets a peer that no worker asks about within a minute, and asks the kernel about it every 10 s. */
 #define PEER_CANARY_NS 8000000000ULL
 /* After silence, replies of so much time may leave at once. As in engine/stack/src/reply_limit.rs. */
 #define BURST_NS 200000000ULL
-/* Replies that a CPU takes from the common bucket at once, so that CPUs do not contend for it. */
-enum { CREDITS = 64 };
 
 /* The places of fields in a frame without a tag. */
 enum { IP_AT = ETH_LEN, UDP4_AT = IP_AT + IPV4_LEN, UDP6_AT = IP_AT + IPV6_LEN };
@@ -283,6 +290,27 @@ INLINE struct peer *peer_of(const __u8 *bytes, int ipv6)
 	return peer;
 }
 
+/* Whether this request of a peer is one of the first ones. */
+INLINE int is_first(struct peer *peer)
+{
+	__u32 left = *(volatile __u32 *)&peer->to_worker;
+
+	if (left)
+		*(volatile __u32 *)&peer->to_worker = left - 1;
+	return left != 0;
+}
+
+/* Whether the request is to go to the worker for the worker's sake. Of a queue by time only if enough were replied to since:
+ * requests that are far apart would all go to the worker. */
+INLINE int is_canary(struct reflex_cpu *cpu, __u32 queue, __u64 *peer_due_ns, __u64 now)
+{
+	__u64 *due_ns = map_lookup(&canaries, &queue);
+
+	return ++cpu->requests % CANARY_REQUESTS == 0 ||
+	       (cpu->since_canary >= CANARY_LEAST && due_ns && is_due(due_ns, now, CANARY_NS)) ||
+	       (peer_due_ns && is_due(peer_due_ns, now, PEER_CANARY_NS));
+}
+
 /* The checks that depend on more than the frame: canaries and rates. `canary_ns` is the peer's, if it has one. */
 INLINE __u32 check_times(struct reflex_cpu *cpu, struct reflex_control *control, __u32 reflex, __u32 queue,
 			 __u64 *full_at_ns, __u64 *canary_ns)
@@ -290,23 +318,24 @@ INLINE __u32 check_times(struct reflex_cpu *cpu, struct reflex_control *control,
 	const __u64 now = ktime_get_coarse_ns();
 	__u32 place = PLACE(reflex);
 	__u64 *interval_ns = map_lookup(&reflex_places, &place);
-	__u64 *due_ns = map_lookup(&canaries, &queue);
 
 	if (waits_too_long(queue, now))
 		return WHY_STUCK;
-	if (++cpu->requests % CANARY_REQUESTS == 0 || (due_ns && is_due(due_ns, now, CANARY_NS)) ||
-	    (canary_ns && is_due(canary_ns, now, PEER_CANARY_NS)))
+	if (is_canary(cpu, queue, canary_ns, now)) {
+		cpu->since_canary = 0;
 		return WHY_CANARY;
+	}
 	if (interval_ns && *interval_ns && !take_tokens(full_at_ns, *interval_ns, 1, now))
 		return WHY_SOURCE_RATE;
-	if (!control->interval_ns)
-		return MAY_REPLY;
 	if (cpu->credits == 0) {
-		if (!take_tokens(&control->full_at_ns, control->interval_ns, CREDITS, now))
+		__u64 credits = *(volatile __u64 *)&control->credits;
+
+		if (!take_tokens(&control->full_at_ns, control->interval_ns, credits, now))
 			return WHY_RATE;
-		cpu->credits = CREDITS;
+		cpu->credits = credits;
 	}
 	cpu->credits--;
+	cpu->since_canary++;
 	return MAY_REPLY;
 }
 
@@ -323,6 +352,8 @@ INLINE __u32 reflex_to_datagram(const __u8 *bytes, __u32 len, __u32 reflex, __u3
 		return WHY_PEER;
 	if ((ipv6 ? IPV6_LEN : IPV4_LEN) + be16(HALF(bytes, (ipv6 ? UDP6_AT : UDP4_AT) + 4)) > peer->mtu)
 		return WHY_MTU;
+	if (is_first(peer))
+		return WHY_CANARY;
 	return check_times(cpu, control, reflex, queue, &peer->full_at_ns, &peer->canary_ns);
 }
 
@@ -330,7 +361,8 @@ INLINE __u32 reflex_to_datagram(const __u8 *bytes, __u32 len, __u32 reflex, __u3
 INLINE __u32 reflex_to_frame(const __u8 *bytes, __u32 len, __u32 reflex, __u32 queue, struct reflex_cpu *cpu,
 			     struct reflex_control *control)
 {
-	__u32 station = (HALF(bytes, 6) * 31 + HALF(bytes, 8)) * 31 + HALF(bytes, 10);
+	__u64 mac = (__u64)HALF(bytes, 6) << 32 | (__u64)HALF(bytes, 8) << 16 | HALF(bytes, 10);
+	__u32 station = ((mac ^ station_seed) * 0x9e3779b97f4a7c15ULL) >> 54;
 	__u64 *full_at_ns;
 
 	if (bytes[6] & 1 ||
@@ -338,7 +370,6 @@ INLINE __u32 reflex_to_frame(const __u8 *bytes, __u32 len, __u32 reflex, __u32 q
 		return WHY_HEADER;
 	if (len > *(volatile __u64 *)&control->frame_len_max)
 		return WHY_MTU;
-	station = (station ^ station >> 10) % STATIONS;
 	full_at_ns = map_lookup(&stations, &station);
 	return full_at_ns ? check_times(cpu, control, reflex, queue, full_at_ns, 0) : WHY_FAILED;
 }

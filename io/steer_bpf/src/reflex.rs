@@ -29,7 +29,7 @@ pub const REFLEX_PEERS_MAX: u32 = 4096;
 pub struct ReflexPlan {
     /// Whether frames may come with checksums that their senders have left to hardware: the device is virtual.
     pub partial_checksums: bool,
-    /// Replies per second to all sources together; 0: no limit.
+    /// Replies per second to all sources together, at least 1.
     pub rate: u32,
 }
 
@@ -59,6 +59,8 @@ pub struct Reflexes {
     known: Known<IpAddr, ReflexPeer>,
     /// The places of the claims in force: one that is taken anew begins to count at 0.
     taken: Vec<u8>,
+    /// An entry of a peer that is no longer valid could not be removed.
+    outdated: bool,
     places: Array<MapData, u64>,
     counts: PerCpuArray<MapData, CountWords>,
     cpus: PerCpuArray<MapData, CpuWords>,
@@ -69,7 +71,16 @@ pub struct Reflexes {
 const SUSPENDED: usize = 0;
 const INTERVAL_NS: usize = 1;
 const FRAME_LEN_MAX: usize = 2;
+const CREDITS: usize = 3;
 const CONTROL_BYTES: usize = 16 * 8;
+
+/// A CPU takes as many replies from the common bucket at once as may be given in a millisecond, and at most so many.
+const CREDITS_PER_S: u32 = 1000;
+const CREDITS_MAX: u32 = 64;
+
+/// Requests of a new peer that go to the worker first: more than make it active there
+/// (`twinpath_stack::egress::PROVEN_USES`).
+const TO_WORKER: u32 = 5;
 
 /// The time until the first request of a new peer goes to the worker, which has just had one: `PEER_CANARY_NS`.
 const PEER_CANARY_NS: u64 = 8_000_000_000;
@@ -77,11 +88,13 @@ const PEER_CANARY_NS: u64 = 8_000_000_000;
 impl Reflexes {
     pub(crate) fn take(object: &mut Ebpf, plan: &ReflexPlan) -> Result<Self, SteerError> {
         let control = Mapped::take(object, "reflex_control", CONTROL_BYTES)?;
-        control.store(INTERVAL_NS, interval_ns(plan.rate));
+        control.store(INTERVAL_NS, interval_ns(plan.rate.max(1)));
+        control.store(CREDITS, u64::from((plan.rate / CREDITS_PER_S).clamp(1, CREDITS_MAX)));
         Ok(Self {
             peers: typed(object, "peers")?,
             known: Known::new(),
             taken: Vec::new(),
+            outdated: false,
             places: typed(object, "reflex_places")?,
             counts: typed(object, "reflex_counts")?,
             cpus: typed(object, "reflex_cpu")?,
@@ -121,18 +134,39 @@ impl Reflexes {
             return Ok(());
         }
         let key = PeerKey::of(address);
-        self.known.remove(&address);
-        let Some(new) = peer else { return gone(self.peers.remove(&key), "peers") };
+        let Some(new) = peer else { return self.remove(address) };
         let entry = Peer {
             next_hop: new.next_hop.0,
             own: new.own.0,
             mtu: new.mtu,
             full_at_ns: 0,
             canary_ns: now_ns + PEER_CANARY_NS,
+            to_worker: TO_WORKER,
+            reserved: 0,
         };
-        self.peers.insert(key, entry, 0).map_err(wrote("peers"))?;
+        if let Err(error) = self.peers.insert(key, entry, 0) {
+            // What was there before is out of date.
+            self.remove(address)?;
+            return Err(wrote("peers")(error));
+        }
         self.known.insert(address, new);
         Ok(())
+    }
+
+    /// The programs do not reply to this peer any more. If its entry cannot be removed they reply to nobody.
+    fn remove(&mut self, address: IpAddr) -> Result<(), SteerError> {
+        if !self.known.contains_key(&address) {
+            return Ok(());
+        }
+        let removed = gone(self.peers.remove(&PeerKey::of(address)), "peers");
+        match &removed {
+            Ok(()) => drop(self.known.remove(&address)),
+            Err(_) => {
+                self.outdated = true;
+                self.suspend(true);
+            }
+        }
+        removed
     }
 
     /// The programs reply to no peer any more.
@@ -140,10 +174,12 @@ impl Reflexes {
     /// # Errors
     /// [`SteerError::Map`].
     pub fn clear_peers(&mut self) -> Result<(), SteerError> {
-        for (address, _) in std::mem::take(&mut self.known) {
-            gone(self.peers.remove(&PeerKey::of(address)), "peers")?;
+        let known: Vec<IpAddr> = self.known.keys().copied().collect();
+        let mut removed = Ok(());
+        for address in known {
+            removed = removed.and(self.remove(address));
         }
-        Ok(())
+        removed
     }
 
     /// Sets the longest frame that the interface sends, bytes, from the Ethernet header on. Datagrams have the limit of
@@ -154,7 +190,7 @@ impl Reflexes {
 
     /// While it is suspended every request goes to a worker.
     pub fn suspend(&self, suspended: bool) {
-        self.control.store(SUSPENDED, u64::from(suspended));
+        self.control.store(SUSPENDED, u64::from(suspended || self.outdated));
     }
 
     /// The counts of a claim, by its place.
@@ -214,6 +250,8 @@ struct Peer {
     mtu: u32,
     full_at_ns: u64,
     canary_ns: u64,
+    to_worker: u32,
+    reserved: u32,
 }
 
 /// `struct reflex_count`.
@@ -231,6 +269,7 @@ struct CpuWords {
     why: [u64; WHYS],
     credits: u64,
     requests: u64,
+    since_canary: u64,
     chunk: [u8; 520],
 }
 
@@ -238,8 +277,8 @@ struct CpuWords {
 const WHYS: usize = 16;
 
 const _: () = {
-    assert!(size_of::<PeerKey>() == 20 && size_of::<Peer>() == 32 && size_of::<CountWords>() == 16);
-    assert!(size_of::<CpuWords>() == WHYS * 8 + 16 + 520);
+    assert!(size_of::<PeerKey>() == 20 && size_of::<Peer>() == 40 && size_of::<CountWords>() == 16);
+    assert!(size_of::<CpuWords>() == WHYS * 8 + 24 + 520);
     assert!(NotMirrored::ALL.len() < WHYS);
 };
 

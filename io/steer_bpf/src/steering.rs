@@ -1,5 +1,7 @@
 //! The programs of one interface: loads them, gives them rules, attaches them.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use aya::maps::{Map, MapData, XskMap};
@@ -158,9 +160,12 @@ impl Steering {
             loader.map_max_entries("slots", workers * DIRECT_SLOTS);
         }
         let has_reflexes = u32::from(plan.is_some());
+        // The standard library's keys are random.
+        let station_seed = RandomState::new().build_hasher().finish();
         let partial_checksums = u32::from(plan.is_some_and(|plan| plan.partial_checksums));
         if plan.is_some() {
             loader.override_global("reflexes", &has_reflexes, true);
+            loader.override_global("station_seed", &station_seed, true);
             loader.override_global("partial_checksums", &partial_checksums, true);
             loader.map_max_entries("peers", REFLEX_PEERS_MAX);
         }

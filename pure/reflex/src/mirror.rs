@@ -8,7 +8,7 @@ use twinpath_wire::{ChecksumFound, ChecksumTrust, Mac, eth, udp};
 
 use crate::ports::answers_by_itself;
 
-/// Why a program does not reply to a request of a service that mirrors. All but the last one go to a worker.
+/// Why a program does not reply to a request of a service that mirrors: a worker gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum NotMirrored {
@@ -34,7 +34,7 @@ pub enum NotMirrored {
     Checksum = 10,
     /// The kernel could not change the frame.
     Failed = 11,
-    /// More replies than the source may have. Dropped: a loop of two services would go on by a worker as well.
+    /// More replies than the source may have. The worker has a limit of its own, by which it drops them.
     SourceRate = 12,
 }
 

@@ -176,7 +176,7 @@ pub struct AttachPlan {
     pub port: u16,
     /// How long a frame may wait for a worker before the kernel withdraws the claims; zero: for ever.
     pub fail_open: Duration,
-    /// Replies per second that the programs may give by themselves, 0 for no limit; `None`: they give none.
+    /// Replies per second that the programs may give by themselves, at least 1; `None`: they give none.
     pub reflex_rate: Option<u32>,
 }
 
@@ -260,7 +260,7 @@ impl Attachment {
         mode: XdpMode,
         copy_mode: CopyMode,
     ) -> Result<(Self, Vec<PlacedQueue>), AttachError> {
-        let (mut steering, pending) = load(twinpath_steer_bpf::Path::Xdp, 1, plan.fail_open, None)?;
+        let (mut steering, pending) = load(twinpath_steer_bpf::Path::Xdp, 1, plan.fail_open)?;
         steering.apply(table)?;
         // First the program, which passes all frames while its map has no sockets: if another program holds the
         // interface, no socket has been opened in vain.
@@ -465,15 +465,20 @@ fn load_replying(
 ) -> Result<(Steering, Option<Words>, Option<String>), SteerError> {
     let path = twinpath_steer_bpf::Path::Packet;
     let without = |why: String| {
-        let (steering, pending) = load(path, workers, plan.fail_open, None)?;
+        let (steering, pending) = load(path, workers, plan.fail_open)?;
         Ok((steering, pending, Some(why)))
     };
     let Some(rate) = plan.reflex_rate else {
-        return without("they are switched off (interface.reflex)".to_owned());
+        return without("they are switched off (interface.reflex, limits.reflex_rate)".to_owned());
     };
+    if plan.fail_open.is_zero() {
+        return without("worker.fail_open_ms is 0, so a worker that hangs would not be found".to_owned());
+    }
     let replies = ReflexPlan { partial_checksums: plan.virtual_device, rate };
-    match load(path, workers, plan.fail_open, Some(&replies)) {
-        Ok((steering, pending)) => Ok((steering, pending, None)),
+    let both = Steering::load_with_reflexes(path, workers, plan.fail_open, &replies);
+    // Finding a worker that hangs is worth more than reflexes, which hide it.
+    match both.map_err(|error| error.to_string()).and_then(|steering| with_words(steering, plan.fail_open)) {
+        Ok((steering, words)) => Ok((steering, Some(words), None)),
         Err(error) => {
             tracing::info!(
                 "workers answer everything: this kernel does not take the programs that reply: {error}"
@@ -481,6 +486,14 @@ fn load_replying(
             without(format!("this kernel does not take the programs: {error}"))
         }
     }
+}
+
+/// Maps the words in which the programs record stuck workers.
+fn with_words(steering: Steering, fail_open: Duration) -> Result<(Steering, Words), String> {
+    let words = steering.pending().ok_or("the programs have no words for it")?;
+    let words = Mapping::of_fd(words, QUEUES_MAX as usize * pending::STRIDE, 0);
+    let words = words.map_err(|error| format!("mapping their words: {error}"))?;
+    Ok((steering, (Arc::new(words), fail_open)))
 }
 
 /// The words of all queues, and the time after which a worker is stuck.
@@ -491,23 +504,14 @@ fn load(
     path: twinpath_steer_bpf::Path,
     workers: u32,
     fail_open: Duration,
-    replies: Option<&ReflexPlan>,
 ) -> Result<(Steering, Option<Words>), SteerError> {
-    let load = |fail_open| match replies {
-        Some(replies) => Steering::load_with_reflexes(path, workers, fail_open, replies),
-        None => Steering::load_for(path, workers, fail_open),
-    };
-    let without = || load(Duration::ZERO);
+    let without = || Steering::load_for(path, workers, Duration::ZERO);
     if fail_open.is_zero() {
         return Ok((without()?, None));
     }
-    let failing_open = load(fail_open).map_err(|error| error.to_string());
-    let mapped = failing_open.and_then(|steering| {
-        let words = steering.pending().ok_or("the programs have no words for it")?;
-        let words = Mapping::of_fd(words, QUEUES_MAX as usize * pending::STRIDE, 0);
-        let words = words.map_err(|error| format!("mapping their words: {error}"))?;
-        Ok((steering, Some((Arc::new(words), fail_open))))
-    });
+    let failing_open = Steering::load_for(path, workers, fail_open).map_err(|error| error.to_string());
+    let mapped = failing_open.and_then(|steering| with_words(steering, fail_open));
+    let mapped = mapped.map(|(steering, words)| (steering, Some(words)));
     mapped.or_else(|why: String| {
         // Without the necessary privileges this fails with the reason.
         let steering = without()?;

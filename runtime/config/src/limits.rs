@@ -88,7 +88,7 @@ section! {
 
         /// Replies per second that the kernel's programs give by themselves, to all sources; workers give those beyond
         reflex_rate: u32 = REFLEX_RATE =>
-            range(1, REPLY_RATE_MAX), unit("replies/s"), zero("none"), option("reflex-rate", "N", SERVE),
+            range(1, REPLY_RATE_MAX), unit("replies/s"), zero("no replies"), option("reflex-rate", "N", SERVE),
             of_instance("the kernel's time is spent for all services");
     }
 }

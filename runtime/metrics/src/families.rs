@@ -257,7 +257,7 @@ pub(super) const FAMILIES: &[Family] = &[
     ),
     counter(
         "twinpath_reflex_not_replied",
-        "Requests that the kernel's programs could have replied to and left to a worker, or dropped, by reason.",
+        "Requests that the kernel's programs could have replied to and left to a worker, by reason.",
         |report| {
             each(&report.interfaces, |interface| {
                 interface.reflexes.iter().flat_map(|reflexes| &reflexes.not_replied).map(|count| Row {

@@ -31,7 +31,7 @@ pub struct Plan {
     pub attach: AttachAsked,
     /// Whether the kernel's programs answer by themselves.
     pub reflex: ReflexAsked,
-    /// Replies per second that they give, to all sources together; 0: no limit.
+    /// Replies per second that they give, to all sources together; 0: none.
     pub reflex_rate: u32,
     /// Measure at start what attaching costs the kernel's own traffic, and let `auto` mind it.
     pub measure_fallback: bool,

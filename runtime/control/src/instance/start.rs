@@ -293,7 +293,8 @@ impl Instance {
             virtual_device: self.interface.facts.is_virtual(),
             port: self.interface.next_port,
             fail_open: self.plan.fail_open,
-            reflex_rate: (self.plan.reflex == ReflexAsked::Auto).then_some(self.plan.reflex_rate),
+            reflex_rate: Some(self.plan.reflex_rate)
+                .filter(|rate| self.plan.reflex == ReflexAsked::Auto && *rate > 0),
         };
         let regions: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.region)).collect();
         let (attachment, placed) = Attachment::attach(target, &plan, &regions).await?;
