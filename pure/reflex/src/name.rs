@@ -1,6 +1,6 @@
 //! Names of state, and their generations.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// The number of generations of a service, a power of two.
 pub const GENERATIONS: usize = 16_384;
@@ -113,9 +113,10 @@ impl Version {
 /// are yet to be published. To be called after the state has changed, and before anybody is told of the change.
 #[inline]
 pub fn withdraw(words: &[AtomicU64; GENERATIONS], name: Name) {
-    // Sequentially consistent: the change is visible to all threads that read the new generation, and no reply to the call that
-    // made the change is written before it.
+    // The release half: the change is visible to all threads that read the new generation.
     words[name.0 as usize].fetch_add(1, Ordering::SeqCst);
+    // The increment alone does not order what is stored after it, such as the reply that tells of the change.
+    fence(Ordering::SeqCst);
 }
 
 /// [`withdraw`] for every name.
@@ -123,6 +124,7 @@ pub fn withdraw_all(words: &[AtomicU64; GENERATIONS]) {
     for word in words {
         word.fetch_add(1, Ordering::SeqCst);
     }
+    fence(Ordering::SeqCst);
 }
 
 #[cfg(test)]
