@@ -27,7 +27,7 @@ pub const LEASE_SLOTS: u32 = 256;
 
 /// The programs for the sockets of one process on one interface. Dropping it detaches them: every frame is the kernel's then.
 pub struct Leases {
-    links: Option<(TcLink, Option<TcLink>)>,
+    links: Vec<TcLink>,
     object: Ebpf,
     maps: Maps,
     lessees: SkStorage<MapData, u64>,
@@ -80,7 +80,7 @@ impl Leases {
         };
         let rings = [array("direct")?, array("slots")?];
         let samples = array("samples")?;
-        Ok(Self { links: None, object, maps, lessees, withdrawal, rings, samples, capacity })
+        Ok(Self { links: Vec::new(), object, maps, lessees, withdrawal, rings, samples, capacity })
     }
 
     /// Sockets that it can be for.
@@ -110,25 +110,50 @@ impl Leases {
         self.maps.apply(table)
     }
 
-    /// Attaches the programs in front of all others, at tc ingress and at tc egress. They change nothing as long as no ring is
-    /// open and nobody asks for a sample. Classic filters whose process was killed do nothing, as its leases lapse. If only
-    /// the one at egress cannot be attached, there are no samples.
+    /// As [`Self::apply`], after [`Self::assign`]. When it returns, frames of that socket which found no lease, or no claim, are in the
+    /// socket's receive buffer: they were passed without being counted for its ring, so nobody may open that before. The table may be
+    /// in force already, as another socket has the same port.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn apply_and_settle(&mut self, table: &Table) -> Result<(), SteerError> {
+        self.maps.apply_and_settle(table)
+    }
+
+    /// Attaches the program that fills rings in front of all others, at tc ingress. It changes nothing as long as no ring is open. A
+    /// classic filter whose process was killed does nothing, as its leases lapse.
     ///
     /// # Errors
     /// [`SteerError::NoInterface`], [`SteerError::Tcx`], [`SteerError::Clsact`], [`SteerError::NotFirst`].
     pub fn attach(&mut self, ifindex: u32, how: TcAttach) -> Result<(), SteerError> {
-        let mut attached =
-            |name, hook| attach_passable(program(&mut self.object, name)?, name, ifindex, hook, how);
-        let ingress = attached(INGRESS, TcAttachType::Ingress)?;
-        self.links = Some((ingress, attached(EGRESS, TcAttachType::Egress).ok()));
+        self.attach_at(INGRESS, TcAttachType::Ingress, ifindex, how)
+    }
+
+    /// Attaches the program that takes samples of what the kernel sends, at tc egress: only for holders that ask for them, as every frame
+    /// that leaves passes it.
+    ///
+    /// # Errors
+    /// As [`Self::attach`].
+    pub fn attach_samples(&mut self, ifindex: u32, how: TcAttach) -> Result<(), SteerError> {
+        self.attach_at(EGRESS, TcAttachType::Egress, ifindex, how)
+    }
+
+    fn attach_at(
+        &mut self,
+        name: &'static str,
+        hook: TcAttachType,
+        ifindex: u32,
+        how: TcAttach,
+    ) -> Result<(), SteerError> {
+        let program = program(&mut self.object, name)?;
+        self.links.push(attach_passable(program, name, ifindex, hook, how)?);
         Ok(())
     }
 
     /// What keeps the programs attached, for another process; `None` if they end with this one, or are not attached.
     #[must_use]
     pub fn links(&self) -> Option<Vec<BorrowedFd<'_>>> {
-        let (ingress, egress) = self.links.as_ref()?;
-        std::iter::once(ingress).chain(egress).map(TcLink::passable).collect()
+        if self.links.is_empty() { None } else { self.links.iter().map(TcLink::passable).collect() }
     }
 
     /// Gives a UDP socket the lease of this number, below the capacity, which no other socket has, in place of one that it may have had.

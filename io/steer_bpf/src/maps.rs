@@ -80,8 +80,18 @@ impl Maps {
     /// Makes the maps equal the table. After an error the old rules are in force, or the new ones if only removing
     /// the old ones failed; the next call removes them.
     pub(crate) fn apply(&mut self, table: &Table) -> Result<(), SteerError> {
+        self.put_in_force(table).map(drop)
+    }
+
+    /// As [`Self::apply`], and returns when no program is running that has begun before, also if the table is in force already.
+    pub(crate) fn apply_and_settle(&mut self, table: &Table) -> Result<(), SteerError> {
+        if self.put_in_force(table)? { Ok(()) } else { self.settle() }
+    }
+
+    /// Returns whether it has waited until no program is running that saw the former rules.
+    fn put_in_force(&mut self, table: &Table) -> Result<bool, SteerError> {
         if self.table.as_ref() == Some(table) {
-            return Ok(());
+            return Ok(false);
         }
         self.reclaim()?;
         let generation = self.written.active as usize ^ 1;
@@ -104,7 +114,10 @@ impl Maps {
         self.retired = std::mem::replace(&mut self.current, new);
         let kept: HashSet<_> = self.current.flows.keys().copied().collect();
         self.retired.flows.retain(|key, _| !kept.contains(key));
-        self.reclaim()
+        // Nothing is removed after the first table, for example.
+        let waits = !self.retired.is_empty();
+        self.reclaim()?;
+        Ok(waits)
     }
 
     /// Withdraws all claims, and returns when no program is running that still saw them.
@@ -148,12 +161,18 @@ impl Maps {
         self.state.set(0, state, 0).map_err(wrote(".bss"))
     }
 
+    /// Returns when every program has ended that was running. The kernel handles a frame, from its arrival to the receive buffer of a
+    /// socket, in one section in which it is not quiescent, so the frames that those programs passed are in their sockets then.
+    fn settle(&mut self) -> Result<(), SteerError> {
+        self.grace.set(0, &self.grace_token, 0).map_err(wrote("grace"))
+    }
+
     /// Removes the entries out of force, after waiting until no program can be using them.
     fn reclaim(&mut self) -> Result<(), SteerError> {
         if self.retired.is_empty() {
             return Ok(());
         }
-        self.grace.set(0, &self.grace_token, 0).map_err(wrote("grace"))?;
+        self.settle()?;
         let retired = std::mem::take(&mut self.retired);
         for key in &retired.claims {
             gone(self.claims.remove(key), "claims")?;

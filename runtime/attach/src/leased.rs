@@ -16,7 +16,7 @@ use twinpath_path::facts::InterfaceFacts;
 use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
 use twinpath_rings::lease::{Lease, set_lent};
 use twinpath_rings::sample::{SAMPLE_LEN, Sample};
-use twinpath_steer::Claim;
+use twinpath_steer::{Claim, Table};
 use twinpath_steer_bpf::{LEASE_SLOTS, LEASES_MAX, Leases, SteerError, Withdrawal};
 use twinpath_sys::PacketSocket;
 use twinpath_sys::udp_socket::has_filter;
@@ -140,6 +140,18 @@ impl LeasedInterface {
     /// # Errors
     /// [`LeaseError`]
     pub async fn open(interface: &str, sockets: u32) -> Result<Self, LeaseError> {
+        let mut opened = Self::open_for_other(interface, sockets).await?;
+        // Without it the kernel sends, as there are no samples.
+        let (ifindex, how) = (opened.target.ifindex, opened.facts.tc_attach());
+        let _ = opened.leases.attach_samples(ifindex, how);
+        Ok(opened)
+    }
+
+    /// As [`Self::open`], for sockets of another process, which sends by the kernel ([`LeasedInterface::lend_to_other`]).
+    ///
+    /// # Errors
+    /// [`LeaseError`]
+    pub async fn open_for_other(interface: &str, sockets: u32) -> Result<Self, LeaseError> {
         let mirror = Mirror::open(MirrorLimits::default()).await?;
         let link = find_link(&mirror, interface)?;
         let facts = learn_facts(&mirror, &link, true, AttachAsked::Auto).await;
@@ -225,7 +237,10 @@ impl LeasedInterface {
         let assigned = set_lent(&self.states, number, lent)
             .map_err(bad_layout)
             .and_then(|()| Ok(self.leases.assign(socket, number, lent)?))
-            .and_then(|()| self.apply());
+            .and_then(|()| {
+                let table = self.table()?;
+                Ok(self.leases.apply_and_settle(&table)?)
+            });
         if assigned.is_err() {
             // It only fails for what is no socket any more.
             let _ = self.leases.withdrawal().withdraw(socket);
@@ -292,14 +307,19 @@ impl LeasedInterface {
     }
 
     fn apply(&mut self) -> Result<(), LeaseError> {
+        let table = self.table()?;
+        Ok(self.leases.apply(&table)?)
+    }
+
+    /// What the sockets with a lease claim.
+    fn table(&mut self) -> Result<Table, AttachError> {
         self.target.claims.clear();
         for claim in self.places.iter().filter_map(|place| place.claim.as_ref()) {
             if !self.target.claims.contains(claim) {
                 self.target.claims.push(claim.clone());
             }
         }
-        let table = self.target.table()?;
-        Ok(self.leases.apply(&table)?)
+        self.target.table()
     }
 
     /// Number of frames per verdict, by its stable name: `claimed` are those that were put into rings.

@@ -1,0 +1,85 @@
+//! Measures what the programs of an owner of an interface (`twinpath sockets`) cost a frame that is the kernel's: each process that has
+//! rings has a program of its own, and every frame passes all of them.
+//!
+//! `cargo run --release -p twinpath-steer-bpf --example lease_programs`, as root. Datagrams are sent to a port of the loopback device of
+//! a network namespace of its own, and none of the programs claims it: the time from the sender's call through the receive path to a receive
+//! buffer that is full, as medians of batches, against that without programs.
+
+use std::error::Error;
+use std::net::UdpSocket;
+use std::time::Instant;
+
+use twinpath_steer::{Claim, Table};
+use twinpath_steer_bpf::{Leases, TcAttach};
+use twinpath_sys::affinity;
+use twinpath_sys::netns::Namespace;
+use twinpath_wire::{Mac, Protocol};
+
+/// The loopback device.
+const IFINDEX: u32 = 1;
+/// As many sockets of a process as `twinpath sockets` allows by default.
+const SOCKETS: u32 = 8;
+const PROGRAMS: [usize; 6] = [0, 1, 4, 16, 31, 32];
+const DATAGRAMS: u32 = 10_000;
+/// Batches of each number of programs in a turn.
+const BATCHES: usize = 21;
+const TURNS: usize = 3;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let cpus = affinity::allowed_cpus()?;
+    affinity::pin_current_thread(*cpus.first().ok_or("no CPU")?)?;
+    Namespace::new()?.run(|| measure().map_err(|error| error.to_string()))??;
+    Ok(())
+}
+
+fn measure() -> Result<(), Box<dyn Error>> {
+    let up = std::process::Command::new("ip").args(["link", "set", "lo", "up"]).status()?;
+    if !up.success() {
+        return Err("ip link set lo up failed".into());
+    }
+    let receiver = UdpSocket::bind("127.0.0.1:0")?;
+    let sender = UdpSocket::bind("127.0.0.1:0")?;
+    sender.connect(receiver.local_addr()?)?;
+    let mut times = PROGRAMS.map(|_| Vec::new());
+    for _ in 0..TURNS {
+        let mut attached: Vec<Leases> = Vec::new();
+        for (count, times) in PROGRAMS.iter().zip(&mut times) {
+            while attached.len() < *count {
+                attached.push(program(attached.len())?);
+            }
+            for _ in 0..BATCHES {
+                times.push(nanoseconds(&sender)?);
+            }
+        }
+    }
+    let medians = times.map(|mut times| {
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    });
+    for (count, median) in PROGRAMS.iter().zip(medians) {
+        println!(
+            "{count:3} programs: {median:7.1} ns for a datagram, {:6.1} more than without",
+            median - medians[0]
+        );
+    }
+    Ok(())
+}
+
+/// A program that claims ports, but not that of the datagrams.
+fn program(number: usize) -> Result<Leases, Box<dyn Error>> {
+    let mut table = Table::new(Mac([2, 0, 0, 0, 0, 1]), 1514)?;
+    table.add_address("127.0.0.1".parse()?)?;
+    table.add_claim(Claim::port(Protocol::Udp, 1 + u16::try_from(number)?))?;
+    let mut leases = Leases::load(SOCKETS)?;
+    leases.apply(&table)?;
+    leases.attach(IFINDEX, TcAttach::Tcx)?;
+    Ok(leases)
+}
+
+fn nanoseconds(sender: &UdpSocket) -> Result<f64, Box<dyn Error>> {
+    let begun = Instant::now();
+    for _ in 0..DATAGRAMS {
+        sender.send(&[0; 64])?;
+    }
+    Ok(begun.elapsed().as_nanos() as f64 / f64::from(DATAGRAMS))
+}
