@@ -19,10 +19,11 @@ use twinpath_sys::clock;
 use twinpath_sys::descriptors::raise_limit;
 use twinpath_sys::socket_kind::network_namespace;
 
+use crate::budget::Budget;
 use crate::door::Door;
 use crate::program::Program;
 use crate::take_over::{Former, take_over};
-use crate::{Owner, OwnerError, OwnerPlan, PROGRAMS_MAX, Refused, aside};
+use crate::{LENT_EVERY, OPENED_EVERY, Owner, OwnerError, OwnerPlan, PROGRAMS_MAX, Refused, aside};
 
 /// An event of the control loop.
 pub(crate) enum Woken {
@@ -149,7 +150,7 @@ impl Owner {
         // A program can send up to 253 in one message.
         raise_limit();
         // So that a mistake is said at once, and not to the first program.
-        drop(LeasedInterface::open(&plan.interface, 1).await?);
+        drop(LeasedInterface::open_for_other(&plan.interface, 1).await?);
         let mirror = Mirror::open(MirrorLimits::default()).await?;
         let link = find_link(&mirror, &plan.interface).map_err(twinpath_attach::LeaseError::from)?;
         let own = socket(AddressFamily::INET, SocketType::DGRAM, None).map_err(std::io::Error::from)?;
@@ -168,6 +169,9 @@ impl Owner {
         };
         let confined = sandbox::enter(plan.sandbox, &needs);
         let next_number = programs.len() as u64;
+        let limits = plan.limits;
+        let openings = Budget::new(limits.programs_per_user.saturating_mul(2), OPENED_EVERY);
+        let lendings = Budget::new(limits.sockets_per_user.saturating_mul(2), LENT_EVERY);
         if let Some(former) = former {
             Former::ends(&former)?;
         }
@@ -181,6 +185,8 @@ impl Owner {
             heard: 0,
             next_number,
             refused: Refused::default(),
+            openings,
+            lendings,
             taker: None,
             workers: Vec::new(),
             confined,

@@ -6,10 +6,12 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use twinpath_attach::LeasedInterface;
 use twinpath_lending::message::{Answer, Request};
 use twinpath_rules::Bound;
+use twinpath_sys::clock;
 use twinpath_sys::socket_kind::{is_udp, network_namespace};
 
+use crate::places::{self, Occupant, Place};
 use crate::program::{Heard, Program, Ring};
-use crate::{Owner, aside};
+use crate::{LENT_EVERY, OPENED_EVERY, Owner, aside};
 
 /// Messages of a program in one turn, so that others have theirs. A lease ends the turn: it may take the kernel a while.
 const MESSAGES_MAX: usize = 8;
@@ -31,17 +33,28 @@ impl Owner {
 
     fn admit(&mut self, program: Program) {
         let limits = self.plan.limits;
-        let of_user = self.programs.iter().filter(|other| other.user == program.user).count();
-        let why = if self.programs.len() >= limits.programs as usize {
-            Some(format!("it serves {} programs, and that is all it may (--programs)", limits.programs))
-        } else if of_user >= limits.programs_per_user as usize {
-            let most = limits.programs_per_user;
-            Some(format!(
-                "it serves {most} programs of user {}, and that is all it may (--programs-per-user)",
-                program.user
-            ))
-        } else {
-            None
+        let placed = |program: &Program| Occupant {
+            user: program.user,
+            has_rings: !program.rings.is_empty(),
+            heard_at: program.heard_at,
+        };
+        let all: Vec<_> = self.programs.iter().map(placed).collect();
+        let why = match places::for_one_of(program.user, &all, limits, clock::now()) {
+            Place::Free => None,
+            Place::Of(silent) => {
+                // It may be about to ask.
+                let why = "it has asked for nothing, and another program wanted its place (--programs)";
+                self.programs[silent].answer(&Answer::Refused { request: 0, why: why.to_owned() }, &[]);
+                self.dismiss(silent, "another one has its place, as it has asked for nothing");
+                None
+            }
+            Place::UserFull => Some(format!(
+                "it serves {} programs of user {}, and that is all it may (--programs-per-user)",
+                limits.programs_per_user, program.user
+            )),
+            Place::Full => {
+                Some(format!("it serves {} programs, and that is all it may (--programs)", limits.programs))
+            }
         };
         if let Some(why) = why {
             self.refused.programs.add(1);
@@ -63,7 +76,11 @@ impl Owner {
     pub(crate) async fn attend(&mut self, number: u64) {
         for _ in 0..MESSAGES_MAX {
             let Some(at) = self.programs.iter().position(|program| program.number == number) else { return };
-            match self.programs[at].hear() {
+            let heard = self.programs[at].hear();
+            if matches!(heard, Heard::Said(..)) {
+                self.programs[at].heard_at = clock::now();
+            }
+            match heard {
                 Heard::Nothing => return,
                 Heard::Gone => return self.dismiss(at, "it has gone"),
                 Heard::Fault(why) => {
@@ -106,6 +123,7 @@ impl Owner {
         if let (Some(interface), Some(number)) = (&mut program.interface, ended.number) {
             interface.take_from_other(number);
         }
+        program.forget_former();
     }
 
     /// Returns whether the program could be answered.
@@ -129,6 +147,7 @@ impl Owner {
             Err(why) => {
                 self.refused.leases.add(1);
                 tracing::debug!(pid = program.pid, user = program.user, "a socket gets no lease: {why}");
+                program.refused();
                 program.answer(&Answer::Refused { request, why }, &[])
             }
         }
@@ -141,20 +160,41 @@ impl Owner {
         socket: BorrowedFd<'_>,
     ) -> Result<(Ring, twinpath_attach::Loan), String> {
         let local = self.may_have(at, interface, socket)?;
+        self.spend(at)?;
         let name = self.plan.interface.clone();
         let sockets = self.plan.limits.sockets_per_program;
         let program = &mut self.programs[at];
         let interface = match &mut program.interface {
             Some(interface) => interface,
             empty => {
-                let opened =
-                    LeasedInterface::open(&name, sockets).await.map_err(|error| error.to_string())?;
-                empty.insert(opened)
+                let begun = clock::now();
+                let opened = LeasedInterface::open_for_other(&name, sockets).await;
+                self.openings.charge(program.user, clock::now().since(begun));
+                empty.insert(opened.map_err(|error| error.to_string())?)
             }
         };
         let loan = interface.lend_to_other(socket, local).map_err(|error| error.to_string())?;
         let ring = program.first_ring + loan.number;
         Ok((Ring { ring, number: Some(loan.number), local }, loan))
+    }
+
+    /// Counts what a lease costs the owner. The reason if the program's user has cost it too much lately.
+    fn spend(&mut self, at: usize) -> Result<(), String> {
+        let (user, now) = (self.programs[at].user, clock::now());
+        let is_first = self.programs[at].interface.is_none();
+        if is_first && !self.openings.spend(user, now) {
+            return Err(format!(
+                "so many programs of user {user} came and went lately that one in {} s gets rings",
+                OPENED_EVERY.as_secs()
+            ));
+        }
+        if !self.lendings.spend(user, now) {
+            return Err(format!(
+                "sockets of user {user} got so many leases lately that one in {} ms gets one",
+                LENT_EVERY.as_millis()
+            ));
+        }
+        Ok(())
     }
 
     /// Whether the program may have a lease for this socket: the address that it is bound to, or why not.

@@ -11,9 +11,11 @@
 //! serves the sockets.
 
 mod aside;
+mod budget;
 mod control_loop;
 mod door;
 mod lend;
+mod places;
 mod program;
 mod reports;
 mod take_over;
@@ -31,8 +33,9 @@ use twinpath_metrics::MetricsError;
 use twinpath_mirror::{Mirror, MirrorError};
 use twinpath_report as report;
 use twinpath_rules::Rules;
-use twinpath_time::Instant;
+use twinpath_time::{Duration, Instant};
 
+use self::budget::Budget;
 use self::door::Door;
 use self::program::Program;
 use self::take_over::Taker;
@@ -58,6 +61,12 @@ impl Default for ProgramLimits {
         Self { programs: 32, programs_per_user: 16, sockets_per_program: 8, sockets_per_user: 64 }
     }
 }
+
+/// How often programs of a user are given rings for the first time, beyond a burst of twice as many as it may have: the kernel checks
+/// a program and makes maps each time, and frees these late.
+const OPENED_EVERY: Duration = Duration::from_secs(2);
+/// How often its sockets are given leases, beyond a burst of twice as many as it may have: the owner waits for the kernel each time.
+const LENT_EVERY: Duration = Duration::from_millis(250);
 
 /// The settings of an owner.
 #[derive(Clone, Debug)]
@@ -137,6 +146,9 @@ struct Owner {
     /// Of the program that comes next.
     next_number: u64,
     refused: Refused,
+    /// Of the programs that are given rings for the first time, and of all leases.
+    openings: Budget,
+    lendings: Budget,
     /// A new owner has the programs, and does not serve yet.
     taker: Option<Taker>,
     /// It has none: the kernel's programs do the work.

@@ -13,10 +13,14 @@ use tokio::io::unix::AsyncFd;
 use twinpath_attach::{LeasedInterface, SOCKETS_MAX};
 use twinpath_host::readable;
 use twinpath_lending::message::{Answer, REQUEST_LEN, Request};
-use twinpath_sys::fd_passing;
 use twinpath_sys::socket_kind::peer;
+use twinpath_sys::{clock, fd_passing};
+use twinpath_time::{Duration, Instant};
 
 use crate::aside;
+
+/// After a refusal: one that asks without end takes little of the owner's time.
+const REFUSED_PAUSE: Duration = Duration::from_millis(10);
 
 /// A socket of a program that has a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +52,10 @@ pub(crate) struct Program {
     pub(crate) user: u32,
     /// The name that the process has at present, which it may choose.
     pub(crate) name: String,
+    /// When it connected, or said something last.
+    pub(crate) heard_at: Instant,
+    /// It is not heard before.
+    deaf_until: Instant,
     /// `None` once it is being closed.
     connection: Option<AsyncFd<OwnedFd>>,
     /// Tells that the process has ended: another one may have the connection as well, if it was forked.
@@ -57,8 +65,31 @@ pub(crate) struct Program {
     pub(crate) rings: Vec<Ring>,
     /// The ring of lease 0: those below it are of former owners.
     pub(crate) first_ring: u32,
-    /// Keep attached what former owners have given.
-    links: Vec<OwnedFd>,
+    /// What former owners have given.
+    former: Vec<Former>,
+}
+
+/// Keeps attached what a former owner has given to a program.
+pub(crate) struct Former {
+    /// The ring of its lease 0.
+    pub(crate) first_ring: u32,
+    pub(crate) links: Vec<OwnedFd>,
+}
+
+/// The same, to be passed on.
+pub(crate) struct PassedLinks<'a> {
+    pub(crate) first_ring: u32,
+    pub(crate) links: Vec<BorrowedFd<'a>>,
+}
+
+impl Former {
+    fn pass(&self) -> PassedLinks<'_> {
+        PassedLinks { first_ring: self.first_ring, links: self.links.iter().map(OwnedFd::as_fd).collect() }
+    }
+
+    const fn has_given(&self, ring: &Ring) -> bool {
+        ring.number.is_none() && ring.ring.wrapping_sub(self.first_ring) < SOCKETS_MAX
+    }
 }
 
 impl Program {
@@ -72,31 +103,59 @@ impl Program {
         // It may be anything, and is shown on terminals.
         let name = name.trim_end().replace(|letter: char| letter.is_control(), "?");
         let connection = Some(readable(connection)?);
-        let (interface, rings, first_ring, links) = (None, Vec::new(), 0, Vec::new());
-        Ok(Self { number, pid, user, name, connection, process, interface, rings, first_ring, links })
+        let (interface, rings, first_ring, former) = (None, Vec::new(), 0, Vec::new());
+        let (heard_at, deaf_until) = (clock::now(), Instant::ZERO);
+        Ok(Self {
+            number,
+            pid,
+            user,
+            name,
+            heard_at,
+            deaf_until,
+            connection,
+            process,
+            interface,
+            rings,
+            first_ring,
+            former,
+        })
     }
 
     /// One that a former owner has served.
     pub(crate) fn inherited(
         number: u64,
         connection: OwnedFd,
-        links: Vec<OwnedFd>,
+        former: Vec<Former>,
         rings: Vec<Ring>,
         first_ring: u32,
     ) -> io::Result<Self> {
         let mut program = Self::new(number, connection)?;
-        (program.links, program.rings, program.first_ring) = (links, rings, first_ring);
+        (program.former, program.rings, program.first_ring) = (former, rings, first_ring);
+        program.forget_former();
         Ok(program)
     }
 
     /// What another owner needs to serve it: its connection and its links; `None` if it has what cannot be passed.
-    pub(crate) fn pass(&self) -> Option<(BorrowedFd<'_>, Vec<BorrowedFd<'_>>)> {
-        let of_own = match &self.interface {
-            Some(interface) => interface.links()?,
-            None => Vec::new(),
-        };
-        let links = self.links.iter().map(OwnedFd::as_fd).chain(of_own).collect();
+    pub(crate) fn pass(&self) -> Option<(BorrowedFd<'_>, Vec<PassedLinks<'_>>)> {
+        let mut links: Vec<_> = self.former.iter().map(Former::pass).collect();
+        // What none of its sockets has a lease of ends with this process.
+        let has_given = self.rings.iter().any(|ring| ring.number.is_some());
+        if let Some(interface) = self.interface.as_ref().filter(|_| has_given) {
+            links.push(PassedLinks { first_ring: self.first_ring, links: interface.links()? });
+        }
         Some((self.connection.as_ref()?.get_ref().as_fd(), links))
+    }
+
+    /// What former owners have given is detached as soon as no ring of it is left: each of them has a program in the kernel of its own,
+    /// which every frame passes.
+    pub(crate) fn forget_former(&mut self) {
+        let rings = &self.rings;
+        self.former.retain(|former| rings.iter().any(|ring| former.has_given(ring)));
+    }
+
+    /// What it asked for was refused: what it says next is heard a little later.
+    pub(crate) fn refused(&mut self) {
+        self.deaf_until = clock::now() + REFUSED_PAUSE;
     }
 
     /// The first ring that this owner has not given.
@@ -107,6 +166,10 @@ impl Program {
     /// Waits until it says something, or ends.
     pub(crate) async fn stirs(&self) {
         let said = async {
+            let deaf = self.deaf_until.since(clock::now());
+            if !deaf.is_zero() {
+                tokio::time::sleep(deaf).await;
+            }
             match &self.connection {
                 Some(connection) if connection.readable().await.is_ok() => {}
                 _ => std::future::pending().await,

@@ -17,7 +17,7 @@ use twinpath_host::readable;
 use twinpath_sys::fd_passing::{self, FDS_MAX};
 
 use crate::door::Door;
-use crate::program::{Program, Ring};
+use crate::program::{self, Program, Ring};
 use crate::{Owner, OwnerError};
 
 /// What the new owner says when it serves.
@@ -33,14 +33,19 @@ struct Passed {
 
 #[derive(Serialize, Deserialize)]
 struct PassedProgram {
-    links: usize,
+    /// Of each owner that has given something: the ring of its lease 0, and the number of its links.
+    links: Vec<(u32, usize)>,
     rings: Vec<(u32, SocketAddr)>,
     next_ring: u32,
 }
 
 impl Passed {
     fn descriptors(&self) -> usize {
-        1 + self.programs.iter().map(|program| 1 + program.links).sum::<usize>()
+        let of_program = |program: &PassedProgram| {
+            let links = program.links.iter().map(|(_, links)| *links);
+            links.fold(1, usize::saturating_add)
+        };
+        self.programs.iter().map(of_program).fold(1, usize::saturating_add)
     }
 }
 
@@ -93,9 +98,10 @@ impl Owner {
                  kernel",
             )?;
             let rings = program.rings.iter().map(|ring| (ring.ring, ring.local)).collect();
-            programs.push(PassedProgram { links: links.len(), rings, next_ring: program.rings_after() });
+            let counts = links.iter().map(|of| (of.first_ring, of.links.len())).collect();
+            programs.push(PassedProgram { links: counts, rings, next_ring: program.rings_after() });
             descriptors.push(connection);
-            descriptors.extend(links);
+            descriptors.extend(links.into_iter().flat_map(|of| of.links));
         }
         let (interface, listen) = (self.plan.interface.clone(), self.door.path().to_owned());
         let passed = serde_json::to_value(Passed { interface, listen, programs })
@@ -137,9 +143,13 @@ pub(crate) fn take_over(from: &Path, interface: &str) -> Result<Former, OwnerErr
     let mut programs = Vec::new();
     for (number, of) in (0..).zip(passed.programs) {
         let connection = next()?;
-        let links = (0..of.links).map(|_| next()).collect::<Result<_, _>>()?;
+        let mut former = Vec::new();
+        for (first_ring, count) in of.links {
+            let links = (0..count).map(|_| next()).collect::<Result<_, _>>()?;
+            former.push(program::Former { first_ring, links });
+        }
         let rings = of.rings.into_iter().map(|(ring, local)| Ring { ring, number: None, local }).collect();
-        let program = Program::inherited(number, connection, links, rings, of.next_ring);
+        let program = Program::inherited(number, connection, former, rings, of.next_ring);
         programs.push(program.map_err(OwnerError::Control)?);
     }
     Ok(Former { stream, door, programs })

@@ -257,6 +257,8 @@ fn a_new_owner_takes_all_programs_over() {
         until("the former owner ends", || former.child.try_wait().unwrap().is_some());
         assert!(former.child.wait().unwrap().success());
         assert_eq!(owned.sockets(), [1]);
+        // What the first owner has given, and nothing of those between.
+        assert_eq!(links(owned.owner.child.id()), 1);
         peer.until_by_ring(&socket, BY_RING);
         // By the same connection, from the new owner.
         let second = owned.fast_socket(port);
@@ -268,6 +270,14 @@ fn a_new_owner_takes_all_programs_over() {
     drop(socket);
     until("a program without sockets disconnects", || owned.sockets().is_empty());
     let _another = owned.fast_socket(7174);
+}
+
+/// Links of BPF programs that a process has.
+fn links(process: u32) -> usize {
+    let folder = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+    let is_link =
+        |file: &Path| std::fs::read_link(file).is_ok_and(|name| name.to_string_lossy().contains("bpf_link"));
+    folder.filter(|file| is_link(&file.as_ref().unwrap().path())).count()
 }
 
 /// A program that speaks to the owner itself.
@@ -449,6 +459,57 @@ fn programs_sockets_and_users_have_limits() {
     until("a place is free again", || owned.sockets() == [1]);
     let again = owned.fast_socket(7154);
     Peer::new(&owned.rig, 7154).until_by_ring(&again, BY_RING);
+}
+
+#[test]
+fn a_program_that_asks_for_nothing_keeps_no_other_out() {
+    let Some(owned) = Owned::new(&["--programs-per-user", "2"]) else { return };
+    let holder = owned.fast_socket(7181);
+    let silent = Hostile::new(&owned);
+    let mut fast = None;
+    until("the silent program's place is another's", || {
+        let socket = owned.as_nobody(|| (Hostile::of_this_user(&owned), kernel_socket(7182)));
+        let (other, socket) = socket;
+        let request = Request::Lend { request: 5, interface: "vs".to_owned() };
+        other.say(&request.encode(), &[socket.as_fd()]);
+        match other.hear() {
+            Some((Answer::Lent { .. }, _)) => fast = Some((other, socket)),
+            Some((Answer::Refused { request: 0, why }, _)) => {
+                assert!(why.contains("--programs-per-user"), "{why}")
+            }
+            // It was refused before it asked.
+            None => {}
+            Some((other, _)) => panic!("{other:?}"),
+        }
+        fast.is_some()
+    });
+    assert!(matches!(silent.hear(), Some((Answer::Refused { request: 0, .. }, _))));
+    assert!(silent.hear().is_none());
+    // Those that have rings stay, however silent they are.
+    Peer::new(&owned.rig, 7181).until_by_ring(&holder, BY_RING);
+    assert_eq!(owned.sockets(), [1, 1]);
+}
+
+#[test]
+fn programs_of_a_user_that_come_and_go_without_end_get_rings_now_and_then() {
+    // Twice as many at once, before it counts.
+    let Some(owned) = Owned::new(&["--programs-per-user", "1"]) else { return };
+    let socket = owned.as_nobody(|| kernel_socket(7191));
+    let asks = || {
+        let hostile = Hostile::new(&owned);
+        let request = Request::Lend { request: 5, interface: "vs".to_owned() };
+        hostile.say(&request.encode(), &[socket.as_fd()]);
+        hostile.hear().map(|(answer, _)| answer)
+    };
+    until(
+        "it is refused for a while",
+        || matches!(asks(), Some(Answer::Refused { why, .. }) if why.contains("came and went lately")),
+    );
+    until("it gets rings again", || matches!(asks(), Some(Answer::Lent { .. })));
+    // Other users' programs have their own account.
+    let roots = Hostile::of_this_user(&owned);
+    let socket = owned.rig.server.run(|| kernel_socket(7192)).unwrap();
+    assert!(matches!(roots.ask("vs", &[socket.as_fd()]), (Answer::Lent { .. }, _)));
 }
 
 #[test]
