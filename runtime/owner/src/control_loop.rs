@@ -13,6 +13,7 @@ use twinpath_command::{Request, refusal};
 use twinpath_host::{Controlled, WorkerHandle, flush, notify};
 use twinpath_machine::Answer;
 use twinpath_mirror::{Event, Mirror, MirrorLimits};
+use twinpath_path::{Announced, Announcements};
 use twinpath_report::Report;
 use twinpath_sandbox::{self as sandbox, Needs};
 use twinpath_sys::clock;
@@ -28,6 +29,7 @@ use crate::{LENT_EVERY, OPENED_EVERY, Owner, OwnerError, OwnerPlan, PROGRAMS_MAX
 /// An event of the control loop.
 pub(crate) enum Woken {
     Mirror(Event),
+    Announced(Announced),
     /// A program may want to be let in.
     Knocked,
     /// This program has said something, or ended.
@@ -81,6 +83,7 @@ impl Controlled for Owner {
         };
         Ok(tokio::select! {
             event = self.mirror.next() => Woken::Mirror(event?),
+            announced = self.announcements.next() => Woken::Announced(announced),
             () = async {
                 aside::catches_up().await;
                 self.door.knocked().await;
@@ -92,6 +95,8 @@ impl Controlled for Owner {
     async fn happened(&mut self, event: Woken) -> bool {
         match event {
             Woken::Mirror(event) => self.kernel_says(&event),
+            Woken::Announced(Announced::Policies) => self.look_at_bypassed(),
+            Woken::Announced(Announced::Device) => {}
             Woken::Knocked => self.let_in(),
             Woken::Program(number) => {
                 self.heard = number;
@@ -152,6 +157,7 @@ impl Owner {
         // So that a mistake is said at once, and not to the first program.
         drop(LeasedInterface::open_for_other(&plan.interface, 1).await?);
         let mirror = Mirror::open(MirrorLimits::default()).await?;
+        let announcements = Announcements::open();
         let link = find_link(&mirror, &plan.interface).map_err(twinpath_attach::LeaseError::from)?;
         let own = socket(AddressFamily::INET, SocketType::DGRAM, None).map_err(std::io::Error::from)?;
         let namespace = network_namespace(own.as_fd())?;
@@ -175,9 +181,10 @@ impl Owner {
         if let Some(former) = former {
             Former::ends(&former)?;
         }
-        Ok(Self {
+        let mut owner = Self {
             plan,
             mirror,
+            announcements,
             door,
             namespace,
             ifindex: Some(link.ifindex),
@@ -191,7 +198,10 @@ impl Owner {
             workers: Vec::new(),
             confined,
             started: clock::now(),
-        })
+        };
+        // What was announced while a former owner passed its programs on.
+        owner.look_at_bypassed();
+        Ok(owner)
     }
 
     fn answer_request(&mut self, request: &Request) -> Result<serde_json::Value, String> {
@@ -211,12 +221,21 @@ impl Owner {
 
     fn kernel_says(&mut self, event: &Event) {
         match event {
-            Event::Link(link) if self.ifindex == Some(link.ifindex) => self.addresses_changed(),
+            Event::Link(link) if self.ifindex == Some(link.ifindex) => {
+                self.addresses_changed();
+                self.look_at_bypassed();
+            }
+            Event::SourceCheck { ifindex } if ifindex.is_none() || *ifindex == self.ifindex => {
+                self.look_at_bypassed();
+            }
             Event::Link(link) if self.ifindex.is_none() && link.name == self.plan.interface => {
                 tracing::info!("{} is back", link.name);
                 self.ifindex = Some(link.ifindex);
             }
-            Event::Addresses { ifindex } if self.ifindex == Some(*ifindex) => self.addresses_changed(),
+            Event::Addresses { ifindex } if self.ifindex == Some(*ifindex) => {
+                self.addresses_changed();
+                self.look_at_bypassed();
+            }
             Event::Renamed { ifindex, to, .. } if self.ifindex == Some(*ifindex) => {
                 tracing::info!("{} is now called {to}", self.plan.interface);
                 self.plan.interface.clone_from(to);

@@ -12,6 +12,7 @@
 
 mod aside;
 mod budget;
+mod bypassed;
 mod control_loop;
 mod door;
 mod lend;
@@ -31,6 +32,7 @@ use twinpath_host::{Addresses, Ready, WorkerHandle, run_to_end};
 use twinpath_inspect::Counter;
 use twinpath_metrics::MetricsError;
 use twinpath_mirror::{Mirror, MirrorError};
+use twinpath_path::Announcements;
 use twinpath_report as report;
 use twinpath_rules::Rules;
 use twinpath_time::{Duration, Instant};
@@ -135,6 +137,7 @@ struct Refused {
 struct Owner {
     plan: OwnerPlan,
     mirror: Mirror,
+    announcements: Announcements,
     door: Door,
     /// Identifies its network namespace.
     namespace: u64,

@@ -462,6 +462,37 @@ fn programs_sockets_and_users_have_limits() {
 }
 
 #[test]
+fn checks_of_the_kernel_that_begin_later_end_the_leases_that_they_are_for() {
+    let Some(owned) = Owned::new(&[]) else { return };
+    let socket = owned.fast_socket(7201);
+    let mut peer = Peer::new(&owned.rig, 7201);
+    peer.until_by_ring(&socket, BY_RING);
+    let other = Hostile::new(&owned);
+    let others = owned.as_nobody(|| kernel_socket(7202));
+    assert!(matches!(other.ask("vs", &[others.as_fd()]), (Answer::Lent { .. }, _)));
+    let policy = |action: &str, port: &str| {
+        let selector = ["src", "0.0.0.0/0", "dst", SERVER, "proto", "udp", "dport", port];
+        owned.rig.ip_server(&[&["xfrm", "policy", action, "dir", "in"], &selector[..]].concat());
+    };
+    policy("add", "9");
+    policy("add", "7201");
+    until("a policy ends the leases of one program", || owned.sockets() == [1]);
+    // Nothing is lost by that.
+    (0..BY_RING).for_each(|_| peer.round_trip(&socket));
+    let fresh = owned.socket(7203);
+    assert_eq!(owned.sockets(), [1, 1], "{}", fresh.path());
+    let again = owned.as_nobody(|| {
+        drop(socket);
+        bound(7201).on_by("vs", &owned.access())
+    });
+    assert!(again.path().to_string().contains("IPsec policy"), "{}", again.path());
+    policy("delete", "7201");
+    let strict = || std::fs::write("/proc/sys/net/ipv4/conf/vs/rp_filter", "1");
+    owned.rig.server.run(strict).unwrap().unwrap();
+    until("a strict source check ends all", || owned.sockets().is_empty());
+}
+
+#[test]
 fn a_program_that_asks_for_nothing_keeps_no_other_out() {
     let Some(owned) = Owned::new(&["--programs-per-user", "2"]) else { return };
     let holder = owned.fast_socket(7181);

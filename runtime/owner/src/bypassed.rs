@@ -1,0 +1,35 @@
+//! Ends what programs have been given, when the kernel begins to check their datagrams in a way that rings would leave out.
+
+use twinpath_path::bypassed::{self, Claimed};
+
+use crate::Owner;
+use crate::program::Program;
+
+impl Owner {
+    /// The kernel's configuration of such checks may have changed: a program is served no more if one is for a port of its. The kernel
+    /// serves its sockets from then on, and those that it binds later may have rings again.
+    pub(crate) fn look_at_bypassed(&mut self) {
+        let Some(ifindex) = self.ifindex else { return };
+        let addresses: Vec<_> = self.mirror.tables().addresses(ifindex).map(|(address, _)| address).collect();
+        let look = |programs: &[Program]| {
+            let rings = programs.iter().flat_map(|program| &program.rings);
+            bypassed::look(&Claimed {
+                ifindex,
+                interface: self.plan.interface.clone(),
+                addresses: addresses.clone(),
+                ports: rings.map(|ring| ring.local.port()).collect(),
+            })
+        };
+        // Most changes are for none of them.
+        if look(&self.programs).is_none() {
+            return;
+        }
+        let found: Vec<_> = self.programs.iter().map(|program| look(std::slice::from_ref(program))).collect();
+        for (at, why) in found.into_iter().enumerate().rev() {
+            if let Some(why) = why {
+                tracing::warn!("{} is served no more: {why}", self.programs[at].name);
+                self.dismiss(at, &why.to_string());
+            }
+        }
+    }
+}
