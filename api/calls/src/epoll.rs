@@ -14,8 +14,8 @@ use libc::{POLLIN, c_int, epoll_event, pollfd, sigset_t, timespec};
 use twinpath_sys::clock;
 
 use crate::kernel::Kernel;
-use crate::table;
 use crate::waiting::{Leased, Outcome, wait_among};
+use crate::{nested, table};
 
 /// What a socket with a datagram is ready for.
 const READABLE: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
@@ -33,6 +33,9 @@ pub unsafe fn done(
 ) -> Option<&'static str> {
     let Some((_, place)) = table::place(descriptor) else {
         // A set in a set: threads that wait for the outer one are told by the kernel alone.
+        if nested::may_be_set(descriptor) && operation == libc::EPOLL_CTL_ADD {
+            nested::put(descriptor);
+        }
         table::places()
             .filter(|(_, place)| place.is_in(descriptor))
             .for_each(|(_, place)| place.lessee.share());
@@ -52,6 +55,7 @@ pub unsafe fn done(
     }
     let free = place.sets.iter().find(|in_set| in_set.set.load(Ordering::Relaxed) < 0);
     let why = match free {
+        _ if nested::may_be_nested(set) => "it is in a set of epoll that is in another one",
         Some(free) if events & BY_KERNEL == 0 => {
             free.put(set, descriptor, events, data);
             return None;
@@ -62,6 +66,12 @@ pub unsafe fn done(
     // The set has the socket by the kernel, which is not told of what is in the ring.
     place.lessee.share();
     Some(why)
+}
+
+/// A set was made: what is known of a former one with that number is forgotten.
+pub fn set_made(set: c_int) {
+    set_closed(set);
+    nested::made(set);
 }
 
 fn in_set(set: c_int) -> impl Iterator<Item = &'static table::InSet> {
@@ -76,7 +86,7 @@ pub fn is_set(descriptor: c_int) -> bool {
     table::is_any() && in_set(descriptor).next().is_some()
 }
 
-/// The descriptor of a set is about to be closed, or has just been made: what is known of a former set of that number is forgotten.
+/// The descriptor of a set is about to be closed: what is known of it is forgotten.
 pub fn set_closed(set: c_int) {
     for in_set in in_set(set) {
         let _ = in_set.set.compare_exchange(set, -1, Ordering::AcqRel, Ordering::Relaxed);

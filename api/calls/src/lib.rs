@@ -10,6 +10,7 @@ pub mod epoll;
 mod kernel;
 mod limit;
 mod message;
+pub mod nested;
 pub mod poll;
 pub mod receive;
 pub mod select;

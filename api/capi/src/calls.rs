@@ -78,7 +78,7 @@ pub extern "C" fn twinpath_epoll_create1(flags: c_int) -> c_int {
     let set = unsafe { libc::epoll_create1(flags) };
     // A former set of this number may have been closed without this library.
     if set >= 0 {
-        epoll::set_closed(set);
+        epoll::set_made(set);
     }
     set
 }

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "functions that C calls take pointers")]
 
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
-use twinpath_calls::{epoll, poll as calls_poll, select as calls_select, table};
+use twinpath_calls::{epoll, nested, poll as calls_poll, select as calls_select, table};
 
 use crate::decide::{decide, decide_for};
 use crate::explain;
@@ -162,6 +162,31 @@ pub unsafe extern "C-unwind" fn pselect(
     unsafe { calls_select::pselect(&KERNEL, limit, [read, write, except], timeout, mask) }
 }
 
+fn made(set: c_int) -> c_int {
+    if set >= 0 && table::is_own_process() {
+        epoll::set_made(set);
+    }
+    set
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// None: it takes a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
+    made(real!(epoll_create(size) as fn(c_int) -> c_int))
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// None: it takes a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
+    made(real!(epoll_create1(flags) as fn(c_int) -> c_int))
+}
+
 /// A hook: the function of that name.
 ///
 /// # Safety
@@ -178,7 +203,7 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
     }
     let done =
         real!(epoll_ctl(set, operation, fd, event) as fn(c_int, c_int, c_int, *mut epoll_event) -> c_int);
-    if done == 0 && table::is_leased(fd) && table::is_own_process() {
+    if done == 0 && (table::is_leased(fd) || nested::may_be_set(fd)) && table::is_own_process() {
         // SAFETY: the caller's promise.
         if let Some(why) = unsafe { epoll::done(set, operation, fd, event) } {
             explain::socket(fd, format_args!("by the kernel: {why}"));

@@ -102,6 +102,70 @@ fn a_program_with_the_library_does_what_it_does_without() {
     assert!(text.contains("UDP 0.0.0.0:7036: received "), "{text}");
 }
 
+#[test]
+fn bad_luck_of_a_program_is_no_worse_with_the_library() {
+    if !root_or_skip() {
+        return;
+    }
+    let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
+    let _echo = Echo::new(&link);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/luck.c");
+    let (program, explain) = (folder.path().join("luck"), folder.path().join("explain"));
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2"]);
+    run(compiler.arg(source).arg("-o").arg(&program));
+    let copy = folder.path().join("again.so");
+    std::fs::copy(library(), &copy).unwrap();
+    for mode in [Mode::Poll, Mode::Adaptive] {
+        let _ = std::fs::remove_file(&explain);
+        let mut command = Command::new(&program);
+        let output = output_of(link.within(with_library(command.arg(&copy), rule(mode), &explain)));
+        let text = std::fs::read_to_string(&explain).unwrap_or_default();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.stdout.as_slice(), &*said), (&b"passed\n"[..], ""), "{mode}: {text}");
+        for port in [7052, 7056, 7058, 7059] {
+            assert!(text.contains(&format!("UDP 0.0.0.0:{port}: fast path on in0\n")), "{port}: {text}");
+        }
+        for (port, why) in [
+            (7053, "by the kernel: a BPF program distributes"),
+            (7055, "by the kernel from now on: a BPF program distributes"),
+            (7057, "by the kernel: there is no interface but the loopback"),
+            (7059, "by the kernel: it is in a set of epoll that is in another one"),
+        ] {
+            assert!(text.contains(&format!("UDP 0.0.0.0:{port}: {why}")), "{port}: {text}");
+        }
+    }
+}
+
+/// What has more rights than its user is left alone, whatever the environment says.
+#[test]
+fn a_setuid_program_does_not_have_the_library() {
+    use std::os::unix::fs::PermissionsExt as _;
+    if !root_or_skip() {
+        return;
+    }
+    let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
+    let (source, program) = (folder.path().join("who.c"), folder.path().join("who"));
+    let text = "#include <stdio.h>\n#include <string.h>\n#include <unistd.h>\nint main(void)\n{\n\tchar line[4096];\n\tFILE *maps = fopen(\"/proc/self/maps\", \"r\");\n\t\
+        int has = 0;\n\twhile (maps && fgets(line, sizeof line, maps))\n\t\thas |= strstr(line, \"library.so\") != 0;\n\t\
+        printf(\"%d %d\\n\", (int)geteuid(), has);\n\treturn 0;\n}\n";
+    std::fs::write(&source, text).unwrap();
+    run(Command::new("cc").arg(&source).arg("-o").arg(&program));
+    let explain = folder.path().join("explain");
+    std::fs::write(&explain, "").unwrap();
+    let said = |mode: u32| {
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(mode)).unwrap();
+        let mut command = as_nobody(folder.path(), &program, rule(Mode::Poll), &explain);
+        String::from_utf8(output_of(link.within(&mut command)).stdout).unwrap()
+    };
+    assert_eq!(said(0o755), "65534 1\n");
+    match said(0o4755).as_str() {
+        "0 0\n" => {}
+        "65534 1\n" => eprintln!("not tested: the folder is on a file system that is mounted with nosuid"),
+        other => panic!("{other}"),
+    }
+}
+
 /// A program that echoes datagrams, and ends at an empty one.
 const SERVER: &str = "\
 #include <netinet/in.h>

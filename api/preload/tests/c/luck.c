@@ -1,0 +1,226 @@
+/* Bad luck of a program, which must be no worse with the library. The other end of the link (10.9.0.2:9000) sends everything back.
+ * `luck COPY`: a copy of the library, to be loaded a second time. `luck inherited FD`: the rest, after exec. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(what)                                                                                    \
+	do {                                                                                           \
+		if (!(what)) {                                                                         \
+			fprintf(stderr, "%s:%d: %s (errno %s)\n", __FILE__, __LINE__, #what, strerror(errno)); \
+			exit(1);                                                                       \
+		}                                                                                      \
+	} while (0)
+
+enum { TIMES = 200 };
+
+static int udp(void)
+{
+	const struct timeval patience = { .tv_sec = 20 };
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+	CHECK(fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0);
+	return fd;
+}
+
+static void bind_to(int fd, int port)
+{
+	struct sockaddr_in own = { .sin_family = AF_INET, .sin_port = htons(port) };
+
+	CHECK(bind(fd, (struct sockaddr *)&own, sizeof own) == 0);
+}
+
+static void ask(int fd, int number)
+{
+	struct sockaddr_in echo = { .sin_family = AF_INET, .sin_port = htons(9000) };
+
+	echo.sin_addr.s_addr = inet_addr("10.9.0.2");
+	CHECK(sendto(fd, &number, sizeof number, 0, (struct sockaddr *)&echo, sizeof echo) == sizeof number);
+}
+
+/* What the first socket asks comes back to the second one, which may be the same: all of it, in order. */
+static void asks(int fd, int to)
+{
+	for (int number = 0; number < TIMES; number++) {
+		int got = -1;
+
+		ask(fd, number);
+		CHECK(recv(to, &got, sizeof got, 0) == sizeof got && got == number);
+	}
+}
+
+/* No descriptor is left when a socket is bound: it has the kernel's way, and so have those that come when some are free again. */
+static void no_descriptors(void)
+{
+	struct rlimit limit, few;
+	int fd = udp(), last = fd;
+
+	CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+	few = limit;
+	few.rlim_cur = fd + 3;
+	CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+	while (last >= 0)
+		last = dup(0);
+	CHECK(errno == EMFILE);
+	bind_to(fd, 7051);
+	asks(fd, fd);
+	CHECK(socket(AF_INET, SOCK_DGRAM, 0) == -1 && errno == EMFILE);
+	CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+	asks(fd, fd);
+	for (int more = 3; more < 32; more++)
+		close(more);
+}
+
+/* A second copy of the library comes and goes. Its handlers of fork go with it. */
+static void loaded_twice(const char *copy)
+{
+	int fd = udp(), status;
+	void *loaded;
+	pid_t child;
+
+	bind_to(fd, 7052);
+	asks(fd, fd);
+	loaded = dlopen(copy, RTLD_NOW | RTLD_GLOBAL);
+	if (!loaded)
+		fprintf(stderr, "%s\n", dlerror());
+	CHECK(loaded);
+	asks(fd, fd);
+	CHECK(dlclose(loaded) == 0);
+	child = fork();
+	CHECK(child >= 0);
+	if (!child)
+		_exit(0);
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	asks(fd, fd);
+	close(fd);
+}
+
+/* A BPF program distributes the datagrams of a group. */
+static void distributed(int when)
+{
+	struct sock_filter all_to_second[] = { { BPF_RET | BPF_K, 0, 0, 1 } };
+	struct sock_fprog program = { 1, all_to_second };
+	int first = udp(), second = udp(), one = 1;
+	int fds[] = { first, second };
+
+	for (int at = 0; at < 2; at++) {
+		CHECK(setsockopt(fds[at], SOL_SOCKET, SO_REUSEPORT, &one, sizeof one) == 0);
+		if (at == when)
+			CHECK(setsockopt(first, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program) == 0);
+		bind_to(fds[at], 7053 + when);
+	}
+	if (when == 2)
+		CHECK(setsockopt(first, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program) == 0);
+	asks(first, second);
+	asks(second, second);
+	CHECK(recv(first, &one, sizeof one, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+	close(first);
+	close(second);
+}
+
+/* The sockets that are there stay in their namespace; those that are made later are of the new one. */
+static void other_namespace(void)
+{
+	struct sockaddr_in own = { .sin_family = AF_INET, .sin_port = htons(7057) };
+	struct ifreq up = { .ifr_name = "lo", .ifr_flags = IFF_UP };
+	int fd = udp(), there, number = 7;
+
+	bind_to(fd, 7056);
+	asks(fd, fd);
+	CHECK(unshare(CLONE_NEWNET) == 0);
+	asks(fd, fd);
+	there = udp();
+	CHECK(ioctl(there, SIOCSIFFLAGS, &up) == 0);
+	own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	bind_to(there, 7057);
+	CHECK(sendto(there, &number, sizeof number, 0, (struct sockaddr *)&own, sizeof own) == sizeof number);
+	number = 0;
+	CHECK(recv(there, &number, sizeof number, 0) == sizeof number && number == 7);
+	asks(fd, fd);
+	close(there);
+	close(fd);
+}
+
+/* A set of epoll in another one, which is waited for. */
+static void nested(int is_filled_first)
+{
+	struct epoll_event wanted = { .events = EPOLLIN }, found;
+	int fd = udp(), inner = epoll_create1(0), outer = epoll_create1(0);
+
+	CHECK(inner >= 0 && outer >= 0);
+	bind_to(fd, 7059);
+	for (int step = 0; step < 2; step++) {
+		if (step == is_filled_first)
+			CHECK(epoll_ctl(outer, EPOLL_CTL_ADD, inner, &wanted) == 0);
+		else
+			CHECK(epoll_ctl(inner, EPOLL_CTL_ADD, fd, &wanted) == 0);
+	}
+	for (int number = 0; number < TIMES; number++) {
+		int got = -1;
+
+		ask(fd, number);
+		CHECK(epoll_wait(outer, &found, 1, 20000) == 1);
+		CHECK(epoll_wait(inner, &found, 1, 0) == 1);
+		CHECK(recv(fd, &got, sizeof got, 0) == sizeof got && got == number);
+	}
+	close(outer);
+	close(inner);
+	close(fd);
+}
+
+static int at_exit_fd;
+
+static void at_exit(void)
+{
+	asks(at_exit_fd, at_exit_fd);
+	puts("passed");
+}
+
+int main(int count, char **arguments)
+{
+	if (count == 3) {
+		at_exit_fd = atoi(arguments[2]);
+		asks(at_exit_fd, at_exit_fd);
+		/* In an exit handler as well. */
+		CHECK(atexit(at_exit) == 0);
+		return 0;
+	}
+	CHECK(count == 2);
+	no_descriptors();
+	loaded_twice(arguments[1]);
+	for (int when = 0; when <= 2; when++)
+		distributed(when);
+	nested(0);
+	nested(1);
+	/* It is inherited by the program that takes this one's place, with what came meanwhile. */
+	int fd = udp();
+	bind_to(fd, 7058);
+	asks(fd, fd);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child) {
+		other_namespace();
+		_exit(0);
+	}
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	char text[16];
+	sprintf(text, "%d", fd);
+	execl("/proc/self/exe", "luck", "inherited", text, (char *)0);
+	CHECK(0);
+}
