@@ -17,6 +17,7 @@ pub mod select;
 mod signals;
 pub mod table;
 mod times;
+mod users;
 mod waiting;
 
 pub use kernel::{Kernel, errno, set_errno};

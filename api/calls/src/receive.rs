@@ -84,6 +84,7 @@ unsafe fn receive(
     // At first it only looks: whether the call may wait is asked if it would have to. A call that does not wait leaves nothing in the
     // ring, unless the program is known to wait for it by calls of this crate.
     let polled = !place.is_waited_for();
+    place.look_for_others();
     let call = Call { peek, wait: Wait::Not, stays: place.lessee.may_stay(), polled };
     let (blocked, has_timeout) = (None, false);
     let mut receiving =
@@ -117,6 +118,7 @@ impl Receiving<'_> {
     /// As [`Self::run`].
     unsafe fn run_to_end(&mut self, socket: &UdpSocket) -> ssize_t {
         loop {
+            self.place.look_for_others();
             // Once another thread sleeps in the kernel the ring is opened for one datagram only, which this call returns.
             self.call.stays = self.place.lessee.may_stay();
             // SAFETY: the caller's promise.
@@ -143,6 +145,7 @@ impl Receiving<'_> {
         let (lessee, stays) = (&self.place.lessee, self.call.stays);
         // Also by another thread that begins to sleep in the kernel: then the call goes on with a ring for one datagram.
         let mut is_interrupted = || {
+            self.place.look_for_others();
             stays && !lessee.may_stay()
                 || self.blocked.as_ref().is_some_and(|blocked| Blocked::has_come(blocked.before()))
         };

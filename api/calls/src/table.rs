@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::FromRawFd;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use libc::c_int;
 use twinpath_socket::{Access, LentBy, Lessee, SocketCounts};
@@ -13,6 +13,7 @@ use twinpath_worker::idle::Mode;
 
 use crate::limit;
 use crate::message::{self, Wanted};
+use crate::users::{self, Shared};
 
 /// Descriptors from here on stay with the kernel.
 pub const DESCRIPTORS: usize = 1 << 16;
@@ -36,8 +37,6 @@ const USES: u8 = 64;
 const _: () = assert!(INHERITED as usize + USES as usize <= u8::MAX as usize);
 
 static OF_DESCRIPTOR: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(KERNEL) }; DESCRIPTORS];
-/// A bit for each descriptor that another process may have too, as it was there when this process, or its parent, has forked.
-static SHARED: [AtomicU64; DESCRIPTORS / 64] = [const { AtomicU64::new(0) }; DESCRIPTORS / 64];
 static TAKEN: [Place; PLACES] = [const { Place::new() }; PLACES];
 /// So many places from the first on have been used.
 static USED: AtomicU32 = AtomicU32::new(0);
@@ -51,6 +50,8 @@ pub struct Place {
     /// How many descriptors it has.
     descriptors: AtomicU32,
     wanted: AtomicU32,
+    /// How it is shared with other processes ([`Shared`]).
+    shared: AtomicU16,
     /// The program waits for it by calls of this crate: what is in the ring is seen.
     is_waited_for: AtomicBool,
     /// When a call that waits asks the kernel next, ns.
@@ -124,6 +125,7 @@ impl Place {
             is_used: AtomicBool::new(false),
             descriptors: AtomicU32::new(0),
             wanted: AtomicU32::new(0),
+            shared: AtomicU16::new(0),
             is_waited_for: AtomicBool::new(false),
             ask_at: AtomicU64::new(0),
             error: AtomicI32::new(0),
@@ -165,6 +167,22 @@ impl Place {
     #[inline]
     pub(crate) fn is_waited_for(&self) -> bool {
         self.is_waited_for.load(Ordering::Relaxed)
+    }
+
+    fn shared(&self) -> Option<Shared> {
+        Shared::from_bits(self.shared.load(Ordering::Relaxed))
+    }
+
+    fn set_shared(&self, shared: Option<Shared>) {
+        self.shared.store(shared.map_or(0, Shared::bits), Ordering::Relaxed);
+    }
+
+    /// The program uses the socket: looks whether other processes do so, too, if they have it.
+    #[inline]
+    pub(crate) fn look_for_others(&self) {
+        if let Some(shared) = self.shared() {
+            self.lessee.set_used_by_others(shared.is_used_by_others(process()));
+        }
     }
 
     /// Keeps an error that a call met after it had received something.
@@ -229,7 +247,7 @@ pub fn is_known(descriptor: c_int) -> bool {
 #[inline]
 #[must_use]
 pub fn is_watched(descriptor: c_int) -> bool {
-    is_known(descriptor) || is_shared(descriptor)
+    is_known(descriptor) || users::shared(descriptor).is_some()
 }
 
 /// Whether the descriptor has a lease.
@@ -259,6 +277,10 @@ pub fn is_undecided(descriptor: c_int) -> bool {
 /// more often.
 pub fn is_worth_deciding(descriptor: c_int, is_certain: bool) -> bool {
     let Some(entry) = entry(descriptor) else { return false };
+    // Whatever is decided, it is used.
+    users::shared(descriptor).inspect(|shared| {
+        shared.is_used_by_others(process());
+    });
     let value = entry.load(Ordering::Relaxed);
     match value.checked_sub(INHERITED) {
         None => true,
@@ -295,7 +317,7 @@ pub fn is_tracking() -> bool {
 /// Says that it is a UDP socket for which nothing was decided yet.
 pub fn set_undecided(descriptor: c_int) {
     TRACKING.store(true, Ordering::Relaxed);
-    set_shared(descriptor, false);
+    users::set(descriptor, None);
     set(descriptor, UNDECIDED);
 }
 
@@ -308,23 +330,6 @@ fn set(descriptor: c_int, value: u8) {
     if let Some(entry) = entry(descriptor) {
         entry.store(value, Ordering::Release);
     }
-}
-
-fn set_shared(descriptor: c_int, is_shared: bool) {
-    let Some(word) = SHARED.get(descriptor as usize / 64) else { return };
-    let bit = 1 << (descriptor % 64);
-    if is_shared {
-        word.fetch_or(bit, Ordering::Relaxed);
-    } else if word.load(Ordering::Relaxed) & bit != 0 {
-        word.fetch_and(!bit, Ordering::Relaxed);
-    }
-}
-
-#[inline]
-fn is_shared(descriptor: c_int) -> bool {
-    SHARED
-        .get(descriptor as usize / 64)
-        .is_some_and(|word| word.load(Ordering::Relaxed) & 1 << (descriptor % 64) != 0)
 }
 
 /// Gives a bound UDP socket the lease of an interface. Allocates, and takes some tens of milliseconds. Returns by whose rights; `None`
@@ -352,7 +357,9 @@ pub fn lend(
     let (number, place) = TAKEN.iter().enumerate().find(|(_, place)| place.take()).ok_or_else(|| {
         format!("{PLACES} sockets of this process have a fast path, and that is all there are")
     })?;
-    let lent = place.lessee.lend(&socket(descriptor), interface, access, is_shared(descriptor));
+    let shared = users::shared(descriptor);
+    place.set_shared(shared);
+    let lent = place.lessee.lend(&socket(descriptor), interface, access, shared.is_some());
     let by = lent.inspect_err(|_| place.is_used.store(false, Ordering::Release))?;
     place.lessee.set_mode(mode);
     place.descriptors.store(1, Ordering::Relaxed);
@@ -376,7 +383,7 @@ pub fn is_worth_retrying(why: &str) -> bool {
 pub fn close(descriptor: c_int) -> Option<SocketCounts> {
     let Some((_, place)) = place(descriptor) else {
         if is_watched(descriptor) && is_own_process() {
-            set_shared(descriptor, false);
+            users::set(descriptor, None);
             set_kernel(descriptor);
         }
         return None;
@@ -384,7 +391,7 @@ pub fn close(descriptor: c_int) -> Option<SocketCounts> {
     if !is_own_process() {
         return None;
     }
-    set_shared(descriptor, false);
+    users::set(descriptor, None);
     set_kernel(descriptor);
     place.sets.iter().for_each(|in_set| {
         let _ = in_set.descriptor.compare_exchange(descriptor, -1, Ordering::AcqRel, Ordering::Relaxed);
@@ -392,6 +399,7 @@ pub fn close(descriptor: c_int) -> Option<SocketCounts> {
     if place.descriptors.fetch_sub(1, Ordering::AcqRel) > 1 {
         return None;
     }
+    place.shared().inspect(|shared| shared.end(process()));
     let counts = place.lessee.counts();
     place.lessee.end(&socket(descriptor));
     place.is_used.store(false, Ordering::Release);
@@ -410,7 +418,7 @@ pub fn duplicate(of: c_int, new: c_int) {
     } else if is_undecided(of) {
         set_kernel(of);
     }
-    set_shared(new, is_shared(of));
+    users::set(new, users::shared(of));
     entry_of_new.store(entry(of).map_or(KERNEL, |of| of.load(Ordering::Acquire)), Ordering::Release);
 }
 
@@ -505,13 +513,20 @@ pub fn register_fork() {
     });
 }
 
-/// The child may read the socket as well: nothing may be left in a ring for a reader that has none.
+fn process() -> c_int {
+    PROCESS.load(Ordering::Relaxed)
+}
+
+/// The child may read the socket as well: nothing may be left in a ring for a reader that has none. Later it is known who uses it.
 extern "C" fn before_fork() {
     for descriptor in tracked() {
-        set_shared(descriptor, true);
+        let place = place(descriptor).map(|(_, place)| place);
+        let shared = users::share(descriptor, place.and_then(Place::shared));
+        place.inspect(|place| place.set_shared(shared));
     }
     for (_, place) in places().filter(|(_, place)| place.is_used.load(Ordering::Relaxed)) {
-        place.lessee.share();
+        place.lessee.set_used_by_others(true);
+        place.lessee.give_back();
     }
 }
 
@@ -522,7 +537,12 @@ extern "C" fn in_child() {
     limit::forget();
     for descriptor in leased() {
         // Of one that has duplicates it would be decided twice.
-        set(descriptor, if is_last(descriptor) { INHERITED } else { KERNEL });
+        let is_last = is_last(descriptor);
+        set(descriptor, if is_last { INHERITED } else { KERNEL });
+        // Calls on it are not seen any more.
+        users::shared(descriptor).filter(|_| !is_last).inspect(|shared| {
+            shared.is_used_by_others(process());
+        });
     }
     for (_, place) in places() {
         if place.lessee.forget() {

@@ -128,7 +128,10 @@ where
 {
     use std::sync::atomic::Ordering;
     let Some((_, _, first)) = leased.each().next() else { return Ok(Outcome::default()) };
-    leased.each().for_each(|(_, _, place)| place.set_waited_for());
+    for (_, _, place) in leased.each() {
+        place.set_waited_for();
+        place.look_for_others();
+    }
     let mut ask_at = Instant::from_nanos(first.ask_at.load(Ordering::Relaxed));
     let outcome = Outcome::default();
     let mut waiter = Waiter { kernel, leased, mask, ask, outcome, blocked: None, lead: None, tells: None };
@@ -303,7 +306,10 @@ where
 
     fn hold(&mut self, now: Instant) {
         self.blocked.get_or_insert_with(Blocked::new);
-        self.leased.each().for_each(|(_, _, place)| place.lessee.hold(now));
+        for (_, _, place) in self.leased.each() {
+            place.look_for_others();
+            place.lessee.hold(now);
+        }
     }
 
     fn give_back(&mut self, now: Instant) -> bool {

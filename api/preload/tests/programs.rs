@@ -3,6 +3,8 @@
 
 #[path = "../../capi/tests/link/mod.rs"]
 mod link;
+#[path = "programs/processes.rs"]
+mod processes;
 #[path = "programs/threads.rs"]
 mod threads;
 

@@ -55,8 +55,10 @@ pub struct Lessee {
     outside: RwLock<Option<Outside>>,
     /// The socket was closed: the lease is only to be set free.
     has_ended: AtomicBool,
-    /// Another process may have the socket, and wait for it.
+    /// Others may wait for the socket without this library, as long as this place has it.
     is_shared: AtomicBool,
+    /// Another process uses the socket.
+    is_used_by_others: AtomicBool,
     /// Threads that wait in the kernel for the socket.
     others: AtomicU32,
     /// Several threads have waited for the socket at the same time.
@@ -89,6 +91,7 @@ impl Lessee {
             outside: RwLock::new(None),
             has_ended: AtomicBool::new(false),
             is_shared: AtomicBool::new(false),
+            is_used_by_others: AtomicBool::new(false),
             others: AtomicU32::new(0),
             is_contended: AtomicBool::new(false),
             leading: Leading::new(),
@@ -96,7 +99,7 @@ impl Lessee {
     }
 
     /// Gives the socket the lease of an interface of the calling thread's network namespace. Allocates, and takes some tens of
-    /// milliseconds. `access`: by whose rights. `is_shared`: as after [`Lessee::share`]. Returns whose rights it was by.
+    /// milliseconds. `access`: by whose rights. `is_shared`: as after [`Lessee::set_used_by_others`]. Returns whose rights it was by.
     ///
     /// # Errors
     /// The reason as text. [`Lessee::IS_BUSY`] if another thread is about to do the same.
@@ -114,7 +117,8 @@ impl Lessee {
             interfaces::lend(socket, interface, access, false).map_err(|refused| refused.to_string())?;
         let is_v6 = socket.local_addr().is_ok_and(|local| local.is_ipv6());
         let view = View { is_v6, ifindex: lent.ifindex };
-        self.is_shared.store(is_shared, Ordering::Relaxed);
+        self.is_shared.store(false, Ordering::Relaxed);
+        self.set_used_by_others(is_shared);
         self.is_contended.store(false, Ordering::Relaxed);
         self.leading.forget();
         let by = LentBy::of(&lent);
@@ -201,11 +205,20 @@ impl Lessee {
     /// Whether the lease may be held when no call looks: no other thread waits for the socket, nor another process.
     #[must_use]
     pub fn may_stay(&self) -> bool {
-        self.others.load(Ordering::Relaxed) == 0 && !self.is_shared.load(Ordering::Relaxed)
+        self.others.load(Ordering::Relaxed) == 0
+            && !self.is_shared.load(Ordering::Relaxed)
+            && !self.is_used_by_others.load(Ordering::Relaxed)
     }
 
-    /// Another process is about to have the socket as well: from now on no datagram is left in the ring, as long as this one has the
-    /// lease.
+    /// Says whether another process uses the socket: then no call leaves the ring open.
+    pub fn set_used_by_others(&self, is: bool) {
+        if self.is_used_by_others.load(Ordering::Relaxed) != is {
+            self.is_used_by_others.store(is, Ordering::Relaxed);
+        }
+    }
+
+    /// Somebody may wait for the socket without this library: from now on no datagram is left in the ring, as long as this place has
+    /// the lease.
     pub fn share(&self) {
         self.is_shared.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);

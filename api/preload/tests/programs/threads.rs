@@ -35,7 +35,7 @@ fn started(link: &Link, command: &mut Command) -> Child {
 }
 
 /// Sends numbered datagrams: each comes back, once. Nothing is sent again, so one that is left somewhere is missed.
-fn exchange(link: &Link, port: u16) {
+pub(crate) fn exchange(link: &Link, port: u16) {
     let peer = peer_in(&link.peers);
     peer.connect(("10.9.0.1", port)).unwrap();
     let (mut buffer, mut under_way, mut next) = ([0; 8], Vec::new(), 0);
@@ -55,7 +55,6 @@ fn exchange(link: &Link, port: u16) {
         let at = under_way.iter().position(|sent| *sent == number);
         under_way.remove(at.unwrap_or_else(|| panic!("{number} came back twice: {under_way:?}")));
     }
-    peer.send(&[]).unwrap();
 }
 
 /// Runs it in all modes that spin.
@@ -71,6 +70,7 @@ fn threads_that_come_and_go(how: &str) {
         let mut command = Command::new(&program);
         let mut child = started(&link, with_library(command.arg(how), rule(mode), &explain));
         exchange(&link, 7041);
+        peer_in(&link.peers).send_to(&[], "10.9.0.1:7041").unwrap();
         assert!(child.wait().unwrap().success());
         let (by_ring, by_kernel) = received(&explain);
         println!("{how}, {mode}: {by_ring} by the ring, {by_kernel} by the kernel");

@@ -1,0 +1,201 @@
+//! Which processes use a socket that several of them have, as it was there at a fork: known to all of them by memory that they share.
+//!
+//! Most sockets that are there at a fork are used by one process only: those of a daemon by the child, and those of a server that starts
+//! helpers by the server. Only while a second one receives from such a socket, or waits for it, its ring takes one datagram at a time.
+#![allow(unsafe_code, reason = "memory is shared with children, and the kernel is asked for numbers")]
+
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU16, AtomicU32, Ordering};
+
+use libc::c_int;
+
+use crate::kernel::errno;
+use crate::table::DESCRIPTORS;
+
+/// Sockets that were there at forks of one family of processes. Of further ones it is not known who uses them.
+const SOCKETS: usize = 1_024;
+/// Processes that use one of them.
+const USERS: usize = 4;
+/// So many looks at a socket that others use lie between two questions whether they still live.
+const ASK_EACH: u32 = 4_096;
+
+/// The socket is this process's alone.
+const OWN: u16 = 0;
+/// Others may have it, and nothing is known of them.
+const UNKNOWN: u16 = u16::MAX;
+
+/// Of each descriptor, the number of its socket among those that are shared, which children inherit; or [`OWN`], or [`UNKNOWN`].
+static NUMBERS: [AtomicU16; DESCRIPTORS] = [const { AtomicU16::new(OWN) }; DESCRIPTORS];
+
+/// What all processes of the family know. Zeros are its beginning.
+struct Family {
+    given: AtomicU32,
+    /// Of each socket the processes that use it; 0: none.
+    users: [[AtomicI32; USERS]; SOCKETS],
+}
+
+/// Null before the first fork.
+static FAMILY: AtomicPtr<Family> = AtomicPtr::new(null_mut());
+
+/// A socket that other processes may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shared(u16);
+
+fn family() -> Option<&'static Family> {
+    // SAFETY: it is null, or mapped for good with as many bytes, of which all are atomic and any are valid.
+    unsafe { FAMILY.load(Ordering::Acquire).as_ref() }
+}
+
+/// Makes the memory, before the first fork.
+fn begin() {
+    if family().is_some() {
+        return;
+    }
+    let len = size_of::<Family>();
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+    // SAFETY: it is new memory, of zeros.
+    let memory = unsafe { libc::mmap(null_mut(), len, protection, flags, -1, 0) };
+    if memory == libc::MAP_FAILED {
+        return;
+    }
+    let new = memory.cast::<Family>();
+    if FAMILY.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        // Another thread that forks was faster.
+        // SAFETY: nobody else has it.
+        unsafe { libc::munmap(memory, len) };
+    }
+}
+
+fn number(descriptor: c_int) -> Option<&'static AtomicU16> {
+    NUMBERS.get(usize::try_from(descriptor).ok()?)
+}
+
+/// The socket of a descriptor, if others may have it.
+pub(crate) fn shared(descriptor: c_int) -> Option<Shared> {
+    let number = number(descriptor)?.load(Ordering::Relaxed);
+    (number != OWN).then_some(Shared(number))
+}
+
+/// A child is about to have the socket as well. `of_socket` is what another descriptor of it got.
+pub(crate) fn share(descriptor: c_int, of_socket: Option<Shared>) -> Option<Shared> {
+    let number = number(descriptor)?;
+    if number.load(Ordering::Relaxed) == OWN {
+        begin();
+        let new = || {
+            let given = family().map(|family| family.given.fetch_add(1, Ordering::Relaxed) as usize + 1);
+            given.filter(|given| *given < SOCKETS).map_or(UNKNOWN, |given| given as u16)
+        };
+        number.store(of_socket.map_or_else(new, |shared| shared.0), Ordering::Relaxed);
+    }
+    shared(descriptor)
+}
+
+/// The descriptor has another meaning: it is of a new socket, or a duplicate of a descriptor that is shared so.
+pub(crate) fn set(descriptor: c_int, shared: Option<Shared>) {
+    if let Some(number) = number(descriptor) {
+        let value = shared.map_or(OWN, |shared| shared.0);
+        if number.load(Ordering::Relaxed) != value {
+            number.store(value, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) const fn bits(self) -> u16 {
+        self.0
+    }
+
+    pub(crate) const fn from_bits(bits: u16) -> Option<Self> {
+        if bits == OWN { None } else { Some(Self(bits)) }
+    }
+
+    fn users(self) -> Option<&'static [AtomicI32; USERS]> {
+        family()?.users.get(usize::from(self.0)).filter(|_| self.0 != UNKNOWN)
+    }
+
+    /// The process uses the socket, from now on. Returns whether others do, or may.
+    pub(crate) fn is_used_by_others(self, process: c_int) -> bool {
+        static LOOKS: AtomicU32 = AtomicU32::new(0);
+        let Some(users) = self.users() else { return true };
+        let (mut is_in, mut has_others) = look(users, process);
+        let asks = has_others && LOOKS.fetch_add(1, Ordering::Relaxed).is_multiple_of(ASK_EACH);
+        if asks || !is_in {
+            users.iter().filter(|user| user.load(Ordering::Relaxed) != process).for_each(forget_if_dead);
+            // Before it is looked who else there is: of two that begin at a time one sees the other.
+            let free = |user: &AtomicI32| {
+                user.compare_exchange(0, process, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+            };
+            is_in = is_in || users.iter().any(free);
+            has_others = look(users, process).1;
+        }
+        !is_in || has_others
+    }
+
+    /// The process uses it no longer.
+    pub(crate) fn end(self, process: c_int) {
+        for user in self.users().into_iter().flatten() {
+            let _ = user.compare_exchange(process, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether the process is among the users, and whether others are.
+fn look(users: &[AtomicI32; USERS], process: c_int) -> (bool, bool) {
+    users.iter().fold((false, false), |(is_in, has_others), user| {
+        let user = user.load(Ordering::SeqCst);
+        (is_in || user == process, has_others || user != 0 && user != process)
+    })
+}
+
+fn forget_if_dead(user: &AtomicI32) {
+    let process = user.load(Ordering::Acquire);
+    let error = errno();
+    // SAFETY: it takes numbers, and sends nothing.
+    if process != 0 && unsafe { libc::kill(process, 0) } != 0 && errno() == libc::ESRCH {
+        let _ = user.compare_exchange(process, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+    crate::kernel::set_errno(error);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers of processes that are there: this one, and the first one of all.
+    fn processes() -> [c_int; 2] {
+        // SAFETY: it takes nothing.
+        [unsafe { libc::getpid() }, 1]
+    }
+
+    #[test]
+    fn of_several_processes_one_is_alone_until_another_one_uses_the_socket() {
+        let [first, second] = processes();
+        let socket = share(101, None).expect("a socket that is shared");
+        assert_eq!((share(101, None), share(102, Some(socket))), (Some(socket), Some(socket)));
+        assert!(!socket.is_used_by_others(first) && !socket.is_used_by_others(first));
+        assert!(socket.is_used_by_others(second) && socket.is_used_by_others(first));
+        socket.end(first);
+        assert!(!socket.is_used_by_others(second));
+        let other = share(103, None).expect("another socket");
+        assert_ne!(other, socket);
+        assert!(!other.is_used_by_others(first));
+        set(101, None);
+        assert_eq!((shared(101), shared(102)), (None, Some(socket)));
+    }
+
+    #[test]
+    fn processes_that_have_ended_are_forgotten_and_too_many_are_unknown() {
+        let [first, second] = processes();
+        let socket = share(111, None).expect("a socket that is shared");
+        // No process has so high a number.
+        let users = socket.users().expect("its users");
+        users.iter().skip(1).for_each(|user| user.store(c_int::MAX - 1, Ordering::Relaxed));
+        assert!(!socket.is_used_by_others(first));
+        users.iter().skip(1).for_each(|user| user.store(second, Ordering::Relaxed));
+        assert!(socket.is_used_by_others(first));
+        let full = share(112, None).expect("another one");
+        full.users().expect("its users").iter().for_each(|user| user.store(second, Ordering::Relaxed));
+        assert!(full.is_used_by_others(first));
+        assert!(Shared(UNKNOWN).is_used_by_others(first));
+    }
+}
