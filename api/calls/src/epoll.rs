@@ -34,11 +34,8 @@ pub unsafe fn done(
     let Some((_, place)) = table::place(descriptor) else {
         // A set in a set: threads that wait for the outer one are told by the kernel alone.
         if nested::may_be_set(descriptor) && operation == libc::EPOLL_CTL_ADD {
-            nested::put(descriptor);
+            set_waited_for_elsewhere(descriptor);
         }
-        table::places()
-            .filter(|(_, place)| place.is_in(descriptor))
-            .for_each(|(_, place)| place.lessee.share());
         return None;
     };
     let is_it = |in_set: &&table::InSet| {
@@ -77,6 +74,20 @@ pub fn set_made(set: c_int) {
 fn in_set(set: c_int) -> impl Iterator<Item = &'static table::InSet> {
     let all = table::places().flat_map(|(_, place)| &place.sets);
     all.filter(move |in_set| in_set.set.load(Ordering::Relaxed) == set)
+}
+
+/// The set is waited for by other means than [`wait`], which are told by the kernel alone: sockets that are in it, or will be, leave
+/// nothing in a ring.
+pub fn set_waited_for_elsewhere(set: c_int) {
+    nested::put(set);
+    table::places().filter(|(_, place)| place.is_in(set)).for_each(|(_, place)| place.lessee.share());
+}
+
+/// Whether something is in the ring of a socket that is in the set, as may be when it is first waited for by such means.
+#[must_use]
+pub fn has_left(set: c_int) -> bool {
+    let mut places = table::places().filter(|(_, place)| place.is_in(set));
+    places.any(|(_, place)| place.lessee.has_frames() == Some(true))
 }
 
 /// Whether a socket with a lease is, or was, in a set that has this descriptor.

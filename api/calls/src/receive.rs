@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use std::sync::atomic::{Ordering, fence};
 
 use libc::{c_int, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, sockaddr_storage, socklen_t, ssize_t};
-use twinpath_socket::{Call, KernelRead, Received, Step, Wait};
+use twinpath_socket::{Call, KernelRead, Looks, Received, Step, Wait};
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 
@@ -25,6 +25,9 @@ const MESSAGES_MAX: u32 = 1_024;
 /// Messages that are received by one call of the kernel: there is room for so many names of senders.
 const AT_ONCE: usize = 32;
 
+/// A call that has opened the ring is over after so long, or looks at it.
+const SETTLES_NS: u64 = 5_000_000;
+
 /// A receiving call on a socket with a lease.
 struct Receiving<'a> {
     kernel: &'a Kernel,
@@ -37,6 +40,8 @@ struct Receiving<'a> {
     blocked: Option<Blocked>,
     has_timeout: bool,
     more: More,
+    /// It looks at the ring, and does not sleep.
+    looks: Option<Looks<'static>>,
 }
 
 /// The messages of `recvmmsg(2)` after the first one.
@@ -87,8 +92,18 @@ unsafe fn receive(
     place.look_for_others();
     let call = Call { peek, wait: Wait::Not, stays: place.lessee.may_stay(), polled };
     let (blocked, has_timeout) = (None, false);
-    let mut receiving =
-        Receiving { kernel, descriptor, message, flags, place, call, blocked, has_timeout, more: *more };
+    let mut receiving = Receiving {
+        kernel,
+        descriptor,
+        message,
+        flags,
+        place,
+        call,
+        blocked,
+        has_timeout,
+        more: *more,
+        looks: None,
+    };
     // SAFETY: the caller's promise.
     let received = unsafe { receiving.run() };
     *more = receiving.more;
@@ -100,18 +115,25 @@ impl Receiving<'_> {
     /// The message describes memory of the caller.
     unsafe fn run(&mut self) -> ssize_t {
         let socket = table::socket(self.descriptor);
-        self.place.lessee.begin();
-        // SAFETY: the caller's promise.
-        let done = unsafe { self.run_to_end(&socket) };
-        // Another thread may have begun to sleep in the kernel while this call had the ring: nothing more may come there, as this
-        // thread may be busy for long.
-        fence(Ordering::SeqCst);
-        if !self.place.lessee.may_stay() {
+        self.looks = Some(self.place.lessee.looks());
+        loop {
+            self.place.lessee.begin();
+            // SAFETY: the caller's promise.
+            let done = unsafe { self.run_to_end(&socket) };
+            // Another thread may have begun to sleep in the kernel while this call had the ring: nothing more may come there, as this
+            // thread may be busy for long.
+            fence(Ordering::SeqCst);
+            if self.place.lessee.may_stay() {
+                return done;
+            }
             let error = errno();
-            self.place.lessee.give_back();
+            let has_frames = self.place.lessee.has_frames();
             set_errno(error);
+            // What has come until then is this call's: nobody else is told of it.
+            if done >= 0 || error != libc::EAGAIN || has_frames != Some(true) {
+                return done;
+            }
         }
-        done
     }
 
     /// # Safety
@@ -289,18 +311,38 @@ impl Receiving<'_> {
         None
     }
 
+    /// Another call may be about to open the ring, and not have seen that this one sleeps. After a while it has, or has closed the ring
+    /// again: signals are held back meanwhile.
+    fn settle(&mut self) {
+        let waits = self.flags & libc::MSG_DONTWAIT == 0 && self.place.lessee.is_looked_at_beside(0);
+        if !waits || message::is_nonblocking(self.descriptor) {
+            return;
+        }
+        self.blocked.get_or_insert_with(Blocked::new);
+        let (some, mut waited) =
+            (timespec(SETTLES_NS), libc::pollfd { fd: self.descriptor, events: libc::POLLIN, revents: 0 });
+        // SAFETY: it is one structure.
+        let _ = unsafe { (self.kernel.ppoll)(&raw mut waited, 1, &raw const some, std::ptr::null()) };
+    }
+
     /// Sleeps in the kernel.
     fn sleep(&mut self, socket: &UdpSocket, until: Instant) -> Option<ssize_t> {
-        self.place.lessee.waits();
+        let waits = self.place.lessee.waits();
         // Before it was known that this thread waits, another one may have taken the lease, and have left something in the ring.
         if self.place.lessee.is_ready(socket, clock::now()) == Some(true) {
-            self.place.lessee.waited();
+            return None;
+        }
+        self.looks = None;
+        self.settle();
+        if self.place.lessee.is_ready(socket, clock::now()) == Some(true) {
+            self.looks = Some(self.place.lessee.looks());
             return None;
         }
         self.blocked = None;
         let slept = if self.has_timeout { self.sleep_until(until) } else { self.sleep_on() };
         let error = errno();
-        self.place.lessee.waited();
+        drop(waits);
+        self.looks = Some(self.place.lessee.looks());
         if slept.is_some() {
             set_errno(error);
         } else {
@@ -331,16 +373,22 @@ impl Receiving<'_> {
 
     /// Another thread has the lease, or there is none any more: the kernel's call, as it is. `None`: the lease is free again.
     fn by_the_kernel_alone(&mut self, socket: &UdpSocket) -> Option<ssize_t> {
-        self.place.lessee.waits();
+        let waits = self.place.lessee.waits();
         // The thread that had the lease may have returned before it could see this one, and have left something in the ring.
         if self.place.lessee.is_ready(socket, clock::now()).is_some() {
-            self.place.lessee.waited();
+            return None;
+        }
+        self.looks = None;
+        self.settle();
+        if self.place.lessee.is_ready(socket, clock::now()).is_some() {
+            self.looks = Some(self.place.lessee.looks());
             return None;
         }
         self.blocked = None;
         let (len, read) = self.receive(0);
         let error = errno();
-        self.place.lessee.waited();
+        drop(waits);
+        self.looks = Some(self.place.lessee.looks());
         if let Some(read) = read.filter(|_| !self.call.peek) {
             self.place.lessee.was_read_beside(read);
         }

@@ -2,11 +2,12 @@
 #![allow(unsafe_code, reason = "the kernel's calls take pointers")]
 
 use std::io;
+use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 use libc::{c_int, sigset_t, timespec};
 use twinpath_idle::Woken;
-use twinpath_socket::{Awaited, Lead, Precise, Readiness, Watch, wait};
+use twinpath_socket::{Awaited, Lead, Looks, Precise, Readiness, Waits, Watch, wait};
 use twinpath_sys::clock;
 use twinpath_time::Instant;
 use twinpath_worker::idle::Decision;
@@ -94,6 +95,11 @@ impl Outcome {
     }
 }
 
+/// After so long a thread that sleeps looks again, while others may open the ring without having seen it.
+const LOOK_AGAIN: twinpath_time::Duration = twinpath_time::Duration::from_millis(5);
+/// The same, while another thread spins at times and nobody keeps watch.
+const LOOK_AT_LAST: twinpath_time::Duration = twinpath_time::Duration::from_millis(100);
+
 struct Waiter<'a, A> {
     kernel: &'a Kernel,
     leased: &'a Leased,
@@ -107,6 +113,10 @@ struct Waiter<'a, A> {
     lead: Option<Lead>,
     /// After a sleep: whether this thread tells the policy what ended it.
     tells: Option<bool>,
+    /// It looks at the rings, and does not sleep.
+    looks: [Option<Looks<'static>>; PLACES],
+    /// While it was looked last, another thread had one of the rings.
+    was_busy: bool,
 }
 
 impl<A> Drop for Waiter<'_, A> {
@@ -126,7 +136,6 @@ pub(crate) fn wait_among<A>(
 where
     A: FnMut(Option<&timespec>, Option<&sigset_t>) -> c_int,
 {
-    use std::sync::atomic::Ordering;
     let Some((_, _, first)) = leased.each().next() else { return Ok(Outcome::default()) };
     for (_, _, place) in leased.each() {
         place.set_waited_for();
@@ -134,21 +143,60 @@ where
     }
     let mut ask_at = Instant::from_nanos(first.ask_at.load(Ordering::Relaxed));
     let outcome = Outcome::default();
-    let mut waiter = Waiter { kernel, leased, mask, ask, outcome, blocked: None, lead: None, tells: None };
+    let mut waiter = Waiter {
+        kernel,
+        leased,
+        mask,
+        ask,
+        outcome,
+        blocked: None,
+        lead: None,
+        tells: None,
+        looks: [const { None }; PLACES],
+        was_busy: false,
+    };
+    waiter.begin();
     let waited = wait(timeout, &mut ask_at, &mut waiter);
-    let outcome = waiter.outcome;
-    drop(waiter);
     first.ask_at.store(ask_at.as_nanos(), Ordering::Relaxed);
     // Another thread may have begun to wait in the kernel meanwhile.
+    fence(Ordering::SeqCst);
+    let mut was_closed = false;
     for (_, _, place) in leased.each().filter(|(_, _, place)| !place.lessee.may_stay()) {
         place.lessee.give_back();
+        was_closed = true;
     }
-    waited.map(|_| outcome)
+    // What has come until then is this thread's: nobody else is told of it.
+    if was_closed && !matches!(waited, Ok(true)) && waiter.look(clock::now()) {
+        return Ok(waiter.outcome);
+    }
+    waited.map(|_| waiter.outcome)
 }
 
 impl<A> Waiter<'_, A> {
     fn first(&self) -> Option<&'static Place> {
         self.leased.each().next().map(|(_, _, place)| place)
+    }
+
+    /// From now on it may look at the rings.
+    fn begin(&mut self) {
+        for (number, _, place) in self.leased.each() {
+            self.looks[number] = Some(place.lessee.looks());
+        }
+    }
+
+    /// How long this thread may sleep before it looks again, if it does not keep watch; `None` is for ever. Another one may be about to
+    /// open the ring, and not have seen that this one sleeps; or leave something there when nobody keeps watch.
+    fn looks_again(&self, now: Instant) -> Option<Instant> {
+        let mut looks_again = None;
+        for (_, _, place) in self.leased.each() {
+            if self.was_busy || place.lessee.is_looked_at_beside(0) {
+                return Some(now + LOOK_AGAIN);
+            }
+            if self.lead.is_none() && place.lessee.is_wanted(now) {
+                looks_again = Some(now + LOOK_AT_LAST);
+            }
+        }
+        looks_again
     }
 
     /// Whether this thread may spin: no other one does, that waits for the same socket.
@@ -187,15 +235,10 @@ impl<A> Waiter<'_, A> {
         watches
     }
 
-    /// Returns whether this thread has kept watch.
-    fn end_watch(&self, watches: &Watches) -> bool {
-        if watches.look_at.is_none() {
-            return false;
-        }
-        for (number, _, place) in self.leased.each() {
+    fn end_watch(&self, watches: &Watches) {
+        for (number, _, place) in self.leased.each().filter(|_| watches.look_at.is_some()) {
             watches.of[number].inspect(|watch| place.lessee.end_watch(*watch));
         }
-        true
     }
 }
 
@@ -242,19 +285,31 @@ where
     }
 
     /// Sleeps in the kernel, until then at most. Returns whether something is ready.
-    fn sleep(&mut self, until: Instant, mask: Option<&sigset_t>) -> io::Result<bool> {
+    fn sleep(&mut self, until: Instant) -> io::Result<bool> {
         loop {
             let now = clock::now();
             let watches = self.watch(now);
-            let end = watches.look_at.map_or(until, |look_at| look_at.min(until));
+            let look_at = watches.look_at.or_else(|| self.looks_again(now));
+            let end = look_at.map_or(until, |look_at| look_at.min(until));
+            if end < until {
+                // A signal between two sleeps ends the call as one that comes in a sleep does.
+                self.blocked.get_or_insert_with(Blocked::new);
+            }
+            let before = self.blocked.as_ref().map(|blocked| *blocked.before());
             let timeout = (end != Instant::NEVER).then(|| times::timespec(end.nanos_since(now)));
             // What keeps watch may be late.
             let _precise = (end == until).then_some(timeout).flatten().map(|_| Precise::new());
-            let slept = self.ask_kernel(timeout.as_ref(), mask);
-            let has_watched = self.end_watch(&watches);
-            let is_ready = slept? || has_watched && self.look(clock::now());
-            if is_ready || !has_watched || end == until {
-                return Ok(is_ready);
+            let slept = self.ask_kernel(timeout.as_ref(), self.mask.or(before.as_ref()));
+            self.end_watch(&watches);
+            if look_at.is_some() {
+                self.leased.each().for_each(|(_, _, place)| place.lessee.give_back());
+                // Also if the kernel has something, or was interrupted: nobody else may look.
+                if self.look(clock::now()) {
+                    return Ok(true);
+                }
+            }
+            if slept? || end == until {
+                return Ok(self.outcome.kernel.is_some_and(|ready| ready > 0));
             }
         }
     }
@@ -269,9 +324,11 @@ where
         let has_more = self.outcome.kernel.filter(|ready| *ready > 0);
         self.outcome = Outcome { kernel: has_more, ready: 0 };
         let mut asks = false;
+        self.was_busy = false;
         for (number, descriptor, place) in self.leased.each() {
             // If another thread receives, the socket is not ready for this one.
             let readiness = place.lessee.readiness(&table::socket(descriptor), now);
+            self.was_busy |= readiness.is_none();
             match readiness.map_or(Tells::Not, |readiness| self.leased.tells(place, readiness)) {
                 Tells::Not => {}
                 Tells::Now => self.outcome.ready |= 1 << number,
@@ -295,12 +352,17 @@ where
         if let (Some(lead), Some(first)) = (self.lead, self.first()) {
             self.lead = first.lessee.leader_sleeps(lead, clock::now(), until);
         }
-        self.leased.each().for_each(|(_, _, place)| place.lessee.waits());
-        let before = self.blocked.as_ref().map(|blocked| *blocked.before());
+        let leased = self.leased;
+        let mut waits = [const { None::<Waits<'static>> }; PLACES];
+        for (number, _, place) in leased.each() {
+            self.looks[number] = None;
+            waits[number] = Some(place.lessee.waits());
+        }
         // Before another thread could have taken the lease, something may have come.
         let is_ready = self.look(clock::now());
-        let slept = if is_ready { Ok(true) } else { self.sleep(until, self.mask.or(before.as_ref())) };
-        self.leased.each().for_each(|(_, _, place)| place.lessee.waited());
+        let slept = if is_ready { Ok(true) } else { self.sleep(until) };
+        drop(waits);
+        self.begin();
         slept
     }
 

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "functions that C calls take pointers")]
 
 use libc::{c_int, c_uint, c_void, sockaddr, socklen_t};
-use twinpath_calls::{epoll, errno, set_errno, table};
+use twinpath_calls::{epoll, errno, nested, set_errno, table};
 
 use crate::decide::decide;
 use crate::real::real;
@@ -177,6 +177,10 @@ fn duplicate(of: c_int, new: c_int) {
         explain::socket(of, format_args!("by the kernel: it was duplicated before it was bound or used"));
     }
     table::duplicate(of, new);
+    if nested::may_be_set(of) {
+        // The kernel alone tells those who wait for the duplicate.
+        epoll::set_waited_for_elsewhere(of);
+    }
 }
 
 /// A hook: the function of that name.

@@ -313,7 +313,8 @@ impl Holder {
         }
         match self.then(now, call) {
             Then::Look => {
-                if !is_open {
+                // What is only looked at stays in the ring, where others may wait for it.
+                if !is_open && (call.stays || !call.peek) {
                     self.open(now, call.room());
                 }
                 spin_loop();

@@ -109,6 +109,11 @@ impl Leading {
         }
     }
 
+    /// Whether a thread has wanted to spin lately.
+    pub(crate) fn is_wanted(&self, now: Instant) -> bool {
+        now <= Instant::from_nanos(self.wanted.load(Ordering::Relaxed)) + WANTED_FOR
+    }
+
     /// Whether another thread keeps watch.
     pub(crate) fn is_watched(&self, now: Instant) -> bool {
         self.watched_until.load(Ordering::SeqCst) > now.as_nanos()
@@ -116,9 +121,8 @@ impl Leading {
 
     /// A thread that does not lead is about to sleep: whether it keeps watch meanwhile.
     pub(crate) fn watch(&self, now: Instant) -> Option<Watch> {
-        let wanted = Instant::from_nanos(self.wanted.load(Ordering::Relaxed));
         let before = self.watched_until.load(Ordering::Relaxed);
-        if now > wanted + WANTED_FOR || before > now.as_nanos() {
+        if !self.is_wanted(now) || before > now.as_nanos() {
             return None;
         }
         let look_at = now + LOOKS_EVERY;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, TryLockError};
 
 use twinpath_attach::Sending;
@@ -59,11 +59,44 @@ pub struct Lessee {
     is_shared: AtomicBool,
     /// Another process uses the socket.
     is_used_by_others: AtomicBool,
-    /// Threads that wait in the kernel for the socket.
-    others: AtomicU32,
+    /// Threads that wait in the kernel for the socket, and in the upper half the number of the lease that they are counted for.
+    others: AtomicU64,
+    /// Calls that look at the ring, or may do so soon.
+    looking: AtomicU32,
     /// Several threads have waited for the socket at the same time.
     is_contended: AtomicBool,
     leading: Leading,
+}
+
+/// Where in the count of threads that wait the number of the lease begins.
+const LEASE_AT: u32 = 32;
+
+/// A thread waits in the kernel. It is dropped also if the thread is cancelled meanwhile.
+#[derive(Debug)]
+pub struct Waits<'a> {
+    lessee: &'a Lessee,
+    lease: u64,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        let one_less = |others: u64| {
+            // In a child that was forked by a signal handler, nobody has waited.
+            (others >> LEASE_AT == self.lease && others as u32 > 0).then(|| others - 1)
+        };
+        let _ = self.lessee.others.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+    }
+}
+
+/// A call looks at the ring.
+#[derive(Debug)]
+pub struct Looks<'a>(&'a Lessee);
+
+impl Drop for Looks<'_> {
+    fn drop(&mut self) {
+        let one_less = |looking: u32| looking.checked_sub(1);
+        let _ = self.0.looking.fetch_update(Ordering::SeqCst, Ordering::Relaxed, one_less);
+    }
 }
 
 /// Of a lease, for threads that do not have it.
@@ -92,7 +125,8 @@ impl Lessee {
             has_ended: AtomicBool::new(false),
             is_shared: AtomicBool::new(false),
             is_used_by_others: AtomicBool::new(false),
-            others: AtomicU32::new(0),
+            others: AtomicU64::new(0),
+            looking: AtomicU32::new(0),
             is_contended: AtomicBool::new(false),
             leading: Leading::new(),
         }
@@ -118,6 +152,7 @@ impl Lessee {
         let is_v6 = socket.local_addr().is_ok_and(|local| local.is_ipv6());
         let view = View { is_v6, ifindex: lent.ifindex };
         self.is_shared.store(false, Ordering::Relaxed);
+        self.count_anew();
         self.set_used_by_others(is_shared);
         self.is_contended.store(false, Ordering::Relaxed);
         self.leading.forget();
@@ -171,7 +206,8 @@ impl Lessee {
     /// For a process that was forked: the lease is its parent's. What is there is forgotten, and never freed. Returns whether the place
     /// can be used again: not if another thread of the parent was using it.
     pub fn forget(&self) -> bool {
-        self.others.store(0, Ordering::Relaxed);
+        self.count_anew();
+        self.looking.store(0, Ordering::Relaxed);
         self.leading.forget();
         self.has_ended.store(false, Ordering::Relaxed);
         // The kernel's map is the parent's, which is alive or not: this process has no use for its descriptor.
@@ -205,7 +241,7 @@ impl Lessee {
     /// Whether the lease may be held when no call looks: no other thread waits for the socket, nor another process.
     #[must_use]
     pub fn may_stay(&self) -> bool {
-        self.others.load(Ordering::Relaxed) == 0
+        self.sleeping() == 0
             && !self.is_shared.load(Ordering::Relaxed)
             && !self.is_used_by_others.load(Ordering::Relaxed)
     }
@@ -281,15 +317,52 @@ impl Lessee {
         self.with_holder(|holder| holder.woken(came));
     }
 
-    /// A thread is about to wait for the socket in the kernel: from now on no datagram is left in the ring by others. To be undone by
-    /// [`Lessee::waited`].
-    pub fn waits(&self) {
-        if self.others.fetch_add(1, Ordering::Relaxed) > 0 {
+    /// A thread is about to wait for the socket in the kernel: from now on no datagram is left in the ring by others. It waits until
+    /// what is returned is dropped.
+    pub fn waits(&self) -> Waits<'_> {
+        let before = self.others.fetch_add(1, Ordering::Relaxed);
+        if before as u32 > 0 {
             self.is_contended.store(true, Ordering::Relaxed);
         }
         fence(Ordering::SeqCst);
         // The thread that had the lease may have returned before it could see this one.
         self.give_back();
+        Waits { lessee: self, lease: before >> LEASE_AT }
+    }
+
+    fn sleeping(&self) -> u32 {
+        self.others.load(Ordering::Relaxed) as u32
+    }
+
+    /// Threads that waited for a former socket, or in the parent, do not count.
+    fn count_anew(&self) {
+        let lease = (self.others.load(Ordering::Relaxed) >> LEASE_AT) + 1;
+        self.others.store(lease << LEASE_AT, Ordering::Relaxed);
+    }
+
+    /// A call looks at the ring, or opens it, until what is returned is dropped.
+    pub fn looks(&self) -> Looks<'_> {
+        self.looking.fetch_add(1, Ordering::SeqCst);
+        Looks(self)
+    }
+
+    /// Whether other calls than so many of this thread may be about to open the ring, without having seen a thread that has just
+    /// begun to wait.
+    #[must_use]
+    pub fn is_looked_at_beside(&self, own: u32) -> bool {
+        self.looking.load(Ordering::SeqCst) > own
+    }
+
+    /// Whether a frame is in the ring; `None` as for [`Lessee::is_ready`].
+    #[must_use]
+    pub fn has_frames(&self) -> Option<bool> {
+        self.with_holder(|holder| holder.leave())
+    }
+
+    /// Whether a thread wants to spin, so that others are to look now and then.
+    #[must_use]
+    pub fn is_wanted(&self, now: Instant) -> bool {
+        self.leading.is_wanted(now)
     }
 
     /// A datagram was received from the kernel while another thread had the lease, which is told of it.
@@ -327,14 +400,17 @@ impl Lessee {
         !self.is_contended() || self.leading.ends_sleep()
     }
 
-    /// The leader wants to spin. Returns whether it can have the lease then: no other thread sleeps in the kernel, or one keeps watch.
-    /// Otherwise what the ring takes could be left there, by a leader that does not come back.
+    /// The leader wants to spin. Returns whether it can have the lease then: no other thread sleeps in the kernel, or one keeps watch;
+    /// and nobody waits by other means. Otherwise what the ring takes could be left there, by a leader that does not come back.
     #[must_use]
     pub fn may_hold(&self, now: Instant) -> bool {
         if self.is_contended() {
             self.leading.want(now);
         }
-        self.others.load(Ordering::Relaxed) == 0 || self.leading.is_watched(now)
+        // Nobody keeps watch for those who wait by other means.
+        !self.is_shared.load(Ordering::Relaxed)
+            && !self.is_used_by_others.load(Ordering::Relaxed)
+            && (self.sleeping() == 0 || self.leading.is_watched(now))
     }
 
     /// A thread that does not lead is about to sleep in the kernel: whether it is to keep watch, which means to look at the ring now and
@@ -355,13 +431,6 @@ impl Lessee {
     #[must_use]
     pub fn is_contended(&self) -> bool {
         self.is_contended.load(Ordering::Relaxed)
-    }
-
-    /// The thread has waited.
-    pub fn waited(&self) {
-        // In a child that was forked by a signal handler, nobody has waited.
-        let one_less = |others: u32| others.checked_sub(1);
-        let _ = self.others.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
     }
 
     /// Whether a datagram can be received; `None` if there is no lease, or if another thread has it.

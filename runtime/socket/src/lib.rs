@@ -28,7 +28,7 @@ mod waiting;
 
 pub use holder::{Call, KernelRead, Readiness, Received, SocketCounts, Step, Wait};
 pub use leading::{Lead, Watch};
-pub use lessee::{LentBy, Lessee};
+pub use lessee::{LentBy, Lessee, Looks, Waits};
 pub use poll::{Event, Interest, Poll};
 pub use precise::Precise;
 pub use socket::{SendBy, SocketPath, UdpSocket};

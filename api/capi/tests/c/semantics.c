@@ -235,6 +235,27 @@ static void edges(int mode)
 		twinpath_close(sets[at]);
 }
 
+#ifdef PLAIN
+/* A set that is waited for by poll: the kernel alone tells it. */
+static void set_that_is_polled(void)
+{
+	struct epoll_event event = { .events = EPOLLIN }, got;
+	int set = epoll_create1(0);
+	struct pollfd one = { .fd = set, .events = POLLIN };
+	char buffer[16];
+
+	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+	for (int round = 0; round < 2000; round++) {
+		send_text("abc");
+		CHECK(poll(&one, 1, 20000) == 1);
+		CHECK(epoll_wait(set, &got, 1, 0) == 1);
+		CHECK(recv(fd, buffer, sizeof buffer, 0) == 3);
+		CHECK(recv(fd, buffer, sizeof buffer, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+	}
+	close(set);
+}
+#endif
+
 /* A signal comes while a call spins, or sleeps. It comes again and again: the first one may come before the call has begun. */
 static void signals(int mode)
 {
@@ -483,6 +504,9 @@ int main(int count, char **arguments)
 	signals_without_waiting();
 	signals(TWINPATH_POLL);
 	signals(TWINPATH_INTERRUPT);
+#ifdef PLAIN
+	set_that_is_polled();
+#endif
 	/* A duplicate shares the lease, and keeps it. */
 	other = twinpath_dup(fd);
 	CHECK(other >= 0 && twinpath_close(fd) == 0);

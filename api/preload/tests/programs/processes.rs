@@ -25,7 +25,9 @@ fn await_answer(link: &Link) {
         peer.send_to(&u32::MAX.to_ne_bytes(), AT).unwrap();
         match peer.recv(&mut [0; 8]) {
             Ok(_) => return,
-            Err(error) => assert!(error.kind() == ErrorKind::WouldBlock && begun.elapsed() < PATIENCE, "{error}"),
+            Err(error) => {
+                assert!(error.kind() == ErrorKind::WouldBlock && begun.elapsed() < PATIENCE, "{error}")
+            }
         }
     }
 }
@@ -39,7 +41,11 @@ fn processes_that_use_one_socket_leave_no_datagram_and_one_alone_has_the_ring_to
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/family.c");
     let program = folder.path().join("family");
     let mut compiler = Command::new("cc");
-    run(compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2"]).arg(source).arg("-o").arg(&program));
+    run(compiler
+        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2"])
+        .arg(source)
+        .arg("-o")
+        .arg(&program));
     for mode in [Mode::Adaptive, Mode::Poll] {
         let explain = folder.path().join(mode.name());
         let mut command = Command::new(&program);
