@@ -25,7 +25,7 @@ CASES = []
 
 
 class Case:
-    def __init__(self, name, what, function, needs, expects=FAST, rules=SERVERS, rate=None):
+    def __init__(self, name, what, function, needs, expects=FAST, rules=SERVERS, rate=None, otherwise=None):
         self.name = name
         self.what = what
         self.function = function
@@ -35,6 +35,8 @@ class Case:
         self.rules = rules
         # Finds in the text what is not the same each time: a rate, which is compared as such.
         self.rate = rate
+        # Why the kernel has the datagrams of sockets with a fast path, if it has.
+        self.otherwise = otherwise
 
 
 def case(name, what, **more):

@@ -100,7 +100,10 @@ def unbound_group(world):
 
 
 # Each of its sockets gets one datagram, which it waits for asleep.
-@case("dig", "20 queries, each by a socket of its own", needs=("dig", "nsd"), rules=CLIENTS, expects=ANY)
+@case(
+    "dig", "20 queries, each by a socket of its own", needs=("dig", "nsd"), rules=CLIENTS, expects=ANY,
+    otherwise="each socket waits for one datagram, asleep",
+)
 def dig(world):
     server = start_nsd(world, False)
     names = world.write("names", "".join(f"host{number}.example.org A\n" for number in range(20)))

@@ -132,6 +132,8 @@ def cells(row):
         cost = f"; {row.rate:.2f} of the requests a second" if row.rate else ""
         return [case.name, case.what, same + cost, "", "", "TCP", "the kernel's, untouched"]
     why = "; ".join(outcome.reasons)
+    if row.path == "kernel" and case.otherwise:
+        why = "; ".join(filter(None, (case.otherwise, why)))
     ring = percent(outcome.ring_share) if outcome.under_lease else ""
     return [case.name, case.what, same, f"{outcome.all:,}", percent(outcome.leased_share), ring, f"{row.path}: {why}" if why else row.path]
 
