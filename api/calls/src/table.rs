@@ -16,7 +16,7 @@ use crate::message::{self, Wanted};
 use crate::users::{self, Shared};
 
 /// Descriptors from here on stay with the kernel.
-pub const DESCRIPTORS: usize = 1 << 16;
+pub const DESCRIPTORS: usize = users::DESCRIPTORS;
 /// Sockets of a process that can have a lease at a time.
 pub const PLACES: usize = 64;
 /// Sets of `epoll(7)` that a socket can be in.

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU16, AtomicU32, Ordering};
 use libc::c_int;
 
 use crate::kernel::errno;
-use crate::table::DESCRIPTORS;
+
+/// Of descriptors from here on nothing is known.
+pub(crate) const DESCRIPTORS: usize = 1 << 16;
 
 /// Sockets that were there at forks of one family of processes. Of further ones it is not known who uses them.
 const SOCKETS: usize = 1_024;
