@@ -104,23 +104,27 @@ fn a_ring_that_is_closed_and_opened_under_load_takes_each_frame_once() {
     }
     let (steering, frame) = packet_path();
     let mut ring = direct_ring(&steering);
-    let (over, begun) = (AtomicBool::new(false), Instant::now());
+    let (over, left, begun) = (AtomicBool::new(false), AtomicBool::new(false), Instant::now());
     let (mut taken, mut closed) = (0, 0);
     let (sent, to_socket): (u32, u32) = std::thread::scope(|scope| {
         let producers = [0, 1, 2, 3].map(|number| {
             let frame = frame_of(&frame, number);
             // The production filter reads from the start of the data, which in a test run is the IP header.
-            let (frame, steering, over) = ([&frame[..14], &frame].concat(), &steering, &over);
+            let (frame, steering, over, left) = ([&frame[..14], &frame].concat(), &steering, &over, &left);
             scope.spawn(move || {
                 let (mut sent, mut to_socket) = (0, 0);
                 while !over.load(Ordering::SeqCst) {
                     sent += 1;
-                    to_socket += u32::from(run(filter(steering), &frame, None, 1).return_value != 0);
+                    let is_left = run(filter(steering), &frame, None, 1).return_value != 0;
+                    to_socket += u32::from(is_left);
+                    left.fetch_or(is_left, Ordering::Relaxed);
                 }
                 (sent, to_socket)
             })
         });
-        while closed < TIMES && begun.elapsed() < PATIENCE {
+        // On a busy machine the producers may not have run at all by then.
+        let is_enough = |closed, taken| closed >= TIMES && taken > 0 && left.load(Ordering::Relaxed);
+        while !is_enough(closed, taken) && begun.elapsed() < PATIENCE {
             if !ring.is_open() {
                 assert!(!ring.look(), "a frame came after the ring was drained");
                 ring.open();
@@ -140,7 +144,7 @@ fn a_ring_that_is_closed_and_opened_under_load_takes_each_frame_once() {
     });
     let lost = ring.lost();
     println!("{sent} frames: {taken} by the ring, {to_socket} left to the socket, {lost} lost");
-    assert!(closed == TIMES && taken > 0 && to_socket > 0);
+    assert!(closed >= TIMES && taken > 0 && to_socket > 0);
     assert_eq!(taken + to_socket + lost, sent);
 }
 
