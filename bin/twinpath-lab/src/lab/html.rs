@@ -77,7 +77,7 @@ fn compared(page: &mut String, lab: &Lab, record: &Record) {
         let class = match line.ahead {
             Ahead::Twinpath(_) => "good",
             Ahead::Kernel(_) => "bad",
-            Ahead::Equal | Ahead::Unknown => "none",
+            Ahead::Equal | Ahead::Unclear | Ahead::Unknown => "none",
         };
         let _ = write!(
             page,

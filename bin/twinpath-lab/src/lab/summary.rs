@@ -39,8 +39,10 @@ pub(crate) struct Line {
 pub(crate) enum Ahead {
     Twinpath(f64),
     Kernel(f64),
-    /// The pairs are on both sides of 1, or the median is close to it.
+    /// The median is close to 1.
     Equal,
+    /// The pairs are on both sides of 1.
+    Unclear,
     /// One side is missing.
     Unknown,
 }
@@ -51,9 +53,11 @@ impl Ahead {
         let Some(ratio) = stats::summary(pairs).filter(|ratio| ratio.median > 0.0) else {
             return Self::Unknown;
         };
-        let is_on_both_sides = ratio.min <= 1.0 && ratio.max >= 1.0;
-        if is_on_both_sides || (ratio.median - 1.0).abs() < EQUAL {
+        if (ratio.median - 1.0).abs() < EQUAL {
             return Self::Equal;
+        }
+        if ratio.min <= 1.0 && ratio.max >= 1.0 {
+            return Self::Unclear;
         }
         match (better, ratio.median < 1.0) {
             (Better::Lower, true) => Self::Twinpath(1.0 / ratio.median),
@@ -69,6 +73,7 @@ impl Ahead {
             Self::Twinpath(times) => format!("twinpath, {times:.1} times"),
             Self::Kernel(times) => format!("kernel, {times:.1} times"),
             Self::Equal => "equal".to_owned(),
+            Self::Unclear => "rounds disagree".to_owned(),
             Self::Unknown => String::new(),
         }
     }
@@ -204,7 +209,7 @@ mod tests {
         let of = |pairs: &[f64]| Ahead::of(pairs, Better::Lower);
         assert_eq!(of(&[0.5, 0.5, 0.25]), Ahead::Twinpath(2.0));
         assert_eq!(of(&[2.0, 1.5]), Ahead::Kernel(1.75));
-        assert_eq!(of(&[0.5, 0.5, 1.5]), Ahead::Equal, "a round says the opposite");
+        assert_eq!(of(&[0.5, 0.5, 1.5]), Ahead::Unclear, "a round says the opposite");
         assert_eq!(of(&[0.96, 0.97]), Ahead::Equal, "too close to call");
         assert_eq!(of(&[]), Ahead::Unknown);
         assert_eq!(Ahead::of(&[3.0, 3.0], Better::Higher), Ahead::Twinpath(3.0));
