@@ -71,20 +71,21 @@ fn ports_come_go_and_change_by_command_while_traffic_flows() {
     let switch = site.switch(&["sw0", "--port", "p1", "--port", "p2"]);
     site.passes(1, 2);
     let (there, back) = (site.udp(2, 9100), site.udp(1, 9101));
-    let stop = AtomicBool::new(false);
+    let (stop, enough) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| echo_until(&there, &stop));
         let traffic = scope.spawn(|| {
             back.set_read_timeout(Some(crate::rig::PATIENCE)).expect("set");
             let mut rounds = 0_u64;
-            while !stop.load(Ordering::Relaxed) {
+            while !enough.load(Ordering::Relaxed) {
                 back.send_to(&[1; 60], (super::ip_of(2), 9100)).expect("sent");
                 back.recv_from(&mut [0; 64]).expect("traffic of other ports goes on");
                 rounds += 1;
             }
             rounds
         });
-        let at_end = StopAtEnd(&stop);
+        // Traffic ends before its echo does: each request has a reply.
+        let (echo_at_end, traffic_at_end) = (StopAtEnd(&stop), StopAtEnd(&enough));
         for _ in 0..5 {
             assert_eq!(change(&site, &switch, &["add", "p3"]).as_deref(), Ok("port p3 is new\n"));
             site.passes(1, 3);
@@ -101,8 +102,9 @@ fn ports_come_go_and_change_by_command_while_traffic_flows() {
             ip(&site.rig.server, &["address", "add", "10.9.0.1/24", "dev", "p3"]);
             ip(&site.rig.server, &["address", "flush", "dev", "p3"]);
         }
-        drop(at_end);
+        drop(traffic_at_end);
         assert!(traffic.join().expect("no panic") > 10);
+        drop(echo_at_end);
     });
     // What cannot be is refused, and nothing is changed.
     for (arguments, why) in [
