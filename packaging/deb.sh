@@ -134,7 +134,9 @@ cat >"$out/twinpath/DEBIAN/postinst" <<'END'
 set -e
 if [ "$1" = configure ]; then
     if command -v systemd-sysusers >/dev/null; then systemd-sysusers twinpath.conf; fi
+    # It fails where a system has no /run to write to, and the units make the directory themselves.
     if command -v systemd-tmpfiles >/dev/null; then systemd-tmpfiles --create twinpath.conf || true; fi
+    # A package that is installed while systemd restarts is still installed.
     if [ -d /run/systemd/system ]; then systemctl --system daemon-reload >/dev/null || true; fi
 fi
 END
@@ -142,6 +144,7 @@ cat >"$out/twinpath/DEBIAN/prerm" <<'END'
 #!/bin/sh
 set -e
 if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
+    # With no instance there is nothing to stop, and the package is removed all the same.
     deb-systemd-invoke stop 'twinpath@*.service' 'twinpath-sockets@*.service' || true
 fi
 END

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds an OCI image by docker or podman: the program and the libraries that it is linked with, from Debian's packages, and
-# nothing else. It fetches no base image.
+# Builds an OCI image by docker or podman: the program, and the libraries that it is linked with, as this machine has them.
+# It fetches no base image.
 #
 #   image.sh DIRECTORY NAME        NAME such as twinpath:latest; DIRECTORY for what is built on the way
 set -euo pipefail

@@ -57,9 +57,7 @@ impl Family {
         let groups = answers.first().and_then(|attributes| value(attributes, CTRL_ATTR_MCAST_GROUPS));
         let wanted = [name.as_bytes(), b"\0"].concat();
         let group = parse(&groups.unwrap_or_default()).find_map(|group| {
-            let mut bytes = vec![0; group.value_len()];
-            group.emit_value(&mut bytes);
-            let group = attributes_of(&bytes);
+            let group = inside(&group);
             let is_wanted = value(&group, CTRL_ATTR_MCAST_GRP_NAME).as_ref() == Some(&wanted);
             unsigned(&group, CTRL_ATTR_MCAST_GRP_ID).filter(|_| is_wanted)
         });
@@ -86,6 +84,14 @@ impl Family {
 #[must_use]
 pub fn attributes_of(bytes: &[u8]) -> Attributes {
     parse(bytes).collect()
+}
+
+/// The attributes in the value of `attribute`.
+#[must_use]
+pub fn inside(attribute: &DefaultNla) -> Attributes {
+    let mut bytes = vec![0; attribute.value_len()];
+    attribute.emit_value(&mut bytes);
+    attributes_of(&bytes)
 }
 
 /// The attributes in `bytes`.

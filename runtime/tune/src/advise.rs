@@ -1,5 +1,8 @@
 //! Decides the advised value of each setting from the machine's topology and the user's wish, as a pure function.
 
+mod at_boot;
+mod room;
+
 use twinpath_worker::idle::Mode;
 
 use super::form::cpu_list;
@@ -41,6 +44,13 @@ pub enum Wanted {
         setting: Setting,
         /// The values.
         any_of: Vec<String>,
+    },
+    /// A number of at least this.
+    AtLeast {
+        /// The setting.
+        setting: Setting,
+        /// The smallest good value.
+        least: u64,
     },
     /// A setting that is only shown.
     Shown {
@@ -92,6 +102,8 @@ impl Adviser<'_> {
 
     fn interface(&self, interface: &Interface, advice: &mut Vec<Advice>) {
         let (owner, name) = (&interface.owner, interface.owner.name.as_str());
+        // Many drivers start anew with other rings, and choose the CPUs of their interrupts again.
+        advice.push(self.rings(interface));
         self.interrupts(interface, advice);
         let coalescing = setting(Place::Coalescing, owner);
         // If both were 0 there would be no interrupt at all (include/uapi/linux/ethtool.h, struct ethtool_coalesce), so
@@ -115,6 +127,7 @@ impl Adviser<'_> {
         for queue in 0..interface.tx_queues {
             advice.push(self.line(Id::Xps, format!("tx-{queue}"), self.transmit_cpus(interface, queue)));
         }
+        self.room_at(interface, advice);
         advice.extend(self.node(interface));
     }
 
@@ -234,6 +247,8 @@ impl Adviser<'_> {
         let any_of = vec!["madvise".to_owned(), "never".to_owned()];
         advice.push(self.line(Id::Thp, "", Wanted::Value { setting: pages, any_of }));
         advice.push(self.memlock());
+        self.room(advice);
+        self.at_boot(advice);
     }
 
     fn governor(&self, cpu: &Cpu) -> Advice {

@@ -1,22 +1,39 @@
-//! The settings of a device that are read and written over generic netlink: coalescing (family `ethtool`,
+//! The settings of a device that are read and written over generic netlink: coalescing and rings (family `ethtool`,
 //! linux/ethtool_netlink.h), and parameters of NAPI instances (family `netdev`, linux/netdev.h,
 //! Documentation/netlink/specs/netdev.yaml).
 
 use netlink_packet_core::{DefaultNla, NLM_F_DUMP};
-use twinpath_netlink::generic::{Attributes, Family, nested, number, text, uint, unsigned, value};
+use twinpath_netlink::generic::{
+    Attributes, Family, attributes_of, inside, nested, number, text, uint, unsigned, value,
+};
 
 use super::parameter::Parameter;
-use super::system::Trouble;
+use super::system::{Group, Trouble};
 
 // linux/ethtool_netlink.h
+const ETHTOOL_MSG_FEATURES_GET: u8 = 11;
+const ETHTOOL_MSG_RINGS_GET: u8 = 15;
+const ETHTOOL_MSG_RINGS_SET: u8 = 16;
 const ETHTOOL_MSG_COALESCE_GET: u8 = 19;
 const ETHTOOL_MSG_COALESCE_SET: u8 = 20;
-const ETHTOOL_A_COALESCE_HEADER: u16 = 1;
+/// The header of every request.
+const ETHTOOL_A_HEADER: u16 = 1;
 const ETHTOOL_A_HEADER_DEV_NAME: u16 = 2;
+/// The features that the device can change, and those that are on.
+const ETHTOOL_A_FEATURES_HW: u16 = 2;
+const ETHTOOL_A_FEATURES_ACTIVE: u16 = 4;
+const ETHTOOL_A_BITSET_BITS: u16 = 3;
+const ETHTOOL_A_BITSET_BIT_NAME: u16 = 2;
 
-/// Parameters of coalescing that are tuned: the name that ethtool(8) uses, the attribute, and whether it is a switch.
-const COALESCING: [(&str, u16, bool); 3] =
-    [("adaptive-rx", 11, true), ("rx-usecs", 2, false), ("rx-frames", 3, false)];
+/// A parameter: the name that ethtool(8) uses, the attribute, and whether it is a switch.
+type Known = (&'static str, u16, bool);
+
+const COALESCING: [Known; 3] = [("adaptive-rx", 11, true), ("rx-usecs", 2, false), ("rx-frames", 3, false)];
+const RINGS: [Known; 2] = [("rx", 6, false), ("tx", 9, false)];
+const RING_LIMITS: [Known; 2] = [("rx", 2, false), ("tx", 5, false)];
+
+/// Features: the name that ethtool(8) uses, and that of the kernel.
+const FEATURES: [(&str, &str); 1] = [("ntuple-filters", "rx-ntuple-filter")];
 
 // linux/netdev.h
 const NETDEV_CMD_NAPI_GET: u8 = 11;
@@ -24,38 +41,73 @@ const NETDEV_CMD_NAPI_SET: u8 = 14;
 const NETDEV_A_NAPI_IFINDEX: u16 = 1;
 const NETDEV_A_NAPI_ID: u16 = 2;
 
-/// The coalescing of an interface, as text in the form of [`super::At::Coalescing`].
-pub(crate) fn coalescing(interface: &str) -> Result<String, Trouble> {
+/// Parameters of an interface's device, as text in the form of [`super::At::Ethtool`].
+pub(crate) fn group(interface: &str, group: Group) -> Result<String, Trouble> {
+    let (command, known) = match group {
+        Group::Coalescing => (ETHTOOL_MSG_COALESCE_GET, &COALESCING[..]),
+        Group::Rings => (ETHTOOL_MSG_RINGS_GET, &RINGS[..]),
+        Group::RingLimits => (ETHTOOL_MSG_RINGS_GET, &RING_LIMITS[..]),
+        Group::Features => (ETHTOOL_MSG_FEATURES_GET, &[][..]),
+    };
     let ethtool = Family::find("ethtool").map_err(|error| Trouble::of_read(&error))?;
-    let answers = ethtool
-        .request(ETHTOOL_MSG_COALESCE_GET, 0, &[header(interface)])
-        .map_err(|error| Trouble::of_read(&error))?;
+    let answers =
+        ethtool.request(command, 0, &[header(interface)]).map_err(|error| Trouble::of_read(&error))?;
     let attributes = answers.into_iter().next().ok_or(Trouble::Absent)?;
-    let parts = COALESCING.iter().filter_map(|(name, kind, switch)| match switch {
-        true => {
-            let off = value(&attributes, *kind)?.first() == Some(&0);
-            Some(format!("{name} {}", if off { "off" } else { "on" }))
-        }
-        false => Some(format!("{name} {}", unsigned(&attributes, *kind)?)),
-    });
-    let parts: Vec<String> = parts.collect();
+    let parts: Vec<String> = match group {
+        Group::Features => features(&attributes),
+        _ => known.iter().filter_map(|known| parameter(&attributes, *known)).collect(),
+    };
     if parts.is_empty() { Err(Trouble::Absent) } else { Ok(parts.join(", ")) }
 }
 
+/// One parameter with its value, if the device has it.
+fn parameter(attributes: &Attributes, (name, kind, switch): Known) -> Option<String> {
+    Some(match switch {
+        true => format!("{name} {}", if value(attributes, kind)?.first() == Some(&0) { "off" } else { "on" }),
+        false => format!("{name} {}", unsigned(attributes, kind)?),
+    })
+}
+
+/// The features that the device can change, each on or off.
+fn features(attributes: &Attributes) -> Vec<String> {
+    let names = |kind: u16| -> Vec<Vec<u8>> {
+        let bits = value(attributes, kind)
+            .and_then(|set| value(&attributes_of(&set), ETHTOOL_A_BITSET_BITS))
+            .unwrap_or_default();
+        let each = attributes_of(&bits);
+        each.iter().filter_map(|bit| value(&inside(bit), ETHTOOL_A_BITSET_BIT_NAME)).collect()
+    };
+    let (changeable, on) = (names(ETHTOOL_A_FEATURES_HW), names(ETHTOOL_A_FEATURES_ACTIVE));
+    let has = |names: &[Vec<u8>], name: &str| {
+        names.iter().any(|known| known.strip_suffix(b"\0") == Some(name.as_bytes()))
+    };
+    let changeable = FEATURES.iter().filter(|(_, kernel)| has(&changeable, kernel));
+    changeable
+        .map(|(name, kernel)| format!("{name} {}", if has(&on, kernel) { "on" } else { "off" }))
+        .collect()
+}
+
 /// Sets all parameters named at once, as some of them make sense only together.
-pub(crate) fn set_coalescing(interface: &str, wanted: &str) -> Result<(), Trouble> {
+pub(crate) fn set_group(interface: &str, group: Group, wanted: &str) -> Result<(), Trouble> {
+    let (command, known) = match group {
+        Group::Coalescing => (ETHTOOL_MSG_COALESCE_SET, &COALESCING[..]),
+        Group::Rings => (ETHTOOL_MSG_RINGS_SET, &RINGS[..]),
+        Group::RingLimits | Group::Features => {
+            return Err(Trouble::Refused("it is not set from here".to_owned()));
+        }
+    };
     let mut attributes = vec![header(interface)];
     for part in wanted.split(", ") {
-        let wrong = || Trouble::Refused(format!("{part:?} is no parameter of coalescing"));
+        let wrong = || Trouble::Refused(format!("{part:?} is no parameter of the device"));
         let (name, value) = part.split_once(' ').ok_or_else(wrong)?;
-        let (_, kind, switch) = COALESCING.iter().find(|known| known.0 == name).ok_or_else(wrong)?;
+        let (_, kind, switch) = known.iter().find(|known| known.0 == name).ok_or_else(wrong)?;
         attributes.push(match switch {
             true => DefaultNla::new(*kind, vec![u8::from(value == "on")]),
             false => number(*kind, value.parse().map_err(|_| wrong())?),
         });
     }
     let ethtool = Family::find("ethtool").map_err(|error| Trouble::of_write(&error))?;
-    ethtool.request(ETHTOOL_MSG_COALESCE_SET, 0, &attributes).map_err(|error| Trouble::of_write(&error))?;
+    ethtool.request(command, 0, &attributes).map_err(|error| Trouble::of_write(&error))?;
     Ok(())
 }
 
@@ -86,5 +138,5 @@ pub(crate) fn set_napis(napis: &[(u32, u64)], parameter: Parameter) -> Result<()
 
 /// The header of an ethtool request: the device's name.
 fn header(interface: &str) -> DefaultNla {
-    nested(ETHTOOL_A_COALESCE_HEADER, &[text(ETHTOOL_A_HEADER_DEV_NAME, interface)])
+    nested(ETHTOOL_A_HEADER, &[text(ETHTOOL_A_HEADER_DEV_NAME, interface)])
 }

@@ -12,7 +12,7 @@ pub(crate) enum Form {
     /// One word, such as a governor's name.
     Word,
     /// Names, each with a number or a word: `adaptive-rx off, rx-usecs 3`.
-    Coalescing,
+    Named,
     /// The values of a device and its NAPI instances: `2, by instance 0,2`.
     Napi,
     /// All choices, with the present one in brackets: `always [madvise] never`.
@@ -34,7 +34,7 @@ impl Form {
     pub(crate) fn canonical(self, raw: &str) -> String {
         let raw = raw.trim();
         let canonical = match self {
-            Self::Number | Self::Word | Self::Coalescing | Self::Napi => None,
+            Self::Number | Self::Word | Self::Named | Self::Napi => None,
             Self::Choice => raw
                 .split_whitespace()
                 .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
@@ -59,7 +59,7 @@ impl Form {
             && match self {
                 Self::Number => number(canonical),
                 Self::Word | Self::Choice => word(canonical),
-                Self::Coalescing => canonical
+                Self::Named => canonical
                     .split(", ")
                     .all(|part| part.split_once(' ').is_some_and(|(name, value)| word(name) && word(value))),
                 Self::Napi => {
@@ -153,7 +153,7 @@ mod tests {
             (Form::Word, &["performance", "n/a"], &["", "a b", "a\nb", "a;b", "\u{1b}[2J"]),
             (Form::Choice, &["madvise"], &["[madvise]", "always never"]),
             (
-                Form::Coalescing,
+                Form::Named,
                 &["rx-usecs 3", "adaptive-rx off, rx-frames 1"],
                 &["", "rx-usecs", "a b c", "a b\n"],
             ),

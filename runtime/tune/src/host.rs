@@ -12,6 +12,7 @@ use twinpath_sys::mounts;
 use super::device_netlink;
 use super::napi;
 use super::parameter::Parameter;
+use super::qdisc;
 use super::system::{At, System, Trouble};
 
 /// Tries to open a file while other processes rename or mount something.
@@ -161,9 +162,10 @@ impl System for Host {
                 .and_then(|file| io::read_to_string(File::from(file)))
                 .map(|text| text.trim().to_owned())
                 .map_err(|error| Trouble::of_read(&error)),
-            At::Coalescing { interface } => {
-                self.needs_netlink().and_then(|()| device_netlink::coalescing(interface))
+            At::Ethtool { interface, group } => {
+                self.needs_netlink().and_then(|()| device_netlink::group(interface, *group))
             }
+            At::Qdisc { ifindex } => self.needs_netlink().and_then(|()| qdisc::of(*ifindex)),
             At::Napi { interface, ifindex, parameter } => self.napi(interface, *ifindex, *parameter),
         }
     }
@@ -181,8 +183,11 @@ impl System for Host {
                     _ => Trouble::of_write(&error),
                 }
             }),
-            At::Coalescing { interface } => {
-                self.needs_netlink().and_then(|()| device_netlink::set_coalescing(interface, value))
+            At::Ethtool { interface, group } => {
+                self.needs_netlink().and_then(|()| device_netlink::set_group(interface, *group, value))
+            }
+            At::Qdisc { .. } => {
+                Err(Trouble::Refused("queueing disciplines are not set from here".to_owned()))
             }
             At::Napi { interface, ifindex, parameter } => {
                 self.set_napi(interface, *ifindex, *parameter, value)

@@ -21,7 +21,8 @@ pub(crate) const fn of(id: Id, mode: Mode) -> Knowledge {
     let (why, cost) = match id {
         Id::IrqAffinity => irq_affinity(mode),
         Id::Coalescing => (
-            "the device waits before it interrupts: that much later every packet is seen, in every mode",
+            "the device waits before it interrupts (interrupt throttling: with `rx-usecs` 500 it interrupts once in 500 us): \
+             that much later every packet is seen, in every mode",
             "more interrupts per second under load, until the kernel goes over to polling",
         ),
         Id::DeferredIrqs | Id::GroFlushTimeout => (
@@ -53,6 +54,93 @@ pub(crate) const fn of(id: Id, mode: Mode) -> Knowledge {
             "kernel sockets of other programs lose the spinning",
         ),
         Id::Governor => governor(mode),
+        Id::IdleStates | Id::CpuLatency | Id::HaltPolling => idle(id),
+        Id::IsolatedCpus => isolated(mode),
+        Id::Irqbalance => (
+            "it moves interrupts to other CPUs every 10 s, whatever was set by hand",
+            "other devices' interrupts stay where they are",
+        ),
+        Id::Thp => (
+            "with `always` the kernel puts pages together behind every program's back: a fault may wait for it",
+            "programs that profit from huge pages without asking for them lose them",
+        ),
+        Id::Memlock => ("frame memory is locked; without enough of it the AF_XDP path can't be opened", ""),
+        Id::Qdisc
+        | Id::Rings
+        | Id::NtupleFilters
+        | Id::RmemMax
+        | Id::WmemMax
+        | Id::NetdevBacklog
+        | Id::ListenBacklog => room(id),
+        Id::Preemption | Id::ThreadedIrqs | Id::IdleAtBoot | Id::Smt | Id::Mitigations => at_boot(id, mode),
+    };
+    Knowledge { why, cost }
+}
+
+/// Of the room for frames and connections that wait.
+const fn room(id: Id) -> (&'static str, &'static str) {
+    match id {
+        Id::Qdisc => (
+            "the fast path sends past it; replies by the kernel's sockets wait there behind all that was sent before, \
+             unless each flow has a queue of its own, as with fq_codel or fq",
+            "",
+        ),
+        Id::Rings => (
+            "a receive ring that is full loses frames before anybody sees them; a larger one holds more of a burst",
+            "most devices lose their link for a moment when the size changes; more memory, of which less is in the cache",
+        ),
+        Id::NtupleFilters => (
+            "an n-tuple rule leads a service's flows to the queue whose interrupt is on its worker's CPU (ethtool -N; \
+             twinpath sets none itself); where they are off, Intel's flow director moves flows after their senders \
+             instead, which may reorder packets",
+            "",
+        ),
+        Id::RmemMax | Id::WmemMax => (
+            "a program without CAP_NET_ADMIN gets no larger socket buffer than this, and a burst that does not fit is \
+             dropped: of services on the kernel's path, and of unmodified programs",
+            "each socket may hold so much of the kernel's memory",
+        ),
+        Id::NetdevBacklog => (
+            "frames that a virtual device, a tunnel or RPS hands to a CPU wait there; beyond it they are dropped",
+            "under overload frames wait longer before one is dropped",
+        ),
+        Id::ListenBacklog => (
+            "connections that come while a worker is busy wait to be accepted; beyond it a client tries again after 1 s",
+            "",
+        ),
+        _ => ("", ""),
+    }
+}
+
+/// Of what was decided when the machine started.
+const fn at_boot(id: Id, mode: Mode) -> (&'static str, &'static str) {
+    match id {
+        Id::Preemption => (
+            "how soon a worker runs once it is woken while the kernel works for others: on PREEMPT_RT at once, for \
+             somewhat dearer system calls; preempt= at boot chooses among the others",
+            "",
+        ),
+        Id::ThreadedIrqs => {
+            ("each interrupt wakes a thread that handles it: one more wake-up before every packet", "")
+        }
+        Id::IdleAtBoot => (
+            "caps at boot hold every CPU in shallow states at all times, and with idle=poll it spins; a worker asks for \
+             the same only while traffic lasts",
+            "",
+        ),
+        Id::Smt => smt(mode),
+        Id::Mitigations => (
+            "each makes system calls, interrupts and changes of thread dearer, which the fast path has fewer of; to be \
+             off (mitigations=off at boot) only where no code of others runs",
+            "",
+        ),
+        _ => ("", ""),
+    }
+}
+
+/// Of idle CPUs.
+const fn idle(id: Id) -> (&'static str, &'static str) {
+    match id {
         Id::IdleStates => (
             "what leaving the deepest state takes is what the first packet after a silence waits; while traffic lasts, \
              a worker's own request keeps the CPU out of it where that helps",
@@ -67,18 +155,8 @@ pub(crate) const fn of(id: Id, mode: Mode) -> Knowledge {
              busy CPU; a worker's own request does the same only while traffic lasts",
             "",
         ),
-        Id::IsolatedCpus => isolated(mode),
-        Id::Irqbalance => (
-            "it moves interrupts to other CPUs every 10 s, whatever was set by hand",
-            "other devices' interrupts stay where they are",
-        ),
-        Id::Thp => (
-            "with `always` the kernel puts pages together behind every program's back: a fault may wait for it",
-            "programs that profit from huge pages without asking for them lose them",
-        ),
-        Id::Memlock => ("frame memory is locked; without enough of it the AF_XDP path can't be opened", ""),
-    };
-    Knowledge { why, cost }
+        _ => ("", ""),
+    }
 }
 
 const fn irq_affinity(mode: Mode) -> (&'static str, &'static str) {
@@ -106,6 +184,16 @@ const fn governor(mode: Mode) -> (&'static str, &'static str) {
         }
     };
     (why, "more power while the CPU works; asleep it takes the same")
+}
+
+const fn smt(mode: Mode) -> (&'static str, &'static str) {
+    let why = match mode {
+        Mode::Poll => {
+            "a core's two CPUs share its execution units: one beside a spinning worker slows it down"
+        }
+        Mode::Interrupt | Mode::Adaptive => "a worker that sleeps leaves its core to the other CPU meanwhile",
+    };
+    (why, "")
 }
 
 const fn isolated(mode: Mode) -> (&'static str, &'static str) {

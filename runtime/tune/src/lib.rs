@@ -8,6 +8,7 @@
 
 pub mod advise;
 pub mod apply;
+mod boot;
 mod device_netlink;
 mod form;
 mod host;
@@ -15,6 +16,7 @@ pub mod journal;
 mod knowledge;
 mod napi;
 mod parameter;
+mod qdisc;
 pub mod restore;
 pub mod setting;
 pub mod survey;

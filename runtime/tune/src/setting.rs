@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::form::Form;
 use super::parameter::Parameter;
-use super::system::{At, System};
+use super::system::{At, Group, System};
 
 /// Longest name of an interface, bytes: IFNAMSIZ of linux/if.h, less its end.
 const NAME_LEN_MAX: usize = 15;
@@ -17,6 +17,7 @@ const NAME_LEN_MAX: usize = 15;
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "each is described in the table of knowledge.rs")]
 pub enum Id {
+    Rings,
     IrqAffinity,
     Coalescing,
     DeferredIrqs,
@@ -25,6 +26,8 @@ pub enum Id {
     ThreadedNapi,
     Rps,
     Xps,
+    Qdisc,
+    NtupleFilters,
     NumaNode,
     BusyPoll,
     BusyRead,
@@ -36,11 +39,21 @@ pub enum Id {
     Irqbalance,
     Thp,
     Memlock,
+    RmemMax,
+    WmemMax,
+    NetdevBacklog,
+    ListenBacklog,
+    Preemption,
+    ThreadedIrqs,
+    IdleAtBoot,
+    Smt,
+    Mitigations,
 }
 
 impl Id {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 31] = [
+        Self::Rings,
         Self::IrqAffinity,
         Self::Coalescing,
         Self::DeferredIrqs,
@@ -49,6 +62,8 @@ impl Id {
         Self::ThreadedNapi,
         Self::Rps,
         Self::Xps,
+        Self::Qdisc,
+        Self::NtupleFilters,
         Self::NumaNode,
         Self::BusyPoll,
         Self::BusyRead,
@@ -60,12 +75,22 @@ impl Id {
         Self::Irqbalance,
         Self::Thp,
         Self::Memlock,
+        Self::RmemMax,
+        Self::WmemMax,
+        Self::NetdevBacklog,
+        Self::ListenBacklog,
+        Self::Preemption,
+        Self::ThreadedIrqs,
+        Self::IdleAtBoot,
+        Self::Smt,
+        Self::Mitigations,
     ];
 
     /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Rings => "rings",
             Self::IrqAffinity => "irq-affinity",
             Self::Coalescing => "coalescing",
             Self::DeferredIrqs => "deferred-irqs",
@@ -74,6 +99,8 @@ impl Id {
             Self::ThreadedNapi => "threaded-napi",
             Self::Rps => "rps",
             Self::Xps => "xps",
+            Self::Qdisc => "qdisc",
+            Self::NtupleFilters => "ntuple-filters",
             Self::NumaNode => "numa-node",
             Self::BusyPoll => "busy-poll",
             Self::BusyRead => "busy-read",
@@ -85,6 +112,15 @@ impl Id {
             Self::Irqbalance => "irqbalance",
             Self::Thp => "thp",
             Self::Memlock => "memlock",
+            Self::RmemMax => "rmem-max",
+            Self::WmemMax => "wmem-max",
+            Self::NetdevBacklog => "netdev-backlog",
+            Self::ListenBacklog => "listen-backlog",
+            Self::Preemption => "preemption",
+            Self::ThreadedIrqs => "threaded-irqs",
+            Self::IdleAtBoot => "idle-at-boot",
+            Self::Smt => "smt",
+            Self::Mitigations => "mitigations",
         }
     }
 }
@@ -162,6 +198,12 @@ pub enum Place {
     },
     /// How long a guest's CPU polls before it halts, ns. Only shown.
     HaltPolling,
+    /// `net.core.rmem_max`.
+    RmemMax,
+    /// `net.core.wmem_max`.
+    WmemMax,
+    /// `net.core.netdev_max_backlog`.
+    NetdevBacklog,
     /// Transparent huge pages.
     HugePages,
     /// CPUs to which a receive queue's packets are handed.
@@ -183,6 +225,8 @@ pub enum Place {
     },
     /// Interrupt coalescing of the interface.
     Coalescing,
+    /// Sizes of the rings of the device.
+    Rings,
     /// A parameter of NAPI, of the device and its instances.
     Napi {
         /// The parameter.
@@ -204,6 +248,10 @@ impl Place {
             Self::Xps { .. } => Id::Xps,
             Self::Interrupt { .. } => Id::IrqAffinity,
             Self::Coalescing => Id::Coalescing,
+            Self::Rings => Id::Rings,
+            Self::RmemMax => Id::RmemMax,
+            Self::WmemMax => Id::WmemMax,
+            Self::NetdevBacklog => Id::NetdevBacklog,
             Self::Napi { parameter: Parameter::DeferHardIrqs } => Id::DeferredIrqs,
             Self::Napi { parameter: Parameter::GroFlushTimeout } => Id::GroFlushTimeout,
             Self::Napi { parameter: Parameter::IrqSuspendTimeout } => Id::IrqSuspension,
@@ -214,12 +262,17 @@ impl Place {
     /// The format of its value there.
     pub(crate) const fn form(&self) -> Form {
         match self {
-            Self::BusyPoll | Self::BusyRead | Self::HaltPolling => Form::Number,
+            Self::BusyPoll
+            | Self::BusyRead
+            | Self::HaltPolling
+            | Self::RmemMax
+            | Self::WmemMax
+            | Self::NetdevBacklog => Form::Number,
             Self::CpuLatency { .. } | Self::Governor { .. } => Form::Word,
             Self::HugePages => Form::Choice,
             Self::Rps { .. } | Self::Xps { .. } => Form::CpuMask,
             Self::Interrupt { .. } => Form::CpuList,
-            Self::Coalescing => Form::Coalescing,
+            Self::Coalescing | Self::Rings => Form::Named,
             Self::Napi { .. } => Form::Napi,
         }
     }
@@ -232,6 +285,7 @@ impl Place {
                 | Self::Xps { .. }
                 | Self::Interrupt { .. }
                 | Self::Coalescing
+                | Self::Rings
                 | Self::Napi { .. }
         )
     }
@@ -269,7 +323,11 @@ impl Setting {
                 system.list(&format!("proc/irq/{irq}")).contains(name).then_some(())?;
                 At::File(format!("proc/irq/{irq}/smp_affinity_list"))
             }
-            Place::Coalescing => At::Coalescing { interface: name },
+            Place::Coalescing => At::Ethtool { interface: name, group: Group::Coalescing },
+            Place::Rings => At::Ethtool { interface: name, group: Group::Rings },
+            Place::RmemMax => At::File("proc/sys/net/core/rmem_max".to_owned()),
+            Place::WmemMax => At::File("proc/sys/net/core/wmem_max".to_owned()),
+            Place::NetdevBacklog => At::File("proc/sys/net/core/netdev_max_backlog".to_owned()),
             Place::Napi { parameter } => At::Napi { interface: name, ifindex, parameter: *parameter },
         })
     }
@@ -278,12 +336,18 @@ impl Setting {
     pub(crate) fn subject(&self) -> String {
         let interface = || self.owner.as_ref().map(|owner| owner.name.clone()).unwrap_or_default();
         match &self.place {
-            Place::BusyPoll | Place::BusyRead | Place::HaltPolling | Place::HugePages => String::new(),
+            Place::BusyPoll
+            | Place::BusyRead
+            | Place::HaltPolling
+            | Place::RmemMax
+            | Place::WmemMax
+            | Place::NetdevBacklog
+            | Place::HugePages => String::new(),
             Place::Governor { cpu } | Place::CpuLatency { cpu } => format!("CPU {cpu}"),
             Place::Rps { queue } => format!("rx-{queue}"),
             Place::Xps { queue } => format!("tx-{queue}"),
             Place::Interrupt { irq, name } => format!("{irq} {name}"),
-            Place::Coalescing | Place::Napi { .. } => interface(),
+            Place::Coalescing | Place::Rings | Place::Napi { .. } => interface(),
         }
     }
 
@@ -307,7 +371,7 @@ impl Setting {
 
     /// Whether a device may choose a value near the one written.
     pub(crate) const fn rounds(&self) -> bool {
-        matches!(self.place, Place::Coalescing)
+        matches!(self.place, Place::Coalescing | Place::Rings)
     }
 }
 

@@ -78,6 +78,7 @@ fn line(system: &dyn System, advice: Advice) -> Line {
         trouble: String::new(),
         setting: None,
     };
+    let mut least = None;
     let (setting, any_of, otherwise) = match wanted {
         Wanted::Absent => return empty,
         Wanted::Advised { now, should_be } => {
@@ -85,6 +86,10 @@ fn line(system: &dyn System, advice: Advice) -> Line {
             return Line { now: Some(now), advised: should_be, state, ..empty };
         }
         Wanted::Value { setting, any_of } => (setting, any_of, State::Change),
+        Wanted::AtLeast { setting, least: wanted } => {
+            least = Some(wanted);
+            (setting, vec![wanted.to_string()], State::Change)
+        }
         Wanted::Shown { setting } => (setting, Vec::new(), State::Either),
         Wanted::WorkersUnknown { setting } => (setting, Vec::new(), State::NeedsCpu),
     };
@@ -98,6 +103,9 @@ fn line(system: &dyn System, advice: Advice) -> Line {
     };
     // A device that lacks a part of it need not have the advised value for that part.
     let any_of: Vec<String> = any_of.into_iter().map(|value| parts_in_common(&value, &now)).collect();
+    // A larger number is as good.
+    let is_enough = least.is_some_and(|least| now.parse::<u64>().is_ok_and(|now| now >= least));
+    let any_of = if is_enough { vec![now.clone()] } else { any_of };
     let (state, advised) = match any_of.iter().find(|value| **value == now) {
         Some(value) => (State::AsAdvised, Some(value.clone())),
         None => (otherwise, any_of.first().cloned()),

@@ -11,11 +11,17 @@ use super::parameter::Parameter;
 pub enum At {
     /// A file, its path from the root without the leading slash.
     File(String),
-    /// Interrupt coalescing of an interface, as `adaptive-rx off, rx-usecs 3, rx-frames 1`: only the parameters that
-    /// the device has.
-    Coalescing {
+    /// Parameters of a device, as `adaptive-rx off, rx-usecs 3, rx-frames 1`: only those that the device has.
+    Ethtool {
         /// The interface.
         interface: String,
+        /// Which of them.
+        group: Group,
+    },
+    /// The queueing disciplines of an interface, without repetition, the root first: `mq, fq_codel`. Only read.
+    Qdisc {
+        /// The interface's index.
+        ifindex: u32,
     },
     /// A parameter of NAPI of an interface, of the device and of each instance: see [`super::napi`].
     Napi {
@@ -26,6 +32,19 @@ pub enum At {
         /// The parameter.
         parameter: Parameter,
     },
+}
+
+/// Parameters of a device that the kernel reads and sets together (linux/ethtool_netlink.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Interrupt coalescing.
+    Coalescing,
+    /// Sizes of the rings: `rx 256, tx 256`.
+    Rings,
+    /// The largest sizes of the rings. Only read.
+    RingLimits,
+    /// The offloads of interest here that the device lets anybody change: `ntuple-filters off`. Only read.
+    Features,
 }
 
 /// The reason that a value cannot be read or written.

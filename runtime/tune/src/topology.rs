@@ -2,8 +2,9 @@
 
 use twinpath_sys::affinity::parse_cpu_list;
 
+use super::boot::{self, Boot};
 use super::setting::{Owner, is_interface_name};
-use super::system::System;
+use super::system::{At, Group, System};
 
 /// Everything that advice depends on, except the settings' values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +23,12 @@ pub struct Topology {
     pub irqbalance: Option<u32>,
     /// The memory that a process started from here may lock.
     pub memlock: Memlock,
+    /// Frames that were dropped since the machine started, as a CPU's queue of received frames was full.
+    pub backlog_drops: u64,
+    /// Connections that may wait to be accepted, for one socket (`net.core.somaxconn`).
+    pub listen_backlog: Option<u64>,
+    /// What was decided when the machine started.
+    pub boot: Boot,
 }
 
 /// An interface and its device.
@@ -39,6 +46,14 @@ pub struct Interface {
     pub stands_on: Vec<String>,
     /// The memory node to which its device is attached, if there are several.
     pub node: Option<u32>,
+    /// Its queueing disciplines: `mq, fq_codel`; empty: not known.
+    pub qdiscs: String,
+    /// The largest sizes of its rings: `rx 4096, tx 4096`; empty: it has none, or they are not known.
+    pub ring_limits: String,
+    /// Frames that were lost since it came up, as its receive ring was full.
+    pub ring_drops: u64,
+    /// The offloads of interest that it lets anybody change: `ntuple-filters off`; empty for none.
+    pub features: String,
 }
 
 /// An interrupt of a queue.
@@ -111,6 +126,9 @@ pub fn look(system: &dyn System, interface: Option<&str>) -> Result<Topology, No
             .unwrap_or_default(),
         irqbalance: process(system, "irqbalance"),
         memlock: memlock(system),
+        backlog_drops: backlog_drops(system),
+        listen_backlog: system.file("proc/sys/net/core/somaxconn").and_then(|most| most.parse().ok()),
+        boot: boot::look(system),
     })
 }
 
@@ -141,10 +159,16 @@ fn look_at(system: &dyn System, name: &str) -> Option<Interface> {
     let file = |file: &str| system.file(&format!("{directory}/{file}"));
     let queues = system.list(&format!("{directory}/queues"));
     let count = |kind: &str| queues.iter().filter(|queue| queue.starts_with(kind)).count();
+    let ifindex = file("ifindex")?.parse().ok()?;
+    let counter = |name: &str| -> u64 {
+        file(&format!("statistics/{name}")).and_then(|count| count.parse().ok()).unwrap_or(0)
+    };
+    let device =
+        |group: Group| system.read(&At::Ethtool { interface: name.to_owned(), group }).unwrap_or_default();
     Some(Interface {
         owner: Owner {
             name: name.to_owned(),
-            ifindex: file("ifindex")?.parse().ok()?,
+            ifindex,
             address: file("address").unwrap_or_default(),
             namespace: system.link("proc/thread-self/ns/net").unwrap_or_default(),
         },
@@ -157,6 +181,11 @@ fn look_at(system: &dyn System, name: &str) -> Option<Interface> {
             .filter_map(|name| name.strip_prefix("lower_").map(str::to_owned))
             .collect(),
         node: file("device/numa_node").and_then(|node| node.parse().ok()),
+        qdiscs: system.read(&At::Qdisc { ifindex }).unwrap_or_default(),
+        ring_limits: device(Group::RingLimits),
+        // Drivers count them as one or the other (Documentation/networking/statistics.rst).
+        ring_drops: counter("rx_missed_errors") + counter("rx_fifo_errors"),
+        features: device(Group::Features),
     })
 }
 
@@ -230,6 +259,13 @@ fn process(system: &dyn System, name: &str) -> Option<u32> {
     let processes = system.list("proc").into_iter().filter_map(|name| name.parse::<u32>().ok());
     let mut named = processes.filter(|pid| system.file(&format!("proc/{pid}/comm")).as_deref() == Some(name));
     named.next()
+}
+
+/// The second column of each CPU's line (net/core/net-procfs.c).
+fn backlog_drops(system: &dyn System) -> u64 {
+    let counts = system.file("proc/net/softnet_stat").unwrap_or_default();
+    let dropped = |line: &str| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok();
+    counts.lines().filter_map(dropped).sum()
 }
 
 fn memlock(system: &dyn System) -> Memlock {

@@ -88,8 +88,8 @@ impl Bench {
     }
 }
 
-/// `twinpath serve echo` on the server's interface, all of it by workers. A lab sends at full speed from one source, so the limit for that is
-/// off.
+/// `twinpath serve echo` on the server's interface, all of it by workers. A lab sends at full speed from one source, so
+/// the limit for that is off.
 pub(crate) fn serve(path: &str, cpu: usize, socket: &Path) -> Vec<String> {
     serve_in(path, "adaptive", cpu, socket)
 }

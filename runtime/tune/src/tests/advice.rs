@@ -23,6 +23,7 @@ fn a_machine_out_of_order_is_told_so_line_by_line() {
     assert_eq!(
         said_of(&fake, Mode::Interrupt, &[1, 2], &[]),
         [
+            "rings eth0: rx 256, tx 256 -> rx 4096, tx 2048 Change",
             "irq-affinity 40 eth0-TxRx-0: 0-3 -> 1 Change",
             "irq-affinity 41 eth0-TxRx-1: 3 -> 2 Change",
             "coalescing eth0: adaptive-rx on, rx-usecs 50 -> adaptive-rx off, rx-usecs 0 Change",
@@ -35,6 +36,8 @@ fn a_machine_out_of_order_is_told_so_line_by_line() {
             "xps tx-0: 0-1 -> 1 Change",
             "xps tx-1: 2-3 -> 2 Change",
             "xps tx-2: 0,3 -> 0,3 AsAdvised",
+            "qdisc eth0: mq, pfifo_fast -> fq_codel: sysctl net.core.default_qdisc=fq_codel, then tc qdisc replace dev eth0 root mq ForYou",
+            "ntuple-filters eth0: ntuple-filters off -> - Either",
             "numa-node eth0: device on node 0 -> workers on node 0: CPUs 0-1 ForYou",
             "busy-poll : 50 -> 0 Change",
             "busy-read : 0 -> 0 AsAdvised",
@@ -49,6 +52,15 @@ fn a_machine_out_of_order_is_told_so_line_by_line() {
             "irqbalance : running, pid 4711 -> stopped, or run with --banirq=40 --banirq=41 ForYou",
             "thp : always -> madvise Change",
             "memlock : 8388608 bytes -> ulimit -l unlimited, or LimitMEMLOCK=infinity ForYou",
+            "rmem-max : 212992 -> 4194304 Change",
+            "wmem-max : 8388608 -> 8388608 AsAdvised",
+            "netdev-backlog : 1000 -> 10000 Change",
+            "listen-backlog : 128 -> sysctl net.core.somaxconn=4096 ForYou",
+            "preemption : PREEMPT_DYNAMIC, voluntary -> - Either",
+            "threaded-irqs : yes, by threadirqs -> started without threadirqs ForYou",
+            "idle-at-boot : idle=poll processor.max_cstate=1 -> started without idle=poll ForYou",
+            "smt : on: CPU 3 on a worker's core -> - Either",
+            "mitigations : in use for spectre_v2 -> - Either",
         ]
     );
     assert_eq!(fake.everything(), before, "looking changes nothing");
@@ -80,6 +92,39 @@ fn a_spinning_worker_wants_interrupts_elsewhere_and_its_cpu_for_itself() {
     // An isolated CPU is better than none.
     let isolated = said_of(&fake, Mode::Poll, &[0, 1, 3], &[Id::IrqAffinity]);
     assert_eq!(isolated[0], "irq-affinity 40 eth0-TxRx-0: 0-3 -> 2 Change");
+}
+
+#[test]
+fn a_core_that_is_shared_with_a_spinning_worker_is_told_and_frames_that_were_lost() {
+    let fake = Fake::new();
+    let ids = [Id::Smt, Id::IdleAtBoot, Id::Rings, Id::NetdevBacklog, Id::ThreadedIrqs];
+    assert_eq!(
+        said_of(&fake, Mode::Poll, &[1], &ids),
+        [
+            "rings eth0: rx 256, tx 256 -> rx 4096, tx 2048 Change",
+            "netdev-backlog : 1000 -> 10000 Change",
+            "threaded-irqs : yes, by threadirqs -> started without threadirqs ForYou",
+            "idle-at-boot : idle=poll processor.max_cstate=1 -> - Either",
+            "smt : on: CPU 3 on a worker's core -> CPU 3 left idle, or offline ForYou",
+        ]
+    );
+    // Room is only advised where it was missing, and a kernel that has threads for all interrupts is meant to.
+    fake.put("sys/class/net/eth0/statistics/rx_missed_errors", "0");
+    fake.put("sys/class/net/eth0/statistics/rx_fifo_errors", "0");
+    fake.put("proc/net/softnet_stat", "38a4b366 00000000 00000062");
+    fake.put("proc/cmdline", "quiet");
+    fake.put("proc/version", "Linux version 6.12.0 (gcc) #1 SMP PREEMPT_RT Debian");
+    fake.put("sys/devices/system/cpu/smt/active", "0");
+    assert_eq!(
+        said_of(&fake, Mode::Poll, &[1], &ids),
+        [
+            "rings eth0: rx 256, tx 256 -> - Either",
+            "netdev-backlog : 1000 -> - Either",
+            "threaded-irqs : yes, by PREEMPT_RT -> - Either",
+            "idle-at-boot : no caps -> - Either",
+            "smt : off -> - Either",
+        ]
+    );
 }
 
 #[test]
@@ -119,8 +164,8 @@ fn what_the_kernel_alone_decides_on_is_not_ours_to_change() {
     let managed = fake.path("proc/irq/40/smp_affinity_list");
     std::fs::set_permissions(managed, std::fs::Permissions::from_mode(0o444)).unwrap();
     let lines = fake.lines(Mode::Interrupt, &[1]);
-    assert_eq!((lines[0].state, lines[0].settable), (State::ForYou, false));
-    assert_eq!((lines[1].state, lines[1].settable), (State::Change, true));
+    assert_eq!((lines[1].state, lines[1].settable), (State::ForYou, false));
+    assert_eq!((lines[2].state, lines[2].settable), (State::Change, true));
 }
 
 #[test]

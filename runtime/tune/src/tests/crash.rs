@@ -15,14 +15,14 @@ fn what_was_applied_is_as_advised_and_comes_back_exactly() {
     let mut fake = Fake::new();
     let before = fake.everything();
     let outcomes = fake.apply();
-    assert_eq!(outcomes.len(), 12);
+    assert_eq!(outcomes.len(), 15);
     assert!(outcomes.iter().all(|outcome| outcome.what == Done::Applied), "{outcomes:?}");
     assert_eq!(fake.get("proc/irq/41/smp_affinity_list"), "2");
     assert_eq!(fake.get("sys/fake/coalescing/eth0"), "adaptive-rx off, rx-usecs 0");
     assert!(fake.lines(Mode::Interrupt, &[1, 2]).iter().all(|line| line.state != State::Change));
     assert!(fake.apply().is_empty(), "nothing is left to change");
     let outcomes = fake.restore();
-    assert_eq!(outcomes.len(), 12);
+    assert_eq!(outcomes.len(), 15);
     assert!(outcomes.iter().all(|outcome| outcome.what == Done::Restored), "{outcomes:?}");
     assert_eq!(fake.everything(), before);
     assert!(!fake.journal_file().exists(), "an empty journal is none");
@@ -72,7 +72,7 @@ fn dying_at_any_write_leaves_nothing_behind_after_the_next_start() {
 
 #[test]
 fn dying_while_putting_back_is_made_up_for() {
-    for number in 0..12 {
+    for number in 0..15 {
         for written in [false, true] {
             let mut fake = Fake::new();
             let before = fake.everything();
@@ -109,12 +109,12 @@ fn a_device_that_rounds_is_put_back_also_after_dying() {
         let mut fake = Fake::new();
         let before = fake.everything();
         fake.coarse_us = Some(4);
-        // The third write is that of the coalescing.
-        fake.dies_at = dies.then_some((2, true));
+        // The fourth write is that of the coalescing.
+        fake.dies_at = dies.then_some((3, true));
         let applied = catch_unwind(AssertUnwindSafe(|| fake.apply()));
         assert_eq!(applied.is_err(), dies);
         if let Ok(outcomes) = applied {
-            assert_eq!((outcomes[2].id, outcomes[2].what), (Id::Coalescing, Done::Rounded));
+            assert_eq!((outcomes[3].id, outcomes[3].what), (Id::Coalescing, Done::Rounded));
         }
         assert_eq!(fake.get("sys/fake/coalescing/eth0"), "adaptive-rx off, rx-usecs 4");
         fake.dies_at = None;
@@ -136,9 +136,9 @@ fn what_is_refused_is_told_and_the_rest_is_done() {
         [Id::IrqAffinity, Id::ThreadedNapi]
     );
     assert!(failed[0].note.contains("os error 5") && failed[1].note.contains("run as root"));
-    assert_eq!(outcomes.iter().filter(|outcome| outcome.what == Done::Applied).count(), 10);
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.what == Done::Applied).count(), 13);
     let entries = read(&fake.journal_file()).unwrap().unwrap().entries;
-    assert_eq!(entries.len(), 10, "what was refused needs no putting back");
+    assert_eq!(entries.len(), 13, "what was refused needs no putting back");
     // If restoring is refused, the entry stays in the journal until it works.
     fake.refuses = vec![("busy_poll", Trouble::Refused("Invalid argument (os error 22)".to_owned()))];
     let refused: Vec<_> = fake.restore().into_iter().filter(|outcome| outcome.what == Done::Failed).collect();

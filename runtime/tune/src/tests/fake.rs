@@ -13,7 +13,7 @@ use crate::restore::{Which, restore};
 use crate::{At, Host, Line, System, Trouble, Wish, advise, survey, topology};
 
 /// Every setting different from the advice for `interrupt` on CPU 1 and 2.
-const FILES: [(&str, &str); 46] = [
+const FILES: [(&str, &str); 64] = [
     ("sys/class/net/eth0/ifindex", "7"),
     ("sys/class/net/eth0/address", "02:00:00:00:00:07"),
     ("sys/class/net/eth0/napi_defer_hard_irqs", "2"),
@@ -60,6 +60,24 @@ const FILES: [(&str, &str); 46] = [
     ("sys/devices/system/cpu/cpu1/cpuidle/current_driver", "intel_idle"),
     ("sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never"),
     ("sys/fake/coalescing/eth0", "adaptive-rx on, rx-usecs 50"),
+    ("sys/fake/rings/eth0", "rx 256, tx 256"),
+    ("sys/fake/ringlimits/eth0", "rx 4096, tx 2048"),
+    ("sys/fake/features/eth0", "ntuple-filters off"),
+    ("sys/fake/qdisc/7", "mq, pfifo_fast"),
+    ("sys/class/net/eth0/statistics/rx_missed_errors", "3"),
+    ("sys/class/net/eth0/statistics/rx_fifo_errors", "1"),
+    ("proc/sys/net/core/rmem_max", "212992"),
+    ("proc/sys/net/core/wmem_max", "8388608"),
+    ("proc/sys/net/core/netdev_max_backlog", "1000"),
+    ("proc/sys/net/core/somaxconn", "128"),
+    ("proc/net/softnet_stat", "38a4b366 00000000 00000062\n2d48f634 0000005c 00000042"),
+    ("proc/version", "Linux version 6.1.0-13-amd64 (gcc) #1 SMP PREEMPT_DYNAMIC Debian 6.1.55-1"),
+    ("proc/cmdline", "root=/dev/sda1 threadirqs idle=poll processor.max_cstate=1 quiet"),
+    ("sys/kernel/debug/sched/preempt", "none (voluntary) full"),
+    ("sys/devices/system/cpu/smt/active", "1"),
+    ("sys/devices/system/cpu/cpu1/topology/thread_siblings_list", "1,3"),
+    ("sys/devices/system/cpu/vulnerabilities/spectre_v2", "Mitigation: Retpolines; STIBP: disabled"),
+    ("sys/devices/system/cpu/vulnerabilities/l1tf", "Not affected"),
 ];
 
 /// The simulated machine.
@@ -175,7 +193,8 @@ impl Fake {
     fn place(at: &At) -> String {
         match at {
             At::File(path) => path.clone(),
-            At::Coalescing { interface } => format!("sys/fake/coalescing/{interface}"),
+            At::Ethtool { interface, group } => format!("sys/fake/{group:?}/{interface}").to_lowercase(),
+            At::Qdisc { ifindex } => format!("sys/fake/qdisc/{ifindex}"),
             At::Napi { interface, parameter, .. } => {
                 format!("sys/class/net/{interface}/{}", parameter.file().unwrap_or("none"))
             }

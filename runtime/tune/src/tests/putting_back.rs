@@ -83,7 +83,7 @@ fn after_a_restart_of_the_machine_there_is_nothing_of_ours_to_put_back() {
     fake.put("proc/sys/kernel/random/boot_id", "second-boot");
     let before = fake.everything();
     let outcomes = fake.restore();
-    assert_eq!(outcomes.len(), 12);
+    assert_eq!(outcomes.len(), 15);
     assert!(outcomes.iter().all(|outcome| outcome.what == Done::Gone), "{outcomes:?}");
     assert_eq!(fake.everything(), before);
     assert!(!fake.journal_file().exists());
@@ -113,7 +113,7 @@ fn another_network_namespace_keeps_its_own() {
     let outcomes = fake.restore();
     let elsewhere = outcomes.iter().filter(|outcome| outcome.what == Done::Elsewhere).count();
     let kept = read(&fake.journal_file()).unwrap().unwrap().entries.len();
-    assert_eq!((elsewhere, kept), (9, 9));
+    assert_eq!((elsewhere, kept), (10, 10));
     fake.namespace("net:[1]");
     fake.restore();
     assert_eq!(fake.everything(), before);
@@ -128,7 +128,7 @@ fn what_two_have_asked_for_is_put_back_with_the_last() {
     assert!(fake.restore_for(Some("eth1")).is_empty());
     assert!(fake.restore_for(Some("eth0")).is_empty());
     assert!(fake.lines(Mode::Interrupt, &[1, 2]).iter().all(|line| line.state != State::Change));
-    assert_eq!(fake.restore_for(Some("machine")).len(), 12);
+    assert_eq!(fake.restore_for(Some("machine")).len(), 15);
     assert_eq!(fake.everything(), before);
 }
 
@@ -154,5 +154,5 @@ fn a_journal_that_is_none_is_an_error_and_nothing_is_touched() {
     let held = fake.journal().unwrap();
     assert!(matches!(fake.journal(), Err(JournalError::Busy { .. })));
     drop(held);
-    assert_eq!(fake.restore().len(), 12);
+    assert_eq!(fake.restore().len(), 15);
 }

@@ -1,0 +1,64 @@
+//! Advice about what was decided when the machine started. Only the operator can change it, by a restart.
+
+use twinpath_worker::idle::Mode;
+
+use super::{Advice, Adviser, Wanted};
+use crate::form::cpu_list;
+use crate::setting::Id;
+
+/// The parameter with which an idle CPU spins, in every thread's place.
+const IDLE_POLL: &str = "idle=poll";
+
+impl Adviser<'_> {
+    pub(super) fn at_boot(&self, advice: &mut Vec<Advice>) {
+        let boot = &self.topology.boot;
+        let shown = |now: &str| match now {
+            "" => Wanted::Absent,
+            now => Wanted::Advised { now: now.to_owned(), should_be: None },
+        };
+        advice.push(self.line(Id::Preemption, "", shown(&boot.preemption)));
+        let threaded = match boot.threaded_irqs {
+            Some(by @ "threadirqs") => Wanted::Advised {
+                now: format!("yes, by {by}"),
+                should_be: Some(format!("started without {by}")),
+            },
+            Some(by) => shown(&format!("yes, by {by}")),
+            None => shown("no"),
+        };
+        advice.push(self.line(Id::ThreadedIrqs, "", threaded));
+        let parameters = boot.idle_parameters.join(" ");
+        let spins = self.wish.mode != Mode::Poll && boot.idle_parameters.iter().any(|set| set == IDLE_POLL);
+        let idle = match parameters.is_empty() {
+            true => shown("no caps"),
+            false => Wanted::Advised {
+                now: parameters,
+                should_be: spins.then(|| format!("started without {IDLE_POLL}")),
+            },
+        };
+        advice.push(self.line(Id::IdleAtBoot, "", idle));
+        advice.push(self.line(Id::Smt, "", self.smt()));
+        let mitigations = match &boot.mitigations {
+            None => Wanted::Absent,
+            Some(none) if none.is_empty() => shown("none in use"),
+            Some(some) => shown(&format!("in use for {}", some.join(", "))),
+        };
+        advice.push(self.line(Id::Mitigations, "", mitigations));
+    }
+
+    /// Advises that a worker that spins has its core for itself.
+    fn smt(&self) -> Wanted {
+        let Some(active) = self.topology.boot.smt else { return Wanted::Absent };
+        let workers = &self.wish.cpus;
+        let on_core = self.topology.cpus.iter().filter(|cpu| workers.contains(&cpu.number));
+        let mut siblings: Vec<usize> = on_core.flat_map(|cpu| cpu.siblings.iter().copied()).collect();
+        siblings.retain(|cpu| !workers.contains(cpu));
+        let list = cpu_list(&siblings);
+        let now = match (active, siblings.is_empty()) {
+            (false, _) => "off".to_owned(),
+            (true, true) => "on".to_owned(),
+            (true, false) => format!("on: CPU {list} on a worker's core"),
+        };
+        let shares = active && self.wish.mode == Mode::Poll && !siblings.is_empty();
+        Wanted::Advised { now, should_be: shares.then(|| format!("CPU {list} left idle, or offline")) }
+    }
+}
