@@ -2,7 +2,6 @@
 //! wait for a disk, so the threads of the pool do it. `cargo run --example lookup eth0`, or `cargo run --example
 //! lookup -- --config lookup.toml`
 use std::net::SocketAddr;
-use std::path::Path;
 use twinpath::{Answer, Datagram, Error, Instant, Order, Output, Reason, Service};
 
 /// Longest file name, bytes.
@@ -59,7 +58,7 @@ fn main() -> Result<(), Error> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let service = twinpath::serve(Lookup).named("lookup");
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["--config", file] => service.file(Path::new(file))?.run(),
+        ["--config", file] => service.file(file).run(),
         [interface] => service.on(interface).tcp(4041).udp(4041).run(),
         _ => service.on("lo").tcp(4041).udp(4041).run(),
     }

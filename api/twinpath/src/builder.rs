@@ -1,185 +1,187 @@
-//! The builder that turns a service into a running instance.
+//! The builder that turns services into a running instance.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::path::{Path as FilePath, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use twinpath_config::{
-    Config, ConfigError, Given, MetricsAddress, Mode, PathAsked, Pool, Sandbox, Service as ServiceConfig,
-    ServiceKind,
-};
-use twinpath_control::instance::{self, InstanceError};
+use twinpath_command::{default_socket, run_directory};
+use twinpath_config::{Config, MetricsAddress, Mode, PathAsked, Pool, Sandbox};
+use twinpath_control::instance;
 use twinpath_host::Ready;
-use twinpath_plan::Plan;
-use twinpath_serve::PoolLimits;
+use twinpath_serve::{PoolLimits, Prototype};
 use twinpath_service::Service;
-use twinpath_sys::descriptors;
 
-/// Why a service could not run.
-///
-/// Its `Debug` is its `Display`: most programs return it from `main`, and Rust prints such an error by `Debug`.
-#[derive(thiserror::Error)]
-pub enum Error {
-    /// Settings of the builder or the file are invalid: one line for each.
-    #[error("{}", .0.join("\n"))]
-    Invalid(Vec<String>),
-    /// The configuration file could not be used.
-    #[error("{0}")]
-    Config(#[from] ConfigError),
-    /// The instance could not start.
-    #[error("{0}")]
-    Instance(#[from] InstanceError),
+use crate::error::Error;
+use crate::running::Running;
+use crate::settings::{Draft, Settings};
+
+/// Serves `service`. Set an interface with [`Builder::on`] and at least one of [`Builder::udp`], [`Builder::tcp`] and
+/// [`Builder::ethertype`], then call [`Builder::run`], or [`Builder::spawn`] to serve beside what else the program does.
+/// Every worker gets a clone of the service.
+#[must_use]
+pub fn serve<S: Service + Clone + 'static>(service: S) -> Builder {
+    Builder { services: Vec::new(), settings: Settings::default() }.and(service)
 }
 
-impl std::fmt::Debug for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(self, f)
+/// The services of an instance, and its configuration. Settings without a method here are set by
+/// [`Builder::configure`], or by a [file](Builder::file). What the methods set wins over the file, in the order of the
+/// calls.
+pub struct Builder {
+    services: Vec<Box<dyn Prototype + Send>>,
+    settings: Settings,
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("services", &self.settings.names).finish_non_exhaustive()
     }
 }
 
-/// Serves `service`. Set an interface with [`Builder::on`] and at least one of [`Builder::udp`], [`Builder::tcp`] and
-/// [`Builder::ethertype`], then call [`Builder::run`]. Every worker gets a clone of the service.
-#[must_use]
-pub fn serve<S: Service + Clone + 'static>(service: S) -> Builder<S> {
-    Builder { service, name: "service", config: Config::default(), given: Given::default() }
-}
+/// Instances that this process has started beside others, so that each has a command socket of its own.
+static SPAWNED: AtomicU32 = AtomicU32::new(0);
 
-/// The configuration of a service's instance. Settings without a method here are in [`Builder::config`].
-#[derive(Clone, Debug)]
-pub struct Builder<S> {
-    service: S,
-    name: &'static str,
-    config: Config,
-    given: Given,
-}
-
-impl<S: Service + Clone + 'static> Builder<S> {
-    /// Sets the service's name for `twinpath show` and metrics.
+impl Builder {
+    /// Adds another service to the instance, with ports of its own: [`Builder::named`], [`Builder::udp`],
+    /// [`Builder::tcp`], [`Builder::ethertype`] and [`Builder::address`] are about the service that was added last.
+    /// Give each a name; an instance has 16 services at most.
+    ///
+    /// ```no_run
+    /// # use twinpath::{Echo, Error};
+    /// # fn main() -> Result<(), Error> {
+    /// twinpath::serve(Echo).named("echo").udp(7).and(Echo).named("talk").tcp(517).on("eth0").run()
+    /// # }
+    /// ```
     #[must_use]
-    pub const fn named(mut self, name: &'static str) -> Self {
-        self.name = name;
+    pub fn and<S: Service + Clone + 'static>(mut self, service: S) -> Self {
+        self.services.push(Box::new(service));
+        self.settings.add_service();
         self
     }
 
-    /// The configuration of the service. A file may have several services, which [`Builder::run`] refuses.
-    fn service_config(&mut self) -> &mut ServiceConfig {
-        if self.config.services.is_empty() {
-            self.config.services.push(ServiceConfig::default());
-        }
-        &mut self.config.services[0]
+    /// Sets the service's name for `twinpath show`, metrics, and its table in a file, if that has several.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        self.settings.name_service(name);
+        self
     }
 
     /// Serves on this interface.
     #[must_use]
-    pub fn on(mut self, interface: &str) -> Self {
-        self.config.interface.name = Some(interface.to_owned());
-        self
+    pub fn on(self, interface: &str) -> Self {
+        let interface = interface.to_owned();
+        self.configure(move |config| config.interface.name = Some(interface.clone()))
     }
 
-    /// Serves this UDP port, on both paths.
+    /// Serves this UDP port, on both paths. 0: the kernel chooses one, which [`Running::udp_port`] tells.
     #[must_use]
     pub fn udp(mut self, port: u16) -> Self {
-        self.service_config().udp = NonZeroU16::new(port);
+        self.settings.change_service(move |draft, at| {
+            draft.config.services[at].udp = NonZeroU16::new(port);
+            draft.chosen[at].udp = port == 0;
+        });
         self
     }
 
-    /// Serves this TCP port.
+    /// Serves this TCP port. 0: the kernel chooses one, which [`Running::tcp_port`] tells.
     #[must_use]
     pub fn tcp(mut self, port: u16) -> Self {
-        self.service_config().tcp = NonZeroU16::new(port);
+        self.settings.change_service(move |draft, at| {
+            draft.config.services[at].tcp = NonZeroU16::new(port);
+            draft.chosen[at].tcp = port == 0;
+        });
         self
     }
 
     /// Serves whole frames of this EtherType, on the fast path.
     #[must_use]
     pub fn ethertype(mut self, ethertype: u16) -> Self {
-        self.service_config().ethertype = Some(ethertype);
+        self.settings.change_service(move |draft, at| {
+            draft.config.services[at].ethertype = Some(ethertype);
+        });
         self
     }
 
     /// Serves only this local address; call it again for each further one.
     #[must_use]
     pub fn address(mut self, address: IpAddr) -> Self {
-        self.service_config().addresses.push(address);
+        self.settings.change_service(move |draft, at| draft.config.services[at].addresses.push(address));
         self
     }
 
     /// Uses this path instead of the best one.
     #[must_use]
-    pub const fn path(mut self, path: PathAsked) -> Self {
-        self.config.interface.path = path;
-        self
+    pub fn path(self, path: PathAsked) -> Self {
+        self.configure(move |config| config.interface.path = path)
     }
 
     /// Uses this number of workers.
     #[must_use]
-    pub const fn workers(mut self, count: u32) -> Self {
-        self.config.worker.count = count;
-        self
+    pub fn workers(self, count: u32) -> Self {
+        self.configure(move |config| config.worker.count = count)
     }
 
     /// Runs workers on these CPUs, one each.
     #[must_use]
-    pub fn cpus(mut self, cpus: &[u32]) -> Self {
-        self.config.worker.count = cpus.len() as u32;
-        self.config.worker.cpus = cpus.to_vec();
-        self
+    pub fn cpus(self, cpus: &[u32]) -> Self {
+        let cpus = cpus.to_vec();
+        self.configure(move |config| {
+            config.worker.count = cpus.len() as u32;
+            config.worker.cpus.clone_from(&cpus);
+        })
     }
 
     /// Sets the workers' idle mode.
     #[must_use]
-    pub const fn mode(mut self, mode: Mode) -> Self {
-        self.config.worker.mode = mode;
-        self
+    pub fn mode(self, mode: Mode) -> Self {
+        self.configure(move |config| config.worker.mode = mode)
     }
 
     /// Sets the limits of the threads for work that may block, if the service [defers](Service::defers); `[pool]` in
     /// a file.
     #[must_use]
-    pub fn pool(mut self, pool: PoolLimits) -> Self {
-        self.config.pool = Pool::from(pool);
-        self
+    pub fn pool(self, pool: PoolLimits) -> Self {
+        self.configure(move |config| config.pool = Pool::from(pool))
     }
 
     /// Sets the path of the command socket.
     #[must_use]
-    pub fn socket(mut self, path: impl Into<PathBuf>) -> Self {
-        self.config.control.socket = Some(path.into());
-        self
+    pub fn socket(self, path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
+        self.configure(move |config| config.control.socket = Some(path.clone()))
     }
 
     /// Confines the process once it has started, as `twinpath serve` does: the calling thread and the instance's
     /// threads give up capabilities, files and system calls that serving does not need (docs/operations.md), for
-    /// good. The service must have opened what it needs before. Other threads of the program are not changed.
+    /// good. The service must have opened what it needs before. Other threads of the program are not changed; with
+    /// [`Builder::spawn`] the calling thread is not changed either.
     #[must_use]
-    pub const fn sandbox(mut self) -> Self {
-        self.config.control.sandbox = Some(Sandbox::On);
-        self
+    pub fn sandbox(self) -> Self {
+        self.configure(|config| config.control.sandbox = Some(Sandbox::On))
     }
 
     /// Serves metrics over HTTP at this address.
     #[must_use]
-    pub const fn metrics(mut self, address: SocketAddr) -> Self {
-        self.config.control.metrics = Some(MetricsAddress(address));
+    pub fn metrics(self, address: SocketAddr) -> Self {
+        self.configure(move |config| config.control.metrics = Some(MetricsAddress(address)))
+    }
+
+    /// Changes any setting of the configuration, as docs/config.md describes it, whose services are in the order in
+    /// which they were added. Their kinds and names are ignored. Called at the start, and again for each reload.
+    #[must_use]
+    pub fn configure(mut self, change: impl Fn(&mut Config) + Send + 'static) -> Self {
+        self.settings.change(move |draft: &mut Draft| change(&mut draft.config));
         self
     }
 
-    /// The whole configuration, as docs/config.md describes it. There is one service, and its kind and name are
-    /// ignored.
-    pub const fn config(&mut self) -> &mut Config {
-        &mut self.config
-    }
-
-    /// Replaces the configuration by that of a file in the program's format.
-    ///
-    /// # Errors
-    /// [`Error::Config`] names file, line and key.
-    pub fn file(mut self, file: &FilePath) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(file)
-            .map_err(|error| ConfigError::Read { file: file.to_owned(), error })?;
-        self.config = Config::parse(&text, file)?;
-        self.given = Given::of_file(&text);
-        Ok(self)
+    /// Reads the configuration from a file in the program's format: at the start, and again with [`Running::reload`],
+    /// SIGHUP or `twinpath reload`. The services of the program and the tables `[[service]]` of the file have the same
+    /// names; a single `[service]` needs none.
+    #[must_use]
+    pub fn file(mut self, file: impl AsRef<FilePath>) -> Self {
+        self.settings.file = Some(file.as_ref().to_owned());
+        self
     }
 
     /// Serves until SIGINT or SIGTERM.
@@ -195,31 +197,44 @@ impl<S: Service + Clone + 'static> Builder<S> {
     /// # Errors
     /// As [`Builder::run`].
     pub fn run_and_tell(self, ready: impl FnOnce(&Ready)) -> Result<(), Error> {
-        let Self { service, name, mut config, given } = self;
-        let [configured] = config.services.as_mut_slice() else {
-            let sentence = "service: this program serves one: leave one table [service] in the file";
-            return Err(Error::Invalid(vec![sentence.to_owned()]));
-        };
-        if configured.udp.is_none()
-            && configured.tcp.is_none()
-            && configured.ethertype.is_none()
-            && configured.flows.is_empty()
-        {
-            let sentence = "what is to be served? Add udp(PORT), tcp(PORT) or ethertype(TYPE)";
-            return Err(Error::Invalid(vec![sentence.to_owned()]));
-        }
-        configured.name = Some(name.to_owned());
-        // The kind of one of the program's own services selects which settings are allowed together.
-        configured.kind =
-            Some(if configured.ethertype.is_some() { ServiceKind::Reflect } else { ServiceKind::Echo });
-        // If this is refused, the limit of descriptors is counted where it is reached.
-        let files = descriptors::raise_limit().and_then(|hard| config.check_open_files(hard));
-        let faults: Vec<String> =
-            config.validate().into_iter().chain(files).map(|fault| fault.to_string()).collect();
-        let mut plan = Plan::of(&config).filter(|_| faults.is_empty()).ok_or(Error::Invalid(faults))?;
-        // Its kind is ours to say, and is none of the program's.
-        plan.settings = config.settings(&Config::default(), &given);
-        plan.settings.retain(|setting| setting.key != "service.kind");
-        Ok(instance::run(plan, &[Box::new(service)], None, ready)?)
+        let (loaded, source) = self.settings.load(self.services)?;
+        instance::run(loaded.plan, &loaded.services, source, None, |state, _| ready(state))?;
+        Ok(())
+    }
+
+    /// Serves on threads of its own, beside what else the program does, and returns once it serves. Signals are left
+    /// to the program, and the service manager is told nothing. A process may have several such instances.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let running = twinpath::serve(twinpath::Echo).on("lo").path(twinpath::Path::Kernel).udp(0).spawn()?;
+    /// let client = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    /// client.send_to(b"hello", ("127.0.0.1", running.udp_port().expect("it was asked for")))?;
+    /// let mut reply = [0; 16];
+    /// let (len, _) = client.recv_from(&mut reply)?;
+    /// assert_eq!(&reply[..len], b"hello");
+    /// assert_eq!(running.report()?.services[0].kernel_requests, 1);
+    /// running.drain(std::time::Duration::from_secs(1))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Builder::run`], and [`Error::Thread`].
+    pub fn spawn(self) -> Result<Running, Error> {
+        let number = SPAWNED.fetch_add(1, Ordering::Relaxed);
+        // A socket that somebody has named comes first.
+        let mut settings = self.settings;
+        settings.finish(move |Draft { config, .. }| {
+            let Config { control, interface, services, .. } = config;
+            let (None, Some(interface)) = (&control.socket, &interface.name) else { return };
+            let name = match services.as_slice() {
+                [only] => only.shown_name().to_owned(),
+                _ => "services".to_owned(),
+            };
+            let several = if number == 0 { String::new() } else { format!("-{}", number + 1) };
+            control.socket = Some(default_socket(&run_directory(), &name, &format!("{interface}{several}")));
+        });
+        Running::start(self.services, settings)
     }
 }

@@ -60,16 +60,24 @@
 //! ```
 
 mod builder;
+mod error;
+mod running;
+mod settings;
 
-pub use builder::{Builder, Error, serve};
+pub use builder::{Builder, serve};
+pub use error::Error;
+pub use running::{Drained, Running, ServedPorts};
 pub use twinpath_config::{Config, Mode, PathAsked as Path};
 pub use twinpath_host::Ready;
+/// The state of an instance, as [`Running::report`] returns it and `twinpath show` prints it.
+pub use twinpath_report as report;
 /// ONC RPC: programs with procedures, and the service that connects them to streams and datagrams.
 pub use twinpath_rpc as rpc;
 pub use twinpath_serve::{PoolLimits, TcpLimits};
 pub use twinpath_service::{
-    Answer, Closed, Datagram, Duration, EthernetFrame, HOLD_MAX, Instant, Keep, KeptReplies, Name, Order,
-    Output, Reason, Reflex, Service, ServiceCounters, Shape, Version,
+    Answer, Closed, Datagram, Duration, Echo, EthernetFrame, HOLD_MAX, Instant, Keep, KeptReplies, Name,
+    Order, Output, Reason, Reflect, Reflex, Service, ServiceCounters, SessionLimits, Sessions, Shape,
+    Version, WhenFull,
 };
 pub use twinpath_socket::{
     Access, Event, Interest, LentBy, Poll, SendBy, SocketCounts, SocketPath, UdpSocket,

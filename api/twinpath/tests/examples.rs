@@ -171,7 +171,7 @@ fn an_impossible_configuration_is_refused_with_a_message() {
             Ok(())
         }
     }
-    let said = |builder: twinpath::Builder<Nothing>| builder.run().unwrap_err().to_string();
+    let said = |builder: twinpath::Builder| builder.run().unwrap_err().to_string();
     assert_eq!(
         said(twinpath::serve(Nothing).on("lo")),
         "what is to be served? Add udp(PORT), tcp(PORT) or ethertype(TYPE)"

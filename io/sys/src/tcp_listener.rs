@@ -27,6 +27,15 @@ pub struct Group {
     pub guard: Option<OwnedFd>,
 }
 
+impl Group {
+    /// The port, host order, also if 0 was asked for; `None` if there is no listener.
+    #[must_use]
+    pub fn port(&self) -> Option<u16> {
+        let local = getsockname(self.listeners.first()?).ok()?;
+        SocketAddr::try_from(local).ok().map(|local| local.port())
+    }
+}
+
 /// Listens on all addresses of both families, or on one, which need not exist yet. No other socket can share the
 /// port.
 ///

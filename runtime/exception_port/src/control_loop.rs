@@ -8,6 +8,7 @@ use twinpath_host::{Controlled, flush, notify};
 use twinpath_machine::Answer;
 use twinpath_mirror::Event;
 use twinpath_report::Report;
+use twinpath_time::Duration;
 
 use super::workers::WorkerHandle;
 use super::{Bridge, BridgeError};
@@ -80,13 +81,14 @@ impl Controlled for Bridge {
         self.report_all()
     }
 
-    async fn reload(&mut self) {
+    async fn reload(&mut self) -> Result<Vec<String>, String> {
         notify::reloading();
         tracing::error!("not reloaded: {NO_RELOAD}");
         notify::ready();
+        Err(NO_RELOAD.to_owned())
     }
 
-    async fn end(&mut self) -> bool {
+    async fn end(&mut self, _within: Option<Duration>) -> bool {
         false
     }
 

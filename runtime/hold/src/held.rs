@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use serde::{Deserialize, Serialize};
 use twinpath_command as command;
+use twinpath_plan::ServicePlan;
 use twinpath_sys::UdpSocket;
 use twinpath_sys::fd_passing::{self, FDS_MAX};
 use twinpath_sys::tcp_listener::Group;
@@ -19,6 +20,18 @@ pub struct KernelSockets {
     pub udp: Arc<[UdpSocket]>,
     /// The TCP listeners, per address and port one for each worker.
     pub listeners: Vec<(Option<IpAddr>, u16, Group)>,
+}
+
+impl KernelSockets {
+    /// Puts the ports that the kernel has chosen into the plan that left them to it (port 0).
+    pub fn name_ports(&self, plan: &mut ServicePlan) {
+        if let Some(chosen) = self.udp.first().filter(|_| plan.udp == Some(0)) {
+            plan.udp = Some(chosen.port());
+        }
+        if let Some((_, chosen, _)) = self.listeners.first().filter(|_| plan.tcp == Some(0)) {
+            plan.tcp = Some(*chosen);
+        }
+    }
 }
 
 /// The use of a socket.

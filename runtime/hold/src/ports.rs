@@ -64,6 +64,8 @@ fn hold_ports(
         Err(error) => refused.push(error),
     };
     for (port, address) in plan.udp.iter().flat_map(|port| addresses.iter().map(move |at| (*port, *at))) {
+        // A port that the kernel has chosen for the first address is that of the others, too.
+        let port = udp.first().filter(|_| port == 0).map_or(port, UdpSocket::port);
         hold(address, port, &mut udp);
     }
     // Our ends of claimed flows, whose ports may not be held yet.
@@ -74,11 +76,12 @@ fn hold_ports(
         }
     }
     for (port, address) in plan.tcp.iter().flat_map(|port| addresses.iter().map(move |at| (*port, *at))) {
+        let port = listeners.first().filter(|_| port == 0).map_or(port, |(_, chosen, _)| *chosen);
         let bind = || {
             listen_group(address, port, workers).map_err(|source| bind_error(Transport::Tcp, port, source))
         };
         match former.tcp(address, port).map_or_else(bind, Ok) {
-            Ok(group) => listeners.push((address, port, group)),
+            Ok(group) => listeners.push((address, group.port().unwrap_or(port), group)),
             Err(error) => refused.push(error),
         }
     }

@@ -13,7 +13,7 @@ use twinpath_metrics::{self as metrics, MetricsError};
 use twinpath_report::{self as report, Report};
 use twinpath_sys::clock;
 use twinpath_thread::panics;
-use twinpath_time::Instant;
+use twinpath_time::{Duration, Instant};
 
 use crate::engines::Hosted;
 use crate::notify;
@@ -96,11 +96,16 @@ pub trait Controlled {
     /// The part of the report that the metrics are made from.
     fn scrape(&mut self) -> Report;
 
-    /// SIGHUP came: reads the configuration again.
-    async fn reload(&mut self);
+    /// SIGHUP came, or its program asks for it: reads the configuration again. Returns the changes, one line for each.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was changed; one line for each reason, which are in the log as well.
+    async fn reload(&mut self) -> Result<Vec<String>, String>;
 
-    /// SIGINT or SIGTERM came: begins to stop. Returns whether the loop waits for something before it ends.
-    async fn end(&mut self) -> bool;
+    /// SIGINT or SIGTERM came, or its program asks for the end `within` a time: begins to stop. Returns whether the loop
+    /// waits for something before it ends.
+    async fn end(&mut self, within: Option<Duration>) -> bool;
 
     /// Called after each event: does whatever has become due. Returns whether the loop continues.
     ///
@@ -219,7 +224,9 @@ pub async fn run<C: Controlled>(
     let Offers { commands, metrics: offered } = offers;
     let address = offered.borrow().as_ref().map(|server| server.address());
     ready(&Ready { socket: commands.path().to_owned(), metrics: address, report: program.report() });
-    notify::ready();
+    if signals.is_process() {
+        notify::ready();
+    }
     tokio::select! {
         outcome = turns(program, signals, messages) => outcome,
         never = commands.serve_aside(request, C::TAKES_CONNECTIONS.then_some(connection)) => match never {},
@@ -236,7 +243,9 @@ async fn turns<C: Controlled>(
     let watched: Result<Vec<_>, _> =
         program.workers().map(|worker| readable_copy(worker.events.as_fd())).collect();
     let watched = watched?;
-    let mut watchdog = Watchdog::of_the_service_manager();
+    // The service manager is told of a whole process, not of one thread of a program.
+    let mut watchdog =
+        if signals.is_process() { Watchdog::of_the_service_manager() } else { Watchdog::nobodys() };
     loop {
         let flushed = program.flush();
         let woken = tokio::select! {
@@ -269,10 +278,16 @@ async fn follow<C: Controlled>(program: &mut C, woken: Woken<C::Event>, watchdog
         Woken::Message(Message::Connection(request, stream)) => program.connection(request, stream).await,
         // The scraper may have closed its connection.
         Woken::Message(Message::Scrape(answer)) => drop(answer.send(program.scrape())),
-        Woken::Signal(Signalled::Reload) => program.reload().await,
+        Woken::Signal(Signalled::Reload(answer)) => {
+            let outcome = program.reload().await;
+            // Who asked may have gone.
+            answer.into_iter().for_each(|answer| drop(answer.try_send(outcome.clone())));
+        }
+        Woken::Signal(Signalled::Report(answer)) => drop(answer.try_send(program.report())),
+        Woken::Signal(Signalled::EndWithin(within)) => return program.end(Some(within)).await,
         Woken::Signal(Signalled::End) => {
             notify::stopping();
-            return program.end().await;
+            return program.end(None).await;
         }
     }
     true

@@ -18,5 +18,5 @@ pub use control::{
 pub use engines::Hosted;
 pub use outbox::{EngineCommand, RETRY_INTERVAL};
 pub use readable::{readable, readable_copy, until_readable};
-pub use signals::Signals;
+pub use signals::{Ended, Remote, Signals};
 pub use worker::{KnownQueue, StartError, WorkerHandle, WorkerPlan, rows, stop_all};

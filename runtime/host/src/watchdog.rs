@@ -60,6 +60,11 @@ impl Watchdog {
         Self { interval, due: Instant::now(), seen: Vec::new() }
     }
 
+    /// No watchdog.
+    pub(crate) fn nobodys() -> Self {
+        Self { interval: None, due: Instant::now(), seen: Vec::new() }
+    }
+
     /// Waits for the next check; for ever without a watchdog.
     pub(crate) async fn is_due(&self) {
         match self.interval {

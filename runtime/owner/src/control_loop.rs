@@ -19,6 +19,7 @@ use twinpath_sandbox::{self as sandbox, Needs};
 use twinpath_sys::clock;
 use twinpath_sys::descriptors::raise_limit;
 use twinpath_sys::socket_kind::network_namespace;
+use twinpath_time::Duration;
 
 use crate::budget::Budget;
 use crate::door::Door;
@@ -131,13 +132,14 @@ impl Controlled for Owner {
         self.report_all()
     }
 
-    async fn reload(&mut self) {
+    async fn reload(&mut self) -> Result<Vec<String>, String> {
         notify::reloading();
         tracing::error!("not reloaded: {NO_RELOAD}");
         notify::ready();
+        Err(NO_RELOAD.to_owned())
     }
 
-    async fn end(&mut self) -> bool {
+    async fn end(&mut self, _within: Option<Duration>) -> bool {
         false
     }
 

@@ -76,9 +76,9 @@ pub struct ServicePlan {
     pub name: String,
     /// What is registered with rpcbind while it serves.
     pub rpcbind: Vec<Registration>,
-    /// UDP port, on both paths.
+    /// UDP port, on both paths; 0: the kernel chooses one.
     pub udp: Option<u16>,
-    /// TCP port, on the kernel path.
+    /// TCP port, on the kernel path; 0: the kernel chooses one.
     pub tcp: Option<u16>,
     /// EtherType whose frames are served whole: on the fast path only, as the kernel has no socket for them.
     pub ethertype: Option<u16>,

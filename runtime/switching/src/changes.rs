@@ -28,7 +28,7 @@ pub(super) struct Waiting {
 /// What a change has done.
 pub(super) struct Changed {
     /// A line for each thing.
-    lines: Vec<String>,
+    pub(super) lines: Vec<String>,
     /// The numbers of the ports that it took out.
     taken_out: Vec<u16>,
     /// Those of the ports that it opened.

@@ -11,7 +11,7 @@ use twinpath_offload::Learned;
 use twinpath_openflow_control::OpenFlow;
 use twinpath_report::Report;
 use twinpath_switch_engine::SwitchEngine;
-use twinpath_time::Instant;
+use twinpath_time::{Duration, Instant};
 
 use super::home::{Heard, HomeAt};
 use super::port::On;
@@ -152,12 +152,11 @@ impl Controlled for Switching {
         self.report_all()
     }
 
-    async fn reload(&mut self) {
-        // Its outcome is in the log.
-        drop(self.read_again().await);
+    async fn reload(&mut self) -> Result<Vec<String>, String> {
+        self.read_again().await.map(|changed| changed.lines)
     }
 
-    async fn end(&mut self) -> bool {
+    async fn end(&mut self, _within: Option<Duration>) -> bool {
         false
     }
 

@@ -132,7 +132,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         };
         Source { file, config, read: Box::new(read) }
     });
-    instance::run(Plan { take_over, stand_by, ..plan }, &services, source, |ready| announce(ready, voice))?;
+    instance::run(Plan { take_over, stand_by, ..plan }, &services, source, None, |ready, _| {
+        announce(ready, voice)
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -120,15 +120,14 @@ impl Controlled for Instance {
         self.report_without_neighbours()
     }
 
-    async fn reload(&mut self) {
-        // The outcome is in the log.
-        drop(self.read_again().await);
+    async fn reload(&mut self) -> Result<Vec<String>, String> {
+        self.read_again().await
     }
 
-    async fn end(&mut self) -> bool {
+    async fn end(&mut self, within: Option<Duration>) -> bool {
         // The service is unregistered first, so that rpcbind sends no client here any more.
         std::mem::take(&mut self.registered).unset().await;
-        self.stop_by_signal()
+        self.stop_within(within.unwrap_or(self.plan.drain))
     }
 
     async fn finish_turn(&mut self) -> Result<bool, InstanceError> {

@@ -85,13 +85,13 @@ pub(super) async fn next(due: Option<Due>) -> Next {
 }
 
 impl Instance {
-    /// Handles a signal to stop. Returns whether to wait for the drain; a second signal ends the instance at
-    /// once.
-    pub(super) fn stop_by_signal(&mut self) -> bool {
-        if self.drain.is_some() || self.plan.drain == Duration::ZERO {
+    /// Handles a signal to stop, or the program's request. Returns whether to wait for the drain; a second signal ends
+    /// the instance at once.
+    pub(super) fn stop_within(&mut self, timeout: Duration) -> bool {
+        if self.drain.is_some() || timeout == Duration::ZERO {
             return false;
         }
-        self.begin_to_drain(false, self.plan.drain);
+        self.begin_to_drain(false, timeout);
         let left = self.drain_left();
         if left.connections > 0 {
             tracing::info!(
@@ -189,14 +189,15 @@ impl Instance {
         drain.followers.retain(|follower| tell(follower, left));
     }
 
-    /// Tells the clients that the drain has ended.
-    pub(super) fn tell_the_end(&mut self) {
+    /// Tells the clients that the drain has ended. Returns how many connections and requests were cut off.
+    pub(super) fn tell_the_end(&mut self) -> u64 {
         let Draining { connections, cut_off, .. } = self.drain_left();
         // After a second signal, the remaining connections close with the process.
         let left = Draining { cut_off: cut_off + connections, over: true, ..Draining::default() };
         for follower in self.drain.iter().flat_map(|drain| &drain.followers) {
             tell(follower, left);
         }
+        left.cut_off
     }
 
     /// The connections and requests left.

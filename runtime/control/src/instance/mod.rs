@@ -222,8 +222,10 @@ struct Interface {
     next_port: u16,
 }
 
-/// Serves until SIGINT or SIGTERM, and calls `ready` when it serves. `services` are those of the plan, in its
-/// order; each worker gets a clone of each. With a `source`, SIGHUP and `twinpath reload` read its file again.
+/// Serves until it is asked to end: by SIGINT or SIGTERM, or, with `asked`, by the program that has the other end of
+/// it. Calls `ready` when it serves, with the plan, in which the kernel has chosen the ports that were left to it.
+/// `services` are those of the plan, in its order; each worker gets a clone of each. With a `source`, its file can be
+/// read again. Returns how many connections and requests were cut off at the end.
 ///
 /// # Errors
 ///
@@ -232,14 +234,18 @@ pub fn run(
     plan: Plan,
     services: &[Box<dyn Prototype>],
     source: Option<Source>,
-    ready: impl FnOnce(&Ready),
-) -> Result<(), InstanceError> {
+    asked: Option<Signals>,
+    ready: impl FnOnce(&Ready, &Plan),
+) -> Result<u64, InstanceError> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(InstanceError::Control)?;
     panics::end_process_on_panic(|| {
         runtime.block_on(async {
             // Handled before anything is changed, so that a signal cannot end the start halfway.
-            let mut signals = Signals::new().map_err(InstanceError::Control)?;
+            let mut signals = match asked {
+                Some(asked) => asked,
+                None => Signals::new().map_err(InstanceError::Control)?,
+            };
             let scrapes = match plan.metrics {
                 Some(address) => Some(Rc::new(metrics::Server::bind(address).await?)),
                 None => None,
@@ -257,10 +263,10 @@ pub fn run(
             instance.watch_first();
             instance.watch_sockets();
             let offers = Offers { commands: &server, metrics: instance.offered.subscribe() };
-            let outcome = twinpath_host::run(&mut instance, &mut signals, offers, ready).await;
-            if outcome.is_ok() {
-                instance.tell_the_end();
-            }
+            let plan = instance.plan.clone();
+            let outcome =
+                twinpath_host::run(&mut instance, &mut signals, offers, |state| ready(state, &plan)).await;
+            let outcome = outcome.map(|()| instance.tell_the_end());
             // Done already, unless something failed.
             std::mem::take(&mut instance.registered).unset().await;
             instance.stop();

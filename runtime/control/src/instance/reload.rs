@@ -249,7 +249,15 @@ impl Instance {
         plan: Plan,
         services: &[Box<dyn Prototype>],
     ) -> Result<(), String> {
-        let mut staged = match self.stage(changes, &plan, services).await {
+        let mut plan = plan;
+        for (origin, planned) in changes.services.iter().zip(&mut plan.services) {
+            // The ports that the kernel has chosen for a service stay with it.
+            if let Origin::Kept(before, _) = origin {
+                let former = &self.plan.services[*before];
+                (planned.udp, planned.tcp) = (former.udp, former.tcp);
+            }
+        }
+        let mut staged = match self.stage(changes, &mut plan, services).await {
             Ok(staged) => staged,
             Err(error) if self.reloads.has_leaving() => {
                 return Err(format!(
@@ -283,7 +291,7 @@ impl Instance {
     async fn stage(
         &mut self,
         changes: &Changes,
-        plan: &Plan,
+        plan: &mut Plan,
         services: &[Box<dyn Prototype>],
     ) -> Result<Staged, InstanceError> {
         let metrics = match plan.metrics {
@@ -292,11 +300,15 @@ impl Instance {
             Some(address) => Some(Some(Rc::new(metrics::Server::bind(address).await?))),
         };
         let is_fresh = |origin: &&Origin| !matches!(origin, Origin::Kept(..));
-        let fresh = changes.services.iter().zip(&plan.services).zip(services);
-        let fresh: Vec<_> = fresh.filter(|((origin, _), _)| is_fresh(origin)).collect();
         let mut own = Inherited::own(changes.leaving.iter().map(|at| &self.held[*at]))
             .map_err(InstanceError::Control)?;
-        let bound = hold_all_ports(fresh.iter().map(|((_, plan), _)| *plan), plan.workers, &mut own)?;
+        let fresh = changes.services.iter().zip(&plan.services).filter(|(origin, _)| is_fresh(origin));
+        let bound = hold_all_ports(fresh.map(|(_, plan)| plan), plan.workers, &mut own)?;
+        let fresh = changes.services.iter().zip(&mut plan.services).filter(|(origin, _)| is_fresh(origin));
+        fresh.zip(&bound).for_each(|((_, plan), sockets)| sockets.name_ports(plan));
+        let plan = &*plan;
+        let fresh = changes.services.iter().zip(&plan.services).zip(services);
+        let fresh: Vec<_> = fresh.filter(|((origin, _), _)| is_fresh(origin)).collect();
         let held = |ethertype| self.interface.frame_claims.iter().any(|it| it.ethertype() == ethertype);
         let types: Vec<ServicePlan> = fresh
             .iter()

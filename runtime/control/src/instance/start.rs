@@ -64,6 +64,7 @@ impl Instance {
         let link = find_link(&mirror, &plan.interface)?;
         let mut former = former_of(&plan)?;
         let sockets = hold_all_ports(&plan.services, plan.workers, &mut former)?;
+        plan.services.iter_mut().zip(&sockets).for_each(|(service, sockets)| sockets.name_ports(service));
         let held = Held::of_all(&sockets).map_err(InstanceError::Control)?;
         let standing_by = stand_by(&plan, &mut former, &held)?;
         former.aside()?;

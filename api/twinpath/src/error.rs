@@ -1,0 +1,38 @@
+//! The errors of the library.
+
+use std::{fmt, io};
+
+use twinpath_config::ConfigError;
+use twinpath_control::instance::InstanceError;
+use twinpath_host::Ended;
+
+/// Why a service could not run.
+///
+/// Its `Debug` is its `Display`: most programs return it from `main`, and Rust prints such an error by `Debug`.
+#[derive(thiserror::Error)]
+pub enum Error {
+    /// Settings of the builder or the file are invalid: one line for each.
+    #[error("{}", .0.join("\n"))]
+    Invalid(Vec<String>),
+    /// The configuration file could not be used.
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    /// The instance could not start.
+    #[error("{0}")]
+    Instance(#[from] InstanceError),
+    /// No thread could be started for it.
+    #[error("cannot start a thread for the instance: {0}")]
+    Thread(io::Error),
+    /// It was asked for something, and has ended.
+    #[error("{0}")]
+    Ended(#[from] Ended),
+    /// The configuration was not read again; nothing was changed. One line for each reason.
+    #[error("{0}")]
+    NotReloaded(String),
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,156 @@
+//! Instances that run beside what else a program does: without privileges, several at a time.
+#![allow(clippy::unwrap_used, reason = "a test says what it needs")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use twinpath::{Answer, Builder, Datagram, Echo, Error, Instant, Mode, Output, Path, Reason, Service};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Answers whole lines, in capitals.
+#[derive(Clone)]
+struct Louder;
+
+impl Service for Louder {
+    type Connection = ();
+
+    fn datagram(&mut self, datagram: &mut Datagram<'_>) -> Answer {
+        let louder = datagram.request().to_ascii_uppercase();
+        datagram.answer(&louder)
+    }
+
+    fn accept(&mut self, _now: Instant, _peer: SocketAddr) -> Result<(), Reason> {
+        Ok(())
+    }
+
+    fn stream(&mut self, _now: Instant, _: &mut (), input: &[u8], output: &mut Output<'_>) -> usize {
+        let Some(end) = input.iter().position(|byte| *byte == b'\n') else { return 0 };
+        if output.write(&input[..=end].to_ascii_uppercase()) { end + 1 } else { 0 }
+    }
+}
+
+/// Through the kernel's sockets: the loopback interface of this host is left as it is.
+fn quiet(builder: Builder) -> Builder {
+    builder.on("lo").path(Path::Kernel).mode(Mode::Interrupt)
+}
+
+fn ask(port: u16, request: &[u8]) -> Vec<u8> {
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.send_to(request, ("127.0.0.1", port)).unwrap();
+    let mut reply = vec![0; 2048];
+    let (len, _) = client.recv_from(&mut reply).unwrap();
+    reply.truncate(len);
+    reply
+}
+
+fn connect(port: u16) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+fn say(stream: &mut TcpStream, request: &[u8]) -> Vec<u8> {
+    stream.write_all(request).unwrap();
+    let mut reply = vec![0; request.len()];
+    stream.read_exact(&mut reply).unwrap();
+    reply
+}
+
+#[test]
+fn ports_that_the_kernel_chose_are_told_and_served() {
+    let running = quiet(twinpath::serve(Louder).named("louder").udp(0).tcp(0)).workers(2).spawn().unwrap();
+    let (udp, tcp) = (running.udp_port().unwrap(), running.tcp_port().unwrap());
+    assert!(udp != 0 && tcp != 0);
+    assert_eq!(ask(udp, b"hello"), b"HELLO");
+    let mut streams: Vec<_> = (0..8).map(|_| connect(tcp)).collect();
+    for stream in &mut streams {
+        assert_eq!(say(stream, b"good day\n"), b"GOOD DAY\n");
+    }
+    let report = running.report().unwrap();
+    assert_eq!(report.instance.ports, [format!("udp/{udp}"), format!("tcp/{tcp}")]);
+    assert_eq!((report.services[0].kernel_requests, report.services[0].accepted), (1, 8));
+    assert!(running.socket().exists());
+    let socket = running.socket().to_owned();
+    drop(streams);
+    assert_eq!(running.drain(PATIENCE).unwrap().cut_off, 0);
+    assert!(!socket.exists());
+    assert!(TcpStream::connect(("127.0.0.1", tcp)).is_err());
+}
+
+#[test]
+fn several_services_and_instances_are_in_one_process() {
+    let two = |first: &str| {
+        let services = twinpath::serve(Louder).named(first).udp(0).and(Echo).named("echo").udp(0).tcp(0);
+        quiet(services).spawn().unwrap()
+    };
+    let instances = [two("louder"), two("still-louder")];
+    for running in &instances {
+        let [louder, echo] = running.services() else { panic!("{:?}", running.services()) };
+        assert_eq!((louder.tcp, echo.service.as_str()), (None, "echo"));
+        assert_eq!(ask(louder.udp.unwrap(), b"hello"), b"HELLO");
+        assert_eq!(ask(echo.udp.unwrap(), b"hello"), b"hello");
+        assert_eq!(say(&mut connect(echo.tcp.unwrap()), b"hello"), b"hello");
+    }
+    assert_ne!(instances[0].socket(), instances[1].socket());
+    let [first, second] = instances;
+    let port = second.udp_port().unwrap();
+    first.drain(PATIENCE).unwrap();
+    assert_eq!(ask(port, b"still there"), b"STILL THERE");
+}
+
+#[test]
+fn a_drain_waits_for_what_is_asked_and_cuts_off_what_takes_too_long() {
+    let begin = || quiet(twinpath::serve(Louder).tcp(0)).spawn().unwrap();
+    let (running, patient) = (begin(), begin());
+    let mut half = connect(running.tcp_port().unwrap());
+    // The service has this one, and waits for the rest of its second line.
+    assert_eq!(say(&mut half, b"one\n"), b"ONE\n");
+    half.write_all(b"tw").unwrap();
+    let mut idle = connect(patient.tcp_port().unwrap());
+    assert_eq!(say(&mut idle, b"one\n"), b"ONE\n");
+    drop(idle);
+    assert_eq!(patient.drain(PATIENCE).unwrap().cut_off, 0);
+    drop(running);
+    // Dropping it has closed the connection, after what it had answered.
+    let mut rest = Vec::new();
+    let _ = half.read_to_end(&mut rest);
+    assert!(rest.is_empty(), "{rest:?}");
+}
+
+#[test]
+fn a_file_is_read_again_and_what_the_program_has_set_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("service.toml");
+    std::fs::write(&file, "[interface]\nname = \"nosuch0\"\n[limits]\nidle_timeout_s = 7\n").unwrap();
+    let running = quiet(twinpath::serve(Louder).file(&file).udp(0).tcp(0)).spawn().unwrap();
+    let ports = running.services().to_vec();
+    assert_eq!(running.reload().unwrap(), Vec::<String>::new());
+    std::fs::write(&file, "[limits]\nidle_timeout_s = 8\n").unwrap();
+    let changed = running.reload().unwrap();
+    assert!(changed.len() == 1 && changed[0].contains("idle_timeout_s"), "{changed:?}");
+    assert_eq!(ask(ports[0].udp.unwrap(), b"hello"), b"HELLO");
+    assert_eq!(say(&mut connect(ports[0].tcp.unwrap()), b"hello\n"), b"HELLO\n");
+    std::fs::write(&file, "[limits]\nidle_timeout_s = \"long\"\n").unwrap();
+    let Err(Error::NotReloaded(why)) = running.reload() else { panic!("it is no number") };
+    assert!(why.contains("service.toml:2: limits.idle_timeout_s"), "{why}");
+    assert_eq!(running.services(), ports);
+}
+
+#[test]
+fn what_cannot_start_says_why_and_leaves_nothing() {
+    let held = UdpSocket::bind("[::]:0").unwrap();
+    let port = held.local_addr().unwrap().port();
+    let error = quiet(twinpath::serve(Louder).udp(port)).spawn().unwrap_err().to_string();
+    assert!(error.contains(&format!("UDP port {port}")) || error.contains(&port.to_string()), "{error}");
+    let error = twinpath::serve(Louder).udp(0).spawn().unwrap_err().to_string();
+    assert!(error.contains("which interface?"), "{error}");
+    let twice = quiet(twinpath::serve(Louder).named("a").udp(7).and(Louder).named("b").udp(7));
+    let error = twice.spawn().unwrap_err().to_string();
+    assert!(error.contains("served by `a` already"), "{error}");
+    let unserved = quiet(twinpath::serve(Louder).named("a").udp(0).and(Louder).named("b"));
+    let error = unserved.spawn().unwrap_err().to_string();
+    assert!(error.contains("what is to be served by `b`?"), "{error}");
+}
