@@ -63,6 +63,7 @@ mod builder;
 mod error;
 mod running;
 mod settings;
+pub mod test;
 
 pub use builder::{Builder, serve};
 pub use error::Error;
