@@ -76,9 +76,10 @@ pub use twinpath_report as report;
 pub use twinpath_rpc as rpc;
 pub use twinpath_serve::{PoolLimits, TcpLimits};
 pub use twinpath_service::{
-    Answer, Closed, Datagram, Duration, Echo, EthernetFrame, HOLD_MAX, Instant, Keep, KeptReplies, Name,
-    Order, Output, Reason, Reflect, Reflex, Service, ServiceCounters, SessionLimits, Sessions, Shape,
-    Version, WhenFull,
+    Answer, Begin, Closed, ConnectionId, CounterId, Datagram, Duration, Echo, EthernetFrame, HOLD_MAX,
+    HistogramId, Instant, Keep, KeptReplies, Name, NotSent, Order, Outbox, Output, OwnMetrics, Reason,
+    ReasonId, Reflect, Reflex, SendHandle, Service, ServiceCounters, SessionLimits, Sessions, Shape, Version,
+    WhenFull,
 };
 pub use twinpath_socket::{
     Access, Event, Interest, LentBy, Poll, SendBy, SocketCounts, SocketPath, UdpSocket,

@@ -190,6 +190,10 @@ impl Prototype for Shared {
         self.0.defers()
     }
 
+    fn sends_later(&self) -> bool {
+        self.0.sends_later()
+    }
+
     fn may_loop(&self) -> bool {
         self.0.may_loop()
     }

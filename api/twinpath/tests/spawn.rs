@@ -3,9 +3,13 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use twinpath::{Answer, Builder, Datagram, Echo, Error, Instant, Mode, Output, Path, Reason, Service};
+use twinpath::{
+    Answer, Begin, Builder, ConnectionId, Datagram, Echo, Error, Instant, Mode, Output, Path, Reason,
+    SendHandle, Service,
+};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -153,4 +157,66 @@ fn what_cannot_start_says_why_and_leaves_nothing() {
     let unserved = quiet(twinpath::serve(Louder).named("a").udp(0).and(Louder).named("b"));
     let error = unserved.spawn().unwrap_err().to_string();
     assert!(error.contains("what is to be served by `b`?"), "{error}");
+}
+
+/// Greets each connection, tells the test its name and the handle of its worker, and says each 50 ms that it is alive.
+#[derive(Clone)]
+struct Greeter {
+    tell: Sender<(SendHandle, ConnectionId)>,
+    sender: Option<SendHandle>,
+}
+
+const INTERVAL: Duration = Duration::from_millis(50);
+
+impl Service for Greeter {
+    type Connection = ();
+
+    fn start(&mut self, _now: Instant, begin: &Begin) {
+        self.sender.clone_from(&begin.sender);
+    }
+
+    fn accept(&mut self, _now: Instant, _peer: SocketAddr) -> Result<(), Reason> {
+        Ok(())
+    }
+
+    fn opened(&mut self, now: Instant, _: &mut (), output: &mut Output<'_>) {
+        assert!(output.write(b"hello\n"));
+        output.wake_at(now + INTERVAL);
+        let sender = self.sender.clone().expect("it sends later");
+        self.tell.send((sender, output.connection())).expect("the test listens");
+    }
+
+    fn woken(&mut self, now: Instant, _: &mut (), output: &mut Output<'_>) {
+        assert!(output.write(b"alive\n"));
+        output.wake_at(now + INTERVAL);
+    }
+
+    fn sends_later(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn connections_are_greeted_woken_and_written_to_from_other_threads() {
+    let (tell, told) = channel();
+    let service = Greeter { tell, sender: None };
+    let running = quiet(twinpath::serve(service).tcp(0)).workers(2).spawn().unwrap();
+    let port = running.tcp_port().unwrap();
+    let mut clients: Vec<_> = (0..6).map(|_| connect(port)).collect();
+    for (sender, connection) in told.iter().take(clients.len()) {
+        std::thread::spawn(move || sender.send_on(connection, b"from afar\n").unwrap()).join().unwrap();
+    }
+    for client in &mut clients {
+        let mut heard = String::new();
+        while !(heard.contains("from afar\n") && heard.matches("alive\n").count() >= 2) {
+            let mut bytes = [0; 256];
+            let len = client.read(&mut bytes).unwrap();
+            assert!(len > 0, "{heard}");
+            heard.push_str(std::str::from_utf8(&bytes[..len]).unwrap());
+        }
+        assert!(heard.starts_with("hello\n"), "{heard}");
+        assert_eq!(heard.matches("from afar\n").count(), 1);
+    }
+    drop(clients);
+    running.drain(PATIENCE).unwrap();
 }

@@ -4,6 +4,8 @@ use std::sync::Mutex;
 
 use twinpath_inspect::{Counter, Drops, Reason};
 
+use crate::metrics::OwnMetrics;
+
 /// Counters of one clone of a service: only its worker writes them, and any thread may read them.
 #[derive(Debug, Default)]
 pub struct ServiceCounters {
@@ -27,6 +29,8 @@ pub struct ServiceCounters {
     pub refused_later: Drops,
     /// Like `forgotten`, for replies kept by other threads: [`Self::forget_later`].
     pub forgotten_later: Counter,
+    /// What the service defines itself.
+    pub own: OwnMetrics,
     /// Its holder may write `refused_later` and `forgotten_later`.
     writer: Mutex<()>,
 }

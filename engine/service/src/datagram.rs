@@ -10,6 +10,7 @@ use twinpath_reflex::{HOLD_MAX, Name, Publication, Version};
 use twinpath_time::Instant;
 
 use crate::later::{Job, Later, Order};
+use crate::outbox::Outbox;
 use crate::reflex::{Keep, Keeper};
 
 /// The longest reply in bytes: an IPv6 packet's payload without the UDP header (RFC 8200, 3; RFC 768). The limit over
@@ -23,6 +24,8 @@ pub struct Beside {
     pub reply: Vec<u8>,
     /// Work to be done later.
     pub later: Later,
+    /// What is sent besides the answer.
+    pub outbox: Outbox,
     /// Where kept replies go, if the instance keeps any.
     pub keeper: Option<Box<dyn Keeper>>,
 }
@@ -126,6 +129,21 @@ impl<'a> Datagram<'a> {
         Answer::Long
     }
 
+    /// Sends a further datagram to the sender, from the address that the request came to. All of them leave in order,
+    /// before the answer, by the path that the request came by. Returns whether there was room: for 64 datagrams and
+    /// 256 KiB.
+    #[must_use]
+    pub fn send(&mut self, datagram: &[u8]) -> bool {
+        let (local, peer) = (self.local, self.peer);
+        self.outbox().is_some_and(|outbox| outbox.send_from(local, peer, datagram))
+    }
+
+    /// What is sent besides the answer: to other peers, and on connections of this worker. `None` where nothing can be
+    /// sent, as in a test that calls the service by itself.
+    pub fn outbox(&mut self) -> Option<&mut Outbox> {
+        self.beside.as_mut().map(|beside| &mut beside.outbox)
+    }
+
     /// Whether [`Self::answer_and_keep`] keeps replies. A service need not ask: where none are kept, the calls for it
     /// cost a branch each.
     #[inline]
@@ -206,6 +224,17 @@ mod tests {
         assert_eq!(datagram.buffer().len(), 17);
         assert_eq!(datagram.request(), b"REQuest");
         assert_eq!(Datagram::new(now, peer, local, &mut buffer, 99).request().len(), 17, "never beyond it");
+    }
+
+    #[test]
+    fn further_datagrams_go_to_the_sender() {
+        let (peer, local) = (SocketAddr::from(([192, 0, 2, 1], 9)), SocketAddr::from(([192, 0, 2, 2], 7)));
+        let (mut buffer, mut beside) = ([0; 4], Beside::default());
+        assert!(!Datagram::new(Instant::ZERO, peer, local, &mut buffer, 4).send(b"nowhere"));
+        let mut datagram = Datagram::new(Instant::ZERO, peer, local, &mut buffer, 4).with(&mut beside);
+        assert!(datagram.send(b"one"));
+        let sent: Vec<_> = beside.outbox.sends().collect();
+        assert_eq!(sent, [(crate::Recipient::Peer { local, peer }, &b"one"[..])]);
     }
 
     #[test]

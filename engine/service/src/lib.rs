@@ -10,7 +10,10 @@ mod counters;
 mod datagram;
 mod echo;
 mod frame;
+mod handle;
 mod later;
+mod metrics;
+mod outbox;
 mod output;
 mod reflect;
 mod reflex;
@@ -24,7 +27,10 @@ pub use counters::ServiceCounters;
 pub use datagram::{Answer, Beside, Datagram};
 pub use echo::Echo;
 pub use frame::EthernetFrame;
+pub use handle::{Begin, Message, MessageQueue, NotSent, SendHandle};
 pub use later::{Job, Later, Order, Work};
+pub use metrics::{CounterId, HistogramId, MetricName, OwnMetrics, ReasonId};
+pub use outbox::{ConnectionId, Outbox, Recipient};
 pub use output::{Next, Output};
 pub use reflect::Reflect;
 pub use reflex::{BINDINGS_MAX, Keep, Keeper, KeptReplies, Reflex, TooManyBindings};
@@ -69,6 +75,10 @@ pub trait Service: Send {
     /// The service's state per connection.
     type Connection: Send;
 
+    /// This clone begins on its worker: called once, on the worker's thread, before all other calls. What differs from
+    /// worker to worker is set here.
+    fn start(&mut self, _now: Instant, _begin: &Begin) {}
+
     /// A datagram came; returns the answer.
     fn datagram(&mut self, _datagram: &mut Datagram<'_>) -> Answer {
         Answer::Nothing
@@ -85,6 +95,9 @@ pub trait Service: Send {
     /// # Errors
     /// The reason to refuse it: the connection is closed at once, and counted under the reason.
     fn accept(&mut self, now: Instant, peer: SocketAddr) -> Result<Self::Connection, Reason>;
+
+    /// A connection that was accepted begins: what the service says first is written here.
+    fn opened(&mut self, _now: Instant, _connection: &mut Self::Connection, _output: &mut Output<'_>) {}
 
     /// Bytes came on a connection. Returns how many were used: any number of whole requests. It is called again at once
     /// as long as it uses some. Unused bytes are passed again, with more behind them, once more have come, or once what
@@ -111,6 +124,28 @@ pub trait Service: Send {
     /// A connection may send 256 KiB per turn of its worker, or one output if that is more; then others are served, and
     /// it continues in the next turn.
     fn writable(&mut self, _now: Instant, _connection: &mut Self::Connection, _output: &mut Output<'_>) {}
+
+    /// The time has come that [`Output::wake_at`] has set for the connection. If a reply is being written there, or
+    /// the peer does not take it, this is called when that has ended.
+    fn woken(&mut self, _now: Instant, _connection: &mut Self::Connection, _output: &mut Output<'_>) {}
+
+    /// When [`Self::timer`] is to be called. It is asked after each turn of the worker, so it must be cheap: a field,
+    /// or the first of a sorted list. It must not panic: that ends the process.
+    fn deadline(&self) -> Instant {
+        Instant::NEVER
+    }
+
+    /// The time of [`Self::deadline`] has come, or is past. The service moves its deadline into the future here: while
+    /// one is due, the worker does not sleep.
+    fn timer(&mut self, _now: Instant, _outbox: &mut Outbox) {}
+
+    /// Another thread has called [`SendHandle::notify`] with this number.
+    fn notified(&mut self, _now: Instant, _number: u64, _outbox: &mut Outbox) {}
+
+    /// Whether it sends from other threads: if so, [`Self::start`] gets a [`SendHandle`].
+    fn sends_later(&self) -> bool {
+        false
+    }
 
     /// The service's own counters, if it has any; each clone has its own.
     fn counters(&self) -> Option<Arc<ServiceCounters>> {
@@ -180,7 +215,14 @@ mod tests {
         let mut output = Output::new(&mut bytes, 10);
         assert_eq!(Silent.stream(now, &mut (), b"request", &mut output), 7, "it is used up");
         Silent.writable(now, &mut (), &mut output);
-        assert_eq!((output.next(), bytes.len()), (Next::Keep, 0));
+        Silent.start(now, &Begin::new(0, None));
+        Silent.opened(now, &mut (), &mut output);
+        Silent.woken(now, &mut (), &mut output);
+        let mut outbox = Outbox::default();
+        Silent.timer(now, &mut outbox);
+        Silent.notified(now, 7, &mut outbox);
+        assert_eq!((output.next(), outbox.is_empty(), bytes.len()), (Next::Keep, true, 0));
+        assert_eq!((Silent.deadline(), Silent.sends_later()), (Instant::NEVER, false));
         assert_eq!(Silent.late_reply(now, peer, 0, b"reply"), Ok(()));
         assert!(Silent.counters().is_none() && !Silent.defers());
         assert!(Silent.may_loop(), "unless it says otherwise");

@@ -1,8 +1,10 @@
 //! The output of a service to a connection: collected, bounded, sent once per turn.
 
 use twinpath_inspect::Reason;
+use twinpath_time::Instant;
 
 use crate::later::{Job, Later, Order};
+use crate::outbox::ConnectionId;
 
 /// Bytes to send on a connection, up to a limit, and the fate of the connection afterwards.
 pub struct Output<'a> {
@@ -11,6 +13,8 @@ pub struct Output<'a> {
     later: Option<&'a mut Later>,
     next: Next,
     unfinished: bool,
+    connection: ConnectionId,
+    wake_at: Option<Instant>,
 }
 
 /// The service's decision on a connection after a call.
@@ -29,13 +33,50 @@ impl<'a> Output<'a> {
     /// Collects output in `bytes`, which may grow to `limit`.
     #[must_use]
     pub const fn new(bytes: &'a mut Vec<u8>, limit: usize) -> Self {
-        Self { bytes, limit, later: None, next: Next::Keep, unfinished: false }
+        Self {
+            bytes,
+            limit,
+            later: None,
+            next: Next::Keep,
+            unfinished: false,
+            connection: ConnectionId::new(0, 0),
+            wake_at: None,
+        }
     }
 
     /// Like [`Self::new`], with room for work that may block.
     #[must_use]
     pub const fn with_later(bytes: &'a mut Vec<u8>, limit: usize, later: &'a mut Later) -> Self {
-        Self { bytes, limit, later: Some(later), next: Next::Keep, unfinished: false }
+        let mut output = Self::new(bytes, limit);
+        output.later = Some(later);
+        output
+    }
+
+    /// The same for the connection with this name.
+    #[inline]
+    #[must_use]
+    pub const fn of(mut self, connection: ConnectionId) -> Self {
+        self.connection = connection;
+        self
+    }
+
+    /// The connection's name, with which the service, and other threads, can send on it later.
+    #[must_use]
+    pub const fn connection(&self) -> ConnectionId {
+        self.connection
+    }
+
+    /// Has [`Service::woken`](crate::Service::woken) called for the connection at this time, in place of any time set
+    /// before; [`Instant::NEVER`] cancels that. It does not keep an idle connection from being closed.
+    pub const fn wake_at(&mut self, at: Instant) {
+        self.wake_at = Some(at);
+    }
+
+    /// The time that was set in this call, for the caller of the service.
+    #[inline]
+    #[must_use]
+    pub const fn wakes_at(&self) -> Option<Instant> {
+        self.wake_at
     }
 
     /// Bytes that still fit. The rest may be written in [`Service::writable`](crate::Service::writable).
@@ -138,6 +179,15 @@ mod tests {
         assert_eq!(jobs, [(0, Order::AsAsked, b"first".to_vec()), (7, Order::AsDone, b"second".to_vec())]);
         let mut nobody = Output::new(&mut bytes, 100);
         assert!(!nobody.may_defer() && !nobody.later(Order::AsDone, Vec::new));
+    }
+
+    #[test]
+    fn it_knows_its_connection_and_when_that_is_to_be_woken() {
+        let mut bytes = Vec::new();
+        let mut output = Output::new(&mut bytes, 4).of(ConnectionId::new(3, 4));
+        assert_eq!((output.connection(), output.wakes_at()), (ConnectionId::new(3, 4), None));
+        output.wake_at(Instant::from_nanos(9));
+        assert_eq!(output.wakes_at(), Some(Instant::from_nanos(9)));
     }
 
     #[test]

@@ -83,6 +83,10 @@ pub struct Connection<C> {
     wrote: bool,
     /// No request was complete yet, since the connection was opened.
     is_new: bool,
+    /// The service wants to be woken, as it has not been since that time.
+    wake_due: bool,
+    /// When the service wants to be woken.
+    wake_at: Instant,
 }
 
 impl<C> Connection<C> {
@@ -99,6 +103,8 @@ impl<C> Connection<C> {
             ends: false,
             wrote: false,
             is_new: true,
+            wake_due: false,
+            wake_at: Instant::NEVER,
         }
     }
 
@@ -140,10 +146,23 @@ impl<C> Connection<C> {
         self.held.as_ref().map_or(0, |held| held.deferred.awaited())
     }
 
-    /// When it is to be closed unless bytes move; `NEVER` while replies are still to come.
+    /// When it is to be closed unless bytes move, or its service woken.
     #[must_use]
     pub fn deadline(&self, limits: &ConnectionLimits) -> Instant {
-        self.waits_for(limits).0
+        self.waits_for(limits).0.min(self.wake_at)
+    }
+
+    /// Whether its service wants to be woken at some time.
+    #[inline]
+    #[must_use]
+    pub fn has_timer(&self) -> bool {
+        self.wake_at != Instant::NEVER
+    }
+
+    /// Whether its service is to be woken: by [`Self::wake`], before anything expires.
+    #[must_use]
+    pub fn is_wake_due(&self, now: Instant) -> bool {
+        self.wake_at <= now
     }
 
     /// The reason for closing it when its deadline has come.
@@ -203,6 +222,53 @@ impl<C> Connection<C> {
         held.done(number, reply, half_written)
     }
 
+    /// Bytes that the service sends outside of a reply: at once, or behind the reply that is half written. The
+    /// connection has to work then.
+    ///
+    /// # Errors
+    /// The reason for which they are dropped.
+    pub fn push(&mut self, bytes: &[u8], limits: &ConnectionLimits) -> Result<(), Reason> {
+        if !self.still_answers() {
+            return Err(Reason::LateReply);
+        }
+        let waiting = self.held.as_ref().map_or(0, |held| held.unsent());
+        if waiting + bytes.len() > limits.bytes {
+            return Err(Reason::OutboxFull);
+        }
+        let half_written = self.is_half_written();
+        self.wrote = true;
+        self.held.get_or_insert_default().push(bytes, half_written);
+        Ok(())
+    }
+
+    /// Lets the service begin: called once, before anything else.
+    pub fn begin<H>(&mut self, transport: &mut impl Transport, turn: &mut Turn<'_, H>) -> After
+    where
+        H: Host<Service: Service<Connection = C>>,
+    {
+        turn.scratch.output.clear();
+        let mut progress = Progress::default();
+        let begun = self
+            .call_aside("opened", <H::Service as Service>::opened, transport, turn, &mut progress)
+            .and_then(|()| Ok(self.settle(transport, turn, &progress)?));
+        self.or_close(begun, turn)
+    }
+
+    /// Wakes the service, now or as soon as no output waits.
+    pub fn wake<H>(&mut self, transport: &mut impl Transport, turn: &mut Turn<'_, H>) -> After
+    where
+        H: Host<Service: Service<Connection = C>>,
+    {
+        (self.wake_at, self.wake_due) = (Instant::NEVER, true);
+        match self.stage {
+            Stage::Lingering(_) => After::Keep,
+            _ => {
+                let done = self.go_on(transport, turn);
+                self.or_close(done, turn)
+            }
+        }
+    }
+
     /// Sends the waiting output, or else receives and answers; once per call, so that other connections get their turn.
     #[inline]
     pub fn work<H>(&mut self, transport: &mut impl Transport, turn: &mut Turn<'_, H>) -> After
@@ -214,6 +280,12 @@ impl<C> Connection<C> {
             Stage::Open if self.held.is_none() && !self.wrote => self.read_and_answer(transport, turn),
             _ => self.go_on(transport, turn),
         };
+        self.or_close(done, turn)
+    }
+
+    /// Closes the connection after a fault.
+    #[inline]
+    fn or_close<H: Host>(&self, done: Result<After, Fault>, turn: &mut Turn<'_, H>) -> After {
         done.unwrap_or_else(|fault| {
             After::Close(match fault {
                 Fault::Broken => self.broken(),
@@ -343,6 +415,10 @@ impl<C> Connection<C> {
         }
         // Output that waited for room comes before input that waits in the transport.
         self.tell_of_room(transport, turn, &mut progress)?;
+        if self.wake_due && self.still_answers() && !self.wrote && !self.is_full() && !self.is_held_back() {
+            self.wake_due = false;
+            self.call_aside("woken", <H::Service as Service>::woken, transport, turn, &mut progress)?;
+        }
         if self.receives() && !self.is_full() {
             self.read_behind(transport, turn)?;
         }
@@ -359,6 +435,14 @@ impl<C> Connection<C> {
         }
         self.let_go();
         Ok(self.settle(transport, turn, &progress)?)
+    }
+
+    /// Notes when the service wants to be woken, if it has said so.
+    #[inline]
+    const fn heed_wake(&mut self, at: Option<Instant>) {
+        if let Some(at) = at {
+            self.wake_at = at;
+        }
     }
 
     /// Carries out the service's decision on the connection.

@@ -107,10 +107,7 @@ impl Deferred {
     ) -> bool {
         if let Some(at) = self.unordered.iter().position(|awaited| *awaited == number) {
             self.unordered.swap_remove(at);
-            self.ready.extend_from_slice(&reply);
-            if !half_written {
-                self.release_ready(unsent);
-            }
+            self.push_ready(&reply, half_written, unsent);
             return true;
         }
         let is = |part: &Part| matches!(part, Part::Awaited(awaited) if *awaited == number);
@@ -125,6 +122,14 @@ impl Deferred {
             }
         }
         true
+    }
+
+    /// Adds to `unsent` bytes that may be sent as soon as no reply is half written.
+    pub(crate) fn push_ready(&mut self, bytes: &[u8], half_written: bool, unsent: &mut Vec<u8>) {
+        self.ready.extend_from_slice(bytes);
+        if !half_written {
+            self.release_ready(unsent);
+        }
     }
 
     /// Releases replies that have waited for the end of another one.

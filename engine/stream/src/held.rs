@@ -52,6 +52,17 @@ impl Held {
         self.deferred.done(number, reply, half_written, &mut self.unsent)
     }
 
+    /// Adds bytes that belong to no reply, like an unordered one. They may exceed no limit: see [`Self::unsent`].
+    pub(crate) fn push(&mut self, bytes: &[u8], half_written: bool) {
+        self.drop_sent();
+        self.deferred.push_ready(bytes, half_written, &mut self.unsent);
+    }
+
+    /// Bytes of output that the transport has not taken, or that wait for a reply.
+    pub(crate) const fn unsent(&self) -> usize {
+        self.unsent.len() - self.sent + self.deferred.bytes() + self.deferred.ready_bytes()
+    }
+
     /// Releases replies that have waited for the end of another one.
     pub(crate) fn release_ready(&mut self) {
         self.drop_sent();

@@ -1,12 +1,15 @@
 //! The interface to a connection's host: its service, and the threads for work that may block.
 
 use twinpath_inspect::Reason;
-use twinpath_service::{Service, Work};
+use twinpath_service::{ConnectionId, Service, Work};
 
 /// Hosts a connection for the duration of a call.
 pub trait Host {
     /// The service that answers.
     type Service: Service;
+
+    /// The name of the connection.
+    fn connection(&self) -> ConnectionId;
 
     /// Calls the service; `callback` is the method's name.
     ///

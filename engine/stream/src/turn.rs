@@ -120,7 +120,9 @@ pub(crate) fn output<'a, H: Host>(
 ) -> Output<'a> {
     let (awaited, waiting) = held.map_or((0, 0), |held| (held.deferred.awaited(), held.deferred.bytes()));
     let Scratch { output, later, .. } = scratch;
-    let Some(room) = host.room_for_work(awaited) else { return Output::new(output, limits.bytes) };
+    let Some(room) = host.room_for_work(awaited) else {
+        return Output::new(output, limits.bytes).of(host.connection());
+    };
     later.allow(room);
-    Output::with_later(output, limits.bytes.saturating_sub(waiting), later)
+    Output::with_later(output, limits.bytes.saturating_sub(waiting), later).of(host.connection())
 }

@@ -111,6 +111,10 @@ reasons! {
     HandlerFailed => "handler_failed",
     /// A datagram was dropped: the queue of the handler threads is full.
     HandlersBusy => "handlers_busy",
+    /// Bytes that a service sent on a connection outside of a reply were dropped: the connection held as many as it may.
+    OutboxFull => "outbox_full",
+    /// A message of another thread to a worker was refused: as many waited for the worker as may.
+    SendQueueFull => "send_queue_full",
     /// A reply was dropped: it is longer than a datagram may be.
     ReplyTooLarge => "reply_too_large",
     /// A connection was closed or a datagram not answered: it was not done within the time limit of a drain.

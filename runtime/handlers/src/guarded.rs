@@ -32,6 +32,12 @@ impl<S> Guarded<S> {
         Self { service, panicked: None, tell_at: Instant::ZERO }
     }
 
+    /// The service, for what cannot panic.
+    #[inline]
+    pub const fn get(&self) -> &S {
+        &self.service
+    }
+
     /// Calls the service.
     ///
     /// # Errors

@@ -2,18 +2,23 @@
 
 use twinpath_handlers::{Guarded, HandlerPool, Requester};
 use twinpath_inspect::Reason;
-use twinpath_service::{Service, Work};
+use twinpath_service::{ConnectionId, Service, Work};
 use twinpath_stream::Host;
 
-/// The service and its handler pool, for the connection `number`.
+/// The service and its handler pool, for the connection `id`.
 pub(crate) struct ConnectionHost<'a, S> {
     pub(crate) service: &'a mut Guarded<S>,
     pub(crate) handlers: Option<&'a mut HandlerPool>,
-    pub(crate) number: u32,
+    pub(crate) id: ConnectionId,
 }
 
 impl<S: Service> Host for ConnectionHost<'_, S> {
     type Service = S;
+
+    #[inline]
+    fn connection(&self) -> ConnectionId {
+        self.id
+    }
 
     #[inline]
     fn call<R>(&mut self, callback: &'static str, call: impl FnOnce(&mut S) -> R) -> Result<R, Reason> {
@@ -29,6 +34,6 @@ impl<S: Service> Host for ConnectionHost<'_, S> {
         // Without a handler pool `room_for_work` has said so, and a connection hands no work over.
         self.handlers
             .as_mut()
-            .map_or(u64::MAX, |handlers| handlers.submit(Requester::Connection(self.number), work))
+            .map_or(u64::MAX, |handlers| handlers.submit(Requester::Connection(self.id.number()), work))
     }
 }

@@ -7,6 +7,8 @@
 //! not read until that has drained: a client that sends and never reads delays nobody else. Deadlines are in a
 //! timer wheel, which changes when a connection starts to wait for something, not with each request.
 
+mod outside;
+
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use twinpath_handlers::{Guarded, HandlerPool};
 use twinpath_inspect::Reason;
-use twinpath_service::{Closed, Service};
+use twinpath_service::{Closed, ConnectionId, Service};
 use twinpath_stack::served::Served;
 use twinpath_stream::{After, Connection, Scratch, Turn};
 use twinpath_time::{Instant, Wheel};
@@ -69,6 +71,7 @@ pub struct Call<'a, 'io, S> {
 struct Tracked<C> {
     socket: Socket,
     connection: Connection<C>,
+    id: ConnectionId,
     source: Source,
     /// Since when it has been idle, if it is listed among the connections that can be closed for a new one.
     idle_since: Option<Instant>,
@@ -99,6 +102,8 @@ pub struct TcpServer<C> {
     received: usize,
     /// During a drain: the number of the next connection to be told to end.
     ending: Option<u32>,
+    /// Connections opened so far.
+    opened: u64,
 }
 
 impl<C: Send> TcpServer<C> {
@@ -123,6 +128,7 @@ impl<C: Send> TcpServer<C> {
             found: false,
             held: 0,
             ending: None,
+            opened: 0,
             totals,
         }
     }
@@ -340,17 +346,18 @@ impl<C: Send> TcpServer<C> {
     #[inline]
     fn work<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
         let Self { table, scratch, totals, .. } = self;
-        let Some(Tracked { socket, connection, idle_since, .. }) = table.get(number) else { return };
+        let Some(Tracked { socket, connection, id, idle_since, .. }) = table.get(number) else { return };
         let before = connection.held();
         let mut host =
-            ConnectionHost { service: &mut *call.service, handlers: call.handlers.as_deref_mut(), number };
+            ConnectionHost { service: &mut *call.service, handlers: call.handlers.as_deref_mut(), id: *id };
         let mut turn = Turn::new(call.now, totals.each(), scratch, &mut host);
         let after = connection.work(socket, &mut turn);
         let (received, sent) = (turn.received(), turn.sent());
         (self.received, self.sent) = (self.received + received, self.sent + sent);
         call.counters.bytes_in.add(received as u64);
         call.counters.bytes_out.add(sent as u64);
-        if after == After::Keep && before == 0 && connection.is_plain() && idle_since.is_some() {
+        let is_plain = connection.is_plain() && !connection.has_timer();
+        if after == After::Keep && before == 0 && is_plain && idle_since.is_some() {
             return;
         }
         self.note(number, before, after, call);
@@ -447,6 +454,9 @@ impl<C: Send> TcpServer<C> {
         if call.now < deadline {
             return self.deadlines.set(number, deadline);
         }
+        if connection.is_wake_due(call.now) {
+            return self.wake(number, call);
+        }
         let (held, why) = (connection.held(), connection.expired(limits));
         self.close(number, held, why, call);
     }
@@ -504,10 +514,13 @@ impl<C: Send> TcpServer<C> {
         }
         let (socket, connection) = (Socket::new(fd), Connection::new(call.now, state));
         self.deadlines.set(number, connection.deadline(self.totals.each()));
-        self.table.insert(Tracked { socket, connection, source, idle_since: Some(call.now) });
+        self.opened += 1;
+        let id = ConnectionId::new(number, self.opened);
+        self.table.insert(Tracked { socket, connection, id, source, idle_since: Some(call.now) });
         self.sources.opened(source);
         self.sources.list(source, call.now, number);
         call.counters.accepted.add(1);
+        self.begin(number, call);
         Ok(())
     }
 
@@ -515,7 +528,7 @@ impl<C: Send> TcpServer<C> {
     fn idlest(&mut self) -> Option<u32> {
         for _ in 0..DISPLACE_LOOKS {
             let number = self.sources.first()?;
-            let Tracked { socket, connection, source, idle_since } = self.table.get(number)?;
+            let Tracked { socket, connection, source, idle_since, .. } = self.table.get(number)?;
             let (source, touched) = (*source, connection.touched());
             let since = (*idle_since)?;
             // Bytes that have come but were not read yet are a request under way.

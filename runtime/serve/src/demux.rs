@@ -123,7 +123,7 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 /// and the code for each type is compiled in the crate that names it.
 trait ServiceEngine: Engine<Command = ServeCommand, Event = ServeEvent> {
     fn exchange_limits(&mut self, limits: &mut ServiceLimits);
-    fn leave(&mut self, now: Instant, io: &Io<'_, ServeEvent>);
+    fn leave(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>);
     fn is_drained(&self) -> bool;
     fn forget(&self, io: &Io<'_, ServeEvent>);
 }
@@ -133,7 +133,7 @@ impl<S: Service + 'static> ServiceEngine for ServeEngine<S> {
         self.exchange_limits(limits);
     }
 
-    fn leave(&mut self, now: Instant, io: &Io<'_, ServeEvent>) {
+    fn leave(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
         self.leave(now, io);
     }
 

@@ -3,6 +3,7 @@
 
 mod change;
 mod late;
+mod sends;
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use twinpath_frame::{Burst, Frame};
-use twinpath_handlers::{Guarded, HandlerPool, Panicked};
+use twinpath_handlers::{Guarded, HandlerPool, Panicked, Sends};
 use twinpath_inspect::Reason;
 use twinpath_kernel_tcp::{CHUNK, Call, FIRST_TOKEN, LISTENERS_MAX, TcpLimits, TcpServer, TcpTotals};
 use twinpath_port::{Capabilities, PortId};
@@ -26,6 +27,7 @@ use twinpath_wire::Protocol;
 use twinpath_worker::{Attached, Engine, Io};
 
 use self::late::{Awaited, Origin};
+use self::sends::Cause;
 use crate::counters::ServeCounters;
 use crate::frames;
 use crate::limits::ServiceLimits;
@@ -39,11 +41,12 @@ const DATAGRAM_MAX: usize = 65_535;
 /// Most kernel sockets of one transport: there is one per served address.
 pub const SOCKETS_MAX: u32 = 128;
 
-/// Tokens: 0.. for the UDP sockets, then one for the handler pool, and from [`FIRST_TOKEN`] on those of the TCP
+/// Tokens: 0.. for the UDP sockets, then one for the handler pool and one for messages of other threads, and from [`FIRST_TOKEN`] on those of the TCP
 /// server.
 const UDP_TOKEN: u32 = 0;
 const HANDLERS_TOKEN: u32 = UDP_TOKEN + SOCKETS_MAX;
-const _: () = assert!(HANDLERS_TOKEN < FIRST_TOKEN && LISTENERS_MAX >= WORKERS_MAX * SOCKETS_MAX);
+const SENDS_TOKEN: u32 = HANDLERS_TOKEN + 1;
+const _: () = assert!(SENDS_TOKEN < FIRST_TOKEN && LISTENERS_MAX >= WORKERS_MAX * SOCKETS_MAX);
 
 /// Most workers whose listeners one engine may have.
 const WORKERS_MAX: u32 = 64;
@@ -77,6 +80,10 @@ pub struct KernelSide {
     pub totals: Arc<TcpTotals>,
     /// The threads for work that may block, if the service has such work.
     pub handlers: Option<HandlerPool>,
+    /// Messages of other threads, if the service has such.
+    pub sends: Option<Sends>,
+    /// The worker's number.
+    pub worker: u32,
     /// Whether another instance serves the sockets until [`ServeCommand::Begin`].
     pub waits: bool,
 }
@@ -92,6 +99,8 @@ impl Default for KernelSide {
             connections: totals.limits().connections,
             totals,
             handlers: None,
+            sends: None,
+            worker: 0,
             waits: false,
         }
     }
@@ -175,6 +184,8 @@ pub struct ServeEngine<S: Service> {
     receives: bool,
     tcp: Option<TcpServer<S::Connection>>,
     handlers: Option<HandlerPool>,
+    worker: u32,
+    sends: Option<Sends>,
     buffer: Box<[u8]>,
     /// Room for replies that do not fit the request's buffer, and the datagrams whose replies come later.
     beside: Beside,
@@ -202,7 +213,8 @@ impl<S: Service> ServeEngine<S> {
     /// An engine for `service`.
     #[must_use]
     pub fn new(service: S, config: ServeConfig, counters: Arc<ServeCounters>) -> Self {
-        let KernelSide { udp, receives, listeners, connections, totals, handlers, waits } = config.kernel;
+        let KernelSide { udp, receives, listeners, connections, totals, handlers, sends, worker, waits } =
+            config.kernel;
         let served = config.served;
         let ServiceLimits { totals, connections, reply_limit } =
             ServiceLimits::new(service.may_loop(), totals, connections, config.reply_rate);
@@ -217,6 +229,8 @@ impl<S: Service> ServeEngine<S> {
             tcp: (!listeners.is_empty())
                 .then(|| TcpServer::new(listeners, Arc::clone(&served), totals, connections)),
             handlers,
+            worker,
+            sends,
             served,
             buffer: vec![0; DATAGRAM_MAX].into_boxed_slice(),
             beside: Beside { keeper: config.keeper, ..Beside::default() },
@@ -259,6 +273,9 @@ impl<S: Service> ServeEngine<S> {
         self.allow_later(peer);
         let datagram = Datagram::new(now, peer, local, &mut frame.bytes_mut()[at..], request.payload.len());
         let answer = ask(&mut self.service, datagram, &mut self.beside)?;
+        if !self.beside.outbox.is_empty() {
+            self.send_besides(now, Cause::Request(request.payload.len(), Some(port)), io);
+        }
         let Answer::Reply { len } = answer else {
             let origin = Origin { peer, local, port: Some(port) };
             return self
@@ -371,7 +388,7 @@ impl<S: Service> ServeEngine<S> {
     }
 
     /// Serves up to a burst of datagrams that wait in one of the kernel's sockets; returns whether there were any.
-    fn serve_kernel_udp(&mut self, now: Instant, number: usize, io: &Io<'_, ServeEvent>) -> bool {
+    fn serve_kernel_udp(&mut self, now: Instant, number: usize, io: &mut Io<'_, ServeEvent>) -> bool {
         let sockets = Arc::clone(&self.udp);
         let Some(socket) = sockets.get(number) else { return false };
         let mut came = false;
@@ -395,6 +412,9 @@ impl<S: Service> ServeEngine<S> {
                 self.allow_later(received.peer);
                 let datagram = Datagram::new(now, received.peer, local, &mut self.buffer, received.len);
                 let answer = ask(&mut self.service, datagram, &mut self.beside)?;
+                if !self.beside.outbox.is_empty() {
+                    self.send_besides(now, Cause::Request(received.len, None), io);
+                }
                 let Answer::Reply { len } = answer else {
                     let origin = Origin { peer: received.peer, local, port: None };
                     return self.answer_beside(now, received.len, answer, origin, io);
@@ -415,7 +435,11 @@ impl<S: Service> Engine for ServeEngine<S> {
     type Command = ServeCommand;
     type Event = ServeEvent;
 
-    fn start(&mut self, _now: Instant, io: &mut Io<'_, ServeEvent>) -> Result<(), Errno> {
+    fn start(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> Result<(), Errno> {
+        self.begin(now, io);
+        if let Some(sends) = &self.sends {
+            io.fds.watch(sends.fd(), SENDS_TOKEN, false)?;
+        }
         if let Some(handlers) = &self.handlers {
             io.fds.watch(handlers.fd(), HANDLERS_TOKEN, false)?;
         }
@@ -460,13 +484,19 @@ impl<S: Service> Engine for ServeEngine<S> {
             self.serve_kernel_udp(now, (token - UDP_TOKEN) as usize, io)
         } else if token == HANDLERS_TOKEN {
             self.take_replies(now, io) > 0
+        } else if token == SENDS_TOKEN {
+            self.take_messages(now, io) > 0
         } else {
             self.tcp(now, io).is_some_and(|(tcp, call)| tcp.ready(token, error, call))
         }
     }
 
     fn run(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> bool {
-        let busy = self.tcp(now, io).is_some_and(|(tcp, call)| tcp.run(call));
+        let mut busy = self.tcp(now, io).is_some_and(|(tcp, call)| tcp.run(call));
+        if self.timer_at() <= now {
+            self.run_timer(now, io);
+            busy = true;
+        }
         if let Some(panicked) = self.service.panicked(now) {
             // If the mailbox is full control does not hear of it; the panic has been counted.
             let _ = io.tell(ServeEvent::Panicked(panicked));
@@ -493,7 +523,8 @@ impl<S: Service> Engine for ServeEngine<S> {
     }
 
     fn next_deadline(&self) -> Instant {
-        self.tcp.as_ref().map_or(Instant::NEVER, TcpServer::next_deadline)
+        let tcp = self.tcp.as_ref().map_or(Instant::NEVER, TcpServer::next_deadline);
+        tcp.min(self.timer_at())
     }
 
     fn command(&mut self, now: Instant, command: ServeCommand, io: &mut Io<'_, ServeEvent>) {
@@ -554,7 +585,10 @@ fn ask<S: Service>(
     beside: &mut Beside,
 ) -> Result<Answer, Reason> {
     let asked = service.call("datagram", |service| service.datagram(&mut datagram.with(beside)));
-    asked.inspect_err(|_| beside.later.take().for_each(drop))
+    asked.inspect_err(|_| {
+        beside.later.take().for_each(drop);
+        beside.outbox.clear();
+    })
 }
 
 /// The peer's address, with the link if the address alone is ambiguous.

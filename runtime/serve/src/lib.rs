@@ -20,6 +20,6 @@ pub use demux::{Demux, DemuxCommand, PARTS_MAX, Prepare, Routes, ServicePart, Sw
 pub use engine::{KernelSide, SOCKETS_MAX, ServeCommand, ServeConfig, ServeEngine, ServeEvent};
 pub use limits::ServiceLimits;
 pub use prototype::Prototype;
-pub use twinpath_handlers::{HandlerPool, Panicked, PoolLimits};
+pub use twinpath_handlers::{HandlerPool, Panicked, PoolLimits, Sends};
 pub use twinpath_kernel_tcp::{CHUNK, TcpLimits, TcpTotals};
 pub use twinpath_stack::served::{Served, ServedPort};

@@ -14,6 +14,9 @@ pub trait Prototype {
     /// Whether the service has work for the handler pool.
     fn defers(&self) -> bool;
 
+    /// Whether messages of other threads come for the service ([`Service::sends_later`]).
+    fn sends_later(&self) -> bool;
+
     /// Whether two such services could answer each other's replies without end ([`Service::may_loop`]).
     fn may_loop(&self) -> bool;
 
@@ -27,6 +30,10 @@ pub trait Prototype {
 impl<S: Service + Clone + 'static> Prototype for S {
     fn defers(&self) -> bool {
         Service::defers(self)
+    }
+
+    fn sends_later(&self) -> bool {
+        Service::sends_later(self)
     }
 
     fn may_loop(&self) -> bool {

@@ -9,7 +9,7 @@ use twinpath_hold::KernelSockets;
 use twinpath_host::StartError;
 use twinpath_plan::ServicePlan;
 use twinpath_serve::{
-    Demux, HandlerPool, KernelSide, Prototype, Routes, ServeConfig, ServeCounters, ServiceLimits,
+    Demux, HandlerPool, KernelSide, Prototype, Routes, Sends, ServeConfig, ServeCounters, ServiceLimits,
     ServicePart, TcpTotals,
 };
 use twinpath_service::ServiceCounters;
@@ -111,6 +111,8 @@ impl ForWorkers<'_> {
                 connections: part_of(plan.tcp_limits.connections, accepting, number as u32),
                 handlers: handlers.map_err(|source| StartError::Descriptors { worker: number, source })?,
                 totals: Arc::clone(&totals),
+                sends: sends_of(service, number)?,
+                worker: number as u32,
                 waits: self.wait,
             };
             let config = ServeConfig {
@@ -124,6 +126,12 @@ impl ForWorkers<'_> {
         }
         Ok(new)
     }
+}
+
+/// The queue for messages of other threads to a service on worker `number`, if it has such.
+pub(crate) fn sends_of(service: &dyn Prototype, number: usize) -> Result<Option<Sends>, StartError> {
+    let sends = service.sends_later().then(Sends::new).transpose();
+    sends.map_err(|source| StartError::Descriptors { worker: number, source })
 }
 
 /// The CPU of worker `number`; `None`: it is not pinned.

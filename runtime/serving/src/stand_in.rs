@@ -16,7 +16,7 @@ use twinpath_time::Duration;
 use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::place::Placement;
 
-use crate::service::{NewService, part_of};
+use crate::service::{NewService, part_of, sends_of};
 use crate::worker::WorkerHandle;
 
 /// The interval at which control checks whether a stuck worker has continued.
@@ -63,6 +63,8 @@ impl StandIn {
                 connections: part_of(plan.tcp_limits.connections, workers as u32, 0),
                 totals: Arc::new(TcpTotals::new(plan.tcp_limits, 1)),
                 handlers: handlers.map_err(descriptors)?,
+                sends: sends_of(service, workers)?,
+                worker: workers as u32,
                 waits: true,
             };
             let (served, addresses) = (Arc::new(plan.served()), Arc::clone(addresses));

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use twinpath_service::{Closed, Service, Work};
+use twinpath_service::{Closed, ConnectionId, Service, Work};
 use twinpath_stream::{
     After, Broken, Connection, ConnectionLimits, Host, Received, Scratch, Transport, Turn,
 };
@@ -68,6 +68,7 @@ impl Transport for Pipe {
 
 /// The service, for one connection.
 struct Hosting<'a, S> {
+    id: ConnectionId,
     service: &'a mut S,
     work: &'a mut Vec<(u64, Work)>,
     next: &'a mut u64,
@@ -75,6 +76,10 @@ struct Hosting<'a, S> {
 
 impl<S: Service> Host for Hosting<'_, S> {
     type Service = S;
+
+    fn connection(&self) -> ConnectionId {
+        self.id
+    }
 
     fn call<R>(&mut self, _: &'static str, call: impl FnOnce(&mut S) -> R) -> Result<R, Reason> {
         Ok(call(self.service))
@@ -92,11 +97,14 @@ impl<S: Service> Host for Hosting<'_, S> {
 }
 
 pub(super) struct Connected<C> {
+    id: ConnectionId,
     connection: Option<Connection<C>>,
     pipe: Pipe,
     scratch: Scratch,
     work: Vec<(u64, Work)>,
     again: bool,
+    /// It was not told yet that it begins.
+    is_new: bool,
     /// What the client has received and not read, and whether it has received the end.
     pub(super) arrived: Vec<u8>,
     pub(super) finished: bool,
@@ -104,13 +112,15 @@ pub(super) struct Connected<C> {
 }
 
 impl<C> Connected<C> {
-    pub(super) fn new(now: Instant, state: C, limits: &ConnectionLimits) -> Self {
+    pub(super) fn new(now: Instant, id: ConnectionId, state: C, limits: &ConnectionLimits) -> Self {
         Self {
+            id,
             connection: Some(Connection::new(now, state)),
             pipe: Pipe::default(),
             scratch: Scratch::new(limits.bytes, limits.bytes),
             work: Vec::new(),
             again: false,
+            is_new: true,
             arrived: Vec::new(),
             finished: false,
             closed: None,
@@ -123,6 +133,15 @@ impl<C> Connected<C> {
 
     pub(super) fn expired(&self, limits: &ConnectionLimits) -> Closed {
         self.connection.as_ref().map_or(Closed::Ended, |connection| connection.expired(limits))
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8], limits: &ConnectionLimits) -> Result<(), Reason> {
+        self.again = true;
+        self.connection.as_mut().ok_or(Reason::LateReply)?.push(bytes, limits)
+    }
+
+    pub(super) fn is_wake_due(&self, now: Instant) -> bool {
+        self.connection.as_ref().is_some_and(|connection| connection.is_wake_due(now))
     }
 
     fn edge(&mut self) {
@@ -171,14 +190,22 @@ impl<C> Connected<C> {
         next: &mut u64,
     ) -> Option<Closed> {
         let mut steps = 0;
-        while self.pipe.edge.is_some() || self.again {
+        while self.is_new || self.pipe.edge.is_some() || self.again || self.is_wake_due(now) {
+            let is_new = std::mem::take(&mut self.is_new);
             let connection = self.connection.as_mut()?;
             if let Some(ends) = self.pipe.edge.take() {
                 connection.woken(ends);
             }
-            let mut hosting = Hosting { service: &mut *service, work: &mut self.work, next: &mut *next };
+            let (id, is_wake_due) = (self.id, connection.is_wake_due(now));
+            let mut hosting = Hosting { id, service: &mut *service, work: &mut self.work, next: &mut *next };
             let mut turn = Turn::new(now, limits, &mut self.scratch, &mut hosting);
-            let after = connection.work(&mut self.pipe, &mut turn);
+            let after = if is_new {
+                connection.begin(&mut self.pipe, &mut turn)
+            } else if is_wake_due {
+                connection.wake(&mut self.pipe, &mut turn)
+            } else {
+                connection.work(&mut self.pipe, &mut turn)
+            };
             self.again = after == After::Again;
             if let After::Close(why) = after {
                 return Some(why);

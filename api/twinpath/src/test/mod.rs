@@ -53,10 +53,14 @@
 mod connection;
 mod events;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use twinpath_service::{Answer, Beside, Closed, Datagram, Service};
+use twinpath_service::{
+    Answer, Begin, Beside, Closed, ConnectionId, Datagram, Message, MessageQueue, NotSent, Outbox, Recipient,
+    SendHandle, Service,
+};
 use twinpath_stream::ConnectionLimits;
 use twinpath_time::{Duration, Instant};
 
@@ -74,6 +78,9 @@ const STEPS_MAX: usize = 1_000_000;
 
 /// Pieces of work for other threads that may be under way at a time.
 const WORK_MAX: usize = 1024;
+
+/// Messages of other threads that may wait, as on a worker.
+const MESSAGES_MAX: usize = 1024;
 
 /// The time at which a simulation begins.
 const BEGIN: Instant = Instant::from_nanos(1_000_000_000);
@@ -127,8 +134,30 @@ pub struct Simulation<S: Service> {
     beside: Beside,
     received: HashMap<SocketAddr, Vec<Vec<u8>>>,
     dropped: HashMap<Reason, u64>,
+    messages: Arc<Messages>,
     peers: u16,
     work: u64,
+}
+
+/// Messages of other threads that wait for the simulated worker.
+#[derive(Default)]
+struct Messages(Mutex<VecDeque<Message>>);
+
+impl Messages {
+    fn take(&self) -> Option<Message> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+}
+
+impl MessageQueue for Messages {
+    fn push(&self, message: Message) -> Result<(), NotSent> {
+        let mut messages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if messages.len() >= MESSAGES_MAX {
+            return Err(NotSent::Full);
+        }
+        messages.push_back(message);
+        Ok(())
+    }
 }
 
 impl<S: Service> Simulation<S> {
@@ -140,8 +169,12 @@ impl<S: Service> Simulation<S> {
 
     /// A service on this network.
     #[must_use]
-    pub fn on(network: Network, service: S) -> Self {
+    pub fn on(network: Network, mut service: S) -> Self {
         let limits = twinpath_serve::TcpLimits::default();
+        let messages = Arc::<Messages>::default();
+        let sender =
+            service.sends_later().then(|| SendHandle::new(Arc::clone(&messages) as Arc<dyn MessageQueue>));
+        service.start(BEGIN, &Begin::new(0, sender));
         Self {
             service,
             now: BEGIN,
@@ -153,6 +186,7 @@ impl<S: Service> Simulation<S> {
             beside: Beside::default(),
             received: HashMap::new(),
             dropped: HashMap::new(),
+            messages,
             peers: 0,
             work: 0,
         }
@@ -212,7 +246,7 @@ impl<S: Service> Simulation<S> {
         self.received(peer)
     }
 
-    /// Opens a connection. The service is asked at once.
+    /// Opens a connection. The service is asked at once, and may say something first.
     ///
     /// # Errors
     /// The reason for which the service refuses it.
@@ -220,8 +254,11 @@ impl<S: Service> Simulation<S> {
         let state = self.service.accept(self.now, peer).inspect_err(|reason| {
             *self.dropped.entry(*reason).or_default() += 1;
         })?;
-        self.connections.push(Connected::new(self.now, state, &self.limits));
-        Ok(Client(self.connections.len() - 1))
+        let client = Client(self.connections.len());
+        let id = ConnectionId::new(client.0 as u32, client.0 as u64 + 1);
+        self.connections.push(Connected::new(self.now, id, state, &self.limits));
+        self.work_on(client);
+        Ok(client)
     }
 
     /// The client sends bytes; they are on their way until time passes.
@@ -271,8 +308,8 @@ impl<S: Service> Simulation<S> {
         }
     }
 
-    /// Lets time pass until nothing is on its way and no work is under way. Timers and time-outs that are due only later
-    /// do not happen.
+    /// Lets time pass until nothing is on its way and no work is under way. Timers and time-outs that are due only after
+    /// that do not happen.
     pub fn settle(&mut self) {
         self.run(None);
     }
@@ -288,9 +325,10 @@ impl<S: Service> Simulation<S> {
     fn run(&mut self, end: Option<Instant>) {
         let (mut steps, mut at) = (0, self.now);
         loop {
+            self.take_messages();
             let on_its_way = self.events.next();
             let deadline = self.connections.iter().map(|it| it.deadline(&self.limits)).min();
-            let deadline = deadline.unwrap_or(Instant::NEVER);
+            let deadline = deadline.unwrap_or(Instant::NEVER).min(self.service.deadline());
             if end.is_none() && on_its_way == Instant::NEVER {
                 return;
             }
@@ -304,7 +342,7 @@ impl<S: Service> Simulation<S> {
             assert!(steps < STEPS_MAX, "the service and its peers go on without end, and no time passes");
             match self.events.take(self.now) {
                 Some(happening) => self.happen(happening),
-                None => self.expire(),
+                None => self.run_timers(),
             }
         }
     }
@@ -344,10 +382,16 @@ impl<S: Service> Simulation<S> {
         }
     }
 
-    /// Closes the connections whose deadline has come.
-    fn expire(&mut self) {
+    /// Calls the timers that are due, and closes the connections whose time-out has come.
+    fn run_timers(&mut self) {
+        if self.service.deadline() <= self.now {
+            self.service.timer(self.now, &mut self.beside.outbox);
+            self.send_besides();
+        }
         for at in 0..self.connections.len() {
-            if self.connections[at].deadline(&self.limits) <= self.now {
+            if self.connections[at].is_wake_due(self.now) {
+                self.work_on(Client(at));
+            } else if self.connections[at].deadline(&self.limits) <= self.now {
                 let why = self.connections[at].expired(&self.limits);
                 self.close(Client(at), why);
             }
@@ -360,6 +404,7 @@ impl<S: Service> Simulation<S> {
         self.beside.later.allow(WORK_MAX);
         let datagram = Datagram::new(self.now, peer, self.local, &mut buffer, request.len());
         let answer = self.service.datagram(&mut datagram.with(&mut self.beside));
+        self.send_besides();
         match answer {
             Answer::Nothing => self.count(Reason::NoReply),
             Answer::Drop(reason) => self.count(reason),
@@ -373,6 +418,40 @@ impl<S: Service> Simulation<S> {
                 for job in jobs {
                     let done = self.now + self.network.work;
                     self.events.at(done, Happening::Late { peer, number: job.number, reply: (job.work)() });
+                }
+            }
+        }
+    }
+
+    /// Takes the messages that other threads have sent so far.
+    fn take_messages(&mut self) {
+        while let Some(message) = self.messages.take() {
+            match message {
+                Message::Send(to, bytes) => self.send_one(to, &bytes),
+                Message::Notify(number) => {
+                    self.service.notified(self.now, number, &mut self.beside.outbox);
+                    self.send_besides();
+                }
+            }
+        }
+    }
+
+    fn send_besides(&mut self) {
+        let outbox: Outbox = std::mem::take(&mut self.beside.outbox);
+        for (to, bytes) in outbox.sends() {
+            self.send_one(to, bytes);
+        }
+    }
+
+    fn send_one(&mut self, to: Recipient, bytes: &[u8]) {
+        match to {
+            Recipient::Peer { peer, .. } => self.reply(peer, bytes.to_vec()),
+            Recipient::Connection(connection) => {
+                let client = Client(connection.number() as usize);
+                let connected = self.connections.get_mut(client.0).ok_or(Reason::LateReply);
+                match connected.and_then(|connected| connected.push(bytes, &self.limits)) {
+                    Ok(()) => self.work_on(client),
+                    Err(reason) => self.count(reason),
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Passes a connection's input to the service, and sends the service's output.
 
-use twinpath_service::{Next, Service};
+use twinpath_service::{Next, Output, Service};
 use twinpath_time::Instant;
 
 use super::{Connection, Fault, Progress};
@@ -29,8 +29,9 @@ impl<C> Connection<C> {
             let mut output = output(turn.scratch, turn.host, turn.limits, self.held.as_deref());
             let took = turn.host.call("stream", |service| service.stream(now, state, rest, &mut output))?;
             let took = took.min(rest.len());
-            let next = output.next();
+            let (next, wake_at) = (output.next(), output.wakes_at());
             unfinished = output.is_unfinished();
+            self.heed_wake(wake_at);
             progress.used += took;
             self.wrote |= !turn.scratch.output.is_empty();
             progress.when_room = self.defer(transport, turn)?;
@@ -89,7 +90,8 @@ impl<C> Connection<C> {
             let (now, state) = (turn.now, &mut self.state);
             let mut output = output(turn.scratch, turn.host, turn.limits, self.held.as_deref());
             turn.host.call("writable", |service| service.writable(now, state, &mut output))?;
-            let next = output.next();
+            let (next, wake_at) = (output.next(), output.wakes_at());
+            self.heed_wake(wake_at);
             self.wrote = !turn.scratch.output.is_empty();
             if self.wrote && self.asked != Instant::NEVER {
                 self.asked = turn.now;
@@ -105,6 +107,30 @@ impl<C> Connection<C> {
             }
         }
         Ok(self.send_ready(transport, turn)?)
+    }
+
+    /// Calls the service for another reason than input, sends what it writes, and tells it of the room that results.
+    pub(super) fn call_aside<H>(
+        &mut self,
+        callback: &'static str,
+        call: impl FnOnce(&mut H::Service, Instant, &mut C, &mut Output<'_>),
+        transport: &mut impl Transport,
+        turn: &mut Turn<'_, H>,
+        progress: &mut Progress,
+    ) -> Result<(), Fault>
+    where
+        H: Host<Service: Service<Connection = C>>,
+    {
+        let (now, state) = (turn.now, &mut self.state);
+        let mut output = output(turn.scratch, turn.host, turn.limits, self.held.as_deref());
+        turn.host.call(callback, |service| call(service, now, state, &mut output))?;
+        let (next, wake_at) = (output.next(), output.wakes_at());
+        self.heed_wake(wake_at);
+        self.wrote |= !turn.scratch.output.is_empty();
+        progress.when_room = self.defer(transport, turn)?;
+        self.heed(next);
+        self.send(transport, turn)?;
+        if progress.when_room { Ok(()) } else { self.tell_of_room(transport, turn, progress) }
     }
 
     /// Hands over the service's work to the host, and first sends the output written before it. Returns whether work

@@ -5,6 +5,7 @@
 mod asked;
 mod later;
 mod lengths;
+mod outside;
 mod schedules;
 mod simulated;
 mod streaming;

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use twinpath_inspect::Reason;
-use twinpath_service::{Closed, Service, Work};
+use twinpath_service::{Closed, ConnectionId, Service, Work};
 use twinpath_stream::{
     After, Broken, Connection, ConnectionLimits, Host, Received, Scratch, Transport, Turn,
 };
@@ -120,6 +120,10 @@ pub(crate) struct Hosting<S> {
 
 impl<S: Service> Host for Hosting<S> {
     type Service = S;
+
+    fn connection(&self) -> ConnectionId {
+        ConnectionId::new(0, 1)
+    }
 
     fn call<R>(&mut self, _: &'static str, call: impl FnOnce(&mut S) -> R) -> Result<R, Reason> {
         catch_unwind(AssertUnwindSafe(|| call(&mut self.service))).map_err(|_| Reason::HandlerFailed)
@@ -251,9 +255,27 @@ impl<S: Service> Rig<S> {
         );
     }
 
-    /// Lets time pass, and closes the connection if its deadline comes.
+    /// Lets the connection work in another way.
+    pub(crate) fn aside(
+        &mut self,
+        work: impl FnOnce(&mut Connection<S::Connection>, &mut Simulated, &mut Turn<'_, Hosting<S>>) -> After,
+    ) {
+        let Some(connection) = &mut self.connection else { return };
+        let mut turn = Turn::new(self.now, &self.limits, &mut self.scratch, &mut self.hosting);
+        let after = work(connection, &mut self.transport, &mut turn);
+        self.again |= after == After::Again;
+        if let After::Close(why) = after {
+            self.close(why);
+        }
+        self.turns();
+    }
+
+    /// Lets time pass, and wakes the service or closes the connection if its deadline comes.
     pub(crate) fn pass(&mut self, time: Duration) {
         self.now += time;
+        if self.connection.as_ref().is_some_and(|connection| connection.is_wake_due(self.now)) {
+            self.aside(|connection, transport, turn| connection.wake(transport, turn));
+        }
         if let Some(connection) = &self.connection
             && self.now >= connection.deadline(&self.limits)
         {

@@ -23,7 +23,7 @@ impl<S: Service> ServeEngine<S> {
 
     /// Serves what waits in its sockets, unless another instance serves them; accepts nothing more; and ends
     /// each connection once its requests are answered.
-    pub(crate) fn leave(&mut self, now: Instant, io: &Io<'_, ServeEvent>) {
+    pub(crate) fn leave(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
         if self.receives {
             for number in 0..self.udp.len() {
                 let most = if self.waits { 0 } else { LAST_BURSTS };
@@ -52,6 +52,9 @@ impl<S: Service> ServeEngine<S> {
     pub(crate) fn forget(&self, io: &Io<'_, ServeEvent>) {
         if let Some(handlers) = &self.handlers {
             let _ = io.fds.unwatch(handlers.fd());
+        }
+        if let Some(sends) = &self.sends {
+            let _ = io.fds.unwatch(sends.fd());
         }
     }
 

@@ -175,7 +175,7 @@ impl<S: Service> ServeEngine<S> {
     }
 
     /// Returns whether the reply was sent.
-    fn send_by_port(
+    pub(super) fn send_by_port(
         &mut self,
         now: Instant,
         port: PortId,

@@ -1,6 +1,7 @@
 //! A whole worker over a loopback port, driven turn by turn: no thread, no device, no sleep.
 
 mod late;
+mod sends;
 mod wire;
 
 use std::net::SocketAddr;

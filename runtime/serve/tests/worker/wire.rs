@@ -7,7 +7,7 @@ use twinpath_frame::{Burst, Pool};
 use twinpath_port::loopback::{LoopbackPort, pair};
 use twinpath_port::{PortId, PortQueue};
 use twinpath_serve::{
-    HandlerPool, KernelSide, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent, Served,
+    HandlerPool, KernelSide, Sends, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent, Served,
 };
 use twinpath_service::{Echo, Service};
 use twinpath_stack::egress::{Egress, KernelReason, Update};
@@ -44,8 +44,17 @@ impl<S: Service + 'static> Rig<S> {
         Self::limited(service, handlers, 0)
     }
 
+    /// With messages of other threads.
+    pub(crate) fn sending(service: S, sends: Sends) -> Self {
+        Self::with(service, KernelSide { sends: Some(sends), ..KernelSide::default() }, 0)
+    }
+
     /// With a limit of replies per second to one source.
     pub(crate) fn limited(service: S, handlers: Option<HandlerPool>, reply_rate: u32) -> Self {
+        Self::with(service, KernelSide { handlers, ..KernelSide::default() }, reply_rate)
+    }
+
+    fn with(service: S, kernel: KernelSide, reply_rate: u32) -> Self {
         let (near, wire) =
             pair(PortId { port: 0, queue: 0 }, PortId { port: 1, queue: 0 }).expect("eventfds");
         let (commands, inbox) = mailbox(16).expect("eventfd");
@@ -61,7 +70,7 @@ impl<S: Service + 'static> Rig<S> {
             addresses: [ip].into(),
             reply_rate,
             keeper: None,
-            kernel: KernelSide { udp: [socket].into(), receives: true, handlers, ..KernelSide::default() },
+            kernel: KernelSide { udp: [socket].into(), receives: true, ..kernel },
         };
         let engine = ServeEngine::new(service, config, Arc::clone(&serve));
         let pool = Pool::new(256).expect("pool");

@@ -1,0 +1,68 @@
+//! What happens on a connection without input: it begins, its service is woken, or sends outside of a reply.
+
+use twinpath_inspect::Reason;
+use twinpath_service::{ConnectionId, Service};
+use twinpath_stream::{After, Connection, Turn};
+use twinpath_time::Instant;
+
+use super::{Call, TcpServer, Tracked};
+use crate::host::ConnectionHost;
+use crate::socket::Socket;
+
+impl<C: Send> TcpServer<C> {
+    /// Sends bytes on a connection.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which they are dropped: the connection is over, or holds as much as it may.
+    pub fn push<S: Service<Connection = C>>(
+        &mut self,
+        connection: ConnectionId,
+        bytes: &[u8],
+        call: &mut Call<'_, '_, S>,
+    ) -> Result<(), Reason> {
+        let number = connection.number();
+        let tracked = self.table.get(number).filter(|tracked| tracked.id == connection);
+        let connection = &mut tracked.ok_or(Reason::LateReply)?.connection;
+        let before = connection.held();
+        connection.push(bytes, self.totals.each())?;
+        let held = connection.held();
+        self.holds(before, held, call);
+        self.work(number, call);
+        Ok(())
+    }
+
+    /// Lets a connection begin that was just opened.
+    pub(super) fn begin<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
+        self.aside(number, call, |connection, socket, turn| connection.begin(socket, turn));
+    }
+
+    /// Wakes the service of a connection.
+    pub(super) fn wake<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
+        self.aside(number, call, |connection, socket, turn| connection.wake(socket, turn));
+        // The wheel has forgotten the connection, which may be closed now.
+        let limits = self.totals.each();
+        let deadline = self.table.get(number).map_or(Instant::NEVER, |it| it.connection.deadline(limits));
+        self.deadlines.set(number, deadline);
+    }
+
+    fn aside<S: Service<Connection = C>>(
+        &mut self,
+        number: u32,
+        call: &mut Call<'_, '_, S>,
+        work: impl FnOnce(&mut Connection<C>, &mut Socket, &mut Turn<'_, ConnectionHost<'_, S>>) -> After,
+    ) {
+        let Self { table, scratch, totals, .. } = self;
+        let Some(Tracked { socket, connection, id, .. }) = table.get(number) else { return };
+        let before = connection.held();
+        let mut host =
+            ConnectionHost { service: &mut *call.service, handlers: call.handlers.as_deref_mut(), id: *id };
+        let mut turn = Turn::new(call.now, totals.each(), scratch, &mut host);
+        let after = work(connection, socket, &mut turn);
+        let (received, sent) = (turn.received(), turn.sent());
+        (self.received, self.sent) = (self.received + received, self.sent + sent);
+        call.counters.bytes_in.add(received as u64);
+        call.counters.bytes_out.add(sent as u64);
+        self.note(number, before, after, call);
+    }
+}

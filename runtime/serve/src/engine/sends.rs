@@ -1,0 +1,145 @@
+//! What a service sends besides answers: further datagrams in reply to one, and what its timer, another thread or one
+//! connection has to say to others. It leaves by the path that leads to its peer at that time.
+
+use std::net::SocketAddr;
+
+use twinpath_inspect::Reason;
+use twinpath_port::PortId;
+use twinpath_service::{Begin, Message, Outbox, Recipient, Service};
+use twinpath_time::Instant;
+use twinpath_worker::Io;
+
+use super::{ServeEngine, ServeEvent, ifindex_of, with_scope};
+
+/// Messages of other threads taken per turn.
+const MESSAGES_PER_TURN: usize = 256;
+
+/// The request that something is sent for.
+#[derive(Clone, Copy)]
+pub(super) enum Cause {
+    /// A datagram of this many bytes; the port by which it came, or `None`: the kernel's socket.
+    Request(usize, Option<PortId>),
+    /// No request.
+    Own,
+}
+
+impl<S: Service> ServeEngine<S> {
+    /// The service begins.
+    pub(super) fn begin(&mut self, now: Instant, io: &Io<'_, ServeEvent>) {
+        let sender = self.sends.as_ref().map(|sends| sends.handle());
+        let begin = Begin::new(self.worker, sender);
+        if let Err(reason) = self.service.call("start", |service| service.start(now, &begin)) {
+            io.drops().add(reason, 1);
+        }
+    }
+
+    /// When the service's timer is due. While another instance serves, or another worker, this clone has nothing to do.
+    #[inline]
+    pub(super) fn timer_at(&self) -> Instant {
+        if self.waits { Instant::NEVER } else { self.service.get().deadline() }
+    }
+
+    /// Calls the service's timer, which is due.
+    #[cold]
+    pub(super) fn run_timer(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
+        let outbox = &mut self.beside.outbox;
+        if let Err(reason) = self.service.call("timer", |service| service.timer(now, outbox)) {
+            self.beside.outbox.clear();
+            io.drops().add(reason, 1);
+        }
+        self.send_besides(now, Cause::Own, io);
+    }
+
+    /// Takes messages of other threads; returns their number.
+    pub(super) fn take_messages(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> usize {
+        let Some(refused) = self.sends.as_ref().map(|sends| sends.drain()) else { return 0 };
+        io.drops().add(Reason::SendQueueFull, refused);
+        for count in 0..MESSAGES_PER_TURN {
+            match self.sends.as_ref().and_then(|sends| sends.take()) {
+                None => return count,
+                Some(Message::Send(to, bytes)) => self.send_one(now, Cause::Own, to, &bytes, io),
+                Some(Message::Notify(number)) => {
+                    let outbox = &mut self.beside.outbox;
+                    let told = self.service.call("notified", |service| service.notified(now, number, outbox));
+                    if let Err(reason) = told {
+                        self.beside.outbox.clear();
+                        io.drops().add(reason, 1);
+                    }
+                    self.send_besides(now, Cause::Own, io);
+                }
+            }
+        }
+        if let Some(sends) = &self.sends {
+            sends.go_on();
+        }
+        MESSAGES_PER_TURN
+    }
+
+    /// Sends what the service has put into its outbox.
+    pub(super) fn send_besides(&mut self, now: Instant, cause: Cause, io: &mut Io<'_, ServeEvent>) {
+        // Sending needs the engine, so the outbox is out of it meanwhile; its memory comes back.
+        let mut outbox: Outbox = std::mem::take(&mut self.beside.outbox);
+        for (to, bytes) in outbox.sends() {
+            self.send_one(now, cause, to, bytes, io);
+        }
+        outbox.clear();
+        self.beside.outbox = outbox;
+    }
+
+    fn send_one(
+        &mut self,
+        now: Instant,
+        cause: Cause,
+        to: Recipient,
+        bytes: &[u8],
+        io: &mut Io<'_, ServeEvent>,
+    ) {
+        let sent = match to {
+            Recipient::Peer { local, peer } => self.send_to_peer(now, cause, (local, peer), bytes, io),
+            Recipient::Connection(connection) => match self.tcp(now, io) {
+                Some((tcp, mut call)) => tcp.push(connection, bytes, &mut call),
+                None => Err(Reason::LateReply),
+            },
+        };
+        if let Err(reason) = sent {
+            io.drops().add(reason, 1);
+        }
+    }
+
+    fn send_to_peer(
+        &mut self,
+        now: Instant,
+        cause: Cause,
+        (local, peer): (SocketAddr, SocketAddr),
+        bytes: &[u8],
+        io: &mut Io<'_, ServeEvent>,
+    ) -> Result<(), Reason> {
+        let on_interface = self.addresses.contains(&local.ip());
+        if !on_interface && !self.is_own(local.ip()) {
+            return Err(Reason::NotOwnAddress);
+        }
+        // Without a socket there, the address and port are not served.
+        if !self.udp.iter().any(|socket| socket.is_at(local)) {
+            return Err(Reason::KernelSocketRefused);
+        }
+        let port = match cause {
+            Cause::Request(request_len, port) => {
+                self.limit(now, peer, request_len, bytes.len())?;
+                port
+            }
+            Cause::Own => self.ports.first().map(|(port, _)| *port),
+        };
+        let Some(port) = port.filter(|_| on_interface) else {
+            return self.send_by_kernel(bytes, peer, local);
+        };
+        if io.is_withdrawn(port) {
+            return Err(Reason::WorkerStuck);
+        }
+        if self.send_by_port(now, port, bytes, (local, peer), io) {
+            self.counters.fast_replies.add(1);
+            return Ok(());
+        }
+        self.counters.fast_replies_by_kernel.add(1);
+        self.send_by_kernel(bytes, with_scope(peer, ifindex_of(port, io)), local)
+    }
+}
