@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant as Clock};
 
-use twinpath_switch::{AGEING, Arrival, MacTable, PortConfig, Shared, Snapshot, Switch, SwitchConfig};
+use twinpath_switch::{AGEING, Arrival, MacTable, PortConfig, Runs, Shared, Snapshot, Switch, SwitchConfig};
 use twinpath_time::Instant;
 use twinpath_wire::Mac;
 
@@ -83,9 +83,11 @@ impl Case {
 
     fn judge(switch: &mut Switch, frames: &[Arrival]) -> f64 {
         per_second(frames.len(), || {
-            let mut sent = 0;
+            let (mut sent, mut runs) = (0, Runs::default());
             for burst in frames.chunks(BURST) {
-                switch.judge_each(NOW, burst, |numbers, judgement| {
+                runs.clear();
+                burst.iter().for_each(|frame| runs.push(*frame).expect("room"));
+                switch.judge_each(NOW, &mut runs, |numbers, _, judgement| {
                     sent += numbers.len() as u64 * u64::from(judgement.dropped.is_none());
                 });
             }

@@ -21,6 +21,9 @@ pub struct Arrival {
 }
 
 impl Arrival {
+    pub(crate) const NONE: Self =
+        Self { port: 0, packets: 0, tag: None, tag_in_bytes: false, runt: true, destination: 0, source: 0 };
+
     /// Reads the head of a frame that came in by `port`: at least its first 18 bytes, or all of it. `beside` is the tag that
     /// is not among the bytes (host order), which is the outer one then. `packets` are those that a super-frame is on a wire.
     ///
@@ -56,11 +59,13 @@ impl Arrival {
         self.tag_in_bytes
     }
 
-    /// Whether its port, addresses and tag are those of another frame. Never so if it is a runt, of which they are not known.
+    /// Whether its port, addresses, tag and number of packets are those of another frame. Never so if it is a runt, of which they
+    /// are not known.
     #[inline]
     pub(crate) fn is_of_same_flow(&self, other: &Self) -> bool {
-        (self.destination, self.source, self.tag, self.port)
-            == (other.destination, other.source, other.tag, other.port)
+        (self.destination, self.source, self.tag, self.port, self.packets)
+            == (other.destination, other.source, other.tag, other.port, other.packets)
+            && self.tag_in_bytes == other.tag_in_bytes
             && !self.runt
             && !other.runt
     }

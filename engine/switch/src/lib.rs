@@ -31,6 +31,7 @@ mod counters;
 mod guard;
 mod learning;
 mod outputs;
+mod runs;
 mod shared;
 mod snapshot;
 mod storm;
@@ -48,6 +49,7 @@ pub use config::{
 pub use counters::SwitchCounters;
 pub use guard::Loop;
 pub use outputs::{Judgement, Output, Outputs, Tagging};
+pub use runs::{FRAMES_MAX, Runs};
 pub use shared::{OnMove, Shared};
 pub use snapshot::{NO_PORT, Snapshot};
 pub use storm::Limit;

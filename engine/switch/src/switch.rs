@@ -10,9 +10,10 @@ use crate::counters::SwitchCounters;
 use crate::guard::Loop;
 use crate::learning::{self, Classified};
 use crate::outputs::Judgement;
+use crate::runs::{Run, Runs};
 use crate::shared::Shared;
 use crate::snapshot::Snapshot;
-use crate::table::{BATCH, Learned};
+use crate::table::Learned;
 
 /// How often a worker asks for places to be freed at most.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -157,45 +158,30 @@ impl Switch {
         judged(snapshot, shared, counters, notices, now, arrival, &classified).0
     }
 
-    /// Judges frames in order, as [`Self::judge`] does each, and calls `each` with the numbers of some that follow each other
-    /// and of what becomes of each of them. Faster for several frames, as their addresses are looked up together, and those of
-    /// one flow that come one after the other are judged once.
+    /// Judges frames in order, as [`Self::judge`] does each, and calls `each` with the numbers of some that follow each other,
+    /// and of what is known of each of them and becomes of it. Faster for several frames, as their addresses are looked up
+    /// together, and those of one flow that come one after the other are judged once.
     pub fn judge_each(
         &mut self,
         now: Instant,
-        arrivals: &[Arrival],
-        mut each: impl FnMut(Range<usize>, Judgement<'_>),
+        runs: &mut Runs,
+        mut each: impl FnMut(Range<usize>, &Arrival, Judgement<'_>),
     ) {
-        for (batch, arrivals) in arrivals.chunks(BATCH).enumerate() {
-            let before = batch * BATCH;
-            let mut classified = [Classified::NONE; BATCH];
-            let mut repeats = [false; BATCH];
-            let mut former = Arrival { runt: true, ..Arrival::default() };
-            for ((classified, repeats), arrival) in classified.iter_mut().zip(&mut repeats).zip(arrivals) {
-                *repeats = arrival.is_of_same_flow(&former);
-                if !*repeats {
-                    *classified = learning::classify(&self.snapshot, &self.shared, arrival);
-                    former = *arrival;
-                }
-            }
-            let (classified, repeats) = (&classified[..arrivals.len()], &repeats[..arrivals.len()]);
-            let firsts = classified.iter().zip(repeats).filter(|(_, repeats)| !**repeats);
-            self.shared.table.fetch(firsts.flat_map(|(frame, _)| [&frame.source, &frame.destination]));
-            let Self { snapshot, shared, counters, notices } = self;
-            let (mut number, mut first) = (0, 0);
-            while let Some(arrival) = arrivals.get(number) {
-                if !repeats[number] {
-                    first = number;
-                }
-                let classified = &classified[first];
+        let Self { snapshot, shared, counters, notices } = self;
+        let runs = runs.as_mut_slice();
+        for run in &mut *runs {
+            run.classified = learning::classify(snapshot, shared, &run.arrival);
+        }
+        shared.table.fetch(runs.iter().flat_map(|run| [&run.classified.source, &run.classified.destination]));
+        let mut number = 0;
+        for Run { arrival, frames, classified } in runs {
+            let end = number + *frames;
+            while number < end {
                 let (judgement, learned) =
                     judged(snapshot, shared, counters, notices, now, arrival, classified);
-                let mut end = number + 1;
-                if repeated(&judgement, learned) {
-                    end += repeats[end..].iter().take_while(|repeats| **repeats).count();
-                }
-                each(before + number..before + end, judgement);
-                number = end;
+                let behind = if repeated(&judgement, learned) { end } else { number + 1 };
+                each(number..behind, arrival, judgement);
+                number = behind;
             }
         }
     }

@@ -61,12 +61,28 @@ pub fn is_plain(frame: &Frame) -> bool {
 
 /// Passes `frame` to `send` as one or more frames that a port of these capabilities takes, in order. What cannot be
 /// made to fit is released, and counted in `counters`, those of the port.
+#[inline]
 pub fn fit(
-    mut frame: Frame,
+    frame: Frame,
     port: &Capabilities,
     counters: &PortCounters,
     pool: &mut Pool,
     mut send: impl FnMut(Frame, &mut Pool),
+) {
+    if is_plain(&frame) && frame.meta().vlan.is_none() && frame.len() <= port.frame_len_max as usize {
+        return send(frame, pool);
+    }
+    fit_with_offloads(frame, port, counters, pool, &mut send);
+}
+
+/// As [`fit`], for a frame of which something may be left to be done.
+#[inline(never)]
+fn fit_with_offloads(
+    mut frame: Frame,
+    port: &Capabilities,
+    counters: &PortCounters,
+    pool: &mut Pool,
+    send: &mut impl FnMut(Frame, &mut Pool),
 ) {
     let has_tag = frame.meta().vlan.is_some() && !port.tags;
     if !has_tag && port.takes(&frame) {
@@ -79,7 +95,7 @@ pub fn fit(
         } else {
             let segmentation = segmentation_for(&frame, port)?;
             counters.super_frames_segmented.add(1);
-            segment(&frame, &segmentation, counters, pool, &mut send);
+            segment(&frame, &segmentation, counters, pool, send);
             // Its bytes have left in other frames.
             Err(None)
         }

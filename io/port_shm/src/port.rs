@@ -4,10 +4,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
-use twinpath_frame::{BURST_MAX, Burst, Checksum, Frame, HEADROOM, Pool};
+use twinpath_frame::{Burst, Checksum, Frame, HEADROOM, Pool};
 use twinpath_inspect::Reason;
 use twinpath_port::{Capabilities, PortQueue, QueueInfo, Received, WaitSource};
-use twinpath_rings::slots::{BadShape, Note, Refused, SlotConsumer, SlotProducer};
+use twinpath_rings::slots::{BadShape, Fault, Note, Refused, SlotConsumer, SlotProducer, Taken};
 use twinpath_sys::EventFd;
 use twinpath_time::Instant;
 
@@ -99,28 +99,25 @@ impl ShmPort {
         };
         Ok((port, Offer { memfd, waits_on, signals }))
     }
+}
 
-    /// Copies the oldest slot into a frame of the pool. `Err` with the reason if the slot was dropped.
-    fn take(&mut self, pool: &mut Pool) -> Option<Result<Frame, Reason>> {
-        let Some(mut frame) = pool.take() else {
-            return self
-                .from_application
-                .pop_into(&mut [])
-                .map(|slot| Err(if slot.is_ok() { Reason::PoolEmpty } else { Reason::PeerFault }));
-        };
-        // A frame has room for the largest slot: `FRAME_LEN_MAX`.
-        let placed = frame.place(HEADROOM, FRAME_LEN_MAX as usize);
-        let slot = self.from_application.pop_into(frame.bytes_mut());
-        let reason = match slot {
-            None => None,
-            Some(Err(_)) => Some(Reason::PeerFault),
-            Some(Ok(slot)) if slot.len < FRAME_LEN_MIN => Some(Reason::Truncated),
-            Some(Ok(slot)) if placed.is_ok() && frame.set_len(slot.len).is_ok() => return Some(Ok(frame)),
-            Some(Ok(_)) => Some(Reason::FrameTooLarge),
-        };
-        pool.release(frame);
-        reason.map(Err)
+/// Copies a slot into a frame of the pool. `Err` with the reason if it was dropped.
+#[inline(always)]
+fn take(slot: Result<Taken<'_>, Fault>, pool: &mut Pool) -> Result<Frame, Reason> {
+    let slot = slot.map_err(|_| Reason::PeerFault)?;
+    let len = slot.slot().len;
+    if len < FRAME_LEN_MIN {
+        return Err(Reason::Truncated);
     }
+    let mut frame = pool.take().ok_or(Reason::PoolEmpty)?;
+    // A frame has room for the largest slot: `FRAME_LEN_MAX`.
+    let placed = frame.place(HEADROOM, FRAME_LEN_MAX as usize);
+    slot.copy_into(frame.bytes_mut());
+    if placed.is_ok() && frame.set_len(len).is_ok() {
+        return Ok(frame);
+    }
+    pool.release(frame);
+    Err(Reason::FrameTooLarge)
 }
 
 impl WaitSource for ShmPort {
@@ -158,21 +155,16 @@ impl PortQueue for ShmPort {
 
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
         let mut received = Received::new(now, self.info.id);
+        let Self { info, from_application, .. } = self;
         // The bound counts slots, not frames: an application whose frames are all dropped gets no more of a turn than
         // others.
-        for _ in 0..BURST_MAX.min(burst.room()) {
-            if !self.from_application.look() {
-                break;
+        from_application.pop_each(burst.room(), |slot| match take(slot, pool) {
+            Err(reason) => info.counters.drops.add(reason, 1),
+            Ok(frame) => {
+                let len = frame.len();
+                received.push(frame, len, pool, burst);
             }
-            match self.take(pool) {
-                None => break,
-                Some(Err(reason)) => self.info.counters.drops.add(reason, 1),
-                Some(Ok(frame)) => {
-                    let len = frame.len();
-                    received.push(frame, len, pool, burst);
-                }
-            }
-        }
+        });
         received.count(&self.info.counters);
     }
 

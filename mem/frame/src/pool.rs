@@ -131,6 +131,17 @@ impl Pool {
     /// A frame of another pool is kept for [`Self::foreign`], if there is room for it; else it counts as leaked.
     #[inline]
     pub fn release(&mut self, frame: Frame) {
+        let header = frame.header();
+        if header.pool == self.id && header.sharing == Sharing::NONE && frame.meta().next.is_none() {
+            self.free.push(frame.into_header());
+        } else {
+            self.release_chain(frame);
+        }
+    }
+
+    /// Takes a frame back that may have others behind it, share its bytes, or be of another pool.
+    #[inline(never)]
+    fn release_chain(&mut self, frame: Frame) {
         let mut next = Some(frame);
         while let Some(mut frame) = next {
             next = frame.meta_mut().next.take();

@@ -27,7 +27,7 @@
 
 mod memory;
 
-use self::memory::{Memory, NOTE_WORDS};
+use self::memory::{Lines, Memory, NOTE_WORDS};
 use crate::cursor::{ConsumerCursor, ProducerCursor};
 use crate::sync::{Arc, Ordering, fence};
 
@@ -170,6 +170,34 @@ pub struct Slot {
     pub note: Note,
 }
 
+/// A slot that is being taken, for the length of a call of [`SlotConsumer::pop_each`].
+#[derive(Debug)]
+pub struct Taken<'a> {
+    memory: &'a Memory,
+    lines: Lines<'a>,
+    index: usize,
+    /// The first word of its memory, which is not read a second time.
+    first: u64,
+    slot: Slot,
+}
+
+impl Taken<'_> {
+    /// What is known about it.
+    #[inline]
+    #[must_use]
+    pub const fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    /// Copies as much of it as fits into `into`. Up to 60 bytes there may change, also behind a shorter packet.
+    #[inline(always)]
+    pub fn copy_into(self, into: &mut [u8]) -> Slot {
+        let Self { memory, lines, index, first, slot } = self;
+        lines.read(index, first, slot.len, into, |rest| memory.read_rest(index, rest));
+        slot
+    }
+}
+
 /// The writing end.
 #[derive(Debug)]
 pub struct SlotProducer {
@@ -222,40 +250,47 @@ impl SlotProducer {
         &mut self,
         packets: impl IntoIterator<Item = (Note, &'a [u8])>,
     ) -> (usize, Option<Refused>) {
-        let (mut before, mut pushed, mut room) = (0, 0, 0);
-        let mut refused = None;
-        for (note, bytes) in packets {
-            if bytes.len() > self.shape.slot_bytes as usize {
-                refused = Some(Refused::TooLarge);
-                break;
+        let mut packets = packets.into_iter();
+        let mut next = packets.next();
+        let mut before = 0;
+        while let Some((note, bytes)) = next {
+            let most = self.shape.slot_bytes as usize;
+            if bytes.len() > most {
+                return (before, Some(Refused::TooLarge));
             }
-            if pushed == room {
-                self.advance(pushed);
-                (before, pushed) = (before + pushed, 0);
-                match self.room() {
-                    Ok(slots) => room = slots,
-                    Err(reason) => {
-                        refused = Some(reason);
-                        break;
-                    }
+            let room = match self.room() {
+                Ok(slots) => slots,
+                Err(reason) => return (before, Some(reason)),
+            };
+            // All of it in variables of this loop, and one way out: then the compiler has no need of the stack.
+            let (lines, mut noted, mut pushed) = (self.memory.lines(), self.noted, 0);
+            let mut packet = (note, bytes);
+            loop {
+                let (note, bytes) = packet;
+                let (index, len) = (self.cursor.index(pushed), bytes.len() as u32);
+                let has_same_note = note == noted.of_whole(len);
+                match bytes.split_first_chunk() {
+                    Some((short, [])) if has_same_note => lines.write(index, len | SAME_NOTE, short),
+                    _ => self.memory.write(
+                        index,
+                        if has_same_note { len | SAME_NOTE } else { len },
+                        (!has_same_note).then(|| note.to_words()),
+                        bytes,
+                    ),
+                }
+                noted = if has_same_note { noted } else { note };
+                pushed += 1;
+                next = packets.next();
+                match next {
+                    Some(another) if pushed < room && another.1.len() <= most => packet = another,
+                    _ => break,
                 }
             }
-            let len = bytes.len() as u32;
-            let has_same_note = note == self.noted.of_whole(len);
-            let head = if has_same_note { len | SAME_NOTE } else { len };
-            self.memory.write(
-                self.cursor.index(pushed),
-                head,
-                (!has_same_note).then(|| note.to_words()),
-                bytes,
-            );
-            if !has_same_note {
-                self.noted = note;
-            }
-            pushed += 1;
+            self.noted = noted;
+            self.advance(pushed);
+            before += pushed as usize;
         }
-        self.advance(pushed);
-        ((before + pushed) as usize, refused)
+        (before, None)
     }
 
     /// Goes on behind so many slots, and publishes them if they are many.
@@ -342,44 +377,51 @@ impl SlotConsumer {
     // the caller: these would wait until all earlier stores have left, some of them to lines that another CPU has.
     #[inline(always)]
     pub fn pop_into(&mut self, into: &mut [u8]) -> Option<Result<Slot, Fault>> {
+        let mut popped = None;
+        self.pop_each(1, |taken| popped = Some(taken.map(|taken| taken.copy_into(into))));
+        popped
+    }
+
+    /// Takes up to `most` of the oldest slots, one after the other, as [`Self::pop_into`] takes one; `each` copies them. Less
+    /// work for each of several.
+    #[inline(always)]
+    pub fn pop_each(&mut self, most: usize, mut each: impl FnMut(Result<Taken<'_>, Fault>)) {
         if self.broken {
-            return None;
+            return;
         }
-        // Acquire: the producer's write of the slot is seen before we read it.
-        let available = self.cursor.checked_available(1, || self.memory.head().load(Ordering::Acquire));
-        match available {
-            Some(0) => return None,
-            Some(_) => {}
-            None => {
-                self.broken = true;
-                return Some(Err(Fault::Position));
+        let Self { memory, shape, cursor, taken, noted, broken, .. } = self;
+        // Acquire: the producer's write of the slots is seen before we read them.
+        let Some(known) = cursor.checked_available(1, || memory.head().load(Ordering::Acquire)) else {
+            *broken = true;
+            return each(Err(Fault::Position));
+        };
+        let count = u32::try_from(most).map_or(known, |most| known.min(most));
+        let lines = memory.lines();
+        let moved_at_once = shape.moved_at_once();
+        for left in (known - count..known).rev() {
+            let index = cursor.index(0);
+            if left >= AHEAD {
+                lines.will_read(cursor.index(AHEAD));
+            }
+            // Read once: the value checked is the value used.
+            let first = lines.first(index);
+            let (head, len) = (first as u32, first as u32 & !SAME_NOTE);
+            *noted =
+                if head & SAME_NOTE == 0 { Note::of_words(memory.note(index)) } else { noted.of_whole(len) };
+            let slot = Slot { len: len as usize, note: *noted };
+            each(if len <= shape.slot_bytes {
+                Ok(Taken { memory, lines, index, first, slot })
+            } else {
+                Err(Fault::Length)
+            });
+            let next = cursor.advance(1);
+            *taken += 1;
+            if left == 0 || *taken >= moved_at_once {
+                *taken = 0;
+                // Release: the slots are read before the position says so.
+                memory.tail().store(next, Ordering::Release);
             }
         }
-        let index = self.cursor.index(0);
-        if available > Some(AHEAD) {
-            self.memory.will_read(self.cursor.index(AHEAD));
-        }
-        // Read once: the value checked is the value used.
-        let first = self.memory.first(index);
-        let (head, len) = (first as u32, first as u32 & !SAME_NOTE);
-        if head & SAME_NOTE == 0 {
-            self.noted = Note::of_words(self.memory.note(index));
-        } else {
-            self.noted = self.noted.of_whole(len);
-        }
-        let note = self.noted;
-        let fits = len <= self.shape.slot_bytes;
-        if fits {
-            self.memory.read(index, first, len as usize, into);
-        }
-        self.cursor.advance(1);
-        self.taken += 1;
-        if self.taken >= self.shape.moved_at_once() || self.cursor.available(0, || 0) == 0 {
-            self.taken = 0;
-            // Release: the slots are read before the position says so.
-            self.memory.tail().store(self.cursor.advance(0), Ordering::Release);
-        }
-        Some(if fits { Ok(Slot { len: len as usize, note }) } else { Err(Fault::Length) })
     }
 
     /// Whether there is something to take, without taking it.

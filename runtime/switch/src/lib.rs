@@ -18,10 +18,10 @@ mod samples;
 mod tables;
 
 use rustix::io::Errno;
-use twinpath_frame::{BURST_MAX, Burst, Frame};
+use twinpath_frame::{BURST_MAX, Burst, Frame, GsoKind};
 use twinpath_inspect::Reason;
 use twinpath_port::{PortId, packets_of};
-use twinpath_switch::{Arrival, Judgement, Switch};
+use twinpath_switch::{Arrival, FRAMES_MAX, Judgement, Runs, Switch};
 use twinpath_time::Instant;
 use twinpath_worker::{Engine, Io};
 
@@ -38,6 +38,8 @@ pub use message::{
 #[derive(Debug)]
 pub struct SwitchEngine {
     switch: Switch,
+    /// Of the present burst.
+    runs: Box<Runs>,
     /// OpenFlow's tables, if the switch has any.
     tables: Option<Box<Tables>>,
     /// Without tables: heads of frames that go from one learned address to another.
@@ -50,7 +52,7 @@ impl SwitchEngine {
     #[must_use]
     pub fn new(switch: Switch, tables: Option<twinpath_pipeline::Worker>) -> Self {
         let tables = tables.map(|worker| Box::new(Tables::new(worker)));
-        Self { switch, tables, samples: Samples::new() }
+        Self { switch, runs: Box::default(), tables, samples: Samples::new() }
     }
 
     fn pass_on_notice(&mut self, io: &mut Io<'_, SwitchEvent>) {
@@ -62,23 +64,15 @@ impl SwitchEngine {
 
     /// Frames go by learned addresses.
     fn learn(&mut self, now: Instant, frames: &mut Burst, io: &mut Io<'_, SwitchEvent>) {
-        let mut arrivals = [Arrival::default(); BURST_MAX];
-        let count = frames.len();
-        for (arrival, frame) in arrivals.iter_mut().zip(frames.frames()) {
-            let meta = frame.meta();
-            let packets = u32::try_from(packets_of(frame)).unwrap_or(u32::MAX);
-            *arrival = Arrival::read(meta.port, frame.bytes(), meta.vlan, packets);
-        }
-        let arrivals = &arrivals[..count];
+        let Self { switch, runs, samples, .. } = self;
+        read(frames.frames(), runs);
         let mut frames = frames.drain(usize::MAX);
-        let samples = &mut self.samples;
         let mut wants_sample = samples.is_due(now);
-        self.switch.judge_each(now, arrivals, |numbers, judged| {
-            // As many frames as arrivals, in the same order.
+        switch.judge_each(now, runs, |numbers, arrival, judged| {
+            // As many frames as were read, in the same order.
             let these = frames.by_ref().take(numbers.len());
-            let arrivals = &arrivals[numbers];
             if !wants_sample || judged.outputs.only().is_none() {
-                return pass_on_each(these, arrivals, &judged, io);
+                return pass_on_each(these, arrival, &judged, io);
             }
             let mut these = these.peekable();
             let sample = these.peek().and_then(|first| samples.of(now, first, first.meta().port.into(), 0));
@@ -86,8 +80,32 @@ impl SwitchEngine {
                 wants_sample = false;
                 tell(sample, io);
             }
-            pass_on_each(these, arrivals, &judged, io);
+            pass_on_each(these, arrival, &judged, io);
         });
+    }
+}
+
+/// The beginning of a frame that says which flow it is of: addresses, type, and a tag among the bytes.
+const HEAD: usize = 18;
+const _: () = assert!(FRAMES_MAX >= BURST_MAX, "there may be as many flows as frames");
+
+/// Reads the heads of frames. One with the head of the one before is of the same flow, which is seen at a glance.
+#[inline]
+fn read(frames: &[Frame], runs: &mut Runs) {
+    runs.clear();
+    let mut former: Option<(&[u8; HEAD], u16)> = None;
+    for frame in frames {
+        let (meta, bytes) = (frame.meta(), frame.bytes());
+        let is_single = meta.gso.kind == GsoKind::None && meta.vlan.is_none();
+        let present = bytes.first_chunk().filter(|_| is_single).map(|head| (head, meta.port));
+        if present.is_some() && present == former {
+            runs.repeat();
+            continue;
+        }
+        former = present;
+        let packets = u32::try_from(packets_of(frame)).unwrap_or(u32::MAX);
+        let pushed = runs.push(Arrival::read(meta.port, bytes, meta.vlan, packets));
+        debug_assert!(pushed.is_ok(), "a burst has no more frames");
     }
 }
 
@@ -95,7 +113,7 @@ impl SwitchEngine {
 #[inline]
 fn pass_on_each(
     frames: impl Iterator<Item = Frame>,
-    arrivals: &[Arrival],
+    arrival: &Arrival,
     judged: &Judgement<'_>,
     io: &mut Io<'_, SwitchEvent>,
 ) {
@@ -103,7 +121,7 @@ fn pass_on_each(
     if let (None, Some(port)) = (dropped, outputs.only()) {
         return io.forward_to(port, frames);
     }
-    for (frame, arrival) in frames.zip(arrivals) {
+    for frame in frames {
         pass_on(frame, arrival.tag_in_bytes(), *dropped, outputs.clone(), io);
     }
 }

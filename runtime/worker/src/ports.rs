@@ -110,7 +110,7 @@ impl Queue {
     }
 
     /// Adds a frame of a port to those that wait; sends them first if there is no room.
-    #[inline]
+    #[inline(always)]
     fn enqueue(&mut self, mut frame: Frame, port: &Attached, pool: &mut Pool, taps: &mut Taps) {
         if port.is_carried {
             frame.meta_mut().port = port.id.port;

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use twinpath_switch::{AGEING, Arrival, PortConfig, Shared, Snapshot, Switch, SwitchConfig};
+use twinpath_switch::{AGEING, Arrival, PortConfig, Runs, Shared, Snapshot, Switch, SwitchConfig};
 use twinpath_time::Instant;
 use twinpath_wire::Mac;
 
@@ -62,9 +62,11 @@ pub(crate) fn look_up(count: u64) {
 pub(crate) fn judge(count: u64) {
     let mut switch = switch();
     let arrivals: Vec<_> = (0..BURST as u32).map(|station| arrival(station * 63, station * 63 + 1)).collect();
-    let mut forwarded = 0;
+    let (mut forwarded, mut runs) = (0, Runs::default());
     for _ in 0..count / BURST as u64 {
-        switch.judge_each(NOW, black_box(&arrivals), |numbers, judgement| {
+        runs.clear();
+        black_box(&arrivals).iter().for_each(|arrival| runs.push(*arrival).expect("room"));
+        switch.judge_each(NOW, &mut runs, |numbers, _, judgement| {
             forwarded += numbers.len() as u64 * judgement.outputs.count() as u64
         });
     }

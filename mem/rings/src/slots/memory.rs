@@ -8,13 +8,12 @@
 pub(super) const NOTE_WORDS: usize = 2;
 
 /// Bytes of a packet that are in its slot's first line, behind the head.
-#[cfg(not(loom))]
 pub(super) const SHORT: usize = 60;
 
 #[cfg(not(loom))]
-pub(super) use mapped::{Memory, bytes};
+pub(super) use mapped::{Lines, Memory, bytes};
 #[cfg(loom)]
-pub(super) use modelled::Memory;
+pub(super) use modelled::{Lines, Memory};
 
 #[cfg(not(loom))]
 mod mapped {
@@ -173,14 +172,13 @@ mod mapped {
             }
         }
 
-        /// The first line of a slot: the head, and the first bytes of the packet.
+        /// The first lines of all slots.
         #[inline]
-        fn line(&self, index: usize) -> &[AtomicU64; LINE_WORDS] {
-            debug_assert!(index < self.slots);
-            // SAFETY: an index is masked by the number of slots, for each of which there is a line. As in `words`.
+        pub(in crate::slots) fn lines(&self) -> Lines<'_> {
+            // SAFETY: `new` checked that the ring lies in the mapping, with a line for each slot. As in `words`.
             unsafe {
-                let first = self.mapping.base().add(self.offset + LINES + index * LINE);
-                first.cast::<[AtomicU64; LINE_WORDS]>().as_ref()
+                let first = self.mapping.base().add(self.offset + LINES).cast::<Line>();
+                Lines(slice::from_raw_parts(first.as_ptr(), self.slots))
             }
         }
 
@@ -215,7 +213,7 @@ mod mapped {
                 words[0].store(first, Ordering::Relaxed);
                 words[1].store(second, Ordering::Relaxed);
             }
-            let line = self.line(index);
+            let line = self.lines().at(index);
             let first = |four: u64| u64::from(head) | four << 32;
             if let Some((short, rest)) = bytes.split_first_chunk::<SHORT>() {
                 // A length that the compiler knows.
@@ -230,44 +228,82 @@ mod mapped {
             }
         }
 
-        /// The first word of a slot: its head, and the first bytes of the packet.
-        #[inline]
-        pub(in crate::slots) fn first(&self, index: usize) -> u64 {
-            self.line(index)[0].load(Ordering::Relaxed)
-        }
-
         #[inline]
         pub(in crate::slots) fn note(&self, index: usize) -> [u64; NOTE_WORDS] {
             let words = self.note_words(index);
             [words[0].load(Ordering::Relaxed), words[1].load(Ordering::Relaxed)]
         }
 
+        /// Copies what a packet has behind its first line.
+        #[inline]
+        pub(in crate::slots) fn read_rest(&self, index: usize, into: &mut [u8]) {
+            load(self.rest(index), into);
+        }
+    }
+
+    /// The first line of a slot: the head, and the first bytes of the packet.
+    type Line = [AtomicU64; LINE_WORDS];
+
+    /// The first lines of all slots: found once for a burst.
+    #[derive(Clone, Copy, Debug)]
+    pub(in crate::slots) struct Lines<'a>(&'a [Line]);
+
+    impl<'a> Lines<'a> {
+        #[inline]
+        fn at(self, index: usize) -> &'a Line {
+            // An index is masked by the number of slots, for each of which there is a line.
+            &self.0[index]
+        }
+
+        /// Writes a slot whose packet takes all of its first line and no more.
+        #[inline(always)]
+        pub(in crate::slots) fn write(self, index: usize, head: u32, bytes: &[u8; SHORT]) {
+            let line = self.at(index);
+            let [a, b, c, d, others @ ..] = bytes;
+            let four = u64::from(u32::from_le_bytes([*a, *b, *c, *d]));
+            line[0].store(u64::from(head) | four << 32, Ordering::Relaxed);
+            store(&line[1..], others);
+        }
+
+        /// The first word of a slot: its head, and the first bytes of the packet.
+        #[inline]
+        pub(in crate::slots) fn first(self, index: usize) -> u64 {
+            self.at(index)[0].load(Ordering::Relaxed)
+        }
+
         /// Begins to fetch the first line of a slot, to be read soon. For writing that gains nothing: writes wait beside what
         /// follows them.
         #[inline]
-        pub(in crate::slots) fn will_read(&self, index: usize) {
+        pub(in crate::slots) fn will_read(self, index: usize) {
             // SAFETY: a prefetch changes no value and never faults.
             #[cfg(target_arch = "x86_64")]
             unsafe {
-                asm!("prefetcht0 [{}]", in(reg) self.line(index), options(nostack, preserves_flags, readonly));
+                asm!("prefetcht0 [{}]", in(reg) self.at(index), options(nostack, preserves_flags, readonly));
             }
             #[cfg(not(target_arch = "x86_64"))]
             let _ = index;
         }
 
-        /// Copies a packet of `len` bytes, whose first word has been read, as far as `into` has room. If that has room for a
-        /// whole line, the bytes behind a shorter packet change.
-        #[inline]
-        pub(in crate::slots) fn read(&self, index: usize, first: u64, len: usize, into: &mut [u8]) {
-            let line = self.line(index);
+        /// Copies a packet of `len` bytes, whose first word has been read, as far as `into` has room; `more` copies what is
+        /// behind the first line. If there is room for a whole line, the bytes behind a shorter packet change.
+        #[inline(always)]
+        pub(in crate::slots) fn read(
+            self,
+            index: usize,
+            first: u64,
+            len: usize,
+            into: &mut [u8],
+            more: impl FnOnce(&mut [u8]),
+        ) {
+            let line = self.at(index);
             let four = ((first >> 32) as u32).to_le_bytes();
             if let Some((short, rest)) = into.split_first_chunk_mut::<SHORT>() {
                 let (beginning, others) = short.split_at_mut(IN_FIRST);
                 beginning.copy_from_slice(&four);
                 load(&line[1..], others);
-                if let Some(more) = len.checked_sub(SHORT) {
-                    let more = more.min(rest.len());
-                    load(self.rest(index), &mut rest[..more]);
+                if len > SHORT {
+                    let len = (len - SHORT).min(rest.len());
+                    more(&mut rest[..len]);
                 }
             } else {
                 let copied = into.len().min(len);
@@ -286,7 +322,7 @@ mod modelled {
         reason = "the model checker's cells find out whether two sides touch a slot at once"
     )]
 
-    use super::NOTE_WORDS;
+    use super::{NOTE_WORDS, SHORT};
     use crate::slots::Shape;
     use crate::sync::{AtomicU32, UnsafeCell};
 
@@ -338,9 +374,8 @@ mod modelled {
             });
         }
 
-        pub(in crate::slots) fn first(&self, index: usize) -> u64 {
-            // SAFETY: as in `write`.
-            self.slots[index].with(|slot| unsafe { u64::from((*slot).0) })
+        pub(in crate::slots) fn lines(&self) -> Lines<'_> {
+            Lines(self)
         }
 
         pub(in crate::slots) fn note(&self, index: usize) -> [u64; NOTE_WORDS] {
@@ -348,12 +383,36 @@ mod modelled {
             self.slots[index].with(|slot| unsafe { (*slot).1 })
         }
 
-        pub(in crate::slots) fn will_read(&self, _index: usize) {}
+        pub(in crate::slots) fn read_rest(&self, _index: usize, _into: &mut [u8]) {}
+    }
 
-        pub(in crate::slots) fn read(&self, index: usize, _first: u64, len: usize, into: &mut [u8]) {
+    #[derive(Clone, Copy, Debug)]
+    pub(in crate::slots) struct Lines<'a>(&'a Memory);
+
+    impl Lines<'_> {
+        pub(in crate::slots) fn write(self, index: usize, head: u32, bytes: &[u8; SHORT]) {
+            self.0.write(index, head, None, bytes);
+        }
+
+        pub(in crate::slots) fn first(self, index: usize) -> u64 {
+            // SAFETY: as in `write`.
+            self.0.slots[index].with(|slot| unsafe { u64::from((*slot).0) })
+        }
+
+        pub(in crate::slots) fn will_read(self, _index: usize) {}
+
+        pub(in crate::slots) fn read(
+            self,
+            index: usize,
+            _first: u64,
+            len: usize,
+            into: &mut [u8],
+            _more: impl FnOnce(&mut [u8]),
+        ) {
             let copied = into.len().min(len);
             // SAFETY: as in `write`.
-            self.slots[index].with(|slot| unsafe { into[..copied].copy_from_slice(&(&(*slot).2)[..copied]) });
+            self.0.slots[index]
+                .with(|slot| unsafe { into[..copied].copy_from_slice(&(&(*slot).2)[..copied]) });
         }
     }
 }

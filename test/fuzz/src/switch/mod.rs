@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use twinpath_inspect::Reason;
 use twinpath_switch::{
-    AGEING, Arrival, LoopGuard, Mode, Output, PortConfig, Shared, Snapshot, StaticEntry, StormLimits, Switch,
-    SwitchConfig, Tagging,
+    AGEING, Arrival, FRAMES_MAX, LoopGuard, Mode, Output, PortConfig, Runs, Shared, Snapshot, StaticEntry,
+    StormLimits, Switch, SwitchConfig, Tagging,
 };
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::Mac;
@@ -144,18 +144,24 @@ impl Pair {
         };
         let arrivals: Vec<_> = self.waiting.iter().map(read).collect();
         let mut judged: Vec<(Option<Reason>, Vec<Sent>)> = Vec::new();
-        self.switch.judge_each(self.now, &arrivals, |numbers, judgement| {
-            for number in numbers {
-                assert_eq!(number, judged.len(), "in order");
-                let outputs: Vec<_> = judgement.outputs.clone().collect();
-                let only = judgement.outputs.only().map(|port| vec![port]);
-                let as_it_came = |output: &Output| output.tagging == Tagging::Keep && !output.mirrored;
-                let ports = || outputs.iter().map(|output| output.port).collect::<Vec<_>>();
-                assert!(only.is_none_or(|only| only == ports() && outputs.iter().all(as_it_came)));
-                let outputs = outputs.into_iter().map(|output| sent(&self.waiting[number], output));
-                judged.push((judgement.dropped, outputs.collect()));
-            }
-        });
+        for (burst, arrivals) in arrivals.chunks(FRAMES_MAX).enumerate() {
+            let mut runs = Runs::default();
+            arrivals.iter().for_each(|arrival| runs.push(*arrival).expect("room"));
+            let before = burst * FRAMES_MAX;
+            self.switch.judge_each(self.now, &mut runs, |numbers, _, judgement| {
+                for number in numbers {
+                    let number = before + number;
+                    assert_eq!(number, judged.len(), "in order");
+                    let outputs: Vec<_> = judgement.outputs.clone().collect();
+                    let only = judgement.outputs.only().map(|port| vec![port]);
+                    let as_it_came = |output: &Output| output.tagging == Tagging::Keep && !output.mirrored;
+                    let ports = || outputs.iter().map(|output| output.port).collect::<Vec<_>>();
+                    assert!(only.is_none_or(|only| only == ports() && outputs.iter().all(as_it_came)));
+                    let outputs = outputs.into_iter().map(|output| sent(&self.waiting[number], output));
+                    judged.push((judgement.dropped, outputs.collect()));
+                }
+            });
+        }
         for (frame, (dropped, mut outputs)) in self.waiting.drain(..).zip(judged) {
             let mut expected = self.naive.judge(self.now, &frame);
             expected.1.sort();
