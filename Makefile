@@ -90,6 +90,7 @@ lab: ## run one lab: make lab LAB=quick ARGS="--check --json out.json" (root or 
 	@xtask/host.sh need $(if $(filter --guest --guest=%,$(ARGS)),$(GUEST_PACKAGES)) $(LAB_PACKAGES_$(LAB))
 	@$(if $(LAB_UNPACKED_$(LAB)),xtask/host.sh unpack $(TARGET_DIR)/$(or $(LAB_PEERS_$(LAB)),lab-peers) $(LAB_UNPACKED_$(LAB)))
 	@$(MAKE) --no-print-directory build
+	@$(if $(LAB_EXAMPLES_$(LAB)),$(CARGO) build $(CARGO_FLAGS) --release -p twinpath-api $(LAB_EXAMPLES_$(LAB)))
 	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH_LAB) $(LAB) $(ARGS)
 
 instructions: setup ## count the instructions of a call of RPC and of a frame in the switch (valgrind); fail if more than what is committed
@@ -185,6 +186,11 @@ SUITE_UNPACKED_programs := memcached nsd unbound dnsperf bind9-dnsutils bind9-li
 # The programs of `lab sockets` are of that suite.
 LAB_PEERS_sockets := conformance/programs/packages
 LAB_UNPACKED_sockets = $(SUITE_UNPACKED_programs)
+LAB_PEERS_reflex := $(LAB_PEERS_sockets)
+LAB_UNPACKED_reflex = $(LAB_UNPACKED_sockets)
+
+# The examples of the library that it measures.
+LAB_EXAMPLES_reflex := --example dns --example memcached
 
 # What building needs beside Rust: a linker and the C library's start files.
 setup:

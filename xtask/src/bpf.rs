@@ -8,8 +8,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// The crates with programs, and the programs of each. The last one is of the labs.
-const OBJECTS: [(&str, &str); 8] = [
+/// The crates with programs, and the programs of each. The last ones are of the labs.
+const OBJECTS: [(&str, &str); 9] = [
     ("io/steer_bpf", "packet"),
     ("io/steer_bpf", "lease"),
     ("io/steer_bpf", "xdp"),
@@ -18,6 +18,7 @@ const OBJECTS: [(&str, &str); 8] = [
     ("io/steer_bpf", "empty"),
     ("io/steer_bpf", "foreign"),
     ("io/plain", "redirect"),
+    ("io/plain", "mirror"),
 ];
 const COMPILER: &str = "clang-14";
 const STRIP: &str = "llvm-strip-14";

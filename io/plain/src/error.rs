@@ -33,6 +33,14 @@ pub enum PlainError {
         /// The loader's reason.
         reason: String,
     },
+    /// The program at tc that echoes could not be loaded or attached.
+    #[error("no echo at tc of interface {ifindex}: {reason}")]
+    TcMirror {
+        /// Index of the interface.
+        ifindex: u32,
+        /// The loader's reason.
+        reason: String,
+    },
     /// The eventfd could not be made.
     #[error("cannot make an eventfd: {0}")]
     EventFd(io::Error),

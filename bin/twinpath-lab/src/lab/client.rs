@@ -7,7 +7,7 @@ use twinpath_measure::report::BenchReport;
 
 use super::model::Sample;
 use super::peers::Bench;
-use super::process::Side;
+use super::process::{Finished, Side};
 use super::session::Session;
 
 /// Time for start-up, attaching, warm-up and tear-down, beyond the measured time.
@@ -17,6 +17,11 @@ pub(crate) const SLACK: Duration = Duration::from_secs(5);
 pub(crate) async fn bench(session: &Session, bench: &Bench, watched: Option<u32>) -> anyhow::Result<Sample> {
     let finished =
         session.launcher.client(Side::Client, &bench.args(), bench.duration + SLACK, watched).await?;
+    sample_of(&finished)
+}
+
+/// The result of `twinpath bench`.
+pub(crate) fn sample_of(finished: &Finished) -> anyhow::Result<Sample> {
     let report: BenchReport =
         serde_json::from_str(&finished.stdout).context("cannot read the result of bench")?;
     ensure!(report.corrupt == 0, "{} of {} replies were corrupt", report.corrupt, report.received);

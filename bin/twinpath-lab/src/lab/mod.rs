@@ -4,6 +4,7 @@
 //! A lab is a [`session::Lab`]: two tables and a function that measures. This module has what all labs share: a network
 //! of their own, child processes, the selection of rows, statistics, verdicts, and the report as table, JSON and HTML.
 
+mod asking;
 mod bystander;
 mod client;
 mod counters;

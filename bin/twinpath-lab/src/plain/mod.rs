@@ -9,8 +9,10 @@ pub(crate) mod forward;
 mod hold;
 pub(crate) mod l2_lookup;
 mod memory_ports;
+mod mirror;
 pub(crate) mod nfs;
 mod numbers;
+pub(crate) mod offer;
 pub(crate) mod openflow;
 pub(crate) mod pipeline;
 pub(crate) mod program;
@@ -73,6 +75,10 @@ enum Peer {
     Program(program::ServerArgs),
     /// Ask it, by a client on kernel sockets
     Ask(program::AskArgs),
+    /// Echo datagrams by a program at tc that does nothing else
+    Mirror(mirror::Args),
+    /// Send datagrams at a rate, asleep in between, and take the replies
+    Offer(offer::Args),
     /// Answer every ONC RPC call over UDP as if it were NULL
     UdpNull {
         #[command(flatten)]
@@ -243,6 +249,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Peer::SocketNumbers(args) => numbers::send(&args)?,
         Peer::Program(args) => program::serve(&args)?,
         Peer::Ask(args) => program::ask(&args)?,
+        Peer::Mirror(args) => mirror::run(&args)?,
+        Peer::Offer(args) => offer::run(&args)?,
         Peer::UdpNull { server, method, burst } => {
             udp_server::<Null>(&server, method, burst, Priority::Normal)?;
         }

@@ -1,44 +1,28 @@
-//! `lab reflex`: an echo service answered by the kernel's programs, against the kernel's own sockets and our worker.
+//! `lab reflex`: services answered by the kernel's programs, against the kernel's own sockets, our worker, and a program that does
+//! nothing but reply.
 //!
-//! Every client is the same: a kernel socket that spins on a CPU of its own. Limits of rates are the defaults.
+//! Both sides of a pair have the same client.
 
+mod echo;
+mod rates;
+mod services;
 mod tables;
 
-use std::time::Duration;
-
-use anyhow::{Context, bail, ensure};
-
-use crate::lab::client::bench;
-use crate::lab::instance::{Facts as _, Instance};
 use crate::lab::model::Sample;
-use crate::lab::peers::{self, Bench, FAST_PORT, PLAIN_PORT};
-use crate::lab::process::{Side, words};
 use crate::lab::record::Record;
 use crate::lab::session::{InGuest, Lab, Session};
-use crate::lab::topology::SERVER;
 
 /// Fewest pairs per ratio under `--check`.
 const CHECK_PAIRS: usize = 9;
 /// Most pairs otherwise.
 const QUICK_PAIRS: usize = 4;
-/// Round trips of a row back to back: within the burst that `limits.reply_rate` allows one source after silence.
-const ROUND_TRIPS: u64 = 8000;
-/// Requests that make the way to the client known, and that show who answers.
-const PROBES: u64 = 64;
-/// Requests on their way in the paced rows; more are not sent.
-const PACED_INFLIGHT: u32 = 16;
-const QUICK_PACED: Duration = Duration::from_secs(2);
-/// At least 6,000 requests, so that several are slower than 99.9 %.
-const CHECK_PACED: Duration = Duration::from_secs(3);
 /// The period of requests is drawn between these, us.
 const PERIOD_US: [f64; 2] = [250.0, 500.0];
-/// The share of a row's requests that has to be answered by reflex: the others are canaries.
-const SHARE_MIN: f64 = 0.98;
 
 /// The lab's definition.
 pub(crate) const LAB: Lab = Lab {
     name: "reflex",
-    about: "An echo service whose replies the kernel gives while the worker sleeps, against kernel sockets",
+    about: "Services whose replies the kernel gives while the worker sleeps, against kernel sockets and other servers",
     rows: tables::ROWS,
     ratios: tables::RATIOS,
     plots: &[],
@@ -61,6 +45,7 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
     for round in 0..rounds {
         let [least, most] = PERIOD_US;
         let period_us = least + random.f64() * (most - least);
+        let seed = random.u64(..1 << 32);
         session.progress.line(&format!("round {} of {rounds}: one request per {period_us:.0} us", round + 1));
         let mut order = rows.clone();
         // Any drift of the machine affects both sides of a pair alike.
@@ -73,7 +58,7 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
             if record.is_hopeless(row) {
                 continue;
             }
-            match measure(session, row, 1e6 / period_us).await {
+            match measure(&Round { session, period_us, seed }, row).await {
                 Ok(sample) => record.add(row, round, sample),
                 Err(error) => {
                     let reason = format!("{error:#}");
@@ -86,74 +71,21 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
     Ok((record, rounds))
 }
 
-async fn measure(session: &Session, row: &str, rate: f64) -> anyhow::Result<Sample> {
-    let paced = |port| paced(session, port, rate);
+/// A round of measurements.
+struct Round<'a> {
+    session: &'a Session,
+    /// The period of paced requests, us, and the seed of what differs by chance: the same for all rows.
+    period_us: f64,
+    seed: u64,
+}
+
+async fn measure(round: &Round<'_>, row: &str) -> anyhow::Result<Sample> {
     match row {
-        "kernel-spinning" => by_kernel(session, "poll", &back_to_back(PLAIN_PORT)).await,
-        "paced-kernel-spinning" => by_kernel(session, "poll", &paced(PLAIN_PORT)).await,
-        "paced-kernel-sleeping" => by_kernel(session, "interrupt", &paced(PLAIN_PORT)).await,
-        "worker-poll" => by_twinpath(session, "poll", "off", &back_to_back(FAST_PORT)).await,
-        "reflex" => by_twinpath(session, "adaptive", "auto", &back_to_back(FAST_PORT)).await,
-        "paced-reflex" => by_twinpath(session, "adaptive", "auto", &paced(FAST_PORT)).await,
-        _ => bail!("no such row: {row}"),
+        _ if row.starts_with("rate-") || row.starts_with("cpu-") => rates::measure(round.session, row).await,
+        _ if row.starts_with("null-") || row.starts_with("getattr-") => {
+            services::round_trips(round.session, row).await
+        }
+        _ if row.starts_with("dns-") || row.starts_with("memcached-") => services::programs(round, row).await,
+        _ => echo::measure(round, row).await,
     }
-}
-
-fn back_to_back(port: u16) -> Bench {
-    Bench { count: Some(ROUND_TRIPS), ..Bench::round_trips(port, "kernel", "poll", Duration::from_secs(1)) }
-}
-
-fn paced(session: &Session, port: u16, rate: f64) -> Bench {
-    let duration = if session.check { CHECK_PACED } else { QUICK_PACED };
-    let inflight = PACED_INFLIGHT;
-    Bench { rate: Some(rate), inflight, ..Bench::round_trips(port, "kernel", "poll", duration) }
-}
-
-/// A plain server on kernel sockets.
-async fn by_kernel(session: &Session, mode: &str, client: &Bench) -> anyhow::Result<Sample> {
-    let server = session.launcher.server(Side::Server, &peers::udp_echo("connected", mode)).await?;
-    let result = bench(session, client, Some(server.pid)).await;
-    session.launcher.stop(server).await?;
-    result
-}
-
-/// `twinpath serve echo`; with reflexes, nearly all replies have to be some.
-async fn by_twinpath(session: &Session, mode: &str, reflex: &str, client: &Bench) -> anyhow::Result<Sample> {
-    let socket = session.run_dir.path().join("reflex.sock");
-    let mut args = words(&format!(
-        "serve echo --on {} --udp {FAST_PORT} --mode {mode} --workers 1 --cpu {} --reflex {reflex} --socket",
-        SERVER.interface, session.cpus[1]
-    ));
-    args.push(socket.display().to_string());
-    let instance = Instance::start(&session.launcher, &args).await?;
-    let result = answered(session, &instance, reflex == "auto", client).await;
-    instance.stop(&session.launcher).await?;
-    result
-}
-
-async fn answered(
-    session: &Session,
-    instance: &Instance,
-    by_reflex: bool,
-    client: &Bench,
-) -> anyhow::Result<Sample> {
-    let probe = Bench { count: Some(PROBES), ..back_to_back(FAST_PORT) };
-    bench(session, &probe, None).await.context("the probe after attaching")?;
-    let before = instance.report().await?;
-    let mut sample = bench(session, client, Some(instance.pid())).await?;
-    let after = instance.report().await?;
-    let count = |report: &twinpath_report::Report| {
-        let services = report.services.iter();
-        services.fold((0, 0), |(reflex, worker), service| {
-            (reflex + service.reflex_replies, worker + service.fast_requests + service.kernel_requests)
-        })
-    };
-    let (before, now) = (count(&before), count(&after));
-    let (reflex, worker) = ((now.0 - before.0) as f64, (now.1 - before.1) as f64);
-    ensure!(reflex + worker > 0.0, "nobody has answered");
-    let share = reflex / (reflex + worker);
-    ensure!(!by_reflex || share >= SHARE_MIN, "only {:.1} % of the replies were reflexes", share * 100.0);
-    sample.values.insert("reflex_share", share);
-    sample.path = Some(after.path());
-    Ok(sample)
 }

@@ -1,23 +1,81 @@
 //! The rows and ratios of `lab reflex`. Ids are stable; docs/measuring.md explains each.
 
+use crate::lab::asking::CPU as CPU_PER_QUERY;
 use crate::lab::model::{Better, Compared, Formula, Group, RatioSpec, RowSpec, row};
 
 const P50: &str = "p50_us";
+const P99: &str = "p99_us";
+const RATE: &str = "requests_per_s";
+/// Replies that a CPU gives a second, by that time.
+pub(super) const SAVED: &str = "replies_per_cpu_s";
+/// CPU time of the whole machine for a reply, without that of the request.
+pub(super) const CPU_PER_REPLY: &str = "cpu_us_per_reply";
 const SPINNING: &[&str] = &["kernel-spinning"];
 const PACED: &[&str] = &["paced-kernel-sleeping"];
+const PLAIN_RATES: &[&str] = &[
+    "rate-kernel-batch",
+    "rate-kernel-segments",
+    "rate-kernel-batch-spinning",
+    "rate-kernel-segments-spinning",
+];
+const PLAIN_COSTS: &[&str] = &["cpu-kernel-batch", "cpu-kernel-segments"];
 
 /// Rows in the order of the table.
 pub(super) const ROWS: &[RowSpec] = &[
     row("kernel-spinning", Group::Rtt, P50, "kernel, spinning").on("kernel", "poll"),
     row("worker-poll", Group::Rtt, P50, "twinpath's worker, poll").on("auto", "poll").beside(SPINNING),
     row("reflex", Group::Rtt, P50, "reflex, the worker asleep").on("auto", "adaptive").beside(SPINNING),
+    row("bare", Group::Rtt, P50, "a bare program of thirty lines").on("tc", "").beside(SPINNING),
+    row("null-spinning", Group::NullUdp, P50, "NULL by a bare server, spinning").on("kernel", "poll"),
+    row("null-reflex", Group::NullUdp, P50, "NULL from a kept reply")
+        .on("packet", "interrupt")
+        .beside(&["null-spinning"]),
+    row("getattr-reflex", Group::NullUdp, P50, "GETATTR from a kept reply")
+        .on("packet", "interrupt")
+        .beside(&["null-reflex"]),
+    row("rate-kernel-batch", Group::Rate, RATE, "kernel, recvmmsg, sleeping").on("kernel", "interrupt"),
+    row("rate-kernel-segments", Group::Rate, RATE, "kernel, UDP_GRO and UDP_SEGMENT, sleeping")
+        .on("kernel", "interrupt"),
+    row("rate-kernel-batch-spinning", Group::Rate, RATE, "kernel, recvmmsg, spinning").on("kernel", "poll"),
+    row("rate-kernel-segments-spinning", Group::Rate, RATE, "kernel, UDP_GRO and UDP_SEGMENT, spinning")
+        .on("kernel", "poll"),
+    row("rate-bare", Group::Rate, RATE, "a bare program of thirty lines").on("tc", "").beside(PLAIN_RATES),
+    row("rate-reflex", Group::Rate, RATE, "reflex, the worker asleep")
+        .on("auto", "adaptive")
+        .beside(PLAIN_RATES),
+    row("cpu-kernel-batch", Group::Cpu, CPU_PER_REPLY, "kernel, recvmmsg, sleeping")
+        .on("kernel", "interrupt"),
+    row("cpu-kernel-segments", Group::Cpu, CPU_PER_REPLY, "kernel, UDP_GRO and UDP_SEGMENT, sleeping")
+        .on("kernel", "interrupt"),
+    row("cpu-reflex", Group::Cpu, CPU_PER_REPLY, "reflex, the worker asleep")
+        .on("auto", "adaptive")
+        .beside(PLAIN_COSTS),
+    row("dns-nsd", Group::Cpu, CPU_PER_QUERY, "nsd, at a fixed rate of queries").on("kernel", "interrupt"),
+    row("dns-reflex", Group::Cpu, CPU_PER_QUERY, "the example of a name server, at the same rate")
+        .on("auto", "adaptive")
+        .beside(&["dns-nsd"]),
+    row("memcached-alone", Group::Wake, P99, "memcached, a tenth of the requests are sets")
+        .on("kernel", "interrupt"),
+    row("memcached-reflex", Group::Wake, P99, "the example of a memcached, likewise")
+        .on("auto", "adaptive")
+        .beside(&["memcached-alone"]),
     row("paced-kernel-sleeping", Group::Paced, P50, "kernel, sleeping").on("kernel", "interrupt"),
     row("paced-kernel-spinning", Group::Paced, P50, "kernel, spinning").on("kernel", "poll").beside(PACED),
+    row("paced-bare", Group::Paced, P50, "a bare program of thirty lines").on("tc", "").beside(PACED),
     row("paced-reflex", Group::Paced, P50, "reflex, the worker asleep").on("auto", "adaptive").beside(PACED),
 ];
 
 const fn lower(id: &'static str, formula: Formula, target: f64, what: &'static str) -> RatioSpec {
     RatioSpec::of_median(id, formula, Better::Lower, target, what, super::CHECK_PAIRS)
+}
+
+const fn higher(id: &'static str, formula: Formula, target: f64, what: &'static str) -> RatioSpec {
+    RatioSpec::of_median(id, formula, Better::Higher, target, what, super::CHECK_PAIRS)
+}
+
+/// A ratio without a target, for scale.
+const fn for_scale(id: &'static str, formula: Formula, what: &'static str) -> RatioSpec {
+    RatioSpec { target: None, ..lower(id, formula, 0.0, what) }
 }
 
 /// The targets.
@@ -45,6 +103,63 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         Formula::Value(("paced-reflex", "cpu_server")),
         0.002,
         "the same: CPU of our process, canaries included",
+    ),
+    lower(
+        "reflex-null",
+        Formula::over("null-reflex", P50, &[("null-spinning", P50)]),
+        0.45,
+        "round trip p50: NULL over UDP from a kept reply, against a bare server, spinning",
+    ),
+    lower(
+        "reflex-getattr-vs-null",
+        Formula::over("getattr-reflex", P50, &[("null-reflex", P50)]),
+        1.15,
+        "round trip p50: GETATTR from a kept reply, against NULL from one",
+    ),
+    lower(
+        "reflex-dns",
+        Formula::over("dns-reflex", CPU_PER_QUERY, &[("dns-nsd", CPU_PER_QUERY)]),
+        0.5,
+        "CPU time of the machine per query, without the client's outside of the kernel: a name server, against nsd",
+    ),
+    lower(
+        "reflex-memcached",
+        Formula::over("memcached-reflex", P99, &[("memcached-alone", P99)]),
+        0.3,
+        "p99, one request every 250 to 500 us, a tenth of them sets: the example of a memcached, against memcached",
+    ),
+    higher(
+        "reflex-rate-vs-bare",
+        Formula::over("rate-reflex", RATE, &[("rate-bare", RATE)]),
+        0.85,
+        "replies per second, 128 in flight, against a bare program of thirty lines",
+    ),
+    higher(
+        "reflex-rate",
+        Formula::OverBest { top: ("rate-reflex", RATE), rows: PLAIN_RATES, by: RATE, value: RATE },
+        1.5,
+        "the same, against the best plain server",
+    ),
+    lower(
+        "reflex-cpu-per-reply",
+        Formula::OverBest {
+            top: ("cpu-reflex", CPU_PER_REPLY),
+            rows: PLAIN_COSTS,
+            by: SAVED,
+            value: CPU_PER_REPLY,
+        },
+        0.4,
+        "CPU time of the machine per reply, without that of the request, against the best plain server that sleeps",
+    ),
+    for_scale(
+        "bare-rtt",
+        Formula::over("bare", P50, &[("kernel-spinning", P50)]),
+        "what a bare program of thirty lines reaches where reflex-rtt is measured",
+    ),
+    for_scale(
+        "bare-paced-p50",
+        Formula::over("paced-bare", P50, &[("paced-kernel-spinning", P50)]),
+        "the same, where reflex-paced-p50 is measured",
     ),
 ];
 

@@ -2,19 +2,16 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
-use serde::Deserialize;
+use anyhow::{Context, bail};
 
+use crate::lab::asking::{CPU, asked, cpu_of_queries};
 use crate::lab::model::{self, Better, Formula, Group, Judged, RatioSpec, RowSpec, Sample};
 use crate::lab::peers;
-use crate::lab::process::{Background, Side, words};
+use crate::lab::process::{Side, words};
 use crate::lab::session::Session;
-use crate::plain::program::AskReport;
 
 const P50: &str = "p50_us";
 const P99: &str = "p99_us";
-/// CPU time of the machine for a query, without the client's own outside of the kernel, us.
-const CPU: &str = "cpu_us_per_query";
 const RATE: &str = "requests_per_s";
 /// The same of the server that runs alone, asked by turns with the other one.
 const RATE_ALONE: &str = "requests_per_s_alone";
@@ -22,12 +19,8 @@ const RATE_ALONE: &str = "requests_per_s_alone";
 const PORT: u16 = 7011;
 /// Of the server beside it, where two are asked by turns.
 const OTHER_PORT: u16 = 7012;
-/// Before the client begins: the counting loops have both CPUs for themselves.
-const CALIBRATION: Duration = Duration::from_millis(400);
 /// Time for start-up, warm-up and tear-down, beyond the measured time.
 const SLACK: Duration = Duration::from_secs(20);
-/// Part of the measured time that is left out at each end.
-const MARGIN: f64 = 0.1;
 /// Queries a second: about half of what nsd alone answers here.
 const QUERIES_PER_S: u32 = 40_000;
 /// Requests to redis for each second of measured time: about half of what it answers here.
@@ -127,7 +120,12 @@ pub(super) async fn measure(session: &Session, time: Duration, row: &str) -> Opt
     let alone = format!("plain program {kind} --listen {}", peers::server(OTHER_PORT));
     Some(match kind {
         "memcached" | "memcached-threads" => round_trips(session, time, &server).await,
-        "nsd" => cpu_of_queries(session, time, &server).await,
+        "nsd" => {
+            // The client takes whole seconds.
+            let time = Duration::from_secs(time.as_secs().max(1));
+            let args = ask("nsd", time, &format!("--rate {QUERIES_PER_S}"));
+            cpu_of_queries(session, &server, &args, time + SLACK).await
+        }
         "redis" => rates(session, time, &server, &alone).await,
         _ => return None,
     })
@@ -140,12 +138,6 @@ fn ask(kind: &str, time: Duration, more: &str) -> Vec<String> {
 fn ask_at(port: u16, kind: &str, time: Duration, more: &str) -> Vec<String> {
     let target = peers::server(port);
     words(&format!("plain ask {kind} {target} --duration {:.3} {more}", time.as_secs_f64()))
-}
-
-fn asked(stdout: &str) -> anyhow::Result<AskReport> {
-    let asked: AskReport = serde_json::from_str(stdout).context("cannot read the result of plain ask")?;
-    ensure!(asked.answered > 0, "no request was answered");
-    Ok(asked)
 }
 
 async fn round_trips(session: &Session, time: Duration, server: &str) -> anyhow::Result<Sample> {
@@ -189,62 +181,4 @@ async fn by_turns(session: &Session, time: Duration) -> anyhow::Result<[Vec<f64>
         }
     }
     Ok(rates)
-}
-
-/// The output of `plain busy` at its end.
-#[derive(Deserialize)]
-struct Marks {
-    marks: Vec<(u64, u64)>,
-}
-
-impl Marks {
-    /// Units of work per ns between two times.
-    fn speed(&self, from_ns: u64, to_ns: u64) -> Option<f64> {
-        let mut within = self.marks.iter().filter(|(at, _)| (from_ns..=to_ns).contains(at));
-        let (first, last) = (within.next()?, within.next_back()?);
-        Some((last.1 - first.1) as f64 / (last.0 - first.0) as f64)
-    }
-}
-
-/// Each CPU has a loop that counts while no other thread wants it, interrupts included: what is missing of its counts, against the
-/// time before the client began, is what the machine did.
-async fn cpu_of_queries(session: &Session, time: Duration, server: &str) -> anyhow::Result<Sample> {
-    // The client takes whole seconds.
-    let time = Duration::from_secs(time.as_secs().max(1));
-    let server = session.launcher.server(Side::Server, &words(server)).await?;
-    let counts =
-        |side, cpu| session.launcher.background(side, &words(&format!("plain busy --idle --cpu {cpu}")));
-    let loops: [anyhow::Result<Background>; 2] =
-        [counts(Side::Client, session.cpus[0]), counts(Side::Server, session.cpus[1])];
-    tokio::time::sleep(CALIBRATION).await;
-    let args = ask("nsd", time, &format!("--rate {QUERIES_PER_S}"));
-    let client = session.launcher.client(Side::Client, &args, time + SLACK, None).await;
-    let mut marks = Vec::new();
-    for counting in loops {
-        let said = session.launcher.finish(counting?).await?;
-        let last = said.lines().last().context("plain busy said nothing")?;
-        marks.push(serde_json::from_str::<Marks>(last).context("cannot read what plain busy printed")?);
-    }
-    session.launcher.stop(server).await?;
-    let asked = asked(&client?.stdout)?;
-    ensure!(asked.lost * 1000 <= asked.answered, "{} of {} queries were lost", asked.lost, asked.answered);
-    let length_ns = asked.to_ns - asked.from_ns;
-    let margin_ns = (length_ns as f64 * MARGIN) as u64;
-    let mut busy = 0.0;
-    for marks in &marks {
-        let idle =
-            marks.speed(0, asked.from_ns).context("a counting loop did not count before the client")?;
-        // A CPU that others had for the whole time has no marks.
-        let loaded = marks.speed(asked.from_ns + margin_ns, asked.to_ns - margin_ns).unwrap_or(0.0);
-        if idle <= 0.0 {
-            bail!("a counting loop did not count before the client");
-        }
-        busy += (1.0 - loaded / idle).max(0.0);
-    }
-    // CPUs in use, of which the client had a part.
-    let client = asked.cpu_s / (length_ns as f64 / 1e9);
-    let per_query = (busy - client) * 1e6 / asked.requests_per_s;
-    let values =
-        [(CPU, per_query), ("cpus", busy), ("client_cpus", client), (RATE, asked.requests_per_s)].into();
-    Ok(Sample { values, ..Sample::default() })
 }

@@ -11,6 +11,7 @@ use twinpath_measure::print;
 use twinpath_measure::report::RttUs;
 use twinpath_sys::clock;
 
+use super::paced;
 use super::serve::HOSTS;
 use super::{Kind, command};
 
@@ -36,6 +37,18 @@ pub(crate) struct AskArgs {
     /// Queries per second
     #[arg(long, default_value_t = 1000.0)]
     rate: f64,
+    /// Names that are asked for, of a name server
+    #[arg(long, value_name = "N", default_value_t = HOSTS)]
+    names: usize,
+    /// Names besides, which the name server does not have
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    missing: usize,
+    /// Of memcached: one request each 250 to 500 us, of which a tenth are sets
+    #[arg(long)]
+    paced: bool,
+    /// Draws the times and keys of these
+    #[arg(long, default_value_t = 18)]
+    seed: u64,
 }
 
 /// What a client prints.
@@ -59,12 +72,27 @@ pub(crate) fn ask(args: &AskArgs) -> anyhow::Result<()> {
     );
     let from_ns = clock::now().as_nanos();
     let asked = match args.kind {
-        Kind::Memcached | Kind::MemcachedThreads => memcached(args)?,
-        Kind::Nsd => dnsperf(args)?,
+        Kind::Memcached | Kind::OwnMemcached if args.paced => paced_memcached(args)?,
+        Kind::Memcached | Kind::MemcachedThreads | Kind::OwnMemcached => memcached(args)?,
+        Kind::Nsd | Kind::OwnDns => dnsperf(args)?,
         Kind::Redis => redis_benchmark(args)?,
     };
     let to_ns = clock::now().as_nanos();
     Ok(print(serde_json::to_value(AskReport { from_ns, to_ns, ..asked })?)?)
+}
+
+/// At a pace over UDP.
+fn paced_memcached(args: &AskArgs) -> anyhow::Result<AskReport> {
+    let [warmup, duration] = [args.warmup, args.duration].map(|s| Duration::from_secs_f64(s).into_nanos());
+    let paced::Paced { histogram, lost } = paced::memcached(args.target, warmup, duration, args.seed)?;
+    let answered = histogram.len();
+    Ok(AskReport {
+        rtt_us: RttUs::of(&histogram),
+        answered,
+        lost,
+        requests_per_s: answered as f64 / args.duration,
+        ..AskReport::default()
+    })
 }
 
 /// One request in flight over UDP.
@@ -168,7 +196,8 @@ fn cpu_of_children() -> anyhow::Result<f64> {
 fn dnsperf(args: &AskArgs) -> anyhow::Result<AskReport> {
     let folder = tempfile::tempdir()?;
     let queries = folder.path().join("queries");
-    let names = (0..HOSTS).fold(String::new(), |all, number| all + &format!("host{number}.example.org A\n"));
+    let names = (0..args.names + args.missing)
+        .fold(String::new(), |all, number| all + &format!("host{number}.example.org A\n"));
     std::fs::write(&queries, names)?;
     let mut client = command("dnsperf")?;
     let line = format!(

@@ -3,6 +3,7 @@
 //! `make lab LAB=sockets` unpacks their packages, and installs nothing.
 
 mod ask;
+mod paced;
 mod serve;
 
 use std::path::PathBuf;
@@ -30,8 +31,27 @@ pub(super) enum Kind {
     MemcachedThreads,
     /// A name server: nsd, asked by dnsperf
     Nsd,
+    /// The library's example of a memcached, on the interface of `--on`
+    OwnMemcached,
+    /// The library's example of a name server, likewise
+    OwnDns,
     /// redis-server, asked by redis-benchmark
     Redis,
+}
+
+/// Where cargo puts the library's examples, beside this program: `cargo build --release --examples -p twinpath-api`.
+const EXAMPLES_IN: &str = "examples";
+
+/// A command that runs an example of the library.
+fn example(name: &str) -> anyhow::Result<Command> {
+    let own = std::env::current_exe().context("cannot find this program's own file")?;
+    let file = own.with_file_name(EXAMPLES_IN).join(name);
+    anyhow::ensure!(
+        file.is_file(),
+        "cannot find {}: run `make lab LAB=reflex`, which builds it",
+        file.display()
+    );
+    Ok(Command::new(file))
 }
 
 /// The path of a program, and the libraries that it needs.

@@ -15,7 +15,7 @@ use twinpath_measure::print;
 use twinpath_sys::child::{self, Placement};
 use twinpath_worker::idle::Mode;
 
-use super::{Kind, command};
+use super::{Kind, command, example};
 
 /// Each of them is ready within a second on an idle machine.
 const READY_DEADLINE: Duration = Duration::from_secs(20);
@@ -38,13 +38,22 @@ pub(crate) struct ServerArgs {
     /// With memcached: as user nobody, over UDP alone, with rings from the owner that listens there
     #[arg(long, value_name = "PATH", requires = "run")]
     owner: Option<PathBuf>,
+    /// The interface of an example of the library
+    #[arg(long, value_name = "INTERFACE", default_value = "lo")]
+    on: String,
+    /// Names that a name server has
+    #[arg(long, value_name = "N", default_value_t = HOSTS)]
+    names: usize,
 }
 
 /// Serves until a signal comes.
 pub(crate) fn serve(args: &ServerArgs) -> anyhow::Result<()> {
     let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
     let (program, arguments) = arguments(args, folder.path())?;
-    let alone = command(program)?;
+    let alone = match args.kind {
+        Kind::OwnMemcached | Kind::OwnDns => example(program)?,
+        _ => command(program)?,
+    };
     let mut command = match args.run {
         None => alone,
         Some(mode) => {
@@ -120,8 +129,14 @@ fn arguments(args: &ServerArgs, folder: &Path) -> anyhow::Result<(&'static str, 
         Kind::Nsd => {
             let config = folder.join("nsd.conf");
             std::fs::write(&config, nsd_config(args.listen, place))?;
-            std::fs::write(folder.join("zone"), zone())?;
+            std::fs::write(folder.join("zone"), zone(args.names))?;
             ("nsd", format!("-d -c {}", config.display()))
+        }
+        Kind::OwnMemcached => ("memcached", format!("{} {port}", args.on)),
+        Kind::OwnDns => {
+            let zone_file = folder.join("zone");
+            std::fs::write(&zone_file, zone(args.names))?;
+            ("dns", format!("{} {} {port}", args.on, zone_file.display()))
         }
     };
     Ok((program, line.split(' ').map(str::to_owned).collect()))
@@ -138,9 +153,9 @@ fn nsd_config(listen: SocketAddr, place: &str) -> String {
     )
 }
 
-fn zone() -> String {
+fn zone(names: usize) -> String {
     let head = "$ORIGIN example.org.\n$TTL 3600\n@ IN SOA ns hostmaster 1 3600 600 86400 60\n@ IN NS ns\nns IN A 192.0.2.1\n";
-    let hosts = (0..HOSTS).map(|number| format!("host{number} IN A 198.51.100.{}\n", number % 250 + 1));
+    let hosts = (0..names).map(|number| format!("host{number} IN A 198.51.100.{}\n", number % 250 + 1));
     hosts.fold(head.to_owned(), |zone, host| zone + &host)
 }
 
@@ -148,17 +163,20 @@ fn zone() -> String {
 async fn await_ready(server: &mut Child, args: &ServerArgs) -> anyhow::Result<()> {
     // States that a socket which is served has: that of a listener, and of a UDP socket that is not connected.
     let (kind, state) = if args.kind == Kind::Redis { ("tcp", " 0A ") } else { ("udp", " 07 ") };
-    let port = format!(":{:04X} ", args.listen.port());
+    let port = format!(":{:04X}", args.listen.port());
     let begun = Instant::now();
     let mut looks = tokio::time::interval(LOOK);
     loop {
         looks.tick().await;
-        let sockets = std::fs::read_to_string(format!("/proc/thread-self/net/{kind}"))?;
-        // The second word is its own address.
-        let is_it =
-            |line: &str| line.get(..22).is_some_and(|own| own.contains(&port)) && line.contains(state);
-        if sockets.lines().any(is_it) {
-            return Ok(());
+        // The second word of a line is the socket's own address. Some servers listen on one socket for both versions of IP.
+        let is_it = |line: &str| {
+            line.split_whitespace().nth(1).is_some_and(|own| own.ends_with(&port)) && line.contains(state)
+        };
+        for version in ["", "6"] {
+            let sockets = std::fs::read_to_string(format!("/proc/thread-self/net/{kind}{version}"));
+            if sockets.is_ok_and(|sockets| sockets.lines().any(is_it)) {
+                return Ok(());
+            }
         }
         if let Some(status) = server.try_wait()? {
             bail!("it ended ({status})");

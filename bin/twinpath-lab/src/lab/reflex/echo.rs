@@ -1,0 +1,119 @@
+//! Round trips of echo, back to back and paced. Limits of rates are the defaults.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+
+use super::Round;
+use crate::lab::client::bench;
+use crate::lab::instance::{Facts as _, Instance};
+use crate::lab::model::Sample;
+use crate::lab::peers::{self, Bench, FAST_PORT, PLAIN_PORT};
+use crate::lab::process::{Side, words};
+use crate::lab::session::Session;
+use crate::lab::topology::SERVER;
+
+/// Round trips of a row back to back: within the burst that `limits.reply_rate` allows one source after silence.
+const ROUND_TRIPS: u64 = 8000;
+/// Requests that make the way to the client known, and that show who answers.
+const PROBES: u64 = 64;
+/// Requests on their way in the paced rows; more are not sent.
+const PACED_INFLIGHT: u32 = 16;
+const QUICK_PACED: Duration = Duration::from_secs(2);
+/// At least 6,000 requests, so that several are slower than 99.9 %.
+const CHECK_PACED: Duration = Duration::from_secs(3);
+/// The share of a row's requests that has to be answered by reflex: the others are canaries.
+const SHARE_MIN: f64 = 0.98;
+
+pub(super) async fn measure(round: &Round<'_>, row: &str) -> anyhow::Result<Sample> {
+    let session = round.session;
+    let paced = |port| paced(session, port, 1e6 / round.period_us);
+    match row {
+        "kernel-spinning" => by_kernel(session, "poll", &back_to_back(PLAIN_PORT)).await,
+        "paced-kernel-spinning" => by_kernel(session, "poll", &paced(PLAIN_PORT)).await,
+        "paced-kernel-sleeping" => by_kernel(session, "interrupt", &paced(PLAIN_PORT)).await,
+        "worker-poll" => by_twinpath(session, "poll", "off", &back_to_back(FAST_PORT)).await,
+        "reflex" => by_twinpath(session, "adaptive", "auto", &back_to_back(FAST_PORT)).await,
+        "paced-reflex" => by_twinpath(session, "adaptive", "auto", &paced(FAST_PORT)).await,
+        "bare" => by_program(session, &back_to_back(PLAIN_PORT)).await,
+        "paced-bare" => by_program(session, &paced(PLAIN_PORT)).await,
+        _ => bail!("no such row: {row}"),
+    }
+}
+
+fn back_to_back(port: u16) -> Bench {
+    Bench { count: Some(ROUND_TRIPS), ..Bench::round_trips(port, "kernel", "poll", Duration::from_secs(1)) }
+}
+
+fn paced(session: &Session, port: u16, rate: f64) -> Bench {
+    let duration = if session.check { CHECK_PACED } else { QUICK_PACED };
+    let inflight = PACED_INFLIGHT;
+    Bench { rate: Some(rate), inflight, ..Bench::round_trips(port, "kernel", "poll", duration) }
+}
+
+/// A plain server on kernel sockets.
+async fn by_kernel(session: &Session, mode: &str, client: &Bench) -> anyhow::Result<Sample> {
+    let server = session.launcher.server(Side::Server, &peers::udp_echo("connected", mode)).await?;
+    let result = bench(session, client, Some(server.pid)).await;
+    session.launcher.stop(server).await?;
+    result
+}
+
+/// A program of some thirty lines.
+pub(super) async fn by_program(session: &Session, client: &Bench) -> anyhow::Result<Sample> {
+    let server = session.launcher.server(Side::Server, &bare("")).await?;
+    let result = bench(session, client, Some(server.pid)).await;
+    session.launcher.stop(server).await?;
+    result
+}
+
+/// The command of that program.
+pub(super) fn bare(more: &str) -> Vec<String> {
+    words(&format!("plain mirror --on {} --port {PLAIN_PORT} {more}", SERVER.interface))
+}
+
+async fn by_twinpath(session: &Session, mode: &str, reflex: &str, client: &Bench) -> anyhow::Result<Sample> {
+    let instance = serve(session, &format!("--mode {mode} --reflex {reflex}")).await?;
+    let result =
+        answered(session, &instance, reflex == "auto", bench(session, client, Some(instance.pid()))).await;
+    instance.stop(&session.launcher).await?;
+    result
+}
+
+pub(super) async fn serve(session: &Session, more: &str) -> anyhow::Result<Instance> {
+    let socket = session.run_dir.path().join("reflex.sock");
+    let mut args = words(&format!(
+        "serve echo --on {} --udp {FAST_PORT} --workers 1 --cpu {} {more} --socket",
+        SERVER.interface, session.cpus[1]
+    ));
+    args.push(socket.display().to_string());
+    Instance::start(&session.launcher, &args).await
+}
+
+/// Measures after a probe; with `by_reflex`, nearly all replies have to be reflexes.
+pub(super) async fn answered(
+    session: &Session,
+    instance: &Instance,
+    by_reflex: bool,
+    measure: impl Future<Output = anyhow::Result<Sample>>,
+) -> anyhow::Result<Sample> {
+    let probe = Bench { count: Some(PROBES), ..back_to_back(FAST_PORT) };
+    bench(session, &probe, None).await.context("the probe after attaching")?;
+    let before = instance.report().await?;
+    let mut sample = measure.await?;
+    let after = instance.report().await?;
+    let count = |report: &twinpath_report::Report| {
+        let services = report.services.iter();
+        services.fold((0, 0), |(reflex, worker), service| {
+            (reflex + service.reflex_replies, worker + service.fast_requests + service.kernel_requests)
+        })
+    };
+    let (before, now) = (count(&before), count(&after));
+    let (reflex, worker) = ((now.0 - before.0) as f64, (now.1 - before.1) as f64);
+    ensure!(reflex + worker > 0.0, "nobody has answered");
+    let share = reflex / (reflex + worker);
+    ensure!(!by_reflex || share >= SHARE_MIN, "only {:.1} % of the replies were reflexes", share * 100.0);
+    sample.values.insert("reflex_share", share);
+    sample.path = Some(after.path());
+    Ok(sample)
+}
