@@ -6,6 +6,7 @@ use std::num::NonZeroU16;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use serde::de::DeserializeOwned;
 use twinpath_command::{default_socket, run_directory};
 use twinpath_config::{Config, MetricsAddress, Mode, PathAsked, Pool, Sandbox};
 use twinpath_control::instance;
@@ -181,6 +182,40 @@ impl Builder {
     #[must_use]
     pub fn file(mut self, file: impl AsRef<FilePath>) -> Self {
         self.settings.file = Some(file.as_ref().to_owned());
+        self
+    }
+
+    /// Passes the program its own table of the [file](Self::file), `[program]`, or its default, if the file has none or
+    /// there is no file. `apply` is called on control's thread: at the start, and each time that the file is read again,
+    /// once the rest of it is in force; a mistake in the table refuses the whole file. It must not block.
+    ///
+    /// ```
+    /// # #[derive(Clone)] struct Cache;
+    /// # impl twinpath::Service for Cache {
+    /// #     type Connection = ();
+    /// #     fn accept(&mut self, _: twinpath::Instant, _: std::net::SocketAddr) -> Result<(), twinpath::Reason> { Ok(()) }
+    /// # }
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    ///
+    /// #[derive(Default, serde::Deserialize)]
+    /// #[serde(default, deny_unknown_fields)]
+    /// struct Section {
+    ///     bytes: u64,
+    /// }
+    ///
+    /// let bytes = Arc::new(AtomicU64::new(0));
+    /// let of_file = Arc::clone(&bytes);
+    /// let builder = twinpath::serve(Cache)
+    ///     .section(move |section: Section| of_file.store(section.bytes, Ordering::Relaxed))
+    ///     .file("cache.toml");
+    /// ```
+    #[must_use]
+    pub fn section<T: DeserializeOwned + Default + 'static>(
+        mut self,
+        apply: impl Fn(T) + Send + Sync + 'static,
+    ) -> Self {
+        self.settings.section(apply);
         self
     }
 

@@ -5,6 +5,7 @@ use std::path::{Path as FilePath, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
 use twinpath_config::{Config, ConfigError, Given, Service as ServiceConfig, ServiceKind};
 use twinpath_control::instance::{Loaded, Source};
 use twinpath_plan::Plan;
@@ -33,6 +34,12 @@ pub(crate) struct Draft {
 
 type Change = Box<dyn Fn(&mut Draft) + Send>;
 
+/// Passes the program's own table of a file to it, once it is in force.
+type Applied = Box<dyn FnOnce()>;
+
+/// Reads a file, if there is one, with the program's own table.
+type Section = Box<dyn Fn(Option<(&str, &FilePath)>) -> Result<(Config, Applied), ConfigError> + Send>;
+
 /// The settings.
 #[derive(Default)]
 pub(crate) struct Settings {
@@ -40,6 +47,7 @@ pub(crate) struct Settings {
     pub(crate) file: Option<PathBuf>,
     changes: Vec<Change>,
     last: Option<Change>,
+    section: Option<Section>,
 }
 
 impl Settings {
@@ -73,6 +81,22 @@ impl Settings {
         self.last = Some(Box::new(change));
     }
 
+    /// The program's own table of the file.
+    pub(crate) fn section<T: DeserializeOwned + Default + 'static>(
+        &mut self,
+        apply: impl Fn(T) + Send + Sync + 'static,
+    ) {
+        let apply = Arc::new(apply);
+        self.section = Some(Box::new(move |file| {
+            let (config, section) = match file {
+                Some((text, file)) => Config::parse_with_program::<T>(text, file)?,
+                None => (Config::default(), T::default()),
+            };
+            let apply = Arc::clone(&apply);
+            Ok((config, Box::new(move || apply(section))))
+        }));
+    }
+
     /// The configuration and the plan for these services, and how to read them again, if there is a file.
     pub(crate) fn load(
         self,
@@ -80,22 +104,23 @@ impl Settings {
     ) -> Result<(Loaded, Option<Source>), Error> {
         let services: Vec<Rc<dyn Prototype>> =
             services.into_iter().map(|it| Rc::from(it as Box<dyn Prototype>)).collect();
-        let (config, plan) = self.plan()?;
+        let (config, plan, applied) = self.plan()?;
+        applied();
         let shared =
             move || services.iter().map(|it| Box::new(Shared(Rc::clone(it))) as Box<dyn Prototype>).collect();
-        let loaded = Loaded { config: config.clone(), plan, services: shared() };
+        let loaded = Loaded { config: config.clone(), plan, services: shared(), applied: None };
         let source = self.file.clone().map(|file| {
             let read = move || {
-                let (config, plan) = self.plan().map_err(|error| error.to_string())?;
-                Ok(Loaded { config, plan, services: shared() })
+                let (config, plan, applied) = self.plan().map_err(|error| error.to_string())?;
+                Ok(Loaded { config, plan, services: shared(), applied: Some(applied) })
             };
             Source { file, config, read: Box::new(read) }
         });
         Ok((loaded, source))
     }
 
-    fn plan(&self) -> Result<(Config, Plan), Error> {
-        let (config, given) = self.read()?;
+    fn plan(&self) -> Result<(Config, Plan, Applied), Error> {
+        let (config, given, applied) = self.read()?;
         let mut draft = Draft { config, chosen: vec![Chosen::default(); self.names.len()] };
         self.changes.iter().chain(&self.last).for_each(|change| change(&mut draft));
         let Draft { mut config, chosen } = draft;
@@ -124,20 +149,29 @@ impl Settings {
         // Its kind is ours to say, and is none of the program's.
         plan.settings = config.settings(&Config::default(), &given);
         plan.settings.retain(|setting| setting.key != "service.kind");
-        Ok((config, plan))
+        Ok((config, plan, applied))
     }
 
     /// What the file says, with one table for each service, in their order.
-    fn read(&self) -> Result<(Config, Given), Error> {
+    fn read(&self) -> Result<(Config, Given, Applied), Error> {
         let Some(file) = &self.file else {
             let services = self.names.iter().map(|_| ServiceConfig::default()).collect();
-            return Ok((Config { services, ..Config::default() }, Given::default()));
+            let (config, applied) = self.parse(None)?;
+            return Ok((Config { services, ..config }, Given::default(), applied));
         };
         let text =
             std::fs::read_to_string(file).map_err(|error| ConfigError::Read { file: file.clone(), error })?;
-        let mut config = Config::parse(&text, file)?;
+        let (mut config, applied) = self.parse(Some((&text, file)))?;
         config.services = self.line_up(config.services, file)?;
-        Ok((config, Given::of_file(&text)))
+        Ok((config, Given::of_file(&text), applied))
+    }
+
+    fn parse(&self, file: Option<(&str, &FilePath)>) -> Result<(Config, Applied), ConfigError> {
+        match (&self.section, file) {
+            (Some(section), file) => section(file),
+            (None, Some((text, file))) => Ok((Config::parse(text, file)?, Box::new(|| ()))),
+            (None, None) => Ok((Config::default(), Box::new(|| ()))),
+        }
     }
 
     fn line_up(&self, mut read: Vec<ServiceConfig>, file: &FilePath) -> Result<Vec<ServiceConfig>, Error> {

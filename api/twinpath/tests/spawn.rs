@@ -3,12 +3,14 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use twinpath::{
-    Answer, Begin, Builder, ConnectionId, Datagram, Echo, Error, Instant, Mode, Output, Path, Reason,
-    SendHandle, Service,
+    Answer, Begin, Builder, ConnectionId, CounterId, Datagram, Echo, Error, HistogramId, Instant, Mode,
+    Output, Path, Reason, ReasonId, SendHandle, Service, ServiceCounters,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -219,4 +221,109 @@ fn connections_are_greeted_woken_and_written_to_from_other_threads() {
     }
     drop(clients);
     running.drain(PATIENCE).unwrap();
+}
+
+/// Counts what it is asked, and refuses what it does not like.
+struct Counting {
+    counters: Arc<ServiceCounters>,
+    asked: CounterId,
+    took: HistogramId,
+    empty: ReasonId,
+    longest: Arc<AtomicUsize>,
+}
+
+impl Counting {
+    fn new(longest: &Arc<AtomicUsize>) -> Self {
+        let mut counters = ServiceCounters::default();
+        let asked = counters.own.counter("asked", "Datagrams that were not empty.");
+        let took = counters.own.histogram("took", "How long an answer took.");
+        let empty = counters.own.reason("empty_or_long", "The datagram was empty or too long.");
+        Self { counters: Arc::new(counters), asked, took, empty, longest: Arc::clone(longest) }
+    }
+}
+
+/// Each worker's clone has counters of its own.
+impl Clone for Counting {
+    fn clone(&self) -> Self {
+        Self::new(&self.longest)
+    }
+}
+
+impl Service for Counting {
+    type Connection = ();
+
+    fn start(&mut self, _now: Instant, begin: &Begin) {
+        assert!(begin.worker < 2 && begin.sender.is_none());
+    }
+
+    fn datagram(&mut self, datagram: &mut Datagram<'_>) -> Answer {
+        let own = &self.counters.own;
+        if (1..=self.longest.load(Ordering::Relaxed)).contains(&datagram.request().len()) {
+            own[self.asked].add(1);
+            own[self.took].record(1000, 1);
+            return datagram.echo();
+        }
+        Answer::Drop(own.refuse(self.empty))
+    }
+
+    fn accept(&mut self, _now: Instant, _peer: SocketAddr) -> Result<(), Reason> {
+        Ok(())
+    }
+
+    fn counters(&self) -> Option<Arc<ServiceCounters>> {
+        Some(Arc::clone(&self.counters))
+    }
+}
+
+#[derive(serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Section {
+    longest: usize,
+}
+
+impl Default for Section {
+    fn default() -> Self {
+        Self { longest: 5 }
+    }
+}
+
+#[test]
+fn a_service_has_metrics_and_a_section_of_the_file_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("service.toml");
+    std::fs::write(&file, "[service]\nudp = 7\n").unwrap();
+    let longest = Arc::new(AtomicUsize::new(0));
+    let of_file = Arc::clone(&longest);
+    let builder = twinpath::serve(Counting::new(&longest))
+        .file(&file)
+        .section(move |section: Section| of_file.store(section.longest, Ordering::Relaxed));
+    let running = quiet(builder.udp(0).metrics("127.0.0.1:0".parse().unwrap())).spawn().unwrap();
+    let port = running.udp_port().unwrap();
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.send_to(b"too long", ("127.0.0.1", port)).unwrap();
+    assert_eq!(ask(port, b"hello"), b"hello");
+    let own = |name: &str| {
+        let report = running.report().unwrap();
+        report.services[0].own.iter().find(|own| own.name == name).map(|own| own.count)
+    };
+    assert_eq!((own("asked"), own("took"), own("empty_or_long")), (Some(1), Some(1), Some(1)));
+    let drops = running.report().unwrap().drops;
+    let counted = |reason: &str| drops.iter().find(|drop| drop.reason == reason).map(|drop| drop.count);
+    assert_eq!((counted("empty_or_long"), counted("service_refused")), (Some(1), Some(1)));
+
+    std::fs::write(&file, "[program]\nlongest = 8\n[service]\nudp = 7\n").unwrap();
+    running.reload().unwrap();
+    assert_eq!(ask(port, b"too long"), b"too long");
+    std::fs::write(&file, "[service]\nudp = 7\n[program]\nlongest = \"much\"\n").unwrap();
+    let why = running.reload().unwrap_err().to_string();
+    assert!(why.contains("service.toml:4: program.longest"), "{why}");
+    assert_eq!(longest.load(Ordering::Relaxed), 8);
+
+    let mut scraper = TcpStream::connect(running.metrics().unwrap()).unwrap();
+    scraper.set_read_timeout(Some(PATIENCE)).unwrap();
+    scraper.write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    scraper.read_to_string(&mut text).unwrap();
+    let row = "twinpath_service_own_total{service=\"service\",metric=\"asked\"} 2";
+    assert!(text.contains(row), "{text}");
 }

@@ -147,7 +147,8 @@ pub trait Service: Send {
         false
     }
 
-    /// The service's own counters, if it has any; each clone has its own.
+    /// The service's own counters, if it has any; each clone has its own, which the service's `Clone` makes anew: a
+    /// derived one would share them among the workers.
     fn counters(&self) -> Option<Arc<ServiceCounters>> {
         None
     }

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::path::Path as FilePath;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use twinpath_thread::priority::Priority;
@@ -286,6 +287,19 @@ impl Config {
     pub fn parse(text: &str, file: &FilePath) -> Result<Self, ConfigError> {
         let Read { config, mistakes, .. } = reading::read(text, file);
         if mistakes.is_empty() { Ok(config) } else { Err(ConfigError::Invalid(mistakes)) }
+    }
+
+    /// As [`Self::parse`], for a file that also has a table `[program]` for the program that serves; its default if it
+    /// has none.
+    ///
+    /// # Errors
+    /// As for [`Self::parse`], with the mistakes in that table.
+    pub fn parse_with_program<T: DeserializeOwned + Default>(
+        text: &str,
+        file: &FilePath,
+    ) -> Result<(Self, T), ConfigError> {
+        let (Read { config, mistakes, .. }, program) = reading::read_with_program(text, file);
+        if mistakes.is_empty() { Ok((config, program)) } else { Err(ConfigError::Invalid(mistakes)) }
     }
 
     /// What is wrong if a command that serves one kind is given a file with another kind, or with several services.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
 use toml::de::{DeArray, DeTable, DeValue};
 
@@ -47,15 +48,43 @@ impl Unread {
 /// The library that reads TOML into values stops at the first mistake. So each key with a mistake is taken out, and the
 /// rest is read again.
 pub(super) fn read(text: &str, file: &Path) -> Read {
-    let mistake = |error: &toml::de::Error, key: &str| Mistake {
-        place: Some((file.to_owned(), error.span().map_or(1, |span| line_at(text, span.start)))),
-        fault: Fault::new(key, advice(key, error.message())),
-    };
+    let mistake = |error: &toml::de::Error, key: &str| mistake(text, file, error, key);
     let (mut document, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         let mistakes = errors.iter().take(MISTAKES_MAX).map(|error| mistake(error, "")).collect();
         return Read { config: Config::default(), mistakes, unread: Unread::Everything };
     }
+    read_document(&mut document, mistake)
+}
+
+/// As [`read`], for a file that also has a table `[program]` for the program that serves; its default if it has none.
+pub(super) fn read_with_program<T: DeserializeOwned + Default>(text: &str, file: &Path) -> (Read, T) {
+    let mistake = |error: &toml::de::Error, key: &str| mistake(text, file, error, key);
+    let (mut document, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        return (read(text, file), T::default());
+    }
+    let program = document.get_mut().remove("program").map_or_else(
+        || Ok(T::default()),
+        |program| serde_path_to_error::deserialize(toml::de::ValueDeserializer::from(program)),
+    );
+    let mut read = read_document(&mut document, mistake);
+    let wrong = program.as_ref().err();
+    read.mistakes.extend(wrong.map(|error| mistake(error.inner(), &format!("program.{}", error.path()))));
+    (read, program.unwrap_or_default())
+}
+
+fn mistake(text: &str, file: &Path, error: &toml::de::Error, key: &str) -> Mistake {
+    Mistake {
+        place: Some((file.to_owned(), error.span().map_or(1, |span| line_at(text, span.start)))),
+        fault: Fault::new(key, advice(key, error.message())),
+    }
+}
+
+fn read_document(
+    document: &mut toml::Spanned<DeTable<'_>>,
+    mistake: impl Fn(&toml::de::Error, &str) -> Mistake,
+) -> Read {
     let (mut mistakes, mut keys) = (Vec::new(), Vec::new());
     while mistakes.len() < MISTAKES_MAX {
         let document_now = toml::de::Deserializer::from(document.clone());

@@ -2,7 +2,9 @@
 
 use twinpath_config::Path;
 use twinpath_inspect::Times;
-use twinpath_report::{FallbackMeasure, Interface, Queue, Report, Service, ServiceRequests, Worker};
+use twinpath_report::{
+    FallbackMeasure, Interface, OwnMetric, Queue, Report, Service, ServiceRequests, Worker,
+};
 use twinpath_worker::idle::Mode;
 
 use super::{Family, Kind, Labels, Row, Value};
@@ -300,6 +302,17 @@ pub(super) const FAMILIES: &[Family] = &[
                 .collect()
         },
     ),
+    counter(
+        "twinpath_service_own",
+        "What a service counts itself, and the reasons for which it refuses, by names of its own.",
+        |report| own(report, |metric| metric.times.is_none().then_some(Value::Count(metric.count))),
+    ),
+    Family {
+        name: "twinpath_service_own_seconds",
+        kind: Kind::Histogram,
+        help: "Times that a service measures itself, by names of its own.",
+        rows: |report| own(report, |metric| metric.times.as_ref().map(|its| times(&its.into()))),
+    },
     gauge("twinpath_service_connections", "TCP connections open.", |report| {
         of_services(report, |service| service.connections)
     }),
@@ -481,6 +494,17 @@ fn times(times: &Times) -> Value {
         .collect();
     buckets.push((f64::INFINITY, count - below));
     Value::Times { sum_s: times.sum_ns as f64 / 1e9, count, buckets }
+}
+
+/// A row for each metric of a service's own that has a value here.
+fn own(report: &Report, value: impl Fn(&OwnMetric) -> Option<Value>) -> Vec<Row> {
+    let metrics =
+        report.services.iter().flat_map(|service| service.own.iter().map(move |own| (service, own)));
+    metrics
+        .filter_map(|(service, metric)| {
+            Some(Row { labels: with(of(service), "metric", &metric.name), value: value(metric)? })
+        })
+        .collect()
 }
 
 pub(super) fn flag(on: bool) -> Value {

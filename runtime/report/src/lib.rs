@@ -10,8 +10,9 @@ pub use self::interface::{
 };
 pub use self::openflow::{Band, Bucket, Controller, Flow, FlowTable, Group, Meter, OpenFlow};
 pub use self::program::Program;
-pub use self::service::{Service, ServiceClaim, ServiceRequests};
+pub use self::service::{OwnMetric, Service, ServiceClaim, ServiceRequests};
 pub use self::switch::{Mac, Switch, SwitchPort};
+pub use self::times::Times;
 pub use self::worker::{Guard, Idle, LatencyRequest, Worker};
 
 mod instance;
@@ -20,6 +21,7 @@ mod openflow;
 mod program;
 mod service;
 mod switch;
+mod times;
 mod worker;
 
 /// The whole report. A topic (`interfaces`, `rules`, ...) is one field of it; an answer about one topic leaves out the
@@ -62,43 +64,6 @@ pub struct Report {
     pub controllers: Vec<Controller>,
     /// The programs that the owner of an interface gives rings.
     pub programs: Vec<Program>,
-}
-
-/// A histogram of durations, ns.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Times {
-    /// Number of values.
-    pub count: u64,
-    /// Their sum, ns.
-    pub sum_ns: u64,
-    /// Median, ns, to 1/16.
-    pub p50_ns: Option<u64>,
-    /// 99th percentile, ns.
-    pub p99_ns: Option<u64>,
-    /// 99.9th percentile, ns.
-    pub p999_ns: Option<u64>,
-    /// Upper bound of a bucket, ns (inclusive), and the number of values in it; ascending, without empty buckets.
-    pub buckets: Vec<(u64, u64)>,
-}
-
-impl From<twinpath_inspect::Times> for Times {
-    fn from(times: twinpath_inspect::Times) -> Self {
-        Self {
-            count: times.count(),
-            sum_ns: times.sum_ns,
-            p50_ns: times.quantile(0.5),
-            p99_ns: times.quantile(0.99),
-            p999_ns: times.quantile(0.999),
-            buckets: times.buckets,
-        }
-    }
-}
-
-impl From<&Times> for twinpath_inspect::Times {
-    fn from(times: &Times) -> Self {
-        Self { sum_ns: times.sum_ns, buckets: times.buckets.clone() }
-    }
 }
 
 /// Claims and verdicts.

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::times::Times;
+
 /// One service, on all workers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -25,6 +27,8 @@ pub struct Service {
     pub kernel_replies: u64,
     /// The service's own counters, if it has any.
     pub requests: Option<ServiceRequests>,
+    /// What the service counts itself, by names of its own.
+    pub own: Vec<OwnMetric>,
     /// TCP connections open now.
     pub connections: u64,
     /// TCP connections accepted so far.
@@ -65,6 +69,23 @@ pub struct ServiceRequests {
     pub repeated: u64,
     /// Kept replies dropped before their age to make room for others.
     pub forgotten: u64,
+}
+
+/// A metric that a service defines itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OwnMetric {
+    /// Its name, such as `cache_hits`.
+    pub name: String,
+    /// `counter`, `reason` (for which the service refuses), or `histogram`.
+    pub kind: String,
+    /// What it means: one sentence.
+    pub help: String,
+    /// The count, of a histogram the number of its values.
+    pub count: u64,
+    /// The values of a histogram.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub times: Option<Times>,
 }
 
 /// A claim of a service, and the path of its requests.

@@ -140,8 +140,10 @@ impl WorkerHandle {
             let happened = serve.drops.happened().map(|(reason, count)| (reason.name(), count));
             let refusals = service.iter().flat_map(|service| service.refusals());
             let refusals = refusals.map(|(reason, count)| (reason.name(), count));
+            let own = service.iter().flat_map(|service| service.own.reasons());
+            let own = own.filter(|(_, count)| *count > 0).map(|(reason, count)| (reason.name, count));
             let full = [(ControlReason::EgressTableFull.name(), serve.peers_overflow.get())];
-            drops.extend(rows(&place, happened.chain(refusals).chain(full)));
+            drops.extend(rows(&place, happened.chain(refusals).chain(own).chain(full)));
         }
         drops.extend(self.drops_of_queues(|_| interface.to_owned()));
         drops

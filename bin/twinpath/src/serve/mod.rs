@@ -123,7 +123,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         );
     }
     let open_files = descriptors::raise_limit();
-    let Loaded { config, plan, services } = load(file.as_deref(), &overrides, open_files)?;
+    let Loaded { config, plan, services, .. } = load(file.as_deref(), &overrides, open_files)?;
     let source = file.map(|file| {
         let read_from = file.clone();
         let read = move || {
@@ -150,7 +150,7 @@ fn load(file: Option<&Path>, overrides: &Overrides, open_files: Option<u64>) -> 
     config.control.sandbox.get_or_insert(Sandbox::On);
     let (mut plan, services) = plan(&config)?;
     plan.settings = config.settings(&usual(), &given);
-    Ok(Loaded { config, plan, services })
+    Ok(Loaded { config, plan, services, applied: None })
 }
 
 /// The plan of a configuration, and the services themselves.

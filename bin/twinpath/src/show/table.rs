@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use twinpath_command::Topic;
 use twinpath_report::{
-    Configuration, Device, Draining, Interface, Queue, Reflexes, Report, Sandbox, Service, StandingBy, Worker,
+    Configuration, Device, Draining, Interface, Queue, Reflexes, Report, Sandbox, Service, StandingBy, Times,
+    Worker,
 };
 
 use super::grid::table;
@@ -160,6 +161,12 @@ fn service(service: &Service) -> String {
             if count > 0 {
                 let _ = write!(text, ", {count} of them {how}");
             }
+        }
+    }
+    for own in &service.own {
+        let _ = write!(text, "\n  {}: {}", own.name, own.count);
+        if let Some(Times { p50_ns: Some(p50), p99_ns: Some(p99), .. }) = &own.times {
+            let _ = write!(text, ", p50 {p50} ns, p99 {p99} ns");
         }
     }
     if service.accepted > 0 {

@@ -43,6 +43,8 @@ pub struct Loaded {
     pub plan: Plan,
     /// The services, in the order of the plan.
     pub services: Vec<Box<dyn Prototype>>,
+    /// Called once the configuration is in force.
+    pub applied: Option<Box<dyn FnOnce()>>,
 }
 
 /// The file that the configuration came from.
@@ -217,7 +219,7 @@ impl Instance {
                     .to_owned(),
             );
         }
-        let Loaded { config, plan, services } = (source.read)()?;
+        let Loaded { config, plan, services, applied } = (source.read)()?;
         let (file, former) = (source.file.clone(), source.config.clone());
         let refused = |faults: Vec<Fault>| {
             let lines: Vec<_> = faults.iter().map(|fault| format!("{}: {fault}", file.display())).collect();
@@ -239,6 +241,7 @@ impl Instance {
         // A file may now give a value that was a default before; the report distinguishes the two.
         self.plan.settings = settings;
         self.reloads.source.iter_mut().for_each(|source| source.config.clone_from(&config));
+        applied.into_iter().for_each(|applied| applied());
         Ok(lines)
     }
 

@@ -12,7 +12,7 @@ use twinpath_plan::{ServicePlan, port_claim};
 use twinpath_report::{self as report, Report, ServiceClaim, ServiceRequests};
 use twinpath_serve::ServeCounters;
 use twinpath_service::ServiceCounters;
-use twinpath_serving::{ServiceHandle, WorkerHandle};
+use twinpath_serving::{ServiceHandle, WorkerHandle, own_metrics};
 use twinpath_steer::Claim;
 use twinpath_steer_bpf::Leftover;
 
@@ -116,6 +116,7 @@ impl Instance {
             kernel_requests: sum(|serve| &serve.kernel_requests),
             kernel_replies: sum(|serve| &serve.kernel_replies),
             requests: self.report_requests(part),
+            own: own_metrics(self.handles(part).filter_map(|handle| handle.service.as_deref())),
             connections: sum(|serve| &serve.tcp.connections),
             accepted: sum(|serve| &serve.tcp.accepted),
             sessions: counted(|counters| &counters.sessions),

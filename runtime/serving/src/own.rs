@@ -1,0 +1,66 @@
+//! The part of a report that services define themselves.
+
+use twinpath_report::{OwnMetric, Times};
+use twinpath_service::{MetricName, ServiceCounters};
+
+/// The metrics of all clones of a service, added up: each clone has the same ones, in the same order.
+pub fn own_metrics<'a>(clones: impl Iterator<Item = &'a ServiceCounters>) -> Vec<OwnMetric> {
+    let (mut sums, mut histograms): (Vec<OwnMetric>, Vec<(MetricName, twinpath_inspect::Times)>) =
+        (Vec::new(), Vec::new());
+    for counters in clones {
+        let counted = counters.own.counters().map(|it| ("counter", it));
+        let counted = counted.chain(counters.own.reasons().map(|it| ("reason", it)));
+        for (at, (kind, (name, count))) in counted.enumerate() {
+            match sums.get_mut(at) {
+                Some(sum) => sum.count += count,
+                None => sums.push(metric(name, kind, count)),
+            }
+        }
+        for (at, (name, times)) in counters.own.histograms().enumerate() {
+            match histograms.get_mut(at) {
+                Some((_, sum)) => *sum = sum.with(&times),
+                None => histograms.push((name, times)),
+            }
+        }
+    }
+    let histograms = histograms.into_iter().map(|(name, times)| {
+        let times = Times::from(times);
+        OwnMetric { times: Some(times.clone()), ..metric(name, "histogram", times.count) }
+    });
+    sums.into_iter().chain(histograms).collect()
+}
+
+fn metric(name: MetricName, kind: &str, count: u64) -> OwnMetric {
+    let MetricName { name, help } = name;
+    OwnMetric { name: name.to_owned(), kind: kind.to_owned(), help: help.to_owned(), count, times: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clone_with(hits: u64, lookups_ns: &[u64]) -> ServiceCounters {
+        let mut counters = ServiceCounters::default();
+        let counted = counters.own.counter("hits", "Keys that were there.");
+        let took = counters.own.histogram("lookup", "How long a look-up took.");
+        let reason = counters.own.reason("key_too_long", "The key was too long.");
+        counters.own[counted].add(hits);
+        lookups_ns.iter().for_each(|ns| counters.own[took].record(*ns, 1));
+        let _ = counters.own.refuse(reason);
+        counters
+    }
+
+    #[test]
+    fn clones_are_added_up_by_metric() {
+        let clones = [clone_with(3, &[10, 1000]), clone_with(4, &[10])];
+        let own = own_metrics(clones.iter());
+        let counts: Vec<_> = own.iter().map(|it| (it.name.as_str(), it.kind.as_str(), it.count)).collect();
+        assert_eq!(
+            counts,
+            [("hits", "counter", 7), ("key_too_long", "reason", 2), ("lookup", "histogram", 3)]
+        );
+        let times = own[2].times.clone().expect("it is a histogram");
+        assert_eq!((times.sum_ns, times.p50_ns), (1020, Some(10)));
+        assert_eq!(own_metrics([].into_iter()), []);
+    }
+}
