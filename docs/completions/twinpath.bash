@@ -25,6 +25,9 @@ _twinpath() {
             twinpath,capture)
                 cmd="twinpath__subcmd__capture"
                 ;;
+            twinpath,doctor)
+                cmd="twinpath__subcmd__doctor"
+                ;;
             twinpath,drain)
                 cmd="twinpath__subcmd__drain"
                 ;;
@@ -96,6 +99,9 @@ _twinpath() {
                 ;;
             twinpath__subcmd__help,capture)
                 cmd="twinpath__subcmd__help__subcmd__capture"
+                ;;
+            twinpath__subcmd__help,doctor)
+                cmd="twinpath__subcmd__help__subcmd__doctor"
                 ;;
             twinpath__subcmd__help,drain)
                 cmd="twinpath__subcmd__help__subcmd__drain"
@@ -233,7 +239,7 @@ _twinpath() {
 
     case "${cmd}" in
         twinpath)
-            opts="-h -V --help --version serve bridge switch show capture top set port reload drain tidy tune run sockets bench help"
+            opts="-h -V --help --version serve bridge switch show capture top set port reload drain tidy doctor tune run sockets bench help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -768,6 +774,24 @@ _twinpath() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        twinpath__subcmd__doctor)
+            opts="-h --udp --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --udp)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         twinpath__subcmd__drain)
             opts="-h --timeout-ms --socket --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -791,7 +815,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__help)
-            opts="serve bridge switch show capture top set port reload drain tidy tune run sockets bench help"
+            opts="serve bridge switch show capture top set port reload drain tidy doctor tune run sockets bench help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -875,6 +899,20 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__help__subcmd__capture)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        twinpath__subcmd__help__subcmd__doctor)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

@@ -3,6 +3,7 @@
 mod bench;
 mod bridge;
 mod capture;
+mod doctor;
 #[cfg(test)]
 mod documents;
 mod drain;
@@ -20,6 +21,7 @@ mod switch;
 mod tidy;
 mod top;
 mod tune;
+mod wrap;
 
 use std::process::ExitCode;
 
@@ -64,6 +66,8 @@ enum Command {
     Drain(drain::Args),
     /// Remove the programs that killed instances have left on interfaces.
     Tidy(tidy::Args),
+    /// Look at this host: which path each interface would get, what stands in the way, what newer kernels would bring.
+    Doctor(doctor::Args),
     /// Find settings of this machine and an interface that make services slow to answer; change and restore them.
     Tune(tune::Args),
     /// Run an unmodified program whose UDP sockets have a fast path.
@@ -93,6 +97,7 @@ fn main() -> ExitCode {
         Command::Reload(args) => reload::run(args),
         Command::Drain(args) => drain::run(args),
         Command::Tidy(args) => tidy::run(&args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Tune(args) => tune::run(args),
         Command::Run(args) => run::run(args),
         Command::Sockets(args) => sockets::run(args),

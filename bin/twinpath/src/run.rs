@@ -83,7 +83,8 @@ fn rules(args: &Args) -> Result<Rules> {
     Rules::parse(&text).with_context(|| path.display().to_string())
 }
 
-fn library() -> Result<PathBuf> {
+/// The preload library, installed or beside this program.
+pub(crate) fn library() -> Result<PathBuf> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let folder = program.parent().unwrap_or(Path::new("/"));
     let places = [folder.join(LIBRARY), folder.join(INSTALLED).join(LIBRARY)];

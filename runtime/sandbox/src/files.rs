@@ -33,6 +33,14 @@ pub(super) fn confine(needs: &Needs) -> Result<String, String> {
     }
 }
 
+/// Whether the kernel has Landlock, and it is enabled.
+pub(super) fn is_there() -> bool {
+    let oldest = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(ABI::V1));
+    oldest.and_then(Ruleset::create).is_ok()
+}
+
 fn restrict(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
     let all = AccessFs::from_all(KNOWN);
     let looks: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::ReadDir;

@@ -66,5 +66,11 @@ pub fn enter(setting: Sandbox, needs: &Needs) -> report::Sandbox {
     said
 }
 
+/// Whether the kernel can refuse a process files that it does not need. Nothing is confined by asking.
+#[must_use]
+pub fn has_landlock() -> bool {
+    files::is_there()
+}
+
 #[cfg(test)]
 mod tests;

@@ -86,6 +86,27 @@ impl Id {
         Self::Mitigations,
     ];
 
+    /// Whether it concerns the machine as a whole, and not an interface.
+    #[must_use]
+    pub const fn is_of_machine(self) -> bool {
+        !matches!(
+            self,
+            Self::Rings
+                | Self::IrqAffinity
+                | Self::Coalescing
+                | Self::DeferredIrqs
+                | Self::GroFlushTimeout
+                | Self::IrqSuspension
+                | Self::ThreadedNapi
+                | Self::Rps
+                | Self::Xps
+                | Self::Qdisc
+                | Self::NtupleFilters
+                | Self::NumaNode
+                | Self::Irqbalance
+        )
+    }
+
     /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {

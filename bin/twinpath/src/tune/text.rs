@@ -6,8 +6,7 @@ use twinpath_tune::apply::{Done, Outcome};
 use twinpath_tune::{Line, State};
 
 use super::Report;
-
-const WIDTH: usize = 120;
+use crate::wrap::{WIDTH, wrapped};
 
 /// The state of all settings, with those that need attention first.
 pub(super) fn lines(report: &Report) -> String {
@@ -182,40 +181,9 @@ fn journal(report: &Report) -> String {
     format!("\n\n{}", wrapped(&sentence, 0))
 }
 
-/// Wraps a sentence at spaces; each line is indented, the second and later ones by two more.
-fn wrapped(sentence: &str, indent: usize) -> String {
-    let mut text = " ".repeat(indent);
-    let mut used = indent;
-    for (place, word) in sentence.split_whitespace().enumerate() {
-        let length = word.chars().count();
-        if place > 0 && used + 1 + length > WIDTH {
-            text.push('\n');
-            text.push_str(&" ".repeat(indent + 2));
-            used = indent + 2;
-        } else if place > 0 {
-            text.push(' ');
-            used += 1;
-        }
-        text.push_str(word);
-        used += length;
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_line_is_wider_than_a_screen() {
-        let sentence = "a word ".repeat(60);
-        for indent in [0, 6] {
-            let text = wrapped(&sentence, indent);
-            assert!(text.lines().all(|line| line.len() <= WIDTH) && text.lines().count() == 4, "{text}");
-            assert_eq!(text.split_whitespace().count(), 120);
-        }
-        assert_eq!(wrapped(&"x".repeat(200), 2).len(), 202);
-    }
 
     #[test]
     fn many_names_are_counted() {

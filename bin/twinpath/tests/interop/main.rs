@@ -10,6 +10,7 @@ mod changes;
 mod claims;
 mod commands;
 mod connections;
+mod doctor;
 mod drain;
 mod exactly;
 mod fail_open;

@@ -1,0 +1,184 @@
+//! What the machine allows, for all of its interfaces: each finding with what it is needed for.
+
+use std::fs::OpenOptions;
+
+use serde::Serialize;
+use twinpath_path::privileges::Capabilities;
+use twinpath_steer_bpf::TcAttach;
+use twinpath_sys::{affinity, scheduling};
+
+use super::interface::Interface;
+use super::settings;
+
+/// The machine.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Host {
+    /// The release of its kernel.
+    pub(super) kernel: String,
+    /// Its architecture.
+    pub(super) architecture: String,
+    /// CPUs that this process may use.
+    pub(super) cpus: usize,
+    /// Whether it says that it is a virtual machine.
+    pub(super) is_virtual: bool,
+    /// What it can do.
+    pub(super) abilities: Vec<Ability>,
+    /// Settings that `tune` finds not as advised, by name.
+    pub(super) to_tune: Vec<String>,
+    /// What it lacks, and a newer kernel has.
+    pub(super) newer: Vec<Newer>,
+}
+
+/// Something that the machine can or cannot do for this user.
+#[derive(Debug, Serialize)]
+pub(super) struct Ability {
+    /// Its name.
+    pub(super) name: &'static str,
+    /// Whether it can.
+    pub(super) can: bool,
+    /// How; or why not, and what is lost.
+    pub(super) note: String,
+}
+
+/// A feature that newer kernels have.
+#[derive(Debug, Serialize)]
+pub(super) struct Newer {
+    /// The first kernel that has it.
+    pub(super) since: &'static str,
+    /// The feature.
+    pub(super) feature: &'static str,
+    /// What it brings.
+    pub(super) brings: &'static str,
+}
+
+/// Looks. Nothing is attached, and no setting is changed.
+pub(super) fn look(interfaces: &[Interface]) -> Host {
+    let uname = rustix::system::uname();
+    let cpus = affinity::allowed_cpus().map_or(1, |cpus| cpus.len());
+    let features = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    Host {
+        kernel: uname.release().to_string_lossy().into_owned(),
+        architecture: uname.machine().to_string_lossy().into_owned(),
+        cpus,
+        is_virtual: features.split_whitespace().any(|flag| flag == "hypervisor"),
+        abilities: abilities(),
+        to_tune: settings::not_as_advised(None),
+        newer: newer(interfaces),
+    }
+}
+
+fn abilities() -> Vec<Ability> {
+    let probe = twinpath_steer_bpf::probe();
+    let packet = probe.packet.map(|()| match probe.tc {
+        TcAttach::Tcx => "by BPF links, which end with the process".to_owned(),
+        TcAttach::Clsact => {
+            "by classic filters; `twinpath tidy` removes those of a killed process".to_owned()
+        }
+    });
+    let ability = |name, found: Result<String, String>| {
+        let can = found.is_ok();
+        Ability { name, can, note: found.unwrap_or_else(|reason| reason) }
+    };
+    let held = Capabilities::held();
+    vec![
+        ability("packet path", packet),
+        ability("AF_XDP path", probe.xdp.map(|()| "where the interface allows it, see below".to_owned())),
+        ability("BPF compiler", compiler()),
+        ability("ports below 1024", ports_below_1024(held)),
+        ability("before others on a CPU", before_others()),
+        ability("latency request", device("/dev/cpu_dma_latency", "a sleeping CPU takes longer to wake")),
+        ability("TAP interfaces", taps(held)),
+        ability("unmodified programs", unmodified_programs()),
+    ]
+}
+
+fn compiler() -> Result<String, String> {
+    match std::fs::read_to_string("/proc/sys/net/core/bpf_jit_enable").as_deref().map(str::trim) {
+        Ok("0") => {
+            Err("the kernel interprets BPF programs, several times slower: sysctl net.core.bpf_jit_enable=1"
+                .to_owned())
+        }
+        Ok(_) => Ok("the kernel compiles BPF programs".to_owned()),
+        // The file is not in other network namespaces than the first.
+        Err(_) => Ok("not to be seen from here; kernels have it on by default".to_owned()),
+    }
+}
+
+fn ports_below_1024(held: Capabilities) -> Result<String, String> {
+    let first = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    let first = first.ok().and_then(|port| port.trim().parse::<u16>().ok()).unwrap_or(1024);
+    match (held.net_bind_service, first) {
+        (true, _) => Ok("CAP_NET_BIND_SERVICE".to_owned()),
+        (false, 0) => Ok("everybody may have them here".to_owned()),
+        (false, first) => Err(format!("CAP_NET_BIND_SERVICE is missing: ports from {first} only")),
+    }
+}
+
+/// Asked for on a thread of its own, as it changes the thread that asks.
+fn before_others() -> Result<String, String> {
+    let asked = std::thread::spawn(|| scheduling::set_fifo(1).map_err(|error| error.to_string()));
+    match asked.join() {
+        Ok(Ok(())) => Ok("real-time priority".to_owned()),
+        Ok(Err(reason)) => Err(format!("{reason}; without it a busy CPU makes answers late")),
+        Err(_) => Err("could not be asked for".to_owned()),
+    }
+}
+
+fn taps(held: Capabilities) -> Result<String, String> {
+    const LOST: &str = "no `bridge`, and no port `tap:` or `local` of a switch";
+    match held.net_admin {
+        true => device("/dev/net/tun", LOST),
+        false => Err(format!("CAP_NET_ADMIN is missing; {LOST}")),
+    }
+}
+
+fn device(path: &str, lost: &str) -> Result<String, String> {
+    match OpenOptions::new().write(true).open(path) {
+        Ok(_) => Ok(path.to_owned()),
+        Err(error) => Err(format!("{path}: {error}; {lost}")),
+    }
+}
+
+fn unmodified_programs() -> Result<String, String> {
+    match crate::run::library() {
+        Ok(library) => Ok(format!("`twinpath run`, by {}", library.display())),
+        Err(error) => Err(format!("`twinpath run`: {error}")),
+    }
+}
+
+fn newer(interfaces: &[Interface]) -> Vec<Newer> {
+    let slices = std::thread::spawn(|| scheduling::set_slice(1000));
+    let has_slices = !matches!(slices.join(), Ok(Err(scheduling::SchedulingError::NoSlices)));
+    let tells_features = interfaces.is_empty() || interfaces.iter().any(|interface| interface.tells_xdp);
+    let all = [
+        (
+            TcAttach::here() == TcAttach::Tcx,
+            Newer {
+                since: "6.6",
+                feature: "BPF links at tc",
+                brings: "no program stays after kill -9; a switch whose flows go on without it",
+            },
+        ),
+        (
+            tells_features,
+            Newer {
+                since: "6.3",
+                feature: "drivers say what XDP they have",
+                brings: "XDP chosen on network cards by itself",
+            },
+        ),
+        (
+            has_slices,
+            Newer {
+                since: "6.12",
+                feature: "short slices for normal threads",
+                brings: "a worker that runs soon beside busy threads, without real-time priority",
+            },
+        ),
+        (
+            twinpath_sandbox::has_landlock(),
+            Newer { since: "5.13", feature: "Landlock", brings: "a running instance opens no other files" },
+        ),
+    ];
+    all.into_iter().filter(|(here, _)| !here).map(|(_, newer)| newer).collect()
+}

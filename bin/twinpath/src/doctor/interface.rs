@@ -1,0 +1,94 @@
+//! What an interface would get, and what stands in the way of more.
+
+use serde::Serialize;
+use twinpath_attach::{InterfaceError, find_link, learn_facts};
+use twinpath_config::{AttachAsked, PathAsked};
+use twinpath_mirror::Mirror;
+use twinpath_mirror::table::Link;
+use twinpath_path::bypassed::{self, Claimed};
+use twinpath_path::choose::choose;
+use twinpath_path::forwarding::ForwardingFacts;
+
+use super::settings;
+
+/// An interface.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Interface {
+    /// Its name.
+    pub(super) name: String,
+    /// The kernel's number of it.
+    pub(super) ifindex: u32,
+    /// The kind of software device, or the driver; may be empty.
+    pub(super) kind: String,
+    /// Whether it is up and has a carrier.
+    pub(super) up: bool,
+    /// The path that `serve` would choose.
+    pub(super) path: String,
+    /// The reason.
+    pub(super) why: String,
+    /// The other paths, each with the reason against it.
+    pub(super) why_not: Vec<twinpath_report::WhyNot>,
+    /// Why a switch would not forward in its driver; none if it would.
+    pub(super) not_in_driver: Option<String>,
+    /// What prevents the fast path although the interface has one.
+    pub(super) obstacles: Vec<String>,
+    /// Settings that `tune` finds not as advised, by name.
+    pub(super) to_tune: Vec<String>,
+    /// Whether it is the loopback interface.
+    #[serde(skip)]
+    pub(super) loopback: bool,
+    /// Whether the kernel says what XDP the driver has.
+    #[serde(skip)]
+    pub(super) tells_xdp: bool,
+}
+
+/// The link of that name; also if a bridge of ours has its frames.
+pub(super) fn named(mirror: &Mirror, name: &str) -> Result<Link, InterfaceError> {
+    match mirror.tables().link_named(name) {
+        Some(link) => Ok(link.clone()),
+        None => find_link(mirror, name),
+    }
+}
+
+/// Looks at a link, for a service at that UDP port.
+pub(super) async fn look(mirror: &Mirror, link: &Link, port: u16) -> Interface {
+    let facts = learn_facts(mirror, link, true, AttachAsked::Auto).await;
+    let mut interface = Interface {
+        name: link.name.clone(),
+        ifindex: link.ifindex,
+        kind: facts.kind.clone(),
+        up: link.up && link.running,
+        not_in_driver: ForwardingFacts::of(link).obstacle(),
+        obstacles: obstacles(mirror, link, port),
+        loopback: link.loopback,
+        to_tune: settings::not_as_advised(Some(&link.name)),
+        tells_xdp: facts.xdp_features.is_some(),
+        ..Interface::default()
+    };
+    match choose(&facts, PathAsked::Auto) {
+        Ok(choice) => {
+            interface.path = choice.path.to_string();
+            interface.why_not = choice.report_why_not();
+            interface.why = choice.why;
+        }
+        Err(refusal) => interface.why = refusal.to_string(),
+    }
+    interface
+}
+
+fn obstacles(mirror: &Mirror, link: &Link, port: u16) -> Vec<String> {
+    let mut obstacles = Vec::new();
+    if let Err(error @ InterfaceError::Carried { .. }) = find_link(mirror, &link.name) {
+        obstacles.push(error.to_string());
+    }
+    let claimed = Claimed {
+        ifindex: link.ifindex,
+        interface: link.name.clone(),
+        addresses: mirror.tables().addresses(link.ifindex).map(|(address, _)| address).collect(),
+        ports: vec![port],
+    };
+    if !link.loopback {
+        obstacles.extend(bypassed::look(&claimed).map(|bypassed| bypassed.to_string()));
+    }
+    obstacles
+}

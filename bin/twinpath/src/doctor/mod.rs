@@ -1,0 +1,97 @@
+//! `twinpath doctor`: what this host can do, which path each interface would get, what stands in the way, and what newer
+//! kernels would bring, on one screen. It changes nothing.
+
+mod host;
+mod interface;
+mod settings;
+mod text;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use serde::Serialize;
+use twinpath_mirror::{Mirror, MirrorLimits};
+
+use host::Host;
+use interface::Interface;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only these interfaces; without any, all that are up
+    #[arg(value_name = "INTERFACE")]
+    interfaces: Vec<String>,
+    /// The UDP port that a service would have, for what the kernel does to packets of some ports alone
+    #[arg(long, value_name = "PORT", default_value_t = 7)]
+    udp: u16,
+    /// One JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// All findings.
+#[derive(Serialize)]
+struct Findings {
+    /// The version of this program.
+    version: &'static str,
+    /// The machine, for all interfaces.
+    host: Host,
+    /// The interfaces, in the kernel's order.
+    interfaces: Vec<Interface>,
+    /// The names of those that are down, which are not looked at without being named.
+    down: Vec<String>,
+    /// Running instances, as `echo on eth0, pid 12`.
+    running: Vec<String>,
+    /// What killed instances have left at interfaces.
+    left_behind: usize,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the thread that asks the kernel")?;
+    let findings = runtime.block_on(look(&args))?;
+    let text = if args.json {
+        serde_json::to_string_pretty(&findings).context("the findings cannot be written as JSON")?
+    } else {
+        text::render(&findings)
+    };
+    // A closed pipe (`| head`) is not an error.
+    let _ = writeln!(std::io::stdout(), "{text}");
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn look(args: &Args) -> anyhow::Result<Findings> {
+    let mirror =
+        Mirror::open(MirrorLimits::default()).await.context("cannot read the kernel's interfaces")?;
+    let links: Vec<_> = if args.interfaces.is_empty() {
+        mirror.tables().links().filter(|link| link.up).cloned().collect()
+    } else {
+        let found = args.interfaces.iter().map(|name| interface::named(&mirror, name));
+        found.collect::<Result<_, _>>()?
+    };
+    let down = mirror.tables().links().filter(|link| !link.up).map(|link| link.name.clone());
+    let down = if args.interfaces.is_empty() { down.collect() } else { Vec::new() };
+    let mut interfaces = Vec::new();
+    for link in &links {
+        interfaces.push(interface::look(&mirror, link, args.udp).await);
+    }
+    interfaces.sort_by_key(|interface: &Interface| interface.ifindex);
+    Ok(Findings {
+        version: env!("TWINPATH_VERSION"),
+        host: host::look(&interfaces),
+        interfaces,
+        down,
+        running: running(),
+        left_behind: twinpath_steer_bpf::leftovers(None).map_or(0, |left| left.len()),
+    })
+}
+
+/// The instances that this user may ask.
+fn running() -> Vec<String> {
+    let found = twinpath_command::find_instances(&twinpath_command::run_directories());
+    let sockets = found.map(|found| found.running).unwrap_or_default();
+    let names = sockets.iter().filter_map(|socket| socket.file_stem()?.to_str().map(str::to_owned));
+    names.collect()
+}
