@@ -21,6 +21,7 @@ mod openflow;
 mod pareto;
 mod peers;
 mod plot;
+mod probe;
 mod process;
 mod programs;
 mod progress;

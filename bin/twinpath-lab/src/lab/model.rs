@@ -100,6 +100,8 @@ pub(crate) enum Group {
     /// Round trips of kernel sockets through a switch: back to back, and paced.
     SwitchRtt,
     SwitchPaced,
+    /// Paced frames through a switch, timed between the hosts' interfaces.
+    SwitchOneWay,
     /// Kernel TCP through a switch.
     SwitchBulk,
     /// Look-ups in a switch's MAC table.
@@ -134,6 +136,7 @@ impl Group {
         Self::SwitchRate,
         Self::SwitchRtt,
         Self::SwitchPaced,
+        Self::SwitchOneWay,
         Self::SwitchBulk,
         Self::SwitchLoop,
         Self::SwitchMemory,
@@ -201,6 +204,9 @@ impl Group {
             Self::SwitchRate => "Frames of 64 bytes through a switch",
             Self::SwitchRtt => "Round trips through a switch: kernel UDP, 64 B",
             Self::SwitchPaced => "The same, one request every 250 to 500 us",
+            Self::SwitchOneWay => {
+                "One datagram every 250 to 500 us, from interface to interface beside a flood"
+            }
             Self::SwitchBulk => "Kernel TCP through a switch",
             Self::SwitchLoop => "Packet sockets, 10 ports, 1,000 changes of control a second",
             Self::SwitchMemory => "Frames of 64 bytes between two memory ports, both directions together",

@@ -169,6 +169,7 @@ pub(super) fn columns(group: Group) -> &'static [Column] {
         | Group::FramesLoaded
         | Group::SwitchRtt
         | Group::SwitchPaced
+        | Group::SwitchOneWay
         | Group::SwitchLoad
         | Group::Stall => &RTT_COLUMNS,
         Group::SwitchTable => &TABLE_COLUMNS,

@@ -13,13 +13,13 @@ use twinpath_plain::Pace;
 
 use super::cases::{Case, Disturbance};
 use super::disturb::{CONTROLLER, FullPipe, PortChanges, SilentResolver};
-use super::probe::Probe;
 use super::tables::{BULK, OTHER_CALLS, TURN};
 use super::trace;
 use crate::lab::counters::Counters;
 use crate::lab::instance::Instance;
 use crate::lab::model::Sample;
 use crate::lab::openflow::switches::{Kind, Running, Setting};
+use crate::lab::probe::Probe;
 use crate::lab::process::{Server, Side, words};
 use crate::lab::session::Session;
 use crate::lab::topology::{HOSTS, SwitchNetwork};

@@ -7,7 +7,6 @@
 mod cases;
 mod disturb;
 mod measure;
-mod probe;
 mod tables;
 mod trace;
 

@@ -1,7 +1,8 @@
-//! Round trips of two hosts while a third port floods: frames to an unknown address, which go to both.
+//! Paced frames from one host to the other while a third port floods: frames to an unknown address, which go to both.
 //!
-//! The source has the hosts' CPU, so it delays them by itself: at a real-time priority by a batch, otherwise by slices of the
-//! scheduler. In the base row it sends as much at an interface that is no port of the switch.
+//! The kernel times the paced frames between the hosts' interfaces (`probe`), so that the time holds what the switch needs, and
+//! not how the source and the hosts' processes share their CPU. In the base row the source sends as much at an interface that is
+//! no port of the switch.
 
 use std::time::Duration;
 
@@ -9,9 +10,10 @@ use anyhow::{Context, ensure};
 
 use super::measure::Bench;
 use crate::lab::model::Sample;
+use crate::lab::probe::Probe;
 use crate::lab::process::{Side, words};
 use crate::lab::topology::SwitchNetwork;
-use crate::lab::traffic::{SLACK, Traffic};
+use crate::lab::traffic::SLACK;
 use crate::plain::switch::Sent;
 
 /// Both hosts', and the source's.
@@ -50,28 +52,25 @@ impl Bench<'_> {
         interface: &str,
     ) -> anyhow::Result<Sample> {
         let launcher = &self.session.launcher;
-        let traffic = Traffic { session: self.session, network, time: self.time, switch: Some(switch) };
-        let server = traffic.echo_server("connected").await?;
-        let measured = async {
-            let args = words(&format!(
-                "plain frame-source --on {interface} --from {FROM} --to {TO_NOBODY} --batch {BATCH} \
-                 --rate {FRAMES_PER_S} --priority fifo:2 --duration {:.3}",
-                (self.time + SLACK).as_secs_f64()
-            ));
-            let source = Side::At(&network.nowhere, &self.session.cpus[..1]);
-            let source = launcher.background(source, &args)?;
-            tokio::time::sleep(SETTLE).await;
-            let measured = traffic.for_its_time(&self.pace()).await;
-            let sent: Sent = serde_json::from_str(&launcher.finish(source).await?)
-                .context("cannot read the result of plain frame-source")?;
-            let mut measured = measured?;
-            let offered = sent.frames as f64 / sent.duration_s;
-            ensure!(offered > f64::from(FRAMES_PER_S) / 2.0, "the source sent {offered:.0} frames/s only");
-            measured.values.insert("offered_per_s", offered);
-            anyhow::Ok(measured)
-        };
-        let measured = measured.await;
-        launcher.stop(server).await?;
-        measured
+        let probe = Probe::open(network)?;
+        let args = words(&format!(
+            "plain frame-source --on {interface} --from {FROM} --to {TO_NOBODY} --batch {BATCH} \
+             --rate {FRAMES_PER_S} --priority fifo:2 --duration {:.3}",
+            (self.time + SLACK).as_secs_f64()
+        ));
+        let source = Side::At(&network.nowhere, &self.session.cpus[..1]);
+        let source = launcher.background(source, &args)?;
+        tokio::time::sleep(SETTLE).await;
+        let before = child::cpu_time(switch)?;
+        let measured = probe.run(self.session.cpus[0], self.timed_pace()).await;
+        let used = child::cpu_time(switch)?.saturating_sub(before);
+        let sent: Sent = serde_json::from_str(&launcher.finish(source).await?)
+            .context("cannot read the result of plain frame-source")?;
+        let mut measured = measured?;
+        let offered = sent.frames as f64 / sent.duration_s;
+        ensure!(offered > f64::from(FRAMES_PER_S) / 2.0, "the source sent {offered:.0} frames/s only");
+        measured.values.insert("offered_per_s", offered);
+        measured.values.insert("cpu_server", used.as_secs_f64() / self.time.as_secs_f64());
+        Ok(measured)
     }
 }

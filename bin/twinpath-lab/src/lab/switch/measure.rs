@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use fastrand::Rng;
 use twinpath_load::Arrivals;
+use twinpath_plain::Pace;
 use twinpath_report::SwitchPort;
 use twinpath_sys::child;
 
@@ -388,6 +389,17 @@ impl<'a> Bench<'a> {
         let measured = measured.await;
         self.session.launcher.stop(server).await?;
         measured
+    }
+
+    /// This round's pace, for frames that the kernel times.
+    pub(super) fn timed_pace(&self) -> Pace {
+        Pace {
+            rate_per_s: 1e6 / self.period_us,
+            arrivals: Arrivals::Jittered(JITTER),
+            seed: self.seed,
+            warmup: twinpath_time::Duration::ZERO,
+            length: twinpath_time::Duration::from_secs_f64(self.time.as_secs_f64()),
+        }
     }
 
     /// The options of a load at this round's pace.

@@ -69,15 +69,15 @@ pub(super) const ROWS: &[RowSpec] = &[
         .twinpath("adaptive"),
     row(
         "flood-base",
-        Group::SwitchPaced,
+        Group::SwitchOneWay,
         P50,
         "twinpath, a source that floods at an interface that is no port",
     )
     .twinpath("adaptive"),
-    row("flood-limited", Group::SwitchPaced, P50, "twinpath, at a port with a storm limit")
+    row("flood-limited", Group::SwitchOneWay, P50, "twinpath, at a port with a storm limit")
         .beside(&["flood-base"])
         .twinpath("adaptive"),
-    row("flood-unlimited", Group::SwitchPaced, P50, "twinpath, at a port without a limit")
+    row("flood-unlimited", Group::SwitchOneWay, P50, "twinpath, at a port without a limit")
         .beside(&["flood-base"])
         .twinpath("adaptive"),
     row("bulk-bridge", Group::SwitchBulk, BULK, "the kernel's bridge"),
@@ -344,7 +344,7 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         Formula::over("flood-limited", P99, &[("flood-base", P99)]),
         1.2,
         Better::Lower,
-        "the same p99 while a third port floods 200,000 frames/s against its storm limit, over that without the port",
+        "p99 from interface to interface while a third port floods 200,000 frames/s against its storm limit, over that without the port",
     ),
     RatioSpec {
         better: Better::Lower,

@@ -11,8 +11,8 @@ use twinpath_socket_load::Stop;
 use twinpath_sys::affinity;
 use twinpath_thread::priority::Priority;
 
-use crate::lab::model::Sample;
-use crate::lab::topology::{HOSTS, SwitchNetwork};
+use super::model::Sample;
+use super::topology::{HOSTS, SwitchNetwork};
 
 const PORT: u16 = 7200;
 /// Above that of the bulk traffic.
@@ -24,11 +24,11 @@ const TRY: twinpath_time::Duration = twinpath_time::Duration::from_millis(100);
 const PATIENCE: twinpath_time::Duration = twinpath_time::Duration::from_secs(1);
 
 /// The sockets of both hosts.
-pub(super) struct Probe(StampedPair);
+pub(crate) struct Probe(StampedPair);
 
 impl Probe {
     /// The hosts know each other's address when this returns, and the kernel stamps frames.
-    pub(super) fn open(network: &SwitchNetwork) -> anyhow::Result<Self> {
+    pub(crate) fn open(network: &SwitchNetwork) -> anyhow::Result<Self> {
         let bind = |host: usize, port| -> anyhow::Result<UdpSocket> {
             let address = SocketAddrV4::new(HOSTS[host].ipv4, port);
             network.hosts[host].run(|| UdpSocket::bind(address))?.context("a host has no socket")
@@ -43,7 +43,7 @@ impl Probe {
     }
 
     /// Sends at `pace` from `cpu`.
-    pub(super) async fn run(self, cpu: usize, pace: Pace) -> anyhow::Result<Sample> {
+    pub(crate) async fn run(self, cpu: usize, pace: Pace) -> anyhow::Result<Sample> {
         let stop = Stop::new();
         let on_thread = move || -> anyhow::Result<Stamped> {
             affinity::pin_current_thread(cpu)?;
