@@ -109,8 +109,9 @@ pub(crate) fn learn(
     if shared.guard.is_blocked(arrival.port, now) {
         return None;
     }
-    let (tick, limit) = (tick_of(now), port.mac_limit);
-    Some(shared.table.learn(&classified.source, arrival.port, tick, snapshot.ageing, limit))
+    let rules = (tick_of(now), snapshot.ageing);
+    let gone = |mac, vlan, from| shared.moved(mac, vlan, from);
+    Some(shared.table.learn(&classified.source, arrival.port, rules, port.mac_limit, gone))
 }
 
 /// Finds where a frame goes.

@@ -16,7 +16,8 @@ use crate::table::{MacTable, NoMemory, NoPlace};
 
 /// Hears of addresses that have moved from one port to another, on the thread of the worker that has learned it, at once.
 pub trait OnMove: Send + Sync + std::fmt::Debug {
-    /// An address was on the port `from`, if only for a moment, and is on another one as the table says by now. It must not wait, allocate or fail.
+    /// An address was on the port `from`, if only for a moment, and is not there any more, as the table says by now. It must not
+    /// wait, allocate or fail.
     fn moved(&self, mac: Mac, vlan: u16, from: u16);
 }
 
@@ -51,7 +52,7 @@ impl Shared {
         Self { on_move: Some(on_move), ..self }
     }
 
-    /// An address has moved, and the table says so.
+    /// An address is not on a port any more, and the table says so.
     pub(crate) fn moved(&self, mac: u64, vlan: u16, from: u16) {
         if let Some(on_move) = &self.on_move {
             on_move.moved(mac_of(mac), vlan, from);

@@ -45,18 +45,12 @@ impl Notices {
         shared: &Shared,
         counters: &SwitchCounters,
         now: Instant,
-        (arrival, vlan): (&Arrival, u16),
+        port: u16,
         learned: Learned,
     ) {
-        let port = arrival.port;
         match learned {
             Learned::Known | Learned::Static | Learned::Busy => {}
             Learned::New => counters.learned.add(1),
-            Learned::Twice { removed } => {
-                // Control may have found the entry that was removed.
-                shared.moved(arrival.source, vlan, removed);
-                counters.learned.add(1);
-            }
             Learned::Limited => {
                 counters.mac_limit.add(1);
                 self.want_sweep(now);
@@ -66,7 +60,6 @@ impl Notices {
                 self.want_sweep(now);
             }
             Learned::Moved { from } => {
-                shared.moved(arrival.source, vlan, from);
                 counters.moved.add(1);
                 let guard = snapshot.config().loop_guard;
                 if let Some(found) = guard.and_then(|guard| shared.guard.moved(now, from, port, guard)) {
@@ -98,8 +91,7 @@ fn judged<'a>(
 ) -> (Judgement<'a>, Option<Learned>) {
     let learned = learning::learn(snapshot, shared, now, arrival, classified);
     if let Some(learned) = learned.filter(|learned| *learned != Learned::Known) {
-        let vlan = classified.vlan.unwrap_or_default();
-        notices.note(snapshot, shared, counters, now, (arrival, vlan), learned);
+        notices.note(snapshot, shared, counters, now, arrival.port, learned);
     }
     (learning::forward(snapshot, shared, counters, now, arrival, classified), learned)
 }

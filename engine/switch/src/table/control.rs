@@ -86,7 +86,7 @@ impl MacTable {
                 if !former.is_empty() {
                     self.free(former.port());
                 }
-                self.remove_double(place, name_at, name);
+                self.remove_double(place, name_at, name, |_| ());
                 return true;
             }
         }

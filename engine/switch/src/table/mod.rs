@@ -100,11 +100,6 @@ pub(crate) enum Learned {
     Known,
     /// It is new.
     New,
-    /// It is new, and another worker has entered it at the same time: one of both entries was removed.
-    Twice {
-        /// The port that this entry was for.
-        removed: u16,
-    },
     /// It was on another port.
     Moved {
         /// That port.
@@ -268,6 +263,8 @@ impl MacTable {
         }
         let age = Age(age_at.load(Ordering::Acquire));
         let ticks = self.ticks(name, age, tick_of(now)).filter(|ticks| *ticks <= ageing.max)?;
+        // A worker that takes the place after the next look sees this age, and says that the address is gone (`enter`).
+        fence(Ordering::SeqCst);
         // As in `lookup`.
         let is_same = name_at.load(Ordering::Relaxed) == name.0;
         let left = u64::from(ageing.max - ticks) + 1;
@@ -315,10 +312,21 @@ impl MacTable {
         }
     }
 
-    /// Learns that an address is on a port, up to 4094. At most `limit` addresses are learned there.
+    /// Learns that an address is on a port, up to 4094. At most `limit` addresses are learned there. `gone` is called with an
+    /// address, its VLAN and its port when the table does not say any more that it is there, though it may have said so a
+    /// moment ago: somebody else may have found it.
     #[inline]
-    pub(crate) fn learn(&self, place: &Place, port: u16, tick: u32, ageing: Ageing, limit: u32) -> Learned {
-        let Some(found) = self.find(place) else { return self.enter(place, port, tick, ageing, limit) };
+    pub(crate) fn learn(
+        &self,
+        place: &Place,
+        port: u16,
+        (tick, ageing): (u32, Ageing),
+        limit: u32,
+        gone: impl Fn(u64, u16, u16),
+    ) -> Learned {
+        let Some(found) = self.find(place) else {
+            return self.enter(place, port, (tick, ageing), limit, gone);
+        };
         if found.name.is_static() {
             return Learned::Static;
         }
@@ -327,7 +335,10 @@ impl MacTable {
         match ticks {
             Some(ticks) if found.name.port() == port && ticks < ageing.renew => Learned::Known,
             _ if found.name.port() == port => self.renew(&found, age, ticks.is_some(), tick),
-            _ => self.move_to(&found, port, tick, limit, ticks.is_some()),
+            was_known => {
+                let gone = |from| self.is_gone(place, from, gone);
+                self.move_to(&found, port, tick, limit, was_known.is_some(), gone)
+            }
         }
     }
 
@@ -347,7 +358,15 @@ impl MacTable {
 
     /// The entry names another port.
     #[cold]
-    fn move_to(&self, found: &Found<'_>, port: u16, tick: u32, limit: u32, was_known: bool) -> Learned {
+    fn move_to(
+        &self,
+        found: &Found<'_>,
+        port: u16,
+        tick: u32,
+        limit: u32,
+        was_known: bool,
+        gone: impl FnOnce(u16),
+    ) -> Learned {
         if !self.reserve(port, limit) {
             return Learned::Limited;
         }
@@ -360,20 +379,30 @@ impl MacTable {
             return Learned::Busy;
         }
         found.age_at.store(Age::new(port, generation, tick).0, Ordering::Release);
-        self.free(found.name.port());
-        if was_known { Learned::Moved { from: found.name.port() } } else { Learned::New }
+        let from = found.name.port();
+        self.free(from);
+        // Also if it was not known there: the worker that entered it may have written the age since it was read here.
+        gone(from);
+        if was_known { Learned::Moved { from } } else { Learned::New }
     }
 
     /// The address has no entry.
     #[cold]
-    fn enter(&self, place: &Place, port: u16, tick: u32, ageing: Ageing, limit: u32) -> Learned {
+    fn enter(
+        &self,
+        place: &Place,
+        port: u16,
+        (tick, ageing): (u32, Ageing),
+        limit: u32,
+        gone: impl Fn(u64, u16, u16),
+    ) -> Learned {
         if !self.reserve(port, limit) {
             return Learned::Limited;
         }
         let generation = self.generation(port);
-        for (choice, bucket) in place.buckets.into_iter().enumerate() {
+        for (choice, number) in place.buckets.into_iter().enumerate() {
             let name = Name::new(place, choice, port);
-            let bucket = self.bucket(bucket);
+            let bucket = self.bucket(number);
             for (name_at, age_at) in bucket.names.iter().zip(bucket.ages) {
                 let former = Name(name_at.load(Ordering::Acquire));
                 if !self.is_free(former, age_at, tick, ageing)
@@ -385,16 +414,27 @@ impl MacTable {
                 }
                 if !former.is_empty() {
                     self.free(former.port());
+                    // Since its age was read here, another worker may have entered it or renewed its age (`known_until`).
+                    fence(Ordering::SeqCst);
+                    if former.with_port(port) == name || !self.is_free(former, age_at, tick, ageing) {
+                        let (mac, vlan) = self.places.back(former.upper(), number, former.choice());
+                        gone(mac, vlan, former.port());
+                    }
                 }
                 age_at.store(Age::new(port, generation, tick).0, Ordering::Release);
-                return match self.remove_double(place, name_at, name) {
-                    Some(removed) => Learned::Twice { removed },
-                    None => Learned::New,
-                };
+                self.remove_double(place, name_at, name, |from| self.is_gone(place, from, &gone));
+                return Learned::New;
             }
         }
         self.free(port);
         Learned::Full
+    }
+
+    /// Says that the address of a place is not on a port any more.
+    #[cold]
+    fn is_gone(&self, place: &Place, from: u16, gone: impl FnOnce(u64, u16, u16)) {
+        let (mac, vlan) = self.places.back(place.upper, place.buckets[0], 0);
+        gone(mac, vlan, from);
     }
 
     /// Whether another address may take the place.
@@ -407,12 +447,12 @@ impl MacTable {
         self.ticks(name, age, tick).is_none_or(|ticks| ticks > ageing.max)
     }
 
-    /// Of two entries of the same address, removes the one that a look-up would find second; static ones stay. Returns the port
-    /// that it was for, as a look-up may have found it meanwhile.
-    fn remove_double(&self, place: &Place, entered_at: &AtomicU64, entered: Name) -> Option<u16> {
+    /// Of two entries of the same address, removes the one that a look-up would find second; static ones stay. Calls `gone` for
+    /// the port of each that it removes, as a look-up may have found it meanwhile.
+    fn remove_double(&self, place: &Place, entered_at: &AtomicU64, entered: Name, gone: impl Fn(u16)) {
         // Of two workers that enter an address at the same time, at least one sees the other's entry here.
         fence(Ordering::SeqCst);
-        let (mut passed_own, mut removed) = (false, None);
+        let mut passed_own = false;
         for (choice, bucket) in place.buckets.into_iter().enumerate() {
             let wanted = Name::wanted(place, choice);
             for name_at in self.bucket(bucket).names {
@@ -425,13 +465,13 @@ impl MacTable {
                     continue;
                 }
                 if entered.is_static() || passed_own && !name.is_static() {
-                    removed = self.remove_at(name_at, wanted).or(removed);
+                    self.remove_at(name_at, wanted).into_iter().for_each(&gone);
                 } else {
-                    return self.remove_at(entered_at, Name::wanted(place, entered.choice())).or(removed);
+                    let own = Name::wanted(place, entered.choice());
+                    return self.remove_at(entered_at, own).into_iter().for_each(gone);
                 }
             }
         }
-        removed
     }
 
     /// Empties a place if a learned entry of this address is there, on whichever port: another worker may move it meanwhile.

@@ -15,7 +15,11 @@ fn table() -> Arc<MacTable> {
 
 impl MacTable {
     fn learned(&self, mac: u64, port: u16) -> Learned {
-        self.learn(&self.place(mac, 0), port, RULES.0, RULES.1, 10)
+        self.learned_and(mac, port, |_, _, _| ())
+    }
+
+    fn learned_and(&self, mac: u64, port: u16, gone: impl Fn(u64, u16, u16)) -> Learned {
+        self.learn(&self.place(mac, 0), port, RULES, 10, gone)
     }
 
     fn seen(&self, mac: u64) -> Option<u16> {
@@ -90,4 +94,45 @@ fn an_address_that_moves_is_on_one_port_or_the_other_or_unknown() {
         assert!(matches!(seen, None | Some(1 | 2)), "{seen:?}");
         assert_eq!((table.seen(5), table.learned_on(1), table.learned_on(2)), (Some(2), 0, 1));
     });
+}
+
+/// What control does for an entry of the kernel's, and what a worker does that ends one: `Shared::moved` adds to the number after
+/// the table has changed, and an entry is void if the number is not the one from before the table was read.
+#[test]
+fn an_entry_of_the_kernels_is_void_or_right_though_two_workers_learn_an_address_at_once() {
+    for was_known in [false, true] {
+        model(move || {
+            let (table, moves) = (table(), Arc::new(AtomicU32::new(0)));
+            if was_known {
+                table.learned(5, 3);
+            }
+            let learn = |port| {
+                let (table, moves) = (Arc::clone(&table), Arc::clone(&moves));
+                move || {
+                    table.learned_and(5, port, |mac, vlan, _| {
+                        assert_eq!((mac, vlan), (5, 0));
+                        moves.fetch_add(1, Ordering::AcqRel);
+                    })
+                }
+            };
+            let other = thread::spawn(learn(1));
+            let control = thread::spawn({
+                let (table, moves) = (Arc::clone(&table), Arc::clone(&moves));
+                move || {
+                    let unmoved = moves.load(Ordering::SeqCst);
+                    let port = table.seen(5)?;
+                    let now = Instant::from_nanos(u64::from(RULES.0) << TICK_BITS);
+                    table.known_until(&table.place(5, 0), port, now, RULES.1)?;
+                    Some((port, unmoved))
+                }
+            });
+            learn(2)();
+            other.join().expect("no panic");
+            let entry = control.join().expect("no panic");
+            if let Some((port, _)) = entry.filter(|(_, unmoved)| *unmoved == moves.load(Ordering::SeqCst)) {
+                // Unknown, if the age of the worker that was first was written last, over that of the other one.
+                assert!(table.seen(5).is_none_or(|now| now == port), "it is in force");
+            }
+        });
+    }
 }

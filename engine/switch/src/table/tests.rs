@@ -12,7 +12,7 @@ fn at(seconds: u64) -> Instant {
 
 impl MacTable {
     fn learn_at(&self, seconds: u64, mac: u64, port: u16) -> Learned {
-        self.learn(&self.place(mac, 1), port, tick_of(at(seconds)), Ageing::new(AGEING), 100)
+        self.learn(&self.place(mac, 1), port, (tick_of(at(seconds)), Ageing::new(AGEING)), 100, |_, _, _| ())
     }
 
     fn seen(&self, seconds: u64, mac: u64) -> Option<u16> {
@@ -69,7 +69,7 @@ fn a_port_has_no_more_addresses_than_its_limit() {
 fn entries_are_shown_with_their_age_and_swept_by_vlan() {
     let table = MacTable::new(0, SEED).expect("memory");
     table.learn_at(0, 0xa, 1);
-    table.learn(&table.place(0xb, 2), 1, tick_of(at(100)), Ageing::new(AGEING), 100);
+    table.learn(&table.place(0xb, 2), 1, (tick_of(at(100)), Ageing::new(AGEING)), 100, |_, _, _| ());
     table.set_static(mac_of(0xc), 3, 9).expect("room");
     let shown = |seconds| {
         let mut shown = Vec::new();
@@ -144,7 +144,7 @@ fn two_million_addresses_meet_a_bounded_table() {
     let rules = (tick_of(at(0)), Ageing::new(AGEING));
     let (mut new, mut full, mut full_early) = (0, 0, 0);
     for number in 0..2_000_000 {
-        match table.learn(&table.place(mac(number), 1), (number % 50) as u16, rules.0, rules.1, u32::MAX) {
+        match table.learn(&table.place(mac(number), 1), (number % 50) as u16, rules, u32::MAX, |_, _, _| ()) {
             Learned::New => new += 1,
             Learned::Full => {
                 full += 1;
@@ -194,7 +194,7 @@ fn with_several_threads_no_address_is_found_on_a_port_that_it_never_was_on() {
                     let rules = Ageing { max: 40, renew: 2 };
                     let (learned, asked) = (random.u64(..MACS), random.u64(..MACS));
                     let port = ports_of(learned)[usize::from(random.bool())];
-                    table.learn(&place(learned), port, tick, rules, 50);
+                    table.learn(&place(learned), port, (tick, rules), 50, |_, _, _| ());
                     if let Some(found) = table.lookup(&place(asked), tick, rules) {
                         assert!(ports_of(asked).contains(&found), "{asked} on {found}");
                     }

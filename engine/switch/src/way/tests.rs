@@ -111,7 +111,10 @@ fn run(seed: u64) -> u32 {
             now = until;
         }
     }
-    assert_eq!(moves.0.load(Ordering::Relaxed), switch.counters().moved.get());
+    assert!(
+        moves.0.load(Ordering::Relaxed) >= switch.counters().moved.get(),
+        "others were too old to have moved"
+    );
     said
 }
 
