@@ -127,7 +127,7 @@ pub(crate) enum Group {
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 41] = [
+    pub(crate) const ALL: [Self; 42] = [
         Self::Stall,
         Self::FlowMods,
         Self::Barrier,

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use twinpath_sys::child;
 
 use super::measure::Bench;
 use crate::lab::model::Sample;
