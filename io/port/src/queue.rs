@@ -45,7 +45,7 @@ impl Received {
     }
 
     /// Puts a frame of `bytes` bytes into the burst; releases it if there is no room.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, mut frame: Frame, bytes: usize, pool: &mut Pool, burst: &mut Burst) {
         let meta = frame.meta_mut();
         (meta.arrival, meta.port, meta.queue) = (self.now, self.id.port, self.id.queue);

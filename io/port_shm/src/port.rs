@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use twinpath_frame::{Burst, Checksum, Frame, HEADROOM, Pool};
 use twinpath_inspect::Reason;
 use twinpath_port::{Capabilities, PortQueue, QueueInfo, Received, WaitSource};
-use twinpath_rings::slots::{BadShape, Fault, Note, Refused, SlotConsumer, SlotProducer, Taken};
+use twinpath_rings::slots::{BadShape, Fault, Note, Refused, SlotConsumer, SlotProducer, TakeSlot, Taken};
 use twinpath_sys::EventFd;
 use twinpath_time::Instant;
 
@@ -101,23 +101,46 @@ impl ShmPort {
     }
 }
 
-/// Copies a slot into a frame of the pool. `Err` with the reason if it was dropped.
-#[inline(always)]
-fn take(slot: Result<Taken<'_>, Fault>, pool: &mut Pool) -> Result<Frame, Reason> {
-    let slot = slot.map_err(|_| Reason::PeerFault)?;
-    let len = slot.slot().len;
-    if len < FRAME_LEN_MIN {
-        return Err(Reason::Truncated);
+/// Copies slots into frames of the pool.
+struct IntoFrames<'a> {
+    info: &'a QueueInfo,
+    received: Received,
+    pool: &'a mut Pool,
+    burst: &'a mut Burst,
+}
+
+impl TakeSlot for IntoFrames<'_> {
+    #[inline(always)]
+    fn take(&mut self, slot: Result<Taken<'_>, Fault>) {
+        match self.frame_of(slot) {
+            Ok(frame) => {
+                let len = frame.len();
+                self.received.push(frame, len, self.pool, self.burst);
+            }
+            Err(reason) => self.info.counters.drops.add(reason, 1),
+        }
     }
-    let mut frame = pool.take().ok_or(Reason::PoolEmpty)?;
-    // A frame has room for the largest slot: `FRAME_LEN_MAX`.
-    let placed = frame.place(HEADROOM, FRAME_LEN_MAX as usize);
-    slot.copy_into(frame.bytes_mut());
-    if placed.is_ok() && frame.set_len(len).is_ok() {
-        return Ok(frame);
+}
+
+impl IntoFrames<'_> {
+    /// `Err` with the reason if the slot was dropped.
+    #[inline(always)]
+    fn frame_of(&mut self, slot: Result<Taken<'_>, Fault>) -> Result<Frame, Reason> {
+        let slot = slot.map_err(|_| Reason::PeerFault)?;
+        let len = slot.slot().len;
+        if len < FRAME_LEN_MIN {
+            return Err(Reason::Truncated);
+        }
+        let mut frame = self.pool.take().ok_or(Reason::PoolEmpty)?;
+        // A frame has room for the largest slot: `FRAME_LEN_MAX`.
+        let placed = frame.place(HEADROOM, FRAME_LEN_MAX as usize);
+        slot.copy_into(frame.bytes_mut());
+        if placed.is_ok() && frame.set_len(len).is_ok() {
+            return Ok(frame);
+        }
+        self.pool.release(frame);
+        Err(Reason::FrameTooLarge)
     }
-    pool.release(frame);
-    Err(Reason::FrameTooLarge)
 }
 
 impl WaitSource for ShmPort {
@@ -154,18 +177,13 @@ impl PortQueue for ShmPort {
     }
 
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst) {
-        let mut received = Received::new(now, self.info.id);
         let Self { info, from_application, .. } = self;
         // The bound counts slots, not frames: an application whose frames are all dropped gets no more of a turn than
         // others.
-        from_application.pop_each(burst.room(), |slot| match take(slot, pool) {
-            Err(reason) => info.counters.drops.add(reason, 1),
-            Ok(frame) => {
-                let len = frame.len();
-                received.push(frame, len, pool, burst);
-            }
-        });
-        received.count(&self.info.counters);
+        let most = burst.room();
+        let mut frames = IntoFrames { info, received: Received::new(now, info.id), pool, burst };
+        from_application.pop_each(most, &mut frames);
+        frames.received.count(&info.counters);
     }
 
     fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst) {

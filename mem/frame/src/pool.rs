@@ -116,7 +116,7 @@ impl Pool {
     }
 
     /// Takes an empty frame; `None` if none is free: the caller then drops and counts, or leaves its input queued.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self) -> Option<Frame> {
         let header = self.free.pop()?;
         // SAFETY: a header in `free` is held by nobody else, and lives until the pool is dropped with all frames back

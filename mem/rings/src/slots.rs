@@ -170,7 +170,27 @@ pub struct Slot {
     pub note: Note,
 }
 
-/// A slot that is being taken, for the length of a call of [`SlotConsumer::pop_each`].
+/// Takes slots, for [`SlotConsumer::pop_each`]. No closure, as a method can say that it is always inlined: what is known of a slot
+/// then stays in registers.
+pub trait TakeSlot {
+    /// Takes a slot, or hears that it was dropped or that the ring is broken.
+    fn take(&mut self, slot: Result<Taken<'_>, Fault>);
+}
+
+/// Copies one slot.
+struct CopyOne<'a> {
+    into: &'a mut [u8],
+    popped: Option<Result<Slot, Fault>>,
+}
+
+impl TakeSlot for CopyOne<'_> {
+    #[inline(always)]
+    fn take(&mut self, slot: Result<Taken<'_>, Fault>) {
+        self.popped = Some(slot.map(|slot| slot.copy_into(self.into)));
+    }
+}
+
+/// A slot that is being taken, for the length of a call of [`TakeSlot::take`].
 #[derive(Debug)]
 pub struct Taken<'a> {
     memory: &'a Memory,
@@ -377,15 +397,15 @@ impl SlotConsumer {
     // the caller: these would wait until all earlier stores have left, some of them to lines that another CPU has.
     #[inline(always)]
     pub fn pop_into(&mut self, into: &mut [u8]) -> Option<Result<Slot, Fault>> {
-        let mut popped = None;
-        self.pop_each(1, |taken| popped = Some(taken.map(|taken| taken.copy_into(into))));
-        popped
+        let mut copy = CopyOne { into, popped: None };
+        self.pop_each(1, &mut copy);
+        copy.popped
     }
 
     /// Takes up to `most` of the oldest slots, one after the other, as [`Self::pop_into`] takes one; `each` copies them. Less
     /// work for each of several.
     #[inline(always)]
-    pub fn pop_each(&mut self, most: usize, mut each: impl FnMut(Result<Taken<'_>, Fault>)) {
+    pub fn pop_each(&mut self, most: usize, each: &mut impl TakeSlot) {
         if self.broken {
             return;
         }
@@ -393,7 +413,7 @@ impl SlotConsumer {
         // Acquire: the producer's write of the slots is seen before we read them.
         let Some(known) = cursor.checked_available(1, || memory.head().load(Ordering::Acquire)) else {
             *broken = true;
-            return each(Err(Fault::Position));
+            return each.take(Err(Fault::Position));
         };
         let count = u32::try_from(most).map_or(known, |most| known.min(most));
         let lines = memory.lines();
@@ -409,11 +429,11 @@ impl SlotConsumer {
             *noted =
                 if head & SAME_NOTE == 0 { Note::of_words(memory.note(index)) } else { noted.of_whole(len) };
             let slot = Slot { len: len as usize, note: *noted };
-            each(if len <= shape.slot_bytes {
-                Ok(Taken { memory, lines, index, first, slot })
+            if len <= shape.slot_bytes {
+                each.take(Ok(Taken { memory, lines, index, first, slot }));
             } else {
-                Err(Fault::Length)
-            });
+                each.take(Err(Fault::Length));
+            }
             let next = cursor.advance(1);
             *taken += 1;
             if left == 0 || *taken >= moved_at_once {

@@ -207,3 +207,41 @@ fn a_snapshot_is_in_force_at_once_and_the_former_one_goes_back() {
 }
 
 mod openflow;
+
+#[test]
+fn frames_with_the_same_head_are_of_one_flow_if_all_else_is_the_same() {
+    let mut pool = Pool::new(16).unwrap();
+    let mut burst = Burst::new();
+    let mut add = |change: &dyn Fn(&mut Vec<u8>, &mut Meta)| {
+        let (mut bytes, mut meta) = (vec![2; 60], Meta { port: 1, ..Meta::default() });
+        bytes[11] = 9;
+        change(&mut bytes, &mut meta);
+        let mut frame = pool.copy_of([&*bytes]).unwrap();
+        (frame.meta_mut().port, frame.meta_mut().vlan) = (meta.port, meta.vlan);
+        burst.push(frame).unwrap();
+    };
+    add(&|_, _| ());
+    add(&|bytes, _| bytes[40] = 1);
+    add(&|bytes, _| bytes[16] = 1);
+    add(&|_, meta| meta.port = 2);
+    add(&|_, meta| (meta.port, meta.vlan) = (2, Some(5)));
+    add(&|bytes, meta| (bytes[0], meta.port) = (4, 2));
+    add(&|bytes, _| bytes.truncate(15));
+    add(&|bytes, _| bytes.truncate(13));
+    add(&|bytes, _| bytes.truncate(13));
+    let mut runs = Runs::default();
+    read(burst.frames(), &mut runs);
+    let ports = (1..3).map(PortConfig::new).collect();
+    let snapshot = Snapshot::compile(SwitchConfig { ports, ..SwitchConfig::default() }).unwrap();
+    let shared = Arc::new(Shared::new(0, [1, 2]).unwrap());
+    let mut switch = Switch::new(Arc::new(snapshot), shared, Arc::default());
+    let mut judged = Vec::new();
+    switch.judge_each(Instant::from_nanos(1 << 40), &mut runs, |numbers, _, judgement| {
+        judged.extend(numbers.map(|number| (number, judgement.dropped)));
+    });
+    let numbers: Vec<_> = judged.iter().map(|(number, _)| *number).collect();
+    assert_eq!(numbers, (0..burst.len()).collect::<Vec<_>>(), "each once, in order");
+    let runts = judged.iter().filter(|(_, dropped)| *dropped == Some(Reason::Truncated)).count();
+    assert_eq!(runts, 2);
+    burst.release(usize::MAX, &mut pool);
+}
