@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds three Debian packages: twinpath (the program, its units and manual), libtwinpath0 (the C library) and libtwinpath-dev
-# (what programs in C are built with). The same commit gives the same bytes.
+# what programs in C are built with). Times in them are those of the commit.
 #
 #   deb.sh DIRECTORY        where the packages are put
 #

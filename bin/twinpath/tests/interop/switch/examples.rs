@@ -40,6 +40,16 @@ fn two_hosts_by_vxlan() {
     assert!(said.contains("vxlan:west") && said.contains("1000") && said.contains("s ago"), "{said}");
 }
 
+#[test]
+fn offloads_on_and_off() {
+    if !root_or_skip() {
+        return;
+    }
+    let said = run("offloads.sh", &[("ROUNDS", "1"), ("COUNT", "200")]);
+    let row = |words: &str| said.lines().any(|line| line.starts_with(words) && !line.contains("| 0.0 |"));
+    assert!(row("| checksum | kernel |") && row("| TSO, GSO, GRO | packet |"), "{said}");
+}
+
 /// Two switches of mininet's, each with a host: mininet's own program would also remove what others have in /tmp.
 const MININET: &str = "
 import sys
