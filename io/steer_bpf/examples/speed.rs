@@ -3,7 +3,8 @@
 //! `cargo run --release -p twinpath-steer-bpf --example speed`, as root. A test run's own cost, some 20 to 30 ns, is
 //! in every figure: the column `tcx, no note` is little else. `tcx, ring` is the program at tc ingress while it fills
 //! the direct ring of a worker without a socket, and `filter, ring` is the socket's filter while it fills it. A second
-//! table shows the cost of checking whether the worker is stuck.
+//! table shows the cost of checking whether the worker is stuck, a third one what a frame that is the kernel's, or a worker's, pays more
+//! where the programs reply by themselves.
 #![allow(unsafe_code, reason = "the example plays the worker: it writes the words shared with the programs")]
 
 #[path = "../tests/common/mod.rs"]
@@ -20,7 +21,8 @@ use twinpath_frame::Mapping;
 use twinpath_rings::direct::DirectRing;
 use twinpath_rings::pending::STRIDE;
 use twinpath_steer::corpus::{self, Corpus};
-use twinpath_steer_bpf::{DIRECT_SLOTS, Path, QUEUES_MAX, Steering};
+use twinpath_steer::{Claim, Reflex, Table};
+use twinpath_steer_bpf::{DIRECT_SLOTS, Path, QUEUES_MAX, ReflexPlan, Steering};
 use twinpath_sys::affinity;
 
 const REPEAT: u32 = 1_000_000;
@@ -75,7 +77,56 @@ fn main() -> Result<(), Box<dyn Error>> {
         ring.close();
         println!("{name:32} {table:8} {at_xdp:6} {at_filter:8} {at_tcx:12} {tcx_ring:10} {filter_ring:12}");
     }
-    fail_open(&corpus, *cpus.last().unwrap_or(&0))
+    fail_open(&corpus, *cpus.last().unwrap_or(&0))?;
+    reflexes(&corpus)
+}
+
+/// Measures what reflexes cost frames that get none: medians of the differences of the socket's filter and of the program at tc, without
+/// reflexes and with them, measured in turns.
+fn reflexes(corpus: &Corpus) -> Result<(), Box<dyn Error>> {
+    let plan = ReflexPlan { partial_checksums: true, rate: 10_000_000 };
+    let fail_open = Duration::from_secs(3600);
+    let mut pair = [
+        Steering::load_for(Path::Packet, 1, fail_open)?,
+        Steering::load_with_reflexes(Path::Packet, 1, fail_open, &plan)?,
+    ];
+    let plain = &corpus.tables["basic"];
+    pair[0].apply(plain)?;
+    pair[1].apply(&mirrored(plain)?)?;
+    println!("\nreflexes: ns more per frame {:>12} {:>12}", "filter", "tcx");
+    for (name, _) in CASES.iter().filter(|(_, table)| *table == "basic") {
+        let frame = &corpus.cases.iter().find(|case| case.name == *name).ok_or("no such case")?.frame;
+        let doubled = [&frame[..14], frame].concat();
+        let more = |measure: &dyn Fn(&Steering) -> i128| {
+            let mut more: Vec<_> = (0..PASSES).map(|_| measure(&pair[1]) - measure(&pair[0])).collect();
+            more.sort_unstable();
+            more[PASSES / 2]
+        };
+        let at_filter =
+            more(&|steering| run(filter(steering), &doubled, None, REPEAT).duration.as_nanos() as i128);
+        // Without a note of the frame, as the filter leaves none of a frame that it has not claimed.
+        let arp = corpus.cases.iter().find(|case| case.name == "arp_broadcast").ok_or("no such case")?;
+        pair.iter().for_each(|steering| {
+            run(filter(steering), &[&arp.frame[..14], &arp.frame].concat(), None, 1);
+        });
+        let at_tcx =
+            more(&|steering| run(ingress(steering), frame, None, REPEAT).duration.as_nanos() as i128);
+        println!("{name:27} {at_filter:12} {at_tcx:12}");
+    }
+    Ok(())
+}
+
+/// The same claims, whose services mirror. No peer is known, so workers get what is claimed.
+fn mirrored(table: &Table) -> Result<Table, Box<dyn Error>> {
+    let mut mirrored = Table::new(table.mac(), table.frame_len_max())?;
+    for address in table.addresses() {
+        mirrored.add_address(*address)?;
+    }
+    for (place, claim) in table.claims().iter().enumerate() {
+        let reflex = Some(Reflex { place: place as u8, mirrors: true, source_rate: 0 });
+        mirrored.add_claim(Claim { reflex, ..claim.clone() })?;
+    }
+    Ok(mirrored)
 }
 
 /// Measures what the check for a stuck worker costs a frame: medians of the differences of two programs, measured in

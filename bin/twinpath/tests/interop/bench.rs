@@ -47,7 +47,7 @@ fn rpc_is_measured_by_every_way_it_is_served() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let server = serve_rpc(&rig, "packet");
     for arguments in ["", "-a 32", "-a 32 -f -A sys", "-a 32 --fragments 16 -A unix"] {
         let report = bench_rpc(&rig, SERVER, arguments);
@@ -280,7 +280,7 @@ fn silence_on_the_fast_path_has_an_end() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let mut silent = rig.server_udp(SERVER, RPC_PORT.parse().unwrap());
     for mode in ["interrupt", "adaptive", "poll"] {
         let base = ["bench", "rpc", SERVER, "-u", "--on", "vc", "--path", "packet", "--mode", mode];

@@ -19,7 +19,7 @@ const KERNEL: &str = "kn";
 fn rig() -> Rig {
     let client = Namespace::new().expect("a namespace");
     let server = Namespace::new().expect("a namespace");
-    let rig = Rig { client, server, directory: tempfile::tempdir().expect("a directory") };
+    let rig = Rig { client, server, directory: tempfile::tempdir().expect("a directory"), by_workers: false };
     rig.join(PORT, &[(CLIENT, 24), (CLIENT_V6, 64)], &[]);
     rig
 }

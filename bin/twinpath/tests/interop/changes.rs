@@ -25,7 +25,7 @@ fn addresses_come_and_go() {
         return;
     }
     for way in SETUPS {
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let server = rig.serve(way);
         served_fast(&rig, &server, CLIENT, SERVER);
         rig.ip_server(&["address", "add", "10.7.0.9/24", "dev", "vs"]);
@@ -44,7 +44,7 @@ fn the_interface_goes_down_and_up_and_changes_its_name() {
         return;
     }
     for way in SETUPS {
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let server = rig.serve(way);
         served_fast(&rig, &server, CLIENT, SERVER);
         rig.ip_server(&["link", "set", "vs", "down"]);
@@ -63,7 +63,7 @@ fn the_interface_is_removed_and_comes_back() {
         return;
     }
     for way in SETUPS {
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let server = rig.serve(way);
         served_fast(&rig, &server, CLIENT, SERVER);
         rig.ip_server(&["link", "del", "vs"]);
@@ -82,7 +82,7 @@ fn a_route_that_moves_away_takes_replies_along() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let server = rig.serve(&[]);
     rig.ip_client(&["address", "add", "10.66.0.1/32", "dev", "vc"]);
     rig.ip_server(&["route", "add", "10.66.0.1", "via", CLIENT]);
@@ -103,7 +103,7 @@ fn a_smaller_path_mtu_sends_large_replies_through_the_kernel() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let server = rig.serve(&[]);
     served_fast(&rig, &server, CLIENT, SERVER);
     rig.ip_server(&["route", "replace", "10.7.0.1", "dev", "vs", "mtu", "900"]);
@@ -121,7 +121,7 @@ fn the_number_of_queues_changes_on_the_xdp_path() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     // From few to many: the kernel refuses to remove a queue with a socket. A veth runs XDP only while its peer has no
     // more transmit queues than it has receive queues.
     set_queues(&rig.client, "vc", "tx", 1);

@@ -39,7 +39,7 @@ fn a_port_under_an_ipsec_policy_is_the_kernels_and_claimed_again_when_that_is_go
     ];
     for way in SETUPS {
         let path = way[1];
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let policy =
             |action: &str, policy: &[&str]| rig.ip_server(&[&["xfrm", "policy", action], policy].concat());
         // One that existed before, and one that does not apply.
@@ -83,7 +83,7 @@ fn with_a_strict_check_of_sources_the_kernel_decides_who_is_answered() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let strictness = |value: &str| {
         let write = || std::fs::write("/proc/sys/net/ipv4/conf/vs/rp_filter", value);
         rig.server.run(write).unwrap().unwrap();
@@ -122,7 +122,7 @@ fn frames_of_the_type_are_reflected_and_no_others() {
     }
     for way in SETUPS {
         let path = way[1];
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let server = rig.start(&[&["reflect", "--on", "vs", "--ethertype", "0x88b5"], way].concat());
         let socket = rig.client_frames(ETHERTYPE);
         let (client_mac, server_mac) = rig.macs();
@@ -161,7 +161,7 @@ fn frames_are_answered_up_to_the_present_mtu() {
     }
     for way in SETUPS {
         let path = way[1];
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let server = rig.start(&[&["reflect", "--on", "vs", "--ethertype", "0x88b5"], way].concat());
         let socket = rig.client_frames(ETHERTYPE);
         let (client_mac, server_mac) = rig.macs();
@@ -186,7 +186,7 @@ fn a_type_without_a_fast_path_is_refused() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let refused = |arguments: &[&str]| rig.try_start(&[&["reflect"], arguments].concat()).err().unwrap();
     let said = refused(&["--on", "vs", "--ethertype", "0x88b5", "--path", "kernel"]);
     assert!(said.contains("0x88b5") && said.contains("fast path only"), "{said}");
@@ -208,7 +208,7 @@ fn a_port_is_served_at_the_addresses_named_and_at_no_others() {
     }
     for way in SETUPS {
         let path = way[1];
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         rig.ip_server(&["address", "add", "10.7.0.8/24", "dev", "vs"]);
         // The second address does not exist yet.
         let server = rig.serve(&[way, &["--address", SERVER, "--address", "10.7.0.9"]].concat());
@@ -241,7 +241,7 @@ fn a_flow_is_claimed_and_the_rest_of_its_port_is_the_kernels() {
     let flow = format!("udp,{CLIENT}:4444,{SERVER}:{PORT}");
     for way in SETUPS {
         let path = way[1];
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let server = rig.serve(&[way, &["--flow", &flow]].concat());
         let (claimed, other) = (rig.client_udp(CLIENT, 4444), rig.client_udp(CLIENT, 4445));
         for round in 0..20u8 {
@@ -275,7 +275,7 @@ fn senders_that_are_not_listed_are_served_on_neither_path() {
     let unlisted = "10.7.0.200";
     for way in [PACKET, CLSACT, &["--path", "kernel"]] {
         let path = way[1];
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         rig.ip_client(&["address", "add", "10.7.0.200/24", "dev", "vc"]);
         let server = rig.serve(&[way, &["--source", "10.7.0.0/25", "--source", "fd07::/64"]].concat());
         for payload in [&[1; 100][..], &[2; 5_000]] {
@@ -295,7 +295,7 @@ fn a_second_instance_works_beside_the_first_or_is_refused_by_name() {
         return;
     }
     for way in [PACKET, CLSACT] {
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let (first, mut frames) =
             (rig.serve(way), rig.start(&[&["reflect", "--on", "vs", "--ethertype", "0x88b5"], way].concat()));
         let port = (PORT + 1).to_string();

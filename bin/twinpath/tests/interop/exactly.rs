@@ -20,7 +20,7 @@ fn fragments_in_any_order_and_whole_datagrams_of_one_flow_are_answered_once() {
     }
     for way in SETUPS {
         let path = way[1];
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let server = rig.serve(way);
         let mut whole = 0;
         for (seed, target) in [(1, SERVER), (2, SERVER_V6)] {
@@ -77,7 +77,7 @@ fn a_kill_under_load_gives_every_flow_to_the_kernel_and_resets_nothing() {
     }
     for way in SETUPS {
         let path = way[1];
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         rig.unlimited_icmp();
         let plain = |port: u16| SocketAddr::new(SERVER.parse().unwrap(), port);
         let (udp, tcp) = (plain(PORT + 1), plain(PORT + 2));

@@ -74,7 +74,7 @@ impl Client {
 }
 
 /// Bytes that wait in the kernel's UDP sockets of the server's namespace.
-fn waiting_in_the_kernel(rig: &Rig) -> u64 {
+pub(crate) fn waiting_in_the_kernel(rig: &Rig) -> u64 {
     let tables = ["udp", "udp6"].map(|table| format!("/proc/thread-self/net/{table}"));
     let text = rig.server.run(|| tables.map(std::fs::read_to_string).map(Result::unwrap).concat()).unwrap();
     // The fifth column: bytes to be sent, and to be received.
@@ -122,7 +122,7 @@ fn what_a_stopped_worker_claims_is_served_through_the_kernel_until_it_goes_on() 
         &["xdp", "--mode", "interrupt"],
     ];
     for setup in setups {
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let server = rig.serve(&[&["--fail-open-ms", FAIL_OPEN_MS, "--path"], setup].concat());
         let mut before = connect(&rig);
         echoes(&mut before, b"before");
@@ -167,7 +167,7 @@ fn while_the_interface_of_a_stuck_worker_is_gone_nobody_looks_at_it() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let server = rig.serve(&["--path", "packet", "--mode", "interrupt", "--fail-open-ms", FAIL_OPEN_MS]);
     let stopped = StoppedThread::stop(thread_of(&server, 0)).unwrap();
     let mut client = Client::new(&rig);
@@ -202,7 +202,7 @@ fn what_comes_to_a_stopped_process_waits_in_the_kernel_and_is_answered() {
         return;
     }
     for path in ["packet", "xdp"] {
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let server = rig.serve(&["--path", path, "--fail-open-ms", FAIL_OPEN_MS]);
         let stop = || {
             kill_process(server.pid(), Signal::STOP).unwrap();
@@ -239,7 +239,7 @@ fn of_several_workers_the_stuck_one_alone_loses_its_claims() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let arguments = ["--path", "packet", "--workers", "2", "--fail-open-ms", FAIL_OPEN_MS];
     let server = rig.serve(&arguments);
     let mut clients = [0, 1].map(|worker| client_of(&rig, &server, worker));
@@ -274,7 +274,7 @@ fn a_worker_that_sleeps_is_not_stuck_and_fail_open_can_be_off() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     for fail_open_ms in ["20", "0"] {
         let server = rig.serve(&["--path", "packet", "--mode", "interrupt", "--fail-open-ms", fail_open_ms]);
         served_fast(&rig, &server, CLIENT, SERVER);
@@ -308,7 +308,7 @@ fn a_worker_that_leaves_what_waits_in_its_sockets_is_stuck_too() {
         return;
     }
     for (path, workers) in [("packet", "1"), ("kernel", "1"), ("kernel", "2")] {
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let server = rig.serve(&["--path", path, "--workers", workers, "--fail-open-ms", FAIL_OPEN_MS]);
         let mut before = connect(&rig);
         echoes(&mut before, b"before");
@@ -344,7 +344,7 @@ fn a_worker_that_sleeps_over_its_sockets_is_not_stuck() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let server = rig.serve(&["--path", "kernel", "--mode", "interrupt", "--fail-open-ms", "20"]);
     let mut client = Client::new(&rig);
     for _ in 0..10 {

@@ -105,7 +105,7 @@ fn xdp_filter_before_us_stays_filters_and_may_go() {
         return;
     }
     for mode in ["native", "skb"] {
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let tools = Tools::new(&rig);
         tools.load_filter(mode);
         let refusal = rig.try_serve(&["--path", "xdp"]).err().expect("xdp is refused");
@@ -139,7 +139,7 @@ fn xdp_filter_after_us_on_the_packet_path_is_noticed_and_takes_nothing() {
         return;
     }
     for mode in ["native", "skb"] {
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let tools = Tools::new(&rig);
         let server = rig.serve(&["--path", "packet"]);
         serves(&rig, &server);
@@ -165,7 +165,7 @@ fn nobody_gets_in_beside_us_on_the_xdp_path_and_we_go_on() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let tools = Tools::new(&rig);
     let server = rig.serve(&["--path", "xdp"]);
     serves(&rig, &server);
@@ -192,7 +192,7 @@ fn a_program_that_iproute2_attached_is_named_and_stays() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let tools = Tools::new(&rig);
     tools.must("ip", &["link", "set", "dev", "vs", "xdp", "obj", FOREIGN, "sec", "xdp"]);
     let server = rig.serve(&[]);
@@ -232,7 +232,7 @@ fn xdpdump_looks_at_us_on_every_path_and_leaves_all_as_it_was() {
         return;
     }
     for path in ["xdp", "packet"] {
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let tools = Tools::new(&rig);
         let server = rig.serve(&["--path", path]);
         let said = dump(&rig, &tools, &server, &[]);
@@ -261,7 +261,7 @@ fn xdpdumps_own_program_before_us_is_named() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let tools = Tools::new(&rig);
     let mut child = tools.command("xdpdump", &["-i", "vs", "--load-xdp-program"]).spawn().unwrap();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
@@ -285,7 +285,7 @@ fn filters_at_clsact_stand_behind_us_and_see_only_what_is_the_kernels() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let tools = Tools::new(&rig);
     let filter = ["filter", "add", "dev", "vs", "ingress", "bpf", "da", "obj", FOREIGN, "sec"];
     tools.must("tc", &["qdisc", "add", "dev", "vs", "clsact"]);
@@ -329,7 +329,7 @@ fn what_attaching_costs_is_measured_before_it_is_done_and_shown() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     // Larger than any noise, so that the path does not depend on the machine.
     let server = rig.serve(&["--measure-fallback", "--fallback-loss-max", "100"]);
     assert_eq!(server.path(), "packet");

@@ -52,7 +52,7 @@ fn a_share_of_a_core_bounds_what_is_spun_until_it_is_raised() {
         return;
     }
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let goal = |server: &Server| server.show("workers")[0]["idle"]["goal"].as_str().unwrap().to_owned();
     let server = rig.serve(&["--latency-request", "never", "--cpu-budget", "2%"]);
     assert_eq!(goal(&server), "cpu 2%");
@@ -107,7 +107,7 @@ fn silence_after_load_beside_busy_processes_is_slept_through() {
         return;
     }
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let server = rig.serve(&[]);
     let busy = [Busy::new(&rig), Busy::new(&rig)];
     rig.bench(&format!("{SERVER}:{PORT}"), &["--rate", "20000", "--duration", "4"]);

@@ -36,7 +36,7 @@ fn a_filter_of_a_killed_instance_drops_nothing_and_tidy_removes_it_and_no_other(
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let (killed, living) = (rig.serve(CLSACT), second(&rig));
     let client = rig.client_udp(CLIENT, 0);
     assert_eq!(ask(&client, SERVER, PORT, b"before"), b"before");
@@ -81,7 +81,7 @@ fn the_next_start_removes_what_was_left_on_its_interface_whatever_path_it_takes(
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     for next in [CLSACT, PACKET, &["--path", "kernel"]] {
         rig.serve(CLSACT).kill();
         assert!(filters(&rig).contains("twinpath_ingress"));
@@ -102,7 +102,7 @@ fn a_filter_that_somebody_removes_is_put_back() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let server = rig.serve(CLSACT);
     rig.tc_server(&["qdisc", "del", "dev", "vs", "clsact"]);
     server.wait_until_said("it is back");
@@ -116,7 +116,7 @@ fn tidy_says_which_right_it_lacks() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     rig.serve(CLSACT).kill();
     let tidy = || {
         let program = env!("CARGO_BIN_EXE_twinpath");

@@ -23,7 +23,7 @@ fn an_interface_that_is_moved_away_is_the_other_namespaces_and_comes_back() {
     }
     for way in SETUPS {
         let path = way[1];
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let server = rig.serve(way);
         served_fast(&rig, &server, CLIENT, SERVER);
         let away = Namespace::new().unwrap();
@@ -58,7 +58,7 @@ fn a_namespace_that_is_deleted_under_traffic_takes_only_itself_along() {
     }
     for way in SETUPS {
         let path = way[1];
-        let mut rig = Rig::new();
+        let mut rig = Rig::of_workers();
         let server = rig.serve(way);
         let load = |rig: &Rig| {
             let target = format!("{SERVER}:{PORT}");
@@ -101,7 +101,7 @@ fn more_news_than_the_kernel_can_keep_are_read_anew() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let server = rig.serve(&["--path", "packet"]);
     served_fast(&rig, &server, CLIENT, SERVER);
     // While it is stopped, the kernel drops notifications that do not fit into its socket, including the last ones.

@@ -23,7 +23,7 @@ fn what_waking_up_costs_is_shown() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let server = rig.serve(&["--cpu", &a_cpu().to_string()]);
     let costs = server.show("machine");
     assert_eq!(costs["cpu"], a_cpu());
@@ -51,7 +51,7 @@ fn a_request_for_one_cpu_is_withdrawn_at_exit_and_after_a_kill() {
     let cpu = a_cpu().to_string();
     let file = format!("/sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us");
     let now = || std::fs::read_to_string(&file).unwrap().trim().to_owned();
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let arguments = ["--cpu", &cpu, "--latency-request", "always", "--latency-request-scope", "cpu"];
     let arguments =
         [&arguments[..], &["--latency-request-max-exit-us", "0", "--linger-ms", "600000"]].concat();
@@ -74,7 +74,7 @@ fn arrivals_on_the_kernel_path_are_work_and_the_request_is_held_for_them() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     for mode in ["interrupt", "adaptive"] {
         let arguments =
             ["--path", "kernel", "--mode", mode, "--latency-request", "always", "--linger-ms", "300"];
@@ -125,7 +125,7 @@ fn a_real_time_worker_that_spins_leaves_its_cpu_to_a_busy_process() {
         return;
     }
     let cpu = a_cpu();
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let arguments = ["--mode", "poll", "--priority", "fifo:1", "--cpu", &cpu.to_string()];
     let server = match rig.try_serve(&arguments) {
         Ok(server) => server,
@@ -169,7 +169,7 @@ fn by_default_a_worker_is_before_others_while_it_takes_little_and_never_in_mode_
         return;
     }
     let cpu = a_cpu();
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let server = rig.serve(&["--cpu", &cpu.to_string()]);
     let worker = server.show("workers")[0].clone();
     let before = worker["priority"].as_str().unwrap().to_owned();
@@ -206,7 +206,7 @@ fn a_busy_worker_is_beside_others_by_default() {
         return;
     }
     let cpu = a_cpu();
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     // It spins through every gap, which costs a competing process most.
     let server = rig.serve(&["--cpu", &cpu.to_string(), "--spin-us", "1000000"]);
     if !BEFORE.contains(&priority(&server).as_str()) {
@@ -228,7 +228,7 @@ fn without_the_privilege_a_worker_says_that_it_is_beside_others() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let socket = rig.directory.path().join("plain.sock");
     let mut command = Command::new("setpriv");
     command.args([
@@ -262,7 +262,7 @@ fn a_priority_that_does_not_exist_or_is_not_granted_is_told() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let said =
         rig.twinpath(&rig.server, &["serve", "echo", "--on", "vs", "--udp", "7", "--priority", "fifo:100"]);
     assert_eq!(said.code, Some(2));

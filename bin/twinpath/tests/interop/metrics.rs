@@ -46,7 +46,7 @@ fn a_scrape_of_a_real_instance_is_what_the_document_says() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let server = rig.serve(&["--metrics", "0", "--mode", "interrupt"]);
     let address = offered(&server);
     assert!(address.ip().is_loopback());
@@ -91,7 +91,7 @@ fn scrapers_that_never_read_or_are_many_are_bounded_and_cost_the_service_nothing
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let server = rig.serve(&["--metrics", "127.0.0.1:0"]);
     let address = offered(&server);
     // Some send a request and never read, most do not even send one.
@@ -129,7 +129,7 @@ fn a_port_in_use_ends_the_start_and_names_its_holder() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let taken = rig.server.run(|| TcpListener::bind("127.0.0.1:9464")).unwrap().unwrap();
     let said = rig.try_serve(&["--metrics", "9464"]).err().expect("refused");
     let pid = format!("pid {}", std::process::id());

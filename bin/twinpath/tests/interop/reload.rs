@@ -23,7 +23,7 @@ fn reload(rig: &Rig, server: &Server) -> Finished {
 }
 
 /// Writes a new file and reloads it; returns the output.
-fn reloaded(rig: &Rig, server: &Server, text: &str) -> String {
+pub(crate) fn reloaded(rig: &Rig, server: &Server, text: &str) -> String {
     file(rig, text);
     let Finished { code, stdout, stderr } = reload(rig, server);
     assert_eq!(code, Some(0), "{stderr}");
@@ -57,7 +57,7 @@ fn asks(rig: &Rig, port: u16) {
 }
 
 /// Waits until the kernel refuses datagrams to a port.
-fn until_nobody_has(rig: &Rig, port: u16) {
+pub(crate) fn until_nobody_has(rig: &Rig, port: u16) {
     let socket = rig.client_udp(CLIENT, 0);
     socket.connect((SERVER, port)).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(10))).unwrap();

@@ -3,7 +3,6 @@
 //! Nothing has to be cleaned up: the namespaces live as long as the test's descriptors, and children end with the
 //! thread that started them.
 
-use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -35,6 +34,8 @@ pub(crate) struct Rig {
     pub(crate) client: Namespace,
     pub(crate) server: Namespace,
     pub(crate) directory: TempDir,
+    /// Whether workers answer all that comes by the fast path.
+    pub(crate) by_workers: bool,
 }
 
 /// A running `twinpath serve`.
@@ -59,7 +60,8 @@ impl Rig {
     pub(crate) fn new() -> Self {
         let client = Namespace::new().expect("a namespace");
         let server = Namespace::new().expect("a namespace");
-        let rig = Self { client, server, directory: tempfile::tempdir().expect("a directory") };
+        let directory = tempfile::tempdir().expect("a directory");
+        let rig = Self { client, server, directory, by_workers: false };
         // An address that becomes usable a second after the link is up makes the instance learn its peers again, in the
         // middle of a test that counts frames on the fast path.
         for namespace in [&rig.client, &rig.server] {
@@ -68,6 +70,11 @@ impl Rig {
         }
         rig.join("vs", &[(CLIENT, 24), (CLIENT_V6, 64)], &[(SERVER, 24), (SERVER_V6, 64)]);
         rig
+    }
+
+    /// For tests that are about workers, or count what they answer: our program has no reflexes.
+    pub(crate) fn of_workers() -> Self {
+        Self { by_workers: true, ..Self::new() }
     }
 
     /// Makes a veth pair, `vc` in the client's namespace and `name` in the server's, with addresses, up.
@@ -217,9 +224,7 @@ impl Rig {
     }
 
     fn launch(&self, mut command: Command, namespace: &Namespace) -> Result<Server, String> {
-        // Tests count what workers answer; those of reflexes ask for them.
-        let words: Vec<_> = command.get_args().map(OsStr::to_owned).collect();
-        if words.first().is_some_and(|word| word == "serve") && !words.iter().any(|word| word == "--reflex") {
+        if self.by_workers && command.get_args().next().is_some_and(|word| word == "serve") {
             command.args(["--reflex", "off"]);
         }
         let number = std::fs::read_dir(self.directory.path()).expect("readable").count();
@@ -422,12 +427,22 @@ pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
+/// Receives. A socket with a timeout is not waited for further once a process was frozen and goes on (signal(7)).
+pub(crate) fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> std::io::Result<(usize, SocketAddr)> {
+    loop {
+        match socket.recv_from(buffer) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            received => return received,
+        }
+    }
+}
+
 /// One request and its answer.
 pub(crate) fn ask(socket: &UdpSocket, target: &str, port: u16, payload: &[u8]) -> Vec<u8> {
     let target: IpAddr = target.parse().expect("an address");
     socket.send_to(payload, (target, port)).expect("sent");
     let mut buffer = vec![0; 65_536];
-    let (len, from) = socket.recv_from(&mut buffer).expect("an answer in time");
+    let (len, from) = receive(socket, &mut buffer).expect("an answer in time");
     assert_eq!(from, SocketAddr::new(target, port), "answered by whom it was sent to");
     buffer.truncate(len);
     buffer

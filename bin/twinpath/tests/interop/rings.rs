@@ -78,7 +78,7 @@ fn rings_that_open_and_close_under_load_change_nothing_for_a_flow() {
     }
     let setups: [&[&str]; 3] = [&["--workers", "1"], &["--workers", "2"], &["--attach", "clsact"]];
     for setup in setups {
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         // On a busy machine a worker may wait so long for a CPU that it is taken to be stuck: what it was handed before is
         // then dropped, which is another matter.
         let adaptive =

@@ -14,7 +14,7 @@ fn both_families_are_served_on_every_path() {
         return;
     }
     for path in PATHS {
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let server = rig.serve(&["--path", path]);
         for (client, target) in [(CLIENT, SERVER), (CLIENT_V6, SERVER_V6)] {
             let socket = rig.client_udp(client, 0);
@@ -44,7 +44,7 @@ fn fragments_and_local_clients_reach_the_same_service_once() {
     }
     for way in SETUPS {
         let path = way[1];
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let server = rig.serve(way);
         let remote = rig.client_udp(CLIENT, 0);
         for (count, len) in [(1, 4_000), (2, 20_000), (3, 65_507)] {
@@ -69,7 +69,7 @@ fn unsegmented_super_frames_are_answered_datagram_by_datagram() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let server = rig.serve(&["--path", "packet"]);
     let socket = rig.client_udp(CLIENT, 0);
     // UDP_SEGMENT: one send of 40 x 100 bytes crosses a veth as one frame.
@@ -87,7 +87,7 @@ fn tcp_is_served_beside_and_a_client_that_never_reads_stops_only_itself() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let server = rig.serve(&["--mode", "interrupt"]);
     let connect = || rig.client.run(|| TcpStream::connect((SERVER, PORT))).unwrap().expect("connected");
     let mut deaf = connect();
@@ -136,7 +136,7 @@ fn a_load_is_answered_without_loss_or_allocation_on_the_fast_path() {
     }
     let target = format!("{SERVER}:{PORT}");
     for path in ["packet", "xdp"] {
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let server = rig.serve(&["--path", path]);
         // The first packets allocate what stays: the peer's entry, the latency request.
         rig.bench(&target, &["--count", "1000"]);
@@ -166,7 +166,7 @@ fn several_workers_share_an_interface() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let server = rig.serve(&["--workers", "3", "--path", "packet"]);
     let report = rig.bench(&format!("{SERVER}:{PORT}"), &["--threads", "16", "--count", "16000"]);
     assert_eq!(report["lost"].as_u64(), Some(0));
@@ -183,7 +183,7 @@ fn modes_change_under_load_without_a_loss() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let server = rig.serve(&["--mode", "poll"]);
     let report = std::thread::scope(|scope| {
         let load = scope.spawn(|| rig.bench(&format!("{SERVER}:{PORT}"), &["--count", "20000"]));
@@ -206,7 +206,7 @@ fn who_would_answer_our_answer_is_refused() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let server = rig.serve(&[]);
     let dns = rig.client_udp(CLIENT, 53);
     assert!(!crate::rig::answered(&dns, SERVER, b"a forged answer"));

@@ -69,7 +69,7 @@ fn one_instance_serves_what_a_file_says_on_each_path_with_counters_and_limits_of
         return;
     }
     for (path, workers) in [("packet", 1), ("xdp", 2), ("kernel", 2)] {
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let server = serve(&rig, &two(&format!("path = \"{path}\"\n[worker]\ncount = {workers}")));
         let socket = rig.client_udp(CLIENT, 0);
         for round in 0..20u8 {
@@ -102,7 +102,7 @@ fn services_are_taken_over_together_and_nothing_is_lost() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let text = two("path = \"packet\"");
     let former = serve(&rig, &text);
     calls(&rig);
@@ -120,7 +120,7 @@ fn all_ports_that_are_held_are_named_at_once() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let _held = (rig.server_udp(SERVER, PORT), rig.server_udp(SERVER, RPC));
     let file = file(&rig, &two(""));
     let socket = rig.directory.path().join("refused.sock");
@@ -137,7 +137,7 @@ fn what_a_command_and_a_file_say_must_fit() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let file = file(&rig, &two(""));
     let said = |arguments: &[&str]| {
         let finished = rig.twinpath(&rig.server, &[&["serve"], arguments].concat());

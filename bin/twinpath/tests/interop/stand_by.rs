@@ -94,7 +94,7 @@ fn a_stopped_instance_is_stood_in_for_and_goes_on_where_it_was() {
         return;
     }
     for (path, workers) in [("packet", "1"), ("kernel", "2")] {
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let (first, standby) = pair(&rig, &["--path", path, "--workers", workers]);
         let mut counted = Counted::new(&rig);
         counted.until_answered(50);
@@ -144,7 +144,7 @@ fn requests_to_a_stopped_instance_are_answered_once_by_either_instance() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let (first, standby) = pair(&rig, &["--path", "kernel"]);
     stop(&first);
     let mut counted = Counted::new(&rig);
@@ -167,7 +167,7 @@ fn the_place_of_a_killed_instance_is_taken_for_good_with_the_fast_path() {
         return;
     }
     for path in ["packet", "xdp"] {
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let (first, standby) = pair(&rig, &["--path", path, "--workers", "2"]);
         let fast = first.path();
         let mut counted = Counted::new(&rig);
@@ -203,7 +203,7 @@ fn both_have_the_same_ports_or_one_of_them_ends() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let port = PORT.to_string();
     let text = format!(
         "[interface]\nname = \"vs\"\npath = \"kernel\"\n[service]\nkind = \"echo\"\nudp = {port}\ntcp = {port}\n"
@@ -242,7 +242,7 @@ fn the_watchdog_is_fed_while_every_worker_lives_and_not_while_one_is_stuck() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let at = rig.directory.path().join("notify");
     let manager = UnixDatagram::bind(&at).unwrap();
     manager.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -58,6 +58,7 @@ impl Site {
             client: namespace(),
             server: namespace(),
             directory: tempfile::tempdir().expect("a directory"),
+            by_workers: false,
         };
         ip(&rig.server, &["link", "set", "lo", "up"]);
         let mut site = Self { rig, hosts: Vec::new() };

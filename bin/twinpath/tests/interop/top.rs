@@ -13,7 +13,7 @@ fn top_tells_rates_and_says_when_an_instance_has_gone() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let server = rig.serve(&[]);
     let client = rig.client_udp(CLIENT, 0);
     let mut top = Command::new(env!("CARGO_BIN_EXE_twinpath"))
@@ -48,7 +48,7 @@ fn without_an_instance_batch_output_ends_with_a_sentence() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let nowhere = rig.directory.path().join("nowhere.sock");
     let finished = rig.twinpath(&rig.server, &["top", "--once", "--socket", nowhere.to_str().unwrap()]);
     assert_eq!(finished.code, Some(1));

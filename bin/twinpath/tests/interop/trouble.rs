@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use twinpath_wire::Mac;
 use twinpath_wire::udp_frame::{UdpFrameRepr, write_headers};
 
-use crate::rig::{CLIENT, PORT, Rig, SERVER, SETUPS, ask, end, until};
+use crate::rig::{CLIENT, PORT, Rig, SERVER, SETUPS, ask, end, receive, until};
 use crate::root_or_skip;
 
 /// Longest time after a flood until a new peer has the fast path: a question that found no room is repeated after a
@@ -19,7 +19,7 @@ fn kill_9_under_load_gives_every_flow_back_and_a_restart_works_at_once() {
         return;
     }
     for way in SETUPS {
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let server = rig.serve(&[way, &["--mode", "poll"]].concat());
         let target = format!("{SERVER}:{PORT}");
         // Longer than any step takes on a slow machine: this test ends it.
@@ -30,7 +30,7 @@ fn kill_9_under_load_gives_every_flow_back_and_a_restart_works_at_once() {
         // A plain kernel server on the same port gets all datagrams from now on.
         let plain = rig.server_udp(SERVER, PORT);
         let mut buffer = [0; 2048];
-        let (len, peer) = plain.recv_from(&mut buffer).expect("the flow is the kernel's again");
+        let (len, peer) = receive(&plain, &mut buffer).expect("the flow is the kernel's again");
         plain.send_to(&buffer[..len], peer).unwrap();
         drop(plain);
         let again = rig.serve(way);
@@ -50,7 +50,7 @@ fn an_interrupt_leaves_nothing_on_the_interface() {
         return;
     }
     for way in SETUPS {
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let server = rig.serve(way);
         let socket = server.socket.clone();
         assert_eq!(ask(&rig.client_udp(CLIENT, 0), SERVER, PORT, b"up"), b"up");
@@ -64,7 +64,7 @@ fn an_interrupt_leaves_nothing_on_the_interface() {
 fn echo_once(rig: &Rig, plain: &UdpSocket) {
     let client = rig.client_udp(CLIENT, 0);
     client.send_to(b"plain", (SERVER, PORT)).unwrap();
-    let (len, _) = plain.recv_from(&mut [0; 64]).expect("the kernel serves the port");
+    let (len, _) = receive(plain, &mut [0; 64]).expect("the kernel serves the port");
     assert_eq!(len, 5);
 }
 
@@ -73,7 +73,7 @@ fn a_flood_of_forged_sources_does_not_starve_an_honest_peer() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Rig::of_workers();
     let server = rig.serve(&[]);
     // More peers than there is room for, each of them silent afterwards.
     rig.ip_client(&["route", "add", "local", "10.128.0.0/16", "dev", "lo"]);
@@ -104,7 +104,7 @@ fn a_flood_of_forged_sources_does_not_starve_an_honest_peer() {
 }
 
 /// The other echo service, on another port, to which the rule against source ports of services does not apply.
-const OTHER_PORT: u16 = PORT + 1;
+pub(crate) const OTHER_PORT: u16 = PORT + 1;
 
 #[test]
 fn two_echo_services_that_one_forged_datagram_sets_on_each_other_stop() {
@@ -112,7 +112,7 @@ fn two_echo_services_that_one_forged_datagram_sets_on_each_other_stop() {
         return;
     }
     for path in ["packet", "kernel"] {
-        let rig = Rig::new();
+        let rig = Rig::of_workers();
         let serve = |namespace, name, port: u16| {
             let port = port.to_string();
             let rate = RATE.to_string();
@@ -144,10 +144,10 @@ fn two_echo_services_that_one_forged_datagram_sets_on_each_other_stop() {
 }
 
 /// Replies per second to one source, of that test: a loop over a veth makes far more.
-const RATE: u64 = 1_000;
+pub(crate) const RATE: u64 = 1_000;
 
 /// A datagram to one echo service with the other one's address as its source.
-fn forged(rig: &Rig) -> Vec<u8> {
+pub(crate) fn forged(rig: &Rig) -> Vec<u8> {
     const PAYLOAD: &[u8] = b"round and round";
     let (client, server) = rig.macs();
     let repr = UdpFrameRepr {
