@@ -443,7 +443,7 @@ pub fn give_up(descriptor: c_int) -> bool {
     place(descriptor).map(|(_, place)| place.lessee.end(&socket(descriptor))).is_some()
 }
 
-/// What a socket has received; `None` if it has no lease, or while another thread receives.
+/// What a socket has received; `None` if it never had a lease.
 #[must_use]
 pub fn counts(descriptor: c_int) -> Option<SocketCounts> {
     place(descriptor)?.1.lessee.counts()

@@ -89,6 +89,12 @@ impl DirectRing {
         Self { memory, next: 0, end: Some(0), full_seen: 0 }
     }
 
+    /// The mapping of the states of all rings, and the number of this one.
+    #[cfg(not(loom))]
+    pub(crate) fn states(&self) -> (Arc<Mapping>, u32) {
+        self.memory.states()
+    }
+
     pub(crate) fn word(&self, at: usize) -> &AtomicU32 {
         self.memory.word(at)
     }

@@ -31,6 +31,8 @@ use twinpath_time::{Duration, Instant};
 #[cfg(not(loom))]
 use crate::direct::{BadLayout, memory::state_word};
 use crate::direct::{DirectFrame, DirectRing, OPEN, POSITION};
+#[cfg(not(loom))]
+use crate::sync::Arc;
 use crate::sync::Ordering;
 
 /// How long a lease lasts after its holder has last looked.
@@ -105,6 +107,25 @@ pub struct Ends {
     pub full: u32,
     /// Its holder did not look for too long.
     pub lapsed: u32,
+}
+
+/// Tells how often leases of a ring ended, on any thread, also while another one has the [`Lease`].
+#[cfg(not(loom))]
+#[derive(Clone, Debug)]
+pub struct EndsOf {
+    states: Arc<Mapping>,
+    number: u32,
+}
+
+#[cfg(not(loom))]
+impl EndsOf {
+    /// How often the program ended the lease so far.
+    #[must_use]
+    pub fn get(&self) -> Ends {
+        let word = |at| state_word(&self.states, self.number, at);
+        let count = |at| word(at).map_or(0, |word| word.load(Ordering::Relaxed));
+        Ends { by_program: count(ENDED_AT), full: count(FULL_AT), lapsed: count(LAPSED_AT) }
+    }
 }
 
 /// What the program has passed.
@@ -384,11 +405,12 @@ impl Lease {
         self.ring.head().load(Ordering::Acquire) & POSITION
     }
 
-    /// How often the program ended the lease.
+    /// For threads that do not have the lease.
+    #[cfg(not(loom))]
     #[must_use]
-    pub fn ends(&self) -> Ends {
-        let count = |at| self.ring.word(at).load(Ordering::Relaxed);
-        Ends { by_program: count(ENDED_AT), full: count(FULL_AT), lapsed: count(LAPSED_AT) }
+    pub fn ends_of(&self) -> EndsOf {
+        let (states, number) = self.ring.states();
+        EndsOf { states, number }
     }
 }
 

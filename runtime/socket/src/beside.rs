@@ -1,18 +1,37 @@
-//! What threads read from the kernel's socket while another one has its lease.
+//! What threads do that do not have the lease of a socket: they read from the kernel's socket, ask what was received, and say how calls
+//! wait. None of them takes the lock for that. A thread that had it and looks at nothing would keep it from one that is about to leave
+//! to others what is in the ring: they would never be told.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketAddrAny, recvfrom};
+use twinpath_rings::lease::{Ends, EndsOf};
+use twinpath_worker::idle::Mode;
+
+use crate::holder::SocketCounts;
 
 /// IPv4 and UDP.
 const HEADERS_MIN: usize = 28;
 
+/// What the thread that has the lease has counted. It alone writes it.
+#[derive(Debug, Default)]
+struct Counted {
+    by_ring: AtomicU64,
+    by_kernel: AtomicU64,
+    refused: AtomicU64,
+    leases: AtomicU64,
+}
+
 /// Counts what was read, for the lease, which compares it with what was passed to the kernel.
 #[derive(Debug)]
 pub(crate) struct Beside {
+    ends: EndsOf,
+    counted: Counted,
+    /// The number of the mode in which calls wait.
+    mode: AtomicU8,
     own: Vec<IpAddr>,
     /// Bytes of the longest datagram that comes in one frame.
     whole_max: usize,
@@ -23,17 +42,55 @@ pub(crate) struct Beside {
 
 impl Beside {
     /// Of a host with these addresses, on an interface for IP packets of up to `mtu` bytes.
-    pub(crate) fn new(own: Vec<IpAddr>, mtu: u32) -> Self {
+    pub(crate) fn new(own: Vec<IpAddr>, mtu: u32, ends: EndsOf) -> Self {
         let whole_max = (mtu as usize).saturating_sub(HEADERS_MIN);
-        Self { own, whole_max, unknown: AtomicU32::new(0), count: AtomicU64::new(0) }
+        let (counted, mode) = (Counted::default(), AtomicU8::new(Mode::default() as u8));
+        Self { ends, counted, mode, own, whole_max, unknown: AtomicU32::new(0), count: AtomicU64::new(0) }
+    }
+
+    /// The thread that has the lease says what it has counted.
+    pub(crate) fn set_counted(&self, counts: &SocketCounts) {
+        let Counted { by_ring, by_kernel, refused, leases } = &self.counted;
+        for (word, count) in [
+            (by_ring, counts.by_ring),
+            (by_kernel, counts.by_kernel),
+            (refused, counts.refused),
+            (leases, counts.leases),
+        ] {
+            if word.load(Ordering::Relaxed) != count {
+                word.store(count, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// What was received so far.
+    pub(crate) fn counts(&self) -> SocketCounts {
+        let Ends { by_program, full, lapsed } = self.ends.get();
+        let get = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        SocketCounts {
+            by_ring: get(&self.counted.by_ring),
+            by_kernel: get(&self.counted.by_kernel) + get(&self.count),
+            refused: get(&self.counted.refused),
+            leases: get(&self.counted.leases),
+            ended: by_program,
+            full,
+            lapsed,
+            ..SocketCounts::default()
+        }
+    }
+
+    /// Sets how calls wait, from their next decision on.
+    pub(crate) fn set_mode(&self, mode: Mode) {
+        self.mode.store(mode as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        let number = usize::from(self.mode.load(Ordering::Relaxed));
+        Mode::ALL.get(number).copied().unwrap_or_default()
     }
 
     pub(crate) fn own(&self) -> &[IpAddr] {
         &self.own
-    }
-
-    pub(crate) fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
     }
 
     /// Datagrams that were read since the last call.

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketAddrAny, recvfrom};
 use twinpath_idle::{Arrival, Woken};
 use twinpath_lending::{Connection, Lent};
-use twinpath_rings::lease::{Ends, Lease, Next, Room};
+use twinpath_rings::lease::{Lease, Next, Room};
 use twinpath_stack::admit::admit_source;
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
@@ -161,6 +161,7 @@ pub(crate) struct Holder {
     beside: Arc<Beside>,
     view: View,
     idle: Idle,
+    mode: Mode,
     /// When it last looked for datagrams, and when it looks at the kernel's socket again.
     looked: Instant,
     look_at: Instant,
@@ -179,11 +180,13 @@ impl Holder {
         let Lent { number, lease, partial_checksums, own, mtu, owner, .. } = lent;
         let trust = if partial_checksums { ChecksumTrust::AcceptPartial } else { ChecksumTrust::Verify };
         let now = clock::now();
+        let beside = Arc::new(Beside::new(own, mtu, lease.ends_of()));
         Self {
             number,
             lease,
             trust,
-            beside: Arc::new(Beside::new(own, mtu)),
+            mode: beside.mode(),
+            beside,
             view,
             idle: Idle::new(IdleConfig::default()),
             looked: now,
@@ -207,17 +210,12 @@ impl Holder {
 
     /// What somebody does who waits for several sockets.
     pub(crate) fn decide(&mut self, now: Instant, deadline: Instant) -> Decision {
+        let mode = self.beside.mode();
+        if mode != self.mode {
+            self.mode = mode;
+            self.idle.set_mode(mode);
+        }
         if self.owner_is_gone { Decision::Sleep { until: deadline } } else { self.idle.decide(now, deadline) }
-    }
-
-    pub(crate) fn set_mode(&mut self, mode: Mode) {
-        self.idle.set_mode(mode);
-    }
-
-    pub(crate) fn counts(&self) -> SocketCounts {
-        let Ends { by_program, full, lapsed } = self.lease.ends();
-        let by_kernel = self.counts.by_kernel + self.beside.count();
-        SocketCounts { ended: by_program, full, lapsed, by_kernel, ..self.counts }
     }
 
     /// Receives a datagram into `buffer`. Returns its length, as far as it fits, and its sender.
@@ -358,6 +356,7 @@ impl Holder {
     fn open(&mut self, now: Instant, room: Room) {
         if !self.owner_is_gone {
             self.counts.leases += u64::from(self.lease.open(now, room));
+            self.beside.set_counted(&self.counts);
         }
     }
 
@@ -420,6 +419,7 @@ impl Holder {
         let taken = self.lease.take(|frame| see(frame.bytes));
         self.counts.refused += u64::from(matches!(taken, Some(None)));
         self.counts.by_ring += u64::from(matches!(taken, Some(Some(_))));
+        self.beside.set_counted(&self.counts);
         taken.flatten()
     }
 
@@ -455,6 +455,7 @@ impl Holder {
             let is_odd = self.beside.is_odd(read.whole_len, read.source);
             self.lease.socket_was_read(is_odd);
             self.counts.by_kernel += 1;
+            self.beside.set_counted(&self.counts);
         }
         self.found(clock::now());
     }

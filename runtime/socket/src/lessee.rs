@@ -467,13 +467,15 @@ impl Lessee {
 
     /// Sets when calls spin and when they sleep.
     pub fn set_mode(&self, mode: Mode) {
-        self.with_holder(|holder| holder.set_mode(mode));
+        if let Ok(outside) = self.outside.try_read() {
+            outside.as_ref().inspect(|outside| outside.beside.set_mode(mode));
+        }
     }
 
-    /// What was received, and by which path, also if the lease has ended; `None` as for [`Lessee::is_ready`].
+    /// What was received, and by which path, also if the lease has ended; `None` if there never was one.
     #[must_use]
     pub fn counts(&self) -> Option<SocketCounts> {
-        self.try_lock()?.as_ref().map(|leased| leased.holder.counts())
+        self.outside.try_read().ok()?.as_ref().map(|outside| outside.beside.counts())
     }
 
     /// The call that waited for this socket among others slept.

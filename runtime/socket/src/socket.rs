@@ -204,18 +204,23 @@ impl Shared {
         let mut call = self.call(peek);
         loop {
             if let Some(read) = self.with_holder(|holder, socket| holder.receive(socket, buffer, call)) {
-                // Another thread may have begun to wait while this call had the lease. What is left in the ring is for it: this
-                // thread may be busy for long.
-                fence(Ordering::SeqCst);
-                if !self.may_stay() && self.with_holder(|holder, _| holder.leave()) == Some(true) {
-                    leased.waiting.tell();
-                }
+                // Another thread may have begun to wait while this call had the lease.
+                self.leave_to_others(leased);
                 return read;
             }
             if let Some(read) = self.wait_beside(leased, buffer, call)? {
                 return Ok(read);
             }
             call.stays = self.may_stay();
+        }
+    }
+
+    /// This thread had the lease, and may be busy for long from now on: if others wait for the socket, what is left in the ring is
+    /// for them. If another thread has the lease by now, it does that.
+    fn leave_to_others(&self, leased: &Leased) {
+        fence(Ordering::SeqCst);
+        if !self.may_stay() && self.with_holder(|holder, _| holder.leave()) == Some(true) {
+            leased.waiting.tell();
         }
     }
 
@@ -329,9 +334,9 @@ impl UdpSocket {
     }
 
     /// Sets how a blocking call waits: `poll` spins always, `interrupt` sleeps at once, and `adaptive`, the default, learns
-    /// when datagrams come. It has no effect on sockets without the fast path, nor while another thread receives.
+    /// when datagrams come. It has no effect on sockets without the fast path.
     pub fn set_mode(&self, mode: Mode) {
-        self.shared.with_holder(|holder, _| holder.set_mode(mode));
+        self.shared.leased().inspect(|leased| leased.beside.set_mode(mode));
     }
 
     /// Sets how datagrams leave. It has no effect on sockets without the fast path, on those that are connected, as the kernel's
@@ -340,12 +345,12 @@ impl UdpSocket {
         self.shared.frames.store(by == SendBy::Frames, Ordering::Relaxed);
     }
 
-    /// What was received and sent, and by which path. Zeros if there is no fast path, or while another thread receives.
+    /// What was received and sent, and by which path. Zeros if there is no fast path.
     #[must_use]
     pub fn counts(&self) -> SocketCounts {
         let (sent_by_frame, sent_by_kernel) =
             self.shared.with_sender(|sender| sender.counts()).unwrap_or_default();
-        let received = self.shared.with_holder(|holder, _| holder.counts()).unwrap_or_default();
+        let received = self.shared.leased().map(|leased| leased.beside.counts()).unwrap_or_default();
         SocketCounts { sent_by_frame, sent_by_kernel, ..received }
     }
 
@@ -501,8 +506,7 @@ impl AsFd for UdpSocket {
     /// descriptor in the kernel is right; what is there at this moment is received by the next call.
     fn as_fd(&self) -> BorrowedFd<'_> {
         if !self.shared.given_out.swap(true, Ordering::Relaxed) {
-            fence(Ordering::SeqCst);
-            self.shared.with_holder(|holder, _| holder.give_back());
+            self.shared.leased().inspect(|leased| self.shared.leave_to_others(leased));
         }
         self.shared.socket.as_fd()
     }

@@ -62,6 +62,11 @@ mod mapped {
             if fits { Ok(Self { states, state_at, slots, count }) } else { Err(BadLayout) }
         }
 
+        /// The mapping of all states, and the number of this one.
+        pub(in crate::direct) fn states(&self) -> (Arc<Mapping>, u32) {
+            (Arc::clone(&self.states), (self.state_at / STATE_LEN) as u32)
+        }
+
         pub(in crate::direct) fn word(&self, at: usize) -> &AtomicU32 {
             debug_assert!(at + size_of::<u32>() <= STATE_LEN);
             // SAFETY: `new` checked that the states hold it, aligned to four; a 32-bit atomic takes any bits.

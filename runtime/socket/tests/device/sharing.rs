@@ -1,6 +1,7 @@
 //! A socket that several threads and processes have.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Instant;
 
@@ -69,6 +70,14 @@ fn a_child_has_the_kernels_socket_and_the_parent_keeps_the_ring() {
     until_by_ring(socket.as_ref().unwrap(), &peer, to);
 }
 
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Datagrams of a burst, and threads.
 const THREADS: usize = 3;
 /// Bursts at least, and the number of the last one.
@@ -77,12 +86,34 @@ const LAST: u64 = u64::MAX;
 
 #[test]
 fn what_a_busy_thread_has_left_is_received_by_others() {
+    receive_bursts(0);
+}
+
+/// A thread that only asks must not have the ring at a moment when another one would leave it to those that wait.
+#[test]
+fn threads_that_ask_for_counts_and_set_modes_keep_nothing_from_those_that_receive() {
+    receive_bursts(2);
+}
+
+/// `asking`: threads that ask for counts all the time.
+fn receive_bursts(asking: usize) {
     let Some(link) = Link::new() else { return };
     let (socket, peer) = (link.socket("0.0.0.0:7031"), link.peer("10.9.0.2:0"));
     socket.set_mode(Mode::Poll);
     let (received, changed) = (Mutex::new(HashMap::<u64, usize>::new()), Condvar::new());
-    let (begun, mut sent) = (Instant::now(), 0);
+    let (begun, mut sent, has_ended) = (Instant::now(), 0, AtomicBool::new(false));
     std::thread::scope(|scope| {
+        // Also if this thread panics.
+        let _ends = Ends(&has_ended);
+        for _ in 0..asking {
+            let (socket, has_ended) = (socket.try_clone().unwrap(), &has_ended);
+            scope.spawn(move || {
+                while !has_ended.load(Ordering::Relaxed) {
+                    let _ = socket.counts();
+                    socket.set_mode(Mode::Poll);
+                }
+            });
+        }
         for _ in 0..THREADS {
             let (socket, received, changed) = (socket.try_clone().unwrap(), &received, &changed);
             scope.spawn(move || {
