@@ -33,8 +33,20 @@ pub unsafe fn done(
 ) -> Option<&'static str> {
     let Some((_, place)) = table::place(descriptor) else {
         // A set in a set: threads that wait for the outer one are told by the kernel alone.
-        if nested::may_be_set(descriptor) && operation == libc::EPOLL_CTL_ADD {
-            set_waited_for_elsewhere(descriptor);
+        if nested::may_be_set(descriptor) {
+            nested::ended(Some(set), descriptor);
+            if operation == libc::EPOLL_CTL_ADD {
+                set_waited_for_elsewhere(descriptor);
+            }
+            // SAFETY: the caller's promise; the structure may be packed.
+            let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
+            if operation != libc::EPOLL_CTL_DEL
+                && let Some(event) = event.filter(|event| event.events & READABLE != 0)
+                && has_left(descriptor)
+            {
+                let (events, data) = (event.events, event.u64);
+                nested::put_with_left(set, nested::Inner { set: descriptor, events, data });
+            }
         }
         return None;
     };
@@ -97,8 +109,45 @@ pub fn is_set(descriptor: c_int) -> bool {
     table::is_any() && in_set(descriptor).next().is_some()
 }
 
+/// Sets in this one that were put there while something was in a ring of their sockets, and still is: the kernel does not tell of it, so
+/// that a wait for this set would go on. Returns the number of events, as [`wait`] does; `None` if there are no such sets.
+///
+/// # Safety
+/// As for `epoll_pwait(2)`.
+#[must_use]
+pub unsafe fn wait_for_inner(
+    kernel: &Kernel,
+    set: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    mask: *const sigset_t,
+) -> Option<c_int> {
+    if !nested::has_any_left() || count <= 0 || events.is_null() {
+        return None;
+    }
+    nested::left_in(set, has_left).next()?;
+    // SAFETY: the caller's promise.
+    let ready = unsafe { (kernel.epoll_pwait)(set, events, count, 0, mask) };
+    if ready < 0 {
+        return Some(ready);
+    }
+    let mut ready = ready as usize;
+    for inner in nested::left_in(set, has_left) {
+        let (wanted, data) = (inner.events & READABLE, inner.data);
+        // SAFETY: the first ones were written by the kernel, or below.
+        let is_known = (0..ready).any(|at| unsafe { events.add(at).read_unaligned().u64 } == data);
+        if !is_known && ready < count as usize {
+            // SAFETY: there is room for `count`.
+            unsafe { events.add(ready).write_unaligned(epoll_event { events: wanted, u64: data }) };
+            ready += 1;
+        }
+    }
+    (ready > 0).then_some(ready as c_int)
+}
+
 /// The descriptor of a set is about to be closed: what is known of it is forgotten.
 pub fn set_closed(set: c_int) {
+    nested::ended(None, set);
     for in_set in in_set(set) {
         let _ = in_set.set.compare_exchange(set, -1, Ordering::AcqRel, Ordering::Relaxed);
     }

@@ -7,6 +7,7 @@
 //! kernel's path if it interrupted a call on the same socket.
 
 pub mod epoll;
+mod identity;
 mod kernel;
 mod limit;
 mod message;

@@ -28,6 +28,11 @@ const AT_ONCE: usize = 32;
 /// A call that has opened the ring is over after so long, or looks at it.
 const SETTLES_NS: u64 = 5_000_000;
 
+/// How long a call waits at most for another thread to read what is in the ring, and how.
+const RING_WAIT: Duration = Duration::from_millis(20);
+const RING_LOOK_NS: u64 = 100_000;
+const YIELDS: u32 = 16;
+
 /// A receiving call on a socket with a lease.
 struct Receiving<'a> {
     kernel: &'a Kernel,
@@ -117,7 +122,11 @@ impl Receiving<'_> {
         let socket = table::socket(self.descriptor);
         self.looks = Some(self.place.lessee.looks());
         loop {
-            self.place.lessee.begin();
+            // The check costs a system call, so it is made only where the ring was not looked at for a while.
+            if self.place.lessee.begin() && table::is_replaced(self.descriptor, self.place) {
+                // SAFETY: the caller's promise.
+                return unsafe { (self.kernel.recvmsg)(self.descriptor, self.message, self.flags) };
+            }
             // SAFETY: the caller's promise.
             let done = unsafe { self.run_to_end(&socket) };
             // Another thread may have begun to sleep in the kernel while this call had the ring: nothing more may come there, as this
@@ -371,11 +380,35 @@ impl Receiving<'_> {
         (came < 0).then_some(came as ssize_t)
     }
 
+    /// Another thread has the ring, and what is there came before what the kernel has by now: waits until that thread has read it, or has
+    /// left it. Usually that is at once; if the thread has lost its CPU meanwhile, it takes until it has one again. Returns whether the
+    /// lease is free. After some time the call goes on all the same, as this thread may have interrupted the other one's work.
+    fn waits_for_ring(&self, socket: &UdpSocket) -> bool {
+        let until = clock::now() + RING_WAIT;
+        let mut looks = 0;
+        while self.place.lessee.has_unread() && clock::now() < until {
+            looks += 1;
+            if looks <= YIELDS {
+                std::thread::yield_now();
+            } else {
+                let some = timespec(RING_LOOK_NS);
+                // SAFETY: it waits for nothing but the time.
+                let _ = unsafe {
+                    (self.kernel.ppoll)(std::ptr::null_mut(), 0, &raw const some, std::ptr::null())
+                };
+            }
+            if self.place.lessee.is_ready(socket, clock::now()).is_some() {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Another thread has the lease, or there is none any more: the kernel's call, as it is. `None`: the lease is free again.
     fn by_the_kernel_alone(&mut self, socket: &UdpSocket) -> Option<ssize_t> {
         let waits = self.place.lessee.waits();
         // The thread that had the lease may have returned before it could see this one, and have left something in the ring.
-        if self.place.lessee.is_ready(socket, clock::now()).is_some() {
+        if self.place.lessee.is_ready(socket, clock::now()).is_some() || self.waits_for_ring(socket) {
             return None;
         }
         self.looks = None;

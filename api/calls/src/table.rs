@@ -11,6 +11,7 @@ use libc::c_int;
 use twinpath_socket::{Access, LentBy, Lessee, SocketCounts};
 use twinpath_worker::idle::Mode;
 
+use crate::identity;
 use crate::limit;
 use crate::message::{self, Wanted};
 use crate::users::{self, Shared};
@@ -50,6 +51,8 @@ pub struct Place {
     /// How many descriptors it has.
     descriptors: AtomicU32,
     wanted: AtomicU32,
+    /// By which the socket is known again.
+    cookie: AtomicU64,
     /// How it is shared with other processes ([`Shared`]).
     shared: AtomicU16,
     /// The program waits for it by calls of this crate: what is in the ring is seen.
@@ -125,6 +128,7 @@ impl Place {
             is_used: AtomicBool::new(false),
             descriptors: AtomicU32::new(0),
             wanted: AtomicU32::new(0),
+            cookie: AtomicU64::new(0),
             shared: AtomicU16::new(0),
             is_waited_for: AtomicBool::new(false),
             ask_at: AtomicU64::new(0),
@@ -349,6 +353,9 @@ pub fn lend(
     if place(descriptor).is_some() {
         return Ok(None);
     }
+    // A number may have got another meaning by a call that is not seen.
+    let cookie = identity::cookie(descriptor).ok().filter(|_| identity::is_udp(descriptor));
+    let cookie = cookie.ok_or_else(|| "it is no UDP socket".to_owned())?;
     let wanted = message::wanted(descriptor)?;
     // What closed sockets have left on any interface.
     for (_, place) in places().filter(|(_, place)| place.take()) {
@@ -364,6 +371,7 @@ pub fn lend(
     place.lessee.set_mode(mode);
     place.descriptors.store(1, Ordering::Relaxed);
     place.wanted.store(wanted.bits(), Ordering::Relaxed);
+    place.cookie.store(cookie, Ordering::Relaxed);
     place.is_waited_for.store(false, Ordering::Relaxed);
     place.error.store(0, Ordering::Relaxed);
     place.sets.iter().for_each(|in_set| in_set.set.store(-1, Ordering::Relaxed));
@@ -404,6 +412,16 @@ pub fn close(descriptor: c_int) -> Option<SocketCounts> {
     place.lessee.end(&socket(descriptor));
     place.is_used.store(false, Ordering::Release);
     counts
+}
+
+/// Whether the number has another meaning by now than the socket that the place is of, as it was closed by a call that nobody here saw:
+/// it is the kernel's then, as if the socket had been closed by [`close`].
+pub(crate) fn is_replaced(descriptor: c_int, place: &Place) -> bool {
+    let is_replaced = identity::is_another(descriptor, place.cookie.load(Ordering::Relaxed));
+    if is_replaced {
+        close(descriptor);
+    }
+    is_replaced
 }
 
 /// A descriptor was made a duplicate of another one: they share the lease. If nothing was decided yet, both stay with the kernel, so that

@@ -74,7 +74,8 @@ impl Leased {
                 Tells::Now
             }
             Readiness::Ring { .. } => Tells::Not,
-            Readiness::Socket if place.in_sets(self.set).all(is_edge) => Tells::ByKernel,
+            // It tells of what is there as well, where it is not by edges.
+            Readiness::Socket if place.in_sets(self.set).any(is_edge) => Tells::ByKernel,
             Readiness::Socket => Tells::Now,
         }
     }

@@ -7,7 +7,7 @@ use twinpath_calls::{Access, LentBy, table};
 use twinpath_rules::{Bound, Rule};
 
 use crate::started::{runs, started};
-use crate::{explain, group, interface, own};
+use crate::{explain, group, handler, interface, own};
 
 /// If nothing was decided yet for the descriptor, and it has a port: decides.
 pub(crate) fn decide(descriptor: c_int) {
@@ -31,6 +31,9 @@ pub(crate) fn decide_for(descriptor: c_int, is_certain: bool) {
         explain::socket(descriptor, format_args!("by the kernel: no rule matches"));
         return;
     };
+    if handler::is_running() {
+        return;
+    }
     if rule.is_kernel {
         table::set_kernel(descriptor);
         explain::socket(descriptor, format_args!("by the kernel: a rule says so"));

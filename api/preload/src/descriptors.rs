@@ -1,7 +1,7 @@
 //! Hooks of the calls that make and close descriptors, and change what a socket is.
 #![allow(unsafe_code, reason = "functions that C calls take pointers")]
 
-use libc::{c_int, c_uint, c_void, sockaddr, socklen_t};
+use libc::{FILE, c_char, c_int, c_uint, c_void, sockaddr, socklen_t};
 use twinpath_calls::{epoll, errno, nested, set_errno, table};
 
 use crate::decide::decide;
@@ -31,10 +31,142 @@ fn remember(made: c_int, domain: c_int, is_udp: bool) {
     if own::is_inside() {
         table::set_kernel(made);
     } else if table::is_own_process() {
+        forget(made);
         own::made_by_program(made, domain);
-        group::forget(made);
-        if is_udp { table::set_undecided(made) } else { table::set_kernel(made) }
+        if is_udp {
+            table::set_undecided(made);
+        }
     }
+}
+
+/// The number has a new meaning. What was there was closed, perhaps by a call that is not hooked.
+fn forget(made: c_int) {
+    table::close(made);
+    epoll::set_closed(made);
+    group::forget(made);
+}
+
+/// A descriptor was made that is no UDP socket.
+#[inline]
+fn made_other(made: c_int) -> c_int {
+    if made >= 0 && table::is_tracking() && (matters(made) || group::has_unbound(made)) {
+        forget_former(made);
+    }
+    made
+}
+
+#[cold]
+fn forget_former(made: c_int) {
+    if table::is_own_process() && !own::is_inside() {
+        forget(made);
+        own::made_by_program(made, libc::AF_UNSPEC);
+    }
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// As for `accept(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    made_other(real!(accept(fd, address, len) as fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int))
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// As for `accept4(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn accept4(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    made_other(real!(
+        accept4(fd, address, len, flags) as fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int
+    ))
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// As for `socketpair(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn socketpair(
+    domain: c_int,
+    kind: c_int,
+    protocol: c_int,
+    made: *mut c_int,
+) -> c_int {
+    let done =
+        real!(socketpair(domain, kind, protocol, made) as fn(c_int, c_int, c_int, *mut c_int) -> c_int);
+    if done == 0 {
+        for at in 0..2 {
+            // SAFETY: the kernel has filled an array of two.
+            let fd = made_other(unsafe { made.add(at).read() });
+            // A pair of the library's own cannot be told from one of the program's otherwise.
+            if own::is_inside() {
+                own::remember(fd);
+            }
+        }
+    }
+    done
+}
+
+/// The C library is about to close the descriptor of a stream, by a call of its own.
+unsafe fn stream_closes(stream: *mut FILE) {
+    if !table::is_tracking() || stream.is_null() {
+        return;
+    }
+    let before = errno();
+    // SAFETY: the caller passes a stream. One without a descriptor has -1.
+    let fd = unsafe { libc::fileno(stream) };
+    set_errno(before);
+    if matters(fd) {
+        closes(fd);
+    }
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// As for `fclose(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn fclose(stream: *mut FILE) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { stream_closes(stream) };
+    real!(fclose(stream) as fn(*mut FILE) -> c_int)
+}
+
+/// A hook: the function of that name.
+///
+/// # Safety
+/// As for `freopen(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn freopen(
+    path: *const c_char,
+    mode: *const c_char,
+    stream: *mut FILE,
+) -> *mut FILE {
+    // SAFETY: the caller's promise.
+    unsafe { stream_closes(stream) };
+    real!(freopen(path, mode, stream) as fn(*const c_char, *const c_char, *mut FILE) -> *mut FILE)
+}
+
+/// A hook: `freopen` of programs that were compiled for large files.
+///
+/// # Safety
+/// As for `freopen(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn freopen64(
+    path: *const c_char,
+    mode: *const c_char,
+    stream: *mut FILE,
+) -> *mut FILE {
+    // SAFETY: the caller's promise.
+    unsafe { stream_closes(stream) };
+    real!(freopen64(path, mode, stream) as fn(*const c_char, *const c_char, *mut FILE) -> *mut FILE)
 }
 
 /// A hook: the function of that name.

@@ -8,6 +8,7 @@ mod decide;
 mod descriptors;
 mod explain;
 mod group;
+mod handler;
 mod interface;
 mod own;
 mod process;

@@ -66,7 +66,7 @@ fn is_own(descriptor: c_int) -> bool {
     else {
         return false;
     };
-    if identity(descriptor) == Some(own as u32) {
+    if inode(descriptor) == Some(own as u32) {
         return true;
     }
     // It was closed by a call that is not hooked, and the number has another meaning now.
@@ -146,57 +146,78 @@ pub(crate) struct Before(Vec<c_int>);
 
 impl Before {
     pub(crate) fn now() -> Self {
-        Self(open())
+        // Not the library's own: it may close them meanwhile, and open others with the same numbers.
+        Self(open().into_iter().filter(|descriptor| !is_own(*descriptor)).collect())
     }
 
     /// Remembers those that were opened since then. Another thread may have opened some meanwhile, so their kind is looked at.
     pub(crate) fn remember_what_is_new(&self) {
         for new in open().into_iter().filter(|new| !self.0.contains(new) && !is_of_program(*new)) {
-            let Some(inode) = identity(new) else { continue };
-            let value = (new as u64) << 32 | u64::from(inode);
-            if let Some((word, bit)) = word_of(&EVER_OWN, new) {
-                word.fetch_or(bit, Ordering::Relaxed);
-            }
-            let free = |own: &&AtomicU64| {
-                own.compare_exchange(FREE, value, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-            };
-            if OWN.iter().find(free).is_none() {
-                return;
+            if is_of_own_kind(new) {
+                remember(new);
             }
         }
     }
 }
 
+/// The descriptor is this library's.
+pub(crate) fn remember(descriptor: c_int) {
+    let Some(inode) = inode(descriptor) else { return };
+    let value = (descriptor as u64) << 32 | u64::from(inode);
+    if find(descriptor).any(|own| own.load(Ordering::Relaxed) == value) {
+        return;
+    }
+    if let Some((word, bit)) = word_of(&EVER_OWN, descriptor) {
+        word.fetch_or(bit, Ordering::Relaxed);
+    }
+    let free =
+        |own: &&AtomicU64| own.compare_exchange(FREE, value, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    // If there is no room for it, the program may close it.
+    let _ = OWN.iter().find(free);
+}
+
 fn open() -> Vec<c_int> {
-    let Ok(folder) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
+    // SAFETY: it takes numbers only.
+    let is_open = |descriptor: &c_int| unsafe { libc::fcntl(*descriptor, libc::F_GETFD) } >= 0;
+    // If no descriptor is left to read the folder by, each number is asked for.
+    let Ok(folder) = std::fs::read_dir("/proc/self/fd") else {
+        return (0..DESCRIPTORS as c_int).filter(is_open).collect();
+    };
     let number = |entry: std::io::Result<std::fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
     let mut open: Vec<c_int> = folder.filter_map(number).collect();
     // The folder was one of them, and is closed by now: what gets its number next is new.
-    // SAFETY: it takes numbers only.
-    open.retain(|descriptor| unsafe { libc::fcntl(*descriptor, libc::F_GETFD) } >= 0);
+    open.retain(is_open);
     open
 }
 
-/// The lower half of the inode of a descriptor that may be this library's: maps, programs and links of BPF, packet sockets, sockets of
-/// netlink, and the name that ends with the process. It does not allocate.
-fn identity(descriptor: c_int) -> Option<u32> {
+fn status_of(descriptor: c_int) -> Option<libc::stat> {
     let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: there is room for it.
     if unsafe { libc::fstat(descriptor, status.as_mut_ptr()) } != 0 {
         return None;
     }
     // SAFETY: the kernel has filled it, and zeros are valid as well.
-    let status = unsafe { status.assume_init() };
-    let is_ours = if status.st_mode & libc::S_IFMT == libc::S_IFSOCK {
-        match domain(descriptor)? {
-            libc::AF_PACKET | libc::AF_NETLINK => true,
-            libc::AF_UNIX => is_name_of_process(descriptor),
+    Some(unsafe { status.assume_init() })
+}
+
+/// The lower half of a descriptor's inode. It does not allocate.
+fn inode(descriptor: c_int) -> Option<u32> {
+    status_of(descriptor).map(|status| status.st_ino as u32)
+}
+
+/// Whether a descriptor may be this library's: maps, programs, links and types of BPF, packet sockets, sockets of netlink, and the name that
+/// ends with the process.
+fn is_of_own_kind(descriptor: c_int) -> bool {
+    let Some(status) = status_of(descriptor) else { return false };
+    if status.st_mode & libc::S_IFMT == libc::S_IFSOCK {
+        match domain(descriptor) {
+            Some(libc::AF_PACKET | libc::AF_NETLINK) => true,
+            Some(libc::AF_UNIX) => is_name_of_process(descriptor),
             _ => false,
         }
     } else {
         is_bpf(descriptor)
-    };
-    is_ours.then_some(status.st_ino as u32)
+    }
 }
 
 fn is_bpf(descriptor: c_int) -> bool {
@@ -207,7 +228,7 @@ fn is_bpf(descriptor: c_int) -> bool {
     }
     // SAFETY: the path ends with a zero, and there is room for as much.
     let len = unsafe { libc::readlink(path.as_ptr().cast(), named.as_mut_ptr().cast(), named.len()) };
-    len > 0 && named.starts_with(b"anon_inode:bpf")
+    len > 0 && (named.starts_with(b"anon_inode:bpf") || named.starts_with(b"anon_inode:btf"))
 }
 
 fn is_name_of_process(descriptor: c_int) -> bool {

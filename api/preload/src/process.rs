@@ -3,7 +3,7 @@
 
 use twinpath_calls::table;
 
-use crate::{explain, own, started};
+use crate::{explain, own, real, started};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -14,6 +14,7 @@ static AT_BEGIN: extern "C" fn() = begin;
 static AT_END: extern "C" fn() = end;
 
 extern "C" fn begin() {
+    real::find_all();
     started::begin();
     if let Some(error) = started::started().and_then(|started| started.rules.as_ref().err()) {
         explain::line(format_args!("{error}; everything stays with the kernel"));

@@ -2,49 +2,116 @@
 #![allow(unsafe_code, reason = "functions are found by name, and called by pointers")]
 
 use std::ffi::{CStr, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
     c_int, c_uint, epoll_event, fd_set, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, ssize_t, timespec,
 };
-use twinpath_calls::Kernel;
+use twinpath_calls::{Kernel, set_errno};
 
-/// The next function of that name after this library's. The process ends if there is none: then nothing could be called.
-#[cold]
-pub(crate) fn find(name: &CStr) -> *mut c_void {
-    // SAFETY: it is a string of C.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-    if found.is_null() {
-        std::process::abort();
-    }
-    found
+/// A function of the C library, found by its name.
+pub(crate) struct Function {
+    name: &'static CStr,
+    at: AtomicPtr<c_void>,
 }
 
-/// Calls the function of the C library that has that name. Most calls of a program have nothing to do with this library, so it costs
-/// a load and a jump: the first call goes to a function that looks for the other one.
-macro_rules! real {
-    ($name:ident($($argument:ident),* $(,)?) as fn($($type:ty),*) -> $result:ty) => {{
-        type Of = unsafe extern "C-unwind" fn($($type),*) -> $result;
-        static FUNCTION: std::sync::atomic::AtomicPtr<std::ffi::c_void> =
-            std::sync::atomic::AtomicPtr::new(look_up as Of as *mut std::ffi::c_void);
-        #[cold]
-        unsafe extern "C-unwind" fn look_up($($argument: $type),*) -> $result {
-            const NAME: &std::ffi::CStr =
+impl Function {
+    const fn new(name: &'static CStr) -> Self {
+        Self { name, at: AtomicPtr::new(null_mut()) }
+    }
+
+    /// Where it is; null if this C library has none of that name. Most calls of a program have nothing to do with this library, so it
+    /// costs a load and a comparison.
+    #[inline(always)]
+    pub(crate) fn get(&self) -> *mut c_void {
+        let found = self.at.load(Ordering::Relaxed);
+        if found.is_null() { self.find() } else { found }
+    }
+
+    /// The next function of that name after this library's.
+    #[cold]
+    #[inline(never)]
+    fn find(&self) -> *mut c_void {
+        // SAFETY: it is a string of C.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        self.at.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// Finds all of them, so that a hook which is called by a handler of a signal does not have to: that takes a lock. Constructors of other
+/// libraries may have called hooks before.
+pub(crate) fn find_all() {
+    for function in ALL {
+        function.get();
+    }
+}
+
+macro_rules! functions {
+    ($($name:ident)*) => {
+        #[allow(non_upper_case_globals, reason = "they are named as the functions are")]
+        pub(crate) mod function {
+            use super::Function;
+            $(pub(crate) static $name: Function = Function::new(
                 match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                     Ok(name) => name,
                     Err(_) => panic!("a name has no zero"),
-                };
-            let found = $crate::real::find(NAME);
-            FUNCTION.store(found, std::sync::atomic::Ordering::Relaxed);
+                },
+            );)*
+        }
+
+        static ALL: &[&Function] = &[$(&function::$name),*];
+    };
+}
+
+functions! {
+    __poll_chk __ppoll_chk __read_chk __recv_chk __recvfrom_chk _exit accept accept4 bind close close_range connect dup dup2 dup3
+    epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait fclose fcntl fcntl64 freopen freopen64 poll ppoll pselect
+    read readv recv recvfrom recvmmsg recvmsg select setsockopt socket socketpair
+}
+
+/// What a call of a function returns that this C library does not have: a program that looks for newer functions finds the hook.
+pub(crate) trait Missing {
+    fn missing() -> Self;
+}
+
+impl Missing for c_int {
+    fn missing() -> Self {
+        set_errno(libc::ENOSYS)
+    }
+}
+
+impl Missing for ssize_t {
+    fn missing() -> Self {
+        set_errno(libc::ENOSYS) as Self
+    }
+}
+
+impl<T> Missing for *mut T {
+    fn missing() -> Self {
+        set_errno(libc::ENOSYS);
+        null_mut()
+    }
+}
+
+impl Missing for () {
+    fn missing() -> Self {}
+}
+
+/// Calls the function of the C library that has that name.
+macro_rules! real {
+    ($name:ident($($argument:ident),* $(,)?) as fn($($type:ty),*) -> $result:ty) => {{
+        let found = $crate::real::function::$name.get();
+        if found.is_null() {
+            <$result as $crate::real::Missing>::missing()
+        } else {
+            type Of = unsafe extern "C-unwind" fn($($type),*) -> $result;
             // SAFETY: the C library declares a function of that name so.
             let function = unsafe { std::mem::transmute::<*mut std::ffi::c_void, Of>(found) };
             // SAFETY: the caller's promises are those of the function.
             unsafe { function($($argument),*) }
         }
-        let function = FUNCTION.load(std::sync::atomic::Ordering::Relaxed);
-        // SAFETY: it is the function above, or the one that it has found.
-        let function = unsafe { std::mem::transmute::<*mut std::ffi::c_void, Of>(function) };
-        // SAFETY: the caller's promises are those of the function.
-        unsafe { function($($argument),*) }
     }};
 }
 

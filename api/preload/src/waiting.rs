@@ -266,6 +266,9 @@ pub unsafe extern "C-unwind" fn pselect(
 
 fn made(set: c_int) -> c_int {
     if set >= 0 && table::is_own_process() {
+        if table::is_watched(set) {
+            table::close(set);
+        }
         epoll::set_made(set);
     }
     set
@@ -325,6 +328,10 @@ pub unsafe extern "C-unwind" fn epoll_wait(
     count: c_int,
     timeout_ms: c_int,
 ) -> c_int {
+    // SAFETY: the caller's promise.
+    if let Some(ready) = unsafe { epoll::wait_for_inner(&KERNEL, set, events, count, std::ptr::null()) } {
+        return ready;
+    }
     if !epoll::has_leased(set) {
         return real!(
             epoll_wait(set, events, count, timeout_ms) as fn(c_int, *mut epoll_event, c_int, c_int) -> c_int
@@ -346,6 +353,10 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
     timeout_ms: c_int,
     mask: *const sigset_t,
 ) -> c_int {
+    // SAFETY: the caller's promise.
+    if let Some(ready) = unsafe { epoll::wait_for_inner(&KERNEL, set, events, count, mask) } {
+        return ready;
+    }
     if !epoll::has_leased(set) {
         // SAFETY: the caller's promise.
         return unsafe { (KERNEL.epoll_pwait)(set, events, count, timeout_ms, mask) };
@@ -366,6 +377,10 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    // SAFETY: the caller's promise.
+    if let Some(ready) = unsafe { epoll::wait_for_inner(&KERNEL, set, events, count, mask) } {
+        return ready;
+    }
     if !epoll::has_leased(set) {
         return real!(epoll_pwait2(set, events, count, timeout, mask)
             as fn(c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int);

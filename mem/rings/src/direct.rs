@@ -89,6 +89,11 @@ impl DirectRing {
         Self { memory, next: 0, end: Some(0), full_seen: 0 }
     }
 
+    /// How many frames were read.
+    pub(crate) const fn consumed(&self) -> u64 {
+        self.next
+    }
+
     /// The mapping of the states of all rings, and the number of this one.
     #[cfg(not(loom))]
     pub(crate) fn states(&self) -> (Arc<Mapping>, u32) {

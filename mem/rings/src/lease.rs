@@ -29,7 +29,7 @@ use twinpath_frame::Mapping;
 use twinpath_time::{Duration, Instant};
 
 #[cfg(not(loom))]
-use crate::direct::{BadLayout, memory::state_word};
+use crate::direct::{BadLayout, HEAD_AT, memory::state_long_word, memory::state_word};
 use crate::direct::{DirectFrame, DirectRing, OPEN, POSITION};
 #[cfg(not(loom))]
 use crate::sync::Arc;
@@ -109,19 +109,26 @@ pub struct Ends {
     pub lapsed: u32,
 }
 
-/// Tells how often leases of a ring ended, on any thread, also while another one has the [`Lease`].
+/// What any thread can see of a ring, also while another one has the [`Lease`].
 #[cfg(not(loom))]
 #[derive(Clone, Debug)]
-pub struct EndsOf {
+pub struct LeaseView {
     states: Arc<Mapping>,
     number: u32,
 }
 
 #[cfg(not(loom))]
-impl EndsOf {
+impl LeaseView {
+    /// How many frames the ring has taken so far, those that are being written included.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        state_long_word(&self.states, self.number, HEAD_AT)
+            .map_or(0, |head| head.load(Ordering::Acquire) & POSITION)
+    }
+
     /// How often the program ended the lease so far.
     #[must_use]
-    pub fn get(&self) -> Ends {
+    pub fn ends(&self) -> Ends {
         let word = |at| state_word(&self.states, self.number, at);
         let count = |at| word(at).map_or(0, |word| word.load(Ordering::Relaxed));
         Ends { by_program: count(ENDED_AT), full: count(FULL_AT), lapsed: count(LAPSED_AT) }
@@ -408,9 +415,15 @@ impl Lease {
     /// For threads that do not have the lease.
     #[cfg(not(loom))]
     #[must_use]
-    pub fn ends_of(&self) -> EndsOf {
+    pub fn view(&self) -> LeaseView {
         let (states, number) = self.ring.states();
-        EndsOf { states, number }
+        LeaseView { states, number }
+    }
+
+    /// How many of the frames that the ring has taken were read.
+    #[must_use]
+    pub const fn consumed(&self) -> u64 {
+        self.ring.consumed()
     }
 }
 

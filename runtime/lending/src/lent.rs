@@ -1,6 +1,5 @@
 //! A lease that a socket of this process has been given, by whichever rights.
 
-use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -25,14 +24,17 @@ pub enum Withdrawal {
 
 impl Withdrawal {
     /// No further frames of this socket are put into the ring, once those runs of the kernel's program have ended that have begun and,
-    /// for an owner's, once the owner has read the message. The ring has to be closed. It neither allocates nor waits.
-    ///
-    /// # Errors
-    /// What the kernel returns.
-    pub fn withdraw(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+    /// for an owner's, once the owner has read the message. The ring has to be closed. It neither allocates nor waits. Returns whether
+    /// the ring may be given to another socket then: not if the owner was not told.
+    #[must_use]
+    pub fn withdraw(&self, socket: BorrowedFd<'_>) -> bool {
         match self {
-            Self::Own(own) => own.withdraw(socket),
-            Self::Owner { connection, ring } => connection.end(*ring),
+            Self::Own(own) => {
+                // It only fails for what is no socket any more. What it was is forgotten with it, or when the ring gets another number.
+                let _ = own.withdraw(socket);
+                true
+            }
+            Self::Owner { connection, ring } => connection.end(*ring).is_ok(),
         }
     }
 }

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketAddrAny, recvfrom};
-use twinpath_rings::lease::{Ends, EndsOf};
+use twinpath_rings::lease::{Ends, LeaseView};
 use twinpath_worker::idle::Mode;
 
-use crate::holder::SocketCounts;
+use crate::counts::SocketCounts;
 
 /// IPv4 and UDP.
 const HEADERS_MIN: usize = 28;
@@ -23,12 +23,14 @@ struct Counted {
     by_kernel: AtomicU64,
     refused: AtomicU64,
     leases: AtomicU64,
+    /// How many frames were read of those that the ring has taken.
+    consumed: AtomicU64,
 }
 
 /// Counts what was read, for the lease, which compares it with what was passed to the kernel.
 #[derive(Debug)]
 pub(crate) struct Beside {
-    ends: EndsOf,
+    view: LeaseView,
     counted: Counted,
     /// The number of the mode in which calls wait.
     mode: AtomicU8,
@@ -42,20 +44,22 @@ pub(crate) struct Beside {
 
 impl Beside {
     /// Of a host with these addresses, on an interface for IP packets of up to `mtu` bytes.
-    pub(crate) fn new(own: Vec<IpAddr>, mtu: u32, ends: EndsOf) -> Self {
+    pub(crate) fn new(own: Vec<IpAddr>, mtu: u32, view: LeaseView) -> Self {
         let whole_max = (mtu as usize).saturating_sub(HEADERS_MIN);
-        let (counted, mode) = (Counted::default(), AtomicU8::new(Mode::default() as u8));
-        Self { ends, counted, mode, own, whole_max, unknown: AtomicU32::new(0), count: AtomicU64::new(0) }
+        let counted = Counted { consumed: AtomicU64::new(view.taken()), ..Counted::default() };
+        let mode = AtomicU8::new(Mode::default() as u8);
+        Self { view, counted, mode, own, whole_max, unknown: AtomicU32::new(0), count: AtomicU64::new(0) }
     }
 
-    /// The thread that has the lease says what it has counted.
-    pub(crate) fn set_counted(&self, counts: &SocketCounts) {
-        let Counted { by_ring, by_kernel, refused, leases } = &self.counted;
+    /// The thread that has the lease says what it has counted, and how many frames it has read.
+    pub(crate) fn set_counted(&self, counts: &SocketCounts, read: u64) {
+        let Counted { by_ring, by_kernel, refused, leases, consumed } = &self.counted;
         for (word, count) in [
             (by_ring, counts.by_ring),
             (by_kernel, counts.by_kernel),
             (refused, counts.refused),
             (leases, counts.leases),
+            (consumed, read),
         ] {
             if word.load(Ordering::Relaxed) != count {
                 word.store(count, Ordering::Relaxed);
@@ -65,7 +69,7 @@ impl Beside {
 
     /// What was received so far.
     pub(crate) fn counts(&self) -> SocketCounts {
-        let Ends { by_program, full, lapsed } = self.ends.get();
+        let Ends { by_program, full, lapsed } = self.view.ends();
         let get = |word: &AtomicU64| word.load(Ordering::Relaxed);
         SocketCounts {
             by_ring: get(&self.counted.by_ring),
@@ -77,6 +81,11 @@ impl Beside {
             lapsed,
             ..SocketCounts::default()
         }
+    }
+
+    /// Whether something is in the ring: it came before what the kernel is given from now on.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.view.taken() != self.counted.consumed.load(Ordering::Acquire)
     }
 
     /// Sets how calls wait, from their next decision on.

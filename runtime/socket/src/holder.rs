@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketAddrAny, recvfrom};
 use twinpath_idle::{Arrival, Woken};
 use twinpath_lending::{Connection, Lent};
-use twinpath_rings::lease::{Lease, Next, Room};
+use twinpath_rings::lease::{LEASE, Lease, Next, Room};
 use twinpath_stack::admit::admit_source;
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
@@ -21,6 +21,7 @@ use twinpath_worker::idle::{Decision, Idle, IdleConfig, Mode};
 
 use crate::address::View;
 use crate::beside::{self, Beside};
+use crate::counts::SocketCounts;
 use crate::precise::Precise;
 
 /// How often a thread that spins looks at the kernel's socket, for what does not come through the interface.
@@ -28,29 +29,6 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_micros(50);
 
 /// A frame that is being written takes less than a microsecond. After so many looks the program's CPU may be this one.
 const LOOKS_BEFORE_YIELD: u32 = 1024;
-
-/// What a socket has received, and how.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SocketCounts {
-    /// Datagrams that came by the ring.
-    pub by_ring: u64,
-    /// Datagrams that came by the kernel's socket.
-    pub by_kernel: u64,
-    /// Frames in the ring that the kernel would have dropped: wrong checksums, impossible senders.
-    pub refused: u64,
-    /// Leases taken.
-    pub leases: u64,
-    /// Leases that the program in the kernel ended, for any reason: the two that follow, or a frame that had to go by the kernel.
-    pub ended: u32,
-    /// Of these, because the ring was full.
-    pub full: u32,
-    /// Of these, because no call looked for too long.
-    pub lapsed: u32,
-    /// Datagrams that were sent as frames.
-    pub sent_by_frame: u64,
-    /// Datagrams that the kernel has sent although frames were asked for, as it had not sent to the peer just before.
-    pub sent_by_kernel: u64,
-}
 
 /// How long a call may wait for a datagram.
 #[derive(Clone, Copy, Debug)]
@@ -180,7 +158,7 @@ impl Holder {
         let Lent { number, lease, partial_checksums, own, mtu, owner, .. } = lent;
         let trust = if partial_checksums { ChecksumTrust::AcceptPartial } else { ChecksumTrust::Verify };
         let now = clock::now();
-        let beside = Arc::new(Beside::new(own, mtu, lease.ends_of()));
+        let beside = Arc::new(Beside::new(own, mtu, lease.view()));
         Self {
             number,
             lease,
@@ -247,9 +225,11 @@ impl Holder {
         }
     }
 
-    /// A receiving call begins.
-    pub(crate) fn begin(&mut self) {
-        (self.looked, self.asked) = (clock::now(), false);
+    /// A receiving call begins. Returns whether the last one is so long ago that a lease has lapsed since.
+    pub(crate) fn begin(&mut self) -> bool {
+        let (now, before) = (clock::now(), self.looked);
+        (self.looked, self.asked) = (now, false);
+        now > before + LEASE
     }
 
     /// What a receiving call does next. Spins meanwhile, if the policy says so, and asks `is_interrupted` now and then.
@@ -356,7 +336,7 @@ impl Holder {
     fn open(&mut self, now: Instant, room: Room) {
         if !self.owner_is_gone {
             self.counts.leases += u64::from(self.lease.open(now, room));
-            self.beside.set_counted(&self.counts);
+            self.beside.set_counted(&self.counts, self.lease.consumed());
         }
     }
 
@@ -413,13 +393,14 @@ impl Holder {
             // What is refused must not be in the way.
             if matches!(seen, Some(None)) {
                 self.lease.take(|_| ());
+                self.beside.set_counted(&self.counts, self.lease.consumed());
             }
             return seen.flatten();
         }
         let taken = self.lease.take(|frame| see(frame.bytes));
         self.counts.refused += u64::from(matches!(taken, Some(None)));
         self.counts.by_ring += u64::from(matches!(taken, Some(Some(_))));
-        self.beside.set_counted(&self.counts);
+        self.beside.set_counted(&self.counts, self.lease.consumed());
         taken.flatten()
     }
 
@@ -455,7 +436,7 @@ impl Holder {
             let is_odd = self.beside.is_odd(read.whole_len, read.source);
             self.lease.socket_was_read(is_odd);
             self.counts.by_kernel += 1;
-            self.beside.set_counted(&self.counts);
+            self.beside.set_counted(&self.counts, self.lease.consumed());
         }
         self.found(clock::now());
     }

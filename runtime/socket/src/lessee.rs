@@ -16,7 +16,8 @@ use twinpath_worker::idle::{Decision, Mode};
 
 use crate::address::View;
 use crate::beside::Beside;
-use crate::holder::{Call, Holder, KernelRead, Readiness, Received, SocketCounts, Step};
+use crate::counts::SocketCounts;
+use crate::holder::{Call, Holder, KernelRead, Readiness, Received, Step};
 use crate::interfaces;
 use crate::leading::{Lead, Leading, Watch};
 
@@ -172,7 +173,7 @@ impl Lessee {
     pub fn end(&self, socket: &UdpSocket) {
         self.give_back();
         let has_ended = self.outside.try_read().is_ok_and(|outside| {
-            outside.as_ref().is_some_and(|outside| outside.withdrawal.withdraw(socket.as_fd()).is_ok())
+            outside.as_ref().is_some_and(|outside| outside.withdrawal.withdraw(socket.as_fd()))
         });
         if has_ended {
             self.has_ended.store(true, Ordering::Release);
@@ -261,9 +262,17 @@ impl Lessee {
         self.give_back();
     }
 
-    /// A receiving call begins.
-    pub fn begin(&self) {
-        self.with_holder(Holder::begin);
+    /// A receiving call begins. Returns whether the last one is some time ago, so that the descriptor may have got another meaning.
+    #[must_use]
+    pub fn begin(&self) -> bool {
+        self.with_holder(Holder::begin).unwrap_or(false)
+    }
+
+    /// Whether something is in the ring, as far as can be told without the lease. What the kernel has by now may have come later.
+    #[must_use]
+    pub fn has_unread(&self) -> bool {
+        let outside = self.outside.try_read();
+        outside.is_ok_and(|outside| outside.as_ref().is_some_and(|outside| outside.beside.has_unread()))
     }
 
     /// What a receiving call does next; `None`: to receive from the kernel alone. Spins meanwhile, if the policy says so, and

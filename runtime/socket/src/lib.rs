@@ -15,6 +15,7 @@
 
 mod address;
 mod beside;
+mod counts;
 mod holder;
 mod interfaces;
 mod leading;
@@ -26,7 +27,8 @@ mod sender;
 mod socket;
 mod waiting;
 
-pub use holder::{Call, KernelRead, Readiness, Received, SocketCounts, Step, Wait};
+pub use counts::SocketCounts;
+pub use holder::{Call, KernelRead, Readiness, Received, Step, Wait};
 pub use leading::{Lead, Watch};
 pub use lessee::{LentBy, Lessee, Looks, Waits};
 pub use poll::{Event, Interest, Poll};

@@ -16,7 +16,8 @@ use twinpath_worker::idle::Mode;
 
 use crate::address::View;
 use crate::beside::Beside;
-use crate::holder::{Call, Holder, SocketCounts, Wait};
+use crate::counts::SocketCounts;
+use crate::holder::{Call, Holder, Wait};
 use crate::interfaces;
 use crate::lessee::LentBy;
 use crate::others::{Came, Others};
@@ -61,6 +62,9 @@ impl fmt::Display for SocketPath {
         }
     }
 }
+
+/// How long a thread waits at most for another one to read what is in the ring.
+const RING_WAIT: twinpath_time::Duration = twinpath_time::Duration::from_millis(20);
 
 /// A lease, and where it is to be given back.
 #[derive(Debug)]
@@ -224,6 +228,18 @@ impl Shared {
         }
     }
 
+    /// Waits until nothing is in the ring, for some time at most. Returns whether no other thread has the ring by then.
+    fn waits_for_ring(&self, leased: &Leased) -> bool {
+        let until = clock::now() + RING_WAIT;
+        while leased.beside.has_unread() && clock::now() < until {
+            std::thread::yield_now();
+            if self.with_holder(|_, _| ()).is_some() {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Another thread has the ring: waits for it to leave something there, and for what comes by the kernel. `None`: look again.
     fn wait_beside(
         &self,
@@ -241,6 +257,8 @@ impl Shared {
         match came? {
             Came::InRing => Ok(None),
             Came::Nothing => Err(io::ErrorKind::WouldBlock.into()),
+            // What is in the ring came before. A thread that has it and has lost its CPU reads it when it has one again.
+            Came::BySocket if self.waits_for_ring(leased) => Ok(None),
             Came::BySocket => match leased.beside.receive(&self.socket, buffer, call.flags()) {
                 // Another thread was faster.
                 Err(error)

@@ -235,6 +235,42 @@ static void edges(int mode)
 		twinpath_close(sets[at]);
 }
 
+/* A set by edges beside one by level; and both in one set, by a duplicate. */
+static void edges_and_levels(int mode)
+{
+	struct epoll_event edge = { .events = EPOLLIN | EPOLLET, .data.u32 = 7 };
+	struct epoll_event level = { .events = EPOLLIN, .data.u32 = 7 }, got, both[2];
+	int by_edge = epoll_create1(0), by_level = epoll_create1(0), mixed = epoll_create1(0);
+	int other = twinpath_dup(fd);
+	char buffer[16];
+
+	CHECK(twinpath_set_mode(fd, mode) == 0 && other >= 0);
+	CHECK(twinpath_epoll_ctl(by_edge, EPOLL_CTL_ADD, fd, &edge) == 0);
+	CHECK(twinpath_epoll_ctl(by_level, EPOLL_CTL_ADD, fd, &level) == 0);
+	CHECK(twinpath_epoll_ctl(mixed, EPOLL_CTL_ADD, fd, &edge) == 0);
+	level.data.u32 = 8;
+	CHECK(twinpath_epoll_ctl(mixed, EPOLL_CTL_ADD, other, &level) == 0);
+	for (int round = 0; round < 20; round++) {
+		level.data.u32 = 0;
+		TOLD_OF_NOTHING(by_edge);
+		TOLD_OF_NOTHING(by_level);
+		TOLD_OF_NOTHING(mixed);
+		send_text("first");
+		TOLD(by_edge);
+		TOLD_OF_NOTHING(by_edge);
+		for (int time = 0; time < 3; time++)
+			TOLD(by_level);
+		CHECK(twinpath_epoll_wait(mixed, both, 2, -1) == 2);
+		CHECK(both[0].data.u32 + both[1].data.u32 == 15);
+		/* The level is told of again, the edge is not. */
+		CHECK(twinpath_epoll_wait(mixed, both, 2, -1) == 1 && both[0].data.u32 == 8);
+		TOLD_OF_NOTHING(by_edge);
+		CHECK(twinpath_recv(other, buffer, sizeof buffer, 0) == 5);
+	}
+	CHECK(twinpath_close(by_edge) == 0 && twinpath_close(by_level) == 0 && twinpath_close(mixed) == 0);
+	CHECK(twinpath_close(other) == 0);
+}
+
 #ifdef PLAIN
 /* A set that is waited for by poll: the kernel alone tells it. */
 static void set_that_is_polled(void)
@@ -501,6 +537,9 @@ int main(int count, char **arguments)
 	edges(TWINPATH_POLL);
 	edges(TWINPATH_INTERRUPT);
 	edges(TWINPATH_ADAPTIVE);
+	edges_and_levels(TWINPATH_POLL);
+	edges_and_levels(TWINPATH_INTERRUPT);
+	edges_and_levels(TWINPATH_ADAPTIVE);
 	signals_without_waiting();
 	signals(TWINPATH_POLL);
 	signals(TWINPATH_INTERRUPT);

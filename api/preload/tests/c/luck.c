@@ -9,6 +9,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,9 @@
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define CHECK(what)                                                                                    \
@@ -183,6 +186,122 @@ static void nested(int is_filled_first)
 	close(fd);
 }
 
+/* A set that is put into another one while a datagram waits, perhaps in a ring. */
+static void nested_while_one_waits(void)
+{
+	struct epoll_event wanted = { .events = EPOLLIN, .data.u32 = 5 }, found;
+	int fd = udp(), inner = epoll_create1(0);
+
+	bind_to(fd, 7060);
+	CHECK(epoll_ctl(inner, EPOLL_CTL_ADD, fd, &wanted) == 0);
+	for (int number = 0; number < TIMES; number++) {
+		int outer = epoll_create1(0), got = -1;
+
+		ask(fd, number);
+		CHECK(epoll_wait(inner, &found, 1, 20000) == 1);
+		CHECK(epoll_ctl(outer, EPOLL_CTL_ADD, inner, &wanted) == 0);
+		for (int time = 0; time < 2; time++)
+			CHECK(epoll_wait(outer, &found, 1, 20000) == 1 && found.data.u32 == 5);
+		CHECK(recv(fd, &got, sizeof got, 0) == sizeof got && got == number);
+		CHECK(epoll_wait(outer, &found, 1, 0) == 0);
+		close(outer);
+	}
+	close(inner);
+	close(fd);
+}
+
+/* The library cannot see that a socket is closed, and its number is given to a connection. All of that is the connection's, and what had
+ * come for the socket is nobody's. */
+static void number_with_another_meaning(int is_by_stream)
+{
+	struct sockaddr_in own = { .sin_family = AF_INET };
+	socklen_t len = sizeof own;
+	int listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+	int fd = udp(), port = is_by_stream ? 7061 : 7062, taken;
+	char text[4096], got[sizeof text];
+	size_t done = 0;
+
+	own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	CHECK(bind(listener, (struct sockaddr *)&own, sizeof own) == 0 && listen(listener, 1) == 0);
+	CHECK(getsockname(listener, (struct sockaddr *)&own, &len) == 0);
+	bind_to(fd, port);
+	asks(fd, fd);
+	ask(fd, 7);
+	/* It has come, whichever way, and stays there. */
+	CHECK(recv(fd, got, sizeof got, MSG_PEEK) == sizeof(int));
+	if (is_by_stream) {
+		FILE *stream = fdopen(fd, "r+");
+
+		CHECK(stream && fclose(stream) == 0);
+	} else {
+		struct timespec begun, now;
+
+		CHECK(syscall(SYS_close, fd) == 0);
+		/* After a while the library asks. */
+		clock_gettime(CLOCK_MONOTONIC, &begun);
+		do
+			clock_gettime(CLOCK_MONOTONIC, &now);
+		while ((now.tv_sec - begun.tv_sec) * 1000000000L + now.tv_nsec - begun.tv_nsec < 3000000);
+	}
+	CHECK(connect(client, (struct sockaddr *)&own, sizeof own) == 0);
+	taken = is_by_stream ? accept(listener, 0, 0) : (int)syscall(SYS_accept4, listener, 0, 0, 0);
+	CHECK(taken == fd);
+	for (size_t at = 0; at < sizeof text; at++)
+		text[at] = (char)(at % 251);
+	CHECK(write(client, text, sizeof text) == sizeof text);
+	while (done < sizeof text) {
+		ssize_t more = done % 2 ? recv(taken, got + done, 1000, 0) : read(taken, got + done, 1001);
+
+		CHECK(more > 0 && more <= 1001);
+		done += more;
+	}
+	CHECK(memcmp(text, got, sizeof text) == 0);
+	CHECK(close(taken) == 0 && close(client) == 0 && close(listener) == 0);
+	/* The port is free again, and so is its ring. */
+	fd = udp();
+	bind_to(fd, port);
+	asks(fd, fd);
+	close(fd);
+}
+
+static volatile sig_atomic_t handler_fd;
+static volatile sig_atomic_t descriptors_before, descriptors_after;
+
+static int descriptors(void)
+{
+	int count = 0;
+
+	for (int fd = 0; fd < 256; fd++)
+		count += fcntl(fd, F_GETFD) >= 0;
+	return count;
+}
+
+static void binds(int signal)
+{
+	struct sockaddr_in own = { .sin_family = AF_INET, .sin_port = htons(7063) };
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	char buffer[16];
+
+	(void)signal;
+	descriptors_before = descriptors();
+	if (bind(fd, (struct sockaddr *)&own, sizeof own) == 0 && recv(fd, buffer, sizeof buffer, MSG_DONTWAIT) == -1)
+		handler_fd = fd;
+	descriptors_after = descriptors();
+}
+
+/* The library allocates nothing for a socket that a handler binds and reads: it may have interrupted an allocation. */
+static void bound_in_a_handler(void)
+{
+	struct sigaction action = { .sa_handler = binds };
+
+	CHECK(sigaction(SIGUSR1, &action, 0) == 0 && raise(SIGUSR1) == 0);
+	CHECK(handler_fd > 0 && descriptors_before == descriptors_after);
+	/* Outside of it, it does. */
+	asks(handler_fd, handler_fd);
+	CHECK(descriptors() > descriptors_after);
+	close(handler_fd);
+}
+
 static int at_exit_fd;
 
 static void at_exit(void)
@@ -201,6 +320,10 @@ int main(int count, char **arguments)
 		return 0;
 	}
 	CHECK(count == 2);
+	bound_in_a_handler();
+	number_with_another_meaning(1);
+	number_with_another_meaning(0);
+	nested_while_one_waits();
 	no_descriptors();
 	loaded_twice(arguments[1]);
 	for (int when = 0; when <= 2; when++)

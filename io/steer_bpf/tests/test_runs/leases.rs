@@ -138,12 +138,12 @@ fn frames_are_put_into_the_ring_while_the_lease_is_held_and_looked_after() {
         let lapses = clock::now() + LEASE;
         while clock::now() <= lapses {}
         assert!(!put(leases.program().unwrap(), &frame(9, 4)));
-        assert_eq!((lease.ends_of().get().by_program, lease.ends_of().get().lapsed), (1, 1));
+        assert_eq!((lease.view().ends().by_program, lease.view().ends().lapsed), (1, 1));
         assert_eq!((lease.next(now()), lease.is_open()), (Next::Socket, false));
         leases.withdrawal().withdraw(socket.as_fd()).unwrap();
         open(&mut lease, Room::All);
         assert!(!put(leases.program().unwrap(), &frame(9, 5)));
-        assert_eq!(lease.ends_of().get().by_program, 1, "it is another socket's frame now");
+        assert_eq!(lease.view().ends().by_program, 1, "it is another socket's frame now");
     });
 }
 
@@ -162,7 +162,7 @@ fn a_lease_of_one_frame_ends_with_it() {
             }
             assert_eq!((take(&mut lease), lease.is_open()), (Some((9, number)), false));
         }
-        assert_eq!(lease.ends_of().get().by_program, 0);
+        assert_eq!(lease.view().ends().by_program, 0);
     });
 }
 
@@ -182,7 +182,7 @@ fn a_socket_whose_leases_number_was_given_to_another_is_the_kernels() {
             assert_eq!(put(leases.program().unwrap(), &frame(9, lent)), is_put);
             assert_eq!(take(&mut lease), is_put.then_some((9, lent)));
         }
-        assert_eq!(lease.ends_of().get().by_program, 0, "it is another socket's lease");
+        assert_eq!(lease.view().ends().by_program, 0, "it is another socket's lease");
         leases.withdrawal().withdraw(socket.as_fd()).unwrap();
         assert_eq!(leases.assigned(socket.as_fd()), None);
     });
@@ -256,7 +256,7 @@ fn a_full_ring_ends_the_lease_and_loses_nothing() {
         let program = leases.program().unwrap();
         assert!((0..LEASE_SLOTS).all(|number| put(program, &frame(9, number))));
         assert!(!put(program, &frame(9, u32::MAX)));
-        assert_eq!(lease.ends_of().get().full, 1);
+        assert_eq!(lease.view().ends().full, 1);
         // One slot is free again, but the frame that was passed has to be read before.
         assert_eq!(take(&mut lease), Some((9, 0)));
         assert!(!put(program, &frame(9, u32::MAX)));
@@ -284,7 +284,7 @@ fn what_may_come_by_another_way_ends_all_leases() {
             held.iter_mut().for_each(|lease| open(lease, Room::All));
             assert!(!put(leases.program().unwrap(), &odd));
             ended += 1;
-            assert!(held.iter().all(|lease| lease.ends_of().get().by_program == ended));
+            assert!(held.iter().all(|lease| lease.view().ends().by_program == ended));
         }
         // What is surely no datagram for the port does not.
         held.iter_mut().for_each(|lease| open(lease, Room::All));
@@ -292,7 +292,7 @@ fn what_may_come_by_another_way_ends_all_leases() {
         other_port[36] ^= 1;
         other_host[5] ^= 7;
         assert!(!put(leases.program().unwrap(), &other_port) && !put(leases.program().unwrap(), &other_host));
-        assert!(held.iter().all(|lease| lease.ends_of().get().by_program == ended));
+        assert!(held.iter().all(|lease| lease.view().ends().by_program == ended));
     });
 }
 
@@ -408,7 +408,7 @@ fn each_frame_goes_one_way_while_the_lease_flaps() {
         }
         assert!(opened >= 10_000);
         assert_eq!(outcomes.iter().map(|[_, put]| *put).collect::<Vec<_>>(), seen.map(|(count, _)| count));
-        println!("passed and put, by sender: {outcomes:?}; {:?}", lease.ends_of().get());
+        println!("passed and put, by sender: {outcomes:?}; {:?}", lease.view().ends());
         assert!(outcomes.iter().all(|[passed, put]| *passed > 0 && *put > 0));
     });
 }

@@ -3,7 +3,7 @@
 #[cfg(all(test, not(loom)))]
 pub(super) use mapped::SlotHeader;
 #[cfg(not(loom))]
-pub(crate) use mapped::{Memory, state_word};
+pub(crate) use mapped::{Memory, state_long_word, state_word};
 #[cfg(loom)]
 pub(crate) use modelled::Memory;
 
@@ -36,6 +36,14 @@ mod mapped {
         let fits = at.is_multiple_of(4) && at.checked_add(4).is_some_and(|end| end <= states.len());
         // SAFETY: the mapping holds it, aligned to four as the mapping is to a page; a 32-bit atomic takes any bits.
         fits.then(|| unsafe { states.base().add(at).cast::<AtomicU32>().as_ref() })
+    }
+
+    /// As [`state_word`]: one of eight bytes.
+    pub(crate) fn state_long_word(states: &Mapping, queue: u32, at: usize) -> Option<&AtomicU64> {
+        let at = (queue as usize).checked_mul(STATE_LEN)?.checked_add(at)?;
+        let fits = at.is_multiple_of(8) && at.checked_add(8).is_some_and(|end| end <= states.len());
+        // SAFETY: the mapping holds it, aligned to eight as the mapping is to a page; a 64-bit atomic takes any bits.
+        fits.then(|| unsafe { states.base().add(at).cast::<AtomicU64>().as_ref() })
     }
 
     #[derive(Debug)]

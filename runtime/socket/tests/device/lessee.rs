@@ -63,7 +63,7 @@ fn a_socket_that_is_closed_while_a_thread_receives_gives_its_lease_back() {
                     looks.store(true, Ordering::Release);
                     is_over.load(Ordering::Acquire)
                 };
-                lessee.begin();
+                let _ = lessee.begin();
                 while let Some(step) = lessee.step(&socket, call, &mut |_| (), &mut is_interrupted) {
                     match step {
                         Step::Read => lessee.was_empty(),
