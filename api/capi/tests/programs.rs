@@ -95,6 +95,24 @@ fn semantics_are_those_of_the_c_library() {
 }
 
 #[test]
+fn the_library_reads_and_writes_no_memory_that_it_does_not_have() {
+    if !root_or_skip() {
+        return;
+    }
+    if Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_err() {
+        return twinpath_test_skip::skip("there is no valgrind: apt-get install valgrind");
+    }
+    let (built, link) = (Built::new(), Link::new());
+    let program = built.compile("tests/c/semantics.c", false);
+    let _echo = Echo::new(&link);
+    let mut command = Command::new("valgrind");
+    command.args(["--quiet", "--error-exitcode=99", "--fair-sched=yes"]).arg(program).arg("in0");
+    let output = output_of(link.within(&mut command));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"passed\n"[..]), "{said}");
+}
+
+#[test]
 fn the_classic_server_serves_udp_tcp_and_a_pipe_in_one_loop() {
     if !root_or_skip() {
         return;

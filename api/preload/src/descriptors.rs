@@ -115,6 +115,9 @@ pub unsafe extern "C-unwind" fn socketpair(
 }
 
 /// The C library is about to close the descriptor of a stream, by a call of its own.
+///
+/// # Safety
+/// As for `fclose(3)`.
 unsafe fn stream_closes(stream: *mut FILE) {
     if !table::is_tracking() || stream.is_null() {
         return;

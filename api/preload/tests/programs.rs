@@ -131,6 +131,8 @@ fn bad_luck_of_a_program_is_no_worse_with_the_library() {
         for (port, why) in [
             (7053, "by the kernel: a BPF program distributes"),
             (7055, "by the kernel from now on: a BPF program distributes"),
+            (7064, "by the kernel: a BPF program distributes"),
+            (7066, "by the kernel from now on: a BPF program distributes"),
             (7057, "by the kernel: there is no interface but the loopback"),
             (7059, "by the kernel: it is in a set of epoll that is in another one"),
         ] {

@@ -26,18 +26,23 @@ impl Example {
             return None;
         }
         let namespace = Namespace::new().unwrap();
+        let mut up = Command::new("ip");
+        up.args(["link", "set", "lo", "up"]);
+        place(&mut up, Placement { namespace: Some(&namespace), ..Placement::default() }).unwrap();
+        assert!(up.status().unwrap().success());
+        Some(Self::start_in(namespace, name, &[]))
+    }
+
+    fn start_in(namespace: Namespace, name: &str, arguments: &[&str]) -> Self {
         let within = |command: &mut Command| {
             place(command, Placement { namespace: Some(&namespace), ..Placement::default() }).unwrap();
         };
-        let mut up = Command::new("ip");
-        within(up.args(["link", "set", "lo", "up"]));
-        assert!(up.status().unwrap().success());
         let tests = std::env::current_exe().unwrap();
         let mut example = Command::new(tests.ancestors().nth(2).unwrap().join("examples").join(name));
-        within(example.stdin(Stdio::piped()).stdout(Stdio::piped()));
+        within(example.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()));
         let mut child = example.spawn().unwrap();
         let said = BufReader::new(child.stdout.take().unwrap()).lines();
-        Some(Self { namespace, child, said })
+        Self { namespace, child, said }
     }
 
     fn line(&mut self) -> String {
@@ -71,6 +76,44 @@ fn a_tokio_program_answers_in_tasks() {
     }
     example.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     assert_eq!(example.line(), "100 answered");
+    example.end();
+}
+
+fn ip(namespace: &Namespace, arguments: &str) {
+    let mut command = Command::new("ip");
+    command.args(arguments.split_whitespace());
+    place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() }).unwrap();
+    assert!(command.status().unwrap().success(), "ip {arguments}");
+}
+
+#[test]
+fn a_tokio_program_has_the_fast_path_on_a_link() {
+    if !root_or_skip() {
+        return;
+    }
+    let [ours, peers] = [(); 2].map(|()| Namespace::new().unwrap());
+    ip(&ours, "link add in0 type veth peer name out0");
+    let mut stays = peers.run(|| Command::new("sleep").arg("60").spawn().unwrap()).unwrap();
+    ip(&ours, &format!("link set out0 netns {}", stays.id()));
+    stays.kill().unwrap();
+    stays.wait().unwrap();
+    for (namespace, name, address) in [(&ours, "in0", "10.9.0.1/24"), (&peers, "out0", "10.9.0.2/24")] {
+        ip(namespace, &format!("addr add {address} dev {name}"));
+        ip(namespace, &format!("link set {name} up"));
+    }
+    let mut example = Example::start_in(ours, "with_tokio", &["in0"]);
+    assert_eq!(example.line(), "UDP by the fast path on in0");
+    let client = peers.run(|| UdpSocket::bind("10.9.0.2:0").unwrap()).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut buffer = [0; 64];
+    for number in 0..2_000 {
+        let text = format!("number {number}");
+        client.send_to(text.as_bytes(), "10.9.0.1:7010").unwrap();
+        let len = client.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..len], text.to_ascii_uppercase().as_bytes());
+    }
+    example.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    assert_eq!(example.line(), "2000 answered");
     example.end();
 }
 

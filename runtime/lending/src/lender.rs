@@ -78,9 +78,6 @@ pub enum LendError {
         /// There is no owner.
         owner: Box<OwnerError>,
     },
-    /// Opening the interface waits for the kernel in a loop of its own.
-    #[error("it was asked for inside of a tokio runtime: ask before, or from a thread of its own")]
-    InsideLoop,
     /// A descriptor or the network namespace.
     #[error("cannot look at the interface: {0}")]
     Io(#[from] io::Error),
@@ -127,12 +124,18 @@ impl Lender {
     }
 
     fn own(interface: &str) -> Result<Self, LendError> {
-        if tokio::runtime::Handle::try_current().is_ok() {
-            return Err(LendError::InsideLoop);
-        }
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let opened = runtime.block_on(LeasedInterface::open(interface, SOCKETS_MAX))?;
-        Ok(Self::Own(Box::new(opened)))
+        let open = || -> Result<LeasedInterface, LendError> {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            Ok(runtime.block_on(LeasedInterface::open(interface, SOCKETS_MAX))?)
+        };
+        // A thread of a tokio runtime must not wait in another one. One that it starts is in the same network namespace.
+        let opened = if tokio::runtime::Handle::try_current().is_ok() {
+            let opened = std::thread::scope(|scope| scope.spawn(open).join());
+            opened.unwrap_or_else(|_| Err(io::Error::other("opening the interface has panicked").into()))
+        } else {
+            open()
+        };
+        opened.map(|opened| Self::Own(Box::new(opened)))
     }
 
     /// Gives a UDP socket that is bound to `local` a lease, and what it can send by: without it, it sends by the kernel. Waits some tens

@@ -5,11 +5,13 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/bpf.h>
 #include <linux/filter.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,22 +115,47 @@ static void loaded_twice(const char *copy)
 	close(fd);
 }
 
-/* A BPF program distributes the datagrams of a group. */
-static void distributed(int when)
+/* Gives the group of a socket a program that chooses the second one, in one of two languages. */
+static void attach(int fd, int is_extended)
 {
 	struct sock_filter all_to_second[] = { { BPF_RET | BPF_K, 0, 0, 1 } };
 	struct sock_fprog program = { 1, all_to_second };
+	struct bpf_insn extended[] = {
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = 1 },
+		{ .code = BPF_JMP | BPF_EXIT },
+	};
+	union bpf_attr load = {
+		.prog_type = BPF_PROG_TYPE_SOCKET_FILTER,
+		.insns = (uintptr_t)extended,
+		.insn_cnt = 2,
+		.license = (uintptr_t) "GPL",
+	};
+	int loaded;
+
+	if (!is_extended) {
+		CHECK(setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program) == 0);
+		return;
+	}
+	loaded = (int)syscall(SYS_bpf, BPF_PROG_LOAD, &load, sizeof load);
+	CHECK(loaded >= 0);
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_EBPF, &loaded, sizeof loaded) == 0);
+	close(loaded);
+}
+
+/* A BPF program distributes the datagrams of a group. */
+static void distributed(int when, int is_extended)
+{
 	int first = udp(), second = udp(), one = 1;
 	int fds[] = { first, second };
 
 	for (int at = 0; at < 2; at++) {
 		CHECK(setsockopt(fds[at], SOL_SOCKET, SO_REUSEPORT, &one, sizeof one) == 0);
 		if (at == when)
-			CHECK(setsockopt(first, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program) == 0);
-		bind_to(fds[at], 7053 + when);
+			attach(first, is_extended);
+		bind_to(fds[at], (is_extended ? 7064 : 7053) + when);
 	}
 	if (when == 2)
-		CHECK(setsockopt(first, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program) == 0);
+		attach(first, is_extended);
 	asks(first, second);
 	asks(second, second);
 	CHECK(recv(first, &one, sizeof one, MSG_DONTWAIT) == -1 && errno == EAGAIN);
@@ -327,7 +354,8 @@ int main(int count, char **arguments)
 	no_descriptors();
 	loaded_twice(arguments[1]);
 	for (int when = 0; when <= 2; when++)
-		distributed(when);
+		for (int is_extended = 0; is_extended < 2; is_extended++)
+			distributed(when, is_extended);
 	nested(0);
 	nested(1);
 	/* It is inherited by the program that takes this one's place, with what came meanwhile. */
