@@ -21,7 +21,7 @@ DESTDIR ?=
 # `make image IMAGE=registry.example/twinpath:1`
 IMAGE ?= twinpath:latest
 
-.PHONY: run build install deb image test test-guest lint documents lab instructions mutants conformance clean help setup
+.PHONY: run build install deb image test test-guest example lint documents lab instructions mutants conformance clean help setup
 
 run: ## build, then measure twinpath against the kernel's own sockets in namespaces of its own (root or sudo, under 60 s)
 	@xtask/host.sh may-be-root "twinpath-lab quick builds network namespaces, which"
@@ -29,10 +29,10 @@ run: ## build, then measure twinpath against the kernel's own sockets in namespa
 	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH_LAB) quick $(if $(findstring --repeat,$(ARGS)),,--repeat 5) $(ARGS)
 
 build: setup ## build target/release/twinpath, and twinpath-lab, which measures it
-	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath -p twinpath-lab -p twinpath-preload
+	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath-cli -p twinpath-lab -p twinpath-preload
 
 install: setup ## install the program, the C library, header, pkg-config file, manual, completions and units below DESTDIR and PREFIX (/usr/local)
-	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath -p twinpath-capi -p twinpath-preload
+	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath-cli -p twinpath-capi -p twinpath-preload
 	@install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib/twinpath"
 	install -m 755 $(TWINPATH) "$(DESTDIR)$(PREFIX)/bin/twinpath"
 	install -m 755 $(TARGET_DIR)/release/libtwinpath_preload.so "$(DESTDIR)$(PREFIX)/lib/twinpath/libtwinpath_preload.so"
@@ -60,6 +60,11 @@ test-guest: ## test the paths on the network cards of guests, for each of GUEST_
 	echo "make test-guest: $$measured measured; without a report:$${skipped:- none}; failed:$${failed:- none}"; \
 	[ -z "$$failed" ] && [ $$measured -gt 0 ]
 
+example: setup ## build and test a project outside of this workspace that depends on the library (docs/examples/service; no root)
+	@# The versions of this workspace: nothing is fetched that is not here already.
+	@cp Cargo.lock docs/examples/service/Cargo.lock
+	$(CARGO) test -q --manifest-path docs/examples/service/Cargo.toml --target-dir $(abspath $(TARGET_DIR))/example
+
 lint: setup ## formatting, clippy, the house rules, dependencies, and the committed BPF object against its source
 	@xtask/host.sh component rustfmt
 	@xtask/host.sh component clippy
@@ -76,7 +81,7 @@ lint: setup ## formatting, clippy, the house rules, dependencies, and the commit
 
 documents: setup ## write what is made from the definitions of keys and options: parts of docs/config.md, the examples, the manual, the completions
 	WRITE_DOCUMENTS=1 $(CARGO) test -q $(CARGO_FLAGS) -p twinpath-config --test documents
-	WRITE_DOCUMENTS=1 $(CARGO) test -q $(CARGO_FLAGS) -p twinpath --bins documents
+	WRITE_DOCUMENTS=1 $(CARGO) test -q $(CARGO_FLAGS) -p twinpath-cli --bins documents
 
 deb: ## build Debian packages into target/deb: the program, the C library, and what programs in C are built with
 	@xtask/host.sh need dpkg-dev=dpkg-shlibdeps

@@ -1,9 +1,8 @@
 //! Network services on two paths: a fast path in user space for the flows they claim, and the kernel's own for
 //! everything else.
 //!
-//! A service is a value with a few callbacks ([`Service`]); [`serve`] runs it on an interface until SIGINT or
-//! SIGTERM, and then drains it. The same service answers on TCP, on UDP through the kernel's sockets, and on UDP over
-//! the fast path.
+//! A service is a value with a few callbacks ([`Service`]); [`serve`] runs it on an interface. The same service answers on
+//! TCP, on UDP through the kernel's sockets, and on UDP over the fast path.
 //!
 //! ```no_run
 //! use std::net::SocketAddr;
@@ -15,15 +14,15 @@
 //! impl Service for Echo {
 //!     type Connection = ();
 //!
-//!    fn datagram(&mut self, datagram: &mut Datagram<'_>) -> Answer {
+//!     fn datagram(&mut self, datagram: &mut Datagram<'_>) -> Answer {
 //!         datagram.echo()
 //!     }
 //!
-//!    fn accept(&mut self, _now: Instant, _peer: SocketAddr) -> Result<(), Reason> {
+//!     fn accept(&mut self, _now: Instant, _peer: SocketAddr) -> Result<(), Reason> {
 //!         Ok(())
 //!     }
 //!
-//!    fn stream(&mut self, _now: Instant, _: &mut (), input: &[u8], output: &mut Output<'_>) -> usize {
+//!     fn stream(&mut self, _now: Instant, _: &mut (), input: &[u8], output: &mut Output<'_>) -> usize {
 //!         let len = input.len().min(output.room());
 //!         if output.write(&input[..len]) { len } else { 0 }
 //!     }
@@ -34,19 +33,121 @@
 //! # }
 //! ```
 //!
-//! A panic in a callback of the service closes its connection or drops its datagram, and is counted. Any other panic
-//! on a thread of the instance, including the one that called [`Builder::run`], ends the process with exit code 70.
-//! For that a panic hook is installed, which passes the panics of other threads on to the previous hook.
+//! # Contents
 //!
-//! Serving through the kernel's sockets needs no privileges; the log says which ones are missing for the fast path.
-//! The instance has a command socket: `twinpath show`, `top`, `set` and `capture` work on it as on the program's own
-//! services.
-
+//! - [Running](#running), [testing](#testing), [time](#time), [sending besides answers](#sending-besides-answers),
+//!   [work that blocks](#work-that-blocks), [counting](#counting), [configuration](#configuration), [logging](#logging),
+//!   [threads and panics](#threads-and-panics), [sockets](#sockets), [versions](#versions)
+//!
+//! # Running
+//!
+//! [`Builder::run`] serves until SIGINT or SIGTERM, and then drains: no connection is accepted any more, and each that is
+//! open ends once its requests are answered. [`Builder::spawn`] does the same on threads of its own, and returns a handle
+//! ([`Running`]) to drain it, to have its file read again, and to ask for its report; ports that are 0 are chosen by the
+//! kernel. [`Builder::and`] adds further services to the same instance, and a process may have several instances.
+//!
+//! Serving through the kernel's sockets needs no privileges; the log says which ones are missing for the fast path, and
+//! `twinpath show`, which paths are in use and why. The instance has a command socket: `twinpath show`, `top`, `set`,
+//! `drain` and `capture` work on it as on the program's own services.
+//!
+//! # Testing
+//!
+//! A service is a function of its state, the time and its input, so a test needs no socket: [`test::Simulation`] gives it
+//! a network with losses and delays from a seed, and a clock that the test sets.
+//!
+//! ```
+//! use twinpath::test::Simulation;
+//!
+//! let mut simulation = Simulation::new(twinpath::Echo);
+//! let peer = simulation.new_peer();
+//! assert_eq!(simulation.ask(peer, b"hello"), [b"hello"]);
+//! ```
+//!
+//! # Time
+//!
+//! Callbacks are told the time of their turn ([`Instant`], which starts anywhere and never goes back). A service that
+//! wants to be called without input says when, by [`Service::deadline`], and a connection by [`Output::wake_at`]. The
+//! worker sleeps until then, and no timer runs otherwise.
+//!
+//! ```
+//! use std::net::SocketAddr;
+//! use twinpath::test::Simulation;
+//! use twinpath::{Duration, Instant, Output, Reason, Service};
+//!
+//! /// Tells each connection every second how long it has been open.
+//! struct Clock;
+//!
+//! const SECOND: Duration = Duration::from_secs(1);
+//!
+//! impl Service for Clock {
+//!     type Connection = u32;
+//!
+//!     fn accept(&mut self, _now: Instant, _peer: SocketAddr) -> Result<u32, Reason> {
+//!         Ok(0)
+//!     }
+//!
+//!     fn opened(&mut self, now: Instant, _: &mut u32, output: &mut Output<'_>) {
+//!         output.wake_at(now + SECOND);
+//!     }
+//!
+//!     fn woken(&mut self, now: Instant, seconds: &mut u32, output: &mut Output<'_>) {
+//!         *seconds += 1;
+//!         // If the peer does not read, there may be no room: then it misses one.
+//!         let _ = output.write(format!("{seconds} s\n").as_bytes());
+//!         output.wake_at(now + SECOND);
+//!     }
+//! }
+//!
+//! let mut simulation = Simulation::new(Clock);
+//! let peer = simulation.new_peer();
+//! let client = simulation.connect(peer).expect("it accepts all");
+//! simulation.advance(Duration::from_millis(2500));
+//! assert_eq!(simulation.read(client), b"1 s\n2 s\n");
+//! ```
+//!
+//! # Sending besides answers
+//!
+//! [`Datagram::send`] adds datagrams before the answer. An [`Outbox`], in timers and in [`Datagram::outbox`], sends to any
+//! peer and on any connection of the same worker. Other threads send by a [`SendHandle`], which a service that
+//! [sends later](Service::sends_later) gets when it [starts](Service::start) on a worker. All of these are bounded: what has
+//! no room is refused to the caller at once, or counted under its [`Reason`].
+//!
+//! # Work that blocks
+//!
+//! Callbacks must not block: the worker serves nobody meanwhile. [`Output::later`] and [`Datagram::later`] hand work over
+//! to threads that may block, whose number and queue are [limited](Builder::pool); a service that uses them returns true
+//! from [`Service::defers`].
+//!
+//! # Counting
+//!
+//! What a service drops or refuses is counted under the [`Reason`] that it returns, and shown by `twinpath show drops`.
+//! Counters, histograms and reasons of its own are [`OwnMetrics`], in the report, in `twinpath show services` and in the
+//! [metrics](Builder::metrics).
+//!
+//! # Configuration
+//!
+//! [`Builder::file`] reads the same TOML file as `twinpath serve --config` (docs/config.md), at the start and again at
+//! each reload; what the program has set wins. A table `[program]` in it is the program's own ([`Builder::section`]).
+//!
+//! # Logging
+//!
+//! The library writes `tracing` events, and installs no subscriber: without one nothing is written. Targets begin with
+//! `twinpath_`. `error` is what an operator has to act on, `warn` what works less well than asked for, and says why,
+//! `info` is a change of state, such as a reload; there is nothing below that, and no span. Workers write nothing:
+//! nothing is written per packet or request. Levels are kept as they are; sentences may change in any version.
+//!
+//! # Threads and panics
+//!
+//! Each worker has a thread and a clone of each service, whose callbacks are called on that thread alone. Control has one
+//! thread: that of [`Builder::run`], or one of its own. A panic in a callback of the service closes its connection or
+//! drops its datagram, and is counted (`handler_failed`). Any other panic on a thread of the instance ends the process
+//! with exit code 70, as a worker that is gone cannot be replaced. For that a panic hook is installed, which passes the
+//! panics of other threads on to the previous hook.
 //!
 //! # Sockets
 //!
-//! A program that has a loop of its own uses a [`UdpSocket`], which is the kernel's and has a fast path besides, and waits for
-//! it and for other descriptors with [`Poll`]:
+//! A program that has a loop of its own uses a [`UdpSocket`], which is the kernel's and has a fast path besides, and waits
+//! for it and for other descriptors with [`Poll`]:
 //!
 //! ```no_run
 //! # fn main() -> std::io::Result<()> {
@@ -58,6 +159,13 @@
 //! }
 //! # }
 //! ```
+//!
+//! # Versions
+//!
+//! What is public here follows semantic versioning: while the version is `0.x`, a change of `x` may break programs, and
+//! CHANGELOG.md says how to adapt them; other versions only add. New methods of [`Service`] have default bodies. The
+//! crates that this one is made of (`twinpath-*`) promise nothing by themselves. The names of reasons, metrics and fields
+//! of the [`report`] are kept in the same way. The least version of Rust may rise with any `x`.
 
 mod builder;
 mod error;
