@@ -238,7 +238,9 @@ impl Builder {
     }
 
     /// Serves on threads of its own, beside what else the program does, and returns once it serves. Signals are left
-    /// to the program, and the service manager is told nothing. A process may have several such instances.
+    /// to the program, and the service manager is not told that it is ready. A process may have several such instances.
+    /// The limit of open files of the process is raised, as for [`Builder::run`], and a panic on a thread of the instance
+    /// outside of a callback of the service ends the process, so that nothing is left half served.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -38,7 +38,8 @@ pub struct Drained {
 /// An instance on threads of its own, from [`Builder::spawn`](crate::Builder::spawn).
 ///
 /// All methods may be called on any thread; those that wait say so, and must not be called in a callback of the
-/// service: its worker would wait for itself. If it is dropped, the instance ends at once, and the drop waits for that.
+/// service: its worker would wait for itself. If it is dropped, the instance ends at once, and the drop waits for that,
+/// and for callbacks that have not returned.
 #[derive(Debug)]
 pub struct Running {
     services: Vec<ServedPorts>,
@@ -128,7 +129,8 @@ impl Running {
     }
 
     /// Accepts no more connections, ends each that is open once its requests are answered, closes those that are left
-    /// after `timeout`, and ends. Datagrams are answered until then. Waits for that.
+    /// after `timeout`, and ends. Datagrams are answered until then. Waits for that, and for each callback that has not
+    /// returned: one that hangs is waited for without end.
     ///
     /// # Errors
     /// Why the instance had ended before.

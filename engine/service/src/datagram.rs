@@ -129,9 +129,10 @@ impl<'a> Datagram<'a> {
         Answer::Long
     }
 
-    /// Sends a further datagram to the sender, from the address that the request came to. All of them leave in order,
-    /// before the answer, by the path that the request came by. Returns whether there was room: for 64 datagrams and
-    /// 256 KiB.
+    /// Sends a further datagram to the sender, from the address that the request came to: before the answer, in order,
+    /// except that one that only the kernel can send, as it is long, may overtake others. Returns whether there was room:
+    /// for 64 datagrams and 256 KiB. Unless the service [cannot loop](crate::Service::may_loop), each counts against the
+    /// rate of replies to its source. Replies that are [kept](Self::answer_and_keep) are repeated without them.
     #[must_use]
     pub fn send(&mut self, datagram: &[u8]) -> bool {
         let (local, peer) = (self.local, self.peer);

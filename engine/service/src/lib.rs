@@ -118,7 +118,7 @@ pub trait Service: Send {
     /// It is called after every call of [`Self::stream`] or of itself that wrote something, as soon as the peer's
     /// socket has taken all of it and no earlier reply is [still to come](Output::later), whether or not the output was
     /// full. So a service writes as much of a long reply as fits, and continues here until a call writes nothing. It is
-    /// also called when a later reply has been sent, and when there is room for work that [`Output::may_defer`] refused
+    /// also called when a later reply, or what was [sent from elsewhere](Outbox::send_on), has been sent, and when there is room for work that [`Output::may_defer`] refused
     /// here. It is not called once the service has ended the connection.
     ///
     /// A connection may send 256 KiB per turn of its worker, or one output if that is more; then others are served, and
@@ -130,13 +130,14 @@ pub trait Service: Send {
     fn woken(&mut self, _now: Instant, _connection: &mut Self::Connection, _output: &mut Output<'_>) {}
 
     /// When [`Self::timer`] is to be called. It is asked after each turn of the worker, so it must be cheap: a field,
-    /// or the first of a sorted list. It must not panic: that ends the process.
+    /// or the first of a sorted list. It must not panic: that ends the process. While another instance or worker serves in
+    /// place of this clone, its timer is not called.
     fn deadline(&self) -> Instant {
         Instant::NEVER
     }
 
-    /// The time of [`Self::deadline`] has come, or is past. The service moves its deadline into the future here: while
-    /// one is due, the worker does not sleep.
+    /// The time of [`Self::deadline`] has come, or is past. The service moves its deadline into the future here: one that
+    /// is still due is called again after 100 ms.
     fn timer(&mut self, _now: Instant, _outbox: &mut Outbox) {}
 
     /// Another thread has called [`SendHandle::notify`] with this number.

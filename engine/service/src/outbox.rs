@@ -1,5 +1,5 @@
 //! What a service sends besides its answer: datagrams to any peer, and bytes on any of its connections. Collected
-//! during one call, bounded, and sent after it, in order, before the answer.
+//! during one call, bounded, and sent after it, before the answer.
 
 use std::net::SocketAddr;
 
@@ -87,6 +87,12 @@ impl Outbox {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.sends.is_empty()
+    }
+
+    /// The bytes of all that is to be sent.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes.len()
     }
 
     /// Everything that is to be sent, oldest first.

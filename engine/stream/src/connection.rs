@@ -227,16 +227,20 @@ impl<C> Connection<C> {
     ///
     /// # Errors
     /// The reason for which they are dropped.
-    pub fn push(&mut self, bytes: &[u8], limits: &ConnectionLimits) -> Result<(), Reason> {
+    pub fn push(&mut self, now: Instant, bytes: &[u8], limits: &ConnectionLimits) -> Result<(), Reason> {
         if !self.still_answers() {
             return Err(Reason::LateReply);
         }
         let waiting = self.held.as_ref().map_or(0, |held| held.unsent());
+        if waiting == 0 {
+            // Its peer has from now on to take them.
+            self.touched = now;
+        }
         if waiting + bytes.len() > limits.bytes {
             return Err(Reason::OutboxFull);
         }
         let half_written = self.is_half_written();
-        self.wrote = true;
+        (self.wrote, self.is_new) = (true, false);
         self.held.get_or_insert_default().push(bytes, half_written);
         Ok(())
     }

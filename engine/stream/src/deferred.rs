@@ -107,7 +107,10 @@ impl Deferred {
     ) -> bool {
         if let Some(at) = self.unordered.iter().position(|awaited| *awaited == number) {
             self.unordered.swap_remove(at);
-            self.push_ready(&reply, half_written, unsent);
+            self.ready.extend_from_slice(&reply);
+            if !half_written {
+                self.release_ready(unsent);
+            }
             return true;
         }
         let is = |part: &Part| matches!(part, Part::Awaited(awaited) if *awaited == number);
@@ -126,6 +129,10 @@ impl Deferred {
 
     /// Adds to `unsent` bytes that may be sent as soon as no reply is half written.
     pub(crate) fn push_ready(&mut self, bytes: &[u8], half_written: bool, unsent: &mut Vec<u8>) {
+        // A reply that is awaited in order may be the rest of one whose beginning was sent.
+        if self.holds_back() {
+            return self.push(bytes);
+        }
         self.ready.extend_from_slice(bytes);
         if !half_written {
             self.release_ready(unsent);

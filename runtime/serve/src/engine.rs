@@ -186,6 +186,8 @@ pub struct ServeEngine<S: Service> {
     handlers: Option<HandlerPool>,
     worker: u32,
     sends: Option<Sends>,
+    /// A timer that stays due is called again then.
+    timer_not_before: Instant,
     buffer: Box<[u8]>,
     /// Room for replies that do not fit the request's buffer, and the datagrams whose replies come later.
     beside: Beside,
@@ -231,6 +233,7 @@ impl<S: Service> ServeEngine<S> {
             handlers,
             worker,
             sends,
+            timer_not_before: Instant::ZERO,
             served,
             buffer: vec![0; DATAGRAM_MAX].into_boxed_slice(),
             beside: Beside { keeper: config.keeper, ..Beside::default() },
@@ -274,7 +277,7 @@ impl<S: Service> ServeEngine<S> {
         let datagram = Datagram::new(now, peer, local, &mut frame.bytes_mut()[at..], request.payload.len());
         let answer = ask(&mut self.service, datagram, &mut self.beside)?;
         if !self.beside.outbox.is_empty() {
-            self.send_besides(now, Cause::Request(request.payload.len(), Some(port)), io);
+            self.send_besides(now, Cause::Request(Some(port)), io);
         }
         let Answer::Reply { len } = answer else {
             let origin = Origin { peer, local, port: Some(port) };
@@ -413,7 +416,7 @@ impl<S: Service> ServeEngine<S> {
                 let datagram = Datagram::new(now, received.peer, local, &mut self.buffer, received.len);
                 let answer = ask(&mut self.service, datagram, &mut self.beside)?;
                 if !self.beside.outbox.is_empty() {
-                    self.send_besides(now, Cause::Request(received.len, None), io);
+                    self.send_besides(now, Cause::Request(None), io);
                 }
                 let Answer::Reply { len } = answer else {
                     let origin = Origin { peer: received.peer, local, port: None };
@@ -500,6 +503,9 @@ impl<S: Service> Engine for ServeEngine<S> {
         if let Some(panicked) = self.service.panicked(now) {
             // If the mailbox is full control does not hear of it; the panic has been counted.
             let _ = io.tell(ServeEvent::Panicked(panicked));
+        }
+        if (self.draining || self.leaving) && self.sends.is_some() {
+            busy |= self.take_last_messages(now, io);
         }
         if self.draining && self.is_drained() {
             // Room in the mailbox is reserved, because a worker that sleeps has no later turn to send it in.

@@ -135,9 +135,14 @@ impl<C> Connected<C> {
         self.connection.as_ref().map_or(Closed::Ended, |connection| connection.expired(limits))
     }
 
-    pub(super) fn push(&mut self, bytes: &[u8], limits: &ConnectionLimits) -> Result<(), Reason> {
+    pub(super) fn push(
+        &mut self,
+        now: Instant,
+        bytes: &[u8],
+        limits: &ConnectionLimits,
+    ) -> Result<(), Reason> {
         self.again = true;
-        self.connection.as_mut().ok_or(Reason::LateReply)?.push(bytes, limits)
+        self.connection.as_mut().ok_or(Reason::LateReply)?.push(now, bytes, limits)
     }
 
     pub(super) fn is_wake_due(&self, now: Instant) -> bool {

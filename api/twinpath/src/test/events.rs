@@ -34,7 +34,8 @@ pub(super) struct Events {
 impl Events {
     pub(super) fn new(network: &Network) -> Self {
         Self {
-            random: Random(network.seed ^ 0x9e37_79b9_7f4a_7c15),
+            // Its state must not be zero, and differs in most bits for seeds that differ in one.
+            random: Random(network.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             order: BinaryHeap::new(),
             happenings: BTreeMap::new(),
             next: 0,

@@ -6,6 +6,9 @@
 //! depends on nothing but its own calls and the network's seed: it can run beside any number of others, and gives the
 //! same result each time.
 //!
+//! Not simulated: limits over several connections, the rate of replies to one source, frames of an EtherType, kept
+//! replies, several workers or services, and addresses of IPv6.
+//!
 //! ```
 //! use std::net::SocketAddr;
 //! use twinpath::test::{Network, Simulation};
@@ -73,6 +76,9 @@ pub use self::connection::Client;
 /// The buffer of a datagram: the reply is built in it.
 const DATAGRAM_BUFFER: usize = 2048;
 
+/// The longest datagram over IPv4.
+const REPLY_MAX: usize = 65_507;
+
 /// Calls without a step of time after which the simulation is considered to be in an endless loop.
 const STEPS_MAX: usize = 1_000_000;
 
@@ -135,6 +141,7 @@ pub struct Simulation<S: Service> {
     received: HashMap<SocketAddr, Vec<Vec<u8>>>,
     dropped: HashMap<Reason, u64>,
     messages: Arc<Messages>,
+    draining: bool,
     peers: u16,
     work: u64,
 }
@@ -187,6 +194,7 @@ impl<S: Service> Simulation<S> {
             received: HashMap::new(),
             dropped: HashMap::new(),
             messages,
+            draining: false,
             peers: 0,
             work: 0,
         }
@@ -249,8 +257,11 @@ impl<S: Service> Simulation<S> {
     /// Opens a connection. The service is asked at once, and may say something first.
     ///
     /// # Errors
-    /// The reason for which the service refuses it.
+    /// The reason for which the service refuses it; [`Reason::DrainTimeout`] if the worker drains and accepts none.
     pub fn connect(&mut self, peer: SocketAddr) -> Result<Client, Reason> {
+        if self.draining {
+            return Err(Reason::DrainTimeout);
+        }
         let state = self.service.accept(self.now, peer).inspect_err(|reason| {
             *self.dropped.entry(*reason).or_default() += 1;
         })?;
@@ -300,8 +311,9 @@ impl<S: Service> Simulation<S> {
         self.connections[client.0].closed
     }
 
-    /// The service's worker drains: each connection ends once its requests are answered.
+    /// The service's worker drains: it accepts no more, and each connection ends once its requests are answered.
     pub fn drain(&mut self) {
+        self.draining = true;
         for at in 0..self.connections.len() {
             self.connections[at].stop();
             self.work_on(Client(at));
@@ -329,7 +341,7 @@ impl<S: Service> Simulation<S> {
             let on_its_way = self.events.next();
             let deadline = self.connections.iter().map(|it| it.deadline(&self.limits)).min();
             let deadline = deadline.unwrap_or(Instant::NEVER).min(self.service.deadline());
-            if end.is_none() && on_its_way == Instant::NEVER {
+            if end.is_none() && on_its_way == Instant::NEVER && deadline > self.now {
                 return;
             }
             let next = on_its_way.min(deadline);
@@ -445,11 +457,15 @@ impl<S: Service> Simulation<S> {
 
     fn send_one(&mut self, to: Recipient, bytes: &[u8]) {
         match to {
+            Recipient::Peer { local, .. } if local.ip() != self.local.ip() => {
+                self.count(Reason::NotOwnAddress)
+            }
+            Recipient::Peer { local, .. } if local != self.local => self.count(Reason::KernelSocketRefused),
             Recipient::Peer { peer, .. } => self.reply(peer, bytes.to_vec()),
             Recipient::Connection(connection) => {
                 let client = Client(connection.number() as usize);
                 let connected = self.connections.get_mut(client.0).ok_or(Reason::LateReply);
-                match connected.and_then(|connected| connected.push(bytes, &self.limits)) {
+                match connected.and_then(|connected| connected.push(self.now, bytes, &self.limits)) {
                     Ok(()) => self.work_on(client),
                     Err(reason) => self.count(reason),
                 }
@@ -458,6 +474,9 @@ impl<S: Service> Simulation<S> {
     }
 
     fn reply(&mut self, peer: SocketAddr, bytes: Vec<u8>) {
+        if bytes.len() > REPLY_MAX {
+            return self.count(Reason::ReplyTooLarge);
+        }
         self.events.datagram(self.now, &self.network, || Happening::Reply { peer, bytes: bytes.clone() });
     }
 

@@ -126,8 +126,14 @@ impl<C> Connection<C> {
         turn.host.call(callback, |service| call(service, now, state, &mut output))?;
         let (next, wake_at) = (output.next(), output.wakes_at());
         self.heed_wake(wake_at);
-        self.wrote |= !turn.scratch.output.is_empty();
-        progress.when_room = self.defer(transport, turn)?;
+        if !turn.scratch.output.is_empty() {
+            // A peer that is told something has been served, and has from now on to take it.
+            (self.wrote, self.is_new, self.touched) = (true, false, turn.now);
+        }
+        if self.defer(transport, turn)? {
+            // It is told by `writable` when there is room for the work.
+            (self.wrote, progress.when_room) = (true, true);
+        }
         self.heed(next);
         self.send(transport, turn)?;
         if progress.when_room { Ok(()) } else { self.tell_of_room(transport, turn, progress) }

@@ -70,6 +70,11 @@ fn begun() -> Rig<Clock> {
     rig
 }
 
+fn push(rig: &mut Rig<Clock>, bytes: &[u8]) -> Result<(), Reason> {
+    let now = rig.now;
+    rig.connection().push(now, bytes, &LIMITS)
+}
+
 #[test]
 fn a_service_speaks_first_and_is_woken_when_it_wants_to_be() {
     let mut rig = begun();
@@ -104,7 +109,7 @@ fn neither_a_wake_nor_a_push_comes_in_the_middle_of_a_reply() {
     rig.say("25");
     rig.pass(SECOND);
     let pushed = |rig: &mut Rig<Clock>, bytes: &[u8]| {
-        let pushed = rig.connection().push(bytes, &LIMITS);
+        let pushed = push(rig, bytes);
         rig.work();
         rig.turns();
         pushed
@@ -141,15 +146,51 @@ fn what_is_pushed_is_bounded_and_ends_with_the_connection() {
     let mut rig = begun();
     rig.transport.close_window();
     let mut taken = 0;
-    while rig.connection().push(&[7; 1000], &LIMITS).is_ok() {
+    while push(&mut rig, &[7; 1000]).is_ok() {
         taken += 1000;
         rig.work();
     }
-    assert_eq!(rig.connection().push(&[7; 1000], &LIMITS), Err(Reason::OutboxFull));
+    assert_eq!(push(&mut rig, &[7; 1000]), Err(Reason::OutboxFull));
     assert!(taken <= LIMITS.bytes && taken + 1000 > LIMITS.bytes, "{taken}");
     rig.transport.open_window(usize::MAX / 2);
     rig.turns();
     assert_eq!(rig.heard().len(), taken);
     rig.connection().end(Closed::Ended);
-    assert_eq!(rig.connection().push(b"x", &LIMITS), Err(Reason::LateReply));
+    assert_eq!(push(&mut rig, b"x"), Err(Reason::LateReply));
+}
+
+#[test]
+fn what_is_pushed_comes_behind_the_reply_that_is_awaited_in_order() {
+    let mut rig = begun();
+    rig.say("later");
+    assert_eq!(push(&mut rig, b"pushed "), Ok(()));
+    rig.work();
+    rig.turns();
+    rig.hears("");
+    rig.do_work(0);
+    rig.turns();
+    rig.hears("done pushed ");
+}
+
+#[test]
+fn a_peer_that_was_only_told_something_ends_with_a_drain() {
+    let mut rig = begun();
+    rig.stop();
+    rig.half_close();
+    assert_eq!(rig.closed, Some(Closed::Stopped));
+}
+
+#[test]
+fn a_silent_peer_has_the_whole_time_to_take_what_it_is_told() {
+    let mut rig = begun();
+    rig.transport.close_window();
+    rig.say("quiet");
+    rig.pass(LIMITS.send + SECOND);
+    assert_eq!(push(&mut rig, b"news "), Ok(()));
+    rig.work();
+    rig.turns();
+    rig.pass(LIMITS.send - SECOND);
+    assert!(rig.is_open());
+    rig.pass(SECOND);
+    assert_eq!(rig.closed, Some(Closed::For(Reason::PeerNotReading)));
 }

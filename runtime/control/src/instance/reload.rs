@@ -255,9 +255,10 @@ impl Instance {
         let mut plan = plan;
         for (origin, planned) in changes.services.iter().zip(&mut plan.services) {
             // The ports that the kernel has chosen for a service stay with it.
-            if let Origin::Kept(before, _) = origin {
+            if let Origin::Kept(before, _) | Origin::Replaces(before, _) = origin {
                 let former = &self.plan.services[*before];
-                (planned.udp, planned.tcp) = (former.udp, former.tcp);
+                planned.udp = if planned.udp == Some(0) { former.udp.or(Some(0)) } else { planned.udp };
+                planned.tcp = if planned.tcp == Some(0) { former.tcp.or(Some(0)) } else { planned.tcp };
             }
         }
         let mut staged = match self.stage(changes, &mut plan, services).await {

@@ -25,7 +25,7 @@ impl<C: Send> TcpServer<C> {
         let tracked = self.table.get(number).filter(|tracked| tracked.id == connection);
         let connection = &mut tracked.ok_or(Reason::LateReply)?.connection;
         let before = connection.held();
-        connection.push(bytes, self.totals.each())?;
+        connection.push(call.now, bytes, self.totals.each())?;
         let held = connection.held();
         self.holds(before, held, call);
         self.work(number, call);

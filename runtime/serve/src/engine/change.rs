@@ -43,8 +43,14 @@ impl<S: Service> ServeEngine<S> {
         }
     }
 
-    /// Whether everything that it had accepted has been answered or cut off.
+    /// Whether everything that it had accepted has been answered or cut off, and everything sent that other threads had
+    /// sent before.
     pub(crate) fn is_drained(&self) -> bool {
+        self.answers_all() && self.sends.is_none()
+    }
+
+    /// Whether everything that it had accepted has been answered or cut off.
+    pub(super) fn answers_all(&self) -> bool {
         self.awaited.len() == 0 && self.tcp.as_ref().is_none_or(TcpServer::is_drained)
     }
 

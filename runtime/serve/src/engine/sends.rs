@@ -6,19 +6,25 @@ use std::net::SocketAddr;
 use twinpath_inspect::Reason;
 use twinpath_port::PortId;
 use twinpath_service::{Begin, Message, Outbox, Recipient, Service};
-use twinpath_time::Instant;
+use twinpath_time::{Duration, Instant};
 use twinpath_worker::Io;
 
 use super::{ServeEngine, ServeEvent, ifindex_of, with_scope};
 
 /// Messages of other threads taken per turn.
-const MESSAGES_PER_TURN: usize = 256;
+const MESSAGES_PER_TURN: usize = 64;
+
+/// How long a timer that stays due is not called.
+const TIMER_PAUSE: Duration = Duration::from_millis(100);
+
+/// The most bytes of messages that are sent in one turn, so that ports and connections are served in between.
+const TURN_BYTES: usize = 256 << 10;
 
 /// The request that something is sent for.
 #[derive(Clone, Copy)]
 pub(super) enum Cause {
-    /// A datagram of this many bytes; the port by which it came, or `None`: the kernel's socket.
-    Request(usize, Option<PortId>),
+    /// A datagram; the port by which it came, or `None`: the kernel's socket.
+    Request(Option<PortId>),
     /// No request.
     Own,
 }
@@ -36,7 +42,7 @@ impl<S: Service> ServeEngine<S> {
     /// When the service's timer is due. While another instance serves, or another worker, this clone has nothing to do.
     #[inline]
     pub(super) fn timer_at(&self) -> Instant {
-        if self.waits { Instant::NEVER } else { self.service.get().deadline() }
+        if self.waits { Instant::NEVER } else { self.service.get().deadline().max(self.timer_not_before) }
     }
 
     /// Calls the service's timer, which is due.
@@ -48,16 +54,26 @@ impl<S: Service> ServeEngine<S> {
             io.drops().add(reason, 1);
         }
         self.send_besides(now, Cause::Own, io);
+        // It has panicked, or has not moved its deadline: called in each turn, it would take all of the CPU.
+        self.timer_not_before =
+            if self.service.get().deadline() <= now { now + TIMER_PAUSE } else { Instant::ZERO };
     }
 
     /// Takes messages of other threads; returns their number.
     pub(super) fn take_messages(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> usize {
         let Some(refused) = self.sends.as_ref().map(|sends| sends.drain()) else { return 0 };
         io.drops().add(Reason::SendQueueFull, refused);
+        let mut bytes_sent = 0;
         for count in 0..MESSAGES_PER_TURN {
+            if bytes_sent >= TURN_BYTES {
+                break;
+            }
             match self.sends.as_ref().and_then(|sends| sends.take()) {
                 None => return count,
-                Some(Message::Send(to, bytes)) => self.send_one(now, Cause::Own, to, &bytes, io),
+                Some(Message::Send(to, bytes)) => {
+                    bytes_sent += bytes.len();
+                    self.send_one(now, Cause::Own, to, &bytes, io);
+                }
                 Some(Message::Notify(number)) => {
                     let outbox = &mut self.beside.outbox;
                     let told = self.service.call("notified", |service| service.notified(now, number, outbox));
@@ -65,6 +81,7 @@ impl<S: Service> ServeEngine<S> {
                         self.beside.outbox.clear();
                         io.drops().add(reason, 1);
                     }
+                    bytes_sent += self.beside.outbox.bytes();
                     self.send_besides(now, Cause::Own, io);
                 }
             }
@@ -73,6 +90,22 @@ impl<S: Service> ServeEngine<S> {
             sends.go_on();
         }
         MESSAGES_PER_TURN
+    }
+
+    /// While it drains: takes what waits, and then closes the queue, once nothing else is left. Returns whether there was
+    /// anything.
+    pub(super) fn take_last_messages(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> bool {
+        if !self.answers_all() {
+            return false;
+        }
+        let taken = self.take_messages(now, io) > 0;
+        if !taken {
+            // From now on, senders are told that it has ended.
+            if let Some(sends) = self.sends.take() {
+                let _ = io.fds.unwatch(sends.fd());
+            }
+        }
+        taken
     }
 
     /// Sends what the service has put into its outbox.
@@ -123,8 +156,9 @@ impl<S: Service> ServeEngine<S> {
             return Err(Reason::KernelSocketRefused);
         }
         let port = match cause {
-            Cause::Request(request_len, port) => {
-                self.limit(now, peer, request_len, bytes.len())?;
+            // Each of them counts as a reply as large as its request, however short: together they may be larger.
+            Cause::Request(port) => {
+                self.limit(now, peer, 0, bytes.len())?;
                 port
             }
             Cause::Own => self.ports.first().map(|(port, _)| *port),

@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use twinpath_inspect::Reason;
-use twinpath_serve::Sends;
+use twinpath_serve::{Sends, ServeCommand};
 use twinpath_service::{Answer, Begin, Datagram, NotSent, Outbox, SendHandle, Service};
 use twinpath_time::{Duration, Instant};
+use twinpath_worker::Command;
 
 use crate::wire::{Rig, WAY_BACK};
 
@@ -168,4 +169,56 @@ fn other_threads_send_to_peers_and_tell_the_service() {
     assert!(handle.notify(8).is_ok());
     drop(rig);
     assert_eq!(handle.notify(9), Err(NotSent::Ended));
+}
+
+/// Answers with two datagrams that are shorter than the request.
+struct Storm;
+
+impl Service for Storm {
+    type Connection = ();
+
+    fn datagram(&mut self, datagram: &mut Datagram<'_>) -> Answer {
+        let shorter = datagram.request()[1..].to_vec();
+        let _ = datagram.send(&shorter);
+        Answer::Nothing
+    }
+
+    fn accept(&mut self, _: Instant, _: SocketAddr) -> Result<(), Reason> {
+        Ok(())
+    }
+}
+
+#[test]
+fn further_datagrams_count_against_the_rate_of_their_source_however_short() {
+    let mut rig = Rig::limited(Storm, None, 10);
+    rig.now = 1_000_000_000;
+    rig.learn("198.51.100.7", Ok(WAY_BACK));
+    let sent: usize = (0..20)
+        .map(|_| {
+            rig.ask(PEER, b"request");
+            rig.turn();
+            rig.replies().len()
+        })
+        .sum();
+    assert!(sent <= 3, "{sent}");
+    assert_eq!(rig.counters.drops.get(Reason::ReplyRate), 20 - sent as u64);
+}
+
+#[test]
+fn what_was_sent_before_a_drain_leaves_and_then_the_queue_is_closed() {
+    let (mut rig, handle) = rig();
+    rig.ask(PEER, b"request");
+    rig.turn();
+    rig.replies();
+    let (local, peer) = (rig.server, PEER.parse().expect("an address"));
+    for _ in 0..200 {
+        assert_eq!(handle.send_from(local, peer, b"x"), Ok(()));
+    }
+    assert!(rig.commands.send(Command::Engine(ServeCommand::Drain { handed_over: false })).is_ok());
+    let mut heard = 0;
+    for _ in 0..20 {
+        rig.turn();
+        heard += rig.replies().iter().filter(|(_, bytes)| bytes == b"x").count();
+    }
+    assert_eq!((heard, handle.notify(1)), (200, Err(NotSent::Ended)));
 }
