@@ -367,7 +367,7 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand run" -l owner -d 'By w
 complete -c twinpath -n "__fish_twinpath_using_subcommand run" -l explain -d 'Say which path each UDP socket has, why, and how much it has received by which; on standard error, or in a file' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand run" -s h -l help -d 'Print help'
 complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -l interface -d 'The interface' -r
-complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -l rules -d 'Rules, as for `twinpath run` (twinpath-run(1)): which sockets of which programs may have rings. Without them: all. Datagrams that come by a ring pass by the host\'s rules for input' -r -F
+complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -l rules -d 'Rules, as for `twinpath run` (twinpath-run(1)): which sockets of which programs may have rings. Without them: all. Datagrams that come by a ring bypass the host\'s firewall rules for input' -r -F
 complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -l listen -d 'Where programs connect; its folder decides who may. Without it /run/twinpath/INTERFACE/sockets, where they look for it' -r -F
 complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -l take-over -d 'Take all programs over from the owner with this command socket, which then ends; they notice nothing' -r -F
 complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -l programs -d 'Programs at a time' -r

@@ -73,6 +73,14 @@ pub enum Wanted {
     Absent,
 }
 
+impl Wanted {
+    /// A fact that is shown, without advice; absent if it is not known.
+    fn fact(now: impl Into<String>) -> Self {
+        let now = now.into();
+        if now.is_empty() { Self::Absent } else { Self::Advised { now, should_be: None } }
+    }
+}
+
 /// The caveat for several workers.
 const SPREAD_BY_HASH: &str = "; on the packet path flows are spread over workers by hash, so it is the same CPU only for \
                               a share of them";

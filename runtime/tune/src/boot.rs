@@ -3,7 +3,7 @@
 
 use super::system::System;
 
-/// Parameters of the kernel's command line that keep CPUs out of idle states.
+/// Parameters of the kernel's command line that concern idle states.
 const IDLE_PARAMETERS: [&str; 6] = [
     "idle=",
     "processor.max_cstate=",
@@ -13,14 +13,15 @@ const IDLE_PARAMETERS: [&str; 6] = [
     "nohlt",
 ];
 
-/// What was decided when the machine started. Nothing of it can be changed while it runs.
+/// How the machine was started. Most of it changes only by a restart; the preemption mode (debugfs) and sibling CPUs
+/// (sysfs) can be changed while it runs, which this program does not do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Boot {
     /// How the kernel may be preempted: `PREEMPT_DYNAMIC, voluntary`; empty: not known.
     pub preemption: String,
     /// Whether interrupts are handled by threads, and the reason.
     pub threaded_irqs: Option<&'static str>,
-    /// The parameters that keep CPUs out of idle states.
+    /// The parameters that concern idle states.
     pub idle_parameters: Vec<String>,
     /// Whether cores have more than one CPU in use; none: not known.
     pub smt: Option<bool>,

@@ -82,10 +82,13 @@ fn abilities() -> Vec<Ability> {
     let held = Capabilities::held();
     vec![
         ability("packet path", packet),
-        ability("AF_XDP path", probe.xdp.map(|()| "where the interface allows it, see below".to_owned())),
+        ability(
+            "AF_XDP path",
+            probe.xdp.map(|()| "where the interface allows it (`--json`: why_not)".to_owned()),
+        ),
         ability("BPF compiler", compiler()),
         ability("ports below 1024", ports_below_1024(held)),
-        ability("before others on a CPU", before_others()),
+        ability("real-time priority", real_time()),
         ability("latency request", device("/dev/cpu_dma_latency", "a sleeping CPU takes longer to wake")),
         ability("TAP interfaces", taps(held)),
         ability("unmodified programs", unmodified_programs()),
@@ -115,10 +118,10 @@ fn ports_below_1024(held: Capabilities) -> Result<String, String> {
 }
 
 /// Asked for on a thread of its own, as it changes the thread that asks.
-fn before_others() -> Result<String, String> {
+fn real_time() -> Result<String, String> {
     let asked = std::thread::spawn(|| scheduling::set_fifo(1).map_err(|error| error.to_string()));
     match asked.join() {
-        Ok(Ok(())) => Ok("real-time priority".to_owned()),
+        Ok(Ok(())) => Ok("SCHED_FIFO".to_owned()),
         Ok(Err(reason)) => Err(format!("{reason}; without it a busy CPU makes answers late")),
         Err(_) => Err("could not be asked for".to_owned()),
     }

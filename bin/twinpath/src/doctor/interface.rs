@@ -20,15 +20,17 @@ pub(super) struct Interface {
     pub(super) ifindex: u32,
     /// The kind of software device, or the driver; may be empty.
     pub(super) kind: String,
-    /// Whether it is up and has a carrier.
+    /// Whether it is set up.
     pub(super) up: bool,
+    /// Whether it has a carrier.
+    pub(super) carrier: bool,
     /// The path that `serve` would choose.
     pub(super) path: String,
     /// The reason.
     pub(super) why: String,
     /// The other paths, each with the reason against it.
     pub(super) why_not: Vec<twinpath_report::WhyNot>,
-    /// Why a switch would not forward in its driver; none if it would.
+    /// Why a switch would not forward in its driver; none if it would. Only in JSON.
     pub(super) not_in_driver: Option<String>,
     /// What prevents the fast path although the interface has one.
     pub(super) obstacles: Vec<String>,
@@ -57,7 +59,8 @@ pub(super) async fn look(mirror: &Mirror, link: &Link, port: u16) -> Interface {
         name: link.name.clone(),
         ifindex: link.ifindex,
         kind: facts.kind.clone(),
-        up: link.up && link.running,
+        up: link.up,
+        carrier: link.running,
         not_in_driver: ForwardingFacts::of(link).obstacle(),
         obstacles: obstacles(mirror, link, port),
         loopback: link.loopback,

@@ -50,7 +50,7 @@ pub(super) fn render(findings: &Findings) -> String {
     if findings.left_behind > 0 {
         let _ = write!(
             text,
-            "\n\nkilled instances have left {} programs at interfaces: `twinpath tidy` removes them",
+            "\n\nleft at interfaces by killed instances: {} programs; `twinpath tidy` removes them",
             findings.left_behind
         );
     }
@@ -71,7 +71,11 @@ pub(super) fn render(findings: &Findings) -> String {
 fn of_interface(interface: &Interface) -> String {
     let Interface { name, kind, path, why, .. } = interface;
     let kind = if kind.is_empty() { String::new() } else { format!(" ({kind})") };
-    let down = if interface.up { "" } else { ", without a carrier" };
+    let down = match (interface.up, interface.carrier) {
+        (false, _) => ", down",
+        (true, false) => ", without a carrier",
+        (true, true) => "",
+    };
     let mut text = format!("\n{}", wrapped(&format!("{name}{kind}{down}: {path}: {why}"), 2));
     let mut line = |line: String| text.push_str(&format!("\n{}", wrapped(&line, 6)));
     for obstacle in &interface.obstacles {
@@ -117,6 +121,7 @@ mod tests {
             name: name.to_owned(),
             kind: "veth".to_owned(),
             up: true,
+            carrier: true,
             path: path.to_owned(),
             why: "for a reason".to_owned(),
             why_not: vec![

@@ -23,7 +23,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "INTERFACE")]
     interface: String,
     /// Rules, as for `twinpath run` (twinpath-run(1)): which sockets of which programs may have rings. Without them: all. Datagrams that
-    /// come by a ring pass by the host's rules for input.
+    /// come by a ring bypass the host's firewall rules for input.
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
     /// Where programs connect; its folder decides who may. Without it /run/twinpath/INTERFACE/sockets, where they look for it.

@@ -1,4 +1,4 @@
-//! Advice about what was decided when the machine started. Only the operator can change it, by a restart.
+//! Advice about how the machine was started. This program only shows it; the operator changes it.
 
 use twinpath_worker::idle::Mode;
 
@@ -6,30 +6,26 @@ use super::{Advice, Adviser, Wanted};
 use crate::form::cpu_list;
 use crate::setting::Id;
 
-/// The parameter with which an idle CPU spins, in every thread's place.
+/// The parameter with which an idle CPU spins.
 const IDLE_POLL: &str = "idle=poll";
 
 impl Adviser<'_> {
     pub(super) fn at_boot(&self, advice: &mut Vec<Advice>) {
         let boot = &self.topology.boot;
-        let shown = |now: &str| match now {
-            "" => Wanted::Absent,
-            now => Wanted::Advised { now: now.to_owned(), should_be: None },
-        };
-        advice.push(self.line(Id::Preemption, "", shown(&boot.preemption)));
+        advice.push(self.line(Id::Preemption, "", Wanted::fact(boot.preemption.as_str())));
         let threaded = match boot.threaded_irqs {
             Some(by @ "threadirqs") => Wanted::Advised {
                 now: format!("yes, by {by}"),
                 should_be: Some(format!("started without {by}")),
             },
-            Some(by) => shown(&format!("yes, by {by}")),
-            None => shown("no"),
+            Some(by) => Wanted::fact(format!("yes, by {by}")),
+            None => Wanted::fact("no"),
         };
         advice.push(self.line(Id::ThreadedIrqs, "", threaded));
         let parameters = boot.idle_parameters.join(" ");
         let spins = self.wish.mode != Mode::Poll && boot.idle_parameters.iter().any(|set| set == IDLE_POLL);
         let idle = match parameters.is_empty() {
-            true => shown("no caps"),
+            true => Wanted::fact("none set"),
             false => Wanted::Advised {
                 now: parameters,
                 should_be: spins.then(|| format!("started without {IDLE_POLL}")),
@@ -39,8 +35,8 @@ impl Adviser<'_> {
         advice.push(self.line(Id::Smt, "", self.smt()));
         let mitigations = match &boot.mitigations {
             None => Wanted::Absent,
-            Some(none) if none.is_empty() => shown("none in use"),
-            Some(some) => shown(&format!("in use for {}", some.join(", "))),
+            Some(names) if names.is_empty() => Wanted::fact("none in use"),
+            Some(names) => Wanted::fact(format!("in use for {}", names.join(", "))),
         };
         advice.push(self.line(Id::Mitigations, "", mitigations));
     }

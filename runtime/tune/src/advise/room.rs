@@ -18,11 +18,7 @@ impl Adviser<'_> {
     pub(super) fn room_at(&self, interface: &Interface, advice: &mut Vec<Advice>) {
         let name = interface.owner.name.as_str();
         advice.push(self.line(Id::Qdisc, name, qdisc(interface)));
-        let filters = match interface.features.as_str() {
-            "" => Wanted::Absent,
-            features => Wanted::Advised { now: features.to_owned(), should_be: None },
-        };
-        advice.push(self.line(Id::NtupleFilters, name, filters));
+        advice.push(self.line(Id::NtupleFilters, name, Wanted::fact(interface.features.as_str())));
     }
 
     /// Advises larger rings where frames were lost.
@@ -84,6 +80,6 @@ fn qdisc(interface: &Interface) -> Wanted {
             )),
             now,
         },
-        None => Wanted::Advised { now, should_be: None },
+        None => Wanted::fact(now),
     }
 }

@@ -121,7 +121,7 @@ fn a_core_that_is_shared_with_a_spinning_worker_is_told_and_frames_that_were_los
             "rings eth0: rx 256, tx 256 -> - Either",
             "netdev-backlog : 1000 -> - Either",
             "threaded-irqs : yes, by PREEMPT_RT -> - Either",
-            "idle-at-boot : no caps -> - Either",
+            "idle-at-boot : none set -> - Either",
             "smt : off -> - Either",
         ]
     );
