@@ -386,13 +386,16 @@ pub(crate) fn ip(namespace: &Namespace, arguments: &[&str]) {
 /// Makes the namespace ask for its neighbours' link-layer addresses again.
 ///
 /// `ip neigh flush` fails if, each of the ten times that it looks, traffic has made a new entry. What was there before is
-/// gone all the same.
+/// gone all the same. It fails otherwise (255) if the kernel has removed an entry between its look and its request.
 pub(crate) fn forget_neighbours(namespace: &Namespace, interface: &str) {
-    let mut command = Command::new("ip");
-    command.args(["neigh", "flush", "dev", interface]).stdin(Stdio::null()).stdout(Stdio::null());
-    place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() }).expect("placed");
-    let status = command.status().expect("iproute2 is installed");
-    assert!(status.code().is_some_and(|code| code <= 1), "ip neigh flush dev {interface}: {status}");
+    until("all neighbours were forgotten", || {
+        let mut command = Command::new("ip");
+        command.args(["neigh", "flush", "dev", interface]).stdin(Stdio::null()).stdout(Stdio::null());
+        place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() })
+            .expect("placed");
+        let status = command.status().expect("iproute2 is installed");
+        status.code().is_some_and(|code| code <= 1)
+    });
 }
 
 /// Index and link-layer address of an interface.
