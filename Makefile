@@ -95,7 +95,7 @@ lab: ## run one lab: make lab LAB=quick ARGS="--check --json out.json" (root or 
 	@xtask/host.sh need $(if $(filter --guest --guest=%,$(ARGS)),$(GUEST_PACKAGES)) $(LAB_PACKAGES_$(LAB))
 	@$(if $(LAB_UNPACKED_$(LAB)),xtask/host.sh unpack $(TARGET_DIR)/$(or $(LAB_PEERS_$(LAB)),lab-peers) $(LAB_UNPACKED_$(LAB)))
 	@$(MAKE) --no-print-directory build
-	@$(if $(LAB_EXAMPLES_$(LAB)),$(CARGO) build $(CARGO_FLAGS) --release -p twinpath-api $(LAB_EXAMPLES_$(LAB)))
+	@$(if $(LAB_EXAMPLES_$(LAB)),$(CARGO) build $(CARGO_FLAGS) --release -p twinpath $(LAB_EXAMPLES_$(LAB)))
 	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH_LAB) $(LAB) $(ARGS)
 
 instructions: setup ## count the instructions of a call of RPC and of a frame in the switch (valgrind); fail if more than what is committed

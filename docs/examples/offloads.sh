@@ -14,6 +14,7 @@ client=client-$$ server=server-$$
 log=$(mktemp -d)
 echo=
 
+# What has ended, or was never made, is nothing to clean up.
 clean_up() {
     [ -z "$echo" ] || { kill "$echo" 2>/dev/null && wait "$echo" || true; }
     for name in "$client" "$server"; do ip netns delete "$name" 2>/dev/null || true; done
@@ -48,6 +49,7 @@ serve() {
     done
 }
 
+# The status of a process that is ended by a signal is not 0.
 stop() {
     kill "$echo"
     wait "$echo" || true

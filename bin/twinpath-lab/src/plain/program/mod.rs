@@ -39,7 +39,7 @@ pub(super) enum Kind {
     Redis,
 }
 
-/// Where cargo puts the library's examples, beside this program: `cargo build --release --examples -p twinpath-api`.
+/// Where cargo puts the library's examples, beside this program: `cargo build --release --examples -p twinpath`.
 const EXAMPLES_IN: &str = "examples";
 
 /// A command that runs an example of the library.
