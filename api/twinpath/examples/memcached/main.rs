@@ -1,8 +1,8 @@
 //! A subset of memcached over UDP and TCP (get, set, delete, flush_all, version): `cargo run --example memcached eth0 11211`
 //!
 //! The reply to a get of one key by datagram may be kept (docs/reflex.md; no instance keeps any yet): then the same
-//! request, with any ID, is answered again without this program until that key is set or deleted, over either transport,
-//! or its time is over.
+//! request, with any ID, is answered again without this program until that key is set or deleted, over either
+//! transport, or its time is over.
 mod protocol;
 mod store;
 
