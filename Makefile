@@ -41,6 +41,7 @@ install: setup ## install the program, the C library, header, pkg-config file, m
 
 test: setup ## run every test; say how many ran and why any was skipped (device tests need root)
 	@if [ "$$(id -u)" = 0 ]; then xtask/host.sh need $(TEST_PACKAGES); fi
+	@xtask/host.sh unpack $(TARGET_DIR)/test-peers $(TEST_UNPACKED)
 	@$(CARGO) run -q $(CARGO_FLAGS) -p xtask -- test-summary $(ARGS)
 
 test-guest: ## test the paths on the network cards of guests, for each of GUEST_KERNELS and GUEST_NICS (no root; skips say why)
@@ -63,6 +64,9 @@ test-guest: ## test the paths on the network cards of guests, for each of GUEST_
 example: setup ## build and test a project outside of this workspace that depends on the library (docs/examples/service; no root)
 	@# The versions of this workspace: nothing is fetched that is not here already.
 	@cp Cargo.lock docs/examples/service/Cargo.lock
+	@n=$$($(CARGO) tree $(CARGO_FLAGS) --manifest-path docs/examples/service/Cargo.toml -e normal,build --prefix none | sed 's/ (.*//' | sort -u | wc -l) && \
+	    echo "docs/examples/service is built from $$n crates, of $(LIBRARY_CRATES_MAX) at most" && [ "$$n" -le $(LIBRARY_CRATES_MAX) ] || \
+	    { echo "put what not every program needs behind a feature of api/twinpath, or raise LIBRARY_CRATES_MAX and say why"; exit 1; }
 	$(CARGO) test -q --manifest-path docs/examples/service/Cargo.toml --target-dir $(abspath $(TARGET_DIR))/example
 
 lint: setup ## formatting, clippy, the house rules, dependencies, and the committed BPF object against its source
@@ -168,6 +172,10 @@ MUTANTS_VERSION := 27.1.0
 TEST_PACKAGES := iproute2=ip rpcbind=rpcinfo ethtool=ethtool xdp-tools=xdp-filter util-linux=nsenter \
 	tcpdump=tcpdump bind9-dnsutils=dig openvswitch-common=ovs-ofctl gcc=cc pkg-config=pkg-config binutils=objdump $(LAB_PACKAGES_kni)
 
+# Programs that the library's examples are compared with. Unpacked, so that no service of theirs starts here.
+TEST_UNPACKED := memcached libmemcached-tools libmemcached11 libmemcachedutil2 libhashkit2 libevent-2.1-7 libsasl2-2 \
+	libsasl2-modules-db dnsperf libldns3 libnghttp2-14 libssl3
+
 # The suites that `make conformance` knows, and what building and running them takes.
 SUITES := $(basename $(notdir $(wildcard test/conformance/*.sh)))
 SUITE_SCRIPT = test/conformance/$(filter $(SUITES),$(SUITE)).sh
@@ -194,6 +202,8 @@ LAB_UNPACKED_sockets = $(SUITE_UNPACKED_programs)
 LAB_PEERS_reflex := $(LAB_PEERS_sockets)
 LAB_UNPACKED_reflex = $(LAB_UNPACKED_sockets)
 
+# Crates that a program with the library and none of its features is built from, itself included.
+LIBRARY_CRATES_MAX := 115
 # The examples of the library that it measures.
 LAB_EXAMPLES_reflex := --example dns --example memcached
 

@@ -31,9 +31,11 @@ pub unsafe fn done(
     descriptor: c_int,
     event: *const epoll_event,
 ) -> Option<&'static str> {
+    let set = nested::first_of(set);
     let Some((_, place)) = table::place(descriptor) else {
         // A set in a set: threads that wait for the outer one are told by the kernel alone.
         if nested::may_be_set(descriptor) {
+            let descriptor = nested::first_of(descriptor);
             nested::ended(Some(set), descriptor);
             if operation == libc::EPOLL_CTL_ADD {
                 set_waited_for_elsewhere(descriptor);
@@ -88,9 +90,18 @@ fn in_set(set: c_int) -> impl Iterator<Item = &'static table::InSet> {
     all.filter(move |in_set| in_set.set.load(Ordering::Relaxed) == set)
 }
 
+/// A descriptor of a set was duplicated. The set is the same one, whichever descriptor the program uses.
+pub fn set_duplicated(set: c_int, new: c_int) {
+    table::begin_tracking();
+    if !nested::duplicated(set, new) {
+        set_waited_for_elsewhere(set);
+    }
+}
+
 /// The set is waited for by other means than [`wait`], which are told by the kernel alone: sockets that are in it, or will be, leave
 /// nothing in a ring.
 pub fn set_waited_for_elsewhere(set: c_int) {
+    let set = nested::first_of(set);
     nested::put(set);
     table::places().filter(|(_, place)| place.is_in(set)).for_each(|(_, place)| place.lessee.share());
 }
@@ -98,15 +109,16 @@ pub fn set_waited_for_elsewhere(set: c_int) {
 /// Whether something is in the ring of a socket that is in the set, as may be when it is first waited for by such means.
 #[must_use]
 pub fn has_left(set: c_int) -> bool {
+    let set = nested::first_of(set);
     let mut places = table::places().filter(|(_, place)| place.is_in(set));
     places.any(|(_, place)| place.lessee.has_frames() == Some(true))
 }
 
-/// Whether a socket with a lease is, or was, in a set that has this descriptor.
+/// Whether something is known of the set that has this descriptor: that a socket with a lease is, or was, in it, or that it has several.
 #[inline]
 #[must_use]
 pub fn is_set(descriptor: c_int) -> bool {
-    table::is_any() && in_set(descriptor).next().is_some()
+    nested::is_one_of_several(descriptor) || table::is_any() && in_set(descriptor).next().is_some()
 }
 
 /// Sets in this one that were put there while something was in a ring of their sockets, and still is: the kernel does not tell of it, so
@@ -125,14 +137,15 @@ pub unsafe fn wait_for_inner(
     if !nested::has_any_left() || count <= 0 || events.is_null() {
         return None;
     }
-    nested::left_in(set, has_left).next()?;
+    let first = nested::first_of(set);
+    nested::left_in(first, has_left).next()?;
     // SAFETY: the caller's promise.
     let ready = unsafe { (kernel.epoll_pwait)(set, events, count, 0, mask) };
     if ready < 0 {
         return Some(ready);
     }
     let mut ready = ready as usize;
-    for inner in nested::left_in(set, has_left) {
+    for inner in nested::left_in(first, has_left) {
         let (wanted, data) = (inner.events & READABLE, inner.data);
         // SAFETY: the first ones were written by the kernel, or below.
         let is_known = (0..ready).any(|at| unsafe { events.add(at).read_unaligned().u64 } == data);
@@ -145,11 +158,19 @@ pub unsafe fn wait_for_inner(
     (ready > 0).then_some(ready as c_int)
 }
 
-/// The descriptor of a set is about to be closed: what is known of it is forgotten.
+/// The descriptor of a set is about to be closed: what is known of it is forgotten, if it is the last one of the set.
 pub fn set_closed(set: c_int) {
-    nested::ended(None, set);
+    let goes_on_as = nested::goes_on(set);
+    if goes_on_as == Some(None) {
+        return;
+    }
+    let next = goes_on_as.flatten();
+    if next.is_none() {
+        nested::ended(None, set);
+    }
     for in_set in in_set(set) {
-        let _ = in_set.set.compare_exchange(set, -1, Ordering::AcqRel, Ordering::Relaxed);
+        let next = next.unwrap_or(-1);
+        let _ = in_set.set.compare_exchange(set, next, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
@@ -165,15 +186,16 @@ pub unsafe fn wait(
     timeout_ms: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    let leased = leased_in(set);
+    let first = nested::first_of(set);
+    let leased = leased_in(first);
     if leased.is_empty() || count <= 0 || events.is_null() {
         // SAFETY: the caller's promise.
         return unsafe { (kernel.epoll_pwait)(set, events, count, timeout_ms, mask) };
     }
-    let left_out = left_out_of(set, &leased);
+    let left_out = left_out_of(first, &leased);
     if left_out.ready != 0 {
         // SAFETY: the caller's promise: there is room for `count` events.
-        return unsafe { with_rings(set, events, count, left_out) };
+        return unsafe { with_rings(first, events, count, left_out) };
     }
     let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
     // SAFETY: the caller's promise.
@@ -196,14 +218,14 @@ pub unsafe fn wait(
     };
     let Ok(outcome) = wait_among(kernel, &leased, timeout, mask, ask) else { return -1 };
     // SAFETY: the caller's promise: there is room for `count` events.
-    unsafe { with_rings(set, events, count, outcome) }
+    unsafe { with_rings(first, events, count, outcome) }
 }
 
 /// Whether a socket with a lease is in the set.
 #[inline]
 #[must_use]
 pub fn has_leased(set: c_int) -> bool {
-    table::is_any() && !leased_in(set).is_empty()
+    table::is_any() && !leased_in(nested::first_of(set)).is_empty()
 }
 
 /// A time-out for [`wait`]. A part of a millisecond counts as a whole one, so that nobody is woken too early.

@@ -318,9 +318,14 @@ pub fn is_tracking() -> bool {
     TRACKING.load(Ordering::Relaxed)
 }
 
+/// Something is known of descriptors from now on: it is to be noticed when they are closed.
+pub fn begin_tracking() {
+    TRACKING.store(true, Ordering::Relaxed);
+}
+
 /// Says that it is a UDP socket for which nothing was decided yet.
 pub fn set_undecided(descriptor: c_int) {
-    TRACKING.store(true, Ordering::Relaxed);
+    begin_tracking();
     users::set(descriptor, None);
     set(descriptor, UNDECIDED);
 }

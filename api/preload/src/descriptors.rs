@@ -307,14 +307,20 @@ pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
     unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
 }
 
+/// Whether anything may be known of the descriptor that its duplicate has to share. Runtimes such as tokio's duplicate their set before the
+/// program has a socket.
+#[inline]
+fn is_shared(of: c_int) -> bool {
+    table::is_tracking() || nested::was_set(of)
+}
+
 fn duplicate(of: c_int, new: c_int) {
     if table::is_undecided(of) && table::is_own_process() {
         explain::socket(of, format_args!("by the kernel: it was duplicated before it was bound or used"));
     }
     table::duplicate(of, new);
-    if nested::may_be_set(of) {
-        // The kernel alone tells those who wait for the duplicate.
-        epoll::set_waited_for_elsewhere(of);
+    if nested::may_be_set(of) && table::is_own_process() {
+        epoll::set_duplicated(of, new);
     }
 }
 
@@ -325,7 +331,7 @@ fn duplicate(of: c_int, new: c_int) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn dup(of: c_int) -> c_int {
     let new = real!(dup(of) as fn(c_int) -> c_int);
-    if new >= 0 && table::is_tracking() {
+    if new >= 0 && is_shared(of) {
         duplicate(of, new);
     }
     new
@@ -353,7 +359,7 @@ fn gives_way(of: c_int, new: c_int) {
 pub unsafe extern "C-unwind" fn dup2(of: c_int, new: c_int) -> c_int {
     gives_way(of, new);
     let made = real!(dup2(of, new) as fn(c_int, c_int) -> c_int);
-    if made >= 0 && of != new && table::is_tracking() {
+    if made >= 0 && of != new && is_shared(of) {
         duplicate(of, new);
     }
     made
@@ -367,7 +373,7 @@ pub unsafe extern "C-unwind" fn dup2(of: c_int, new: c_int) -> c_int {
 pub unsafe extern "C-unwind" fn dup3(of: c_int, new: c_int, flags: c_int) -> c_int {
     gives_way(of, new);
     let made = real!(dup3(of, new, flags) as fn(c_int, c_int, c_int) -> c_int);
-    if made >= 0 && table::is_tracking() {
+    if made >= 0 && is_shared(of) {
         duplicate(of, new);
     }
     made
@@ -375,7 +381,7 @@ pub unsafe extern "C-unwind" fn dup3(of: c_int, new: c_int, flags: c_int) -> c_i
 
 /// A duplicate was made by `fcntl(2)`.
 fn controlled(fd: c_int, command: c_int, result: c_int) -> c_int {
-    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) && result >= 0 && table::is_tracking() {
+    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) && result >= 0 && is_shared(fd) {
         duplicate(fd, result);
     }
     result

@@ -7,6 +7,8 @@ mod link;
 mod processes;
 #[path = "programs/threads.rs"]
 mod threads;
+#[path = "programs/tokio.rs"]
+mod tokio;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::UdpSocket;

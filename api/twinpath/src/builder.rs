@@ -1,14 +1,18 @@
 //! The builder that turns services into a running instance.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde::de::DeserializeOwned;
 use twinpath_command::{default_socket, run_directory};
-use twinpath_config::{Config, MetricsAddress, Mode, PathAsked, Pool, Sandbox};
+#[cfg(feature = "metrics")]
+use twinpath_config::MetricsAddress;
+#[cfg(feature = "sandbox")]
+use twinpath_config::Sandbox;
+use twinpath_config::{Config, Mode, PathAsked, Pool};
 use twinpath_control::instance;
 use twinpath_host::Ready;
 use twinpath_serve::{PoolLimits, Prototype};
@@ -156,15 +160,17 @@ impl Builder {
     /// Confines the process once it has started, as `twinpath serve` does: the calling thread and the instance's
     /// threads give up capabilities, files and system calls that serving does not need (docs/operations.md), for
     /// good. The service must have opened what it needs before. Other threads of the program are not changed; with
-    /// [`Builder::spawn`] the calling thread is not changed either.
+    /// [`Builder::spawn`] the calling thread is not changed either. Needs the feature `sandbox`.
+    #[cfg(feature = "sandbox")]
     #[must_use]
     pub fn sandbox(self) -> Self {
         self.configure(|config| config.control.sandbox = Some(Sandbox::On))
     }
 
-    /// Serves metrics over HTTP at this address.
+    /// Serves metrics over HTTP at this address. Needs the feature `metrics`.
+    #[cfg(feature = "metrics")]
     #[must_use]
-    pub fn metrics(self, address: SocketAddr) -> Self {
+    pub fn metrics(self, address: std::net::SocketAddr) -> Self {
         self.configure(move |config| config.control.metrics = Some(MetricsAddress(address)))
     }
 

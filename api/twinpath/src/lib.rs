@@ -146,7 +146,7 @@
 //!
 //! # Sockets
 //!
-//! A program that has a loop of its own uses a [`UdpSocket`], which is the kernel's and has a fast path besides, and waits
+//! With the feature `sockets`: a program that has a loop of its own uses a [`UdpSocket`], which is the kernel's and has a fast path besides, and waits
 //! for it and for other descriptors with [`Poll`]:
 //!
 //! ```no_run
@@ -160,12 +160,33 @@
 //! # }
 //! ```
 //!
+//! # Features
+//!
+//! None is on by default, so that a program is built from what it needs: both paths, UDP, TCP, files of configuration,
+//! reload, the report and the command socket are always there.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `capture` | `twinpath capture` for an instance: frames as pcapng |
+//! | `measure-fallback` | `interface.measure_fallback`: measuring at the start what the fast path costs the kernel's own traffic |
+//! | `metrics` | [`Builder::metrics`]: the endpoint for Prometheus |
+//! | `rpc` | [`rpc`]: programs of ONC RPC |
+//! | `sandbox` | [`Builder::sandbox`]: giving up capabilities, files and system calls |
+//! | `sockets` | [`UdpSocket`] and [`Poll`], for a program with a loop of its own |
+//! | `full` | all of these |
+//!
+//! A file that asks for one which the program is not built with gets an error (metrics), or a warning and a line in the
+//! report (the sandbox, the measurement).
+//!
 //! # Versions
 //!
 //! What is public here follows semantic versioning: while the version is `0.x`, a change of `x` may break programs, and
 //! CHANGELOG.md says how to adapt them; other versions only add. New methods of [`Service`] have default bodies. The
 //! crates that this one is made of (`twinpath-*`) promise nothing by themselves. The names of reasons, metrics and fields
 //! of the [`report`] are kept in the same way. The least version of Rust may rise with any `x`.
+
+// The guide names what only some features have.
+#![cfg_attr(not(feature = "full"), allow(rustdoc::broken_intra_doc_links))]
 
 mod builder;
 mod error;
@@ -181,6 +202,7 @@ pub use twinpath_host::Ready;
 /// The state of an instance, as [`Running::report`] returns it and `twinpath show` prints it.
 pub use twinpath_report as report;
 /// ONC RPC: programs with procedures, and the service that connects them to streams and datagrams.
+#[cfg(feature = "rpc")]
 pub use twinpath_rpc as rpc;
 pub use twinpath_serve::{PoolLimits, TcpLimits};
 pub use twinpath_service::{
@@ -189,6 +211,7 @@ pub use twinpath_service::{
     ReasonId, Reflect, Reflex, SendHandle, Service, ServiceCounters, SessionLimits, Sessions, Shape, Version,
     WhenFull,
 };
+#[cfg(feature = "sockets")]
 pub use twinpath_socket::{
     Access, Event, Interest, LentBy, Poll, SendBy, SocketCounts, SocketPath, UdpSocket,
 };

@@ -1,5 +1,6 @@
 //! Change, read and late publication over both paths and both transports: no reply is older than what was acknowledged
-//! before its request was sent, each request is answered, and none is answered twice.
+//! before its request was sent, each request is answered, and none is answered twice. On the packet path the kernel's
+//! programs answer, in modes in which the worker has a direct ring always, never, and now and then.
 //!
 //! `TWINPATH_HAMMER_SECONDS` says for how long; by default it is short.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
@@ -11,7 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant as Clock};
 
-use twinpath::{Answer, Datagram, Instant, Keep, KeptReplies, Output, Path, Reason, Reflex, Service, Shape};
+use twinpath::{
+    Answer, Datagram, Instant, Keep, KeptReplies, Mode, Output, Path, Reason, Reflex, Service, Shape,
+};
 use twinpath_sys::Namespace;
 use twinpath_sys::child::{Placement, place};
 use twinpath_test_skip::root_or_skip;
@@ -25,10 +28,15 @@ const READERS: u64 = 3;
 /// The reply has the request's ID.
 const BY_ID: Shape = Shape::EXACT.copying(0, 2, 0);
 
-/// Values that only grow, by key. Datagrams are an ID, `get` or `add`, and a key; lines are keys to be added to.
+/// Replies that the kernel's programs have to give at least.
+const BY_PROGRAMS: u64 = 100;
+
+/// Values that only grow, by key. Datagrams are an ID, `get` or `add`, and a key; lines are keys to be added to, or `got`
+/// for the number of `get` that workers have had.
 #[derive(Clone)]
 struct Counters {
     values: Arc<[AtomicU64; KEYS]>,
+    got: Arc<AtomicU64>,
     kept: KeptReplies,
     random: fastrand::Rng,
 }
@@ -63,6 +71,7 @@ impl Service for Counters {
             let value = self.add(key);
             return datagram.answer(&[&id[..], &value.to_be_bytes()].concat());
         }
+        self.got.fetch_add(1, Ordering::Relaxed);
         let version = datagram.version_of(key as u64);
         self.dawdle();
         let value = self.values[key].load(Ordering::Relaxed);
@@ -85,6 +94,10 @@ impl Service for Counters {
 
     fn stream(&mut self, _now: Instant, _: &mut (), input: &[u8], output: &mut Output<'_>) -> usize {
         let Some(end) = input.iter().position(|byte| *byte == b'\n') else { return 0 };
+        if &input[..end] == b"got" {
+            let got = self.got.load(Ordering::Relaxed);
+            return if output.write(format!("{got}\n").as_bytes()) { end + 1 } else { 0 };
+        }
         let key = std::str::from_utf8(&input[..end]).ok().and_then(|key| key.parse().ok());
         let Some(key) = key.filter(|key| *key < KEYS) else {
             output.refuse(Reason::ProtocolError);
@@ -98,11 +111,15 @@ impl Service for Counters {
 /// The server of the other test, which starts this program again to run it. By itself it tests nothing.
 #[test]
 fn serves() {
-    let Ok(path) = std::env::var("HAMMER_PATH") else { return };
+    let (Ok(path), Ok(mode)) = (std::env::var("HAMMER_PATH"), std::env::var("HAMMER_MODE")) else { return };
     let kept = KeptReplies::new(&[BY_ID]);
-    let service = Counters { values: Arc::default(), kept, random: fastrand::Rng::with_seed(18) };
-    let path = path.parse::<Path>().unwrap();
-    twinpath::serve(service).on("vs").udp(PORT).tcp(PORT).path(path).workers(2).run().unwrap();
+    let random = fastrand::Rng::with_seed(18);
+    let service = Counters { values: Arc::default(), got: Arc::default(), kept, random };
+    let (path, mode) = (path.parse::<Path>().unwrap(), mode.parse::<Mode>().unwrap());
+    // Among several workers each has a socket all the time; one that polls has none.
+    let workers = if mode == Mode::Adaptive { 2 } else { 1 };
+    let serve = twinpath::serve(service).on("vs").udp(PORT).tcp(PORT).path(path);
+    serve.mode(mode).workers(workers).run().unwrap();
 }
 
 struct Rig {
@@ -129,7 +146,7 @@ fn ip(namespace: &Namespace, words: &str) {
 }
 
 impl Rig {
-    fn start(path: &str) -> Self {
+    fn start(path: &str, mode: &str) -> Self {
         let (client, server) = (Namespace::new().unwrap(), Namespace::new().unwrap());
         let mut holder = Command::new("sleep");
         within(&server, holder.arg("60"));
@@ -143,7 +160,7 @@ impl Rig {
             ip(namespace, &format!("link set {name} up"));
         }
         let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args(["serves", "--exact", "--nocapture"]).env("HAMMER_PATH", path);
+        child.args(["serves", "--exact", "--nocapture"]).env("HAMMER_PATH", path).env("HAMMER_MODE", mode);
         within(&server, &mut child);
         Self { child: child.spawn().unwrap(), client }
     }
@@ -206,13 +223,30 @@ impl Asker {
     }
 }
 
-fn hammer(path: &str, time: Duration) {
-    let rig = Rig::start(path);
+/// One line over TCP, and the number that comes back.
+fn tell(lines: &mut BufReader<TcpStream>, line: &str) -> u64 {
+    let mut reply = String::new();
+    lines.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();
+    assert!(lines.read_line(&mut reply).unwrap() > 0, "closed");
+    reply.trim().parse().unwrap()
+}
+
+/// Waits until readers have read so much more; otherwise nearly every value is asked for once, and by a worker.
+fn let_read(read: &AtomicU64, more: u64, is_over: impl Fn() -> bool) {
+    let before = read.load(Ordering::Relaxed);
+    while read.load(Ordering::Relaxed) < before + more && !is_over() {
+        std::thread::yield_now();
+    }
+}
+
+fn hammer(path: &str, mode: &str, time: Duration) {
+    let rig = Rig::start(path, mode);
     let mut lines = BufReader::new(rig.tcp());
     // By key, what clients have been told.
     let told: [AtomicU64; KEYS] = Default::default();
-    let (done, read) = (AtomicBool::new(false), AtomicU64::new(0));
-    let (stale, twice, end) = (AtomicU64::new(0), AtomicU64::new(0), Clock::now() + time);
+    let (over, done, read) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
+    let (stale, twice, begun) = (AtomicU64::new(0), AtomicU64::new(0), Clock::now());
+    let by_programs = AtomicU64::new(0);
     let mut asker = rig.udp();
     let added = std::thread::scope(|scope| {
         for reader in 0..READERS {
@@ -235,22 +269,33 @@ fn hammer(path: &str, time: Duration) {
         }
         let over_tcp = scope.spawn(|| {
             let (mut random, mut added) = (fastrand::Rng::with_seed(100), 0);
-            while Clock::now() < end {
-                let (key, mut line) = (random.usize(..KEYS), String::new());
-                lines.get_mut().write_all(format!("{key}\n").as_bytes()).unwrap();
-                assert!(lines.read_line(&mut line).unwrap() > 0, "closed");
-                told[key].fetch_max(line.trim().parse().unwrap(), Ordering::Release);
+            loop {
+                let key = random.usize(..KEYS);
+                told[key].fetch_max(tell(&mut lines, &key.to_string()), Ordering::Release);
                 added += 1;
+                let_read(&read, random.u64(..64), || begun.elapsed() >= time);
+                if begun.elapsed() < time || added % 16 != 0 {
+                    continue;
+                }
+                // Those that workers have had may include some that were not yet counted as read.
+                let read = read.load(Ordering::Relaxed);
+                by_programs.store(read.saturating_sub(tell(&mut lines, "got")), Ordering::Relaxed);
+                if path == "kernel" || by_programs.load(Ordering::Relaxed) >= BY_PROGRAMS {
+                    break;
+                }
+                assert!(begun.elapsed() < time + PATIENCE, "the programs answer, {mode}: {by_programs:?}");
             }
+            over.store(true, Ordering::Relaxed);
             added
         });
         let mut random = fastrand::Rng::with_seed(101);
         let mut added = 0;
-        while Clock::now() < end {
+        while !over.load(Ordering::Relaxed) {
             let key = random.usize(..KEYS);
             told[key].fetch_max(asker.ask(b"add", key), Ordering::Release);
             asker.pause(&mut random);
             added += 1;
+            let_read(&read, random.u64(..64), || over.load(Ordering::Relaxed));
         }
         let added = added + over_tcp.join().unwrap();
         done.store(true, Ordering::Relaxed);
@@ -259,7 +304,9 @@ fn hammer(path: &str, time: Duration) {
     let last: u64 = (0..KEYS).map(|key| asker.ask(b"get", key)).sum();
     let (stale, twice) = (stale.into_inner(), twice.into_inner() + asker.twice);
     let read = read.into_inner();
-    println!("{path}: {read} read, {added} changed, {stale} stale, {twice} twice");
+    println!(
+        "{path}, {mode}: {read} read, {by_programs:?} by programs, {added} changed, {stale} stale, {twice} twice"
+    );
     assert_eq!((stale, twice), (0, 0), "of {read} and {added}, on path {path}");
     assert_eq!(last, added, "each change was made once");
     assert!(read > 0 && added > 0);
@@ -272,7 +319,8 @@ fn no_reply_is_older_than_what_was_acknowledged_before_its_request() {
     }
     let seconds = std::env::var("TWINPATH_HAMMER_SECONDS").ok().and_then(|text| text.parse().ok());
     let time = seconds.map_or(Duration::from_secs(1), Duration::from_secs);
-    for path in ["kernel", "packet"] {
-        hammer(path, time);
+    hammer("kernel", "adaptive", time);
+    for mode in ["poll", "interrupt", "adaptive"] {
+        hammer("packet", mode, time);
     }
 }

@@ -131,6 +131,8 @@ mod tests {
         for (command, names) in [
             (Command::Serve, ["serve"].as_slice()),
             (Command::ServeEcho, &["serve", "echo"]),
+            (Command::ServeDiscard, &["serve", "discard"]),
+            (Command::ServeChargen, &["serve", "chargen"]),
             (Command::ServeReflect, &["serve", "reflect"]),
             (Command::ServeRpc, &["serve", "rpc"]),
             (Command::Bridge, &["bridge"]),

@@ -5,9 +5,11 @@
 //! and on the fast path. A service of an EtherType gets whole frames: the kernel has no socket for those, so it has one
 //! path only. All calls are made on a worker and must not block.
 
+mod chargen;
 mod closed;
 mod counters;
 mod datagram;
+mod discard;
 mod echo;
 mod frame;
 mod handle;
@@ -18,13 +20,16 @@ mod output;
 mod reflect;
 mod reflex;
 mod sessions;
+pub mod stream;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+pub use chargen::Chargen;
 pub use closed::Closed;
 pub use counters::ServiceCounters;
 pub use datagram::{Answer, Beside, Datagram};
+pub use discard::Discard;
 pub use echo::Echo;
 pub use frame::EthernetFrame;
 pub use handle::{Begin, Message, MessageQueue, NotSent, SendHandle};

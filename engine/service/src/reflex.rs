@@ -5,13 +5,13 @@
 //! from has changed ([`KeptReplies::withdraw`]).
 
 use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use twinpath_reflex::{Generations, Name, Publication, SHAPES_MAX, Shape, Version, withdraw, withdraw_all};
 use twinpath_time::{Duration, Instant};
 
 /// Most instances, one after the other or together, in which one [`KeptReplies`] and its clones may be used.
-pub const BINDINGS_MAX: usize = 64;
+pub const BINDINGS_MAX: usize = 256;
 
 /// Which replies of a service may be given without it.
 #[derive(Clone, Debug, Default)]
@@ -117,7 +117,7 @@ pub struct KeptReplies {
 struct Shared {
     shapes: Box<[Shape]>,
     /// The generations of each instance that uses it, in the order in which they came.
-    bound: [OnceLock<Arc<dyn Generations>>; BINDINGS_MAX],
+    bound: [OnceLock<Weak<dyn Generations>>; BINDINGS_MAX],
 }
 
 /// There is no room for one more instance.
@@ -151,8 +151,8 @@ impl KeptReplies {
     }
 
     /// Withdraws the replies that were made from state of this name: call it after the state has changed, and before
-    /// anybody is told of the change, for example by the reply to the call that made it. It takes one atomic increment,
-    /// waits for nothing, and may be called on any thread.
+    /// anybody is told of the change, for example by the reply to the call that made it. It takes one atomic increment
+    /// for each instance, waits for nothing, and may be called on any thread, and in a child that was forked.
     pub fn withdraw(&self, name: impl Into<Name>) {
         let name = name.into();
         self.each(|words| withdraw(words.words(), name));
@@ -168,17 +168,18 @@ impl KeptReplies {
         // is first.
         fence(Ordering::SeqCst);
         let bound = self.shared.bound.iter().map_while(OnceLock::get);
-        bound.for_each(|words| withdraw(&**words));
+        // Those of an instance that has ended are void, and gone.
+        bound.filter_map(Weak::upgrade).for_each(|words| withdraw(&*words));
     }
 
-    /// Adds the generations of an instance, before that takes the first version from them. They stay for as long as
-    /// there are clones of this value.
+    /// Adds the generations of an instance, before that takes the first version from them. The
+    /// instance keeps them until no program repeats its replies any more.
     ///
     /// # Errors
     /// There have been [`BINDINGS_MAX`] instances: nothing may be kept in this one.
     pub fn bind(&self, generations: &Arc<dyn Generations>) -> Result<(), TooManyBindings> {
         let mut free = self.shared.bound.iter();
-        let bound = free.any(|place| place.set(Arc::clone(generations)).is_ok());
+        let bound = free.any(|place| place.set(Arc::downgrade(generations)).is_ok());
         fence(Ordering::SeqCst);
         if bound { Ok(()) } else { Err(TooManyBindings) }
     }
@@ -297,11 +298,13 @@ mod tests {
     #[test]
     fn each_instance_that_uses_them_gets_the_withdrawal() {
         let kept = KeptReplies::new(&[BY_ID]);
-        let instances: Vec<Local> = (0..BINDINGS_MAX).map(|_| Local::new(&kept)).collect();
+        let mut instances: Vec<Local> = (0..BINDINGS_MAX).map(|_| Local::new(&kept)).collect();
         for local in &instances {
             let _ = ask(&mut local.beside(), Instant::ZERO, Duration::from_secs(1), || ());
         }
         assert!(instances.iter().all(|local| local.find(Instant::ZERO, b"77key").is_ok()));
+        let ended = Arc::downgrade(&instances.remove(0).words);
+        assert!(ended.upgrade().is_none(), "its memory is free once it has ended");
         kept.withdraw(&b"key"[..]);
         assert!(instances.iter().all(|local| local.find(Instant::ZERO, b"77key") == Err(WhyNot::Withdrawn)));
         let one_more: Arc<dyn Generations> = Arc::new(generations());

@@ -57,12 +57,19 @@ impl Runs {
         Ok(())
     }
 
-    /// Adds a frame whose port, addresses, tag and number of packets are those of the frame before, if that is no runt.
+    /// Adds so many frames whose port, addresses, tag and number of packets are those of the frame before, if that is no runt.
     #[inline]
-    pub fn repeat(&mut self) {
+    pub fn repeat(&mut self, frames: usize) {
         if let Some(last) = self.runs[..self.count].last_mut() {
-            last.frames += 1;
+            last.frames += frames;
         }
+    }
+
+    /// Whether all frames are of one flow.
+    #[inline]
+    #[must_use]
+    pub const fn is_one_flow(&self) -> bool {
+        self.count == 1
     }
 
     #[inline]

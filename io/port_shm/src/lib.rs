@@ -30,6 +30,7 @@ pub use application::{Application, ConnectError, Packet, Woken};
 pub use offer::{Listener, MAGIC, Offer, OfferError, VERSION};
 pub use port::{CreateError, ShmPort};
 pub use region::{FRAME_LEN_MAX, SLOTS_DEFAULT, ShmConfig};
+pub use twinpath_rings::slots::Fault;
 
 #[cfg(test)]
 mod tests;

@@ -85,6 +85,27 @@ fn frames_cross_in_both_directions_with_their_metadata() {
 }
 
 #[test]
+fn an_application_takes_a_burst_in_order_and_as_much_of_each_frame_as_it_has_room_for() {
+    let (mut port, mut application, _near, mut pool) = both();
+    let long: Vec<u8> = (0..200).collect();
+    let frames = [&[1; 14][..], &long[..60], &long[..59], &long];
+    for room in [2048, 64, 61, 60, 59, 16, 3] {
+        transmit(&mut port, &mut pool, &frames);
+        let (mut into, mut seen) = ([0; 2048], Vec::new());
+        let mut take = |most, seen: &mut Vec<(usize, Vec<u8>)>| {
+            application.receive_each(most, &mut into[..room], |packet| {
+                let (packet, bytes) = packet.expect("sound");
+                assert_eq!((packet.arrival, packet.vlan), (Instant::from_nanos(7), Some(5)));
+                seen.push((packet.len, bytes.to_vec()));
+            })
+        };
+        assert_eq!([take(3, &mut seen), take(usize::MAX, &mut seen), take(1, &mut seen)], [3, 1, 0]);
+        let expected = frames.map(|frame| (frame.len(), frame[..frame.len().min(room)].to_vec()));
+        assert_eq!(seen, expected, "room for {room}");
+    }
+}
+
+#[test]
 fn full_rings_refuse_on_one_side_and_drop_with_a_count_on_the_other() {
     let (mut port, mut application, _near, mut pool) = both();
     transmit(&mut port, &mut pool, &[[0; 60].as_slice(); SLOTS as usize + 2]);

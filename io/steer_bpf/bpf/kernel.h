@@ -12,6 +12,8 @@ typedef unsigned long long __u64;
 #define INLINE static inline __attribute__((always_inline))
 /* A function that is called and not inlined: all programs of an object share one copy of its code. */
 #define CALLED static __attribute__((noinline))
+/* The same, verified by itself, for any arguments of these types. */
+#define GLOBAL __attribute__((noinline))
 /* Keeps the compiler from testing one copy of a value and using another: the verifiers of Linux before 6.4 do not see
  * that 32-bit copies are equal, and would regard the one that is used as unbounded. */
 #define OWN_REGISTER(value) __asm__ volatile("" : "+r"(value))
@@ -34,7 +36,7 @@ enum {
 	BPF_MAP_TYPE_RINGBUF = 27,
 };
 
-enum { BPF_F_NO_PREALLOC = 1, BPF_F_INGRESS = 1, BPF_F_MMAPABLE = 1024 };
+enum { BPF_F_NO_PREALLOC = 1, BPF_F_INGRESS = 1, BPF_F_MMAPABLE = 1024, BPF_F_INNER_MAP = 4096 };
 enum { BPF_HDR_START_MAC = 0, BPF_CSUM_LEVEL_QUERY = 0 };
 #define BPF_F_CURRENT_NETNS (~0ULL)
 enum { XDP_DROP = 1, XDP_PASS = 2, XDP_REDIRECT = 4 };

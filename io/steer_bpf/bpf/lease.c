@@ -72,9 +72,12 @@ INLINE struct direct *ring_of(const struct lessee *lessee)
  * if it is open. */
 INLINE void pass_by(struct direct *ring, __u32 *count)
 {
+	__u32 before = __sync_fetch_and_add(count, 1);
 	__u64 word;
 
-	__sync_fetch_and_add(count, 1);
+	/* An addition whose outcome is used is a full barrier on every CPU: either PASSED is found as it was before the reader has cleared
+	 * it, and the reader finds this count; or it is set anew. */
+	OWN_REGISTER(before);
 	word = *(volatile __u64 *)&ring->head;
 	if (!(word & OPEN) && word & PASSED)
 		return;

@@ -13,7 +13,7 @@
 #define HAS(frame, n) ((n) <= (frame)->len)
 
 #include "direct.h"
-#include "reflex.h"
+#include "reply.h"
 
 struct claimed_slot {
 	struct slot *slot; /* null if the ring is full or closed */
@@ -92,7 +92,7 @@ INLINE int filter(struct __sk_buff *skb, __u32 queue)
 	verdict = verdict_of(skb, &frame, head);
 	number = verdict & 0xff;
 	if (number == CLAIMED && !test_run && has_reflex(&frame)) {
-		__u32 why = reflex_of(frame.bytes, frame.len, frame.reflex, queue);
+		__u32 why = reflex_of(skb, frame.bytes, frame.len, frame.reflex, queue);
 
 		if (why == MAY_REPLY) {
 			/* It is counted when tc has replied. */
@@ -166,12 +166,12 @@ INLINE int decide_without_socket(struct __sk_buff *skb, struct per_cpu *cpu)
 	__u32 number = verdict & 0xff;
 
 	if (number == CLAIMED && has_reflex(&frame)) {
-		__u32 why = reflex_of(frame.bytes, frame.len, frame.reflex, 0);
+		__u32 why = reflex_of(skb, frame.bytes, frame.len, frame.reflex, 0);
 		int action;
 
 		if (why == MAY_REPLY) {
 			__builtin_memcpy(cpu->note, head, sizeof(cpu->note));
-			action = reply_by_mirror(skb, cpu, frame.len, frame.reflex);
+			action = reply_by_reflex(skb, cpu, frame.len, frame.reflex);
 			if (action != TCX_NEXT)
 				return action;
 		}
@@ -211,7 +211,7 @@ INLINE int ingress(struct __sk_buff *skb)
 		return TCX_NEXT;
 	}
 	if (reflexes && cpu->note_reflex) {
-		int action = reply_by_mirror(skb, cpu, len, cpu->note_reflex);
+		int action = reply_by_reflex(skb, cpu, len, cpu->note_reflex);
 
 		/* What cannot be replied to is for the service's kernel socket: no other one has it. */
 		if (action == TCX_NEXT)

@@ -21,7 +21,7 @@ use twinpath_frame::Mapping;
 use twinpath_rings::direct::DirectRing;
 use twinpath_rings::pending::STRIDE;
 use twinpath_steer::corpus::{self, Corpus};
-use twinpath_steer::{Claim, Reflex, Table};
+use twinpath_steer::{Answers, Claim, Reflex, Table};
 use twinpath_steer_bpf::{DIRECT_SLOTS, Path, QUEUES_MAX, ReflexPlan, Steering};
 use twinpath_sys::affinity;
 
@@ -88,7 +88,7 @@ fn reflexes(corpus: &Corpus) -> Result<(), Box<dyn Error>> {
     let fail_open = Duration::from_secs(3600);
     let mut pair = [
         Steering::load_for(Path::Packet, 1, fail_open)?,
-        Steering::load_with_reflexes(Path::Packet, 1, fail_open, &plan)?,
+        Steering::load_with_reflexes(Path::Packet, 1, fail_open, &plan, None)?,
     ];
     let plain = &corpus.tables["basic"];
     pair[0].apply(plain)?;
@@ -123,7 +123,7 @@ fn mirrored(table: &Table) -> Result<Table, Box<dyn Error>> {
         mirrored.add_address(*address)?;
     }
     for (place, claim) in table.claims().iter().enumerate() {
-        let reflex = Some(Reflex { place: place as u8, mirrors: true, source_rate: 0 });
+        let reflex = Some(Reflex { place: place as u8, answers: Answers::Mirrored, source_rate: 0 });
         mirrored.add_claim(Claim { reflex, ..claim.clone() })?;
     }
     Ok(mirrored)

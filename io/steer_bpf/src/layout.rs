@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use aya::Pod;
-use twinpath_steer::Reflex;
+use twinpath_steer::{Answers, Reflex};
 use twinpath_wire::Protocol;
 use twinpath_wire::flow_key::address_bytes;
 
@@ -118,12 +118,14 @@ pub(crate) struct ClaimValue {
 
 /// `enum reflex_flag` of bpf/reflex.h, above the place.
 const MIRRORS: u16 = 1 << 8;
+const KEEPS: u16 = 1 << 9;
 
 /// The word that says what the programs may answer of a claim's frames.
 pub(crate) const fn reflex_word(reflex: Option<Reflex>) -> u16 {
     match reflex {
-        Some(Reflex { place, mirrors: true, .. }) => MIRRORS | place as u16,
-        _ => 0,
+        Some(Reflex { place, answers: Answers::Mirrored, .. }) => MIRRORS | place as u16,
+        Some(Reflex { place, answers: Answers::Kept, .. }) => KEEPS | place as u16,
+        None => 0,
     }
 }
 

@@ -7,16 +7,18 @@
 
 use std::collections::HashMap as Known;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, PerCpuValues};
 use aya::util::nr_cpus;
 use aya::{Ebpf, Pod};
-use twinpath_reflex::NotMirrored;
-use twinpath_steer::Table;
+use twinpath_reflex::NotReplied;
+use twinpath_steer::{REFLEX_SERVICES_MAX, Table};
 use twinpath_wire::Mac;
 use twinpath_wire::flow_key::address_bytes;
 
 use crate::SteerError;
+use crate::kept::{KeptMaps, KeptServices};
 use crate::layout::family;
 use crate::mapped::Mapped;
 use crate::maps::{failed, gone, typed, wrote};
@@ -65,6 +67,7 @@ pub struct Reflexes {
     counts: PerCpuArray<MapData, CountWords>,
     cpus: PerCpuArray<MapData, CpuWords>,
     control: Mapped,
+    kept: Option<KeptServices>,
 }
 
 /// Words of `struct reflex_control`.
@@ -86,7 +89,12 @@ const TO_WORKER: u32 = 5;
 const PEER_CANARY_NS: u64 = 8_000_000_000;
 
 impl Reflexes {
-    pub(crate) fn take(object: &mut Ebpf, plan: &ReflexPlan) -> Result<Self, SteerError> {
+    pub(crate) fn take(
+        object: &mut Ebpf,
+        plan: &ReflexPlan,
+        kept: Option<&Arc<KeptMaps>>,
+    ) -> Result<Self, SteerError> {
+        let kept = kept.map(|kept| kept.give(object)).transpose()?;
         let control = Mapped::take(object, "reflex_control", CONTROL_BYTES)?;
         control.store(INTERVAL_NS, interval_ns(plan.rate.max(1)));
         control.store(CREDITS, u64::from((plan.rate / CREDITS_PER_S).clamp(1, CREDITS_MAX)));
@@ -99,11 +107,13 @@ impl Reflexes {
             counts: typed(object, "reflex_counts")?,
             cpus: typed(object, "reflex_cpu")?,
             control,
+            kept,
         })
     }
 
-    /// Writes the limits of a table's claims.
+    /// Writes the limits of a table's claims, and what is known of their services.
     pub(crate) fn apply(&mut self, table: &Table) -> Result<(), SteerError> {
+        self.kept.as_mut().map_or(Ok(()), |kept| kept.apply(table))?;
         let reflexes = || table.claims().iter().filter_map(|claim| claim.reflex);
         for reflex in reflexes() {
             let place = u32::from(reflex.place);
@@ -139,7 +149,7 @@ impl Reflexes {
             next_hop: new.next_hop.0,
             own: new.own.0,
             mtu: new.mtu,
-            full_at_ns: 0,
+            full_at_ns: [0; REFLEX_SERVICES_MAX],
             canary_ns: now_ns + PEER_CANARY_NS,
             to_worker: TO_WORKER,
             reserved: 0,
@@ -193,6 +203,11 @@ impl Reflexes {
         self.control.store(SUSPENDED, u64::from(suspended || self.outdated));
     }
 
+    /// The places of the claims in force.
+    pub fn places(&self) -> impl Iterator<Item = u8> {
+        self.taken.iter().copied()
+    }
+
     /// The counts of a claim, by its place.
     ///
     /// # Errors
@@ -209,12 +224,12 @@ impl Reflexes {
     ///
     /// # Errors
     /// [`SteerError::Map`].
-    pub fn not_replied(&self) -> Result<Vec<(NotMirrored, u64)>, SteerError> {
+    pub fn not_replied(&self) -> Result<Vec<(NotReplied, u64)>, SteerError> {
         let cpus = self.cpus.get(&0, 0).map_err(cannot_read("reflex_cpu"))?;
-        let sum = |why: NotMirrored| {
+        let sum = |why: NotReplied| {
             cpus.iter().fold(0u64, |sum, cpu| sum.wrapping_add(cpu.why[usize::from(why.number())]))
         };
-        Ok(NotMirrored::ALL.iter().map(|&why| (why, sum(why))).collect())
+        Ok(NotReplied::ALL.iter().map(|&why| (why, sum(why))).collect())
     }
 }
 
@@ -248,7 +263,7 @@ struct Peer {
     next_hop: [u8; 6],
     own: [u8; 6],
     mtu: u32,
-    full_at_ns: u64,
+    full_at_ns: [u64; REFLEX_SERVICES_MAX],
     canary_ns: u64,
     to_worker: u32,
     reserved: u32,
@@ -274,12 +289,16 @@ struct CpuWords {
 }
 
 /// Counters of reasons.
-const WHYS: usize = 16;
+const WHYS: usize = 32;
 
 const _: () = {
-    assert!(size_of::<PeerKey>() == 20 && size_of::<Peer>() == 40 && size_of::<CountWords>() == 16);
+    assert!(
+        size_of::<PeerKey>() == 20
+            && size_of::<Peer>() == 32 + 8 * REFLEX_SERVICES_MAX
+            && size_of::<CountWords>() == 16
+    );
     assert!(size_of::<CpuWords>() == WHYS * 8 + 24 + 520);
-    assert!(NotMirrored::ALL.len() < WHYS);
+    assert!(NotReplied::ALL.len() < WHYS);
 };
 
 // SAFETY: repr(C), no padding (the fields' sizes add up to the size asserted above), any bytes are a value.

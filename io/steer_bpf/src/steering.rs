@@ -3,6 +3,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use aya::maps::{Map, MapData, XskMap};
 use aya::programs::xdp::XdpLink;
@@ -15,6 +16,7 @@ use twinpath_steer::Table;
 use twinpath_time::Duration;
 
 use crate::clsact::Position;
+use crate::kept::KeptMaps;
 use crate::maps::{Maps, typed, wrote};
 use crate::names::{OURS, interface_name};
 use crate::reflex::{REFLEX_PEERS_MAX, ReflexPlan, Reflexes};
@@ -120,7 +122,7 @@ impl Steering {
     }
 
     /// As [`Steering::load_for`], with programs that reply by themselves to requests of claims with a
-    /// [reflex](twinpath_steer::Claim::reflex). Only the packet path has them.
+    /// [reflex](twinpath_steer::Claim::reflex). Only the packet path has them. They repeat the replies that are `kept`.
     ///
     /// # Errors
     /// As [`Steering::load_for`]; [`SteerError::Program`] also where the kernel lacks something that the replies need.
@@ -129,8 +131,9 @@ impl Steering {
         workers: u32,
         fail_open: Duration,
         plan: &ReflexPlan,
+        kept: Option<&Arc<KeptMaps>>,
     ) -> Result<Self, SteerError> {
-        Self::load_with(path, false, workers, fail_open, Some(plan))
+        Self::load_with(path, false, workers, fail_open, Some((plan, kept)))
     }
 
     /// As [`Steering::load`], but with programs that return their verdict instead of acting on it: its number, and
@@ -145,7 +148,7 @@ impl Steering {
         test_run: bool,
         workers: u32,
         fail_open: Duration,
-        plan: Option<&ReflexPlan>,
+        plan: Option<(&ReflexPlan, Option<&Arc<KeptMaps>>)>,
     ) -> Result<Self, SteerError> {
         let bytes = match path {
             Path::Packet => PACKET,
@@ -162,11 +165,19 @@ impl Steering {
         let has_reflexes = u32::from(plan.is_some());
         // The standard library's keys are random.
         let station_seed = RandomState::new().build_hasher().finish();
-        let partial_checksums = u32::from(plan.is_some_and(|plan| plan.partial_checksums));
+        let partial_checksums = u32::from(plan.is_some_and(|(plan, _)| plan.partial_checksums));
+        let kept = plan.and_then(|(_, kept)| kept);
+        let kept_max = kept.map_or(0, |kept| kept.count);
+        let kept_seed = kept.map_or(0, |kept| kept.keys.seed());
         if plan.is_some() {
             loader.override_global("reflexes", &has_reflexes, true);
             loader.override_global("station_seed", &station_seed, true);
             loader.override_global("partial_checksums", &partial_checksums, true);
+            loader.override_global("kept_max", &kept_max, true);
+            loader.override_global("kept_seed", &kept_seed, true);
+            if let Some(kept) = kept {
+                loader.override_global("kept_keys", kept.keys.words(), true);
+            }
             loader.map_max_entries("peers", REFLEX_PEERS_MAX);
         }
         let fail_open_ns = stuck_after_ns(fail_open);
@@ -188,7 +199,7 @@ impl Steering {
             }
         };
         let maps = Maps::take(&mut object)?;
-        let reflexes = plan.map(|plan| Reflexes::take(&mut object, plan)).transpose()?;
+        let reflexes = plan.map(|(plan, kept)| Reflexes::take(&mut object, plan, kept)).transpose()?;
         let stuck = StuckRecords::take(&mut object, fail_open_ns)?;
         let (tc_links, xdp_links) = (Vec::new(), Vec::new());
         let (tc_attach, ingress) = (TcAttach::Tcx, INGRESS);

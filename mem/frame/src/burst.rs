@@ -67,6 +67,24 @@ impl Burst {
         Ok(())
     }
 
+    /// Adds frames in order, as many as fit; the others stay where they are.
+    #[inline]
+    pub fn fill(&mut self, frames: &mut impl Iterator<Item = Frame>) {
+        // There is memory for as many.
+        self.frames.extend(frames.take(self.room()));
+    }
+
+    /// Adds all frames of another burst, as many as fit; the others stay there. If this one is empty, the two change places, which
+    /// costs nothing for each of them.
+    #[inline]
+    pub fn append(&mut self, from: &mut Self) {
+        if self.is_empty() && from.len() <= self.limit {
+            std::mem::swap(&mut self.frames, &mut from.frames);
+        } else {
+            self.fill(&mut from.drain(self.room()));
+        }
+    }
+
     /// Takes the first `count` frames (or all, if there are fewer), in order; the rest move up.
     #[inline]
     pub fn drain(&mut self, count: usize) -> impl Iterator<Item = Frame> + '_ {
@@ -112,6 +130,17 @@ mod tests {
         assert_eq!((burst.len(), burst.room()), (BURST_MAX - 10, 0), "it has more than it takes now");
         burst.set_limit(usize::MAX);
         assert_eq!(burst.room(), 10);
+        let mut other = Burst::new();
+        other.set_limit(40);
+        other.append(&mut burst);
+        assert_eq!((other.len(), burst.len()), (40, BURST_MAX - 50), "as many as it takes");
+        assert_eq!((other.frames()[0].index(), burst.frames()[0].index()), (10, 50), "order is kept");
+        burst.append(&mut other);
+        assert_eq!((other.len(), burst.len()), (0, BURST_MAX - 10));
+        other.append(&mut burst);
+        assert_eq!((other.len(), burst.len()), (40, 14), "a limit holds also for a burst that is empty");
+        burst.append(&mut other);
+        assert_eq!((other.len(), burst.len()), (0, BURST_MAX - 10));
         burst.release(usize::MAX, &mut pool);
         assert_eq!(pool.free(), pool.frames());
     }

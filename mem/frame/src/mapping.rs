@@ -12,7 +12,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 /// A `MAP_SHARED` mapping of `len` bytes that only its owner unmaps.
 ///
 /// It is shared, because after `fork(2)` a private mapping would be copied on write, and the process and the kernel
-/// would see different bytes. It is also `MADV_DONTFORK`, so that a child does not have it at all.
+/// would see different bytes. But for [`Mapping::with_children`] it is also `MADV_DONTFORK`, so that a child does not have it at
+/// all.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -32,15 +33,24 @@ impl Mapping {
     /// # Errors
     /// What `mmap(2)` returns.
     pub fn of_fd(fd: impl AsFd, len: usize, offset: u64) -> Result<Self, Errno> {
+        let mapping = Self::with_children(fd, len, offset)?;
+        // SAFETY: the range is exactly the mapping just made. It is advice: a refusal (device memory) changes nothing.
+        let _ = unsafe { madvise(mapping.base.as_ptr().cast::<c_void>(), len, Advice::LinuxDontFork) };
+        Ok(mapping)
+    }
+
+    /// As [`Mapping::of_fd`], but children of `fork(2)` have it as well. Only for memory of which each access is atomic
+    /// and complete in itself.
+    ///
+    /// # Errors
+    /// As [`Mapping::of_fd`].
+    pub fn with_children(fd: impl AsFd, len: usize, offset: u64) -> Result<Self, Errno> {
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a null hint lets the kernel choose an address that no other mapping has.
         let base =
             unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags, fd, offset)? };
         let base = NonNull::new(base.cast::<u8>()).ok_or(Errno::NOMEM)?;
-        let mapping = Self { base, len };
-        // SAFETY: the range is exactly the mapping just made. It is advice: a refusal (device memory) changes nothing.
-        let _ = unsafe { madvise(mapping.base.as_ptr().cast::<c_void>(), len, Advice::LinuxDontFork) };
-        Ok(mapping)
+        Ok(Self { base, len })
     }
 
     /// Maps `len` zeroed bytes of a new memfd, and returns it with the mapping.

@@ -284,10 +284,11 @@ impl SlotProducer {
             };
             // All of it in variables of this loop, and one way out: then the compiler has no need of the stack.
             let (lines, mut noted, mut pushed) = (self.memory.lines(), self.noted, 0);
+            let (first, mask) = (self.cursor.index(0), self.shape.slots as usize - 1);
             let mut packet = (note, bytes);
             loop {
                 let (note, bytes) = packet;
-                let (index, len) = (self.cursor.index(pushed), bytes.len() as u32);
+                let (index, len) = ((first + pushed as usize) & mask, bytes.len() as u32);
                 let has_same_note = note == noted.of_whole(len);
                 match bytes.split_first_chunk() {
                     Some((short, [])) if has_same_note => lines.write(index, len | SAME_NOTE, short),
@@ -409,39 +410,51 @@ impl SlotConsumer {
         if self.broken {
             return;
         }
-        let Self { memory, shape, cursor, taken, noted, broken, .. } = self;
+        let Self { memory, shape, cursor, taken, broken, .. } = self;
         // Acquire: the producer's write of the slots is seen before we read them.
-        let Some(known) = cursor.checked_available(1, || memory.head().load(Ordering::Acquire)) else {
+        let Some(mut known) = cursor.checked_available(1, || memory.head().load(Ordering::Acquire)) else {
             *broken = true;
             return each.take(Err(Fault::Position));
         };
         let count = u32::try_from(most).map_or(known, |most| known.min(most));
-        let lines = memory.lines();
-        let moved_at_once = shape.moved_at_once();
-        for left in (known - count..known).rev() {
-            let index = cursor.index(0);
-            if left >= AHEAD {
-                lines.will_read(cursor.index(AHEAD));
+        let (lines, slot_bytes) = (memory.lines(), shape.slot_bytes);
+        // In a variable of this loop, and so in registers.
+        let mut noted = self.noted;
+        let (mut left, mask) = (count, shape.slots as usize - 1);
+        while left > 0 {
+            let moved = left.min(shape.moved_at_once() - *taken);
+            let begin = cursor.index(0);
+            for nth in 0..moved {
+                let index = (begin + nth as usize) & mask;
+                if nth + AHEAD < known {
+                    lines.will_read((index + AHEAD as usize) & mask);
+                }
+                // Read once: the value checked is the value used.
+                let first = lines.first(index);
+                let (head, len) = (first as u32, first as u32 & !SAME_NOTE);
+                noted = if head & SAME_NOTE == 0 {
+                    Note::of_words(memory.note(index))
+                } else {
+                    noted.of_whole(len)
+                };
+                if len <= slot_bytes {
+                    let slot = Slot { len: len as usize, note: noted };
+                    each.take(Ok(Taken { memory, lines, index, first, slot }));
+                } else {
+                    each.take(Err(Fault::Length));
+                }
             }
-            // Read once: the value checked is the value used.
-            let first = lines.first(index);
-            let (head, len) = (first as u32, first as u32 & !SAME_NOTE);
-            *noted =
-                if head & SAME_NOTE == 0 { Note::of_words(memory.note(index)) } else { noted.of_whole(len) };
-            let slot = Slot { len: len as usize, note: *noted };
-            if len <= shape.slot_bytes {
-                each.take(Ok(Taken { memory, lines, index, first, slot }));
-            } else {
-                each.take(Err(Fault::Length));
-            }
-            let next = cursor.advance(1);
-            *taken += 1;
-            if left == 0 || *taken >= moved_at_once {
+            let next = cursor.advance(moved);
+            known -= moved;
+            left -= moved;
+            *taken += moved;
+            if known == 0 || *taken >= shape.moved_at_once() {
                 *taken = 0;
                 // Release: the slots are read before the position says so.
                 memory.tail().store(next, Ordering::Release);
             }
         }
+        self.noted = noted;
     }
 
     /// Whether there is something to take, without taking it.

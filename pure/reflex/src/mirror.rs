@@ -6,80 +6,8 @@ use core::net::IpAddr;
 use twinpath_wire::udp_frame::{self, UdpFrameRepr};
 use twinpath_wire::{ChecksumFound, ChecksumTrust, Mac, eth, udp};
 
+use crate::not_replied::NotReplied;
 use crate::ports::answers_by_itself;
-
-/// Why a program does not reply to a request of a service that mirrors: a worker gets it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum NotMirrored {
-    /// Control wants workers to see all frames, as a capture runs.
-    Suspended = 1,
-    /// Lengths that contradict each other, a wrong checksum of the IPv4 header, or a sender that cannot be answered.
-    Header = 2,
-    /// The datagram has no checksum, and its reply gets one.
-    NoChecksum = 3,
-    /// From the sender's port no request is served.
-    Port = 4,
-    /// The way to the peer is not known, or is not the one that the frame came by.
-    Peer = 5,
-    /// The reply is too long for the path.
-    Mtu = 6,
-    /// A frame has been waiting for the worker for too long.
-    WorkerStuck = 7,
-    /// Some go to the worker, so that one that hangs is noticed.
-    Canary = 8,
-    /// More replies than all sources together may have.
-    Rate = 9,
-    /// The datagram's checksum is wrong.
-    Checksum = 10,
-    /// The kernel could not change the frame.
-    Failed = 11,
-    /// More replies than the source may have. The worker has a limit of its own, by which it drops them.
-    SourceRate = 12,
-}
-
-impl NotMirrored {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 12] = [
-        Self::Suspended,
-        Self::Header,
-        Self::NoChecksum,
-        Self::Port,
-        Self::Peer,
-        Self::Mtu,
-        Self::WorkerStuck,
-        Self::Canary,
-        Self::Rate,
-        Self::Checksum,
-        Self::Failed,
-        Self::SourceRate,
-    ];
-
-    /// The number of its counter.
-    #[must_use]
-    pub const fn number(self) -> u8 {
-        self as u8
-    }
-
-    /// The stable name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Suspended => "suspended",
-            Self::Header => "header",
-            Self::NoChecksum => "no_checksum",
-            Self::Port => "source_port",
-            Self::Peer => "peer_unknown",
-            Self::Mtu => "mtu",
-            Self::WorkerStuck => "worker_stuck",
-            Self::Canary => "canary",
-            Self::Rate => "rate",
-            Self::Checksum => "checksum",
-            Self::Failed => "failed",
-            Self::SourceRate => "source_rate",
-        }
-    }
-}
 
 /// How replies to a peer leave by the interface that its requests come by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,8 +40,8 @@ pub fn datagram(
     frame: &[u8],
     known: Known,
     way: impl FnOnce(IpAddr) -> Option<Way>,
-) -> Result<Vec<u8>, NotMirrored> {
-    let request = udp_frame::parse(frame, ChecksumTrust::Trusted).map_err(|_| NotMirrored::Header)?;
+) -> Result<Vec<u8>, NotReplied> {
+    let request = udp_frame::parse(frame, ChecksumTrust::Trusted).map_err(|_| NotReplied::Header)?;
     let (payload, source, destination) = (request.payload, request.source, request.destination);
     let udp_at = payload.start - udp::HEADER_LEN;
     let be16 = |at: usize| {
@@ -122,25 +50,25 @@ pub fn datagram(
     let (length_at, ip_header_len) = if source.is_ipv4() { (2, 20) } else { (4, 0) };
     let ip_payload_len = usize::from(be16(eth::HEADER_LEN + length_at)).wrapping_sub(ip_header_len);
     if request.tag.is_some() || ip_payload_len != payload.len() + udp::HEADER_LEN {
-        return Err(NotMirrored::Header);
+        return Err(NotReplied::Header);
     }
     if be16(udp_at + 6) == 0 {
-        return Err(NotMirrored::NoChecksum);
+        return Err(NotReplied::NoChecksum);
     }
     if answers_by_itself(source.port(), destination.port()) {
-        return Err(NotMirrored::Port);
+        return Err(NotReplied::Port);
     }
-    let way = way(source.ip()).ok_or(NotMirrored::Peer)?;
+    let way = way(source.ip()).ok_or(NotReplied::Peer)?;
     if (way.next_hop, way.own) != (request.source_mac, request.destination_mac) {
-        return Err(NotMirrored::Peer);
+        return Err(NotReplied::Peer);
     }
     if payload.end - eth::HEADER_LEN > way.mtu as usize {
-        return Err(NotMirrored::Mtu);
+        return Err(NotReplied::Mtu);
     }
     let trust = if known == Known::Nothing { ChecksumTrust::Verify } else { ChecksumTrust::AcceptPartial };
-    let checked = udp_frame::parse(frame, trust).map_err(|_| NotMirrored::Checksum)?;
+    let checked = udp_frame::parse(frame, trust).map_err(|_| NotReplied::Checksum)?;
     if checked.checksum == ChecksumFound::Partial && known != Known::Partial(true) {
-        return Err(NotMirrored::Checksum);
+        return Err(NotReplied::Checksum);
     }
     let repr = UdpFrameRepr {
         source_mac: way.own,
@@ -152,7 +80,7 @@ pub fn datagram(
         identification: 0,
     };
     let mut reply = frame.get(..payload.end).unwrap_or_default().to_vec();
-    udp_frame::write_headers(&mut reply, &repr, payload.len()).map_err(|_| NotMirrored::Header)?;
+    udp_frame::write_headers(&mut reply, &repr, payload.len()).map_err(|_| NotReplied::Header)?;
     Ok(reply)
 }
 
@@ -160,15 +88,15 @@ pub fn datagram(
 /// sends.
 ///
 /// # Errors
-/// [`NotMirrored::Header`]: its sender is a group, or ourselves. [`NotMirrored::Mtu`].
-pub fn frame(frame: &[u8], len_max: u32) -> Result<Vec<u8>, NotMirrored> {
-    let view = eth::Frame::parse(frame).map_err(|_| NotMirrored::Header)?;
+/// [`NotReplied::Header`]: its sender is a group, or ourselves. [`NotReplied::Mtu`].
+pub fn frame(frame: &[u8], len_max: u32) -> Result<Vec<u8>, NotReplied> {
+    let view = eth::Frame::parse(frame).map_err(|_| NotReplied::Header)?;
     let (source, destination) = (view.source(), view.destination());
     if source.is_group() || source == destination {
-        return Err(NotMirrored::Header);
+        return Err(NotReplied::Header);
     }
     if frame.len() > len_max as usize {
-        return Err(NotMirrored::Mtu);
+        return Err(NotReplied::Mtu);
     }
     let mut reply = frame.to_vec();
     reply[..6].copy_from_slice(&source.0);
@@ -179,13 +107,6 @@ pub fn frame(frame: &[u8], len_max: u32) -> Result<Vec<u8>, NotMirrored> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_follow_each_other_and_names_differ() {
-        assert!(NotMirrored::ALL.iter().zip(1..).all(|(why, number)| why.number() == number));
-        let names: std::collections::BTreeSet<_> = NotMirrored::ALL.iter().map(|why| why.name()).collect();
-        assert_eq!(names.len(), NotMirrored::ALL.len());
-    }
 
     const WAY: Way = Way { next_hop: Mac([2, 0, 0, 0, 0, 9]), own: Mac([2, 0, 0, 0, 0, 1]), mtu: 1500 };
 
@@ -204,7 +125,7 @@ mod tests {
         frame
     }
 
-    fn reply(frame: &[u8]) -> Result<Vec<u8>, NotMirrored> {
+    fn reply(frame: &[u8]) -> Result<Vec<u8>, NotReplied> {
         datagram(frame, Known::Nothing, |_| Some(WAY))
     }
 
@@ -229,25 +150,25 @@ mod tests {
             frame[at] ^= byte;
             reply(&frame)
         };
-        assert_eq!(with(24, 1), Err(NotMirrored::Header), "the checksum of the IPv4 header");
-        assert_eq!(with(44, 1), Err(NotMirrored::Checksum));
-        assert_eq!(with(6, 4), Err(NotMirrored::Peer), "another station's frame");
-        assert_eq!(reply(&request("192.0.2.9:7", b"hello")), Err(NotMirrored::Port));
-        assert_eq!(reply(&request("192.0.2.9:7000", b"hello")), Err(NotMirrored::Port));
-        assert_eq!(datagram(&good, Known::Nothing, |_| None), Err(NotMirrored::Peer));
+        assert_eq!(with(24, 1), Err(NotReplied::Header), "the checksum of the IPv4 header");
+        assert_eq!(with(44, 1), Err(NotReplied::Checksum));
+        assert_eq!(with(6, 4), Err(NotReplied::Peer), "another station's frame");
+        assert_eq!(reply(&request("192.0.2.9:7", b"hello")), Err(NotReplied::Port));
+        assert_eq!(reply(&request("192.0.2.9:7000", b"hello")), Err(NotReplied::Port));
+        assert_eq!(datagram(&good, Known::Nothing, |_| None), Err(NotReplied::Peer));
         let narrow = Way { mtu: 32, ..WAY };
-        assert_eq!(datagram(&good, Known::Nothing, |_| Some(narrow)), Err(NotMirrored::Mtu));
+        assert_eq!(datagram(&good, Known::Nothing, |_| Some(narrow)), Err(NotReplied::Mtu));
         let mut none = good.clone();
         none[40..42].fill(0);
-        assert_eq!(reply(&none), Err(NotMirrored::NoChecksum));
+        assert_eq!(reply(&none), Err(NotReplied::NoChecksum));
     }
 
     #[test]
     fn a_frame_goes_back_to_its_sender_alone() {
-        assert_eq!(frame(b"ddddddssssss\x88\xb5x", 99), Err(NotMirrored::Header), "`s` is a group address");
+        assert_eq!(frame(b"ddddddssssss\x88\xb5x", 99), Err(NotReplied::Header), "`s` is a group address");
         let reply = frame(b"\x02ddddd\x02sssss\x88\xb5x", 99).expect("a reply");
         assert_eq!(reply, b"\x02sssss\x02ddddd\x88\xb5x");
-        assert_eq!(frame(&reply, 14), Err(NotMirrored::Mtu));
-        assert_eq!(frame(&[2; 20], 99), Err(NotMirrored::Header));
+        assert_eq!(frame(&reply, 14), Err(NotReplied::Mtu));
+        assert_eq!(frame(&[2; 20], 99), Err(NotReplied::Header));
     }
 }

@@ -26,7 +26,8 @@ pub fn generations() -> Box<[AtomicU64; GENERATIONS]> {
 
 /// A name of state that replies are made from, such as a key or a file handle. A service chooses its names; they mean
 /// nothing outside of it. Several names may share one generation: then withdrawing one withdraws the others, which
-/// costs some replies their entry, and nothing else.
+/// costs some replies their entry, and nothing else. Which ones share it is no secret: where clients choose names and can
+/// withdraw them, one that does so all the time can keep another name's replies with the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name(u32);
 
@@ -87,6 +88,12 @@ impl Version {
     pub fn now(words: &[AtomicU64; GENERATIONS], name: Name) -> Self {
         // With acquire ordering, state that is read afterwards is at least as new as the last withdrawal seen here.
         Self { name, generation: words[name.0 as usize].load(Ordering::Acquire) }
+    }
+
+    /// The version with this generation of the name that has this place.
+    #[must_use]
+    pub const fn of(place: u32, generation: u64) -> Self {
+        Self { name: Name(place % GENERATIONS as u32), generation }
     }
 
     /// Its name.

@@ -58,4 +58,16 @@ impl Publication<'_> {
         }
         Ok(number as u8)
     }
+
+    /// Whether it is enough that there is an entry for the same request: that is of the same version, so it has the same
+    /// reply, and is valid for half of this one's time at least, and not for longer than this one. Where many requests come to workers all the same, each
+    /// of them would write the entry otherwise.
+    #[must_use]
+    pub fn is_covered_by(&self, now: Instant, version: Version, until: Instant) -> bool {
+        let left = |until: Instant| until.as_nanos().saturating_sub(now.as_nanos());
+        version == self.version
+            && left(until) > 0
+            && until <= self.until
+            && left(until) >= left(self.until) / 2
+    }
 }

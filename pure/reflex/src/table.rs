@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 
 use twinpath_time::Instant;
 
-use crate::hash::hash;
+use crate::hash::{HashKeys, hash};
 use crate::limits::{REQUEST_MAX, SHAPES_MAX};
 use crate::name::{GENERATIONS, Version};
 use crate::place::{SLOTS, SlotState, choose};
@@ -77,7 +77,7 @@ struct Set {
 /// ```
 pub struct Table {
     sets: Box<[Set]>,
-    seed: u64,
+    keys: HashKeys,
 }
 
 impl Table {
@@ -86,7 +86,7 @@ impl Table {
     #[must_use]
     pub fn new(entries: u32, seed: u64) -> Self {
         let sets = entries.min(ENTRIES_MAX).div_ceil(SLOTS as u32).next_power_of_two();
-        Self { sets: (0..sets).map(|_| Set::default()).collect(), seed }
+        Self { sets: (0..sets).map(|_| Set::default()).collect(), keys: HashKeys::new(seed) }
     }
 
     /// The number of entries, void ones included.
@@ -123,7 +123,7 @@ impl Table {
         let Publication { request, reply, shape, version, until } = *publication;
         let mut key = Box::<[u8]>::from(request);
         shape.clear(&mut key);
-        let set = self.set(hash(self.seed, service, number, shape, request));
+        let set = self.set(hash(&self.keys, service, number, shape, request));
         let state = |slot: &Option<Entry>| match slot {
             None => SlotState::Free,
             Some(entry) if entry.is_for(service, number, &key) => SlotState::Same,
@@ -133,6 +133,10 @@ impl Table {
             Some(entry) if entry.used => SlotState::Used,
             Some(_) => SlotState::Unused,
         };
+        let mut same = set.slots.iter().flatten().filter(|entry| entry.is_for(service, number, &key));
+        if same.next().is_some_and(|entry| publication.is_covered_by(now, entry.version, entry.until)) {
+            return Ok(Kept::Again);
+        }
         let slots: [SlotState; SLOTS] = std::array::from_fn(|slot| state(&set.slots[slot]));
         let chosen = choose(&slots, set.hand);
         set.hand = chosen.hand;
@@ -170,7 +174,7 @@ impl Table {
         for (number, shape) in (0_u8..).zip(shapes.iter().take(SHAPES_MAX)) {
             let mut key = request.to_vec();
             shape.clear(&mut key);
-            let set = self.set(hash(self.seed, service, number, shape, request));
+            let set = self.set(hash(&self.keys, service, number, shape, request));
             let same = |entry: &&mut Entry| entry.is_for(service, number, &key);
             let Some(entry) = set.slots.iter_mut().flatten().find(same) else { continue };
             let found = if !entry.version.is_current(words) {

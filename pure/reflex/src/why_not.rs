@@ -57,11 +57,14 @@ pub enum NotKept {
     /// What it was made from has changed meanwhile.
     #[error("what the reply was made from has changed meanwhile")]
     Withdrawn,
+    /// Another worker is writing to the same part of the table.
+    #[error("another worker is writing to the same part of the table")]
+    Busy,
 }
 
 impl NotKept {
     /// All of them, by number.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Shape,
         Self::RequestTooLong,
         Self::RequestTooShort,
@@ -69,6 +72,7 @@ impl NotKept {
         Self::Copy,
         Self::Expired,
         Self::Withdrawn,
+        Self::Busy,
     ];
 
     /// The stable name.
@@ -82,6 +86,7 @@ impl NotKept {
             Self::Copy => "copy",
             Self::Expired => "expired",
             Self::Withdrawn => "withdrawn",
+            Self::Busy => "busy",
         }
     }
 }

@@ -12,7 +12,8 @@ mod table;
 mod verdict;
 
 pub use table::{
-    ADDRESSES_MAX, CLAIMS_MAX, Claim, ClaimKind, FRAME_LEN_MIN, Prefix, PrefixError, REFLEX_PLACES, Reflex,
-    SOURCES_MAX, SOURCES_TOTAL_MAX, Table, TableError,
+    ADDRESSES_MAX, Answers, CLAIMS_MAX, Claim, ClaimKind, FRAME_LEN_MIN, Prefix, PrefixError,
+    REFLEX_CLAIMS_MAX, REFLEX_PLACES, REFLEX_SERVICES_MAX, Reflex, SOURCES_MAX, SOURCES_TOTAL_MAX, Table,
+    TableError,
 };
 pub use verdict::{Context, PassReason, Verdict, verdict};

@@ -18,6 +18,10 @@ pub const SOURCES_MAX: usize = 64;
 pub const SOURCES_TOTAL_MAX: usize = 4096;
 /// Places that claims with reflexes can have.
 pub const REFLEX_PLACES: usize = 256;
+/// Claims of a service that can have reflexes.
+pub const REFLEX_CLAIMS_MAX: usize = 16;
+/// Services that can have reflexes.
+pub const REFLEX_SERVICES_MAX: usize = REFLEX_PLACES / REFLEX_CLAIMS_MAX;
 /// The least `frame_len_max`: the shortest Ethernet frame without its checksum, bytes.
 pub const FRAME_LEN_MIN: u32 = 60;
 
@@ -48,10 +52,27 @@ pub struct Reflex {
     /// The claim's number among those with reflexes, by which replies are counted. Unlike its index in a table it
     /// stays the same while other claims come and go.
     pub place: u8,
-    /// The reply to each request is the request itself.
-    pub mirrors: bool,
+    /// Which requests they answer.
+    pub answers: Answers,
     /// Replies per second to one source, if they are as large as their requests; 0: no limit.
     pub source_rate: u32,
+}
+
+/// Which requests the kernel's programs answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// All: the reply to each is the request itself.
+    Mirrored,
+    /// Those with a kept reply of the service with [this number](Reflex::service).
+    Kept,
+}
+
+impl Reflex {
+    /// The number of the claim's service among those with reflexes.
+    #[must_use]
+    pub const fn service(self) -> u8 {
+        (self.place as usize / REFLEX_CLAIMS_MAX) as u8
+    }
 }
 
 /// One claim.

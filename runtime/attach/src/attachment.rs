@@ -11,17 +11,15 @@ use twinpath_port::{PORTS_MAX, PortId, PortQueue};
 use twinpath_port_packet::{PacketConfig, PacketPort};
 use twinpath_port_xdp::{CopyMode, XdpConfig, XdpPort};
 use twinpath_rings::direct::{self, DirectRing};
-use twinpath_rings::pending::{self, Pending};
-use twinpath_stack::egress::{Egress, Update};
 use twinpath_steer::{Claim, ClaimKind, Table, TableError};
-use twinpath_steer_bpf::{
-    DIRECT_SLOTS, Kept, QUEUES_MAX, ReflexPeer, ReflexPlan, Reflexes, SteerError, Steering, TcAttach, XdpMode,
-};
+use twinpath_steer_bpf::{DIRECT_SLOTS, Kept, SteerError, Steering, TcAttach, XdpMode};
 use twinpath_sys::packet_socket::FanoutGroup;
 use twinpath_time::{Duration, Instant};
-use twinpath_wire::{Mac, eth};
+use twinpath_wire::Mac;
 
 use twinpath_config::Path;
+
+use crate::load::{Loading, Replies, Replying, Words, word_of};
 
 /// Frames that a worker can hold at once: a received burst and a burst waiting to leave, per queue, and as many again
 /// for replies that an engine holds back.
@@ -141,8 +139,8 @@ pub struct PlacedQueue {
 
 /// An attached interface. Dropping it detaches the programs; the workers must give back the queues.
 pub struct Attachment {
-    steering: Steering,
-    target: Target,
+    pub(crate) steering: Steering,
+    pub(crate) target: Target,
     path: Path,
     tc: Option<TcAttach>,
     queues: u32,
@@ -154,12 +152,12 @@ pub struct Attachment {
     /// The words in which the programs record since when a frame waits for a queue's worker; none if claims are never
     /// withdrawn.
     pending: Option<Words>,
-    /// Why the programs answer nothing by themselves.
-    no_reflex: Option<String>,
+    /// What the programs answer by themselves.
+    pub(crate) replying: Replying,
 }
 
 /// Parameters of a path besides the target.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct AttachPlan {
     /// The path; not [`Path::Kernel`].
     pub path: Path,
@@ -176,8 +174,8 @@ pub struct AttachPlan {
     pub port: u16,
     /// How long a frame may wait for a worker before the kernel withdraws the claims; zero: for ever.
     pub fail_open: Duration,
-    /// Replies per second that the programs may give by themselves, at least 1; `None`: they give none.
-    pub reflex_rate: Option<u32>,
+    /// The replies that the programs may give by themselves; `None`: none.
+    pub replies: Option<Replies>,
 }
 
 /// How long a queue of a process that has just died may stay busy: the kernel frees its memory in a deferred work item
@@ -217,7 +215,12 @@ impl Attachment {
         regions: &[Arc<Region>],
     ) -> Result<(Self, Vec<PlacedQueue>), AttachError> {
         let workers = regions.len();
-        let (mut steering, pending, no_reflex) = load_replying(plan, workers as u32)?;
+        let loading = Loading {
+            workers: workers as u32,
+            fail_open: plan.fail_open,
+            virtual_device: plan.virtual_device,
+        };
+        let (mut steering, pending, replying) = loading.packet(plan.replies.as_ref())?;
         steering.attach_tc(target.ifindex, plan.tc)?;
         // A direct ring is used only if it holds as many frames as the configuration says.
         let states = if plan.ring_frames <= DIRECT_SLOTS { direct_states(&steering, workers) } else { None };
@@ -249,7 +252,7 @@ impl Attachment {
         steering.apply(table)?;
         let sockets = Vec::new();
         let (path, tc, queues) = (Path::Packet, Some(plan.tc), workers as u32);
-        Ok((Self { steering, target, path, tc, queues, sockets, waiting, pending, no_reflex }, placed))
+        Ok((Self { steering, target, path, tc, queues, sockets, waiting, pending, replying }, placed))
     }
 
     async fn attach_xdp(
@@ -260,7 +263,8 @@ impl Attachment {
         mode: XdpMode,
         copy_mode: CopyMode,
     ) -> Result<(Self, Vec<PlacedQueue>), AttachError> {
-        let (mut steering, pending) = load(twinpath_steer_bpf::Path::Xdp, 1, plan.fail_open)?;
+        let (mut steering, pending) =
+            Loading { workers: 1, fail_open: plan.fail_open, virtual_device: false }.xdp()?;
         steering.apply(table)?;
         // First the program, which passes all frames while its map has no sockets: if another program holds the
         // interface, no socket has been opened in vain.
@@ -293,8 +297,8 @@ impl Attachment {
         }
         let waiting = sockets.len();
         let (path, tc, queues) = (plan.path, None, plan.rx_queues);
-        let no_reflex = Some("only the packet path has reflexes".to_owned());
-        Ok((Self { steering, target, path, tc, queues, sockets, waiting, pending, no_reflex }, placed))
+        let replying = Replying::none("only the packet path has reflexes");
+        Ok((Self { steering, target, path, tc, queues, sockets, waiting, pending, replying }, placed))
     }
 
     /// A worker serves this queue now, so frames are steered to it from here on. Until then the kernel serves them: a
@@ -377,55 +381,6 @@ impl Attachment {
         &self.target
     }
 
-    /// Why the programs answer nothing by themselves; `None` if they do.
-    #[must_use]
-    pub fn no_reflex(&self) -> Option<&str> {
-        self.no_reflex.as_deref()
-    }
-
-    /// What the programs have counted of their own replies; `None` if they give none.
-    #[must_use]
-    pub const fn reflexes(&self) -> Option<&Reflexes> {
-        self.steering.counted_reflexes()
-    }
-
-    /// While they are suspended, every request goes to a worker.
-    pub fn suspend_reflexes(&self, suspended: bool) {
-        if let Some(reflexes) = self.steering.counted_reflexes() {
-            reflexes.suspend(suspended);
-        }
-    }
-
-    /// The interface's MTU, bytes, has changed, or is known.
-    pub fn mtu_changed(&self, mtu: u32) {
-        if let Some(reflexes) = self.steering.counted_reflexes() {
-            reflexes.set_frame_len_max(mtu + eth::HEADER_LEN as u32);
-        }
-    }
-
-    /// Replies to a peer leave in another way than before: the programs reply to those whose replies leave by this
-    /// interface.
-    ///
-    /// # Errors
-    /// The map of peers refused it; the programs do not reply to that peer then.
-    pub fn egress_changed(&mut self, update: &Update) -> Result<(), SteerError> {
-        let ifindex = self.target.ifindex;
-        let Some(reflexes) = self.steering.reflexes() else { return Ok(()) };
-        let here = |egress: &Egress| egress.ifindex == ifindex;
-        match update {
-            Update::Learn { peer, answer } => {
-                let way = answer.ok().filter(here).map(|egress| ReflexPeer {
-                    next_hop: egress.next_hop_mac,
-                    own: egress.source_mac,
-                    mtu: egress.mtu,
-                });
-                reflexes.set_peer(*peer, way, twinpath_sys::clock::now().as_nanos())
-            }
-            Update::Forget { peer } => reflexes.set_peer(*peer, None, 0),
-            Update::Clear => reflexes.clear_peers(),
-        }
-    }
-
     /// Changes the addresses of the claims.
     ///
     /// # Errors
@@ -455,78 +410,6 @@ impl Attachment {
     pub fn verdicts(&self) -> Result<Vec<(&'static str, u64)>, SteerError> {
         self.steering.counters()
     }
-}
-
-/// Loads the programs of the packet path, with those that reply by themselves where the plan wants that and the kernel
-/// takes them. The last value says why they do not.
-fn load_replying(
-    plan: &AttachPlan,
-    workers: u32,
-) -> Result<(Steering, Option<Words>, Option<String>), SteerError> {
-    let path = twinpath_steer_bpf::Path::Packet;
-    let without = |why: String| {
-        let (steering, pending) = load(path, workers, plan.fail_open)?;
-        Ok((steering, pending, Some(why)))
-    };
-    let Some(rate) = plan.reflex_rate else {
-        return without("they are switched off (interface.reflex, limits.reflex_rate)".to_owned());
-    };
-    if plan.fail_open.is_zero() {
-        return without("worker.fail_open_ms is 0, so a worker that hangs would not be found".to_owned());
-    }
-    let replies = ReflexPlan { partial_checksums: plan.virtual_device, rate };
-    let both = Steering::load_with_reflexes(path, workers, plan.fail_open, &replies);
-    // Finding a worker that hangs is worth more than reflexes, which hide it.
-    match both.map_err(|error| error.to_string()).and_then(|steering| with_words(steering, plan.fail_open)) {
-        Ok((steering, words)) => Ok((steering, Some(words), None)),
-        Err(error) => {
-            tracing::info!(
-                "workers answer everything: this kernel does not take the programs that reply: {error}"
-            );
-            without(format!("this kernel does not take the programs: {error}"))
-        }
-    }
-}
-
-/// Maps the words in which the programs record stuck workers.
-fn with_words(steering: Steering, fail_open: Duration) -> Result<(Steering, Words), String> {
-    let words = steering.pending().ok_or("the programs have no words for it")?;
-    let words = Mapping::of_fd(words, QUEUES_MAX as usize * pending::STRIDE, 0);
-    let words = words.map_err(|error| format!("mapping their words: {error}"))?;
-    Ok((steering, (Arc::new(words), fail_open)))
-}
-
-/// The words of all queues, and the time after which a worker is stuck.
-type Words = (Arc<Mapping>, Duration);
-
-/// Loads the programs of a path, with the words in which they record stuck workers.
-fn load(
-    path: twinpath_steer_bpf::Path,
-    workers: u32,
-    fail_open: Duration,
-) -> Result<(Steering, Option<Words>), SteerError> {
-    let without = || Steering::load_for(path, workers, Duration::ZERO);
-    if fail_open.is_zero() {
-        return Ok((without()?, None));
-    }
-    let failing_open = Steering::load_for(path, workers, fail_open).map_err(|error| error.to_string());
-    let mapped = failing_open.and_then(|steering| with_words(steering, fail_open));
-    let mapped = mapped.map(|(steering, words)| (steering, Some(words)));
-    mapped.or_else(|why: String| {
-        // Without the necessary privileges this fails with the reason.
-        let steering = without()?;
-        tracing::warn!(
-            "claims stay in force while a worker is stuck, whatever fail_open_ms says: this kernel does not take the programs that \
-             would withdraw them: {why}"
-        );
-        Ok((steering, None))
-    })
-}
-
-/// The word of a queue.
-fn word_of(words: Option<&Words>, id: PortId) -> Option<Pending> {
-    let (words, fail_open) = words?;
-    Pending::new(Arc::clone(words), u32::from(id.queue), *fail_open)
 }
 
 /// Opens a queue, trying again while a process that has just died may still hold it.

@@ -107,7 +107,7 @@ impl Client {
         let mut mirror = Mirror::open(MirrorLimits::default()).await?;
         let link = find_link(&mirror, interface)?;
         // Naming an interface for a client is a request for a fast path on it.
-        let facts = learn_facts(&mirror, &link, false, AttachAsked::Auto).await;
+        let facts = learn_facts(&mirror, &link, false, AttachAsked::Auto);
         let choice = choose(&facts, asked)?;
         let no_way = |why| ClientError::NoWay { target: target.ip(), interface: interface.to_owned(), why };
         let Some(mac) = link.mac.filter(|_| choice.path != Path::Kernel) else {
@@ -162,7 +162,7 @@ impl Client {
             virtual_device: self.facts.is_virtual(),
             port: 0,
             fail_open: Duration::ZERO,
-            reflex_rate: None,
+            replies: None,
         };
         let pool = Pool::new(pool_frames(plan.path, rx_queues, ring_frames))?;
         let regions = [std::sync::Arc::clone(pool.region())];

@@ -70,12 +70,12 @@ pub fn tidy(link: &Link) {
 
 /// Collects the facts for the choice of a path, including those of the BPF programs. `sockets`: the kernel's sockets
 /// could serve all claims, which they cannot for frames of an EtherType.
-pub async fn learn_facts(mirror: &Mirror, link: &Link, sockets: bool, asked: AttachAsked) -> InterfaceFacts {
+pub fn learn_facts(mirror: &Mirror, link: &Link, sockets: bool, asked: AttachAsked) -> InterfaceFacts {
     let support = |probed: Result<(), String>| probed.map_or_else(Support::No, |()| Support::Yes);
     let probe = twinpath_steer_bpf::probe();
     let kernel =
         KernelSupport { tc: probe.packet.and_then(|()| settle(asked, probe.tc)), af_xdp: support(probe.xdp) };
-    let mut facts = facts::collect(link, mirror.tables(), kernel).await;
+    let mut facts = facts::collect(link, mirror.tables(), kernel);
     // Read again, because the mirror may still show a program of ours that has just been detached.
     if let Ok(holder) = twinpath_steer_bpf::xdp_holder(link.ifindex) {
         facts.foreign_xdp = holder.map(ForeignXdp::from);

@@ -93,9 +93,9 @@ pub struct Sending {
     pub mac: Mac,
 }
 
-/// A lease that a socket has been given.
+/// A lease that a socket of this process has been given ([`Loan`](crate::Loan): one of another process).
 #[derive(Debug)]
-pub struct Lent {
+pub struct OwnLease {
     /// Its number, to give it back by.
     pub number: u32,
     /// The holder's end.
@@ -154,7 +154,7 @@ impl LeasedInterface {
     pub async fn open_for_other(interface: &str, sockets: u32) -> Result<Self, LeaseError> {
         let mirror = Mirror::open(MirrorLimits::default()).await?;
         let link = find_link(&mirror, interface)?;
-        let facts = learn_facts(&mirror, &link, true, AttachAsked::Auto).await;
+        let facts = learn_facts(&mirror, &link, true, AttachAsked::Auto);
         choose(&facts, PathAsked::Packet)?;
         let Some(mac) = link.mac else {
             return Err(LeaseError::Path(format!("{interface} has no Ethernet address")));
@@ -178,7 +178,11 @@ impl LeasedInterface {
     ///
     /// # Errors
     /// [`LeaseError`]; the socket then has none.
-    pub fn lend(&mut self, socket: BorrowedFd<'_>, local: SocketAddr) -> Result<(Lent, Sending), LeaseError> {
+    pub fn lend(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        local: SocketAddr,
+    ) -> Result<(OwnLease, Sending), LeaseError> {
         let number = self.place_for(socket, local)?;
         let (lease, sending) = self.ring(number)?;
         if let Some(frames) = &sending.frames
@@ -194,7 +198,7 @@ impl LeasedInterface {
         let (partial_checksums, own) = (self.facts.is_virtual(), self.target.addresses.clone());
         let (ifindex, mtu) = (self.target.ifindex, self.facts.mtu);
         let withdrawal = self.leases.withdrawal().clone();
-        Ok((Lent { number, lease, withdrawal, partial_checksums, own, ifindex, mtu }, sending))
+        Ok((OwnLease { number, lease, withdrawal, partial_checksums, own, ifindex, mtu }, sending))
     }
 
     /// A lease that the socket can be given.
@@ -291,7 +295,7 @@ impl LeasedInterface {
         self.set_free(number, lease, sending);
     }
 
-    /// The second half of [`Self::take_back`], after [`Lent::withdrawal`]: another socket may have the lease, which is closed.
+    /// The second half of [`Self::take_back`], after [`OwnLease::withdrawal`]: another socket may have the lease, which is closed.
     pub fn set_free(&mut self, number: u32, lease: Lease, sending: Sending) {
         self.vacate(number);
         self.idle.push((number, lease, sending));

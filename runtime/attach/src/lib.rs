@@ -5,17 +5,22 @@ mod attachment;
 mod client;
 mod interface;
 mod leased;
+mod load;
 mod loan;
+#[cfg(feature = "port-set")]
 mod port_set;
 mod receive_thread;
+mod replying;
 
 pub use attachment::{
     AttachError, AttachPlan, Attachment, PlacedQueue, Target, describe, kernel_ring_bytes, pool_frames,
 };
 pub use client::{Client, ClientError, ClientPath};
 pub use interface::{InterfaceError, find_link, learn_facts, tidy};
-pub use leased::{LeaseError, LeasedInterface, Lent, SOCKETS_MAX, Sending};
+pub use leased::{LeaseError, LeasedInterface, OwnLease, SOCKETS_MAX, Sending};
+pub use load::Replies;
 pub use loan::{Loan, ring_of};
+#[cfg(feature = "port-set")]
 pub use port_set::{PortSet, PortSetPlan};
 pub use receive_thread::{ReceiveThread, ReceiveThreadError};
 pub use twinpath_steer_bpf::Withdrawal;

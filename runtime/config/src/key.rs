@@ -64,6 +64,10 @@ pub enum Command {
     Serve,
     /// `twinpath serve echo`
     ServeEcho,
+    /// `twinpath serve discard`
+    ServeDiscard,
+    /// `twinpath serve chargen`
+    ServeChargen,
     /// `twinpath serve reflect`
     ServeReflect,
     /// `twinpath serve rpc`

@@ -57,26 +57,51 @@ pub const EXAMPLE: &str = include_str!("example.toml");
 pub const EXAMPLE_OF_SWITCH: &str = include_str!("switch.toml");
 
 /// The commands that run services.
-const SERVE: &[Command] = &[Command::Serve, Command::ServeEcho, Command::ServeReflect, Command::ServeRpc];
+const SERVE: &[Command] = &[
+    Command::Serve,
+    Command::ServeEcho,
+    Command::ServeDiscard,
+    Command::ServeChargen,
+    Command::ServeReflect,
+    Command::ServeRpc,
+];
 /// The commands whose number of workers is chosen.
-const SERVE_AND_SWITCH: &[Command] =
-    &[Command::Serve, Command::ServeEcho, Command::ServeReflect, Command::ServeRpc, Command::Switch];
+const SERVE_AND_SWITCH: &[Command] = &[
+    Command::Serve,
+    Command::ServeEcho,
+    Command::ServeDiscard,
+    Command::ServeChargen,
+    Command::ServeReflect,
+    Command::ServeRpc,
+    Command::Switch,
+];
 /// The commands that run an instance.
 const INSTANCES: &[Command] = &[
     Command::Serve,
     Command::ServeEcho,
+    Command::ServeDiscard,
+    Command::ServeChargen,
     Command::ServeReflect,
     Command::ServeRpc,
     Command::Bridge,
     Command::Switch,
 ];
 /// The commands that have an interface and its path.
-const SERVE_AND_BENCH: &[Command] =
-    &[Command::Serve, Command::ServeEcho, Command::ServeReflect, Command::ServeRpc, Command::Bench];
+const SERVE_AND_BENCH: &[Command] = &[
+    Command::Serve,
+    Command::ServeEcho,
+    Command::ServeDiscard,
+    Command::ServeChargen,
+    Command::ServeReflect,
+    Command::ServeRpc,
+    Command::Bench,
+];
 /// The commands that have workers or threads like them, or tune a machine for workers.
 const WITH_WORKERS: &[Command] = &[
     Command::Serve,
     Command::ServeEcho,
+    Command::ServeDiscard,
+    Command::ServeChargen,
     Command::ServeReflect,
     Command::ServeRpc,
     Command::Bridge,

@@ -1,5 +1,6 @@
 //! `[limits]`: bounds of what peers may take.
 
+use twinpath_reflex::{ENTRIES_DEFAULT, ENTRIES_MAX, SLOTS};
 use twinpath_serve::TcpLimits;
 use twinpath_time::Duration;
 
@@ -90,6 +91,11 @@ section! {
         reflex_rate: u32 = REFLEX_RATE =>
             range(1, REPLY_RATE_MAX), unit("replies/s"), zero("no replies"), option("reflex-rate", "N", SERVE),
             of_instance("the kernel's time is spent for all services");
+
+        /// Replies that services keep for the kernel's programs, of all services; active ones displace others
+        kept_replies: u32 = ENTRIES_DEFAULT =>
+            range(SLOTS as u64, ENTRIES_MAX as u64), unit("replies"), zero("none"), option("kept-replies", "N", SERVE),
+            of_instance("the memory for them is made once for all services");
     }
 }
 

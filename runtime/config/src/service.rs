@@ -21,14 +21,15 @@ const FLOW_ENDS_MAX: usize = 64;
 /// Most services of an instance: each has sockets, tables and buffers on each worker.
 const SERVICES_MAX: usize = 16;
 /// The commands that serve ports.
-const SERVE_PORTS: &[Command] = &[Command::ServeEcho, Command::ServeRpc];
+const SERVE_PORTS: &[Command] =
+    &[Command::ServeEcho, Command::ServeDiscard, Command::ServeChargen, Command::ServeRpc];
 /// The command that serves frames.
 const SERVE_FRAMES: &[Command] = &[Command::ServeReflect];
 
 section! {
     /// `[service]`
     pub struct Service, ServiceOverrides in "service" {
-        /// The kind of service: echo, reflect or rpc
+        /// The kind of service: echo, discard, chargen, reflect or rpc
         kind: Option<ServiceKind> = None =>
             unset("none: has to be given"), example("\"echo\""), change(Change::ReloadAnew);
 
@@ -163,7 +164,8 @@ impl Config {
     /// Services without a kind: the program cannot serve those.
     pub(super) fn check_kinds(&self) -> Vec<Fault> {
         let unknown = self.services.iter().enumerate().filter(|(_, service)| service.kind.is_none());
-        let sentence = "which service? Set kind to \"echo\", \"reflect\" or \"rpc\"";
+        let sentence =
+            "which service? Set kind to \"echo\", \"discard\", \"chargen\", \"reflect\" or \"rpc\"";
         unknown.map(|(at, _)| self.fault_of(at, "service.kind", sentence.to_owned())).collect()
     }
 
@@ -315,12 +317,14 @@ impl Service {
 
     fn kind_fault(&self) -> Option<Wrong> {
         match (self.kind, self.ethertype) {
-            (Some(kind @ (ServiceKind::Echo | ServiceKind::Rpc)), Some(_)) => {
+            (Some(kind), Some(_)) if kind != ServiceKind::Reflect => {
                 let sentence = format!("{kind} serves ports: frames are served by reflect");
                 Some(("service.ethertype", sentence))
             }
-            (Some(ServiceKind::Rpc), None) => self.no_port_fault("2049 is NFS's; clients find others by rpcbind"),
-            (Some(ServiceKind::Echo), None) | (None, None) => self.no_port_fault("7 is echo's"),
+            (Some(ServiceKind::Chargen), _) => self.chargen_fault(),
+            (Some(ServiceKind::Discard), _) => self.no_port_fault("9 is discard's"),
+            (Some(ServiceKind::Rpc), _) => self.no_port_fault("2049 is NFS's; clients find others by rpcbind"),
+            (Some(ServiceKind::Echo), _) | (None, None) => self.no_port_fault("7 is echo's"),
             (Some(ServiceKind::Reflect), _) if self.has_port() => {
                 Some(("service.udp", "reflect serves frames of an EtherType: leave out udp and tcp".into()))
             }
@@ -334,6 +338,19 @@ impl Service {
                 Some(("service.ethertype", fault.to_string()))
             }
         }
+    }
+
+    fn chargen_fault(&self) -> Option<Wrong> {
+        if self.udp.is_some() || !self.flows.is_empty() {
+            let key = if self.udp.is_some() { "service.udp" } else { "service.flows" };
+            let sentence = "chargen is served over TCP only: over UDP, anybody who forges a sender's address could have it send \
+                            more than he sends himself; leave it out, and set service.tcp or give --tcp PORT";
+            return Some((key, sentence.into()));
+        }
+        self.tcp.is_none().then(|| {
+            let sentence = "no port: give --tcp PORT, or set service.tcp (19 is chargen's)";
+            ("service.tcp", sentence.to_owned())
+        })
     }
 
     fn no_port_fault(&self, usual: &str) -> Option<Wrong> {

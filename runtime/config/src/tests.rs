@@ -126,7 +126,7 @@ fn all_mistakes_of_a_file_are_told_at_once_in_the_order_of_lines() {
                 [worker]\ncount = 100\ncpus = [0, -1]\n[limits]\npeers = 5000\n";
     assert_eq!(
         load(text, None).unwrap_err(),
-        "x.toml:2: service.kind: unknown variant `ecko`, expected one of `echo`, `reflect`, `rpc`\n\
+        "x.toml:2: service.kind: unknown variant `ecko`, expected one of `echo`, `discard`, `chargen`, `reflect`, `rpc`\n\
          x.toml:3: service.udp: invalid type: string \"7\", expected a nonzero u16 (a port is 1 to 65535; leave the key out for \
          none)\n\
          x.toml:6: interface.path: a word in quotes is expected here (docs/config.md lists those that each key knows)\n\
@@ -215,7 +215,10 @@ fn a_command_for_one_kind_refuses_a_file_that_says_another_or_several() {
         "x.toml has 2 services and `serve rpc` serves one: run `twinpath serve --config x.toml`"
     );
     let unsaid = load("[service]\nudp = 7\n[interface]\nname = \"eth0\"\n", None).unwrap_err();
-    assert_eq!(unsaid, "service.kind: which service? Set kind to \"echo\", \"reflect\" or \"rpc\"");
+    assert_eq!(
+        unsaid,
+        "service.kind: which service? Set kind to \"echo\", \"discard\", \"chargen\", \"reflect\" or \"rpc\""
+    );
 }
 
 #[test]
@@ -284,6 +287,19 @@ fn a_service_is_refused_what_it_does_not_serve() {
     assert_eq!(
         fault("kind = \"rpc\"\n"),
         "service.udp: no port: give --udp PORT, --tcp PORT or both, or set service.udp or service.tcp (2049 is NFS's; clients find others by rpcbind)"
+    );
+    for (line, key) in [("udp = 19", "udp"), ("flows = [\"udp,10.9.0.1:4444,10.9.0.2:19\"]", "flows")] {
+        let said = fault(&format!("kind = \"chargen\"\ntcp = 19\n{line}\n"));
+        let begins = format!("x.toml:6: service.{key}: chargen is served over TCP only: ");
+        assert!(said.starts_with(&begins), "{said}");
+    }
+    assert_eq!(
+        fault("kind = \"chargen\"\n"),
+        "service.tcp: no port: give --tcp PORT, or set service.tcp (19 is chargen's)"
+    );
+    assert_eq!(
+        fault("kind = \"discard\"\nudp = 9\nethertype = 0x88b5\n"),
+        "x.toml:6: service.ethertype: discard serves ports: frames are served by reflect"
     );
     assert_eq!(
         fault("udp = 7\nethertype = 0x88b5\n"),

@@ -20,7 +20,7 @@ const TABLES: [(&str, &str); 7] = [
     ("limits", "Bounds, each with a counter of what was refused or closed."),
     (
         "pool",
-        "Threads for work that may block, of services of your own (echo, reflect and rpc have no such work).",
+        "Threads for work that may block, of services of your own (those of the program have no such work).",
     ),
     ("rpc", "Bounds of ONC RPC, for kind = \"rpc\"."),
     ("control", "The command socket, the sandbox and the metrics of the instance."),
@@ -90,17 +90,26 @@ fn on_the_command_line(key: &Key) -> String {
         return format!("`--port {value}` (`switch`)");
     }
     if key.path == "service.kind" {
-        return "`serve echo`, `serve reflect`, `serve rpc`".to_owned();
+        return "`serve echo`, `serve discard`, `serve chargen`, `serve reflect`, `serve rpc`".to_owned();
     }
     let Some(option) = key.option else { return String::new() };
     let value = if key.takes == Takes::Nothing { String::new() } else { format!(" {}", option.value) };
     let again = if key.takes == Takes::Several { ", again for each" } else { "" };
-    let serve = [Command::Serve, Command::ServeEcho, Command::ServeReflect, Command::ServeRpc];
+    let serve = [
+        Command::Serve,
+        Command::ServeEcho,
+        Command::ServeDiscard,
+        Command::ServeChargen,
+        Command::ServeReflect,
+        Command::ServeRpc,
+    ];
     let is_serve = serve.iter().all(|command| option.of.contains(command));
     let of = option.of.iter().filter(|command| !is_serve || !serve.contains(command));
     let names = of.map(|command| match command {
         Command::Serve => "`serve --config`",
         Command::ServeEcho => "`serve echo`",
+        Command::ServeDiscard => "`serve discard`",
+        Command::ServeChargen => "`serve chargen`",
         Command::ServeReflect => "`serve reflect`",
         Command::ServeRpc => "`serve rpc`",
         Command::Bridge => "`bridge`",

@@ -173,7 +173,7 @@ impl Bridge {
         self.choose_carrier();
         for side in [Side::Port, Side::Kernel] {
             self.devices[side as usize] = match &self.seen[side as usize] {
-                Some(link) => report::Device { carrier: link.running, ..device::look(&link.name).await },
+                Some(link) => report::Device { carrier: link.running, ..device::look(&link.name) },
                 None => report::Device::default(),
             };
         }

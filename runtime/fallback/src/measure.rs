@@ -273,7 +273,7 @@ impl<'a> Bench<'a> {
             virtual_device: true,
             port: 0,
             fail_open: Duration::ZERO,
-            reflex_rate: None,
+            replies: None,
         };
         let regions = [Arc::clone(self.pool.region())];
         let runtime = event_loop().map_err(FallbackError::Runtime)?;

@@ -118,6 +118,7 @@ mod tests {
             attach: Default::default(),
             reflex: Default::default(),
             reflex_rate: 0,
+            kept_replies: 0,
             measure_fallback: true,
             fallback_loss_max: 0.1,
             workers: 1,

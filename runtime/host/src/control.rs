@@ -9,13 +9,13 @@ use std::rc::Rc;
 use tokio::sync::{mpsc, oneshot, watch};
 use twinpath_command::{CommandError, Request, Server, default_socket, run_directory};
 use twinpath_machine::Answer;
-use twinpath_metrics::{self as metrics, MetricsError};
 use twinpath_report::{self as report, Report};
 use twinpath_sys::clock;
 use twinpath_thread::panics;
 use twinpath_time::{Duration, Instant};
 
 use crate::engines::Hosted;
+use crate::metrics::{self, MetricsError};
 use crate::notify;
 use crate::outbox::RETRY_INTERVAL;
 use crate::readable::{any_readable, readable_copy};

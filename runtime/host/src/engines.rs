@@ -1,8 +1,10 @@
 //! The engines that a host can run. The generic code of their workers is compiled here, once for all callers.
 
+#[cfg(feature = "bridge")]
 use twinpath_bridge::BridgeEngine;
 use twinpath_serve::{Demux, DemuxCommand, ServeCommand};
 use twinpath_stack::egress::Update;
+#[cfg(feature = "switch")]
 use twinpath_switch_engine::{SwitchCommand, SwitchEngine};
 use twinpath_worker::place::{self, PlaceError, Placed, Placement};
 use twinpath_worker::{Engine, Worker};
@@ -25,12 +27,14 @@ impl Hosted for Demux {
     }
 }
 
+#[cfg(feature = "bridge")]
 impl Hosted for BridgeEngine {
     fn spawn(worker: Worker<Self>, number: u32, placement: Placement) -> Result<Placed<Self>, PlaceError> {
         place::spawn(worker, number, placement)
     }
 }
 
+#[cfg(feature = "switch")]
 impl Hosted for SwitchEngine {
     fn spawn(worker: Worker<Self>, number: u32, placement: Placement) -> Result<Placed<Self>, PlaceError> {
         place::spawn(worker, number, placement)
@@ -61,6 +65,7 @@ impl EngineCommand for DemuxCommand {
     }
 }
 
+#[cfg(feature = "switch")]
 impl EngineCommand for SwitchCommand {
     /// The latest snapshot is the only one to judge by, and so are other values that replace one another. Packet-outs and
     /// the memory for packet-ins are bounded by control ([`twinpath_switch_engine::PACKET_OUTS_MAX`]).
@@ -80,6 +85,7 @@ impl EngineCommand for SwitchCommand {
     }
 }
 
+#[cfg(feature = "bridge")]
 impl EngineCommand for () {
     fn voids(&self, &(): &()) -> bool {
         true

@@ -1,9 +1,15 @@
 //! The host of workers with any engine: their handles, the commands that wait for them, and the control loop of
 //! every program with workers.
 
+#[cfg(feature = "capture")]
 mod captures;
 mod control;
 mod engines;
+pub mod metrics;
+#[cfg(not(feature = "capture"))]
+mod no_captures;
+#[cfg(not(feature = "metrics"))]
+mod no_metrics;
 pub mod notify;
 mod outbox;
 mod readable;
@@ -11,11 +17,14 @@ mod signals;
 mod watchdog;
 mod worker;
 
+#[cfg(feature = "capture")]
 pub use captures::Captures;
 pub use control::{
     Addresses, Controlled, MESSAGES_MAX, Offers, Ready, flush, report_process, run, run_to_end,
 };
 pub use engines::Hosted;
+#[cfg(not(feature = "capture"))]
+pub use no_captures::Captures;
 pub use outbox::{EngineCommand, RETRY_INTERVAL};
 pub use readable::{readable, readable_copy, until_readable};
 pub use signals::{Ended, Remote, Signals};

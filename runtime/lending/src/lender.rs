@@ -151,8 +151,15 @@ impl Lender {
         match self {
             Self::Own(interface) => {
                 let (lent, sending) = interface.lend(socket, local)?;
-                let twinpath_attach::Lent { number, lease, withdrawal, partial_checksums, own, ifindex, mtu } =
-                    lent;
+                let twinpath_attach::OwnLease {
+                    number,
+                    lease,
+                    withdrawal,
+                    partial_checksums,
+                    own,
+                    ifindex,
+                    mtu,
+                } = lent;
                 let (withdrawal, owner) = (Withdrawal::Own(withdrawal), None);
                 let lent = Lent { number, lease, withdrawal, partial_checksums, own, ifindex, mtu, owner };
                 Ok((lent, Some(sending)))

@@ -269,6 +269,42 @@ pub(super) const FAMILIES: &[Family] = &[
             })
         },
     ),
+    gauge(
+        "twinpath_service_kept_replies",
+        "Replies that a service keeps for the kernel's programs, and that are valid.",
+        |report| {
+            let keeping =
+                report.services.iter().filter_map(|service| Some((service, service.kept.as_ref()?)));
+            let rows =
+                keeping.map(|(service, kept)| Row { labels: of(service), value: Value::Count(kept.entries) });
+            rows.collect()
+        },
+    ),
+    counter(
+        "twinpath_service_replies_not_kept",
+        "Replies that a service wanted to keep and that could not be kept, by reason: they were sent all the same.",
+        |report| {
+            each(&report.services, |service| {
+                service.kept.iter().flat_map(|kept| &kept.not_kept).map(|count| Row {
+                    labels: with(of(service), "reason", &count.name),
+                    value: Value::Count(count.count),
+                })
+            })
+        },
+    ),
+    counter(
+        "twinpath_kept_replies_displaced",
+        "Kept replies that were valid and made room for others.",
+        |report| {
+            let keeping = report
+                .interfaces
+                .iter()
+                .filter_map(|interface| Some((interface, interface.reflexes.as_ref()?.kept.as_ref()?)));
+            let rows = keeping
+                .map(|(interface, kept)| Row { labels: on(interface), value: Value::Count(kept.evictions) });
+            rows.collect()
+        },
+    ),
     counter(
         "twinpath_service_fast_requests_answered_by_kernel",
         "Fast-path requests whose reply left through the kernel: its way out was not known, or too small.",

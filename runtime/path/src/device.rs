@@ -1,19 +1,10 @@
 //! Reads driver, link and offloads of an interface, for `show` and metrics: what an operator would ask `ethtool` for.
 
-use ethtool::{EthtoolAttr, EthtoolFeatureAttr, EthtoolLinkModeAttr};
-use futures_util::stream::StreamExt as _;
-use tokio::time::timeout;
 use twinpath_report::{Device, Offload};
 use twinpath_sys::ethtool as ioctl;
-use twinpath_time::Duration;
 
-use crate::facts::{InterfaceFacts, XdpFeatures, queues};
-
-/// The kernel answers at once, but an answer that the library cannot decode never arrives.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// `SPEED_UNKNOWN` of linux/ethtool.h.
-const SPEED_UNKNOWN: u32 = u32::MAX;
+use crate::ethtool;
+use crate::facts::{InterfaceFacts, XdpFeatures};
 
 /// The offloads reported here: the name in `ethtool -k`, and the kernel's features any of which counts as on.
 const OFFLOADS: [(&str, &[&str]); 11] = [
@@ -31,18 +22,17 @@ const OFFLOADS: [(&str, &[&str]); 11] = [
 ];
 
 /// Asks the kernel. Values that it does not report are left empty.
-pub async fn look(name: &str) -> Device {
+pub fn look(name: &str) -> Device {
     let driver = ioctl::driver(name).unwrap_or_default();
-    let (queues, speed, active) = tokio::join!(queues(name), speed(name), active(name));
-    let (rx_queues, tx_queues) = queues.unwrap_or_default();
+    let (rx_queues, tx_queues) = ethtool::queues(name).unwrap_or_default();
     Device {
         driver: driver.name,
         bus: driver.bus,
         firmware: driver.firmware,
-        speed_mbps: speed,
+        speed_mbps: ethtool::speed(name),
         rx_queues,
         tx_queues,
-        offloads: active.map(|active| offloads(&active)).unwrap_or_default(),
+        offloads: ethtool::active_features(name).map(|active| offloads(&active)).unwrap_or_default(),
         ..Device::default()
     }
 }
@@ -64,37 +54,9 @@ pub fn with_facts(device: Device, facts: &InterfaceFacts, carrier: bool) -> Devi
     }
 }
 
-/// Names of the features that are on.
-async fn active(name: &str) -> Option<Vec<String>> {
-    let (connection, mut handle, _) = ethtool::new_connection().ok()?;
-    let connection = tokio::spawn(connection);
-    let answer = async { handle.feature().get(Some(name)).execute().await.ok()?.next().await?.ok() };
-    let answer = timeout(PATIENCE, answer).await.ok().flatten();
-    connection.abort();
-    answer?.payload.nlas.into_iter().find_map(|attribute| match attribute {
-        EthtoolAttr::Feature(EthtoolFeatureAttr::Active(bits)) => {
-            Some(bits.into_iter().filter(|bit| bit.value).map(|bit| bit.name).collect())
-        }
-        _ => None,
-    })
-}
-
 fn offloads(active: &[String]) -> Vec<Offload> {
     let on = |features: &[&str]| active.iter().any(|name| features.contains(&name.as_str()));
     OFFLOADS.into_iter().map(|(name, features)| Offload { name: name.to_owned(), on: on(features) }).collect()
-}
-
-/// Speed of the link, Mbit/s.
-async fn speed(name: &str) -> Option<u32> {
-    let (connection, mut handle, _) = ethtool::new_connection().ok()?;
-    let connection = tokio::spawn(connection);
-    let answer = async { handle.link_mode().get(Some(name)).execute().await.ok()?.next().await?.ok() };
-    let answer = timeout(PATIENCE, answer).await.ok().flatten();
-    connection.abort();
-    answer?.payload.nlas.iter().find_map(|attribute| match attribute {
-        EthtoolAttr::LinkMode(EthtoolLinkModeAttr::Speed(speed)) if *speed != SPEED_UNKNOWN => Some(*speed),
-        _ => None,
-    })
 }
 
 fn names(features: XdpFeatures) -> Vec<String> {

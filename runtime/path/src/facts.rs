@@ -3,13 +3,12 @@
 
 use std::fmt;
 
-use futures_util::stream::StreamExt as _;
-use tokio::time::timeout;
 use twinpath_mirror::table::{Link, Tables};
 use twinpath_steer_bpf::{TcAttach, XdpHolder};
 use twinpath_sys::ethtool as ioctl;
-use twinpath_time::Duration;
 
+use crate::ethtool::active_features;
+pub use crate::ethtool::queues;
 use crate::privileges::Capabilities;
 use crate::xdp_features;
 pub use crate::xdp_features::XdpFeatures;
@@ -174,9 +173,9 @@ impl InterfaceFacts {
 ///
 /// `foreign_xdp` is the program that the kernel reports for the link, without its name and holder, which the caller
 /// adds; the caller also sets `crossed`.
-pub async fn collect(link: &Link, tables: &Tables, kernel: KernelSupport) -> InterfaceFacts {
+pub fn collect(link: &Link, tables: &Tables, kernel: KernelSupport) -> InterfaceFacts {
     let driver = ioctl::driver(&link.name).ok().map(|driver| driver.name);
-    let (rx_queues, tx_queues) = queues(&link.name).await.unwrap_or((link.rx_queues, link.tx_queues));
+    let (rx_queues, tx_queues) = queues(&link.name).unwrap_or((link.rx_queues, link.tx_queues));
     let port_of = link.master.filter(|_| link.port_kind != "vrf").map(|master| {
         let master = tables.link(master);
         let name = master.map_or_else(|| "another device".to_owned(), |master| master.name.clone());
@@ -195,7 +194,8 @@ pub async fn collect(link: &Link, tables: &Tables, kernel: KernelSupport) -> Int
         rx_queues,
         tx_queues,
         xdp_features: xdp_features::query(link.ifindex),
-        vlan_rx_offload: vlan_rx_offload(&link.name).await,
+        vlan_rx_offload: active_features(&link.name)
+            .map(|on| on.iter().any(|name| name == "rx-vlan-hw-parse")),
         foreign_xdp: link.xdp_program.map(|id| ForeignXdp { id, ..ForeignXdp::default() }),
         crossed: false,
         has_addresses: tables.addresses(link.ifindex).next().is_some(),
@@ -204,46 +204,4 @@ pub async fn collect(link: &Link, tables: &Tables, kernel: KernelSupport) -> Int
         capabilities: Capabilities::held(),
         program: "twinpath".to_owned(),
     }
-}
-
-/// The kernel answers at once, but an answer that the library cannot decode never arrives.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// Queues in use: (receive, transmit). `None` if the driver does not report them.
-pub async fn queues(name: &str) -> Option<(u32, u32)> {
-    use ethtool::EthtoolChannelAttr as Channel;
-    let (connection, mut handle, _) = ethtool::new_connection().ok()?;
-    let connection = tokio::spawn(connection);
-    let answer = async { handle.channel().get(Some(name)).execute().await.ok()?.next().await?.ok() };
-    let answer = timeout(PATIENCE, answer).await.ok().flatten();
-    connection.abort();
-    let (mut receive, mut transmit, mut combined) = (0, 0, 0);
-    for attribute in answer?.payload.nlas {
-        if let ethtool::EthtoolAttr::Channel(channel) = attribute {
-            match channel {
-                Channel::RxCount(count) => receive = count,
-                Channel::TxCount(count) => transmit = count,
-                Channel::CombinedCount(count) => combined = count,
-                _ => {}
-            }
-        }
-    }
-    let sum = (receive + combined, transmit + combined);
-    (sum.0 > 0 && sum.1 > 0).then_some(sum)
-}
-
-/// The feature `rx-vlan-hw-parse`; `None` if the kernel does not report it.
-async fn vlan_rx_offload(name: &str) -> Option<bool> {
-    let (connection, mut handle, _) = ethtool::new_connection().ok()?;
-    let connection = tokio::spawn(connection);
-    let answer = async { handle.feature().get(Some(name)).execute().await.ok()?.next().await?.ok() };
-    let answer = timeout(PATIENCE, answer).await.ok().flatten();
-    connection.abort();
-    // Only features that are on are listed as active.
-    answer?.payload.nlas.iter().find_map(|attribute| match attribute {
-        ethtool::EthtoolAttr::Feature(ethtool::EthtoolFeatureAttr::Active(bits)) => {
-            Some(bits.iter().any(|bit| bit.name == "rx-vlan-hw-parse" && bit.value))
-        }
-        _ => None,
-    })
 }

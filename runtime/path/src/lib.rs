@@ -7,6 +7,7 @@ mod announced;
 pub mod bypassed;
 pub mod choose;
 pub mod device;
+mod ethtool;
 pub mod facts;
 pub mod forwarding;
 pub mod privileges;

@@ -47,7 +47,7 @@ fn the_facts_of_a_veth_lead_to_the_packet_path_and_those_of_loopback_to_the_kern
     }
     with_veth(async |mirror| {
         let veth = mirror.tables().link_named("veth0").expect("veth0 is there");
-        let facts = collect(veth, mirror.tables(), everything()).await;
+        let facts = collect(veth, mirror.tables(), everything());
         assert_eq!((facts.kind.as_str(), facts.software, facts.foreign_xdp.clone()), ("veth", true, None));
         let features = facts.xdp_features.expect("this kernel has the netdev family");
         assert!(features.basic && features.redirect && !features.zero_copy);
@@ -57,7 +57,7 @@ fn the_facts_of_a_veth_lead_to_the_packet_path_and_those_of_loopback_to_the_kern
         assert_eq!(choose(&facts, PathAsked::Auto).unwrap().path, Path::Packet);
 
         let lo = mirror.tables().link_named("lo").unwrap();
-        let facts = collect(lo, mirror.tables(), everything()).await;
+        let facts = collect(lo, mirror.tables(), everything());
         assert_eq!(choose(&facts, PathAsked::Auto).unwrap().path, Path::Kernel);
     });
 }

@@ -67,6 +67,7 @@ impl Plan {
             attach: config.interface.attach,
             reflex: config.interface.reflex,
             reflex_rate: config.limits.reflex_rate,
+            kept_replies: config.limits.kept_replies,
             measure_fallback: config.interface.measure_fallback,
             fallback_loss_max: f64::from(config.interface.fallback_loss_max) / 100.0,
             workers: worker.count,

@@ -7,11 +7,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use twinpath_command::{default_socket, run_directory};
-use twinpath_config::{AttachAsked, PathAsked, ReflexAsked, Sandbox};
+use twinpath_config::{AttachAsked, Origin, PathAsked, ReflexAsked, Sandbox};
 use twinpath_report as report;
 use twinpath_rpcbind::Registration;
 use twinpath_serve::{PoolLimits, Served, ServedPort, TcpLimits};
-use twinpath_steer::{Claim, ClaimKind, Prefix, REFLEX_PLACES, Reflex};
+use twinpath_steer::{Answers, Claim, ClaimKind, Prefix, REFLEX_CLAIMS_MAX, REFLEX_SERVICES_MAX, Reflex};
 use twinpath_time::Duration;
 use twinpath_wire::{FlowKey, Protocol};
 use twinpath_worker::idle::IdleConfig;
@@ -33,6 +33,8 @@ pub struct Plan {
     pub reflex: ReflexAsked,
     /// Replies per second that they give, to all sources together; 0: none.
     pub reflex_rate: u32,
+    /// Replies that services may keep for them; 0: none.
+    pub kept_replies: u32,
     /// Measure at start what attaching costs the kernel's own traffic, and let `auto` mind it.
     pub measure_fallback: bool,
     /// The share that it may cost: 0.1 is a tenth.
@@ -103,14 +105,9 @@ pub struct ServicePlan {
 pub struct ServiceReflex {
     /// Its number among the services that have reflexes.
     pub number: u8,
-    /// The reply to each request is the request itself.
-    pub mirrors: bool,
+    /// Which requests they may answer.
+    pub answers: Answers,
 }
-
-/// Claims of a service that can have reflexes; the rest are answered by workers.
-pub const REFLEX_CLAIMS_MAX: usize = 16;
-/// Services that can have reflexes.
-const REFLEX_SERVICES_MAX: usize = REFLEX_PLACES / REFLEX_CLAIMS_MAX;
 
 impl ServicePlan {
     /// What is claimed on the interface; nothing, if the service has the kernel path only.
@@ -133,10 +130,10 @@ impl ServicePlan {
     /// What the kernel's programs may answer for an entry of [`Self::served`].
     #[must_use]
     pub fn reflex_of(&self, entry: usize) -> Option<Reflex> {
-        let ServiceReflex { number, mirrors } = self.reflex?;
+        let ServiceReflex { number, answers } = self.reflex?;
         let place = usize::from(number) * REFLEX_CLAIMS_MAX + entry;
         let place = u8::try_from(place).ok().filter(|_| entry < REFLEX_CLAIMS_MAX)?;
-        Some(Reflex { place, mirrors, source_rate: self.reply_rate })
+        Some(Reflex { place, answers, source_rate: self.reply_rate })
     }
 
     /// What the service is given, by whichever path.
@@ -162,28 +159,64 @@ impl ServicePlan {
     }
 }
 
+/// The numbers of services in a plan that another one follows; of the first one, none.
+#[derive(Clone, Debug, Default)]
+pub struct FormerReflexes {
+    /// For each service of the new plan, the number that it had.
+    same: Vec<Option<u8>>,
+    /// All that were in use.
+    used: Vec<u8>,
+}
+
+impl FormerReflexes {
+    /// Whether a service with this number goes on.
+    #[must_use]
+    pub fn continues(&self, number: u8) -> bool {
+        self.same.contains(&Some(number))
+    }
+
+    /// The numbers of services that do not go on.
+    pub fn ended(&self) -> impl Iterator<Item = u8> {
+        self.used.iter().copied().filter(|number| !self.continues(*number))
+    }
+}
+
 impl Plan {
-    /// Lets the kernel's programs answer for the services that mirror. A service has the number that the one with its
-    /// name has in the `former` plan, so that its counts go on.
-    pub fn allow_reflexes(&mut self, mirrors: impl Iterator<Item = bool>, former: Option<&Self>) {
+    /// Lets the kernel's programs answer for services, as each allows. `former` says what the services had that this plan
+    /// continues, and which numbers are in use: a service that goes on has the number that it had, so its counts and its
+    /// kept replies go on, and a new one has none that another still uses.
+    pub fn allow_reflexes(
+        &mut self,
+        answers: impl Iterator<Item = Option<Answers>>,
+        former: &FormerReflexes,
+    ) {
         if self.reflex == ReflexAsked::Off {
             return;
         }
-        let former: Vec<(&str, u8)> = former
-            .iter()
-            .flat_map(|plan| &plan.services)
-            .filter_map(|service| Some((service.name.as_str(), service.reflex?.number)))
-            .collect();
-        let mut free: Vec<u8> = (0..REFLEX_SERVICES_MAX as u8)
-            .rev()
-            .filter(|number| former.iter().all(|(_, taken)| taken != number))
-            .collect();
-        let mut kept = former;
-        for (service, mirrors) in self.services.iter_mut().zip(mirrors).filter(|(_, mirrors)| *mirrors) {
-            let same = kept.iter().position(|(name, _)| *name == service.name);
-            let number = same.map(|at| kept.remove(at).1).or_else(|| free.pop());
-            service.reflex = number.map(|number| ServiceReflex { number, mirrors });
+        let mut free = (0..REFLEX_SERVICES_MAX as u8).filter(|number| !former.used.contains(number));
+        for (at, (service, answers)) in self.services.iter_mut().zip(answers).enumerate() {
+            let Some(answers) = answers else { continue };
+            let same = former.same.get(at).copied().flatten();
+            service.reflex = same.or_else(|| free.next()).map(|number| ServiceReflex { number, answers });
         }
+    }
+
+    /// How many replies the programs may give a second, if they may give any.
+    #[must_use]
+    pub fn reflexes_per_second(&self) -> Option<u32> {
+        (self.reflex == ReflexAsked::Auto && self.reflex_rate > 0).then_some(self.reflex_rate)
+    }
+
+    /// What services of this plan have, for one that follows it, whose services have these origins.
+    #[must_use]
+    pub fn former_reflexes(&self, origins: &[Origin]) -> FormerReflexes {
+        let number = |at: usize| self.services.get(at)?.reflex.map(|reflex| reflex.number);
+        let same = |origin: &Origin| match origin {
+            Origin::Kept(former, _) => number(*former),
+            Origin::Replaces(..) | Origin::New => None,
+        };
+        let used = (0..self.services.len()).filter_map(number).collect();
+        FormerReflexes { same: origins.iter().map(same).collect(), used }
     }
 
     /// What all services claim on the interface.

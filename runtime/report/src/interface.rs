@@ -92,6 +92,22 @@ pub struct Reflexes {
     pub off: String,
     /// How many requests that a program could have replied to it has left to a worker, or dropped, by reason.
     pub not_replied: Vec<Count>,
+    /// The memory of replies that services keep, if some do.
+    pub kept: Option<KeptReplies>,
+}
+
+/// Replies that services keep for the kernel's programs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KeptReplies {
+    /// Why the programs do not repeat them; empty if they do.
+    pub off: String,
+    /// Valid entries.
+    pub entries: u64,
+    /// Most that there can be.
+    pub entries_max: u64,
+    /// How many had to make room for others.
+    pub evictions: u64,
 }
 
 /// A program at tc whose process was killed.

@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 
 pub use self::instance::{Capability, Configuration, Draining, Instance, Sandbox, Setting, StandingBy};
 pub use self::interface::{
-    Crossed, Device, Fallback, FallbackMeasure, FallbackProgram, Interface, LeftBehind, Offload, Queue,
-    Reflexes, WhyNot,
+    Crossed, Device, Fallback, FallbackMeasure, FallbackProgram, Interface, KeptReplies, LeftBehind, Offload,
+    Queue, Reflexes, WhyNot,
 };
 pub use self::openflow::{Band, Bucket, Controller, Flow, FlowTable, Group, Meter, OpenFlow};
 pub use self::program::Program;
-pub use self::service::{OwnMetric, Service, ServiceClaim, ServiceRequests};
+pub use self::service::{OwnMetric, Service, ServiceClaim, ServiceKept, ServiceRequests};
 pub use self::switch::{Mac, Switch, SwitchPort};
 pub use self::times::Times;
 pub use self::worker::{Guard, Idle, LatencyRequest, Worker};
@@ -76,7 +76,7 @@ pub struct Rules {
 }
 
 /// A named count.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
     /// Stable name.
     pub name: String,

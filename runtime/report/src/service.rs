@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Count;
 use crate::times::Times;
 
 /// One service, on all workers.
@@ -21,6 +22,8 @@ pub struct Service {
     pub fast_replies_by_kernel: u64,
     /// Requests that the kernel's programs replied to by themselves; no worker has seen them.
     pub reflex_replies: u64,
+    /// The replies that it keeps, if it does.
+    pub kept: Option<ServiceKept>,
     /// Requests served that came through the kernel's sockets.
     pub kernel_requests: u64,
     /// Replies sent through the kernel's sockets, to requests of both paths.
@@ -55,6 +58,16 @@ pub struct Service {
     pub stream_bytes_out: u64,
     /// Peers whose egress is known or being resolved.
     pub peers: u64,
+}
+
+/// Replies that a service keeps for the kernel's programs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServiceKept {
+    /// Valid entries.
+    pub entries: u64,
+    /// How many replies were not kept, by reason.
+    pub not_kept: Vec<Count>,
 }
 
 /// A service's own counts of requests, over all transports.

@@ -7,14 +7,21 @@
 //!
 //! What a kernel does not support is left out and reported ([`report::Sandbox`]), and does not prevent serving.
 
+#[cfg(not(feature = "confine"))]
+mod absent;
+#[cfg(feature = "confine")]
 mod calls;
 mod capabilities;
+#[cfg(feature = "confine")]
 mod files;
 
 use std::path::PathBuf;
 
 use twinpath_config::Sandbox;
 use twinpath_report as report;
+
+#[cfg(not(feature = "confine"))]
+use self::absent::{calls, files};
 
 /// The needs that differ between instances.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

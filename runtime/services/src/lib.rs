@@ -1,5 +1,5 @@
-//! The program's own services: echo, reflect, and the programs of ONC RPC. The generic code for these types is compiled
-//! here.
+//! The program's own services: echo, discard, chargen, reflect, and the programs of ONC RPC. The generic code for these
+//! types is compiled here.
 
 mod rpc;
 
@@ -7,7 +7,7 @@ use twinpath_config::{Config, Service, ServiceKind};
 use twinpath_rpc::TableError;
 use twinpath_rpcbind::Registration;
 use twinpath_serve::Prototype;
-use twinpath_service::{Echo, Reflect};
+use twinpath_service::{Chargen, Discard, Echo, Reflect};
 
 /// The reason that a service cannot be created.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +27,8 @@ pub enum ServiceError {
 pub fn prototype(config: &Config, asked: &Service) -> Result<Box<dyn Prototype>, ServiceError> {
     Ok(match asked.kind {
         Some(ServiceKind::Echo) => Box::new(Echo),
+        Some(ServiceKind::Discard) => Box::new(Discard::default()),
+        Some(ServiceKind::Chargen) => Box::new(Chargen),
         Some(ServiceKind::Reflect) => Box::new(Reflect),
         Some(ServiceKind::Rpc) => Box::new(rpc::service(&config.rpc_of(asked))?),
         None => return Err(ServiceError::NoKind),
@@ -52,5 +54,6 @@ mod tests {
         let of = |kind| prototype(&config, &Service { kind: Some(kind), ..Service::default() }).unwrap();
         assert!(of(ServiceKind::Echo).may_loop());
         assert!(!of(ServiceKind::Rpc).may_loop());
+        assert!(!of(ServiceKind::Discard).may_loop(), "nor has discard: it answers questions only");
     }
 }

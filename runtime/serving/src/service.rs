@@ -12,8 +12,11 @@ use twinpath_serve::{
     Demux, HandlerPool, KernelSide, Prototype, Routes, Sends, ServeConfig, ServeCounters, ServiceLimits,
     ServicePart, TcpTotals,
 };
-use twinpath_service::ServiceCounters;
+use twinpath_service::{Reflex, ServiceCounters};
+use twinpath_steer::Answers;
 use twinpath_sys::tcp_listener::Group;
+
+use crate::kept::{KeptPart, KeptStore};
 
 /// Control's handle of one service on one worker.
 pub struct ServiceHandle {
@@ -80,6 +83,8 @@ pub struct ForWorkers<'a> {
     pub addresses: Arc<[IpAddr]>,
     /// Whether the services leave the kernel's sockets alone until they get `Begin`.
     pub wait: bool,
+    /// The memory for kept replies, if there is any.
+    pub kept: Option<&'a KeptStore>,
 }
 
 impl ForWorkers<'_> {
@@ -99,6 +104,7 @@ impl ForWorkers<'_> {
         let served = Arc::new(plan.served());
         let totals = Arc::new(TcpTotals::new(plan.tcp_limits, self.count as u32));
         let mut new = Vec::with_capacity(self.count);
+        let kept = self.kept_part(plan, service);
         let shared_out = share_out(listeners, self.count);
         let accepting = shared_out.iter().filter(|listeners| !listeners.is_empty()).count().max(1) as u32;
         for (number, listeners) in shared_out.into_iter().enumerate() {
@@ -119,12 +125,20 @@ impl ForWorkers<'_> {
                 served: Arc::clone(&served),
                 addresses: Arc::clone(&self.addresses),
                 reply_rate: plan.reply_rate,
-                keeper: None,
+                keeper: kept.as_ref().map(KeptPart::keeper),
                 kernel,
             };
             new.push(NewService::new(part, &plan.name, service, config));
         }
         Ok(new)
+    }
+
+    /// The memory in which the service keeps replies, if it may keep any.
+    fn kept_part(&self, plan: &ServicePlan, service: &dyn Prototype) -> Option<Arc<KeptPart>> {
+        let reflex = plan.reflex.filter(|reflex| reflex.answers == Answers::Kept)?;
+        let (store, Reflex::Kept(replies)) = (self.kept?, service.reflex()) else { return None };
+        let refused = |error| tracing::warn!("service {} keeps no replies: {error}", plan.name);
+        store.bind(reflex.number, &replies).map_err(refused).ok()
     }
 }
 

@@ -18,8 +18,9 @@ mod samples;
 mod tables;
 
 use rustix::io::Errno;
-use twinpath_frame::{BURST_MAX, Burst, Frame, GsoKind};
+use twinpath_frame::{BURST_MAX, Burst, Frame};
 use twinpath_inspect::Reason;
+use twinpath_port::fit::is_plain;
 use twinpath_port::{PortId, packets_of};
 use twinpath_switch::{Arrival, FRAMES_MAX, Judgement, Runs, Switch};
 use twinpath_time::Instant;
@@ -65,21 +66,32 @@ impl SwitchEngine {
     /// Frames go by learned addresses.
     fn learn(&mut self, now: Instant, frames: &mut Burst, io: &mut Io<'_, SwitchEvent>) {
         let Self { switch, runs, samples, .. } = self;
-        read(frames.frames(), runs);
-        let mut frames = frames.drain(usize::MAX);
+        let plain = read(frames.frames(), runs);
         let mut wants_sample = samples.is_due(now);
-        switch.judge_each(now, runs, |numbers, arrival, judged| {
-            // As many frames as were read, in the same order.
-            let these = frames.by_ref().take(numbers.len());
-            if !wants_sample || judged.outputs.only().is_none() {
-                return pass_on_each(these, arrival, &judged, io);
-            }
-            let mut these = these.peekable();
-            let sample = these.peek().and_then(|first| samples.of(now, first, first.meta().port.into(), 0));
-            if let Some(sample) = sample {
+        let mut sample = |first: Option<&Frame>, judged: &Judgement<'_>, io: &mut Io<'_, SwitchEvent>| {
+            if wants_sample
+                && judged.outputs.only().is_some()
+                && let Some(sample) =
+                    first.and_then(|first| samples.of(now, first, first.meta().port.into(), 0))
+            {
                 wants_sample = false;
                 tell(sample, io);
             }
+        };
+        // As many frames as were read, in the same order.
+        if let (true, Some(longest)) = (runs.is_one_flow(), plain) {
+            return switch.judge_each(now, runs, |numbers, arrival, judged| {
+                sample(frames.frames().first(), &judged, io);
+                match judged.dropped.is_none().then(|| judged.outputs.only()).flatten() {
+                    Some(port) if numbers.len() == frames.len() => io.forward_plain_to(port, frames, longest),
+                    _ => pass_on_each(frames.drain(numbers.len()), arrival, &judged, io),
+                }
+            });
+        }
+        let mut frames = frames.drain(usize::MAX);
+        switch.judge_each(now, runs, |numbers, arrival, judged| {
+            let mut these = frames.by_ref().take(numbers.len()).peekable();
+            sample(these.peek(), &judged, io);
             pass_on_each(these, arrival, &judged, io);
         });
     }
@@ -89,24 +101,31 @@ impl SwitchEngine {
 const HEAD: usize = 18;
 const _: () = assert!(FRAMES_MAX >= BURST_MAX, "there may be as many flows as frames");
 
-/// Reads the heads of frames. One with the head of the one before is of the same flow, which is seen at a glance.
+/// Reads the heads of frames. One with the head of the one before is of the same flow, which is seen at a glance. Returns the length
+/// of the longest if nothing is left to be done on any of them, and none has a tag beside it.
 #[inline]
-fn read(frames: &[Frame], runs: &mut Runs) {
+fn read(frames: &[Frame], runs: &mut Runs) -> Option<usize> {
     runs.clear();
     let mut former: Option<(&[u8; HEAD], u16)> = None;
+    let (mut all_plain, mut longest, mut repeated) = (true, 0, 0);
     for frame in frames {
         let (meta, bytes) = (frame.meta(), frame.bytes());
-        let is_single = meta.gso.kind == GsoKind::None && meta.vlan.is_none();
-        let present = bytes.first_chunk().filter(|_| is_single).map(|head| (head, meta.port));
+        let plain = is_plain(frame) && meta.vlan.is_none();
+        all_plain &= plain;
+        longest = longest.max(bytes.len());
+        let present = bytes.first_chunk().filter(|_| plain).map(|head| (head, meta.port));
         if present.is_some() && present == former {
-            runs.repeat();
+            repeated += 1;
             continue;
         }
+        runs.repeat(std::mem::take(&mut repeated));
         former = present;
         let packets = u32::try_from(packets_of(frame)).unwrap_or(u32::MAX);
         let pushed = runs.push(Arrival::read(meta.port, bytes, meta.vlan, packets));
         debug_assert!(pushed.is_ok(), "a burst has no more frames");
     }
+    runs.repeat(repeated);
+    all_plain.then_some(longest)
 }
 
 /// Passes frames on that have the same judgement.

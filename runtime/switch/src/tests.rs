@@ -102,6 +102,14 @@ impl Rig {
         self.outside.iter_mut().map(Outside::received).collect()
     }
 
+    /// Has frames come by a port at once; what leaves by each.
+    fn pass_burst(&mut self, port: usize, frames: &[Vec<u8>]) -> Vec<Vec<Vec<u8>>> {
+        frames.iter().for_each(|bytes| self.outside[port].send(bytes, None));
+        self.turn();
+        let bytes = |outside: &mut Outside| outside.received().into_iter().map(|(bytes, _)| bytes).collect();
+        self.outside.iter_mut().map(bytes).collect()
+    }
+
     fn turn(&mut self) {
         self.turns += 1;
         assert!(self.worker.turn(Instant::from_nanos(self.turns)));
@@ -244,4 +252,39 @@ fn frames_with_the_same_head_are_of_one_flow_if_all_else_is_the_same() {
     let runts = judged.iter().filter(|(_, dropped)| *dropped == Some(Reason::Truncated)).count();
     assert_eq!(runts, 2);
     burst.release(usize::MAX, &mut pool);
+}
+
+#[test]
+fn a_burst_of_one_flow_leaves_in_order_and_none_of_it_is_longer_than_its_port_takes() {
+    let short = |port| Capabilities { frame_len_max: 64, ..port };
+    let mut rig = rig_with(config(&[access(1), access(1), access(1)]), &[short; 3], None);
+    let burst = |to, from, len: usize| -> Vec<Vec<u8>> {
+        let one = |number| {
+            let mut bytes = frame(to, from, None);
+            bytes.extend([number, 0, 0, 0]);
+            bytes.resize(len, number);
+            bytes
+        };
+        (0..40).map(one).collect()
+    };
+    let (there, back) = (burst(2, 1, 60), burst(1, 2, 64));
+    assert_eq!(rig.pass_burst(0, &there), [vec![], there.clone(), there.clone()], "flooded");
+    assert_eq!(rig.pass_burst(1, &back), [back.clone(), vec![], vec![]]);
+    assert_eq!(rig.pass_burst(0, &there), [vec![], there.clone(), vec![]], "learned");
+    let mut mixed = burst(2, 1, 60);
+    mixed[20] = burst(2, 1, 65)[20].clone();
+    let fit: Vec<_> = mixed.iter().filter(|frame| frame.len() <= 64).cloned().collect();
+    assert_eq!(rig.pass_burst(0, &mixed), [vec![], fit, vec![]]);
+    assert_eq!(rig.port_counters[1].drops.get(Reason::FrameTooLarge), 1);
+    // Bursts of two ports meet in that of a third, which is full with 64.
+    let both: Vec<_> = there.iter().chain(&burst(2, 3, 60)).cloned().collect();
+    there.iter().for_each(|bytes| rig.outside[0].send(bytes, None));
+    assert_eq!(rig.pass_burst(2, &both[40..]), [vec![], both[..64].to_vec(), vec![]]);
+    let rest: Vec<_> = rig.outside[1].received().into_iter().map(|(bytes, _)| bytes).collect();
+    assert_eq!(rest, both[64..]);
+    // Frames of two flows by turns.
+    let two: Vec<_> =
+        there.iter().zip(burst(2, 9, 60)).flat_map(|(one, other)| [one.clone(), other]).collect();
+    assert_eq!(rig.pass_burst(0, &two[..64]), [vec![], two[..64].to_vec(), vec![]]);
+    assert_eq!(rig.counters.drops.happened().count(), 0);
 }

@@ -14,6 +14,10 @@ use twinpath_wire::{FlowKey, Protocol};
 pub enum ServiceKind {
     /// Sends back all that it receives (RFC 862).
     Echo,
+    /// Drops all that it receives (RFC 863).
+    Discard,
+    /// Sends characters for as long as the peer reads (RFC 864); over TCP only.
+    Chargen,
     /// Sends frames of an EtherType back to their sender.
     Reflect,
     /// Answers ONC RPC: NFSv3 and MOUNT on a small fixed tree.
@@ -22,13 +26,15 @@ pub enum ServiceKind {
 
 impl ServiceKind {
     /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Echo, Self::Reflect, Self::Rpc];
+    pub const ALL: [Self; 5] = [Self::Echo, Self::Discard, Self::Chargen, Self::Reflect, Self::Rpc];
 
     /// The name in files and on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Echo => "echo",
+            Self::Discard => "discard",
+            Self::Chargen => "chargen",
             Self::Reflect => "reflect",
             Self::Rpc => "rpc",
         }
@@ -46,7 +52,8 @@ impl FromStr for ServiceKind {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|kind| kind.name() == name);
-        known.ok_or_else(|| format!("unknown service '{name}': choose echo, reflect or rpc"))
+        known
+            .ok_or_else(|| format!("unknown service '{name}': choose echo, discard, chargen, reflect or rpc"))
     }
 }
 

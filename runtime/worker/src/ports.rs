@@ -302,6 +302,30 @@ impl Ports {
         }
     }
 
+    /// As [`Self::forward`], for frames of at most `longest` bytes of which nothing is left to be done
+    /// ([`twinpath_port::fit::is_plain`]), without a tag beside them: a port leaves them as they are.
+    #[inline]
+    pub(crate) fn forward_plain(
+        &mut self,
+        place: usize,
+        frames: &mut Burst,
+        longest: usize,
+        pool: &mut Pool,
+        taps: &mut Taps,
+    ) {
+        let port = &self.attached[place];
+        if port.is_carried || longest > port.capabilities.frame_len_max as usize {
+            return self.forward(place, frames.drain(usize::MAX), pool, taps);
+        }
+        let queue = touch(&mut self.queues, &mut self.touched, port.queue);
+        while !frames.is_empty() {
+            if queue.outbox.room() == 0 {
+                queue.transmit(pool, taps);
+            }
+            queue.outbox.append(frames);
+        }
+    }
+
     /// Sends the waiting frames; only queues that have some, or have not finished sending, cost anything. Returns whether
     /// there were any.
     pub(crate) fn flush(&mut self, pool: &mut Pool, taps: &mut Taps) -> bool {

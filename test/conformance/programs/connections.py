@@ -3,6 +3,7 @@
 import hashlib
 import re
 import signal
+import time
 
 from case import ADDRESS, TCP, case, ended, listening, one
 from world import CLIENT, SERVER
@@ -55,7 +56,16 @@ def fetch(world, names, tested=False):
     return f"{len(text)} bytes, {hashlib.sha256(text.encode()).hexdigest()[:16]}\n"
 
 
-@case("nginx", "files by curl, before and after a reload", needs=("nginx", "curl"), expects=TCP)
+def requests_per_second(world, tested=False):
+    """The rate at which curl fetches a small file again and again, by one connection; its start is part of it."""
+    count = 4_000
+    begun = time.monotonic()
+    url = f"http://{ADDRESS[SERVER]}:8080/small?[1-{count}]"
+    world.run(CLIENT, "curl", "-sS", "--fail", "-o", "/dev/null", url, tested=tested)
+    return f"{count / (time.monotonic() - begun):.0f} requests/s\n"
+
+
+@case("nginx", "files by curl, before and after a reload", needs=("nginx", "curl"), expects=TCP, rate=r"(\d+) requests/s")
 def nginx(world):
     server = start_nginx(world, True)
     before = fetch(world, ["small", "large"] * 20)
@@ -63,10 +73,11 @@ def nginx(world):
     world.write("root/small", "changed")
     server.send(signal.SIGHUP)
     server.await_that(lambda: server.said().count("start worker process ") >= workers + 2, "new workers")
-    return f"{before}{fetch(world, ['small', 'large'] * 20)}{ended(server)}"
+    after = fetch(world, ["small", "large"] * 20)
+    return f"{before}{after}{requests_per_second(world)}{ended(server)}"
 
 
-@case("curl", "fetches files from nginx", needs=("nginx", "curl"), expects=TCP)
+@case("curl", "fetches files from nginx", needs=("nginx", "curl"), expects=TCP, rate=r"(\d+) requests/s")
 def curl(world):
     start_nginx(world, False)
-    return fetch(world, ["small", "large"] * 20, tested=True)
+    return fetch(world, ["small", "large"] * 20, tested=True) + requests_per_second(world, tested=True)

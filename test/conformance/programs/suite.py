@@ -28,7 +28,7 @@ from case import CASES, FAST, TCP
 FAST_SHARE = 0.99
 
 # Rates are compared by the median of so many pairs.
-PAIRS = 5
+PAIRS = 9
 
 
 class Places:

@@ -1,8 +1,8 @@
 //! Fuzzes kept replies: the table finds what a list of all publications has, and never anything else.
 
 use twinpath_reflex::{
-    Generations, Kept, Name, Publication, REQUEST_MAX, Shape, Table, Version, WhyNot, generations, hash,
-    withdraw,
+    Generations, HashKeys, Kept, Name, Publication, REQUEST_MAX, Shape, Table, Version, WhyNot, generations,
+    hash, withdraw,
 };
 use twinpath_time::{Duration, Instant};
 
@@ -16,12 +16,19 @@ const SHAPES: [Shape; 4] = [
 ];
 
 /// A publication that was accepted.
+#[derive(Clone)]
 struct Listed {
     number: usize,
     request: Vec<u8>,
     reply: Vec<u8>,
     version: Version,
     until: Instant,
+}
+
+fn masked(shape: &Shape, request: &[u8]) -> Vec<u8> {
+    let mut key = request.to_vec();
+    shape.clear(&mut key);
+    key
 }
 
 /// What the list has for a request: the first of the shapes that has a valid entry.
@@ -31,11 +38,6 @@ fn listed(
     now: Instant,
     request: &[u8],
 ) -> Option<Vec<u8>> {
-    let masked = |shape: &Shape, request: &[u8]| {
-        let mut key = request.to_vec();
-        shape.clear(&mut key);
-        key
-    };
     (0..SHAPES.len()).find_map(|number| {
         let shape = &SHAPES[number];
         let same =
@@ -76,7 +78,8 @@ fn check(input: &[u8]) {
     let mut bytes = Bytes(input);
     let (mut table, words) = (Table::new(8 << bytes.next(4), 5), generations());
     let words = words.words();
-    let (mut list, mut late): (Vec<Listed>, Vec<Listed>) = (Vec::new(), Vec::new());
+    // What was accepted, and of that what was written, as long as nothing was evicted.
+    let (mut accepted, mut list, mut late) = (Vec::new(), Vec::<Listed>::new(), Vec::new());
     let (mut now, mut evicted) = (Instant::from_nanos(1), false);
     while !bytes.0.is_empty() {
         match bytes.next(8) {
@@ -102,7 +105,15 @@ fn check(input: &[u8]) {
                 assert_eq!(kept.is_ok(), publication.check(now, &SHAPES, words).is_ok());
                 evicted |= kept == Ok(Kept::Evicting);
                 if kept.is_ok() {
-                    list.push(one);
+                    let same = |other: &&Listed| {
+                        other.number == one.number
+                            && masked(shape, &other.request) == masked(shape, &one.request)
+                    };
+                    let former = list.iter().rev().find(same);
+                    accepted.push(one.clone());
+                    if !former.is_some_and(|it| publication.is_covered_by(now, it.version, it.until)) {
+                        list.push(one);
+                    }
                 }
             }
             3 => withdraw(words, Name::numbered(u64::from(bytes.next(4)))),
@@ -118,7 +129,7 @@ fn check(input: &[u8]) {
                     Err(why) => assert!(evicted || expected.is_none(), "{}", why.name()),
                 }
                 if found.is_ok() {
-                    let own = list.iter().any(|one| {
+                    let own = accepted.iter().any(|one| {
                         listed(std::slice::from_ref(one), |version| version.is_current(words), now, &request)
                             .is_some_and(|of_one| of_one == reply)
                     });
@@ -139,10 +150,11 @@ fn any_steps() {
 #[test]
 fn hashes() {
     fuzz!("reflex__hashes", |input: &[u8]| {
+        let keys = HashKeys::new(1);
         for (number, shape) in (0..).zip(&SHAPES) {
             let mut cleared = input.to_vec();
             shape.clear(&mut cleared);
-            assert_eq!(hash(1, 2, number, shape, input), hash(1, 2, number, shape, &cleared));
+            assert_eq!(hash(&keys, 2, number, shape, input), hash(&keys, 2, number, shape, &cleared));
             let masked = input.chunks(8).enumerate().all(|(at, bytes)| {
                 let word = |bytes: &[u8]| {
                     let mut word = [0; 8];

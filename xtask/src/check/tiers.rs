@@ -117,7 +117,7 @@ const LAB_PROGRAM: &str = "bin/twinpath-lab";
 
 /// Third-party crates that access the host, forbidden in the tiers that must not.
 const HOST_CRATES: &[&str] =
-    &["aya", "caps", "ethtool", "libc", "mio", "nix", "procfs", "rtnetlink", "rustix", "socket2", "tokio"];
+    &["aya", "caps", "libc", "mio", "nix", "procfs", "rtnetlink", "rustix", "socket2", "tokio"];
 
 /// A member of the workspace.
 struct Member<'a> {

@@ -20,6 +20,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -237,6 +238,40 @@ static void nested_while_one_waits(void)
 	close(fd);
 }
 
+/* A set with several descriptors, each of which may be waited for, or closed while the others go on: its number then is a further set's,
+ * which has nothing. */
+static void set_with_duplicates(int is_made_first)
+{
+	struct epoll_event wanted = { .events = EPOLLIN, .data.u32 = 5 }, found;
+	int fd = is_made_first ? udp() : -1, set = epoll_create1(0), got, new[4];
+	int all[] = { set, dup(set), fcntl(set, F_DUPFD_CLOEXEC, 0) };
+
+	fd = fd < 0 ? udp() : fd;
+	bind_to(fd, 7063);
+	CHECK(epoll_ctl(all[1], EPOLL_CTL_ADD, fd, &wanted) == 0);
+	for (int left = 3; left > 0; left--) {
+		for (int number = 0; number < TIMES; number++) {
+			ask(fd, number);
+			CHECK(epoll_wait(all[3 - left + number % left], &found, 1, 20000) == 1 && found.data.u32 == 5);
+			CHECK(recv(fd, &got, sizeof got, 0) == sizeof got && got == number);
+		}
+		if (left == 1)
+			break;
+		/* With a datagram that has come, perhaps into the ring. */
+		ask(fd, 7);
+		CHECK(epoll_wait(all[2], &found, 1, 20000) == 1);
+		CHECK(close(all[3 - left]) == 0);
+		new[left] = epoll_create1(0);
+		CHECK(new[left] == all[3 - left] && epoll_wait(new[left], &found, 1, 0) == 0);
+		CHECK(epoll_wait(all[2], &found, 1, 20000) == 1 && found.data.u32 == 5);
+		CHECK(recv(fd, &got, sizeof got, 0) == sizeof got && got == 7);
+	}
+	CHECK(epoll_ctl(all[2], EPOLL_CTL_DEL, fd, 0) == 0);
+	ask(fd, 8);
+	CHECK(recv(fd, &got, sizeof got, MSG_PEEK) == sizeof got && epoll_wait(all[2], &found, 1, 0) == 0);
+	CHECK(close(all[2]) == 0 && close(new[3]) == 0 && close(new[2]) == 0 && close(fd) == 0);
+}
+
 /* The library cannot see that a socket is closed, and its number is given to a connection. All of that is the connection's, and what had
  * come for the socket is nobody's. */
 static void number_with_another_meaning(int is_by_stream)
@@ -246,6 +281,7 @@ static void number_with_another_meaning(int is_by_stream)
 	int listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
 	int fd = udp(), port = is_by_stream ? 7061 : 7062, taken;
 	char text[4096], got[sizeof text];
+	int spare[64], spares = 0;
 	size_t done = 0;
 
 	own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -256,6 +292,10 @@ static void number_with_another_meaning(int is_by_stream)
 	ask(fd, 7);
 	/* It has come, whichever way, and stays there. */
 	CHECK(recv(fd, got, sizeof got, MSG_PEEK) == sizeof(int));
+	/* No lower number is free. */
+	while ((spare[spares] = dup(0)) < fd)
+		CHECK(spare[spares++] >= 0 && spares < 64);
+	close(spare[spares]);
 	if (is_by_stream) {
 		FILE *stream = fdopen(fd, "r+");
 
@@ -284,11 +324,80 @@ static void number_with_another_meaning(int is_by_stream)
 	}
 	CHECK(memcmp(text, got, sizeof text) == 0);
 	CHECK(close(taken) == 0 && close(client) == 0 && close(listener) == 0);
+	while (spares > 0)
+		CHECK(close(spare[--spares]) == 0);
 	/* The port is free again, and so is its ring. */
 	fd = udp();
 	bind_to(fd, port);
 	asks(fd, fd);
 	close(fd);
+}
+
+/* A process with many sockets forks. Some of them have the fast path, and each goes on with what is sent to it, in either process. */
+static void many_sockets_at_a_fork(void)
+{
+	enum { MANY = 1000 };
+	struct rlimit limit, more;
+	int *fds = calloc(MANY, sizeof *fds), status;
+	pid_t child;
+
+	CHECK(fds && getrlimit(RLIMIT_NOFILE, &limit) == 0);
+	more = limit;
+	more.rlim_cur = more.rlim_max;
+	CHECK(more.rlim_max > MANY + 200 && setrlimit(RLIMIT_NOFILE, &more) == 0);
+	for (int at = 0; at < MANY; at++) {
+		fds[at] = udp();
+		bind_to(fds[at], 20000 + at);
+	}
+	child = fork();
+	CHECK(child >= 0);
+	for (int at = child ? 0 : 1; at < MANY; at += 2) {
+		int got = -1;
+
+		ask(fds[at], at);
+		CHECK(recv(fds[at], &got, sizeof got, 0) == sizeof got && got == at);
+	}
+	if (!child)
+		_exit(0);
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	for (int at = 0; at < MANY; at++)
+		CHECK(close(fds[at]) == 0);
+	free(fds);
+	CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
+
+static volatile sig_atomic_t closed_by_handler;
+
+static void closes_one(int signal)
+{
+	(void)signal;
+	if (closed_by_handler >= 0)
+		CHECK(close(closed_by_handler) == 0);
+	closed_by_handler = -1;
+}
+
+/* A handler closes the socket for which the call waits that it has interrupted; and another one that has a lease, while a call receives. */
+static void closed_in_a_handler(int is_other)
+{
+	struct sigaction action = { .sa_handler = closes_one };
+	/* Again and again, as the first one may come before the call begins. */
+	struct itimerval soon = { .it_value.tv_usec = 3000, .it_interval.tv_usec = 3000 }, never = { 0 };
+	int fd = udp(), other = udp(), closed = is_other ? other : fd, got;
+
+	bind_to(fd, 7067);
+	bind_to(other, 7068);
+	asks(fd, fd);
+	asks(other, other);
+	closed_by_handler = closed;
+	CHECK(sigaction(SIGALRM, &action, 0) == 0 && setitimer(ITIMER_REAL, &soon, 0) == 0);
+	CHECK(recv(fd, &got, sizeof got, 0) == -1 && (errno == EINTR || (!is_other && errno == EBADF)));
+	CHECK(setitimer(ITIMER_REAL, &never, 0) == 0);
+	CHECK(recv(closed, &got, sizeof got, MSG_DONTWAIT) == -1 && errno == EBADF);
+	if (is_other)
+		asks(fd, fd);
+	else
+		asks(other, other);
+	CHECK(close(is_other ? fd : other) == 0);
 }
 
 static volatile sig_atomic_t handler_fd;
@@ -358,6 +467,11 @@ int main(int count, char **arguments)
 			distributed(when, is_extended);
 	nested(0);
 	nested(1);
+	set_with_duplicates(0);
+	set_with_duplicates(1);
+	closed_in_a_handler(0);
+	closed_in_a_handler(1);
+	many_sockets_at_a_fork();
 	/* It is inherited by the program that takes this one's place, with what came meanwhile. */
 	int fd = udp();
 	bind_to(fd, 7058);

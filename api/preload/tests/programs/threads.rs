@@ -11,7 +11,7 @@ use crate::link::{Link, PATIENCE, run};
 use crate::{peer_in, received, rule, with_library};
 
 /// Datagrams of a run, each numbered.
-const DATAGRAMS: u32 = 12_000;
+pub(crate) const DATAGRAMS: u32 = 12_000;
 /// So many of them at most are under way at a time, by turns.
 const IN_FLIGHT: [u32; 2] = [1, 4];
 const TURN: u32 = 500;

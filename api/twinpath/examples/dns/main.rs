@@ -1,8 +1,7 @@
 //! An authoritative DNS server for one zone file, over UDP and TCP: `cargo run --example dns eth0 example.org.zone 53`
 //!
-//! Answers may be kept (docs/reflex.md; no instance keeps any yet): then the same query, with any ID, is answered again
-//! without this program until the zone is read anew. A line `reload` on standard input does that; a file with mistakes
-//! is reported, and the former zone stays.
+//! Answers are kept: the same query, with any ID, is answered again without this program until the zone is read anew. A
+//! line `reload` on standard input does that; a file with mistakes is reported, and the former zone stays.
 //!
 //! It has what an authoritative server needs: EDNS (RFC 6891), negative answers (RFC 2308), CNAME, delegations, and
 //! truncation. It has no wildcards, DNSSEC, zone transfers or updates; wildcards in a file are refused.

@@ -1,28 +1,53 @@
-//! The commands of memcached's text protocol that are served (doc/protocol.txt of memcached).
+//! The commands of memcached's text protocol that are served (doc/protocol.txt of memcached), read from bytes.
+//!
+//! What is wrong is answered as memcached 1.6 answers it.
 
-use crate::store::VALUE_MAX;
+use std::str::FromStr;
+
+use crate::store::{VALUE_MAX, When};
 
 /// Most bytes of a key.
 const KEY_MAX: usize = 250;
 
-/// Most bytes of a command's line.
+/// Most bytes of a command's line; a get has more, for its keys.
 const LINE_MAX: usize = 2048;
+pub(crate) const GET_LINE_MAX: usize = 64 * 1024;
 
-/// Exptimes beyond this many seconds are points of time, which are not served: setting the clock would move them.
-const RELATIVE_MAX: i64 = 30 * 24 * 3600;
+/// A longer value is no value, but a mistake.
+const BYTES_MAX: u32 = i32::MAX as u32 - 2;
 
-/// A command.
+/// A command. `quiet`: nobody waits for its reply.
+#[derive(Debug)]
 pub(crate) enum Command<'a> {
     Get {
-        /// Valid keys with white space between them, at least one.
+        /// Valid keys with spaces between them, at least one.
         keys: &'a [u8],
+        /// The reply has the numbers of the values' last changes.
+        with_cas: bool,
     },
-    Set {
+    Store {
+        when: When,
         key: &'a [u8],
         flags: u32,
-        /// How long it is stored: 0 for ever, negative not at all.
-        seconds: i64,
+        exptime: i64,
         value: &'a [u8],
+        quiet: bool,
+    },
+    /// A value that is too large is to be stored: it and its end, of so many bytes, follow and are to be skipped.
+    TooLarge {
+        key: &'a [u8],
+        bytes: usize,
+        quiet: bool,
+    },
+    Count {
+        key: &'a [u8],
+        adds: bool,
+        delta: u64,
+        quiet: bool,
+    },
+    Touch {
+        key: &'a [u8],
+        exptime: i64,
         quiet: bool,
     },
     Delete {
@@ -32,99 +57,159 @@ pub(crate) enum Command<'a> {
     FlushAll {
         quiet: bool,
     },
+    /// It is understood, and changes nothing.
+    Verbosity {
+        quiet: bool,
+    },
     Version,
     Quit,
 }
 
-impl<'a> Command<'a> {
-    /// The key of a get of one key.
-    pub(crate) fn only_key(&self) -> Option<&'a [u8]> {
-        match self {
-            Self::Get { keys } if !keys.iter().any(u8::is_ascii_whitespace) => Some(keys),
-            _ => None,
-        }
-    }
-}
-
 /// What begins the input.
+#[derive(Debug)]
 pub(crate) enum Parsed<'a> {
     /// A command, and how many bytes it takes.
     Whole { command: Command<'a>, len: usize },
     /// The start of one.
     Partial,
-    /// A line that is no command, with the answer to it.
+    /// A mistake in a command, or a line that is none, with its answer; none if nobody waits for one.
     Wrong { what: &'static str, len: usize },
     /// Something after which nothing can be found.
     Broken,
 }
 
-const ERROR: &str = "ERROR\r\n";
+pub(crate) const ERROR: &str = "ERROR\r\n";
 const BAD_LINE: &str = "CLIENT_ERROR bad command line format\r\n";
-const TOO_LATE: &str = "CLIENT_ERROR give an exptime of at most 30 days, in seconds from now\r\n";
+const BAD_DELETE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n";
 const BAD_DATA: &str = "CLIENT_ERROR bad data chunk\r\n";
+const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument\r\n";
+const BAD_TIME: &str = "CLIENT_ERROR invalid exptime argument\r\n";
 
 /// Takes a command from the start of `input`.
 pub(crate) fn parse(input: &[u8]) -> Parsed<'_> {
-    let Some(end) = input.iter().take(LINE_MAX).position(|byte| *byte == b'\n') else {
-        return if input.len() < LINE_MAX { Parsed::Partial } else { Parsed::Broken };
+    let line_max = if input.starts_with(b"get") { GET_LINE_MAX } else { LINE_MAX };
+    let Some(end) = input.iter().take(line_max).position(|byte| *byte == b'\n') else {
+        return if input.len() < line_max { Parsed::Partial } else { Parsed::Broken };
     };
-    let (line, len) = (input[..end].trim_ascii(), end + 1);
-    let whole = |command| Parsed::Whole { command, len };
-    let wrong = |what| Parsed::Wrong { what, len };
-    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-    let name = words.next().unwrap_or_default();
-    if name == b"get" {
-        let keys = line[name.len()..].trim_ascii();
-        return if words.next().is_none() {
-            wrong(ERROR)
-        } else if keys.split(u8::is_ascii_whitespace).all(|key| key.len() <= KEY_MAX) {
-            whole(Command::Get { keys })
-        } else {
-            wrong(BAD_LINE)
-        };
-    }
-    let words: Vec<&[u8]> = words.collect();
-    let (words, quiet) = match words.as_slice() {
-        [words @ .., b"noreply"] => (words, true),
-        words => (words, false),
+    let (line, len) = (&input[..end], end + 1);
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let mut rest = line;
+    let name = next_word(&mut rest).unwrap_or_default();
+    let command = match name {
+        b"get" => get(rest, false),
+        b"gets" => get(rest, true),
+        b"set" => return store(When::Always, input, rest, len),
+        b"add" => return store(When::Absent, input, rest, len),
+        b"replace" => return store(When::Present, input, rest, len),
+        b"cas" => return store(When::Unchanged(0), input, rest, len),
+        _ => other(name, &words(rest)),
     };
-    match (name, words) {
-        (b"set", [key, flags, seconds, bytes]) => match (number(flags), number(seconds), number(bytes)) {
-            (Some(flags), Some(seconds), Some(bytes)) if key.len() <= KEY_MAX && bytes <= VALUE_MAX => {
-                let what = (seconds > RELATIVE_MAX).then_some(TOO_LATE);
-                set(input, len, bytes, what, |value| Command::Set { key, flags, seconds, value, quiet })
-            }
-            // Whether the value follows is not known.
-            _ => Parsed::Broken,
-        },
-        (b"delete", [key]) if key.len() <= KEY_MAX => whole(Command::Delete { key, quiet }),
-        (b"flush_all", []) => whole(Command::FlushAll { quiet }),
-        (b"version", []) => whole(Command::Version),
-        (b"quit", []) => whole(Command::Quit),
-        (b"delete" | b"flush_all", _) => wrong(BAD_LINE),
-        _ => wrong(ERROR),
+    match command {
+        Ok(command) => Parsed::Whole { command, len },
+        Err(what) => Parsed::Wrong { what, len },
     }
 }
 
-/// A set whose line takes `line_len` bytes of the input, and whose value has `bytes`; `wrong` says why it is refused.
-fn set<'a>(
-    input: &'a [u8],
-    line_len: usize,
-    bytes: usize,
-    wrong: Option<&'static str>,
-    command: impl FnOnce(&'a [u8]) -> Command<'a>,
-) -> Parsed<'a> {
-    let rest = &input[line_len..];
-    let Some((value, after)) = rest.split_at_checked(bytes) else { return Parsed::Partial };
-    let len = line_len + bytes + 2;
-    match (after, wrong) {
-        ([b'\r', b'\n', ..], Some(what)) => Parsed::Wrong { what, len },
-        ([b'\r', b'\n', ..], None) => Parsed::Whole { command: command(value), len },
-        ([] | [b'\r'], _) => Parsed::Partial,
-        _ => Parsed::Wrong { what: BAD_DATA, len: len.min(input.len()) },
-    }
+/// Takes the next word, without the spaces around it.
+pub(crate) fn next_word<'a>(line: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let begin = line.iter().position(|byte| *byte != b' ')?;
+    let rest = &line[begin..];
+    let (word, rest) = rest.split_at(rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len()));
+    *line = rest;
+    Some(word)
 }
 
-fn number<T: std::str::FromStr>(word: &[u8]) -> Option<T> {
+fn words(mut line: &[u8]) -> Vec<&[u8]> {
+    std::iter::from_fn(|| next_word(&mut line)).collect()
+}
+
+const fn if_loud(what: &'static str, quiet: bool) -> &'static str {
+    if quiet { "" } else { what }
+}
+
+fn number<T: FromStr>(word: &[u8]) -> Option<T> {
     std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+fn get(keys: &[u8], with_cas: bool) -> Result<Command<'_>, &'static str> {
+    let mut rest = keys;
+    let (mut any, mut valid) = (false, true);
+    while let Some(key) = next_word(&mut rest) {
+        (any, valid) = (true, valid && key.len() <= KEY_MAX);
+    }
+    match (any, valid) {
+        (false, _) => Err(ERROR),
+        (true, false) => Err(BAD_LINE),
+        (true, true) => Ok(Command::Get { keys, with_cas }),
+    }
+}
+
+/// A command that stores the value after its line, which takes `line_len` bytes of the input; `words_of` is the line
+/// after its name.
+fn store<'a>(when: When, input: &'a [u8], words_of: &'a [u8], line_len: usize) -> Parsed<'a> {
+    let wrong = |what| Parsed::Wrong { what, len: line_len };
+    let words = words(words_of);
+    let is_cas = matches!(when, When::Unchanged(_));
+    let (given, more) = words.split_at_checked(4 + usize::from(is_cas)).unwrap_or_default();
+    let ([key, flags, exptime, bytes, cas @ ..], [] | [_]) = (given, more) else { return wrong(ERROR) };
+    let quiet = more == [b"noreply"];
+    let cas = cas.first().map_or(Some(0), |cas| number(cas));
+    let (Some(flags), Some(exptime), Some(bytes), Some(cas)) =
+        (number(flags), number(exptime), number::<u32>(bytes), cas)
+    else {
+        return wrong(if_loud(BAD_LINE, quiet));
+    };
+    if key.len() > KEY_MAX || bytes > BYTES_MAX {
+        return wrong(if_loud(BAD_LINE, quiet));
+    }
+    let bytes = bytes as usize;
+    if bytes > VALUE_MAX {
+        return Parsed::Whole { command: Command::TooLarge { key, bytes: bytes + 2, quiet }, len: line_len };
+    }
+    let len = line_len + bytes + 2;
+    let Some(value) = input.get(line_len..len) else { return Parsed::Partial };
+    let Some(value) = value.strip_suffix(b"\r\n") else {
+        return Parsed::Wrong { what: if_loud(BAD_DATA, quiet), len };
+    };
+    let when = if is_cas { When::Unchanged(cas) } else { when };
+    Parsed::Whole { command: Command::Store { when, key, flags, exptime, value, quiet }, len }
+}
+
+/// A command of one line.
+fn other<'a>(name: &[u8], words: &[&'a [u8]]) -> Result<Command<'a>, &'static str> {
+    let quiet = words.last() == Some(&&b"noreply"[..]);
+    if let (b"delete" | b"incr" | b"decr" | b"touch", [key, ..]) = (name, words)
+        && key.len() > KEY_MAX
+    {
+        return Err(if_loud(BAD_LINE, quiet));
+    }
+    match (name, words) {
+        (b"delete", [key] | [key, b"0" | b"noreply"] | [key, b"0", b"noreply"]) => {
+            Ok(Command::Delete { key, quiet: quiet && words.len() > 1 })
+        }
+        (b"delete", [_, _] | [_, _, _]) => Err(if_loud(BAD_DELETE, quiet)),
+        (b"incr" | b"decr", [key, delta] | [key, delta, _]) => {
+            let delta = number(delta).ok_or(if_loud(BAD_DELTA, quiet))?;
+            Ok(Command::Count { key, adds: name == b"incr", delta, quiet })
+        }
+        (b"touch", [key, exptime] | [key, exptime, _]) => {
+            let exptime = number(exptime).ok_or(if_loud(BAD_TIME, quiet))?;
+            Ok(Command::Touch { key, exptime, quiet })
+        }
+        // One for later is not served.
+        (b"flush_all", [] | [b"0" | b"noreply"] | [b"0", b"noreply"]) => Ok(Command::FlushAll { quiet }),
+        (b"flush_all", [_] | [_, _]) => Err(if_loud(BAD_TIME, quiet)),
+        (b"verbosity", [_] | [_, _]) => Ok(Command::Verbosity { quiet }),
+        (b"version", _) => Ok(Command::Version),
+        (b"quit", _) => Ok(Command::Quit),
+        _ => Err(ERROR),
+    }
+}
+
+impl<'a> Command<'a> {
+    /// The key of a get of one key.
+    pub(crate) fn only_key(&self) -> Option<&'a [u8]> {
+        let Self::Get { mut keys, with_cas: false } = *self else { return None };
+        next_word(&mut keys).filter(|_| next_word(&mut keys).is_none())
+    }
 }

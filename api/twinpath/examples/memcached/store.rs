@@ -1,105 +1,140 @@
-//! What is stored: values by key, shared by all workers.
+//! What is stored, shared by all workers, and what commands change of it.
+//!
+//! What is changed is withdrawn from kept replies before anybody is told of the change.
 
-use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 
-use twinpath::{Duration, Instant};
+use twinpath::{Instant, KeptReplies};
 
-/// Most bytes of a value: it fits one datagram with its key.
-pub(crate) const VALUE_MAX: usize = 60_000;
+use crate::table::{Item, Table};
 
-/// Most keys, and most bytes of all keys and values.
-const KEYS_MAX: usize = 1_000_000;
-const BYTES_MAX: usize = 256 << 20;
+/// Most bytes of a value.
+pub(crate) const VALUE_MAX: usize = 1 << 20;
 
-/// A value.
-#[derive(Clone)]
-pub(crate) struct Item {
-    /// The client's own.
-    pub(crate) flags: u32,
-    pub(crate) value: Arc<[u8]>,
-    /// From when on it is there no more.
-    pub(crate) until: Instant,
+/// The least memory of a store: a value of any size has room.
+const BYTES_MIN: usize = 2 * VALUE_MAX;
+
+/// Under which condition a value is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    Always,
+    Absent,
+    Present,
+    /// It has not changed since it had this number.
+    Unchanged(u64),
 }
 
-#[derive(Default)]
+/// What became of a value that was to be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Stored,
+    NotStored,
+    /// It has changed meanwhile.
+    Exists,
+    NotFound,
+}
+
+/// Why a number was not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotCounted {
+    NotFound,
+    NoNumber,
+}
+
 struct Values {
-    items: HashMap<Box<[u8]>, Item>,
-    /// Of all keys and values.
-    bytes: usize,
+    table: Table,
+    /// That of the last change.
+    cas: u64,
 }
 
 /// Values by key.
-#[derive(Default)]
 pub(crate) struct Store {
     values: RwLock<Values>,
+    kept: KeptReplies,
 }
 
 impl Store {
-    fn read(&self) -> RwLockReadGuard<'_, Values> {
-        self.values.read().unwrap_or_else(PoisonError::into_inner)
+    /// A store of at most so many bytes (2 MiB if they are fewer), whose replies may be kept in `kept`.
+    pub(crate) fn new(bytes_max: usize, kept: KeptReplies) -> Self {
+        let table = Table::new(bytes_max.max(BYTES_MIN));
+        Self { values: RwLock::new(Values { table, cas: 0 }), kept }
+    }
+
+    /// The replies that are made from it.
+    pub(crate) const fn kept(&self) -> &KeptReplies {
+        &self.kept
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Values> {
         self.values.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The value of a key.
+    /// The item of a key.
     pub(crate) fn get(&self, now: Instant, key: &[u8]) -> Option<Item> {
-        self.read().items.get(key).filter(|item| item.until > now).cloned()
+        self.values.read().unwrap_or_else(PoisonError::into_inner).table.get(now, key).cloned()
     }
 
-    /// Stores a value, for so many seconds: none means for ever, a negative number not at all. Returns whether there
-    /// was room for it; if not, the key has no value.
-    pub(crate) fn set(&self, now: Instant, key: &[u8], flags: u32, seconds: i64, value: &[u8]) -> bool {
-        let until = match u64::try_from(seconds) {
-            Ok(0) => Instant::NEVER,
-            Ok(seconds) => now + Duration::from_secs(seconds),
-            Err(_) => now,
-        };
-        let (values, len) = (&mut *self.write(), key.len() + value.len());
-        values.remove(key);
-        if !values.has_room(len) {
-            values.remove_expired(now);
+    /// Stores a value of at most [`VALUE_MAX`] bytes.
+    pub(crate) fn store(
+        &self,
+        now: Instant,
+        when: When,
+        key: &[u8],
+        flags: u32,
+        until: Instant,
+        value: &[u8],
+    ) -> Outcome {
+        let value = value.into();
+        let mut values = self.write();
+        match (when, values.table.get(now, key)) {
+            (When::Absent, Some(_)) | (When::Present, None) => return Outcome::NotStored,
+            (When::Unchanged(_), None) => return Outcome::NotFound,
+            (When::Unchanged(cas), Some(item)) if item.cas != cas => return Outcome::Exists,
+            _ => self.put(&mut values, now, key, Item { flags, cas: 0, until, value }),
         }
-        if !values.has_room(len) {
-            return false;
-        }
-        values.bytes += len;
-        values.items.insert(key.into(), Item { flags, value: value.into(), until });
+        Outcome::Stored
+    }
+
+    /// Adds to the number that a key has, which begins again at 0 after 2^64 - 1, or subtracts from it, down to 0. A
+    /// result of fewer digits has spaces behind it, as memcached's has.
+    pub(crate) fn count(&self, now: Instant, key: &[u8], adds: bool, delta: u64) -> Result<u64, NotCounted> {
+        let mut values = self.write();
+        let item = values.table.get(now, key).ok_or(NotCounted::NotFound)?.clone();
+        let number = std::str::from_utf8(item.value.trim_ascii()).ok().and_then(|text| text.parse().ok());
+        let number: u64 = number.ok_or(NotCounted::NoNumber)?;
+        let number = if adds { number.wrapping_add(delta) } else { number.saturating_sub(delta) };
+        let value = format!("{number:<width$}", width = item.value.len()).into_bytes().into();
+        self.put(&mut values, now, key, Item { value, ..item });
+        Ok(number)
+    }
+
+    /// Changes until when a key has its value; returns whether it has one.
+    pub(crate) fn touch(&self, now: Instant, key: &[u8], until: Instant) -> bool {
+        let mut values = self.write();
+        let Some(item) = values.table.get(now, key).cloned() else { return false };
+        values.table.put(now, key, Item { until, ..item }, |_| ());
+        self.kept.withdraw(key);
         true
     }
 
     /// Removes a key; returns whether it had a value.
     pub(crate) fn delete(&self, now: Instant, key: &[u8]) -> bool {
-        self.write().remove(key).is_some_and(|item| item.until > now)
+        let removed = self.write().table.remove(key);
+        self.kept.withdraw(key);
+        removed.is_some_and(|item| item.until > now)
     }
 
     /// Removes all.
     pub(crate) fn clear(&self) {
-        *self.write() = Values::default();
-    }
-}
-
-impl Values {
-    fn has_room(&self, len: usize) -> bool {
-        self.items.len() < KEYS_MAX && self.bytes + len <= BYTES_MAX
+        self.write().table.clear();
+        self.kept.withdraw_all();
     }
 
-    fn remove(&mut self, key: &[u8]) -> Option<Item> {
-        let item = self.items.remove(key)?;
-        self.bytes -= key.len() + item.value.len();
-        Some(item)
-    }
-
-    fn remove_expired(&mut self, now: Instant) {
-        let bytes = &mut self.bytes;
-        self.items.retain(|key, item| {
-            let stays = item.until > now;
-            if !stays {
-                *bytes -= key.len() + item.value.len();
-            }
-            stays
-        });
+    /// Changes a value, under its next number.
+    fn put(&self, values: &mut Values, now: Instant, key: &[u8], item: Item) {
+        values.cas += 1;
+        let item = Item { cas: values.cas, ..item };
+        values.table.put(now, key, item, |gone| self.kept.withdraw(gone));
+        self.kept.withdraw(key);
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::ensure;
 use serde_json::json;
 use twinpath_measure::{attend, print};
-use twinpath_port_shm::Application;
+use twinpath_port_shm::{Application, Fault, Packet};
 use twinpath_socket_load::Stop;
 use twinpath_sys::{affinity, clock};
 use twinpath_time::Duration;
@@ -89,10 +89,16 @@ impl End {
     /// Takes all frames that are there, and sends a burst as far as there is room.
     #[inline]
     fn turn(&mut self, batch: usize) -> anyhow::Result<()> {
-        while let Some(packet) = self.application.receive(&mut self.taken) {
-            packet?;
-            self.received += 1;
+        let (mut received, mut fault) = (0, None);
+        let mut each = |packet: Result<(Packet, &[u8]), Fault>| match packet {
+            Ok(_) => received += 1,
+            Err(found) => fault = Some(found),
+        };
+        while self.application.receive_each(usize::MAX, &mut self.taken, &mut each) > 0 {}
+        if let Some(fault) = fault {
+            return Err(fault.into());
         }
+        self.received += received;
         let frame = &self.frame;
         let (sent, _) = self.application.send_each((0..batch).map(|_| frame.as_slice()));
         self.application.flush();

@@ -8,7 +8,7 @@ use twinpath_steer_bpf::TcAttach;
 use twinpath_sys::{affinity, scheduling};
 
 use super::interface::Interface;
-use super::settings;
+use super::{NotKnown, settings};
 
 /// The machine.
 #[derive(Debug, Default, Serialize)]
@@ -52,7 +52,7 @@ pub(super) struct Newer {
 }
 
 /// Looks. Nothing is attached, and no setting is changed.
-pub(super) fn look(interfaces: &[Interface]) -> Host {
+pub(super) fn look(interfaces: &[Interface], not_known: &mut Vec<NotKnown>) -> Host {
     let uname = rustix::system::uname();
     let cpus = affinity::allowed_cpus().map_or(1, |cpus| cpus.len());
     let features = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -62,7 +62,7 @@ pub(super) fn look(interfaces: &[Interface]) -> Host {
         cpus,
         is_virtual: features.split_whitespace().any(|flag| flag == "hypervisor"),
         abilities: abilities(),
-        to_tune: settings::not_as_advised(None),
+        to_tune: settings::not_as_advised(None, not_known),
         newer: newer(interfaces),
     }
 }

@@ -9,7 +9,7 @@ use twinpath_path::bypassed::{self, Claimed};
 use twinpath_path::choose::choose;
 use twinpath_path::forwarding::ForwardingFacts;
 
-use super::settings;
+use super::{NotKnown, settings};
 
 /// An interface.
 #[derive(Debug, Default, Serialize)]
@@ -53,8 +53,13 @@ pub(super) fn named(mirror: &Mirror, name: &str) -> Result<Link, InterfaceError>
 }
 
 /// Looks at a link, for a service at that UDP port.
-pub(super) async fn look(mirror: &Mirror, link: &Link, port: u16) -> Interface {
-    let facts = learn_facts(mirror, link, true, AttachAsked::Auto).await;
+pub(super) async fn look(
+    mirror: &Mirror,
+    link: &Link,
+    port: u16,
+    not_known: &mut Vec<NotKnown>,
+) -> Interface {
+    let facts = learn_facts(mirror, link, true, AttachAsked::Auto);
     let mut interface = Interface {
         name: link.name.clone(),
         ifindex: link.ifindex,
@@ -64,7 +69,7 @@ pub(super) async fn look(mirror: &Mirror, link: &Link, port: u16) -> Interface {
         not_in_driver: ForwardingFacts::of(link).obstacle(),
         obstacles: obstacles(mirror, link, port),
         loopback: link.loopback,
-        to_tune: settings::not_as_advised(Some(&link.name)),
+        to_tune: settings::not_as_advised(Some(&link.name), not_known),
         tells_xdp: facts.xdp_features.is_some(),
         ..Interface::default()
     };

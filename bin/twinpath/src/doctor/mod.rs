@@ -6,6 +6,7 @@ mod interface;
 mod settings;
 mod text;
 
+use std::fmt::Display;
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -40,10 +41,27 @@ struct Findings {
     interfaces: Vec<Interface>,
     /// The names of those that are down, which are not looked at without being named.
     down: Vec<String>,
-    /// Running instances, as `echo on eth0, pid 12`.
+    /// Running instances, by the names of their command sockets.
     running: Vec<String>,
-    /// What killed instances have left at interfaces.
-    left_behind: usize,
+    /// What killed instances have left at interfaces; none if that is not known.
+    left_behind: Option<usize>,
+    /// What could not be looked at.
+    not_known: Vec<NotKnown>,
+}
+
+/// Something that could not be looked at. It is not the same as nothing found.
+#[derive(Debug, Serialize)]
+struct NotKnown {
+    /// What was looked for.
+    what: String,
+    /// Why it could not be.
+    why: String,
+}
+
+impl NotKnown {
+    fn new(what: impl Into<String>, why: impl Display) -> Self {
+        Self { what: what.into(), why: why.to_string() }
+    }
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -73,25 +91,41 @@ async fn look(args: &Args) -> anyhow::Result<Findings> {
     };
     let down = mirror.tables().links().filter(|link| !link.up).map(|link| link.name.clone());
     let down = if args.interfaces.is_empty() { down.collect() } else { Vec::new() };
+    let mut not_known = Vec::new();
     let mut interfaces = Vec::new();
     for link in &links {
-        interfaces.push(interface::look(&mirror, link, args.udp).await);
+        interfaces.push(interface::look(&mirror, link, args.udp, &mut not_known).await);
     }
     interfaces.sort_by_key(|interface: &Interface| interface.ifindex);
+    let host = host::look(&interfaces, &mut not_known);
+    let left_behind = twinpath_steer_bpf::leftovers(None).map_err(|error| {
+        not_known.push(NotKnown::new("what killed instances have left at interfaces", error))
+    });
     Ok(Findings {
         version: env!("TWINPATH_VERSION"),
-        host: host::look(&interfaces),
+        host,
         interfaces,
         down,
-        running: running(),
-        left_behind: twinpath_steer_bpf::leftovers(None).map_or(0, |left| left.len()),
+        running: running(&mut not_known),
+        left_behind: left_behind.ok().map(|left| left.len()),
+        not_known,
     })
 }
 
 /// The instances that this user may ask.
-fn running() -> Vec<String> {
-    let found = twinpath_command::find_instances(&twinpath_command::run_directories());
-    let sockets = found.map(|found| found.running).unwrap_or_default();
-    let names = sockets.iter().filter_map(|socket| socket.file_stem()?.to_str().map(str::to_owned));
-    names.collect()
+fn running(not_known: &mut Vec<NotKnown>) -> Vec<String> {
+    match twinpath_command::find_instances(&twinpath_command::run_directories()) {
+        Ok(found) => {
+            for path in found.closed_to_us {
+                let what = format!("instances of another user at {}", path.display());
+                not_known.push(NotKnown::new(what, "only that user and root may ask them"));
+            }
+            let names = found.running.iter().filter_map(|socket| socket.file_stem());
+            names.map(|name| name.to_string_lossy().into_owned()).collect()
+        }
+        Err(error) => {
+            not_known.push(NotKnown::new("running instances", error));
+            Vec::new()
+        }
+    }
 }

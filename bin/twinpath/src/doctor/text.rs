@@ -47,12 +47,18 @@ pub(super) fn render(findings: &Findings) -> String {
             wrapped(&format!("running: {} (`twinpath show`)", findings.running.join(", ")), 0)
         );
     }
-    if findings.left_behind > 0 {
+    if let Some(left @ 1..) = findings.left_behind {
         let _ = write!(
             text,
-            "\n\nleft at interfaces by killed instances: {} programs; `twinpath tidy` removes them",
-            findings.left_behind
+            "\n\nleft at interfaces by killed instances: {left} programs; `twinpath tidy` removes them"
         );
+    }
+    if !findings.not_known.is_empty() {
+        text.push_str("\n\ncould not be looked at:");
+        let all = findings.not_known.iter().map(|not| (not.what.as_str(), not.why.as_str()));
+        for (whats, why) in by_reason(all) {
+            let _ = write!(text, "\n{}", wrapped(&format!("{whats}: {why}"), 2));
+        }
     }
     match host.newer.as_slice() {
         [] => text.push_str("\n\nnewer kernels would bring nothing that is missed here"),
@@ -83,9 +89,8 @@ fn of_interface(interface: &Interface) -> String {
     }
     // Where there is a fast path, the others are of little interest.
     if path == "kernel" && !interface.loopback {
-        paths_by_reason(interface)
-            .into_iter()
-            .for_each(|(paths, reason)| line(format!("not {paths}: {reason}")));
+        let all = interface.why_not.iter().map(|not| (not.path.as_str(), not.reason.as_str()));
+        by_reason(all).into_iter().for_each(|(paths, reason)| line(format!("not {paths}: {reason}")));
     }
     if !interface.to_tune.is_empty() {
         line(format!("not as advised: {} (`twinpath tune {name}`)", interface.to_tune.join(", ")));
@@ -93,16 +98,16 @@ fn of_interface(interface: &Interface) -> String {
     text
 }
 
-/// The paths that are not taken, those with one reason together.
-fn paths_by_reason(interface: &Interface) -> Vec<(String, &str)> {
+/// Names with the reason of each: those with one reason together.
+fn by_reason<'a>(all: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<(String, &'a str)> {
     let mut reasons: Vec<(String, &str)> = Vec::new();
-    for not in &interface.why_not {
-        match reasons.iter_mut().find(|(_, reason)| *reason == not.reason) {
-            Some((paths, _)) => {
-                paths.push_str(", ");
-                paths.push_str(&not.path);
+    for (name, reason) in all {
+        match reasons.iter_mut().find(|(_, known)| *known == reason) {
+            Some((names, _)) => {
+                names.push_str(", ");
+                names.push_str(name);
             }
-            None => reasons.push((not.path.clone(), &not.reason)),
+            None => reasons.push((name.to_owned(), reason)),
         }
     }
     reasons
@@ -113,6 +118,7 @@ mod tests {
     use twinpath_report::WhyNot;
 
     use super::*;
+    use crate::doctor::NotKnown;
     use crate::doctor::host::{Ability, Host, Newer};
 
     fn interface(name: &str, path: &str) -> Interface {
@@ -143,8 +149,21 @@ mod tests {
             interfaces,
             down: vec!["eth9".to_owned()],
             running: Vec::new(),
-            left_behind: 2,
+            left_behind: Some(2),
+            not_known: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_failed_look_is_not_shown_as_nothing_found() {
+        let not_known = vec![
+            NotKnown::new("settings of a", "it is forbidden"),
+            NotKnown::new("running instances", "others may write to the folder"),
+            NotKnown::new("settings of b", "it is forbidden"),
+        ];
+        let text = render(&Findings { left_behind: None, not_known, ..findings(Vec::new()) });
+        let lines = "could not be looked at:\n  settings of a, settings of b: it is forbidden\n  running instances: others";
+        assert!(text.contains(lines) && !text.contains("left at interfaces"), "{text}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::options::{HasKeys, KeyOptions};
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    override_usage = "twinpath serve --config FILE [OPTIONS]\n       twinpath serve <echo|reflect|rpc> [OPTIONS]"
+    override_usage = "twinpath serve --config FILE [OPTIONS]\n       twinpath serve <echo|discard|chargen|reflect|rpc> [OPTIONS]"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -31,6 +31,10 @@ pub(crate) struct Args {
 enum Service {
     /// Sends back every byte (RFC 862).
     Echo(Options<Echo>),
+    /// Drops every byte (RFC 863), and says what arrived of a stream of `bench stream`.
+    Discard(Options<Discard>),
+    /// Sends characters for as long as the peer reads (RFC 864); TCP only.
+    Chargen(Options<Chargen>),
     /// Sends frames of one EtherType back to their sender, addresses swapped; fast path only.
     Reflect(Options<Reflect>),
     /// Answers ONC RPC version 2: NFSv3 (NULL, GETATTR) and MOUNT, on a small fixed tree in memory.
@@ -77,6 +81,10 @@ commands! {
     FromFile = Serve;
     /// `twinpath serve echo`
     Echo = ServeEcho;
+    /// `twinpath serve discard`
+    Discard = ServeDiscard;
+    /// `twinpath serve chargen`
+    Chargen = ServeChargen;
     /// `twinpath serve reflect`
     Reflect = ServeReflect;
     /// `twinpath serve rpc`
@@ -106,6 +114,8 @@ impl Args {
         match self.service {
             None => self.options.given(None),
             Some(Service::Echo(options)) => options.given(Some(ServiceKind::Echo)),
+            Some(Service::Discard(options)) => options.given(Some(ServiceKind::Discard)),
+            Some(Service::Chargen(options)) => options.given(Some(ServiceKind::Chargen)),
             Some(Service::Reflect(options)) => options.given(Some(ServiceKind::Reflect)),
             Some(Service::Rpc(options)) => options.given(Some(ServiceKind::Rpc)),
         }

@@ -40,6 +40,7 @@ enum Shown {
     /// Path and mode of each interface and queue, why, and why not a better one.
     Interfaces,
     /// The claims, and how often each verdict was given.
+    #[value(name = "claims", alias = "rules")]
     Rules,
     /// The cost of a wake-up on this machine, and the effect of a latency request.
     Machine,

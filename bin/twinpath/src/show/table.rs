@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use twinpath_command::Topic;
 use twinpath_report::{
-    Configuration, Device, Draining, Interface, Queue, Reflexes, Report, Sandbox, Service, StandingBy, Times,
-    Worker,
+    Configuration, Device, Draining, Interface, KeptReplies, Queue, Reflexes, Report, Sandbox, Service,
+    ServiceKept, StandingBy, Times, Worker,
 };
 
 use super::grid::table;
@@ -169,6 +169,7 @@ fn service(service: &Service) -> String {
             let _ = write!(text, ", p50 {p50} ns, p99 {p99} ns");
         }
     }
+    text.push_str(&service.kept.as_ref().map(kept_replies).unwrap_or_default());
     if service.accepted > 0 {
         let _ = write!(text, "\n  TCP: {} connections, {} so far", service.connections, service.accepted);
         if service.queued_bytes > 0 {
@@ -191,6 +192,12 @@ fn service(service: &Service) -> String {
     text
 }
 
+/// What a service keeps for the kernel's programs.
+fn kept_replies(kept: &ServiceKept) -> String {
+    let refused = kept.not_kept.iter().map(|count| format!("; not kept: {} {}", count.name, count.count));
+    format!("\n  kept replies: {}{}", kept.entries, refused.collect::<String>())
+}
+
 fn interfaces(report: &Report) -> String {
     if report.interfaces.is_empty() {
         return "interfaces: none is served".to_owned();
@@ -200,14 +207,22 @@ fn interfaces(report: &Report) -> String {
 
 /// Why there are no reflexes, or which requests got none.
 fn reflexes(reflexes: &Reflexes) -> String {
-    let Reflexes { off, not_replied } = reflexes;
+    let Reflexes { off, not_replied, kept } = reflexes;
     if !off.is_empty() {
         return format!("\n  reflexes: none, as {off}");
     }
     let counts: Vec<_> = not_replied.iter().map(|count| format!("{} {}", count.name, count.count)).collect();
     let left =
         if counts.is_empty() { String::new() } else { format!("; not by reflex: {}", counts.join(", ")) };
-    format!("\n  reflexes: where services allow them{left}")
+    let kept = kept.as_ref().map_or_else(String::new, |kept| {
+        let KeptReplies { off, entries, entries_max, evictions } = kept;
+        if off.is_empty() {
+            format!("\n  kept replies: {entries} of {entries_max} entries, {evictions} displaced")
+        } else {
+            format!("\n  kept replies: given by workers, as {off}")
+        }
+    });
+    format!("\n  reflexes: where services allow them{left}{kept}")
 }
 
 fn interface(interface: &Interface) -> String {

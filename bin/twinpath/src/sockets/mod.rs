@@ -20,7 +20,7 @@ const SOCKETS_MAX: i64 = twinpath_owner::SOCKETS_MAX as i64;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The interface.
-    #[arg(long, value_name = "INTERFACE")]
+    #[arg(long = "on", alias = "interface", value_name = "INTERFACE")]
     interface: String,
     /// Rules, as for `twinpath run` (twinpath-run(1)): which sockets of which programs may have rings. Without them: all. Datagrams that
     /// come by a ring bypass the host's firewall rules for input.

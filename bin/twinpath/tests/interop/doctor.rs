@@ -64,4 +64,10 @@ fn without_rights_it_says_which_are_missing() {
         "{said}"
     );
     assert!(said.contains(": kernel: no fast path can be had here"), "{said}");
+    // Without the right to mount, /sys cannot be that of this namespace: that is told, and not shown as settings that are all as
+    // advised.
+    assert!(
+        said.contains("could not be looked at:\n  settings of ") && !said.contains("not as advised"),
+        "{said}"
+    );
 }

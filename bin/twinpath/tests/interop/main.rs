@@ -35,6 +35,7 @@ mod show_config;
 mod sockets;
 mod stand_by;
 mod start;
+mod streams;
 mod switch;
 mod take_over;
 mod top;

@@ -6,11 +6,13 @@ mod trouble;
 use std::io::ErrorKind;
 use std::net::UdpSocket;
 
+use twinpath_rpc::nfs3_types::nfs3;
+
 use crate::claims::next;
 use crate::rig::{
     CLIENT, CLIENT_V6, CLSACT, PACKET, PATIENCE, PORT, Rig, SERVER, SERVER_V6, Server, ask, until,
 };
-use crate::root_or_skip;
+use crate::{root_or_skip, rpc};
 
 /// The modes in which the program at tc decides, as the worker never has a socket, and in which its socket's filter does.
 const MODES: [&str; 2] = ["poll", "interrupt"];
@@ -126,5 +128,43 @@ fn frames_of_a_claimed_type_come_back_from_the_kernel() {
             figure(&server, "reflex_replies") >= 50
         });
         assert_eq!(figure(&server, "reflex_replies") + figure(&server, "fast_requests"), asked);
+    }
+}
+
+#[test]
+fn a_reply_that_is_kept_comes_from_the_kernel_with_the_xid_of_its_call() {
+    if !root_or_skip() {
+        return;
+    }
+    for way in [PACKET, CLSACT] {
+        for mode in MODES {
+            let rig = Rig::new();
+            let server = rpc::serve(&rig, &[way, &["--reflex", "auto", "--mode", mode]].concat());
+            let mut xid = 0_u32;
+            for (local, target) in [(CLIENT, SERVER), (CLIENT_V6, SERVER_V6)] {
+                let socket = rig.client_udp(local, 4000);
+                let getattr = rpc::root_arguments(&socket, target);
+                for (procedure, arguments) in [(0, &[][..]), (1, &getattr)] {
+                    let (mut by_worker, before) = (Vec::new(), figure(&server, "reflex_replies"));
+                    until("30 replies by reflex", || {
+                        xid += 0x0101;
+                        let call = rpc::message(xid, nfs3::PROGRAM, procedure, arguments);
+                        let reply = ask(&socket, target, PORT, &call);
+                        if by_worker.is_empty() {
+                            // None is kept yet.
+                            by_worker.clone_from(&reply);
+                        }
+                        assert_eq!(reply[..4], xid.to_be_bytes());
+                        assert_eq!(reply[4..], by_worker[4..], "{mode} {target}");
+                        figure(&server, "reflex_replies") >= before + 30
+                    });
+                    nothing_waits(&socket);
+                }
+            }
+            let service = &server.show("services")[0];
+            assert!(service["kept"]["entries"].as_u64() >= Some(2), "{service}");
+            let interface = &server.show("interfaces")[0];
+            assert_eq!(interface["reflexes"]["kept"]["off"], "", "{interface}");
+        }
     }
 }

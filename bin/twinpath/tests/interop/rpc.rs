@@ -21,17 +21,23 @@ const PATHS: [&str; 3] = ["packet", "xdp", "kernel"];
 const LIMITS: RecordLimits = RecordLimits { record_bytes: 65_536, fragments: 1 };
 const RPCBIND: u16 = portmap::PMAP_PORT;
 
-fn serve(rig: &Rig, arguments: &[&str]) -> Server {
+pub(crate) fn serve(rig: &Rig, arguments: &[&str]) -> Server {
     let port = PORT.to_string();
     rig.start(&[&["rpc", "--on", "vs", "--udp", &port, "--tcp", &port], arguments].concat())
 }
 
 /// A call of version 3 with AUTH_SYS.
-fn message(xid: u32, program: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
+pub(crate) fn message(xid: u32, program: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
     let auth = Auth::sys("client", 1000, 100, &[4, 24]).unwrap();
     let mut message = Vec::new();
     Call { xid, program, version: 3, procedure, auth: &auth, args }.write(&mut message);
     message
+}
+
+/// Arguments of GETATTR for the root.
+pub(crate) fn root_arguments(socket: &UdpSocket, target: &str) -> Vec<u8> {
+    let mounted = call(socket, target, mount::PROGRAM, 1, &mount_arguments("/")).unwrap();
+    handle_arguments(root_handle(&mounted).unwrap())
 }
 
 fn record(xid: u32, fragments: usize) -> Vec<u8> {

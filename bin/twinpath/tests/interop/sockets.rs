@@ -33,7 +33,7 @@ struct Owned {
 }
 
 fn start(rig: &Rig, path: &Path, options: &[&str]) -> Server {
-    let arguments = ["sockets", "--interface", "vs", "--listen", path.to_str().unwrap()];
+    let arguments = ["sockets", "--on", "vs", "--listen", path.to_str().unwrap()];
     rig.try_launch(&[&arguments, options].concat()).unwrap_or_else(|said| panic!("no owner: {said}"))
 }
 
@@ -238,10 +238,10 @@ fn a_new_owner_takes_all_programs_over() {
         // Command sockets are named by the number of files.
         std::fs::write(owned.rig.directory.path().join(port.to_string()), "").unwrap();
         // Of another interface it is refused, and the former one goes on.
-        let refused = owned.rig.try_launch(&["sockets", "--interface", "lo", "--take-over", &from]);
+        let refused = owned.rig.try_launch(&["sockets", "--on", "lo", "--take-over", &from]);
         assert!(refused.is_err_and(|said| !said.is_empty()));
         // Round trips meanwhile, each of which is checked. The new owner ends with the thread that starts it.
-        let arguments = ["sockets", "--interface", "vs", "--take-over", &from];
+        let arguments = ["sockets", "--on", "vs", "--take-over", &from];
         let is_over = AtomicBool::new(false);
         let next = std::thread::scope(|scope| {
             scope.spawn(|| {

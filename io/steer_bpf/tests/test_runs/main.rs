@@ -6,6 +6,7 @@ mod common;
 mod direct_ring;
 mod fail_open;
 mod frames;
+mod kept;
 mod leases;
 mod offload;
 mod reflex;

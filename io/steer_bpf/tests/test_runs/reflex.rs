@@ -3,13 +3,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use twinpath_reflex::NotMirrored;
+use twinpath_reflex::NotReplied;
 use twinpath_reflex::mirror::{self, Known, Way};
 use twinpath_rings::direct::DirectRing;
 use twinpath_steer::corpus;
-use twinpath_steer::{Claim, Context, Reflex, Table, Verdict, verdict};
-use twinpath_steer_bpf::{Path, ReflexPeer, ReflexPlan, Steering};
+use twinpath_steer::{Answers, Claim, Context, Reflex, Table, Verdict, verdict};
+use twinpath_steer_bpf::{KeptMaps, Path, ReflexPeer, ReflexPlan, Steering};
 use twinpath_time::Duration;
 use twinpath_wire::Mac;
 use twinpath_wire::udp_frame::{UdpFrameRepr, write_headers};
@@ -17,13 +18,13 @@ use twinpath_wire::udp_frame::{UdpFrameRepr, write_headers};
 use crate::common::{direct_ring, filter, ingress, run};
 use crate::frames::{changed, least_for_skb, stay_on_one_cpu};
 
-const NEXT: u32 = u32::MAX;
-const DROP: u32 = 2;
-const REDIRECT: u32 = 7;
+pub(crate) const NEXT: u32 = u32::MAX;
+pub(crate) const DROP: u32 = 2;
+pub(crate) const REDIRECT: u32 = 7;
 
 const OWN: Mac = Mac([2, 0, 0, 0, 0, 2]);
 const PEER: Mac = Mac([2, 0, 0, 0, 0, 1]);
-const PEERS: [&str; 2] = ["10.0.0.1", "fd00::1"];
+pub(crate) const PEERS: [&str; 2] = ["10.0.0.1", "fd00::1"];
 const MTU: u32 = 1500;
 /// A port of the table `basic` that is claimed with a mirror.
 const PORT: u16 = 7;
@@ -31,17 +32,21 @@ const PORT: u16 = 7;
 const SEED: u64 = 20_261_123;
 const FRAMES: usize = 20_000;
 /// Replies per second: more than the tests ask for.
-const RATE: u32 = 10_000_000;
+pub(crate) const RATE: u32 = 10_000_000;
 
 /// The same table, with mirrors for all claims.
-fn mirrored(table: &Table, source_rate: u32) -> Table {
+pub(crate) fn mirrored(table: &Table, source_rate: u32) -> Table {
+    with_reflex(table, |place| Reflex { place, answers: Answers::Mirrored, source_rate })
+}
+
+/// The same table, with reflexes for all claims.
+pub(crate) fn with_reflex(table: &Table, reflex: impl Fn(u8) -> Reflex) -> Table {
     let mut mirrored = Table::new(table.mac(), table.frame_len_max()).unwrap();
     for address in table.addresses() {
         mirrored.add_address(*address).unwrap();
     }
     for (place, claim) in table.claims().iter().enumerate() {
-        let reflex = Some(Reflex { place: place as u8, mirrors: true, source_rate });
-        mirrored.add_claim(Claim { reflex, ..claim.clone() }).unwrap();
+        mirrored.add_claim(Claim { reflex: Some(reflex(place as u8)), ..claim.clone() }).unwrap();
     }
     mirrored
 }
@@ -52,7 +57,7 @@ fn way(peer: IpAddr) -> Option<Way> {
 }
 
 /// What a program should do with a frame; `None`: it is no request of a mirror.
-fn expected(frame: &[u8], table: &Table, known: Known) -> Option<Result<Vec<u8>, NotMirrored>> {
+fn expected(frame: &[u8], table: &Table, known: Known) -> Option<Result<Vec<u8>, NotReplied>> {
     let Verdict::Claimed(_) = verdict(frame, &Context::default(), table) else { return None };
     match frame[12..14] {
         // Workers serve no frames with tags.
@@ -63,20 +68,20 @@ fn expected(frame: &[u8], table: &Table, known: Known) -> Option<Result<Vec<u8>,
 }
 
 /// The program at tc, with mirrors, and a worker's ring, which gets what is not replied to.
-struct Replies {
-    steering: Steering,
-    ring: DirectRing,
+pub(crate) struct Replies {
+    pub(crate) steering: Steering,
+    pub(crate) ring: DirectRing,
 }
 
 impl Replies {
     fn load(partial_checksums: bool) -> Self {
-        Self::with(&ReflexPlan { partial_checksums, rate: RATE })
+        Self::with(&ReflexPlan { partial_checksums, rate: RATE }, None)
     }
 
-    fn with(plan: &ReflexPlan) -> Self {
+    pub(crate) fn with(plan: &ReflexPlan, kept: Option<&Arc<KeptMaps>>) -> Self {
         stay_on_one_cpu();
         let mut steering =
-            Steering::load_with_reflexes(Path::Packet, 1, Duration::from_secs(3600), plan).unwrap();
+            Steering::load_with_reflexes(Path::Packet, 1, Duration::from_secs(3600), plan, kept).unwrap();
         let reflexes = steering.reflexes().unwrap();
         for peer in PEERS {
             let way = ReflexPeer { next_hop: PEER, own: OWN, mtu: MTU };
@@ -87,21 +92,25 @@ impl Replies {
         Self { steering, ring }
     }
 
-    fn count(&self, why: NotMirrored) -> u64 {
+    pub(crate) fn count(&self, why: NotReplied) -> u64 {
         let counts = self.steering.counted_reflexes().unwrap().not_replied().unwrap();
         counts.iter().find(|(known, _)| *known == why).map_or(0, |(_, count)| *count)
     }
 
     /// Shows a frame to the program, again if it was made a canary.
-    fn show(&mut self, frame: &[u8]) -> (u32, Vec<u8>) {
+    pub(crate) fn show(&mut self, frame: &[u8]) -> (u32, Vec<u8>) {
         self.shown(frame, |steering, frame| changed(ingress(steering), frame))
     }
 
-    fn shown(&mut self, frame: &[u8], show: impl Fn(&Steering, &[u8]) -> (u32, Vec<u8>)) -> (u32, Vec<u8>) {
+    pub(crate) fn shown(
+        &mut self,
+        frame: &[u8],
+        show: impl Fn(&Steering, &[u8]) -> (u32, Vec<u8>),
+    ) -> (u32, Vec<u8>) {
         let attempt = |replies: &mut Self, _| {
-            let canaries = replies.count(NotMirrored::Canary);
+            let canaries = replies.count(NotReplied::Canary);
             let shown = show(&replies.steering, frame);
-            if replies.count(NotMirrored::Canary) == canaries {
+            if replies.count(NotReplied::Canary) == canaries {
                 return ControlFlow::Break(shown);
             }
             // The worker gets it, whole and alone.
@@ -118,14 +127,14 @@ impl Replies {
     }
 
     /// The frame that the worker has been given.
-    fn taken(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn taken(&mut self) -> Option<Vec<u8>> {
         self.ring.take(|frame| frame.bytes.to_vec())
     }
 
     /// Shows a frame, and says what is wrong.
-    fn judge(&mut self, frame: &[u8], table: &Table) -> Result<Option<NotMirrored>, String> {
+    fn judge(&mut self, frame: &[u8], table: &Table) -> Result<Option<NotReplied>, String> {
         let expected = expected(frame, table, Known::Nothing);
-        let before = NotMirrored::ALL.map(|why| self.count(why));
+        let before = NotReplied::ALL.map(|why| self.count(why));
         let (action, out) = self.show(frame);
         let taken = self.taken();
         let claimed = matches!(verdict(frame, &Context::default(), table), Verdict::Claimed(_));
@@ -141,7 +150,7 @@ impl Replies {
             ));
         }
         let Some(Err(why)) = expected else { return Ok(None) };
-        let place = NotMirrored::ALL.iter().position(|known| *known == why).unwrap();
+        let place = NotReplied::ALL.iter().position(|known| *known == why).unwrap();
         if self.count(why) != before[place] + 1 {
             return Err(format!("{why:?} is not what was counted: {frame:02x?}"));
         }
@@ -149,7 +158,7 @@ impl Replies {
     }
 }
 
-fn request(peer: &str, port: u16, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn request(peer: &str, port: u16, payload: &[u8]) -> Vec<u8> {
     let own: IpAddr = if peer.contains(':') { "fd00::2" } else { "10.0.0.2" }.parse().unwrap();
     let repr = UdpFrameRepr {
         source_mac: PEER,
@@ -247,8 +256,8 @@ fn corrupted_requests_get_a_workers_reply_or_none() {
             Err(how) => panic!("seed {SEED}, frame {number}: {how}"),
         }
     }
-    let all = [NotMirrored::Header, NotMirrored::NoChecksum, NotMirrored::Port, NotMirrored::Peer];
-    let all = all.into_iter().chain([NotMirrored::Checksum]).map(Some).chain([None]);
+    let all = [NotReplied::Header, NotReplied::NoChecksum, NotReplied::Port, NotReplied::Peer];
+    let all = all.into_iter().chain([NotReplied::Checksum]).map(Some).chain([None]);
     for why in all {
         assert!(seen.contains_key(&why), "{why:?} never happened: {seen:?}");
     }
@@ -282,7 +291,7 @@ fn with_a_socket_the_filter_decides_and_tc_replies() {
         *wrong.last_mut().unwrap() ^= 1;
         assert_eq!(replies.shown(&wrong, both), (NEXT, wrong.clone()));
     }
-    assert_eq!(replies.count(NotMirrored::Checksum), 2);
+    assert_eq!(replies.count(NotReplied::Checksum), 2);
 }
 
 #[test]
@@ -296,7 +305,7 @@ fn beyond_the_rates_of_a_source_and_of_all_workers_decide() {
     replies.steering.apply(&table).unwrap();
     for (peer, payload) in [(PEERS[0], "again and again"), (PEERS[1], "another source")] {
         let frame = request(peer, 4000, payload.as_bytes());
-        let before = replies.count(NotMirrored::SourceRate);
+        let before = replies.count(NotReplied::SourceRate);
         let mut by_program = 0;
         for number in 0..200 {
             match (replies.show(&frame).0, replies.taken()) {
@@ -307,15 +316,15 @@ fn beyond_the_rates_of_a_source_and_of_all_workers_decide() {
                 other => panic!("request {number}: {other:02x?}"),
             }
         }
-        assert!(by_program > 0 && replies.count(NotMirrored::SourceRate) > before + 100, "{by_program}");
+        assert!(by_program > 0 && replies.count(NotReplied::SourceRate) > before + 100, "{by_program}");
     }
     let plan = ReflexPlan { partial_checksums: false, rate: 5_000 };
-    let mut replies = Replies::with(&plan);
+    let mut replies = Replies::with(&plan, None);
     replies.steering.apply(&mirrored(&corpus::all().unwrap().tables["basic"], 0)).unwrap();
     let frame = request(PEERS[0], 4000, b"as fast as it can");
     let begun = std::time::Instant::now();
     let mut by_program = 0;
-    while replies.count(NotMirrored::Rate) < 100 {
+    while replies.count(NotReplied::Rate) < 100 {
         assert!(begun.elapsed().as_secs() < 60, "{by_program} replies, and the rate is not reached");
         match (replies.show(&frame).0, replies.taken()) {
             (REDIRECT, None) => by_program += 1,
@@ -376,7 +385,7 @@ fn suspended_programs_leave_everything_to_workers() {
     // A peer whose way is not known any more.
     replies.steering.reflexes().unwrap().clear_peers().unwrap();
     assert_eq!(replies.show(&frame).0, DROP);
-    assert_eq!((replies.taken(), replies.count(NotMirrored::Peer)), (Some(frame), 1));
+    assert_eq!((replies.taken(), replies.count(NotReplied::Peer)), (Some(frame), 1));
     let counted = replies.steering.counted_reflexes().unwrap().count(0).unwrap();
     assert!(counted.replies >= 1 && counted.bytes > 0, "{counted:?}");
 }

@@ -114,6 +114,81 @@ mod mapped {
         }
     }
 
+    /// Writes a line: the head, and as many bytes as fit behind it. In words of 16 bytes, which are half as many; no atomic type is
+    /// that wide, so the instructions are given. Nobody reads a slot before the position behind it is published.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn store_line(line: &Line, head: u32, bytes: &[u8; SHORT]) {
+        // SAFETY: reads the 60 bytes and writes the 64 of the line, and nothing else; the last two words overlap. The compiler
+        // takes the instructions for any access to memory, so others may access the line at the same time.
+        unsafe {
+            asm!(
+                "movups {a}, [{bytes}]",
+                "movups {b}, [{bytes} + 16]",
+                "movups {c}, [{bytes} + 32]",
+                "movups {d}, [{bytes} + 44]",
+                "mov dword ptr [{line}], {head:e}",
+                "movups [{line} + 4], {a}",
+                "movups [{line} + 20], {b}",
+                "movups [{line} + 36], {c}",
+                "movups [{line} + 48], {d}",
+                bytes = in(reg) bytes,
+                line = in(reg) line,
+                head = in(reg) head,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                c = out(xmm_reg) _,
+                d = out(xmm_reg) _,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+
+    /// Reads what a line has behind the head, as [`store_line`] writes it.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn load_line(line: &Line, into: &mut [u8; SHORT]) {
+        // SAFETY: reads bytes 4 to 63 of the line and writes the 60 of `into`, and nothing else. As in `store_line`.
+        unsafe {
+            asm!(
+                "movups {a}, [{line} + 4]",
+                "movups {b}, [{line} + 20]",
+                "movups {c}, [{line} + 36]",
+                "movups {d}, [{line} + 48]",
+                "movups [{into}], {a}",
+                "movups [{into} + 16], {b}",
+                "movups [{into} + 32], {c}",
+                "movups [{into} + 44], {d}",
+                into = in(reg) into,
+                line = in(reg) line,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                c = out(xmm_reg) _,
+                d = out(xmm_reg) _,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+
+    /// Writes a line: the head, and as many bytes as fit behind it.
+    #[cfg(not(target_arch = "x86_64"))]
+    #[inline(always)]
+    fn store_line(line: &Line, head: u32, bytes: &[u8; SHORT]) {
+        let [a, b, c, d, others @ ..] = bytes;
+        let four = u64::from(u32::from_le_bytes([*a, *b, *c, *d]));
+        line[0].store(u64::from(head) | four << 32, Ordering::Relaxed);
+        store(&line[1..], others);
+    }
+
+    /// Reads what a line has behind the head.
+    #[cfg(not(target_arch = "x86_64"))]
+    #[inline(always)]
+    fn load_line(line: &Line, into: &mut [u8; SHORT]) {
+        let (beginning, others) = into.split_at_mut(IN_FIRST);
+        beginning.copy_from_slice(&((line[0].load(Ordering::Relaxed) >> 32) as u32).to_le_bytes());
+        load(&line[1..], others);
+    }
+
     /// One ring's part of a mapping.
     #[derive(Debug)]
     pub(in crate::slots) struct Memory {
@@ -214,16 +289,13 @@ mod mapped {
                 words[1].store(second, Ordering::Relaxed);
             }
             let line = self.lines().at(index);
-            let first = |four: u64| u64::from(head) | four << 32;
             if let Some((short, rest)) = bytes.split_first_chunk::<SHORT>() {
-                // A length that the compiler knows.
-                let [a, b, c, d, others @ ..] = short;
-                line[0].store(first(u64::from(u32::from_le_bytes([*a, *b, *c, *d]))), Ordering::Relaxed);
-                store(&line[1..], others);
+                store_line(line, head, short);
                 store(self.rest(index), rest);
             } else {
                 let (four, others) = bytes.split_at(bytes.len().min(IN_FIRST));
-                line[0].store(first(last_word(four, four.len())), Ordering::Relaxed);
+                let four = last_word(four, four.len());
+                line[0].store(u64::from(head) | four << 32, Ordering::Relaxed);
                 store(&line[1..], others);
             }
         }
@@ -258,11 +330,7 @@ mod mapped {
         /// Writes a slot whose packet takes all of its first line and no more.
         #[inline(always)]
         pub(in crate::slots) fn write(self, index: usize, head: u32, bytes: &[u8; SHORT]) {
-            let line = self.at(index);
-            let [a, b, c, d, others @ ..] = bytes;
-            let four = u64::from(u32::from_le_bytes([*a, *b, *c, *d]));
-            line[0].store(u64::from(head) | four << 32, Ordering::Relaxed);
-            store(&line[1..], others);
+            store_line(self.at(index), head, bytes);
         }
 
         /// The first word of a slot: its head, and the first bytes of the packet.
@@ -296,16 +364,14 @@ mod mapped {
             more: impl FnOnce(&mut [u8]),
         ) {
             let line = self.at(index);
-            let four = ((first >> 32) as u32).to_le_bytes();
             if let Some((short, rest)) = into.split_first_chunk_mut::<SHORT>() {
-                let (beginning, others) = short.split_at_mut(IN_FIRST);
-                beginning.copy_from_slice(&four);
-                load(&line[1..], others);
+                load_line(line, short);
                 if len > SHORT {
                     let len = (len - SHORT).min(rest.len());
                     more(&mut rest[..len]);
                 }
             } else {
+                let four = ((first >> 32) as u32).to_le_bytes();
                 let copied = into.len().min(len);
                 let (beginning, others) = into[..copied].split_at_mut(copied.min(IN_FIRST));
                 beginning.iter_mut().zip(four).for_each(|(byte, value)| *byte = value);

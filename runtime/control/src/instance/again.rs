@@ -31,7 +31,7 @@ impl Instance {
     async fn attach_again(&mut self, link: &Link) {
         tidy(link);
         self.interface.facts =
-            learn_facts(&self.mirror, link, self.plan.ethertype().is_none(), self.plan.attach).await;
+            learn_facts(&self.mirror, link, self.plan.ethertype().is_none(), self.plan.attach);
         match self.choose_path(&[]) {
             Ok(choice) => self.interface.choice = choice,
             Err(refusal) => {
@@ -77,7 +77,7 @@ impl Instance {
         let Some(link) = self.mirror.tables().link(ifindex).cloned() else { return };
         let attachment = self.interface.attachment.as_ref();
         let Some(attachment) = attachment.filter(|attachment| attachment.path().is_xdp()) else { return };
-        let Some((rx_queues, _)) = facts::queues(&link.name).await else { return };
+        let Some((rx_queues, _)) = facts::queues(&link.name) else { return };
         if rx_queues == attachment.queues() {
             return;
         }

@@ -92,6 +92,7 @@ impl Instance {
     }
 
     pub(super) fn detach(&mut self, ifindex: u32) {
+        self.reflexes.add(self.interface.attachment.as_ref());
         // The programs come off first, so that the kernel serves, and no frame is steered to a socket that is
         // about to close.
         (self.interface.attachment, self.interface.stuck_said) = (None, None);

@@ -163,7 +163,7 @@ impl Instance {
         self.interface.frame_claims.clear();
         "another instance has taken over".clone_into(&mut self.interface.choice.why);
         // The registrations with rpcbind stay, as they hold for the new instance.
-        drop(std::mem::take(&mut self.registered));
+        self.registered = Default::default();
         self.begin_to_drain(true, self.plan.drain);
     }
 }

@@ -35,8 +35,8 @@ use twinpath_command as command;
 use twinpath_config::Path;
 use twinpath_fallback::Fallback;
 use twinpath_hold::{Held, HoldError};
+use twinpath_host::metrics::{self, MetricsError};
 use twinpath_host::{Captures, Offers, Ready, Signals, StartError};
-use twinpath_metrics::{self as metrics, MetricsError};
 use twinpath_mirror::{Mirror, MirrorError};
 use twinpath_path::Announcements;
 use twinpath_path::choose::{Choice, Refusal};
@@ -157,6 +157,8 @@ struct Instance {
     /// Counters of the clients that scrape metrics.
     scrapers: Option<Arc<metrics::Counters>>,
     captures: Captures,
+    /// What the kernel's programs may answer.
+    reflexes: twinpath_serving::ServedReflexes,
     /// Our registrations with rpcbind.
     registered: Registered,
     /// The sockets of each service of the plan, in the plan's order.

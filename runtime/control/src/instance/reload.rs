@@ -15,15 +15,14 @@ use tokio::time::Instant as Deadline;
 use twinpath_command::Set;
 use twinpath_config::{Changes, Config, Fault, Origin, Path};
 use twinpath_hold::{Held, Inherited, hold_all_ports, hold_frames};
+use twinpath_host::metrics;
 use twinpath_host::notify;
-use twinpath_metrics as metrics;
 use twinpath_plan::{Plan, ServicePlan};
 use twinpath_report as report;
 use twinpath_rpcbind::Registered;
 use twinpath_serve::{
     DemuxCommand, PARTS_MAX, Prepare, Prototype, Routes, ServeCommand, Served, ServiceLimits, Switch,
 };
-use twinpath_service::Reflex;
 use twinpath_serving::{NewService, ServiceHandle, limits_for};
 use twinpath_sys::{FrameClaim, clock};
 use twinpath_time::Instant;
@@ -231,11 +230,14 @@ impl Instance {
         if config != former {
             let (take_over, stand_by) = (self.plan.take_over.clone(), self.plan.stand_by.clone());
             let mut plan = Plan { take_over, stand_by, ..plan };
-            plan.allow_reflexes(
-                services.iter().map(|service| matches!(service.reflex(), Reflex::Mirror)),
-                Some(&self.plan),
-            );
-            self.change(&changes, plan, &services).await?;
+            let former = self.plan.former_reflexes(&changes.services);
+            let had_store = self.reflexes.kept().is_some();
+            self.reflexes.allow(&mut plan, &services, &former);
+            if let Err(why) = self.change(&changes, plan, &services).await {
+                self.reflexes.refuse(had_store);
+                return Err(why);
+            }
+            self.reflexes.forget(&former);
             self.set_workers(&changes, &config);
         }
         // A file may now give a value that was a default before; the report distinguishes the two.
@@ -395,6 +397,12 @@ impl Instance {
         let Some(ifindex) = self.interface.ifindex.filter(|_| !claims.is_empty()) else { return Ok(()) };
         if self.interface.attachment.is_some() && self.is_held_back() {
             self.detach(ifindex);
+            return Ok(());
+        }
+        if self.reflexes.need_other_programs(&self.plan, self.interface.attachment.as_ref()) {
+            // It is attached anew once the workers have returned its queues; the kernel serves until then.
+            self.detach(ifindex);
+            self.interface.attach_due = true;
             return Ok(());
         }
         if let Some(attachment) = &mut self.interface.attachment {

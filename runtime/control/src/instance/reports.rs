@@ -112,7 +112,8 @@ impl Instance {
             fast_requests: sum(|serve| &serve.fast_requests),
             fast_replies: sum(|serve| &serve.fast_replies),
             fast_replies_by_kernel: sum(|serve| &serve.fast_replies_by_kernel),
-            reflex_replies: self.reflex_replies(plan),
+            reflex_replies: self.reflexes.of_service(self.interface.attachment.as_ref(), plan),
+            kept: self.reflexes.report_kept(twinpath_sys::clock::now(), plan),
             kernel_requests: sum(|serve| &serve.kernel_requests),
             kernel_replies: sum(|serve| &serve.kernel_replies),
             requests: self.report_requests(part),
@@ -131,31 +132,6 @@ impl Instance {
             stream_bytes_out: sum(|serve| &serve.tcp.bytes_out),
             peers: sum(|serve| &serve.peers),
         }
-    }
-
-    /// Replies of the kernel's programs for a service.
-    fn reflex_replies(&self, plan: &ServicePlan) -> u64 {
-        let places = (0..plan.served().entries()).filter_map(|entry| plan.reflex_of(entry));
-        places.map(|reflex| self.reflex_count(reflex.place)).sum()
-    }
-
-    /// Those for the claim with a place.
-    fn reflex_count(&self, place: u8) -> u64 {
-        let attachment = self.interface.attachment.as_ref();
-        let reflexes = attachment.and_then(Attachment::reflexes);
-        reflexes.and_then(|reflexes| reflexes.count(place).ok()).map_or(0, |count| count.replies)
-    }
-
-    fn report_reflexes(&self) -> Option<report::Reflexes> {
-        let attachment = self.interface.attachment.as_ref()?;
-        let counted = attachment.reflexes().and_then(|reflexes| reflexes.not_replied().ok());
-        let counted = counted.unwrap_or_default().into_iter().filter(|(_, count)| *count > 0);
-        Some(report::Reflexes {
-            off: attachment.no_reflex().unwrap_or_default().to_owned(),
-            not_replied: counted
-                .map(|(why, count)| report::Count { name: why.name().to_owned(), count })
-                .collect(),
-        })
     }
 
     /// The counters of the service itself.
@@ -199,7 +175,7 @@ impl Instance {
             let (fast, kernel) = counted
                 .fold((0, 0), |(fast, kernel), claim| (fast + claim.fast.get(), kernel + claim.kernel.get()));
             let path = path.name().to_owned();
-            let reflex = plan.reflex_of(entry).map_or(0, |reflex| self.reflex_count(reflex.place));
+            let reflex = self.reflexes.of_claim(self.interface.attachment.as_ref(), plan, entry);
             ServiceClaim {
                 claim,
                 path,
@@ -282,7 +258,10 @@ impl Instance {
             why_not: interface.choice.report_why_not(),
             device: self.report_device(),
             queues: self.workers.iter().enumerate().flat_map(queue).collect(),
-            reflexes: self.report_reflexes(),
+            reflexes: interface
+                .attachment
+                .as_ref()
+                .map(|now| self.reflexes.report(twinpath_sys::clock::now(), now)),
             crossed: None,
             fallback: interface.fallback.reports.clone(),
         }
@@ -309,7 +288,7 @@ impl Instance {
     /// Reads the state of the device again, if it may have changed.
     pub(super) async fn look_at_device(&mut self) {
         if std::mem::take(&mut self.interface.device_due) && self.interface.ifindex.is_some() {
-            self.interface.device = device::look(&self.interface.name).await;
+            self.interface.device = device::look(&self.interface.name);
         }
     }
 }

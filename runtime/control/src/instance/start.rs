@@ -8,7 +8,7 @@ use tokio::time::{Instant as Due, interval};
 use twinpath_attach::{
     AttachError, AttachPlan, Attachment, PlacedQueue, Target, find_link, learn_facts, pool_frames, tidy,
 };
-use twinpath_config::{Path, PathAsked, ReflexAsked};
+use twinpath_config::{Path, PathAsked};
 use twinpath_fallback::Fallback;
 use twinpath_hold::{Held, HoldError, Inherited, KernelSockets, former_of, hold_all_ports, hold_frames};
 use twinpath_host::MESSAGES_MAX;
@@ -21,8 +21,7 @@ use twinpath_path::{Announcements, device};
 use twinpath_plan::{Plan, ServicePlan};
 use twinpath_sandbox::{self as sandbox, Needs};
 use twinpath_serve::{Prototype, Routes};
-use twinpath_service::Reflex;
-use twinpath_serving::{ForWorkers, WorkerHandle, cpu_of};
+use twinpath_serving::{ForWorkers, ServedReflexes, WorkerHandle, cpu_of};
 use twinpath_sys::descriptors::set_aside;
 use twinpath_sys::{FrameClaim, clock};
 use twinpath_time::Duration;
@@ -55,7 +54,7 @@ impl Instance {
         source: Option<Source>,
         socket: &std::path::Path,
     ) -> Result<Self, InstanceError> {
-        plan.allow_reflexes(services.iter().map(|service| matches!(service.reflex(), Reflex::Mirror)), None);
+        let reflexes = ServedReflexes::of(&mut plan, services);
         set_aside(slow_sockets(&plan));
         let mut limits = MirrorLimits::default();
         limits.book.peers = plan.peers_max as usize;
@@ -70,7 +69,7 @@ impl Instance {
         former.aside()?;
         let frame_claims = hold_frames(&plan.services, &plan.interface, link.ifindex)?;
         tidy(&link);
-        let mut facts = learn_facts(&mirror, &link, plan.ethertype().is_none(), plan.attach).await;
+        let mut facts = learn_facts(&mirror, &link, plan.ethertype().is_none(), plan.attach);
         if standing_by.is_some() {
             // It is the first instance's program, which is gone when this one attaches.
             facts.foreign_xdp = None;
@@ -95,6 +94,7 @@ impl Instance {
             machine,
             scrapers: None,
             captures: Default::default(),
+            reflexes,
             registered: Default::default(),
             confined,
             drain: None,
@@ -173,7 +173,8 @@ impl Instance {
 
     /// The parameters of new services, for `count` workers.
     pub(super) fn for_workers(&self, count: usize, wait: bool) -> ForWorkers<'_> {
-        ForWorkers { count, cpus: &self.plan.cpus, addresses: self.addresses().into(), wait }
+        let (cpus, kept) = (self.plan.cpus.as_slice(), self.reflexes.kept());
+        ForWorkers { count, cpus, addresses: self.addresses().into(), wait, kept }
     }
 
     /// The first attachment. A path that was asked for by name must work; `auto` continues with the next best one.
@@ -248,7 +249,7 @@ impl Interface {
         Self {
             name: link.name.clone(),
             ifindex: Some(link.ifindex),
-            device: device::look(&link.name).await,
+            device: device::look(&link.name),
             device_due: false,
             queues_due: false,
             look_at: Due::now(),
@@ -294,8 +295,7 @@ impl Instance {
             virtual_device: self.interface.facts.is_virtual(),
             port: self.interface.next_port,
             fail_open: self.plan.fail_open,
-            reflex_rate: Some(self.plan.reflex_rate)
-                .filter(|rate| self.plan.reflex == ReflexAsked::Auto && *rate > 0),
+            replies: self.reflexes.replies(&self.plan),
         };
         let regions: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.region)).collect();
         let (attachment, placed) = Attachment::attach(target, &plan, &regions).await?;

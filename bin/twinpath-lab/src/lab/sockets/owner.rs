@@ -80,7 +80,7 @@ impl Bench<'_> {
         std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))?;
         let (listen, socket) = (folder.join("programs"), folder.join("owner.sock"));
         let line = format!(
-            "sockets --interface {} --listen {} --socket {} --quiet",
+            "sockets --on {} --listen {} --socket {} --quiet",
             SERVER.interface,
             listen.display(),
             socket.display()

@@ -152,7 +152,7 @@ fn attach(
             virtual_device: true,
             port,
             fail_open: twinpath_time::Duration::ZERO,
-            reflex_rate: None,
+            replies: None,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let regions = [Arc::clone(region)];

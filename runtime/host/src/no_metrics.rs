@@ -1,0 +1,69 @@
+//! Metrics in a program that is built without the feature `metrics`: to offer them is an error.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use twinpath_inspect::Counter;
+use twinpath_report::Report;
+
+/// Counts of clients, of which there are none.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Clients disconnected because there were too many.
+    pub refused_full: Counter,
+    /// Clients disconnected because they were too slow, or did not send HTTP.
+    pub cut_off: Counter,
+}
+
+/// Metrics were to be offered.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "cannot offer metrics on {0}: this program is built without them; build it with the feature `metrics` of the library"
+)]
+pub struct MetricsError(SocketAddr);
+
+/// The listener, which cannot be had.
+#[derive(Debug)]
+pub struct Server(Infallible);
+
+impl Server {
+    /// Refuses.
+    ///
+    /// # Errors
+    ///
+    /// Always.
+    pub async fn bind(address: SocketAddr) -> Result<Self, MetricsError> {
+        Err(MetricsError(address))
+    }
+
+    /// Never called, as there is none.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        match self.0 {}
+    }
+
+    /// Never called, as there is none.
+    #[must_use]
+    pub const fn counters(&self) -> &Arc<Counters> {
+        match self.0 {}
+    }
+}
+
+/// Serves nobody, and runs until dropped.
+pub async fn serve_where_offered<F, H>(_: watch::Receiver<Option<Rc<Server>>>, _: F) -> Infallible
+where
+    F: Fn() -> H,
+    H: Future<Output = Option<String>>,
+{
+    std::future::pending().await
+}
+
+/// Never called, as nobody asks.
+#[must_use]
+pub fn encode(_: Report) -> String {
+    String::new()
+}

@@ -1,0 +1,79 @@
+//! Settings of an interface, from the generic netlink family `ethtool` (linux/ethtool_netlink.h,
+//! Documentation/netlink/specs/ethtool.yaml), in the calling thread's network namespace.
+
+use twinpath_netlink::generic::{Attributes, Family, attributes_of, inside, nested, text, unsigned, value};
+
+const ETHTOOL_MSG_LINKMODES_GET: u8 = 4;
+const ETHTOOL_MSG_FEATURES_GET: u8 = 11;
+const ETHTOOL_MSG_CHANNELS_GET: u8 = 17;
+
+/// The header is the first attribute of each request.
+const HEADER: u16 = 1;
+const ETHTOOL_A_HEADER_DEV_NAME: u16 = 2;
+
+const ETHTOOL_A_LINKMODES_SPEED: u16 = 5;
+/// `SPEED_UNKNOWN` of linux/ethtool.h.
+const SPEED_UNKNOWN: u64 = u32::MAX as u64;
+
+const ETHTOOL_A_CHANNELS_RX_COUNT: u16 = 6;
+const ETHTOOL_A_CHANNELS_TX_COUNT: u16 = 7;
+const ETHTOOL_A_CHANNELS_COMBINED_COUNT: u16 = 9;
+
+const ETHTOOL_A_FEATURES_ACTIVE: u16 = 4;
+const ETHTOOL_A_BITSET_BITS: u16 = 3;
+const ETHTOOL_A_BITSET_BIT_NAME: u16 = 2;
+
+/// Queues in use: (receive, transmit). `None` if the driver does not report them.
+pub fn queues(name: &str) -> Option<(u32, u32)> {
+    let answer = ask(name, ETHTOOL_MSG_CHANNELS_GET)?;
+    let count = |kind| unsigned(&answer, kind).unwrap_or(0) as u32;
+    let combined = count(ETHTOOL_A_CHANNELS_COMBINED_COUNT);
+    let receive = count(ETHTOOL_A_CHANNELS_RX_COUNT) + combined;
+    let transmit = count(ETHTOOL_A_CHANNELS_TX_COUNT) + combined;
+    (receive > 0 && transmit > 0).then_some((receive, transmit))
+}
+
+/// Names of the features that are on, such as `rx-gro`; `None` if the kernel does not report them.
+pub(crate) fn active_features(name: &str) -> Option<Vec<String>> {
+    let answer = ask(name, ETHTOOL_MSG_FEATURES_GET)?;
+    let active = value(&answer, ETHTOOL_A_FEATURES_ACTIVE)?;
+    // A set without a mask: it lists what is on.
+    let bits = value(&attributes_of(&active), ETHTOOL_A_BITSET_BITS)?;
+    let names = attributes_of(&bits)
+        .iter()
+        .filter_map(|bit| {
+            let name = value(&inside(bit), ETHTOOL_A_BITSET_BIT_NAME)?;
+            String::from_utf8(name).ok().map(|name| name.trim_end_matches('\0').to_owned())
+        })
+        .collect();
+    Some(names)
+}
+
+/// Speed of the link, Mbit/s; `None` if there is no link, or the driver does not report it.
+pub(crate) fn speed(name: &str) -> Option<u32> {
+    let speed = unsigned(&ask(name, ETHTOOL_MSG_LINKMODES_GET)?, ETHTOOL_A_LINKMODES_SPEED)?;
+    (speed != SPEED_UNKNOWN).then_some(speed as u32)
+}
+
+/// The answer to a request about one interface.
+fn ask(name: &str, command: u8) -> Option<Attributes> {
+    let header = nested(HEADER, &[text(ETHTOOL_A_HEADER_DEV_NAME, name)]);
+    Family::find("ethtool").ok()?.request(command, 0, &[header]).ok()?.into_iter().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_has_features_and_neither_queues_nor_a_speed() {
+        let active = active_features("lo").expect("the kernel has the family since Linux 5.6");
+        assert!(active.iter().any(|name| name == "loopback"), "{active:?}");
+        assert_eq!((queues("lo"), speed("lo")), (None, None));
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_has_no_settings() {
+        assert!(active_features("tp-nonesuch").is_none() && queues("tp-nonesuch").is_none());
+    }
+}

@@ -1,0 +1,18 @@
+//! Stands in for the client, in a program that is built without the feature `client`, which has no service of ONC RPC
+//! to register.
+
+use crate::Registration;
+
+/// No registrations.
+#[derive(Debug, Default)]
+pub struct Registered(());
+
+impl Registered {
+    /// Registers nothing.
+    pub async fn set(_: &[Registration]) -> Self {
+        Self(())
+    }
+
+    /// Removes nothing.
+    pub async fn unset(self) {}
+}

@@ -1,0 +1,150 @@
+//! Reflexes of an instance: what its services allow, the memory for kept replies, and counts over all attachments.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use twinpath_attach::{Attachment, Replies};
+use twinpath_plan::{FormerReflexes, Plan, ServicePlan};
+use twinpath_report::{Count, KeptReplies, Reflexes as Report, ServiceKept};
+use twinpath_serve::Prototype;
+use twinpath_service::Reflex;
+use twinpath_steer::{Answers, REFLEX_CLAIMS_MAX};
+use twinpath_time::Instant;
+
+use crate::kept::KeptStore;
+
+/// What the kernel's programs may answer for an instance, and have answered.
+#[derive(Default)]
+pub struct ServedReflexes {
+    kept: Option<KeptStore>,
+    /// Replies of programs that were attached before, by the place of the claim.
+    replies: BTreeMap<u8, u64>,
+    /// Requests that those did not reply to, by reason.
+    not_replied: BTreeMap<&'static str, u64>,
+}
+
+impl ServedReflexes {
+    /// Those of the first plan of an instance; see [`Self::allow`].
+    #[must_use]
+    pub fn of(plan: &mut Plan, services: &[Box<dyn Prototype>]) -> Self {
+        let mut new = Self::default();
+        new.allow(plan, services, &FormerReflexes::default());
+        new
+    }
+
+    /// Lets the programs answer for the services of a plan. `former`: what these had in the plan before, if there is one.
+    /// The memory for kept replies is made once a service keeps some, if the kernel has such maps.
+    pub fn allow(&mut self, plan: &mut Plan, services: &[Box<dyn Prototype>], former: &FormerReflexes) {
+        let keeps = services.iter().any(|service| matches!(service.reflex(), Reflex::Kept(_)));
+        let wanted = plan.reflexes_per_second().is_some() && plan.kept_replies > 0;
+        if self.kept.is_none() && keeps && wanted {
+            let refused = |error| tracing::info!("workers give all replies that services keep: {error}");
+            self.kept = KeptStore::create(plan.kept_replies).map_err(refused).ok();
+        }
+        let has_store = self.kept.is_some();
+        let answers = services.iter().map(|service| match service.reflex() {
+            Reflex::Never => None,
+            Reflex::Mirror => Some(Answers::Mirrored),
+            Reflex::Kept(_) => has_store.then_some(Answers::Kept),
+        });
+        plan.allow_reflexes(answers, former);
+    }
+
+    /// The memory for kept replies.
+    #[must_use]
+    pub const fn kept(&self) -> Option<&KeptStore> {
+        self.kept.as_ref()
+    }
+
+    /// The replies that programs may give by themselves, for an attachment.
+    #[must_use]
+    pub fn replies(&self, plan: &Plan) -> Option<Replies> {
+        let kept = self.kept.as_ref().map(|store| Arc::clone(store.maps()));
+        plan.reflexes_per_second().map(|rate| Replies { rate, kept })
+    }
+
+    /// Whether an attachment's programs were loaded when no service kept replies, and now one of the plan does.
+    #[must_use]
+    pub fn need_other_programs(&self, plan: &Plan, attachment: Option<&Attachment>) -> bool {
+        let keeps = |service: &ServicePlan| service.reflex.is_some_and(|it| it.answers == Answers::Kept);
+        let is_older = |attachment: &Attachment| attachment.reflexes().is_some() && !attachment.knows_kept();
+        plan.services.iter().any(keeps) && attachment.is_some_and(is_older)
+    }
+
+    /// Adds what the programs of an attachment that is about to end have counted.
+    pub fn add(&mut self, attachment: Option<&Attachment>) {
+        let Some(programs) = attachment.and_then(Attachment::reflexes) else { return };
+        for place in programs.places() {
+            let count = programs.count(place).map_or(0, |count| count.replies);
+            *self.replies.entry(place).or_default() += count;
+        }
+        for (why, count) in programs.not_replied().unwrap_or_default() {
+            *self.not_replied.entry(why.name()).or_default() += count;
+        }
+    }
+
+    /// Forgets services that have ended at a reload: others will have their places.
+    pub fn forget(&mut self, former: &FormerReflexes) {
+        self.replies.retain(|place, _| former.continues((usize::from(*place) / REFLEX_CLAIMS_MAX) as u8));
+        let store = self.kept.as_ref();
+        former.ended().for_each(|number| store.into_iter().for_each(|store| store.end(number)));
+    }
+
+    /// A plan for which [`Self::allow`] was called is refused: the memory is not needed if there was none before.
+    pub fn refuse(&mut self, had_store: bool) {
+        self.kept.take_if(|_| !had_store);
+    }
+
+    /// Replies of the programs, these and former ones, for a service.
+    #[must_use]
+    pub fn of_service(&self, attachment: Option<&Attachment>, plan: &ServicePlan) -> u64 {
+        (0..plan.served().entries()).map(|entry| self.of_claim(attachment, plan, entry)).sum()
+    }
+
+    /// Those for one entry of what it serves.
+    #[must_use]
+    pub fn of_claim(&self, attachment: Option<&Attachment>, plan: &ServicePlan, entry: usize) -> u64 {
+        let Some(reflex) = plan.reflex_of(entry) else { return 0 };
+        let programs = attachment.and_then(Attachment::reflexes);
+        let now = programs.and_then(|programs| programs.count(reflex.place).ok());
+        let before = self.replies.get(&reflex.place).copied();
+        now.map_or(0, |count| count.replies) + before.unwrap_or_default()
+    }
+
+    /// The report of an attached interface.
+    #[must_use]
+    pub fn report(&self, now: Instant, attachment: &Attachment) -> Report {
+        let mut counts = self.not_replied.clone();
+        let counted =
+            attachment.reflexes().and_then(|programs| programs.not_replied().ok()).unwrap_or_default();
+        counted.into_iter().for_each(|(why, count)| *counts.entry(why.name()).or_default() += count);
+        Report {
+            off: attachment.no_reflex().unwrap_or_default().to_owned(),
+            not_replied: named(counts.into_iter()),
+            kept: self.kept.as_ref().map(|store| KeptReplies {
+                off: attachment.no_kept().unwrap_or_default().to_owned(),
+                entries: store.entries(now).iter().map(|count| u64::from(*count)).sum(),
+                entries_max: store.capacity() as u64,
+                evictions: store.evictions(),
+            }),
+        }
+    }
+
+    /// What a service keeps.
+    #[must_use]
+    pub fn report_kept(&self, now: Instant, plan: &ServicePlan) -> Option<ServiceKept> {
+        let reflex = plan.reflex.filter(|reflex| reflex.answers == Answers::Kept)?;
+        let store = self.kept.as_ref()?;
+        let not_kept = store.part(reflex.number)?.not_kept().collect::<Vec<_>>();
+        Some(ServiceKept {
+            entries: store.entries(now)[usize::from(reflex.number)].into(),
+            not_kept: named(not_kept.into_iter().map(|(why, count)| (why.name(), count))),
+        })
+    }
+}
+
+/// Those that are not 0.
+fn named(counts: impl Iterator<Item = (&'static str, u64)>) -> Vec<Count> {
+    let counts = counts.filter(|(_, count)| *count > 0);
+    counts.map(|(name, count)| Count { name: name.to_owned(), count }).collect()
+}
