@@ -10,6 +10,8 @@
 //!
 //! The doc comment is the help text. What follows `=>` are methods of [`Key`].
 
+use twinpath_values::Command;
+
 /// One key of the configuration.
 #[derive(Debug)]
 pub struct Key {
@@ -55,31 +57,6 @@ pub struct CliOption {
     pub of: &'static [Command],
     /// Options that cannot be given together with it, by their names without the dashes.
     pub conflicts: &'static [&'static str],
-}
-
-/// A command of the program that has options for keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
-    /// `twinpath serve --config FILE`
-    Serve,
-    /// `twinpath serve echo`
-    ServeEcho,
-    /// `twinpath serve discard`
-    ServeDiscard,
-    /// `twinpath serve chargen`
-    ServeChargen,
-    /// `twinpath serve reflect`
-    ServeReflect,
-    /// `twinpath serve rpc`
-    ServeRpc,
-    /// `twinpath bridge`
-    Bridge,
-    /// `twinpath switch`
-    Switch,
-    /// `twinpath bench`
-    Bench,
-    /// `twinpath tune`
-    Tune,
 }
 
 /// How many values the option of a key takes.

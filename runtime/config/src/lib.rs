@@ -13,17 +13,17 @@ use serde::{Deserialize, Serialize};
 pub use twinpath_thread::priority::Priority;
 pub use twinpath_thread::request::RequestScope;
 pub use twinpath_values::{
-    AddressError, AddressList, AttachAsked, ConfigError, CpuGoal, DatapathId, Endpoint, FailMode, Fault,
-    FlowText, LatencyGoal, MetricsAddress, Mistake, Offload, OnExit, Path, PathAsked, PortMode, PortName,
-    PortOffload, Receive, ReflexAsked, Sandbox, ServiceKind, SourceText, StaticEntry, UnknownAttach,
-    UnknownPath, VlanList, goal,
+    AddressError, AddressList, AttachAsked, Command, ConfigError, CpuGoal, DatapathId, Endpoint, FailMode,
+    Fault, FlowText, LatencyGoal, MetricsAddress, Mistake, Offload, OnExit, Path, PathAsked, PortMode,
+    PortName, PortOffload, Receive, ReflexAsked, Sandbox, ServiceKind, SourceText, StaticEntry,
+    UnknownAttach, UnknownPath, VlanList, goal,
 };
 pub use twinpath_worker::idle::{Mode, RequestSetting as LatencyRequest};
 
 pub use changes::{Changes, Difference, Origin};
 pub use control::{Control, ControlOverrides};
 pub use interface::{Interface, InterfaceOverrides};
-pub use key::{Change, CliOption, Command, Example, Key, Takes};
+pub use key::{Change, CliOption, Example, Key, Takes};
 pub use limits::{LimitOverrides, Limits};
 pub use pool::{Pool, PoolOverrides};
 pub use rpc::{Rpc, RpcOverrides};
@@ -56,59 +56,26 @@ pub const EXAMPLE: &str = include_str!("example.toml");
 /// The same for a switch, with the tables that it has beside `[worker]` and `[control]`.
 pub const EXAMPLE_OF_SWITCH: &str = include_str!("switch.toml");
 
+/// The commands that run services, and others.
+macro_rules! serve_and {
+    ($($other:ident),*) => {
+        &[
+            Command::Serve, Command::ServeEcho, Command::ServeDiscard, Command::ServeChargen,
+            Command::ServeReflect, Command::ServeRpc, $(Command::$other),*
+        ]
+    };
+}
+
 /// The commands that run services.
-const SERVE: &[Command] = &[
-    Command::Serve,
-    Command::ServeEcho,
-    Command::ServeDiscard,
-    Command::ServeChargen,
-    Command::ServeReflect,
-    Command::ServeRpc,
-];
+const SERVE: &[Command] = serve_and!();
 /// The commands whose number of workers is chosen.
-const SERVE_AND_SWITCH: &[Command] = &[
-    Command::Serve,
-    Command::ServeEcho,
-    Command::ServeDiscard,
-    Command::ServeChargen,
-    Command::ServeReflect,
-    Command::ServeRpc,
-    Command::Switch,
-];
+const SERVE_AND_SWITCH: &[Command] = serve_and!(Switch);
 /// The commands that run an instance.
-const INSTANCES: &[Command] = &[
-    Command::Serve,
-    Command::ServeEcho,
-    Command::ServeDiscard,
-    Command::ServeChargen,
-    Command::ServeReflect,
-    Command::ServeRpc,
-    Command::Bridge,
-    Command::Switch,
-];
+const INSTANCES: &[Command] = serve_and!(Bridge, Switch);
 /// The commands that have an interface and its path.
-const SERVE_AND_BENCH: &[Command] = &[
-    Command::Serve,
-    Command::ServeEcho,
-    Command::ServeDiscard,
-    Command::ServeChargen,
-    Command::ServeReflect,
-    Command::ServeRpc,
-    Command::Bench,
-];
+const SERVE_AND_BENCH: &[Command] = serve_and!(Bench);
 /// The commands that have workers or threads like them, or tune a machine for workers.
-const WITH_WORKERS: &[Command] = &[
-    Command::Serve,
-    Command::ServeEcho,
-    Command::ServeDiscard,
-    Command::ServeChargen,
-    Command::ServeReflect,
-    Command::ServeRpc,
-    Command::Bridge,
-    Command::Switch,
-    Command::Bench,
-    Command::Tune,
-];
+const WITH_WORKERS: &[Command] = serve_and!(Bridge, Switch, Bench, Tune);
 
 /// A key and what is wrong with it.
 type Wrong = (&'static str, String);

@@ -1,7 +1,9 @@
 //! `[rpc]`: bounds of ONC RPC, for `kind = "rpc"`.
 
+use twinpath_values::Command;
+
 use super::Wrong;
-use super::key::{Change, Command, section};
+use super::key::{Change, section};
 
 /// The longest header fits (RFC 5531, 8.2).
 const RECORD_BYTES_MIN: u64 = 1024;

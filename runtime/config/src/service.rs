@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 
 use twinpath_steer::{Claim, SOURCES_MAX};
-use twinpath_values::{FlowText, NAME_MAX, ServiceKind, SourceText, is_name};
+use twinpath_values::{Command, FlowText, NAME_MAX, ServiceKind, SourceText, is_name};
 use twinpath_wire::Protocol;
 
-use super::key::{Change, Command, Override as _, section};
+use super::key::{Change, Override as _, section};
 use super::worker::WORKERS_MAX;
 use super::{Config, Fault, LimitOverrides, Limits, RpcOverrides, Wrong};
 

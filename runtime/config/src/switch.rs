@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use twinpath_values::{
-    AddressList, DatapathId, Endpoint, FailMode, NAME_MAX, Offload, OnExit, PortMode, PortName, PortOffload,
-    Receive, StaticEntry, VLAN_MAX, VlanList, is_name,
+    AddressList, Command, DatapathId, Endpoint, FailMode, NAME_MAX, Offload, OnExit, PortMode, PortName,
+    PortOffload, Receive, StaticEntry, VLAN_MAX, VlanList, is_name,
 };
 use twinpath_wire::vxlan;
 
-use super::key::{Change, Command, KeyValue, Override as _, Takes, section};
+use super::key::{Change, KeyValue, Override as _, Takes, section};
 use super::{Config, Fault, Wrong};
 
 /// Most ports: their numbers are below 4095, in the engine and in workers.

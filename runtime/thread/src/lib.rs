@@ -4,9 +4,11 @@
 //! [`guard`] where it shares its CPU and could keep others off it, and [`spin_limit`] wherever no packets come. A
 //! thread that dies would leave claims that nobody serves, so a panic ends the process ([`panics`]).
 //!
-//! The budgets are values without a clock or a descriptor. The worker (`runtime/worker`) obeys them.
+//! The budgets are values without a clock or a descriptor. The worker (`runtime/worker`) obeys them. Threads talk through
+//! bounded mailboxes ([`mailbox`]).
 
 pub mod guard;
+pub mod mailbox;
 pub mod panics;
 pub mod priority;
 pub mod request;

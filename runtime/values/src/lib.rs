@@ -1,6 +1,7 @@
 //! Values of configuration keys as they are written, in files and on the command line: each is read from a text, and
 //! written as one. Which keys there are says `twinpath_config`.
 
+mod command;
 mod control;
 mod fault;
 mod goal;
@@ -11,6 +12,7 @@ mod path;
 mod port;
 mod service;
 
+pub use command::Command;
 pub use control::{AddressError, MetricsAddress, Sandbox};
 pub use fault::{ConfigError, Fault, Mistake};
 pub use goal::{CpuGoal, LatencyGoal, goal};

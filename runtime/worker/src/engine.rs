@@ -7,10 +7,10 @@ use twinpath_frame::{BURST_MAX, Burst, Frame, Pool};
 use twinpath_inspect::{Drops, Reason};
 use twinpath_port::fit::fit;
 use twinpath_port::{Capabilities, GsoKinds, PortCounters, PortId};
+use twinpath_thread::mailbox::Sender;
 use twinpath_time::Instant;
 
 use crate::counters::WorkerCounters;
-use crate::mailbox::Sender;
 use crate::message::Event;
 use crate::peers::Peers;
 use crate::ports::{Attached, Here, Ports};

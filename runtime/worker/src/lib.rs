@@ -11,7 +11,6 @@
 mod counters;
 mod engine;
 pub mod idle;
-pub mod mailbox;
 mod message;
 pub mod peers;
 pub mod place;
@@ -27,3 +26,4 @@ pub use message::{Command, Event};
 pub use ports::Attached;
 pub use tap::{TAPS_MAX, Tap, TapCounters, tag};
 pub use turn::{ENGINE_RESERVE, EVENTS_RESERVE, Remains, Worker, WorkerConfig};
+pub use twinpath_thread::mailbox;

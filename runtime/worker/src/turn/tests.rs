@@ -1,8 +1,8 @@
 use twinpath_port::{LinkState, PortId, loopback};
 use twinpath_sys::EventFd;
+use twinpath_thread::mailbox::mailbox;
 
 use super::*;
-use crate::mailbox::mailbox;
 
 #[derive(Default)]
 struct Does {
@@ -89,8 +89,9 @@ fn the_cpu_time_of_turns_is_measured_while_asked_for() {
 
 #[test]
 fn a_signal_that_comes_after_its_message_was_taken_ends_one_sleep_and_no_more() {
-    let (mut worker, commands) = worker(Does::default());
-    commands.signal_late();
+    let (mut worker, mut commands) = worker(Does::default());
+    assert!(commands.send(Command::TimeTurns(false)).is_ok());
+    assert!(worker.commands.take().is_some());
     worker.sleep(clock::now(), Instant::NEVER);
     assert!(worker.sleeper.look().is_empty(), "the next sleep lasts");
 }

@@ -69,14 +69,6 @@ impl<T: Send> Sender<T> {
     }
 }
 
-#[cfg(test)]
-impl<T> Sender<T> {
-    /// The signal alone, as it comes when the receiver was quicker than the second half of a send.
-    pub(crate) fn signal_late(&self) {
-        self.ready.signal();
-    }
-}
-
 impl<T> Drop for Sender<T> {
     /// Wakes the receiver, so that it learns that nothing more will come.
     fn drop(&mut self) {
