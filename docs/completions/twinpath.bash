@@ -1447,7 +1447,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__serve)
-            opts="-q -h --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --reflex-rate --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help echo discard chargen reflect rpc help"
+            opts="-q -h --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --reflex-rate --kept-replies --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help echo discard chargen reflect rpc help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1573,6 +1573,10 @@ _twinpath() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --kept-replies)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --socket)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1613,7 +1617,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__serve__subcmd__chargen)
-            opts="-q -h --udp --tcp --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --reflex-rate --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
+            opts="-q -h --udp --tcp --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --reflex-rate --kept-replies --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1756,6 +1760,10 @@ _twinpath() {
                     return 0
                     ;;
                 --reflex-rate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kept-replies)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1799,7 +1807,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__serve__subcmd__discard)
-            opts="-q -h --udp --tcp --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --reflex-rate --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
+            opts="-q -h --udp --tcp --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --reflex-rate --kept-replies --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1942,6 +1950,10 @@ _twinpath() {
                     return 0
                     ;;
                 --reflex-rate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kept-replies)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1985,7 +1997,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__serve__subcmd__echo)
-            opts="-q -h --udp --tcp --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --reflex-rate --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
+            opts="-q -h --udp --tcp --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --reflex-rate --kept-replies --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2128,6 +2140,10 @@ _twinpath() {
                     return 0
                     ;;
                 --reflex-rate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kept-replies)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2269,7 +2285,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__serve__subcmd__reflect)
-            opts="-q -h --ethertype --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --reflex-rate --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
+            opts="-q -h --ethertype --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --reflex-rate --kept-replies --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2399,6 +2415,10 @@ _twinpath() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --kept-replies)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --socket)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2439,7 +2459,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__serve__subcmd__rpc)
-            opts="-q -h --udp --tcp --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --reflex-rate --record-bytes --fragments --duplicates --duplicate-age-s --rpcbind --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
+            opts="-q -h --udp --tcp --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --reflex-rate --kept-replies --record-bytes --fragments --duplicates --duplicate-age-s --rpcbind --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2582,6 +2602,10 @@ _twinpath() {
                     return 0
                     ;;
                 --reflex-rate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kept-replies)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
