@@ -165,7 +165,8 @@ INLINE int is_current(const struct found *found)
 
 /* The functions below that are not static are verified once, for all numbers that they may be called with: otherwise the
  * search, with its loops in each other, would be verified for each length of a request, which is more than the kernel takes. So
- * they get numbers only, and look up what they work on. */
+ * they get numbers only, and look up what they work on. As the kernel verifies them even where nothing calls them, each says
+ * itself that without entries none of it is left. */
 
 INLINE struct kept_shape *shape_of(__u32 service, __u32 number)
 {
@@ -185,7 +186,7 @@ GLOBAL __u64 kept_hash(__u32 service, __u32 number, __u32 len)
 	__u64 sum = mix(kept_seed ^ (__u64)service << 32 ^ (__u64)number << 16 ^ len);
 	__u32 words = (len + 7) / 8;
 
-	if (!cpu || !shape)
+	if (!kept_max || !cpu || !shape)
 		return 0;
 	for (__u32 i = 0; i < KEPT_REQUEST_WORDS; i++) {
 		__u64 word, key;
@@ -209,7 +210,7 @@ GLOBAL int kept_is_for(__u32 service, __u32 number, __u32 place)
 	struct kept *entry = entries ? map_lookup(entries, &place) : 0;
 	__u64 differs = 0;
 
-	if (!cpu || !shape || !entry)
+	if (!kept_max || !cpu || !shape || !entry)
 		return 0;
 #pragma unroll
 	for (int i = 0; i < KEPT_REQUEST_WORDS; i++)
@@ -220,14 +221,16 @@ GLOBAL int kept_is_for(__u32 service, __u32 number, __u32 place)
 /* Loads a request, with zeros behind it. */
 CALLED int load_request(struct __sk_buff *skb, struct kept_cpu *cpu, __u32 at, __u32 len)
 {
+	__u64 some = len;
+
 	for (int i = 0; i < KEPT_REQUEST_WORDS; i++)
 		cpu->request[i] = 0;
-	OWN_REGISTER(len);
 	if (len == 0)
 		return 1;
 	if (len > KEPT_REQUEST)
 		return 0;
-	return skb_load_bytes(skb, at, cpu->request, len) == 0;
+	WITHIN(some, 1, KEPT_REQUEST);
+	return skb_load_bytes(skb, at, cpu->request, (__u32)some) == 0;
 }
 
 enum { KEPT_TOO_LONG = 13, KEPT_UNKNOWN = 14, KEPT_EXPIRED = 15, KEPT_WITHDRAWN = 16 };
@@ -242,7 +245,7 @@ GLOBAL __u32 kept_find(__u32 service, __u32 number, __u32 len)
 	void *entries = map_lookup(&kept_entries, &zero);
 	__u64 hash;
 
-	if (!cpu || !shape || !entries || len < shape->request_min)
+	if (!kept_max || !cpu || !shape || !entries || len < shape->request_min)
 		return KEPT_UNKNOWN;
 	hash = kept_hash(service, number, len);
 	for (__u32 slot = 0; slot < KEPT_SLOTS; slot++) {
@@ -284,7 +287,7 @@ GLOBAL __u32 find_kept(struct __sk_buff *skb, __u32 service, __u32 at, __u32 len
 
 	if (len > KEPT_REQUEST)
 		return KEPT_TOO_LONG;
-	if (!known || !cpu || !load_request(skb, cpu, at, len))
+	if (!kept_max || !known || !cpu || !load_request(skb, cpu, at, len))
 		return KEPT_UNKNOWN;
 	for (__u32 number = 0; number < KEPT_SHAPES; number++) {
 		__u32 found_not;
@@ -305,7 +308,7 @@ GLOBAL int kept_repeat(__u32 start, __u32 len, __u32 to)
 {
 	struct kept_cpu *cpu = own_kept_cpu();
 
-	if (!cpu)
+	if (!kept_max || !cpu)
 		return 0;
 	for (__u32 i = 0; i < KEPT_REQUEST; i++) {
 		if (i >= len)
@@ -327,7 +330,7 @@ GLOBAL int copy_reply(__u32 service)
 	struct kept *entry;
 	__u32 place;
 
-	if (!cpu || !entries)
+	if (!kept_max || !cpu || !entries)
 		return 0;
 	place = cpu->found.number;
 	entry = map_lookup(entries, &place);

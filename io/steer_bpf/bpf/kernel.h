@@ -17,6 +17,13 @@ typedef unsigned long long __u64;
 /* Keeps the compiler from testing one copy of a value and using another: the verifiers of Linux before 6.4 do not see
  * that 32-bit copies are equal, and would regard the one that is used as unbounded. */
 #define OWN_REGISTER(value) __asm__ volatile("" : "+r"(value))
+/* Brings a __u64 into bounds. The verifiers of Linux before 6.8 learn nothing of a number from the test that it is not 0,
+ * and nothing of a copy from tests of another one, which is how the compiler writes others. */
+#define WITHIN(value, min, max)                            \
+	__asm__ volatile("if %0 >= %1 goto +1\n%0 = %1\n" \
+			 "if %0 <= %2 goto +1\n%0 = %2"    \
+			 : "+r"(value)                     \
+			 : "i"(min), "i"(max))
 
 /* Map definitions, as the loader reads them from the type information. */
 #define MAP_UINT(name, value) int(*name)[value]

@@ -14,13 +14,13 @@ CALLED int sum_is_right(struct __sk_buff *skb, __u32 at, __u32 len, __u32 pseudo
 		return 0;
 	/* As many chunks as a claimed frame may have. */
 	for (int i = 0; i < SLOT_LEN / CHUNK; i++) {
-		__u32 now = len;
+		__u64 some = len;
+		__u32 now;
 
-		OWN_REGISTER(now);
-		if (now == 0)
+		if (len == 0)
 			break;
-		if (now > CHUNK)
-			now = CHUNK;
+		WITHIN(some, 1, CHUNK);
+		now = (__u32)some;
 		cpu->chunk[now] = 0;
 		cpu->chunk[now + 1] = 0;
 		cpu->chunk[now + 2] = 0;
@@ -161,18 +161,15 @@ CALLED __u32 mirror(struct __sk_buff *skb, const __u8 *bytes, __u32 len)
 /* The sum of a kept reply, which has zeros behind it up to eight bytes. */
 INLINE __u32 sum_of_reply(struct kept_cpu *cpu, __u32 len)
 {
-	__u32 first = (len + 3) & ~3U, rest = 0;
+	__u64 first = (len + 3) & ~3U, rest = first > CHUNK ? first - CHUNK : 0;
 	long long sum;
 
-	OWN_REGISTER(first);
-	if (first > CHUNK) {
-		rest = first - CHUNK;
-		first = CHUNK;
+	WITHIN(first, 0, CHUNK);
+	sum = csum_diff(0, 0, cpu->reply, (__u32)first, 0);
+	if (rest) {
+		WITHIN(rest, 0, KEPT_REPLY - CHUNK);
+		sum = csum_diff(0, 0, cpu->reply + CHUNK / 8, (__u32)rest, (__u32)sum);
 	}
-	sum = csum_diff(0, 0, cpu->reply, first, 0);
-	OWN_REGISTER(rest);
-	if (rest > 0 && rest <= KEPT_REPLY - CHUNK)
-		sum = csum_diff(0, 0, cpu->reply + CHUNK / 8, rest, (__u32)sum);
 	return (__u32)sum;
 }
 
@@ -218,9 +215,11 @@ CALLED __u32 write_kept(struct __sk_buff *skb, const __u8 *bytes, int checksum)
 	}
 	swap_macs(&reply, bytes);
 	/* The end first: where that can be written, so can the headers. */
-	OWN_REGISTER(reply_len);
 	if (reply_len != 0) {
-		if (reply_len > KEPT_REPLY || skb_store_bytes(skb, udp_at + UDP_LEN, cpu->reply, reply_len, 0) != 0)
+		__u64 some = reply_len;
+
+		WITHIN(some, 1, KEPT_REPLY);
+		if (skb_store_bytes(skb, udp_at + UDP_LEN, cpu->reply, (__u32)some, 0) != 0)
 			return failed;
 		failed |= LOST;
 	}
