@@ -154,16 +154,13 @@ INLINE int read_fields(struct key *key, __u64 head[FRAME_WORDS], int room, __u16
 INLINE int read_skb(struct __sk_buff *skb, struct key *key, __u16 in_port)
 {
 	__u64 head[FRAME_WORDS] = {};
-	__u32 len = skb->len;
-	int room, payload_at;
+	__u64 len = skb->len;
+	int room = (int)len, payload_at;
 
-	OWN_REGISTER(len);
 	if (len < 14)
 		return ODD;
-	room = (int)len;
-	if (len > FRAME_LEN)
-		len = FRAME_LEN;
-	if (skb_load_bytes(skb, 0, (__u8 *)head + FRAME_AT, len) != 0)
+	WITHIN(len, 14, FRAME_LEN);
+	if (skb_load_bytes(skb, 0, (__u8 *)head + FRAME_AT, (__u32)len) != 0)
 		return ODD;
 	payload_at = read_fields(key, head, room, in_port);
 	if (skb->vlan_present) {
