@@ -21,7 +21,7 @@ DESTDIR ?=
 # `make image IMAGE=registry.example/twinpath:1`
 IMAGE ?= twinpath:latest
 
-.PHONY: run build install deb image test test-guest example lint documents lab instructions mutants conformance clean help setup
+.PHONY: run build install deb image release release-check test test-guest example lint documents lab instructions mutants conformance clean help setup
 
 run: ## build, then measure twinpath against the kernel's own sockets in namespaces of its own (root or sudo, under 60 s)
 	@xtask/host.sh may-be-root "twinpath-lab quick builds network namespaces, which"
@@ -90,6 +90,14 @@ documents: setup ## write what is made from the definitions of keys and options:
 deb: ## build Debian packages into target/deb: the program, the C library, and what programs in C are built with
 	@xtask/host.sh need dpkg-dev=dpkg-shlibdeps
 	@packaging/deb.sh $(TARGET_DIR)/deb
+
+release: setup ## build a release of the present commit into target/release-files: archive, Debian packages, list of crates (CycloneDX), checksums
+	@xtask/host.sh need dpkg-dev=dpkg-shlibdeps binutils=strings
+	@packaging/release.sh $(TARGET_DIR)/release-files
+
+release-check: setup ## build the release twice, at different places and with different homes, and compare the bytes
+	@xtask/host.sh need dpkg-dev=dpkg-shlibdeps binutils=strings
+	@packaging/release.sh --check $(TARGET_DIR)/release-check
 
 image: ## build an OCI image by podman or docker: make image IMAGE=twinpath:latest
 	@packaging/image.sh $(TARGET_DIR)/image "$(IMAGE)"

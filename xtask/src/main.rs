@@ -1,4 +1,5 @@
-//! `xtask`: tasks for developers: house checks, the BPF objects, instruction counts, the test summary.
+//! `xtask`: tasks for developers: house checks, the BPF objects, instruction counts, the test summary, the
+//! list of what a release is made of.
 //!
 //! Run as `cargo run -p xtask -- COMMAND`; `make lint` and `make test` call it. It never uses the network or changes
 //! the host's settings.
@@ -6,6 +7,7 @@
 mod bpf;
 mod check;
 mod instructions;
+mod sbom;
 mod summary;
 
 use std::path::{Path, PathBuf};
@@ -40,6 +42,12 @@ enum Command {
         #[arg(long, conflicts_with = "check")]
         write: bool,
     },
+    /// Print the list of the crates that are linked into a release (CycloneDX, JSON).
+    Sbom {
+        /// For which target, such as `x86_64-unknown-linux-gnu`.
+        #[arg(long)]
+        target: String,
+    },
     /// Run the tests and say at the end how many ran and why any was skipped.
     TestSummary {
         /// Arguments for `cargo test` in place of the whole workspace and the models, e.g. `-p twinpath-wire`.
@@ -55,6 +63,10 @@ fn main() -> ExitCode {
         Command::Instructions { check, write } => {
             instructions::run(&root(), check, write).map(|()| ExitCode::SUCCESS)
         }
+        Command::Sbom { target } => sbom::run(&root(), &target).map(|list| {
+            let _ = std::io::Write::write_all(&mut std::io::stdout(), list.as_bytes());
+            ExitCode::SUCCESS
+        }),
         Command::TestSummary { cargo_args } => summary::run(&root(), &cargo_args),
     };
     match outcome {
