@@ -14,10 +14,10 @@ cargo_home=$(realpath "${CARGO_HOME:-$HOME/.cargo}")
 # Builds what was committed at a place of its own, with $cargo_home at another place as well.
 build_at() {
     local place=$1
-    mkdir -p "$place/home"
+    mkdir -p "$place/cargo"
     git clone -q . "$place/source"
-    ln -s "$cargo_home/registry" "$place/home/registry"
-    CARGO_HOME=$place/home CARGO_TARGET_DIR='' "$place/source/packaging/release.sh" "$place/release"
+    ln -s "$cargo_home/registry" "$place/cargo/registry"
+    env -u CARGO_TARGET_DIR CARGO_HOME="$place/cargo" "$place/source/packaging/release.sh" "$place/release"
     rm -rf "$place/source"
 }
 
@@ -46,7 +46,7 @@ out=$(cd "$out" && pwd)
 
 cargo run -q --locked -p xtask -- sbom --target "$target" >"$out/$name.cdx.json"
 
-# Panics name the files of crates, which are below the home of whoever builds.
+# Panics name the files of crates, which are below the home of the user who builds.
 CARGO_TARGET_DIR="$(realpath "${CARGO_TARGET_DIR:-target}")/dist"
 export CARGO_TARGET_DIR
 export RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$cargo_home}/registry/src=/registry"
