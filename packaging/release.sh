@@ -16,6 +16,7 @@ build_at() {
     local place=$1
     mkdir -p "$place/cargo"
     git clone -q . "$place/source"
+    git -C "$place/source" checkout -q --detach "$commit"
     ln -s "$cargo_home/registry" "$place/cargo/registry"
     env -u CARGO_TARGET_DIR CARGO_HOME="$place/cargo" "$place/source/packaging/release.sh" "$place/release"
     rm -rf "$place/source"
@@ -23,6 +24,7 @@ build_at() {
 
 if [ "$1" = --check ]; then
     out=$2
+    commit=$(git rev-parse HEAD)
     rm -rf "$out"
     mkdir -p "$out"
     out=$(cd "$out" && pwd)
