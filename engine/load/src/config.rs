@@ -8,12 +8,14 @@ use crate::Arrivals;
 pub const PAYLOAD_MIN: usize = 16;
 /// Largest payload of a UDP datagram over IPv4: 65,535 less 20 of IP header and 8 of UDP header.
 pub const PAYLOAD_MAX: usize = 65_507;
+/// Smallest datagram of a stream: what it is counted by.
+pub const DATAGRAM_MIN: usize = twinpath_service::stream::HEADER_LEN;
 /// Most requests that may be outstanding at once.
 pub const INFLIGHT_MAX: u32 = 1024;
 /// After so many loss time-outs without any reply the run is given up.
 pub const SILENT_TIMEOUTS: u32 = 3;
 /// Replies later than this are beyond the histogram's range, so a longer time-out would be useless.
-const LOSS_TIMEOUT_MAX: Duration = Duration::from_secs(60);
+pub(crate) const LOSS_TIMEOUT_MAX: Duration = Duration::from_secs(60);
 
 /// The configuration of a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,6 +70,12 @@ pub enum LoadError {
          the reply is ours) and a UDP datagram holds at most {PAYLOAD_MAX}"
     )]
     PayloadLen(usize),
+    /// A datagram of a stream is too small for its header, or larger than a datagram can be.
+    #[error(
+        "a datagram of {0} bytes is impossible: it takes at least {DATAGRAM_MIN} to be counted, and a UDP datagram holds at \
+         most {PAYLOAD_MAX}"
+    )]
+    DatagramLen(usize),
     /// `inflight` is out of range.
     #[error("{0} requests in flight are impossible: choose 1 to {INFLIGHT_MAX}")]
     Inflight(u32),

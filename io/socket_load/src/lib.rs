@@ -13,8 +13,11 @@ pub mod socket;
 mod stop;
 mod tcp_bulk;
 mod tcp_client;
+mod tcp_info;
+mod tcp_stream;
 mod udp_client;
 mod udp_echo;
+mod udp_stream;
 
 pub use client::{ClientConfig, ClientOutcome, Transfers};
 pub use counts::EchoCounts;
@@ -22,8 +25,11 @@ pub use error::SocketError;
 pub use stop::{Progress, Stop};
 pub use tcp_bulk::{BulkCounts, TcpSink, tcp_bulk};
 pub use tcp_client::{TcpClient, tcp_client};
+pub use tcp_info::{TcpInfo, tcp_info};
+pub use tcp_stream::{TcpSample, TcpStreamConfig, TcpStreamOutcome, TcpStreaming};
 pub use udp_client::{UdpClient, udp_client};
 pub use udp_echo::{DATAGRAM_BYTES, Echo, EchoMethod, Peers, Reply, UdpEcho, UdpServer};
+pub use udp_stream::{UdpStream, UdpStreamOutcome};
 
 use twinpath_time::{Duration, Instant};
 

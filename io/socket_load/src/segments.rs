@@ -14,7 +14,7 @@ const SEGMENTS_MAX: usize = 64;
 /// 48 of headers.
 const SEGMENT_BYTES_MAX: usize = 1232;
 /// Most payload of one message.
-const MESSAGE_BYTES_MAX: usize = 65_487;
+pub(crate) const MESSAGE_BYTES_MAX: usize = 65_487;
 
 /// Sends the first `count` datagrams of `burst` back; consecutive ones of equal size to one peer leave as one
 /// message.

@@ -65,15 +65,15 @@ fn wake(socket: &OwnedFd) {
 pub struct Progress(AtomicU64);
 
 impl Progress {
-    /// Replies so far, warm-up included.
+    /// Replies so far, warm-up included; of a stream, its bytes.
     #[must_use]
     pub fn answered(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Counts replies. Only one thread may add to it, so no locked instruction is needed; give each thread its own.
+    /// Counts replies, or bytes. Only one thread may add to it, so no locked instruction is needed; give each thread its own.
     #[inline]
-    pub fn add(&self, replies: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed) + replies, Ordering::Relaxed);
+    pub fn add(&self, count: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed) + count, Ordering::Relaxed);
     }
 }

@@ -94,7 +94,7 @@ impl Client {
     }
 }
 
-fn wait_of(mode: Mode) -> Wait {
+pub(crate) fn wait_of(mode: Mode) -> Wait {
     match mode {
         Mode::Adaptive => Wait::SpinThenSleep(ADAPTIVE_SPIN),
         Mode::Interrupt => Wait::Sleep,

@@ -1,11 +1,13 @@
-//! The clients of `bench`: a load against a service, over kernel sockets or the fast path, and its results. Their
-//! generic code is compiled here.
+//! The clients of `bench`: a load against a service, or a stream to it, over kernel sockets or the fast path, and its
+//! results. Their generic code is compiled here.
 
 mod error;
 mod fast;
+mod flow;
 mod kernel;
 mod measured;
 mod plan;
+mod stream;
 
 use twinpath_config::PathAsked;
 use twinpath_load::{Calls, Codec, Echo};
@@ -14,6 +16,7 @@ use twinpath_socket_load::{Progress, Stop};
 pub use error::RunError;
 pub use measured::{Measured, ThreadMeasured};
 pub use plan::{Requests, RunPlan, Transport};
+pub use stream::{FlowMeasured, Moved, StreamMeasured, StreamPlan, run_stream};
 
 /// Runs the plan once to its end, or until `stop` is requested. `progress` has one entry per thread.
 ///
