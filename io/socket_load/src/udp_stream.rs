@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_error;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use twinpath_load::{Datagrams, DatagramsConfig, DatagramsSummary};
 use twinpath_sys::udp_socket::set_option;
@@ -102,6 +103,7 @@ impl UdpStream {
             socket,
             spins: matches!(wait, Wait::Spin),
             message: most.clamp(1, BURST_MAX),
+            was_segmented: false,
             transfers: Transfers::default(),
             refused: None,
         };
@@ -124,7 +126,7 @@ impl UdpStream {
             broken: broken.map(|error| unreachable(target, error)),
             cpu_time: cpu_time.unwrap_or_default(),
             transfers: flow.transfers,
-            is_segmented: flow.message > 1,
+            is_segmented: flow.was_segmented && flow.message > 1,
             summary,
         })
     }
@@ -141,6 +143,7 @@ struct Flow {
     spins: bool,
     /// How many datagrams one message has at most; 1: they are not segmented.
     message: usize,
+    was_segmented: bool,
     transfers: Transfers,
     /// The last error that ICMP reported after the service had answered: it may be restarting.
     refused: Option<Errno>,
@@ -191,6 +194,7 @@ impl Flow {
             };
             match sent {
                 Ok(sent) => {
+                    self.was_segmented |= self.message > 1 && sent > 1;
                     self.transfers.sent(sent * size);
                     next += sent;
                 }
@@ -255,10 +259,13 @@ impl Flow {
             Timespec { tv_sec: (wait_ns / 1_000_000_000) as i64, tv_nsec: (wait_ns % 1_000_000_000) as i64 };
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
         match poll(&mut fds, Some(&timeout)) {
-            Ok(_) if fds[0].revents().contains(PollFlags::ERR) => {
-                self.forget_errors();
-                Ok(())
-            }
+            Ok(_) if fds[0].revents().contains(PollFlags::ERR) => match socket_error(&self.socket) {
+                Ok(Err(error)) => self.fail(error),
+                _ => {
+                    self.forget_errors();
+                    Ok(())
+                }
+            },
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(SocketError::Poll(error.into())),
         }

@@ -1,13 +1,14 @@
 //! Code shared by programs that measure: the report of a run, axes of time, handling of signals during a run, and the
 //! output of results and errors.
 //!
-//! `twinpath bench` writes a [`report::BenchReport`] and `twinpath-lab` reads it; code that only one of them needs is
+//! `twinpath bench` writes a [`report::BenchReport`] or a [`stream::StreamReport`] and `twinpath-lab` reads it; code that only one of them needs is
 //! not here.
 
 pub mod attend;
 pub mod axis;
 pub mod report;
 pub mod say;
+pub mod stream;
 
 pub use attend::attend;
 pub use say::{in_words, print};

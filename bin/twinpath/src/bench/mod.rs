@@ -1,4 +1,5 @@
-//! `twinpath bench`: runs a load against a service, over kernel sockets or the fast path, and reports the results.
+//! `twinpath bench`: runs a load against a service, or a stream to it, over kernel sockets or the fast path, and reports
+//! the results.
 
 mod compare;
 mod lines;
@@ -12,6 +13,7 @@ mod rpc;
 mod runs;
 mod service;
 mod show;
+mod stream;
 mod target;
 
 use std::process::ExitCode;
@@ -27,6 +29,7 @@ use self::plan::BenchPlan;
 use self::rpc::RpcArgs;
 use self::runs::{Done, Run};
 use self::show::{Bar, Watch};
+use self::stream::StreamArgs;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -38,6 +41,7 @@ pub(crate) struct Args {
 enum What {
     Echo(Box<EchoArgs>),
     Rpc(Box<RpcArgs>),
+    Stream(Box<StreamArgs>),
     Compare(CompareArgs),
 }
 
@@ -45,6 +49,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.what {
         What::Echo(args) => measure(&BenchPlan::echo(&args)?),
         What::Rpc(args) => measure(&rpc::plan(&args)?),
+        What::Stream(args) => stream::run(&args),
         What::Compare(args) => compare::run(&args),
     }
 }

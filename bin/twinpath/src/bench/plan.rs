@@ -20,7 +20,7 @@ const DEFAULT_DURATION: Duration = Duration::from_secs(5);
 /// The default without --warmup.
 const DEFAULT_WARMUP_S: f64 = 0.2;
 /// With more threads, the scheduler would be measured.
-const THREADS_MAX: u32 = 64;
+pub(crate) const THREADS_MAX: u32 = 64;
 /// More runs add no information, and a comparison looks at all pairs of two measurements' runs.
 const ITERATIONS_MAX: u32 = 1000;
 
@@ -228,7 +228,7 @@ fn load_config(args: &CommonArgs, seed: u64) -> anyhow::Result<LoadConfig> {
     })
 }
 
-fn seconds(option: &str, value: f64) -> anyhow::Result<Duration> {
+pub(crate) fn seconds(option: &str, value: f64) -> anyhow::Result<Duration> {
     Duration::try_from_secs_f64(value)
         .ok()
         .filter(|duration| duration.as_secs() <= 24 * 3600)

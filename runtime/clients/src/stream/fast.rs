@@ -3,7 +3,6 @@
 use rustix::io::Errno;
 use twinpath_attach::ClientPath;
 use twinpath_frame::{BURST_MAX, Burst};
-use twinpath_inspect::Reason;
 use twinpath_load::{DATAGRAM_MIN, Datagrams};
 use twinpath_port::PortId;
 use twinpath_socket_load::{Progress, Stop};
