@@ -210,15 +210,24 @@ impl Datagrams {
     /// How many datagrams may leave now: as many as are due, or any number.
     #[inline]
     pub fn due(&mut self, now: Instant) -> u64 {
-        if self.phase != Phase::Sending || now >= self.ends {
+        if self.phase != Phase::Sending {
             return 0;
         }
-        let Some(rate) = self.config.rate_per_s else { return u64::MAX };
-        let due = (now.nanos_since(self.began) as f64 * rate / 1e9) as u64 + 1;
-        let behind = due.saturating_sub(self.sequence + self.left_out);
+        let Some(rate) = self.config.rate_per_s else {
+            return if now < self.ends { u64::MAX } else { 0 };
+        };
+        let behind = self.behind(rate, now);
         let most = BEHIND_MIN.max((rate * BEHIND_MAX.as_secs_f64()) as u64);
         self.left_out += behind.saturating_sub(most);
         behind.min(most)
+    }
+
+    /// How many datagrams are due and were neither written nor left out. One is due at the beginning, none at the end.
+    fn behind(&self, rate_per_s: f64, now: Instant) -> u64 {
+        let per_ns = rate_per_s / 1e9;
+        let whole = (self.ends.nanos_since(self.began) as f64 * per_ns).ceil() as u64;
+        let due = (now.nanos_since(self.began) as f64 * per_ns) as u64 + 1;
+        due.min(whole).saturating_sub(self.sequence + self.left_out)
     }
 
     /// Writes the next datagram with data, which then counts as sent.
@@ -337,7 +346,13 @@ impl Datagrams {
                 self.ends = now;
                 self.phase = Phase::Done;
             }
-            Phase::Sending if now >= self.ends => self.settle(now),
+            // What was due before the end is sent first.
+            Phase::Sending
+                if now >= self.ends
+                    && self.config.rate_per_s.is_none_or(|rate| self.behind(rate, now) == 0) =>
+            {
+                self.settle(now);
+            }
             Phase::Settling if now.since(self.ends.max(self.answered_at)) >= timeout.max(2 * ASK_AGAIN) => {
                 self.is_silent = true;
                 self.phase = Phase::Done;

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod bench;
+mod bench_stream;
 mod bridge;
 mod capture;
 mod changes;

@@ -132,6 +132,18 @@ fn what_has_no_room_is_lost_here_and_what_is_late_is_left_out() {
 }
 
 #[test]
+fn a_late_turn_leaves_out_nothing_at_the_end() {
+    let (mut stream, mut far) = (stream(CONFIG), Far::new(0));
+    while far.now_ns < 2950 * MS {
+        far.turn(&mut stream, 64);
+        far.now_ns += MS;
+    }
+    far.now_ns += 60 * MS;
+    let summary = far.run(&mut stream);
+    assert_eq!((summary.sent, summary.left_out), (3000, 0), "{summary:?}");
+}
+
+#[test]
 fn without_a_rate_it_sends_as_much_as_leaves() {
     let (mut stream, mut far) = (stream(DatagramsConfig { rate_per_s: None, ..CONFIG }), Far::new(0));
     far.turn(&mut stream, 5);
