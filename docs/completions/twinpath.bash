@@ -79,6 +79,9 @@ _twinpath() {
             twinpath__subcmd__bench,rpc)
                 cmd="twinpath__subcmd__bench__subcmd__rpc"
                 ;;
+            twinpath__subcmd__bench,stream)
+                cmd="twinpath__subcmd__bench__subcmd__stream"
+                ;;
             twinpath__subcmd__bench__subcmd__help,compare)
                 cmd="twinpath__subcmd__bench__subcmd__help__subcmd__compare"
                 ;;
@@ -90,6 +93,9 @@ _twinpath() {
                 ;;
             twinpath__subcmd__bench__subcmd__help,rpc)
                 cmd="twinpath__subcmd__bench__subcmd__help__subcmd__rpc"
+                ;;
+            twinpath__subcmd__bench__subcmd__help,stream)
+                cmd="twinpath__subcmd__bench__subcmd__help__subcmd__stream"
                 ;;
             twinpath__subcmd__help,bench)
                 cmd="twinpath__subcmd__help__subcmd__bench"
@@ -150,6 +156,9 @@ _twinpath() {
                 ;;
             twinpath__subcmd__help__subcmd__bench,rpc)
                 cmd="twinpath__subcmd__help__subcmd__bench__subcmd__rpc"
+                ;;
+            twinpath__subcmd__help__subcmd__bench,stream)
+                cmd="twinpath__subcmd__help__subcmd__bench__subcmd__stream"
                 ;;
             twinpath__subcmd__help__subcmd__port,add)
                 cmd="twinpath__subcmd__help__subcmd__port__subcmd__add"
@@ -271,7 +280,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__bench)
-            opts="-h --help echo rpc compare help"
+            opts="-h --help echo rpc stream compare help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -429,7 +438,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__bench__subcmd__help)
-            opts="echo rpc compare help"
+            opts="echo rpc stream compare help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -485,6 +494,20 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__bench__subcmd__help__subcmd__rpc)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        twinpath__subcmd__bench__subcmd__help__subcmd__stream)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -638,6 +661,80 @@ _twinpath() {
                     return 0
                     ;;
                 --plot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        twinpath__subcmd__bench__subcmd__stream)
+            opts="-u -R -p -b -l -j -x -h --udp --tcp --reverse --port --on --path --cpu --mode --rate --size --connections --threads --duration --timeout --extended --latency-request --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --port)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -p)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --on)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cpu)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --mode)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -b)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -l)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --threads)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --connections)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -j)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --duration)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -847,7 +944,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__help__subcmd__bench)
-            opts="echo rpc compare"
+            opts="echo rpc stream compare"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -889,6 +986,20 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__help__subcmd__bench__subcmd__rpc)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        twinpath__subcmd__help__subcmd__bench__subcmd__stream)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

@@ -486,11 +486,12 @@ json\t''"
 complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -l ready-fd -d 'Say that it is ready on this descriptor, a pipe or a file, instead of on standard output' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -s q -l quiet -d 'Say no more than that it is ready, and what goes wrong'
 complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -s h -l help -d 'Print help'
-complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc compare help" -s h -l help -d 'Print help'
-complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc compare help" -f -a "echo" -d 'Measure an echo service with requests that each carry a pattern, and verify every reply'
-complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc compare help" -f -a "rpc" -d 'Measure an ONC RPC service with calls of NFS version 3, and verify every reply'
-complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc compare help" -f -a "compare" -d 'Compare two saved measurements: how B stands to A, and whether that is beyond noise'
-complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc compare help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc stream compare help" -s h -l help -d 'Print help'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc stream compare help" -f -a "echo" -d 'Measure an echo service with requests that each carry a pattern, and verify every reply'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc stream compare help" -f -a "rpc" -d 'Measure an ONC RPC service with calls of NFS version 3, and verify every reply'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc stream compare help" -f -a "stream" -d 'Measure how much goes through in one direction: to a service that discards it, or from one that makes it'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc stream compare help" -f -a "compare" -d 'Compare two saved measurements: how B stands to A, and whether that is beyond noise'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and not __fish_seen_subcommand_from echo rpc stream compare help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -s l -l size -d 'Payload bytes of a request' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -s p -l port -d 'The port, if the target does not name it' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l on -d 'The interface whose fast path is the transport; without it, kernel sockets' -r
@@ -564,11 +565,29 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l latency-request -d 'Hold a CPU latency request meanwhile: CPUs stay in their shallowest idle state, on the whole machine'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l json -d 'Print one JSON object instead of a table'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -s p -l port -d 'The port, if the target does not name it' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -l on -d 'The interface whose fast path is the transport; without it, kernel sockets' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -l path -d 'The path: auto, xdp, packet or kernel [default: auto with --on, kernel without]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -l cpu -d 'CPUs for the threads, in turn, such as 0,2-3' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -l mode -d 'How to wait for replies: adaptive, interrupt (sleeping) or poll (spinning) [default: adaptive]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -s b -l rate -d 'Over UDP, send so many bits of payload per second in all; k, M or G behind the number multiply it [default: as many as leave]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -s l -l size -d 'Payload bytes of a datagram, or of a system call over TCP [default: as much as leaves in one packet; 131072]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -s j -l threads -l connections -d 'Streams, each with a thread and a connection or flow of its own' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -l duration -d 'End after so many seconds' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -l timeout -d 'How many seconds the service may take to answer a question over UDP, and to read what is under way over TCP' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -s u -l udp -d 'Datagrams over UDP, to a `twinpath serve discard`, which counts them'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -l tcp -d 'Bytes over TCP, to any service that discards them (the default)'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -s R -l reverse -d 'The service sends: any that sends without being asked, such as chargen; over TCP'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -s x -l extended -d 'Show more: every stream by itself, and system calls'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -l latency-request -d 'Hold a CPU latency request meanwhile: CPUs stay in their shallowest idle state, on the whole machine'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -l json -d 'Print one JSON object instead of a table'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -s h -l help -d 'Print help'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from compare" -l force -d 'Compare measurements of different settings all the same'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from compare" -l json -d 'Print one JSON object instead of a table'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from compare" -s h -l help -d 'Print help'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "echo" -d 'Measure an echo service with requests that each carry a pattern, and verify every reply'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "rpc" -d 'Measure an ONC RPC service with calls of NFS version 3, and verify every reply'
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "stream" -d 'Measure how much goes through in one direction: to a service that discards it, or from one that makes it'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "compare" -d 'Compare two saved measurements: how B stands to A, and whether that is beyond noise'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c twinpath -n "__fish_twinpath_using_subcommand help; and not __fish_seen_subcommand_from serve bridge switch show capture top set port reload drain tidy doctor tune run sockets bench help" -f -a "serve" -d 'Serve on both paths'
@@ -599,4 +618,5 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand help; and __fish_seen_
 complete -c twinpath -n "__fish_twinpath_using_subcommand help; and __fish_seen_subcommand_from port" -f -a "set" -d 'Change keys of a port: `port set veth3 vlan=20 mac_limit=100`'
 complete -c twinpath -n "__fish_twinpath_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "echo" -d 'Measure an echo service with requests that each carry a pattern, and verify every reply'
 complete -c twinpath -n "__fish_twinpath_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "rpc" -d 'Measure an ONC RPC service with calls of NFS version 3, and verify every reply'
+complete -c twinpath -n "__fish_twinpath_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "stream" -d 'Measure how much goes through in one direction: to a service that discards it, or from one that makes it'
 complete -c twinpath -n "__fish_twinpath_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "compare" -d 'Compare two saved measurements: how B stands to A, and whether that is beyond noise'

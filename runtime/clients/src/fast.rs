@@ -16,7 +16,9 @@ use twinpath_time::{Duration, Instant};
 use twinpath_worker::{Engine, Io};
 
 use crate::error::RunError;
-use crate::flow::{Accounts, Driven, Found, HEED_INTERVAL, Link, RING_FRAMES_MIN, drive, on_threads};
+use crate::flow::{
+    Accounts, ClientInterface, Driven, HEED_INTERVAL, Link, RING_FRAMES_MIN, drive, on_threads,
+};
 use crate::measured::{Measured, ThreadMeasured};
 use crate::plan::RunPlan;
 
@@ -28,7 +30,7 @@ pub(super) fn run(
     progress: &[Progress],
     codec: impl Fn(u32) -> Result<Box<dyn Codec>, RunError>,
 ) -> Result<Measured, RunError> {
-    let found = Found::find(plan.interface.as_deref(), plan.path, plan.target)?;
+    let found = ClientInterface::find(plan.interface.as_deref(), plan.path, plan.target)?;
     let codecs = (0..plan.threads).map(codec).collect::<Result<Vec<_>, RunError>>()?;
     let request_len = codecs.iter().map(|codec| codec.request_len()).max().unwrap_or(0);
     // The window fits twice, so that the ring loses no frames.

@@ -26,13 +26,13 @@ pub(crate) const RING_FRAMES_MIN: u32 = 512;
 pub(crate) const HEED_INTERVAL: Duration = Duration::from_millis(100);
 
 /// An interface with a fast path to the target.
-pub(crate) struct Found {
+pub(crate) struct ClientInterface {
     runtime: tokio::runtime::Runtime,
     client: Client,
     interface: String,
 }
 
-impl Found {
+impl ClientInterface {
     pub(crate) fn find(
         interface: Option<&str>,
         path: PathAsked,

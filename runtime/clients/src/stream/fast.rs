@@ -13,10 +13,12 @@ use twinpath_worker::{Engine, Io};
 
 use super::{FlowMeasured, Moved, StreamMeasured, StreamPlan};
 use crate::error::RunError;
-use crate::flow::{Accounts, Driven, Found, HEED_INTERVAL, Link, RING_FRAMES_MIN, drive, on_threads};
+use crate::flow::{
+    Accounts, ClientInterface, Driven, HEED_INTERVAL, Link, RING_FRAMES_MIN, drive, on_threads,
+};
 
 pub(super) fn run(plan: &StreamPlan, stop: &Stop, progress: &[Progress]) -> Result<StreamMeasured, RunError> {
-    let found = Found::find(plan.interface.as_deref(), plan.path, plan.target)?;
+    let found = ClientInterface::find(plan.interface.as_deref(), plan.path, plan.target)?;
     let size = plan.size.unwrap_or_else(|| found.payload_max());
     let config = plan.datagrams(0, size);
     config.validate()?;

@@ -211,7 +211,6 @@ mod tests {
     #[test]
     fn what_makes_no_sense_gets_one_sentence() {
         for (line, words) in [
-            ("::1:7", "in brackets"),
             ("127.0.0.1 -u -R", "--reverse is for TCP"),
             ("127.0.0.1 --rate 1M", "--rate is for UDP"),
             ("127.0.0.1 -u --rate 0", "is no rate"),
