@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 
 use twinpath_inspect::Reason;
-use twinpath_reflex::{HOLD_MAX, Name, Publication, Version};
+use twinpath_reflex::{HOLD_MAX, Name, NotKept, Publication, Version};
 use twinpath_time::Instant;
 
 use crate::later::{Job, Later, Order};
@@ -37,6 +37,8 @@ pub struct Datagram<'a> {
     local: SocketAddr,
     buffer: &'a mut [u8],
     len: usize,
+    /// The request may not be what came any more.
+    changed: bool,
     beside: Option<&'a mut Beside>,
 }
 
@@ -65,7 +67,7 @@ impl<'a> Datagram<'a> {
     #[must_use]
     pub fn new(now: Instant, peer: SocketAddr, local: SocketAddr, buffer: &'a mut [u8], len: usize) -> Self {
         let len = len.min(buffer.len());
-        Self { now, peer, local, buffer, len, beside: None }
+        Self { now, peer, local, buffer, len, changed: false, beside: None }
     }
 
     /// Adds room for a reply that is longer than the buffer, and for work that may block.
@@ -100,8 +102,10 @@ impl<'a> Datagram<'a> {
         &self.buffer[..self.len]
     }
 
-    /// The whole buffer: the request, and room for a longer reply behind it.
-    pub fn buffer(&mut self) -> &mut [u8] {
+    /// The whole buffer: the request, and room for a longer reply behind it. What is answered after this call is not
+    /// [kept](Self::answer_and_keep), as the request may have been written to.
+    pub const fn buffer(&mut self) -> &mut [u8] {
+        self.changed = true;
         self.buffer
     }
 
@@ -169,15 +173,19 @@ impl<'a> Datagram<'a> {
     ///
     /// The reply must depend on nothing but the bytes of the request that matter and state of the version's name: not on
     /// the sender, on the address that the request came to, or on the time. What cannot be kept, such as a longer reply
-    /// than [`REPLY_MAX`](twinpath_reflex::REPLY_MAX), is answered all the same, and counted.
+    /// than [`REPLY_MAX`](twinpath_reflex::REPLY_MAX), or one after a call of [`Self::buffer`], is answered all the same,
+    /// and counted.
     #[inline]
     pub fn answer_and_keep(&mut self, reply: &[u8], keep: &Keep<'_>) -> Answer {
         if let Some(keeper) = self.beside.as_mut().and_then(|beside| beside.keeper.as_mut()) {
             let Keep { shape, version, hold } = *keep;
-            // The reply may be written over the request.
+            // Before the reply is written over the request.
             let request = &self.buffer[..self.len];
             let until = self.now + hold.min(HOLD_MAX);
-            keeper.keep(self.now, &Publication { request, reply, shape, version, until });
+            match self.changed {
+                true => keeper.not_kept(NotKept::RequestChanged),
+                false => keeper.keep(self.now, &Publication { request, reply, shape, version, until }),
+            }
         }
         self.answer(reply)
     }

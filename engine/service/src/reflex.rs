@@ -7,7 +7,9 @@
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 
-use twinpath_reflex::{Generations, Name, Publication, SHAPES_MAX, Shape, Version, withdraw, withdraw_all};
+use twinpath_reflex::{
+    Generations, Name, NotKept, Publication, SHAPES_MAX, Shape, Version, withdraw, withdraw_all,
+};
 use twinpath_time::{Duration, Instant};
 
 /// Most instances, one after the other or together, in which one [`KeptReplies`] and its clones may be used.
@@ -196,6 +198,9 @@ pub trait Keeper: Send {
 
     /// Keeps a reply. It must not block.
     fn keep(&mut self, now: Instant, reply: &Publication<'_>);
+
+    /// Counts a reply that could not be kept.
+    fn not_kept(&mut self, why: NotKept);
 }
 
 #[cfg(test)]
@@ -214,13 +219,14 @@ mod tests {
     struct Local {
         table: Arc<Mutex<Table>>,
         words: Arc<dyn Generations>,
+        not_kept: Arc<Mutex<Vec<NotKept>>>,
     }
 
     impl Local {
         fn new(kept: &KeptReplies) -> Self {
             let words: Arc<dyn Generations> = Arc::new(generations());
             kept.bind(&words).expect("room");
-            Self { table: Arc::new(Mutex::new(Table::new(64, 0))), words }
+            Self { table: Arc::new(Mutex::new(Table::new(64, 0))), words, not_kept: Arc::default() }
         }
 
         fn beside(&self) -> Beside {
@@ -242,6 +248,10 @@ mod tests {
         fn keep(&mut self, now: Instant, reply: &Publication<'_>) {
             // The test sees what is kept.
             let _ = self.table.lock().expect("no panic").publish(now, 0, &[BY_ID], self.words.words(), reply);
+        }
+
+        fn not_kept(&mut self, why: NotKept) {
+            self.not_kept.lock().expect("no panic").push(why);
         }
     }
 
@@ -286,6 +296,23 @@ mod tests {
         });
         assert_eq!(late, Answer::Reply { len: 7 });
         assert_eq!(local.find(Instant::ZERO, b"77key"), Err(WhyNot::Unknown));
+    }
+
+    #[test]
+    fn a_request_that_the_service_may_have_changed_has_no_kept_reply() {
+        let kept = KeptReplies::new(&[BY_ID]);
+        let local = Local::new(&kept);
+        let (mut beside, peer) = (local.beside(), "192.0.2.1:9".parse().expect("an address"));
+        let mut buffer = *b"01key, and room";
+        let mut datagram = Datagram::new(Instant::ZERO, peer, peer, &mut buffer, 5).with(&mut beside);
+        let version = datagram.version_of(&b"key"[..]);
+        datagram.buffer()[2..5].copy_from_slice(b"KEY");
+        let keep = Keep { shape: &BY_ID, version, hold: Duration::from_secs(1) };
+        assert_eq!(datagram.answer_and_keep(b"01value", &keep), Answer::Reply { len: 7 });
+        for request in [b"77key", b"77KEY"] {
+            assert_eq!(local.find(Instant::ZERO, request), Err(WhyNot::Unknown));
+        }
+        assert_eq!(*local.not_kept.lock().expect("no panic"), [NotKept::RequestChanged]);
     }
 
     #[test]

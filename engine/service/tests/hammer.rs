@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant as Clock};
 
-use twinpath_reflex::{Generations, Publication, Table, generations};
+use twinpath_reflex::{Generations, NotKept, Publication, Table, generations};
 use twinpath_service::{
     Answer, Beside, Datagram, Instant, Keep, Keeper, KeptReplies, Name, Reason, Reflex, Service, Shape,
     Version,
@@ -90,6 +90,10 @@ impl Keeper for Program {
     fn keep(&mut self, now: Instant, reply: &Publication<'_>) {
         // A reply that is late is refused or void.
         let _ = self.table.lock().expect("no panic").publish(now, 0, &[BY_ID], self.words.words(), reply);
+    }
+
+    fn not_kept(&mut self, why: NotKept) {
+        panic!("{why}");
     }
 }
 

@@ -57,6 +57,9 @@ pub enum NotKept {
     /// What it was made from has changed meanwhile.
     #[error("what the reply was made from has changed meanwhile")]
     Withdrawn,
+    /// The service has written to the request, which is what the reply would be found by.
+    #[error("the service may have changed the request before it answered: Datagram::buffer() was called")]
+    RequestChanged,
     /// Another worker is writing to the same part of the table.
     #[error("another worker is writing to the same part of the table")]
     Busy,
@@ -64,7 +67,7 @@ pub enum NotKept {
 
 impl NotKept {
     /// All of them, by number.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Shape,
         Self::RequestTooLong,
         Self::RequestTooShort,
@@ -72,6 +75,7 @@ impl NotKept {
         Self::Copy,
         Self::Expired,
         Self::Withdrawn,
+        Self::RequestChanged,
         Self::Busy,
     ];
 
@@ -86,6 +90,7 @@ impl NotKept {
             Self::Copy => "copy",
             Self::Expired => "expired",
             Self::Withdrawn => "withdrawn",
+            Self::RequestChanged => "request_changed",
             Self::Busy => "busy",
         }
     }

@@ -69,32 +69,11 @@ impl Loading {
         if self.fail_open.is_zero() {
             return without("worker.fail_open_ms is 0, so a worker that hangs would not be found");
         }
-        let knows_kept = replies.kept.is_some();
-        let mut no_kept = None;
-        if knows_kept {
-            match self.replying(replies.rate, replies.kept.as_ref()) {
-                Ok((steering, words)) => {
-                    return Ok((steering, Some(words), Replying { knows_kept, ..Replying::default() }));
-                }
-                Err(error) => {
-                    tracing::info!(
-                        "workers give all kept replies: this kernel does not take the programs for it: {error}"
-                    );
-                    no_kept = Some(format!("this kernel does not take the programs for it: {error}"));
-                }
-            }
-        }
         // Finding a worker that hangs is worth more than reflexes, which hide it.
-        match self.replying(replies.rate, None) {
-            Ok((steering, words)) => {
-                Ok((steering, Some(words), Replying { none: None, no_kept, knows_kept }))
-            }
-            Err(error) => {
-                tracing::info!(
-                    "workers answer everything: this kernel does not take the programs that reply: {error}"
-                );
-                without(&format!("this kernel does not take the programs: {error}"))
-            }
+        let loaded = most(replies.kept.as_ref(), |kept| self.replying(replies.rate, kept));
+        match loaded {
+            Ok(((steering, words), replying)) => Ok((steering, Some(words), replying)),
+            Err(why) => without(&why),
         }
     }
 
@@ -127,6 +106,31 @@ impl Loading {
     }
 }
 
+/// Loads as much as the kernel takes: programs with kept replies, if there are some, else those with mirrors alone. The error
+/// says why it takes neither.
+fn most<K, T>(
+    kept: Option<&K>,
+    load: impl Fn(Option<&K>) -> Result<T, String>,
+) -> Result<(T, Replying), String> {
+    let mut replying = Replying { knows_kept: kept.is_some(), ..Replying::default() };
+    if kept.is_some() {
+        match load(kept) {
+            Ok(loaded) => return Ok((loaded, replying)),
+            Err(error) => {
+                let why = format!("this kernel does not take the programs for it: {error}");
+                tracing::info!("workers give all kept replies: {why}");
+                replying.no_kept = Some(why);
+            }
+        }
+    }
+    load(None).map(|loaded| (loaded, replying)).map_err(|error| {
+        tracing::info!(
+            "workers answer everything: this kernel does not take the programs that reply: {error}"
+        );
+        format!("this kernel does not take the programs: {error}")
+    })
+}
+
 /// Maps the words in which the programs record stuck workers.
 fn with_words(steering: Steering, fail_open: Duration) -> Result<(Steering, Words), String> {
     let words = steering.pending().ok_or("the programs have no words for it")?;
@@ -139,4 +143,30 @@ fn with_words(steering: Steering, fail_open: Duration) -> Result<(Steering, Word
 pub(crate) fn word_of(words: Option<&Words>, id: PortId) -> Option<Pending> {
     let (words, fail_open) = words?;
     Pending::new(Arc::clone(words), u32::from(id.queue), *fail_open)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_kernel_refuses_is_left_out_and_the_rest_is_loaded() {
+        // A kernel that takes programs with kept replies, one that takes them without, and one that takes none.
+        let load = |takes: [bool; 2]| {
+            move |kept: Option<&u8>| {
+                let taken = takes[usize::from(kept.is_none())];
+                if taken { Ok(kept.is_some()) } else { Err("R4 is unbounded".to_owned()) }
+            }
+        };
+        let (has_kept, replying) = most(Some(&7), load([true, true])).expect("it takes all");
+        assert!(has_kept && replying.knows_kept && replying.no_kept.is_none() && replying.none.is_none());
+        let (has_kept, replying) = most(Some(&7), load([false, true])).expect("it takes mirrors");
+        assert!(!has_kept && replying.none.is_none());
+        assert!(replying.knows_kept, "it is not loaded again and again");
+        assert!(replying.no_kept.is_some_and(|why| why.contains("R4 is unbounded")));
+        let (has_kept, replying) = most(None, load([false, true])).expect("nothing is kept");
+        assert!(!has_kept && !replying.knows_kept && replying.no_kept.is_none());
+        let why = most(Some(&7), load([false, false])).expect_err("it takes none");
+        assert!(why.contains("R4 is unbounded"), "{why}");
+    }
 }

@@ -112,6 +112,7 @@ mod tests {
                 reply_rate: 0,
                 pool: Default::default(),
                 reflex: None,
+                no_reflex: String::new(),
             }],
             interface: "eth0".to_owned(),
             path,

@@ -50,6 +50,7 @@ impl ServicePlan {
             reply_rate: config.limits_of(service).reply_rate,
             pool: config.pool.limits(),
             reflex: None,
+            no_reflex: String::new(),
         }
     }
 }

@@ -98,6 +98,8 @@ pub struct ServicePlan {
     pub pool: PoolLimits,
     /// What the kernel's programs may answer, if anything; see [`Plan::allow_reflexes`].
     pub reflex: Option<ServiceReflex>,
+    /// Why they may answer nothing, though the service allows it and they are asked for; empty: no such reason.
+    pub no_reflex: String,
 }
 
 /// What the kernel's programs may answer for a service.
@@ -164,6 +166,8 @@ impl ServicePlan {
 pub struct FormerReflexes {
     /// For each service of the new plan, the number that it had.
     same: Vec<Option<u8>>,
+    /// For each, whether it goes on, with a number or without one.
+    goes_on: Vec<bool>,
     /// All that were in use.
     used: Vec<u8>,
 }
@@ -173,6 +177,18 @@ impl FormerReflexes {
     #[must_use]
     pub fn continues(&self, number: u8) -> bool {
         self.same.contains(&Some(number))
+    }
+
+    /// Whether a service of the new plan was in the former one, by its place in the new one.
+    #[must_use]
+    pub fn goes_on(&self, at: usize) -> bool {
+        self.goes_on.get(at).copied().unwrap_or_default()
+    }
+
+    /// The number that it had there.
+    #[must_use]
+    pub fn number(&self, at: usize) -> Option<u8> {
+        self.same.get(at).copied().flatten()
     }
 
     /// The numbers of services that do not go on.
@@ -196,8 +212,11 @@ impl Plan {
         let mut free = (0..REFLEX_SERVICES_MAX as u8).filter(|number| !former.used.contains(number));
         for (at, (service, answers)) in self.services.iter_mut().zip(answers).enumerate() {
             let Some(answers) = answers else { continue };
-            let same = former.same.get(at).copied().flatten();
-            service.reflex = same.or_else(|| free.next()).map(|number| ServiceReflex { number, answers });
+            let number = former.number(at).or_else(|| free.next());
+            service.reflex = number.map(|number| ServiceReflex { number, answers });
+            if number.is_none() {
+                service.no_reflex = format!("{REFLEX_SERVICES_MAX} services have reflexes already");
+            }
         }
     }
 
@@ -216,7 +235,8 @@ impl Plan {
             Origin::Replaces(..) | Origin::New => None,
         };
         let used = (0..self.services.len()).filter_map(number).collect();
-        FormerReflexes { same: origins.iter().map(same).collect(), used }
+        let goes_on = origins.iter().map(|origin| matches!(origin, Origin::Kept(..))).collect();
+        FormerReflexes { same: origins.iter().map(same).collect(), goes_on, used }
     }
 
     /// What all services claim on the interface.

@@ -22,6 +22,8 @@ pub struct Service {
     pub fast_replies_by_kernel: u64,
     /// Requests that the kernel's programs replied to by themselves; no worker has seen them.
     pub reflex_replies: u64,
+    /// Why workers give all replies, though the service allows others; empty: no such reason, or one of the interface.
+    pub no_reflex: String,
     /// The replies that it keeps, if it does.
     pub kept: Option<ServiceKept>,
     /// Requests served that came through the kernel's sockets.

@@ -143,8 +143,12 @@ impl KeptPart {
             return;
         }
         if let Err(why) = self.table.publish(now, self.number, self.replies.shapes(), reply) {
-            self.not_kept[why as usize].fetch_add(1, Ordering::Relaxed);
+            self.count(why);
         }
+    }
+
+    fn count(&self, why: NotKept) {
+        self.not_kept[why as usize].fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -157,5 +161,9 @@ impl Keeper for WorkerKeeper {
 
     fn keep(&mut self, now: Instant, reply: &Publication<'_>) {
         self.0.keep(now, reply);
+    }
+
+    fn not_kept(&mut self, why: NotKept) {
+        self.0.count(why);
     }
 }

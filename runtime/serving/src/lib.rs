@@ -10,7 +10,7 @@ mod worker;
 
 pub use kept::{KeptPart, KeptStore};
 pub use own::own_metrics;
-pub use reflexes::ServedReflexes;
+pub use reflexes::{KeptEntries, ServedReflexes};
 pub use service::{ForWorkers, NewService, ServiceHandle, cpu_of, limits_for};
 pub use stand_in::StandIn;
 pub use worker::{Stuck, WorkerHandle};

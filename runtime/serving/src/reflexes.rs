@@ -4,14 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use twinpath_attach::{Attachment, Replies};
-use twinpath_plan::{FormerReflexes, Plan, ServicePlan};
+use twinpath_plan::{FormerReflexes, Plan, ServicePlan, ServiceReflex};
 use twinpath_report::{Count, KeptReplies, Reflexes as Report, ServiceKept};
+use twinpath_rings::kept::SERVICES_MAX;
 use twinpath_serve::Prototype;
-use twinpath_service::Reflex;
+use twinpath_service::{Reflex, TooManyBindings};
 use twinpath_steer::{Answers, REFLEX_CLAIMS_MAX};
 use twinpath_time::Instant;
+use twinpath_values::PathAsked;
 
 use crate::kept::KeptStore;
+
+/// The number of valid kept replies, by the service's number.
+pub struct KeptEntries([u32; SERVICES_MAX]);
 
 /// What the kernel's programs may answer for an instance, and have answered.
 #[derive(Default)]
@@ -33,21 +38,75 @@ impl ServedReflexes {
     }
 
     /// Lets the programs answer for the services of a plan. `former`: what these had in the plan before, if there is one.
-    /// The memory for kept replies is made once a service keeps some, if the kernel has such maps.
+    /// The memory for kept replies is made once a service keeps some, if programs may read it.
     pub fn allow(&mut self, plan: &mut Plan, services: &[Box<dyn Prototype>], former: &FormerReflexes) {
-        let keeps = services.iter().any(|service| matches!(service.reflex(), Reflex::Kept(_)));
-        let wanted = plan.reflexes_per_second().is_some() && plan.kept_replies > 0;
-        if self.kept.is_none() && keeps && wanted {
-            let refused = |error| tracing::info!("workers give all replies that services keep: {error}");
-            self.kept = KeptStore::create(plan.kept_replies).map_err(refused).ok();
+        let keeps = |service: &dyn Prototype| matches!(service.reflex(), Reflex::Kept(_));
+        let none = match services.iter().any(|service| keeps(&**service)) {
+            true => self.provide(plan),
+            false => String::new(),
+        };
+        for (at, (service, planned)) in services.iter().zip(&mut plan.services).enumerate() {
+            if keeps(&**service) {
+                planned.no_reflex = if self.kept.is_none() {
+                    none.clone()
+                } else if self.may_keep(at, former) {
+                    String::new()
+                } else {
+                    "it began without memory for kept replies: start the instance again".to_owned()
+                };
+            }
         }
-        let has_store = self.kept.is_some();
-        let answers = services.iter().map(|service| match service.reflex() {
-            Reflex::Never => None,
-            Reflex::Mirror => Some(Answers::Mirrored),
-            Reflex::Kept(_) => has_store.then_some(Answers::Kept),
-        });
-        plan.allow_reflexes(answers, former);
+        let answers: Vec<_> = services
+            .iter()
+            .enumerate()
+            .map(|(at, service)| match service.reflex() {
+                Reflex::Never => None,
+                Reflex::Mirror => Some(Answers::Mirrored),
+                Reflex::Kept(_) => self.may_keep(at, former).then_some(Answers::Kept),
+            })
+            .collect();
+        plan.allow_reflexes(answers.into_iter(), former);
+    }
+
+    /// Makes the memory for kept replies if programs of this plan may read it. Returns why there is none, if that is worth
+    /// a word for each service: it is not where there are no reflexes at all.
+    fn provide(&mut self, plan: &Plan) -> String {
+        // With the path left to us the packet path may be the next one at any time.
+        let may_read = matches!(plan.path, PathAsked::Auto | PathAsked::Packet)
+            && plan.reflexes_per_second().is_some()
+            && !plan.fail_open.is_zero();
+        if self.kept.is_some() || !may_read {
+            return String::new();
+        }
+        if plan.kept_replies == 0 {
+            return "no replies are kept (limits.kept_replies)".to_owned();
+        }
+        match KeptStore::create(plan.kept_replies) {
+            Ok(store) => self.kept = Some(store),
+            Err(error) => {
+                tracing::warn!("workers give all replies that services keep: {error}");
+                return format!("there is no memory for the replies that it keeps: {error}");
+            }
+        }
+        String::new()
+    }
+
+    /// Whether what a service keeps reaches the programs. One that goes on has the keepers that it began with.
+    fn may_keep(&self, at: usize, former: &FormerReflexes) -> bool {
+        let Some(store) = &self.kept else { return false };
+        !former.goes_on(at) || former.number(at).is_some_and(|number| store.part(number).is_some())
+    }
+
+    /// Once the services of a plan are made: claims of those that could not have their part of the memory say nothing of
+    /// kept replies.
+    pub fn settle(&self, plan: &mut Plan) {
+        let has_part = |number| self.kept.as_ref().is_some_and(|store| store.part(number).is_some());
+        for service in &mut plan.services {
+            let keeps = |reflex: &ServiceReflex| reflex.answers == Answers::Kept;
+            if service.reflex.take_if(|reflex| keeps(reflex) && !has_part(reflex.number)).is_some() {
+                service.no_reflex = TooManyBindings.to_string();
+            }
+        }
     }
 
     /// The memory for kept replies.
@@ -113,7 +172,7 @@ impl ServedReflexes {
 
     /// The report of an attached interface.
     #[must_use]
-    pub fn report(&self, now: Instant, attachment: &Attachment) -> Report {
+    pub fn report(&self, entries: &KeptEntries, attachment: &Attachment) -> Report {
         let mut counts = self.not_replied.clone();
         let counted =
             attachment.reflexes().and_then(|programs| programs.not_replied().ok()).unwrap_or_default();
@@ -123,21 +182,27 @@ impl ServedReflexes {
             not_replied: named(counts.into_iter()),
             kept: self.kept.as_ref().map(|store| KeptReplies {
                 off: attachment.no_kept().unwrap_or_default().to_owned(),
-                entries: store.entries(now).iter().map(|count| u64::from(*count)).sum(),
+                entries: entries.0.iter().map(|count| u64::from(*count)).sum(),
                 entries_max: store.capacity() as u64,
                 evictions: store.evictions(),
             }),
         }
     }
 
+    /// What there is in the memory for kept replies. It reads a word of each entry, so a report asks once.
+    #[must_use]
+    pub fn entries(&self, now: Instant) -> KeptEntries {
+        KeptEntries(self.kept.as_ref().map_or([0; SERVICES_MAX], |store| store.entries(now)))
+    }
+
     /// What a service keeps.
     #[must_use]
-    pub fn report_kept(&self, now: Instant, plan: &ServicePlan) -> Option<ServiceKept> {
+    pub fn report_kept(&self, entries: &KeptEntries, plan: &ServicePlan) -> Option<ServiceKept> {
         let reflex = plan.reflex.filter(|reflex| reflex.answers == Answers::Kept)?;
         let store = self.kept.as_ref()?;
         let not_kept = store.part(reflex.number)?.not_kept().collect::<Vec<_>>();
         Some(ServiceKept {
-            entries: store.entries(now)[usize::from(reflex.number)].into(),
+            entries: entries.0[usize::from(reflex.number)].into(),
             not_kept: named(not_kept.into_iter().map(|(why, count)| (why.name(), count))),
         })
     }
@@ -148,3 +213,6 @@ fn named(counts: impl Iterator<Item = (&'static str, u64)>) -> Vec<Count> {
     let counts = counts.filter(|(_, count)| *count > 0);
     counts.map(|(name, count)| Count { name: name.to_owned(), count }).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -137,7 +137,8 @@ impl ForWorkers<'_> {
     fn kept_part(&self, plan: &ServicePlan, service: &dyn Prototype) -> Option<Arc<KeptPart>> {
         let reflex = plan.reflex.filter(|reflex| reflex.answers == Answers::Kept)?;
         let (store, Reflex::Kept(replies)) = (self.kept?, service.reflex()) else { return None };
-        let refused = |error| tracing::warn!("service {} keeps no replies: {error}", plan.name);
+        let refused =
+            |error| tracing::warn!("workers give all replies that service {} keeps: {error}", plan.name);
         store.bind(reflex.number, &replies).map_err(refused).ok()
     }
 }

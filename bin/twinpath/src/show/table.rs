@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use twinpath_command::Topic;
 use twinpath_report::{
     Configuration, Device, Draining, Interface, KeptReplies, Queue, Reflexes, Report, Sandbox, Service,
-    ServiceKept, StandingBy, Times, Worker,
+    StandingBy, Times, Worker,
 };
 
 use super::grid::table;
@@ -169,7 +169,7 @@ fn service(service: &Service) -> String {
             let _ = write!(text, ", p50 {p50} ns, p99 {p99} ns");
         }
     }
-    text.push_str(&service.kept.as_ref().map(kept_replies).unwrap_or_default());
+    text.push_str(&kept_replies(service));
     if service.accepted > 0 {
         let _ = write!(text, "\n  TCP: {} connections, {} so far", service.connections, service.accepted);
         if service.queued_bytes > 0 {
@@ -192,8 +192,11 @@ fn service(service: &Service) -> String {
     text
 }
 
-/// What a service keeps for the kernel's programs.
-fn kept_replies(kept: &ServiceKept) -> String {
+/// What a service keeps for the kernel's programs, or why they answer nothing for it.
+fn kept_replies(service: &Service) -> String {
+    let why = &service.no_reflex;
+    let none = if why.is_empty() { String::new() } else { format!("\n  reflexes: none, as {why}") };
+    let Some(kept) = &service.kept else { return none };
     let refused = kept.not_kept.iter().map(|count| format!("; not kept: {} {}", count.name, count.count));
     format!("\n  kept replies: {}{}", kept.entries, refused.collect::<String>())
 }

@@ -29,3 +29,15 @@ fn the_only_instance_is_asked_and_of_several_one_has_to_be_named() {
         .map(|path| format!("\n  {}", path.display()));
     assert_eq!(error, format!("2 instances are running: name one with --socket{}", list.concat()));
 }
+
+#[test]
+fn a_service_says_why_the_programs_answer_nothing_for_it() {
+    let why = "there is no memory for the replies that it keeps: ENOMEM".to_owned();
+    let service = twinpath_report::Service { name: "rpc".to_owned(), no_reflex: why, ..Default::default() };
+    let report = Report { services: vec![service], ..Report::default() };
+    let text = table::render(Topic::Services, &report);
+    assert!(
+        text.contains("reflexes: none, as there is no memory for the replies that it keeps: ENOMEM"),
+        "{text}"
+    );
+}

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use nfs3_types::nfs3;
 use proptest::prelude::*;
-use twinpath_reflex::{Generations, Publication, Table, WhyNot, generations};
+use twinpath_reflex::{Generations, NotKept, Publication, Table, WhyNot, generations};
 use twinpath_service::{Beside, Duration, Keeper, Later, Name, Next, Version};
 
 use super::*;
@@ -329,6 +329,10 @@ impl Keeper for Local {
     fn keep(&mut self, now: Instant, reply: &Publication<'_>) {
         let kept = self.table.lock().expect("no panic").publish(now, 0, &SHAPES, self.words.words(), reply);
         kept.expect("a reply that can be kept");
+    }
+
+    fn not_kept(&mut self, why: NotKept) {
+        panic!("{why}");
     }
 }
 

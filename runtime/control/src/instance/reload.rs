@@ -273,6 +273,7 @@ impl Instance {
             }
             Err(error) => return Err(error.to_string()),
         };
+        self.reflexes.settle(&mut plan);
         let parts = staged.parts();
         let handles = match self.prepare(&plan, &mut staged) {
             Ok(handles) => handles,

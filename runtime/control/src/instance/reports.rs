@@ -12,7 +12,7 @@ use twinpath_plan::{ServicePlan, port_claim};
 use twinpath_report::{self as report, Report, ServiceClaim, ServiceRequests};
 use twinpath_serve::ServeCounters;
 use twinpath_service::ServiceCounters;
-use twinpath_serving::{ServiceHandle, WorkerHandle, own_metrics};
+use twinpath_serving::{KeptEntries, ServiceHandle, WorkerHandle, own_metrics};
 use twinpath_steer::Claim;
 use twinpath_steer_bpf::Leftover;
 
@@ -34,6 +34,7 @@ impl Instance {
         let attached = self.interface.attachment.as_ref();
         let queues = attached.map_or(0, Attachment::queues);
         let ring_bytes = kernel_ring_bytes(path, self.plan.ring_frames) * u64::from(queues);
+        let kept = self.reflexes.entries(twinpath_sys::clock::now());
         let pool_bytes = self.everyone().map(|worker| worker.pool_bytes()).sum::<u64>() + ring_bytes;
         Report {
             instance: report::Instance {
@@ -44,8 +45,8 @@ impl Instance {
                 standing_by: self.standing_by.as_ref().map(StandingBy::report),
                 ..report_process(self.started, pool_bytes, &self.confined)
             },
-            services: self.report_services(),
-            interfaces: vec![self.report_interface()],
+            services: self.report_services(&kept),
+            interfaces: vec![self.report_interface(&kept)],
             rules: self.report_rules(),
             machine: Some(self.machine.costs.clone()),
             workers: self.workers.iter().map(|worker| worker.report(self.machine.request.clone())).collect(),
@@ -89,16 +90,16 @@ impl Instance {
     }
 
     /// The services, in the order of the plan, summed over all workers.
-    pub(super) fn report_services(&self) -> Vec<report::Service> {
+    pub(super) fn report_services(&self, kept: &KeptEntries) -> Vec<report::Service> {
         let services = self.plan.services.iter().zip(&self.held);
-        services.map(|(plan, held)| self.report_service(plan, held.part)).collect()
+        services.map(|(plan, held)| self.report_service(plan, held.part, kept)).collect()
     }
 
     fn handles(&self, part: usize) -> impl Iterator<Item = &ServiceHandle> {
         self.everyone().filter_map(move |worker| worker.service(part))
     }
 
-    fn report_service(&self, plan: &ServicePlan, part: usize) -> report::Service {
+    fn report_service(&self, plan: &ServicePlan, part: usize, kept: &KeptEntries) -> report::Service {
         let sum = |count: fn(&ServeCounters) -> &Counter| {
             self.handles(part).map(|handle| count(&handle.serve).get()).sum::<u64>()
         };
@@ -113,7 +114,8 @@ impl Instance {
             fast_replies: sum(|serve| &serve.fast_replies),
             fast_replies_by_kernel: sum(|serve| &serve.fast_replies_by_kernel),
             reflex_replies: self.reflexes.of_service(self.interface.attachment.as_ref(), plan),
-            kept: self.reflexes.report_kept(twinpath_sys::clock::now(), plan),
+            no_reflex: plan.no_reflex.clone(),
+            kept: self.reflexes.report_kept(kept, plan),
             kernel_requests: sum(|serve| &serve.kernel_requests),
             kernel_replies: sum(|serve| &serve.kernel_replies),
             requests: self.report_requests(part),
@@ -235,7 +237,7 @@ impl Instance {
     }
 
     /// The interface: its path, the reason, and its queues.
-    pub(super) fn report_interface(&self) -> report::Interface {
+    pub(super) fn report_interface(&self, kept: &KeptEntries) -> report::Interface {
         let interface = &self.interface;
         let link = interface.ifindex.and_then(|ifindex| self.mirror.tables().link(ifindex));
         let lost = |id| interface.attachment.as_ref().map_or(0, |attachment| attachment.lost_frames(id));
@@ -258,10 +260,7 @@ impl Instance {
             why_not: interface.choice.report_why_not(),
             device: self.report_device(),
             queues: self.workers.iter().enumerate().flat_map(queue).collect(),
-            reflexes: interface
-                .attachment
-                .as_ref()
-                .map(|now| self.reflexes.report(twinpath_sys::clock::now(), now)),
+            reflexes: interface.attachment.as_ref().map(|attachment| self.reflexes.report(kept, attachment)),
             crossed: None,
             fallback: interface.fallback.reports.clone(),
         }

@@ -127,6 +127,7 @@ impl Instance {
     ) -> Result<(), InstanceError> {
         // What waits in the sockets belongs to the former instance until everything is ready.
         self.start_workers(sockets, services, former.is_some() || self.standing_by.is_some())?;
+        self.reflexes.settle(&mut self.plan);
         self.stand_in = self.new_stand_in(services)?;
         if let Some(standing_by) = &self.standing_by {
             (self.interface.choice.path, self.interface.choice.why) = (Path::Kernel, standing_by.sentence());
