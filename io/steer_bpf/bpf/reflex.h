@@ -6,9 +6,9 @@
  * Everything that is not certain goes to the worker, under a reason that is counted:
  * a reply is byte for byte the one that the worker would have sent (pure/reflex/src/mirror.rs is the same in Rust).
  *
- * A worker that gets no frames cannot be seen to hang. So some requests go to it all the same, the canaries: one by count, one
- * by time, and one for each peer by time, which also keeps the peer's entry in use. If a canary waits for too long the worker is
- * stuck (pending.h), and there are no reflexes until it continues.
+ * A worker that gets no frames cannot be seen to hang. So some requests go to it all the same, the canaries: of each service
+ * one by count and one by time, and one for each peer by time, which also keeps the peer's entry in use. If a canary waits for
+ * too long the worker is stuck (pending.h), and there are no reflexes until it continues.
  *
  * src/reflex.rs has the same layouts. */
 #ifndef TWINPATH_REFLEX_H
@@ -97,8 +97,9 @@ enum { CHUNK = 512 };
 struct reflex_cpu {
 	__u64 why[WHYS];
 	__u64 credits;	/* replies of the common bucket that this CPU may still give */
-	__u64 requests; /* for canaries by count */
-	__u64 since_canary;
+	/* For canaries, of each service: requests, and replies since the last one. */
+	__u64 requests[KEPT_SERVICES];
+	__u64 since_canary[KEPT_SERVICES];
 	/* The part of a frame that is being summed, and room to fill up a word. */
 	__u8 chunk[CHUNK + 8];
 };
@@ -148,15 +149,15 @@ struct {
 	MAP_UINT(max_entries, STATIONS);
 } stations SECTION(".maps");
 
-/* When the next canary by time is due, for each queue. */
+/* When the next canary by time is due, for each service at each queue. */
 struct {
 	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
 	MAP_TYPE(key, __u32);
 	MAP_TYPE(value, __u64);
-	MAP_UINT(max_entries, QUEUES_MAX);
+	MAP_UINT(max_entries, QUEUES_MAX * KEPT_SERVICES);
 } canaries SECTION(".maps");
 
-/* One request in so many, on each CPU; a power of two. */
+/* One request of a service in so many, on each CPU; a power of two. */
 enum { CANARY_REQUESTS = 4096 };
 #define CANARY_NS 1000000000ULL
 enum { CANARY_LEAST = 16 };
@@ -322,14 +323,16 @@ INLINE int is_first(struct peer *peer)
 	return left != 0;
 }
 
-/* Whether the request is to go to the worker for the worker's sake. Of a queue by time only if enough were replied to since:
- * requests that are far apart would all go to the worker. */
-INLINE int is_canary(struct reflex_cpu *cpu, __u32 queue, __u64 *peer_due_ns, __u64 now)
+/* Whether the request is to go to the worker for the worker's sake. By time only if enough of the service were replied to
+ * since: requests that are far apart would all go to the worker. A service that is seldom asked has canaries of its own, so that
+ * one that hangs only at its requests is found as soon as one that is asked all the time. */
+INLINE int is_canary(struct reflex_cpu *cpu, __u32 queue, __u32 service, __u64 *peer_due_ns, __u64 now)
 {
-	__u64 *due_ns = map_lookup(&canaries, &queue);
+	__u32 number = queue * KEPT_SERVICES + service;
+	__u64 *due_ns = map_lookup(&canaries, &number);
 
-	return ++cpu->requests % CANARY_REQUESTS == 0 ||
-	       (cpu->since_canary >= CANARY_LEAST && due_ns && is_due(due_ns, now, CANARY_NS)) ||
+	return ++cpu->requests[service] % CANARY_REQUESTS == 0 ||
+	       (cpu->since_canary[service] >= CANARY_LEAST && due_ns && is_due(due_ns, now, CANARY_NS)) ||
 	       (peer_due_ns && is_due(peer_due_ns, now, PEER_CANARY_NS));
 }
 
@@ -339,13 +342,14 @@ INLINE __u32 check_times(struct reflex_cpu *cpu, struct reflex_control *control,
 			 int as_large, __u64 *full_at_ns, __u64 *canary_ns)
 {
 	const __u64 now = ktime_get_coarse_ns();
-	__u32 place = REFLEX_PLACE(reflex);
+	__u32 place = REFLEX_PLACE(reflex), service = place / PLACES_OF_SERVICE & (KEPT_SERVICES - 1);
 	__u64 *interval_ns = map_lookup(&reflex_places, &place);
 
+	OWN_REGISTER(service);
 	if (waits_too_long(queue, now))
 		return WHY_STUCK;
-	if (is_canary(cpu, queue, canary_ns, now)) {
-		cpu->since_canary = 0;
+	if (is_canary(cpu, queue, service, canary_ns, now)) {
+		cpu->since_canary[service] = 0;
 		return WHY_CANARY;
 	}
 	if (as_large && interval_ns && *interval_ns && !take_tokens(full_at_ns, *interval_ns, 1, now))
@@ -353,7 +357,7 @@ INLINE __u32 check_times(struct reflex_cpu *cpu, struct reflex_control *control,
 	if (!has_credit(cpu, control, now))
 		return WHY_RATE;
 	cpu->credits--;
-	cpu->since_canary++;
+	cpu->since_canary[service]++;
 	return MAY_REPLY;
 }
 

@@ -283,8 +283,8 @@ struct CountWords {
 struct CpuWords {
     why: [u64; WHYS],
     credits: u64,
-    requests: u64,
-    since_canary: u64,
+    requests: [u64; REFLEX_SERVICES_MAX],
+    since_canary: [u64; REFLEX_SERVICES_MAX],
     chunk: [u8; 520],
 }
 
@@ -297,7 +297,7 @@ const _: () = {
             && size_of::<Peer>() == 32 + 8 * REFLEX_SERVICES_MAX
             && size_of::<CountWords>() == 16
     );
-    assert!(size_of::<CpuWords>() == WHYS * 8 + 24 + 520);
+    assert!(size_of::<CpuWords>() == WHYS * 8 + 8 + 16 * REFLEX_SERVICES_MAX + 520);
     assert!(NotReplied::ALL.len() < WHYS);
 };
 

@@ -3,6 +3,7 @@
 //! times.
 
 mod crossing;
+mod reflex;
 
 use std::process::Command;
 
@@ -41,6 +42,7 @@ pub(crate) const LAB: Lab = Lab {
             "vlan",
             "bridge",
             "switch",
+            "reflex",
         ],
         modules: &["8021q"],
         programs: &["ethtool"],
@@ -86,7 +88,7 @@ const fn row(id: &'static str, path: &'static str, main: &'static str, label: &'
 }
 
 /// Every row, in the order of the table.
-const ROWS: [RowSpec; 12] = [
+const ROWS: [RowSpec; 13] = [
     row("exchange-packet", "packet", "answered", "packet: datagrams, whole and in 2 to 45 fragments"),
     row("bare-packet", "packet", "answered", "packet: the same, the card's offloads switched off"),
     row("kill9-packet", "packet", "resets", "packet: kernel connections that a kill -9 broke"),
@@ -109,6 +111,7 @@ const ROWS: [RowSpec; 12] = [
     row("vlan", "packet", "answered", "tagged datagrams, served on a VLAN interface"),
     row("bridge", "exception", "answered", "requests through an exception port, and after its kill -9"),
     row("switch", "switch", "answered", "requests through a switch, and after its kill -9"),
+    row("reflex", "packet", "answered", "calls that the kernel's programs answer from kept replies"),
 ];
 
 const fn answered(id: &'static str, row: &'static str, what: &'static str) -> RatioSpec {
@@ -144,7 +147,7 @@ const WHAT: &str =
 const WHAT_BARE: &str = "the same, the card's offloads switched off";
 
 /// The requirements, wherever the path is supported.
-const RATIOS: [RatioSpec; 12] = [
+const RATIOS: [RatioSpec; 13] = [
     answered("packet-exchange", "exchange-packet", WHAT),
     answered("packet-bare", "bare-packet", WHAT_BARE),
     resets("packet-kill9", "kill9-packet", &[(("kill9-packet", "worst_ms"), SILENT_MS)]),
@@ -165,6 +168,11 @@ const RATIOS: [RatioSpec; 12] = [
         "share of requests answered, by each carrier, and by the kernel after a kill",
     ),
     answered("switch-answered", "switch", "share of requests answered, and by the kernel after a kill"),
+    answered(
+        "reflex-answered",
+        "reflex",
+        "share of calls answered, on a kernel whose programs answer most of them from kept replies",
+    ),
 ];
 
 async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
@@ -198,7 +206,7 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
             record.add(row, 0, measured.unwrap_or_else(|error| failed(&error)));
         }
     }
-    for row in ["vlan", "bridge", "switch"].into_iter().filter(|row| selected(row)) {
+    for row in ["vlan", "bridge", "switch", "reflex"].into_iter().filter(|row| selected(row)) {
         session.progress.step(row);
         if row == "switch" && is_virtual_function(session)? {
             record.fail(row, "a virtual function gets the frames for its own address only".to_owned());
@@ -207,6 +215,7 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
         let measured = match row {
             "vlan" => crossing::vlan(session).await,
             "bridge" => crossing::bridge(session).await,
+            "reflex" => reflex::measure(session).await,
             _ => crossing::switch(session).await,
         };
         record.add(row, 0, measured.unwrap_or_else(|error| failed(&error)));
@@ -294,7 +303,7 @@ mod tests {
     #[test]
     fn every_row_is_one_of_a_path_and_has_its_ratio_and_none_is_measured_outside_a_guest() {
         let of_paths: Vec<_> = PATHS.iter().flat_map(|rows| [rows.exchange, rows.bare, rows.kill9]).collect();
-        let all: Vec<_> = of_paths.into_iter().chain(["vlan", "bridge", "switch"]).collect();
+        let all: Vec<_> = of_paths.into_iter().chain(["vlan", "bridge", "switch", "reflex"]).collect();
         assert_eq!(all, ROWS.map(|row| row.id));
         assert_eq!(all, RATIOS.map(|ratio| ratio.formula.rows()[0]));
         assert!(all.iter().all(|row| LAB.in_guest.rows.contains(row)));

@@ -12,8 +12,8 @@ use twinpath_steer::corpus;
 use twinpath_steer::{Answers, Claim, Context, Reflex, Table, Verdict, verdict};
 use twinpath_steer_bpf::{KeptMaps, Path, ReflexPeer, ReflexPlan, Steering};
 use twinpath_time::Duration;
-use twinpath_wire::Mac;
 use twinpath_wire::udp_frame::{UdpFrameRepr, write_headers};
+use twinpath_wire::{Mac, Protocol};
 
 use crate::common::{direct_ring, filter, ingress, run};
 use crate::frames::{changed, least_for_skb, stay_on_one_cpu};
@@ -159,13 +159,17 @@ impl Replies {
 }
 
 pub(crate) fn request(peer: &str, port: u16, payload: &[u8]) -> Vec<u8> {
+    request_to(peer, port, PORT, payload)
+}
+
+fn request_to(peer: &str, port: u16, to: u16, payload: &[u8]) -> Vec<u8> {
     let own: IpAddr = if peer.contains(':') { "fd00::2" } else { "10.0.0.2" }.parse().unwrap();
     let repr = UdpFrameRepr {
         source_mac: PEER,
         destination_mac: OWN,
         tag: None,
         source: SocketAddr::new(peer.parse().unwrap(), port),
-        destination: SocketAddr::new(own, PORT),
+        destination: SocketAddr::new(own, to),
         hop_limit: 17,
         identification: 0x1234,
     };
@@ -334,6 +338,32 @@ fn beyond_the_rates_of_a_source_and_of_all_workers_decide() {
     }
     let allowed = 5_000.0 * (begun.elapsed().as_secs_f64() + 0.2) + 100.0;
     assert!(f64::from(by_program) <= allowed, "{by_program} replies, {allowed:.0} allowed");
+}
+
+/// One worker has both: of a service whose requests are few, or always the odd ones, some go to it all the same.
+#[test]
+fn each_service_has_canaries_of_its_own() {
+    const EACH: usize = 4096;
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let mut table = corpus::all().unwrap().tables["basic"].clone();
+    table.add_claim(Claim::port(Protocol::Udp, PORT + 1)).unwrap();
+    // Each claim is of a service of its own.
+    let own = |place| Reflex { place: place * 16, answers: Answers::Mirrored, source_rate: 0 };
+    let mut replies = Replies::load(false);
+    replies.steering.apply(&with_reflex(&table, own)).unwrap();
+    let frames = [PORT, PORT + 1].map(|to| request_to(PEERS[0], 4000, to, b"one after the other"));
+    let mut canaries = [0; 2];
+    for number in 0..2 * EACH {
+        let frame = &frames[number % 2];
+        let (action, _) = changed(ingress(&replies.steering), frame);
+        let taken = replies.taken();
+        assert!(action == REDIRECT || taken.as_ref() == Some(frame), "request {number}: {action}");
+        canaries[number % 2] += u32::from(taken.is_some());
+    }
+    // One by count, and at least the first one by time.
+    assert!(canaries.iter().all(|canaries| *canaries >= 2), "{canaries:?}");
 }
 
 #[test]

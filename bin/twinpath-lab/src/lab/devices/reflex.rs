@@ -1,0 +1,53 @@
+//! `reflex`: whether the kernel takes the programs that answer by themselves, kept replies included, and they do. A kernel whose
+//! verifier refuses them is served all the same, by workers, so that nothing else here would tell.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use twinpath_measure::report::BenchReport;
+
+use crate::lab::instance::{Facts as _, Instance};
+use crate::lab::model::Sample;
+use crate::lab::peers::{FAST_PORT, server};
+use crate::lab::process::{Side, words};
+use crate::lab::session::Session;
+use crate::lab::topology::SERVER;
+
+/// More than the first ones of a peer, which workers answer.
+const CALLS: u64 = 200;
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Calls of NULL to `serve rpc` on the packet path.
+pub(super) async fn measure(session: &Session) -> anyhow::Result<Sample> {
+    let socket = session.run_dir.path().join("reflex.sock");
+    let mut args = words(&format!(
+        "serve rpc --on {} --udp {FAST_PORT} --path packet --mode interrupt --workers 1 --cpu {} --socket",
+        SERVER.interface, session.cpus[1]
+    ));
+    args.push(socket.display().to_string());
+    let instance = Instance::start(&session.launcher, &args).await?;
+    let line = format!(
+        "bench rpc {} --udp --path kernel --mode interrupt --inflight 1 --count {CALLS} --warmup 0 --json",
+        server(FAST_PORT)
+    );
+    let asked = session.launcher.client(Side::Client, &words(&line), DEADLINE, None).await;
+    let report = instance.report().await;
+    instance.stop(&session.launcher).await?;
+    let (asked, report) = (asked?, report?);
+    let asked: BenchReport =
+        serde_json::from_str(&asked.stdout).context("cannot read the result of bench")?;
+    let mut sample = Sample { path: Some(report.path()), ..Sample::default() };
+    let programs =
+        report.interfaces.first().and_then(|interface| interface.reflexes.clone()).unwrap_or_default();
+    let no_kept = programs.kept.map_or_else(|| "there is no memory for them".to_owned(), |kept| kept.off);
+    for (what, why) in [("no replies", programs.off), ("no kept replies", no_kept)] {
+        if !why.is_empty() {
+            sample.notes.push(format!("{what} by the kernel's programs, as {why}"));
+        }
+    }
+    let replies: u64 = report.services.iter().map(|service| service.reflex_replies).sum();
+    sample.notes.push(format!("{replies} of {} replies by the kernel's programs", asked.received));
+    let answered = if replies > CALLS / 2 { asked.received as f64 / CALLS as f64 } else { 0.0 };
+    sample.values.insert("answered", answered);
+    Ok(sample)
+}
