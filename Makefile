@@ -21,7 +21,7 @@ DESTDIR ?=
 # `make image IMAGE=registry.example/twinpath:1`
 IMAGE ?= twinpath:latest
 
-.PHONY: run build install deb image release release-check test test-guest example lint documents lab instructions mutants conformance clean help setup
+.PHONY: run build install deb image release release-check aarch64 test-aarch64 test test-guest example lint documents lab instructions mutants conformance clean help setup
 
 run: ## build, then measure twinpath against the kernel's own sockets in namespaces of its own (root or sudo, under 60 s)
 	@xtask/host.sh may-be-root "twinpath-lab quick builds network namespaces, which"
@@ -99,6 +99,20 @@ release-check: setup ## build the release twice, at different places and with di
 	@xtask/host.sh need dpkg-dev=dpkg-shlibdeps binutils=strings
 	@packaging/release.sh --check $(TARGET_DIR)/release-check
 
+aarch64: setup ## build the program and the libraries for aarch64, on any machine (debug build)
+	@xtask/host.sh target $(AARCH64)
+	@xtask/host.sh need $(AARCH64_PACKAGES)
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+	    $(CARGO) build $(CARGO_FLAGS) --target $(AARCH64) -p twinpath-cli -p twinpath-preload -p twinpath-capi
+
+test-aarch64: setup ## run the tests that need no device and no rights as aarch64, under emulation (qemu-user; ten minutes)
+	@xtask/host.sh target $(AARCH64)
+	@xtask/host.sh need $(AARCH64_PACKAGES) qemu-user-static=qemu-aarch64-static
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+	    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu" \
+	    $(CARGO) test $(CARGO_FLAGS) --no-fail-fast --target $(AARCH64) \
+	    $(foreach manifest,$(wildcard $(addsuffix /*/Cargo.toml,pure mem engine)),--package $(firstword $(shell sed -n 's/^name = "\(.*\)"$$/\1/p' $(manifest)))) $(ARGS)
+
 image: ## build an OCI image by podman or docker: make image IMAGE=twinpath:latest
 	@packaging/image.sh $(TARGET_DIR)/image "$(IMAGE)"
 
@@ -165,6 +179,11 @@ GUEST_NICS ?= virtio-net igb igb-vf e1000e
 
 # What a guest may take, s. Emulated, each of them takes two to four minutes of a CPU.
 GUEST_DEADLINE_S ?= 900
+
+# What building for aarch64 needs on another machine.
+AARCH64 := aarch64-unknown-linux-gnu
+AARCH64_PACKAGES := gcc-aarch64-linux-gnu=aarch64-linux-gnu-gcc \
+	libc6-dev-arm64-cross=/usr/aarch64-linux-gnu/include/stdio.h
 
 # Only to prove that the committed object is what its source gives; the product needs no compiler for it.
 BPF_PACKAGES := clang-14=clang-14 llvm-14=llvm-strip-14

@@ -58,8 +58,8 @@ tar -C "$out/whole" --sort=name --mtime="@$epoch" --owner=0 --group=0 --numeric-
 
 # The program itself says which crates are in it: where they can panic.
 strings -a "$out/whole/usr/local/bin/twinpath" | grep -o '/registry/[^/]*/[^/]*-[0-9][^/]*' | sed 's|.*/||' | sort -u |
-    while read -r crate; do
-        grep -q "\"pkg:cargo/${crate%-[0-9]*.*.*}@" "$out/$name.cdx.json" ||
+    sed 's/-\([0-9][0-9]*\.\)/@\1/' | while read -r crate; do
+        grep -qF "\"bom-ref\": \"$crate\"" "$out/$name.cdx.json" ||
             { echo "release.sh: $crate is in the program, and not in $name.cdx.json" >&2; exit 1; }
     done
 rm -rf "$out/whole"

@@ -4,6 +4,7 @@
 #
 #   host.sh toolchain                       fail with one clear sentence if Rust is missing or too old
 #   host.sh component NAME                  add a part of the toolchain (rustfmt, clippy) if it is missing
+#   host.sh target NAME                     add what is needed to build for another machine if it is missing
 #   host.sh deny VERSION                    licences, sources and known vulnerabilities of what is depended on, by that cargo-deny
 #   host.sh mutants VERSION CRATE SHARD ARG...
 #                                           how many small changes of a crate's code its tests notice, by that cargo-mutants;
@@ -36,6 +37,12 @@ component() {
     cargo "${1/rustfmt/fmt}" --version >/dev/null 2>&1 && return
     say "make: adding $1 to the Rust toolchain: rustup component add $1"
     rustup component add "$1" || fail "$1 is missing and rustup could not add it: install it, then run make again."
+}
+
+target() {
+    [ -d "$(rustc --print sysroot)/lib/rustlib/$1/lib" ] && return
+    say "make: adding the standard library for $1 to the Rust toolchain: rustup target add $1"
+    rustup target add "$1" || fail "the standard library for $1 is missing and rustup could not add it: install it, then run make again."
 }
 
 # Pinned tools are kept beside what is built. They run for a second, or mostly wait: building them fast counts for more than their
@@ -173,6 +180,7 @@ shift
 case $command in
     toolchain) toolchain ;;
     component) component "$@" ;;
+    target) target "$@" ;;
     deny) deny "$@" ;;
     mutants) mutants "$@" ;;
     has) has "$@" ;;

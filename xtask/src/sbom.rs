@@ -90,13 +90,15 @@ fn document(
     version: &str,
     target: &str,
 ) -> Value {
-    let url = |(name, version): &Id| format!("pkg:cargo/{name}@{version}");
+    let reference = |(name, version): &Id| format!("{name}@{version}");
+    // A package URL has no plus sign.
+    let url = |id: &Id| format!("pkg:cargo/{}", reference(id).replace('+', "%2B"));
     let components: Vec<_> = crates
         .iter()
         .map(|(id, it)| {
             let hash = |sum: &String| json!([{ "alg": "SHA-256", "content": sum }]);
             let mut component = json!({
-                "type": "library", "bom-ref": url(id), "name": id.0, "version": id.1, "purl": url(id),
+                "type": "library", "bom-ref": reference(id), "name": id.0, "version": id.1, "purl": url(id),
                 "licenses": [{ "expression": it.license }],
             });
             if let Some(hashes) = checksums.get(id).map(hash) {
@@ -107,7 +109,7 @@ fn document(
         .collect();
     let edges: Vec<_> = crates
         .iter()
-        .map(|(id, it)| json!({ "ref": url(id), "dependsOn": it.uses.iter().map(url).collect::<Vec<_>>() }))
+        .map(|(id, it)| json!({ "ref": reference(id), "dependsOn": it.uses.iter().map(reference).collect::<Vec<_>>() }))
         .collect();
     json!({
         "bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1,

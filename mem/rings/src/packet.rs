@@ -30,10 +30,6 @@ const HEADER_LEN: usize = 32;
 /// Where the index of the interface is in a `sockaddr_ll`.
 const IFINDEX_AT: usize = 4;
 
-/// How many slots ahead the CPU is told to fetch one, and lines of it: header, address and a short frame.
-const FETCH_AHEAD: usize = 2;
-const FETCH_LINES: usize = 3;
-
 /// `struct tpacket2_hdr` behind its status word.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -134,6 +130,10 @@ impl PacketRing {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+
+            /// How many slots ahead, and lines of a slot: header, address and a short frame.
+            const FETCH_AHEAD: usize = 2;
+            const FETCH_LINES: usize = 3;
             let index = self.next + FETCH_AHEAD;
             let base = self.slot(if index < self.slots { index } else { index % self.slots }).as_ptr();
             for line in 0..FETCH_LINES {
