@@ -18,6 +18,23 @@ pub enum Message {
     Notify(u64),
 }
 
+impl Message {
+    /// The bytes that it holds.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::Send(_, bytes) => bytes.len(),
+            Self::Notify(_) => 0,
+        }
+    }
+
+    /// Whether it holds no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// The bounded queue of such messages, which wakes the worker.
 pub trait MessageQueue: Send + Sync {
     /// Adds a message; never blocks.
@@ -42,7 +59,8 @@ pub enum NotSent {
 }
 
 /// Sends for a service from any thread, through one of its workers: to peers, on connections of that worker, and to the
-/// service itself. Its calls never block, and clones of it share one bounded queue of 1024 messages.
+/// service itself. Its calls never block, and clones of it share one bounded queue: of 1024
+/// messages, and of 4 MiB in them.
 ///
 /// A service gets it by [`Service::start`](crate::Service::start), and must return true from
 /// [`Service::sends_later`](crate::Service::sends_later).

@@ -136,7 +136,9 @@ pub trait Service: Send {
 
     /// When [`Self::timer`] is to be called. It is asked after each turn of the worker, so it must be cheap: a field,
     /// or the first of a sorted list. It must not panic: that ends the process. While another instance or worker serves in
-    /// place of this clone, its timer is not called.
+    /// place of this clone, its timer is not called; nor after another instance has taken over, while this one only ends
+    /// its connections: from then on, that instance's clones have the timers. Those of connections
+    /// ([`Output::wake_at`]) are called until the connection is over.
     fn deadline(&self) -> Instant {
         Instant::NEVER
     }

@@ -1,7 +1,7 @@
 //! Messages of other threads to a service on its worker: a bounded queue, and a descriptor that wakes the worker.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use rustix::io::Errno;
@@ -11,8 +11,13 @@ use twinpath_sys::EventFd;
 /// The most messages that wait.
 const MESSAGES_MAX: usize = 1024;
 
+/// The most bytes in them.
+const BYTES_MAX: usize = 4 << 20;
+
 struct Shared {
     messages: SyncSender<Message>,
+    /// Bytes of the messages that wait.
+    bytes: AtomicUsize,
     ready: EventFd,
     /// Whether the worker has been signalled since it looked last: one signal is enough for any number of messages.
     signalled: AtomicBool,
@@ -27,23 +32,34 @@ pub struct Sends {
 
 impl MessageQueue for Shared {
     fn push(&self, message: Message) -> Result<(), NotSent> {
-        match self.messages.try_send(message) {
+        let len = message.len();
+        let with_it = |bytes: usize| Some(bytes + len).filter(|bytes| *bytes <= BYTES_MAX);
+        // Relaxed: only the count matters, and the queue itself orders the messages.
+        if self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_it).is_err() {
+            return Err(self.refuse());
+        }
+        let refused = match self.messages.try_send(message) {
             Ok(()) => {
                 self.signal();
-                Ok(())
+                return Ok(());
             }
-            Err(TrySendError::Full(_)) => {
-                self.refused.fetch_add(1, Ordering::Relaxed);
-                // So that the worker counts it.
-                self.signal();
-                Err(NotSent::Full)
-            }
-            Err(TrySendError::Disconnected(_)) => Err(NotSent::Ended),
-        }
+            Err(TrySendError::Full(_)) => self.refuse(),
+            Err(TrySendError::Disconnected(_)) => NotSent::Ended,
+        };
+        self.bytes.fetch_sub(len, Ordering::Relaxed);
+        Err(refused)
     }
 }
 
 impl Shared {
+    /// Counts a message that found no room.
+    fn refuse(&self) -> NotSent {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        // So that the worker counts it.
+        self.signal();
+        NotSent::Full
+    }
+
     fn signal(&self) {
         // The worker clears it before it takes messages, so a message that is not taken has signalled again.
         if !self.signalled.swap(true, Ordering::SeqCst) {
@@ -62,6 +78,7 @@ impl Sends {
         let (sender, messages) = sync_channel(MESSAGES_MAX);
         let shared = Shared {
             messages: sender,
+            bytes: AtomicUsize::new(0),
             ready: EventFd::new()?,
             signalled: AtomicBool::new(false),
             refused: AtomicU64::new(0),
@@ -90,7 +107,9 @@ impl Sends {
 
     /// Takes the next message.
     pub fn take(&self) -> Option<Message> {
-        self.messages.try_recv().ok()
+        let message = self.messages.try_recv().ok()?;
+        self.shared.bytes.fetch_sub(message.len(), Ordering::Relaxed);
+        Some(message)
     }
 
     /// Makes the descriptor readable again: messages are left for the next turn.
@@ -125,6 +144,22 @@ mod tests {
         }
         let sent: u64 = senders.into_iter().map(|sender| sender.join().expect("no panic")).sum();
         assert_eq!((look(), taken), (40_000, sent));
+    }
+
+    #[test]
+    fn messages_are_bounded_by_their_bytes_too() {
+        let sends = Sends::new().expect("an eventfd");
+        let handle = sends.handle();
+        let connection = twinpath_service::ConnectionId::new(1, 2);
+        let largest = vec![0; 64 << 10];
+        let sent = (0..MESSAGES_MAX).take_while(|_| handle.send_on(connection, &*largest).is_ok()).count();
+        assert_eq!(sent, BYTES_MAX / largest.len());
+        assert_eq!((handle.send_on(connection, [0]), handle.notify(1)), (Err(NotSent::Full), Ok(())));
+        assert_eq!(sends.drain(), 2);
+        assert!(sends.take().is_some());
+        assert_eq!(handle.send_on(connection, [0]), Ok(()));
+        while sends.take().is_some() {}
+        assert_eq!(sends.shared.bytes.load(Ordering::Relaxed), 0);
     }
 
     #[test]

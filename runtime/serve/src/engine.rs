@@ -194,6 +194,8 @@ pub struct ServeEngine<S: Service> {
     awaited: Awaited,
     /// Whether another instance serves the sockets.
     waits: bool,
+    /// Whether another instance has taken over: this clone only ends its connections.
+    handed_over: bool,
     /// Whether it has been told to drain.
     stopping: bool,
     /// Whether it has been told to drain and control does not know yet that it has drained.
@@ -239,6 +241,7 @@ impl<S: Service> ServeEngine<S> {
             beside: Beside { keeper: config.keeper, ..Beside::default() },
             awaited: Awaited::default(),
             waits,
+            handed_over: false,
             stopping: false,
             draining: false,
             leaving: false,
@@ -565,12 +568,14 @@ impl<S: Service> Engine for ServeEngine<S> {
                     }
                 }
                 (self.draining, self.stopping) = (true, true);
+                self.handed_over |= handed_over;
                 if let Some((tcp, call)) = self.tcp(now, io) {
                     tcp.drain(handed_over, call);
                 }
             }
             ServeCommand::Cut => {
-                io.drops().add(Reason::DrainTimeout, self.awaited.len() as u64);
+                let unsent = self.cut_messages(io);
+                io.drops().add(Reason::DrainTimeout, self.awaited.len() as u64 + unsent);
                 self.awaited.clear();
                 if let Some((tcp, call)) = self.tcp(now, io) {
                     tcp.cut(call);

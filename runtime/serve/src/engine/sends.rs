@@ -39,10 +39,15 @@ impl<S: Service> ServeEngine<S> {
         }
     }
 
-    /// When the service's timer is due. While another instance serves, or another worker, this clone has nothing to do.
+    /// When the service's timer is due. While another instance serves, or another worker, this clone has nothing to do; nor
+    /// once another one has taken over, whose clones have the timers then.
     #[inline]
     pub(super) fn timer_at(&self) -> Instant {
-        if self.waits { Instant::NEVER } else { self.service.get().deadline().max(self.timer_not_before) }
+        if self.waits || self.handed_over {
+            Instant::NEVER
+        } else {
+            self.service.get().deadline().max(self.timer_not_before)
+        }
     }
 
     /// Calls the service's timer, which is due.
@@ -106,6 +111,14 @@ impl<S: Service> ServeEngine<S> {
             }
         }
         taken
+    }
+
+    /// The drain has taken too long: closes the queue. Returns how many messages waited, which nobody will send.
+    pub(super) fn cut_messages(&mut self, io: &mut Io<'_, ServeEvent>) -> u64 {
+        let Some(sends) = self.sends.take() else { return 0 };
+        let _ = io.fds.unwatch(sends.fd());
+        io.drops().add(Reason::SendQueueFull, sends.drain());
+        std::iter::from_fn(|| sends.take()).count() as u64
     }
 
     /// Sends what the service has put into its outbox.

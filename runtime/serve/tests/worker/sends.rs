@@ -222,3 +222,38 @@ fn what_was_sent_before_a_drain_leaves_and_then_the_queue_is_closed() {
     }
     assert_eq!((heard, handle.notify(1)), (200, Err(NotSent::Ended)));
 }
+
+#[test]
+fn messages_that_wait_when_a_drain_is_cut_are_counted() {
+    let (mut rig, handle) = rig();
+    for number in 0..200 {
+        assert_eq!(handle.notify(number), Ok(()));
+    }
+    for command in [ServeCommand::Drain { handed_over: false }, ServeCommand::Cut] {
+        assert!(rig.commands.send(Command::Engine(command)).is_ok());
+    }
+    let mut told = 0;
+    for _ in 0..20 {
+        rig.turn();
+        told = rig.counters.drops.get(Reason::DrainTimeout);
+    }
+    // The turn of the cut had taken some before it.
+    assert!((100..=200).contains(&told), "{told}");
+    assert_eq!(handle.notify(1), Err(NotSent::Ended));
+}
+
+#[test]
+fn the_timer_of_a_service_is_not_called_once_another_instance_has_taken_over() {
+    let (mut rig, _handle) = rig();
+    rig.ask(PEER, b"request");
+    rig.turn();
+    rig.replies();
+    assert!(rig.commands.send(Command::Engine(ServeCommand::Drain { handed_over: true })).is_ok());
+    let ticks: usize = (0..30)
+        .map(|_| {
+            rig.turn();
+            rig.replies().len()
+        })
+        .sum();
+    assert_eq!(ticks, 0);
+}
