@@ -14,12 +14,12 @@ use twinpath_config::MetricsAddress;
 use twinpath_config::Sandbox;
 use twinpath_config::{Config, Mode, PathAsked, Pool};
 use twinpath_control::instance;
-use twinpath_host::Ready;
+use twinpath_host::{Ready, Remote, Signals, is_in_runtime};
 use twinpath_serve::{PoolLimits, Prototype};
 use twinpath_service::Service;
 
 use crate::error::Error;
-use crate::running::Running;
+use crate::running::{Running, StopHandle};
 use crate::settings::{Draft, Settings};
 
 /// Serves `service`. Set an interface with [`Builder::on`] and at least one of [`Builder::udp`], [`Builder::tcp`] and
@@ -27,7 +27,8 @@ use crate::settings::{Draft, Settings};
 /// Every worker gets a clone of the service.
 #[must_use]
 pub fn serve<S: Service + Clone + 'static>(service: S) -> Builder {
-    Builder { services: Vec::new(), settings: Settings::default() }.and(service)
+    let asked = Signals::of_program();
+    Builder { services: Vec::new(), settings: Settings::default(), asked }.and(service)
 }
 
 /// The services of an instance, and its configuration. Settings without a method here are set by
@@ -36,6 +37,8 @@ pub fn serve<S: Service + Clone + 'static>(service: S) -> Builder {
 pub struct Builder {
     services: Vec<Box<dyn Prototype + Send>>,
     settings: Settings,
+    /// The two ends by which the instance is asked, and asks.
+    asked: (Remote, Signals),
 }
 
 impl fmt::Debug for Builder {
@@ -225,10 +228,28 @@ impl Builder {
         self
     }
 
-    /// Serves until SIGINT or SIGTERM.
+    /// A handle that ends the instance from any thread, also before it [runs](Self::run).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), twinpath::Error> {
+    /// let builder = twinpath::serve(twinpath::Echo).on("lo").path(twinpath::Path::Kernel).udp(0);
+    /// let stop = builder.stop_handle();
+    /// # let socket = std::env::temp_dir().join(format!("twinpath-{}", std::process::id())).join("socket");
+    /// # let builder = builder.socket(socket);
+    /// std::thread::spawn(move || stop.stop(std::time::Duration::from_secs(1)));
+    /// builder.run()
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn stop_handle(&self) -> StopHandle {
+        StopHandle(self.asked.0.clone())
+    }
+
+    /// Serves until SIGINT or SIGTERM, or until a [handle](Self::stop_handle) ends it. On a thread of a tokio runtime, where
+    /// control cannot wait, control gets a thread of its own; the calling thread is blocked all the same.
     ///
     /// # Errors
-    /// [`Error`]; nothing on the host is left changed then.
+    /// [`Error`]; nothing on the host is left changed then, but for what [`Error::LeftBehind`] names.
     pub fn run(self) -> Result<(), Error> {
         self.run_and_tell(|_| ())
     }
@@ -238,8 +259,15 @@ impl Builder {
     /// # Errors
     /// As [`Builder::run`].
     pub fn run_and_tell(self, ready: impl FnOnce(&Ready)) -> Result<(), Error> {
+        let (remote, signals) = self.asked;
+        let signals = signals.with_those_of_process();
+        if is_in_runtime() {
+            let running = Running::start(self.services, self.settings, (remote, signals))?;
+            ready(running.ready());
+            return running.join().map(drop);
+        }
         let (loaded, source) = self.settings.load(self.services)?;
-        instance::run(loaded.plan, &loaded.services, source, None, |state, _| ready(state))?;
+        instance::run(loaded.plan, &loaded.services, source, signals, |state, _| ready(state))?;
         Ok(())
     }
 
@@ -278,6 +306,6 @@ impl Builder {
             let several = if number == 0 { String::new() } else { format!("-{}", number + 1) };
             control.socket = Some(default_socket(&run_directory(), &name, &format!("{interface}{several}")));
         });
-        Running::start(self.services, settings)
+        Running::start(self.services, settings, self.asked)
     }
 }

@@ -10,6 +10,7 @@ use twinpath_host::Ended;
 ///
 /// Its `Debug` is its `Display`: most programs return it from `main`, and Rust prints such an error by `Debug`.
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// Settings of the builder or the file are invalid: one line for each.
     #[error("{}", .0.join("\n"))]
@@ -19,7 +20,11 @@ pub enum Error {
     Config(#[from] ConfigError),
     /// The instance could not start.
     #[error("{0}")]
-    Instance(#[from] InstanceError),
+    Instance(InstanceError),
+    /// It has ended, but for threads that hang: one sentence for each, which says what of which service has not returned.
+    /// They end once that returns; until then they may keep sockets of the instance open.
+    #[error("{}", .0.join("\n"))]
+    LeftBehind(Vec<String>),
     /// No thread could be started for it.
     #[error("cannot start a thread for the instance: {0}")]
     Thread(io::Error),
@@ -29,6 +34,15 @@ pub enum Error {
     /// The configuration was not read again; nothing was changed. One line for each reason.
     #[error("{0}")]
     NotReloaded(String),
+}
+
+impl From<InstanceError> for Error {
+    fn from(error: InstanceError) -> Self {
+        match error {
+            InstanceError::LeftBehind(who) => Self::LeftBehind(who),
+            error => Self::Instance(error),
+        }
+    }
 }
 
 impl fmt::Debug for Error {

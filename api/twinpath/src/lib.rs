@@ -43,7 +43,7 @@
 //!
 //! [`Builder::run`] serves until SIGINT or SIGTERM, and then drains: no connection is accepted any more, and each that is
 //! open ends once its requests are answered. [`Builder::spawn`] does the same on threads of its own, and returns a handle
-//! ([`Running`]) to drain it, to have its file read again, and to ask for its report; ports that are 0 are chosen by the
+//! ([`Running`]) to drain it, to have its file read again, and to ask for its report; a [`StopHandle`] ends either from any thread; ports that are 0 are chosen by the
 //! kernel. [`Builder::and`] adds further services to the same instance, and a process may have several instances.
 //!
 //! Serving through the kernel's sockets needs no privileges; the log says which ones are missing for the fast path, and
@@ -196,7 +196,7 @@ pub mod test;
 
 pub use builder::{Builder, serve};
 pub use error::Error;
-pub use running::{Drained, Running, ServedPorts};
+pub use running::{Drained, Running, ServedPorts, StopHandle};
 pub use twinpath_config::{Config, Mode, PathAsked as Path};
 pub use twinpath_host::Ready;
 /// The state of an instance, as [`Running::report`] returns it and `twinpath show` prints it.

@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::Path as FilePath;
-use std::sync::mpsc::sync_channel;
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread;
 
 use twinpath_control::instance;
-use twinpath_host::{Ready, Remote, Signals};
+use twinpath_host::{Ended, Ready, Remote, Signals};
 use twinpath_plan::Plan;
 use twinpath_report::Report;
 use twinpath_serve::Prototype;
@@ -31,15 +31,42 @@ pub struct ServedPorts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drained {
-    /// Connections, and requests handed over to other threads, that were not done in time.
+    /// Connections, requests handed over to other threads, and messages of other threads
+    /// ([`SendHandle`](crate::SendHandle)), that were not done in time.
     pub cut_off: u64,
 }
+
+/// Ends an instance from any thread: from [`Running::stop_handle`], or from
+/// [`Builder::stop_handle`](crate::Builder::stop_handle) before it runs.
+///
+/// Clones of it end the same instance. It keeps nothing alive, and does nothing once the instance has ended.
+#[derive(Clone)]
+pub struct StopHandle(pub(crate) Remote);
+
+impl std::fmt::Debug for StopHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StopHandle")
+    }
+}
+
+impl StopHandle {
+    /// Has the instance drain for `timeout` at most, and end: as [`Running::drain`], but without waiting, so it may be
+    /// called in a callback of the service too. Zero ends it at once. Before the instance runs, the call is kept until it
+    /// does. If it is called several times, the earliest of the times counts.
+    pub fn stop(&self, timeout: Duration) {
+        self.0.end(timeout);
+    }
+}
+
+/// How long control's thread may take beyond the timeout of a drain, or after a drop, before it is given up.
+const CONTROL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// An instance on threads of its own, from [`Builder::spawn`](crate::Builder::spawn).
 ///
 /// All methods may be called on any thread; those that wait say so, and must not be called in a callback of the
-/// service: its worker would wait for itself. If it is dropped, the instance ends at once, and the drop waits for that,
-/// and for callbacks that have not returned.
+/// service: its worker would wait for itself. If it is dropped, the instance ends at once, and the drop waits for that: a
+/// second for each worker at most, if a callback has not returned, and five seconds in all. Such a worker is left behind
+/// with its sockets, and is in the log as an error.
 #[derive(Debug)]
 pub struct Running {
     services: Vec<ServedPorts>,
@@ -50,7 +77,8 @@ pub struct Running {
 /// Control's thread; dropping it ends the instance.
 struct Control {
     remote: Remote,
-    thread: Option<JoinHandle<Result<u64, Error>>>,
+    /// How the instance has ended; taken by who waits for it.
+    outcome: Option<Receiver<Result<u64, Error>>>,
 }
 
 impl std::fmt::Debug for Control {
@@ -60,24 +88,29 @@ impl std::fmt::Debug for Control {
 }
 
 impl Running {
-    pub(crate) fn start(services: Vec<Box<dyn Prototype + Send>>, settings: Settings) -> Result<Self, Error> {
-        let (remote, asked) = Signals::of_program();
+    pub(crate) fn start(
+        services: Vec<Box<dyn Prototype + Send>>,
+        settings: Settings,
+        (remote, signals): (Remote, Signals),
+    ) -> Result<Self, Error> {
         let (tell, told) = sync_channel(1);
+        let (end, outcome) = sync_channel(1);
         let serve = move || {
             let (loaded, source) = settings.load(services)?;
             let ready = |ready: &Ready, plan: &Plan| {
                 // Its receiver waits, and is gone only with the whole program.
                 let _ = tell.send((ready.clone(), ports(plan)));
             };
-            Ok(instance::run(loaded.plan, &loaded.services, source, Some(asked), ready)?)
+            Ok(instance::run(loaded.plan, &loaded.services, source, signals, ready)?)
         };
-        let thread =
-            thread::Builder::new().name("twinpath".to_owned()).spawn(serve).map_err(Error::Thread)?;
-        let control = Control { remote, thread: Some(thread) };
+        let control = thread::Builder::new().name("twinpath".to_owned());
+        // Whoever waits for the end may have given it up.
+        control.spawn(move || drop(end.send(serve()))).map_err(Error::Thread)?;
+        let control = Control { remote, outcome: Some(outcome) };
         match told.recv() {
             Ok((ready, services)) => Ok(Self { services, ready, control }),
             // It has ended without being ready, and says why.
-            Err(_) => Err(control.join().err().unwrap_or(Error::Ended(twinpath_host::Ended))),
+            Err(_) => Err(control.join(None).err().unwrap_or(Error::Ended(Ended))),
         }
     }
 
@@ -128,15 +161,29 @@ impl Running {
         self.control.remote.reload()?.map_err(Error::NotReloaded)
     }
 
+    /// A handle that ends the instance from any thread.
+    #[must_use]
+    pub fn stop_handle(&self) -> StopHandle {
+        StopHandle(self.control.remote.clone())
+    }
+
+    /// The first state of the instance.
+    pub(crate) const fn ready(&self) -> &Ready {
+        &self.ready
+    }
+
     /// Accepts no more connections, ends each that is open once its requests are answered, closes those that are left
-    /// after `timeout`, and ends. Datagrams are answered until then. Waits for that, and for each callback that has not
-    /// returned: one that hangs is waited for without end.
+    /// after `timeout`, and ends. Datagrams are answered until then. Waits for that: for the timeout, and a second or two
+    /// more if a callback hangs.
     ///
     /// # Errors
-    /// Why the instance had ended before.
+    /// [`Error::LeftBehind`] if a worker has not ended, because a callback of the service has not returned, or if control's
+    /// thread has not; why the instance had ended before.
     pub fn drain(self, timeout: Duration) -> Result<Drained, Error> {
-        self.control.remote.end(timeout);
-        self.join()
+        // Zero ends it without a drain, and nothing that is cut off would be counted.
+        self.control.remote.end(timeout.max(Duration::from_micros(1)));
+        let cut_off = self.control.join(Some(timeout.saturating_add(CONTROL_PATIENCE)))?;
+        Ok(Drained { cut_off })
     }
 
     /// Waits until it ends by itself: by `twinpath drain`, because another instance has taken over, or because it cannot
@@ -145,27 +192,41 @@ impl Running {
     /// # Errors
     /// Why it could not continue.
     pub fn join(self) -> Result<Drained, Error> {
-        let cut_off = self.control.join()?;
+        let cut_off = self.control.join(None)?;
         Ok(Drained { cut_off })
     }
 }
 
 impl Control {
-    fn join(mut self) -> Result<u64, Error> {
-        let ended = Err(Error::Ended(twinpath_host::Ended));
+    /// Waits until the instance has ended, for `patience` at most.
+    fn join(mut self, patience: Option<Duration>) -> Result<u64, Error> {
+        match self.outcome.take() {
+            Some(outcome) => wait(&outcome, patience),
+            None => Err(Error::Ended(Ended)),
+        }
+    }
+}
+
+fn wait(outcome: &Receiver<Result<u64, Error>>, patience: Option<Duration>) -> Result<u64, Error> {
+    match outcome.recv_timeout(patience.unwrap_or(Duration::MAX)) {
+        Ok(outcome) => outcome,
+        Err(RecvTimeoutError::Timeout) => Err(Error::LeftBehind(vec![
+            "the control thread is left behind: what it has called has not returned, such as the closure of a section"
+                .to_owned(),
+        ])),
         // A panic of control's thread ends the process, so there is none to pass on.
-        self.thread
-            .take()
-            .map_or(ended, |thread| thread.join().unwrap_or(Err(Error::Ended(twinpath_host::Ended))))
+        Err(RecvTimeoutError::Disconnected) => Err(Error::Ended(Ended)),
     }
 }
 
 impl Drop for Control {
     fn drop(&mut self) {
-        if let Some(thread) = self.thread.take() {
+        if let Some(outcome) = self.outcome.take() {
             self.remote.end(Duration::ZERO);
-            // Its outcome is in the log.
-            let _ = thread.join();
+            // Nobody asks how it ended; the rest of its outcome is in the log.
+            if let Err(Error::LeftBehind(who)) = wait(&outcome, Some(CONTROL_PATIENCE)) {
+                tracing::error!("the instance was dropped, and {}", who.join("; "));
+            }
         }
     }
 }

@@ -3,9 +3,9 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use twinpath::{
@@ -326,4 +326,124 @@ fn a_service_has_metrics_and_a_section_of_the_file_of_its_own() {
     scraper.read_to_string(&mut text).unwrap();
     let row = "twinpath_service_own_total{service=\"service\",metric=\"asked\"} 2";
     assert!(text.contains(row), "{text}");
+}
+
+/// Hangs in the datagram `hang` until the test releases it.
+#[derive(Clone)]
+struct Hangs(Arc<(Mutex<bool>, Condvar)>);
+
+impl Service for Hangs {
+    type Connection = ();
+
+    fn datagram(&mut self, datagram: &mut Datagram<'_>) -> Answer {
+        if datagram.request() == b"hang" {
+            let (released, release) = &*self.0;
+            drop(release.wait_while(released.lock().unwrap(), |released| !*released).unwrap());
+        }
+        datagram.echo()
+    }
+
+    fn accept(&mut self, _now: Instant, _peer: SocketAddr) -> Result<(), Reason> {
+        Ok(())
+    }
+}
+
+/// An instance of which one worker hangs, and what releases it.
+fn hanging() -> (twinpath::Running, Arc<(Mutex<bool>, Condvar)>) {
+    let release = Arc::new((Mutex::new(false), Condvar::new()));
+    let services = twinpath::serve(Echo).named("echo").udp(0).and(Hangs(Arc::clone(&release))).named("hangs");
+    let running = quiet(services.udp(0)).spawn().unwrap();
+    let port = running.services()[1].udp.unwrap();
+    assert_eq!(ask(port, b"hello"), b"hello");
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.send_to(b"hang", ("127.0.0.1", port)).unwrap();
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while running.report().unwrap().services[1].kernel_requests < 2 {
+        assert!(std::time::Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+    (running, release)
+}
+
+#[test]
+fn a_callback_that_hangs_holds_neither_a_drain_nor_a_drop() {
+    let (running, release) = hanging();
+    let Err(Error::LeftBehind(who)) = running.drain(Duration::from_millis(50)) else { panic!("one hangs") };
+    assert!(who.len() == 1 && who[0].contains("worker 0") && who[0].contains("`hangs`"), "{who:?}");
+    *release.0.lock().unwrap() = true;
+    release.1.notify_all();
+    let (running, release) = hanging();
+    drop(running);
+    *release.0.lock().unwrap() = true;
+    release.1.notify_all();
+}
+
+#[test]
+fn a_handle_ends_an_instance_from_another_thread_and_the_earliest_time_counts() {
+    let running = quiet(twinpath::serve(Louder).tcp(0)).spawn().unwrap();
+    let mut half = connect(running.tcp_port().unwrap());
+    assert_eq!(say(&mut half, b"one\n"), b"ONE\n");
+    // An open request keeps the drain waiting.
+    half.write_all(b"tw").unwrap();
+    let stop = running.stop_handle();
+    stop.stop(Duration::MAX);
+    let shorter = stop.clone();
+    std::thread::spawn(move || shorter.stop(Duration::from_millis(20))).join().unwrap();
+    running.join().unwrap();
+    stop.stop(Duration::ZERO);
+}
+
+#[test]
+fn run_works_within_a_runtime_and_is_ended_by_a_handle() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let builder = quiet(twinpath::serve(Louder).udp(0)).socket(directory.path().join("run"));
+    let stop = builder.stop_handle();
+    runtime
+        .block_on(async move {
+            builder.run_and_tell(|ready| {
+                let port = ready.report.instance.ports[0].strip_prefix("udp/").unwrap().parse().unwrap();
+                assert_eq!(ask(port, b"hello"), b"HELLO");
+                stop.stop(Duration::ZERO);
+            })
+        })
+        .unwrap();
+}
+
+/// Runs in a process of its own, because the environment is the whole process's. By itself it tests nothing.
+#[test]
+fn reloads_beside_a_notify_socket() {
+    let Some(file) = std::env::var_os("SPAWN_RELOADS") else { return };
+    let running = quiet(twinpath::serve(Louder).file(file).udp(0)).spawn().unwrap();
+    assert_eq!(running.reload().unwrap(), Vec::<String>::new());
+    running.drain(PATIENCE).unwrap();
+}
+
+#[test]
+fn the_service_manager_hears_nothing_of_an_instance_beside_a_program() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, heard) = (directory.path().join("service.toml"), directory.path().join("notify"));
+    std::fs::write(&file, "[limits]\nidle_timeout_s = 7\n").unwrap();
+    let manager = std::os::unix::net::UnixDatagram::bind(&heard).unwrap();
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["reloads_beside_a_notify_socket", "--exact"]);
+    let status = child.env("SPAWN_RELOADS", &file).env("NOTIFY_SOCKET", &heard).output().unwrap().status;
+    assert!(status.success());
+    manager.set_nonblocking(true).unwrap();
+    let said = manager.recv(&mut [0; 256]);
+    assert_eq!(said.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn the_kernel_chooses_again_if_its_port_is_taken_at_a_further_address() {
+    // Most of the ports that the kernel may choose for the first address are taken at the second one.
+    let taken: Vec<_> =
+        (32768..60999).filter_map(|port| UdpSocket::bind(("127.0.0.3", port)).ok()).take(9000).collect();
+    let (first, second) = (std::net::Ipv4Addr::new(127, 0, 0, 2), std::net::Ipv4Addr::new(127, 0, 0, 3));
+    for _ in 0..4 {
+        let services = twinpath::serve(Louder).address(first.into()).address(second.into()).udp(0);
+        let running = quiet(services).spawn().unwrap();
+        let port = running.udp_port().unwrap();
+        assert!(!taken.iter().any(|socket| socket.local_addr().unwrap().port() == port));
+    }
 }

@@ -1,5 +1,8 @@
 //! The service as the engine calls it: a panic in a callback is caught, counted and kept for the log.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use twinpath_inspect::Reason;
 use twinpath_thread::panics;
 use twinpath_time::{Duration, Instant};
@@ -21,15 +24,17 @@ pub struct Panicked {
 /// A service whose callbacks may panic. After a panic it continues in the state in which the panic has left it.
 pub struct Guarded<S> {
     service: S,
+    /// Whether a callback has been called and has not returned.
+    called: Arc<AtomicBool>,
     panicked: Option<Panicked>,
     tell_at: Instant,
 }
 
 impl<S> Guarded<S> {
-    /// A service that has not panicked.
+    /// A service that has not panicked; `called` tells other threads whether one of its callbacks has not returned.
     #[must_use]
-    pub const fn new(service: S) -> Self {
-        Self { service, panicked: None, tell_at: Instant::ZERO }
+    pub const fn new(service: S, called: Arc<AtomicBool>) -> Self {
+        Self { service, called, panicked: None, tell_at: Instant::ZERO }
     }
 
     /// The service, for what cannot panic.
@@ -46,7 +51,11 @@ impl<S> Guarded<S> {
     #[inline]
     pub fn call<R>(&mut self, callback: &'static str, call: impl FnOnce(&mut S) -> R) -> Result<R, Reason> {
         let service = &mut self.service;
-        panics::caught(|| call(service)).map_err(|why| self.failed(callback, why))
+        // Relaxed: it is read when the worker has not turned for long.
+        self.called.store(true, Ordering::Relaxed);
+        let outcome = panics::caught(|| call(service));
+        self.called.store(false, Ordering::Relaxed);
+        outcome.map_err(|why| self.failed(callback, why))
     }
 
     /// Records a panic; returns the reason under which to count it.

@@ -40,17 +40,41 @@ pub fn hold_all_ports<'a>(
     }
 }
 
+/// How often another port is chosen, if one that the kernel has chosen for the first address is taken at another.
+const CHOICES_MAX: usize = 16;
+
+/// As [`hold_once`]; where the kernel chooses the port, it chooses again if what it chose is taken at a further address.
+fn hold_ports(
+    plan: &ServicePlan,
+    workers: usize,
+    former: &mut Inherited,
+) -> Result<KernelSockets, Vec<HoldError>> {
+    let chosen = plan.udp == Some(0) || plan.tcp == Some(0);
+    let mut outcome = hold_once(plan, workers, former);
+    // What was bound is kept meanwhile, so that the kernel chooses others.
+    let mut refused = Vec::new();
+    while let Err((bound, errors)) = outcome {
+        let taken = errors.iter().all(|error| matches!(error, HoldError::PortHeld { .. }));
+        if !chosen || !taken || refused.len() + 1 >= CHOICES_MAX {
+            return Err(errors);
+        }
+        refused.push(bound);
+        outcome = hold_once(plan, workers, former);
+    }
+    outcome.map_err(|(_, errors)| errors)
+}
+
 /// Holds a service's ports with kernel sockets, which also serve whatever does not come by the fast path. Each
 /// TCP port has as many listeners as there are workers. Sockets that `former` has are taken from it.
 ///
 /// # Errors
 ///
 /// Names every port that cannot be held.
-fn hold_ports(
+fn hold_once(
     plan: &ServicePlan,
     workers: usize,
     former: &mut Inherited,
-) -> Result<KernelSockets, Vec<HoldError>> {
+) -> Result<KernelSockets, (KernelSockets, Vec<HoldError>)> {
     let addresses: Vec<Option<IpAddr>> = match plan.addresses.as_slice() {
         [] => vec![None],
         some => some.iter().copied().map(Some).collect(),
@@ -85,7 +109,8 @@ fn hold_ports(
             Err(error) => refused.push(error),
         }
     }
-    if refused.is_empty() { Ok(KernelSockets { udp: udp.into(), listeners }) } else { Err(refused) }
+    let sockets = KernelSockets { udp: udp.into(), listeners };
+    if refused.is_empty() { Ok(sockets) } else { Err((sockets, refused)) }
 }
 
 fn bind_udp(address: Option<IpAddr>, port: u16) -> Result<UdpSocket, HoldError> {

@@ -26,6 +26,6 @@ pub use engines::Hosted;
 #[cfg(not(feature = "capture"))]
 pub use no_captures::Captures;
 pub use outbox::{EngineCommand, RETRY_INTERVAL};
-pub use readable::{readable, readable_copy, until_readable};
-pub use signals::{Ended, Remote, Signals};
+pub use readable::{readable, readable_copy, until, until_readable};
+pub use signals::{Ended, Remote, Signals, is_in_runtime};
 pub use worker::{KnownQueue, StartError, WorkerHandle, WorkerPlan, rows, stop_all};

@@ -17,6 +17,13 @@ pub fn reloading() {
     }
 }
 
+/// Calls one of these, if the service manager is told of this instance: it is not of one thread of a program.
+pub fn if_told(told: bool, now: fn()) {
+    if told {
+        now();
+    }
+}
+
 /// The instance is alive (`WATCHDOG=1`).
 pub fn alive() {
     tell(&[NotifyState::Watchdog]);

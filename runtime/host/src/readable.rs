@@ -47,3 +47,11 @@ pub async fn until_readable(fd: Option<&AsyncFd<OwnedFd>>) {
         None => std::future::pending().await,
     }
 }
+
+/// Waits until that time; for ever without one.
+pub async fn until(at: Option<tokio::time::Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

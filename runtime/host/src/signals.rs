@@ -1,17 +1,23 @@
 //! What asks an instance to end or to reload while it runs: signals to its process, or the program that runs it on a
 //! thread of its own.
 
+use std::future::pending;
 use std::io;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant as StdInstant;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::watch;
 use twinpath_report::Report;
 use twinpath_time::Duration;
 
-/// Requests of a program that may wait for the control loop: its handle makes one at a time, and the last one ends it.
+/// Requests of a program that may wait for the control loop: its handle makes one at a time.
 const REQUESTS_MAX: usize = 4;
+
+/// The longest time that is waited for: what is longer could not be added to the present time.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The request that a signal, or the program, makes.
 pub enum Signalled {
@@ -25,12 +31,23 @@ pub enum Signalled {
     Report(SyncSender<Report>),
 }
 
-/// Where these requests come from.
-pub struct Signals(Source);
+/// Where these requests come from: the process's signals, the program, or both.
+pub struct Signals {
+    owns_process: bool,
+    process: Option<OfProcess>,
+    program: Option<OfProgram>,
+}
 
-enum Source {
-    Process { interrupt: Signal, terminate: Signal, hangup: Signal },
-    Program(Receiver<Signalled>),
+struct OfProcess {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+struct OfProgram {
+    requests: Receiver<Signalled>,
+    /// When the instance is to have ended.
+    end: watch::Receiver<Option<StdInstant>>,
 }
 
 /// A program's end of an instance that runs on another thread of it.
@@ -38,6 +55,7 @@ enum Source {
 pub struct Remote {
     /// Its holder makes one request, and waits for the answer.
     requests: Arc<Mutex<Sender<Signalled>>>,
+    end: watch::Sender<Option<StdInstant>>,
 }
 
 /// The instance has ended.
@@ -52,40 +70,78 @@ impl Signals {
     ///
     /// What registering a handler returns.
     pub fn new() -> io::Result<Self> {
-        Ok(Self(Source::Process {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
-        }))
+        let mut signals = Self { owns_process: true, process: None, program: None };
+        signals.register()?;
+        Ok(signals)
     }
 
     /// Leaves the signals to the program, which makes its requests by the handle.
     #[must_use]
     pub fn of_program() -> (Remote, Self) {
         let (requests, receiver) = channel(REQUESTS_MAX);
-        (Remote { requests: Arc::new(Mutex::new(requests)) }, Self(Source::Program(receiver)))
+        let (ask, end) = watch::channel(None);
+        let program = Some(OfProgram { requests: receiver, end });
+        let remote = Remote { requests: Arc::new(Mutex::new(requests)), end: ask };
+        (remote, Self { owns_process: false, process: None, program })
+    }
+
+    /// The process is the instance's own: its signals count as well, once they are [registered](Self::register).
+    #[must_use]
+    pub fn with_those_of_process(self) -> Self {
+        Self { owns_process: true, ..self }
+    }
+
+    /// Registers the handlers of the process's signals, if they count. Called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// What registering a handler returns.
+    pub fn register(&mut self) -> io::Result<()> {
+        if self.owns_process && self.process.is_none() {
+            self.process = Some(OfProcess {
+                interrupt: signal(SignalKind::interrupt())?,
+                terminate: signal(SignalKind::terminate())?,
+                hangup: signal(SignalKind::hangup())?,
+            });
+        }
+        Ok(())
     }
 
     /// Whether the process is the instance's own, so that the service manager is told of its state.
     #[must_use]
     pub const fn is_process(&self) -> bool {
-        matches!(self.0, Source::Process { .. })
+        self.owns_process
     }
 
     /// Waits for the next request. Cancelling it loses nothing.
     pub async fn next(&mut self) -> Signalled {
-        match &mut self.0 {
-            Source::Process { interrupt, terminate, hangup } => tokio::select! {
-                _ = interrupt.recv() => Signalled::End,
-                _ = terminate.recv() => Signalled::End,
-                _ = hangup.recv() => Signalled::Reload(None),
-            },
-            Source::Program(requests) => match requests.recv().await {
-                Some(request) => request,
-                // The program cannot ask for anything any more, not even for the end.
-                None => std::future::pending().await,
-            },
+        let Self { process, program, .. } = self;
+        tokio::select! {
+            signalled = of_process(process.as_mut()) => signalled,
+            signalled = of_program(program.as_mut()) => signalled,
         }
+    }
+}
+
+async fn of_process(process: Option<&mut OfProcess>) -> Signalled {
+    let Some(OfProcess { interrupt, terminate, hangup }) = process else { return pending().await };
+    tokio::select! {
+        _ = interrupt.recv() => Signalled::End,
+        _ = terminate.recv() => Signalled::End,
+        _ = hangup.recv() => Signalled::Reload(None),
+    }
+}
+
+async fn of_program(program: Option<&mut OfProgram>) -> Signalled {
+    let Some(OfProgram { requests, end }) = program else { return pending().await };
+    tokio::select! {
+        Some(request) = requests.recv() => request,
+        Ok(()) = end.changed() => {
+            let left = |at: StdInstant| at.saturating_duration_since(StdInstant::now());
+            Signalled::EndWithin(end.borrow_and_update().map_or(Duration::ZERO, left))
+        }
+        // The program cannot ask for anything any more, not even for the end.
+        else => pending().await,
     }
 }
 
@@ -116,12 +172,24 @@ impl Remote {
         self.ask(|answer| Signalled::Reload(Some(answer)))
     }
 
-    /// Asks for the end; connections may take `within` to be answered. Does not wait.
+    /// Asks for the end; connections may take `within` to be answered. Does not wait, not even for another request. Of
+    /// several such times the earliest counts.
     pub fn end(&self, within: Duration) {
-        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        // If it has ended already, nothing is to be asked.
-        let _ = requests.try_send(Signalled::EndWithin(within));
+        let at = StdInstant::now() + within.min(LONGEST);
+        self.end.send_if_modified(|asked| {
+            let earlier = asked.is_none_or(|asked| at < asked);
+            if earlier {
+                *asked = Some(at);
+            }
+            earlier
+        });
     }
+}
+
+/// Whether this thread is one of a tokio runtime, where nothing that has a runtime of its own may wait.
+#[must_use]
+pub fn is_in_runtime() -> bool {
+    tokio::runtime::Handle::try_current().is_ok()
 }
 
 #[cfg(test)]
@@ -152,8 +220,11 @@ mod tests {
         });
         assert!(remote.report().is_ok());
         assert_eq!(remote.reload(), Ok(Err("no file".to_owned())));
+        remote.end(Duration::MAX);
         remote.end(Duration::from_secs(3));
-        assert_eq!(control.join().expect("no panic"), Duration::from_secs(3));
+        remote.clone().end(Duration::from_secs(300));
+        let within = control.join().expect("no panic");
+        assert!(within <= LONGEST, "{within:?}");
         assert_eq!(remote.report().map(|_| ()), Err(Ended));
         remote.end(Duration::ZERO);
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use twinpath_frame::{Pool, PoolError, Region};
 use twinpath_idle::Goal;
@@ -13,10 +14,15 @@ use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::mailbox::{Receiver, mailbox, mailbox_with_reserve};
 use twinpath_worker::peers::Peers;
 use twinpath_worker::place::{PlaceError, Placed, Placement};
-use twinpath_worker::{Command, EVENTS_RESERVE, Event, Remains, Worker, WorkerConfig, WorkerCounters};
+use twinpath_worker::{
+    Command, EVENTS_RESERVE, Engine, Event, Remains, Worker, WorkerConfig, WorkerCounters,
+};
 
 use crate::engines::Hosted;
 use crate::outbox::Outbox;
+
+/// How often to look whether a worker that was told to end has ended.
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Why a worker could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -289,6 +295,23 @@ impl<E: Hosted> WorkerHandle<E> {
         stop_all([self]);
     }
 
+    /// As [`Self::stop`], and waits for so long at most. Returns whether it has ended; if it has not, it is left behind, and
+    /// ends by itself once it turns.
+    #[must_use]
+    pub fn stop_within(self, patience: Duration) -> bool {
+        let Self { outbox, thread, events, .. } = self;
+        drop(outbox);
+        let deadline = Instant::now() + patience;
+        while !thread.is_finished() {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        settle(vec![(thread, events)]);
+        true
+    }
+
     /// Its present mode.
     #[must_use]
     pub fn mode(&self) -> Mode {
@@ -360,7 +383,13 @@ pub fn stop_all<E: Hosted>(workers: impl IntoIterator<Item = WorkerHandle<E>>) {
         drop(outbox);
         (thread, events)
     });
-    let told: Vec<_> = told.collect();
+    settle(told.collect());
+}
+
+type Told<E> = (JoinHandle<Remains<E>>, Receiver<Event<<E as Engine>::Event>>);
+
+/// Waits for workers whose mailboxes are closed, and closes the queues that they leave.
+fn settle<E: Hosted>(told: Vec<Told<E>>) {
     // A panic of a worker would have ended the process.
     let ended = told.into_iter().filter_map(|(thread, events)| Some((thread.join().ok()?, events)));
     let mut ended: Vec<_> = ended.collect();

@@ -1,5 +1,8 @@
 //! The counters of serving, beside the worker's own counters.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use twinpath_inspect::{Counter, Drops};
 use twinpath_kernel_tcp::TcpCounters;
 
@@ -33,6 +36,8 @@ pub struct ServeCounters {
     pub kernel_replies: Counter,
     /// Datagrams accepted although their sender had left the checksum to hardware.
     pub partial_checksums: Counter,
+    /// Whether a callback of the service has been called and has not returned.
+    pub called: Arc<AtomicBool>,
     /// The counters of TCP connections.
     pub tcp: TcpCounters,
     /// Requests handed to the handler pool.

@@ -223,7 +223,7 @@ impl<S: Service> ServeEngine<S> {
         let ServiceLimits { totals, connections, reply_limit } =
             ServiceLimits::new(service.may_loop(), totals, connections, config.reply_rate);
         Self {
-            service: Guarded::new(service),
+            service: Guarded::new(service, Arc::clone(&counters.called)),
             addresses: config.addresses,
             ports: Vec::new(),
             egress: EgressTable::new(),

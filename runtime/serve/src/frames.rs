@@ -65,7 +65,7 @@ mod tests {
         let mut frame = pool.take().expect("free");
         frame.copy_from(bytes).expect("fits");
         let counters = ServeCounters::default();
-        let served = serve(&mut Guarded::new(service), &mut frame, 0, &counters);
+        let served = serve(&mut Guarded::new(service, Default::default()), &mut frame, 0, &counters);
         let answer = frame.bytes().to_vec();
         pool.release(frame);
         (served, answer, counters.fast_replies.get())

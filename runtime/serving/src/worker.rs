@@ -1,6 +1,8 @@
 //! Control's handle of one worker of an instance.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use twinpath_host::{StartError, WorkerPlan, rows};
 use twinpath_inspect::{ControlReason, Counter, Reason};
@@ -8,7 +10,7 @@ use twinpath_report as report;
 use twinpath_serve::{Demux, DemuxCommand, Routes, ServeCommand, ServeCounters};
 use twinpath_stuck::Unserved;
 use twinpath_sys::clock;
-use twinpath_time::Instant;
+use twinpath_time::{Duration, Instant};
 use twinpath_worker::Command;
 use twinpath_worker::idle::IdleConfig;
 use twinpath_worker::place::Placement;
@@ -98,14 +100,27 @@ impl WorkerHandle {
         self.services.iter().map(|service| count(&service.serve).get()).sum()
     }
 
-    /// Ends the worker, waits for it, and closes what it leaves. A stuck worker is not waited for: it ends with
+    /// Ends the worker, waits `patience` for it, and closes what it leaves. A stuck worker is not waited for: it ends with
     /// the process.
-    pub fn stop(self) {
-        if self.stuck.is_some() {
-            tracing::error!("{} is stuck: it is left behind", self.name());
-            return;
+    ///
+    /// # Errors
+    ///
+    /// It has not ended, and is left behind: one sentence, which is in the log as well.
+    pub fn stop(self, patience: Duration) -> Result<(), String> {
+        let (name, stuck) = (self.name(), self.stuck.is_some());
+        let called: Vec<_> =
+            self.services.iter().map(|it| (it.name.clone(), Arc::clone(&it.serve.called))).collect();
+        if !stuck && self.host.stop_within(patience) {
+            return Ok(());
         }
-        self.host.stop();
+        let called = called.iter().find(|(_, called)| called.load(Ordering::Relaxed));
+        let why = called.map_or_else(
+            || "it is stuck".to_owned(),
+            |(service, _)| format!("a callback of service `{service}` has not returned"),
+        );
+        let sentence = format!("{name} is left behind: {why}");
+        tracing::error!("{sentence}");
+        Err(sentence)
     }
 
     /// How often its claims were withdrawn because it was stuck: as often as we saw it, or, if that is more, as

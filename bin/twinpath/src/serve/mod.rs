@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use twinpath_config::{Command, Config, Control, Overrides, Sandbox, ServiceKind};
-use twinpath_control::instance::{self, Loaded, Source};
-use twinpath_host::Ready;
+use twinpath_control::instance::{self, InstanceError, Loaded, Source};
+use twinpath_host::{Ready, Signals};
 use twinpath_plan::Plan;
 use twinpath_serve::Prototype;
 use twinpath_sys::descriptors;
@@ -142,10 +142,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         };
         Source { file, config, read: Box::new(read) }
     });
-    instance::run(Plan { take_over, stand_by, ..plan }, &services, source, None, |ready, _| {
-        announce(ready, voice)
-    })?;
-    Ok(ExitCode::SUCCESS)
+    let (_, signals) = Signals::of_program();
+    let plan = Plan { take_over, stand_by, ..plan };
+    let announce = |ready: &Ready, _: &Plan| announce(ready, voice);
+    match instance::run(plan, &services, source, signals.with_those_of_process(), announce) {
+        // What is left behind is in the log, and ends with the process.
+        Ok(_) | Err(InstanceError::LeftBehind(_)) => Ok(ExitCode::SUCCESS),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The values of keys that nobody gives: the program confines itself.

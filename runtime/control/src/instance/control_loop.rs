@@ -3,19 +3,19 @@
 use std::os::unix::net::UnixStream;
 
 use twinpath_command::{self as command, Request, Topic};
-use twinpath_host::{Controlled, flush, until_readable};
+use twinpath_host::{Controlled, flush, until, until_readable};
 use twinpath_machine::Answer;
 use twinpath_mirror::Event;
 use twinpath_path::Announced;
 use twinpath_report::Report;
 use twinpath_serve::Demux;
-use twinpath_serving::{StandIn, WorkerHandle};
+use twinpath_serving::StandIn;
 use twinpath_time::Duration;
 use twinpath_worker::Command;
 use twinpath_worker::idle::Mode;
 
 use super::drain::{self, Drain};
-use super::{Instance, InstanceError, Outcome, foreign, reload};
+use super::{Instance, InstanceError, Outcome, foreign};
 
 /// An event of the control loop.
 pub(super) enum Woken {
@@ -59,7 +59,7 @@ impl Controlled for Instance {
             Some(outcome) = self.outcomes.recv() => Woken::Outcome(outcome),
             () = foreign::look_due(&self.interface) => Woken::Look,
             _ = self.rest.tick() => Woken::Rest,
-            () = reload::cut_is_due(cut) => Woken::Leaving,
+            () = until(cut) => Woken::Leaving,
             next = drain::next(due) => Woken::Drain(next),
         })
     }
@@ -127,7 +127,7 @@ impl Controlled for Instance {
     async fn end(&mut self, within: Option<Duration>) -> bool {
         // The service is unregistered first, so that rpcbind sends no client here any more.
         std::mem::take(&mut self.registered).unset().await;
-        self.stop_within(within.unwrap_or(self.plan.drain))
+        self.stop_within(within)
     }
 
     async fn finish_turn(&mut self) -> Result<bool, InstanceError> {
@@ -231,14 +231,13 @@ impl Instance {
         }
     }
 
-    /// Detaches the programs, and then ends the workers.
-    pub(super) fn stop(mut self) {
+    /// Detaches the programs, and then ends the workers. Returns which of them had to be left behind.
+    pub(super) fn stop(mut self) -> Vec<String> {
         self.look_at_stuck();
         self.interface.attachment = None;
         self.captures.end_all();
-        self.workers.into_iter().for_each(WorkerHandle::stop);
-        if let Some(StandIn { worker, .. }) = self.stand_in {
-            worker.stop();
-        }
+        let patience = self.end_patience();
+        let all = self.workers.into_iter().chain(self.stand_in.map(|it| it.worker));
+        all.filter_map(|worker| worker.stop(patience).err()).collect()
     }
 }

@@ -19,6 +19,10 @@ use super::Instance;
 /// very busy.
 const CUT_PATIENCE: Duration = Duration::from_millis(900);
 
+/// How long to wait for a worker to end, and for one that has not closed its connections either.
+pub(super) const END_PATIENCE: Duration = Duration::from_millis(900);
+const NO_PATIENCE: Duration = Duration::from_millis(10);
+
 /// Most clients that are told of the progress; further ones are told only that the drain has begun.
 const FOLLOWERS_MAX: usize = 8;
 
@@ -87,7 +91,13 @@ pub(super) async fn next(due: Option<Due>) -> Next {
 impl Instance {
     /// Handles a signal to stop, or the program's request. Returns whether to wait for the drain; a second signal ends
     /// the instance at once.
-    pub(super) fn stop_within(&mut self, timeout: Duration) -> bool {
+    pub(super) fn stop_within(&mut self, asked: Option<Duration>) -> bool {
+        let timeout = asked.unwrap_or(self.plan.drain);
+        if let (Some(drain), Some(asked)) = (&mut self.drain, asked.filter(|asked| !asked.is_zero())) {
+            // The program wants it earlier.
+            drain.ends_at = drain.ends_at.min(Instant::now() + asked);
+            return true;
+        }
         if self.drain.is_some() || timeout == Duration::ZERO {
             return false;
         }
@@ -179,6 +189,12 @@ impl Instance {
             worker.tell_services(ServeCommand::Cut);
         }
         true
+    }
+
+    /// How long to wait for each worker to end.
+    pub(super) fn end_patience(&self) -> Duration {
+        let hangs = self.drain.as_ref().is_some_and(|drain| drain.cutting && !drain.is_done());
+        if hangs { NO_PATIENCE } else { END_PATIENCE }
     }
 
     /// Tells the clients of the progress.

@@ -101,6 +101,9 @@ pub enum InstanceError {
     /// The listener for metrics could not be opened.
     #[error("{0}")]
     Metrics(#[from] MetricsError),
+    /// It has ended, and left threads behind.
+    #[error("{}", .0.join("\n"))]
+    LeftBehind(Vec<String>),
     /// The tokio runtime or a descriptor could not be made.
     #[error("cannot start the control thread: {0}")]
     Control(#[from] std::io::Error),
@@ -224,8 +227,7 @@ struct Interface {
     next_port: u16,
 }
 
-/// Serves until it is asked to end: by SIGINT or SIGTERM, or, with `asked`, by the program that has the other end of
-/// it. Calls `ready` when it serves, with the plan, in which the kernel has chosen the ports that were left to it.
+/// Serves until it is asked to end by `signals`. Calls `ready` when it serves, with the plan, in which the kernel has chosen the ports that were left to it.
 /// `services` are those of the plan, in its order; each worker gets a clone of each. With a `source`, its file can be
 /// read again. Returns how many connections and requests were cut off at the end.
 ///
@@ -236,7 +238,7 @@ pub fn run(
     plan: Plan,
     services: &[Box<dyn Prototype>],
     source: Option<Source>,
-    asked: Option<Signals>,
+    mut signals: Signals,
     ready: impl FnOnce(&Ready, &Plan),
 ) -> Result<u64, InstanceError> {
     let runtime =
@@ -244,10 +246,7 @@ pub fn run(
     panics::end_process_on_panic(|| {
         runtime.block_on(async {
             // Handled before anything is changed, so that a signal cannot end the start halfway.
-            let mut signals = match asked {
-                Some(asked) => asked,
-                None => Signals::new().map_err(InstanceError::Control)?,
-            };
+            signals.register().map_err(InstanceError::Control)?;
             let scrapes = match plan.metrics {
                 Some(address) => Some(Rc::new(metrics::Server::bind(address).await?)),
                 None => None,
@@ -257,6 +256,7 @@ pub fn run(
             let socket = plan.socket.clone().unwrap_or_else(|| plan.default_socket());
             let server = command::Server::bind(&socket)?;
             let mut instance = Instance::start(plan, services, source, server.path()).await?;
+            instance.reloads.notifies = signals.is_process();
             instance.scrapers = scrapes.as_ref().map(|scrapes| Arc::clone(scrapes.counters()));
             instance.offered.send_replace(scrapes);
             if instance.standing_by.is_none() {
@@ -271,8 +271,8 @@ pub fn run(
             let outcome = outcome.map(|()| instance.tell_the_end());
             // Done already, unless something failed.
             std::mem::take(&mut instance.registered).unset().await;
-            instance.stop();
-            outcome
+            let left = instance.stop();
+            if left.is_empty() { outcome } else { outcome.and(Err(InstanceError::LeftBehind(left))) }
         })
     })
 }

@@ -59,6 +59,8 @@ pub struct Source {
 /// The source of the configuration, and the state of reloads.
 pub(super) struct Reloads {
     source: Option<Source>,
+    /// Whether the service manager is told: it is not of one thread of a program.
+    pub(super) notifies: bool,
     read_at: Instant,
     done: u64,
     refused: u64,
@@ -86,6 +88,7 @@ impl Reloads {
     pub(super) fn new(source: Option<Source>) -> Self {
         Self {
             source,
+            notifies: false,
             read_at: clock::now(),
             done: 0,
             refused: 0,
@@ -153,14 +156,6 @@ impl Reloads {
     }
 }
 
-/// Waits until that time; for ever without one.
-pub(super) async fn cut_is_due(at: Option<Deadline>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
-    }
-}
-
 /// Everything made for a change and not used yet. Dropping it undoes it.
 struct Staged {
     /// For each service of the new plan that is new: its part and sockets.
@@ -185,7 +180,7 @@ impl Instance {
     ///
     /// Nothing was changed; one line for each reason.
     pub(super) async fn read_again(&mut self) -> Result<Vec<String>, String> {
-        notify::reloading();
+        notify::if_told(self.reloads.notifies, notify::reloading);
         let outcome = self.try_reload().await;
         match &outcome {
             Ok(changed) if changed.is_empty() => {
@@ -196,7 +191,7 @@ impl Instance {
         }
         self.reloads.note(&outcome);
         self.watch_sockets();
-        notify::ready();
+        notify::if_told(self.reloads.notifies, notify::ready);
         outcome
     }
 

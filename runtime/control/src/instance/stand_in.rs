@@ -14,6 +14,7 @@ use twinpath_serving::{StandIn, WorkerHandle};
 use twinpath_sys::clock;
 
 use super::Instance;
+use super::drain::END_PATIENCE;
 
 impl Instance {
     /// Makes a stand-in for the services of the plan; `None` if stuck workers are not looked for.
@@ -33,7 +34,8 @@ impl Instance {
     /// The plan has changed: replaces the stand-in. Connections that the former one had accepted end.
     pub(super) fn renew_stand_in(&mut self, services: &[Box<dyn Prototype>]) {
         if let Some(StandIn { worker, .. }) = self.stand_in.take() {
-            worker.stop();
+            // What it says is in the log.
+            let _ = worker.stop(END_PATIENCE);
         }
         self.stand_in = self.new_stand_in(services).unwrap_or_else(|error| {
             tracing::error!("nobody serves in place of a worker that is stuck: {error}");
@@ -57,7 +59,7 @@ impl Instance {
     /// are closed.
     pub(super) fn dismiss_stand_in(&mut self) {
         if let Some(StandIn { worker, .. }) = self.stand_in.take_if(|stand_in| stand_in.is_idle()) {
-            worker.stop();
+            let _ = worker.stop(END_PATIENCE);
         }
     }
 

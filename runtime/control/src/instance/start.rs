@@ -113,7 +113,7 @@ impl Instance {
         match instance.begin_to_serve(sockets, services, former).await {
             Ok(()) => Ok(instance),
             Err(error) => {
-                instance.stop();
+                let _ = instance.stop();
                 Err(error)
             }
         }
