@@ -104,7 +104,7 @@ impl Running {
             Ok(instance::run(loaded.plan, &loaded.services, source, signals, ready)?)
         };
         let control = thread::Builder::new().name("twinpath".to_owned());
-        // Whoever waits for the end may have given it up.
+        // The thread that waits for the end may have given it up.
         control.spawn(move || drop(end.send(serve()))).map_err(Error::Thread)?;
         let control = Control { remote, outcome: Some(outcome) };
         match told.recv() {

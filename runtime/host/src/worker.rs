@@ -4,6 +4,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::time::Timespec;
 use twinpath_frame::{Pool, PoolError, Region};
 use twinpath_idle::Goal;
 use twinpath_inspect::{ControlReason, Counter};
@@ -21,8 +24,8 @@ use twinpath_worker::{
 use crate::engines::Hosted;
 use crate::outbox::Outbox;
 
-/// How often to look whether a worker that was told to end has ended.
-const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+/// How often at least to look whether a worker that was told to end has ended.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Why a worker could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +46,7 @@ pub enum StartError {
         /// The number of the worker.
         worker: usize,
         /// The error.
-        source: rustix::io::Errno,
+        source: Errno,
     },
     /// Its thread could not be started, or not where it was to run.
     #[error("{0}")]
@@ -303,10 +306,15 @@ impl<E: Hosted> WorkerHandle<E> {
         drop(outbox);
         let deadline = Instant::now() + patience;
         while !thread.is_finished() {
-            if Instant::now() >= deadline {
+            let left = deadline.saturating_duration_since(Instant::now());
+            // An ending worker closes its mailbox, which is said there; its thread is gone a little later.
+            let pause = left.min(LOOK_INTERVAL);
+            let pause = Timespec { tv_sec: 0, tv_nsec: pause.subsec_nanos().into() };
+            let looked = poll(&mut [PollFd::new(&events, PollFlags::IN)], Some(&pause));
+            if left.is_zero() || looked.is_err_and(|error| error != Errno::INTR) {
                 return false;
             }
-            std::thread::sleep(LOOK_INTERVAL);
+            events.drain();
         }
         settle(vec![(thread, events)]);
         true

@@ -166,7 +166,7 @@ fn a_full_mailbox_to_a_worker_loses_no_detaching_attaching_or_addresses() {
             == 1
     });
     assert_eq!(rig.handle.queues().iter().map(|queue| queue.id).collect::<Vec<_>>(), [second]);
-    rig.handle.stop();
+    let _ = rig.handle.stop(Duration::from_secs(20));
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn a_full_mailbox_to_control_loses_nothing_that_detaching_and_taking_over_wait_f
     });
     let reclaimed = rig.said(|event| matches!(event, ServeEvent::Reclaim(_)));
     assert!(reclaimed < 4 * MAILBOX_LEN as usize, "the mailbox was full: {reclaimed}");
-    rig.handle.stop();
+    let _ = rig.handle.stop(Duration::from_secs(20));
 }
 
 #[test]
@@ -214,5 +214,5 @@ fn a_queue_whose_device_goes_before_it_is_detached_is_waited_for_once() {
     rig.until("it is back", |rig| rig.handle.queues().is_empty());
     rig.handle.detach(NEAR);
     assert_eq!(rig.handle.leaving(), 0);
-    rig.handle.stop();
+    let _ = rig.handle.stop(Duration::from_secs(20));
 }
