@@ -226,6 +226,8 @@ SUITE_UNPACKED_programs := memcached nsd unbound dnsperf bind9-dnsutils bind9-li
 # The programs of `lab sockets` are of that suite.
 LAB_PEERS_sockets := conformance/programs/packages
 LAB_UNPACKED_sockets = $(SUITE_UNPACKED_programs)
+LAB_PEERS_rpc := $(LAB_PEERS_sockets)
+LAB_UNPACKED_rpc = $(LAB_UNPACKED_sockets)
 LAB_PEERS_reflex := $(LAB_PEERS_sockets)
 LAB_UNPACKED_reflex = $(LAB_UNPACKED_sockets)
 

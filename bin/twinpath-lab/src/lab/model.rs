@@ -95,6 +95,8 @@ pub(crate) enum Group {
     Burden,
     /// Instruction counts.
     Instructions,
+    /// Streams in one direction.
+    Stream,
     /// Frames through a switch.
     SwitchRate,
     /// Round trips of kernel sockets through a switch: back to back, and paced.
@@ -127,7 +129,7 @@ pub(crate) enum Group {
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 42] = [
+    pub(crate) const ALL: [Self; 43] = [
         Self::Stall,
         Self::FlowMods,
         Self::Barrier,
@@ -147,6 +149,7 @@ impl Group {
         Self::NullMany,
         Self::NullUdp,
         Self::Getattr,
+        Self::Stream,
         Self::Wake,
         Self::Caps,
         Self::Paces,
@@ -199,6 +202,7 @@ impl Group {
             Self::NullMany => "NULL over TCP, 128 in flight on 1 connection",
             Self::NullUdp => "NULL over UDP",
             Self::Getattr => "GETATTR over TCP",
+            Self::Stream => "Streams in one direction: what arrives",
             Self::Burden => "Beside connections that are a burden",
             Self::Instructions => "Instructions of the pure part",
             Self::SwitchRate => "Frames of 64 bytes through a switch",

@@ -89,6 +89,16 @@ const RPC_COLUMNS: [Column; 18] = [
     ("p99_ratio", "p99 beside / alone", table::short),
     ("instructions_per_call", "instructions", table::thousands),
 ];
+const STREAM_COLUMNS: [Column; 8] = [
+    ("gbit_per_s", "Gbit/s", table::short),
+    ("sent_gbit_per_s", "left Gbit/s", table::short),
+    ("frames_per_s", "datagrams/s", table::thousands),
+    ("lost", "lost", table::thousands),
+    ("lost_here", "lost here", table::thousands),
+    ("retransmits", "retransmits", table::thousands),
+    ("cpu_server", "CPU server", table::percent),
+    ("cpu_client", "CPU client", table::percent),
+];
 const COST_COLUMNS: [Column; 5] = [
     ("cpu_us_per_reply", "CPU us/reply", table::significant),
     ("cpu_us_per_call", "CPU us/call", table::significant),
@@ -191,5 +201,6 @@ pub(super) fn columns(group: Group) -> &'static [Column] {
         | Group::Getattr
         | Group::Burden
         | Group::Instructions => &RPC_COLUMNS,
+        Group::Stream => &STREAM_COLUMNS,
     }
 }

@@ -1,4 +1,4 @@
-//! `lab rpc`: NULL and GETATTR calls to twinpath, nfs-ganesha and bare servers.
+//! `lab rpc`: NULL and GETATTR calls to twinpath, nfs-ganesha and bare servers, and streams over the same link.
 //!
 //! Every row has a server on one CPU and a client on the other, both started for it; only ganesha is started once. Rows
 //! of the same ratio are measured one after another; the order of all others follows from the seed.
@@ -7,6 +7,7 @@ mod burden;
 mod cases;
 mod measure;
 mod peers;
+mod streams;
 mod tables;
 
 use std::time::{Duration, Instant};
@@ -52,7 +53,7 @@ struct Rounds {
     all: usize,
     /// Rounds of [`SPIN_PAIR`]; those beyond `all` have nothing else.
     spin: usize,
-    /// This many first rounds have burdens.
+    /// This many first rounds have burdens, and streams.
     burden: usize,
 }
 
@@ -74,7 +75,9 @@ impl Rounds {
     fn has(&self, round: usize, row: &str) -> bool {
         match row {
             _ if SPIN_PAIR.contains(&row) => round < self.spin,
-            _ if IDLE.contains(&row) || row == NEVER_READS => round < self.burden.min(self.all),
+            _ if IDLE.contains(&row) || row == NEVER_READS || streams::has(row) => {
+                round < self.burden.min(self.all)
+            }
             _ => round < self.all,
         }
     }
@@ -83,7 +86,8 @@ impl Rounds {
 /// The rows of a round, in order: rows of one group stay together, and are reversed in odd rounds.
 fn plan(seed: u64, round: usize, wanted: impl Fn(&str) -> bool) -> Vec<&'static str> {
     let mut random = Rng::with_seed(seed.wrapping_add(round as u64));
-    let mut groups: Vec<Vec<&'static str>> = TOGETHER.iter().map(|rows| rows.to_vec()).collect();
+    let mut groups: Vec<Vec<&'static str>> =
+        TOGETHER.iter().chain(streams::TOGETHER).map(|rows| rows.to_vec()).collect();
     random.shuffle(&mut groups);
     // Their offered rates depend on rates of the same run.
     groups.sort_by_key(|rows| round == 0 && rows.iter().any(|row| tables::needs_rates(row)));
@@ -136,6 +140,9 @@ async fn step(stage: &mut Stage<'_>, round: usize, row: &'static str) {
     } else if row == NEVER_READS {
         let result = burden::never_reads(stage).await;
         note(stage, row, round, result);
+    } else if streams::has(row) {
+        let result = streams::measure(stage, row).await;
+        note(stage, row, round, result);
     } else if stage.record.by_round(row, cases::RATE).contains_key(&round) {
         // The other row of the pair has measured it.
     } else {
@@ -174,7 +181,7 @@ mod tests {
 
     #[test]
     fn every_row_has_its_place_and_pairs_stay_together() {
-        let placed: Vec<_> = TOGETHER.iter().copied().flatten().collect();
+        let placed: Vec<_> = TOGETHER.iter().chain(streams::TOGETHER).copied().flatten().collect();
         let rows: BTreeSet<_> =
             tables::ROWS.iter().map(|row| row.id).filter(|id| *id != INSTRUCTIONS).collect();
         assert_eq!(placed.len(), rows.len());

@@ -4,6 +4,7 @@ use super::cases::{
     CASES, COST, COSTS, IDLE, INSTRUCTIONS, NEVER_READS, OUR_BATCH, OUR_MANY, P50, PLAIN_BATCH, PLAIN_MANY,
     PLAIN_UDP, RATE,
 };
+use super::streams;
 use crate::lab::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec};
 
 const fn burden(id: &'static str, main: &'static str, label: &'static str) -> RowSpec {
@@ -32,11 +33,19 @@ const OTHERS: [RowSpec; 4] = [
 /// Rows in the order of the table.
 pub(super) const ROWS: &[RowSpec] = &all();
 
-const fn all() -> [RowSpec; CASES.len() + OTHERS.len()] {
-    let mut rows = [OTHERS[0]; CASES.len() + OTHERS.len()];
+const BEFORE_STREAMS: usize = CASES.len() + OTHERS.len();
+
+const fn all() -> [RowSpec; BEFORE_STREAMS + streams::ROWS.len()] {
+    let mut rows = [OTHERS[0]; BEFORE_STREAMS + streams::ROWS.len()];
     let mut at = 0;
     while at < rows.len() {
-        rows[at] = if at < CASES.len() { CASES[at].row } else { OTHERS[at - CASES.len()] };
+        rows[at] = if at < CASES.len() {
+            CASES[at].row
+        } else if at < BEFORE_STREAMS {
+            OTHERS[at - CASES.len()]
+        } else {
+            streams::ROWS[at - BEFORE_STREAMS]
+        };
         at += 1;
     }
     rows
@@ -192,6 +201,9 @@ pub(super) const RATIOS: &[RatioSpec] = &[
             "server instructions per NULL call in the pure part, as counted under valgrind",
         )
     },
+    streams::RATIOS[0],
+    streams::RATIOS[1],
+    streams::RATIOS[2],
 ];
 
 #[cfg(test)]
@@ -206,7 +218,9 @@ mod tests {
         let parts = RATIOS.iter().flat_map(|ratio| ratio.formula.rows());
         assert!(bases.copied().chain(parts).all(|row| rows.contains(row)));
         let text = include_str!("../../../../../docs/measuring.md");
-        for id in RATIOS.iter().map(|ratio| ratio.id).chain(OTHERS.map(|row| row.id)) {
+        for id in
+            RATIOS.iter().map(|ratio| ratio.id).chain(OTHERS.iter().chain(&streams::ROWS).map(|row| row.id))
+        {
             assert!(text.contains(&format!("`{id}`")), "{id}");
         }
     }

@@ -37,6 +37,8 @@ pub(super) enum Kind {
     OwnDns,
     /// redis-server, asked by redis-benchmark
     Redis,
+    /// iperf3, whose client sends a stream over TCP
+    Iperf3,
 }
 
 /// Where cargo puts the library's examples, beside this program: `cargo build --release --examples -p twinpath`.
@@ -66,7 +68,7 @@ fn find(name: &str) -> anyhow::Result<(PathBuf, Option<PathBuf>)> {
         })
         .find(|(file, _)| file.is_file())
         .with_context(|| {
-            format!("{name} was not found: run `make lab LAB=sockets`, which fetches what it belongs to")
+            format!("{name} was not found: run `make lab LAB=sockets` or `LAB=rpc`, which fetch what it belongs to")
         })
 }
 

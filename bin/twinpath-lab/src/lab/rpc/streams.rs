@@ -1,0 +1,183 @@
+//! Streams in one direction, beside calls: how much the same link carries. Over TCP against iperf3, so that what our own
+//! client measures is known to be right.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use twinpath_measure::stream::StreamReport;
+use twinpath_sys::LatencyRequest;
+
+use super::measure::Stage;
+use crate::lab::instance::{Facts, Instance};
+use crate::lab::model::Sample;
+use crate::lab::model::{Better, Formula, Group, RatioSpec, RowSpec, row};
+use crate::lab::peers::{LINGER_MS, server};
+use crate::lab::process::{Side, words};
+use crate::lab::topology::{CLIENT, SERVER};
+use crate::plain::program::AskReport;
+
+const DISCARD_PORT: u16 = 7009;
+const IPERF3_PORT: u16 = 7201;
+/// iperf3 takes whole seconds; so do all rows, as they are compared.
+const TIME: Duration = Duration::from_secs(2);
+/// Time for start-up, attaching and tear-down, and for what is under way at the end.
+const SLACK: Duration = Duration::from_secs(8);
+/// Bytes of a datagram that fills a packet of 1,500, and of a small one.
+const FULL: usize = 1472;
+const SMALL: usize = 64;
+
+pub(super) const GBIT: &str = "gbit_per_s";
+
+/// The rows, in the order in which they are measured: both sides of a ratio stand together.
+pub(super) const TOGETHER: &[&[&str]] = &[
+    &["stream-tcp-iperf3", "stream-tcp-twinpath"],
+    &["stream-udp-kernel", "stream-udp-fast"],
+    &["stream-udp-64-kernel", "stream-udp-64-fast"],
+];
+
+const fn stream(id: &'static str, label: &'static str) -> RowSpec {
+    row(id, Group::Stream, GBIT, label)
+}
+
+pub(super) const ROWS: [RowSpec; 6] = [
+    stream("stream-tcp-iperf3", "TCP: iperf3 at both ends").on("kernel", "interrupt"),
+    stream("stream-tcp-twinpath", "TCP: bench stream, to serve discard")
+        .on("kernel", "interrupt")
+        .beside(&["stream-tcp-iperf3"]),
+    stream("stream-udp-kernel", "UDP, 1,472 bytes: bench stream, to serve discard").on("kernel", "poll"),
+    stream("stream-udp-fast", "the same, fast path at both ends")
+        .on("auto", "poll")
+        .beside(&["stream-udp-kernel"]),
+    stream("stream-udp-64-kernel", "UDP, 64 bytes").on("kernel", "poll"),
+    stream("stream-udp-64-fast", "the same, fast path at both ends")
+        .on("auto", "poll")
+        .beside(&["stream-udp-64-kernel"]),
+];
+
+const fn over(id: &'static str, formula: Formula, what: &'static str) -> RatioSpec {
+    RatioSpec {
+        target: None,
+        ..RatioSpec::of_median(id, formula, Better::Higher, 0.0, what, super::BURDEN_CHECK_ROUNDS)
+    }
+}
+
+pub(super) const RATIOS: [RatioSpec; 3] = [
+    RatioSpec {
+        target: Some(0.9),
+        ..over(
+            "stream-tcp-vs-iperf3",
+            Formula::over("stream-tcp-twinpath", GBIT, &[("stream-tcp-iperf3", GBIT)]),
+            "a stream over TCP: what arrives per second, bench stream and serve discard against iperf3",
+        )
+    },
+    over(
+        "stream-udp-fast-vs-kernel",
+        Formula::over("stream-udp-fast", GBIT, &[("stream-udp-kernel", GBIT)]),
+        "datagrams of 1,472 bytes, as many as leave: what arrives per second, fast path at both ends against the kernel's",
+    ),
+    over(
+        "stream-udp-64-fast-vs-kernel",
+        Formula::over("stream-udp-64-fast", GBIT, &[("stream-udp-64-kernel", GBIT)]),
+        "the same with 64 bytes",
+    ),
+];
+
+/// Whether the row is one of these.
+pub(super) fn has(row: &str) -> bool {
+    ROWS.iter().any(|spec| spec.id == row)
+}
+
+pub(super) async fn measure(stage: &Stage<'_>, row: &str) -> anyhow::Result<Sample> {
+    let size = if row.contains("-64-") { SMALL } else { FULL };
+    // The rows over TCP sleep, and hold the same latency request: otherwise the cost of wake-ups is what they are
+    // limited by, which changes within seconds on a virtual machine.
+    let request = row.starts_with("stream-tcp").then(|| LatencyRequest::open(0));
+    let mut sample = match row {
+        "stream-tcp-iperf3" => iperf3(stage).await,
+        "stream-tcp-twinpath" => {
+            twinpath(stage, "kernel", "interrupt --latency-request never", "--tcp --mode interrupt").await
+        }
+        _ if row.ends_with("-fast") => {
+            let more = format!("--udp --size {size} --mode poll --on {} --path auto", CLIENT.interface);
+            twinpath(stage, "auto", "poll", &more).await
+        }
+        _ => twinpath(stage, "kernel", "poll", &format!("--udp --size {size} --mode poll")).await,
+    }?;
+    sample.notes.extend(request.map(|request| match request {
+        Ok(_) => "latency request held".to_owned(),
+        Err(error) => format!("no latency request held: {error}"),
+    }));
+    Ok(sample)
+}
+
+/// `bench stream` to `serve discard` on that path.
+async fn twinpath(stage: &Stage<'_>, path: &str, mode: &str, more: &str) -> anyhow::Result<Sample> {
+    let session = stage.session;
+    let mut args = words(&format!(
+        "serve discard --on {} --udp {DISCARD_PORT} --tcp {DISCARD_PORT} --path {path} --mode {mode} --workers 1 --cpu {} \
+         --linger-ms {LINGER_MS} --socket",
+        SERVER.interface, session.cpus[1]
+    ));
+    args.push(session.run_dir.path().join("discard.sock").display().to_string());
+    let instance = Instance::start(&session.launcher, &args).await?;
+    let result = ask(stage, &instance, more).await;
+    instance.stop(&session.launcher).await?;
+    result
+}
+
+async fn ask(stage: &Stage<'_>, instance: &Instance, more: &str) -> anyhow::Result<Sample> {
+    let line = format!("bench stream {} {more} --duration {} --json", server(DISCARD_PORT), TIME.as_secs());
+    let launcher = &stage.session.launcher;
+    let before = instance.report().await?;
+    let finished = launcher.client(Side::Client, &words(&line), TIME + SLACK, Some(instance.pid())).await?;
+    let report: StreamReport =
+        serde_json::from_str(&finished.stdout).context("cannot read the result of bench stream")?;
+    ensure!(report.bytes > 0, "nothing arrived");
+    let mut values = BTreeMap::from([(GBIT, report.bits_per_s / 1e9), ("cpu_client", report.cpu_client)]);
+    values.extend(report.allocations_per_packet.map(|count| ("allocations_per_packet", count)));
+    values.extend(
+        report.connections.and_then(|told| told.retransmits).map(|count| ("retransmits", count as f64)),
+    );
+    if let Some(told) = report.datagrams {
+        values.extend([
+            ("sent_gbit_per_s", report.sent_bits_per_s / 1e9),
+            ("frames_per_s", told.received as f64 / report.duration_s),
+            ("lost", told.lost as f64),
+            ("lost_here", told.lost_here as f64),
+        ]);
+    }
+    values.extend(
+        finished.cpu_share(Duration::from_secs_f64(report.duration_s)).map(|share| ("cpu_server", share)),
+    );
+    let mut path = None;
+    if report.path != "kernel" {
+        let after = instance.report().await?;
+        ensure!(
+            after.frames_in() > before.frames_in(),
+            "no datagram came by the fast path: it is {}",
+            after.path()
+        );
+        path = Some(after.path());
+    }
+    let notes = report.notes.iter().filter(|note| !note.starts_with("path "));
+    let notes = notes.map(|note| format!("client: {note}")).collect();
+    Ok(Sample { values, path, notes, ..Sample::default() })
+}
+
+async fn iperf3(stage: &Stage<'_>) -> anyhow::Result<Sample> {
+    let launcher = &stage.session.launcher;
+    let target = server(IPERF3_PORT);
+    let running =
+        launcher.server(Side::Server, &words(&format!("plain program iperf3 --listen {target}"))).await?;
+    let pid = running.ready["program_pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+    let line = format!("plain ask iperf3 {target} --duration {}", TIME.as_secs());
+    let finished = launcher.client(Side::Client, &words(&line), TIME + SLACK, pid).await;
+    launcher.stop(running).await?;
+    let finished = finished?;
+    let report: AskReport =
+        serde_json::from_str(&finished.stdout).context("cannot read the result of iperf3")?;
+    let mut values = BTreeMap::from([(GBIT, report.bits_per_s / 1e9)]);
+    values.extend(finished.cpu_share(TIME).map(|share| ("cpu_server", share)));
+    Ok(Sample { values, ..Sample::default() })
+}
