@@ -201,7 +201,7 @@ TEST_PACKAGES := iproute2=ip rpcbind=rpcinfo ethtool=ethtool xdp-tools=xdp-filte
 
 # Programs that the library's examples are compared with. Unpacked, so that no service of theirs starts here.
 TEST_UNPACKED := memcached libmemcached-tools libmemcached11 libmemcachedutil2 libhashkit2 libevent-2.1-7 libsasl2-2 \
-	libsasl2-modules-db dnsperf libldns3 libnghttp2-14 libssl3
+	libsasl2-modules-db dnsperf libldns3 libnghttp2-14 libssl3 nsd libfstrm0 libprotobuf-c1
 
 # The suites that `make conformance` knows, and what building and running them takes.
 SUITES := $(basename $(notdir $(wildcard test/conformance/*.sh)))
@@ -230,11 +230,14 @@ LAB_PEERS_rpc := $(LAB_PEERS_sockets)
 LAB_UNPACKED_rpc = $(LAB_UNPACKED_sockets)
 LAB_PEERS_reflex := $(LAB_PEERS_sockets)
 LAB_UNPACKED_reflex = $(LAB_UNPACKED_sockets)
+LAB_PEERS_adopt := $(LAB_PEERS_sockets)
+LAB_UNPACKED_adopt = $(LAB_UNPACKED_sockets)
 
 # Crates that a program with the library and none of its features is built from, itself included.
 LIBRARY_CRATES_MAX := 115
 # The examples of the library that it measures.
 LAB_EXAMPLES_reflex := --example dns --example memcached
+LAB_EXAMPLES_adopt := --example memcached
 
 # What building needs beside Rust: a linker and the C library's start files.
 setup:

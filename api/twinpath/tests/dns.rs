@@ -1,27 +1,18 @@
-//! The example of a DNS server: what it answers, and its program over loopback, with dig where that is installed.
+//! The example of a DNS server: what it answers, as a function.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 #[path = "../examples/dns/answer.rs"]
 mod answer;
+#[path = "../examples/dns/find.rs"]
+mod find;
 #[path = "../examples/dns/zone.rs"]
 mod zone;
-
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpStream, UdpSocket};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use answer::{Answered, Transport, answer};
 use domain::base::iana::{Opcode, Rcode, Rtype};
 use domain::base::{Message, MessageBuilder, Name};
 use domain::rdata::AllRecordData;
-use twinpath_sys::Namespace;
-use twinpath_sys::child::{Placement, place};
-use twinpath_test_skip::{root_or_skip, skip};
 use zone::Zone;
-
-const PORT: u16 = 5353;
-const PATIENCE: Duration = Duration::from_secs(20);
 
 const HEAD: &str = "\
 $ORIGIN example.org.
@@ -157,6 +148,75 @@ fn names_are_found_with_their_aliases_and_what_there_is_not_is_said_so() {
 }
 
 #[test]
+fn a_wildcard_stands_for_what_there_is_not_below_the_closest_name_that_there_is() {
+    let zone = zone(&format!(
+        "{HEAD}*.w IN A 192.0.2.7\n*.w IN TXT any\nb.w IN A 192.0.2.8\nx.y.w IN A 192.0.2.9\n*.to IN CNAME a.w\n"
+    ))
+    .unwrap();
+    let any = |name: &str| found(Rcode::NOERROR, &[&format!("{name} A 192.0.2.7")], &[]);
+    let none = |rcode| found(rcode, &[], &[SOA]);
+    for (name, rtype, expected) in [
+        ("a.w.example.org", Rtype::A, any("a.w.example.org")),
+        ("deep.below.a.w.example.org", Rtype::A, any("deep.below.a.w.example.org")),
+        ("*.w.example.org", Rtype::A, any("*.w.example.org")),
+        ("a.w.example.org", Rtype::MX, none(Rcode::NOERROR)),
+        ("b.w.example.org", Rtype::A, found(Rcode::NOERROR, &["b.w.example.org A 192.0.2.8"], &[])),
+        ("b.w.example.org", Rtype::TXT, none(Rcode::NOERROR)),
+        ("a.b.w.example.org", Rtype::A, none(Rcode::NXDOMAIN)),
+        // A name without records is a name too (RFC 4592, 2.2.2).
+        ("y.w.example.org", Rtype::A, none(Rcode::NOERROR)),
+        ("z.y.w.example.org", Rtype::A, none(Rcode::NXDOMAIN)),
+        ("w.example.org", Rtype::A, none(Rcode::NOERROR)),
+        (
+            "q.to.example.org",
+            Rtype::A,
+            found(
+                Rcode::NOERROR,
+                &["q.to.example.org CNAME a.w.example.org.", "a.w.example.org A 192.0.2.7"],
+                &[],
+            ),
+        ),
+    ] {
+        assert_eq!(ask(&zone, &query(name, rtype, None)), expected, "{name} {rtype}");
+    }
+    let mut reply = Vec::new();
+    let query = query("fOo.w.ExAmPle.oRg", Rtype::A, None);
+    assert_eq!(answer(&zone, &query, Transport::Udp, &mut reply), Answered::ByZone);
+    assert_eq!(reply[12..query.len()], query[12..]);
+    assert_eq!(reply.len(), query.len() + 16, "the name is a pointer to the question, whose case it has");
+}
+
+#[test]
+fn a_zone_file_may_have_all_that_master_files_have() {
+    let zone = zone(
+        "; a comment\n$ORIGIN example.org.\n$TTL 3600\n@ SOA ns hostmaster (\n 1 ; serial\n 3600 600\n 86400 60 )\n\
+         \tNS ns\nns 300 IN A 192.0.2.1\n IN 600 AAAA 2001:db8::1\n\
+         text TXT \"two words\" \"a \\\"quote\\\" and \\065\" plain\nmail MX 10 ns\n_sip._udp SRV 1 2 5060 ns\n\
+         @ CAA 0 issue \"ca.example.net\"\n1 PTR www\ndot\\.ted A 192.0.2.4\n\
+         new TYPE65280 \\# 4 0A000001\n$ORIGIN sub.example.org.\nwww A 192.0.2.5\n",
+    )
+    .unwrap();
+    for (name, rtype, answers) in [
+        ("example.org", Rtype::NS, "example.org NS ns.example.org."),
+        ("ns.example.org", Rtype::AAAA, "ns.example.org AAAA 2001:db8::1"),
+        (
+            "text.example.org",
+            Rtype::TXT,
+            "text.example.org TXT \"two words\" \"a \\\"quote\\\" and A\" \"plain\"",
+        ),
+        ("mail.example.org", Rtype::MX, "mail.example.org MX 10 ns.example.org."),
+        ("_sip._udp.example.org", Rtype::SRV, "_sip._udp.example.org SRV 1 2 5060 ns.example.org"),
+        ("example.org", Rtype::CAA, "example.org CAA 0 issue \"ca.example.net\""),
+        ("1.example.org", Rtype::PTR, "1.example.org PTR www.example.org."),
+        ("dot\\.ted.example.org", Rtype::A, "dot\\.ted.example.org A 192.0.2.4"),
+        ("new.example.org", Rtype::from_int(65280), "new.example.org TYPE65280 \\# 4 0a 00 00 01"),
+        ("www.sub.example.org", Rtype::A, "www.sub.example.org A 192.0.2.5"),
+    ] {
+        assert_eq!(ask(&zone, &query(name, rtype, None)), found(Rcode::NOERROR, &[answers], &[]), "{name}");
+    }
+}
+
+#[test]
 fn the_case_of_a_query_is_repeated_and_its_name_is_there_once() {
     let zone = zone(&text()).unwrap();
     let query = query("wWw.ExAmPle.oRg", Rtype::A, None);
@@ -248,136 +308,12 @@ fn no_bytes_make_it_fail() {
 #[test]
 fn a_zone_with_mistakes_is_refused_with_what_is_wrong() {
     let wrong = |line: &str| zone(&format!("{HEAD}{line}\n")).err().unwrap();
-    assert!(wrong("*.w IN A 192.0.2.9").contains("no wildcards"));
+    assert!(wrong("*.w IN NS ns").contains("a wildcard delegates nothing"));
+    assert!(wrong("x IN DNAME www").contains("no DNAME"));
     assert!(wrong("www.example.com. IN A 192.0.2.9").contains("is not in the zone"));
     assert!(wrong("alias IN A 192.0.2.9").contains("CNAME"));
     assert!(wrong("x IN SOA ns hostmaster 1 3600 600 86400 60").contains("exactly one SOA"));
     assert!(wrong("$INCLUDE other").contains("$INCLUDE"));
     assert!(wrong("x IN A 192.0.2.300").contains("20:"), "{}", wrong("x IN A 192.0.2.300"));
     assert!(Zone::load("/nowhere".as_ref()).err().unwrap().contains("/nowhere"));
-}
-
-/// The program, on loopback of its own namespace.
-struct Server {
-    namespace: Namespace,
-    child: Child,
-    folder: tempfile::TempDir,
-}
-
-impl Server {
-    fn start() -> Self {
-        let namespace = Namespace::new().unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("zone"), text()).unwrap();
-        let mut up = Command::new("ip");
-        place(up.args(["link", "set", "lo", "up"]), within(&namespace)).unwrap();
-        assert!(up.status().unwrap().success());
-        let tests = std::env::current_exe().unwrap();
-        let mut program = Command::new(tests.ancestors().nth(2).unwrap().join("examples/dns"));
-        program.args(["lo".as_ref(), folder.path().join("zone").as_os_str(), PORT.to_string().as_ref()]);
-        program.stdin(Stdio::piped()).stdout(Stdio::piped());
-        place(&mut program, within(&namespace)).unwrap();
-        let server = Self { child: program.spawn().unwrap(), namespace, folder };
-        server.tcp();
-        server
-    }
-
-    /// Connects, once it listens.
-    fn tcp(&self) -> TcpStream {
-        let begun = std::time::Instant::now();
-        loop {
-            match self.namespace.run(|| TcpStream::connect(("127.0.0.1", PORT))).unwrap() {
-                Ok(stream) => {
-                    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-                    return stream;
-                }
-                Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
-            }
-            std::thread::yield_now();
-        }
-    }
-
-    fn ask(&self, query: &[u8]) -> Said {
-        let socket = self.namespace.run(|| UdpSocket::bind("127.0.0.1:0")).unwrap().unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket.send_to(query, ("127.0.0.1", PORT)).unwrap();
-        let mut reply = [0; 1500];
-        let (len, _) = socket.recv_from(&mut reply).unwrap();
-        read(&reply[..len])
-    }
-
-    /// Says what is to be done, and waits until it has been.
-    fn request(&mut self, line: &str) -> String {
-        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
-        let mut said = String::new();
-        BufReader::new(self.child.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
-        said
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn within(namespace: &Namespace) -> Placement<'_> {
-    Placement { namespace: Some(namespace), ..Placement::default() }
-}
-
-#[test]
-fn the_program_answers_over_both_transports_and_reads_its_zone_anew() {
-    if !root_or_skip() {
-        return;
-    }
-    let mut server = Server::start();
-    let www = query("www.example.org", Rtype::A, Some(1232));
-    let before = ["www.example.org A 192.0.2.2", "www.example.org A 192.0.2.3"];
-    (0..3).for_each(|_| assert_eq!(server.ask(&www), found(Rcode::NOERROR, &before, &[])));
-    let mut stream = server.tcp();
-    for name in ["many.example.org", "www.example.org"] {
-        let query = query(name, Rtype::TXT, None);
-        let framed = [&(query.len() as u16).to_be_bytes()[..], &query].concat();
-        // In two parts.
-        stream.write_all(&framed[..5]).unwrap();
-        stream.write_all(&framed[5..]).unwrap();
-        let mut len = [0; 2];
-        stream.read_exact(&mut len).unwrap();
-        let mut reply = vec![0; usize::from(u16::from_be_bytes(len))];
-        stream.read_exact(&mut reply).unwrap();
-        assert_eq!(read(&reply).sections[0].len(), if name.starts_with('m') { 60 } else { 0 });
-    }
-    let changed = text().replace("192.0.2.2\n", "198.51.100.7\n");
-    std::fs::write(server.folder.path().join("zone"), changed).unwrap();
-    assert!(server.request("reload").starts_with("reloaded"));
-    let after = ["www.example.org A 198.51.100.7", "www.example.org A 192.0.2.3"];
-    (0..3).for_each(|_| assert_eq!(server.ask(&www), found(Rcode::NOERROR, &after, &[])));
-}
-
-#[test]
-fn dig_understands_it() {
-    if !root_or_skip() {
-        return;
-    }
-    let known = Command::new("dig").arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !known.is_ok_and(|status| status.success()) {
-        skip("dig is not installed (apt-get install bind9-dnsutils)");
-        return;
-    }
-    let server = Server::start();
-    let dig = |line: &str| {
-        let mut dig = Command::new("dig");
-        dig.args(["@127.0.0.1", "-p", &PORT.to_string(), "+tries=3", "+time=5"]).args(line.split(' '));
-        place(&mut dig, within(&server.namespace)).unwrap();
-        String::from_utf8(dig.output().unwrap().stdout).unwrap()
-    };
-    assert_eq!(dig("+short www.example.org AAAA"), "2001:db8::2\n");
-    assert_eq!(dig("+short +tcp alias.example.org AAAA"), "www.example.org.\n2001:db8::2\n");
-    assert_eq!(dig("+short many.example.org TXT").lines().count(), 60, "by TCP, as it does not fit");
-    let none = dig("nowhere.example.org A");
-    assert!(none.contains("status: NXDOMAIN") && none.contains("flags: qr aa rd;"), "{none}");
-    let answer = dig("+noall +answer wWw.example.org A");
-    let first: Vec<_> = answer.split_whitespace().take(5).collect();
-    assert_eq!(first, ["wWw.example.org.", "3600", "IN", "A", "192.0.2.2"]);
 }

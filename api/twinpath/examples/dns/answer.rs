@@ -1,12 +1,12 @@
-//! What a zone answers to a query (RFC 1034, 4.3.2), as a function of the two.
+//! Messages: reads a query, and writes what the zone has of it. A function of the two.
 
 use domain::base::iana::{Class, Opcode, OptRcode, Rcode, Rtype};
 use domain::base::message_builder::{AdditionalBuilder, PushError, StaticCompressor};
 use domain::base::opt::OptRecord;
 use domain::base::{Message, MessageBuilder};
-use domain::rdata::ZoneRecordData;
 
-use crate::zone::{RrSet, Stored, Zone, key};
+use crate::find::{NamedSet, Reply, find};
+use crate::zone::{Zone, key};
 
 /// What a query of our own may take over UDP, and what we say that we take: it passes everywhere without fragments
 /// (DNS flag day 2020).
@@ -17,9 +17,6 @@ const PLAIN_MAX: u16 = 512;
 
 /// Bytes of our OPT record.
 const OPT_LEN: usize = 11;
-
-/// Most CNAME records that are followed for one query.
-const CNAMES_MAX: usize = 8;
 
 /// The version of EDNS that we speak (RFC 6891, 6.1.3).
 const EDNS_VERSION: u8 = 0;
@@ -40,17 +37,6 @@ pub(crate) enum Answered {
     Refused,
     /// It is no query: nothing is sent, so that no two servers answer each other.
     Not,
-}
-
-/// What an answer has.
-#[derive(Default)]
-struct Reply<'z> {
-    exists: bool,
-    /// Whether it is ours to say: it is not if the name was delegated.
-    authoritative: bool,
-    answer: Vec<&'z RrSet>,
-    authority: Vec<&'z Stored>,
-    additional: Vec<&'z RrSet>,
 }
 
 /// Answers `query` into `reply`, in place of what that had.
@@ -103,54 +89,6 @@ fn judge(message: &Message<[u8]>, opt: Option<&OptRecord<&[u8]>>) -> Result<(Vec
     }
 }
 
-/// What the zone has of a name that is in it.
-fn find(zone: &Zone, mut name: Vec<u8>, rtype: Rtype) -> Reply<'_> {
-    let mut found = Reply { exists: true, authoritative: true, ..Reply::default() };
-    for _ in 0..=CNAMES_MAX {
-        if let Some(servers) = zone.delegated(&name) {
-            // Above the cut there is only the delegation itself, and what says that it is one (RFC 4035, 3.1.4.1).
-            let at_cut = key(servers.records[0].owner()) == name;
-            if !(at_cut && rtype == Rtype::DS) {
-                found.authoritative = !found.answer.is_empty();
-                found.authority.extend(&servers.records);
-                found.additional = addresses(zone, servers);
-                return found;
-            }
-        }
-        let Some(node) = zone.node(&name) else {
-            found.exists = false;
-            break;
-        };
-        if let Some(set) = node.of(rtype) {
-            found.answer.push(set);
-            return found;
-        }
-        if let (Rtype::ANY, Some(any)) = (rtype, node.sets.first()) {
-            // One set is enough of an answer (RFC 8482, 4.1).
-            found.answer.push(any);
-            return found;
-        }
-        let Some(alias) = node.of(Rtype::CNAME) else { break };
-        found.answer.push(alias);
-        let ZoneRecordData::Cname(target) = alias.records[0].data() else { return found };
-        name = key(target.cname());
-        if !zone.contains(&name) {
-            return found;
-        }
-    }
-    found.authority.push(&zone.negative);
-    found
-}
-
-/// The addresses of name servers that are in the zone or below it.
-fn addresses<'z>(zone: &'z Zone, servers: &RrSet) -> Vec<&'z RrSet> {
-    let nodes = servers.records.iter().filter_map(|record| match record.data() {
-        ZoneRecordData::Ns(server) => zone.node(&key(server.nsdname())),
-        _ => None,
-    });
-    nodes.flat_map(|node| [Rtype::A, Rtype::AAAA].into_iter().filter_map(|rtype| node.of(rtype))).collect()
-}
-
 type Builder = AdditionalBuilder<StaticCompressor<Vec<u8>>>;
 
 /// Writes the message; what does not fit is left out, with the TC bit unless it was only additional.
@@ -166,8 +104,7 @@ fn write(
     builder.set_push_limit(max - if opt.is_some() { OPT_LEN } else { 0 });
     let mut answer = builder.start_answer(query, rcode.rcode())?;
     answer.header_mut().set_aa(found.authoritative);
-    let fits =
-        found.answer.iter().flat_map(|set| &set.records).try_for_each(|record| answer.push_ref(record));
+    let fits = found.answer.iter().flat_map(NamedSet::records).try_for_each(|record| answer.push(record));
     let mut authority = if fits.is_ok() { answer.authority() } else { answer.tc_rewind_into().authority() };
     let fits = fits.and_then(|()| found.authority.iter().try_for_each(|record| authority.push(*record)));
     let mut additional: Builder =

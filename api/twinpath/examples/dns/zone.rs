@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
-use domain::base::iana::Rtype;
+use domain::base::iana::{Class, Rtype};
 use domain::base::name::{FlattenInto, Label, ToLabelIter};
 use domain::base::{Name, Record, Ttl};
 use domain::rdata::ZoneRecordData;
@@ -31,6 +31,9 @@ impl Node {
         self.sets.iter().find(|set| set.rtype == rtype)
     }
 }
+
+/// The label that stands for names that there are not (RFC 4592).
+const WILDCARD: &[u8] = b"\x01*";
 
 /// A zone, as it is served.
 pub(crate) struct Zone {
@@ -67,6 +70,7 @@ impl Zone {
         let wrong = |what: String| format!("{}: {what}", file.display());
         let open = File::open(file).and_then(|mut file| Zonefile::load(&mut file));
         let mut entries = open.map_err(|error| wrong(error.to_string()))?;
+        entries.set_default_class(Class::IN);
         let mut records = Vec::new();
         while let Some(entry) = entries.next_entry().map_err(|error| wrong(error.to_string()))? {
             match entry {
@@ -101,8 +105,11 @@ impl Zone {
             if !upwards(&owner).any(|above| above == apex) {
                 return Err(format!("{name} is not in the zone of {}", soa.owner().fmt_with_dot()));
             }
-            if upwards(&owner).any(|above| above.starts_with(b"\x01*")) {
-                return Err(format!("{name}: this server has no wildcards: name what there is"));
+            if rtype == Rtype::NS && owner.starts_with(WILDCARD) {
+                return Err(format!("{name}: a wildcard delegates nothing (RFC 4592, 4.2)"));
+            }
+            if rtype == Rtype::DNAME {
+                return Err(format!("{name}: this server has no DNAME (RFC 6672): name what there is"));
             }
             for above in upwards(&owner).skip(1).take_while(|above| above.len() >= apex.len()) {
                 nodes.entry(above.to_vec()).or_default();
@@ -127,6 +134,13 @@ impl Zone {
     /// What there is of a name.
     pub(crate) fn node(&self, key: &[u8]) -> Option<&Node> {
         self.nodes.get(key)
+    }
+
+    /// What stands for a name that there is not: the wildcard below the closest name above it that there is (RFC 4592,
+    /// 3.3.1), if that has one.
+    pub(crate) fn wildcard(&self, key: &[u8]) -> Option<&Node> {
+        let closest = upwards(key).find(|above| self.nodes.contains_key(*above))?;
+        self.node(&[WILDCARD, closest].concat())
     }
 
     /// Whether a name is in the zone or below it.

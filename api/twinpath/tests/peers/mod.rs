@@ -6,6 +6,9 @@ use std::process::Command;
 /// Where packages are unpacked, in cargo's target directory.
 const UNPACKED: [&str; 2] = ["test-peers", "conformance/programs/packages"];
 
+/// The places of programs in a package.
+const PLACES: [&str; 2] = ["usr/bin", "usr/sbin"];
+
 /// A program.
 pub(crate) struct Program {
     file: PathBuf,
@@ -29,10 +32,11 @@ pub(crate) fn find(name: &str) -> Option<Program> {
     let target = tests.ancestors().nth(3)?;
     let unpacked = UNPACKED.map(|place| target.join(place));
     let architecture = std::env::consts::ARCH;
-    let unpacked = unpacked.iter().map(|root| {
+    let unpacked = unpacked.iter().flat_map(|root| {
         let libraries = root.join(format!("usr/lib/{architecture}-linux-gnu"));
-        Program { file: root.join("usr/bin").join(name), libraries: Some(libraries) }
+        PLACES.map(|place| Program { file: root.join(place).join(name), libraries: Some(libraries.clone()) })
     });
-    let installed = Program { file: PathBuf::from("/usr/bin").join(name), libraries: None };
-    std::iter::once(installed).chain(unpacked).find(|program| program.file.is_file())
+    let installed =
+        PLACES.map(|place| Program { file: PathBuf::from("/").join(place).join(name), libraries: None });
+    installed.into_iter().chain(unpacked).find(|program| program.file.is_file())
 }
