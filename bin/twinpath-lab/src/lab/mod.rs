@@ -4,6 +4,7 @@
 //! A lab is a [`session::Lab`]: two tables and a function that measures. This module has what all labs share: a network
 //! of their own, child processes, the selection of rows, statistics, verdicts, and the report as table, JSON and HTML.
 
+mod adopt;
 mod asking;
 mod bystander;
 mod client;
@@ -74,6 +75,7 @@ const LABS: &[&Lab] = &[
     &devices::LAB,
     &sockets::LAB,
     &reflex::LAB,
+    &adopt::LAB,
 ];
 
 /// 128 + SIGINT and 128 + SIGTERM, as shells report them.
@@ -92,7 +94,7 @@ pub(crate) struct Args {
     /// vSwitch and testpmd; `openflow` a switch and its controller, against Open vSwitch; `stall`
     /// round trips while a controller keeps the switch busy; `devices` whether each path works on the network cards of a guest;
     /// `sockets` UDP echo in an application's own loop, by our sockets and the kernel's; `reflex` replies that the kernel
-    /// gives while the worker sleeps.
+    /// gives while the worker sleeps; `adopt` what a program on the library takes to build, and the example of a memcached.
     #[arg(value_parser = PossibleValuesParser::new(LABS.iter().map(|lab| lab.name)))]
     name: String,
     /// Also write everything as one JSON object.

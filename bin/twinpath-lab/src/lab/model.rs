@@ -126,10 +126,16 @@ pub(crate) enum Group {
     Pipeline,
     /// Round trips while a controller keeps the switch busy.
     Stall,
+    /// Builds of programs on the library.
+    Build,
+    /// Gets, one in flight.
+    Memcached,
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 43] = [
+    pub(crate) const ALL: [Self; 45] = [
+        Self::Build,
+        Self::Memcached,
         Self::Stall,
         Self::FlowMods,
         Self::Barrier,
@@ -221,6 +227,8 @@ impl Group {
             Self::FlowCounters => "Packets by which counters of the switch and of the hosts differ",
             Self::Stall => "Round trips at a pace, beside bulk traffic",
             Self::Pipeline => "A frame in OpenFlow's tables",
+            Self::Build => "Cold builds on the library",
+            Self::Memcached => "memcached: get, one in flight",
             Self::SwitchTable => "Look-ups in the MAC table",
         }
     }

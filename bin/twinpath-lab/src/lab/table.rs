@@ -245,6 +245,8 @@ pub(crate) fn with_unit(name: &str, value: f64) -> String {
         "added_ns" => format!("{value:.0} ns"),
         "worst_ms" => format!("{value:.1} ms"),
         "share" => percent(value),
+        "crates" => format!("{value:.0} crates"),
+        "binary_mib" => format!("{value:.1} MiB"),
         "wall_s" => format!("{value:.2} s"),
         "cpu_server" | "cpu_client" => percent(value),
         "wakeups_per_s" => format!("{value:.1} wake-ups/s"),

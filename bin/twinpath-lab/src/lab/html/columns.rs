@@ -164,6 +164,11 @@ const OPENFLOW_COLUMNS: [Column; 16] = [
     ("change_us", "a change, us", table::significant),
     ("change_longest_us", "longest, us", table::significant),
 ];
+const BUILD_COLUMNS: [Column; 3] = [
+    ("wall_s", "seconds", table::significant),
+    ("crates", "crates", table::thousands),
+    ("binary_mib", "program, MiB", table::significant),
+];
 const IDLE_COLUMNS: [Column; 3] = [
     ("cpu_server", "CPU", table::percent),
     ("wakeups_per_s", "wake-ups/s", table::significant),
@@ -181,6 +186,7 @@ pub(super) fn columns(group: Group) -> &'static [Column] {
         | Group::SwitchPaced
         | Group::SwitchOneWay
         | Group::SwitchLoad
+        | Group::Memcached
         | Group::Stall => &RTT_COLUMNS,
         Group::SwitchTable => &TABLE_COLUMNS,
         Group::SwitchRate | Group::SwitchBatch | Group::SwitchMemory | Group::SwitchLoop => &FRAMES_COLUMNS,
@@ -189,6 +195,7 @@ pub(super) fn columns(group: Group) -> &'static [Column] {
         Group::Cpu => &COST_COLUMNS,
         Group::Beside | Group::Other | Group::SwitchBulk => &MIXED_COLUMNS,
         Group::Trouble => &TROUBLE_COLUMNS,
+        Group::Build => &BUILD_COLUMNS,
         Group::Idle => &IDLE_COLUMNS,
         Group::Walk | Group::Transit | Group::NextCall | Group::Ack => &WALK_COLUMNS,
         Group::Tick => &TICK_COLUMNS,

@@ -1,6 +1,6 @@
-//! The clients: of memcached one of our own, on a kernel socket; of the others the programs that they are measured by.
+//! The clients: of memcached our own, on kernel sockets; of the others the programs that they are measured by.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -11,15 +11,10 @@ use twinpath_measure::print;
 use twinpath_measure::report::RttUs;
 use twinpath_sys::clock;
 
-use super::paced;
 use super::serve::HOSTS;
 use super::{Kind, command};
+use super::{closed, paced};
 
-/// A request that has no answer by then is lost.
-const ANSWER_DEADLINE: Duration = Duration::from_secs(1);
-const RTT_MAX_NS: u64 = 10_000_000_000;
-/// Keys that are stored, and read by turns.
-const KEYS: usize = 16;
 const CONNECTIONS: u32 = 4;
 
 #[derive(clap::Args)]
@@ -46,6 +41,12 @@ pub(crate) struct AskArgs {
     /// Of memcached: one request each 250 to 500 us, of which a tenth are sets
     #[arg(long)]
     paced: bool,
+    /// Of memcached: over TCP
+    #[arg(long, conflicts_with = "paced")]
+    tcp: bool,
+    /// Of memcached: bytes of a value
+    #[arg(long, value_name = "N", default_value_t = 32, conflicts_with = "paced")]
+    bytes: usize,
     /// Draws the times and keys of these
     #[arg(long, default_value_t = 18)]
     seed: u64,
@@ -89,79 +90,27 @@ pub(crate) fn ask(args: &AskArgs) -> anyhow::Result<()> {
 fn paced_memcached(args: &AskArgs) -> anyhow::Result<AskReport> {
     let [warmup, duration] = [args.warmup, args.duration].map(|s| Duration::from_secs_f64(s).into_nanos());
     let paced::Paced { histogram, lost } = paced::memcached(args.target, warmup, duration, args.seed)?;
-    let answered = histogram.len();
-    Ok(AskReport {
-        rtt_us: RttUs::of(&histogram),
-        answered,
-        lost,
-        requests_per_s: answered as f64 / args.duration,
-        ..AskReport::default()
-    })
+    Ok(of_round_trips(args, &histogram, lost))
 }
 
-/// One request in flight over UDP.
+/// One request in flight.
 fn memcached(args: &AskArgs) -> anyhow::Result<AskReport> {
-    let any: SocketAddr = if args.target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse()?;
-    let socket = UdpSocket::bind(any)?;
-    socket.connect(args.target)?;
-    socket.set_read_timeout(Some(ANSWER_DEADLINE))?;
-    let mut histogram = Histogram::<u64>::new_with_bounds(1, RTT_MAX_NS, 3)?;
-    let mut number = 0_u16;
-    let mut call = |text: &str, wanted: &str| -> anyhow::Result<Option<u64>> {
-        number = number.wrapping_add(1);
-        // The number of the request, 0 of 1 datagrams, reserved.
-        let mut request = [&number.to_be_bytes()[..], &[0, 0, 0, 1, 0, 0]].concat();
-        request.extend(text.as_bytes());
-        let mut answer = [0; 2048];
-        let sent = clock::now();
-        socket.send(&request)?;
-        loop {
-            let len = match socket.recv(&mut answer) {
-                Ok(len) => len,
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) => return Err(error.into()),
-            };
-            if answer[..2] == number.to_be_bytes() {
-                let rtt_ns = clock::now().nanos_since(sent);
-                let said = answer.get(8..len).unwrap_or_default();
-                ensure!(
-                    said == wanted.as_bytes(),
-                    "{text:?} was answered by {:?}",
-                    String::from_utf8_lossy(said)
-                );
-                return Ok(Some(rtt_ns));
-            }
-        }
-    };
-    let value = "x".repeat(32);
-    for key in 0..KEYS {
-        call(&format!("set key{key} 0 0 32\r\n{value}\r\n"), "STORED\r\n")?.context("no answer to a set")?;
-    }
-    let warm = clock::now() + Duration::from_secs_f64(args.warmup).into_nanos();
-    let end = warm + Duration::from_secs_f64(args.duration).into_nanos();
-    let (mut lost, mut turn) = (0, 0);
-    loop {
-        let now = clock::now();
-        if now >= end {
-            break;
-        }
-        let key = turn % KEYS;
-        turn += 1;
-        let answer = format!("VALUE key{key} 0 32\r\n{value}\r\nEND\r\n");
-        match call(&format!("get key{key}\r\n"), &answer)? {
-            Some(rtt_ns) if now >= warm => histogram.saturating_record(rtt_ns),
-            Some(_) => {}
-            None => lost += 1,
-        }
-    }
+    let [warmup, duration] = [args.warmup, args.duration].map(|s| Duration::from_secs_f64(s).into_nanos());
+    let &AskArgs { target, tcp, bytes, .. } = args;
+    let closed::Closed { histogram, lost } =
+        closed::memcached(&closed::Asks { target, tcp, bytes, warmup, duration })?;
+    Ok(of_round_trips(args, &histogram, lost))
+}
+
+fn of_round_trips(args: &AskArgs, histogram: &Histogram<u64>, lost: u64) -> AskReport {
     let answered = histogram.len();
-    Ok(AskReport {
-        rtt_us: RttUs::of(&histogram),
+    AskReport {
+        rtt_us: RttUs::of(histogram),
         answered,
         lost,
         requests_per_s: answered as f64 / args.duration,
         ..AskReport::default()
-    })
+    }
 }
 
 /// The time of the labs' clock.

@@ -3,6 +3,7 @@
 //! `make lab LAB=sockets` unpacks their packages, and installs nothing.
 
 mod ask;
+mod closed;
 mod paced;
 mod serve;
 

@@ -1,0 +1,58 @@
+//! The library's example of a memcached, and memcached of Debian with one thread, asked by the same client.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use crate::lab::asking::asked;
+use crate::lab::model::Sample;
+use crate::lab::peers::server;
+use crate::lab::process::{Side, words};
+use crate::lab::session::Session;
+use crate::lab::topology::SERVER;
+
+const PORT: u16 = 7019;
+const ASKING: Duration = Duration::from_millis(600);
+/// Until peers are known, and an adaptive worker has seen the gaps between requests.
+const WARMUP: Duration = Duration::from_millis(200);
+/// Time for start-up and tear-down, beyond the measured time.
+const SLACK: Duration = Duration::from_secs(20);
+
+pub(super) async fn measure(session: &Session, row: &str) -> anyhow::Result<Sample> {
+    let (what, kind, more) = match row.strip_suffix("-alone") {
+        Some(what) => (what, "memcached", String::new()),
+        None => (row, "own-memcached", format!("--on {}", SERVER.interface)),
+    };
+    let (asks, busy) = match what {
+        "mc-udp" => ("--bytes 100", false),
+        "mc-tcp" => ("--bytes 100 --tcp", false),
+        "mc-100k" => ("--bytes 100000 --tcp", false),
+        "mc-busy" => ("--bytes 100", true),
+        _ => bail!("no such row: {row}"),
+    };
+    let launcher = &session.launcher;
+    let listen = server(PORT);
+    let serves = words(&format!("plain program {kind} --listen {listen} {more}"));
+    let running = launcher.server(Side::Server, &serves).await?;
+    let mut beside = Vec::new();
+    if busy {
+        for (side, cpu) in [(Side::Client, session.cpus[0]), (Side::Server, session.cpus[1])] {
+            beside.push(launcher.background(side, &words(&format!("plain busy --cpu {cpu}")))?);
+        }
+    }
+    let ask = format!(
+        "plain ask {kind} {listen} {asks} --duration {:.3} --warmup {:.3}",
+        ASKING.as_secs_f64(),
+        WARMUP.as_secs_f64()
+    );
+    let client = launcher.client(Side::Client, &words(&ask), ASKING + SLACK, None).await;
+    for process in beside {
+        launcher.finish(process).await?;
+    }
+    launcher.stop(running).await?;
+    let asked = asked(&client?.stdout)?;
+    let mut values = asked.rtt_us.context("no round trip")?.values();
+    values.insert("requests_per_s", asked.requests_per_s);
+    values.insert("lost", asked.lost as f64);
+    Ok(Sample { values, ..Sample::default() })
+}
