@@ -18,6 +18,7 @@ mod pingpong;
 mod rpc_null;
 mod stamped;
 pub mod stuck_watch;
+mod tc_ingress;
 mod tc_mirror;
 mod tc_redirect;
 mod tcp_echo;

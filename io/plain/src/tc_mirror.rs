@@ -1,11 +1,8 @@
 //! The bare echo at tc: a program that sends datagrams back, or drops them, and does nothing else.
 
-use aya::programs::tc::TcAttachOptions;
-use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
-use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
-use twinpath_sys::packet_socket::interface_name;
+use aya::{Ebpf, include_bytes_aligned};
 
-use crate::PlainError;
+use crate::{PlainError, tc_ingress};
 
 static MIRROR: &[u8] = include_bytes_aligned!("../object/mirror.o");
 
@@ -32,17 +29,9 @@ impl TcMirror {
     }
 }
 
-fn load(ifindex: u32, port: u16, section: &str) -> Result<TcMirror, PlainError> {
-    let failed = |reason: String| PlainError::TcMirror { ifindex, reason };
-    let name = interface_name(ifindex).map_err(|error| failed(error.to_string()))?;
-    let object = EbpfLoader::new().override_global("port", &u32::from(port.to_be()), true).load(MIRROR);
-    let mut object = object.map_err(|error| failed(error.to_string()))?;
-    let program = object.program_mut(section).ok_or_else(|| failed(format!("no {section}")))?;
-    let classifier: &mut SchedClassifier = program.try_into().map_err(|error| failed(format!("{error}")))?;
-    classifier.load().map_err(|error| failed(error.to_string()))?;
-    let order = TcAttachOptions::TcxOrder(LinkOrder::first());
-    classifier
-        .attach_with_options(&name, TcAttachType::Ingress, order)
-        .map_err(|error| failed(error.to_string()))?;
-    Ok(TcMirror { _program: object })
+fn load(ifindex: u32, port: u16, program: &str) -> Result<TcMirror, PlainError> {
+    match tc_ingress::attach(MIRROR, ("port", port.to_be().into()), program, ifindex) {
+        Ok(program) => Ok(TcMirror { _program: program }),
+        Err(reason) => Err(PlainError::TcMirror { ifindex, reason }),
+    }
 }

@@ -1,13 +1,9 @@
 //! The bare redirect at tc: two interfaces whose frames go to each other, unseen.
 
-use aya::programs::tc::TcAttachOptions;
-use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
-use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
-use twinpath_sys::packet_socket::interface_name;
+use aya::Ebpf;
 
-use crate::PlainError;
-
-static REDIRECT: &[u8] = include_bytes_aligned!("../object/redirect.o");
+use crate::xdp_redirect::REDIRECT;
+use crate::{PlainError, tc_ingress};
 
 /// Two interfaces joined by programs at tc ingress, by links that end with the object. Dropping it takes the programs off.
 pub struct TcRedirect {
@@ -26,17 +22,7 @@ impl TcRedirect {
 }
 
 fn attach(from: u32, to: u32, past: bool) -> Result<Ebpf, PlainError> {
-    let failed = |reason: String| PlainError::TcRedirect { ifindex: from, reason };
-    let name = interface_name(from).map_err(|error| failed(error.to_string()))?;
-    let object = EbpfLoader::new().override_global("other", &to, true).load(REDIRECT);
-    let mut object = object.map_err(|error| failed(error.to_string()))?;
-    let section = if past { "redirect_tc_peer" } else { "redirect_tc" };
-    let program = object.program_mut(section).ok_or_else(|| failed(format!("no {section}")))?;
-    let classifier: &mut SchedClassifier = program.try_into().map_err(|error| failed(format!("{error}")))?;
-    classifier.load().map_err(|error| failed(error.to_string()))?;
-    let order = TcAttachOptions::TcxOrder(LinkOrder::first());
-    classifier
-        .attach_with_options(&name, TcAttachType::Ingress, order)
-        .map_err(|error| failed(error.to_string()))?;
-    Ok(object)
+    let program = if past { "redirect_tc_peer" } else { "redirect_tc" };
+    tc_ingress::attach(REDIRECT, ("other", to), program, from)
+        .map_err(|reason| PlainError::TcRedirect { ifindex: from, reason })
 }
