@@ -7,6 +7,7 @@ mod families;
 mod http;
 mod of_owner;
 mod of_switch;
+mod rows;
 
 use std::fmt;
 

@@ -2,7 +2,8 @@
 
 use twinpath_report::{FlowTable, OpenFlow, Report, Switch, SwitchPort};
 
-use super::families::{counter, each, flag, gauge, with};
+use super::families::{counter, gauge};
+use super::rows::{each, flag, with};
 use super::{Family, Row, Value};
 
 /// The families. Names and labels are stable, because dashboards depend on them.

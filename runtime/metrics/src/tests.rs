@@ -97,7 +97,7 @@ fn a_report_is_written_as_open_metrics() {
 
 #[test]
 fn every_bound_of_the_histogram_is_one_of_the_fine_one() {
-    for bound in families::bounds_ns() {
+    for bound in rows::bounds_ns() {
         let fine = twinpath_inspect::Histogram::default();
         fine.record(bound, 1);
         assert_eq!(fine.read().buckets, [(bound, 1)]);
