@@ -52,6 +52,13 @@ impl Instance {
         Ok(Self { server, socket })
     }
 
+    /// The instance of a program that `plain program` has started, and that serves by the library.
+    pub(crate) fn of_program(server: Server, service: &str, interface: &str) -> anyhow::Result<Self> {
+        let pid = server.ready["program_pid"].as_u64().context("the ready line names no process")?;
+        let socket = twinpath_command::run_directory().join(format!("{service}-{interface}-{pid}.sock"));
+        Ok(Self { server, socket })
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.server.pid
     }

@@ -75,6 +75,8 @@ enum Peer {
     Program(program::ServerArgs),
     /// Ask it, by a client on kernel sockets
     Ask(program::AskArgs),
+    /// Change and read few keys of a memcached without end, and compare each answer with what was acknowledged before
+    Hammer(program::HammerArgs),
     /// Echo datagrams by a program at tc that does nothing else
     Mirror(mirror::Args),
     /// Send datagrams at a rate, asleep in between, and take the replies
@@ -249,6 +251,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Peer::SocketNumbers(args) => numbers::send(&args)?,
         Peer::Program(args) => program::serve(&args)?,
         Peer::Ask(args) => program::ask(&args)?,
+        Peer::Hammer(args) => program::hammer(&args)?,
         Peer::Mirror(args) => mirror::run(&args)?,
         Peer::Offer(args) => offer::run(&args)?,
         Peer::UdpNull { server, method, burst } => {

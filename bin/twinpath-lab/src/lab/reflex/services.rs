@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
+use twinpath_report::Report;
 
 use super::Round;
-use crate::lab::asking::{asked, cpu_of_queries};
+use crate::lab::asking::{asked, cpu_of_asking, cpu_of_queries};
 use crate::lab::client;
-use crate::lab::instance::Instance;
+use crate::lab::instance::{Facts as _, Instance};
 use crate::lab::model::Sample;
 use crate::lab::peers::{LINGER_MS, PLAIN_PORT, server};
 use crate::lab::process::{Side, words};
 use crate::lab::session::Session;
 use crate::lab::topology::SERVER;
+use crate::plain::program::HammerReport;
 
 /// The port of our services, and of the programs they are compared with.
 const PORT: u16 = 7018;
@@ -22,6 +24,14 @@ const SLACK: Duration = Duration::from_secs(20);
 const WARMUP: Duration = Duration::from_millis(400);
 /// Duration of a row of round trips.
 const CALLS: Duration = Duration::from_millis(500);
+/// The least share of replies by reflex, of one request that is repeated, of names that are each asked for again and again, and
+/// of values that change all the time.
+const SHARE_OF_ONE: f64 = 0.9;
+const SHARE_OF_MANY: f64 = 0.5;
+const SHARE_OF_HAMMER: f64 = 0.1;
+/// Duration of the hammering under `--check`, and otherwise.
+const HAMMER_CHECK: Duration = Duration::from_secs(60);
+const HAMMER: Duration = Duration::from_secs(10);
 /// The client of name servers takes whole seconds.
 const QUERIES: Duration = Duration::from_secs(1);
 const PACED: Duration = Duration::from_secs(3);
@@ -61,10 +71,32 @@ async fn ours(session: &Session, what: &str) -> anyhow::Result<Sample> {
     let report = instance.report().await;
     instance.stop(&session.launcher).await?;
     let (mut sample, report) = (result?, report?);
+    sample.values.insert("reflex_share", by_reflex(&report, SHARE_OF_ONE)?);
+    Ok(sample)
+}
+
+/// The share of requests that the kernel's programs replied to; a failure if it is less than `least`: the row would measure
+/// something else.
+fn by_reflex(report: &Report, least: f64) -> anyhow::Result<f64> {
     let all = report.services.iter().map(|service| service.fast_requests + service.kernel_requests);
     let reflex: u64 = report.services.iter().map(|service| service.reflex_replies).sum();
-    sample.values.insert("reflex_share", reflex as f64 / (reflex + all.sum::<u64>()).max(1) as f64);
-    Ok(sample)
+    let share = reflex as f64 / (reflex + all.sum::<u64>()).max(1) as f64;
+    ensure!(share >= least, "{:.1} % of the replies came by reflex", share * 100.0);
+    Ok(share)
+}
+
+/// Starts an example of the library.
+async fn start(session: &Session, kind: &str, service: &str, more: &str) -> anyhow::Result<Instance> {
+    let interface = SERVER.interface;
+    let args = words(&format!("plain program {kind} --listen {} --on {interface} {more}", server(PORT)));
+    Instance::of_program(session.launcher.server(Side::Server, &args).await?, service, interface)
+}
+
+/// Stops it, and says what it said of itself before.
+async fn stop(session: &Session, instance: Instance) -> anyhow::Result<Report> {
+    let report = instance.report().await;
+    instance.stop(&session.launcher).await?;
+    report
 }
 
 async fn calls(session: &Session, port: u16, what: &str) -> anyhow::Result<Sample> {
@@ -80,41 +112,92 @@ async fn calls(session: &Session, port: u16, what: &str) -> anyhow::Result<Sampl
 
 /// The library's examples, and the programs of Debian that do the same.
 pub(super) async fn programs(round: &Round<'_>, row: &str) -> anyhow::Result<Sample> {
-    let on = format!("--on {}", SERVER.interface);
     match row {
-        "dns-reflex" => dns(round.session, "own-dns", &on).await,
-        "dns-nsd" => dns(round.session, "nsd", "").await,
-        "memcached-reflex" => memcached(round, "own-memcached", &on).await,
-        "memcached-alone" => memcached(round, "memcached", "").await,
+        "dns-reflex" => own_dns(round.session).await,
+        "dns-nsd" => nsd(round.session).await,
+        "memcached-reflex" => own_memcached(round).await,
+        "memcached-alone" => memcached_alone(round).await,
+        "hammer" => hammer(round).await,
         _ => bail!("no such row: {row}"),
     }
 }
 
-async fn dns(session: &Session, kind: &str, more: &str) -> anyhow::Result<Sample> {
-    let listen = server(PORT);
-    let serves = format!("plain program {kind} --listen {listen} --names {NAMES} {more}");
-    let ask = format!(
-        "plain ask {kind} {listen} --duration {:.3} --rate {QUERIES_PER_S} --names {NAMES} --missing {MISSING}",
+fn ask_names(kind: &str) -> Vec<String> {
+    words(&format!(
+        "plain ask {kind} {} --duration {:.3} --rate {QUERIES_PER_S} --names {NAMES} --missing {MISSING}",
+        server(PORT),
         QUERIES.as_secs_f64()
-    );
-    cpu_of_queries(session, &serves, &words(&ask), QUERIES + SLACK).await
+    ))
 }
 
-async fn memcached(round: &Round<'_>, kind: &str, more: &str) -> anyhow::Result<Sample> {
+async fn nsd(session: &Session) -> anyhow::Result<Sample> {
+    let serves = format!("plain program nsd --listen {} --names {NAMES}", server(PORT));
+    cpu_of_queries(session, &serves, &ask_names("nsd"), QUERIES + SLACK).await
+}
+
+async fn own_dns(session: &Session) -> anyhow::Result<Sample> {
+    let instance = start(session, "own-dns", "dns", &format!("--names {NAMES}")).await?;
+    let measured = cpu_of_asking(session, &ask_names("own-dns"), QUERIES + SLACK).await;
+    let report = stop(session, instance).await;
+    let (mut sample, report) = (measured?, report?);
+    sample.values.insert("reflex_share", by_reflex(&report, SHARE_OF_MANY)?);
+    Ok(sample)
+}
+
+async fn own_memcached(round: &Round<'_>) -> anyhow::Result<Sample> {
+    let instance = start(round.session, "own-memcached", "memcached", "").await?;
+    let measured = paced_gets(round, "own-memcached").await;
+    let report = stop(round.session, instance).await;
+    let (mut sample, report) = (measured?, report?);
+    // A tenth are sets, and each value is asked for once before it is kept.
+    sample.values.insert("reflex_share", by_reflex(&report, 0.0)?);
+    Ok(sample)
+}
+
+async fn memcached_alone(round: &Round<'_>) -> anyhow::Result<Sample> {
     let launcher = &round.session.launcher;
-    let listen = server(PORT);
-    let serves = words(&format!("plain program {kind} --listen {listen} {more}"));
+    let serves = words(&format!("plain program memcached --listen {}", server(PORT)));
     let running = launcher.server(Side::Server, &serves).await?;
+    let sample = paced_gets(round, "memcached").await;
+    launcher.stop(running).await?;
+    sample
+}
+
+async fn paced_gets(round: &Round<'_>, kind: &str) -> anyhow::Result<Sample> {
     let args = words(&format!(
-        "plain ask {kind} {listen} --paced --duration {:.3} --warmup {:.3} --seed {}",
+        "plain ask {kind} {} --paced --duration {:.3} --warmup {:.3} --seed {}",
+        server(PORT),
         PACED.as_secs_f64(),
         WARMUP.as_secs_f64(),
         round.seed
     ));
-    let client = launcher.client(Side::Client, &args, PACED + SLACK, None).await;
-    launcher.stop(running).await?;
-    let asked = asked(&client?.stdout)?;
+    let client = round.session.launcher.client(Side::Client, &args, PACED + SLACK, None).await?;
+    let asked = asked(&client.stdout)?;
     let mut values = asked.rtt_us.context("no round trip")?.values();
     values.insert("lost", asked.lost as f64);
     Ok(Sample { values, ..Sample::default() })
+}
+
+/// The example of a memcached, changed and read for as long as it can be waited for. Its worker has a direct ring while it is
+/// awake and a socket while it sleeps.
+async fn hammer(round: &Round<'_>) -> anyhow::Result<Sample> {
+    let time = if round.session.check { HAMMER_CHECK } else { HAMMER };
+    let instance = start(round.session, "own-memcached", "memcached", "").await?;
+    let args = words(&format!(
+        "plain hammer {} --duration {:.3} --seed {}",
+        server(PORT),
+        time.as_secs_f64(),
+        round.seed
+    ));
+    let client = round.session.launcher.client(Side::Client, &args, time + SLACK, None).await;
+    let report = stop(round.session, instance).await;
+    let (client, report) = (client?, report?);
+    let seen: HammerReport =
+        serde_json::from_str(&client.stdout).context("cannot read what plain hammer printed")?;
+    let mut sample = Sample { path: Some(report.path()), ..Sample::default() };
+    sample.values.insert("reflex_share", by_reflex(&report, SHARE_OF_HAMMER)?);
+    let HammerReport { read, changed, stale, twice, never } = seen;
+    let counts = [("read", read), ("changed", changed), ("stale", stale), ("twice", twice), ("never", never)];
+    sample.values.extend(counts.map(|(name, count)| (name, count as f64)));
+    Ok(sample)
 }

@@ -59,6 +59,8 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("memcached-reflex", Group::Wake, P99, "the example of a memcached, likewise")
         .on("auto", "adaptive")
         .beside(&["memcached-alone"]),
+    row("hammer", Group::Trouble, "read", "gets from a memcached whose keys change all the time")
+        .on("auto", "adaptive"),
     row("paced-kernel-sleeping", Group::Paced, P50, "kernel, sleeping").on("kernel", "interrupt"),
     row("paced-kernel-spinning", Group::Paced, P50, "kernel, spinning").on("kernel", "poll").beside(PACED),
     row("paced-bare", Group::Paced, P50, "a bare program of thirty lines").on("tc", "").beside(PACED),
@@ -71,6 +73,11 @@ const fn lower(id: &'static str, formula: Formula, target: f64, what: &'static s
 
 const fn higher(id: &'static str, formula: Formula, target: f64, what: &'static str) -> RatioSpec {
     RatioSpec::of_median(id, formula, Better::Higher, target, what, super::CHECK_PAIRS)
+}
+
+/// What must not be, in one round.
+const fn none(id: &'static str, formula: Formula, what: &'static str) -> RatioSpec {
+    RatioSpec { check_pairs: 1, ..lower(id, formula, 0.0, what) }
 }
 
 /// A ratio without a target, for scale.
@@ -151,6 +158,13 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         0.4,
         "CPU time of the machine per reply, without that of the request, against the best plain server that sleeps",
     ),
+    none(
+        "reflex-stale",
+        Formula::Value(("hammer", "stale")),
+        "replies older than what was acknowledged before their requests, in a minute of changes over both transports",
+    ),
+    none("reflex-twice", Formula::Value(("hammer", "twice")), "replies to requests that had one before"),
+    none("reflex-never", Formula::Value(("hammer", "never")), "requests without a reply"),
     for_scale(
         "bare-rtt",
         Formula::over("bare", P50, &[("kernel-spinning", P50)]),

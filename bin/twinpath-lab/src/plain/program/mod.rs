@@ -4,6 +4,7 @@
 
 mod ask;
 mod closed;
+mod hammer;
 mod paced;
 mod serve;
 
@@ -15,6 +16,8 @@ use clap::ValueEnum;
 
 pub(crate) use self::ask::AskReport;
 pub(super) use self::ask::{AskArgs, ask};
+pub(crate) use self::hammer::HammerReport;
+pub(super) use self::hammer::{HammerArgs, hammer};
 pub(super) use self::serve::{ServerArgs, serve};
 
 /// Where the packages are unpacked, beside the directory of this program.
