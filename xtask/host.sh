@@ -131,9 +131,9 @@ install_packages() {
         as_root "$why" "${apt[@]}" install -y --no-install-recommends "$@" </dev/null && return
     fi
     as_root "fetching the package lists" "${apt[@]}" update </dev/null ||
-        fail "apt-get update failed: is the network up? Then run make again."
+        fail "make needs $* and could not fetch it: see above (may $(id -un) use sudo? is the network up?). As root, apt-get install $* does it too; then run make again."
     as_root "$why" "${apt[@]}" install -y --no-install-recommends "$@" </dev/null ||
-        fail "apt-get could not install $*: see above; install it by hand, then run make again."
+        fail "apt-get could not install $*: see above; as root, apt-get install $* says more. Then run make again."
 }
 
 # The packages, of PACKAGE=PROBE..., whose probe fails.
