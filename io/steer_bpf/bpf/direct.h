@@ -40,8 +40,7 @@ struct direct {
 	/* Of a lease: when it lapses, ns of CLOCK_MONOTONIC; and how often the programs have ended it. */
 	__u64 until;
 	__u32 ended;
-	__u32 lent; /* how often it has been given to a socket; written when it is */
-	__u32 reserved_too[10];
+	__u32 reserved_too[11];
 	/* The next position; with OPEN while frames may be put into the ring. */
 	__u64 head;
 	__u32 full;
@@ -52,6 +51,7 @@ struct direct {
 	__u32 reserved_also[10];
 };
 
+#ifndef RINGS_OF_PROCESSES /* lease.c has maps by process instead */
 /* The loader sets the number of workers. */
 struct {
 	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
@@ -69,6 +69,7 @@ struct {
 	MAP_UINT(max_entries, 1);
 	MAP_UINT(map_flags, BPF_F_MMAPABLE);
 } slots SECTION(".maps");
+#endif
 
 const volatile __u32 slot_mask = 0;
 

@@ -1,4 +1,4 @@
-/* Sockets with a fast path: the kernel's UDP sockets of a process, each of which can be given a lease. While a socket has
+/* Sockets with a fast path: the kernel's UDP sockets of processes, each of which can be given a lease. While a socket has
  * one, its datagrams go into its direct ring instead of its receive buffer, and nobody is woken. It is for a thread that
  * looks: one that is about to sleep gives the lease back.
  *
@@ -13,19 +13,83 @@
  * closes it first. So datagrams are in the ring, or in the socket, in turns, and the reader can keep their order: it opens
  * the ring only if it has read everything that was passed. Frames are counted for that before they are passed, those that may be
  * anything separately, and PASSED says that there was one since the reader has cleared it.
- * mem/rings/src/lease.rs is the other side. */
+ * mem/rings/src/lease.rs is the other side.
+ *
+ * One program serves all processes of an interface, so that a frame of nobody's costs the same with each number of them. The
+ * rings of a process are in maps that it alone has, and it writes there what it likes: each number from there is bounded.
+ * Which lease is whose is in maps that no process has but the one that has loaded the program. */
 #include "kernel.h"
 
 #define HAS(frame, n) ((n) <= (frame)->len)
 
+#define RINGS_OF_PROCESSES
 #include "direct.h"
 
-/* As many as the map of rings has entries; the loader sets it. */
+/* Processes, and leases of each: the loader sets them. */
+const volatile __u32 processes_max = 1;
 const volatile __u32 leases_max = 1;
-enum { LEASES_LIMIT = 64 };
+enum { PROCESSES_LIMIT = 64, LEASES_LIMIT = 64 };
+
+struct direct_inner {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+	MAP_UINT(key_size, sizeof(__u32));
+	MAP_UINT(value_size, sizeof(struct direct));
+	MAP_UINT(max_entries, 1);
+	MAP_UINT(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+};
+
+/* The states of the rings of each process, by the lease's number. */
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	MAP_TYPE(key, __u32);
+	MAP_UINT(value_size, sizeof(__u32));
+	MAP_UINT(max_entries, 1);
+	struct direct_inner *values[];
+} rings_of SECTION(".maps");
+
+/* Of a process that has gone. */
+struct direct_inner no_rings SECTION(".maps");
+
+struct slots_inner {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+	MAP_UINT(key_size, sizeof(__u32));
+	MAP_UINT(value_size, sizeof(struct slot));
+	MAP_UINT(max_entries, 1);
+	MAP_UINT(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+};
+
+/* Their slots, as many for each. */
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	MAP_TYPE(key, __u32);
+	MAP_UINT(value_size, sizeof(__u32));
+	MAP_UINT(max_entries, 1);
+	struct slots_inner *values[];
+} slots_of SECTION(".maps");
+
+struct slots_inner no_slots SECTION(".maps");
+
+/* What no process can write, for each lease of each process. */
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	/* Which socket has it: the count of that one's struct lessee; 0: none. */
+	MAP_TYPE(value, __u32);
+	MAP_UINT(max_entries, 1);
+} lent_to SECTION(".maps");
+
+/* Frames that were put into rings of each process. */
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, __u64);
+	MAP_UINT(max_entries, 1);
+} put_for SECTION(".maps");
 
 struct lessee {
-	__u32 number; /* of its lease */
+	/* Of its lease. */
+	__u16 number;
+	__u16 process;
 	/* How often a lease of this number had been given by then. A socket that is closed in one process may live on in another:
 	 * when the number is given to a further socket, it is no longer the number of the former one. */
 	__u32 lent;
@@ -59,13 +123,13 @@ struct {
 	MAP_UINT(map_flags, BPF_F_MMAPABLE);
 } samples SECTION(".maps");
 
-/* The ring of a socket's lease; null if that has ended. */
-INLINE struct direct *ring_of(const struct lessee *lessee)
+/* Whether the lease that a socket was given last is still its own. */
+INLINE int is_lent(const struct lessee *lessee)
 {
-	__u32 number = lessee->number;
-	struct direct *ring = map_lookup(&direct, &number);
+	__u32 place = lessee->process * leases_max + lessee->number;
+	const __u32 *lent = map_lookup(&lent_to, &place);
 
-	return ring && *(volatile __u32 *)&ring->lent == lessee->lent ? ring : 0;
+	return lent && *(volatile const __u32 *)lent == lessee->lent;
 }
 
 /* A frame is about to be passed to the kernel: it is counted, by the count of a ring that it belongs to, and the ring is closed
@@ -90,7 +154,7 @@ INLINE void pass_by(struct direct *ring, __u32 *count)
 }
 
 /* Takes a slot; null if the ring is closed, or was closed because it is full or its lease has lapsed. */
-INLINE struct slot *take_slot(struct direct *ring, __u32 number, __u64 *filled)
+INLINE struct slot *take_slot(struct direct *ring, void *slots, __u32 number, __u64 *filled)
 {
 	for (int attempt = 0; attempt < CLAIM_ATTEMPTS; attempt++) {
 		__u64 word = *(volatile __u64 *)&ring->head;
@@ -107,7 +171,7 @@ INLINE struct slot *take_slot(struct direct *ring, __u32 number, __u64 *filled)
 			__sync_fetch_and_add(&ring->lapsed, 1);
 			break;
 		}
-		slot = map_lookup(&slots, &place);
+		slot = map_lookup(slots, &place);
 		if (!slot)
 			break;
 		sequence = *(volatile __u64 *)&slot->sequence;
@@ -126,31 +190,61 @@ INLINE struct slot *take_slot(struct direct *ring, __u32 number, __u64 *filled)
 }
 
 /* Puts a frame into the ring of a lease. Returns 0 if the kernel is to have it. */
-CALLED int put_leased(struct __sk_buff *skb, __u32 number, __u32 len)
+CALLED int put_leased(struct __sk_buff *skb, __u32 process, __u32 number, __u32 len)
 {
-	struct direct *ring = map_lookup(&direct, &number);
+	void *rings = map_lookup(&rings_of, &process), *slots;
+	struct direct *ring;
 	struct slot *slot;
-	__u64 filled = 0;
+	__u64 filled = 0, *put;
 
+	if (!rings)
+		return 0;
+	ring = map_lookup(rings, &number);
 	if (!ring)
 		return 0;
-	slot = take_slot(ring, number, &filled);
-	if (slot && fill(skb, slot, filled, len))
+	slots = map_lookup(&slots_of, &process);
+	slot = slots ? take_slot(ring, slots, number, &filled) : 0;
+	if (slot && fill(skb, slot, filled, len)) {
+		put = map_lookup(&put_for, &process);
+		if (put)
+			(*put)++;
 		return 1;
+	}
 	pass_by(ring, &ring->passed);
 	return 0;
 }
 
-/* A frame that may be for any of the sockets is about to be passed to the kernel. */
+/* A frame that may be for any of the sockets of a process is about to be passed to the kernel. */
+GLOBAL int pass_by_process(__u32 process)
+{
+	void *rings = map_lookup(&rings_of, &process);
+
+	if (!rings)
+		return 0;
+	for (__u32 number = 0; number < LEASES_LIMIT; number++) {
+		__u32 key = number, place = process * leases_max + number;
+		struct direct *ring;
+		const __u32 *lent;
+
+		if (number >= leases_max)
+			break;
+		lent = map_lookup(&lent_to, &place);
+		if (!lent || !*(volatile const __u32 *)lent)
+			continue;
+		ring = map_lookup(rings, &key);
+		if (ring)
+			pass_by(ring, &ring->odd);
+	}
+	return 0;
+}
+
+/* The same, of all processes. */
 CALLED int pass_by_all(void)
 {
-	for (__u32 number = 0; number < LEASES_LIMIT; number++) {
-		__u32 key = number;
-		struct direct *ring = number < leases_max ? map_lookup(&direct, &key) : 0;
-
-		if (!ring)
+	for (__u32 process = 0; process < PROCESSES_LIMIT; process++) {
+		if (process >= processes_max)
 			break;
-		pass_by(ring, &ring->odd);
+		pass_by_process(process);
 	}
 	return 0;
 }
@@ -173,8 +267,9 @@ INLINE int may_be_ours(__u32 number, const struct __sk_buff *skb)
 	}
 }
 
-/* The number of the lease of the socket that the kernel would give the frame to, plus one; 0 if it has none. The claim has
- * neither tag nor options, so addresses and ports stand together in the order of the look-up's key. */
+/* The process and the number of the lease of the socket that the kernel would give the frame to, the process plus one in the upper
+ * half; 0 if it has none. The claim has neither tag nor options, so addresses and ports stand together in the order of the
+ * look-up's key. */
 INLINE __u32 lease_of(struct __sk_buff *skb, const __u8 *bytes)
 {
 	const struct lessee *lessee;
@@ -188,8 +283,8 @@ INLINE __u32 lease_of(struct __sk_buff *skb, const __u8 *bytes)
 	if (!socket)
 		return 0;
 	lessee = sk_storage_get(&lessees, socket, 0, 0);
-	if (lessee && ring_of(lessee))
-		found = lessee->number + 1;
+	if (lessee && is_lent(lessee))
+		found = (lessee->process + 1) << 16 | lessee->number;
 	sk_release(socket);
 	return found;
 }
@@ -198,8 +293,8 @@ INLINE __u32 lease_of(struct __sk_buff *skb, const __u8 *bytes)
 enum { SKB_DATA = 76, SKB_DATA_END = 80 };
 #define POINTER_AT(skb, offset) ((const __u8 *)(long)*(const volatile __u32 *)((const __u8 *)(skb) + (offset)))
 
-/* Whether no socket with a lease could get the frame, which most frames show by a few bytes: each program at an interface looks at every
- * frame. What is left, the verdict decides. */
+/* Whether no socket with a lease could get the frame, which most frames show by a few bytes: the program looks at every frame of the interface.
+ * What is left, the verdict decides. */
 INLINE int is_others(const struct __sk_buff *skb)
 {
 	const __u8 *bytes = POINTER_AT(skb, SKB_DATA), *end = POINTER_AT(skb, SKB_DATA_END);
@@ -250,7 +345,7 @@ CALLED int look_closely(struct __sk_buff *skb)
 		return TCX_NEXT;
 	}
 	lease = lease_of(skb, frame.bytes);
-	if (lease && put_leased(skb, lease - 1, frame.len)) {
+	if (lease && put_leased(skb, (lease >> 16) - 1, lease & 0xffff, frame.len)) {
 		cpu->counters[CLAIMED]++;
 		cpu->counters[WITHHELD]++;
 		return TCX_DROP;
@@ -289,7 +384,7 @@ SECTION("classifier") int twinpath_sample(struct __sk_buff *skb)
 	if (!socket)
 		return TCX_NEXT;
 	lessee = sk_storage_get(&lessees, socket, 0, 0);
-	if (!lessee || !ring_of(lessee))
+	if (!lessee || !is_lent(lessee))
 		return TCX_NEXT;
 	number = lessee->number;
 	sample = map_lookup(&samples, &number);

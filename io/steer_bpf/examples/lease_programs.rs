@@ -1,5 +1,5 @@
-//! Measures what the programs of an owner of an interface (`twinpath sockets`) cost a frame that is the kernel's: each process that has
-//! rings has a program of its own, and every frame passes all of them.
+//! Measures what the program of an owner of an interface (`twinpath sockets`) costs a frame that is the kernel's, with so many processes
+//! that have rings.
 //!
 //! `cargo run --release -p twinpath-steer-bpf --example lease_programs`, as root. Datagrams are sent to a port of the loopback device of
 //! a network namespace of its own, and none of the programs claims it: the time from the sender's call through the receive path to a receive
@@ -19,7 +19,7 @@ use twinpath_wire::{Mac, Protocol};
 const IFINDEX: u32 = 1;
 /// As many sockets of a process as `twinpath sockets` allows by default.
 const SOCKETS: u32 = 8;
-const PROGRAMS: [usize; 6] = [0, 1, 4, 16, 31, 32];
+const PROCESSES: [u32; 5] = [0, 1, 8, 31, 32];
 const DATAGRAMS: u32 = 10_000;
 /// Batches of each number of programs in a turn.
 const BATCHES: usize = 21;
@@ -40,12 +40,18 @@ fn measure() -> Result<(), Box<dyn Error>> {
     let receiver = UdpSocket::bind("127.0.0.1:0")?;
     let sender = UdpSocket::bind("127.0.0.1:0")?;
     sender.connect(receiver.local_addr()?)?;
-    let mut times = PROGRAMS.map(|_| Vec::new());
+    let mut times = PROCESSES.map(|_| Vec::new());
     for _ in 0..TURNS {
-        let mut attached: Vec<Leases> = Vec::new();
-        for (count, times) in PROGRAMS.iter().zip(&mut times) {
-            while attached.len() < *count {
-                attached.push(program(attached.len())?);
+        let mut leases = None;
+        for (count, times) in PROCESSES.iter().zip(&mut times) {
+            for number in (0..*count).skip(leases.as_ref().map_or(0, |(_, admitted)| *admitted as usize)) {
+                let (leases, admitted) = match &mut leases {
+                    Some(leases) => leases,
+                    none => none.insert((program()?, 0)),
+                };
+                leases.admit()?.ok_or("no place for a process")?;
+                claim(leases, number)?;
+                *admitted = number + 1;
             }
             for _ in 0..BATCHES {
                 times.push(nanoseconds(&sender)?);
@@ -56,24 +62,30 @@ fn measure() -> Result<(), Box<dyn Error>> {
         times.sort_by(f64::total_cmp);
         times[times.len() / 2]
     });
-    for (count, median) in PROGRAMS.iter().zip(medians) {
+    for (count, median) in PROCESSES.iter().zip(medians) {
         println!(
-            "{count:3} programs: {median:7.1} ns for a datagram, {:6.1} more than without",
+            "{count:3} processes: {median:7.1} ns for a datagram, {:6.1} more than without",
             median - medians[0]
         );
     }
     Ok(())
 }
 
-/// A program that claims ports, but not that of the datagrams.
-fn program(number: usize) -> Result<Leases, Box<dyn Error>> {
-    let mut table = Table::new(Mac([2, 0, 0, 0, 0, 1]), 1514)?;
-    table.add_address("127.0.0.1".parse()?)?;
-    table.add_claim(Claim::port(Protocol::Udp, 1 + u16::try_from(number)?))?;
-    let mut leases = Leases::load(SOCKETS)?;
-    leases.apply(&table)?;
+fn program() -> Result<Leases, Box<dyn Error>> {
+    let mut leases = Leases::load(32, SOCKETS)?;
     leases.attach(IFINDEX, TcAttach::Tcx)?;
     Ok(leases)
+}
+
+/// Claims a port for each process up to this one, but not that of the datagrams.
+fn claim(leases: &mut Leases, last: u32) -> Result<(), Box<dyn Error>> {
+    let mut table = Table::new(Mac([2, 0, 0, 0, 0, 1]), 1514)?;
+    table.add_address("127.0.0.1".parse()?)?;
+    for number in 0..=last {
+        table.add_claim(Claim::port(Protocol::Udp, 1 + u16::try_from(number)?))?;
+    }
+    leases.apply_and_settle(&table)?;
+    Ok(())
 }
 
 fn nanoseconds(sender: &UdpSocket) -> Result<f64, Box<dyn Error>> {

@@ -105,8 +105,9 @@ impl KeptMaps {
 }
 
 /// Makes an array that can be mapped, and put into a map of maps whose template has another number of elements.
-fn array(name: &'static str, value_len: u32, count: u32) -> Result<MapData, SteerError> {
-    let create = MapCreate { map_type: ARRAY, key_len: 4, value_len, count, flags: FLAGS };
+pub(crate) fn array(name: &'static str, value_len: u32, count: u32) -> Result<MapData, SteerError> {
+    let create =
+        MapCreate { map_type: ARRAY, key_len: 4, value_len, count, flags: FLAGS, ..MapCreate::default() };
     // SAFETY: the kernel reads `size` bytes at the pointer, which is to a value of that size and lives until the call returns.
     let made = unsafe { libc::syscall(libc::SYS_bpf, MAP_CREATE, &raw const create, size_of::<MapCreate>()) };
     let made = i32::try_from(made).ok().filter(|descriptor| *descriptor >= 0);
@@ -120,14 +121,19 @@ fn array(name: &'static str, value_len: u32, count: u32) -> Result<MapData, Stee
     })
 }
 
-/// The part of `union bpf_attr` for BPF_MAP_CREATE that an array needs.
+/// The part of `union bpf_attr` for BPF_MAP_CREATE that an array needs, and further fields, as valgrind looks at them.
 #[repr(C)]
+#[derive(Default)]
 struct MapCreate {
     map_type: u32,
     key_len: u32,
     value_len: u32,
     count: u32,
     flags: u32,
+    inner_map: u32,
+    numa_node: u32,
+    name: [u8; 16],
+    ifindex: u32,
 }
 
 /// What the programs know of services that keep replies.

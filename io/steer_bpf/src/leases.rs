@@ -2,13 +2,16 @@
 //! (`bpf/lease.c`; the holder's end is `twinpath_rings::lease`), and the one that shows how the kernel sends for them.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::thread;
 
-use aya::maps::{Map, MapData, MapError, SkStorage};
+use aya::maps::of_maps::ArrayOfMaps;
+use aya::maps::{Array, Map, MapData, MapError, PerCpuArray, SkStorage};
 use aya::programs::{SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use twinpath_steer::Table;
 
-use crate::maps::{Maps, wrote};
+use crate::kept::array;
+use crate::maps::{Maps, failed, typed, wrote};
 use crate::steering::{loaded, program};
 use crate::tc::{TcLink, attach_passable};
 use crate::withdrawal::Withdrawal;
@@ -19,21 +22,53 @@ static LEASE: &[u8] = include_bytes_aligned!("../object/lease.o");
 const INGRESS: &str = "twinpath_lease";
 const EGRESS: &str = "twinpath_sample";
 
-/// Leases of one object: `LEASES_LIMIT` of bpf/lease.c.
+/// Leases of one process: `LEASES_LIMIT` of bpf/lease.c.
 pub const LEASES_MAX: u32 = 64;
+
+/// Processes that one program is for: `PROCESSES_LIMIT` of bpf/lease.c.
+pub const PROCESSES_MAX: u32 = 64;
+
+/// Lengths of `struct direct` and `struct slot` of bpf/direct.h.
+const STATE_LEN: u32 = 128;
+const SLOT_LEN: u32 = 2048;
 
 /// Slots of the ring of each.
 pub const LEASE_SLOTS: u32 = 256;
 
-/// The programs for the sockets of one process on one interface. Dropping it detaches them: every frame is the kernel's then.
+/// A lease that a socket was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assigned {
+    /// The process whose ring it is.
+    pub process: u32,
+    /// The lease's number there.
+    pub number: u32,
+    /// What tells it from those that had the number before and will have it after; not 0.
+    pub lent: u32,
+}
+
+/// A map of maps, by process.
+type ByProcess = ArrayOfMaps<MapData, MapData>;
+
+/// The memory of the rings of a process: their states, and their slots.
+struct Rings {
+    maps: [MapData; 2],
+    /// Whether the program finds them.
+    is_in_force: bool,
+}
+
+/// The programs for the sockets of processes on one interface. Dropping it detaches them: every frame is the kernel's then.
 pub struct Leases {
     links: Vec<TcLink>,
     object: Ebpf,
     maps: Maps,
     lessees: SkStorage<MapData, u64>,
     withdrawal: Withdrawal,
-    /// The states of the rings, and their slots.
-    rings: [MapData; 2],
+    /// Where the program finds the states of a process's rings, and their slots; and what is there for a process that has gone.
+    by_process: [ByProcess; 2],
+    none: [MapData; 2],
+    rings: Vec<Option<Rings>>,
+    lent_to: Array<MapData, u32>,
+    put_for: PerCpuArray<MapData, u64>,
     samples: MapData,
     capacity: u32,
 }
@@ -45,21 +80,27 @@ impl std::fmt::Debug for Leases {
 }
 
 impl Leases {
-    /// Loads the program for up to `capacity` sockets. Nothing is attached or claimed yet.
+    /// Loads the program for so many processes with up to `capacity` sockets each. Nothing is attached or claimed yet, and no process
+    /// has rings.
     ///
     /// # Errors
-    /// [`SteerError::Queue`] for more than [`LEASES_MAX`]; [`SteerError::Object`], [`SteerError::Program`].
-    pub fn load(capacity: u32) -> Result<Self, SteerError> {
-        if capacity > LEASES_MAX {
-            return Err(SteerError::Queue { queue: capacity, max: LEASES_MAX });
+    /// [`SteerError::Queue`] for more than [`LEASES_MAX`] or [`PROCESSES_MAX`]; [`SteerError::Object`], [`SteerError::Program`].
+    pub fn load(processes: u32, capacity: u32) -> Result<Self, SteerError> {
+        for (asked, max) in [(capacity, LEASES_MAX), (processes, PROCESSES_MAX)] {
+            if asked > max {
+                return Err(SteerError::Queue { queue: asked, max });
+            }
         }
-        let capacity = capacity.max(1);
+        let (capacity, processes) = (capacity.max(1), processes.max(1));
         let slot_mask = LEASE_SLOTS - 1;
         let mut loader = EbpfLoader::new();
         loader.override_global("slot_mask", &slot_mask, true);
         loader.override_global("leases_max", &capacity, true);
-        loader.map_max_entries("direct", capacity);
-        loader.map_max_entries("slots", capacity * LEASE_SLOTS);
+        loader.override_global("processes_max", &processes, true);
+        for name in ["rings_of", "slots_of", "put_for"] {
+            loader.map_max_entries(name, processes);
+        }
+        loader.map_max_entries("lent_to", processes * capacity);
         loader.map_max_entries("samples", capacity);
         let mut object = loader.load(LEASE).map_err(|error| SteerError::Object(Box::new(error)))?;
         for name in [INGRESS, EGRESS] {
@@ -74,25 +115,75 @@ impl Leases {
         let opened = |error| SteerError::Map { map: "lessees", action: "opening", error: Box::new(error) };
         let withdrawal = Withdrawal::new(duplicate.map_err(|error| opened(MapError::IoError(error)))?);
         let lessees = SkStorage::try_from(Map::SkStorage(lessees)).map_err(opened)?;
+        let by_process = [typed(&mut object, "rings_of")?, typed(&mut object, "slots_of")?];
+        let (lent_to, put_for) = (typed(&mut object, "lent_to")?, typed(&mut object, "put_for")?);
         let mut array = |name| match object.take_map(name) {
             Some(Map::Array(map)) => Ok(map),
             _ => Err(SteerError::Missing(name)),
         };
-        let rings = [array("direct")?, array("slots")?];
+        let none = [array("no_rings")?, array("no_slots")?];
         let samples = array("samples")?;
-        Ok(Self { links: Vec::new(), object, maps, lessees, withdrawal, rings, samples, capacity })
+        let rings = (0..processes).map(|_| None).collect();
+        Ok(Self {
+            links: Vec::new(),
+            object,
+            maps,
+            lessees,
+            withdrawal,
+            by_process,
+            none,
+            rings,
+            lent_to,
+            put_for,
+            samples,
+            capacity,
+        })
     }
 
-    /// Sockets that it can be for.
+    /// Makes memory for the rings of one more process; [`Self::apply_and_settle`] puts it in force. The number of the process; `None`
+    /// if there are as many as there can be.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`]: no memory.
+    pub fn admit(&mut self) -> Result<Option<u32>, SteerError> {
+        let Some(at) = self.rings.iter().position(Option::is_none) else { return Ok(None) };
+        let states = array("rings_of", STATE_LEN, self.capacity)?;
+        let slots = array("slots_of", SLOT_LEN, self.capacity * LEASE_SLOTS)?;
+        self.rings[at] = Some(Rings { maps: [states, slots], is_in_force: false });
+        Ok(Some(at as u32))
+    }
+
+    /// The process has gone: no frame is put into its rings any more when this returns, and another process may have its number.
+    /// The claims of its sockets are to be withdrawn before.
+    pub fn release(&mut self, process: u32) {
+        for number in 0..self.capacity {
+            self.free(process, number);
+        }
+        let Some(rings) = self.rings.get_mut(process as usize) else { return };
+        // Where the former memory may still be found, no other process gets the number.
+        let is_gone = match rings {
+            Some(rings) if rings.is_in_force => {
+                put(&mut self.by_process, process, &self.none, || Ok(())).is_ok()
+            }
+            _ => true,
+        };
+        if is_gone {
+            *rings = None;
+        }
+    }
+
+    /// Sockets of a process that it can be for.
     #[must_use]
     pub const fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// The memory of the rings, to be mapped: the states of all, one after the other, and [`LEASE_SLOTS`] slots for each.
+    /// The memory of the rings of a process, to be mapped: the states of all, one after the other, and [`LEASE_SLOTS`] slots for
+    /// each. `None`: there is no such process.
     #[must_use]
-    pub fn rings(&self) -> [BorrowedFd<'_>; 2] {
-        self.rings.each_ref().map(|map| map.fd().as_fd())
+    pub fn rings(&self, process: u32) -> Option<[BorrowedFd<'_>; 2]> {
+        let rings = self.rings.get(process as usize)?.as_ref()?;
+        Some(rings.maps.each_ref().map(|map| map.fd().as_fd()))
     }
 
     /// The memory of the samples of what the kernel sends (`twinpath_rings::sample`), to be mapped: one for each lease.
@@ -112,12 +203,20 @@ impl Leases {
 
     /// As [`Self::apply`], after [`Self::assign`]. When it returns, frames of that socket which found no lease, or no claim, are in the
     /// socket's receive buffer: they were passed without being counted for its ring, so nobody may open that before. The table may be
-    /// in force already, as another socket has the same port.
+    /// in force already, as another socket has the same port. It puts the rings of a process in force that was admitted before.
     ///
     /// # Errors
     /// [`SteerError::Map`].
     pub fn apply_and_settle(&mut self, table: &Table) -> Result<(), SteerError> {
-        self.maps.apply_and_settle(table)
+        let is_new = |rings: &Option<Rings>| rings.as_ref().is_some_and(|rings| !rings.is_in_force);
+        let Some(process) = self.rings.iter().position(is_new) else {
+            return self.maps.apply_and_settle(table);
+        };
+        let Some(rings) = &mut self.rings[process] else { return Ok(()) };
+        let maps = &mut self.maps;
+        put(&mut self.by_process, process as u32, &rings.maps, || maps.apply_and_settle(table))?;
+        rings.is_in_force = true;
+        Ok(())
     }
 
     /// Attaches the program that fills rings in front of all others, at tc ingress. It changes nothing as long as no ring is open. A
@@ -156,25 +255,48 @@ impl Leases {
         if self.links.is_empty() { None } else { self.links.iter().map(TcLink::passable).collect() }
     }
 
-    /// Gives a UDP socket the lease of this number, below the capacity, which no other socket has, in place of one that it may have had.
-    /// `lent`: what `twinpath_rings::lease::set_lent` writes into the ring's state; the lease ends with another number there.
+    /// Gives a UDP socket a lease which no other socket has, in place of one that it may have had. The lease ends with another
+    /// `lent` of that number.
     ///
     /// # Errors
     /// [`SteerError::Queue`], [`SteerError::Map`].
-    pub fn assign(&mut self, socket: BorrowedFd<'_>, number: u32, lent: u32) -> Result<(), SteerError> {
-        if number >= self.capacity {
-            return Err(SteerError::Queue { queue: number, max: self.capacity });
-        }
-        let lessee = u64::from(lent) << 32 | u64::from(number);
+    pub fn assign(&mut self, socket: BorrowedFd<'_>, to: Assigned) -> Result<(), SteerError> {
+        let place = self.place(to.process, to.number)?;
+        self.lent_to.set(place, to.lent, 0).map_err(wrote("lent_to"))?;
+        let lessee = u64::from(to.lent) << 32 | u64::from(to.process) << 16 | u64::from(to.number);
         self.lessees.insert(&socket, lessee.to_le(), 0).map_err(wrote("lessees"))
     }
 
-    /// The lease that a socket was given last: its number, and `lent` as it was then. `None` if it has been taken back.
+    /// No socket has the lease of this number from now on.
+    pub fn free(&mut self, process: u32, number: u32) {
+        if let Ok(place) = self.place(process, number) {
+            // It only fails beyond the end.
+            let _ = self.lent_to.set(place, 0, 0);
+        }
+    }
+
+    fn place(&self, process: u32, number: u32) -> Result<u32, SteerError> {
+        for (asked, max) in [(number, self.capacity), (process, self.rings.len() as u32)] {
+            if asked >= max {
+                return Err(SteerError::Queue { queue: asked, max });
+            }
+        }
+        Ok(process * self.capacity + number)
+    }
+
+    /// The lease that a socket was given last. `None` if it has been taken back.
     #[must_use]
-    pub fn assigned(&self, socket: BorrowedFd<'_>) -> Option<(u32, u32)> {
+    pub fn assigned(&self, socket: BorrowedFd<'_>) -> Option<Assigned> {
         // It only fails for a socket without one, and for what is no socket, which no lease can be assigned to either.
         let lessee = u64::from_le(self.lessees.get(&socket, 0).ok()?);
-        Some((lessee as u32, (lessee >> 32) as u32))
+        let (process, number) = (lessee as u32 >> 16, lessee as u32 & 0xffff);
+        Some(Assigned { process, number, lent: (lessee >> 32) as u32 })
+    }
+
+    /// Frames that were put into rings of a number of a process so far, by whichever process had it.
+    #[must_use]
+    pub fn put_for(&self, process: u32) -> u64 {
+        self.put_for.get(&process, 0).map_or(0, |cpus| cpus.iter().sum())
     }
 
     /// Takes leases from sockets.
@@ -196,4 +318,32 @@ impl Leases {
     pub fn program(&mut self) -> Result<&SchedClassifier, SteerError> {
         program::<SchedClassifier>(&mut self.object, INGRESS).map(|program| &*program)
     }
+}
+
+/// Puts maps where the program finds those of a process, and does something beside it. The kernel waits for running programs each
+/// time: all wait at once.
+fn put(
+    by_process: &mut [ByProcess; 2],
+    process: u32,
+    maps: &[MapData; 2],
+    beside: impl FnOnce() -> Result<(), SteerError>,
+) -> Result<(), SteerError> {
+    thread::scope(|scope| {
+        let names = ["rings_of", "slots_of"];
+        let mut begun = Vec::new();
+        for ((outer, map), name) in by_process.iter_mut().zip(maps).zip(names) {
+            let set = move || outer.set(process, map, 0).map_err(wrote(name));
+            let thread = thread::Builder::new().spawn_scoped(scope, set);
+            begun.push(thread.map_err(|error| failed(name, "writing", error)));
+        }
+        let mut outcome = beside();
+        for thread in begun {
+            let ended = thread.and_then(|thread| {
+                let panicked = |_| failed(names[0], "writing", std::io::ErrorKind::Other.into());
+                thread.join().map_err(panicked)?
+            });
+            outcome = outcome.and(ended);
+        }
+        outcome
+    })
 }

@@ -67,7 +67,7 @@ pub use holder::{xdp_holder, xdp_program};
 pub use keep::{Keep, KeepError, Left, kept, remove_kept};
 pub use kept::KeptMaps;
 pub use layout::Crossed;
-pub use leases::{LEASE_SLOTS, LEASES_MAX, Leases};
+pub use leases::{Assigned, LEASE_SLOTS, LEASES_MAX, Leases, PROCESSES_MAX};
 pub use moves::{MoveWords, Unmoved};
 pub use offload::{KeptEntry, OFFLOAD_MASKS, OFFLOAD_WORDS, Offload, OffloadCount, OffloadEntry};
 pub use ports::{KeepPlan, PortPrograms, Unserved};

@@ -28,9 +28,9 @@
 use twinpath_frame::Mapping;
 use twinpath_time::{Duration, Instant};
 
-#[cfg(not(loom))]
-use crate::direct::{BadLayout, HEAD_AT, memory::state_long_word, memory::state_word};
 use crate::direct::{DirectFrame, DirectRing, OPEN, POSITION};
+#[cfg(not(loom))]
+use crate::direct::{HEAD_AT, memory::state_long_word, memory::state_word};
 #[cfg(not(loom))]
 use crate::sync::Arc;
 use crate::sync::Ordering;
@@ -61,9 +61,6 @@ const _: () = assert!(POSITION == PASSED - 1 && OPEN == SINGLE << 1);
 const UNTIL_AT: usize = 8;
 /// Offset of the number of times that the program has closed the ring.
 const ENDED_AT: usize = 16;
-/// Offset of the number that says to which socket the lease has been given.
-#[cfg(not(loom))]
-const LENT_AT: usize = 20;
 /// Offset of those of them because it was full.
 const FULL_AT: usize = 72;
 /// Offset of those of them because the lease had lapsed.
@@ -159,18 +156,6 @@ enum Socket {
     Empty { at: Instant },
     /// Everything that was passed has been read.
     Settled,
-}
-
-/// The lease of this number is, from now on, of the socket that it was given to together with `lent`, and of no other. `states` is the
-/// mapping of the states of all rings.
-///
-/// # Errors
-/// [`BadLayout`]: the mapping does not reach as far.
-#[cfg(not(loom))]
-pub fn set_lent(states: &Mapping, number: u32, lent: u32) -> Result<(), BadLayout> {
-    let word = state_word(states, number, LENT_AT).ok_or(BadLayout)?;
-    word.store(lent, Ordering::SeqCst);
-    Ok(())
 }
 
 /// The holder's end.

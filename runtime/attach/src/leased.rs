@@ -1,5 +1,5 @@
-//! An interface on which kernel UDP sockets of one process have leases: their datagrams come by rings while threads look. That
-//! process is this one ([`LeasedInterface::lend`]), or another one (`loan.rs`).
+//! An interface on which kernel UDP sockets have leases: their datagrams come by rings while threads look. They are of this
+//! process ([`LeasedInterface::lend`]), or of others (`loan.rs`).
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -14,10 +14,10 @@ use twinpath_path::bypassed::{self, Bypassed, Claimed};
 use twinpath_path::choose::{Refusal, choose};
 use twinpath_path::facts::InterfaceFacts;
 use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
-use twinpath_rings::lease::{Lease, set_lent};
+use twinpath_rings::lease::Lease;
 use twinpath_rings::sample::{SAMPLE_LEN, Sample};
 use twinpath_steer::{Claim, Table};
-use twinpath_steer_bpf::{LEASE_SLOTS, LEASES_MAX, Leases, SteerError, Withdrawal};
+use twinpath_steer_bpf::{Assigned, LEASE_SLOTS, LEASES_MAX, Leases, SteerError, Withdrawal};
 use twinpath_sys::PacketSocket;
 use twinpath_sys::udp_socket::has_filter;
 use twinpath_wire::{Mac, Protocol};
@@ -117,8 +117,18 @@ pub struct OwnLease {
 struct Place {
     /// What its socket claims; `None` if it is free.
     claim: Option<Claim>,
-    /// How often it has been given.
+    /// How often it has been given; never 0 when it is.
     lent: u32,
+}
+
+/// This process, of those that have rings where it has any.
+const OWN: u32 = 0;
+
+/// Memory that all rings of this process share.
+#[derive(Debug)]
+struct OwnMemory {
+    states: Arc<Mapping>,
+    samples: Arc<Mapping>,
 }
 
 /// The program on an interface, and the sockets that have leases. Dropping it detaches the program.
@@ -127,8 +137,9 @@ pub struct LeasedInterface {
     pub(crate) facts: InterfaceFacts,
     pub(crate) target: Target,
     pub(crate) leases: Leases,
-    states: Arc<Mapping>,
-    samples: Arc<Mapping>,
+    /// Of this process; `None`: the sockets are of others.
+    memory: Option<OwnMemory>,
+    /// By process, and in each by number.
     places: Vec<Place>,
     /// Rings that were used before.
     idle: Vec<(u32, Lease, Sending)>,
@@ -140,18 +151,26 @@ impl LeasedInterface {
     /// # Errors
     /// [`LeaseError`]
     pub async fn open(interface: &str, sockets: u32) -> Result<Self, LeaseError> {
-        let mut opened = Self::open_for_other(interface, sockets).await?;
+        let mut opened = Self::open_for_others(interface, 1, sockets).await?;
+        opened.leases.admit()?;
+        let capacity = opened.leases.capacity() as usize;
+        let Some([states, _]) = opened.leases.rings(OWN) else { return Err(opened.full()) };
+        let states = Mapping::of_fd(states, capacity * STATE_LEN, 0).map_err(LeaseError::Memory)?;
+        let samples =
+            Mapping::of_fd(opened.leases.samples(), capacity * SAMPLE_LEN, 0).map_err(LeaseError::Memory)?;
+        opened.memory = Some(OwnMemory { states: Arc::new(states), samples: Arc::new(samples) });
         // Without it the kernel sends, as there are no samples.
         let (ifindex, how) = (opened.target.ifindex, opened.facts.tc_attach());
         let _ = opened.leases.attach_samples(ifindex, how);
         Ok(opened)
     }
 
-    /// As [`Self::open`], for sockets of another process, which sends by the kernel ([`LeasedInterface::lend_to_other`]).
+    /// As [`Self::open`], for sockets of so many other processes, which send by the kernel ([`LeasedInterface::lend_to_other`]); each
+    /// of them has up to `sockets`.
     ///
     /// # Errors
     /// [`LeaseError`]
-    pub async fn open_for_other(interface: &str, sockets: u32) -> Result<Self, LeaseError> {
+    pub async fn open_for_others(interface: &str, processes: u32, sockets: u32) -> Result<Self, LeaseError> {
         let mirror = Mirror::open(MirrorLimits::default()).await?;
         let link = find_link(&mirror, interface)?;
         let facts = learn_facts(&mirror, &link, true, AttachAsked::Auto);
@@ -161,16 +180,12 @@ impl LeasedInterface {
         };
         let addresses = mirror.tables().addresses(link.ifindex).map(|(address, _)| address).collect();
         let target = Target { ifindex: link.ifindex, mac, addresses, claims: Vec::new() };
-        let capacity = sockets.clamp(1, SOCKETS_MAX);
-        let mut leases = Leases::load(capacity)?;
-        let states = Mapping::of_fd(leases.rings()[0], capacity as usize * STATE_LEN, 0)
-            .map_err(LeaseError::Memory)?;
-        let samples = Mapping::of_fd(leases.samples(), capacity as usize * SAMPLE_LEN, 0)
-            .map_err(LeaseError::Memory)?;
+        let (capacity, processes) = (sockets.clamp(1, SOCKETS_MAX), processes.max(1));
+        let mut leases = Leases::load(processes, capacity)?;
         leases.attach(target.ifindex, facts.tc_attach())?;
-        let places = std::iter::repeat_with(Place::default).take(capacity as usize).collect();
-        let (states, samples, idle) = (Arc::new(states), Arc::new(samples), Vec::new());
-        Ok(Self { facts, target, leases, states, samples, places, idle })
+        let count = (processes * capacity) as usize;
+        let places = std::iter::repeat_with(Place::default).take(count).collect();
+        Ok(Self { facts, target, leases, memory: None, places, idle: Vec::new() })
     }
 
     /// Gives a UDP socket that is bound to `local` a lease, and what it can send by. Waits some tens of milliseconds until the
@@ -183,7 +198,7 @@ impl LeasedInterface {
         socket: BorrowedFd<'_>,
         local: SocketAddr,
     ) -> Result<(OwnLease, Sending), LeaseError> {
-        let number = self.place_for(socket, local)?;
+        let number = self.place_for(OWN, socket, local)?;
         let (lease, sending) = self.ring(number)?;
         if let Some(frames) = &sending.frames
             && let Ok(bytes) = socket_send_buffer_size(socket)
@@ -191,7 +206,7 @@ impl LeasedInterface {
             // The kernel doubles what is set. If it refuses, the bound is its default.
             let _ = set_socket_send_buffer_size(frames, bytes / 2);
         }
-        if let Err(error) = self.occupy(number, socket, local) {
+        if let Err(error) = self.occupy(OWN, number, socket, local) {
             self.idle.push((number, lease, sending));
             return Err(error);
         }
@@ -201,10 +216,24 @@ impl LeasedInterface {
         Ok((OwnLease { number, lease, withdrawal, partial_checksums, own, ifindex, mtu }, sending))
     }
 
-    /// A lease that the socket can be given.
-    pub(crate) fn place_for(&self, socket: BorrowedFd<'_>, local: SocketAddr) -> Result<u32, LeaseError> {
-        let full = || LeaseError::Full { interface: self.facts.name.clone(), most: self.leases.capacity() };
-        let number = self.places.iter().position(|place| place.claim.is_none()).ok_or_else(full)?;
+    pub(crate) fn full(&self) -> LeaseError {
+        LeaseError::Full { interface: self.facts.name.clone(), most: self.leases.capacity() }
+    }
+
+    fn place_mut(&mut self, process: u32, number: u32) -> Option<&mut Place> {
+        self.places.get_mut((process * self.leases.capacity() + number) as usize)
+    }
+
+    /// A lease of the process that the socket can be given.
+    pub(crate) fn place_for(
+        &self,
+        process: u32,
+        socket: BorrowedFd<'_>,
+        local: SocketAddr,
+    ) -> Result<u32, LeaseError> {
+        let capacity = self.leases.capacity() as usize;
+        let places = self.places.chunks(capacity).nth(process as usize).unwrap_or_default();
+        let number = places.iter().position(|place| place.claim.is_none()).ok_or_else(|| self.full())?;
         let claimed = Claimed {
             ifindex: self.target.ifindex,
             interface: self.facts.name.clone(),
@@ -217,9 +246,9 @@ impl LeasedInterface {
         if has_filter(socket).map_err(LeaseError::Filter)? {
             return Err(LeaseError::Filtered);
         }
-        let of_another_descriptor = self.leases.assigned(socket).is_some_and(|(number, lent)| {
-            let place = self.places.get(number as usize);
-            place.is_some_and(|place| place.claim.is_some() && place.lent == lent)
+        let of_another_descriptor = self.leases.assigned(socket).is_some_and(|of| {
+            let place = self.places.get(of.process as usize * capacity + of.number as usize);
+            place.is_some_and(|place| place.claim.is_some() && place.lent == of.lent)
         });
         if of_another_descriptor { Err(LeaseError::HasLease) } else { Ok(number as u32) }
     }
@@ -227,40 +256,49 @@ impl LeasedInterface {
     /// Gives the socket the lease of this number, which is free.
     pub(crate) fn occupy(
         &mut self,
+        process: u32,
         number: u32,
         socket: BorrowedFd<'_>,
         local: SocketAddr,
     ) -> Result<(), LeaseError> {
-        let Some(place) = self.places.get_mut(number as usize) else { return Ok(()) };
-        place.lent = place.lent.wrapping_add(1);
+        let Some(place) = self.place_mut(process, number) else { return Ok(()) };
+        place.lent = place.lent.wrapping_add(1).max(1);
         // The kernel says which socket on the port a frame is for.
         place.claim = Some(Claim::port(Protocol::Udp, local.port()));
         let lent = place.lent;
-        let bad_layout = |_| LeaseError::Memory(Errno::INVAL);
         // In this order: when the claim is in force, everything that was passed before has reached the socket.
-        let assigned = set_lent(&self.states, number, lent)
-            .map_err(bad_layout)
-            .and_then(|()| Ok(self.leases.assign(socket, number, lent)?))
-            .and_then(|()| {
-                let table = self.table()?;
-                Ok(self.leases.apply_and_settle(&table)?)
-            });
+        let assigned = self.leases.assign(socket, Assigned { process, number, lent });
+        let assigned = assigned.map_err(LeaseError::from).and_then(|()| {
+            let table = self.table()?;
+            Ok(self.leases.apply_and_settle(&table)?)
+        });
         if assigned.is_err() {
             // It only fails for what is no socket any more.
             let _ = self.leases.withdrawal().withdraw(socket);
-            self.vacate(number);
+            self.vacate(process, number);
         }
         assigned
     }
 
     /// Takes the lease of this number from its socket.
-    pub(crate) fn vacate(&mut self, number: u32) {
-        let Some(place) = self.places.get_mut(number as usize) else { return };
+    pub(crate) fn vacate(&mut self, process: u32, number: u32) {
+        let Some(place) = self.place_mut(process, number) else { return };
         place.claim = None;
-        // The socket may live on in another process: what it has is the number of another socket's lease from now on.
-        place.lent = place.lent.wrapping_add(1);
-        let _ = set_lent(&self.states, number, place.lent);
+        // The socket may live on in another process.
+        self.leases.free(process, number);
         // It only fails if the kernel has no memory: then frames find the ring closed.
+        let _ = self.apply();
+    }
+
+    /// Takes all leases from the sockets of a process.
+    pub(crate) fn vacate_all(&mut self, process: u32) {
+        for number in 0..self.leases.capacity() {
+            if let Some(place) = self.place_mut(process, number) {
+                place.claim = None;
+            }
+            self.leases.free(process, number);
+        }
+        // As above.
         let _ = self.apply();
     }
 
@@ -279,11 +317,14 @@ impl LeasedInterface {
         // Without CAP_NET_RAW the kernel sends.
         let frames = PacketSocket::open(self.target.ifindex, 0).ok();
         let bad_layout = |_| LeaseError::Memory(Errno::INVAL);
-        let sample = Sample::new(Arc::clone(&self.samples), number).map_err(bad_layout)?;
+        let (Some(memory), Some([_, slots])) = (&self.memory, self.leases.rings(OWN)) else {
+            return Err(self.full());
+        };
+        let sample = Sample::new(Arc::clone(&memory.samples), number).map_err(bad_layout)?;
         let bytes = LEASE_SLOTS as usize * SLOT_LEN;
-        let slots = Mapping::of_fd(self.leases.rings()[1], bytes, u64::from(number) * bytes as u64)
-            .map_err(LeaseError::Memory)?;
-        let ring = DirectRing::new(Arc::clone(&self.states), number, slots, LEASE_SLOTS as usize);
+        let slots =
+            Mapping::of_fd(slots, bytes, u64::from(number) * bytes as u64).map_err(LeaseError::Memory)?;
+        let ring = DirectRing::new(Arc::clone(&memory.states), number, slots, LEASE_SLOTS as usize);
         Ok((Lease::new(ring.map_err(bad_layout)?), Sending { sample, frames, mac: self.target.mac }))
     }
 
@@ -297,7 +338,7 @@ impl LeasedInterface {
 
     /// The second half of [`Self::take_back`], after [`OwnLease::withdrawal`]: another socket may have the lease, which is closed.
     pub fn set_free(&mut self, number: u32, lease: Lease, sending: Sending) {
-        self.vacate(number);
+        self.vacate(OWN, number);
         self.idle.push((number, lease, sending));
     }
 

@@ -1,9 +1,9 @@
-//! Leases for sockets of another process, which maps the memory of their rings and has no rights: the program that fills the rings is
-//! this process's.
+//! Leases for sockets of other processes, each of which maps the memory of its rings and has no rights: the program that fills the rings
+//! is this process's.
 //!
-//! All rings of a [`LeasedInterface`] are in the same two maps, so it is for one other process. Whatever that writes there, it does
-//! to its own datagrams: the program checks each number that it reads (`io/steer_bpf/bpf/lease.c`), puts nothing there but frames
-//! that the kernel would give to a socket with a lease, and this process reads nothing of it.
+//! The rings of each process are in two maps that it alone has. Whatever it writes there, it does to its own datagrams: which lease is of
+//! which socket is in maps that no other process has, the program checks each number that it reads (`io/steer_bpf/bpf/lease.c`), puts
+//! nothing there but frames that the kernel would give to a socket with a lease, and this process reads nothing of it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -35,14 +35,33 @@ pub struct Loan {
 }
 
 impl LeasedInterface {
+    /// One more process has rings: its number, until [`Self::release`].
+    ///
+    /// # Errors
+    /// [`LeaseError`]: no memory, or there are as many as there can be.
+    pub fn admit(&mut self) -> Result<u32, LeaseError> {
+        self.leases.admit()?.ok_or_else(|| self.full())
+    }
+
+    /// The process has gone, or is served no more: nothing is put into its rings.
+    pub fn release(&mut self, process: u32) {
+        self.vacate_all(process);
+        self.leases.release(process);
+    }
+
     /// Gives a socket of another process, which is bound to `local`, a lease. Waits as [`LeasedInterface::lend`] does. This process
     /// need not keep the descriptor.
     ///
     /// # Errors
     /// [`LeaseError`]; the socket then has none.
-    pub fn lend_to_other(&mut self, socket: BorrowedFd<'_>, local: SocketAddr) -> Result<Loan, LeaseError> {
-        let number = self.place_for(socket, local)?;
-        self.occupy(number, socket, local)?;
+    pub fn lend_to_other(
+        &mut self,
+        process: u32,
+        socket: BorrowedFd<'_>,
+        local: SocketAddr,
+    ) -> Result<Loan, LeaseError> {
+        let number = self.place_for(process, socket, local)?;
+        self.occupy(process, number, socket, local)?;
         Ok(Loan {
             number,
             capacity: self.leases.capacity(),
@@ -54,8 +73,14 @@ impl LeasedInterface {
     }
 
     /// The socket has no lease any more. The other process has closed the ring.
-    pub fn take_from_other(&mut self, number: u32) {
-        self.vacate(number);
+    pub fn take_from_other(&mut self, process: u32, number: u32) {
+        self.vacate(process, number);
+    }
+
+    /// Frames that were put into rings of the process since [`Self::admit`] and before, of processes that had its number.
+    #[must_use]
+    pub fn put_for(&self, process: u32) -> u64 {
+        self.leases.put_for(process)
     }
 
     /// What keeps the program attached, for another process that serves the same sockets from then on; `None` if the kernel has no
@@ -65,10 +90,10 @@ impl LeasedInterface {
         self.leases.links()
     }
 
-    /// The memory of the rings: their states, and their slots.
+    /// The memory of the rings of a process: their states, and their slots.
     #[must_use]
-    pub fn memory(&self) -> [BorrowedFd<'_>; 2] {
-        self.leases.rings()
+    pub fn memory(&self, process: u32) -> Option<[BorrowedFd<'_>; 2]> {
+        self.leases.rings(process)
     }
 }
 

@@ -157,7 +157,7 @@ impl Owner {
         // A program can send up to 253 in one message.
         raise_limit();
         // So that a mistake is said at once, and not to the first program.
-        drop(LeasedInterface::open_for_other(&plan.interface, 1).await?);
+        drop(LeasedInterface::open_for_others(&plan.interface, 1, 1).await?);
         let mirror = Mirror::open(MirrorLimits::default()).await?;
         let announcements = Announcements::open();
         let link = find_link(&mirror, &plan.interface).map_err(twinpath_attach::LeaseError::from)?;
@@ -191,6 +191,7 @@ impl Owner {
             namespace,
             ifindex: Some(link.ifindex),
             programs,
+            leased: None,
             heard: 0,
             next_number,
             refused: Refused::default(),
@@ -247,6 +248,7 @@ impl Owner {
                 self.ifindex = None;
                 self.programs.iter().for_each(Program::hang_up);
                 self.programs.clear();
+                self.leased = None;
             }
             _ => {}
         }
@@ -258,13 +260,9 @@ impl Owner {
         let Some(link) = self.ifindex.and_then(|ifindex| tables.link(ifindex)) else { return };
         let Some(mac) = link.mac else { return };
         let addresses: Vec<_> = tables.addresses(link.ifindex).map(|(address, _)| address).collect();
-        for interface in self.programs.iter_mut().filter_map(|program| program.interface.as_mut()) {
-            if let Err(error) = interface.set_addresses(mac, addresses.clone()) {
-                tracing::error!(
-                    "{}: the change of its addresses is not in force: {error}",
-                    self.plan.interface
-                );
-            }
+        let Some(interface) = &mut self.leased else { return };
+        if let Err(error) = interface.set_addresses(mac, addresses) {
+            tracing::error!("{}: the change of its addresses is not in force: {error}", self.plan.interface);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use twinpath_attach::LeasedInterface;
+use twinpath_attach::{LeaseError, LeasedInterface};
 use twinpath_lending::message::{Answer, Request};
 use twinpath_rules::Bound;
 use twinpath_sys::clock;
@@ -106,6 +106,13 @@ impl Owner {
         // In order, as each has its turn.
         let program = self.programs.remove(at);
         program.hang_up();
+        if let (Some(interface), Some(process)) = (&mut self.leased, program.process) {
+            interface.release(process);
+        }
+        // Without it a frame costs nothing.
+        if self.programs.iter().all(|program| program.process.is_none()) {
+            self.leased = None;
+        }
         tracing::debug!(
             pid = program.pid,
             user = program.user,
@@ -120,8 +127,10 @@ impl Owner {
         let Some(at) = program.rings.iter().position(|of| of.ring == ring) else { return };
         let ended = program.rings.swap_remove(at);
         // Of what a former owner has given, nothing is left to be done: its ring is closed, and no other socket gets it.
-        if let (Some(interface), Some(number)) = (&mut program.interface, ended.number) {
-            interface.take_from_other(number);
+        if let (Some(interface), Some(process), Some(number)) =
+            (&mut self.leased, program.process, ended.number)
+        {
+            interface.take_from_other(process, number);
         }
         program.forget_former();
     }
@@ -140,9 +149,11 @@ impl Owner {
         let program = &mut self.programs[at];
         match lent {
             Ok((ring, loan)) => {
-                let Some(interface) = &program.interface else { return false };
+                let memory = program.process.zip(self.leased.as_ref());
+                let memory = memory.and_then(|(process, interface)| interface.memory(process));
+                let Some(memory) = memory else { return false };
                 program.rings.push(ring);
-                program.answer(&Answer::Lent { request, ring: ring.ring, loan }, &interface.memory())
+                program.answer(&Answer::Lent { request, ring: ring.ring, loan }, &memory)
             }
             Err(why) => {
                 self.refused.leases.add(1);
@@ -161,27 +172,43 @@ impl Owner {
     ) -> Result<(Ring, twinpath_attach::Loan), String> {
         let local = self.may_have(at, interface, socket)?;
         self.spend(at)?;
-        let name = self.plan.interface.clone();
-        let sockets = self.plan.limits.sockets_per_program;
-        let program = &mut self.programs[at];
-        let interface = match &mut program.interface {
+        let process = match self.programs[at].process {
+            Some(process) => process,
+            None => self.admit_to_interface(at).await.map_err(|error| error.to_string())?,
+        };
+        let Some(interface) = &mut self.leased else { return Err("it has no rings".to_owned()) };
+        let loan = interface.lend_to_other(process, socket, local).map_err(|error| error.to_string())?;
+        let ring = self.programs[at].first_ring + loan.number;
+        Ok((Ring { ring, number: Some(loan.number), local }, loan))
+    }
+
+    /// Gives a program that has none a number on the interface.
+    async fn admit_to_interface(&mut self, at: usize) -> Result<u32, LeaseError> {
+        let begun = clock::now();
+        let interface = match &mut self.leased {
             Some(interface) => interface,
             empty => {
-                let begun = clock::now();
-                let opened = LeasedInterface::open_for_other(&name, sockets).await;
-                self.openings.charge(program.user, clock::now().since(begun));
-                empty.insert(opened.map_err(|error| error.to_string())?)
+                let limits = self.plan.limits;
+                let opened = LeasedInterface::open_for_others(
+                    &self.plan.interface,
+                    limits.programs,
+                    limits.sockets_per_program,
+                );
+                empty.insert(opened.await?)
             }
         };
-        let loan = interface.lend_to_other(socket, local).map_err(|error| error.to_string())?;
-        let ring = program.first_ring + loan.number;
-        Ok((Ring { ring, number: Some(loan.number), local }, loan))
+        let admitted = interface.admit();
+        let program = &mut self.programs[at];
+        self.openings.charge(program.user, clock::now().since(begun));
+        let process = admitted?;
+        (program.process, program.put_before) = (Some(process), interface.put_for(process));
+        Ok(process)
     }
 
     /// Counts what a lease costs the owner. The reason if the program's user has cost it too much lately.
     fn spend(&mut self, at: usize) -> Result<(), String> {
         let (user, now) = (self.programs[at].user, clock::now());
-        let is_first = self.programs[at].interface.is_none();
+        let is_first = self.programs[at].process.is_none();
         if is_first && !self.openings.spend(user, now) {
             return Err(format!(
                 "so many programs of user {user} came and went lately that one in {} s gets rings",

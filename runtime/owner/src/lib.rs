@@ -2,8 +2,8 @@
 //! sockets only.
 //!
 //! A program connects to a UNIX socket, and shows a socket of its own by its descriptor ([`twinpath_lending::message`] has what is
-//! said). The owner reads from that socket which port it holds, and whether it is of the owner's network namespace; loads a
-//! program into the kernel for this process alone ([`twinpath_attach::LeasedInterface`]); and hands out the memory of its rings.
+//! said). The owner reads from that socket which port it holds, and whether it is of the owner's network namespace; has one
+//! program in the kernel for all processes ([`twinpath_attach::LeasedInterface`]); and hands out the memory of the process's own rings.
 //! Neither the owner nor the kernel's program believes anything that is written there, and the owner has no part in what
 //! comes: without requests it sleeps.
 //!
@@ -25,6 +25,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use twinpath_attach::LeasedInterface;
 pub use twinpath_attach::SOCKETS_MAX;
 use twinpath_bridge::BridgeEngine;
 use twinpath_config::Sandbox;
@@ -42,7 +43,7 @@ use self::door::Door;
 use self::program::Program;
 use self::take_over::Taker;
 
-/// Most programs: the kernel has room for as many programs of ours at one hook of an interface.
+/// Most programs.
 pub const PROGRAMS_MAX: u32 = 60;
 
 /// How much programs may have.
@@ -144,6 +145,8 @@ struct Owner {
     /// The interface's index; `None` while it is gone.
     ifindex: Option<u32>,
     programs: Vec<Program>,
+    /// The rings of all programs; `None` while none has any.
+    leased: Option<LeasedInterface>,
     /// The program after this one is heard first, so that each has its turn.
     heard: u64,
     /// Of the program that comes next.

@@ -59,9 +59,11 @@ pub(crate) struct Program {
     /// `None` once it is being closed.
     connection: Option<AsyncFd<OwnedFd>>,
     /// Tells that the process has ended: another one may have the connection as well, if it was forked.
-    process: Option<AsyncFd<OwnedFd>>,
-    /// Its rings; `None` before it has asked for one.
-    pub(crate) interface: Option<LeasedInterface>,
+    alive: Option<AsyncFd<OwnedFd>>,
+    /// Its number on the interface, where its rings are; `None` before it has asked for one.
+    pub(crate) process: Option<u32>,
+    /// Frames that were put into rings of that number before.
+    pub(crate) put_before: u64,
     pub(crate) rings: Vec<Ring>,
     /// The ring of lease 0: those below it are of former owners.
     pub(crate) first_ring: u32,
@@ -97,13 +99,13 @@ impl Program {
         let (pid, user) = peer(connection.as_fd())?;
         // Room for a few answers: the descriptors in those that a program does not read count for this process's user (unix(7)).
         set_socket_send_buffer_size(&connection, 0)?;
-        let process = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        let process = process.and_then(|process| readable(process).ok());
+        let alive = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let alive = alive.and_then(|process| readable(process).ok());
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         // It may be anything, and is shown on terminals.
         let name = name.trim_end().replace(|letter: char| letter.is_control(), "?");
         let connection = Some(readable(connection)?);
-        let (interface, rings, first_ring, former) = (None, Vec::new(), 0, Vec::new());
+        let (process, rings, first_ring, former) = (None, Vec::new(), 0, Vec::new());
         let (heard_at, deaf_until) = (clock::now(), Instant::ZERO);
         Ok(Self {
             number,
@@ -113,8 +115,9 @@ impl Program {
             heard_at,
             deaf_until,
             connection,
+            alive,
             process,
-            interface,
+            put_before: 0,
             rings,
             first_ring,
             former,
@@ -135,19 +138,23 @@ impl Program {
         Ok(program)
     }
 
-    /// What another owner needs to serve it: its connection and its links; `None` if it has what cannot be passed.
-    pub(crate) fn pass(&self) -> Option<(BorrowedFd<'_>, Vec<PassedLinks<'_>>)> {
+    /// What another owner needs to serve it: its connection, and the links of all owners that have given it something; `None` if it
+    /// has what cannot be passed.
+    pub(crate) fn pass<'a>(
+        &'a self,
+        interface: Option<&'a LeasedInterface>,
+    ) -> Option<(BorrowedFd<'a>, Vec<PassedLinks<'a>>)> {
         let mut links: Vec<_> = self.former.iter().map(Former::pass).collect();
         // What none of its sockets has a lease of ends with this process.
         let has_given = self.rings.iter().any(|ring| ring.number.is_some());
-        if let Some(interface) = self.interface.as_ref().filter(|_| has_given) {
+        if let Some(interface) = interface.filter(|_| has_given) {
             links.push(PassedLinks { first_ring: self.first_ring, links: interface.links()? });
         }
         Some((self.connection.as_ref()?.get_ref().as_fd(), links))
     }
 
-    /// What former owners have given is detached as soon as no ring of it is left: each of them has a program in the kernel of its own,
-    /// which every frame passes.
+    /// What former owners have given is detached as soon as no ring of it is left, of any program: each of them has a program in the
+    /// kernel of its own, which every frame passes.
     pub(crate) fn forget_former(&mut self) {
         let rings = &self.rings;
         self.former.retain(|former| rings.iter().any(|ring| former.has_given(ring)));
@@ -160,7 +167,7 @@ impl Program {
 
     /// The first ring that this owner has not given.
     pub(crate) fn rings_after(&self) -> u32 {
-        self.first_ring + if self.interface.is_some() { SOCKETS_MAX } else { 0 }
+        self.first_ring + if self.process.is_some() { SOCKETS_MAX } else { 0 }
     }
 
     /// Waits until it says something, or ends.
@@ -176,7 +183,7 @@ impl Program {
             }
         };
         let ended = async {
-            match &self.process {
+            match &self.alive {
                 Some(process) if process.readable().await.is_ok() => {}
                 _ => std::future::pending().await,
             }
@@ -189,7 +196,7 @@ impl Program {
 
     /// What it says next.
     pub(crate) fn hear(&self) -> Heard {
-        if self.process.as_ref().is_some_and(has_ended) {
+        if self.alive.as_ref().is_some_and(has_ended) {
             return Heard::Gone;
         }
         let Some(connection) = &self.connection else { return Heard::Gone };

@@ -1,7 +1,6 @@
 //! The report of an owner.
 
-use std::collections::BTreeMap;
-
+use twinpath_attach::LeasedInterface;
 use twinpath_host::report_process;
 use twinpath_inspect::ControlReason;
 use twinpath_mirror::table::Link;
@@ -24,7 +23,11 @@ impl Owner {
             },
             interfaces: vec![self.report_interface()],
             rules: report::Rules { claims: self.report_claims(), verdicts: self.report_verdicts() },
-            programs: self.programs.iter().map(report_program).collect(),
+            programs: self
+                .programs
+                .iter()
+                .map(|program| report_program(program, self.leased.as_ref()))
+                .collect(),
             drops: self.report_drops(),
             ..Report::default()
         }
@@ -59,12 +62,8 @@ impl Owner {
     }
 
     fn report_verdicts(&self) -> Vec<report::Count> {
-        let mut sums = BTreeMap::<&str, u64>::new();
-        let interfaces = self.programs.iter().filter_map(|program| program.interface.as_ref());
-        for (name, count) in interfaces.flat_map(|interface| interface.counters().unwrap_or_default()) {
-            *sums.entry(name).or_default() += count;
-        }
-        let given = sums.into_iter().filter(|(_, count)| *count > 0);
+        let counters = self.leased.as_ref().and_then(|interface| interface.counters().ok());
+        let given = counters.into_iter().flatten().filter(|(_, count)| *count > 0);
         given.map(|(name, count)| report::Count { name: name.to_owned(), count }).collect()
     }
 
@@ -86,14 +85,13 @@ impl Owner {
     }
 }
 
-fn report_program(program: &Program) -> report::Program {
-    let counters = program.interface.as_ref().and_then(|interface| interface.counters().ok());
-    let claimed = counters.and_then(|counters| counters.into_iter().find(|(name, _)| *name == "claimed"));
+fn report_program(program: &Program, leased: Option<&LeasedInterface>) -> report::Program {
+    let put = program.process.zip(leased).map_or(0, |(process, interface)| interface.put_for(process));
     report::Program {
         pid: program.pid,
         user: program.user,
         name: program.name.clone(),
         sockets: program.rings.iter().map(|ring| ring.local.to_string()).collect(),
-        by_ring: claimed.map_or(0, |(_, count)| count),
+        by_ring: put.wrapping_sub(program.put_before),
     }
 }

@@ -93,7 +93,7 @@ impl Owner {
         let mut descriptors = vec![self.door.as_fd()];
         let mut programs = Vec::new();
         for program in &self.programs {
-            let (connection, links) = program.pass().ok_or(
+            let (connection, links) = program.pass(self.leased.as_ref()).ok_or(
                 "this kernel has no BPF links at tc (Linux 6.6): what programs have ends with this process; restart it, and they run by the \
                  kernel",
             )?;

@@ -11,9 +11,9 @@ use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 use twinpath_frame::Mapping;
 use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
-use twinpath_rings::lease::{LEASE, Lease, Next, Room, set_lent};
+use twinpath_rings::lease::{LEASE, Lease, Next, Room};
 use twinpath_steer::{Claim, Table};
-use twinpath_steer_bpf::{LEASE_SLOTS, Leases};
+use twinpath_steer_bpf::{Assigned, LEASE_SLOTS, Leases};
 use twinpath_sys::clock;
 use twinpath_sys::netns::Namespace;
 use twinpath_time::Instant;
@@ -33,20 +33,35 @@ fn now() -> Instant {
     clock::now() + AHEAD
 }
 
-/// The programs with a claim on the port, at addresses that the loopback device has too.
-fn leases() -> Leases {
+/// A claim on the port, at addresses that the loopback device has too.
+fn table() -> Table {
     let mut table = Table::new(Mac(MAC), 1514).unwrap();
     for address in ["127.0.0.1", "::1"] {
         table.add_address(address.parse().unwrap()).unwrap();
     }
     table.add_claim(Claim::port(Protocol::Udp, PORT)).unwrap();
-    let mut leases = Leases::load(4).unwrap();
-    leases.apply(&table).unwrap();
+    table
+}
+
+/// The programs with one process.
+fn leases() -> Leases {
+    let mut leases = Leases::load(2, 4).unwrap();
+    assert_eq!(leases.admit().unwrap(), Some(0));
+    leases.apply_and_settle(&table()).unwrap();
     leases
 }
 
+/// A lease of the first process.
+const fn first(number: u32) -> Assigned {
+    Assigned { process: 0, number, lent: 1 }
+}
+
 fn lease_of(leases: &Leases, number: u32) -> Lease {
-    let [states, slots] = leases.rings();
+    lease_of_process(leases, 0, number)
+}
+
+fn lease_of_process(leases: &Leases, process: u32, number: u32) -> Lease {
+    let [states, slots] = leases.rings(process).unwrap();
     let bytes = LEASE_SLOTS as usize * SLOT_LEN;
     let slots = Mapping::of_fd(slots, bytes, u64::from(number) * bytes as u64).unwrap();
     let states = Mapping::of_fd(states, leases.capacity() as usize * STATE_LEN, 0).unwrap();
@@ -121,7 +136,7 @@ fn frames_are_put_into_the_ring_while_the_lease_is_held_and_looked_after() {
         let mut lease = lease_of(&leases, 2);
         open(&mut lease, Room::All);
         assert!(!put(leases.program().unwrap(), &frame(9, 1)), "the socket has no lease yet");
-        leases.assign(socket.as_fd(), 2, 0).unwrap();
+        leases.assign(socket.as_fd(), first(2)).unwrap();
         assert!(put(leases.program().unwrap(), &frame(9, 2)));
         // Given back: what was taken is still there, and nothing more is.
         lease.close();
@@ -152,7 +167,7 @@ fn a_lease_of_one_frame_ends_with_it() {
     alone(|| {
         let mut leases = leases();
         let socket = UdpSocket::bind(("::", PORT)).unwrap();
-        leases.assign(socket.as_fd(), 0, 0).unwrap();
+        leases.assign(socket.as_fd(), first(0)).unwrap();
         let mut lease = lease_of(&leases, 0);
         for number in 0..1000 {
             open(&mut lease, Room::One);
@@ -171,14 +186,14 @@ fn a_socket_whose_leases_number_was_given_to_another_is_the_kernels() {
     alone(|| {
         let mut leases = leases();
         let socket = UdpSocket::bind(("0.0.0.0", PORT)).unwrap();
-        leases.assign(socket.as_fd(), 1, 5).unwrap();
-        assert_eq!(leases.assigned(socket.as_fd()), Some((1, 5)));
-        let states = leases.rings()[0];
-        let states = Mapping::of_fd(states, leases.capacity() as usize * STATE_LEN, 0).unwrap();
+        let (former, other) =
+            (UdpSocket::bind(("0.0.0.0", 0)).unwrap(), |lent| Assigned { lent, ..first(1) });
+        leases.assign(socket.as_fd(), other(5)).unwrap();
+        assert_eq!(leases.assigned(socket.as_fd()), Some(other(5)));
         let mut lease = lease_of(&leases, 1);
         open(&mut lease, Room::All);
-        for (lent, is_put) in [(0, false), (5, true), (6, false)] {
-            set_lent(&states, 1, lent).unwrap();
+        for (lent, is_put) in [(4, false), (5, true), (6, false), (0, false)] {
+            leases.assign(former.as_fd(), other(lent)).unwrap();
             assert_eq!(put(leases.program().unwrap(), &frame(9, lent)), is_put);
             assert_eq!(take(&mut lease), is_put.then_some((9, lent)));
         }
@@ -188,21 +203,22 @@ fn a_socket_whose_leases_number_was_given_to_another_is_the_kernels() {
     });
 }
 
-/// The holder of a ring writes anything there, at any time: frames go into its ring or to the kernel, and another ring in the same
-/// memory, which it leaves alone, gets what is its own.
+/// The holder of a ring writes anything there, at any time: frames go into its ring or to the kernel. The ring of another process gets
+/// what is its own meanwhile, and so does another ring in the same memory once it is left alone.
 #[test]
 #[allow(unsafe_code, reason = "the memory of a ring is written as a hostile process could")]
 fn whatever_is_written_into_a_ring_is_its_holders_own_loss() {
     alone(|| {
         let mut leases = leases();
+        assert_eq!(leases.admit().unwrap(), Some(1));
+        leases.apply_and_settle(&table()).unwrap();
         let sockets = ["127.0.0.1", "::1"].map(|address| UdpSocket::bind((address, PORT)).unwrap());
-        leases.assign(sockets[0].as_fd(), 0, 0).unwrap();
-        let [states, slots] = leases.rings();
+        leases.assign(sockets[0].as_fd(), first(0)).unwrap();
+        let [states, slots] = leases.rings(0).unwrap();
         let states = Mapping::of_fd(states, leases.capacity() as usize * STATE_LEN, 0).unwrap();
         let slots = Mapping::of_fd(slots, LEASE_SLOTS as usize * SLOT_LEN, 0).unwrap();
         let over = AtomicBool::new(false);
-        let program = leases.program().unwrap();
-        let outcomes = std::thread::scope(|scope| {
+        let (outcomes, others) = std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut random = 1u64;
                 while !over.load(Ordering::SeqCst) {
@@ -226,15 +242,24 @@ fn whatever_is_written_into_a_ring_is_its_holders_own_loss() {
                 }
             });
             let mut outcomes = [0u32; 2];
+            let program = leases.program().unwrap();
             for number in 0..20_000 {
                 outcomes[usize::from(put(program, &frame(9, number)))] += 1;
             }
+            leases.assign(sockets[0].as_fd(), Assigned { process: 1, ..first(0) }).unwrap();
+            let mut other = lease_of_process(&leases, 1, 0);
+            open(&mut other, Room::All);
+            let program = leases.program().unwrap();
+            let others = (0..1_000)
+                .filter(|number| put(program, &frame(9, *number)) && take(&mut other) == Some((9, *number)));
+            let others = others.count();
             over.store(true, Ordering::SeqCst);
-            outcomes
+            (outcomes, others)
         });
         assert_eq!(outcomes.iter().sum::<u32>(), 20_000, "each was put into the ring, or is the kernel's");
+        assert_eq!(others, 1_000);
         // The other ring.
-        leases.assign(sockets[0].as_fd(), 2, 0).unwrap();
+        leases.assign(sockets[0].as_fd(), first(2)).unwrap();
         let mut lease = lease_of(&leases, 2);
         open(&mut lease, Room::All);
         let program = leases.program().unwrap();
@@ -245,12 +270,62 @@ fn whatever_is_written_into_a_ring_is_its_holders_own_loss() {
     });
 }
 
+/// Two processes, of which one goes: the other one's leases stay, and who has its number then gets nothing of its sockets.
+#[test]
+fn processes_have_rings_of_their_own_and_one_that_goes_takes_only_these_along() {
+    alone(|| {
+        let mut leases = leases();
+        assert_eq!((leases.admit().unwrap(), leases.admit().unwrap()), (Some(1), None));
+        let mut table = Table::new(Mac(MAC), 1514).unwrap();
+        table.add_address("127.0.0.1".parse().unwrap()).unwrap();
+        table.add_claim(Claim::port(Protocol::Udp, PORT)).unwrap();
+        leases.apply_and_settle(&table).unwrap();
+        let group = [in_group(), in_group()];
+        let of = |process| Assigned { process, ..first(3) };
+        for (process, socket) in (0..).zip(&group) {
+            leases.assign(socket.as_fd(), of(process)).unwrap();
+        }
+        let mut held = [0, 1].map(|process| lease_of_process(&leases, process, 3));
+        held.iter_mut().for_each(|lease| open(lease, Room::All));
+        let by = |leases: &mut Leases, held: &mut [Lease; 2], from| {
+            let is_put = put(leases.program().unwrap(), &frame(from, 1));
+            let by = held.each_mut().map(|lease| take(lease).is_some());
+            assert_eq!(is_put, by[0] || by[1]);
+            by
+        };
+        let senders: Vec<_> = (5000..5040).map(|from| (from, by(&mut leases, &mut held, from))).collect();
+        assert!([[true, false], [false, true]].iter().all(|one| senders.iter().any(|(_, by)| by == one)));
+        let put: u64 = senders.len() as u64;
+        assert_eq!(leases.put_for(0) + leases.put_for(1), put);
+        // A fragment may be for either.
+        assert!(!self::put(leases.program().unwrap(), &fragment()));
+        assert!(held.iter().all(|lease| lease.view().ends().by_program == 1));
+        // The first one goes, and lives on in nothing but its socket and its memory.
+        leases.release(0);
+        let after = |by: [bool; 2]| [false, by[1]];
+        open(&mut held[1], Room::All);
+        for (from, was) in &senders {
+            assert_eq!(by(&mut leases, &mut held, *from), after(*was), "from {from}");
+        }
+        assert_eq!(leases.admit().unwrap(), Some(0));
+        leases.apply_and_settle(&table).unwrap();
+        held[0] = lease_of(&leases, 3);
+        open(&mut held[0], Room::All);
+        leases
+            .assign(UdpSocket::bind("127.0.0.1:0").unwrap().as_fd(), Assigned { lent: 2, ..of(0) })
+            .unwrap();
+        for (from, was) in &senders {
+            assert_eq!(by(&mut leases, &mut held, *from), after(*was), "from {from}");
+        }
+    });
+}
+
 #[test]
 fn a_full_ring_ends_the_lease_and_loses_nothing() {
     alone(|| {
         let mut leases = leases();
         let socket = UdpSocket::bind(("0.0.0.0", PORT)).unwrap();
-        leases.assign(socket.as_fd(), 0, 0).unwrap();
+        leases.assign(socket.as_fd(), first(0)).unwrap();
         let mut lease = lease_of(&leases, 0);
         open(&mut lease, Room::All);
         let program = leases.program().unwrap();
@@ -272,7 +347,7 @@ fn what_may_come_by_another_way_ends_all_leases() {
         let sockets = ["127.0.0.1", "::1"].map(|address| UdpSocket::bind((address, PORT)).unwrap());
         let mut held = [0, 1].map(|number| lease_of(&leases, number));
         for (number, socket) in (0..).zip(&sockets) {
-            leases.assign(socket.as_fd(), number, 0).unwrap();
+            leases.assign(socket.as_fd(), first(number)).unwrap();
         }
         let with_options = || {
             let mut frame = frame(9, 1);
@@ -314,7 +389,7 @@ fn the_kernel_says_whose_datagram_it_is() {
         connected.connect("127.0.0.2:5000").unwrap();
         let mut held = [0, 1].map(|number| lease_of(&leases, number));
         for (number, socket) in (0..).zip(&group[..2]) {
-            leases.assign(socket.as_fd(), number, 0).unwrap();
+            leases.assign(socket.as_fd(), first(number)).unwrap();
             open(&mut held[number as usize], Room::All);
         }
         let sender = |port: u16| UdpSocket::bind(("127.0.0.2", port)).unwrap();
@@ -349,7 +424,7 @@ fn each_frame_goes_one_way_while_the_lease_flaps() {
     alone(|| {
         let mut leases = leases();
         let socket = UdpSocket::bind(("0.0.0.0", PORT)).unwrap();
-        leases.assign(socket.as_fd(), 0, 0).unwrap();
+        leases.assign(socket.as_fd(), first(0)).unwrap();
         let mut lease = lease_of(&leases, 0);
         let (over, mut seen) = (AtomicBool::new(false), [(0u32, 0u32); 4]);
         let (mut opened, mut looks) = (0u32, 0u32);
