@@ -7,9 +7,9 @@
 //! not read until that has drained: a client that sends and never reads delays nobody else. Deadlines are in a
 //! timer wheel, which changes when a connection starts to wait for something, not with each request.
 
+mod opening;
 mod outside;
 
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -44,10 +44,6 @@ const ACCEPT_BURST: usize = 64;
 
 /// Most connections that are closed at their deadline, or told to end, in one turn.
 const CLOSE_BURST: u32 = 64;
-
-/// Most connections examined to find one that can be closed for a new one. A busy one leaves the list, so the
-/// next search skips it.
-const DISPLACE_LOOKS: u32 = 64;
 
 /// A connection that is told to end is read up to this many times before, as long as each read fills its
 /// buffer.
@@ -459,91 +455,6 @@ impl<C: Send> TcpServer<C> {
         }
         let (held, why) = (connection.held(), connection.expired(limits));
         self.close(number, held, why, call);
-    }
-
-    fn open<S: Service<Connection = C>>(
-        &mut self,
-        fd: OwnedFd,
-        peer: SocketAddr,
-        call: &mut Call<'_, '_, S>,
-    ) {
-        if let Err(reason) = self.try_open(fd, peer, call) {
-            call.fds.drops().add(reason, 1);
-        }
-        call.counters.connections.set(u64::from(self.table.open()));
-    }
-
-    fn try_open<S: Service<Connection = C>>(
-        &mut self,
-        fd: OwnedFd,
-        peer: SocketAddr,
-        call: &mut Call<'_, '_, S>,
-    ) -> Result<(), Reason> {
-        // The rule for senders is the same as over UDP.
-        if !self.served.allows(peer.ip()) {
-            return Err(Reason::SourceNotAllowed);
-        }
-        let source = Source::of(peer.ip());
-        if !self.totals.opened(source) {
-            return Err(Reason::SourceLimit);
-        }
-        let opened = self.try_open_of(source, fd, peer, call);
-        opened.inspect_err(|_| self.totals.closed(source))
-    }
-
-    fn try_open_of<S: Service<Connection = C>>(
-        &mut self,
-        source: Source,
-        fd: OwnedFd,
-        peer: SocketAddr,
-        call: &mut Call<'_, '_, S>,
-    ) -> Result<(), Reason> {
-        let is_full = self.table.open() >= self.most;
-        let displaced = if is_full { Some(self.idlest().ok_or(Reason::ConnectionLimit)?) } else { None };
-        let accepted = call.service.call("accept", |service| service.accept(call.now, peer));
-        let state = accepted.and_then(|accepted| accepted)?;
-        if let Some(number) = displaced {
-            let held = self.table.get(number).map_or(0, |entry| entry.connection.held());
-            self.close(number, held, Closed::For(Reason::ConnectionDisplaced), call);
-        }
-        let number = self.table.next_number();
-        self.deadlines.reserve(self.table.end() as usize);
-        if call.fds.watch_edges(&fd, FIRST_CONNECTION_TOKEN + number).is_err() {
-            close(state, Closed::Broken, call);
-            return Err(Reason::ConnectionLimit);
-        }
-        let (socket, connection) = (Socket::new(fd), Connection::new(call.now, state));
-        self.deadlines.set(number, connection.deadline(self.totals.each()));
-        self.opened += 1;
-        let id = ConnectionId::new(number, self.opened);
-        self.table.insert(Tracked { socket, connection, id, source, idle_since: Some(call.now) });
-        self.sources.opened(source);
-        self.sources.list(source, call.now, number);
-        call.counters.accepted.add(1);
-        self.begin(number, call);
-        Ok(())
-    }
-
-    /// The longest idle connection, of the source that has most connections.
-    fn idlest(&mut self) -> Option<u32> {
-        for _ in 0..DISPLACE_LOOKS {
-            let number = self.sources.first()?;
-            let Tracked { socket, connection, source, idle_since, .. } = self.table.get(number)?;
-            let (source, touched) = (*source, connection.touched());
-            let since = (*idle_since)?;
-            // Bytes that have come but were not read yet are a request under way.
-            let is_idle = connection.is_idle() && !socket.has_bytes();
-            if is_idle && touched == since {
-                return Some(number);
-            }
-            // It has been used since: it is listed under its new time, or not at all while it is busy.
-            *idle_since = is_idle.then_some(touched);
-            self.sources.unlist(source, since, number);
-            if is_idle {
-                self.sources.list(source, touched, number);
-            }
-        }
-        None
     }
 
     fn close<S: Service<Connection = C>>(

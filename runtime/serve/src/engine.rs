@@ -2,6 +2,7 @@
 //! the kernel's sockets.
 
 mod change;
+mod kernel_udp;
 mod late;
 mod sends;
 
@@ -16,7 +17,7 @@ use twinpath_inspect::Reason;
 use twinpath_kernel_tcp::{CHUNK, Call, FIRST_TOKEN, LISTENERS_MAX, TcpLimits, TcpServer, TcpTotals};
 use twinpath_port::{Capabilities, PortId};
 use twinpath_service::{Answer, Beside, Datagram, Keeper, Service};
-use twinpath_stack::admit::{admit, admit_port};
+use twinpath_stack::admit::admit;
 use twinpath_stack::egress::{Egress, EgressTable, Update};
 use twinpath_stack::reply_limit::ReplyLimit;
 use twinpath_stack::served::Served;
@@ -31,9 +32,6 @@ use self::sends::Cause;
 use crate::counters::ServeCounters;
 use crate::frames;
 use crate::limits::ServiceLimits;
-
-/// Datagrams taken from the kernel's socket per turn, so that a flood there does not starve the fast path.
-const KERNEL_BURST: usize = 64;
 
 /// The longest UDP payload, in bytes.
 const DATAGRAM_MAX: usize = 65_535;
@@ -349,19 +347,6 @@ impl<S: Service> ServeEngine<S> {
         if reply_len < request_len || limit.allows(peer.ip(), now) { Ok(()) } else { Err(Reason::ReplyRate) }
     }
 
-    fn send_by_kernel(&self, reply: &[u8], peer: SocketAddr, local: SocketAddr) -> Result<(), Reason> {
-        let socket = self.udp.iter().find(|socket| socket.is_at(local)).ok_or(Reason::KernelSocketRefused)?;
-        match socket.send(reply, peer, local.ip()) {
-            Ok(()) => {
-                self.counters.kernel_replies.add(1);
-                Ok(())
-            }
-            Err(Errno::AGAIN | Errno::NOBUFS) => Err(Reason::KernelSocketFull),
-            Err(Errno::MSGSIZE) => Err(Reason::ReplyTooLarge),
-            Err(_) => Err(Reason::KernelSocketRefused),
-        }
-    }
-
     /// The TCP server, if there is one, and the parameters of a call to it.
     #[inline]
     fn tcp<'a, 'io>(
@@ -391,49 +376,6 @@ impl<S: Service> ServeEngine<S> {
     /// Whether an address is one of ours, on the interface or a local address of the host.
     fn is_own(&self, address: IpAddr) -> bool {
         address.is_loopback() || self.addresses.contains(&address)
-    }
-
-    /// Serves up to a burst of datagrams that wait in one of the kernel's sockets; returns whether there were any.
-    fn serve_kernel_udp(&mut self, now: Instant, number: usize, io: &mut Io<'_, ServeEvent>) -> bool {
-        let sockets = Arc::clone(&self.udp);
-        let Some(socket) = sockets.get(number) else { return false };
-        let mut came = false;
-        for _ in 0..KERNEL_BURST {
-            let received = match socket.receive(&mut self.buffer) {
-                Ok(received) => received,
-                Err(Errno::AGAIN) => break,
-                // An ICMP error of an earlier reply, or a signal; the next call may return a datagram.
-                Err(_) => continue,
-            };
-            came = true;
-            let local = SocketAddr::new(received.local, socket.port());
-            let admitted = if self.is_own(received.local) {
-                admit_port(received.peer, local)
-            } else {
-                Err(Reason::NotOwnAddress)
-            };
-            let found = admitted.and_then(|()| self.served.find(Protocol::Udp, received.peer, local));
-            let served = found.and_then(|entry| {
-                self.counters.came_by_kernel(entry);
-                self.allow_later(received.peer);
-                let datagram = Datagram::new(now, received.peer, local, &mut self.buffer, received.len);
-                let answer = ask(&mut self.service, datagram, &mut self.beside)?;
-                if !self.beside.outbox.is_empty() {
-                    self.send_besides(now, Cause::Request(None), io);
-                }
-                let Answer::Reply { len } = answer else {
-                    let origin = Origin { peer: received.peer, local, port: None };
-                    return self.answer_beside(now, received.len, answer, origin, io);
-                };
-                self.limit(now, received.peer, received.len, len)?;
-                let reply = self.buffer.get(..len).ok_or(Reason::ReplyTooLarge)?;
-                self.send_by_kernel(reply, received.peer, local)
-            });
-            if let Err(reason) = served {
-                io.drops().add(reason, 1);
-            }
-        }
-        came
     }
 }
 
