@@ -149,7 +149,7 @@ clean: ## remove what was built
 	$(CARGO) clean
 
 help: ## say what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s  %s\n", $$1, $$2 }' Makefile
 
 # The NFS server of `lab kni` and `lab rpc`.
 LAB_PACKAGES_kni := nfs-ganesha=ganesha.nfsd nfs-ganesha-vfs=/etc/ganesha/vfs.conf
