@@ -109,6 +109,18 @@ pub struct ServiceReflex {
     pub number: u8,
     /// Which requests they may answer.
     pub answers: Answers,
+    /// Replies per second to one source that are as large as their requests; 0: no limit.
+    pub source_rate: u32,
+}
+
+/// What a service lets the kernel's programs answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowed {
+    /// Which requests.
+    pub answers: Answers,
+    /// Whether two such services could answer each other's replies without end. Those that cannot have no limit of replies
+    /// to one source, as they have none at their workers.
+    pub may_loop: bool,
 }
 
 impl ServicePlan {
@@ -132,10 +144,10 @@ impl ServicePlan {
     /// What the kernel's programs may answer for an entry of [`Self::served`].
     #[must_use]
     pub fn reflex_of(&self, entry: usize) -> Option<Reflex> {
-        let ServiceReflex { number, answers } = self.reflex?;
+        let ServiceReflex { number, answers, source_rate } = self.reflex?;
         let place = usize::from(number) * REFLEX_CLAIMS_MAX + entry;
         let place = u8::try_from(place).ok().filter(|_| entry < REFLEX_CLAIMS_MAX)?;
-        Some(Reflex { place, answers, source_rate: self.reply_rate })
+        Some(Reflex { place, answers, source_rate })
     }
 
     /// What the service is given, by whichever path.
@@ -203,17 +215,18 @@ impl Plan {
     /// kept replies go on, and a new one has none that another still uses.
     pub fn allow_reflexes(
         &mut self,
-        answers: impl Iterator<Item = Option<Answers>>,
+        allowed: impl Iterator<Item = Option<Allowed>>,
         former: &FormerReflexes,
     ) {
         if self.reflex == ReflexAsked::Off {
             return;
         }
         let mut free = (0..REFLEX_SERVICES_MAX as u8).filter(|number| !former.used.contains(number));
-        for (at, (service, answers)) in self.services.iter_mut().zip(answers).enumerate() {
-            let Some(answers) = answers else { continue };
+        for (at, (service, allowed)) in self.services.iter_mut().zip(allowed).enumerate() {
+            let Some(Allowed { answers, may_loop }) = allowed else { continue };
             let number = former.number(at).or_else(|| free.next());
-            service.reflex = number.map(|number| ServiceReflex { number, answers });
+            let source_rate = if may_loop { service.reply_rate } else { 0 };
+            service.reflex = number.map(|number| ServiceReflex { number, answers, source_rate });
             if number.is_none() {
                 service.no_reflex = format!("{REFLEX_SERVICES_MAX} services have reflexes already");
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use twinpath_attach::{Attachment, Replies};
-use twinpath_plan::{FormerReflexes, Plan, ServicePlan, ServiceReflex};
+use twinpath_plan::{Allowed, FormerReflexes, Plan, ServicePlan, ServiceReflex};
 use twinpath_report::{Count, KeptReplies, Reflexes as Report, ServiceKept};
 use twinpath_rings::kept::SERVICES_MAX;
 use twinpath_serve::Prototype;
@@ -56,16 +56,15 @@ impl ServedReflexes {
                 };
             }
         }
-        let answers: Vec<_> = services
-            .iter()
-            .enumerate()
-            .map(|(at, service)| match service.reflex() {
+        let allowed = services.iter().enumerate().map(|(at, service)| {
+            let answers = match service.reflex() {
                 Reflex::Never => None,
                 Reflex::Mirror => Some(Answers::Mirrored),
                 Reflex::Kept(_) => self.may_keep(at, former).then_some(Answers::Kept),
-            })
-            .collect();
-        plan.allow_reflexes(answers.into_iter(), former);
+            }?;
+            Some(Allowed { answers, may_loop: service.may_loop() })
+        });
+        plan.allow_reflexes(allowed, former);
     }
 
     /// Makes the memory for kept replies if programs of this plan may read it. Returns why there is none, if that is worth

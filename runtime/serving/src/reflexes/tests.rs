@@ -19,6 +19,11 @@ impl Service for Allows {
         Answer::Nothing
     }
 
+    /// Services that keep replies can tell requests from replies here.
+    fn may_loop(&self) -> bool {
+        !matches!(self.0, Reflex::Kept(_))
+    }
+
     fn reflex(&self) -> Reflex {
         self.0.clone()
     }
@@ -85,6 +90,17 @@ fn a_service_without_memory_says_so_and_its_claims_say_nothing_of_kept_replies()
     assert_eq!(answers(&plan), [None, Some(Answers::Mirrored)]);
     assert!(plan.services[0].no_reflex.contains("limits.kept_replies"), "{}", plan.services[0].no_reflex);
     assert_eq!(plan.services[1].no_reflex, "");
+}
+
+#[test]
+fn a_source_has_a_limit_only_where_replies_could_be_answered() {
+    if !root_or_skip() {
+        return;
+    }
+    let mut plan = plan(2, "[limits]\nreply_rate = 7");
+    let _ = ServedReflexes::of(&mut plan, &[keeps(), Box::new(Allows(Reflex::Mirror))]);
+    let rates = plan.services.iter().map(|service| service.reflex_of(0).map(|reflex| reflex.source_rate));
+    assert_eq!(rates.collect::<Vec<_>>(), [Some(0), Some(7)]);
 }
 
 #[test]
