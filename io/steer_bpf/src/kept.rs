@@ -59,6 +59,19 @@ impl KeptMaps {
         Ok(Self { entries, words, count, keys, shapes: Mutex::default(), readers: AtomicU32::new(0) })
     }
 
+    /// Memory of maps for so many entries, bytes: the kernel has it from the start, and none of it is swapped out.
+    #[must_use]
+    pub const fn bytes_of(count: u32) -> u64 {
+        let slots = if count < SLOTS as u32 { SLOTS as u32 } else { count };
+        slots.next_power_of_two() as u64 * ENTRY_LEN as u64 + GENERATIONS_LEN as u64
+    }
+
+    /// Memory of these, bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        Self::bytes_of(self.count)
+    }
+
     /// The table in them, for workers. Every call maps the same memory; only one table may be written to.
     ///
     /// # Errors
@@ -106,8 +119,10 @@ impl KeptMaps {
 
 /// Makes an array that can be mapped, and put into a map of maps whose template has another number of elements.
 pub(crate) fn array(name: &'static str, value_len: u32, count: u32) -> Result<MapData, SteerError> {
-    let create =
+    let mut create =
         MapCreate { map_type: ARRAY, key_len: 4, value_len, count, flags: FLAGS, ..MapCreate::default() };
+    // By which tools list it. The last byte stays 0.
+    create.name.iter_mut().zip(name.bytes().take(15)).for_each(|(to, byte)| *to = byte);
     // SAFETY: the kernel reads `size` bytes at the pointer, which is to a value of that size and lives until the call returns.
     let made = unsafe { libc::syscall(libc::SYS_bpf, MAP_CREATE, &raw const create, size_of::<MapCreate>()) };
     let made = i32::try_from(made).ok().filter(|descriptor| *descriptor >= 0);

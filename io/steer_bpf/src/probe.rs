@@ -2,7 +2,11 @@
 
 use caps::{CapSet, Capability, CapsHashSet};
 
-use crate::{Path, Steering, TcAttach};
+use std::sync::Arc;
+
+use twinpath_time::Duration;
+
+use crate::{KeptMaps, Path, ReflexPlan, Steering, TcAttach};
 
 /// What is available, or a sentence that says why not. Nothing is attached to find out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +30,32 @@ pub fn probe() -> Probe {
         .and_then(|()| loads(Path::Xdp))
         .and_then(|()| af_xdp());
     Probe { packet, tc: TcAttach::here(), xdp }
+}
+
+/// What programs that reply by themselves can do here, or a sentence that says why not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReflexProbe {
+    /// Replies that are their requests.
+    pub mirrors: Result<(), String>,
+    /// Replies that services keep: the maps for them, and the search in those.
+    pub kept: Result<(), String>,
+}
+
+/// Finds out by loading them, which has no effect on any interface.
+#[must_use]
+pub fn probe_reflexes() -> ReflexProbe {
+    let held = caps::read(None, CapSet::Effective).unwrap_or_default();
+    let plan = ReflexPlan { partial_checksums: true, rate: 1 };
+    let loads = |kept: Option<&Arc<KeptMaps>>| {
+        let loaded = Steering::load_with_reflexes(Path::Packet, 1, Duration::from_millis(1), &plan, kept);
+        loaded.map(drop).map_err(|error| error.to_string())
+    };
+    let may = missing(&held, &[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW], "the packet path");
+    let made = || KeptMaps::create(1, 0).map(Arc::new).map_err(|error| error.to_string());
+    ReflexProbe {
+        mirrors: may.clone().and_then(|()| loads(None)),
+        kept: may.and_then(|()| made()).and_then(|kept| loads(Some(&kept))),
+    }
 }
 
 fn missing(held: &CapsHashSet, needed: &[Capability], what: &str) -> Result<(), String> {

@@ -108,6 +108,8 @@ pub struct KeptReplies {
     pub entries_max: u64,
     /// How many had to make room for others.
     pub evictions: u64,
+    /// Memory of the maps that they are in, bytes, used or not.
+    pub memory_bytes: u64,
 }
 
 /// A program at tc whose process was killed.

@@ -184,6 +184,7 @@ impl ServedReflexes {
                 entries: entries.0.iter().map(|count| u64::from(*count)).sum(),
                 entries_max: store.capacity() as u64,
                 evictions: store.evictions(),
+                memory_bytes: store.maps().bytes(),
             }),
         }
     }

@@ -4,7 +4,8 @@ use std::fs::OpenOptions;
 
 use serde::Serialize;
 use twinpath_path::privileges::Capabilities;
-use twinpath_steer_bpf::TcAttach;
+use twinpath_reflex::ENTRIES_DEFAULT;
+use twinpath_steer_bpf::{KeptMaps, TcAttach};
 use twinpath_sys::{affinity, scheduling};
 
 use super::interface::Interface;
@@ -80,8 +81,11 @@ fn abilities() -> Vec<Ability> {
         Ability { name, can, note: found.unwrap_or_else(|reason| reason) }
     };
     let held = Capabilities::held();
+    let reflexes = twinpath_steer_bpf::probe_reflexes();
     vec![
         ability("packet path", packet),
+        ability("replies by the kernel", reflexes.mirrors.map(|()| MIRRORS.to_owned())),
+        ability("kept replies", reflexes.kept.map(|()| kept_replies())),
         ability(
             "AF_XDP path",
             probe.xdp.map(|()| "where the interface allows it (`--json`: why_not)".to_owned()),
@@ -93,6 +97,17 @@ fn abilities() -> Vec<Ability> {
         ability("TAP interfaces", taps(held)),
         ability("unmodified programs", unmodified_programs()),
     ]
+}
+
+const MIRRORS: &str = "on the packet path, where services allow it (`--reflex`)";
+
+/// What an instance takes for them.
+fn kept_replies() -> String {
+    let mib = KeptMaps::bytes_of(ENTRIES_DEFAULT) as f64 / f64::from(1 << 20);
+    format!(
+        "for each instance that keeps some {mib:.1} MiB in the BPF maps kept_entries and kept_words, as long as \
+         limits.kept_replies is {ENTRIES_DEFAULT}; `twinpath show` says what is in them"
+    )
 }
 
 fn compiler() -> Result<String, String> {

@@ -218,9 +218,10 @@ fn reflexes(reflexes: &Reflexes) -> String {
     let left =
         if counts.is_empty() { String::new() } else { format!("; not by reflex: {}", counts.join(", ")) };
     let kept = kept.as_ref().map_or_else(String::new, |kept| {
-        let KeptReplies { off, entries, entries_max, evictions } = kept;
+        let KeptReplies { off, entries, entries_max, evictions, memory_bytes } = kept;
+        let mib = *memory_bytes as f64 / f64::from(1 << 20);
         if off.is_empty() {
-            format!("\n  kept replies: {entries} of {entries_max} entries, {evictions} displaced")
+            format!("\n  kept replies: {entries} of {entries_max} entries, {evictions} displaced, {mib:.1} MiB of memory")
         } else {
             format!("\n  kept replies: given by workers, as {off}")
         }

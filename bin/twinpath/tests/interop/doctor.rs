@@ -24,7 +24,15 @@ fn the_path_it_names_is_the_one_that_is_taken() {
     let server = rig.serve(&[]);
     assert_eq!(interface["path"], server.path().as_str(), "{found:#}");
     assert_eq!(interface["obstacles"], serde_json::json!([]));
+    let reflexes = server.show("interfaces")[0]["reflexes"].clone();
     assert_eq!(server.interrupt(), Some(0));
+    // This kernel takes what the server has loaded.
+    let can = |name: &str| {
+        let abilities = found["host"]["abilities"].as_array().unwrap();
+        abilities.iter().find(|ability| ability["name"] == name).unwrap()["can"] == true
+    };
+    assert_eq!(can("replies by the kernel"), reflexes["off"] == "", "{found:#}");
+    assert!(can("replies by the kernel") || !can("kept replies"), "{found:#}");
     // Without a name it looks at all that are up.
     let all = look(&rig, &[]);
     let names: Vec<&str> =

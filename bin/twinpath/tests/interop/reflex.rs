@@ -170,6 +170,8 @@ fn a_reply_that_is_kept_comes_from_the_kernel_with_the_xid_of_its_call() {
             assert!(service["kept"]["entries"].as_u64() >= Some(2), "{service}");
             let interface = &server.show("interfaces")[0];
             assert_eq!(interface["reflexes"]["kept"]["off"], "", "{interface}");
+            let memory = interface["reflexes"]["kept"]["memory_bytes"].as_u64();
+            assert!(memory >= Some(4096 * 1300), "{interface}");
         }
     }
 }

@@ -10,7 +10,7 @@ use twinpath_wire::{FlowKey, Protocol};
 
 use crate::foreign::ForeignProgram;
 use crate::lab::{Lab, PacketSocket, near_udp, take, wait_for};
-use crate::{PAYLOAD_AT, counter, each_way, empty_table, fence, packet_path, table_of};
+use crate::{PAYLOAD_AT, counter, each_way, empty_table, packet_path, table_of};
 
 const DATAGRAMS: u32 = 50_000;
 /// Small enough for the kernel's backlog of 1000 frames.
@@ -136,7 +136,7 @@ fn until(so: impl Fn() -> bool) {
 /// Sends numbered datagrams while `during` runs. Returns how often each arrived, including those that its packet
 /// sockets received.
 fn while_sending(lab: &Lab, during: impl FnOnce() -> Vec<PacketSocket> + Send) -> Vec<u8> {
-    let kernel = near_udp("10.0.0.2:7");
+    let (kernel, fence) = (near_udp("10.0.0.2:7"), near_udp("10.0.0.2:98"));
     let sender = lab.far_udp("10.0.0.1:4000");
     let over = AtomicBool::new(false);
     let (sent, sockets) = std::thread::scope(|scope| {
@@ -145,8 +145,11 @@ fn while_sending(lab: &Lab, during: impl FnOnce() -> Vec<PacketSocket> + Send) -
             while !over.load(Ordering::Relaxed) {
                 sender.send_to(&sent.to_be_bytes(), "10.0.0.2:7").unwrap();
                 sent += 1;
-                if sent.is_multiple_of(64) {
-                    std::thread::yield_now();
+                if sent % BURST == 0 {
+                    // What was sent has passed the backlog, however late the kernel gets to it.
+                    sender.send_to(b"fence", "10.0.0.2:98").unwrap();
+                    wait_for(&[fence.as_fd()]);
+                    take(&fence).unwrap();
                 }
             }
             sent
@@ -155,7 +158,7 @@ fn while_sending(lab: &Lab, during: impl FnOnce() -> Vec<PacketSocket> + Send) -
         over.store(true, Ordering::Relaxed);
         (sending.join().unwrap(), sockets)
     });
-    fence(&sender, 99);
+    crate::fence(&sender, 99);
     let mut seen = vec![0; sent as usize];
     for socket in &sockets {
         while let Some(frame) = socket.take() {
