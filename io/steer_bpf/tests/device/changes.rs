@@ -139,36 +139,37 @@ fn while_sending(lab: &Lab, during: impl FnOnce() -> Vec<PacketSocket> + Send) -
     let (kernel, fence) = (near_udp("10.0.0.2:7"), near_udp("10.0.0.2:98"));
     let sender = lab.far_udp("10.0.0.1:4000");
     let over = AtomicBool::new(false);
-    let (sent, sockets) = std::thread::scope(|scope| {
+    // Where loading a program takes seconds, more is sent than the kernel lets wait in all sockets: they are emptied as it goes.
+    let taken = || std::iter::from_fn(|| take(&kernel)).map(|(payload, _)| number_in(&payload));
+    let (sent, mut seen, sockets) = std::thread::scope(|scope| {
         let sending = scope.spawn(|| {
-            let mut sent = 0u32;
+            let (mut sent, mut seen) = (0u32, Vec::new());
             while !over.load(Ordering::Relaxed) {
-                sender.send_to(&sent.to_be_bytes(), "10.0.0.2:7").unwrap();
-                sent += 1;
-                if sent % BURST == 0 {
-                    // What was sent has passed the backlog, however late the kernel gets to it.
-                    sender.send_to(b"fence", "10.0.0.2:98").unwrap();
-                    wait_for(&[fence.as_fd()]);
-                    take(&fence).unwrap();
+                for number in sent..sent + BURST {
+                    sender.send_to(&number.to_be_bytes(), "10.0.0.2:7").unwrap();
                 }
+                sent += BURST;
+                // What was sent has passed the kernel's backlog then, however late the kernel gets to it.
+                sender.send_to(b"fence", "10.0.0.2:98").unwrap();
+                wait_for(&[fence.as_fd()]);
+                take(&fence).unwrap();
+                seen.extend(taken());
             }
-            sent
+            (sent, seen)
         });
         let sockets = during();
         over.store(true, Ordering::Relaxed);
-        (sending.join().unwrap(), sockets)
+        let (sent, seen) = sending.join().unwrap();
+        (sent, seen, sockets)
     });
     crate::fence(&sender, 99);
-    let mut seen = vec![0; sent as usize];
+    seen.extend(taken());
     for socket in &sockets {
-        while let Some(frame) = socket.take() {
-            seen[number_in(&frame[PAYLOAD_AT..])] += 1;
-        }
+        seen.extend(std::iter::from_fn(|| socket.take()).map(|frame| number_in(&frame[PAYLOAD_AT..])));
     }
-    while let Some((payload, _)) = take(&kernel) {
-        seen[number_in(&payload)] += 1;
-    }
-    seen
+    let mut times = vec![0; sent as usize];
+    seen.into_iter().for_each(|number| times[number] += 1);
+    times
 }
 
 #[test]
