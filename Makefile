@@ -21,23 +21,27 @@ DESTDIR ?=
 # `make image IMAGE=registry.example/twinpath:1`
 IMAGE ?= twinpath:latest
 
-.PHONY: run build install deb image release release-check aarch64 test-aarch64 test test-guest example lint documents lab instructions mutants conformance clean help setup
+.PHONY: run build build-quick install uninstall deb image release release-check aarch64 test-aarch64 test test-guest example lint documents lab instructions mutants conformance clean help setup
 
 run: ## build, then measure twinpath against the kernel's own sockets in namespaces of its own (root or sudo, under 60 s)
 	@xtask/host.sh may-be-root "twinpath-lab quick builds network namespaces, which"
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory build-quick
 	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH_LAB) quick $(if $(findstring --repeat,$(ARGS)),,--repeat 5) $(ARGS)
 
-build: setup ## build target/release/twinpath, and twinpath-lab, which measures it
+build: setup ## build target/release/twinpath, and twinpath-lab with all labs, which measure it
 	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath-cli -p twinpath-lab -p twinpath-preload
 
+# What `make run` runs and no more: the program as it is released, and of the labs the one.
+build-quick: setup
+	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath-cli -p twinpath-lab --no-default-features
+
 install: setup ## install the program, the C library, header, pkg-config file, manual, completions and units below DESTDIR and PREFIX (/usr/local)
+	@xtask/host.sh may-write "$(DESTDIR)$(PREFIX)" "make install PREFIX=$(PREFIX)"
 	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath-cli -p twinpath-capi -p twinpath-preload
-	@install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib/twinpath"
-	install -m 755 $(TWINPATH) "$(DESTDIR)$(PREFIX)/bin/twinpath"
-	install -m 755 $(TARGET_DIR)/release/libtwinpath_preload.so "$(DESTDIR)$(PREFIX)/lib/twinpath/libtwinpath_preload.so"
-	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" packaging/install.sh
-	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" api/capi/install.sh $(TARGET_DIR)/release/libtwinpath_c.a
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" packaging/install.sh $(TARGET_DIR)/release
+
+uninstall: ## remove what `make install` has installed below PREFIX (/usr/local)
+	@PREFIX="$(PREFIX)" packaging/uninstall.sh
 
 test: setup ## run every test; say how many ran and why any was skipped (device tests need root)
 	@if [ "$$(id -u)" = 0 ]; then xtask/host.sh need $(TEST_PACKAGES); fi

@@ -1,13 +1,21 @@
 #!/usr/bin/env bash
-# Installs what stands beside the program: the manual, completions for shells, the units of systemd with their user and their
-# directory. Writes nothing outside of $DESTDIR$PREFIX.
+# Installs what was built: the program, the C library, the manual, completions for shells, the units of systemd with their user and
+# their directory. Everything is made ready without root; only the copying is done as root, where this user may not write. Writes nothing
+# outside of $DESTDIR$PREFIX.
 #
-#   PREFIX=/usr/local DESTDIR= install.sh
+#   PREFIX=/usr/local DESTDIR= install.sh BUILT        BUILT such as target/release
 set -euo pipefail
+built=$1
 here=$(dirname "$0")
 prefix=${PREFIX:-/usr/local}
-into=${DESTDIR:-}$prefix
 case $prefix in /*) ;; *) echo "install.sh: PREFIX=$prefix: write an absolute path" >&2; exit 2 ;; esac
+ready=$(mktemp -d)
+trap 'rm -rf "$ready"' EXIT
+into=$ready$prefix
+
+install -D -m 755 "$built/twinpath" "$into/bin/twinpath"
+install -D -m 755 "$built/libtwinpath_preload.so" "$into/lib/twinpath/libtwinpath_preload.so"
+PREFIX="$prefix" DESTDIR="$ready" "$here/../api/capi/install.sh" "$built/libtwinpath_c.a"
 
 install -d "$into/share/man/man1"
 install -m 644 "$here"/../docs/man/*.1 "$into/share/man/man1"
@@ -25,3 +33,13 @@ for unit in "$here"/../docs/*@.service; do
 done
 install -D -m 644 "$here/sysusers.conf" "$into/lib/sysusers.d/twinpath.conf"
 install -D -m 644 "$here/tmpfiles.conf" "$into/lib/tmpfiles.d/twinpath.conf"
+
+# What uninstall.sh removes again, and a cache of the loader: packages have their own for both.
+ldconfig=
+if [ -z "${DESTDIR:-}" ]; then
+    ldconfig=ldconfig
+    (cd "$into" && find . ! -type d | LC_ALL=C sort >"$ready/installed")
+    mv "$ready/installed" "$into/lib/twinpath/installed"
+fi
+"$here/../xtask/host.sh" writing-to "${DESTDIR:-}$prefix" "installing below ${DESTDIR:-}$prefix" \
+    "$here/place.sh" "$into" "${DESTDIR:-}$prefix" $ldconfig

@@ -14,6 +14,9 @@
 #   host.sh unpack DIRECTORY PACKAGE...     fetch Debian packages and unpack them there, without installing them; what cannot be
 #                                           fetched is left out, as a lab says which of its rows it goes without
 #   host.sh may-be-root WHY                 fail with one clear sentence if `as-root` could not work
+#   host.sh may-write DIRECTORY WHY         fail with one clear sentence if `writing-to` could not work
+#   host.sh writing-to DIRECTORY WHY COMMAND...
+#                                           run COMMAND, which writes below DIRECTORY: as root only where this user may not
 #   host.sh as-root WHY COMMAND...          run COMMAND as root: directly, or through sudo
 set -euo pipefail
 
@@ -121,8 +124,32 @@ as_root() {
     fi
 }
 
+# Whether this user may write to a directory, or make it.
+writable() {
+    local directory=$1
+    until [ -e "$directory" ]; do directory=$(dirname "$directory"); done
+    [ -w "$directory" ]
+}
+
+may_write() {
+    writable "$1" || may_be_root "$2 writes to $1, which"
+}
+
+writing_to() {
+    local directory=$1
+    shift
+    if writable "$directory"; then
+        shift
+        "$@"
+    else
+        as_root "$@"
+    fi
+}
+
 install_packages() {
     local why="installing $*"
+    [ "$(id -u)" = 0 ] || command -v sudo >/dev/null ||
+        fail "make needs $*, and there is no sudo here to install it: as root, apt-get install $* does it; then run make again."
     local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120)
     command -v apt-get >/dev/null ||
         fail "$* is missing, and this system has no apt-get: install it (or what your distribution calls it), then run make again."
@@ -187,6 +214,8 @@ case $command in
     need) need "$@" ;;
     unpack) unpack "$@" ;;
     may-be-root) may_be_root "$@" ;;
+    may-write) may_write "$@" ;;
+    writing-to) writing_to "$@" ;;
     as-root) as_root "$@" ;;
     *) fail "host.sh: no such command: $command" ;;
 esac

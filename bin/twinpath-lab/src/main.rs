@@ -1,8 +1,13 @@
 //! `twinpath-lab`: measures twinpath against the kernel and its peers.
 //!
 //! It is a program of its own, so that the product contains nothing of it, and it starts `twinpath` as any user would.
+//! Without the feature `all` it has the lab `quick` and its peers alone: `make run` builds only what it runs.
+
+// What all labs share has parts that only the others use.
+#![cfg_attr(not(feature = "all"), allow(dead_code))]
 
 mod lab;
+#[cfg(feature = "all")]
 mod openflow;
 mod plain;
 
@@ -35,6 +40,7 @@ enum Command {
     /// The plain kernel servers that the labs compare against.
     #[command(hide = true)]
     Plain(plain::Args),
+    #[cfg(feature = "all")]
     /// The init process of a lab's guest.
     #[command(hide = true)]
     LabGuest,
@@ -43,6 +49,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::parse() {
         Cli { command: Some(Command::Plain(args)), .. } => plain::run(args),
+        #[cfg(feature = "all")]
         Cli { command: Some(Command::LabGuest), .. } => lab::run_inside_guest(),
         Cli { lab: Some(args), command: None } => lab::run(args),
         Cli { lab: None, command: None } => Err(anyhow::anyhow!("which lab? Try --help")),

@@ -272,6 +272,10 @@ fn the_unfinished_and_the_silenced_are_found() {
         "remove what",
         "#[allow(unsafe_code)]\nfn f() {}",
     );
+    let (always, without) =
+        ("cfg_attr(test, allow(dead_code))", "cfg_attr(not(feature = \"x\"), allow(dead_code))");
+    let of = |attribute| format!("#[{attribute}]\nfn f() {{}}");
+    one_error(rule, path, &of(always), 1, "remove what", &of(without));
     one_error(rule, path, concat!("fn f() {} // TO", "DO"), 1, "finish it", "fn f() {}");
 }
 

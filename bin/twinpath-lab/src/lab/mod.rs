@@ -4,49 +4,67 @@
 //! A lab is a [`session::Lab`]: two tables and a function that measures. This module has what all labs share: a network
 //! of their own, child processes, the selection of rows, statistics, verdicts, and the report as table, JSON and HTML.
 
+#[cfg(feature = "all")]
 mod adopt;
+#[cfg(feature = "all")]
 mod asking;
 mod bystander;
 mod client;
+#[cfg(feature = "all")]
 mod counters;
+#[cfg(feature = "all")]
 mod devices;
 mod fallback;
+#[cfg(feature = "all")]
 mod guest;
 mod html;
 mod instance;
+#[cfg(feature = "all")]
 mod instructions;
+#[cfg(feature = "all")]
 mod kni;
 mod lines;
 mod model;
+#[cfg(feature = "all")]
 mod openflow;
 mod pareto;
 mod peers;
 mod plot;
+#[cfg(feature = "all")]
 mod probe;
 mod process;
 mod programs;
 mod progress;
 mod quick;
 mod record;
+#[cfg(feature = "all")]
 mod reflex;
+#[cfg(feature = "all")]
 mod rpc;
 mod session;
+#[cfg(feature = "all")]
 mod sockets;
+#[cfg(feature = "all")]
 mod stall;
 mod stats;
 mod summary;
+#[cfg(feature = "all")]
 mod switch;
 mod table;
+#[cfg(feature = "all")]
 mod three_rtts;
 mod topology;
+#[cfg(feature = "all")]
 mod traffic;
+#[cfg(feature = "all")]
 mod wakeup;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow};
+#[cfg(feature = "all")]
 use clap::builder::PossibleValuesParser;
 use tokio::signal::unix::{SignalKind, signal};
 use twinpath_sys::netns::NetnsError;
@@ -61,22 +79,41 @@ use self::session::{Selection, Session};
 use self::summary::Shown;
 use self::topology::Topology;
 
-/// All labs, in the order of the help text.
+/// All labs that this program was built with, in the order of the help text. `make run` builds it for `quick` alone.
 const LABS: &[&Lab] = &[
     &quick::LAB,
+    #[cfg(feature = "all")]
     &kni::LAB,
+    #[cfg(feature = "all")]
     &three_rtts::LAB,
+    #[cfg(feature = "all")]
     &wakeup::LAB,
+    #[cfg(feature = "all")]
     &fallback::LAB,
+    #[cfg(feature = "all")]
     &rpc::LAB,
+    #[cfg(feature = "all")]
     &switch::LAB,
+    #[cfg(feature = "all")]
     &openflow::LAB,
+    #[cfg(feature = "all")]
     &stall::LAB,
+    #[cfg(feature = "all")]
     &devices::LAB,
+    #[cfg(feature = "all")]
     &sockets::LAB,
+    #[cfg(feature = "all")]
     &reflex::LAB,
+    #[cfg(feature = "all")]
     &adopt::LAB,
 ];
+
+/// Why a lab may be missing.
+const NOT_BUILT: &str = if cfg!(feature = "all") {
+    ""
+} else {
+    ", which `make run` has built for lab quick alone: `make build` builds it with all"
+};
 
 /// 128 + SIGINT and 128 + SIGTERM, as shells report them.
 const INTERRUPTED: u8 = 130;
@@ -95,7 +132,7 @@ pub(crate) struct Args {
     /// round trips while a controller keeps the switch busy; `devices` whether each path works on the network cards of a guest;
     /// `sockets` UDP echo in an application's own loop, by our sockets and the kernel's; `reflex` replies that the kernel
     /// gives while the worker sleeps; `adopt` what a program on the library takes to build, and the example of a memcached.
-    #[arg(value_parser = PossibleValuesParser::new(LABS.iter().map(|lab| lab.name)))]
+    #[cfg_attr(feature = "all", arg(value_parser = PossibleValuesParser::new(LABS.iter().map(|lab| lab.name))))]
     name: String,
     /// Also write everything as one JSON object.
     #[arg(long, value_name = "FILE")]
@@ -106,6 +143,7 @@ pub(crate) struct Args {
     /// Rounds, each with both sides of every ratio.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=500))]
     repeat: Option<u16>,
+    #[cfg(feature = "all")]
     /// Files in the tree that `kni` walks, for a quick look: a run that is judged takes at least 20,000.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     files: Option<u32>,
@@ -119,14 +157,17 @@ pub(crate) struct Args {
     /// with 3 if one could not be measured.
     #[arg(long)]
     check: bool,
+    #[cfg(feature = "all")]
     /// Run the lab in a virtual machine (qemu; KVM where it works), with the kernel of this Debian package, .deb file or
     /// directory with boot and lib/modules. Default: linux-image-cloud-amd64/backports, fetched by apt-get and not
     /// installed.
     #[arg(long, value_name = "KERNEL", num_args = 0..=1, require_equals = true, default_missing_value = guest::KERNEL)]
     guest: Option<String>,
+    #[cfg(feature = "all")]
     /// With --guest: keep what is fetched in this directory, and fetch nothing that it has already.
     #[arg(long, value_name = "DIRECTORY", requires = "guest")]
     keep: Option<PathBuf>,
+    #[cfg(feature = "all")]
     /// With --guest: between two network cards of this kind, joined by a cable, instead of a veth pair.
     #[arg(long, value_name = "DEVICE", requires = "guest")]
     nic: Option<guest::Nic>,
@@ -142,6 +183,7 @@ pub(crate) struct Args {
 }
 
 /// Runs the init process of a lab's guest.
+#[cfg(feature = "all")]
 pub(crate) fn run_inside_guest() -> anyhow::Result<ExitCode> {
     guest::inside::run()
 }
@@ -162,17 +204,21 @@ enum Ended {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let lab =
-        LABS.iter().find(|lab| lab.name == args.name).with_context(|| format!("no lab {}", args.name))?;
+    let lab = LABS
+        .iter()
+        .find(|lab| lab.name == args.name)
+        .with_context(|| format!("no lab {} in this program{NOT_BUILT}", args.name))?;
     let selection = Selection::new(lab.rows, lab.ratios, lab.together, &args.only)?;
+    #[cfg(feature = "all")]
     if let Some(files) = args.files {
-        ensure!(lab.name == kni::LAB.name, "--files is for lab kni: lab {} walks no tree", lab.name);
-        ensure!(
+        anyhow::ensure!(lab.name == kni::LAB.name, "--files is for lab kni: lab {} walks no tree", lab.name);
+        anyhow::ensure!(
             !args.check || files >= kni::CHECK_FILES,
             "--check judges a walk of at least {} files: leave out --files {files}, or --check",
             kni::CHECK_FILES
         );
     }
+    #[cfg(feature = "all")]
     if let Some(kernel) = &args.guest {
         return guest::run(lab, &args, &selection, kernel);
     }
@@ -227,6 +273,7 @@ fn session(lab: &Lab, args: &Args, selection: Selection) -> anyhow::Result<Sessi
         run_dir: session::run_dir()?,
         selection,
         repeat: args.repeat.map(usize::from),
+        #[cfg(feature = "all")]
         files: args.files.map(|files| files as usize),
         seed: args.seed.unwrap_or_else(|| fastrand::u64(..1 << 32)),
         check: args.check,

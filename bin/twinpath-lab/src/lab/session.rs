@@ -69,6 +69,7 @@ pub(crate) struct Session {
     /// The value of `--repeat`.
     pub(crate) repeat: Option<usize>,
     /// The value of `--files`.
+    #[cfg(feature = "all")]
     pub(crate) files: Option<usize>,
     /// The value of `--seed`, or a random one.
     pub(crate) seed: u64,
