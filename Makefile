@@ -26,14 +26,17 @@ IMAGE ?= twinpath:latest
 run: ## build, then measure twinpath against the kernel's own sockets in namespaces of its own (root or sudo, under 60 s)
 	@xtask/host.sh may-be-root "twinpath-lab quick builds network namespaces, which"
 	@$(MAKE) --no-print-directory build-quick
-	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH_LAB) quick $(if $(findstring --repeat,$(ARGS)),,--repeat 5) $(ARGS)
+	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH_LAB) quick $(if $(findstring --repeat,$(ARGS)),,--repeat 4) \
+	    $(if $(or $(findstring --only,$(ARGS)),$(findstring --check,$(ARGS))),,--summary) $(ARGS)
 
 build: setup ## build target/release/twinpath, and twinpath-lab with all labs, which measure it
 	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath-cli -p twinpath-lab -p twinpath-preload
 
-# What `make run` runs and no more: the program as it is released, and of the labs the one.
+# What `make run` runs and no more: `serve`, `bench` and what looks after them, and of the labs the one. What only control and
+# the lab run is built faster than it is released.
 build-quick: setup
-	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath-cli -p twinpath-lab --no-default-features
+	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath-cli -p twinpath-lab --no-default-features \
+	    --config .cargo/quick.toml
 
 install: setup ## install the program, the C library, header, pkg-config file, manual, completions and units below DESTDIR and PREFIX (/usr/local)
 	@xtask/host.sh may-write "$(DESTDIR)$(PREFIX)" "make install PREFIX=$(PREFIX)"

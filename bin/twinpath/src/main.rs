@@ -1,24 +1,34 @@
 //! `twinpath`: network services on two paths, the fast path and the kernel's stack.
 
 mod bench;
+#[cfg(feature = "all")]
 mod bridge;
+#[cfg(feature = "all")]
 mod capture;
 mod doctor;
 #[cfg(test)]
 mod documents;
 mod drain;
+#[cfg(feature = "all")]
 mod elf;
 mod log;
+#[cfg(not(feature = "all"))]
+mod not_built;
 mod options;
 mod port;
+mod preload;
 mod reload;
+#[cfg(feature = "all")]
 mod run;
 mod serve;
 mod set;
 mod show;
+#[cfg(feature = "all")]
 mod sockets;
+#[cfg(feature = "all")]
 mod switch;
 mod tidy;
+#[cfg(feature = "all")]
 mod top;
 mod tune;
 mod wrap;
@@ -26,6 +36,12 @@ mod wrap;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+#[cfg(not(feature = "all"))]
+use crate::{
+    not_built as bridge, not_built as capture, not_built as run, not_built as sockets, not_built as switch,
+    not_built as top,
+};
 
 /// Counts allocations per thread, to verify that workers make none while packets flow.
 #[global_allocator]
@@ -47,14 +63,18 @@ enum Command {
     /// Serve on both paths.
     Serve(Box<serve::Args>),
     /// Carry frames between a device and a kernel interface in its place: an exception port.
-    Bridge(bridge::Args),
+    #[cfg_attr(not(feature = "all"), command(hide = true, disable_help_flag = true))]
+    Bridge(Box<bridge::Args>),
     /// Carry frames between interfaces and processes: an Ethernet switch.
+    #[cfg_attr(not(feature = "all"), command(hide = true, disable_help_flag = true))]
     Switch(Box<switch::Args>),
     /// Show the state of a running instance, with the reasons for its choices.
     Show(show::Args),
     /// Write the frames of a fast path to a pcapng file.
+    #[cfg_attr(not(feature = "all"), command(hide = true, disable_help_flag = true))]
     Capture(capture::Args),
     /// Show the activity of running instances per second, live.
+    #[cfg_attr(not(feature = "all"), command(hide = true, disable_help_flag = true))]
     Top(top::Args),
     /// Change a running instance.
     Set(set::Args),
@@ -69,10 +89,12 @@ enum Command {
     /// Look at this host: which path each interface would get, what stands in the way, what newer kernels would bring.
     Doctor(doctor::Args),
     /// Find settings of this machine and an interface that make services slow to answer; change and restore them.
-    Tune(tune::Args),
+    Tune(Box<tune::Args>),
     /// Run an unmodified program whose UDP sockets have a fast path.
+    #[cfg_attr(not(feature = "all"), command(hide = true, disable_help_flag = true))]
     Run(run::Args),
     /// Own an interface: give programs without rights rings for their own UDP sockets.
+    #[cfg_attr(not(feature = "all"), command(hide = true, disable_help_flag = true))]
     Sockets(sockets::Args),
     /// Measure a service, verifying every reply.
     Bench(bench::Args),
@@ -87,7 +109,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(args) => serve::run(*args),
-        Command::Bridge(args) => bridge::run(args),
+        Command::Bridge(args) => bridge::run(*args),
         Command::Switch(args) => switch::run(*args),
         Command::Show(args) => show::run(args),
         Command::Capture(args) => capture::run(args),
@@ -98,7 +120,7 @@ fn main() -> ExitCode {
         Command::Drain(args) => drain::run(args),
         Command::Tidy(args) => tidy::run(&args),
         Command::Doctor(args) => doctor::run(args),
-        Command::Tune(args) => tune::run(args),
+        Command::Tune(args) => tune::run(*args),
         Command::Run(args) => run::run(args),
         Command::Sockets(args) => sockets::run(args),
         Command::Bench(args) => bench::run(args),
@@ -112,6 +134,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The exit code of a program with workers. `left`: what hung when it ended, which the log names, and which ended with the process.
+fn ended(left: &[String]) -> ExitCode {
+    if left.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// The exit code, the same as for a wrong command line.

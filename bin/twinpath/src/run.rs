@@ -12,11 +12,7 @@ use twinpath_lending::Access;
 use twinpath_rules::{EXPLAIN_VARIABLE, OWNER_VARIABLE, RULES_VARIABLE, Rule, Rules};
 use twinpath_worker::idle::Mode;
 
-use crate::elf;
-
-/// The library, beside this program or where `make install` puts it.
-const LIBRARY: &str = "libtwinpath_preload.so";
-const INSTALLED: &str = "../lib/twinpath";
+use crate::{elf, preload};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -45,7 +41,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let rules = rules(&args)?;
-    let library = library()?;
+    let library = preload::library()?;
     let [program, arguments @ ..] = args.command.as_slice() else { bail!("which program is to be run?") };
     let mut command = Command::new(program);
     command.args(arguments).env(RULES_VARIABLE, rules.to_line());
@@ -81,20 +77,6 @@ fn rules(args: &Args) -> Result<Rules> {
     };
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     Rules::parse(&text).with_context(|| path.display().to_string())
-}
-
-/// The preload library, installed or beside this program.
-pub(crate) fn library() -> Result<PathBuf> {
-    let program = std::env::current_exe().context("cannot find this program's own file")?;
-    let folder = program.parent().unwrap_or(Path::new("/"));
-    let places = [folder.join(LIBRARY), folder.join(INSTALLED).join(LIBRARY)];
-    match places.iter().find(|place| place.is_file()) {
-        Some(place) => Ok(place.canonicalize()?),
-        None => bail!(
-            "there is no {LIBRARY} in {} and none in {INSTALLED} beside it: `make install` puts it there",
-            folder.display()
-        ),
-    }
 }
 
 /// The file of a program, as the shell finds it.

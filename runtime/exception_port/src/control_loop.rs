@@ -120,9 +120,10 @@ impl Bridge {
     }
 
     /// Ends the workers; then the kernel has the device again.
-    pub(super) fn stop(mut self) {
+    pub(super) fn stop(mut self) -> Vec<String> {
         self.look_at_stuck();
-        self.workers.into_iter().for_each(WorkerHandle::stop);
+        let left = self.workers.into_iter().filter_map(WorkerHandle::stop).collect();
         drop((self.port, self.exclusive));
+        left
     }
 }

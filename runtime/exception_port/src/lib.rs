@@ -273,12 +273,13 @@ impl Bridge {
     }
 }
 
-/// Carries frames until SIGINT or SIGTERM, and calls `ready` when it does.
+/// Carries frames until SIGINT or SIGTERM, and calls `ready` when it does. Returns the names of workers that were stuck at the end,
+/// which end with the process.
 ///
 /// # Errors
 ///
 /// [`BridgeError`]; everything has been undone then.
-pub fn run(plan: BridgePlan, ready: impl FnOnce(&Ready)) -> Result<(), BridgeError> {
+pub fn run(plan: BridgePlan, ready: impl FnOnce(&Ready)) -> Result<Vec<String>, BridgeError> {
     let (socket, name) = (plan.socket.clone(), plan.port.clone());
     let addresses =
         Addresses { socket: socket.as_deref(), kind: "bridge", name: &name, metrics: plan.metrics };

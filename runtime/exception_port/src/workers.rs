@@ -46,12 +46,14 @@ impl WorkerHandle {
     }
 
     /// Ends it, waits for it, and closes its descriptors. It does not wait for a stuck worker, which ends with the
-    /// process.
-    pub(super) fn stop(self) {
+    /// process: its name is returned.
+    pub(super) fn stop(self) -> Option<String> {
         if self.stuck.is_some() {
-            return tracing::error!("{} is stuck: it is left behind", self.host.name());
+            tracing::error!("{} is stuck: it is left behind", self.host.name());
+            return Some(self.host.name());
         }
         self.host.stop();
+        None
     }
 
     /// Its line of `show workers`.

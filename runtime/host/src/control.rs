@@ -150,7 +150,8 @@ pub struct Addresses<'a> {
 
 /// Starts a program on this thread, runs it until a signal or itself ends it, and stops it. `start` gets the present
 /// listener for metrics, which it may change, and the path of the command socket; `ready` is called once the program
-/// serves. A panic of any thread ends the process.
+/// serves. A panic of any thread ends the process. Returns what `stop` does: the names of the workers that were stuck, and were
+/// left to end with the process.
 ///
 /// # Errors
 ///
@@ -159,8 +160,8 @@ pub fn run_to_end<C: Controlled>(
     addresses: Addresses<'_>,
     start: impl AsyncFnOnce(watch::Sender<Option<Rc<metrics::Server>>>, &Path) -> Result<C, C::Error>,
     ready: impl FnOnce(&Ready),
-    stop: impl FnOnce(C),
-) -> Result<(), C::Error>
+    stop: impl FnOnce(C) -> Vec<String>,
+) -> Result<Vec<String>, C::Error>
 where
     C::Error: From<CommandError> + From<MetricsError>,
 {
@@ -180,8 +181,8 @@ where
             let mut program = start(offered, commands.path()).await?;
             let offers = Offers { commands: &commands, metrics };
             let outcome = run(&mut program, &mut signals, offers, ready).await;
-            stop(program);
-            outcome
+            let left = stop(program);
+            outcome.map(|()| left)
         });
         // A resolver that does not answer would hold the end up for as long as its patience.
         runtime.shutdown_background();

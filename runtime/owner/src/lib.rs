@@ -172,5 +172,9 @@ pub fn run(plan: OwnerPlan, ready: impl FnOnce(&Ready)) -> Result<(), OwnerError
     let addresses =
         Addresses { socket: socket.as_deref(), kind: "sockets", name: &name, metrics: plan.metrics };
     let start = async |_offered, socket: &Path| Owner::start(plan, socket).await;
-    run_to_end(addresses, start, ready, drop)
+    let stop = |owner| {
+        drop(owner);
+        Vec::new()
+    };
+    run_to_end(addresses, start, ready, stop).map(|_| ())
 }

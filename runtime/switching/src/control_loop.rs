@@ -238,8 +238,8 @@ impl Switching {
     }
 
     /// Ends the workers; then the kernel has the interfaces again. It does not wait for a stuck worker, which ends with the
-    /// process.
-    pub(super) fn stop(mut self) {
+    /// process: the names of these are returned.
+    pub(super) fn stop(mut self) -> Vec<String> {
         let stuck = |worker: &mut WorkerHandle<_>| self.homes.stuck_since(worker.number()).is_some();
         let left: Vec<_> = self.workers.extract_if(.., stuck).collect();
         left.iter().for_each(|worker| tracing::error!("{} is stuck: it is left behind", worker.name()));
@@ -251,5 +251,6 @@ impl Switching {
             self.homes.end_thread(port.home, port.thread.take());
             port.release();
         }
+        left.iter().map(WorkerHandle::name).collect()
     }
 }

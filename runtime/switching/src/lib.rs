@@ -200,11 +200,16 @@ fn configured(switch: Option<&Switch>) -> Vec<(PortName, SwitchPort)> {
     ports.chain(local.map(|name| (PortName::Local(name), SwitchPort::default()))).collect()
 }
 
-/// Carries frames until SIGINT or SIGTERM; `ready` is called once it does.
+/// Carries frames until SIGINT or SIGTERM; `ready` is called once it does. Returns the names of workers that were stuck at the end,
+/// which end with the process.
 ///
 /// # Errors
 /// [`SwitchError`]; in this case nothing is left changed.
-pub fn run(plan: SwitchPlan, source: Option<Source>, ready: impl FnOnce(&Ready)) -> Result<(), SwitchError> {
+pub fn run(
+    plan: SwitchPlan,
+    source: Option<Source>,
+    ready: impl FnOnce(&Ready),
+) -> Result<Vec<String>, SwitchError> {
     let (socket, name) = (plan.socket.clone(), plan.name.clone());
     let addresses =
         Addresses { socket: socket.as_deref(), kind: "switch", name: &name, metrics: plan.metrics };

@@ -153,6 +153,9 @@ pub(crate) struct Args {
     /// Run only these ratios and rows, and what they need.
     #[arg(long, value_name = "ID,...", value_delimiter = ',')]
     only: Vec<String>,
+    /// Measure only what the summary shows: the kernel and twinpath side by side, of `quick` and `reflex`.
+    #[arg(long, conflicts_with_all = ["only", "check"])]
+    summary: bool,
     /// Measure long enough to judge, with as many pairs as each ratio needs. Ends with 1 if a ratio misses its target, else
     /// with 3 if one could not be measured.
     #[arg(long)]
@@ -208,7 +211,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         .iter()
         .find(|lab| lab.name == args.name)
         .with_context(|| format!("no lab {} in this program{NOT_BUILT}", args.name))?;
-    let selection = Selection::new(lab.rows, lab.ratios, lab.together, &args.only)?;
+    let selection = if args.summary {
+        anyhow::ensure!(!lab.summary.is_empty(), "lab {} has no summary: leave out --summary", lab.name);
+        Selection::of_summary(lab)?
+    } else {
+        Selection::new(lab.rows, lab.ratios, lab.together, &args.only)?
+    };
     #[cfg(feature = "all")]
     if let Some(files) = args.files {
         anyhow::ensure!(lab.name == kni::LAB.name, "--files is for lab kni: lab {} walks no tree", lab.name);
@@ -220,6 +228,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     #[cfg(feature = "all")]
     if let Some(kernel) = &args.guest {
+        anyhow::ensure!(!args.summary, "--summary is of this machine: leave out --guest, or --summary");
         return guest::run(lab, &args, &selection, kernel);
     }
     let selection = if args.inside { selection } else { selection.outside_a_guest(lab, &args.only)? };

@@ -122,6 +122,16 @@ impl Selection {
         Ok(chosen)
     }
 
+    /// The rows that the summary of a lab is made from, and the ratios that need no others.
+    pub(crate) fn of_summary(lab: &Lab) -> anyhow::Result<Self> {
+        let rows = lab.summary.iter().flat_map(|compared| compared.kernel.iter().chain([&compared.twinpath]));
+        let only: Vec<_> = rows.map(|row| (*row).to_owned()).collect();
+        let mut chosen = Self::new(lab.rows, lab.ratios, lab.together, &only)?;
+        let measured = |ratio: &&RatioSpec| ratio.formula.rows().iter().all(|row| chosen.rows.contains(row));
+        chosen.ratios = lab.ratios.iter().filter(measured).map(|ratio| ratio.id).collect();
+        Ok(chosen)
+    }
+
     /// Removes the rows that are measured only in a virtual machine. `asked`: the ids of `--only`.
     pub(crate) fn outside_a_guest(mut self, lab: &Lab, asked: &[String]) -> anyhow::Result<Self> {
         let rows = lab.in_guest.rows;
@@ -183,6 +193,14 @@ mod tests {
         let cost = only(&["cpu-twinpath"]).unwrap();
         assert!(cost.rows.contains("rate-kernel-batch") && cost.ratios.is_empty());
         assert_eq!(only(&[]).unwrap().ratios.len(), quick::LAB.ratios.len());
+    }
+
+    #[test]
+    fn a_summary_brings_its_rows_and_the_ratios_between_them() {
+        let chosen = Selection::of_summary(&quick::LAB).unwrap();
+        assert!(chosen.rows.contains("paced-kernel") && chosen.rows.contains("idle-adaptive"));
+        assert!(!chosen.rows.contains("floor-eventfd") && !chosen.rows.contains("packet-poll"));
+        assert!(chosen.ratios.contains("udp-rate") && !chosen.ratios.contains("udp-rtt-interrupt"));
     }
 
     #[test]

@@ -88,8 +88,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         metrics: control.metrics.map(|address| address.0),
         settings: settings(&config, &usual, &args.keys.overrides),
     };
-    bridge::run(plan, |ready| announce(ready, voice))?;
-    Ok(ExitCode::SUCCESS)
+    let left = bridge::run(plan, |ready| announce(ready, voice))?;
+    Ok(crate::ended(&left))
 }
 
 /// The keys that a bridge has options for, with their values.

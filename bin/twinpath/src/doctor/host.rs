@@ -158,7 +158,7 @@ fn device(path: &str, lost: &str) -> Result<String, String> {
 }
 
 fn unmodified_programs() -> Result<String, String> {
-    match crate::run::library() {
+    match crate::preload::library() {
         Ok(library) => Ok(format!("`twinpath run`, by {}", library.display())),
         Err(error) => Err(format!("`twinpath run`: {error}")),
     }

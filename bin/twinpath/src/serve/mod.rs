@@ -146,8 +146,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let plan = Plan { take_over, stand_by, ..plan };
     let announce = |ready: &Ready, _: &Plan| announce(ready, voice);
     match instance::run(plan, &services, source, signals.with_those_of_process(), announce) {
-        // What is left behind is in the log, and ends with the process.
-        Ok(_) | Err(InstanceError::LeftBehind(_)) => Ok(ExitCode::SUCCESS),
+        Ok(_) => Ok(ExitCode::SUCCESS),
+        Err(InstanceError::LeftBehind(left)) => Ok(crate::ended(&left)),
         Err(error) => Err(error.into()),
     }
 }

@@ -69,8 +69,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         };
         Source { file, read: Box::new(read) }
     });
-    switching::run(plan(config, usual, given), source, |ready| announce(ready, voice))?;
-    Ok(ExitCode::SUCCESS)
+    let left = switching::run(plan(config, usual, given), source, |ready| announce(ready, voice))?;
+    Ok(crate::ended(&left))
 }
 
 /// What the file and the command line say, and the values of keys that neither gives.

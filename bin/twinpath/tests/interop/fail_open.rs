@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
@@ -357,4 +358,30 @@ fn a_worker_that_sleeps_over_its_sockets_is_not_stuck() {
     }
     assert_eq!(server.worker("times_stuck"), 0);
     assert_eq!(server.interrupt(), Some(0));
+}
+
+#[test]
+fn an_instance_that_leaves_a_stuck_worker_behind_ends_with_exit_code_1() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let server = rig.serve(&["--path", "packet", "--drain-ms", "0"]);
+    let worker = thread_of(&server, 0);
+    std::thread::scope(|threads| {
+        let (stopped, has_stopped) = mpsc::channel();
+        let (end, ends) = mpsc::channel::<()>();
+        // The kernel keeps the process until the thread that stopped its worker has ended.
+        threads.spawn(move || {
+            let _stopped = StoppedThread::stop(worker).unwrap();
+            stopped.send(()).unwrap();
+            let _ = ends.recv();
+        });
+        has_stopped.recv().unwrap();
+        kill_process(server.pid(), Signal::INT).unwrap();
+        server.wait_until_said("worker 0 is left behind");
+        drop(end);
+        assert_eq!(server.interrupt(), Some(1));
+    });
+    assert_eq!(rig.serve(&["--path", "packet"]).interrupt(), Some(0), "the next one finds nothing of it");
 }

@@ -297,6 +297,7 @@ fn lab_args(asked: &LabRequest<'_>, accelerator: &Accelerator) -> Vec<String> {
         files,
         seed,
         only: _,
+        summary: _,
         check,
         guest: _,
         inside: _,
