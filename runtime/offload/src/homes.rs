@@ -27,6 +27,13 @@ impl OffloadedHomes {
         self.homes.insert(home, offloaded);
     }
 
+    /// Removes a namespace whose ports are none any more, when all that its entries have counted was added.
+    pub fn remove(&mut self, home: usize, counts: &mut impl Record) {
+        let Some(mut offloaded) = self.homes.remove(&home) else { return };
+        let outcome = offloaded.clear().and_then(|()| offloaded.settle(counts));
+        self.note(outcome);
+    }
+
     /// Whether the kernel may forward nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -83,6 +83,7 @@ pub struct Learned {
     began: Instant,
     /// An entry had no room since then.
     is_full: bool,
+    has_begun: bool,
 }
 
 impl Learned {
@@ -99,6 +100,7 @@ impl Learned {
             goes_on: None,
             began: Instant::ZERO,
             is_full: false,
+            has_begun: false,
         }
     }
 
@@ -110,15 +112,23 @@ impl Learned {
         }
     }
 
+    /// Removes a namespace whose ports are none any more.
+    pub fn remove(&mut self, home: usize, now: Instant, snapshot: &Snapshot) {
+        let Some(place) = self.places.remove(&home) else { return };
+        self.tell(now, snapshot);
+        self.homes.remove(home, &mut PortsAlone);
+        self.moves.remove(place);
+        self.forget_void();
+    }
+
     #[doc(hidden)]
     pub fn offloaded_mut(&mut self, home: usize) -> Option<&mut Offloaded> {
         self.homes.get_mut(home)
     }
 
-    /// Whether the kernel may forward anything.
-    #[must_use]
-    pub fn is_there(&self) -> bool {
-        !self.homes.is_empty()
+    /// Whether the kernel may forward something for the first time: workers then get memory for what they show, and keep it.
+    pub fn begins(&mut self) -> bool {
+        !self.homes.is_empty() && !std::mem::replace(&mut self.has_begun, true)
     }
 
     /// Entries in force, as far as is known.

@@ -31,9 +31,9 @@ impl Kernel {
         self.homes.add(home, offloaded);
     }
 
-    /// Whether the kernel may forward anything.
-    pub(crate) fn is_there(&self) -> bool {
-        !self.homes.is_empty()
+    /// A namespace has no ports any more. What was counted there stays with the flows.
+    pub(crate) fn remove(&mut self, home: usize, pipeline: &mut Pipeline) {
+        self.homes.remove(home, pipeline);
     }
 
     /// Says in which namespace each port is.

@@ -95,6 +95,8 @@ pub struct OpenFlow {
     /// The number here of the port that is LOCAL there, as workers know it.
     local: Option<u16>,
     is_captured: bool,
+    /// Workers have memory for samples.
+    has_samples: bool,
 }
 
 impl OpenFlow {
@@ -138,17 +140,23 @@ impl OpenFlow {
             fail: Fail::new(switch.fail_mode, clock::now()),
             local: None,
             is_captured: false,
+            has_samples: false,
         })
     }
 
     /// Has the kernel forward flows between the interfaces of a network namespace, by its place, from now on; with the
     /// entries that a former process has left.
     pub fn add_kernel(&mut self, home: usize, offload: Offload, left: Vec<KeptEntry>, workers: &mut Workers) {
-        let is_first = !self.tables().kernel.is_there();
         self.tables().kernel.add(home, offload, left);
-        if is_first {
+        if !std::mem::replace(&mut self.has_samples, true) {
             self.lend_samples(workers);
         }
+    }
+
+    /// A network namespace has no ports any more. What the kernel has counted there stays with the flows.
+    pub fn remove_kernel(&mut self, home: usize) {
+        let Tables { kernel, pipeline, .. } = self.tables();
+        kernel.remove(home, pipeline);
     }
 
     /// Entries of a former process in the kernel that no flow has confirmed yet.

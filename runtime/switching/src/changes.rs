@@ -152,7 +152,9 @@ impl Switching {
         let bound = self.listeners_for(&switch, &mut mistakes).await;
         let made = self.make_new(&wanted, &mut mistakes).await;
         if !mistakes.is_empty() {
-            return Err(self.take_back(made, &mistakes));
+            let mistakes = self.take_back(made, &mistakes);
+            self.give_back_unused();
+            return Err(mistakes);
         }
 
         let (mut taken_out, mut anew) = (Vec::new(), Vec::new());
@@ -190,6 +192,7 @@ impl Switching {
         anew.into_iter().for_each(|number| self.open_anew(number));
         let brought_in = opened_for.iter().map(|(number, _)| *number).collect();
         self.bring_in(opened_for);
+        self.give_back_unused();
         Ok(Changed { lines, taken_out, brought_in })
     }
 
@@ -216,6 +219,7 @@ impl Switching {
             }
         }
         let (mut made, numbers) = (Vec::new(), self.numbers_for(&new));
+        self.coming = new.iter().map(|(name, _)| name.clone()).collect();
         for ((name, config), number) in new.into_iter().zip(numbers) {
             if self.ports.iter().any(|port| port.removed && port.name == name) {
                 mistakes.push(format!("port {name}: it is just being removed; try again"));
@@ -230,6 +234,7 @@ impl Switching {
                 Err(error) => mistakes.push(format!("port {name}: {error}")),
             }
         }
+        self.coming.clear();
         made
     }
 

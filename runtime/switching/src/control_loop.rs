@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use futures_util::future::select_all;
 use twinpath_command::{Capture, Request, Topic};
+use twinpath_homes::{Heard, HomeAt, HomeError};
 use twinpath_host::{Controlled, WorkerHandle, flush, stop_all};
 use twinpath_machine::Answer;
 use twinpath_offload::Learned;
@@ -13,7 +14,6 @@ use twinpath_report::Report;
 use twinpath_switch_engine::SwitchEngine;
 use twinpath_time::{Duration, Instant};
 
-use super::home::{Heard, HomeAt};
 use super::port::On;
 use super::{SwitchError, Switching};
 
@@ -87,7 +87,7 @@ impl Controlled for Switching {
             () = Self::wait_for_learned(learned) => Woken::Learned,
             () = openflow => Woken::OpenFlow,
             event = self.homes.next() => {
-                let (home, heard) = event?;
+                let (home, heard) = event.map_err(HomeError::from)?;
                 Woken::Heard(home, heard)
             }
             at = memory => Woken::Memory(at),

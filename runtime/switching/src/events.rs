@@ -1,6 +1,7 @@
 //! What becomes of ports: interfaces and applications that come and go, and what the worker says.
 
 use twinpath_config::PortName;
+use twinpath_homes::HomeAt;
 use twinpath_memory_port::Looked;
 use twinpath_mirror::Event;
 use twinpath_mirror::table::Link;
@@ -12,7 +13,6 @@ use twinpath_sys::{clock, ethtool};
 use twinpath_worker::{Command, Event as WorkerEvent};
 
 use super::Switching;
-use super::home::HomeAt;
 use super::port::{On, State};
 use super::start::Opened;
 
@@ -79,7 +79,9 @@ impl Switching {
         self.count(worker, id);
         self.ports_changed = true;
         self.workers[worker].close(queue);
-        self.port_is_back(id.port);
+        if !self.homes.queue_is_back(id) {
+            self.port_is_back(id.port);
+        }
     }
 
     /// A worker serves a port no more. When none does, it may be attached again.
@@ -98,7 +100,7 @@ impl Switching {
         port.release();
         if port.removed {
             self.ports.remove(at);
-            return;
+            return self.give_back_unused();
         }
         self.take_snapshot();
         self.try_to_attach(at);
@@ -139,6 +141,25 @@ impl Switching {
         }
         self.homes.end_thread(home, self.ports[at].thread.take());
         self.workers.iter_mut().for_each(|worker| worker.remove_port(id.port));
+    }
+
+    /// Gives network namespaces back that have no port any more, and queues that carry none.
+    pub(super) fn give_back_unused(&mut self) {
+        let ports = self.ports.iter().map(|port| (port.home, matches!(port.on, On::Interface)));
+        for emptied in self.homes.give_back_unused(ports) {
+            self.with_openflow(|openflow, _| openflow.remove_kernel(emptied.home));
+            self.with_learned(|learned, now, snapshot| learned.remove(emptied.home, now, snapshot));
+            let mut asked = 0;
+            for worker in &mut self.workers {
+                let queue = emptied.queue(worker.number());
+                // Not if the worker has never got it, or could not serve it.
+                if worker.queues().iter().any(|known| known.id == queue) {
+                    worker.detach_queue(queue);
+                    asked += 1;
+                }
+            }
+            self.homes.awaits(emptied.number, asked);
+        }
     }
 
     /// Tells the other workers that this one has a port from now on, or no longer.

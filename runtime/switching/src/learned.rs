@@ -1,5 +1,6 @@
 //! The part of a switch without tables that is for frames which the kernel forwards between learned addresses.
 
+use twinpath_homes::HomeOffload;
 use twinpath_offload::Learned;
 use twinpath_switch::Snapshot;
 use twinpath_switch_engine::{SAMPLES_MAX, Sample, SwitchCommand};
@@ -8,7 +9,6 @@ use twinpath_time::{Duration, Instant};
 use twinpath_worker::Command;
 
 use super::Switching;
-use super::home::HomeOffload;
 
 impl Switching {
     /// Does something with them, if there are any.
@@ -57,12 +57,11 @@ impl Switching {
         let ports: Vec<_> = ports.iter().map(|port| (port.number.into(), self.kernel_port(port))).collect();
         let Some(learned) = &mut self.learned else { return };
         let (now, snapshot) = (clock::now(), &self.snapshots.current);
-        let was_there = learned.is_there();
         for HomeOffload { home, offload, .. } in offloads {
             learned.add(home, offload);
         }
         learned.set_ports(&ports, now, snapshot);
-        if learned.is_there() && !was_there {
+        if learned.begins() {
             for worker in &mut self.workers {
                 for _ in 0..SAMPLES_MAX {
                     worker.tell(Command::Engine(SwitchCommand::LendSample(Box::default())));

@@ -10,7 +10,6 @@
 mod changes;
 mod control_loop;
 mod events;
-mod home;
 mod keep;
 mod learned;
 mod numbers;
@@ -28,9 +27,9 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 use twinpath_config::{Config, Given, PortName, Sandbox, Switch, SwitchPort};
+use twinpath_homes::{HomeError, Homes};
 use twinpath_host::{Addresses, Captures, Ready, StartError, WorkerHandle, run_to_end};
 use twinpath_metrics::{self as metrics, MetricsError};
-use twinpath_mirror::MirrorError;
 use twinpath_offload::Learned;
 use twinpath_openflow_control::OpenFlow;
 use twinpath_port::GsoKinds;
@@ -42,7 +41,6 @@ use twinpath_sys::netns::NetnsError;
 use twinpath_time::Instant;
 use twinpath_worker::idle::IdleConfig;
 
-use self::home::Homes;
 use self::port::Port;
 use self::snapshots::Snapshots;
 
@@ -120,9 +118,9 @@ pub enum SwitchError {
     /// A network namespace.
     #[error("{0}")]
     Namespace(#[from] NetnsError),
-    /// Netlink.
+    /// The same, or its links.
     #[error("{0}")]
-    Mirror(#[from] MirrorError),
+    Home(#[from] HomeError),
     /// Workers.
     #[error("{0}")]
     Workers(#[from] StartError),
@@ -165,6 +163,8 @@ struct Switching {
     waiting: Vec<changes::Waiting>,
     homes: Homes,
     ports: Vec<Port>,
+    /// Ports that a change is about to make, beside those of the plan.
+    coming: Vec<PortName>,
     /// Number of the port that was made last.
     last_number: u16,
     /// The worker that gets the next queue that only one of them has.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use twinpath_config::Switch;
 use twinpath_controllers::Bound;
+use twinpath_homes::HomeOffload;
 use twinpath_offload::KernelPort;
 use twinpath_openflow_control::{OpenFlow, PortCounts, PortFacts, Workers};
 use twinpath_switch_engine::SwitchEvent;
 
 use super::Switching;
-use super::home::HomeOffload;
 use super::port::{On, Port};
 
 /// Bytes of an Ethernet header.

@@ -3,14 +3,13 @@
 use std::net::{IpAddr, Ipv6Addr};
 use twinpath_attach::{ReceiveThread, ReceiveThreadError};
 use twinpath_config::{OnExit, PortName, SwitchPort};
+use twinpath_homes::{HoldError, HomeAt};
 use twinpath_memory_port::Memory;
 use twinpath_mirror::table::{Link, Tables};
 use twinpath_openflow_control::Counts;
 use twinpath_port::{PortId, PortQueue};
 use twinpath_port_vnet::{Tap, TapError, TapHandle, VnetPort};
 use twinpath_sys::ethtool::LinkSettings;
-
-use super::home::{HoldError, HomeAt};
 
 /// Why a port could not be opened. The sentence does not name the port.
 #[derive(Debug, thiserror::Error)]

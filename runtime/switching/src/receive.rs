@@ -5,7 +5,6 @@ use twinpath_config::Receive;
 use twinpath_mirror::table::Link;
 
 use super::Switching;
-use super::home::{HomeAt, Homes};
 use super::port::{OpenError, Port};
 
 impl Switching {
@@ -16,14 +15,5 @@ impl Switching {
                 Some(self.homes.run(port.home, || ReceiveThread::start(&link.name, link.ifindex))??);
         }
         Ok(())
-    }
-}
-
-impl Homes {
-    /// The kernel takes the frames of a port there as it did before. An interface that was moved keeps its settings.
-    pub(super) fn end_thread(&self, at: HomeAt, thread: Option<ReceiveThread>) {
-        if let Some(Ok(Err(error))) = thread.map(|thread| self.run(at, || thread.end())) {
-            tracing::debug!("receive=thread: {error}");
-        }
     }
 }

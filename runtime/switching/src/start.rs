@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, watch};
 use twinpath_attach::{PlacedQueue, PortSetPlan};
 use twinpath_config::{Offload, OnExit, PortName, PortOffload, Switch as SwitchConfig, SwitchPort};
 use twinpath_frame::BURST_MAX;
+use twinpath_homes::{Held, HoldError, HomeAt, HomeError, Homes};
 use twinpath_host::{Captures, WorkerHandle, WorkerPlan};
 use twinpath_machine::Machine;
 use twinpath_memory_port::Memory;
@@ -31,7 +32,6 @@ use twinpath_sys::{Namespace, TrustedDir, clock, ethtool};
 use twinpath_time::Duration;
 use twinpath_worker::peers::{LENT_MAX, mesh};
 
-use super::home::{Held, HoldError, HomeAt, Homes};
 use super::keep;
 use super::port::{On, OpenError, Port, State, fit_for_a_port, make_local};
 use super::snapshots::{self, Snapshots};
@@ -101,6 +101,7 @@ impl Switching {
         let mut switch = Self {
             homes,
             ports: Vec::new(),
+            coming: Vec::new(),
             last_number: 0,
             next_worker: 0,
             snapshots: Snapshots::new(Arc::new(Snapshot::compile(Default::default())?), plan.workers()),
@@ -526,17 +527,13 @@ impl Switching {
     fn entries_for(&self, port: &Port) -> u32 {
         let switch = self.plan.switch();
         let namespace = port.name.namespace();
-        let is_there = |other: &SwitchPort| {
-            other
-                .name
-                .as_ref()
-                .is_some_and(|name| name.namespace() == namespace && name.interface().is_some())
-        };
-        let has_several = || switch.port.iter().filter(|other| is_there(other)).nth(1).is_some();
+        let is_there = |name: &&PortName| name.namespace() == namespace && name.interface().is_some();
+        let names = switch.port.iter().filter_map(|other| other.name.as_ref()).chain(&self.coming);
+        let has_several = || names.filter(is_there).nth(1).is_some();
         match switch.offload {
             Offload::Off => 0,
             Offload::Auto if switch.has_tables() => OFFLOADED_MAX,
-            Offload::Auto if port.home >= LEARNED_HOMES_MAX => 0,
+            Offload::Auto if self.homes.with_entries() >= LEARNED_HOMES_MAX => 0,
             Offload::Auto if namespace.is_none() || has_several() => LEARNED_MAX,
             Offload::Auto => 0,
         }
@@ -565,7 +562,7 @@ pub(super) enum Opened {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SwitchOrOpen {
     #[error("{0}")]
-    Switch(#[from] SwitchError),
+    Home(#[from] HomeError),
     #[error("{0}")]
     Open(#[from] OpenError),
 }

@@ -89,6 +89,7 @@ const TIERS: &[Tier] = &[
             "exception_port",
             "openflow",
             "memory_port",
+            "homes",
             "switching",
             "control",
             "owner",

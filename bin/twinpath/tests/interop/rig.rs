@@ -407,7 +407,7 @@ pub(crate) fn link(namespace: &Namespace, name: &str) -> (u32, [u8; 6]) {
     (links[0]["ifindex"].as_u64().expect("an index") as u32, mac.0)
 }
 
-fn link_json(namespace: &Namespace, name: &str) -> Value {
+pub(crate) fn link_json(namespace: &Namespace, name: &str) -> Value {
     let mut command = Command::new("ip");
     command.args(["-json", "link", "show", "dev", name]).stdin(Stdio::null());
     place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() }).expect("placed");

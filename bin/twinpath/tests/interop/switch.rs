@@ -8,6 +8,7 @@ mod examples;
 mod keeping;
 mod learned;
 mod many;
+mod namespaces;
 mod openflow;
 mod os_ken;
 mod ovs_ofctl;
