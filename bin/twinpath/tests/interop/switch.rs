@@ -7,6 +7,7 @@ mod ending;
 mod examples;
 mod keeping;
 mod learned;
+mod luck;
 mod many;
 mod namespaces;
 mod openflow;

@@ -12,6 +12,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use twinpath_port_shm::{Application, MAGIC, VERSION};
 use twinpath_sys::{EventFd, fd_passing};
 
+use super::ports::undisturbed;
 use super::{Site, terminate};
 use crate::rig::{Server, until};
 use crate::root_or_skip;
@@ -169,18 +170,18 @@ fn an_application_that_writes_at_random_breaks_its_own_port_only() {
     let site = Site::new(2);
     let switch = site.switch(&["sw0", "--port", "p1", "--port", "p2", "--port", "memory:app1"]);
     let path = site.rig.directory.path().join("ports/sw0-app1").display().to_string();
-    for _ in 0..20 {
-        let application = connected(&path, true);
-        until("its port is found broken", || switch.drops("peer_fault") > 0);
-        site.passes(1, 2);
+    undisturbed(&site, 1, 2, || {
+        for _ in 0..20 {
+            let application = connected(&path, true);
+            until("its port is found broken", || switch.drops("peer_fault") > 0);
+            kill(application);
+        }
+        // The next one gets memory that nobody has written to.
+        let application = connected(&path, false);
+        let before = switch.drops("peer_fault");
+        until("its frames are carried", || super::figure(&switch, "memory:app1", "frames_in") > 1000);
+        assert_eq!(switch.drops("peer_fault"), before);
         kill(application);
-    }
-    // The next one gets memory that nobody has written to.
-    let application = connected(&path, false);
-    let before = switch.drops("peer_fault");
-    until("its frames are carried", || super::figure(&switch, "memory:app1", "frames_in") > 1000);
-    assert_eq!(switch.drops("peer_fault"), before);
-    kill(application);
-    site.passes(1, 2);
+    });
     assert_eq!(terminate(switch), Some(0));
 }

@@ -85,15 +85,14 @@ fn ports_of_namespaces_come_and_go_and_nothing_of_them_is_left() {
     move_to(&site, 3, &pair);
     move_to(&site, 4, &single);
     let file = site.rig.directory.path().join("switch.toml");
-    let write = |ports: &[String]| {
+    let write = |ports: &[&str]| {
         let ports: String =
             ports.iter().map(|port| format!("[[switch.port]]\nname = \"{port}\"\n")).collect();
         std::fs::write(&file, format!("[switch]\nname = \"sw0\"\n{ports}")).expect("written");
     };
-    let own = "p1".to_owned();
-    let pairs = ["p2", "p3"].map(|port| format!("{port}@{}", pair.0));
-    let singles = format!("p4@{}", single.0);
-    write(&[own.clone()]);
+    let [one, two] = ["p2", "p3"].map(|port| format!("{port}@{}", pair.0));
+    let alone = format!("p4@{}", single.0);
+    write(&["p1"]);
     let config = file.display().to_string();
     let switch = site.switch(&["--config", &config, "--workers", "2"]);
     let reload = || {
@@ -104,7 +103,7 @@ fn ports_of_namespaces_come_and_go_and_nothing_of_them_is_left() {
     let entries = || switch.answer("ports")["switch"]["kernel_entries"].as_u64();
     let (before, mut settled) = (has(&switch), 0);
     for round in 0..ROUNDS {
-        write(&[&[own.clone()][..], &pairs].concat());
+        write(&["p1", &one, &two]);
         reload();
         if round < SETTLED || round % 16 == 0 || round == ROUNDS - 1 {
             site.passes(1, 2);
@@ -115,15 +114,15 @@ fn ports_of_namespaces_come_and_go_and_nothing_of_them_is_left() {
                 entries() > Some(0)
             });
             // Another namespace begins while this one is there, and is there when this one ends.
-            write(&[&[own.clone()][..], &pairs, &[singles.clone()]].concat());
+            write(&["p1", &one, &two, &alone]);
             reload();
             site.passes(4, 2);
-            write(&[own.clone(), singles.clone()]);
+            write(&["p1", &alone]);
             reload();
             site.passes(1, 4);
             assert!(!site.tries(2, 3));
         }
-        write(&[own.clone()]);
+        write(&["p1"]);
         reload();
         if round == SETTLED {
             all_is_given_back(&switch, &before);
@@ -209,7 +208,7 @@ fn a_namespace_has_ports_again_while_a_worker_still_has_its_queue() {
         std::thread::scope(|scope| {
             // That is answered when all workers have the port.
             let added = scope.spawn(|| change(&site, &switch, &["add", &there]));
-            until("the port is opened", || is_known());
+            until("the port is opened", is_known);
             drop(stopped);
             added.join().expect("no panic").expect("added");
         });

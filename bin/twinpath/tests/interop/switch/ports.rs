@@ -31,7 +31,7 @@ pub(super) fn change(site: &Site, switch: &Server, arguments: &[&str]) -> Result
     if said.code == Some(0) { Ok(said.stdout) } else { Err(said.stderr) }
 }
 
-fn state(switch: &Server, name: &str) -> String {
+pub(super) fn state(switch: &Server, name: &str) -> String {
     port(switch, name)["link"].as_str().unwrap_or_default().to_owned()
 }
 
@@ -62,6 +62,31 @@ pub(super) fn echo_until(socket: &UdpSocket, stop: &AtomicBool) {
     }
 }
 
+/// Has a datagram go from one host to another and back, and then the next one, while `during` runs; none is lost.
+pub(super) fn undisturbed(site: &Site, from: usize, to: usize, during: impl FnOnce()) {
+    let (there, back) = (site.udp(to, 9100), site.udp(from, 9101));
+    let (stop, enough) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| echo_until(&there, &stop));
+        let traffic = scope.spawn(|| {
+            back.set_read_timeout(Some(crate::rig::PATIENCE)).expect("set");
+            let mut rounds = 0_u64;
+            while !enough.load(Ordering::Relaxed) {
+                back.send_to(&[1; 60], (super::ip_of(to), 9100)).expect("sent");
+                back.recv_from(&mut [0; 64]).expect("traffic of other ports goes on");
+                rounds += 1;
+            }
+            rounds
+        });
+        // Traffic ends before its echo does: each request has a reply.
+        let (echo_at_end, traffic_at_end) = (StopAtEnd(&stop), StopAtEnd(&enough));
+        during();
+        drop(traffic_at_end);
+        assert!(traffic.join().expect("no panic") > 10);
+        drop(echo_at_end);
+    });
+}
+
 #[test]
 fn ports_come_go_and_change_by_command_while_traffic_flows() {
     if !root_or_skip() {
@@ -70,22 +95,7 @@ fn ports_come_go_and_change_by_command_while_traffic_flows() {
     let site = Site::new(4);
     let switch = site.switch(&["sw0", "--port", "p1", "--port", "p2"]);
     site.passes(1, 2);
-    let (there, back) = (site.udp(2, 9100), site.udp(1, 9101));
-    let (stop, enough) = (AtomicBool::new(false), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        scope.spawn(|| echo_until(&there, &stop));
-        let traffic = scope.spawn(|| {
-            back.set_read_timeout(Some(crate::rig::PATIENCE)).expect("set");
-            let mut rounds = 0_u64;
-            while !enough.load(Ordering::Relaxed) {
-                back.send_to(&[1; 60], (super::ip_of(2), 9100)).expect("sent");
-                back.recv_from(&mut [0; 64]).expect("traffic of other ports goes on");
-                rounds += 1;
-            }
-            rounds
-        });
-        // Traffic ends before its echo does: each request has a reply.
-        let (echo_at_end, traffic_at_end) = (StopAtEnd(&stop), StopAtEnd(&enough));
+    undisturbed(&site, 1, 2, || {
         for _ in 0..5 {
             assert_eq!(change(&site, &switch, &["add", "p3"]).as_deref(), Ok("port p3 is new\n"));
             site.passes(1, 3);
@@ -102,9 +112,6 @@ fn ports_come_go_and_change_by_command_while_traffic_flows() {
             ip(&site.rig.server, &["address", "add", "10.9.0.1/24", "dev", "p3"]);
             ip(&site.rig.server, &["address", "flush", "dev", "p3"]);
         }
-        drop(traffic_at_end);
-        assert!(traffic.join().expect("no panic") > 10);
-        drop(echo_at_end);
     });
     // What cannot be is refused, and nothing is changed.
     for (arguments, why) in [
@@ -151,20 +158,11 @@ fn a_port_whose_interface_goes_is_back_with_it() {
     ip(&site.rig.server, &["link", "set", "p2", "up"]);
     until("the port is back", || state(&switch, "p2") == "up");
     site.passes(1, 2);
-    // A lower MTU on the way: what is too long is dropped and counted, and everything else goes on.
-    ip(&site.rig.server, &["link", "set", "p2", "mtu", "1000"]);
-    site.passes(1, 2);
-    let here = site.udp(1, 0);
-    until("a frame that is too long is counted", || {
-        here.send_to(&[1; 1_400], (super::ip_of(2), 9000)).expect("sent");
-        switch.drops("frame_too_large") > 0
-    });
-    site.passes(1, 3);
     assert_eq!(terminate(switch), Some(0));
 }
 
 /// Sends while `during` runs, and for half a minute at most.
-fn beside(send: impl Fn() + Sync, during: impl FnOnce()) {
+pub(super) fn beside(send: impl Fn() + Sync, during: impl FnOnce()) {
     let (begun, stop) = (Instant::now(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
