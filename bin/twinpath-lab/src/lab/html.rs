@@ -20,8 +20,12 @@ use super::table::{self, label, of_group, to_base};
 /// Warm colours for the kernel, cool ones for twinpath, grey for the floor: legible on light and dark backgrounds.
 const KERNEL: [RGBColor; 3] =
     [RGBColor(0xd9, 0x8a, 0x00), RGBColor(0xb8, 0x6a, 0x3c), RGBColor(0xe5, 0x53, 0x4b)];
-const OURS: [RGBColor; 3] =
-    [RGBColor(0x8b, 0x6c, 0xef), RGBColor(0x2f, 0x81, 0xf7), RGBColor(0x12, 0xa5, 0x94)];
+const OURS: [RGBColor; 4] = [
+    RGBColor(0x8b, 0x6c, 0xef),
+    RGBColor(0x2f, 0x81, 0xf7),
+    RGBColor(0x12, 0xa5, 0x94),
+    RGBColor(0x5f, 0xb0, 0x3a),
+];
 const FLOOR: RGBColor = RGBColor(0x8b, 0x94, 0x9e);
 
 /// The whole page.
@@ -368,6 +372,14 @@ mod tests {
     use crate::lab::model::Sample;
     use crate::lab::quick;
     use crate::lab::record;
+
+    #[test]
+    fn no_two_series_of_a_plot_have_one_colour() {
+        for plot in crate::lab::LABS.iter().flat_map(|lab| lab.plots) {
+            let ours = plot.series.iter().filter(|series| series.ours).count();
+            assert!(ours <= OURS.len() && plot.series.len() - ours <= KERNEL.len(), "{}", plot.title);
+        }
+    }
 
     /// A run with every row measured, except one that has a reason why not.
     fn made_up() -> (LabReport, Record) {

@@ -2,10 +2,14 @@
 
 use plotters::prelude::*;
 
-use super::plot::{FAINT, INK, WIDTH, drawing, for_page};
+use super::plot::{FAINT, INK, WIDTH, drawing, for_page, marks};
 use super::table;
 
 const HEIGHT: u32 = 360;
+
+/// Numbers along an axis, at most.
+const ACROSS_MAX: usize = 6;
+const UP_MAX: usize = 8;
 
 /// One line, with its points in order.
 #[derive(Debug)]
@@ -37,12 +41,15 @@ pub(crate) fn draw(lines: &[Line], across: &str, up: &str) -> anyhow::Result<Str
             .margin(8)
             .x_label_area_size(48)
             .y_label_area_size(92)
-            .build_cartesian_2d((x.0..x.1).log_scale(), (y.0..y.1).log_scale())
+            .build_cartesian_2d(
+                (x.0..x.1).log_scale().with_key_points(marks(x, ACROSS_MAX)),
+                (y.0..y.1).log_scale().with_key_points(marks(y, UP_MAX)),
+            )
             .map_err(drawing)?;
         chart
             .configure_mesh()
-            .x_labels(6)
-            .y_labels(8)
+            .x_labels(ACROSS_MAX)
+            .y_labels(UP_MAX)
             .x_label_formatter(&|value| tick(*value))
             .y_label_formatter(&|value| tick(*value))
             .x_desc(across)
@@ -70,16 +77,16 @@ pub(crate) fn draw(lines: &[Line], across: &str, up: &str) -> anyhow::Result<Str
     Ok(for_page(&svg, (WIDTH, HEIGHT)))
 }
 
-/// The ends of a logarithmic axis that has all of these values, and a factor of ten at least.
+/// The ends of a logarithmic axis that has all of these values, and a factor of five at least.
 fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (low, high) = values
         .filter(|value| *value > 0.0)
         .fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
     let low = if low.is_finite() { low * 0.8 } else { 1.0 };
-    (low, (high * 1.25).max(low * 10.0))
+    (low, (high * 1.25).max(low * 5.0))
 }
 
-/// What stands at a line of an axis: a power of ten.
+/// What stands at a line of an axis.
 fn tick(value: f64) -> String {
     if value >= 1.0 { table::thousands(value) } else { table::short(value) }
 }
@@ -107,7 +114,7 @@ mod tests {
         assert!(svg.contains("frames per call") && svg.contains("1,000,000"), "{svg}");
         assert!(svg.contains("\n10\n") && !svg.contains("10.0"), "{svg}");
         assert!(svg.contains("currentColor") && !svg.contains("#010203"));
-        assert_eq!(ends([20.0, 0.0, 50.0].into_iter()), (16.0, 160.0));
+        assert_eq!(ends([20.0, 0.0, 50.0].into_iter()), (16.0, 80.0));
         // Values that are all zero have a place, too.
         assert!(
             draw(&[Line { colour: RED, ours: false, points: vec![point(0.0, 0.0, None)] }], "", "").is_ok()

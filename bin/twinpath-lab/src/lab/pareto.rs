@@ -4,7 +4,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use twinpath_measure::axis::Unit;
 
-use super::plot::{FAINT, INK, WIDTH, drawing, for_page};
+use super::plot::{FAINT, INK, WIDTH, drawing, for_page, marks};
 
 /// One mode of waiting.
 #[derive(Clone, Debug)]
@@ -34,7 +34,10 @@ pub(crate) fn draw(points: &[Point]) -> anyhow::Result<String> {
             .margin(8)
             .x_label_area_size(48)
             .y_label_area_size(76)
-            .build_cartesian_2d((low_x..140.0).log_scale(), (low..high).log_scale())
+            .build_cartesian_2d(
+                (low_x..140.0).log_scale().with_key_points(marks((low_x, 140.0), 8)),
+                (low..high).log_scale().with_key_points(marks((low, high), 8)),
+            )
             .map_err(drawing)?;
         chart
             .configure_mesh()

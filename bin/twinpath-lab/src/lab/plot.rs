@@ -19,6 +19,16 @@ pub(super) const FAINT: RGBColor = RGBColor(3, 2, 1);
 /// Percentile steps per factor of ten.
 const STEPS_PER_DECADE: u32 = 40;
 
+/// The values that have a line and a number on a logarithmic axis, so many at most: 1, 2 and 5 of each power of ten, or the
+/// powers alone if the axis is long.
+pub(super) fn marks((low, high): (f64, f64), most: usize) -> Vec<f64> {
+    let powers = (low.log10().floor() as i32..=high.log10().ceil() as i32).map(|power| 10_f64.powi(power));
+    let is_here = |value: &f64| (low..=high).contains(value);
+    let all: Vec<f64> =
+        powers.clone().flat_map(|power| [power, 2.0 * power, 5.0 * power]).filter(is_here).collect();
+    if all.len() <= most { all } else { powers.filter(is_here).collect() }
+}
+
 /// One line of a latency plot.
 #[derive(Debug)]
 pub(crate) struct Curve {
@@ -45,7 +55,7 @@ pub(crate) fn percentiles(curves: &[Curve]) -> anyhow::Result<String> {
             .margin(8)
             .x_label_area_size(48)
             .y_label_area_size(76)
-            .build_cartesian_2d(0.0..right, (low..high).log_scale())
+            .build_cartesian_2d(0.0..right, (low..high).log_scale().with_key_points(marks((low, high), 8)))
             .map_err(drawing)?;
         chart
             .configure_mesh()
@@ -213,6 +223,13 @@ pub(super) fn drawing(error: impl std::fmt::Display) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_axis_over_one_decade_has_numbers_that_values_can_be_read_by() {
+        assert_eq!(marks((250_000.0, 2_500_000.0), 8), [500_000.0, 1_000_000.0, 2_000_000.0]);
+        assert_eq!(marks((0.8, 80.0), 6), [1.0, 2.0, 5.0, 10.0, 20.0, 50.0]);
+        assert_eq!(marks((0.5, 20_000.0), 8), [1.0, 10.0, 100.0, 1_000.0, 10_000.0]);
+    }
 
     #[test]
     fn a_curve_goes_as_far_as_its_counts_tell() {
