@@ -34,7 +34,7 @@ enum { PLACES = 256, PLACES_OF_SERVICE = PLACES / KEPT_SERVICES };
 /* Why a request was not replied to here; one counter each. `NotReplied` in pure/reflex. */
 enum why {
 	MAY_REPLY = 0,
-	WHY_SUSPENDED = 1,   /* control wants to see all frames */
+	WHY_SUSPENDED = 1,   /* control wants workers to see all frames */
 	WHY_HEADER = 2,	     /* lengths that contradict each other, or a wrong checksum of the IPv4 header */
 	WHY_NO_CHECKSUM = 3, /* the datagram has none, and its reply gets one */
 	WHY_PORT = 4,	     /* of the sender: answering it is refused or impossible (engine/stack/src/admit.rs) */
@@ -59,7 +59,8 @@ struct reflex_control {
 	__u64 interval_ns; /* between two replies, all sources together */
 	__u64 frame_len_max; /* of a frame that the interface sends */
 	__u64 credits;	     /* replies that a CPU takes from the common bucket at once, so that CPUs do not contend for it */
-	__u64 reserved[4];
+	__u64 taps;	     /* captures that want copies of what is replied to (tap.h), a bit for each */
+	__u64 reserved[3];
 	__u64 full_at_ns; /* when the bucket of replies is full; written by the programs */
 	__u64 reserved_too[7];
 };

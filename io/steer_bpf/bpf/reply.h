@@ -2,7 +2,7 @@
 #ifndef TWINPATH_REPLY_H
 #define TWINPATH_REPLY_H
 
-#include "reflex.h"
+#include "tap.h"
 
 /* Whether the sum of a datagram and of its pseudo-header is right. */
 CALLED int sum_is_right(struct __sk_buff *skb, __u32 at, __u32 len, __u32 pseudo)
@@ -248,9 +248,12 @@ CALLED int reply_by_reflex(struct __sk_buff *skb, struct per_cpu *cpu, __u32 len
 	__u32 place = REFLEX_PLACE(reflex);
 	struct reflex_count *count = map_lookup(&reflex_counts, &place);
 	struct reflex_cpu *own = own_reflex_cpu();
+	const __u64 taps = taps_now();
 	int not_sent = TCX_NEXT;
 	__u32 why;
 
+	if (taps)
+		tap_request(skb);
 	if (kept_max && REFLEX_FLAGS(reflex) & KEEPS) {
 		int checksum = look_at_checksum(skb, bytes);
 
@@ -275,6 +278,8 @@ CALLED int reply_by_reflex(struct __sk_buff *skb, struct per_cpu *cpu, __u32 len
 		count->replies++;
 		count->bytes += len;
 	}
+	if (taps)
+		tap_reply(skb, taps);
 	cpu->counters[BY_REFLEX]++;
 	return redirect(skb->ifindex, 0);
 }

@@ -1,11 +1,7 @@
 //! The memory of kept replies: maps that are made once for an instance, and that the programs of each attachment read.
-#![allow(
-    unsafe_code,
-    reason = "aya takes map values as plain memory, which only an unsafe trait can say, and bpf(2) takes a pointer"
-)]
+#![allow(unsafe_code, reason = "aya takes map values as plain memory, which only an unsafe trait can say")]
 
-use std::io;
-use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,12 +14,8 @@ use twinpath_rings::kept::{ENTRY_LEN, GENERATIONS_LEN, KeptTable, SERVICES_MAX};
 use twinpath_steer::{Answers, REFLEX_SERVICES_MAX, Table};
 
 use crate::SteerError;
+use crate::made::array;
 use crate::maps::{failed, typed, wrote};
-
-/// BPF_MAP_CREATE, BPF_MAP_TYPE_ARRAY, BPF_F_MMAPABLE and BPF_F_INNER_MAP of linux/bpf.h.
-const MAP_CREATE: libc::c_long = 0;
-const ARRAY: u32 = 2;
-const FLAGS: u32 = 1 << 10 | 1 << 12;
 
 /// Maps with entries of kept replies, and with the generations of names; and the shapes of services.
 pub struct KeptMaps {
@@ -115,40 +107,6 @@ impl KeptMaps {
             _held: (entries, words),
         })
     }
-}
-
-/// Makes an array that can be mapped, and put into a map of maps whose template has another number of elements.
-pub(crate) fn array(name: &'static str, value_len: u32, count: u32) -> Result<MapData, SteerError> {
-    let mut create =
-        MapCreate { map_type: ARRAY, key_len: 4, value_len, count, flags: FLAGS, ..MapCreate::default() };
-    // By which tools list it. The last byte stays 0.
-    create.name.iter_mut().zip(name.bytes().take(15)).for_each(|(to, byte)| *to = byte);
-    // SAFETY: the kernel reads `size` bytes at the pointer, which is to a value of that size and lives until the call returns.
-    let made = unsafe { libc::syscall(libc::SYS_bpf, MAP_CREATE, &raw const create, size_of::<MapCreate>()) };
-    let made = i32::try_from(made).ok().filter(|descriptor| *descriptor >= 0);
-    let made = made.ok_or_else(|| failed(name, "making", io::Error::last_os_error()))?;
-    // SAFETY: the kernel has just made the descriptor for us.
-    let made = unsafe { OwnedFd::from_raw_fd(made) };
-    MapData::from_fd(made).map_err(|error| SteerError::Map {
-        map: name,
-        action: "making",
-        error: Box::new(error),
-    })
-}
-
-/// The part of `union bpf_attr` for BPF_MAP_CREATE that an array needs, and further fields, as valgrind looks at them.
-#[repr(C)]
-#[derive(Default)]
-struct MapCreate {
-    map_type: u32,
-    key_len: u32,
-    value_len: u32,
-    count: u32,
-    flags: u32,
-    inner_map: u32,
-    numa_node: u32,
-    name: [u8; 16],
-    ifindex: u32,
 }
 
 /// What the programs know of services that keep replies.

@@ -10,7 +10,7 @@ use aya::programs::{SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use twinpath_steer::Table;
 
-use crate::kept::array;
+use crate::made::array;
 use crate::maps::{Maps, failed, typed, wrote};
 use crate::steering::{loaded, program};
 use crate::tc::{TcLink, attach_passable};

@@ -15,16 +15,26 @@ use crate::maps::failed;
 pub(crate) struct Mapped {
     memory: Mapping,
     /// Programs that are loaded later refer to the map by the descriptor that it has now.
-    _map: MapData,
+    map: MapData,
 }
 
 impl Mapped {
     /// Maps so many bytes.
     pub(crate) fn take(object: &mut Ebpf, name: &'static str, bytes: usize) -> Result<Self, SteerError> {
         let Some(Map::Array(map)) = object.take_map(name) else { return Err(SteerError::Missing(name)) };
+        Self::of(name, map, bytes)
+    }
+
+    /// The same of a map that was made apart from an object.
+    pub(crate) fn of(name: &'static str, map: MapData, bytes: usize) -> Result<Self, SteerError> {
         let memory = Mapping::of_fd(map.fd().as_fd(), bytes, 0)
             .map_err(|error| failed(name, "mapping", error.into()))?;
-        Ok(Self { memory, _map: map })
+        Ok(Self { memory, map })
+    }
+
+    /// The map.
+    pub(crate) const fn map(&self) -> &MapData {
+        &self.map
     }
 
     /// Stores a word.

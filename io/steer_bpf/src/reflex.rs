@@ -22,6 +22,7 @@ use crate::kept::{KeptMaps, KeptServices};
 use crate::layout::family;
 use crate::mapped::Mapped;
 use crate::maps::{failed, gone, typed, wrote};
+use crate::taps::{ReflexTap, Taps};
 
 /// Peers that the programs can reply to. It is as many as workers know (`twinpath_stack::egress::PEERS_MAX`).
 pub const REFLEX_PEERS_MAX: u32 = 4096;
@@ -68,6 +69,7 @@ pub struct Reflexes {
     cpus: PerCpuArray<MapData, CpuWords>,
     control: Mapped,
     kept: Option<KeptServices>,
+    taps: Taps,
 }
 
 /// Words of `struct reflex_control`.
@@ -75,6 +77,7 @@ const SUSPENDED: usize = 0;
 const INTERVAL_NS: usize = 1;
 const FRAME_LEN_MAX: usize = 2;
 const CREDITS: usize = 3;
+const TAPS: usize = 4;
 const CONTROL_BYTES: usize = 16 * 8;
 
 /// A CPU takes as many replies from the common bucket at once as may be given in a millisecond, and at most so many.
@@ -108,6 +111,7 @@ impl Reflexes {
             cpus: typed(object, "reflex_cpu")?,
             control,
             kept,
+            taps: Taps::take(object)?,
         })
     }
 
@@ -201,6 +205,15 @@ impl Reflexes {
     /// While it is suspended every request goes to a worker.
     pub fn suspend(&self, suspended: bool) {
         self.control.store(SUSPENDED, u64::from(suspended || self.outdated));
+    }
+
+    /// From now on these taps, and no others, get copies of what is replied to; at most [`TAPS_MAX`](crate::TAPS_MAX).
+    ///
+    /// # Errors
+    /// [`SteerError::Map`]; some of them may get copies, and those that are no longer wanted get none.
+    pub fn set_taps(&mut self, taps: &[&ReflexTap]) -> Result<(), SteerError> {
+        let Self { taps: places, control, .. } = self;
+        places.set(taps, |bits| control.store(TAPS, bits))
     }
 
     /// The places of the claims in force.

@@ -36,18 +36,18 @@ fn without_entries_nothing_of_kept_replies_is_left_to_verify() {
 }
 
 /// Seldom-seen combinations: nothing copied, ranges that are copied elsewhere, one at the end of the longest request.
-const SHAPES: [Shape; 4] = [
+pub(crate) const SHAPES: [Shape; 4] = [
     Shape::EXACT.copying(0, 2, 0),
     Shape::EXACT.copying(0, 4, 4).ignoring(8, 3),
     Shape::EXACT,
     Shape::EXACT.copying(1, 1, 3).copying(5, 9, 1000).copying(250, 6, 20).ignoring(30, 1),
 ];
-const SERVICE: u32 = 0;
+pub(crate) const SERVICE: u32 = 0;
 const SEED: u64 = 20_261_124;
 const ENTRIES: u32 = 64;
 
 /// The program with kept replies for the claims of the corpus's basic table.
-fn load(maps: &Arc<KeptMaps>) -> Replies {
+pub(crate) fn load(maps: &Arc<KeptMaps>) -> Replies {
     maps.set_shapes(SERVICE as u8, &SHAPES);
     let mut replies = Replies::with(&ReflexPlan { partial_checksums: false, rate: RATE }, Some(maps));
     let keeps = |place| Reflex { place, answers: Answers::Kept, source_rate: 0 };
@@ -73,7 +73,7 @@ fn framed(frame: &[u8], reply: &[u8]) -> Vec<u8> {
     framed
 }
 
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     twinpath_sys::clock::now()
 }
 

@@ -10,4 +10,5 @@ mod kept;
 mod leases;
 mod offload;
 mod reflex;
+mod taps;
 mod verdicts;

@@ -1,0 +1,186 @@
+//! Taps: copies of what the programs have replied to by themselves, and of the replies, for captures (bpf/tap.h).
+//!
+//! A tap is made by who wants the copies, and belongs to him: programs that are loaded later can be given the same.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use aya::Ebpf;
+use aya::maps::of_maps::ArrayOfMaps;
+use aya::maps::{Map, MapData, RingBuf};
+
+use crate::SteerError;
+use crate::made::{array, ring};
+use crate::mapped::Mapped;
+use crate::maps::{typed, wrote};
+
+/// Taps at a time: `TAPS` of bpf/tap.h.
+pub const TAPS_MAX: usize = 4;
+
+/// Memory of a tap's ring: some 4,000 requests of 400 bytes with their replies, or 15,000 of 64 bytes.
+const RING_BYTES: u32 = 4 << 20;
+
+/// `struct tapped` of bpf/tap.h: the most bytes of a frame, and what is in front of the bytes.
+const FRAME_MAX: usize = 2048;
+const HEAD: usize = 24;
+
+/// The end of a tap that programs are given.
+pub struct ReflexTap {
+    ring: MapData,
+    missed: Arc<Mapped>,
+}
+
+/// The end of a tap that is read.
+pub struct TapReader {
+    ring: RingBuf<MapData>,
+    missed: Arc<Mapped>,
+}
+
+/// A request that a program has replied to by itself, and the reply.
+#[derive(Clone, Copy, Debug)]
+pub struct Exchange<'a> {
+    /// The request, as it came.
+    pub request: Shown<'a>,
+    /// The reply, as the program has sent it: its checksum may be left to hardware.
+    pub reply: Shown<'a>,
+}
+
+/// A copy of a frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a> {
+    /// When it was copied, ns of CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// Length of the whole frame, bytes.
+    pub frame_len: u32,
+    /// The frame, from the Ethernet header on; of a long one the first 2,048 bytes.
+    pub bytes: &'a [u8],
+}
+
+impl ReflexTap {
+    /// Makes a tap, with 4 MiB of the kernel's memory. No program fills it yet.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`]: the kernel has no such maps (added in Linux 5.8), or no memory for them.
+    pub fn create() -> Result<(Self, TapReader), SteerError> {
+        let [ring, read] = ring("tap_ring", RING_BYTES)?;
+        let missed = Arc::new(Mapped::of("tap_missed", array("tap_missed", 8, 1)?, 8)?);
+        let read = RingBuf::try_from(Map::RingBuf(read)).map_err(|error| SteerError::Map {
+            map: "tap_ring",
+            action: "mapping",
+            error: Box::new(error),
+        })?;
+        Ok((Self { ring, missed: Arc::clone(&missed) }, TapReader { ring: read, missed }))
+    }
+
+    /// Frames, requests and replies, for which there was no room so far.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        missed(&self.missed)
+    }
+}
+
+impl TapReader {
+    /// Takes the next request and its reply, in the order in which they were replied to. Returns whether there was one.
+    pub fn take(&mut self, with: impl FnOnce(Exchange<'_>)) -> bool {
+        let Some(item) = self.ring.next() else { return false };
+        // The programs write nothing else.
+        if let Some(exchange) = exchange(&item) {
+            with(exchange);
+        }
+        true
+    }
+
+    /// Frames, requests and replies, for which there was no room so far.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        missed(&self.missed)
+    }
+}
+
+/// It is readable when there is something to take.
+impl AsFd for TapReader {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ring.as_fd()
+    }
+}
+
+fn missed(words: &Mapped) -> u64 {
+    words.word(0).map_or(0, |word| word.load(Ordering::Relaxed))
+}
+
+fn exchange(bytes: &[u8]) -> Option<Exchange<'_>> {
+    let (head, rest) = bytes.split_at_checked(HEAD)?;
+    let word = |at: usize| Some(u64::from_ne_bytes(*head.get(at..)?.first_chunk()?));
+    let len = |at: usize| Some(u32::from_ne_bytes(*head.get(at..)?.first_chunk()?));
+    let (request_len, reply_len) = (len(16)?, len(20)?);
+    let (request, reply) = rest.split_at_checked((request_len as usize).min(FRAME_MAX))?;
+    let reply = reply.get(..(reply_len as usize).min(FRAME_MAX))?;
+    Some(Exchange {
+        request: Shown { time_ns: word(0)?, frame_len: request_len, bytes: request },
+        reply: Shown { time_ns: word(8)?, frame_len: reply_len, bytes: reply },
+    })
+}
+
+/// A map of maps.
+type Outer = ArrayOfMaps<MapData, MapData>;
+
+/// The places for taps in a loaded object.
+pub(crate) struct Taps {
+    rings: Outer,
+    missed: Outer,
+    /// What is in places that no tap has.
+    none: [MapData; 2],
+    /// The taps that have a place, by their words.
+    taken: [Option<Arc<Mapped>>; TAPS_MAX],
+}
+
+impl Taps {
+    pub(crate) fn take(object: &mut Ebpf) -> Result<Self, SteerError> {
+        let Some(Map::RingBuf(ring)) = object.take_map("tap_rings_none") else {
+            return Err(SteerError::Missing("tap_rings_none"));
+        };
+        let Some(Map::Array(missed)) = object.take_map("tap_missed_none") else {
+            return Err(SteerError::Missing("tap_missed_none"));
+        };
+        Ok(Self {
+            rings: typed(object, "tap_rings")?,
+            missed: typed(object, "tap_missed")?,
+            none: [ring, missed],
+            taken: Default::default(),
+        })
+    }
+
+    /// Gives these taps a place each, at most [`TAPS_MAX`], and no others; `tell` is called with the bits of the places that
+    /// programs may use. A tap that has a place already keeps it, and misses nothing.
+    pub(crate) fn set(&mut self, taps: &[&ReflexTap], tell: impl Fn(u64)) -> Result<(), SteerError> {
+        let wanted = &taps[..taps.len().min(TAPS_MAX)];
+        for place in 0..TAPS_MAX {
+            let is_wanted =
+                |missed: &mut Arc<Mapped>| wanted.iter().any(|tap| Arc::ptr_eq(&tap.missed, missed));
+            if self.taken[place].take_if(|missed| !is_wanted(missed)).is_some() {
+                tell(self.bits());
+                let [ring, missed] = &self.none;
+                self.rings.set(place as u32, ring, 0).map_err(wrote("tap_rings"))?;
+                self.missed.set(place as u32, missed, 0).map_err(wrote("tap_missed"))?;
+            }
+        }
+        for tap in wanted {
+            let has_place = |missed: &Arc<Mapped>| Arc::ptr_eq(&tap.missed, missed);
+            if self.taken.iter().flatten().any(has_place) {
+                continue;
+            }
+            let free = self.taken.iter().position(Option::is_none);
+            let Some(place) = free else { break };
+            self.missed.set(place as u32, tap.missed.map(), 0).map_err(wrote("tap_missed"))?;
+            self.rings.set(place as u32, &tap.ring, 0).map_err(wrote("tap_rings"))?;
+            self.taken[place] = Some(Arc::clone(&tap.missed));
+            tell(self.bits());
+        }
+        Ok(())
+    }
+
+    fn bits(&self) -> u64 {
+        self.taken.iter().enumerate().fold(0, |bits, (place, tap)| bits | u64::from(tap.is_some()) << place)
+    }
+}
