@@ -29,6 +29,8 @@ pub(crate) struct Replying {
     pub(crate) no_kept: Option<String>,
     /// Whether there was memory for kept replies when they were loaded.
     pub(crate) knows_kept: bool,
+    /// Why nothing for the time being.
+    pub(crate) suspended: Option<String>,
 }
 
 impl Replying {

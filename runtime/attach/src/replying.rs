@@ -1,7 +1,7 @@
 //! What an attachment's programs answer by themselves: what they know for it, and what they have counted.
 
 use twinpath_stack::egress::{Egress, Update};
-use twinpath_steer_bpf::{ReflexPeer, Reflexes, SteerError};
+use twinpath_steer_bpf::{ReflexPeer, ReflexTap, Reflexes, SteerError};
 use twinpath_wire::eth;
 
 use crate::attachment::Attachment;
@@ -10,7 +10,7 @@ impl Attachment {
     /// Why the programs answer nothing by themselves; `None` if they do.
     #[must_use]
     pub fn no_reflex(&self) -> Option<&str> {
-        self.replying.none.as_deref()
+        self.replying.none.as_deref().or(self.replying.suspended.as_deref())
     }
 
     /// Why they do not repeat kept replies, though there are some; `None` if they do.
@@ -31,11 +31,25 @@ impl Attachment {
         self.steering.counted_reflexes()
     }
 
-    /// While they are suspended, every request goes to a worker.
-    pub fn suspend_reflexes(&self, suspended: bool) {
-        if let Some(reflexes) = self.steering.counted_reflexes() {
-            reflexes.suspend(suspended);
+    /// Shows these captures what the programs reply to, and no others. While one of them cannot be shown that, every request goes to
+    /// a worker.
+    pub fn show_replies<'a>(&mut self, taps: impl Iterator<Item = Result<&'a ReflexTap, &'a str>>) {
+        let Some(reflexes) = self.steering.reflexes() else { return };
+        let taps = taps.map(|tap| tap.map_err(str::to_owned)).collect::<Result<Vec<_>, _>>();
+        let shown = taps
+            .as_deref()
+            .map_err(Clone::clone)
+            .and_then(|taps| reflexes.set_taps(taps).map_err(|error| error.to_string()));
+        if shown.is_err() {
+            // Also those that could be shown it: workers show it to them.
+            let _ = reflexes.set_taps(&[]);
         }
+        reflexes.suspend(shown.is_err());
+        self.replying.suspended = shown.err().map(|why| {
+            let why = format!("a capture runs, to which this kernel's programs cannot copy frames: {why}");
+            tracing::warn!("workers answer everything: {why}");
+            why
+        });
     }
 
     /// The interface's MTU, bytes, has changed, or is known.

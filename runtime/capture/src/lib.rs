@@ -2,11 +2,15 @@
 //! client's connection.
 //!
 //! Workers never wait for it: a client that reads too slowly misses frames, and the last block of the file says how
-//! many. A capture ends when the client closes its writing half or goes away, when it has the number of frames that was
+//! many. Requests that the kernel's programs reply to by themselves come to no worker: these programs copy them, and their
+//! replies, into a ring of the capture's own ([`Replied`]); such packets are marked by a comment. A capture ends when the client closes its writing half or goes away, when it has the number of frames that was
 //! asked for, and with the instance.
+
+mod replied;
 
 use std::borrow::Cow;
 use std::io::{self, Write};
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +29,8 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use twinpath_rings::slots::{Note, SlotConsumer};
 use twinpath_sys::{EventFd, clock};
 use twinpath_worker::{TapCounters, tag};
+
+pub use self::replied::Replied;
 
 /// Captures of one instance at a time.
 pub const CAPTURES_MAX: usize = twinpath_worker::TAPS_MAX;
@@ -47,6 +53,10 @@ const OUTBOUND: u32 = 2;
 const CHECKSUM_NOT_READY: u32 = 1 << 9;
 const CHECKSUM_VALID: u32 = 1 << 10;
 const TCP_SEGMENTATION_OFFLOADED: u32 = 1 << 11;
+
+/// `opt_comment` of packets that a program of the kernel has replied to or sent, instead of a worker.
+const REQUEST_BY_REFLEX: &str = "answered by reflex";
+const REPLY_BY_REFLEX: &str = "reply by reflex";
 
 /// The flags of a packet, from those that a tap gave it.
 fn flags(note: &Note) -> u32 {
@@ -105,6 +115,7 @@ impl Running {
     pub fn start(
         plan: CapturePlan,
         sources: Vec<Source>,
+        replied: Option<Replied>,
         wake: Arc<EventFd>,
         stream: UnixStream,
         ended: impl FnOnce() + Send + 'static,
@@ -116,6 +127,7 @@ impl Running {
             count: plan.count.unwrap_or(u64::MAX),
             snaplen: plan.snaplen,
             sources,
+            replied,
             wake: Arc::clone(&wake),
             stop: Arc::clone(&stop),
             stream,
@@ -159,12 +171,26 @@ struct Taken {
     /// Its offset in the bytes of the batch.
     from: usize,
     len: usize,
+    by_reflex: bool,
+}
+
+impl Taken {
+    fn options(&self) -> Vec<EnhancedPacketOption<'static>> {
+        let comment = match (self.by_reflex, self.note.tag & tag::SENT == 0) {
+            (false, _) => None,
+            (true, true) => Some(REQUEST_BY_REFLEX),
+            (true, false) => Some(REPLY_BY_REFLEX),
+        };
+        let comment = comment.map(|text| EnhancedPacketOption::Comment(Cow::Borrowed(text)));
+        comment.into_iter().chain([EnhancedPacketOption::Flags(flags(&self.note))]).collect()
+    }
 }
 
 struct Capture {
     count: u64,
     snaplen: u32,
     sources: Vec<Source>,
+    replied: Option<Replied>,
     wake: Arc<EventFd>,
     stop: Arc<AtomicBool>,
     stream: UnixStream,
@@ -202,21 +228,20 @@ impl Capture {
         self.started_ns = self.wall_ns(clock::now().as_nanos());
         self.send(&mut writer)?;
         while self.written < self.count && !self.is_to_end() {
-            if self.take() == 0 {
-                self.wait();
-                continue;
+            match self.take() {
+                0 if self.batch.is_empty() => self.wait(),
+                taken => self.write(taken, &mut writer)?,
             }
-            self.write(&mut writer)?;
         }
         // The copies made before the end, and no more: workers go on.
         let mut left = SLOTS as usize;
         while self.written < self.count && left > 0 {
             let taken = self.take();
-            if taken == 0 {
+            if taken == 0 && self.batch.is_empty() {
                 break;
             }
             left = left.saturating_sub(taken);
-            self.write(&mut writer)?;
+            self.write(taken, &mut writer)?;
         }
         self.write_statistics(&mut writer)?;
         self.send(&mut writer)?;
@@ -227,10 +252,10 @@ impl Capture {
         nanos.saturating_add(self.ahead.as_nanos() as u64)
     }
 
-    /// Takes a batch from every ring and sorts it by time; returns the number of frames.
+    /// Takes a batch from every ring, and sorts by time what was copied before that began; returns the number of those frames. A ring
+    /// that was read first may have got older ones meanwhile than one that was read last, so the others wait for the next batch.
     fn take(&mut self) -> usize {
-        self.batch.clear();
-        self.bytes.clear();
+        let before_ns = clock::now().as_nanos();
         for source in &mut self.sources {
             for _ in 0..BATCH {
                 let Some(slot) = source.ring.pop_into(&mut self.room) else { break };
@@ -238,30 +263,60 @@ impl Capture {
                 let Ok(slot) = slot else { continue };
                 let from = self.bytes.len();
                 self.bytes.extend_from_slice(&self.room[..slot.len.min(self.room.len())]);
-                self.batch.push(Taken { note: slot.note, from, len: self.bytes.len() - from });
+                let len = self.bytes.len() - from;
+                self.batch.push(Taken { note: slot.note, from, len, by_reflex: false });
+            }
+        }
+        let Self { replied, batch, bytes, .. } = self;
+        for _ in 0..BATCH / 2 {
+            let more = replied.as_mut().is_some_and(|replied| {
+                replied.take(|note, frame| {
+                    let (from, len) = (bytes.len(), frame.len().min(self.snaplen as usize));
+                    bytes.extend_from_slice(&frame[..len]);
+                    batch.push(Taken { note, from, len, by_reflex: true });
+                })
+            });
+            if !more {
+                break;
             }
         }
         self.batch.sort_by_key(|taken| taken.note.time_ns);
-        self.batch.len()
+        self.batch.partition_point(|taken| taken.note.time_ns <= before_ns)
     }
 
-    fn write(&mut self, writer: &mut Writer) -> Result<(), PcapError> {
-        let left = (self.count - self.written).min(self.batch.len() as u64);
-        for Taken { note, from, len } in &self.batch[..left as usize] {
+    /// Writes so many frames of the batch, and keeps the others.
+    fn write(&mut self, taken: usize, writer: &mut Writer) -> Result<(), PcapError> {
+        let left = (self.count - self.written).min(taken as u64);
+        for taken in &self.batch[..left as usize] {
             writer.write_pcapng_block(EnhancedPacketBlock {
                 interface_id: 0,
-                timestamp: Duration::from_nanos(self.wall_ns(note.time_ns)),
-                original_len: note.original_len,
-                data: Cow::Borrowed(&self.bytes[*from..from + len]),
-                options: vec![EnhancedPacketOption::Flags(flags(note))],
+                timestamp: Duration::from_nanos(self.wall_ns(taken.note.time_ns)),
+                original_len: taken.note.original_len,
+                data: Cow::Borrowed(&self.bytes[taken.from..taken.from + taken.len]),
+                options: taken.options(),
             })?;
         }
         self.written += left;
+        self.batch.drain(..taken);
+        // Mostly none is left.
+        let mut kept = Vec::new();
+        for taken in &mut self.batch {
+            let bytes = &self.bytes[taken.from..taken.from + taken.len];
+            taken.from = kept.len();
+            kept.extend_from_slice(bytes);
+        }
+        self.bytes.clear();
+        self.bytes.extend_from_slice(&kept);
         self.send(writer)
     }
 
     fn write_statistics(&self, writer: &mut Writer) -> Result<(), PcapError> {
-        let sum = |count: fn(&TapCounters) -> u64| self.sources.iter().map(|it| count(&it.counters)).sum();
+        let sum = |count: fn(&TapCounters) -> u64| -> u64 {
+            self.sources.iter().map(|source| count(&source.counters)).sum()
+        };
+        let of_programs = |count: fn(&Replied) -> u64| self.replied.as_ref().map_or(0, count);
+        let wanted = sum(|it| it.wanted.get()) + of_programs(Replied::wanted);
+        let missed = sum(|it| it.missed.get()) + of_programs(Replied::missed);
         let now = self.wall_ns(clock::now().as_nanos());
         writer.write_pcapng_block(InterfaceStatisticsBlock {
             interface_id: 0,
@@ -269,8 +324,8 @@ impl Capture {
             options: vec![
                 InterfaceStatisticsOption::IsbStartTime(self.started_ns),
                 InterfaceStatisticsOption::IsbEndTime(now),
-                InterfaceStatisticsOption::IsbFilterAccept(sum(|it| it.wanted.get())),
-                InterfaceStatisticsOption::IsbIfDrop(sum(|it| it.missed.get())),
+                InterfaceStatisticsOption::IsbFilterAccept(wanted),
+                InterfaceStatisticsOption::IsbIfDrop(missed),
                 InterfaceStatisticsOption::IsbUsrDeliv(self.written),
             ],
         })?;
@@ -307,9 +362,12 @@ impl Capture {
         self.wake.drain();
         self.sources.iter_mut().for_each(|source| source.ring.arm());
         if !self.stop.load(Ordering::Acquire) && !self.sources.iter().any(|source| source.ring.look()) {
+            // The kernel looks into the programs' ring itself before it sleeps.
+            let replied = self.replied.as_ref().map_or_else(|| self.wake.as_fd(), Replied::as_fd);
             let mut fds = [
                 PollFd::new(&*self.wake, PollFlags::IN),
                 PollFd::new(&self.stream, PollFlags::IN | PollFlags::RDHUP),
+                PollFd::from_borrowed_fd(replied, PollFlags::IN),
             ];
             // A signal may interrupt it: the caller then looks again.
             let _ = poll(&mut fds, None);

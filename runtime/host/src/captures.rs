@@ -5,10 +5,11 @@ use std::io::{self, Write as _};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use twinpath_capture::{CAPTURES_MAX, CapturePlan, Running, SLOTS, SNAPLEN_MAX, Source};
+use twinpath_capture::{CAPTURES_MAX, CapturePlan, Replied, Running, SLOTS, SNAPLEN_MAX, Source};
 use twinpath_command as command;
 use twinpath_filter::Filter;
 use twinpath_rings::slots::{self, Shape};
+use twinpath_steer_bpf::ReflexTap;
 use twinpath_sys::EventFd;
 use twinpath_worker::{Command, Tap, TapCounters};
 
@@ -18,17 +19,37 @@ use crate::worker::WorkerHandle;
 /// The running captures, by number.
 #[derive(Default)]
 pub struct Captures {
-    running: BTreeMap<u32, (Running, Vec<Arc<TapCounters>>)>,
+    running: BTreeMap<u32, Held>,
     next: u32,
     /// Frames that captures which have ended did not get.
     missed_before: u64,
+}
+
+/// A capture that runs.
+struct Held {
+    running: Running,
+    /// Of its taps on workers.
+    counters: Vec<Arc<TapCounters>>,
+    tap: Result<ReflexTap, String>,
+}
+
+impl Held {
+    fn missed(&self) -> u64 {
+        let of_workers: u64 = self.counters.iter().map(|counters| counters.missed.get()).sum();
+        of_workers + self.tap.as_ref().map_or(0, ReflexTap::missed)
+    }
 }
 
 impl Captures {
     /// Frames since the start that a capture should have had and did not get, because its ring was full.
     #[must_use]
     pub fn missed(&self) -> u64 {
-        self.missed_before + self.running.values().map(|(_, counters)| missed(counters)).sum::<u64>()
+        self.missed_before + self.running.values().map(Held::missed).sum::<u64>()
+    }
+
+    /// What programs that reply by themselves have to fill, for each capture that runs; or why they cannot.
+    pub fn taps(&self) -> impl Iterator<Item = Result<&ReflexTap, &str>> {
+        self.running.values().map(|held| held.tap.as_ref().map_err(String::as_str))
     }
 
     /// Whether any runs.
@@ -37,7 +58,8 @@ impl Captures {
         !self.running.is_empty()
     }
 
-    /// Starts a capture of the frames that these workers receive and send, or only those of the port with a number,
+    /// Starts a capture of the frames that these workers receive and send, and of what is put into its [tap](Self::taps), or only
+    /// those of the port of a switch with a number,
     /// and writes it to the connection, after one line of answer. `ended` is called with the number of the capture, on its thread,
     /// when the capture has ended.
     ///
@@ -77,17 +99,24 @@ impl Captures {
                 None => tap,
             }));
         }
+        let (tap, reader) = match port {
+            None => ReflexTap::create()
+                .map_or_else(|error| (Err(error.to_string()), None), |(tap, reader)| (Ok(tap), Some(reader))),
+            Some(_) => (Err("no program replies at a port of a switch".to_owned()), None),
+        };
+        let replied = reader.map(|reader| Replied::new(reader, filter, Arc::default()));
         let mut stream = stream.try_clone().map_err(failed)?;
         stream.write_all(&command::agreement()).map_err(failed)?;
         let (interface, filter) = (wish.interface.clone(), wish.filter.clone());
         let plan = CapturePlan { interface, filter, snaplen, count: wish.count };
-        let running = Running::start(plan, sources, wake, stream, move || ended(id)).map_err(failed)?;
+        let running =
+            Running::start(plan, sources, replied, wake, stream, move || ended(id)).map_err(failed)?;
         for (worker, tap) in workers.into_iter().zip(taps) {
             worker.tell(Command::Tap(tap));
         }
         let what = if wish.filter.is_empty() { "everything" } else { &wish.filter };
         tracing::info!("capture {id} begins: {what}");
-        self.running.insert(id, (running, counted));
+        self.running.insert(id, Held { running, counters: counted, tap });
         Ok(())
     }
 
@@ -97,9 +126,10 @@ impl Captures {
         id: u32,
         workers: impl IntoIterator<Item = &'a mut WorkerHandle<E>>,
     ) {
-        if let Some((running, counted)) = self.running.remove(&id) {
-            running.join();
-            self.missed_before += missed(&counted);
+        if let Some(held) = self.running.remove(&id) {
+            let missed = held.missed();
+            held.running.join();
+            self.missed_before += missed;
             tracing::info!("capture {id} has ended");
             workers.into_iter().for_each(|worker| worker.tell(Command::Untap(id)));
         }
@@ -108,11 +138,7 @@ impl Captures {
     /// Ends all captures; clients that read get complete files.
     pub fn end_all(&mut self) {
         let running = std::mem::take(&mut self.running);
-        running.values().for_each(|(running, _)| running.ask_to_end());
-        running.into_values().for_each(|(running, _)| running.join());
+        running.values().for_each(|held| held.running.ask_to_end());
+        running.into_values().for_each(|held| held.running.join());
     }
-}
-
-fn missed(counters: &[Arc<TapCounters>]) -> u64 {
-    counters.iter().map(|counters| counters.missed.get()).sum()
 }

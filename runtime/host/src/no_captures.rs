@@ -3,6 +3,7 @@
 use std::os::unix::net::UnixStream;
 
 use twinpath_command as command;
+use twinpath_steer_bpf::ReflexTap;
 
 use crate::engines::Hosted;
 use crate::worker::WorkerHandle;
@@ -16,6 +17,11 @@ impl Captures {
     #[must_use]
     pub const fn missed(&self) -> u64 {
         0
+    }
+
+    /// What programs that reply by themselves have to fill: nothing.
+    pub fn taps(&self) -> impl Iterator<Item = Result<&ReflexTap, &str>> {
+        std::iter::empty()
     }
 
     /// Whether any runs: no.

@@ -30,14 +30,14 @@ impl Instance {
         let ended = move |id| drop(tell.blocking_send(Outcome::CaptureEnded(id)));
         let workers = self.workers.iter_mut().map(|worker| &mut **worker);
         self.captures.begin(wish, None, stream, workers, ended)?;
-        self.suspend_reflexes();
+        self.show_replies();
         Ok(())
     }
 
-    /// Workers answer everything while a capture runs, as it shows what they see.
-    pub(super) fn suspend_reflexes(&self) {
-        if let Some(attachment) = &self.interface.attachment {
-            attachment.suspend_reflexes(self.captures.any());
+    /// What the programs reply to by themselves is shown to the captures that run.
+    pub(super) fn show_replies(&mut self) {
+        if let Some(attachment) = &mut self.interface.attachment {
+            attachment.show_replies(self.captures.taps());
         }
     }
 }

@@ -165,7 +165,7 @@ impl Instance {
             Outcome::Taker(number, heard) => self.taker_heard(number, heard),
             Outcome::CaptureEnded(id) => {
                 self.captures.ended(id, self.workers.iter_mut().map(|worker| &mut **worker));
-                self.suspend_reflexes();
+                self.show_replies();
             }
         }
     }

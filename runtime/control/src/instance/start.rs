@@ -302,7 +302,7 @@ impl Instance {
         let (attachment, placed) = Attachment::attach(target, &plan, &regions).await?;
         self.interface.next_port = self.interface.next_port.wrapping_add(1);
         self.interface.attachment = Some(attachment);
-        self.suspend_reflexes();
+        self.show_replies();
         self.watch_workers();
         self.mirror.serve_on([ifindex]);
         for placed in placed {
