@@ -60,6 +60,7 @@ struct {
 	struct tap_missed_inner *values[];
 } tap_missed SECTION(".maps");
 
+/* Of the type that those in it have; not used. */
 struct tap_missed_inner tap_missed_none SECTION(".maps");
 
 INLINE struct tapped *own_tapped(void)

@@ -129,30 +129,27 @@ type Outer = ArrayOfMaps<MapData, MapData>;
 pub(crate) struct Taps {
     rings: Outer,
     missed: Outer,
-    /// What is in places that no tap has.
-    none: [MapData; 2],
+    /// The ring in places that no tap has.
+    none: MapData,
     /// The taps that have a place, by their words.
     taken: [Option<Arc<Mapped>>; TAPS_MAX],
 }
 
 impl Taps {
     pub(crate) fn take(object: &mut Ebpf) -> Result<Self, SteerError> {
-        let Some(Map::RingBuf(ring)) = object.take_map("tap_rings_none") else {
+        let Some(Map::RingBuf(none)) = object.take_map("tap_rings_none") else {
             return Err(SteerError::Missing("tap_rings_none"));
-        };
-        let Some(Map::Array(missed)) = object.take_map("tap_missed_none") else {
-            return Err(SteerError::Missing("tap_missed_none"));
         };
         Ok(Self {
             rings: typed(object, "tap_rings")?,
             missed: typed(object, "tap_missed")?,
-            none: [ring, missed],
+            none,
             taken: Default::default(),
         })
     }
 
     /// Gives these taps a place each, at most [`TAPS_MAX`], and no others; `tell` is called with the bits of the places that
-    /// programs may use. A tap that has a place already keeps it, and misses nothing.
+    /// programs may use. Waits for running programs, some tens of milliseconds, if anything changes. A tap that has a place already keeps it, and misses nothing.
     pub(crate) fn set(&mut self, taps: &[&ReflexTap], tell: impl Fn(u64)) -> Result<(), SteerError> {
         let wanted = &taps[..taps.len().min(TAPS_MAX)];
         for place in 0..TAPS_MAX {
@@ -160,9 +157,7 @@ impl Taps {
                 |missed: &mut Arc<Mapped>| wanted.iter().any(|tap| Arc::ptr_eq(&tap.missed, missed));
             if self.taken[place].take_if(|missed| !is_wanted(missed)).is_some() {
                 tell(self.bits());
-                let [ring, missed] = &self.none;
-                self.rings.set(place as u32, ring, 0).map_err(wrote("tap_rings"))?;
-                self.missed.set(place as u32, missed, 0).map_err(wrote("tap_missed"))?;
+                self.rings.set(place as u32, &self.none, 0).map_err(wrote("tap_rings"))?;
             }
         }
         for tap in wanted {

@@ -60,7 +60,7 @@ impl Captures {
 
     /// Starts a capture of the frames that these workers receive and send, and of what is put into its [tap](Self::taps), or only
     /// those of the port of a switch with a number,
-    /// and writes it to the connection, after one line of answer. `ended` is called with the number of the capture, on its thread,
+    /// and writes it to the connection, after one line of answer. `show` puts all taps into the programs. `ended` is called with the number of the capture, on its thread,
     /// when the capture has ended.
     ///
     /// # Errors
@@ -72,6 +72,7 @@ impl Captures {
         port: Option<u16>,
         stream: &UnixStream,
         workers: impl IntoIterator<Item = &'a mut WorkerHandle<E>>,
+        show: impl FnOnce(&Self),
         ended: impl FnOnce(u32) + Send + 'static,
     ) -> Result<(), String> {
         let failed = |error: io::Error| format!("cannot capture: {error}");
@@ -111,12 +112,14 @@ impl Captures {
         let plan = CapturePlan { interface, filter, snaplen, count: wish.count };
         let running =
             Running::start(plan, sources, replied, wake, stream, move || ended(id)).map_err(failed)?;
-        for (worker, tap) in workers.into_iter().zip(taps) {
-            worker.tell(Command::Tap(tap));
-        }
         let what = if wish.filter.is_empty() { "everything" } else { &wish.filter };
         tracing::info!("capture {id} begins: {what}");
         self.running.insert(id, Held { running, counters: counted, tap });
+        // Tens of milliseconds may pass in it, of which the file has nothing.
+        show(self);
+        for (worker, tap) in workers.into_iter().zip(taps) {
+            worker.tell(Command::Tap(tap));
+        }
         Ok(())
     }
 

@@ -41,6 +41,7 @@ impl Captures {
         _: Option<u16>,
         _: &UnixStream,
         _: impl IntoIterator<Item = &'a mut WorkerHandle<E>>,
+        _: impl FnOnce(&Self),
         _: impl FnOnce(u32) + Send + 'static,
     ) -> Result<(), String> {
         Err("this program is built without captures: build it with the feature `capture` of the library"

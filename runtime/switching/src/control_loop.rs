@@ -232,7 +232,7 @@ impl Switching {
         let ended = move |id| {
             let _ = tell.send(id);
         };
-        let begun = self.captures.begin(wish, Some(number), stream, &mut self.workers, ended);
+        let begun = self.captures.begin(wish, Some(number), stream, &mut self.workers, |_| (), ended);
         self.captures_changed();
         begun
     }

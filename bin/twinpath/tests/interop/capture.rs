@@ -12,18 +12,20 @@ use crate::rig::{CLIENT, PORT, Rig, SERVER, Server, ask, until};
 use crate::root_or_skip;
 
 /// Direction flags of an Enhanced Packet Block.
-const INBOUND: u32 = 1;
-const OUTBOUND: u32 = 2;
+pub(crate) const INBOUND: u32 = 1;
+pub(crate) const OUTBOUND: u32 = 2;
 
-struct Seen {
-    bytes: Vec<u8>,
-    original_len: u32,
-    direction: u32,
-    time: Duration,
+pub(crate) struct Seen {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) original_len: u32,
+    pub(crate) direction: u32,
+    pub(crate) time: Duration,
+    /// The mark of what is given by reflex.
+    pub(crate) comment: Option<String>,
 }
 
 /// Frames of a file, and how many were missed.
-fn read(file: impl Read) -> (Vec<Seen>, Option<u64>) {
+pub(crate) fn read(file: impl Read) -> (Vec<Seen>, Option<u64>) {
     let mut reader = PcapNgReader::new(BufReader::new(file)).expect("a pcapng file");
     let (mut frames, mut missed) = (Vec::new(), None);
     while let Some(block) = reader.next_block() {
@@ -33,7 +35,12 @@ fn read(file: impl Read) -> (Vec<Seen>, Option<u64>) {
                     EnhancedPacketOption::Flags(flags) => Some(*flags & 3),
                     _ => None,
                 });
+                let comment = packet.options.iter().find_map(|option| match option {
+                    EnhancedPacketOption::Comment(comment) => Some(comment.to_string()),
+                    _ => None,
+                });
                 frames.push(Seen {
+                    comment,
                     bytes: packet.data.to_vec(),
                     original_len: packet.original_len,
                     direction: direction.expect("a direction"),
@@ -53,7 +60,7 @@ fn read(file: impl Read) -> (Vec<Seen>, Option<u64>) {
 }
 
 /// Whether the UDP checksum of a frame over IPv4 without options is right (RFC 768).
-fn has_right_checksum(frame: &[u8]) -> bool {
+pub(crate) fn has_right_checksum(frame: &[u8]) -> bool {
     let (addresses, udp) = (&frame[26..34], &frame[34..]);
     let summed = [addresses, &[0, 17], &udp[4..6], udp].concat();
     let sum: u32 =
@@ -62,7 +69,7 @@ fn has_right_checksum(frame: &[u8]) -> bool {
     (sum >> 16) as u16 + sum as u16 == 0xffff
 }
 
-fn capture(server: &Server, arguments: &[&str]) -> Child {
+pub(crate) fn capture(server: &Server, arguments: &[&str]) -> Child {
     Command::new(env!("CARGO_BIN_EXE_twinpath"))
         .args(["capture", "--on", "vs", "-w", "-", "--socket"])
         .arg(&server.socket)

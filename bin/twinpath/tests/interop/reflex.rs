@@ -1,6 +1,8 @@
 //! Tests of replies that the kernel's programs give by themselves: between two kernels over a veth pair, where requests
 //! come with checksums that are left to hardware.
 
+mod captures;
+mod odd;
 mod trouble;
 
 use std::io::ErrorKind;

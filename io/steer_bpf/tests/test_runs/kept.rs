@@ -211,6 +211,48 @@ fn what_is_too_old_or_wrong_is_not_repeated() {
 }
 
 #[test]
+fn requests_that_differ_in_any_one_byte_that_matters_do_not_get_each_others_replies() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let maps = Arc::new(KeptMaps::create(ENTRIES, SEED).unwrap());
+    let table = maps.table().unwrap();
+    let words = table.generations(SERVICE);
+    let mut replies = load(&maps);
+    for len in [9, 16, 63, 64, 255, 256] {
+        let key: Vec<u8> = (0..len).map(|at| (at * 5 + len) as u8).collect();
+        let version = Version::now(words.words(), Name::of(&key));
+        let until = now() + twinpath_time::Duration::from_secs(3600);
+        let reply = [&key[..2], b"its own"].concat();
+        let publication = Publication { request: &key, reply: &reply, shape: &SHAPES[0], version, until };
+        table.publish(now(), SERVICE, &SHAPES, &publication).unwrap();
+        let mut unknown = replies.count(NotReplied::NotKept);
+        for at in 0..len {
+            for bit in [1, 0x80] {
+                let mut other = key.clone();
+                other[at] ^= bit;
+                let frame = request(PEERS[0], 4000, &other);
+                let (action, out) = replies.show(&frame);
+                if at < 2 {
+                    // The reply repeats these.
+                    let reply = [&other[..2], b"its own"].concat();
+                    assert_eq!((action, out), (REDIRECT, framed(&frame, &reply)), "byte {at} of {len}");
+                    continue;
+                }
+                unknown += 1;
+                assert_eq!((action, replies.taken()), (DROP, Some(frame)), "byte {at} of {len}");
+                assert_eq!(replies.count(NotReplied::NotKept), unknown, "byte {at} of {len}");
+            }
+        }
+        // One byte less or more.
+        for other in [key[..len - 1].to_vec(), [&key[..], &[0]].concat()] {
+            let frame = request(PEERS[0], 4000, &other);
+            assert_eq!((replies.show(&frame).0, replies.taken()), (DROP, Some(frame)));
+        }
+    }
+}
+
+#[test]
 #[allow(unsafe_code, reason = "a child is forked, which only an unsafe call can do")]
 fn what_a_forked_child_withdraws_is_withdrawn() {
     if !twinpath_test_skip::root_or_skip() {

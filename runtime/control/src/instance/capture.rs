@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 
 use twinpath_command as command;
+use twinpath_host::Captures;
 
 use super::{Instance, Outcome};
 
@@ -29,9 +30,11 @@ impl Instance {
         let tell = self.tell.clone();
         let ended = move |id| drop(tell.blocking_send(Outcome::CaptureEnded(id)));
         let workers = self.workers.iter_mut().map(|worker| &mut **worker);
-        self.captures.begin(wish, None, stream, workers, ended)?;
-        self.show_replies();
-        Ok(())
+        let attachment = &mut self.interface.attachment;
+        let show = |captures: &Captures| {
+            attachment.iter_mut().for_each(|attachment| attachment.show_replies(captures.taps()));
+        };
+        self.captures.begin(wish, None, stream, workers, show, ended)
     }
 
     /// What the programs reply to by themselves is shown to the captures that run.

@@ -19,7 +19,7 @@ use crate::trouble::{OTHER_PORT, RATE, forged};
 const FAIL_OPEN_MS: &str = "100";
 
 /// All requests that were counted, by whom they were answered.
-fn counted(server: &Server) -> u64 {
+pub(super) fn counted(server: &Server) -> u64 {
     ["reflex_replies", "fast_requests", "kernel_requests"].map(|name| figure(server, name)).iter().sum()
 }
 
@@ -134,7 +134,7 @@ fn while_the_worker_changes_its_mode_under_load_each_request_has_one_answer() {
     }
 }
 
-fn asks_until(socket: &UdpSocket, answered: &AtomicU64, over: &AtomicBool) {
+pub(super) fn asks_until(socket: &UdpSocket, answered: &AtomicU64, over: &AtomicBool) {
     for number in 0u64.. {
         if over.load(Ordering::Relaxed) {
             break;
@@ -145,7 +145,7 @@ fn asks_until(socket: &UdpSocket, answered: &AtomicU64, over: &AtomicBool) {
     }
 }
 
-struct Ends<'a>(&'a AtomicBool);
+pub(super) struct Ends<'a>(pub(super) &'a AtomicBool);
 
 impl Drop for Ends<'_> {
     fn drop(&mut self) {
