@@ -28,6 +28,10 @@ use self::blocks::Blocks;
 const END_PATIENCE: Duration = Duration::from_secs(3);
 
 #[derive(clap::Args)]
+#[command(
+    after_help = "Requests that the kernel's programs answer by themselves, and their replies, have a comment: `answered by \
+                  reflex`, `reply by reflex`."
+)]
 pub(crate) struct Args {
     /// Interface that an instance serves
     #[arg(long, value_name = "IFACE")]
