@@ -218,21 +218,6 @@ GLOBAL int kept_is_for(__u32 service, __u32 number, __u32 place)
 	return differs == 0;
 }
 
-/* Loads a request, with zeros behind it. */
-CALLED int load_request(struct __sk_buff *skb, struct kept_cpu *cpu, __u32 at, __u32 len)
-{
-	__u64 some = len;
-
-	for (int i = 0; i < KEPT_REQUEST_WORDS; i++)
-		cpu->request[i] = 0;
-	if (len == 0)
-		return 1;
-	if (len > KEPT_REQUEST)
-		return 0;
-	WITHIN(some, 1, KEPT_REQUEST);
-	return skb_load_bytes(skb, at, cpu->request, (__u32)some) == 0;
-}
-
 enum { KEPT_TOO_LONG = 13, KEPT_UNKNOWN = 14, KEPT_EXPIRED = 15, KEPT_WITHDRAWN = 16 };
 
 /* Looks for the entry of the request that was loaded, among those of one shape, and notes it on this CPU. Returns why there is
@@ -278,16 +263,13 @@ GLOBAL __u32 kept_find(__u32 service, __u32 number, __u32 len)
 	return KEPT_UNKNOWN;
 }
 
-/* Looks for the kept reply to a request of a service. */
-GLOBAL __u32 find_kept(struct __sk_buff *skb, __u32 service, __u32 at, __u32 len)
+/* Looks for the kept reply to the request of a service that was loaded. */
+GLOBAL __u32 kept_search(__u32 service, __u32 len)
 {
 	struct kept_service *known = map_lookup(&kept_services, &service);
-	struct kept_cpu *cpu = own_kept_cpu();
 	__u32 why = KEPT_UNKNOWN;
 
-	if (len > KEPT_REQUEST)
-		return KEPT_TOO_LONG;
-	if (!kept_max || !known || !cpu || !load_request(skb, cpu, at, len))
+	if (!kept_max || !known)
 		return KEPT_UNKNOWN;
 	for (__u32 number = 0; number < KEPT_SHAPES; number++) {
 		__u32 found_not;
@@ -302,6 +284,28 @@ GLOBAL __u32 find_kept(struct __sk_buff *skb, __u32 service, __u32 at, __u32 len
 	}
 	return why;
 }
+
+/* A function that loads a request, with zeros behind it, and looks for its kept reply: for programs with this context, by
+ * their helper. */
+#define FIND_KEPT(name, context_type, load_bytes)                                            \
+	GLOBAL __u32 name(context_type *context, __u32 service, __u32 at, __u32 len)         \
+	{                                                                                    \
+		struct kept_cpu *cpu = own_kept_cpu();                                       \
+		__u64 some = len;                                                            \
+                                                                                             \
+		if (len > KEPT_REQUEST)                                                      \
+			return KEPT_TOO_LONG;                                                \
+		if (!kept_max || !cpu)                                                       \
+			return KEPT_UNKNOWN;                                                 \
+		for (int i = 0; i < KEPT_REQUEST_WORDS; i++)                                 \
+			cpu->request[i] = 0;                                                 \
+		if (len != 0) {                                                              \
+			WITHIN(some, 1, KEPT_REQUEST);                                       \
+			if (load_bytes(context, at, cpu->request, (__u32)some) != 0)         \
+				return KEPT_UNKNOWN;                                         \
+		}                                                                            \
+		return kept_search(service, len);                                            \
+	}
 
 /* Copies a range of the request into the reply. */
 GLOBAL int kept_repeat(__u32 start, __u32 len, __u32 to)

@@ -64,13 +64,20 @@ struct __sk_buff {
 	__u32 priority;
 	__u32 ingress_ifindex;
 	__u32 ifindex;
-	__u32 not_used[30];
+	__u32 not_used[8];
+	__u32 data;
+	__u32 data_end;
+	__u32 not_used_either[14];
+	__u32 data_meta;
+	__u32 not_used_too[5];
 	__u32 gso_segs;
 	__u64 sk;
 	__u32 gso_size;
 };
 
 _Static_assert(__builtin_offsetof(struct __sk_buff, ifindex) == 40, "as in linux/bpf.h");
+_Static_assert(__builtin_offsetof(struct __sk_buff, data) == 76, "as in linux/bpf.h");
+_Static_assert(__builtin_offsetof(struct __sk_buff, data_meta) == 140, "as in linux/bpf.h");
 _Static_assert(__builtin_offsetof(struct __sk_buff, gso_segs) == 164, "as in linux/bpf.h");
 _Static_assert(__builtin_offsetof(struct __sk_buff, sk) == 168, "as in linux/bpf.h");
 _Static_assert(__builtin_offsetof(struct __sk_buff, gso_size) == 176, "as in linux/bpf.h");
@@ -105,6 +112,8 @@ static long (*change_tail)(struct __sk_buff *skb, __u32 len, __u64 flags) = (voi
 /* Adds to the sum that a device has taken of the packet, if it has. */
 static long long (*csum_update)(struct __sk_buff *skb, __u32 sum) = (void *)40;
 static long (*redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
+/* Makes room in front of a frame at XDP, which the kernel keeps with the frame. Not every driver does. */
+static long (*xdp_adjust_meta)(struct xdp_md *xdp, int delta) = (void *)54;
 static long (*skb_load_bytes_relative)(const void *skb, __u32 offset, void *to, __u32 len,
 				       __u32 start) = (void *)68;
 /* The thread and the process that run, if they are in that PID namespace. */
@@ -119,6 +128,7 @@ static void *(*sk_storage_get)(void *map, void *socket, void *value, __u64 flags
 static long (*redirect_peer)(__u32 ifindex, __u64 flags) = (void *)155;
 /* Whether the device has verified the transport's checksum, with BPF_CSUM_LEVEL_QUERY: negative if not. */
 static long (*csum_level)(struct __sk_buff *skb, __u64 level) = (void *)135;
+static long (*xdp_load_bytes)(struct xdp_md *xdp, __u32 offset, void *to, __u32 len) = (void *)189;
 /* CLOCK_MONOTONIC at the last tick. */
 static __u64 (*ktime_get_coarse_ns)(void) = (void *)160;
 

@@ -12,6 +12,9 @@
 
 #define HAS(frame, n) ((n) <= (frame)->len)
 
+#define CONTEXT struct __sk_buff
+#define LOAD_BYTES skb_load_bytes
+
 #include "direct.h"
 #include "reply.h"
 

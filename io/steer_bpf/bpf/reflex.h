@@ -10,12 +10,15 @@
  * one by count and one by time, and one for each peer by time, which also keeps the peer's entry in use. If a canary waits for
  * too long the worker is stuck (pending.h), and there are no reflexes until it continues.
  *
- * src/reflex.rs has the same layouts. */
+ * src/reflex.rs has the same layouts.
+ *
+ * The including program defines CONTEXT, the context of the program that decides, and LOAD_BYTES, the helper that copies bytes
+ * of its frame. */
 #ifndef TWINPATH_REFLEX_H
 #define TWINPATH_REFLEX_H
 
-#include "direct.h"
 #include "kept.h"
+#include "verdict.h"
 
 /* Not 0 if there are reflexes. Constant once loaded; without reflexes none of the code below is left. */
 const volatile __u32 reflexes = 0;
@@ -362,8 +365,10 @@ INLINE __u32 check_times(struct reflex_cpu *cpu, struct reflex_control *control,
 	return MAY_REPLY;
 }
 
-INLINE __u32 reflex_to_datagram(struct __sk_buff *skb, const __u8 *bytes, __u32 len, __u32 reflex, __u32 queue,
-				int ipv6, struct reflex_cpu *cpu, struct reflex_control *control)
+FIND_KEPT(find_kept, CONTEXT, LOAD_BYTES)
+
+INLINE __u32 reflex_to_datagram(CONTEXT *context, const __u8 *bytes, __u32 len, __u32 reflex, __u32 queue, int ipv6,
+				struct reflex_cpu *cpu, struct reflex_control *control)
 {
 	const __u32 udp_at = ipv6 ? UDP6_AT : UDP4_AT;
 	const __u32 service = REFLEX_PLACE(reflex) / PLACES_OF_SERVICE;
@@ -383,7 +388,7 @@ INLINE __u32 reflex_to_datagram(struct __sk_buff *skb, const __u8 *bytes, __u32 
 		kept = own_kept_cpu();
 		if (!has_credit(cpu, control, ktime_get_coarse_ns()))
 			return WHY_RATE;
-		why = find_kept(skb, service, udp_at + UDP_LEN, request_len);
+		why = find_kept(context, service, udp_at + UDP_LEN, request_len);
 		if (why != MAY_REPLY || !kept) {
 			/* A search costs as much as a reply: requests that have none are bounded as well. */
 			cpu->credits--;
@@ -428,7 +433,7 @@ INLINE int has_reflex(const struct frame *frame)
 }
 
 /* Whether a program may reply to a claimed frame, whose first bytes are given. A checksum is looked at when replying. */
-CALLED __u32 reflex_of(struct __sk_buff *skb, const __u8 *bytes, __u32 len, __u32 reflex, __u32 queue)
+CALLED __u32 reflex_of(CONTEXT *context, const __u8 *bytes, __u32 len, __u32 reflex, __u32 queue)
 {
 	const __u32 zero = 0;
 	struct reflex_control *control = map_lookup(&reflex_control, &zero);
@@ -440,9 +445,9 @@ CALLED __u32 reflex_of(struct __sk_buff *skb, const __u8 *bytes, __u32 len, __u3
 	if (*(volatile __u64 *)&control->suspended)
 		why = WHY_SUSPENDED;
 	else if (FIELD16(bytes, 12) == be16(IPV4))
-		why = reflex_to_datagram(skb, bytes, len, reflex, queue, 0, cpu, control);
+		why = reflex_to_datagram(context, bytes, len, reflex, queue, 0, cpu, control);
 	else if (FIELD16(bytes, 12) == be16(IPV6))
-		why = reflex_to_datagram(skb, bytes, len, reflex, queue, 1, cpu, control);
+		why = reflex_to_datagram(context, bytes, len, reflex, queue, 1, cpu, control);
 	else if (!(REFLEX_FLAGS(reflex) & MIRRORS))
 		why = WHY_UNKNOWN;
 	else

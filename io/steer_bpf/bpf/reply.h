@@ -4,6 +4,9 @@
 
 #include "tap.h"
 
+/* As many as a claimed frame may have: it fits into the memory that workers receive into, of 2 KiB. */
+enum { CHUNKS = 4 };
+
 /* Whether the sum of a datagram and of its pseudo-header is right. */
 CALLED int sum_is_right(struct __sk_buff *skb, __u32 at, __u32 len, __u32 pseudo)
 {
@@ -12,8 +15,7 @@ CALLED int sum_is_right(struct __sk_buff *skb, __u32 at, __u32 len, __u32 pseudo
 
 	if (!cpu)
 		return 0;
-	/* As many chunks as a claimed frame may have. */
-	for (int i = 0; i < SLOT_LEN / CHUNK; i++) {
+	for (int i = 0; i < CHUNKS; i++) {
 		__u64 some = len;
 		__u32 now;
 
@@ -228,12 +230,14 @@ CALLED __u32 write_kept(struct __sk_buff *skb, const __u8 *bytes, int checksum)
 		       failed;
 }
 
+FIND_KEPT(find_kept_again, struct __sk_buff, skb_load_bytes)
+
 /* Looks for the kept reply once more, as a worker may have written meanwhile, and copies it. */
 INLINE __u32 load_kept(struct __sk_buff *skb, const __u8 *bytes, __u32 reflex)
 {
 	const __u32 udp_at = FIELD16(bytes, 12) == be16(IPV6) ? UDP6_AT : UDP4_AT;
 	__u32 service = REFLEX_PLACE(reflex) / PLACES_OF_SERVICE;
-	__u32 why = find_kept(skb, service, udp_at + UDP_LEN, be16(FIELD16(bytes, udp_at + 4)) - UDP_LEN);
+	__u32 why = find_kept_again(skb, service, udp_at + UDP_LEN, be16(FIELD16(bytes, udp_at + 4)) - UDP_LEN);
 
 	if (why != MAY_REPLY)
 		return why;

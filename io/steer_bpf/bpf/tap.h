@@ -9,7 +9,8 @@
 
 #include "reflex.h"
 
-enum { TAPS = 4, TAP_FRAME = SLOT_LEN };
+/* A claimed frame fits into the memory that workers receive into, of 2 KiB. */
+enum { TAPS = 4, TAP_FRAME = 2048 };
 
 /* What is published: both frames, one directly behind the other, each cut to TAP_FRAME bytes. */
 struct tapped {

@@ -1,4 +1,5 @@
-/* The XDP path: a claimed frame goes to the AF_XDP socket of its queue, all others to the kernel.
+/* The XDP path: a claimed frame goes to the AF_XDP socket of its queue, all others to the kernel. A request that can be
+ * replied to here is handed to the program at tc ingress, which does (handed.h).
  *
  * XDP sees neither a VLAN tag that the device removed from the frame, nor that segments were coalesced: the tag looks
  * absent, the coalesced frame like a single one. Do not attach where either happens. */
@@ -6,7 +7,10 @@
 
 #define HAS(frame, n) ((const void *)((frame)->bytes + (n)) <= (frame)->end)
 
-#include "verdict.h"
+#define CONTEXT struct xdp_md
+#define LOAD_BYTES xdp_load_bytes
+
+#include "handed.h"
 
 struct {
 	MAP_UINT(type, BPF_MAP_TYPE_XSKMAP);
@@ -36,6 +40,9 @@ SECTION("xdp") int twinpath_xdp(struct xdp_md *context)
 		action = redirect_map(&sockets, context->rx_queue_index, XDP_PASS);
 		if (action != XDP_REDIRECT) {
 			number = NO_SOCKET;
+		} else if (!test_run && has_reflex(&frame) && hand_over(context, frame.len, frame.reflex)) {
+			/* It is counted when tc has replied. */
+			return XDP_PASS;
 		} else if (!test_run && !may_hand_over(context->rx_queue_index)) {
 			number = WORKER_STUCK;
 			action = XDP_PASS;
@@ -43,6 +50,18 @@ SECTION("xdp") int twinpath_xdp(struct xdp_md *context)
 	}
 	cpu->counters[number & (COUNTERS - 1)]++;
 	return test_run ? verdict : action;
+}
+
+SECTION("classifier") int twinpath_ingress(struct __sk_buff *skb)
+{
+	return reply_to_handed(skb);
+}
+
+/* A second copy of the program, as the kernel attaches a program only once per hook: to move to the front, one copy is
+ * attached there before the other one is detached. A frame that the first one has not replied to is passed on. */
+SECTION("classifier") int twinpath_ingress_again(struct __sk_buff *skb)
+{
+	return reply_to_handed(skb);
 }
 
 char terms[] SECTION("license") = "Dual MIT/GPL";

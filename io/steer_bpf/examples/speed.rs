@@ -22,7 +22,7 @@ use twinpath_rings::direct::DirectRing;
 use twinpath_rings::pending::STRIDE;
 use twinpath_steer::corpus::{self, Corpus};
 use twinpath_steer::{Answers, Claim, Reflex, Table};
-use twinpath_steer_bpf::{DIRECT_SLOTS, Path, QUEUES_MAX, ReflexPlan, Steering};
+use twinpath_steer_bpf::{DIRECT_SLOTS, Path, QUEUES_MAX, ReflexPlan, Steering, program_costs};
 use twinpath_sys::affinity;
 
 const REPEAT: u32 = 1_000_000;
@@ -81,37 +81,55 @@ fn main() -> Result<(), Box<dyn Error>> {
     reflexes(&corpus)
 }
 
-/// Measures what reflexes cost frames that get none: medians of the differences of the socket's filter and of the program at tc, without
-/// reflexes and with them, measured in turns.
+/// Measures what reflexes cost frames that get none: medians of the differences of each program, without reflexes and with
+/// them, measured in turns. On the XDP path the program at tc is there for them alone, so it is compared with an empty one.
 fn reflexes(corpus: &Corpus) -> Result<(), Box<dyn Error>> {
     let plan = ReflexPlan { partial_checksums: true, rate: 10_000_000 };
     let fail_open = Duration::from_secs(3600);
-    let mut pair = [
-        Steering::load_for(Path::Packet, 1, fail_open)?,
-        Steering::load_with_reflexes(Path::Packet, 1, fail_open, &plan, None)?,
-    ];
     let plain = &corpus.tables["basic"];
-    pair[0].apply(plain)?;
-    pair[1].apply(&mirrored(plain)?)?;
-    println!("\nreflexes: ns more per frame {:>12} {:>12}", "filter", "tcx");
+    let load = |path| {
+        let mut pair = [
+            Steering::load_for(path, 1, fail_open)?,
+            Steering::load_with_reflexes(path, 1, fail_open, &plan, None)?,
+        ];
+        pair[0].apply(plain)?;
+        pair[1].apply(&mirrored(plain)?)?;
+        Ok::<_, Box<dyn Error>>(pair)
+    };
+    let (packet, mut redirect) = (load(Path::Packet)?, load(Path::Xdp)?);
+    let socket = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    for steering in &mut redirect {
+        steering.set_queue(0, socket.as_fd())?;
+    }
+    println!(
+        "\nreflexes: ns more per frame {:>12} {:>12} {:>12} {:>12}",
+        "filter", "tcx", "XDP", "tcx with XDP"
+    );
+    let frame_of = |name: &str| {
+        let case = corpus.cases.iter().find(|case| case.name == name).ok_or("no such case")?;
+        Ok::<_, Box<dyn Error>>(case.frame.clone())
+    };
+    let doubled = |frame: &[u8]| [&frame[..14], frame].concat();
+    let arp = doubled(&frame_of("arp_broadcast")?);
     for (name, _) in CASES.iter().filter(|(_, table)| *table == "basic") {
-        let frame = &corpus.cases.iter().find(|case| case.name == *name).ok_or("no such case")?.frame;
-        let doubled = [&frame[..14], frame].concat();
-        let more = |measure: &dyn Fn(&Steering) -> i128| {
-            let mut more: Vec<_> = (0..PASSES).map(|_| measure(&pair[1]) - measure(&pair[0])).collect();
-            more.sort_unstable();
-            more[PASSES / 2]
+        let frame = frame_of(name)?;
+        let more = |pair: &[Steering; 2], measure: &dyn Fn(&Steering) -> Duration| {
+            let ns = |steering| measure(steering).as_nanos() as i128;
+            median_of(|| ns(&pair[1]) - ns(&pair[0]))
         };
         let at_filter =
-            more(&|steering| run(filter(steering), &doubled, None, REPEAT).duration.as_nanos() as i128);
+            more(&packet, &|steering| run(filter(steering), &doubled(&frame), None, REPEAT).duration);
         // Without a note of the frame, as the filter leaves none of a frame that it has not claimed.
-        let arp = corpus.cases.iter().find(|case| case.name == "arp_broadcast").ok_or("no such case")?;
-        pair.iter().for_each(|steering| {
-            run(filter(steering), &[&arp.frame[..14], &arp.frame].concat(), None, 1);
-        });
-        let at_tcx =
-            more(&|steering| run(ingress(steering), frame, None, REPEAT).duration.as_nanos() as i128);
-        println!("{name:27} {at_filter:12} {at_tcx:12}");
+        for steering in &packet {
+            run(filter(steering), &arp, None, 1);
+        }
+        let at_tcx = more(&packet, &|steering| run(ingress(steering), &frame, None, REPEAT).duration);
+        let at_xdp = more(&redirect, &|steering| run(xdp(steering), &frame, None, REPEAT).duration);
+        let empty = program_costs(Path::Packet, plain, &[&frame])?;
+        let empty =
+            empty.first().and_then(|programs| programs.last()).ok_or("no program was measured")?.empty_ns;
+        let behind = median_of(|| run(ingress(&redirect[1]), &frame, None, REPEAT).duration.as_nanos());
+        println!("{name:27} {at_filter:12} {at_tcx:12} {at_xdp:12} {:12.0}", behind as f64 - empty);
     }
     Ok(())
 }

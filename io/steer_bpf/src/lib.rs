@@ -10,7 +10,8 @@
 //!   else. A frame that no filter claimed is therefore never dropped: a socket or a process may go away at any time. A
 //!   claimed frame is put into the direct ring of its worker while that is open, and otherwise taken by the socket. (A
 //!   frame for which there was no room is lost and counted.)
-//! - [`Path::Xdp`]: claimed frames go to the AF_XDP socket of their queue; without one, to the kernel.
+//! - [`Path::Xdp`]: claimed frames go to the AF_XDP socket of their queue; without one, to the kernel. Requests that
+//!   programs [reply](Reflexes) to by themselves are left to a program at tc ingress.
 //!
 //! Attachments are BPF links held by [`Steering`]: they end with the process, however it ends. Where the kernel has
 //! no links at tc, classic filters are used instead ([`TcAttach::Clsact`]): one that outlives its process has no

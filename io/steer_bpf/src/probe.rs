@@ -35,10 +35,12 @@ pub fn probe() -> Probe {
 /// What programs that reply by themselves can do here, or a sentence that says why not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReflexProbe {
-    /// Replies that are their requests.
+    /// Replies that are their requests, on the packet path.
     pub mirrors: Result<(), String>,
     /// Replies that services keep: the maps for them, and the search in those.
     pub kept: Result<(), String>,
+    /// The same as far as it goes on the XDP paths.
+    pub at_xdp: Result<(), String>,
 }
 
 /// Finds out by loading them, which has no effect on any interface.
@@ -46,16 +48,16 @@ pub struct ReflexProbe {
 pub fn probe_reflexes() -> ReflexProbe {
     let held = caps::read(None, CapSet::Effective).unwrap_or_default();
     let plan = ReflexPlan { partial_checksums: true, rate: 1 };
-    let loads = |kept: Option<&Arc<KeptMaps>>| {
-        let loaded = Steering::load_with_reflexes(Path::Packet, 1, Duration::from_millis(1), &plan, kept);
+    let loads = |path, kept: Option<&Arc<KeptMaps>>| {
+        let loaded = Steering::load_with_reflexes(path, 1, Duration::from_millis(1), &plan, kept);
         loaded.map(drop).map_err(|error| error.to_string())
     };
     let may = missing(&held, &[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW], "the packet path");
     let made = || KeptMaps::create(1, 0).map(Arc::new).map_err(|error| error.to_string());
-    ReflexProbe {
-        mirrors: may.clone().and_then(|()| loads(None)),
-        kept: may.and_then(|()| made()).and_then(|kept| loads(Some(&kept))),
-    }
+    let mirrors = may.clone().and_then(|()| loads(Path::Packet, None));
+    let kept = may.and_then(|()| made());
+    let at_xdp = mirrors.clone().and_then(|()| loads(Path::Xdp, kept.as_ref().ok()));
+    ReflexProbe { mirrors, kept: kept.and_then(|kept| loads(Path::Packet, Some(&kept))), at_xdp }
 }
 
 fn missing(held: &CapsHashSet, needed: &[Capability], what: &str) -> Result<(), String> {

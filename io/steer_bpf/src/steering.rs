@@ -122,7 +122,8 @@ impl Steering {
     }
 
     /// As [`Steering::load_for`], with programs that reply by themselves to requests of claims with a
-    /// [reflex](twinpath_steer::Claim::reflex). Only the packet path has them. They repeat the replies that are `kept`.
+    /// [reflex](twinpath_steer::Claim::reflex), once [`Steering::attach_tc`] was called. They repeat the replies that are
+    /// `kept`.
     ///
     /// # Errors
     /// As [`Steering::load_for`]; [`SteerError::Program`] also where the kernel lacks something that the replies need.
@@ -164,7 +165,7 @@ impl Steering {
         }
         let has_reflexes = u32::from(plan.is_some());
         // The standard library's keys are random.
-        let station_seed = RandomState::new().build_hasher().finish();
+        let [station_seed, handed_key] = [0; 2].map(|_| RandomState::new().build_hasher().finish());
         let partial_checksums = u32::from(plan.is_some_and(|(plan, _)| plan.partial_checksums));
         let kept = plan.and_then(|(_, kept)| kept);
         let kept_max = kept.map_or(0, |kept| kept.count);
@@ -179,6 +180,9 @@ impl Steering {
                 loader.override_global("kept_keys", kept.keys.words(), true);
             }
             loader.map_max_entries("peers", REFLEX_PEERS_MAX);
+            if matches!(path, Path::Xdp) {
+                loader.override_global("handed_key", &handed_key, true);
+            }
         }
         let fail_open_ns = stuck_after_ns(fail_open);
         loader.override_global("fail_open_ns", &fail_open_ns, true);
@@ -188,9 +192,6 @@ impl Steering {
         let sockets = match path {
             Path::Packet => {
                 loaded(FILTER, program::<SocketFilter>(&mut object, FILTER)?.load())?;
-                for ingress in [INGRESS, INGRESS_AGAIN] {
-                    loaded(ingress, program::<SchedClassifier>(&mut object, ingress)?.load())?;
-                }
                 None
             }
             Path::Xdp => {
@@ -198,6 +199,11 @@ impl Steering {
                 Some(typed(&mut object, "sockets")?)
             }
         };
+        if matches!(path, Path::Packet) || plan.is_some() {
+            for ingress in [INGRESS, INGRESS_AGAIN] {
+                loaded(ingress, program::<SchedClassifier>(&mut object, ingress)?.load())?;
+            }
+        }
         let maps = Maps::take(&mut object)?;
         let reflexes = plan.map(|(plan, kept)| Reflexes::take(&mut object, plan, kept)).transpose()?;
         let stuck = StuckRecords::take(&mut object, fail_open_ns)?;
@@ -244,14 +250,18 @@ impl Steering {
         attach_filter(&mut self.object, (FILTER, &name), queue, socket)
     }
 
-    /// Withholds claimed frames from the kernel, by a program at tc ingress that runs before all others. A classic
-    /// filter whose process was killed drops nothing, as no filter leaves notes any more. For the same reason no worker
+    /// Withholds claimed frames from the kernel, by a program at tc ingress that runs before all others. On the XDP path it
+    /// replies to requests instead, where [programs reply](Steering::load_with_reflexes): it is attached before the XDP
+    /// program is, and before claims are in force. A classic filter whose process was killed drops nothing, as no filter leaves notes any more. For the same reason no worker
     /// may be without a socket if [`TcAttach::ends_with_process`] is false.
     ///
     /// # Errors
     /// [`SteerError::OtherPath`], [`SteerError::NoInterface`], [`SteerError::Tcx`], [`SteerError::Clsact`],
     /// [`SteerError::NotFirst`].
     pub fn attach_tc(&mut self, ifindex: u32, how: TcAttach) -> Result<(), SteerError> {
+        if self.sockets.is_some() && self.reflexes.is_none() {
+            return Err(SteerError::OtherPath(INGRESS));
+        }
         let ingress: &mut SchedClassifier = program(&mut self.object, self.ingress)?;
         self.tc_links.push(attach(ingress, INGRESS, ifindex, TcAttachType::Ingress, how)?);
         self.tc_attach = how;

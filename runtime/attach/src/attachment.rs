@@ -12,7 +12,7 @@ use twinpath_port_packet::{PacketConfig, PacketPort};
 use twinpath_port_xdp::{CopyMode, XdpConfig, XdpPort};
 use twinpath_rings::direct::{self, DirectRing};
 use twinpath_steer::{Claim, ClaimKind, Table, TableError};
-use twinpath_steer_bpf::{DIRECT_SLOTS, Kept, SteerError, Steering, TcAttach, XdpMode};
+use twinpath_steer_bpf::{DIRECT_SLOTS, Kept, Path as Steered, SteerError, Steering, TcAttach, XdpMode};
 use twinpath_sys::packet_socket::FanoutGroup;
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::Mac;
@@ -165,7 +165,7 @@ pub struct AttachPlan {
     pub rx_queues: u32,
     /// Entries per ring.
     pub ring_frames: u32,
-    /// How the packet path's program at tc ingress is attached.
+    /// How a program at tc ingress is attached.
     pub tc: TcAttach,
     /// Whether it is a virtual device: its frames may have partial checksums, and its queueing discipline is not
     /// needed.
@@ -215,12 +215,8 @@ impl Attachment {
         regions: &[Arc<Region>],
     ) -> Result<(Self, Vec<PlacedQueue>), AttachError> {
         let workers = regions.len();
-        let loading = Loading {
-            workers: workers as u32,
-            fail_open: plan.fail_open,
-            virtual_device: plan.virtual_device,
-        };
-        let (mut steering, pending, replying) = loading.packet(plan.replies.as_ref())?;
+        let loading = loading(Steered::Packet, workers as u32, plan);
+        let (mut steering, pending, replying) = loading.load(plan.replies.as_ref())?;
         steering.attach_tc(target.ifindex, plan.tc)?;
         // A direct ring is used only if it holds as many frames as the configuration says.
         let states = if plan.ring_frames <= DIRECT_SLOTS { direct_states(&steering, workers) } else { None };
@@ -263,8 +259,20 @@ impl Attachment {
         mode: XdpMode,
         copy_mode: CopyMode,
     ) -> Result<(Self, Vec<PlacedQueue>), AttachError> {
-        let (mut steering, pending) =
-            Loading { workers: 1, fail_open: plan.fail_open, virtual_device: false }.xdp()?;
+        let loading = loading(Steered::Xdp, 1, plan);
+        let (mut steering, mut pending, mut replying) = loading.load(plan.replies.as_ref())?;
+        let mut tc = None;
+        if replying.none.is_none() {
+            // Before the XDP program, which leaves requests to it.
+            match steering.attach_tc(target.ifindex, plan.tc) {
+                Ok(()) => tc = Some(plan.tc),
+                Err(error) => {
+                    tracing::info!("workers answer everything: {error}");
+                    let why = format!("the program that replies cannot be attached: {error}");
+                    (steering, pending, replying) = loading.without_replies(&why)?;
+                }
+            }
+        }
         steering.apply(table)?;
         // First the program, which passes all frames while its map has no sockets: if another program holds the
         // interface, no socket has been opened in vain.
@@ -296,8 +304,7 @@ impl Attachment {
             placed.push(PlacedQueue { worker, queue: Box::new(port) });
         }
         let waiting = sockets.len();
-        let (path, tc, queues) = (plan.path, None, plan.rx_queues);
-        let replying = Replying::none("only the packet path has reflexes");
+        let (path, queues) = (plan.path, plan.rx_queues);
         Ok((Self { steering, target, path, tc, queues, sockets, waiting, pending, replying }, placed))
     }
 
@@ -363,7 +370,8 @@ impl Attachment {
         self.path
     }
 
-    /// How the program at tc ingress is attached; `None` on the XDP paths, which have none.
+    /// How the program at tc ingress is attached; `None` on the XDP paths if it does not [reply](Self::no_reflex) to
+    /// requests, as it does nothing else there.
     #[must_use]
     pub const fn tc(&self) -> Option<TcAttach> {
         self.tc
@@ -410,6 +418,12 @@ impl Attachment {
     pub fn verdicts(&self) -> Result<Vec<(&'static str, u64)>, SteerError> {
         self.steering.counters()
     }
+}
+
+/// What the programs are loaded for.
+const fn loading(path: Steered, workers: u32, plan: &AttachPlan) -> Loading {
+    let AttachPlan { fail_open, virtual_device, .. } = *plan;
+    Loading { path, workers, fail_open, virtual_device }
 }
 
 /// Opens a queue, trying again while a process that has just died may still hold it.

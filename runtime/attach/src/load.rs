@@ -39,9 +39,13 @@ impl Replying {
     }
 }
 
-/// What does not depend on the path.
+/// Programs, the words in which they record stuck workers, and what they answer by themselves.
+pub(crate) type Loaded = (Steering, Option<Words>, Replying);
+
+/// What the programs are loaded for.
 #[derive(Clone, Copy)]
 pub(crate) struct Loading {
+    pub(crate) path: Path,
     pub(crate) workers: u32,
     /// How long a frame may wait for a worker before the kernel withdraws the claims; zero: for ever.
     pub(crate) fail_open: Duration,
@@ -50,45 +54,39 @@ pub(crate) struct Loading {
 }
 
 impl Loading {
-    /// The programs of the XDP paths.
-    pub(crate) fn xdp(self) -> Result<(Steering, Option<Words>), SteerError> {
-        self.plainly(Path::Xdp)
-    }
-
-    /// The programs of the packet path, with those that reply by themselves where that is wanted and the kernel takes
-    /// them.
-    pub(crate) fn packet(
-        self,
-        replies: Option<&Replies>,
-    ) -> Result<(Steering, Option<Words>, Replying), SteerError> {
-        let without = |why: &str| {
-            let (steering, words) = self.plainly(Path::Packet)?;
-            Ok((steering, words, Replying::none(why)))
-        };
+    /// The programs of a path, with those that reply by themselves where that is wanted and the kernel takes them.
+    pub(crate) fn load(self, replies: Option<&Replies>) -> Result<Loaded, SteerError> {
         let Some(replies) = replies else {
-            return without("they are switched off (interface.reflex, limits.reflex_rate)");
+            return self.without_replies("they are switched off (interface.reflex, limits.reflex_rate)");
         };
         if self.fail_open.is_zero() {
-            return without("worker.fail_open_ms is 0, so a worker that hangs would not be found");
+            return self
+                .without_replies("worker.fail_open_ms is 0, so a worker that hangs would not be found");
         }
         // Finding a worker that hangs is worth more than reflexes, which hide it.
         let loaded = most(replies.kept.as_ref(), |kept| self.replying(replies.rate, kept));
         match loaded {
             Ok(((steering, words), replying)) => Ok((steering, Some(words), replying)),
-            Err(why) => without(&why),
+            Err(why) => self.without_replies(&why),
         }
+    }
+
+    /// The programs of a path without replies of their own, and why.
+    pub(crate) fn without_replies(self, why: &str) -> Result<Loaded, SteerError> {
+        let (steering, words) = self.plainly()?;
+        Ok((steering, words, Replying::none(why)))
     }
 
     /// The programs that reply, which also find workers that hang.
     fn replying(self, rate: u32, kept: Option<&Arc<KeptMaps>>) -> Result<(Steering, Words), String> {
         let plan = ReflexPlan { partial_checksums: self.virtual_device, rate };
-        let steering = Steering::load_with_reflexes(Path::Packet, self.workers, self.fail_open, &plan, kept);
+        let steering = Steering::load_with_reflexes(self.path, self.workers, self.fail_open, &plan, kept);
         steering.map_err(|error| error.to_string()).and_then(|steering| with_words(steering, self.fail_open))
     }
 
     /// The programs that steer, with the words in which they record stuck workers where the kernel takes that.
-    fn plainly(self, path: Path) -> Result<(Steering, Option<Words>), SteerError> {
-        let Self { workers, fail_open, .. } = self;
+    fn plainly(self) -> Result<(Steering, Option<Words>), SteerError> {
+        let Self { path, workers, fail_open, .. } = self;
         let without = || Steering::load_for(path, workers, Duration::ZERO);
         if fail_open.is_zero() {
             return Ok((without()?, None));

@@ -17,7 +17,7 @@ section! {
         /// The path: auto (the best one that is safe here), xdp, xdp-zerocopy, packet or kernel (no fast path)
         path: PathAsked = PathAsked::default() => option("path", "PATH", SERVE_AND_BENCH);
 
-        /// How the packet path's program at tc is attached: tcx (BPF links), clsact (classic filters) or auto (tcx if the
+        /// How the program at tc is attached: tcx (BPF links), clsact (classic filters) or auto (tcx if the
         /// kernel has it)
         attach: AttachAsked = AttachAsked::default() => option("attach", "HOW", SERVE);
 

@@ -27,7 +27,7 @@ pub struct Plan {
     pub interface: String,
     /// The path asked for.
     pub path: PathAsked,
-    /// How the packet path's program at tc ingress is to be attached.
+    /// How the program at tc ingress is to be attached.
     pub attach: AttachAsked,
     /// Whether the kernel's programs answer by themselves.
     pub reflex: ReflexAsked,

@@ -52,7 +52,8 @@ pub struct Interface {
     pub kind: String,
     /// `xdp-zerocopy`, `xdp-native`, `xdp-generic`, `packet` or `kernel`.
     pub path: String,
-    /// How the packet path's program is attached at tc: `tcx` or `clsact`; empty on the other paths.
+    /// How our program is attached at tc: `tcx` or `clsact`; empty where there is none, on the kernel path and on XDP paths
+    /// without replies by the kernel.
     #[serde(default)]
     pub attach: String,
     /// Programs that killed instances have left on the interface; they have no effect.

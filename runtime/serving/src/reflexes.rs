@@ -70,8 +70,7 @@ impl ServedReflexes {
     /// Makes the memory for kept replies if programs of this plan may read it. Returns why there is none, if that is worth
     /// a word for each service: it is not where there are no reflexes at all.
     fn provide(&mut self, plan: &Plan) -> String {
-        // With the path left to us the packet path may be the next one at any time.
-        let may_read = matches!(plan.path, PathAsked::Auto | PathAsked::Packet)
+        let may_read = plan.path != PathAsked::Kernel
             && plan.reflexes_per_second().is_some()
             && !plan.fail_open.is_zero();
         if self.kept.is_some() || !may_read {

@@ -84,7 +84,7 @@ fn abilities() -> Vec<Ability> {
     let reflexes = twinpath_steer_bpf::probe_reflexes();
     vec![
         ability("packet path", packet),
-        ability("replies by the kernel", reflexes.mirrors.map(|()| MIRRORS.to_owned())),
+        ability("replies by the kernel", reflexes.mirrors.map(|()| replies(reflexes.at_xdp))),
         ability("kept replies", reflexes.kept.map(|()| kept_replies())),
         ability(
             "AF_XDP path",
@@ -99,7 +99,15 @@ fn abilities() -> Vec<Ability> {
     ]
 }
 
-const MIRRORS: &str = "on the packet path, where services allow it (`--reflex`)";
+/// Where there are replies by the kernel.
+fn replies(at_xdp: Result<(), String>) -> String {
+    match at_xdp {
+        Ok(()) => "on every fast path, where services allow it (`--reflex`)".to_owned(),
+        Err(reason) => format!(
+            "on the packet path, where services allow it (`--reflex`); on the XDP paths workers answer: {reason}"
+        ),
+    }
+}
 
 /// What an instance takes for them.
 fn kept_replies() -> String {

@@ -6,7 +6,7 @@ use crate::rig::{CLIENT, CLSACT, PACKET, PORT, Rig, SERVER, Server, ask, until};
 use crate::root_or_skip;
 
 /// The filters at tc ingress of the server's interface.
-fn filters(rig: &Rig) -> String {
+pub(crate) fn filters(rig: &Rig) -> String {
     rig.tc_server(&["filter", "show", "dev", "vs", "ingress"])
 }
 

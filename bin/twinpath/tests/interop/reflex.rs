@@ -1,6 +1,7 @@
 //! Tests of replies that the kernel's programs give by themselves: between two kernels over a veth pair, where requests
 //! come with checksums that are left to hardware.
 
+mod at_xdp;
 mod captures;
 mod odd;
 mod trouble;
@@ -12,11 +13,15 @@ use twinpath_rpc::nfs3_types::nfs3;
 
 use crate::claims::next;
 use crate::rig::{
-    CLIENT, CLIENT_V6, CLSACT, PACKET, PATIENCE, PORT, Rig, SERVER, SERVER_V6, Server, ask, until,
+    CLIENT, CLIENT_V6, CLSACT, PACKET, PATIENCE, PORT, Rig, SERVER, SERVER_V6, Server, XDP, ask, until,
 };
 use crate::{root_or_skip, rpc};
 
-/// The modes in which the program at tc decides, as the worker never has a socket, and in which its socket's filter does.
+/// On the XDP path too the programs at tc are attached by links, or by filters.
+const XDP_CLSACT: &[&str] = &["--path", "xdp", "--attach", "clsact"];
+
+/// The modes in which on the packet path the program at tc decides, as the worker never has a socket, and in which its
+/// socket's filter does. On the XDP path the XDP program always does.
 const MODES: [&str; 2] = ["poll", "interrupt"];
 
 /// A figure of the service.
@@ -49,7 +54,7 @@ fn an_echo_comes_from_the_kernel_once_and_workers_get_canaries() {
     if !root_or_skip() {
         return;
     }
-    for way in [PACKET, CLSACT] {
+    for way in [PACKET, CLSACT, XDP, XDP_CLSACT] {
         for mode in MODES {
             let rig = Rig::new();
             let server = rig.serve(&[way, &["--reflex", "auto", "--mode", mode]].concat());
@@ -85,28 +90,30 @@ fn requests_from_ports_that_answer_get_nothing_and_a_changed_neighbour_ends_refl
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
-    let server = rig.serve(&[PACKET, &["--reflex", "auto", "--mode", "interrupt"]].concat());
-    let socket = rig.client_udp(CLIENT, 4000);
-    ask_until_reflex(&socket, SERVER, &server);
-    let refused = rig.client_udp(CLIENT, 53);
-    refused.send_to(b"forged", (SERVER, PORT)).unwrap();
-    until("it is refused", || server.drops("service_source_port") == 1);
-    nothing_waits(&refused);
-    // The route now leaves through nothing: neither a program nor a worker sends to where it was.
-    let before = figure(&server, "reflex_replies");
-    rig.ip_server(&["neigh", "replace", CLIENT, "lladdr", "02:00:00:00:00:99", "dev", "vs"]);
-    until("workers answer to the new neighbour", || {
-        socket.send_to(b"to the other one", (SERVER, PORT)).unwrap();
-        let neighbours = server.show("neighbours").to_string();
-        neighbours.contains("02:00:00:00:00:99")
-    });
-    let since = figure(&server, "reflex_replies");
-    for _ in 0..20 {
-        socket.send_to(b"to the other one", (SERVER, PORT)).unwrap();
+    for way in [PACKET, XDP] {
+        let rig = Rig::new();
+        let server = rig.serve(&[way, &["--reflex", "auto", "--mode", "interrupt"]].concat());
+        let socket = rig.client_udp(CLIENT, 4000);
+        ask_until_reflex(&socket, SERVER, &server);
+        let refused = rig.client_udp(CLIENT, 53);
+        refused.send_to(b"forged", (SERVER, PORT)).unwrap();
+        until("it is refused", || server.drops("service_source_port") == 1);
+        nothing_waits(&refused);
+        // The route now leaves through nothing: neither a program nor a worker sends to where it was.
+        let before = figure(&server, "reflex_replies");
+        rig.ip_server(&["neigh", "replace", CLIENT, "lladdr", "02:00:00:00:00:99", "dev", "vs"]);
+        until("workers answer to the new neighbour", || {
+            socket.send_to(b"to the other one", (SERVER, PORT)).unwrap();
+            let neighbours = server.show("neighbours").to_string();
+            neighbours.contains("02:00:00:00:00:99")
+        });
+        let since = figure(&server, "reflex_replies");
+        for _ in 0..20 {
+            socket.send_to(b"to the other one", (SERVER, PORT)).unwrap();
+        }
+        until("workers have got them", || figure(&server, "fast_requests") >= 20);
+        assert_eq!(figure(&server, "reflex_replies"), since, "{before} before");
     }
-    until("workers have got them", || figure(&server, "fast_requests") >= 20);
-    assert_eq!(figure(&server, "reflex_replies"), since, "{before} before");
 }
 
 #[test]
@@ -114,10 +121,10 @@ fn frames_of_a_claimed_type_come_back_from_the_kernel() {
     if !root_or_skip() {
         return;
     }
-    for mode in MODES {
+    for (way, mode) in [(PACKET, MODES[0]), (PACKET, MODES[1]), (XDP, MODES[1])] {
         let rig = Rig::new();
         let serve = ["reflect", "--on", "vs", "--ethertype", "0x88b5", "--mode", mode];
-        let server = rig.start(&[&serve[..], PACKET, &["--reflex", "auto"]].concat());
+        let server = rig.start(&[&serve[..], way, &["--reflex", "auto"]].concat());
         let ((client, own), socket) = (rig.macs(), rig.client_frames(0x88b5));
         let mut asked = 0;
         until("50 frames by reflex", || {
@@ -138,7 +145,7 @@ fn a_reply_that_is_kept_comes_from_the_kernel_with_the_xid_of_its_call() {
     if !root_or_skip() {
         return;
     }
-    for way in [PACKET, CLSACT] {
+    for way in [PACKET, CLSACT, XDP] {
         for mode in MODES {
             let rig = Rig::new();
             // RPC cannot loop, so no limit of a source's replies holds, also for those that are larger than their calls.

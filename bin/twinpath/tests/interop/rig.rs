@@ -28,7 +28,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Options for each fast path; the second word is how its name in `show` begins.
 pub(crate) const PACKET: &[&str] = &["--path", "packet"];
 pub(crate) const CLSACT: &[&str] = &["--path", "packet", "--attach", "clsact"];
-pub(crate) const SETUPS: [&[&str]; 3] = [PACKET, CLSACT, &["--path", "xdp"]];
+pub(crate) const XDP: &[&str] = &["--path", "xdp"];
+pub(crate) const SETUPS: [&[&str]; 3] = [PACKET, CLSACT, XDP];
 
 pub(crate) struct Rig {
     pub(crate) client: Namespace,

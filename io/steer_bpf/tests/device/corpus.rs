@@ -10,7 +10,7 @@ use crate::each_way;
 use crate::lab::{Lab, PacketSocket};
 
 /// The one counter that changes when a frame is sent.
-fn counted(steering: &Steering, inject: impl FnOnce()) -> Result<&'static str, String> {
+pub(crate) fn counted(steering: &Steering, inject: impl FnOnce()) -> Result<&'static str, String> {
     let before = steering.counters().unwrap();
     inject();
     let deadline = Instant::now() + Duration::from_secs(5);

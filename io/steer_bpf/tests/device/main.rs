@@ -8,6 +8,9 @@ mod direct;
 mod exclusive;
 mod foreign;
 mod lab;
+#[path = "../common/mirrors.rs"]
+mod mirrors;
+mod reflex;
 mod xdp;
 
 use std::net::UdpSocket;

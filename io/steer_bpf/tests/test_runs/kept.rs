@@ -15,7 +15,8 @@ use twinpath_wire::udp_frame::{self, UdpFrameRepr, write_headers};
 
 use crate::common::{filter, ingress, run};
 use crate::frames::changed;
-use crate::reflex::{DROP, PEERS, RATE, REDIRECT, Replies, request, with_reflex};
+use crate::mirrors::{PEERS, RATE, request, with_reflex};
+use crate::reflex::{DROP, REDIRECT, Replies};
 
 #[test]
 fn without_entries_nothing_of_kept_replies_is_left_to_verify() {

@@ -8,7 +8,10 @@ mod fail_open;
 mod frames;
 mod kept;
 mod leases;
+#[path = "../common/mirrors.rs"]
+mod mirrors;
 mod offload;
 mod reflex;
+mod reflex_at_xdp;
 mod taps;
 mod verdicts;

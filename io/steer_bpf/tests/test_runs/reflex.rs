@@ -1,72 +1,32 @@
 //! Compares the replies of the program at tc with those of `pure/reflex`, which are a worker's: on the frames of the
 //! corpus, on frames of all lengths, and on thousands that are corrupted.
 
-use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use twinpath_reflex::NotReplied;
-use twinpath_reflex::mirror::{self, Known, Way};
+use twinpath_reflex::mirror::{self, Known};
 use twinpath_rings::direct::DirectRing;
 use twinpath_steer::corpus;
 use twinpath_steer::{Answers, Claim, Context, Reflex, Table, Verdict, verdict};
-use twinpath_steer_bpf::{KeptMaps, Path, ReflexPeer, ReflexPlan, Steering};
+use twinpath_steer_bpf::{KeptMaps, Path, ReflexPlan, Steering};
 use twinpath_time::Duration;
-use twinpath_wire::udp_frame::{UdpFrameRepr, write_headers};
-use twinpath_wire::{Mac, Protocol};
+use twinpath_wire::Protocol;
 
 use crate::common::{direct_ring, filter, ingress, run};
 use crate::frames::{changed, least_for_skb, stay_on_one_cpu};
+use crate::mirrors::{
+    PEERS, PORT, RATE, corrupted, expected, know_peers, mirrored, not_replied, request, request_to, way,
+    with_reflex,
+};
 
 pub(crate) const NEXT: u32 = u32::MAX;
 pub(crate) const DROP: u32 = 2;
 pub(crate) const REDIRECT: u32 = 7;
 
-const OWN: Mac = Mac([2, 0, 0, 0, 0, 2]);
-const PEER: Mac = Mac([2, 0, 0, 0, 0, 1]);
-pub(crate) const PEERS: [&str; 2] = ["10.0.0.1", "fd00::1"];
-const MTU: u32 = 1500;
-/// A port of the table `basic` that is claimed with a mirror.
-const PORT: u16 = 7;
 /// Fixed, so that a failure can be reproduced.
 const SEED: u64 = 20_261_123;
 const FRAMES: usize = 20_000;
-/// Replies per second: more than the tests ask for.
-pub(crate) const RATE: u32 = 10_000_000;
-
-/// The same table, with mirrors for all claims.
-pub(crate) fn mirrored(table: &Table, source_rate: u32) -> Table {
-    with_reflex(table, |place| Reflex { place, answers: Answers::Mirrored, source_rate })
-}
-
-/// The same table, with reflexes for all claims.
-pub(crate) fn with_reflex(table: &Table, reflex: impl Fn(u8) -> Reflex) -> Table {
-    let mut mirrored = Table::new(table.mac(), table.frame_len_max()).unwrap();
-    for address in table.addresses() {
-        mirrored.add_address(*address).unwrap();
-    }
-    for (place, claim) in table.claims().iter().enumerate() {
-        mirrored.add_claim(Claim { reflex: Some(reflex(place as u8)), ..claim.clone() }).unwrap();
-    }
-    mirrored
-}
-
-fn way(peer: IpAddr) -> Option<Way> {
-    let known = PEERS.iter().any(|known| *known == peer.to_string());
-    known.then_some(Way { next_hop: PEER, own: OWN, mtu: MTU })
-}
-
-/// What a program should do with a frame; `None`: it is no request of a mirror.
-fn expected(frame: &[u8], table: &Table, known: Known) -> Option<Result<Vec<u8>, NotReplied>> {
-    let Verdict::Claimed(_) = verdict(frame, &Context::default(), table) else { return None };
-    match frame[12..14] {
-        // Workers serve no frames with tags.
-        [0x81, 0x00] => None,
-        [0x08, 0x00] | [0x86, 0xdd] => Some(mirror::datagram(frame, known, way)),
-        _ => Some(mirror::frame(frame, MTU + 14)),
-    }
-}
-
 /// The program at tc, with mirrors, and a worker's ring, which gets what is not replied to.
 pub(crate) struct Replies {
     pub(crate) steering: Steering,
@@ -82,19 +42,13 @@ impl Replies {
         stay_on_one_cpu();
         let mut steering =
             Steering::load_with_reflexes(Path::Packet, 1, Duration::from_secs(3600), plan, kept).unwrap();
-        let reflexes = steering.reflexes().unwrap();
-        for peer in PEERS {
-            let way = ReflexPeer { next_hop: PEER, own: OWN, mtu: MTU };
-            reflexes.set_peer(peer.parse().unwrap(), Some(way), u64::MAX >> 1).unwrap();
-        }
-        reflexes.set_frame_len_max(MTU + 14);
+        know_peers(&mut steering);
         let ring = direct_ring(&steering);
         Self { steering, ring }
     }
 
     pub(crate) fn count(&self, why: NotReplied) -> u64 {
-        let counts = self.steering.counted_reflexes().unwrap().not_replied().unwrap();
-        counts.iter().find(|(known, _)| *known == why).map_or(0, |(_, count)| *count)
+        not_replied(&self.steering, why)
     }
 
     /// Shows a frame to the program, again if it was made a canary.
@@ -158,26 +112,6 @@ impl Replies {
     }
 }
 
-pub(crate) fn request(peer: &str, port: u16, payload: &[u8]) -> Vec<u8> {
-    request_to(peer, port, PORT, payload)
-}
-
-fn request_to(peer: &str, port: u16, to: u16, payload: &[u8]) -> Vec<u8> {
-    let own: IpAddr = if peer.contains(':') { "fd00::2" } else { "10.0.0.2" }.parse().unwrap();
-    let repr = UdpFrameRepr {
-        source_mac: PEER,
-        destination_mac: OWN,
-        tag: None,
-        source: SocketAddr::new(peer.parse().unwrap(), port),
-        destination: SocketAddr::new(own, to),
-        hop_limit: 17,
-        identification: 0x1234,
-    };
-    let mut frame = [&vec![0; repr.header_len()][..], payload].concat();
-    write_headers(&mut frame, &repr, payload.len()).unwrap();
-    frame
-}
-
 #[test]
 fn a_reply_is_a_workers_byte_for_byte_and_what_is_not_certain_goes_to_it() {
     if !twinpath_test_skip::root_or_skip() {
@@ -236,22 +170,7 @@ fn corrupted_requests_get_a_workers_reply_or_none() {
     let mut random = fastrand::Rng::with_seed(SEED);
     let mut seen = std::collections::BTreeMap::new();
     for number in 0..FRAMES {
-        let peer = PEERS[random.usize(..2)];
-        let port = [4000, 7, 53, 0, 8][random.usize(..5)];
-        let len = random.usize(..120);
-        let payload: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(len).collect();
-        let mut frame = request(peer, port, &payload);
-        for _ in 0..random.usize(..3) {
-            let at = random.usize(..frame.len());
-            frame[at] ^= 1 << random.u8(..8);
-        }
-        if random.u8(..16) == 0 {
-            let at = if peer.contains(':') { 60 } else { 40 };
-            frame[at..at + 2].fill(0);
-        }
-        if random.u8(..4) == 0 {
-            frame.resize(frame.len() + random.usize(..40), random.u8(..));
-        }
+        let frame = corrupted(&mut random);
         if frame.len() < least_for_skb(&frame) {
             continue;
         }

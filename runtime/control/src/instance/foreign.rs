@@ -34,14 +34,14 @@ impl Instance {
         self.stay_in_front();
     }
 
-    /// A program before ours that accepts packets finally would give the kernel a copy of packets that we
-    /// serve.
+    /// A program before ours that accepts packets finally would give the kernel a copy of packets that we serve, or on the
+    /// XDP paths what ours would reply to.
     pub(super) fn stay_in_front(&mut self) {
         self.interface.look_at = Due::now() + LOOK_INTERVAL;
         let Interface { name, attachment: Some(attachment), went_in_front, .. } = &mut self.interface else {
             return;
         };
-        if attachment.path() != Path::Packet || *went_in_front >= IN_FRONT_MAX {
+        if attachment.tc().is_none() || *went_in_front >= IN_FRONT_MAX {
             return;
         }
         match attachment.keep_first() {
@@ -57,7 +57,7 @@ impl Instance {
                 if *went_in_front == IN_FRONT_MAX {
                     tracing::warn!(
                         "it or another has come back {IN_FRONT_MAX} times and stays in front from now on: requests that it \
-                         passes are answered by the kernel's sockets, too"
+                         passes reach the kernel's sockets"
                     );
                 }
             }

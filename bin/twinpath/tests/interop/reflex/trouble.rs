@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
 
-use super::{MODES, ask_until_reflex, figure, nothing_waits};
+use super::{MODES, XDP_CLSACT, ask_until_reflex, figure, nothing_waits};
 use crate::fail_open::waiting_in_the_kernel;
 use crate::reload::{reloaded, until_nobody_has};
-use crate::rig::{CLIENT, CLSACT, PACKET, PORT, Rig, SERVER, Server, ask, end, receive, until};
+use crate::rig::{CLIENT, CLSACT, PACKET, PORT, Rig, SERVER, Server, XDP, ask, end, receive, until};
 use crate::root_or_skip;
 use crate::several::serve;
 use crate::trouble::{OTHER_PORT, RATE, forged};
@@ -36,9 +36,9 @@ fn a_process_that_is_stopped_loses_its_reflexes_to_the_kernel_and_has_them_again
     if !root_or_skip() {
         return;
     }
-    for mode in MODES {
+    for (way, mode) in [PACKET, XDP].into_iter().flat_map(|way| MODES.map(|mode| (way, mode))) {
         let rig = Rig::new();
-        let server = rig.serve(&[PACKET, &["--mode", mode, "--fail-open-ms", FAIL_OPEN_MS]].concat());
+        let server = rig.serve(&[way, &["--mode", mode, "--fail-open-ms", FAIL_OPEN_MS]].concat());
         let first = rig.client_udp(CLIENT, 4000);
         ask_until_reflex(&first, SERVER, &server);
         let socket = rig.client_udp(CLIENT, 4001);
@@ -81,24 +81,26 @@ fn several_workers_have_canaries_and_each_request_has_one_answer() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
-    let server = rig.serve(&[PACKET, &["--workers", "2", "--mode", "interrupt"]].concat());
-    let mut asked = 0;
-    until("both workers have got some, and programs have answered", || {
-        // The kernel distributes flows to them.
-        let socket = rig.client_udp(CLIENT, 0);
-        for _ in 0..16 {
-            asked += 1;
-            let number = u64::to_be_bytes(asked);
-            assert_eq!(ask(&socket, SERVER, PORT, &number), number);
-        }
-        nothing_waits(&socket);
-        let workers = server.show("workers");
-        let got = |worker: usize| workers[worker]["frames_in"].as_u64().unwrap() > 0;
-        got(0) && got(1) && figure(&server, "reflex_replies") > 200
-    });
-    until("each is counted once", || counted(&server) == asked);
-    assert_eq!(server.interrupt(), Some(0));
+    for way in [PACKET, XDP] {
+        let rig = Rig::new();
+        let server = rig.serve(&[way, &["--workers", "2", "--mode", "interrupt"]].concat());
+        let mut asked = 0;
+        until("both workers have got some, and programs have answered", || {
+            // The kernel distributes flows to them.
+            let socket = rig.client_udp(CLIENT, 0);
+            for _ in 0..16 {
+                asked += 1;
+                let number = u64::to_be_bytes(asked);
+                assert_eq!(ask(&socket, SERVER, PORT, &number), number);
+            }
+            nothing_waits(&socket);
+            let workers = server.show("workers");
+            let got = |worker: usize| workers[worker]["frames_in"].as_u64().unwrap() > 0;
+            got(0) && got(1) && figure(&server, "reflex_replies") > 200
+        });
+        until("each is counted once", || counted(&server) == asked);
+        assert_eq!(server.interrupt(), Some(0));
+    }
 }
 
 /// The worker's direct ring is open while it spins, and its socket is there while it sleeps: the filter decides in one case, the
@@ -108,7 +110,7 @@ fn while_the_worker_changes_its_mode_under_load_each_request_has_one_answer() {
     if !root_or_skip() {
         return;
     }
-    for way in [PACKET, CLSACT] {
+    for way in [PACKET, CLSACT, XDP] {
         let rig = Rig::new();
         let server = rig.serve(way);
         let (over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -158,7 +160,7 @@ fn no_reflex_outlives_a_process_that_is_killed() {
     if !root_or_skip() {
         return;
     }
-    for way in [PACKET, CLSACT] {
+    for way in [PACKET, CLSACT, XDP, XDP_CLSACT] {
         for mode in MODES {
             let rig = Rig::new();
             let server = rig.serve(&[way, &["--mode", mode]].concat());
@@ -183,36 +185,38 @@ fn a_change_of_sources_or_of_services_ends_their_reflexes() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
-    rig.unlimited_icmp();
-    let with = |more: &str| {
-        format!(
-            "[interface]\nname = \"vs\"\npath = \"packet\"\n[worker]\nmode = \"interrupt\"\n\
+    for path in ["packet", "xdp"] {
+        let rig = Rig::new();
+        rig.unlimited_icmp();
+        let with = |more: &str| {
+            format!(
+                "[interface]\nname = \"vs\"\npath = \"{path}\"\n[worker]\nmode = \"interrupt\"\n\
              [[service]]\nname = \"echo\"\nkind = \"echo\"\nudp = {PORT}\n{more}"
-        )
-    };
-    let server = serve(&rig, &with(""));
-    let socket = rig.client_udp(CLIENT, 4000);
-    ask_until_reflex(&socket, SERVER, &server);
-    reloaded(&rig, &server, &with("sources = [\"10.7.0.0/24\"]\n"));
-    ask_until_reflex(&socket, SERVER, &server);
-    reloaded(&rig, &server, &with("sources = [\"192.0.2.0/24\"]\n"));
-    let before = figure(&server, "reflex_replies");
-    let refused = server.drops("source_not_allowed");
-    for _ in 0..20 {
-        socket.send_to(b"not any more", (SERVER, PORT)).unwrap();
+            )
+        };
+        let server = serve(&rig, &with(""));
+        let socket = rig.client_udp(CLIENT, 4000);
+        ask_until_reflex(&socket, SERVER, &server);
+        reloaded(&rig, &server, &with("sources = [\"10.7.0.0/24\"]\n"));
+        ask_until_reflex(&socket, SERVER, &server);
+        reloaded(&rig, &server, &with("sources = [\"192.0.2.0/24\"]\n"));
+        let before = figure(&server, "reflex_replies");
+        let refused = server.drops("source_not_allowed");
+        for _ in 0..20 {
+            socket.send_to(b"not any more", (SERVER, PORT)).unwrap();
+        }
+        until("each is refused", || server.drops("source_not_allowed") >= refused + 20);
+        assert_eq!(figure(&server, "reflex_replies"), before);
+        nothing_waits(&socket);
+        reloaded(&rig, &server, &with(""));
+        ask_until_reflex(&socket, SERVER, &server);
+        // The service gets another port: nobody answers at the former one.
+        reloaded(&rig, &server, &with("").replace(&PORT.to_string(), &OTHER_PORT.to_string()));
+        let before = figure(&server, "reflex_replies");
+        until_nobody_has(&rig, PORT);
+        assert_eq!(figure(&server, "reflex_replies"), before);
+        assert_eq!(server.interrupt(), Some(0));
     }
-    until("each is refused", || server.drops("source_not_allowed") >= refused + 20);
-    assert_eq!(figure(&server, "reflex_replies"), before);
-    nothing_waits(&socket);
-    reloaded(&rig, &server, &with(""));
-    ask_until_reflex(&socket, SERVER, &server);
-    // The service gets another port: nobody answers at the former one.
-    reloaded(&rig, &server, &with("").replace(&PORT.to_string(), &OTHER_PORT.to_string()));
-    let before = figure(&server, "reflex_replies");
-    until_nobody_has(&rig, PORT);
-    assert_eq!(figure(&server, "reflex_replies"), before);
-    assert_eq!(server.interrupt(), Some(0));
 }
 
 #[test]
@@ -220,33 +224,37 @@ fn two_mirrors_that_one_forged_datagram_sets_on_each_other_stop() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
-    let serve = |namespace, name, port: u16| {
-        let (port, rate) = (port.to_string(), RATE.to_string());
-        let arguments = ["serve", "echo", "--on", name, "--udp", &port, "--path", "packet"];
-        let limits = ["--mode", "interrupt", "--reply-rate", &rate];
-        rig.try_launch_in(namespace, &[&arguments[..], &limits].concat()).expect("it serves")
-    };
-    let near = serve(&rig.server, "vs", PORT);
-    let far = serve(&rig.client, "vc", OTHER_PORT);
-    // Each needs to know the way to the other one.
-    until("programs reply", || {
-        let before = near.drops("reply_rate") + far.drops("reply_rate");
+    for path in ["packet", "xdp"] {
+        let rig = Rig::new();
+        let serve = |namespace, name, port: u16| {
+            let (port, rate) = (port.to_string(), RATE.to_string());
+            let arguments = ["serve", "echo", "--on", name, "--udp", &port, "--path", path];
+            let limits = ["--mode", "interrupt", "--reply-rate", &rate];
+            rig.try_launch_in(namespace, &[&arguments[..], &limits].concat()).expect("it serves")
+        };
+        let near = serve(&rig.server, "vs", PORT);
+        let far = serve(&rig.client, "vc", OTHER_PORT);
+        // Each needs to know the way to the other one.
+        until("programs reply", || {
+            let before = near.drops("reply_rate") + far.drops("reply_rate");
+            rig.client_frames(0x0800).send(&forged(&rig)).unwrap();
+            until("the loop is over, and counted", || {
+                near.drops("reply_rate") + far.drops("reply_rate") > before
+            });
+            figure(&near, "reflex_replies") > 0 && figure(&far, "reflex_replies") > 0
+        });
+        let since = Instant::now();
+        let before = counted(&near);
+        let dropped = near.drops("reply_rate") + far.drops("reply_rate");
         rig.client_frames(0x0800).send(&forged(&rig)).unwrap();
         until("the loop is over, and counted", || {
-            near.drops("reply_rate") + far.drops("reply_rate") > before
+            near.drops("reply_rate") + far.drops("reply_rate") > dropped
         });
-        figure(&near, "reflex_replies") > 0 && figure(&far, "reflex_replies") > 0
-    });
-    let since = Instant::now();
-    let before = counted(&near);
-    let dropped = near.drops("reply_rate") + far.drops("reply_rate");
-    rig.client_frames(0x0800).send(&forged(&rig)).unwrap();
-    until("the loop is over, and counted", || near.drops("reply_rate") + far.drops("reply_rate") > dropped);
-    // Programs and the worker have a limit each, with a burst of a fifth of a second.
-    let (over, allowed) = (counted(&near) - before, 2 * RATE * (since.elapsed().as_secs() + 2));
-    assert!(over <= allowed, "{over} of {allowed}");
-    assert_eq!((near.interrupt(), far.interrupt()), (Some(0), Some(0)));
+        // Programs and the worker have a limit each, with a burst of a fifth of a second.
+        let (over, allowed) = (counted(&near) - before, 2 * RATE * (since.elapsed().as_secs() + 2));
+        assert!(over <= allowed, "{over} of {allowed}");
+        assert_eq!((near.interrupt(), far.interrupt()), (Some(0), Some(0)));
+    }
 }
 
 #[test]
@@ -254,25 +262,27 @@ fn a_flood_of_forged_sources_takes_no_reflexes_from_an_honest_peer() {
     if !root_or_skip() {
         return;
     }
-    let rig = Rig::new();
-    let server = rig.serve(&[PACKET, &["--mode", "interrupt"]].concat());
-    // More peers than there is room for, each of them silent afterwards.
-    rig.ip_client(&["route", "add", "local", "10.128.0.0/16", "dev", "lo"]);
-    rig.ip_server(&["route", "add", "10.128.0.0/16", "via", CLIENT]);
-    let honest = rig.client_udp(CLIENT, 0);
-    ask_until_reflex(&honest, SERVER, &server);
-    for number in 0..6_000u32 {
-        let from = format!("10.128.{}.{}", number >> 8, number & 0xff);
-        rig.client_udp(&from, 0).send_to(b"x", (SERVER, PORT)).unwrap();
-        if number % 100 == 0 {
-            assert_eq!(ask(&honest, SERVER, PORT, b"honest"), b"honest");
+    for way in [PACKET, XDP] {
+        let rig = Rig::new();
+        let server = rig.serve(&[way, &["--mode", "interrupt"]].concat());
+        // More peers than there is room for, each of them silent afterwards.
+        rig.ip_client(&["route", "add", "local", "10.128.0.0/16", "dev", "lo"]);
+        rig.ip_server(&["route", "add", "10.128.0.0/16", "via", CLIENT]);
+        let honest = rig.client_udp(CLIENT, 0);
+        ask_until_reflex(&honest, SERVER, &server);
+        for number in 0..6_000u32 {
+            let from = format!("10.128.{}.{}", number >> 8, number & 0xff);
+            rig.client_udp(&from, 0).send_to(b"x", (SERVER, PORT)).unwrap();
+            if number % 100 == 0 {
+                assert_eq!(ask(&honest, SERVER, PORT, b"honest"), b"honest");
+            }
         }
+        let kernel = figure(&server, "kernel_requests");
+        (0..100).for_each(|_| assert_eq!(ask(&honest, SERVER, PORT, b"honest"), b"honest"));
+        let by_kernel = figure(&server, "kernel_requests") - kernel;
+        assert!(by_kernel <= 5, "it keeps its way: {by_kernel} of 100 by the kernel");
+        // And a reply by reflex comes still, or again.
+        ask_until_reflex(&honest, SERVER, &server);
+        assert_eq!(server.interrupt(), Some(0));
     }
-    let kernel = figure(&server, "kernel_requests");
-    (0..100).for_each(|_| assert_eq!(ask(&honest, SERVER, PORT, b"honest"), b"honest"));
-    let by_kernel = figure(&server, "kernel_requests") - kernel;
-    assert!(by_kernel <= 5, "it keeps its way: {by_kernel} of 100 by the kernel");
-    // And a reply by reflex comes still, or again.
-    ask_until_reflex(&honest, SERVER, &server);
-    assert_eq!(server.interrupt(), Some(0));
 }
