@@ -43,6 +43,7 @@ pub(crate) const LAB: Lab = Lab {
             "bridge",
             "switch",
             "reflex",
+            "reflex-xdp",
         ],
         modules: &["8021q"],
         programs: &["ethtool"],
@@ -88,7 +89,7 @@ const fn row(id: &'static str, path: &'static str, main: &'static str, label: &'
 }
 
 /// Every row, in the order of the table.
-const ROWS: [RowSpec; 13] = [
+const ROWS: [RowSpec; 14] = [
     row("exchange-packet", "packet", "answered", "packet: datagrams, whole and in 2 to 45 fragments"),
     row("bare-packet", "packet", "answered", "packet: the same, the card's offloads switched off"),
     row("kill9-packet", "packet", "resets", "packet: kernel connections that a kill -9 broke"),
@@ -112,6 +113,7 @@ const ROWS: [RowSpec; 13] = [
     row("bridge", "exception", "answered", "requests through an exception port, and after its kill -9"),
     row("switch", "switch", "answered", "requests through a switch, and after its kill -9"),
     row("reflex", "packet", "answered", "calls that the kernel's programs answer from kept replies"),
+    row("reflex-xdp", "xdp", "answered", "the same, by the XDP program and the one at tc"),
 ];
 
 const fn answered(id: &'static str, row: &'static str, what: &'static str) -> RatioSpec {
@@ -147,7 +149,7 @@ const WHAT: &str =
 const WHAT_BARE: &str = "the same, the card's offloads switched off";
 
 /// The requirements, wherever the path is supported.
-const RATIOS: [RatioSpec; 13] = [
+const RATIOS: [RatioSpec; 14] = [
     answered("packet-exchange", "exchange-packet", WHAT),
     answered("packet-bare", "bare-packet", WHAT_BARE),
     resets("packet-kill9", "kill9-packet", &[(("kill9-packet", "worst_ms"), SILENT_MS)]),
@@ -173,6 +175,7 @@ const RATIOS: [RatioSpec; 13] = [
         "reflex",
         "share of calls answered, on a kernel whose programs answer most of them from kept replies",
     ),
+    answered("reflex-xdp-answered", "reflex-xdp", "the same, on the XDP path"),
 ];
 
 async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
@@ -206,8 +209,14 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
             record.add(row, 0, measured.unwrap_or_else(|error| failed(&error)));
         }
     }
-    for row in ["vlan", "bridge", "switch", "reflex"].into_iter().filter(|row| selected(row)) {
+    for row in ["vlan", "bridge", "switch", "reflex", "reflex-xdp"].into_iter().filter(|row| selected(row)) {
         session.progress.step(row);
+        if row == "reflex-xdp"
+            && let Err(error) = available(session, "xdp").await
+        {
+            record.fail(row, format!("{error:#}"));
+            continue;
+        }
         if row == "switch" && is_virtual_function(session)? {
             record.fail(row, "a virtual function gets the frames for its own address only".to_owned());
             continue;
@@ -215,7 +224,8 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
         let measured = match row {
             "vlan" => crossing::vlan(session).await,
             "bridge" => crossing::bridge(session).await,
-            "reflex" => reflex::measure(session).await,
+            "reflex" => reflex::measure(session, "packet").await,
+            "reflex-xdp" => reflex::measure(session, "xdp").await,
             _ => crossing::switch(session).await,
         };
         record.add(row, 0, measured.unwrap_or_else(|error| failed(&error)));
@@ -303,7 +313,8 @@ mod tests {
     #[test]
     fn every_row_is_one_of_a_path_and_has_its_ratio_and_none_is_measured_outside_a_guest() {
         let of_paths: Vec<_> = PATHS.iter().flat_map(|rows| [rows.exchange, rows.bare, rows.kill9]).collect();
-        let all: Vec<_> = of_paths.into_iter().chain(["vlan", "bridge", "switch", "reflex"]).collect();
+        let all: Vec<_> =
+            of_paths.into_iter().chain(["vlan", "bridge", "switch", "reflex", "reflex-xdp"]).collect();
         assert_eq!(all, ROWS.map(|row| row.id));
         assert_eq!(all, RATIOS.map(|ratio| ratio.formula.rows()[0]));
         assert!(all.iter().all(|row| LAB.in_guest.rows.contains(row)));

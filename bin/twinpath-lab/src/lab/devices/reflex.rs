@@ -1,4 +1,4 @@
-//! `reflex`: whether the kernel takes the programs that answer by themselves, kept replies included, and they do. A kernel whose
+//! `reflex`, `reflex-xdp`: whether the kernel takes the programs that answer by themselves, kept replies included, and they do. A kernel whose
 //! verifier refuses them is served all the same, by workers, so that nothing else here would tell.
 
 use std::time::Duration;
@@ -17,11 +17,11 @@ use crate::lab::topology::SERVER;
 const CALLS: u64 = 200;
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Calls of NULL to `serve rpc` on the packet path.
-pub(super) async fn measure(session: &Session) -> anyhow::Result<Sample> {
+/// Calls of NULL to `serve rpc` on a path.
+pub(super) async fn measure(session: &Session, path: &str) -> anyhow::Result<Sample> {
     let socket = session.run_dir.path().join("reflex.sock");
     let mut args = words(&format!(
-        "serve rpc --on {} --udp {FAST_PORT} --path packet --mode interrupt --workers 1 --cpu {} --socket",
+        "serve rpc --on {} --udp {FAST_PORT} --path {path} --mode interrupt --workers 1 --cpu {} --socket",
         SERVER.interface, session.cpus[1]
     ));
     args.push(socket.display().to_string());
