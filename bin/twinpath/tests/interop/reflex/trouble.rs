@@ -286,3 +286,27 @@ fn a_flood_of_forged_sources_takes_no_reflexes_from_an_honest_peer() {
         assert_eq!(server.interrupt(), Some(0));
     }
 }
+
+/// A filter counts as memory of its socket: before Linux 6.8 one may have 20 KiB by default.
+#[test]
+fn where_a_socket_may_not_have_so_large_a_filter_workers_answer_and_the_interface_says_why() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let limit = || std::fs::write("/proc/sys/net/core/optmem_max", "20480");
+    if rig.server.run(limit).expect("entered").is_err() {
+        return twinpath_test_skip::skip("this kernel has one limit for all namespaces");
+    }
+    let server = rig.serve(PACKET);
+    let socket = rig.client_udp(CLIENT, 4000);
+    until("workers answer", || {
+        assert_eq!(ask(&socket, SERVER, PORT, b"hello"), b"hello");
+        figure(&server, "fast_requests") > 20
+    });
+    let off = server.show("interfaces")[0]["reflexes"]["off"].as_str().unwrap().to_owned();
+    if figure(&server, "reflex_replies") == 0 {
+        assert!(off.contains("net.core.optmem_max"), "{off}");
+    }
+    assert_eq!(server.interrupt(), Some(0));
+}
