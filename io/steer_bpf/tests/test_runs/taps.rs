@@ -9,7 +9,8 @@ use twinpath_steer::corpus;
 use twinpath_steer_bpf::{KeptMaps, ReflexPlan, ReflexTap, TAPS_MAX, TapReader};
 
 use crate::kept::{SERVICE, SHAPES, load, now};
-use crate::reflex::{DROP, PEERS, RATE, REDIRECT, Replies, mirrored, request};
+use crate::mirrors::{PEERS, RATE, mirrored, request};
+use crate::reflex::{DROP, REDIRECT, Replies};
 
 /// A frame as it was copied: its time, its length, and its bytes.
 type Copied = (u64, u32, Vec<u8>);

@@ -11,7 +11,7 @@ use twinpath_rpc::nfs3_types::nfs3;
 use super::trouble::{Ends, asks_until, counted};
 use super::{MODES, ask_until_reflex, figure, nothing_waits};
 use crate::capture::{INBOUND, OUTBOUND, Seen, capture, has_right_checksum, read};
-use crate::rig::{CLIENT, CLSACT, PACKET, PORT, Rig, SERVER, Server, ask, until};
+use crate::rig::{CLIENT, PACKET, PORT, Rig, SERVER, SETUPS, Server, XDP, ask, until};
 use crate::{root_or_skip, rpc};
 
 /// Where a datagram's bytes begin in a frame over IPv4.
@@ -96,7 +96,7 @@ fn each_echo_by_reflex_is_captured_once_in_order_and_marked() {
     if !root_or_skip() {
         return;
     }
-    for way in [PACKET, CLSACT] {
+    for way in SETUPS {
         for mode in MODES {
             let rig = Rig::new();
             let server = rig.serve(&[way, &["--reflex", "auto", "--mode", mode]].concat());
@@ -140,9 +140,9 @@ fn each_kept_reply_is_captured_with_the_call_that_it_has_overwritten() {
     if !root_or_skip() {
         return;
     }
-    for mode in MODES {
+    for (way, mode) in [PACKET, XDP].into_iter().flat_map(|way| MODES.map(|mode| (way, mode))) {
         let rig = Rig::new();
-        let server = rpc::serve(&rig, &[PACKET, &["--reflex", "auto", "--mode", mode]].concat());
+        let server = rpc::serve(&rig, &[way, &["--reflex", "auto", "--mode", mode]].concat());
         let socket = rig.client_udp(CLIENT, 4000);
         let getattr = rpc::root_arguments(&socket, SERVER);
         let call = |xid| rpc::message(xid, nfs3::PROGRAM, 1, &getattr);
@@ -163,12 +163,12 @@ fn each_kept_reply_is_captured_with_the_call_that_it_has_overwritten() {
             })
             .collect();
         let by_reflex = figure(&server, "reflex_replies") - before;
-        assert!(by_reflex > u64::from(SERIES) / 2, "{mode}: {by_reflex} by reflex");
+        assert!(by_reflex > u64::from(SERIES) / 2, "{way:?} {mode}: {by_reflex} by reflex");
         let number_of = |bytes: &[u8]| {
             let xid = u32::from_be_bytes(*bytes.first_chunk()?);
             (xid < SERIES).then_some(xid)
         };
-        assert_eq!(judge(&all.end(), &asked, number_of), by_reflex, "{mode}");
+        assert_eq!(judge(&all.end(), &asked, number_of), by_reflex, "{way:?} {mode}");
         no_reflex_was_suspended(&server);
         assert_eq!(server.interrupt(), Some(0));
     }
@@ -179,9 +179,9 @@ fn while_captures_begin_and_end_under_load_each_request_has_one_answer() {
     if !root_or_skip() {
         return;
     }
-    for mode in MODES {
+    for (way, mode) in [PACKET, XDP].into_iter().flat_map(|way| MODES.map(|mode| (way, mode))) {
         let rig = Rig::new();
-        let server = rig.serve(&[PACKET, &["--mode", mode]].concat());
+        let server = rig.serve(&[way, &["--mode", mode]].concat());
         let (over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
         let sockets = [4000, 4001].map(|port| rig.client_udp(CLIENT, port));
         std::thread::scope(|scope| {
