@@ -1,20 +1,45 @@
-//! Runs the example of an application's own loop: its UDP socket, a TCP connection, its pipe, over loopback.
+//! Runs the example of an application's own loop: its UDP socket, a TCP connection, its pipe, over loopback; and its file,
+//! with io_uring and without.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use twinpath_sys::Namespace;
 use twinpath_sys::child::{Placement, place};
 use twinpath_test_skip::root_or_skip;
 
 #[test]
-fn one_loop_serves_udp_tcp_and_a_pipe() {
+fn one_loop_serves_udp_tcp_a_pipe_and_a_file() {
+    if root_or_skip() {
+        serve(false);
+    }
+}
+
+#[test]
+fn a_kernel_that_refuses_io_uring_is_named_and_the_file_is_read() {
     if !root_or_skip() {
         return;
     }
+    // A filter of system calls is its thread's, and the example inherits it.
+    let thread = std::thread::spawn(|| {
+        let rules = BTreeMap::from([(libc::SYS_io_uring_setup, Vec::new())]);
+        let refuse = SeccompAction::Errno(libc::EPERM as u32);
+        let arch = std::env::consts::ARCH.try_into().unwrap();
+        let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch).unwrap();
+        let program: BpfProgram = filter.try_into().unwrap();
+        seccompiler::apply_filter(&program).unwrap();
+        serve(true);
+    });
+    thread.join().unwrap();
+}
+
+/// Runs the example in a namespace of its own; `is_refused` if the test made the kernel refuse io_uring.
+fn serve(is_refused: bool) {
     let namespace = Namespace::new().unwrap();
     let within = |command: &mut Command| {
         place(command, Placement { namespace: Some(&namespace), ..Placement::default() }).unwrap();
@@ -24,12 +49,23 @@ fn one_loop_serves_udp_tcp_and_a_pipe() {
     assert!(up.status().unwrap().success());
     let tests = std::env::current_exe().unwrap();
     let mut example = Command::new(tests.ancestors().nth(2).unwrap().join("examples/event_loop"));
+    // Several parts, and the last one not full.
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all("a line of text\n".repeat(20_000).as_bytes()).unwrap();
+    example.arg("lo").arg(file.path());
     within(example.stdin(Stdio::piped()).stdout(Stdio::piped()));
     let mut child = example.spawn().unwrap();
     let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     // There is no fast path on loopback, and the example says why.
     assert!(said.next().unwrap().starts_with("UDP by the kernel: "));
-    // The line is said once the loop runs.
+    // This kernel may refuse io_uring by itself.
+    let disk = said.next().unwrap();
+    if is_refused || disk.starts_with("io_uring is refused") {
+        assert!(disk.starts_with("io_uring is refused ("), "{disk}");
+        assert_eq!(said.next().unwrap(), "file: 300000 bytes, 20000 lines by read()");
+    } else {
+        assert_eq!(disk, "file: 300000 bytes, 20000 lines by io_uring");
+    }
     let mut pipe = child.stdin.take().unwrap();
     pipe.write_all(b"hello\n").unwrap();
     assert_eq!(said.next().unwrap(), "read: hello");

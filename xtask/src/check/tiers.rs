@@ -44,6 +44,7 @@ const TIERS: &[Tier] = &[
             "port_vxlan",
             "socket_load",
             "plain",
+            "file_ring",
         ],
     },
     Tier {
@@ -112,8 +113,9 @@ const TIERS: &[Tier] = &[
 /// product's packet path. Pairs of (crate folder, crate folder it may use).
 const EXCEPTIONS: &[(&str, &str)] = &[("io/socket_load", "engine/load"), ("io/plain", "engine/load")];
 
-/// Crates that only the labs need. Only the labs' own program is built with them; tests may use them.
-const LAB_CRATES: &[&str] = &["twinpath-plain", "nfs3_client"];
+/// Crates that only the labs and examples need. Of the programs, only the labs' own is built with them; tests and examples
+/// may use them.
+const LAB_CRATES: &[&str] = &["twinpath-plain", "twinpath-file-ring", "nfs3_client"];
 const LAB_PROGRAM: &str = "bin/twinpath-lab";
 
 /// Third-party crates that access the host, forbidden in the tiers that must not.
