@@ -89,10 +89,7 @@ fn main() -> io::Result<()> {
     poll.add(io::stdin(), PIPE, Interest::Readable)?;
     poll.add(&timer, TIMER, Interest::Readable)?;
 
-    let mut disk = match std::env::args().nth(2) {
-        Some(path) => Disk::start(&path)?,
-        None => None,
-    };
+    let mut disk = std::env::args().nth(2).map(|path| Disk::start(&path)).transpose()?.flatten();
     if let Some(disk) = &disk {
         poll.add(&disk.ring, DISK, Interest::Readable)?;
     }
