@@ -5,15 +5,10 @@
 use std::mem::MaybeUninit;
 
 use libc::{c_int, sigset_t};
+use twinpath_sys::signals::HeldBack;
 
-/// Faults of the thread itself: the kernel ends the process if they come while they are held back, whatever handler there is.
-const FAULTS: [c_int; 6] =
-    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
-
-/// All signals but [`FAULTS`] are held back, as long as this exists.
-pub(crate) struct Blocked {
-    before: sigset_t,
-}
+/// Signals are held back, as long as this exists.
+pub(crate) struct Blocked(HeldBack);
 
 /// What signals that have come do to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,23 +23,12 @@ pub(crate) enum Effect {
 
 impl Blocked {
     pub(crate) fn new() -> Self {
-        let mut all = MaybeUninit::<sigset_t>::uninit();
-        let mut before = MaybeUninit::<sigset_t>::uninit();
-        // SAFETY: both are sets that the calls fill; the C library leaves out those that it needs itself.
-        unsafe {
-            libc::sigfillset(all.as_mut_ptr());
-            FAULTS.iter().for_each(|fault| {
-                libc::sigdelset(all.as_mut_ptr(), *fault);
-            });
-            libc::sigemptyset(before.as_mut_ptr());
-            libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
-            Self { before: before.assume_init() }
-        }
+        Self(HeldBack::new())
     }
 
     /// The signals that were held back before.
     pub(crate) const fn before(&self) -> &sigset_t {
-        &self.before
+        self.0.before()
     }
 
     /// Whether a signal has come that `mask` lets through.
@@ -57,7 +41,7 @@ impl Blocked {
     pub(crate) fn effect(&self) -> Effect {
         let pending = pending();
         let mut effect = Effect::None;
-        for signal in signals().filter(|signal| is_in(&pending, *signal) && !is_in(&self.before, *signal)) {
+        for signal in signals().filter(|signal| is_in(&pending, *signal) && !is_in(self.before(), *signal)) {
             let mut action = MaybeUninit::<libc::sigaction>::zeroed();
             // SAFETY: `action` is filled by the call; all zeros are a valid value of it.
             let action = unsafe {
@@ -73,13 +57,6 @@ impl Blocked {
             effect = Effect::Restarts;
         }
         effect
-    }
-}
-
-impl Drop for Blocked {
-    fn drop(&mut self) {
-        // SAFETY: `before` was filled by the same call.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut()) };
     }
 }
 

@@ -17,9 +17,12 @@ pub(crate) struct Empty {
 impl Empty {
     pub(crate) fn load() -> Result<Self, SteerError> {
         let mut object = Ebpf::load(EMPTY).map_err(|error| SteerError::Object(Box::new(error)))?;
-        loaded("empty_xdp", program::<Xdp>(&mut object, "empty_xdp")?.load())?;
-        loaded("empty_filter", program::<SocketFilter>(&mut object, "empty_filter")?.load())?;
-        loaded("empty_ingress", program::<SchedClassifier>(&mut object, "empty_ingress")?.load())?;
+        let xdp = program::<Xdp>(&mut object, "empty_xdp")?;
+        loaded("empty_xdp", || xdp.load())?;
+        let filter = program::<SocketFilter>(&mut object, "empty_filter")?;
+        loaded("empty_filter", || filter.load())?;
+        let ingress = program::<SchedClassifier>(&mut object, "empty_ingress")?;
+        loaded("empty_ingress", || ingress.load())?;
         Ok(Self { object })
     }
 

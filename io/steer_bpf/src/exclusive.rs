@@ -123,7 +123,7 @@ impl Exclusive {
         }
         let filter: &mut SocketFilter = program(&mut self.object, QUEUE)?;
         if filter.fd().is_err() {
-            loaded(QUEUE, filter.load())?;
+            loaded(QUEUE, || filter.load())?;
         }
         let fd = filter.fd().map_err(|error| SteerError::Program { name: QUEUE, error: Box::new(error) })?;
         Ok(Some(fd.as_fd()))
@@ -269,7 +269,7 @@ fn attach(
 ) -> Result<TcLink, SteerError> {
     let classifier: &mut SchedClassifier = program(object, name)?;
     if classifier.fd().is_err() {
-        loaded(name, classifier.load())?;
+        loaded(name, || classifier.load())?;
     }
     crate::tc::attach(classifier, name, ifindex, hook, how)
 }

@@ -115,7 +115,7 @@ impl Lease {
             words.store(at + 1, value);
         }
         let watcher: &mut RawTracePoint = program(object, AT_END)?;
-        loaded(AT_END, watcher.load())?;
+        loaded(AT_END, || watcher.load())?;
         let attached = watcher.attach("sched_process_exit").and_then(|id| watcher.take_link(id));
         let refused =
             |error| SteerError::Lease { step: "having the kernel note our end (CAP_PERFMON)", error };

@@ -104,7 +104,8 @@ impl Leases {
         loader.map_max_entries("samples", capacity);
         let mut object = loader.load(LEASE).map_err(|error| SteerError::Object(Box::new(error)))?;
         for name in [INGRESS, EGRESS] {
-            loaded(name, program::<SchedClassifier>(&mut object, name)?.load())?;
+            let classifier = program::<SchedClassifier>(&mut object, name)?;
+            loaded(name, || classifier.load())?;
         }
         let maps = Maps::take(&mut object)?;
         let lessees = match object.take_map("lessees") {

@@ -241,7 +241,7 @@ impl PortPrograms {
         xdp_links()?;
         let driver: &mut Xdp = program(&mut self.object, XDP)?;
         if driver.fd().is_err() {
-            loaded(XDP, driver.load())?;
+            loaded(XDP, || driver.load())?;
         }
         let failed = |error| refused(ifindex, XdpMode::Native, error);
         let link = driver
@@ -368,7 +368,7 @@ impl PortPrograms {
     pub fn program(&mut self, name: &'static str) -> Result<&SchedClassifier, SteerError> {
         let classifier: &mut SchedClassifier = program(&mut self.object, name)?;
         if classifier.fd().is_err() {
-            loaded(name, classifier.load())?;
+            loaded(name, || classifier.load())?;
         }
         Ok(classifier)
     }
@@ -378,7 +378,7 @@ impl PortPrograms {
     pub fn xdp_program(&mut self) -> Result<&Xdp, SteerError> {
         let driver: &mut Xdp = program(&mut self.object, XDP)?;
         if driver.fd().is_err() {
-            loaded(XDP, driver.load())?;
+            loaded(XDP, || driver.load())?;
         }
         Ok(driver)
     }

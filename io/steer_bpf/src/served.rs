@@ -29,13 +29,14 @@ pub(crate) fn serve(
     };
     // These refer to the map by the descriptor that it has now.
     for name in attached {
-        loaded(name, program::<SchedClassifier>(object, name)?.load())?;
+        let classifier = program::<SchedClassifier>(object, name)?;
+        loaded(name, || classifier.load())?;
     }
     let held = close_first(map.fd().as_fd()).map_err(failed)?;
     let mut array = ProgramArray::try_from(Map::ProgramArray(map)).map_err(wrote("served"))?;
     for (at, name) in work.iter().enumerate() {
         let classifier: &mut SchedClassifier = program(object, name)?;
-        loaded(name, classifier.load())?;
+        loaded(name, || classifier.load())?;
         let fd = classifier.fd().map_err(|error| SteerError::Program { name, error: Box::new(error) })?;
         array.set(at as u32, fd, 0).map_err(wrote("served"))?;
     }

@@ -13,6 +13,7 @@ use aya::programs::{
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use twinpath_steer::Table;
+use twinpath_sys::signals::HeldBack;
 use twinpath_time::Duration;
 
 use crate::clsact::Position;
@@ -189,21 +190,11 @@ impl Steering {
         let test_run = u32::from(test_run);
         loader.override_global("test_run", &test_run, true);
         let mut object = loader.load(bytes).map_err(|error| SteerError::Object(Box::new(error)))?;
+        load_programs(&mut object, path, plan.is_some())?;
         let sockets = match path {
-            Path::Packet => {
-                loaded(FILTER, program::<SocketFilter>(&mut object, FILTER)?.load())?;
-                None
-            }
-            Path::Xdp => {
-                loaded(REDIRECT, program::<Xdp>(&mut object, REDIRECT)?.load())?;
-                Some(typed(&mut object, "sockets")?)
-            }
+            Path::Packet => None,
+            Path::Xdp => Some(typed(&mut object, "sockets")?),
         };
-        if matches!(path, Path::Packet) || plan.is_some() {
-            for ingress in [INGRESS, INGRESS_AGAIN] {
-                loaded(ingress, program::<SchedClassifier>(&mut object, ingress)?.load())?;
-            }
-        }
         let maps = Maps::take(&mut object)?;
         let reflexes = plan.map(|(plan, kept)| Reflexes::take(&mut object, plan, kept)).transpose()?;
         let stuck = StuckRecords::take(&mut object, fail_open_ns)?;
@@ -476,15 +467,42 @@ pub(crate) fn attach_filter(
     let filter: &mut SocketFilter =
         program.try_into().map_err(|error| SteerError::Filter(Box::new(error)))?;
     if filter.fd().is_err() {
-        loaded(kind, filter.load())?;
+        loaded(kind, || filter.load())?;
     }
     // The socket owns the attachment from here on; the identifier is not needed.
     filter.attach(socket).map_err(|error| SteerError::Filter(Box::new(error)))?;
     Ok(())
 }
 
-pub(crate) fn loaded(name: &'static str, result: Result<(), ProgramError>) -> Result<(), SteerError> {
-    result.map_err(|error| SteerError::Program { name, error: Box::new(error) })
+/// Loads the programs of a path.
+fn load_programs(object: &mut Ebpf, path: Path, replies: bool) -> Result<(), SteerError> {
+    match path {
+        Path::Packet => {
+            let filter = program::<SocketFilter>(object, FILTER)?;
+            loaded(FILTER, || filter.load())?;
+        }
+        Path::Xdp => {
+            let redirect = program::<Xdp>(object, REDIRECT)?;
+            loaded(REDIRECT, || redirect.load())?;
+        }
+    }
+    if matches!(path, Path::Packet) || replies {
+        for name in [INGRESS, INGRESS_AGAIN] {
+            let ingress = program::<SchedClassifier>(object, name)?;
+            loaded(name, || ingress.load())?;
+        }
+    }
+    Ok(())
+}
+
+/// Loads a program. Signals wait meanwhile.
+pub(crate) fn loaded(
+    name: &'static str,
+    load: impl FnOnce() -> Result<(), ProgramError>,
+) -> Result<(), SteerError> {
+    // A signal ends the verifier's work (EAGAIN), and the load begins anew, with a log, which takes seconds.
+    let _held_back = HeldBack::new();
+    load().map_err(|error| SteerError::Program { name, error: Box::new(error) })
 }
 
 /// The error for a refused XDP program; names the program that holds the interface, if that is the reason.

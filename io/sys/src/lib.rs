@@ -25,6 +25,7 @@ pub mod netns;
 pub mod packet_socket;
 pub mod run_delay;
 pub mod scheduling;
+pub mod signals;
 pub mod socket_kind;
 pub mod stamp;
 pub mod stopped_thread;

@@ -6,6 +6,7 @@ mod common;
 mod direct_ring;
 mod fail_open;
 mod frames;
+mod interrupted;
 mod kept;
 mod leases;
 #[path = "../common/mirrors.rs"]
