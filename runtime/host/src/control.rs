@@ -260,7 +260,7 @@ async fn turns<C: Controlled>(
         if !follow(program, woken, &mut watchdog).await || !program.finish_turn().await? {
             return Ok(());
         }
-        // Whoever asks at the command socket gets a turn after each event, also while events never end.
+        // So that the command socket is served after each event, also while events never end.
         tokio::task::yield_now().await;
     }
 }
