@@ -243,8 +243,9 @@ impl Steering {
 
     /// Withholds claimed frames from the kernel, by a program at tc ingress that runs before all others. On the XDP path it
     /// replies to requests instead, where [programs reply](Steering::load_with_reflexes): it is attached before the XDP
-    /// program is, and before claims are in force. A classic filter whose process was killed drops nothing, as no filter leaves notes any more. For the same reason no worker
-    /// may be without a socket if [`TcAttach::ends_with_process`] is false.
+    /// program is, and before claims are in force. A classic filter whose process was killed drops nothing, as no filter
+    /// leaves notes any more. For the same reason no worker may be without a socket if [`TcAttach::ends_with_process`] is
+    /// false.
     ///
     /// # Errors
     /// [`SteerError::OtherPath`], [`SteerError::NoInterface`], [`SteerError::Tcx`], [`SteerError::Clsact`],
