@@ -3,8 +3,9 @@
 //!
 //! Workers never wait for it: a client that reads too slowly misses frames, and the last block of the file says how
 //! many. Requests that the kernel's programs reply to by themselves come to no worker: these programs copy them, and their
-//! replies, into a ring of the capture's own ([`Replied`]); such packets are marked by a comment. A capture ends when the client closes its writing half or goes away, when it has the number of frames that was
-//! asked for, and with the instance.
+//! replies, into a ring of the capture's own ([`Replied`]); such packets are marked by a comment. A capture ends when the
+//! client closes its writing half or goes away, when it has the number of frames that was asked for, and with the
+//! instance.
 
 mod replied;
 

@@ -58,10 +58,10 @@ impl Captures {
         !self.running.is_empty()
     }
 
-    /// Starts a capture of the frames that these workers receive and send, and of what is put into its [tap](Self::taps), or only
-    /// those of the port of a switch with a number,
-    /// and writes it to the connection, after one line of answer. `show` puts all taps into the programs. `ended` is called with the number of the capture, on its thread,
-    /// when the capture has ended.
+    /// Starts a capture of the frames that these workers receive and send, or of one port of a switch, given by its number,
+    /// and of what the kernel's programs copy into its [tap](Self::taps). It is written to the connection, after one line of
+    /// answer. `show` puts all taps into the programs. `ended` is called with the number of the capture, on its thread, when
+    /// the capture has ended.
     ///
     /// # Errors
     ///
