@@ -47,6 +47,8 @@ pub(super) fn command(program: &str) -> anyhow::Result<std::process::Command> {
     command.arg("-oL").arg(found);
     if let Some(unpacked) = unpacked() {
         let libraries: Vec<_> = LIBRARIES_IN.iter().map(|place| unpacked.join(place)).collect();
+        // libxdp looks for the program that it attaches in a directory of the system otherwise.
+        command.env("LIBXDP_OBJECT_PATH", libraries[0].join("bpf"));
         command.env("LD_LIBRARY_PATH", std::env::join_paths(libraries)?);
     }
     Ok(command)
