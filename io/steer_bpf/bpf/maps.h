@@ -141,6 +141,8 @@ struct per_cpu {
 	/* The last frame that the filter claimed on this CPU; length 0: none, or the last frame was not claimed. */
 	__u32 note_len;
 	__u32 note_reflex; /* the claim's reflex, if tc is to reply to the frame */
+	__u32 queue;	   /* of the socket whose filter goes on in another program */
+	__u32 reserved;
 	__u64 note[HEAD_WORDS];
 };
 

@@ -79,6 +79,45 @@ INLINE void leave_note(struct per_cpu *cpu, const __u64 head[HEAD_WORDS], __u32 
 	__builtin_memcpy(cpu->note, head, sizeof(cpu->note));
 }
 
+/* Gives a worker a frame that is claimed, and of which a note is left. Returns what the filter of its socket returns. */
+INLINE int hand_over(struct __sk_buff *skb, struct per_cpu *cpu, __u32 queue, __u32 len)
+{
+	if (!may_hand_over(queue)) {
+		cpu->counters[WORKER_STUCK]++;
+		cpu->note_len = 0;
+		return 0;
+	}
+	cpu->counters[CLAIMED]++;
+	return put(skb, queue, len) ? 0 : ~0U;
+}
+
+/* The rest of a filter for claims with a reflex. What a filter calls counts as memory of its socket, which before Linux 6.8
+ * may have 20 KiB by default (net.core.optmem_max); what it reaches by a tail call does not. */
+SECTION("socket") int twinpath_filter_replies(struct __sk_buff *skb)
+{
+	const __u32 zero = 0;
+	struct per_cpu *cpu = map_lookup(&per_cpu, &zero);
+	__u32 queue, len;
+
+	if (!cpu)
+		return 0;
+	queue = cpu->queue;
+	len = cpu->note_len;
+	if (reflex_of(skb, (const __u8 *)cpu->note + HEAD_AT, len, cpu->note_reflex, queue) == MAY_REPLY)
+		/* It is counted when tc has replied. */
+		return 0;
+	cpu->note_reflex = 0;
+	return hand_over(skb, cpu, queue, len);
+}
+
+/* Where the kernel finds that program. */
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_PROG_ARRAY);
+	MAP_UINT(key_size, 4);
+	MAP_UINT(value_size, 4);
+	MAP_UINT(max_entries, 1);
+} filter_goes_on SECTION(".maps");
+
 /* The filter of the socket of this queue: if several sockets share the frames, each has its own. */
 INLINE int filter(struct __sk_buff *skb, __u32 queue)
 {
@@ -94,26 +133,22 @@ INLINE int filter(struct __sk_buff *skb, __u32 queue)
 		return 0;
 	verdict = verdict_of(skb, &frame, head);
 	number = verdict & 0xff;
-	if (number == CLAIMED && !test_run && has_reflex(&frame)) {
-		__u32 why = reflex_of(skb, frame.bytes, frame.len, frame.reflex, queue);
-
-		if (why == MAY_REPLY) {
-			/* It is counted when tc has replied. */
-			leave_note(cpu, head, frame.len, frame.reflex);
-			return 0;
-		}
-	}
-	if (number == CLAIMED && !test_run && !may_hand_over(queue))
-		number = WORKER_STUCK;
-	cpu->counters[number & (COUNTERS - 1)]++;
-	if (number != CLAIMED) {
-		cpu->note_len = 0;
+	if (number != CLAIMED || test_run) {
+		cpu->counters[number & (COUNTERS - 1)]++;
+		if (number == CLAIMED)
+			leave_note(cpu, head, frame.len, 0);
+		else
+			cpu->note_len = 0;
 		return test_run ? verdict : 0;
 	}
+	if (has_reflex(&frame)) {
+		leave_note(cpu, head, frame.len, frame.reflex);
+		cpu->queue = queue;
+		tail_call(skb, &filter_goes_on, 0);
+		/* The program is not there any more, as the process ends. */
+	}
 	leave_note(cpu, head, frame.len, 0);
-	if (test_run)
-		return verdict;
-	return put(skb, queue, frame.len) ? 0 : ~0U;
+	return hand_over(skb, cpu, queue, frame.len);
 }
 
 SECTION("socket") int twinpath_filter(struct __sk_buff *skb)

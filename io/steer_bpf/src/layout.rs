@@ -172,6 +172,8 @@ pub(crate) struct PerCpu {
     pub(crate) counters: [u64; COUNTERS],
     note_len: u32,
     note_reflex: u32,
+    queue: u32,
+    reserved: u32,
     note: [u64; 10],
 }
 

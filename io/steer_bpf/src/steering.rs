@@ -5,7 +5,7 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use aya::maps::{Map, MapData, XskMap};
+use aya::maps::{Map, MapData, ProgramArray, XskMap};
 use aya::programs::xdp::XdpLink;
 use aya::programs::{
     Program, ProgramError, ProgramInfo, SchedClassifier, SocketFilter, TcAttachType, Xdp, xdp,
@@ -29,6 +29,8 @@ static PACKET: &[u8] = include_bytes_aligned!("../object/packet.o");
 static XDP: &[u8] = include_bytes_aligned!("../object/xdp.o");
 
 pub(crate) const FILTER: &str = "twinpath_filter";
+/// The rest of a filter, for claims with a reflex.
+const FILTER_REPLIES: &str = "twinpath_filter_replies";
 pub(crate) const INGRESS: &str = "twinpath_ingress";
 /// A second copy of the program.
 const INGRESS_AGAIN: &str = "twinpath_ingress_again";
@@ -481,6 +483,9 @@ fn load_programs(object: &mut Ebpf, path: Path, replies: bool) -> Result<(), Ste
         Path::Packet => {
             let filter = program::<SocketFilter>(object, FILTER)?;
             loaded(FILTER, || filter.load())?;
+            if replies {
+                go_on_with(object, FILTER_REPLIES)?;
+            }
         }
         Path::Xdp => {
             let redirect = program::<Xdp>(object, REDIRECT)?;
@@ -494,6 +499,18 @@ fn load_programs(object: &mut Ebpf, path: Path, replies: bool) -> Result<(), Ste
         }
     }
     Ok(())
+}
+
+/// Loads the program that filters go on in, and puts it where they find it.
+fn go_on_with(object: &mut Ebpf, name: &'static str) -> Result<(), SteerError> {
+    const FOUND_IN: &str = "filter_goes_on";
+    let rest = program::<SocketFilter>(object, name)?;
+    loaded(name, || rest.load())?;
+    let cannot = |error| SteerError::Program { name, error: Box::new(error) };
+    let fd = rest.fd().and_then(|fd| Ok(fd.try_clone()?)).map_err(cannot)?;
+    let map = object.map_mut(FOUND_IN).ok_or(SteerError::Missing(FOUND_IN))?;
+    let mut array = ProgramArray::try_from(map).map_err(wrote(FOUND_IN))?;
+    array.set(0, &fd, 0).map_err(wrote(FOUND_IN))
 }
 
 /// Loads a program. Signals wait meanwhile.

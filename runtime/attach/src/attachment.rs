@@ -19,7 +19,7 @@ use twinpath_wire::Mac;
 
 use twinpath_config::Path;
 
-use crate::load::{Loaded, Loading, Replies, Replying, Words, word_of};
+use crate::load::{Loading, Replies, Replying, Words, word_of};
 
 /// Frames that a worker can hold at once: a received burst and a burst waiting to leave, per queue, and as many again
 /// for replies that an engine holds back.
@@ -215,30 +215,7 @@ impl Attachment {
         regions: &[Arc<Region>],
     ) -> Result<(Self, Vec<PlacedQueue>), AttachError> {
         let loading = loading(Steered::Packet, regions.len() as u32, plan);
-        let loaded = loading.load(plan.replies.as_ref())?;
-        let replies = loaded.2.none.is_none();
-        match Self::attach_loaded(target.clone(), table, plan, regions, loaded) {
-            // A filter counts as memory of its socket, and those that decide about replies are larger: before Linux 6.8 than a
-            // socket may have by default.
-            Err(error @ AttachError::Packet(_)) if replies => {
-                tracing::info!("workers answer everything: {error}");
-                let why = format!(
-                    "the programs cannot be attached: {error}; net.core.optmem_max may be too little"
-                );
-                Self::attach_loaded(target, table, plan, regions, loading.without_replies(&why)?)
-            }
-            attached => attached,
-        }
-    }
-
-    /// Attaches the programs of the packet path.
-    fn attach_loaded(
-        target: Target,
-        table: &Table,
-        plan: &AttachPlan,
-        regions: &[Arc<Region>],
-        (mut steering, pending, replying): Loaded,
-    ) -> Result<(Self, Vec<PlacedQueue>), AttachError> {
+        let (mut steering, pending, replying) = loading.load(plan.replies.as_ref())?;
         let workers = regions.len();
         steering.attach_tc(target.ifindex, plan.tc)?;
         // A direct ring is used only if it holds as many frames as the configuration says.
