@@ -154,21 +154,28 @@ impl Leases {
         Ok(Some(at as u32))
     }
 
-    /// The process has gone: no frame is put into its rings any more when this returns, and another process may have its number.
-    /// The claims of its sockets are to be withdrawn before.
-    pub fn release(&mut self, process: u32) {
+    /// The process has gone: no frame is put into its rings any more when this returns, and another process may have its number. The
+    /// table, if there is one, is that of the other processes' claims. It comes into force meanwhile, as the kernel waits for running
+    /// programs each time.
+    pub fn release(&mut self, process: u32, table: Option<&Table>) {
         for number in 0..self.capacity {
             self.free(process, number);
         }
         let Some(rings) = self.rings.get_mut(process as usize) else { return };
-        // Where the former memory may still be found, no other process gets the number.
-        let is_gone = match rings {
+        // Without rings in force none of its claims was.
+        let was_put = match rings {
             Some(rings) if rings.is_in_force => {
-                put(&mut self.by_process, process, &self.none, || Ok(())).is_ok()
+                let maps = &mut self.maps;
+                put(&mut self.by_process, process, &self.none, || {
+                    // It only fails if the kernel has no memory: then frames find the leases free.
+                    let _ = table.map(|table| maps.apply(table));
+                    Ok(())
+                })
             }
-            _ => true,
+            _ => Ok(()),
         };
-        if is_gone {
+        // Where the former memory may still be found, no other process gets the number.
+        if was_put.is_ok() {
             *rings = None;
         }
     }

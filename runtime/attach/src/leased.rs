@@ -290,16 +290,13 @@ impl LeasedInterface {
         let _ = self.apply();
     }
 
-    /// Takes all leases from the sockets of a process.
-    pub(crate) fn vacate_all(&mut self, process: u32) {
+    /// The sockets of a process claim nothing any more: [`Self::table`] is that of the others.
+    pub(crate) fn forget_claims(&mut self, process: u32) {
         for number in 0..self.leases.capacity() {
             if let Some(place) = self.place_mut(process, number) {
                 place.claim = None;
             }
-            self.leases.free(process, number);
         }
-        // As above.
-        let _ = self.apply();
     }
 
     /// Number of sockets that have a lease.
@@ -357,7 +354,7 @@ impl LeasedInterface {
     }
 
     /// What the sockets with a lease claim.
-    fn table(&mut self) -> Result<Table, AttachError> {
+    pub(crate) fn table(&mut self) -> Result<Table, AttachError> {
         self.target.claims.clear();
         for claim in self.places.iter().filter_map(|place| place.claim.as_ref()) {
             if !self.target.claims.contains(claim) {

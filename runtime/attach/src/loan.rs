@@ -45,8 +45,10 @@ impl LeasedInterface {
 
     /// The process has gone, or is served no more: nothing is put into its rings.
     pub fn release(&mut self, process: u32) {
-        self.vacate_all(process);
-        self.leases.release(process);
+        self.forget_claims(process);
+        // There is none if the interface has more addresses than a table holds: then the former table stays.
+        let table = self.table().ok();
+        self.leases.release(process, table.as_ref());
     }
 
     /// Gives a socket of another process, which is bound to `local`, a lease. Waits as [`LeasedInterface::lend`] does. This process

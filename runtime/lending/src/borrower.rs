@@ -34,6 +34,9 @@ impl Borrower {
             Answer::Lent { ring, loan, .. } => (ring, loan),
             Answer::Refused { why, .. } => return Err(OwnerError::Refused(why)),
         };
+        // Others are in memory that this program will not get a ring in again: the owner, or its number there, is another one.
+        let first = ring.wrapping_sub(loan.number);
+        self.idle.retain(|(of, _)| of.wrapping_sub(first) < loan.capacity);
         let lease = match self.idle.iter().position(|(of, _)| *of == ring) {
             Some(at) => {
                 let (_, mut lease) = self.idle.swap_remove(at);

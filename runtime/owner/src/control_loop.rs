@@ -35,6 +35,8 @@ pub(crate) enum Woken {
     Knocked,
     /// This program has said something, or ended.
     Program(u64),
+    /// This program has had no lease for a while.
+    Unused(u64),
     /// A new owner serves, or does not.
     Taker,
 }
@@ -82,6 +84,14 @@ impl Controlled for Owner {
             .await;
             number
         };
+        let unused =
+            programs.iter().filter_map(|program| Some((program.gives_number_back_at()?, program.number)));
+        let unused = unused.min();
+        let is_unused = async {
+            let Some((when, number)) = unused else { return std::future::pending().await };
+            tokio::time::sleep(when.since(clock::now())).await;
+            number
+        };
         Ok(tokio::select! {
             event = self.mirror.next() => Woken::Mirror(event?),
             announced = self.announcements.next() => Woken::Announced(announced),
@@ -90,6 +100,7 @@ impl Controlled for Owner {
                 self.door.knocked().await;
             } => Woken::Knocked,
             number = stirs => Woken::Program(number),
+            number = is_unused => Woken::Unused(number),
         })
     }
 
@@ -103,6 +114,7 @@ impl Controlled for Owner {
                 self.heard = number;
                 self.attend(number).await;
             }
+            Woken::Unused(number) => self.take_unused_number(number),
             Woken::Taker => return self.taker_spoke(),
         }
         true

@@ -104,21 +104,40 @@ impl Owner {
     /// Ends everything that a program has been given.
     pub(crate) fn dismiss(&mut self, at: usize, why: &str) {
         // In order, as each has its turn.
+        self.programs[at].hang_up();
+        self.take_number(at);
         let program = self.programs.remove(at);
-        program.hang_up();
-        if let (Some(interface), Some(process)) = (&mut self.leased, program.process) {
-            interface.release(process);
-        }
-        // Without it a frame costs nothing.
-        if self.programs.iter().all(|program| program.process.is_none()) {
-            self.leased = None;
-        }
         tracing::debug!(
             pid = program.pid,
             user = program.user,
             name = program.name,
             "a program is served no more: {why}"
         );
+    }
+
+    /// Takes the number of a program that has had no lease for a while, which its memory in the kernel goes with.
+    pub(crate) fn take_unused_number(&mut self, number: u64) {
+        let Some(at) = self.programs.iter().position(|program| program.number == number) else { return };
+        if self.programs[at].gives_number_back_at().is_some_and(|when| when <= clock::now()) {
+            self.take_number(at);
+        }
+    }
+
+    /// Takes the number that a program has on the interface, and all its leases.
+    fn take_number(&mut self, at: usize) {
+        let program = &mut self.programs[at];
+        // The memory goes with the number: the program must not take a ring in new memory for one that it has still mapped.
+        program.first_ring = program.rings_after();
+        let Some(process) = program.process.take() else { return };
+        if let Some(interface) = &mut self.leased {
+            program.put_earlier += interface.put_for(process).wrapping_sub(program.put_before);
+            interface.release(process);
+        }
+        program.put_before = 0;
+        // Without the kernel's program a frame costs nothing.
+        if self.programs.iter().all(|program| program.process.is_none()) {
+            self.leased = None;
+        }
     }
 
     fn end(&mut self, at: usize, ring: u32) {
@@ -131,6 +150,9 @@ impl Owner {
             (&mut self.leased, program.process, ended.number)
         {
             interface.take_from_other(process, number);
+        }
+        if !program.has_own_rings() {
+            program.unused_since = clock::now();
         }
         program.forget_former();
     }
@@ -202,6 +224,7 @@ impl Owner {
         self.openings.charge(program.user, clock::now().since(begun));
         let process = admitted?;
         (program.process, program.put_before) = (Some(process), interface.put_for(process));
+        program.unused_since = clock::now();
         Ok(process)
     }
 

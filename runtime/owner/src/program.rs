@@ -22,6 +22,9 @@ use crate::aside;
 /// After a refusal: one that asks without end takes little of the owner's time.
 const REFUSED_PAUSE: Duration = Duration::from_millis(10);
 
+/// So long a program keeps the memory of its rings when no socket of it has a lease: the next one gets its lease sooner with it.
+const UNUSED: Duration = Duration::from_secs(2);
+
 /// A socket of a program that has a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ring {
@@ -64,8 +67,12 @@ pub(crate) struct Program {
     pub(crate) process: Option<u32>,
     /// Frames that were put into rings of that number before.
     pub(crate) put_before: u64,
+    /// Frames that were put into its rings when it had other numbers.
+    pub(crate) put_earlier: u64,
+    /// When it got that number, or gave its last ring back.
+    pub(crate) unused_since: Instant,
     pub(crate) rings: Vec<Ring>,
-    /// The ring of lease 0: those below it are of former owners.
+    /// The ring of lease 0: those below it are of former owners, or of numbers that it had before.
     pub(crate) first_ring: u32,
     /// What former owners have given.
     former: Vec<Former>,
@@ -118,6 +125,8 @@ impl Program {
             alive,
             process,
             put_before: 0,
+            put_earlier: 0,
+            unused_since: Instant::ZERO,
             rings,
             first_ring,
             former,
@@ -146,8 +155,7 @@ impl Program {
     ) -> Option<(BorrowedFd<'a>, Vec<PassedLinks<'a>>)> {
         let mut links: Vec<_> = self.former.iter().map(Former::pass).collect();
         // What none of its sockets has a lease of ends with this process.
-        let has_given = self.rings.iter().any(|ring| ring.number.is_some());
-        if let Some(interface) = interface.filter(|_| has_given) {
+        if let Some(interface) = interface.filter(|_| self.has_own_rings()) {
             links.push(PassedLinks { first_ring: self.first_ring, links: interface.links()? });
         }
         Some((self.connection.as_ref()?.get_ref().as_fd(), links))
@@ -236,6 +244,16 @@ impl Program {
         if let Some(connection) = &self.connection {
             let _ = shutdown(connection.get_ref(), Shutdown::Both);
         }
+    }
+
+    /// When its number is taken from it, as no socket of it has a lease; `None` if one has, or it has no number.
+    pub(crate) fn gives_number_back_at(&self) -> Option<Instant> {
+        (self.process.is_some() && !self.has_own_rings()).then(|| self.unused_since + UNUSED)
+    }
+
+    /// Whether a socket of it has a lease that this owner has given.
+    pub(crate) fn has_own_rings(&self) -> bool {
+        self.rings.iter().any(|ring| ring.number.is_some())
     }
 
     /// Sockets with a lease.

@@ -86,12 +86,13 @@ impl Owner {
 }
 
 fn report_program(program: &Program, leased: Option<&LeasedInterface>) -> report::Program {
-    let put = program.process.zip(leased).map_or(0, |(process, interface)| interface.put_for(process));
+    let put = |(process, interface): (u32, &LeasedInterface)| interface.put_for(process);
+    let put_now = program.process.zip(leased).map_or(program.put_before, put);
     report::Program {
         pid: program.pid,
         user: program.user,
         name: program.name.clone(),
         sockets: program.rings.iter().map(|ring| ring.local.to_string()).collect(),
-        by_ring: put.wrapping_sub(program.put_before),
+        by_ring: program.put_earlier + put_now.wrapping_sub(program.put_before),
     }
 }

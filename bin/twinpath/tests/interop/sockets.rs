@@ -437,6 +437,27 @@ fn descriptors_that_linger_and_requests_without_end_keep_no_other_program_waitin
 }
 
 #[test]
+fn a_program_without_leases_keeps_nothing_in_the_kernel() {
+    let Some(owned) = Owned::new(&[]) else { return };
+    let attached = || links(owned.owner.child.id());
+    let (holder, refused) = (Hostile::new(&owned), Hostile::new(&owned));
+    let (socket, other) = owned.as_nobody(|| (kernel_socket(7161), kernel_socket(7162)));
+    assert!(matches!(holder.ask("vs", &[socket.as_fd()]), (Answer::Lent { ring: 0, .. }, _)));
+    // What only the kernel can say is asked after the program has got the memory of its rings.
+    refused.is_refused("vs", &[socket.as_fd()], "has a lease already");
+    assert_eq!(attached(), 1);
+    drop(holder);
+    until("the kernel's program is detached, though one asked for a lease", || attached() == 0);
+    for _ in 0..2 {
+        let (answer, _) = refused.ask("vs", &[other.as_fd()]);
+        let Answer::Lent { ring, .. } = answer else { panic!("no lease: {answer:?}") };
+        assert_eq!(attached(), 1);
+        refused.say(&Request::end(ring), &[]);
+        until("it is detached when the last lease has ended", || attached() == 0);
+    }
+}
+
+#[test]
 fn programs_sockets_and_users_have_limits() {
     let limits = ["--programs", "2", "--programs-per-user", "1", "--sockets-per-program", "2"];
     let Some(owned) = Owned::new(&[&limits[..], &["--sockets-per-user", "1"]].concat()) else { return };

@@ -301,7 +301,7 @@ fn processes_have_rings_of_their_own_and_one_that_goes_takes_only_these_along() 
         assert!(!self::put(leases.program().unwrap(), &fragment()));
         assert!(held.iter().all(|lease| lease.view().ends().by_program == 1));
         // The first one goes, and lives on in nothing but its socket and its memory.
-        leases.release(0);
+        leases.release(0, Some(&table));
         let after = |by: [bool; 2]| [false, by[1]];
         open(&mut held[1], Room::All);
         for (from, was) in &senders {
