@@ -31,7 +31,13 @@ pub struct Tapped {
 
 /// Room for one control message: `struct timespec`.
 #[repr(C, align(8))]
-struct Control([u8; 64]);
+pub(crate) struct Control(pub(crate) [u8; 64]);
+
+impl Default for Control {
+    fn default() -> Self {
+        Self([0; 64])
+    }
+}
 
 /// A tap on one interface: it sees every frame and never blocks.
 #[derive(Debug)]
@@ -60,7 +66,7 @@ impl FrameTap {
     pub fn next(&self, buffer: &mut [u8]) -> Result<Tapped, Errno> {
         let mut address = MaybeUninit::<libc::sockaddr_ll>::zeroed();
         let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-        let mut control = Control([0; 64]);
+        let mut control = Control::default();
         // SAFETY: an all-zero msghdr is a valid value: no name, no parts, no control.
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
         message.msg_name = address.as_mut_ptr().cast();
@@ -97,12 +103,12 @@ impl AsFd for FrameTap {
     }
 }
 
-fn set(fd: &OwnedFd, level: i32, option: i32) -> io::Result<()> {
+pub(crate) fn set(fd: impl AsFd, level: i32, option: i32) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: the pointer and length describe `on`, which lives across the call.
     let result = unsafe {
         libc::setsockopt(
-            fd.as_raw_fd(),
+            fd.as_fd().as_raw_fd(),
             level,
             option,
             (&raw const on).cast(),
@@ -112,7 +118,8 @@ fn set(fd: &OwnedFd, level: i32, option: i32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-fn timestamp(message: &libc::msghdr) -> Option<u64> {
+/// The kernel's stamp in a received message (`CLOCK_REALTIME`, ns).
+pub(crate) fn timestamp(message: &libc::msghdr) -> Option<u64> {
     // SAFETY: `message` is what recvmsg filled in, and its control buffer is still live and aligned for cmsghdr.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
     while !header.is_null() {

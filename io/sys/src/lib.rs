@@ -29,6 +29,7 @@ pub mod signals;
 pub mod socket_kind;
 pub mod stamp;
 pub mod stopped_thread;
+pub mod stream_stamp;
 pub mod tcp_listener;
 pub mod trusted_dir;
 pub mod udp_socket;

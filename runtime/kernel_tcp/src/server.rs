@@ -309,7 +309,11 @@ impl<C: Send> TcpServer<C> {
                 self.again.add(number);
                 return true;
             }
-            self.work(number, &mut call);
+            if call.fds.wants_stamp() {
+                self.work_stamped(number, &mut call);
+            } else {
+                self.work(number, &mut call);
+            }
             if self.polled.named(number, call.now) {
                 self.poll(number, call.fds);
             }
@@ -317,6 +321,18 @@ impl<C: Send> TcpServer<C> {
         } else {
             let listener = (token - FIRST_TOKEN) as usize;
             self.accept(listener, &mut call) > 0
+        }
+    }
+
+    /// As [`Self::work`] for a connection that the worker was woken for, whose idle policy learns when its bytes came.
+    #[cold]
+    fn work_stamped<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
+        let Some(Tracked { socket, .. }) = self.table.get(number) else { return };
+        socket.ask_stamp();
+        self.work(number, call);
+        // The connection may have closed meanwhile.
+        if let Some(stamp_ns) = self.table.get(number).and_then(|entry| entry.socket.take_stamp()) {
+            call.fds.stamped(stamp_ns);
         }
     }
 

@@ -1,7 +1,5 @@
 //! The contract between a worker and its engine: the calls that the worker makes, and what it lends the engine for each.
 
-use std::os::fd::AsFd;
-
 use rustix::io::Errno;
 use twinpath_frame::{BURST_MAX, Burst, Frame, Pool};
 use twinpath_inspect::{Drops, Reason};
@@ -11,10 +9,10 @@ use twinpath_thread::mailbox::Sender;
 use twinpath_time::Instant;
 
 use crate::counters::WorkerCounters;
+use crate::fds::Fds;
 use crate::message::Event;
 use crate::peers::Peers;
 use crate::ports::{Attached, Here, Ports};
-use crate::sleep::Sleeper;
 use crate::tap::Taps;
 
 /// The code that handles a worker's frames: a server, a load generator, later a switch.
@@ -101,15 +99,6 @@ pub struct Io<'a, E> {
     pub fds: Fds<'a>,
 }
 
-/// The worker's epoll for an engine's own descriptors, and the counters of what the engine drops.
-#[derive(Clone, Copy)]
-pub struct Fds<'a> {
-    pub(crate) sleeper: &'a Sleeper,
-    pub(crate) drops: &'a Drops,
-    /// Where the tokens of a part begin; 0 unless the engine passes calls on to engines that it is made of.
-    pub(crate) first_token: u32,
-}
-
 /// Engine tokens stand above those of the worker's own fds.
 pub(crate) const ENGINE_TOKENS: u64 = 1 << 32;
 
@@ -142,7 +131,7 @@ impl<E: Send> Io<'_, E> {
             taps: &mut *self.taps,
             events: &mut *self.events,
             here: self.here,
-            fds: Fds { sleeper: self.fds.sleeper, drops, first_token: (part as u32) << PART_BITS },
+            fds: Fds { drops, first_token: (part as u32) << PART_BITS, ..self.fds },
         }
     }
 
@@ -315,51 +304,6 @@ impl<E: Send> Io<'_, E> {
     /// Gives it back when the mailbox and its reserved room are full.
     pub fn tell_reserved(&mut self, event: E) -> Result<(), E> {
         self.events.send_reserved(Event::Engine(event)).map_err(own)
-    }
-}
-
-impl Fds<'_> {
-    /// Counters for what the engine drops.
-    #[must_use]
-    pub const fn drops(&self) -> &Drops {
-        self.drops
-    }
-
-    const fn token(&self, token: u32) -> u64 {
-        ENGINE_TOKENS + (self.first_token | token) as u64
-    }
-
-    /// Has the worker watch `fd` for reading, and for writing if `write`; [`Engine::ready`] is told `token`.
-    ///
-    /// # Errors
-    /// What `epoll_ctl(2)` returns.
-    pub fn watch(&self, fd: impl AsFd, token: u32, write: bool) -> Result<(), Errno> {
-        self.sleeper.add(fd, self.token(token), write)
-    }
-
-    /// Has the worker watch `fd` for reading and writing by edges: [`Engine::ready`] is told once when either becomes possible, and
-    /// that it reports an error if its peer has sent its last byte.
-    ///
-    /// # Errors
-    /// What `epoll_ctl(2)` returns.
-    pub fn watch_edges(&self, fd: impl AsFd, token: u32) -> Result<(), Errno> {
-        self.sleeper.add_edges(fd, self.token(token))
-    }
-
-    /// Changes what `fd` is watched for.
-    ///
-    /// # Errors
-    /// What `epoll_ctl(2)` returns.
-    pub fn rewatch(&self, fd: impl AsFd, token: u32, read: bool, write: bool) -> Result<(), Errno> {
-        self.sleeper.change(fd, self.token(token), read, write)
-    }
-
-    /// No longer watches `fd`.
-    ///
-    /// # Errors
-    /// What `epoll_ctl(2)` returns.
-    pub fn unwatch(&self, fd: impl AsFd) -> Result<(), Errno> {
-        self.sleeper.remove(fd)
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod counters;
 mod engine;
+mod fds;
 pub mod idle;
 mod message;
 pub mod peers;
@@ -21,7 +22,8 @@ mod turn;
 mod wake;
 
 pub use counters::WorkerCounters;
-pub use engine::{Engine, Fds, Io, PARTS_MAX, part_of};
+pub use engine::{Engine, Io, PARTS_MAX, part_of};
+pub use fds::Fds;
 pub use message::{Command, Event};
 pub use ports::Attached;
 pub use tap::{TAPS_MAX, Tap, TapCounters, tag};

@@ -20,7 +20,8 @@ use twinpath_thread::spin_limit::{Allowed, SpinLimit};
 use twinpath_time::{Duration, Instant};
 
 use crate::counters::WorkerCounters;
-use crate::engine::{ENGINE_TOKENS, Engine, Fds, Io, PEERS};
+use crate::engine::{ENGINE_TOKENS, Engine, Io, PEERS};
+use crate::fds::{Came, Fds};
 use crate::idle::{Decision, Idle, IdleConfig, Mode};
 use crate::message::{Command, Event};
 use crate::peers::Peers;
@@ -96,6 +97,7 @@ pub struct Worker<E: Engine> {
     commands: Receiver<Command<E::Command>>,
     events: Sender<Event<E::Event>>,
     pub(crate) sleeper: Sleeper,
+    pub(crate) came: Came,
     pub(crate) idle: Idle,
     pub(crate) request: Request,
     spin_limit: SpinLimit,
@@ -161,6 +163,7 @@ impl<E: Engine> Worker<E> {
             commands,
             events,
             sleeper,
+            came: Came::default(),
             idle: Idle::new(config.idle),
             request: Request::machine(0),
             spin_limit: SpinLimit::new(config.idle.machine.wake_us, config.idle.spin),
@@ -351,7 +354,7 @@ impl<E: Engine> Worker<E> {
 
     /// Takes a burst from each port and passes it to the engine. Returns the number of frames.
     fn poll_ports(&mut self, now: Instant) -> u64 {
-        let Self { engine, pool, ports, peers, burst, taps, sleeper, events, counters, .. } = self;
+        let Self { engine, pool, ports, peers, burst, taps, sleeper, came, events, counters, .. } = self;
         let mut taken = 0;
         burst.set_limit(engine.frames_per_turn());
         for place in 0..ports.queues().len() {
@@ -371,7 +374,7 @@ impl<E: Engine> Worker<E> {
                 taps: &mut *taps,
                 events,
                 here,
-                fds: Fds { sleeper, drops: &counters.drops, first_token: 0 },
+                fds: Fds { sleeper, drops: &counters.drops, came, first_token: 0 },
             };
             engine.receive(now, port, burst, &mut io);
             debug_assert!(burst.is_empty(), "an engine takes all it is given");
@@ -529,6 +532,7 @@ impl<E: Engine> Worker<E> {
             // The sleep has told which fds are ready: they are handled now, with the present time.
             let woken = clock::now();
             self.look_due = woken + LOOK_INTERVAL;
+            self.ask_when_it_came();
             let for_engine = self.dispatch(woken);
             self.found_packets |= for_engine;
             self.slept(woken, for_engine);
@@ -575,8 +579,8 @@ impl<E: Engine> Worker<E> {
     }
 
     fn with_io<R>(&mut self, call: impl FnOnce(&mut E, &mut Io<'_, E::Event>) -> R) -> R {
-        let Self { engine, pool, ports, peers, taps, sleeper, events, counters, .. } = self;
-        let fds = Fds { sleeper, drops: &counters.drops, first_token: 0 };
+        let Self { engine, pool, ports, peers, taps, sleeper, came, events, counters, .. } = self;
+        let fds = Fds { sleeper, drops: &counters.drops, came, first_token: 0 };
         let here = Here::NOWHERE;
         call(engine, &mut Io { pool, ports, peers, worker: counters, taps, events, here, fds })
     }

@@ -17,8 +17,16 @@ fn ago(now: Instant, age: Duration) -> Instant {
 }
 
 impl<E: Engine> Worker<E> {
+    /// Has the engine say when that came which has ended a sleep: it may have come to one of its fds.
+    pub(crate) fn ask_when_it_came(&self) {
+        if self.idle.mode() == Mode::Adaptive {
+            self.came.ask();
+        }
+    }
+
     /// A sleep lasted from `slept` to `now`. `for_engine`: something had come to one of the engine's fds.
     pub(crate) fn woke(&mut self, slept: Instant, now: Instant, for_engine: bool) {
+        let stamp_ns = self.came.take();
         let counters = &*self.counters;
         counters.slept_ns.add(now.nanos_since(slept));
         if self.request.is_held() {
@@ -28,12 +36,19 @@ impl<E: Engine> Worker<E> {
         counters.wakeups.add(u64::from(!ready.is_empty()));
         let by_port = ready.iter().any(|ready| ready.token != MAILBOX && ready.token < ENGINE_TOKENS);
         self.slept_since = Some(slept);
+        let mut came = now;
         if by_port {
             // What the packets say of when they came is known when they have been taken.
             self.woken_by_port = true;
         } else if for_engine {
             counters.woken_by_packet.add(1);
-            self.idle.woke(now, Woken::Packet(None));
+            let latency = stamp_ns.and_then(|stamp_ns| stamp::age(stamp_ns, slept, now));
+            if let Some(latency) = latency {
+                counters.wake_latency.record(latency.as_nanos() as u64, 1);
+                self.woken_after(now, latency);
+            }
+            self.idle.woke(now, Woken::Packet(latency));
+            came = latency.map_or(now, |latency| ago(now, latency));
         } else {
             let by_timer = ready.is_empty();
             let ahead = by_timer && self.idle.is_ahead(now);
@@ -42,7 +57,7 @@ impl<E: Engine> Worker<E> {
             self.idle.woke(now, if by_timer { Woken::Timer } else { Woken::Other });
         }
         if for_engine {
-            self.idle.arrived(now, Arrival { first: now, last: now, count: 1 });
+            self.idle.arrived(now, Arrival { first: came, last: came, count: 1 });
         }
     }
 

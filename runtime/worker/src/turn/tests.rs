@@ -16,6 +16,10 @@ struct Does {
     due: Option<Instant>,
     /// An fd of its own that is always readable, and has nothing.
     readable: Option<EventFd>,
+    /// Something came there, at this time by the kernel's stamp.
+    came: Option<u64>,
+    /// Times that it was asked for the stamp.
+    asked: u32,
 }
 
 impl Engine for Does {
@@ -28,8 +32,12 @@ impl Engine for Does {
 
     fn receive(&mut self, _: Instant, _: PortId, _: &mut Burst, _: &mut Io<'_, ()>) {}
 
-    fn ready(&mut self, _: Instant, _: u32, _: bool, _: &mut Io<'_, ()>) -> bool {
-        false
+    fn ready(&mut self, _: Instant, _: u32, _: bool, io: &mut Io<'_, ()>) -> bool {
+        self.asked += u32::from(io.fds.wants_stamp());
+        if let Some(came) = self.came {
+            io.fds.stamped(came);
+        }
+        self.came.is_some()
     }
 
     fn run(&mut self, _: Instant, _: &mut Io<'_, ()>) -> bool {
@@ -104,6 +112,36 @@ fn only_what_came_is_an_arrival_to_the_idle_policy() {
             assert_eq!(worker.turn(Instant::from_nanos(turn * 1_000_000)), busy);
         }
         assert_eq!(worker.idle.summary().1.packets, arrivals);
+    }
+}
+
+#[test]
+fn a_sleep_that_an_fd_has_ended_tells_the_idle_policy_when_that_came() {
+    let now_ns = || {
+        let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        since_1970.expect("after 1970").as_nanos() as u64
+    };
+    // A stamp from before the sleep is of a clock that was set.
+    for (mode, seconds_ago, lessons) in [
+        (Mode::Adaptive, Some(0), 1),
+        (Mode::Adaptive, Some(1), 0),
+        (Mode::Adaptive, None, 0),
+        (Mode::Interrupt, Some(0), 0),
+    ] {
+        let readable = EventFd::new().expect("eventfd");
+        let (mut worker, _commands) = worker(Does { readable: Some(readable), ..Does::default() });
+        worker.start().expect("descriptors");
+        worker.idle.set_mode(mode);
+        let slept = clock::now();
+        worker.engine.came = seconds_ago.map(|seconds| now_ns() - seconds * 1_000_000_000);
+        worker.engine.readable.iter().for_each(EventFd::signal);
+        worker.sleep(slept, Instant::NEVER);
+        assert_eq!(worker.engine.asked, u32::from(mode == Mode::Adaptive));
+        assert_eq!(worker.counters.wake_latency.read().count(), lessons, "{mode}, {seconds_ago:?}");
+        assert_eq!(worker.counters.woken_by_packet.get(), u64::from(seconds_ago.is_some()));
+        // Of what comes while it is awake no stamp is wanted.
+        worker.look_at_fds(clock::now());
+        assert_eq!(worker.engine.asked, u32::from(mode == Mode::Adaptive));
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use serde_json::json;
+use tokio::net::UnixDatagram;
 use tokio::process::Child;
 use tokio::signal::unix::{SignalKind, signal};
 use twinpath_measure::print;
@@ -65,6 +66,13 @@ pub(crate) fn serve(args: &ServerArgs) -> anyhow::Result<()> {
             command
         }
     };
+    let notified = match args.kind {
+        Kind::OwnMemcached | Kind::OwnDns => Some(folder.path().join("notify")),
+        _ => None,
+    };
+    if let Some(notified) = &notified {
+        command.env("NOTIFY_SOCKET", notified);
+    }
     let log = folder.path().join("log");
     let said = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
     command.args(arguments).stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
@@ -72,17 +80,25 @@ pub(crate) fn serve(args: &ServerArgs) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start an event loop")?;
     runtime
-        .block_on(serve_until_told(command, args))
+        .block_on(serve_until_told(command, args, notified.as_deref()))
         .with_context(|| format!("{program}: {}", last_lines(&log)))?;
     let explained = std::fs::read_to_string(folder.path().join("explain")).unwrap_or_default();
     Ok(print(json!({ "explained": explained.lines().collect::<Vec<_>>() }))?)
 }
 
-async fn serve_until_told(command: Command, args: &ServerArgs) -> anyhow::Result<()> {
+async fn serve_until_told(
+    command: Command,
+    args: &ServerArgs,
+    notified: Option<&Path>,
+) -> anyhow::Result<()> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut command = tokio::process::Command::from(command);
+    let told = notified.map(UnixDatagram::bind).transpose().context("cannot listen for its notice")?;
     let mut server = command.kill_on_drop(true).process_group(0).spawn().context("cannot start it")?;
-    await_ready(&mut server, args).await?;
+    match &told {
+        Some(told) => await_notice(&mut server, told).await?,
+        None => await_ready(&mut server, args).await?,
+    }
     print(json!({ "ready": true, "pid": std::process::id(), "program_pid": server.id() }))?;
     tokio::select! {
         _ = interrupt.recv() => {}
@@ -158,6 +174,25 @@ fn zone(names: usize) -> String {
     let head = "$ORIGIN example.org.\n$TTL 3600\n@ IN SOA ns hostmaster 1 3600 600 86400 60\n@ IN NS ns\nns IN A 192.0.2.1\n";
     let hosts = (0..names).map(|number| format!("host{number} IN A 198.51.100.{}\n", number % 250 + 1));
     hosts.fold(head.to_owned(), |zone, host| zone + &host)
+}
+
+/// Until a program on the library says that it is ready, as to systemd (sd_notify(3)). It binds its sockets before: while it then loads
+/// the kernel's programs, the kernel's own stack serves them.
+async fn await_notice(server: &mut Child, told: &UnixDatagram) -> anyhow::Result<()> {
+    let notice = async {
+        let mut text = [0; 512];
+        loop {
+            let len = told.recv(&mut text).await.context("cannot read its notice")?;
+            if text[..len].split(|byte| *byte == b'\n').any(|line| line == b"READY=1") {
+                return Ok(());
+            }
+        }
+    };
+    tokio::select! {
+        ready = notice => ready,
+        status = server.wait() => bail!("it ended ({})", status?),
+        () = tokio::time::sleep(READY_DEADLINE) => bail!("it was not ready after {} s", READY_DEADLINE.as_secs()),
+    }
 }
 
 /// Until a socket of the network namespace has the port.

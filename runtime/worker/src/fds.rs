@@ -1,0 +1,101 @@
+//! What an engine does with its own descriptors: it has the worker watch them, and tells it when something came there.
+
+use std::cell::Cell;
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+use twinpath_inspect::Drops;
+
+use crate::engine::ENGINE_TOKENS;
+use crate::sleep::Sleeper;
+
+/// The worker's epoll for an engine's own descriptors, and the counters of what the engine drops.
+#[derive(Clone, Copy)]
+pub struct Fds<'a> {
+    pub(crate) sleeper: &'a Sleeper,
+    pub(crate) drops: &'a Drops,
+    /// When what woke the worker came.
+    pub(crate) came: &'a Came,
+    /// Where the tokens of a part begin; 0 unless the engine passes calls on to engines that it is made of.
+    pub(crate) first_token: u32,
+}
+
+/// When what ended a sleep came to a descriptor of the engine, by the kernel's stamp.
+#[derive(Debug, Default)]
+pub(crate) struct Came {
+    is_wanted: Cell<bool>,
+    stamp_ns: Cell<Option<u64>>,
+}
+
+impl Came {
+    /// A sleep has ended: the engine is asked when that came which it finds next.
+    pub(crate) fn ask(&self) {
+        self.is_wanted.set(true);
+    }
+
+    /// What the engine has said since.
+    pub(crate) fn take(&self) -> Option<u64> {
+        self.is_wanted.set(false);
+        self.stamp_ns.take()
+    }
+}
+
+impl Fds<'_> {
+    /// Counters for what the engine drops.
+    #[must_use]
+    pub const fn drops(&self) -> &Drops {
+        self.drops
+    }
+
+    /// Whether the worker has just been woken, and its idle policy wants to know when what woke it came. Without the kernel's stamps
+    /// it only guesses what a wake-up takes.
+    #[inline]
+    #[must_use]
+    pub fn wants_stamp(&self) -> bool {
+        self.came.is_wanted.get()
+    }
+
+    /// Tells the kernel's stamp (`CLOCK_REALTIME`, ns) on what woke the worker. The first one counts.
+    pub fn stamped(&self, stamp_ns: u64) {
+        if self.came.is_wanted.replace(false) {
+            self.came.stamp_ns.set(Some(stamp_ns));
+        }
+    }
+
+    const fn token(&self, token: u32) -> u64 {
+        ENGINE_TOKENS + (self.first_token | token) as u64
+    }
+
+    /// Has the worker watch `fd` for reading, and for writing if `write`; [`Engine::ready`] is told `token`.
+    ///
+    /// # Errors
+    /// What `epoll_ctl(2)` returns.
+    pub fn watch(&self, fd: impl AsFd, token: u32, write: bool) -> Result<(), Errno> {
+        self.sleeper.add(fd, self.token(token), write)
+    }
+
+    /// Has the worker watch `fd` for reading and writing by edges: [`Engine::ready`] is told once when either becomes possible, and
+    /// that it reports an error if its peer has sent its last byte.
+    ///
+    /// # Errors
+    /// What `epoll_ctl(2)` returns.
+    pub fn watch_edges(&self, fd: impl AsFd, token: u32) -> Result<(), Errno> {
+        self.sleeper.add_edges(fd, self.token(token))
+    }
+
+    /// Changes what `fd` is watched for.
+    ///
+    /// # Errors
+    /// What `epoll_ctl(2)` returns.
+    pub fn rewatch(&self, fd: impl AsFd, token: u32, read: bool, write: bool) -> Result<(), Errno> {
+        self.sleeper.change(fd, self.token(token), read, write)
+    }
+
+    /// No longer watches `fd`.
+    ///
+    /// # Errors
+    /// What `epoll_ctl(2)` returns.
+    pub fn unwatch(&self, fd: impl AsFd) -> Result<(), Errno> {
+        self.sleeper.remove(fd)
+    }
+}
