@@ -93,6 +93,19 @@ pub struct Sending {
     pub mac: Mac,
 }
 
+/// What a holder of a lease has to know of the interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeasedOn {
+    /// Whether checksums may be partial, as the sender left them to hardware.
+    pub partial_checksums: bool,
+    /// The addresses of this host on the interface.
+    pub own: Vec<IpAddr>,
+    /// Its kernel index.
+    pub ifindex: u32,
+    /// Bytes of the longest IP packet there.
+    pub mtu: u32,
+}
+
 /// A lease that a socket of this process has been given ([`Loan`](crate::Loan): one of another process).
 #[derive(Debug)]
 pub struct OwnLease {
@@ -102,14 +115,8 @@ pub struct OwnLease {
     pub lease: Lease,
     /// Takes it from the socket when that is closed while others have the interface: then [`LeasedInterface::set_free`].
     pub withdrawal: Withdrawal,
-    /// Whether checksums may be partial, as the sender left them to hardware.
-    pub partial_checksums: bool,
-    /// The addresses of this host on the interface.
-    pub own: Vec<IpAddr>,
     /// The interface.
-    pub ifindex: u32,
-    /// Bytes of the longest IP packet there.
-    pub mtu: u32,
+    pub on: LeasedOn,
 }
 
 /// A lease that a socket can be given.
@@ -210,10 +217,17 @@ impl LeasedInterface {
             self.idle.push((number, lease, sending));
             return Err(error);
         }
-        let (partial_checksums, own) = (self.facts.is_virtual(), self.target.addresses.clone());
-        let (ifindex, mtu) = (self.target.ifindex, self.facts.mtu);
         let withdrawal = self.leases.withdrawal().clone();
-        Ok((OwnLease { number, lease, withdrawal, partial_checksums, own, ifindex, mtu }, sending))
+        Ok((OwnLease { number, lease, withdrawal, on: self.on() }, sending))
+    }
+
+    pub(crate) fn on(&self) -> LeasedOn {
+        LeasedOn {
+            partial_checksums: self.facts.is_virtual(),
+            own: self.target.addresses.clone(),
+            ifindex: self.target.ifindex,
+            mtu: self.facts.mtu,
+        }
     }
 
     pub(crate) fn full(&self) -> LeaseError {

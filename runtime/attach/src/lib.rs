@@ -17,7 +17,7 @@ pub use attachment::{
 };
 pub use client::{Client, ClientError, ClientPath};
 pub use interface::{InterfaceError, find_link, learn_facts, tidy};
-pub use leased::{LeaseError, LeasedInterface, OwnLease, SOCKETS_MAX, Sending};
+pub use leased::{LeaseError, LeasedInterface, LeasedOn, OwnLease, SOCKETS_MAX, Sending};
 pub use load::Replies;
 pub use loan::{Loan, ring_of};
 #[cfg(feature = "port-set")]

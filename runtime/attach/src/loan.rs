@@ -5,7 +5,7 @@
 //! which socket is in maps that no other process has, the program checks each number that it reads (`io/steer_bpf/bpf/lease.c`), puts
 //! nothing there but frames that the kernel would give to a socket with a lease, and this process reads nothing of it.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
 use twinpath_rings::lease::Lease;
 use twinpath_steer_bpf::{LEASE_SLOTS, LEASES_MAX};
 
-use crate::leased::{LeaseError, LeasedInterface};
+use crate::leased::{LeaseError, LeasedInterface, LeasedOn};
 
 /// A lease for a socket of another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,14 +24,8 @@ pub struct Loan {
     pub number: u32,
     /// Rings in the memory.
     pub capacity: u32,
-    /// Whether checksums may be partial, as the sender left them to hardware.
-    pub partial_checksums: bool,
-    /// The addresses of this host on the interface.
-    pub own: Vec<IpAddr>,
     /// The interface.
-    pub ifindex: u32,
-    /// Bytes of the longest IP packet there.
-    pub mtu: u32,
+    pub on: LeasedOn,
 }
 
 impl LeasedInterface {
@@ -64,14 +58,7 @@ impl LeasedInterface {
     ) -> Result<Loan, LeaseError> {
         let number = self.place_for(process, socket, local)?;
         self.occupy(process, number, socket, local)?;
-        Ok(Loan {
-            number,
-            capacity: self.leases.capacity(),
-            partial_checksums: self.facts.is_virtual(),
-            own: self.target.addresses.clone(),
-            ifindex: self.target.ifindex,
-            mtu: self.facts.mtu,
-        })
+        Ok(Loan { number, capacity: self.leases.capacity(), on: self.on() })
     }
 
     /// The socket has no lease any more. The other process has closed the ring.

@@ -58,10 +58,7 @@ impl Borrower {
             number: ring,
             lease,
             withdrawal: Withdrawal::Owner { connection: Arc::clone(&connection), ring },
-            partial_checksums: loan.partial_checksums,
-            own: loan.own,
-            ifindex: loan.ifindex,
-            mtu: loan.mtu,
+            on: loan.on,
             owner: Some(connection),
         })
     }

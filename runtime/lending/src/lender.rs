@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use twinpath_attach::{LeaseError, LeasedInterface, SOCKETS_MAX, Sending};
+use twinpath_attach::{LeaseError, LeasedInterface, OwnLease, SOCKETS_MAX, Sending};
 use twinpath_path::privileges::Capabilities;
 use twinpath_rings::lease::Lease;
 
@@ -151,18 +151,9 @@ impl Lender {
         match self {
             Self::Own(interface) => {
                 let (lent, sending) = interface.lend(socket, local)?;
-                let twinpath_attach::OwnLease {
-                    number,
-                    lease,
-                    withdrawal,
-                    partial_checksums,
-                    own,
-                    ifindex,
-                    mtu,
-                } = lent;
-                let (withdrawal, owner) = (Withdrawal::Own(withdrawal), None);
-                let lent = Lent { number, lease, withdrawal, partial_checksums, own, ifindex, mtu, owner };
-                Ok((lent, Some(sending)))
+                let OwnLease { number, lease, withdrawal, on } = lent;
+                let withdrawal = Withdrawal::Own(withdrawal);
+                Ok((Lent { number, lease, withdrawal, on, owner: None }, Some(sending)))
             }
             Self::Owner(borrower) => Ok((borrower.lend(socket)?, None)),
         }

@@ -1,9 +1,9 @@
 //! A lease that a socket of this process has been given, by whichever rights.
 
-use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use twinpath_attach::LeasedOn;
 use twinpath_rings::lease::Lease;
 
 use crate::connection::Connection;
@@ -48,14 +48,8 @@ pub struct Lent {
     pub lease: Lease,
     /// Takes it from the socket when that is closed while others have the lender: then [`Lender::set_free`](crate::Lender::set_free).
     pub withdrawal: Withdrawal,
-    /// Whether checksums may be partial, as the sender left them to hardware.
-    pub partial_checksums: bool,
-    /// The addresses of this host on the interface.
-    pub own: Vec<IpAddr>,
     /// The interface.
-    pub ifindex: u32,
-    /// Bytes of the longest IP packet there.
-    pub mtu: u32,
+    pub on: LeasedOn,
     /// The owner that has given it; with that it ends.
     pub owner: Option<Arc<Connection>>,
 }

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use twinpath_attach::Loan;
+use twinpath_attach::{LeasedOn, Loan};
 
 /// At the start of every message.
 const MAGIC: u32 = 0x7470_736f;
@@ -192,18 +192,18 @@ impl Answer {
         match self {
             Self::Lent { request, ring, loan } => {
                 writer.numbers([MAGIC, VERSION, LENT, *request]);
-                let count = loan.own.len().min(ADDRESSES_MAX);
-                let partial = u32::from(loan.partial_checksums);
+                let count = loan.on.own.len().min(ADDRESSES_MAX);
+                let partial = u32::from(loan.on.partial_checksums);
                 writer.numbers([
                     *ring,
                     loan.number,
                     loan.capacity,
                     partial,
-                    loan.ifindex,
-                    loan.mtu,
+                    loan.on.ifindex,
+                    loan.on.mtu,
                     count as u32,
                 ]);
-                for address in loan.own.iter().take(count) {
+                for address in loan.on.own.iter().take(count) {
                     match address {
                         IpAddr::V4(v4) => writer.put(&v4.to_ipv6_mapped().octets()),
                         IpAddr::V6(v6) => writer.put(&v6.octets()),
@@ -238,8 +238,8 @@ impl Answer {
                     let v4: Option<Ipv4Addr> = v6.to_ipv4_mapped();
                     own.push(v4.map_or(IpAddr::V6(v6), IpAddr::V4));
                 }
-                let loan = Loan { number, capacity, partial_checksums: partial != 0, own, ifindex, mtu };
-                Ok(Self::Lent { request, ring, loan })
+                let on = LeasedOn { partial_checksums: partial != 0, own, ifindex, mtu };
+                Ok(Self::Lent { request, ring, loan: Loan { number, capacity, on } })
             }
             REFUSED => Ok(Self::Refused { request, why: Reader::text(reader.bytes)? }),
             _ => Err(BadMessage::Meaning),
@@ -259,7 +259,8 @@ mod tests {
             assert_eq!(Request::decode(&request.encode()), Ok(request));
         }
         let own = ["192.0.2.1", "2001:db8::1"].map(|address| address.parse().expect("an address")).to_vec();
-        let loan = Loan { number: 3, capacity: 16, partial_checksums: true, own, ifindex: 5, mtu: 1500 };
+        let on = LeasedOn { partial_checksums: true, own, ifindex: 5, mtu: 1500 };
+        let loan = Loan { number: 3, capacity: 16, on };
         for answer in [
             Answer::Lent { request: 1, ring: 2, loan },
             Answer::Refused { request: 3, why: "its reason — in words".to_owned() },

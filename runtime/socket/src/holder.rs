@@ -155,10 +155,10 @@ pub(crate) struct Holder {
 
 impl Holder {
     pub(crate) fn new(lent: Lent, view: View) -> Self {
-        let Lent { number, lease, partial_checksums, own, mtu, owner, .. } = lent;
-        let trust = if partial_checksums { ChecksumTrust::AcceptPartial } else { ChecksumTrust::Verify };
+        let Lent { number, lease, on, owner, .. } = lent;
+        let trust = if on.partial_checksums { ChecksumTrust::AcceptPartial } else { ChecksumTrust::Verify };
         let now = clock::now();
-        let beside = Arc::new(Beside::new(own, mtu, lease.view()));
+        let beside = Arc::new(Beside::new(on.own, on.mtu, lease.view()));
         Self {
             number,
             lease,

@@ -151,7 +151,7 @@ impl Lessee {
         let (on, lent, sending) =
             interfaces::lend(socket, interface, access, false).map_err(|refused| refused.to_string())?;
         let is_v6 = socket.local_addr().is_ok_and(|local| local.is_ipv6());
-        let view = View { is_v6, ifindex: lent.ifindex };
+        let view = View { is_v6, ifindex: lent.on.ifindex };
         self.is_shared.store(false, Ordering::Relaxed);
         self.count_anew();
         self.set_used_by_others(is_shared);

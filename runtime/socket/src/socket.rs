@@ -329,9 +329,9 @@ impl UdpSocket {
             Ok((on, lent, sending)) => {
                 let local = shared.socket.local_addr();
                 let is_v6 = local.as_ref().is_ok_and(SocketAddr::is_ipv6);
-                let view = View { is_v6, ifindex: lent.ifindex };
+                let view = View { is_v6, ifindex: lent.on.ifindex };
                 let port = local.map_or(0, |local| local.port());
-                let sender = Mutex::new(sending.map(|sending| Sender::new(sending, port, lent.mtu)));
+                let sender = Mutex::new(sending.map(|sending| Sender::new(sending, port, lent.on.mtu)));
                 let by = LentBy::of(&lent);
                 let holder = Holder::new(lent, view);
                 let (beside, holder) = (Arc::clone(holder.beside()), Mutex::new(Some(holder)));

@@ -4,6 +4,8 @@
 //! [`guard`] where it shares its CPU and could keep others off it, and [`spin_limit`] wherever no packets come. A
 //! thread that dies would leave claims that nobody serves, so a panic ends the process ([`panics`]).
 //!
+//! It sleeps in one place ([`sleep`]), on all of its descriptors and a timer.
+//!
 //! The budgets are values without a clock or a descriptor. The worker (`runtime/worker`) obeys them. Threads talk through
 //! bounded mailboxes ([`mailbox`]).
 
@@ -12,4 +14,5 @@ pub mod mailbox;
 pub mod panics;
 pub mod priority;
 pub mod request;
+pub mod sleep;
 pub mod spin_limit;

@@ -9,7 +9,7 @@ use twinpath_thread::mailbox::Sender;
 use twinpath_time::Instant;
 
 use crate::counters::WorkerCounters;
-use crate::fds::Fds;
+use crate::fds::{ENGINE_TOKENS, Fds};
 use crate::message::Event;
 use crate::peers::Peers;
 use crate::ports::{Attached, Here, Ports};
@@ -98,9 +98,6 @@ pub struct Io<'a, E> {
     /// The engine's descriptors, and what counts its drops.
     pub fds: Fds<'a>,
 }
-
-/// Engine tokens stand above those of the worker's own fds.
-pub(crate) const ENGINE_TOKENS: u64 = 1 << 32;
 
 /// The token of what other workers hand over; no port has it.
 pub(crate) const PEERS: u64 = ENGINE_TOKENS - 1;

@@ -6,8 +6,10 @@ use std::os::fd::AsFd;
 use rustix::io::Errno;
 use twinpath_inspect::Drops;
 
-use crate::engine::ENGINE_TOKENS;
-use crate::sleep::Sleeper;
+use twinpath_thread::sleep::Sleeper;
+
+/// Engine tokens stand above those of the worker's own fds.
+pub(crate) const ENGINE_TOKENS: u64 = 1 << 32;
 
 /// The worker's epoll for an engine's own descriptors, and the counters of what the engine drops.
 #[derive(Clone, Copy)]

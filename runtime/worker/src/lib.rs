@@ -2,7 +2,7 @@
 //!
 //! A [`Worker`] turns: it reads the clock once, takes a burst from each port, lets the engine work, reads its mailbox,
 //! and flushes the ports ([`Worker::turn`]). Between turns the idle policy ([`idle`]) decides whether to
-//! turn again or to sleep; only [`sleep`] sleeps. [`place`] gives a worker a thread of its own; nothing in a turn
+//! turn again or to sleep; only [`twinpath_thread::sleep`] sleeps. [`place`] gives a worker a thread of its own; nothing in a turn
 //! demands that, so an application's loop can drive one as well.
 //!
 //! A worker never blocks, locks, allocates or logs while packets flow. What control wants of it arrives through a bounded
@@ -16,7 +16,6 @@ mod message;
 pub mod peers;
 pub mod place;
 mod ports;
-pub mod sleep;
 mod tap;
 mod turn;
 mod wake;

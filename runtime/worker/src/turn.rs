@@ -20,15 +20,15 @@ use twinpath_thread::spin_limit::{Allowed, SpinLimit};
 use twinpath_time::{Duration, Instant};
 
 use crate::counters::WorkerCounters;
-use crate::engine::{ENGINE_TOKENS, Engine, Io, PEERS};
-use crate::fds::{Came, Fds};
+use crate::engine::{Engine, Io, PEERS};
+use crate::fds::{Came, ENGINE_TOKENS, Fds};
 use crate::idle::{Decision, Idle, IdleConfig, Mode};
 use crate::message::{Command, Event};
 use crate::peers::Peers;
 use crate::ports::{Here, Ports, Queue};
-use crate::sleep::{Ready, Sleeper};
 use crate::tap::{Tap, Taps};
 use queues::port_token;
+use twinpath_thread::sleep::{Ready, Sleeper};
 
 /// How many events of an engine that must arrive may be unread at a time: a few for each part of an engine that has as many
 /// parts as a server may have.

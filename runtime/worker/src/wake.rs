@@ -4,7 +4,8 @@ use twinpath_idle::{Arrival, Woken};
 use twinpath_sys::stamp;
 use twinpath_time::{Duration, Instant};
 
-use crate::engine::{ENGINE_TOKENS, Engine};
+use crate::engine::Engine;
+use crate::fds::ENGINE_TOKENS;
 use crate::idle::Mode;
 use crate::turn::{MAILBOX, Worker};
 

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use twinpath_sys::clock;
-use twinpath_worker::sleep::Sleeper;
+use twinpath_thread::sleep::Sleeper;
 
 use crate::rig::{PATIENCE, PORT, Rig, SERVER, Server};
 use crate::root_or_skip;

@@ -6,6 +6,7 @@ use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt::set_socket_recv_buffer_size;
 use twinpath_socket::{SocketPath, UdpSocket};
 use twinpath_worker::idle::Mode;
 
@@ -175,4 +176,51 @@ fn several_sockets_share_an_interface_and_leases_are_used_again() {
             assert!(begun.elapsed() < crate::PATIENCE, "{round}: {:?}", one.counts());
         }
     }
+}
+
+/// What waits for a slow reader is bounded by its buffer (SO_RCVBUF) and the slots of its ring, and the kernel counts the rest.
+#[test]
+fn a_slow_reader_keeps_its_buffer_and_a_ring_of_datagrams_and_no_more() {
+    const SENT: u32 = 3_000;
+    const IN_RING: usize = 256;
+    const BUFFER: usize = 16_384;
+    let Some(link) = Link::new() else { return };
+    let socket = link.ours.run(|| {
+        let socket = KernelSocket::bind("0.0.0.0:7040").unwrap();
+        set_socket_recv_buffer_size(&socket, BUFFER).unwrap();
+        UdpSocket::from(socket).on("in0")
+    });
+    let socket = socket.unwrap();
+    socket.set_read_timeout(Some(crate::PATIENCE)).unwrap();
+    let peer = link.peer("10.9.0.2:0");
+    socket.set_mode(Mode::Poll);
+    let begun = Instant::now();
+    while socket.counts().by_ring < 100 {
+        assert!(begun.elapsed() < crate::PATIENCE, "{:?}", socket.counts());
+        echo(&socket, &peer, "10.9.0.1:7040", b"by the ring");
+    }
+    let mut datagram = [0; 1_000];
+    for number in 0..SENT {
+        datagram[..4].copy_from_slice(&number.to_ne_bytes());
+        peer.send_to(&datagram, "10.9.0.1:7040").unwrap();
+    }
+    socket.set_nonblocking(true).unwrap();
+    let mut received = Vec::new();
+    while let Ok(len) = socket.recv(&mut datagram) {
+        assert_eq!(len, datagram.len());
+        received.push(u32::from_ne_bytes(*datagram.first_chunk().unwrap()));
+    }
+    assert!(received.is_sorted_by(|one, next| one < next), "{received:?}");
+    // The kernel doubles what is asked for, and charges each datagram with more than its bytes.
+    let most = IN_RING + 2 * BUFFER / datagram.len() + 1;
+    assert!(received.len() <= most, "{} of at most {most}", received.len());
+    let dropped = link.ours.run(|| {
+        let sockets = std::fs::read_to_string("/proc/thread-self/net/udp").unwrap();
+        let own = sockets.lines().find(|line| line.contains(":1B80 ")).expect("the socket is listed");
+        own.split_whitespace()
+            .last()
+            .and_then(|drops| drops.parse::<usize>().ok())
+            .expect("drops are counted")
+    });
+    assert_eq!(received.len() + dropped.unwrap(), SENT as usize, "received and dropped");
 }

@@ -9,7 +9,7 @@ use twinpath_time::Instant;
 use super::{Event, Worker};
 use crate::engine::Engine;
 use crate::ports::Attached;
-use crate::sleep::Sleeper;
+use twinpath_thread::sleep::Sleeper;
 
 /// The most turns for emptying the rings: more than any ring has bursts.
 const EMPTYING_TURNS_MAX: u32 = 1024;
