@@ -8,6 +8,7 @@
  * dropped, whatever happens to socket, process or rules in between.
  *
  * A worker that never sleeps needs no socket. While it has none, the classifier decides instead. */
+#include "again.h"
 #include "kernel.h"
 
 #define HAS(frame, n) ((n) <= (frame)->len)
@@ -228,7 +229,8 @@ INLINE int decide_without_socket(struct __sk_buff *skb, struct per_cpu *cpu)
 	return TCX_DROP;
 }
 
-INLINE int ingress(struct __sk_buff *skb)
+/* While twinpath_ingress_again is attached as well, the one that runs first decides every claimed frame. */
+SECTION("classifier") int twinpath_ingress(struct __sk_buff *skb)
 {
 	const __u32 zero = 0;
 	struct per_cpu *cpu = map_lookup(&per_cpu, &zero);
@@ -260,17 +262,5 @@ INLINE int ingress(struct __sk_buff *skb)
 	return TCX_DROP;
 }
 
-SECTION("classifier") int twinpath_ingress(struct __sk_buff *skb)
-{
-	return ingress(skb);
-}
-
-/* A second copy of the program, as the kernel attaches a program only once per hook: to move to the front, one copy
- * is attached there before the other one is detached. While both are attached, the first one decides every claimed
- * frame. */
-SECTION("classifier") int twinpath_ingress_again(struct __sk_buff *skb)
-{
-	return ingress(skb);
-}
 
 char terms[] SECTION("license") = "Dual MIT/GPL";

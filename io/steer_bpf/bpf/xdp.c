@@ -3,6 +3,7 @@
  *
  * XDP sees neither a VLAN tag that the device removed from the frame, nor that segments were coalesced: the tag looks
  * absent, the coalesced frame like a single one. Do not attach where either happens. */
+#include "again.h"
 #include "kernel.h"
 
 #define HAS(frame, n) ((const void *)((frame)->bytes + (n)) <= (frame)->end)
@@ -52,14 +53,8 @@ SECTION("xdp") int twinpath_xdp(struct xdp_md *context)
 	return test_run ? verdict : action;
 }
 
+/* A frame that it has not replied to is passed on, to twinpath_ingress_again if that is attached as well. */
 SECTION("classifier") int twinpath_ingress(struct __sk_buff *skb)
-{
-	return reply_to_handed(skb);
-}
-
-/* A second copy of the program, as the kernel attaches a program only once per hook: to move to the front, one copy is
- * attached there before the other one is detached. A frame that the first one has not replied to is passed on. */
-SECTION("classifier") int twinpath_ingress_again(struct __sk_buff *skb)
 {
 	return reply_to_handed(skb);
 }

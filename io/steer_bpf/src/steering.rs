@@ -8,7 +8,7 @@ use std::sync::Arc;
 use aya::maps::{Map, MapData, ProgramArray, XskMap};
 use aya::programs::xdp::XdpLink;
 use aya::programs::{
-    Program, ProgramError, ProgramInfo, SchedClassifier, SocketFilter, TcAttachType, Xdp, xdp,
+    Program, ProgramError, ProgramFd, ProgramInfo, SchedClassifier, SocketFilter, TcAttachType, Xdp, xdp,
 };
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
@@ -484,7 +484,10 @@ fn load_programs(object: &mut Ebpf, path: Path, replies: bool) -> Result<(), Ste
             let filter = program::<SocketFilter>(object, FILTER)?;
             loaded(FILTER, || filter.load())?;
             if replies {
-                go_on_with(object, FILTER_REPLIES)?;
+                let rest = program::<SocketFilter>(object, FILTER_REPLIES)?;
+                loaded(FILTER_REPLIES, || rest.load())?;
+                let fd = rest.fd().and_then(|fd| Ok(fd.try_clone()?));
+                go_on_in(object, "filter_goes_on", FILTER_REPLIES, fd)?;
             }
         }
         Path::Xdp => {
@@ -497,20 +500,23 @@ fn load_programs(object: &mut Ebpf, path: Path, replies: bool) -> Result<(), Ste
             let ingress = program::<SchedClassifier>(object, name)?;
             loaded(name, || ingress.load())?;
         }
+        let fd = program::<SchedClassifier>(object, INGRESS)?.fd().and_then(|fd| Ok(fd.try_clone()?));
+        go_on_in(object, "ingress_goes_on", INGRESS, fd)?;
     }
     Ok(())
 }
 
-/// Loads the program that filters go on in, and puts it where they find it.
-fn go_on_with(object: &mut Ebpf, name: &'static str) -> Result<(), SteerError> {
-    const FOUND_IN: &str = "filter_goes_on";
-    let rest = program::<SocketFilter>(object, name)?;
-    loaded(name, || rest.load())?;
-    let cannot = |error| SteerError::Program { name, error: Box::new(error) };
-    let fd = rest.fd().and_then(|fd| Ok(fd.try_clone()?)).map_err(cannot)?;
-    let map = object.map_mut(FOUND_IN).ok_or(SteerError::Missing(FOUND_IN))?;
-    let mut array = ProgramArray::try_from(map).map_err(wrote(FOUND_IN))?;
-    array.set(0, &fd, 0).map_err(wrote(FOUND_IN))
+/// Puts a program where others find what they go on in.
+fn go_on_in(
+    object: &mut Ebpf,
+    found_in: &'static str,
+    name: &'static str,
+    fd: Result<ProgramFd, ProgramError>,
+) -> Result<(), SteerError> {
+    let fd = fd.map_err(|error| SteerError::Program { name, error: Box::new(error) })?;
+    let map = object.map_mut(found_in).ok_or(SteerError::Missing(found_in))?;
+    let mut array = ProgramArray::try_from(map).map_err(wrote(found_in))?;
+    array.set(0, &fd, 0).map_err(wrote(found_in))
 }
 
 /// Loads a program. Signals wait meanwhile.
