@@ -32,7 +32,7 @@ pub(crate) const FILTER: &str = "twinpath_filter";
 /// The rest of a filter, for claims with a reflex.
 const FILTER_REPLIES: &str = "twinpath_filter_replies";
 pub(crate) const INGRESS: &str = "twinpath_ingress";
-/// A second copy of the program.
+/// The program that does the same where that one is attached already.
 const INGRESS_AGAIN: &str = "twinpath_ingress_again";
 pub(crate) const REDIRECT: &str = "twinpath_xdp";
 
@@ -92,7 +92,7 @@ pub struct Steering {
     tc_attach: TcAttach,
     /// The revision of the programs at tc ingress when ours was found to run before foreign ones.
     first_at: Option<u64>,
-    /// Which of the two equal programs is attached at tc ingress, or will be.
+    /// Which of the two programs that do the same is attached at tc ingress, or will be.
     ingress: &'static str,
     xdp_links: Vec<XdpLink>,
     object: Ebpf,
