@@ -2,7 +2,7 @@
 
 use caps::{CapSet, Capability, CapsHashSet};
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use twinpath_time::Duration;
 
@@ -73,8 +73,15 @@ fn missing(held: &CapsHashSet, needed: &[Capability], what: &str) -> Result<(), 
     }
 }
 
+/// Whether the kernel takes the programs of a path. It is asked once if it does: that takes the CPU some tens of milliseconds.
 fn loads(path: Path) -> Result<(), String> {
-    Steering::load(path).map(|_| ()).map_err(|error| error.to_string())
+    static TAKEN: [OnceLock<()>; 2] = [const { OnceLock::new() }; 2];
+    let taken = &TAKEN[path as usize];
+    if taken.get().is_none() {
+        Steering::load(path).map_err(|error| error.to_string())?;
+        let _ = taken.set(());
+    }
+    Ok(())
 }
 
 fn af_xdp() -> Result<(), String> {
