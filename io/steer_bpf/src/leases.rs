@@ -155,8 +155,8 @@ impl Leases {
     }
 
     /// The process has gone: no frame is put into its rings any more when this returns, and another process may have its number. The
-    /// table, if there is one, is that of the other processes' claims. It comes into force meanwhile, as the kernel waits for running
-    /// programs each time.
+    /// table of the other processes' claims, if there is one, comes into force at the same time: the kernel waits for running programs
+    /// after either change, and so these waits overlap.
     pub fn release(&mut self, process: u32, table: Option<&Table>) {
         for number in 0..self.capacity {
             self.free(process, number);

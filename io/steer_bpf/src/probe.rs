@@ -73,7 +73,7 @@ fn missing(held: &CapsHashSet, needed: &[Capability], what: &str) -> Result<(), 
     }
 }
 
-/// Whether the kernel takes the programs of a path. It is asked once if it does: that takes the CPU some tens of milliseconds.
+/// Whether the kernel takes the programs of a path. A yes is remembered, as asking takes some tens of milliseconds of CPU time.
 fn loads(path: Path) -> Result<(), String> {
     static TAKEN: [OnceLock<()>; 2] = [const { OnceLock::new() }; 2];
     let taken = &TAKEN[path as usize];

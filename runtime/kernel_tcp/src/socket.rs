@@ -20,7 +20,8 @@ pub(crate) struct Socket {
 /// The kernel's stamp on what comes (`CLOCK_REALTIME`, ns).
 #[derive(Clone, Copy)]
 enum Stamp {
-    /// The kernel makes none: most sockets never wake a worker.
+    /// The kernel makes none. Where any socket wants stamps, it stamps each packet that this host receives, so a socket asks for them
+    /// only once it has woken a worker.
     Off,
     On,
     /// The next bytes are received with it.

@@ -34,7 +34,7 @@ impl Borrower {
             Answer::Lent { ring, loan, .. } => (ring, loan),
             Answer::Refused { why, .. } => return Err(OwnerError::Refused(why)),
         };
-        // Others are in memory that this program will not get a ring in again: the owner, or its number there, is another one.
+        // Other rings are of a former owner, or of a number that this program had there before: it does not get them again.
         let first = ring.wrapping_sub(loan.number);
         self.idle.retain(|(of, _)| of.wrapping_sub(first) < loan.capacity);
         let lease = match self.idle.iter().position(|(of, _)| *of == ring) {

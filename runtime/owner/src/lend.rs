@@ -115,7 +115,7 @@ impl Owner {
         );
     }
 
-    /// Takes the number of a program that has had no lease for a while, which its memory in the kernel goes with.
+    /// Takes the number of a program that has had no lease for a while, and with it the memory of its rings.
     pub(crate) fn take_unused_number(&mut self, number: u64) {
         let Some(at) = self.programs.iter().position(|program| program.number == number) else { return };
         if self.programs[at].gives_number_back_at().is_some_and(|when| when <= clock::now()) {
@@ -126,7 +126,7 @@ impl Owner {
     /// Takes the number that a program has on the interface, and all its leases.
     fn take_number(&mut self, at: usize) {
         let program = &mut self.programs[at];
-        // The memory goes with the number: the program must not take a ring in new memory for one that it has still mapped.
+        // The next number comes with new memory. Its rings need new names, as the program may still have the old ones mapped.
         program.first_ring = program.rings_after();
         let Some(process) = program.process.take() else { return };
         if let Some(interface) = &mut self.leased {

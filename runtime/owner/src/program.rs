@@ -22,7 +22,7 @@ use crate::aside;
 /// After a refusal: one that asks without end takes little of the owner's time.
 const REFUSED_PAUSE: Duration = Duration::from_millis(10);
 
-/// So long a program keeps the memory of its rings when no socket of it has a lease: the next one gets its lease sooner with it.
+/// A program keeps the memory of its rings for so long after its last lease has ended, as another lease comes sooner with it.
 const UNUSED: Duration = Duration::from_secs(2);
 
 /// A socket of a program that has a lease.

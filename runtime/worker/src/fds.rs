@@ -5,7 +5,6 @@ use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 use twinpath_inspect::Drops;
-
 use twinpath_thread::sleep::Sleeper;
 
 /// Engine tokens stand above those of the worker's own fds.
@@ -16,13 +15,13 @@ pub(crate) const ENGINE_TOKENS: u64 = 1 << 32;
 pub struct Fds<'a> {
     pub(crate) sleeper: &'a Sleeper,
     pub(crate) drops: &'a Drops,
-    /// When what woke the worker came.
+    /// The kernel's stamp on the data that woke the worker.
     pub(crate) came: &'a Came,
     /// Where the tokens of a part begin; 0 unless the engine passes calls on to engines that it is made of.
     pub(crate) first_token: u32,
 }
 
-/// When what ended a sleep came to a descriptor of the engine, by the kernel's stamp.
+/// The kernel's stamp on the data that ended a sleep, if it came to a descriptor of the engine.
 #[derive(Debug, Default)]
 pub(crate) struct Came {
     is_wanted: Cell<bool>,
@@ -30,12 +29,12 @@ pub(crate) struct Came {
 }
 
 impl Came {
-    /// A sleep has ended: the engine is asked when that came which it finds next.
+    /// A sleep has ended: asks the engine for the stamp on the data that it reads next.
     pub(crate) fn ask(&self) {
         self.is_wanted.set(true);
     }
 
-    /// What the engine has said since.
+    /// The stamp that the engine has given since, if any. It is not asked any more.
     pub(crate) fn take(&self) -> Option<u64> {
         self.is_wanted.set(false);
         self.stamp_ns.take()
@@ -49,15 +48,15 @@ impl Fds<'_> {
         self.drops
     }
 
-    /// Whether the worker has just been woken, and its idle policy wants to know when what woke it came. Without the kernel's stamps
-    /// it only guesses what a wake-up takes.
+    /// Whether the worker has just been woken, and its idle policy wants the kernel's stamp on the data that woke it. Without stamps
+    /// the policy only guesses how long a wake-up takes.
     #[inline]
     #[must_use]
     pub fn wants_stamp(&self) -> bool {
         self.came.is_wanted.get()
     }
 
-    /// Tells the kernel's stamp (`CLOCK_REALTIME`, ns) on what woke the worker. The first one counts.
+    /// Gives the kernel's stamp (`CLOCK_REALTIME`, ns) on the data that woke the worker. The first one counts.
     pub fn stamped(&self, stamp_ns: u64) {
         if self.came.is_wanted.replace(false) {
             self.came.stamp_ns.set(Some(stamp_ns));
@@ -68,7 +67,7 @@ impl Fds<'_> {
         ENGINE_TOKENS + (self.first_token | token) as u64
     }
 
-    /// Has the worker watch `fd` for reading, and for writing if `write`; [`Engine::ready`] is told `token`.
+    /// Has the worker watch `fd` for reading, and for writing if `write`; [`Engine::ready`](crate::Engine::ready) is told `token`.
     ///
     /// # Errors
     /// What `epoll_ctl(2)` returns.
@@ -76,7 +75,7 @@ impl Fds<'_> {
         self.sleeper.add(fd, self.token(token), write)
     }
 
-    /// Has the worker watch `fd` for reading and writing by edges: [`Engine::ready`] is told once when either becomes possible, and
+    /// Has the worker watch `fd` for reading and writing by edges: [`Engine::ready`](crate::Engine::ready) is told once when either becomes possible, and
     /// that it reports an error if its peer has sent its last byte.
     ///
     /// # Errors

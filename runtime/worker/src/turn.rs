@@ -16,6 +16,7 @@ use twinpath_thread::guard::Guard;
 use twinpath_thread::mailbox::{Receiver, Sender};
 use twinpath_thread::priority::Priority;
 use twinpath_thread::request::Request;
+use twinpath_thread::sleep::{Ready, Sleeper};
 use twinpath_thread::spin_limit::{Allowed, SpinLimit};
 use twinpath_time::{Duration, Instant};
 
@@ -28,7 +29,6 @@ use crate::peers::Peers;
 use crate::ports::{Here, Ports, Queue};
 use crate::tap::{Tap, Taps};
 use queues::port_token;
-use twinpath_thread::sleep::{Ready, Sleeper};
 
 /// How many events of an engine that must arrive may be unread at a time: a few for each part of an engine that has as many
 /// parts as a server may have.

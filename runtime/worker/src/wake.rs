@@ -18,7 +18,7 @@ fn ago(now: Instant, age: Duration) -> Instant {
 }
 
 impl<E: Engine> Worker<E> {
-    /// Has the engine say when that came which has ended a sleep: it may have come to one of its fds.
+    /// Asks the engine for the stamp on the data that has ended a sleep, which may have come to one of the engine's fds.
     pub(crate) fn ask_when_it_came(&self) {
         if self.idle.mode() == Mode::Adaptive {
             self.came.ask();
