@@ -82,6 +82,25 @@ fn unsegmented_super_frames_are_answered_datagram_by_datagram() {
     assert_eq!(server.worker("kernel_requests"), 40, "by the kernel, which takes them apart");
 }
 
+/// Nothing but TCP comes here, so each figure is of a wake-up by its bytes.
+#[test]
+fn a_worker_that_tcp_has_woken_knows_how_long_that_took() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::of_workers();
+    let server = rig.serve(&["--mode", "adaptive"]);
+    let mut client = rig.client.run(|| TcpStream::connect((SERVER, PORT))).unwrap().expect("connected");
+    client.set_read_timeout(Some(crate::rig::PATIENCE)).unwrap();
+    let mut buffer = [0; 5];
+    until("wake-ups by TCP have figures", || {
+        client.write_all(b"hello").unwrap();
+        client.read_exact(&mut buffer).unwrap();
+        server.show("workers")[0]["idle"]["wake_latency"]["count"].as_u64() > Some(2)
+    });
+    assert_eq!(server.interrupt(), Some(0));
+}
+
 #[test]
 fn tcp_is_served_beside_and_a_client_that_never_reads_stops_only_itself() {
     if !root_or_skip() {
