@@ -9,17 +9,19 @@
 //! Anybody can forge source addresses, so the table is built to withstand a flood of them:
 //!
 //! - A peer without an answer is only pending. There is room for [`PENDING_MAX`] of them. Control is asked about a
-//!   pending
-//!   peer again when it is looked up after [`RETRY_INTERVAL`], from which time it may also be replaced. New peers are
-//!   asked
-//!   about at most [`QUESTIONS_PER_S`] times a second. A lost question costs its peer that time and no other peer
-//!   anything.
-//! - Once the table of answers is full, a new answer replaces one that is useless (no way out), or that was used
-//!   fewer
+//!   pending peer again when it is looked up after [`RETRY_INTERVAL`], from which time it may also be replaced. New
+//!   peers are asked about at most [`QUESTIONS_PER_S`] times a second, and [`FIRST_QUESTIONS_PER_S`] times if they have
+//!   not sent before. A lost question costs its peer that time and no other peer anything.
+//! - Once the table of answers is full, a new answer replaces one that is useless (no way out), or that was used fewer
 //!   than [`PROVEN_USES`] times and is idle. Active peers keep their entries until they have been silent for
 //!   [`KEEP`].
+//! - A reply to an address of a connected network makes the kernel resolve that address, and its table of neighbours is
+//!   small and shared by the whole host. If too many addresses of one network do not resolve, replies to those without
+//!   an answer are refused for a while: see [`unresolved`].
 
 mod bounded;
+mod questions;
+pub mod unresolved;
 
 use std::net::IpAddr;
 
@@ -27,6 +29,9 @@ use twinpath_time::{Duration, Instant};
 use twinpath_wire::Mac;
 
 use self::bounded::Bounded;
+use self::questions::Questions;
+pub use self::questions::{FIRST_QUESTIONS_BURST, FIRST_QUESTIONS_PER_S, QUESTIONS_BURST, QUESTIONS_PER_S};
+use self::unresolved::UnresolvedNetworks;
 
 /// How frames to one peer leave on the fast path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +51,13 @@ pub struct Egress {
 pub enum KernelReason {
     /// The kernel has not been asked yet, or has not answered.
     Unknown,
-    /// The next hop's link-layer address is not known yet; the kernel resolves it.
+    /// The gateway's link-layer address is not known yet; the kernel resolves it.
     Unresolved,
+    /// The same of a peer that is its own next hop.
+    UnresolvedPeer {
+        /// Length in bits of the prefix of the connected network that the peer is in.
+        prefix_len: u8,
+    },
     /// The route leaves through an interface that we do not serve.
     OtherInterface,
     /// The route needs something that the fast path does not support: a tunnel, an encapsulation, a VLAN, a local
@@ -63,11 +73,17 @@ impl KernelReason {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
-            Self::Unresolved => "unresolved",
+            Self::Unresolved | Self::UnresolvedPeer { .. } => "unresolved",
             Self::OtherInterface => "other_interface",
             Self::NotPlain => "not_plain",
             Self::NoRoute => "no_route",
         }
+    }
+
+    /// Whether only the link-layer address of the next hop is missing.
+    #[must_use]
+    pub const fn is_unresolved(self) -> bool {
+        matches!(self, Self::Unresolved | Self::UnresolvedPeer { .. })
     }
 }
 
@@ -108,10 +124,6 @@ pub const PEERS_MAX: usize = 4096;
 /// Most peers that wait for an answer.
 pub const PENDING_MAX: usize = 512;
 
-/// New peers per second that control is asked about: what it can answer beside its other work. Up to [`PENDING_MAX`]
-/// questions may come at once.
-pub const QUESTIONS_PER_S: u64 = 2048;
-
 /// Uses of an answer after which its peer counts as active, and not as a forged source that was seen once.
 pub const PROVEN_USES: u8 = 4;
 
@@ -124,9 +136,6 @@ const ASK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Time after which control is asked again about a peer that got no answer.
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Least average time between two questions about new peers.
-const QUESTION_INTERVAL: Duration = Duration::from_nanos(1_000_000_000 / QUESTIONS_PER_S);
 
 #[derive(Clone, Copy, Debug)]
 struct Peer {
@@ -157,6 +166,8 @@ pub struct Lookup {
     pub answer: Result<Egress, KernelReason>,
     /// Whether to ask control about the peer: it is unknown, or it has not been asked about for a while.
     pub ask: bool,
+    /// Whether the reply must be dropped: too many addresses of the peer's network do not resolve.
+    pub refused: bool,
 }
 
 /// A worker's egress table.
@@ -165,26 +176,21 @@ pub struct EgressTable {
     known: Bounded<Peer>,
     /// When control was asked about each.
     pending: Bounded<Instant>,
-    /// When the next question about a new peer would be due at an even rate; questions may run ahead of it.
-    question_due: Instant,
+    questions: Questions,
+    unresolved: UnresolvedNetworks,
     /// Lookups of peers for which there was no room.
     overflows: u64,
 }
 
-impl Default for EgressTable {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl EgressTable {
-    /// An empty table with all its memory.
+    /// An empty table with all its memory. `seed` keys a hash of peers and must be secret.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(seed: u64) -> Self {
         Self {
             known: Bounded::new(PEERS_MAX),
             pending: Bounded::new(PENDING_MAX),
-            question_due: Instant::ZERO,
+            questions: Questions::new(seed),
+            unresolved: UnresolvedNetworks::default(),
             overflows: 0,
         }
     }
@@ -194,6 +200,10 @@ impl EgressTable {
     pub fn lookup(&mut self, peer: IpAddr, now: Instant) -> Lookup {
         let Some(known) = self.known.get_mut(&peer) else { return self.lookup_unknown(peer, now) };
         known.used_at = now;
+        let resolving = matches!(known.answer, Err(KernelReason::UnresolvedPeer { .. }));
+        if resolving && self.unresolved.refuses(peer, now) {
+            return Lookup { answer: known.answer, ask: false, refused: true };
+        }
         let mut ask = now >= known.ask_at;
         if known.uses < PROVEN_USES {
             known.uses += 1;
@@ -203,41 +213,33 @@ impl EgressTable {
         if ask {
             known.ask_at = now + if known.answer.is_ok() { ASK_INTERVAL } else { RETRY_INTERVAL };
         }
-        Lookup { answer: known.answer, ask }
+        Lookup { answer: known.answer, ask, refused: false }
     }
 
     #[cold]
     fn lookup_unknown(&mut self, peer: IpAddr, now: Instant) -> Lookup {
         let answer = Err(KernelReason::Unknown);
+        if self.unresolved.refuses(peer, now) {
+            return Lookup { answer, ask: false, refused: true };
+        }
         if let Some(asked_at) = self.pending.get_mut(&peer) {
             let ask = now >= *asked_at + RETRY_INTERVAL;
             if ask {
                 *asked_at = now;
             }
-            return Lookup { answer, ask };
+            return Lookup { answer, ask, refused: false };
         }
-        let ask = self.may_ask(now) && {
+        let ask = self.questions.may_ask(peer, now) && {
             // Pending peers with an overdue answer make room: their question was lost, or there is no answer.
             self.pending.make_room(|asked_at| now >= *asked_at + RETRY_INTERVAL)
         };
         if ask {
             self.pending.insert(peer, now);
-            self.question_due = self.question_due.max(now) + QUESTION_INTERVAL;
+            self.questions.asked(now);
         } else {
             self.overflows += 1;
         }
-        Lookup { answer, ask }
-    }
-
-    /// Whether the rate of questions about new peers allows one more (a token bucket, stored as the time at which it
-    /// is full).
-    fn may_ask(&mut self, now: Instant) -> bool {
-        let burst = QUESTION_INTERVAL * PENDING_MAX as u32;
-        if self.question_due.since(now) > burst {
-            // The clock went back.
-            self.question_due = now;
-        }
-        self.question_due.since(now) + QUESTION_INTERVAL <= burst
+        Lookup { answer, ask, refused: false }
     }
 
     /// To be called if the question could not be posted (the mailbox was full): the next lookup asks again.
@@ -253,6 +255,8 @@ impl EgressTable {
         match update {
             Update::Learn { peer, answer } => {
                 let asked = self.pending.remove(&peer);
+                let before = self.known.get_mut(&peer).map(|known| known.answer);
+                self.unresolved.answered(peer, before, answer, now);
                 if let Some(known) = self.known.get_mut(&peer) {
                     let (used_at, uses) = (known.used_at, known.uses);
                     *known = Peer { used_at, uses, ..Peer::new(answer, now) };

@@ -53,6 +53,9 @@ reasons! {
     SourceNotAllowed => "source_not_allowed",
     /// A reply was not sent: its source had reached the rate limit for replies that are as large as their requests.
     ReplyRate => "reply_rate",
+    /// A reply was not sent: too many addresses of its peer's network do not resolve, as in a flood with forged sources,
+    /// and this peer's is not known.
+    UnresolvedPeers => "unresolved_peers",
     /// The service gave no reply.
     NoReply => "no_reply",
     /// The pool had no free frame.

@@ -117,7 +117,9 @@ impl Client {
         let egress = mirror.resolve(target.ip(), None, RESOLVE_PATIENCE).await.map_err(|reason| {
             no_way(match reason {
                 KernelReason::Unknown => "the kernel did not say how in time",
-                KernelReason::Unresolved => "its next hop does not answer ARP or neighbour discovery",
+                KernelReason::Unresolved | KernelReason::UnresolvedPeer { .. } => {
+                    "its next hop does not answer ARP or neighbour discovery"
+                }
                 KernelReason::OtherInterface => "the route leaves by another interface",
                 KernelReason::NotPlain => "the route is local, or needs an encapsulation",
                 KernelReason::NoRoute => "there is no route",

@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 
 use twinpath_report as report;
+use twinpath_stack::egress::unresolved::UnresolvedNetworks;
 use twinpath_stack::egress::{Egress, KernelReason, Update};
 use twinpath_time::{Duration, Instant};
 
@@ -28,6 +29,9 @@ pub struct BookLimits {
     pub refresh: Duration,
     /// The kernel is asked to resolve or confirm one neighbour at most once in this time.
     pub resolve_again: Duration,
+    /// While workers refuse replies to unknown peers of a network, all its neighbours are looked through for new ones at
+    /// most once in this time.
+    pub look_again: Duration,
 }
 
 impl Default for BookLimits {
@@ -39,6 +43,7 @@ impl Default for BookLimits {
             keep_new_peer: Duration::from_secs(1),
             refresh: Duration::from_secs(5),
             resolve_again: Duration::from_secs(1),
+            look_again: Duration::from_secs(1),
         }
     }
 }
@@ -139,6 +144,10 @@ pub struct EgressBook {
     generation: u64,
     steps: VecDeque<Step>,
     swept_at: Instant,
+    /// The same counts as those of the workers.
+    unresolved: UnresolvedNetworks,
+    /// When all neighbours were looked through for peers.
+    looked_at: Option<Instant>,
     counters: BookCounters,
 }
 
@@ -157,6 +166,8 @@ impl EgressBook {
             generation: 0,
             steps: VecDeque::new(),
             swept_at: Instant::ZERO,
+            unresolved: UnresolvedNetworks::default(),
+            looked_at: None,
             counters: BookCounters::default(),
         }
     }
@@ -256,7 +267,8 @@ impl EgressBook {
     /// A neighbour's entry in the mirror changed.
     ///
     /// A failed neighbour is resolved again only when a worker asks for the peer.
-    pub fn neighbour_changed(&mut self, ifindex: u32, next_hop: IpAddr, tables: &Tables) {
+    pub fn neighbour_changed(&mut self, ifindex: u32, next_hop: IpAddr, now: Instant, tables: &Tables) {
+        self.take_neighbour(ifindex, next_hop, now, tables);
         // The lowest of all addresses, so that the range starts at the first peer of that next hop.
         let lowest = (ifindex, next_hop, IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let peers: Vec<IpAddr> = self
@@ -266,7 +278,33 @@ impl EgressBook {
             .map(|(_, _, peer)| *peer)
             .collect();
         for peer in peers {
-            self.refresh_told(peer, tables);
+            self.refresh_told(peer, now, tables);
+        }
+    }
+
+    /// While workers refuse replies to unknown peers of a network, they are told of those that the kernel has resolved
+    /// before these send anything: in a flood of forged sources few peers are asked about.
+    fn take_neighbour(&mut self, ifindex: u32, address: IpAddr, now: Instant, tables: &Tables) {
+        if self.fast.contains(&ifindex)
+            && self.unresolved.refuses(address, now)
+            && tables.neighbour(ifindex, address).is_some_and(|known| known.state.usable())
+            && self.entries.len() < self.limits.peers
+            && !self.entries.contains_key(&address)
+        {
+            self.admit(address, None, now);
+        }
+    }
+
+    /// The same for all neighbours of a network, of which `address` is one.
+    fn take_neighbours_of(&mut self, address: IpAddr, now: Instant, tables: &Tables) {
+        if !self.unresolved.refuses(address, now)
+            || self.looked_at.is_some_and(|at| now.since(at) < self.limits.look_again)
+        {
+            return;
+        }
+        self.looked_at = Some(now);
+        for (ifindex, address, _) in tables.neighbours() {
+            self.take_neighbour(ifindex, address, now, tables);
         }
     }
 
@@ -294,6 +332,10 @@ impl EgressBook {
             .entries
             .iter()
             .filter(|(_, entry)| now.since(entry.asked_at) >= keep && entry.progress != Progress::Queued)
+            // A worker that had forgotten this peer would refuse its replies.
+            .filter(|(peer, entry)| {
+                !matches!(entry.told, Some(Ok(_))) || !self.unresolved.refuses(**peer, now)
+            })
             .map(|(peer, _)| *peer)
             .collect();
         for peer in idle {
@@ -386,12 +428,14 @@ impl EgressBook {
 
     /// Combines the route with the tables, sends what has changed, and asks the kernel for the neighbour if that helps.
     fn settle(&mut self, peer: IpAddr, now: Instant, tables: &Tables) {
-        let Some((answer, route)) = self.refresh_told(peer, tables) else { return };
+        let Some((answer, route)) = self.refresh_told(peer, now, tables) else { return };
         let wanted = match answer {
             Ok(_) => tables
                 .neighbour(route.ifindex, route.next_hop)
                 .is_some_and(|known| known.state == NeighbourState::Stale && !known.kept_by_other),
-            Err(KernelReason::Unresolved) => tables
+            // Its entry could be one too many in the kernel's table.
+            Err(KernelReason::UnresolvedPeer { .. }) if self.unresolved.refuses(peer, now) => false,
+            Err(reason) if reason.is_unresolved() => tables
                 .neighbour(route.ifindex, route.next_hop)
                 .is_none_or(|known| known.state != NeighbourState::Incomplete && !known.kept_by_other),
             Err(_) => false,
@@ -409,14 +453,17 @@ impl EgressBook {
     fn refresh_told(
         &mut self,
         peer: IpAddr,
+        now: Instant,
         tables: &Tables,
     ) -> Option<(Result<Egress, KernelReason>, Route)> {
         let entry = self.entries.get_mut(&peer)?;
         let route = entry.route?;
-        let answer = route.and_then(|route| egress(&self.fast, &route, tables));
+        let answer = route.and_then(|route| egress(&self.fast, peer, &route, tables));
         if entry.told != Some(answer) {
+            self.unresolved.answered(peer, entry.told, answer, now);
             entry.told = Some(answer);
             self.steps.push_back(Step::Tell(Update::Learn { peer, answer }));
+            self.take_neighbours_of(peer, now, tables);
         }
         route.ok().map(|route| (answer, route))
     }
@@ -444,15 +491,28 @@ pub fn lookup_interface(
     if all.all(|other| other == first) { Ok(first) } else { Err(KernelReason::NotPlain) }
 }
 
-/// The egress along a plain route.
-fn egress(fast: &BTreeSet<u32>, route: &Route, tables: &Tables) -> Result<Egress, KernelReason> {
+/// The egress of replies to `peer` along a plain route.
+fn egress(
+    fast: &BTreeSet<u32>,
+    peer: IpAddr,
+    route: &Route,
+    tables: &Tables,
+) -> Result<Egress, KernelReason> {
     if !fast.contains(&route.ifindex) {
         return Err(KernelReason::OtherInterface);
     }
     let link = tables.link(route.ifindex).filter(|link| link.up).ok_or(KernelReason::NoRoute)?;
     let source_mac = link.mac.filter(|_| !link.loopback).ok_or(KernelReason::NotPlain)?;
     let neighbour = tables.neighbour(route.ifindex, route.next_hop).filter(|known| known.state.usable());
-    let next_hop_mac = neighbour.and_then(|known| known.mac).ok_or(KernelReason::Unresolved)?;
+    let unresolved = || {
+        if peer != route.next_hop {
+            return KernelReason::Unresolved;
+        }
+        let network = tables.connected_network(route.ifindex, peer);
+        let usual_len = if peer.is_ipv4() { 24 } else { 64 };
+        KernelReason::UnresolvedPeer { prefix_len: network.map_or(usual_len, |network| network.len()) }
+    };
+    let next_hop_mac = neighbour.and_then(|known| known.mac).ok_or_else(unresolved)?;
     let mtu = route.mtu.map_or(link.mtu, |mtu| mtu.min(link.mtu));
     Ok(Egress { ifindex: route.ifindex, source_mac, next_hop_mac, mtu })
 }

@@ -255,7 +255,8 @@ impl Mirror {
                     Err(_) => return Err(KernelReason::Unknown),
                 }
                 match self.book.told(peer) {
-                    None | Some(Err(KernelReason::Unknown | KernelReason::Unresolved)) => {}
+                    None | Some(Err(KernelReason::Unknown)) => {}
+                    Some(Err(reason)) if reason.is_unresolved() => {}
                     Some(answer) => return answer,
                 }
             }
@@ -334,7 +335,7 @@ impl Mirror {
                 Effect::LinkGone { ifindex, name } => Event::LinkGone { ifindex, name },
                 Effect::Addresses(ifindex) => Event::Addresses { ifindex },
                 Effect::Neighbour(ifindex, address) => {
-                    self.book.neighbour_changed(ifindex, address, &self.tables);
+                    self.book.neighbour_changed(ifindex, address, clock::now(), &self.tables);
                     Event::Neighbour { ifindex, address }
                 }
                 Effect::SourceCheck(ifindex) => Event::SourceCheck { ifindex },

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use twinpath_port::LinkState;
+use twinpath_steer::Prefix;
 use twinpath_wire::Mac;
 
 /// One interface, as the kernel describes it.
@@ -274,6 +275,20 @@ impl Tables {
     #[must_use]
     pub fn neighbour(&self, ifindex: u32, address: IpAddr) -> Option<&Neighbour> {
         self.neighbours.get(&(ifindex, address))
+    }
+
+    /// All neighbours, by link and address.
+    pub fn neighbours(&self) -> impl Iterator<Item = (u32, IpAddr, &Neighbour)> {
+        self.neighbours.iter().map(|(&(ifindex, address), neighbour)| (ifindex, address, neighbour))
+    }
+
+    /// The connected network that an address of a link is in: the longest prefix of the link's own addresses.
+    #[must_use]
+    pub fn connected_network(&self, ifindex: u32, address: IpAddr) -> Option<Prefix> {
+        self.addresses(ifindex)
+            .filter_map(|(own, len)| Prefix::new(own, len).ok())
+            .filter(|network| network.contains(address))
+            .max_by_key(Prefix::len)
     }
 
     /// The number of neighbours.

@@ -31,7 +31,7 @@ use self::late::{Awaited, Origin};
 use self::sends::Cause;
 use crate::counters::ServeCounters;
 use crate::frames;
-use crate::limits::ServiceLimits;
+use crate::limits::{ServiceLimits, unforeseeable};
 
 /// The longest UDP payload, in bytes.
 const DATAGRAM_MAX: usize = 65_535;
@@ -224,7 +224,7 @@ impl<S: Service> ServeEngine<S> {
             service: Guarded::new(service, Arc::clone(&counters.called)),
             addresses: config.addresses,
             ports: Vec::new(),
-            egress: EgressTable::new(),
+            egress: EgressTable::new(unforeseeable()),
             reply_limit,
             udp,
             receives,
@@ -287,7 +287,7 @@ impl<S: Service> ServeEngine<S> {
                 .map(|()| Outcome::Done);
         };
         self.limit(now, peer, request.payload.len(), len)?;
-        if let Some((place, egress)) = self.egress_of(now, port, peer, local, io)
+        if let Some((place, egress)) = self.egress_of(now, port, peer, local, io)?
             && udp::send_in_place(frame, at, len, local, peer, &egress).is_ok()
         {
             self.counters.fast_replies.add(1);
@@ -305,6 +305,9 @@ impl<S: Service> ServeEngine<S> {
 
     /// Looks up the egress of a reply, and asks control for it if needed. `None` means that the kernel's socket
     /// sends the reply.
+    ///
+    /// # Errors
+    /// [`Reason::UnresolvedPeers`] if the reply must be dropped.
     #[inline]
     fn egress_of(
         &mut self,
@@ -313,11 +316,11 @@ impl<S: Service> ServeEngine<S> {
         peer: SocketAddr,
         local: SocketAddr,
         io: &mut Io<'_, ServeEvent>,
-    ) -> Option<(PortId, Egress)> {
+    ) -> Result<Option<(PortId, Egress)>, Reason> {
         let (peer, local) = (peer.ip(), local.ip());
         if is_link_local(peer) {
             // The address is link-local: the kernel's socket has the link as well.
-            return None;
+            return Ok(None);
         }
         let found = self.egress.lookup(peer, now);
         if found.ask {
@@ -327,8 +330,11 @@ impl<S: Service> ServeEngine<S> {
                 self.egress.not_asked(peer);
             }
         }
-        let egress = found.answer.ok()?;
-        Some((io.port_on(egress.ifindex, port)?, egress))
+        if found.refused {
+            return Err(Reason::UnresolvedPeers);
+        }
+        let Ok(egress) = found.answer else { return Ok(None) };
+        Ok(io.port_on(egress.ifindex, port).map(|place| (place, egress)))
     }
 
     /// Counts a reply against the rate of its source, if it could keep up a loop of replies.

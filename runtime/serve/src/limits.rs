@@ -29,6 +29,6 @@ impl ServiceLimits {
 }
 
 /// A number that no peer can predict, from the system's random keys of the standard library.
-fn unforeseeable() -> u64 {
+pub(crate) fn unforeseeable() -> u64 {
     RandomState::new().build_hasher().finish()
 }

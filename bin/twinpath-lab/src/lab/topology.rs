@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use futures_util::StreamExt;
-use netlink_packet_route::address::{AddressHeaderFlags, AddressScope};
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{InfoData, InfoVeth, LinkAttribute, LinkMessage, State};
+use netlink_packet_route::route::RouteMessage;
 use rtnetlink::{
     Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth, LinkVlan, LinkVxlan, MulticastGroup,
+    RouteMessageBuilder,
 };
 use twinpath_sys::Namespace;
 use twinpath_sys::ethtool::{Offload, set_offload};
@@ -75,6 +77,12 @@ pub(crate) const VLAN_SERVER: End = End {
     ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 3, 0, 0, 0, 2),
     ..SERVER
 };
+
+/// A network that the server is connected to as well, and one behind the client: addresses of forged sources.
+pub(crate) const CONNECTED: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 113, 0, 0), 16);
+pub(crate) const REMOTE: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 128, 0, 0), 9);
+/// The server's address in the first one.
+const CONNECTED_SERVER: Ipv4Addr = Ipv4Addr::new(10, 113, 0, 2);
 
 /// A host behind the server's side, in the client's network, and the interface on the server's side that leads to it.
 pub(crate) const BEHIND: End = End {
@@ -334,6 +342,24 @@ impl Topology {
         Ok(())
     }
 
+    /// Connects the server to [`CONNECTED`], and has it reach [`REMOTE`] by the client.
+    pub(crate) fn further_networks(&self) -> anyhow::Result<()> {
+        inside(&self.server, async |handle| {
+            let index = link(&handle, SERVER.interface).await?.header.index;
+            add_address(&handle, index, (IpAddr::V4(CONNECTED_SERVER), CONNECTED.1)).await?;
+            handle.route().add(to_remote()).execute().await.context("cannot add a route")
+        })
+    }
+
+    /// Undoes that.
+    pub(crate) fn no_further_networks(&self) -> anyhow::Result<()> {
+        inside(&self.server, async |handle| {
+            handle.route().del(to_remote()).execute().await.context("cannot remove a route")?;
+            let index = link(&handle, SERVER.interface).await?.header.index;
+            remove_addresses(&handle, index, |address| address == IpAddr::V4(CONNECTED_SERVER)).await
+        })
+    }
+
     /// Creates the host [`BEHIND`] and the pair that leads to it, whose other end is up and has no address.
     pub(crate) fn behind(&self) -> anyhow::Result<Namespace> {
         let host = Namespace::new()?;
@@ -350,17 +376,34 @@ impl Topology {
 pub(crate) fn no_address(namespace: &Namespace, end: End) -> anyhow::Result<()> {
     inside(namespace, async |handle| {
         let index = link(&handle, end.interface).await?.header.index;
-        let mut found = std::pin::pin!(handle.address().get().set_link_index_filter(index).execute());
-        let mut all = Vec::new();
-        while let Some(address) = found.next().await {
-            all.push(address.with_context(|| format!("cannot list the addresses of {}", end.interface))?);
-        }
-        for address in all.into_iter().filter(|address| address.header.scope != AddressScope::Link) {
-            let removed = handle.address().del(address).execute().await;
-            removed.with_context(|| format!("cannot remove an address of {}", end.interface))?;
-        }
-        Ok(())
+        remove_addresses(&handle, index, |_| true).await
     })
+}
+
+/// Removes some of the addresses of an interface that the kernel has not given to it.
+async fn remove_addresses(handle: &Handle, index: u32, which: impl Fn(IpAddr) -> bool) -> anyhow::Result<()> {
+    let mut found = std::pin::pin!(handle.address().get().set_link_index_filter(index).execute());
+    let mut all = Vec::new();
+    while let Some(address) = found.next().await {
+        all.push(address.with_context(|| format!("cannot list the addresses of interface {index}"))?);
+    }
+    let is_one = |address: &AddressMessage| {
+        address.attributes.iter().any(|attribute| match attribute {
+            AddressAttribute::Address(address) => which(*address),
+            _ => false,
+        })
+    };
+    for address in all.into_iter().filter(|address| address.header.scope != AddressScope::Link) {
+        if is_one(&address) {
+            let removed = handle.address().del(address).execute().await;
+            removed.with_context(|| format!("cannot remove an address of interface {index}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn to_remote() -> RouteMessage {
+    RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(REMOTE.0, REMOTE.1).gateway(CLIENT.ipv4).build()
 }
 
 /// Gives an address to a namespace that no other host has, nor any way there.

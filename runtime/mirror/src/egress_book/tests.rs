@@ -49,7 +49,7 @@ fn tables() -> Tables {
 fn neighbour(book: &mut EgressBook, tables: &mut Tables, address: &str, state: NeighbourState) {
     let neighbour = Neighbour { mac: Some(GATEWAY_MAC), state, kept_by_other: false };
     tables.apply(Change::Neighbour { ifindex: FAST, address: ip(address), neighbour }, &mut Vec::new());
-    book.neighbour_changed(FAST, ip(address), tables);
+    book.neighbour_changed(FAST, ip(address), at(1), tables);
 }
 
 fn book(limits: BookLimits) -> EgressBook {
@@ -381,4 +381,82 @@ fn the_report_names_next_hop_state_and_reason() {
     };
     assert_eq!(text(&rows[0]), "10.0.0.7    none 0 unknown");
     assert_eq!(text(&rows[1]), "10.9.9.9 10.0.0.254 if3 02:00:00:00:00:09 stale 1400 fast");
+}
+
+fn connected() -> Tables {
+    let mut tables = tables();
+    for (address, prefix) in [("10.0.0.1", 16), ("10.0.0.1", 8), ("10.1.0.1", 16)] {
+        tables.apply(Change::Address { ifindex: FAST, address: ip(address), prefix }, &mut Vec::new());
+    }
+    tables
+}
+
+#[test]
+fn in_a_flood_of_forged_neighbours_few_are_resolved_and_real_ones_are_told_unasked() {
+    let (mut book, mut tables) = (book(BookLimits::default()), connected());
+    let looks_up = |book: &mut EgressBook, peer: &str| {
+        steps(book).iter().any(|step| matches!(step, Step::AskRoute(question) if question.peer == ip(peer)))
+    };
+    // The kernel knows a neighbour before the flood begins, and nobody has asked about it: this costs nothing.
+    neighbour(&mut book, &mut tables, "10.0.0.7", NeighbourState::Stale);
+    // One of another link, one of another network, and one that does not answer are not told.
+    neighbour(&mut book, &mut tables, "10.1.0.7", NeighbourState::Stale);
+    neighbour(&mut book, &mut tables, "10.0.0.8", NeighbourState::Failed);
+    assert_eq!((steps(&mut book), book.len()), (vec![], 0));
+
+    let mut resolves = 0;
+    for number in 0..200 {
+        let peer = IpAddr::V4(Ipv4Addr::from_bits(0x0a00_1000 + number));
+        book.ask(peer, None, at(1), &tables);
+        while let Some(step) = book.step() {
+            match step {
+                Step::AskRoute(question) => {
+                    // A neighbour that the kernel knows is looked up as well.
+                    assert!([peer, ip("10.0.0.7")].contains(&question.peer));
+                    book.route_answered(question, by(&question.peer.to_string(), None), at(1), &tables);
+                }
+                Step::Resolve { .. } => resolves += 1,
+                Step::Tell(_) => {}
+            }
+        }
+    }
+    assert!((60..=70).contains(&resolves), "{resolves} of 200");
+    assert!(matches!(book.told(ip("10.0.0.7")), Some(Ok(_))));
+
+    // A new neighbour, which asks the kernel for our address before it sends.
+    neighbour(&mut book, &mut tables, "10.0.0.9", NeighbourState::Stale);
+    assert!(looks_up(&mut book, "10.0.0.9"));
+    neighbour(&mut book, &mut tables, "10.1.0.9", NeighbourState::Stale);
+    assert!(!looks_up(&mut book, "10.1.0.9"), "that network has no flood");
+}
+
+#[test]
+fn the_peers_that_a_flood_could_cost_their_replies_are_kept_until_it_ends() {
+    let (mut book, mut tables) = (book(BookLimits::default()), connected());
+    neighbour(&mut book, &mut tables, "10.0.0.7", NeighbourState::Reachable);
+    let asked = question(&mut book, &tables, "10.0.0.7", at(1));
+    book.route_answered(asked, by("10.0.0.7", None), at(1), &tables);
+    for number in 0..100 {
+        let peer = IpAddr::V4(Ipv4Addr::from_bits(0x0a00_1000 + number));
+        steps(&mut book);
+        let asked = question(&mut book, &tables, &peer.to_string(), at(100));
+        book.route_answered(asked, by(&peer.to_string(), None), at(100), &tables);
+    }
+    book.sweep(at(101));
+    assert!(
+        book.told(ip("10.0.0.7")).is_some_and(|told| told.is_ok()),
+        "silent for longer than others are kept"
+    );
+    book.sweep(at(120));
+    assert_eq!(book.told(ip("10.0.0.7")), None);
+}
+
+#[test]
+fn a_peer_that_is_its_own_next_hop_is_told_with_its_network() {
+    let (mut book, tables) = (book(BookLimits::default()), connected());
+    for (peer, prefix_len) in [("10.0.3.3", 16), ("10.7.0.3", 8), ("192.0.2.1", 24), ("2001:db8::1", 64)] {
+        let asked = question(&mut book, &tables, peer, at(1));
+        book.route_answered(asked, by(peer, None), at(1), &tables);
+        assert_eq!(steps(&mut book)[0], learn(peer, Err(KernelReason::UnresolvedPeer { prefix_len })));
+    }
 }

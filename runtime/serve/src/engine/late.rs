@@ -166,7 +166,7 @@ impl<S: Service> ServeEngine<S> {
         let Some((port, ifindex)) = port else { return self.send_by_kernel(&reply, peer, local) };
         // If that interface is gone, the reply may still leave by another one.
         let port = io.port_on(ifindex, port).unwrap_or(port);
-        if self.send_by_port(now, port, &reply, (local, peer), io) {
+        if self.send_by_port(now, port, &reply, (local, peer), io)? {
             self.counters.fast_replies.add(1);
             return Ok(());
         }
@@ -174,7 +174,10 @@ impl<S: Service> ServeEngine<S> {
         self.send_by_kernel(&reply, with_scope(peer, ifindex), local)
     }
 
-    /// Returns whether the reply was sent.
+    /// Returns whether the reply was sent; otherwise the kernel's socket has to send it.
+    ///
+    /// # Errors
+    /// [`Reason::UnresolvedPeers`] if it must be dropped.
     pub(super) fn send_by_port(
         &mut self,
         now: Instant,
@@ -182,15 +185,15 @@ impl<S: Service> ServeEngine<S> {
         reply: &[u8],
         (local, peer): (SocketAddr, SocketAddr),
         io: &mut Io<'_, ServeEvent>,
-    ) -> bool {
-        let Some((place, egress)) = self.egress_of(now, port, peer, local, io) else { return false };
-        let Some(mut frame) = io.take() else { return false };
+    ) -> Result<bool, Reason> {
+        let Some((place, egress)) = self.egress_of(now, port, peer, local, io)? else { return Ok(false) };
+        let Some(mut frame) = io.take() else { return Ok(false) };
         let write = |room: &mut [u8]| room.copy_from_slice(reply);
         if udp::send(&mut frame, reply.len(), local, peer, &egress, write).is_err() {
             io.release(frame);
-            return false;
+            return Ok(false);
         }
         io.send(place, frame);
-        true
+        Ok(true)
     }
 }

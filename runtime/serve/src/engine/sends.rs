@@ -182,7 +182,7 @@ impl<S: Service> ServeEngine<S> {
         if io.is_withdrawn(port) {
             return Err(Reason::WorkerStuck);
         }
-        if self.send_by_port(now, port, bytes, (local, peer), io) {
+        if self.send_by_port(now, port, bytes, (local, peer), io)? {
             self.counters.fast_replies.add(1);
             return Ok(());
         }

@@ -43,6 +43,30 @@ fn a_peer_is_answered_by_the_kernel_until_its_way_out_is_known() {
     assert_eq!((rig.replies().len(), rig.serve.fast_replies_by_kernel.get()), (0, 2));
 }
 
+#[test]
+fn replies_to_unknown_peers_of_a_network_that_does_not_resolve_are_dropped_and_counted() {
+    let mut rig = Rig::new();
+    let unresolved = || Err(KernelReason::UnresolvedPeer { prefix_len: 16 });
+    for number in 0..200 {
+        rig.learn(&format!("198.51.7.{number}"), unresolved());
+    }
+    rig.learn("198.51.8.1", Ok(WAY_BACK));
+    let mut outcome = |peer: &str| {
+        let (by_kernel, dropped) =
+            (rig.serve.fast_replies_by_kernel.get(), rig.counters.drops.get(Reason::UnresolvedPeers));
+        rig.ask(&format!("{peer}:4000"), b"request");
+        rig.turn();
+        let kernel = rig.serve.fast_replies_by_kernel.get() - by_kernel;
+        let dropped = rig.counters.drops.get(Reason::UnresolvedPeers) - dropped;
+        (rig.replies().len(), kernel, dropped, rig.asked_about().is_some())
+    };
+    assert_eq!(outcome("198.51.7.7"), (0, 0, 1, false), "did not resolve");
+    assert_eq!(outcome("198.51.9.9"), (0, 0, 1, false), "nobody knows it");
+    assert_eq!(outcome("198.51.8.1"), (1, 0, 0, false), "has an answer");
+    assert_eq!(outcome("198.52.9.9"), (0, 1, 0, true), "of another network");
+    assert_eq!(rig.pool.free(), rig.pool.frames());
+}
+
 /// Answers with `len` bytes of the request, and says whether such services could loop.
 struct Careful {
     len: usize,

@@ -63,7 +63,7 @@ fn a_worker_uses_only_recent_answers_and_converges_to_the_present_ones() {
 
 fn simulate(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut table = EgressTable::new();
+    let mut table = EgressTable::new(1);
     let mut kernel =
         Kernel { truth: HashMap::new(), changed: HashMap::new(), under_way: VecDeque::new(), lost: 0 };
     let mut now = 0;

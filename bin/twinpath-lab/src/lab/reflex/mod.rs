@@ -4,6 +4,7 @@
 //! Both sides of a pair have the same client.
 
 mod echo;
+mod flood;
 mod rates;
 mod services;
 mod tables;
@@ -83,6 +84,7 @@ struct Round<'a> {
 async fn measure(round: &Round<'_>, row: &str) -> anyhow::Result<Sample> {
     match row {
         _ if row.starts_with("rate-") || row.starts_with("cpu-") => rates::measure(round.session, row).await,
+        _ if row.starts_with("flood-") => flood::measure(round.session, row).await,
         _ if row.starts_with("null-") || row.starts_with("getattr-") => {
             services::round_trips(round.session, row).await
         }

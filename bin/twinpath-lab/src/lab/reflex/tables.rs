@@ -61,6 +61,14 @@ pub(super) const ROWS: &[RowSpec] = &[
         .beside(&["memcached-alone"]),
     row("hammer", Group::Trouble, "read", "gets from a memcached whose keys change all the time")
         .on("auto", "adaptive"),
+    row("flood-one", Group::Trouble, P99, "TCP to a worker, beside 20,000 datagrams/s from one source to it")
+        .on("auto", "adaptive"),
+    row("flood-neighbours", Group::Trouble, P99, "the same from forged addresses of a connected network")
+        .on("auto", "adaptive")
+        .beside(&["flood-one"]),
+    row("flood-remote", Group::Trouble, P99, "the same from forged addresses behind a gateway")
+        .on("auto", "adaptive")
+        .beside(&["flood-one"]),
     row("paced-kernel-sleeping", Group::Paced, P50, "kernel, sleeping").on("kernel", "interrupt"),
     row("paced-kernel-spinning", Group::Paced, P50, "kernel, spinning").on("kernel", "poll").beside(PACED),
     row("paced-bare", Group::Paced, P50, "a bare program of thirty lines").on("tc", "").beside(PACED),
@@ -157,6 +165,18 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         },
         0.4,
         "CPU time of the machine per reply, without that of the request, against the best plain server that sleeps",
+    ),
+    lower(
+        "reflex-flood-neighbours",
+        Formula::over("flood-neighbours", P99, &[("flood-one", P99)]),
+        1.2,
+        "p99 of a worker's TCP beside a flood from forged addresses of a connected network, against one from one source",
+    ),
+    lower(
+        "reflex-flood-remote",
+        Formula::over("flood-remote", P99, &[("flood-one", P99)]),
+        1.2,
+        "the same, the forged addresses behind a gateway",
     ),
     none(
         "reflex-stale",
