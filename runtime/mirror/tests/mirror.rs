@@ -212,7 +212,10 @@ fn a_peer_that_comes_later_is_learnt_when_it_answers() {
     pair.mirrored(MirrorLimits::default(), async |mirror, ifindex| {
         let peer = address("10.0.0.33");
         mirror.ask(peer, None);
-        let unresolved = Event::Egress(Update::Learn { peer, answer: Err(KernelReason::UnresolvedPeer { prefix_len: 24 }) });
+        let unresolved = Event::Egress(Update::Learn {
+            peer,
+            answer: Err(KernelReason::UnresolvedPeer { prefix_len: 24 }),
+        });
         until_event(mirror, unresolved).await;
         // The kernel tries three times, a second apart: within that time the peer appears.
         pair.there("addr add 10.0.0.33/24 dev veth1");

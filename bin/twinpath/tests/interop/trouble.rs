@@ -1,8 +1,10 @@
 //! Tests of killed instances, floods, and replies in loops.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use twinpath_sys::Namespace;
 use twinpath_wire::Mac;
 use twinpath_wire::udp_frame::{UdpFrameRepr, write_headers};
 
@@ -103,6 +105,62 @@ fn a_flood_of_forged_sources_does_not_starve_an_honest_peer() {
     assert_eq!(server.interrupt(), Some(0));
 }
 
+#[test]
+fn forged_neighbours_take_few_entries_of_the_kernel_and_real_ones_are_answered() {
+    if !root_or_skip() {
+        return;
+    }
+    const OWN: &str = "10.9.0.2";
+    const REAL: &str = "10.9.255.1";
+    for path in [&SETUPS[0], &SETUPS[2]] {
+        let rig = Rig::new();
+        rig.ip_server(&["address", "add", "10.9.0.2/16", "dev", "vs"]);
+        let server = rig.serve(path);
+        let (macs, frames) = (rig.macs(), rig.client_frames(0x0800));
+        let mut forged = 0..;
+        let mut flood = |datagrams| {
+            for number in forged.by_ref().take(datagrams) {
+                let from: IpAddr = Ipv4Addr::from_bits(0x0a09_0100 + number).into();
+                frames.send(&datagram(macs, (from, 4000), OWN)).unwrap();
+            }
+        };
+        let refused = || server.drops("unresolved_peers");
+        // Control finds out that these do not resolve.
+        flood(200);
+        until("replies to unknown neighbours are refused", || {
+            flood(1);
+            refused() > 0
+        });
+        let before = refused();
+        flood(2_000);
+        until("most of these are refused", || refused() > before + 1_500);
+        let entries = || neighbours_of(&rig.server, "10.9.");
+        assert!(entries() < 500, "{path:?}: {} entries for 2,200 forged addresses", entries());
+
+        // One that comes now asks the kernel for our address, and so the kernel knows it.
+        rig.ip_client(&["address", "add", "10.9.255.1/16", "dev", "vc"]);
+        let real = rig.client_udp(REAL, 0);
+        real.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        until("a new neighbour is answered", || {
+            flood(20);
+            real.send_to(b"real", (OWN, PORT)).unwrap();
+            real.recv_from(&mut [0; 64]).is_ok()
+        });
+        for _ in 0..20 {
+            flood(20);
+            assert_eq!(ask(&real, OWN, PORT, b"real"), b"real");
+        }
+        assert_eq!(server.interrupt(), Some(0));
+    }
+}
+
+/// How many entries the kernel has for addresses that begin so.
+fn neighbours_of(namespace: &Namespace, begins: &str) -> usize {
+    let list = || Command::new("ip").args(["-4", "neighbour", "show", "nud", "all"]).output();
+    let output = namespace.run(list).expect("entered").expect("iproute2 is installed");
+    String::from_utf8_lossy(&output.stdout).lines().filter(|line| line.starts_with(begins)).count()
+}
+
 /// The other echo service, on another port, to which the rule against source ports of services does not apply.
 pub(crate) const OTHER_PORT: u16 = PORT + 1;
 
@@ -148,14 +206,18 @@ pub(crate) const RATE: u64 = 1_000;
 
 /// A datagram to one echo service with the other one's address as its source.
 pub(crate) fn forged(rig: &Rig) -> Vec<u8> {
+    datagram(rig.macs(), (CLIENT.parse().unwrap(), OTHER_PORT), SERVER)
+}
+
+/// A datagram to our service; link-layer addresses of its client and server.
+fn datagram((client, server): ([u8; 6], [u8; 6]), from: (IpAddr, u16), to: &str) -> Vec<u8> {
     const PAYLOAD: &[u8] = b"round and round";
-    let (client, server) = rig.macs();
     let repr = UdpFrameRepr {
         source_mac: Mac(client),
         destination_mac: Mac(server),
         tag: None,
-        source: SocketAddr::new(CLIENT.parse().unwrap(), OTHER_PORT),
-        destination: SocketAddr::new(SERVER.parse().unwrap(), PORT),
+        source: from.into(),
+        destination: SocketAddr::new(to.parse().unwrap(), PORT),
         hop_limit: 64,
         identification: 0,
     };
