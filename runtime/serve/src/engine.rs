@@ -318,10 +318,6 @@ impl<S: Service> ServeEngine<S> {
         io: &mut Io<'_, ServeEvent>,
     ) -> Result<Option<(PortId, Egress)>, Reason> {
         let (peer, local) = (peer.ip(), local.ip());
-        if is_link_local(peer) {
-            // The address is link-local: the kernel's socket has the link as well.
-            return Ok(None);
-        }
         let found = self.egress.lookup(peer, now);
         if found.ask {
             self.counters.peers.set(self.egress.len() as u64);
@@ -553,7 +549,7 @@ fn ask<S: Service>(
 /// The peer's address, with the link if the address alone is ambiguous.
 fn with_scope(peer: SocketAddr, ifindex: u32) -> SocketAddr {
     match peer {
-        SocketAddr::V6(mut v6) if is_link_local(peer.ip()) => {
+        SocketAddr::V6(mut v6) if v6.ip().is_unicast_link_local() => {
             v6.set_scope_id(ifindex);
             SocketAddr::V6(v6)
         }
@@ -564,13 +560,6 @@ fn with_scope(peer: SocketAddr, ifindex: u32) -> SocketAddr {
 /// The index of the interface that a port belongs to.
 fn ifindex_of(port: PortId, io: &Io<'_, ServeEvent>) -> u32 {
     io.port(port).map_or(0, Attached::ifindex)
-}
-
-fn is_link_local(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => v4.is_link_local(),
-        IpAddr::V6(v6) => v6.is_unicast_link_local(),
-    }
 }
 
 const _: () = assert!(CHUNK <= DATAGRAM_MAX + 1, "one scratch size for both kernel paths");

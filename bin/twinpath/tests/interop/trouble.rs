@@ -1,6 +1,6 @@
 //! Tests of killed instances, floods, and replies in loops.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use twinpath_sys::Namespace;
 use twinpath_wire::Mac;
 use twinpath_wire::udp_frame::{UdpFrameRepr, write_headers};
 
-use crate::rig::{CLIENT, PORT, Rig, SERVER, SETUPS, ask, end, receive, until};
+use crate::rig::{CLIENT, PATIENCE, PORT, Rig, SERVER, SETUPS, ask, end, link, receive, udp_in, until};
 use crate::root_or_skip;
 
 /// Longest time after a flood until a new peer has the fast path: a question that found no room is repeated after a
@@ -110,53 +110,85 @@ fn forged_neighbours_take_few_entries_of_the_kernel_and_real_ones_are_answered()
     if !root_or_skip() {
         return;
     }
-    const OWN: &str = "10.9.0.2";
-    const REAL: &str = "10.9.255.1";
-    for path in [&SETUPS[0], &SETUPS[2]] {
-        let rig = Rig::new();
-        rig.ip_server(&["address", "add", "10.9.0.2/16", "dev", "vs"]);
-        let server = rig.serve(path);
-        let (macs, frames) = (rig.macs(), rig.client_frames(0x0800));
-        let mut forged = 0..;
-        let mut flood = |datagrams| {
-            for number in forged.by_ref().take(datagrams) {
-                let from: IpAddr = Ipv4Addr::from_bits(0x0a09_0100 + number).into();
-                frames.send(&datagram(macs, (from, 4000), OWN)).unwrap();
-            }
-        };
-        let refused = || server.drops("unresolved_peers");
-        // Control finds out that these do not resolve.
-        flood(200);
-        until("replies to unknown neighbours are refused", || {
-            flood(1);
-            refused() > 0
-        });
-        let before = refused();
-        flood(2_000);
-        until("most of these are refused", || refused() > before + 1_500);
-        let entries = || neighbours_of(&rig.server, "10.9.");
-        assert!(entries() < 500, "{path:?}: {} entries for 2,200 forged addresses", entries());
-
-        // One that comes now asks the kernel for our address, and so the kernel knows it.
-        rig.ip_client(&["address", "add", "10.9.255.1/16", "dev", "vc"]);
-        let real = rig.client_udp(REAL, 0);
-        real.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        until("a new neighbour is answered", || {
-            flood(20);
-            real.send_to(b"real", (OWN, PORT)).unwrap();
-            real.recv_from(&mut [0; 64]).is_ok()
-        });
-        for _ in 0..20 {
-            flood(20);
-            assert_eq!(ask(&real, OWN, PORT, b"real"), b"real");
-        }
-        assert_eq!(server.interrupt(), Some(0));
+    let ipv4 = Forged { own: "10.9.0.2/16", real: "10.9.255.1/16", first: "10.9.1.0", begins: "10.9." };
+    // Of the link alone.
+    let ipv6 = Forged { own: "fe80::2/64", real: "fe80::f:1/64", first: "fe80::1:0:0", begins: "fe80::1:" };
+    for (path, forged) in [(SETUPS[0], &ipv4), (SETUPS[2], &ipv4), (SETUPS[0], &ipv6)] {
+        forged_neighbours(path, forged);
     }
+}
+
+/// Addresses of a network.
+struct Forged {
+    /// The server's, with the length of the prefix.
+    own: &'static str,
+    /// A client's that comes later.
+    real: &'static str,
+    /// The first one that is forged, and how all those begin.
+    first: &'static str,
+    begins: &'static str,
+}
+
+fn forged_neighbours(path: &[&str], addresses: &Forged) {
+    let ip_of = |text: &str| text.split('/').next().unwrap().parse::<IpAddr>().unwrap();
+    let (own, real, first) = (ip_of(addresses.own), ip_of(addresses.real), ip_of(addresses.first));
+    let add = |address, interface| [&["address", "add", address, "dev", interface][..], nodad(own)].concat();
+    let rig = Rig::new();
+    rig.ip_server(&add(addresses.own, "vs"));
+    let server = rig.serve(path);
+    let (macs, frames) = (rig.macs(), rig.client_frames(if own.is_ipv4() { 0x0800 } else { 0x86dd }));
+    let mut numbers = 0..;
+    let mut flood = |datagrams| {
+        for number in numbers.by_ref().take(datagrams) {
+            let from: IpAddr = match first {
+                IpAddr::V4(first) => Ipv4Addr::from_bits(first.to_bits() + number).into(),
+                IpAddr::V6(first) => Ipv6Addr::from_bits(first.to_bits() + u128::from(number)).into(),
+            };
+            frames.send(&datagram(macs, (from, 4000), own)).unwrap();
+        }
+    };
+    let refused = || server.drops("unresolved_peers");
+    // Control finds out that these do not resolve.
+    flood(200);
+    until("replies to unknown neighbours are refused", || {
+        flood(1);
+        refused() > 0
+    });
+    let before = refused();
+    flood(2_000);
+    until("most of these are refused", || refused() > before + 1_500);
+    let entries = neighbours_of(&rig.server, addresses.begins);
+    assert!(entries < 500, "{path:?}: {entries} entries for 2,200 forged addresses");
+
+    // One that comes now asks the kernel for our address, and so the kernel knows it.
+    rig.ip_client(&add(addresses.real, "vc"));
+    let on_client = |address, port| match address {
+        IpAddr::V4(address) => SocketAddr::from((address, port)),
+        IpAddr::V6(address) => SocketAddrV6::new(address, port, 0, link(&rig.client, "vc").0).into(),
+    };
+    let socket = udp_in(&rig.client, on_client(real, 0));
+    socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let target = on_client(own, PORT);
+    let mut answers = || {
+        flood(20);
+        socket.send_to(b"real", target).unwrap();
+        socket.recv_from(&mut [0; 64]).is_ok()
+    };
+    until("a new neighbour is answered", &mut answers);
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let answered = (0..20).filter(|_| answers()).count();
+    assert_eq!(answered, 20, "{path:?}: and from then on each time");
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+/// The option of `ip address add` for addresses that are to be usable at once.
+fn nodad(address: IpAddr) -> &'static [&'static str] {
+    if address.is_ipv4() { &[] } else { &["nodad"] }
 }
 
 /// How many entries the kernel has for addresses that begin so.
 fn neighbours_of(namespace: &Namespace, begins: &str) -> usize {
-    let list = || Command::new("ip").args(["-4", "neighbour", "show", "nud", "all"]).output();
+    let list = || Command::new("ip").args(["neighbour", "show", "nud", "all"]).output();
     let output = namespace.run(list).expect("entered").expect("iproute2 is installed");
     String::from_utf8_lossy(&output.stdout).lines().filter(|line| line.starts_with(begins)).count()
 }
@@ -206,18 +238,18 @@ pub(crate) const RATE: u64 = 1_000;
 
 /// A datagram to one echo service with the other one's address as its source.
 pub(crate) fn forged(rig: &Rig) -> Vec<u8> {
-    datagram(rig.macs(), (CLIENT.parse().unwrap(), OTHER_PORT), SERVER)
+    datagram(rig.macs(), (CLIENT.parse().unwrap(), OTHER_PORT), SERVER.parse().unwrap())
 }
 
 /// A datagram to our service; link-layer addresses of its client and server.
-fn datagram((client, server): ([u8; 6], [u8; 6]), from: (IpAddr, u16), to: &str) -> Vec<u8> {
+fn datagram((client, server): ([u8; 6], [u8; 6]), from: (IpAddr, u16), to: IpAddr) -> Vec<u8> {
     const PAYLOAD: &[u8] = b"round and round";
     let repr = UdpFrameRepr {
         source_mac: Mac(client),
         destination_mac: Mac(server),
         tag: None,
         source: from.into(),
-        destination: SocketAddr::new(to.parse().unwrap(), PORT),
+        destination: SocketAddr::new(to, PORT),
         hop_limit: 64,
         identification: 0,
     };
