@@ -143,7 +143,7 @@ where
     let ClientPath { mut attachment, queues, pool, local, target, egress, socket } = flow;
     let port = queues.first().map_or_else(PortId::default, |placed| placed.queue.id());
     let engine = engine(Link { local, target, egress, port });
-    let idle = IdleConfig { mode, request: false, ..IdleConfig::default() };
+    let idle = IdleConfig { mode, ..IdleConfig::default() };
     let mut worker = Worker::new(&WorkerConfig { idle }, engine, pool, inbox, outbox, Arc::clone(&counters))?;
     for placed in queues {
         let id = placed.queue.id();

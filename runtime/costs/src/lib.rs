@@ -148,6 +148,15 @@ impl Costs {
         self.idle_share.is_some_and(|share| share < IDLE_SHARE_MIN)
     }
 
+    /// Whether a request was not tried as it takes two CPUs, though it may have an effect here.
+    #[must_use]
+    pub const fn leaves_requests_open(&self) -> bool {
+        self.from_cpu.is_none()
+            && self.wake_same_cpu.is_some()
+            && self.request.refused.is_none()
+            && self.idle_driver.is_some()
+    }
+
     /// The figures for the idle policy. `hold`: whether it may hold a request at all.
     #[must_use]
     pub fn machine(&self, hold: bool) -> twinpath_idle::Machine {

@@ -95,7 +95,7 @@ impl Bridge {
     fn start_workers(&mut self) -> Result<(), BridgeError> {
         let mut idle = self.plan.idle;
         idle.request = self.machine.may_hold();
-        idle.machine = self.machine.costs.machine(idle.request);
+        idle.machine = self.machine.figures();
         for number in 0..self.plan.queues as usize {
             let cpus = &self.plan.cpus;
             let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);

@@ -9,7 +9,7 @@ use twinpath_sys::{clock, cpu_request, cpuidle};
 use twinpath_thread::priority::Priority;
 use twinpath_thread::request::{Request, RequestScope};
 use twinpath_time::Duration;
-use twinpath_worker::idle::{Mode, RequestSetting};
+use twinpath_worker::idle::{Mode, RequestSetting, Requests};
 use twinpath_worker::place::Placement;
 
 use twinpath_command::run_directory;
@@ -112,12 +112,19 @@ impl Machine {
     }
 
     /// Whether the policy may hold a request.
-    pub const fn may_hold(&self) -> bool {
+    pub const fn may_hold(&self) -> Requests {
         match self.wanted.request {
-            RequestSetting::Always => true,
-            RequestSetting::Never => false,
-            RequestSetting::Auto => self.costs.request.helps,
+            RequestSetting::Always => Requests::Allowed,
+            RequestSetting::Never => Requests::None,
+            RequestSetting::Auto if self.costs.request.helps => Requests::Allowed,
+            RequestSetting::Auto if self.costs.leaves_requests_open() => Requests::OnTrial,
+            RequestSetting::Auto => Requests::None,
         }
+    }
+
+    /// The figures of the machine for the policy.
+    pub fn figures(&self) -> twinpath_idle::Machine {
+        self.costs.machine(self.may_hold() == Requests::Allowed)
     }
 
     /// CPU, priority and latency request of a worker on that CPU.
@@ -224,6 +231,9 @@ fn judge(setting: RequestSetting, mode: Mode, costs: &Costs, scope: &str) -> rep
     let verdict = match (&found.refused, setting, found.helps) {
         (_, RequestSetting::Never, _) => "not held: switched off".to_owned(),
         (Some(refused), ..) => format!("not held: the system refuses requests: {refused}"),
+        (None, RequestSetting::Auto, _) if costs.leaves_requests_open() && mode == Mode::Adaptive => {
+            format!("held if packets show that it shortens wake-ups ({scope}): measuring that takes two CPUs")
+        }
         (None, ..) if costs.wake.with.is_none() => "not measured: it takes two CPUs".to_owned(),
         (None, RequestSetting::Auto, false) if costs.is_disturbed() => {
             "not held: it shortens no wake-up on a CPU as busy as this one was; it is measured again later"
@@ -305,6 +315,10 @@ mod tests {
             assert_eq!(verdict(setting, mode, &measured(helps)), said);
         }
         assert_eq!(verdict(auto, Mode::Adaptive, &Costs::default()), "not measured: it takes two CPUs");
+        let one_cpu =
+            Costs { wake_same_cpu: spread(5), idle_driver: Some("haltpoll".to_owned()), ..Costs::default() };
+        assert!(verdict(auto, Mode::Adaptive, &one_cpu).starts_with("held if packets show"));
+        assert_eq!(verdict(auto, Mode::Interrupt, &one_cpu), "not measured: it takes two CPUs");
         let disturbed = Costs { idle_share: Some(0.1), ..measured(false) };
         assert!(verdict(auto, Mode::Adaptive, &disturbed).contains("measured again later"));
         let mut refused = measured(false);

@@ -193,7 +193,7 @@ impl Switching {
     fn start_workers(&mut self) -> Result<(), SwitchError> {
         let mut idle = self.plan.idle;
         idle.request = self.machine.may_hold();
-        idle.machine = self.machine.costs.machine(idle.request);
+        idle.machine = self.machine.figures();
         let count = self.plan.workers();
         let pool_frames = self.pool_frames();
         // Only ports that one worker has need it.

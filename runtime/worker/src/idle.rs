@@ -98,6 +98,19 @@ impl FromStr for RequestSetting {
     }
 }
 
+/// Whether the policy may hold a latency request: the setting joined with what was measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Requests {
+    /// No.
+    #[default]
+    None,
+    /// While traffic lasts.
+    Allowed,
+    /// Nobody could measure whether one shortens wake-ups: `adaptive` tries it once packets have said how long wake-ups
+    /// take, and goes on if they take less time then.
+    OnTrial,
+}
+
 /// What the policy is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct IdleConfig {
@@ -109,14 +122,18 @@ pub struct IdleConfig {
     pub spin: Option<Duration>,
     /// How long after the last work a latency request is still held; `adaptive` learns it otherwise.
     pub linger: Option<Duration>,
-    /// Whether a latency request may be held at all: the setting joined with what was measured.
-    pub request: bool,
+    /// Whether a latency request may be held at all.
+    pub request: Requests,
     /// What is known of the machine.
     pub machine: Machine,
 }
 
 /// What a us of CPU is worth without a goal, in us of latency: spinning through a gap pays up to eight times what a wake-up takes.
 pub const WEIGHT: f32 = 0.125;
+
+/// Where nobody measured what a request does, a wake-up is believed to take this part of its time with one until some were
+/// seen.
+const UNTESTED: f32 = 0.8;
 
 /// How long a latency request is held after the last work where nothing is learnt.
 pub const LINGER: Duration = Duration::from_secs(1);
@@ -128,7 +145,7 @@ impl Default for IdleConfig {
             goal: Goal::Weight(WEIGHT),
             spin: None,
             linger: None,
-            request: false,
+            request: Requests::None,
             machine: Machine::default(),
         }
     }
@@ -136,9 +153,10 @@ impl Default for IdleConfig {
 
 impl IdleConfig {
     fn policy(&self) -> Config {
-        let wake_us = self.machine.wake_us;
-        // Held although nobody measured that it helps: believed to help a little until wake-ups tell.
-        let held = self.request.then(|| self.machine.wake_held_us.unwrap_or(0.8 * wake_us));
+        let held = match self.request {
+            Requests::None | Requests::OnTrial => None,
+            Requests::Allowed => Some(self.machine.wake_held_us.unwrap_or(UNTESTED * self.machine.wake_us)),
+        };
         let machine = Machine { wake_held_us: held, ..self.machine };
         Config { goal: self.goal, machine, spin: self.spin, linger: self.linger, ..Config::default() }
     }
@@ -163,13 +181,16 @@ pub struct Idle {
     /// When work was last found; `None` before the first.
     last_work: Option<Instant>,
     policy: Box<Policy>,
+    /// A request is on trial, and the policy compares wake-ups with and without it.
+    compares: bool,
 }
 
 impl Idle {
     /// A policy that has seen nothing yet.
     #[must_use]
     pub fn new(config: IdleConfig) -> Self {
-        Self { config, last_work: None, policy: Box::new(Policy::new(config.policy())) }
+        let policy = Box::new(Policy::new(config.policy()));
+        Self { config, last_work: None, policy, compares: false }
     }
 
     /// The mode in force.
@@ -191,8 +212,8 @@ impl Idle {
     }
 
     /// What is known of the machine, and whether a latency request may be held, from the next decision on.
-    pub fn set_machine(&mut self, machine: Machine, request: bool) {
-        (self.config.machine, self.config.request) = (machine, request);
+    pub fn set_machine(&mut self, machine: Machine, request: Requests) {
+        (self.config.machine, self.config.request, self.compares) = (machine, request, false);
         self.policy.set_machine(self.config.policy().machine);
     }
 
@@ -229,20 +250,28 @@ impl Idle {
 
     /// The sleep that was decided on ended at `now`.
     pub fn woke(&mut self, now: Instant, woken: Woken) {
-        if matches!(self.config.mode, Mode::Adaptive) {
-            self.policy.woke(now, woken);
+        if !matches!(self.config.mode, Mode::Adaptive) {
+            return;
+        }
+        self.policy.woke(now, woken);
+        if let (Requests::OnTrial, false, Woken::Packet(Some(latency))) =
+            (self.config.request, self.compares, woken)
+        {
+            self.compares = true;
+            let wake_us = (latency.as_nanos() as f32 / 1e3).max(self.config.machine.wake_us);
+            let wake_held_us = Some(UNTESTED * wake_us);
+            self.policy.set_machine(Machine { wake_us, wake_held_us, ..self.config.machine });
         }
     }
 
     /// Whether a latency request should be held at `now`. A spinning CPU needs none.
     #[must_use]
     pub fn wants_request(&self, now: Instant) -> bool {
-        self.config.request
-            && match self.config.mode {
-                Mode::Poll => false,
-                Mode::Interrupt => now < self.linger_end(),
-                Mode::Adaptive => self.policy.holds(now),
-            }
+        match self.config.mode {
+            Mode::Poll => false,
+            Mode::Interrupt => self.config.request == Requests::Allowed && now < self.linger_end(),
+            Mode::Adaptive => self.policy.holds(now),
+        }
     }
 
     /// What to do after the turn that began at `now`. `deadline` is the engine's next one.
@@ -288,7 +317,7 @@ mod tests {
 
     fn idle(mode: Mode) -> Idle {
         let (spin, linger) = (Some(Duration::from_micros(50)), Some(Duration::from_nanos(LINGER_NS)));
-        Idle::new(IdleConfig { mode, spin, linger, request: true, ..IdleConfig::default() })
+        Idle::new(IdleConfig { mode, spin, linger, request: Requests::Allowed, ..IdleConfig::default() })
     }
 
     #[test]
@@ -359,6 +388,58 @@ mod tests {
             idle.decide(at(now + 100_000_000_000), Instant::NEVER),
             Decision::Sleep { until: Instant::NEVER }
         );
+    }
+
+    /// A worker that could not measure what a request does, as its process may use one CPU: packets at random times, 2 ms apart
+    /// on average. Returns the shares of the last of 2,000 wake-ups at which it held one.
+    fn held_on_trial(without_us: u64, with_us: u64, stamped: bool) -> f64 {
+        let machine = Machine { wake_us: 5.0, ..Machine::default() };
+        let mut idle = Idle::new(IdleConfig { machine, request: Requests::OnTrial, ..IdleConfig::default() });
+        let mut random = fastrand::Rng::with_seed(5);
+        let (mut now, mut held) = (1_000_000_000, 0);
+        for packet in 0..2_000 {
+            let due = now + (random.f64().max(1e-9).ln() * -2e6) as u64;
+            loop {
+                let holds = idle.wants_request(at(now));
+                match idle.decide(at(now), Instant::NEVER) {
+                    Decision::Turn if now >= due => break,
+                    Decision::Turn => now += US,
+                    Decision::Sleep { until } if until < at(due) => {
+                        now = until.as_nanos() + US;
+                        idle.woke(at(now), Woken::Timer);
+                    }
+                    Decision::Sleep { .. } => {
+                        let took = if idle.wants_request(at(due)) { with_us } else { without_us } * US;
+                        held += u32::from(holds && packet >= 1_000);
+                        now = due + took;
+                        idle.woke(at(now), Woken::Packet(stamped.then(|| Duration::from_nanos(took))));
+                        break;
+                    }
+                }
+            }
+            idle.arrived(at(now), Arrival { first: at(due), last: at(due), count: 1 });
+        }
+        f64::from(held) / 1e3
+    }
+
+    #[test]
+    fn a_request_that_nobody_measured_is_held_if_wake_ups_are_shorter_with_it_and_only_then() {
+        assert!(held_on_trial(40, 4, true) > 0.5, "{}", held_on_trial(40, 4, true));
+        assert!(held_on_trial(40, 40, true) < 0.1, "{}", held_on_trial(40, 40, true));
+        assert!(held_on_trial(40, 60, true) < 0.1, "{}", held_on_trial(40, 60, true));
+        assert!(held_on_trial(40, 4, false) == 0.0, "without stamps there is no evidence");
+    }
+
+    #[test]
+    fn in_interrupt_mode_nothing_is_tried() {
+        let mut idle = Idle::new(IdleConfig {
+            mode: Mode::Interrupt,
+            request: Requests::OnTrial,
+            ..IdleConfig::default()
+        });
+        idle.worked(at(10));
+        idle.woke(at(11), Woken::Packet(Some(Duration::from_micros(40))));
+        assert!(!idle.wants_request(at(12)));
     }
 
     #[test]

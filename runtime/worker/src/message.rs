@@ -4,7 +4,7 @@ use twinpath_frame::Frame;
 use twinpath_idle::{Goal, Machine};
 use twinpath_port::{CarriedPort, LinkState, PortId, PortQueue};
 
-use crate::idle::Mode;
+use crate::idle::{Mode, Requests};
 use crate::tap::Tap;
 
 /// What control tells a worker.
@@ -50,7 +50,7 @@ pub enum Command<C> {
     /// Idle like this from now on.
     SetMode(Mode),
     /// What waking up costs was measured again, and whether a latency request may be held from now on.
-    SetMachine(Machine, bool),
+    SetMachine(Machine, Requests),
     /// Reach this, in `adaptive`, from now on.
     SetGoal(Goal),
     /// Measure the CPU time of each turn from now on, or no longer ([`WorkerCounters::turn_cpu`]).

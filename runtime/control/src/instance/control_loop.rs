@@ -223,8 +223,7 @@ impl Instance {
 
     fn measured(&mut self, costs: twinpath_costs::Costs) {
         if self.machine.learnt(costs) {
-            let hold = self.machine.may_hold();
-            let machine = self.machine.costs.machine(hold);
+            let (machine, hold) = (self.machine.figures(), self.machine.may_hold());
             for worker in &mut self.workers {
                 worker.tell(Command::SetMachine(machine, hold));
             }

@@ -154,7 +154,7 @@ impl Instance {
         let queues_each = queues.div_ceil(count);
         let mut idle = self.plan.idle;
         idle.request = self.machine.may_hold();
-        idle.machine = self.machine.costs.machine(idle.request);
+        idle.machine = self.machine.figures();
         let mut each: Vec<Vec<_>> = (0..count).map(|_| Vec::new()).collect();
         let workers = self.for_workers(count as usize, waits);
         for (at, sockets) in sockets.into_iter().enumerate() {

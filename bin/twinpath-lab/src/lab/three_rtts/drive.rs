@@ -107,7 +107,7 @@ fn on_this_thread(driven: Driven) -> anyhow::Result<Summary> {
     // No messages are exchanged, but dropping an end would end the worker.
     let (_commands, inbox) = mailbox(1)?;
     let (outbox, _events) = mailbox(16)?;
-    let idle = IdleConfig { mode: driven.mode, request: false, ..IdleConfig::default() };
+    let idle = IdleConfig { mode: driven.mode, ..IdleConfig::default() };
     let counters = Arc::new(WorkerCounters::default());
     let mut worker = Worker::new(&WorkerConfig { idle }, engine, pool, inbox, outbox, counters)?;
     let mut attachments = Vec::new();
