@@ -73,6 +73,9 @@ use crate::send::Sender;
 /// Chunks that one call of [`PortQueue::receive`] takes, exceeded by one packet at most: four of the largest packets.
 const CHUNKS_PER_TURN: usize = 4 * CHAIN;
 
+/// Sockets of one queue, which take long to close.
+pub const SOCKETS: usize = 3;
+
 /// Frames that a queue may hold: those that it reads the next long packet into, those that are read ahead of their turn, and
 /// a burst in transit.
 pub const QUEUE_FRAMES: u32 = (CHAIN + CHUNKS_PER_TURN + CHAIN + ahead::CHUNKS_MAX + 2 * BURST_MAX) as u32;

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use rustix::net::{SocketFlags, SocketType};
 use twinpath_frame::Mapping;
 use twinpath_port::{CarriedPort, GsoKinds, PORTS_MAX, PortId};
-use twinpath_port_carrier::{CarrierConfig, CarrierPort, capabilities};
+use twinpath_port_carrier::{CarrierConfig, CarrierPort, SOCKETS, capabilities};
 use twinpath_rings::pending::{self, Pending};
 use twinpath_steer_bpf::{KeepPlan, KeptEntry, Offload, PortPrograms, QUEUES_MAX, TcAttach, Unserved};
-use twinpath_sys::descriptors::set_aside;
+use twinpath_sys::descriptors::{close_late, set_aside};
 use twinpath_sys::ethtool;
 use twinpath_sys::packet_socket::{self, FanoutGroup, Membership, PacketSocketError};
 use twinpath_time::{Duration, Instant};
@@ -65,7 +65,7 @@ impl PortSet {
     /// [`AttachError`]; nothing is left then.
     pub fn open(plan: PortSetPlan, keep: Option<&KeepPlan>) -> Result<(Self, Vec<PlacedQueue>), AttachError> {
         // Before the programs: sockets are slow to close, and the programs are to be gone before.
-        set_aside(2 * plan.workers as usize + 1);
+        set_aside(SOCKETS * plan.workers as usize + 1);
         let PortSetPlan { workers, fail_open, offloaded, .. } = plan;
         let mut programs = match keep {
             Some(keep) => PortPrograms::load_keeping(MARK, workers, fail_open, offloaded, keep)?,
@@ -89,7 +89,7 @@ impl PortSet {
             let word = words.as_ref().and_then(|words| word_of(words, worker, plan.fail_open));
             placed.push(PlacedQueue { worker: worker as usize, queue: Box::new(queue.failing_open(word)) });
         }
-        let listener = packet_socket::open(SocketType::RAW, SocketFlags::empty())?;
+        let listener = packet_socket::open(SocketType::RAW, SocketFlags::empty()).map(close_late)?;
         Ok((Self { programs, plan, listener, promiscuous: BTreeSet::new(), words }, placed))
     }
 

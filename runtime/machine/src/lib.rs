@@ -56,6 +56,10 @@ pub struct Machine {
     mode: Mode,
     /// The CPUs that requests apply to, as text.
     scope: String,
+    /// Whether a request that could not be measured is tried in use: it keeps few CPUs from resting beside the workers'.
+    tries: bool,
+    /// The CPU of workers that are not pinned, if the process may use no other.
+    only_cpu: Option<usize>,
     measuring: again::Measuring,
     /// Set if requests are for single CPUs: the folder for former values.
     pub former_values: Option<PathBuf>,
@@ -66,8 +70,9 @@ impl Machine {
     pub fn learn(wanted: Wanted, mode: Mode, cpus: &[usize], interface: &str) -> Self {
         let directory = former_values();
         put_right(&directory);
+        let only_cpu = only_cpu();
         let facts = ScopeFacts {
-            workers: cpus.to_vec(),
+            workers: if cpus.is_empty() { only_cpu.into_iter().collect() } else { cpus.to_vec() },
             online: cpuidle::online_cpus().len(),
             interrupts: interrupt_cpus(interface),
         };
@@ -81,10 +86,11 @@ impl Machine {
         let (max_exit_us, priority) = (wanted.max_exit_us, wanted.priority);
         let measurement = Measurement { cpu, budget: BUDGET, max_exit_us, priority, scope };
         let costs = costs::measure_as(&measurement);
-        let request = judge(wanted.request, mode, &costs, &why);
+        let tries = single || facts.spared() < SPARED_CPUS_MIN;
+        let request = judge(wanted.request, mode, &costs, &why, tries);
         let measuring = again::Measuring::new(&measurement, clock::now(), &costs);
         let former_values = single.then_some(directory);
-        Self { costs, request, wanted, mode, scope: why, measuring, former_values }
+        Self { costs, request, wanted, mode, scope: why, tries, only_cpu, measuring, former_values }
     }
 
     /// Measures again on a thread of its own, which passes the result to `done`; [`Self::learnt`] answers `answer`.
@@ -102,7 +108,7 @@ impl Machine {
     pub fn learnt(&mut self, costs: Costs) -> bool {
         let held_before = self.may_hold();
         self.costs = costs;
-        self.request = judge(self.wanted.request, self.mode, &self.costs, &self.scope);
+        self.request = judge(self.wanted.request, self.mode, &self.costs, &self.scope, self.tries);
         let told = serde_json::json!({ "machine": self.costs });
         self.measuring.ended(clock::now(), &self.costs, &told);
         if held_before != self.may_hold() {
@@ -117,7 +123,7 @@ impl Machine {
             RequestSetting::Always => Requests::Allowed,
             RequestSetting::Never => Requests::None,
             RequestSetting::Auto if self.costs.request.helps => Requests::Allowed,
-            RequestSetting::Auto if self.costs.leaves_requests_open() => Requests::OnTrial,
+            RequestSetting::Auto if self.tries && self.costs.leaves_requests_open() => Requests::OnTrial,
             RequestSetting::Auto => Requests::None,
         }
     }
@@ -132,7 +138,7 @@ impl Machine {
         Placement {
             cpu,
             priority: self.wanted.priority,
-            request: self.request_for(cpu),
+            request: self.request_for(cpu.or(self.only_cpu)),
             spin_permille: self.wanted.spin_share_max.map(|percent| percent * 10),
         }
     }
@@ -181,6 +187,14 @@ fn interrupt_cpus(interface: &str) -> Vec<usize> {
     Host::open(Some(interface)).map(|host| topology::interrupt_cpus(&host, interface)).unwrap_or_default()
 }
 
+/// The CPU that this process may use, if there is no other.
+fn only_cpu() -> Option<usize> {
+    match *twinpath_sys::affinity::allowed_cpus().ok()? {
+        [cpu] => Some(cpu),
+        _ => None,
+    }
+}
+
 fn any_cpu() -> Option<usize> {
     twinpath_sys::affinity::allowed_cpus().ok()?.first().copied()
 }
@@ -197,12 +211,17 @@ struct ScopeFacts {
 }
 
 impl ScopeFacts {
+    /// CPUs that are not the workers'.
+    fn spared(&self) -> usize {
+        self.online.saturating_sub(self.workers.len())
+    }
+
     /// Decides whether requests are for the workers' CPUs alone, and returns the reason.
     ///
     /// They are for all CPUs unless that costs much: such a request ends with its process, combines with others, and
     /// covers the CPU that takes the interrupt as well.
     fn single_cpus(&self, scope: RequestScope) -> (bool, String) {
-        let spared = self.online.saturating_sub(self.workers.len());
+        let spared = self.spared();
         let elsewhere = self.interrupts.iter().find(|cpu| !self.workers.contains(cpu));
         match (scope, elsewhere) {
             (RequestScope::Machine, _) => (false, "for all CPUs, as asked".to_owned()),
@@ -225,13 +244,21 @@ impl ScopeFacts {
 }
 
 /// The conclusion from the measurement, for `show`.
-fn judge(setting: RequestSetting, mode: Mode, costs: &Costs, scope: &str) -> report::LatencyRequest {
+fn judge(
+    setting: RequestSetting,
+    mode: Mode,
+    costs: &Costs,
+    scope: &str,
+    tries: bool,
+) -> report::LatencyRequest {
     let us = |spread: costs::Spread| spread.p50_ns as f64 / 1e3;
     let (found, cap) = (&costs.request, costs.request.max_exit_us);
     let verdict = match (&found.refused, setting, found.helps) {
         (_, RequestSetting::Never, _) => "not held: switched off".to_owned(),
         (Some(refused), ..) => format!("not held: the system refuses requests: {refused}"),
-        (None, RequestSetting::Auto, _) if costs.leaves_requests_open() && mode == Mode::Adaptive => {
+        (None, RequestSetting::Auto, _)
+            if tries && mode == Mode::Adaptive && costs.leaves_requests_open() =>
+        {
             format!("held if packets show that it shortens wake-ups ({scope}): measuring that takes two CPUs")
         }
         (None, ..) if costs.wake.with.is_none() => "not measured: it takes two CPUs".to_owned(),
@@ -293,7 +320,8 @@ mod tests {
             request: costs::RequestCosts { helps, ..Default::default() },
             ..Costs::default()
         };
-        let verdict = |setting, mode, costs: &Costs| judge(setting, mode, costs, "for all CPUs").verdict;
+        let verdict =
+            |setting, mode, costs: &Costs| judge(setting, mode, costs, "for all CPUs", true).verdict;
         let (auto, always, never) = (RequestSetting::Auto, RequestSetting::Always, RequestSetting::Never);
         for (setting, mode, helps, said) in [
             (
@@ -319,6 +347,8 @@ mod tests {
             Costs { wake_same_cpu: spread(5), idle_driver: Some("haltpoll".to_owned()), ..Costs::default() };
         assert!(verdict(auto, Mode::Adaptive, &one_cpu).starts_with("held if packets show"));
         assert_eq!(verdict(auto, Mode::Interrupt, &one_cpu), "not measured: it takes two CPUs");
+        let on_many = judge(auto, Mode::Adaptive, &one_cpu, "for all CPUs", false).verdict;
+        assert_eq!(on_many, "not measured: it takes two CPUs", "many others could not rest");
         let disturbed = Costs { idle_share: Some(0.1), ..measured(false) };
         assert!(verdict(auto, Mode::Adaptive, &disturbed).contains("measured again later"));
         let mut refused = measured(false);
