@@ -1,5 +1,5 @@
-//! Which new peers control is asked about: an answer costs control some 150 us, and with forged
-//! sources each datagram is of a new peer.
+//! Which new peers control is asked about: an answer costs control some 150 us, and with forged sources each datagram
+//! is of a new peer.
 //!
 //! Most forged sources come once, and honest peers send again. So beyond a low rate, control is asked about a peer when
 //! it sends for the second time, and even then at a bounded rate. A question about a peer that sends once helps nobody:
@@ -14,13 +14,13 @@ use twinpath_time::{Duration, Instant};
 /// New peers per second that control is asked about at most: what it can answer beside its other work.
 pub const QUESTIONS_PER_S: u64 = 256;
 
-/// Questions that may come at once, after some seconds with few: the peers in use, when routes have changed.
+/// Questions that may come at once after a quiet time: when routes have changed, a worker asks about all peers in use.
 pub const QUESTIONS_BURST: u32 = 2048;
 
 /// New peers per second that control is asked about when they have sent once.
 pub const FIRST_QUESTIONS_PER_S: u64 = 16;
 
-/// The same at once.
+/// Questions about such peers that may come at once after a quiet time.
 pub const FIRST_QUESTIONS_BURST: u32 = 512;
 
 /// Peers that are remembered to have sent once: 64 KiB. A flood of 20,000 sources a second overwrites one within some
@@ -87,7 +87,7 @@ impl Questions {
         self.all.allows(now) && (again || self.first.allows(now))
     }
 
-    /// Control is asked about a new peer.
+    /// Control is asked about a new peer. Each question counts at both rates, as far as the lower one has room.
     pub(super) fn asked(&mut self, now: Instant) {
         self.all.count(now);
         if self.first.allows(now) {

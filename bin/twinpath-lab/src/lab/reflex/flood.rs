@@ -16,7 +16,7 @@ use crate::lab::topology::{CLIENT, CONNECTED, End, REMOTE, SERVER};
 use crate::plain::switch::Sent;
 
 const DATAGRAMS_PER_S: u32 = 20_000;
-/// What the service takes from one burst of them may delay it by that much.
+/// Datagrams that come at once. A request behind them waits until the service has taken all of them.
 const BATCH: usize = 8;
 const ROUND_TRIPS: Duration = Duration::from_secs(2);
 /// From the start of the flood to the first round trip: its beginning, when the limits of rates are full, is not what lasts.

@@ -57,7 +57,7 @@ fn reasons_that_make_no_entries_do_not_count() {
 
 /// Answers that were on their way when the network became full, however many, and a clock that goes back.
 #[test]
-fn it_is_allowed_again_after_eight_seconds_at_most() {
+fn it_is_allowed_again_after_four_seconds_at_most() {
     let mut networks = UnresolvedNetworks::default();
     for number in 0..10_000 {
         networks.answered(peer(1, number), None, UNRESOLVED, after_ms(10_000));
