@@ -15,11 +15,30 @@ use twinpath_sys::clock;
 
 use crate::kernel::Kernel;
 use crate::waiting::{Leased, Outcome, wait_among};
-use crate::{nested, table};
+use crate::{earning, nested, table};
 
 /// What a socket with a datagram is ready for.
 const READABLE: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
 const BY_KERNEL: u32 = (libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE) as u32;
+
+const NESTED: &str = "it is in a set of epoll that is in another one";
+const FOR_ONE: &str = "it is in a set of epoll for one event (EPOLLONESHOT) or exclusively (EPOLLEXCLUSIVE)";
+const TOO_MANY: &str = "it is in more sets of epoll than four";
+
+/// Why a socket without a lease can get none, by the sets that it is in.
+pub(crate) fn why_none(descriptor: c_int) -> Option<&'static str> {
+    let mut count = 0;
+    for of in earning::memberships(descriptor) {
+        count += 1;
+        match () {
+            () if nested::may_be_nested(of.set) => return Some(NESTED),
+            () if of.events & BY_KERNEL != 0 => return Some(FOR_ONE),
+            () if count > table::SETS => return Some(TOO_MANY),
+            () => {}
+        }
+    }
+    None
+}
 
 /// The kernel has done as `epoll_ctl(2)` was told. Returns why the socket stays with the kernel in that set, if it does.
 ///
@@ -33,6 +52,15 @@ pub unsafe fn done(
 ) -> Option<&'static str> {
     let set = nested::first_of(set);
     let Some((_, place)) = table::place(descriptor) else {
+        if table::is_undecided(descriptor) {
+            // SAFETY: the caller's promise; the structure may be packed.
+            let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
+            let event =
+                event.filter(|event| operation != libc::EPOLL_CTL_DEL && event.events & READABLE != 0);
+            let membership =
+                event.map(|event| earning::Membership { set, events: event.events, data: event.u64 });
+            return table::note_membership(descriptor, set, membership);
+        }
         // A set in a set: threads that wait for the outer one are told by the kernel alone.
         if nested::may_be_set(descriptor) {
             let descriptor = nested::first_of(descriptor);
@@ -66,13 +94,13 @@ pub unsafe fn done(
     }
     let free = place.sets.iter().find(|in_set| in_set.set.load(Ordering::Relaxed) < 0);
     let why = match free {
-        _ if nested::may_be_nested(set) => "it is in a set of epoll that is in another one",
+        _ if nested::may_be_nested(set) => NESTED,
         Some(free) if events & BY_KERNEL == 0 => {
             free.put(set, descriptor, events, data);
             return None;
         }
-        Some(_) => "it is in a set of epoll for one event (EPOLLONESHOT) or exclusively (EPOLLEXCLUSIVE)",
-        None => "it is in more sets of epoll than four",
+        Some(_) => FOR_ONE,
+        None => TOO_MANY,
     };
     // The set has the socket by the kernel, which is not told of what is in the ring.
     place.lessee.share();
@@ -165,6 +193,7 @@ pub fn set_closed(set: c_int) {
         return;
     }
     let next = goes_on_as.flatten();
+    earning::set_closed(set, next);
     if next.is_none() {
         nested::ended(None, set);
     }
@@ -219,6 +248,24 @@ pub unsafe fn wait(
     let Ok(outcome) = wait_among(kernel, &leased, timeout, mask, ask) else { return -1 };
     // SAFETY: the caller's promise: there is room for `count` events.
     unsafe { with_rings(first, events, count, outcome) }
+}
+
+/// A thread is about to wait for the set in the kernel: it counts for sockets there that may get a lease meanwhile. `None` if there are
+/// none.
+#[inline]
+#[must_use]
+pub fn waits_early(set: c_int) -> Option<earning::SetWait> {
+    if earning::has_members() { earning::SetWait::begin(nested::first_of(set)) } else { None }
+}
+
+/// A socket without a lease is in the set, for which the owner was asked, if there is one.
+#[inline]
+#[must_use]
+pub fn asked_in(set: c_int) -> Option<c_int> {
+    if !earning::has_members() {
+        return None;
+    }
+    earning::members(nested::first_of(set)).find(|descriptor| table::is_asked(*descriptor))
 }
 
 /// Whether a socket with a lease is in the set.

@@ -156,7 +156,8 @@ impl Controlled for Owner {
     }
 
     async fn finish_turn(&mut self) -> Result<bool, OwnerError> {
-        Ok(true)
+        // That of one program ends with the last of its children.
+        Ok(!self.door.is_closed() || !self.programs.is_empty())
     }
 }
 
@@ -180,11 +181,14 @@ impl Owner {
                 let (former, door, programs) = take_over(from, &plan.interface)?.into_parts();
                 (Some(former), door, programs)
             }
-            None => (None, Door::open(&plan.listen)?, Vec::new()),
+            None => {
+                let door = plan.passed.as_ref().map(|passed| Door::passed(&passed.from));
+                (None, door.unwrap_or_else(|| Door::open(&plan.listen))?, Vec::new())
+            }
         };
         let needs = Needs {
             socket: socket_path.to_owned(),
-            listeners: vec![door.path().to_owned()],
+            listeners: plan.passed.is_none().then(|| door.path().to_owned()).into_iter().collect(),
             ..Needs::default()
         };
         let confined = sandbox::enter(plan.sandbox, &needs);

@@ -19,11 +19,14 @@ mod lend;
 mod places;
 mod program;
 mod reports;
+pub mod starter;
 mod take_over;
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use twinpath_attach::LeasedInterface;
 pub use twinpath_attach::SOCKETS_MAX;
@@ -31,6 +34,7 @@ use twinpath_bridge::BridgeEngine;
 use twinpath_config::Sandbox;
 use twinpath_host::{Addresses, Ready, WorkerHandle, run_to_end};
 use twinpath_inspect::Counter;
+use twinpath_lending::message::Token;
 use twinpath_metrics::MetricsError;
 use twinpath_mirror::{Mirror, MirrorError};
 use twinpath_path::Announcements;
@@ -71,6 +75,15 @@ const OPENED_EVERY: Duration = Duration::from_secs(2);
 /// How often its sockets are given leases, beyond a burst of twice as many as it may have: the owner waits for the kernel each time.
 const LENT_EVERY: Duration = Duration::from_millis(250);
 
+/// Connections that the process passes which starts owners ([`starter`]).
+#[derive(Clone, Debug)]
+pub struct Passed {
+    /// The UNIX socket over which they come.
+    pub from: Arc<OwnedFd>,
+    /// What programs show.
+    pub token: Token,
+}
+
 /// The settings of an owner.
 #[derive(Clone, Debug)]
 pub struct OwnerPlan {
@@ -78,6 +91,9 @@ pub struct OwnerPlan {
     pub interface: String,
     /// Where programs connect; its folder is made if it is missing.
     pub listen: PathBuf,
+    /// Instead of that: what passes the connections of one program and its children. The owner ends when that has ended and no
+    /// program is left.
+    pub passed: Option<Passed>,
     /// Which sockets of which programs may have rings; `None`: all.
     pub rules: Option<Rules>,
     /// How much programs may have.

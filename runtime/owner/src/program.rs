@@ -12,7 +12,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use twinpath_attach::{LeasedInterface, SOCKETS_MAX};
 use twinpath_host::readable;
-use twinpath_lending::message::{Answer, REQUEST_LEN, Request};
+use twinpath_lending::message::{Answer, REQUEST_LEN, Request, Token};
 use twinpath_sys::socket_kind::peer;
 use twinpath_sys::{clock, fd_passing};
 use twinpath_time::{Duration, Instant};
@@ -57,6 +57,8 @@ pub(crate) struct Program {
     pub(crate) name: String,
     /// When it connected, or said something last.
     pub(crate) heard_at: Instant,
+    /// What it has to show before anything else.
+    pub(crate) shows: Option<Token>,
     /// It is not heard before.
     deaf_until: Instant,
     /// `None` once it is being closed.
@@ -120,6 +122,7 @@ impl Program {
             user,
             name,
             heard_at,
+            shows: None,
             deaf_until,
             connection,
             alive,

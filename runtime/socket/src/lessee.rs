@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, TryLockError};
 
 use twinpath_attach::Sending;
@@ -17,6 +17,7 @@ use twinpath_worker::idle::{Decision, Mode};
 use crate::address::View;
 use crate::beside::Beside;
 use crate::counts::SocketCounts;
+use crate::early;
 use crate::holder::{Call, Holder, KernelRead, Readiness, Received, Step};
 use crate::interfaces;
 use crate::leading::{Lead, Leading, Watch};
@@ -45,6 +46,53 @@ impl fmt::Display for LentBy {
     }
 }
 
+/// A request for a lease, which waits for nothing.
+#[derive(Debug)]
+pub struct Asking(interfaces::Asking);
+
+/// The interface that a lease was given on.
+#[derive(Debug)]
+pub struct LentOn(interfaces::Shared);
+
+impl Asking {
+    /// Begins to ask for the lease of an interface of the calling thread's network namespace. `access`: by whose rights. Allocates.
+    ///
+    /// # Errors
+    /// The reason as text; [`Lessee::IS_BUSY`] if another thread is about to do the same.
+    pub fn begin(interface: &str, access: &Access) -> Result<Self, String> {
+        interfaces::Asking::begin(interface, access).map(Self).map_err(|refused| refused.to_string())
+    }
+
+    /// Goes on with it: what [`Lessee::take_up`] needs, if the lease was given meanwhile. Allocates when it was.
+    ///
+    /// # Errors
+    /// The reason as text.
+    pub fn go_on(&mut self, socket: &UdpSocket) -> Result<Option<(LentOn, Lent)>, String> {
+        let lent = self.0.go_on(socket).map_err(|refused| refused.to_string())?;
+        Ok(lent.map(|lent| (LentOn(Arc::clone(&self.0.lender)), lent)))
+    }
+
+    /// The descriptor of the connection to the owner; `None` by own rights.
+    #[must_use]
+    pub fn connection(&self) -> Option<i32> {
+        self.0.connection()
+    }
+
+    /// Waits until the owner may have answered.
+    ///
+    /// # Errors
+    /// The reason as text: it has not for too long.
+    pub fn wait(&self) -> Result<(), String> {
+        self.0.wait().map_err(|refused| refused.to_string())
+    }
+
+    /// The socket is closed, or stays with the kernel. Returns whether that could be said: otherwise it is to be said again.
+    #[must_use]
+    pub fn abandon(&self) -> bool {
+        self.0.abandon()
+    }
+}
+
 /// A place for the lease of a socket. Nothing here waits for another thread, and nothing allocates but [`Lessee::lend`] and
 /// [`Lessee::set_free`]: so the other calls may be made from a signal handler.
 ///
@@ -67,6 +115,8 @@ pub struct Lessee {
     /// Several threads have waited for the socket at the same time.
     is_contended: AtomicBool,
     leading: Leading,
+    /// The descriptor by which threads are counted that wait since before the lease; -1: nobody does.
+    early: AtomicI32,
 }
 
 /// Where in the count of threads that wait the number of the lease begins.
@@ -130,6 +180,7 @@ impl Lessee {
             looking: AtomicU32::new(0),
             is_contended: AtomicBool::new(false),
             leading: Leading::new(),
+            early: AtomicI32::new(-1),
         }
     }
 
@@ -150,6 +201,35 @@ impl Lessee {
         };
         let (on, lent, sending) =
             interfaces::lend(socket, interface, access, false).map_err(|refused| refused.to_string())?;
+        Ok(self.occupy(&mut leased, socket, (on, lent, sending), is_shared, -1))
+    }
+
+    /// As [`Lessee::lend`], with what an owner has given meanwhile. `descriptor`: threads that wait
+    /// for it since before are counted by [`early`].
+    ///
+    /// # Errors
+    /// [`Lessee::IS_BUSY`]: the place is in use, or was just set free.
+    pub fn take_up(
+        &self,
+        socket: &UdpSocket,
+        (on, lent): (LentOn, Lent),
+        is_shared: bool,
+        descriptor: i32,
+    ) -> Result<LentBy, String> {
+        let Some(mut leased) = self.try_lock().filter(|leased| leased.is_none()) else {
+            return Err(Self::IS_BUSY.to_owned());
+        };
+        Ok(self.occupy(&mut leased, socket, (on.0, lent, None), is_shared, descriptor))
+    }
+
+    fn occupy(
+        &self,
+        leased: &mut Option<Leased>,
+        socket: &UdpSocket,
+        (on, lent, sending): (interfaces::Shared, Lent, Option<Sending>),
+        is_shared: bool,
+        descriptor: i32,
+    ) -> LentBy {
         let is_v6 = socket.local_addr().is_ok_and(|local| local.is_ipv6());
         let view = View { is_v6, ifindex: lent.on.ifindex };
         self.is_shared.store(false, Ordering::Relaxed);
@@ -160,9 +240,10 @@ impl Lessee {
         let by = LentBy::of(&lent);
         let withdrawal = lent.withdrawal.clone();
         let holder = Holder::new(lent, view);
+        self.early.store(descriptor, Ordering::Relaxed);
         self.set_outside(Some(Outside { withdrawal, beside: Arc::clone(holder.beside()) }));
         *leased = Some(Leased { lender: on, holder, sending });
-        Ok(by)
+        by
     }
 
     /// Another thread is giving a lease, or this place is in use.
@@ -340,7 +421,20 @@ impl Lessee {
     }
 
     fn sleeping(&self) -> u32 {
-        self.others.load(Ordering::Relaxed) as u32
+        self.others.load(Ordering::Relaxed) as u32 + self.waiting_early()
+    }
+
+    fn waiting_early(&self) -> u32 {
+        let descriptor = self.early.load(Ordering::Relaxed);
+        if descriptor < 0 {
+            return 0;
+        }
+        let waiting = early::waiting(descriptor);
+        // None begins any more.
+        if waiting == 0 {
+            self.early.store(-1, Ordering::Relaxed);
+        }
+        waiting
     }
 
     /// Threads that waited for a former socket, or in the parent, do not count.
