@@ -15,8 +15,9 @@ use twinpath_socket::{Access, Asking, Lent, LentOn};
 use twinpath_sys::clock;
 
 /// A socket has to receive as many datagrams within [`WINDOW_MS`]: at a lower rate a ring saves little.
-pub(crate) const ENOUGH: u8 = 64;
-const WINDOW_MS: u32 = 500;
+pub const ENOUGH: u8 = 64;
+/// ms.
+pub const WINDOW_MS: u32 = 500;
 /// It has to live for as long: one that is closed before would only have cost the owner a lease.
 const ALIVE_MS: u32 = 100;
 
@@ -131,11 +132,18 @@ pub(crate) fn go_on(descriptor: c_int, socket: &UdpSocket) -> Result<Option<(Len
 /// # Errors
 /// The reason as text: the owner has not answered for too long.
 pub(crate) fn wait_for_answer(descriptor: c_int) -> Result<(), String> {
-    let waited = with_requests(|requests| {
+    let owner = with_requests(|requests| {
         let request = requests.iter().find(|request| request.descriptor == descriptor);
-        request.map_or(Ok(()), |request| request.asking.wait())
+        request.and_then(|request| request.asking.owner())
     });
-    waited.unwrap_or(Ok(()))
+    // Without the lock: another thread may take the answer up.
+    match owner.flatten() {
+        Some(owner) => owner.wait_for_answer().map_err(|error| error.to_string()),
+        None => {
+            std::thread::yield_now();
+            Ok(())
+        }
+    }
 }
 
 /// The socket of a request is closed, or stays with the kernel.

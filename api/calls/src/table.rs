@@ -12,6 +12,7 @@ use twinpath_socket::{Access, LentBy, Lessee, SocketCounts, early};
 use twinpath_worker::idle::Mode;
 
 use crate::earning::{self, Earned};
+pub use crate::earning::{ENOUGH, WINDOW_MS};
 use crate::epoll;
 use crate::identity;
 use crate::limit;
@@ -650,6 +651,11 @@ pub fn leased_sockets() -> impl Iterator<Item = c_int> {
         seen |= bit;
         is_new
     })
+}
+
+/// Every socket that has none, and may get one.
+pub fn undecided_sockets() -> impl Iterator<Item = c_int> {
+    tracked().filter(|descriptor| is_undecided(*descriptor))
 }
 
 /// Every descriptor that has a lease.

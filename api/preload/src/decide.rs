@@ -3,6 +3,7 @@
 //! that, unless a rule says so (`lease = "at-bind"`).
 
 use std::net::SocketAddr;
+use std::sync::Mutex;
 
 use libc::c_int;
 use twinpath_calls::Access;
@@ -40,16 +41,26 @@ fn keep_with_kernel(descriptor: c_int, why: std::fmt::Arguments<'_>) {
 
 /// The socket was bound to a port that the program has named.
 pub(crate) fn bound(descriptor: c_int) {
+    /// One thread at a time, as each takes up whatever has been answered.
+    static ONE: Mutex<()> = Mutex::new(());
     let Some((_, rule, _)) = rule_of(descriptor) else { return };
-    if rule.at_bind {
-        table::set_earning(descriptor);
-        if ask(descriptor) {
-            let own = own::Inside::enter();
-            let taken = table::take_up_now(descriptor, rule.mode);
-            drop(own);
-            has_answer(descriptor, taken);
-        }
+    // In a handler nothing is allocated: then it is asked for when the socket has received something.
+    if !rule.at_bind || handler::is_running() {
+        return;
     }
+    let one = ONE.lock();
+    table::set_earning(descriptor);
+    while !ask(descriptor) {
+        if !table::is_undecided(descriptor) {
+            return;
+        }
+        // Another thread asks for a socket that has earned a lease.
+        std::thread::yield_now();
+    }
+    let inside = own::Inside::enter();
+    let taken = table::take_up_now(descriptor, rule.mode);
+    drop((inside, one));
+    has_answer(descriptor, taken);
 }
 
 /// A socket about which nothing is decided yet has received so many datagrams by the kernel.
@@ -58,13 +69,13 @@ pub(crate) fn received(descriptor: c_int, count: u32) {
     if !table::is_undecided(descriptor) || !table::is_own_process() {
         return;
     }
+    let mut asks = false;
     if !table::is_earning(descriptor) {
-        if rule_of(descriptor).is_none() {
-            return;
-        }
+        let Some((_, rule, _)) = rule_of(descriptor) else { return };
+        asks = rule.at_bind;
         table::set_earning(descriptor);
     }
-    if table::received(descriptor, count) {
+    if table::received(descriptor, count) || asks {
         ask(descriptor);
     }
 }

@@ -18,6 +18,8 @@ use crate::place::Place;
 /// How long an owner may take to answer. It waits for the kernel several times, each time for as long as every CPU needs to have
 /// passed a quiet state, which takes seconds on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a thread waits for an answer before it looks whether another one has taken it up.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// At the start of the abstract name that a program's end of a connection has.
 pub const CLIENT_NAME: &str = "twinpath-";
 /// A program gets the lowest numbers that are free for its own descriptors, and may have a table of as many.
@@ -151,12 +153,15 @@ impl Connection {
         OwnerError::Message { path: self.path.clone(), error }
     }
 
-    /// Waits until an answer may be there, for as long as an owner may take.
+    /// Waits until an answer may be there: another thread may take it up, so it does not wait for long.
     ///
     /// # Errors
-    /// [`OwnerError::Talk`]: it has not answered.
+    /// [`OwnerError::Talk`]
     pub fn wait_for_answer(&self) -> Result<(), OwnerError> {
-        self.wait(clock::now() + PATIENCE)
+        match self.wait(clock::now() + LOOK_AGAIN) {
+            Err(OwnerError::Talk { error, .. }) if error.kind() == io::ErrorKind::TimedOut => Ok(()),
+            waited => waited,
+        }
     }
 
     /// Waits until an answer may be there.

@@ -169,8 +169,15 @@ impl Owner {
         plan.limits.programs = plan.limits.programs.clamp(1, PROGRAMS_MAX);
         // A program can send up to 253 in one message.
         raise_limit();
-        // So that a mistake is said at once, and not to the first program.
-        drop(LeasedInterface::open_for_others(&plan.interface, 1, 1).await?);
+        // That of one program is started when the program asks. Any other: so that a mistake is said at once, and not to the first program.
+        let limits = plan.limits;
+        let leased = if plan.passed.is_some() {
+            let (programs, sockets) = (limits.programs, limits.sockets_per_program);
+            Some(LeasedInterface::open_for_others(&plan.interface, programs, sockets).await?)
+        } else {
+            drop(LeasedInterface::open_for_others(&plan.interface, 1, 1).await?);
+            None
+        };
         let mirror = Mirror::open(MirrorLimits::default()).await?;
         let announcements = Announcements::open();
         let link = find_link(&mirror, &plan.interface).map_err(twinpath_attach::LeaseError::from)?;
@@ -193,7 +200,6 @@ impl Owner {
         };
         let confined = sandbox::enter(plan.sandbox, &needs);
         let next_number = programs.len() as u64;
-        let limits = plan.limits;
         let openings = Budget::new(limits.programs_per_user.saturating_mul(2), OPENED_EVERY);
         let lendings = Budget::new(limits.sockets_per_user.saturating_mul(2), LENT_EVERY);
         if let Some(former) = former {
@@ -207,7 +213,7 @@ impl Owner {
             namespace,
             ifindex: Some(link.ifindex),
             programs,
-            leased: None,
+            leased,
             heard: 0,
             next_number,
             refused: Refused::default(),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
 use twinpath_attach::Sending;
-use twinpath_lending::{Access, Asked, LendError, Lender, Lent};
+use twinpath_lending::{Access, Asked, Connection, LendError, Lender, Lent};
 use twinpath_rings::lease::Lease;
 use twinpath_sys::clock;
 use twinpath_sys::fork::process_number;
@@ -124,14 +124,8 @@ impl Asking {
         Ok(lender.ask(&mut self.asked, socket.as_fd(), local)?)
     }
 
-    pub(crate) fn connection(&self) -> Option<i32> {
-        try_locked(&self.lender)?.owner().map(|owner| owner.as_raw_fd())
-    }
-
-    /// Waits until the owner may have answered.
-    pub(crate) fn wait(&self) -> Result<(), Refused> {
-        let owner = locked(&self.lender).owner().map(Arc::clone);
-        Ok(owner.map_or(Ok(()), |owner| owner.wait_for_answer()).map_err(LendError::from)?)
+    pub(crate) fn owner(&self) -> Option<Arc<Connection>> {
+        try_locked(&self.lender)?.owner().map(Arc::clone)
     }
 
     /// The socket is closed, or stays with the kernel. Returns whether that could be said: if another thread asks, it is to be said again.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock, TryLockError};
 
 use twinpath_attach::Sending;
 use twinpath_idle::Woken;
-use twinpath_lending::{Access, Lent, Withdrawal};
+use twinpath_lending::{Access, Connection, Lent, Withdrawal};
 use twinpath_rings::lease::Room;
 use twinpath_time::Instant;
 use twinpath_worker::idle::{Decision, Mode};
@@ -75,15 +75,13 @@ impl Asking {
     /// The descriptor of the connection to the owner; `None` by own rights.
     #[must_use]
     pub fn connection(&self) -> Option<i32> {
-        self.0.connection()
+        self.0.owner().map(|owner| owner.as_raw_fd())
     }
 
-    /// Waits until the owner may have answered.
-    ///
-    /// # Errors
-    /// The reason as text: it has not for too long.
-    pub fn wait(&self) -> Result<(), String> {
-        self.0.wait().map_err(|refused| refused.to_string())
+    /// The owner that was asked; `None` by own rights, or while another thread asks it.
+    #[must_use]
+    pub fn owner(&self) -> Option<Arc<Connection>> {
+        self.0.owner()
     }
 
     /// The socket is closed, or stays with the kernel. Returns whether that could be said: otherwise it is to be said again.
