@@ -3,6 +3,8 @@
 
 #[path = "../../capi/tests/link/mod.rs"]
 mod link;
+#[path = "programs/left.rs"]
+mod left;
 #[path = "programs/processes.rs"]
 mod processes;
 #[path = "programs/threads.rs"]
@@ -247,11 +249,15 @@ fn as_nobody(folder: &Path, program: &Path, rule: Rule, explain: &Path) -> Comma
 
 /// Starts the owner of the link's interface, on a thread that ends with this process.
 fn own(link: &Link, listen: &Path) {
+    own_with(link, listen, ProgramLimits::default());
+}
+
+fn own_with(link: &Link, listen: &Path, limits: ProgramLimits) {
     let plan = OwnerPlan {
         interface: "in0".to_owned(),
         listen: listen.to_owned(),
         rules: None,
-        limits: ProgramLimits::default(),
+        limits,
         sandbox: Sandbox::Off,
         socket: Some(listen.with_extension("sock")),
         metrics: None,

@@ -3,6 +3,7 @@
 
 mod attachment;
 mod client;
+mod handed;
 mod interface;
 mod leased;
 mod load;
@@ -17,7 +18,8 @@ pub use attachment::{
 };
 pub use client::{Client, ClientError, ClientPath};
 pub use interface::{InterfaceError, find_link, learn_facts, tidy};
-pub use leased::{LeaseError, LeasedInterface, LeasedOn, OwnLease, SOCKETS_MAX, Sending};
+pub use handed::HandedOver;
+pub use leased::{LeaseError, LeasedInterface, LeasedOn, OwnLease, SOCKETS_MAX, Sending, hosts};
 pub use load::Replies;
 pub use loan::{Loan, ring_of};
 #[cfg(feature = "port-set")]

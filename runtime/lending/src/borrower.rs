@@ -46,7 +46,7 @@ impl Borrower {
             None => match fds.as_slice() {
                 [states, slots] => ring_of(&loan, states.as_fd(), slots.as_fd()).map_err(|error| {
                     // The owner keeps it for this process otherwise.
-                    let _ = self.connection.end(ring);
+                    let _ = self.connection.end(ring, false);
                     OwnerError::Memory(error)
                 })?,
                 // `ask` has counted them.

@@ -115,7 +115,7 @@ impl Connection {
             match &answer {
                 // An answer that came too late.
                 Answer::Lent { request: other, ring, .. } if *other != request => {
-                    let _ = self.end(*ring);
+                    let _ = self.end(*ring, false);
                 }
                 Answer::Refused { request: other, .. } if *other != request && *other != 0 => {}
                 Answer::Lent { .. } if fds.len() != MEMORY_FDS => {
@@ -158,14 +158,20 @@ impl Connection {
         }
     }
 
-    /// Says that the socket with this ring has no lease any more. It neither allocates nor waits.
-    pub(crate) fn end(&self, ring: u32) -> io::Result<()> {
-        let message: [u8; REQUEST_LEN] = Request::end(ring);
+    /// Says that the socket with this ring has no lease any more. `hands_over`: others get what is in the ring, from the kernel. It
+    /// neither allocates nor waits.
+    pub(crate) fn end(&self, ring: u32, hands_over: bool) -> io::Result<()> {
+        let message: [u8; REQUEST_LEN] = Request::end(ring, hands_over);
         match fd_passing::send(&self.socket, &message, &[]) {
             // The owner is gone, and with it what it has given.
             Ok(()) | Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Asks the owner to hand over what is in the ring. It neither allocates nor waits. Returns whether the owner was told.
+    pub(crate) fn hand_over(&self, ring: u32) -> bool {
+        fd_passing::send(&self.socket, &Request::hand_over(ring), &[]).is_ok()
     }
 
     /// Whether the owner is gone, as far as that has been asked within the last millisecond. It neither allocates nor waits.

@@ -8,7 +8,7 @@ use twinpath_attach::{LeasedOn, Loan};
 /// At the start of every message.
 const MAGIC: u32 = 0x7470_736f;
 /// Changes with any change of a message.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Bytes of the name of an interface, the zero at its end included (IFNAMSIZ).
 const NAME_LEN: usize = 16;
 
@@ -27,6 +27,8 @@ const LEND: u32 = 1;
 const END: u32 = 2;
 const LENT: u32 = 3;
 const REFUSED: u32 = 4;
+const HAND_OVER: u32 = 5;
+const END_HANDING_OVER: u32 = 6;
 
 /// What a program asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +42,14 @@ pub enum Request {
     },
     /// The socket with this ring was closed, or is to be the kernel's alone. There is no answer.
     End {
+        /// As in [`Answer::Lent`].
+        ring: u32,
+        /// Others may have the socket: they get what is in the ring, from the kernel. The program reads the ring no more.
+        hands_over: bool,
+    },
+    /// What is in this ring goes to the kernel's socket. The program reads nothing of it meanwhile. The answer is that the ring is
+    /// empty, and closed.
+    HandOver {
         /// As in [`Answer::Lent`].
         ring: u32,
     },
@@ -147,14 +157,21 @@ impl Request {
                 name[..len].copy_from_slice(&interface.as_bytes()[..len]);
                 encode_request(LEND, *request, &name)
             }
-            Self::End { ring } => Self::end(*ring),
+            Self::End { ring, hands_over } => Self::end(*ring, *hands_over),
+            Self::HandOver { ring } => Self::hand_over(*ring),
         }
     }
 
     /// The bytes of [`Request::End`]. It allocates nothing.
     #[must_use]
-    pub fn end(ring: u32) -> [u8; REQUEST_LEN] {
-        encode_request(END, ring, &[0; NAME_LEN])
+    pub fn end(ring: u32, hands_over: bool) -> [u8; REQUEST_LEN] {
+        encode_request(if hands_over { END_HANDING_OVER } else { END }, ring, &[0; NAME_LEN])
+    }
+
+    /// The bytes of [`Request::HandOver`]. It allocates nothing.
+    #[must_use]
+    pub fn hand_over(ring: u32) -> [u8; REQUEST_LEN] {
+        encode_request(HAND_OVER, ring, &[0; NAME_LEN])
     }
 
     /// The meaning of a message.
@@ -169,7 +186,8 @@ impl Request {
                 let len = name.iter().position(|byte| *byte == 0).unwrap_or(NAME_LEN);
                 Ok(Self::Lend { request: number, interface: Reader::text(&name[..len])? })
             }
-            END => Ok(Self::End { ring: number }),
+            END | END_HANDING_OVER => Ok(Self::End { ring: number, hands_over: kind == END_HANDING_OVER }),
+            HAND_OVER => Ok(Self::HandOver { ring: number }),
             _ => Err(BadMessage::Meaning),
         }
     }
@@ -253,9 +271,12 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        for request in
-            [Request::Lend { request: 7, interface: "a-long-name-0123".to_owned() }, Request::End { ring: 9 }]
-        {
+        for request in [
+            Request::Lend { request: 7, interface: "a-long-name-0123".to_owned() },
+            Request::End { ring: 9, hands_over: false },
+            Request::End { ring: 9, hands_over: true },
+            Request::HandOver { ring: 9 },
+        ] {
             assert_eq!(Request::decode(&request.encode()), Ok(request));
         }
         let own = ["192.0.2.1", "2001:db8::1"].map(|address| address.parse().expect("an address")).to_vec();
@@ -275,12 +296,12 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused() {
-        let good = Request::End { ring: 9 }.encode();
+        let good = Request::End { ring: 9, hands_over: false }.encode();
         for len in 0..REQUEST_LEN {
             assert_eq!(Request::decode(&good[..len]), Err(BadMessage::Meaning), "{len}");
         }
         let mut other = good;
-        other[4] ^= 2;
+        other[4] ^= 1;
         assert_eq!(Request::decode(&other), Err(BadMessage::Version));
         let mut random = [0u8; 64];
         let mut state = 1u64;

@@ -16,6 +16,7 @@
 mod address;
 mod beside;
 mod counts;
+mod handing;
 mod holder;
 mod interfaces;
 mod leading;
