@@ -45,9 +45,8 @@ fn what_is_in_a_ring_goes_to_whoever_reads_next() {
             if (output.stdout.as_slice(), output.stderr.as_slice()) != (b"passed\n", b"") {
                 wrong.push(format!("{how}, {mode}: {}", String::from_utf8_lossy(&output.stderr)));
             }
-            for port in ports {
-                assert!(text.contains(&format!("UDP 0.0.0.0:{port}: fast path on in0")), "{port}: {text}");
-            }
+            let has_path = |port: &&u16| text.contains(&format!("UDP 0.0.0.0:{port}: fast path on in0"));
+            wrong.extend(ports.iter().filter(|port| !has_path(port)).map(|port| format!("{port}: {text}")));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
