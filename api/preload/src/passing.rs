@@ -23,7 +23,8 @@ unsafe fn look_at(message: *const msghdr) {
             let count = (header.cmsg_len as usize).saturating_sub(none) / size_of::<c_int>();
             for number in 0..count {
                 // SAFETY: the part has so many descriptors.
-                let descriptor = unsafe { libc::CMSG_DATA(part).cast::<c_int>().add(number).read_unaligned() };
+                let descriptor =
+                    unsafe { libc::CMSG_DATA(part).cast::<c_int>().add(number).read_unaligned() };
                 table::passed_on(descriptor);
             }
         }
@@ -39,7 +40,10 @@ unsafe fn look_at(message: *const msghdr) {
 #[inline]
 unsafe fn may_pass(message: *const msghdr) -> bool {
     // SAFETY: the caller's promise.
-    table::is_tracking() && !message.is_null() && unsafe { (*message).msg_controllen } > 0 && !own::is_inside()
+    table::is_tracking()
+        && !message.is_null()
+        && unsafe { (*message).msg_controllen } > 0
+        && !own::is_inside()
 }
 
 /// A hook: the function of that name.

@@ -36,7 +36,9 @@ unsafe fn look_at_sets(waited: *const pollfd, count: nfds_t) {
     }
     // SAFETY: the caller's promise.
     let all = unsafe { std::slice::from_raw_parts(waited, count as usize) };
-    all.iter().filter(|one| nested::may_be_set(one.fd)).for_each(|one| epoll::set_waited_for_elsewhere(one.fd));
+    all.iter()
+        .filter(|one| nested::may_be_set(one.fd))
+        .for_each(|one| epoll::set_waited_for_elsewhere(one.fd));
 }
 
 /// As [`look_at_sets`], for `select(2)`.

@@ -1,12 +1,14 @@
 //! Unmodified programs with the library, over a virtual link between two network namespaces.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
-#[path = "../../capi/tests/link/mod.rs"]
-mod link;
 #[path = "programs/left.rs"]
 mod left;
+#[path = "../../capi/tests/link/mod.rs"]
+mod link;
 #[path = "programs/processes.rs"]
 mod processes;
+#[path = "programs/sources.rs"]
+mod sources;
 #[path = "programs/threads.rs"]
 mod threads;
 #[path = "programs/tokio.rs"]

@@ -294,12 +294,15 @@ impl Leases {
     /// What was handed over so far.
     #[must_use]
     pub fn handed(&self) -> Handed {
-        self.handed.get(&0, 0).map_or_else(|_| Handed::default(), |cpus| {
-            cpus.iter().fold(Handed::default(), |sum, [came, passed]| Handed {
-                came: sum.came.wrapping_add(*came),
-                passed: sum.passed.wrapping_add(*passed),
-            })
-        })
+        self.handed.get(&0, 0).map_or_else(
+            |_| Handed::default(),
+            |cpus| {
+                cpus.iter().fold(Handed::default(), |sum, [came, passed]| Handed {
+                    came: sum.came.wrapping_add(*came),
+                    passed: sum.passed.wrapping_add(*passed),
+                })
+            },
+        )
     }
 
     /// The addresses of this host on all interfaces from now on, and those of broadcasts: frames from them are the kernel's to judge.

@@ -252,8 +252,7 @@ impl DirectRing {
         while self.next > 0 && head - self.next < count {
             let at = self.next - 1;
             let place = at & (count - 1);
-            let (lap, sequence) =
-                (at - place, self.memory.sequence(place as usize).load(Ordering::Acquire));
+            let (lap, sequence) = (at - place, self.memory.sequence(place as usize).load(Ordering::Acquire));
             if sequence != lap && sequence != lap + 1 {
                 break;
             }

@@ -285,7 +285,7 @@ impl LeasedInterface {
             addresses: self.target.addresses.clone(),
             ports: vec![local.port()],
         };
-        if let Some(bypassed) = bypassed::look(&claimed) {
+        if let Some(bypassed) = bypassed::look_for_sockets(&claimed) {
             return Err(LeaseError::Bypassed(bypassed));
         }
         if has_filter(socket).map_err(LeaseError::Filter)? {

@@ -17,8 +17,8 @@ pub use attachment::{
     AttachError, AttachPlan, Attachment, PlacedQueue, Target, describe, kernel_ring_bytes, pool_frames,
 };
 pub use client::{Client, ClientError, ClientPath};
-pub use interface::{InterfaceError, find_link, learn_facts, tidy};
 pub use handed::HandedOver;
+pub use interface::{InterfaceError, find_link, learn_facts, tidy};
 pub use leased::{LeaseError, LeasedInterface, LeasedOn, OwnLease, SOCKETS_MAX, Sending, hosts};
 pub use load::Replies;
 pub use loan::{Loan, ring_of};

@@ -1,13 +1,14 @@
 //! A program's end of its connection to an owner.
 
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with};
+use twinpath_sys::fork::InheritedFd;
 use twinpath_sys::{clock, fd_passing};
 use twinpath_time::{Duration, Instant};
 
@@ -57,7 +58,7 @@ pub enum OwnerError {
 /// The connection. As long as it stands, the owner serves this program.
 #[derive(Debug)]
 pub struct Connection {
-    socket: OwnedFd,
+    socket: InheritedFd,
     path: PathBuf,
     has_ended: AtomicBool,
     /// When it was last asked whether it stands, ns.
@@ -73,7 +74,7 @@ impl Connection {
         let opened = Self::connected(path);
         let socket = opened.map_err(|error| OwnerError::Connect { path: path.to_owned(), error })?;
         let (has_ended, asked) = (AtomicBool::new(false), AtomicU64::new(0));
-        Ok(Self { socket, path: path.to_owned(), has_ended, asked })
+        Ok(Self { socket: InheritedFd::new(socket), path: path.to_owned(), has_ended, asked })
     }
 
     fn connected(path: &Path) -> io::Result<OwnedFd> {
@@ -108,7 +109,8 @@ impl Connection {
         socket: BorrowedFd<'_>,
     ) -> Result<(Answer, Vec<OwnedFd>), OwnerError> {
         let message = Request::Lend { request, interface: interface.to_owned() }.encode();
-        fd_passing::send(&self.socket, &message, &[socket]).map_err(|error| self.talk(error))?;
+        let sent = self.socket.get().and_then(|connection| fd_passing::send(connection, &message, &[socket]));
+        sent.map_err(|error| self.talk(error))?;
         let deadline = clock::now() + PATIENCE;
         loop {
             let (answer, fds) = self.receive(deadline)?;
@@ -129,7 +131,7 @@ impl Connection {
     fn receive(&self, deadline: Instant) -> Result<(Answer, Vec<OwnedFd>), OwnerError> {
         let mut bytes = vec![0; ANSWER_MAX];
         loop {
-            match fd_passing::receive(&self.socket, &mut bytes) {
+            match self.socket.get().and_then(|connection| fd_passing::receive(connection, &mut bytes)) {
                 Ok(received) if received.len == 0 => {
                     return Err(self.talk(io::Error::from(io::ErrorKind::UnexpectedEof)));
                 }
@@ -152,7 +154,8 @@ impl Connection {
             return Err(self.talk(io::Error::from(io::ErrorKind::TimedOut)));
         }
         let left = Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
-        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left)) {
+        let socket = self.socket.get().map_err(|error| self.talk(error))?;
+        match poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(&left)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(self.talk(error)),
         }
@@ -162,7 +165,7 @@ impl Connection {
     /// neither allocates nor waits.
     pub(crate) fn end(&self, ring: u32, hands_over: bool) -> io::Result<()> {
         let message: [u8; REQUEST_LEN] = Request::end(ring, hands_over);
-        match fd_passing::send(&self.socket, &message, &[]) {
+        match self.socket.get().and_then(|connection| fd_passing::send(connection, &message, &[])) {
             // The owner is gone, and with it what it has given.
             Ok(()) | Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => Ok(()),
             Err(error) => Err(error.into()),
@@ -171,7 +174,13 @@ impl Connection {
 
     /// Asks the owner to hand over what is in the ring. It neither allocates nor waits. Returns whether the owner was told.
     pub(crate) fn hand_over(&self, ring: u32) -> bool {
-        fd_passing::send(&self.socket, &Request::hand_over(ring), &[]).is_ok()
+        let request = Request::hand_over(ring);
+        self.socket.get().and_then(|connection| fd_passing::send(connection, &request, &[])).is_ok()
+    }
+
+    /// In a child made by `fork`: it has no part in what its parent has been given. It neither allocates nor waits.
+    pub fn close_in_child(&self) {
+        self.socket.close_in_child();
     }
 
     /// Whether the owner is gone, as far as that has been asked within the last millisecond. It neither allocates nor waits.
@@ -181,7 +190,8 @@ impl Connection {
         if !self.has_ended.load(Ordering::Relaxed) && now >= asked + ASK_EVERY {
             self.asked.store(now.as_nanos(), Ordering::Relaxed);
             const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-            let mut asks = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::RDHUP)];
+            let Ok(socket) = self.socket.get() else { return true };
+            let mut asks = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
             let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
             if poll(&mut asks, Some(&NOW)).is_ok() && asks[0].revents().intersects(ended) {
                 self.has_ended.store(true, Ordering::Relaxed);

@@ -10,11 +10,11 @@ use rustix::net::{AddressFamily, SocketType, socket};
 use twinpath_attach::{LeasedInterface, find_link, hosts};
 use twinpath_bridge::BridgeEngine;
 use twinpath_command::{Request, refusal};
-use twinpath_inspect::Counter;
 use twinpath_host::{Controlled, WorkerHandle, flush, notify};
+use twinpath_inspect::Counter;
 use twinpath_machine::Answer;
 use twinpath_mirror::{Event, Mirror, MirrorLimits};
-use twinpath_path::{Announced, Announcements};
+use twinpath_path::{Announced, Announcements, bypassed};
 use twinpath_report::Report;
 use twinpath_sandbox::{self as sandbox, Needs};
 use twinpath_sys::clock;
@@ -27,7 +27,8 @@ use crate::door::Door;
 use crate::program::Program;
 use crate::take_over::{Former, take_over};
 use crate::{
-    HANDED_BURST, HANDED_EVERY, LENT_EVERY, OPENED_EVERY, Owner, OwnerError, OwnerPlan, PROGRAMS_MAX, Refused, aside,
+    HANDED_BURST, HANDED_EVERY, LENT_EVERY, OPENED_EVERY, Owner, OwnerError, OwnerPlan, PROGRAMS_MAX,
+    Refused, aside,
 };
 
 /// An event of the control loop.
@@ -246,6 +247,9 @@ impl Owner {
                 self.look_at_bypassed();
             }
             Event::SourceCheck { ifindex } if ifindex.is_none() || *ifindex == self.ifindex => {
+                self.look_at_bypassed();
+            }
+            Event::Routes if bypassed::has_loose_source_check(&self.plan.interface) => {
                 self.look_at_bypassed();
             }
             Event::Link(link) if self.ifindex.is_none() && link.name == self.plan.interface => {

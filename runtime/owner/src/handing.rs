@@ -16,7 +16,8 @@ impl Owner {
     pub(crate) fn give_unread(&mut self, at: usize, ring: u32) {
         let program = &self.programs[at];
         let number = program.rings.iter().find(|of| of.ring == ring).and_then(|of| of.number);
-        let (Some(interface), Some(process), Some(number)) = (&mut self.leased, program.process, number) else {
+        let (Some(interface), Some(process), Some(number)) = (&mut self.leased, program.process, number)
+        else {
             return;
         };
         let (user, now) = (program.user, clock::now());

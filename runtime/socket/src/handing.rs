@@ -62,7 +62,7 @@ impl Lessee {
         }
     }
 
-    fn withdrawal(&self) -> Option<Withdrawal> {
+    pub(crate) fn withdrawal(&self) -> Option<Withdrawal> {
         self.outside.try_read().ok()?.as_ref().map(|outside| outside.withdrawal.clone())
     }
 

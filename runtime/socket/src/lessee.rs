@@ -211,6 +211,9 @@ impl Lessee {
         self.looking.store(0, Ordering::Relaxed);
         self.leading.forget();
         self.has_ended.store(false, Ordering::Relaxed);
+        if let Some(Withdrawal::Owner { connection, .. }) = self.withdrawal() {
+            connection.close_in_child();
+        }
         // The kernel's map is the parent's, which is alive or not: this process has no use for its descriptor.
         self.set_outside(None);
         self.try_lock().map(|mut leased| std::mem::forget(leased.take())).is_some()

@@ -13,6 +13,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -98,6 +99,18 @@ static void ends_well(pid_t child)
 	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+/* A child has no part in what its parent was given: nothing is open there that the program has not made. */
+static void has_no_connection(void)
+{
+	for (int fd = 0; fd < 1024; fd++) {
+		struct sockaddr_un name = { 0 };
+		socklen_t len = sizeof name;
+
+		if (getsockname(fd, (struct sockaddr *)&name, &len) == 0 && name.sun_family == AF_UNIX)
+			CHECK(memcmp(name.sun_path, "\0twinpath-", 10) != 0);
+	}
+}
+
 static void forked(void)
 {
 	int fd = udp();
@@ -109,6 +122,7 @@ static void forked(void)
 		child = fork();
 		CHECK(child >= 0);
 		if (child == 0) {
+			has_no_connection();
 			CHECK(read_raw(fd) == number);
 			_exit(0);
 		}

@@ -24,7 +24,12 @@ fn what_is_in_a_ring_goes_to_whoever_reads_next() {
     compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2"]);
     run(compiler.arg(source).arg("-o").arg(&program));
     // Each process that binds is a program of the owner's.
-    let limits = ProgramLimits { programs: 60, programs_per_user: 60, sockets_per_user: 256, ..ProgramLimits::default() };
+    let limits = ProgramLimits {
+        programs: 60,
+        programs_per_user: 60,
+        sockets_per_user: 256,
+        ..ProgramLimits::default()
+    };
     own_with(&link, &listen, limits);
     let ways: [(&str, &[u16]); 6] = [
         ("forked", &[7081]),

@@ -14,9 +14,9 @@ use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
 use twinpath_rings::lease::{LEASE, Lease, Next, Room};
 use twinpath_steer::{Claim, Table};
 use twinpath_steer_bpf::{Assigned, LEASE_SLOTS, Leases, TcAttach};
-use twinpath_sys::{PacketSocket, clock};
 use twinpath_sys::netns::Namespace;
 use twinpath_sys::packet_socket::interface_index;
+use twinpath_sys::{PacketSocket, clock};
 use twinpath_time::Instant;
 use twinpath_wire::checksum::Sum;
 use twinpath_wire::{Mac, Protocol};
@@ -127,7 +127,9 @@ fn alone(test: impl FnOnce() + Send) {
     Namespace::new()
         .unwrap()
         .run(|| {
-            for arguments in ["link set lo up", "addr add 198.51.100.1 dev lo", "addr add 198.51.100.2 dev lo"] {
+            for arguments in
+                ["link set lo up", "addr add 198.51.100.1 dev lo", "addr add 198.51.100.2 dev lo"]
+            {
                 let status = std::process::Command::new("ip").args(arguments.split(' ')).status();
                 assert!(status.unwrap().success(), "{arguments}");
             }
@@ -319,9 +321,7 @@ fn processes_have_rings_of_their_own_and_one_that_goes_takes_only_these_along() 
         leases.apply_and_settle(&table).unwrap();
         held[0] = lease_of(&leases, 3);
         open(&mut held[0], Room::All);
-        leases
-            .assign(UdpSocket::bind((OWN, 0)).unwrap().as_fd(), Assigned { lent: 2, ..of(0) })
-            .unwrap();
+        leases.assign(UdpSocket::bind((OWN, 0)).unwrap().as_fd(), Assigned { lent: 2, ..of(0) }).unwrap();
         for (from, was) in &senders {
             assert_eq!(by(&mut leases, &mut held, *from), after(*was), "from {from}");
         }
@@ -410,7 +410,8 @@ fn where_the_kernel_may_not_let_a_datagram_in_it_decides() {
             assert!(judged(&mut leases, source), "{source:?}");
         }
         let own: Vec<[u8; 4]> = (0..200).map(|number| [10, 1, number / 16, number]).collect();
-        for source in own.iter().chain(&[[1, 0, 0, 0], [126, 1, 1, 1], [128, 0, 0, 1], [223, 255, 255, 255]]) {
+        for source in own.iter().chain(&[[1, 0, 0, 0], [126, 1, 1, 1], [128, 0, 0, 1], [223, 255, 255, 255]])
+        {
             assert!(!judged(&mut leases, *source), "{source:?}");
         }
         // Addresses of this host, as long as they are there.
@@ -446,13 +447,11 @@ fn what_is_handed_over_reaches_the_socket_of_its_lease_alone() {
         sender.set_mark(leases.handing_mark()).unwrap();
         leases.assign(socket.as_fd(), first(2)).unwrap();
         let mut lease = lease_of(&leases, 2);
-        let others = [
-            Assigned { process: 1, ..first(2) },
-            first(1),
-            Assigned { lent: 2, ..first(2) },
-        ];
+        let others = [Assigned { process: 1, ..first(2) }, first(1), Assigned { lent: 2, ..first(2) }];
         let mut came = 0;
-        for (number, (of, is_its)) in (0u32..).zip(others.map(|of| (of, false)).into_iter().chain([(first(2), true)])) {
+        for (number, (of, is_its)) in
+            (0u32..).zip(others.map(|of| (of, false)).into_iter().chain([(first(2), true)]))
+        {
             leases.begin_handing(of).unwrap();
             let before = leases.handed();
             let mut frame = frame_from([10, 9, 8, 7]);
