@@ -569,7 +569,12 @@ pub fn close(descriptor: c_int) -> Option<SocketCounts> {
     }
     place.shared().inspect(|shared| shared.end(process()));
     let counts = place.lessee.counts();
-    place.lessee.end(&socket(descriptor));
+    // Of a socket that others may have as well, what is in the ring is theirs.
+    if place.shared().is_some() || place.lessee.is_others_too() {
+        place.lessee.end_for_others(&socket(descriptor));
+    } else {
+        place.lessee.end(&socket(descriptor));
+    }
     place.is_used.store(false, Ordering::Release);
     counts
 }
@@ -700,6 +705,19 @@ fn process() -> c_int {
     PROCESS.load(Ordering::Relaxed)
 }
 
+/// The descriptor is about to be passed to another process (SCM_RIGHTS), which may read the socket from then on, and of which nothing is
+/// known: what is in the ring goes to the kernel's socket.
+pub fn passed_on(descriptor: c_int) {
+    if !is_watched(descriptor) || !is_own_process() {
+        return;
+    }
+    users::set_unknown(descriptor);
+    if let Some((_, place)) = place(descriptor) {
+        place.set_shared(users::shared(descriptor));
+        place.lessee.share();
+    }
+}
+
 /// The child may read the socket as well: nothing may be left in a ring for a reader that has none. Later it is known who uses it.
 extern "C" fn before_fork() {
     for descriptor in tracked() {
@@ -709,7 +727,7 @@ extern "C" fn before_fork() {
     }
     for (_, place) in places().filter(|(_, place)| place.is_used.load(Ordering::Relaxed)) {
         place.lessee.set_used_by_others(true);
-        place.lessee.give_back();
+        place.lessee.hand_over();
     }
 }
 

@@ -37,87 +37,36 @@ fn is_leased_now(descriptor: c_int, early: &mut EarlyWaits) -> bool {
     table::is_leased(descriptor)
 }
 
-/// Sets of epoll(7) that are waited for by `poll(2)`. If something is left in a ring of theirs, of which the kernel does not tell, the
-/// call returns at once: with what is returned here.
+/// Sets of epoll(7) that are waited for by `poll(2)`: the kernel alone tells of them.
 ///
 /// # Safety
 /// As for `poll(2)`.
-unsafe fn poll_sets(waited: *mut pollfd, count: nfds_t) -> Option<c_int> {
+unsafe fn look_at_sets(waited: *const pollfd, count: nfds_t) {
     if !table::is_any() || waited.is_null() {
-        return None;
+        return;
     }
     // SAFETY: the caller's promise.
-    let all = unsafe { std::slice::from_raw_parts_mut(waited, count as usize) };
-    let mut has_left = false;
-    for one in all.iter().filter(|one| nested::may_be_set(one.fd)) {
-        epoll::set_waited_for_elsewhere(one.fd);
-        has_left |= one.events & libc::POLLIN != 0 && epoll::has_left(one.fd);
-    }
-    if !has_left {
-        return None;
-    }
-    let now = timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the caller's promise.
-    let ready = unsafe { (KERNEL.ppoll)(all.as_mut_ptr(), count, &raw const now, std::ptr::null()) };
-    if ready < 0 {
-        return Some(ready);
-    }
-    let sets = all.iter_mut().filter(|one| nested::may_be_set(one.fd) && one.events & libc::POLLIN != 0);
-    for one in sets.filter(|one| epoll::has_left(one.fd)) {
-        one.revents |= libc::POLLIN;
-    }
-    Some(all.iter().filter(|one| one.revents != 0).count() as c_int)
+    let all = unsafe { std::slice::from_raw_parts(waited, count as usize) };
+    all.iter()
+        .filter(|one| nested::may_be_set(one.fd))
+        .for_each(|one| epoll::set_waited_for_elsewhere(one.fd));
 }
 
-/// As [`poll_sets`], for `select(2)`: the sets of epoll(7) that have something left.
+/// As [`look_at_sets`], for `select(2)`.
 ///
 /// # Safety
 /// As for `select(2)`.
-unsafe fn left_in_sets(limit: c_int, read: *mut fd_set) -> [c_int; SETS_MAX] {
-    let mut left = [-1; SETS_MAX];
+unsafe fn look_at_sets_in(limit: c_int, read: *mut fd_set) {
     if table::is_any() {
-        let mut count = 0;
         let mut look_at = |descriptor| {
             if nested::may_be_set(descriptor) {
                 epoll::set_waited_for_elsewhere(descriptor);
-                if count < SETS_MAX && epoll::has_left(descriptor) {
-                    left[count] = descriptor;
-                    count += 1;
-                }
             }
         };
         // SAFETY: the caller's promise.
         unsafe { calls_select::each(&KERNEL, limit, read, &mut look_at) };
     }
-    left
 }
-
-/// A `select(2)` that does not wait, as sets of epoll(7) have something left.
-///
-/// # Safety
-/// As for `select(2)`.
-unsafe fn select_now(limit: c_int, sets: [*mut fd_set; 3], left: [c_int; SETS_MAX]) -> c_int {
-    let [read, write, except] = sets;
-    let now = timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the caller's promise.
-    let mut ready = unsafe { (KERNEL.pselect)(limit, read, write, except, &raw const now, std::ptr::null()) };
-    if ready < 0 {
-        return ready;
-    }
-    for descriptor in left.into_iter().filter(|descriptor| *descriptor >= 0) {
-        // SAFETY: it was in the caller's set before.
-        unsafe {
-            if !libc::FD_ISSET(descriptor, read) {
-                libc::FD_SET(descriptor, read);
-                ready += 1;
-            }
-        }
-    }
-    ready
-}
-
-/// Sets of epoll(7) with something left, in a call of `select(2)`: others are told of by the next one.
-const SETS_MAX: usize = 8;
 
 /// As [`look_at`], for what is to be readable.
 ///
@@ -144,9 +93,7 @@ unsafe fn look_at_set(limit: c_int, read: *mut fd_set, early: &mut EarlyWaits) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn poll(waited: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
     // SAFETY: the caller's promise.
-    if let Some(ready) = unsafe { poll_sets(waited, count) } {
-        return ready;
-    }
+    unsafe { look_at_sets(waited, count) };
     let mut early = EarlyWaits::new();
     // SAFETY: the caller's promise.
     if !unsafe { look_at(waited, count, &mut early) } {
@@ -189,9 +136,7 @@ pub unsafe extern "C-unwind" fn ppoll(
     mask: *const sigset_t,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    if let Some(ready) = unsafe { poll_sets(waited, count) } {
-        return ready;
-    }
+    unsafe { look_at_sets(waited, count) };
     let mut early = EarlyWaits::new();
     // SAFETY: the caller's promise.
     if !unsafe { look_at(waited, count, &mut early) } {
@@ -236,11 +181,7 @@ pub unsafe extern "C-unwind" fn select(
     timeout: *mut timeval,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let left = unsafe { left_in_sets(limit, read) };
-    if left[0] >= 0 {
-        // SAFETY: the caller's promise.
-        return unsafe { select_now(limit, [read, write, except], left) };
-    }
+    unsafe { look_at_sets_in(limit, read) };
     let mut early = EarlyWaits::new();
     // SAFETY: the caller's promise.
     if !unsafe { look_at_set(limit, read, &mut early) } {
@@ -266,11 +207,7 @@ pub unsafe extern "C-unwind" fn pselect(
     mask: *const sigset_t,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let left = unsafe { left_in_sets(limit, read) };
-    if left[0] >= 0 {
-        // SAFETY: the caller's promise.
-        return unsafe { select_now(limit, [read, write, except], left) };
-    }
+    unsafe { look_at_sets_in(limit, read) };
     let mut early = EarlyWaits::new();
     // SAFETY: the caller's promise.
     if !unsafe { look_at_set(limit, read, &mut early) } {
@@ -350,10 +287,6 @@ pub unsafe extern "C-unwind" fn epoll_wait(
     count: c_int,
     timeout_ms: c_int,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    if let Some(ready) = unsafe { epoll::wait_for_inner(&KERNEL, set, events, count, std::ptr::null()) } {
-        return ready;
-    }
     let early = waits_in(set);
     if !epoll::has_leased(set) {
         return real!(
@@ -377,10 +310,6 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
     timeout_ms: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    if let Some(ready) = unsafe { epoll::wait_for_inner(&KERNEL, set, events, count, mask) } {
-        return ready;
-    }
     let early = waits_in(set);
     if !epoll::has_leased(set) {
         // SAFETY: the caller's promise.
@@ -403,10 +332,6 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    if let Some(ready) = unsafe { epoll::wait_for_inner(&KERNEL, set, events, count, mask) } {
-        return ready;
-    }
     let early = waits_in(set);
     if !epoll::has_leased(set) {
         return real!(epoll_pwait2(set, events, count, timeout, mask)

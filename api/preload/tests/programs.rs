@@ -1,10 +1,14 @@
 //! Unmodified programs with the library, over a virtual link between two network namespaces.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
+#[path = "programs/left.rs"]
+mod left;
 #[path = "../../capi/tests/link/mod.rs"]
 mod link;
 #[path = "programs/processes.rs"]
 mod processes;
+#[path = "programs/sources.rs"]
+mod sources;
 #[path = "programs/threads.rs"]
 mod threads;
 #[path = "programs/tokio.rs"]
@@ -266,11 +270,15 @@ fn as_nobody(folder: &Path, program: &Path, rule: Rule, explain: &Path) -> Comma
 
 /// Starts the owner of the link's interface, on a thread that ends with this process.
 fn own(link: &Link, listen: &Path) {
+    own_with(link, listen, ProgramLimits { sockets_per_program: 16, ..ProgramLimits::default() });
+}
+
+fn own_with(link: &Link, listen: &Path, limits: ProgramLimits) {
     let plan = OwnerPlan {
         interface: "in0".to_owned(),
         listen: listen.to_owned(),
         rules: None,
-        limits: ProgramLimits { sockets_per_program: 16, ..ProgramLimits::default() },
+        limits,
         sandbox: Sandbox::Off,
         socket: Some(listen.with_extension("sock")),
         metrics: None,

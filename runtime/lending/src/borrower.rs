@@ -104,7 +104,7 @@ impl Borrower {
             return;
         };
         if let (_, Some(Ok(lent))) = self.asked.swap_remove(at)
-            && self.connection.end(lent.number).is_ok()
+            && self.connection.end(lent.number, false).is_ok()
         {
             self.set_free(lent.number, lent.lease);
         }
@@ -151,7 +151,7 @@ impl Borrower {
                         // Its socket was closed meanwhile.
                         None => {
                             if let Ok(lent) = lent
-                                && self.connection.end(ring).is_ok()
+                                && self.connection.end(ring, false).is_ok()
                             {
                                 self.set_free(ring, lent.lease);
                             }
@@ -181,7 +181,7 @@ impl Borrower {
             None => match memory {
                 [states, slots] => ring_of(loan, states.as_fd(), slots.as_fd()).map_err(|error| {
                     // The owner keeps it for this process otherwise.
-                    let _ = self.connection.end(ring);
+                    let _ = self.connection.end(ring, false);
                     OwnerError::Memory(error)
                 })?,
                 // `Connection::answer` has counted them.

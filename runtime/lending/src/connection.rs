@@ -1,7 +1,7 @@
 //! A program's end of its connection to an owner.
 
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with};
 use rustix::process::{Resource, getrlimit};
+use twinpath_sys::fork::InheritedFd;
 use twinpath_sys::{clock, fd_passing};
 use twinpath_time::{Duration, Instant};
 
@@ -65,7 +66,7 @@ pub enum OwnerError {
 /// The connection. As long as it stands, the owner serves this program.
 #[derive(Debug)]
 pub struct Connection {
-    socket: OwnedFd,
+    socket: InheritedFd,
     path: PathBuf,
     has_ended: AtomicBool,
     /// When it was last asked whether it stands, ns.
@@ -82,7 +83,7 @@ impl Connection {
         let path = at.name();
         let socket = opened.map_err(|error| OwnerError::Connect { path: path.clone(), error })?;
         let (has_ended, asked) = (AtomicBool::new(false), AtomicU64::new(0));
-        let connection = Self { socket, path, has_ended, asked };
+        let connection = Self { socket: InheritedFd::new(socket), path, has_ended, asked };
         if let Place::Started(started) = at {
             connection.send(&Request::Known { token: started.token }, None)?;
         }
@@ -108,7 +109,7 @@ impl Connection {
     /// Its descriptor, which the program knows nothing of.
     #[must_use]
     pub fn as_raw_fd(&self) -> i32 {
-        self.socket.as_raw_fd()
+        self.socket.get().map_or(-1, |socket| socket.as_raw_fd())
     }
 
     /// The owner's socket.
@@ -123,14 +124,16 @@ impl Connection {
 
     /// Sends a request, with the socket that it is about. It does not wait.
     pub(crate) fn send(&self, request: &Request, socket: Option<BorrowedFd<'_>>) -> Result<(), OwnerError> {
-        fd_passing::send(&self.socket, &request.encode(), socket.as_slice()).map_err(|error| self.talk(error))
+        let send =
+            |connection: BorrowedFd<'_>| fd_passing::send(connection, &request.encode(), socket.as_slice());
+        self.socket.get().and_then(send).map_err(|error| self.talk(error))
     }
 
     /// The next answer; `None` if there is none yet. It does not wait.
     pub(crate) fn answer(&self) -> Result<Option<(Answer, Vec<OwnedFd>)>, OwnerError> {
         let mut bytes = vec![0; ANSWER_MAX];
         loop {
-            match fd_passing::receive(&self.socket, &mut bytes) {
+            match self.socket.get().and_then(|connection| fd_passing::receive(connection, &mut bytes)) {
                 Ok(received) if received.len == 0 => {
                     return Err(self.talk(io::Error::from(io::ErrorKind::UnexpectedEof)));
                 }
@@ -171,20 +174,33 @@ impl Connection {
             return Err(self.talk(io::Error::from(io::ErrorKind::TimedOut)));
         }
         let left = Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
-        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left)) {
+        let socket = self.socket.get().map_err(|error| self.talk(error))?;
+        match poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(&left)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(self.talk(error)),
         }
     }
 
-    /// Says that the socket with this ring has no lease any more. It neither allocates nor waits.
-    pub(crate) fn end(&self, ring: u32) -> io::Result<()> {
-        let message: [u8; REQUEST_LEN] = Request::end(ring);
-        match fd_passing::send(&self.socket, &message, &[]) {
+    /// Says that the socket with this ring has no lease any more. `hands_over`: others get what is in the ring, from the kernel. It
+    /// neither allocates nor waits.
+    pub(crate) fn end(&self, ring: u32, hands_over: bool) -> io::Result<()> {
+        let message: [u8; REQUEST_LEN] = Request::end(ring, hands_over);
+        match self.socket.get().and_then(|connection| fd_passing::send(connection, &message, &[])) {
             // The owner is gone, and with it what it has given.
             Ok(()) | Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Asks the owner to hand over what is in the ring. It neither allocates nor waits. Returns whether the owner was told.
+    pub(crate) fn hand_over(&self, ring: u32) -> bool {
+        let request = Request::hand_over(ring);
+        self.socket.get().and_then(|connection| fd_passing::send(connection, &request, &[])).is_ok()
+    }
+
+    /// In a child made by `fork`: it has no part in what its parent has been given. It neither allocates nor waits.
+    pub fn close_in_child(&self) {
+        self.socket.close_in_child();
     }
 
     /// Whether the owner is gone, as far as that has been asked within the last millisecond. It neither allocates nor waits.
@@ -194,7 +210,8 @@ impl Connection {
         if !self.has_ended.load(Ordering::Relaxed) && now >= asked + ASK_EVERY {
             self.asked.store(now.as_nanos(), Ordering::Relaxed);
             const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-            let mut asks = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::RDHUP)];
+            let Ok(socket) = self.socket.get() else { return true };
+            let mut asks = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
             let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
             if poll(&mut asks, Some(&NOW)).is_ok() && asks[0].revents().intersects(ended) {
                 self.has_ended.store(true, Ordering::Relaxed);

@@ -218,7 +218,7 @@ impl Lender {
             Self::Owner(borrower) => {
                 lease.close();
                 // If the owner does not read, it keeps the ring for this process.
-                if borrower.connection().end(number).is_ok() {
+                if borrower.connection().end(number, false).is_ok() {
                     borrower.set_free(number, lease);
                 }
             }
@@ -234,6 +234,15 @@ impl Lender {
                 }
             }
             Self::Owner(borrower) => borrower.set_free(number, lease),
+        }
+    }
+
+    /// Hands over what is in the ring of a lease that this process has given, after [`Withdrawal::hand_over`]. Returns whether it could be
+    /// done.
+    pub fn hand_over(&mut self, number: u32) -> bool {
+        match self {
+            Self::Own(interface) => interface.hand_over_own(number).is_ok(),
+            Self::Owner(_) => false,
         }
     }
 

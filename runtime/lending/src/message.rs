@@ -30,6 +30,8 @@ const REFUSED: u32 = 4;
 const OPEN: u32 = 5;
 const OPENED: u32 = 6;
 const KNOWN: u32 = 7;
+const HAND_OVER: u32 = 8;
+const END_HANDING_OVER: u32 = 9;
 
 /// What a program shows to an owner that was started for it and its children alone.
 pub type Token = [u8; TOKEN_LEN];
@@ -61,6 +63,14 @@ pub enum Request {
     },
     /// The socket with this ring was closed, or is to be the kernel's alone. There is no answer.
     End {
+        /// As in [`Answer::Lent`].
+        ring: u32,
+        /// Others may have the socket: they get what is in the ring, from the kernel. The program reads the ring no more.
+        hands_over: bool,
+    },
+    /// What is in this ring goes to the kernel's socket. The program reads nothing of it meanwhile. The answer is that the ring is
+    /// empty, and closed.
+    HandOver {
         /// As in [`Answer::Lent`].
         ring: u32,
     },
@@ -176,14 +186,21 @@ impl Request {
             Self::Known { token } => encode_request(KNOWN, 0, token),
             Self::Open { request, interface } => encode_request(OPEN, *request, &name(interface)),
             Self::Lend { request, interface } => encode_request(LEND, *request, &name(interface)),
-            Self::End { ring } => Self::end(*ring),
+            Self::End { ring, hands_over } => Self::end(*ring, *hands_over),
+            Self::HandOver { ring } => Self::hand_over(*ring),
         }
     }
 
     /// The bytes of [`Request::End`]. It allocates nothing.
     #[must_use]
-    pub fn end(ring: u32) -> [u8; REQUEST_LEN] {
-        encode_request(END, ring, &[0; NAME_LEN])
+    pub fn end(ring: u32, hands_over: bool) -> [u8; REQUEST_LEN] {
+        encode_request(if hands_over { END_HANDING_OVER } else { END }, ring, &[0; NAME_LEN])
+    }
+
+    /// The bytes of [`Request::HandOver`]. It allocates nothing.
+    #[must_use]
+    pub fn hand_over(ring: u32) -> [u8; REQUEST_LEN] {
+        encode_request(HAND_OVER, ring, &[0; NAME_LEN])
     }
 
     /// The meaning of a message.
@@ -201,7 +218,8 @@ impl Request {
             KNOWN => Ok(Self::Known { token: *name.first_chunk().ok_or(BadMessage::Meaning)? }),
             OPEN => Ok(Self::Open { request: number, interface: interface()? }),
             LEND => Ok(Self::Lend { request: number, interface: interface()? }),
-            END => Ok(Self::End { ring: number }),
+            END | END_HANDING_OVER => Ok(Self::End { ring: number, hands_over: kind == END_HANDING_OVER }),
+            HAND_OVER => Ok(Self::HandOver { ring: number }),
             _ => Err(BadMessage::Meaning),
         }
     }
@@ -291,7 +309,9 @@ mod tests {
             Request::Known { token: *b"sixteen bytes ok" },
             Request::Open { request: 6, interface: "eth0".to_owned() },
             Request::Lend { request: 7, interface: "a-long-name-0123".to_owned() },
-            Request::End { ring: 9 },
+            Request::End { ring: 9, hands_over: false },
+            Request::End { ring: 9, hands_over: true },
+            Request::HandOver { ring: 9 },
         ] {
             assert_eq!(Request::decode(&request.encode()), Ok(request));
         }
@@ -313,12 +333,12 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused() {
-        let good = Request::End { ring: 9 }.encode();
+        let good = Request::End { ring: 9, hands_over: false }.encode();
         for len in 0..REQUEST_LEN {
             assert_eq!(Request::decode(&good[..len]), Err(BadMessage::Meaning), "{len}");
         }
         let mut other = good;
-        other[4] ^= 3;
+        other[4] ^= 8;
         assert_eq!(Request::decode(&other), Err(BadMessage::Version));
         let mut random = [0u8; 64];
         let mut state = 1u64;

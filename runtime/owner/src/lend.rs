@@ -85,7 +85,10 @@ impl Owner {
             }
             match heard {
                 Heard::Nothing => return,
-                Heard::Gone => return self.dismiss(at, "it has gone"),
+                Heard::Gone => {
+                    self.give_all_unread(at);
+                    return self.dismiss(at, "it has gone");
+                }
                 Heard::Fault(why) => {
                     self.refused.faults.add(1);
                     return self.dismiss(at, &why);
@@ -110,9 +113,16 @@ impl Owner {
                     }
                     return;
                 }
-                Heard::Said(Request::End { ring }, descriptors) => {
+                Heard::Said(Request::End { ring, hands_over }, descriptors) => {
                     aside::close(descriptors);
+                    if hands_over {
+                        self.give_unread(at, ring);
+                    }
                     self.end(at, ring);
+                }
+                Heard::Said(Request::HandOver { ring }, descriptors) => {
+                    aside::close(descriptors);
+                    self.give_unread(at, ring);
                 }
                 Heard::Said(Request::Lend { request, interface }, descriptors) => {
                     if !self.answer(at, request, &interface, descriptors).await {

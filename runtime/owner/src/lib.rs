@@ -15,6 +15,7 @@ mod budget;
 mod bypassed;
 mod control_loop;
 mod door;
+mod handing;
 mod lend;
 mod places;
 mod program;
@@ -83,6 +84,10 @@ pub struct Passed {
     /// What programs show.
     pub token: Token,
 }
+/// How often what is in a ring is handed over for programs of a user, beyond a burst: each time the owner may send as many frames as a ring
+/// has slots, and waits for them.
+const HANDED_EVERY: Duration = Duration::from_millis(2);
+const HANDED_BURST: u32 = 256;
 
 /// The settings of an owner.
 #[derive(Clone, Debug)]
@@ -168,9 +173,13 @@ struct Owner {
     /// Of the program that comes next.
     next_number: u64,
     refused: Refused,
+    /// Datagrams that were in rings that nobody has read, and could not be handed over.
+    unread: Counter,
     /// Of the programs that are given rings for the first time, and of all leases.
     openings: Budget,
     lendings: Budget,
+    /// Of rings whose contents are handed over.
+    handings: Budget,
     /// A new owner has the programs, and does not serve yet.
     taker: Option<Taker>,
     /// It has none: the kernel's programs do the work.

@@ -99,9 +99,9 @@ impl Asking {
 pub struct Lessee {
     leased: Mutex<Option<Leased>>,
     /// What is needed also while another thread has `leased`. It is written only while the place is no socket's, so reading never fails.
-    outside: RwLock<Option<Outside>>,
+    pub(crate) outside: RwLock<Option<Outside>>,
     /// The socket was closed: the lease is only to be set free.
-    has_ended: AtomicBool,
+    pub(crate) has_ended: AtomicBool,
     /// Others may wait for the socket without this library, as long as this place has it.
     is_shared: AtomicBool,
     /// Another process uses the socket.
@@ -150,16 +150,16 @@ impl Drop for Looks<'_> {
 
 /// Of a lease, for threads that do not have it.
 #[derive(Debug)]
-struct Outside {
+pub(crate) struct Outside {
     /// Takes the lease from the socket.
-    withdrawal: Withdrawal,
+    pub(crate) withdrawal: Withdrawal,
     beside: Arc<Beside>,
 }
 
 #[derive(Debug)]
-struct Leased {
-    lender: interfaces::Shared,
-    holder: Holder,
+pub(crate) struct Leased {
+    pub(crate) lender: interfaces::Shared,
+    pub(crate) holder: Holder,
     /// Sending is the caller's, by the kernel: this is only given back.
     sending: Option<Sending>,
 }
@@ -290,6 +290,9 @@ impl Lessee {
         self.looking.store(0, Ordering::Relaxed);
         self.leading.forget();
         self.has_ended.store(false, Ordering::Relaxed);
+        if let Some(Withdrawal::Owner { connection, .. }) = self.withdrawal() {
+            connection.close_in_child();
+        }
         // The kernel's map is the parent's, which is alive or not: this process has no use for its descriptor.
         self.set_outside(None);
         self.try_lock().map(|mut leased| std::mem::forget(leased.take())).is_some()
@@ -301,7 +304,7 @@ impl Lessee {
         self.try_lock().is_some_and(|leased| leased.is_none())
     }
 
-    fn try_lock(&self) -> Option<MutexGuard<'_, Option<Leased>>> {
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Option<Leased>>> {
         match self.leased.try_lock() {
             Ok(leased) => Some(leased),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -310,7 +313,7 @@ impl Lessee {
     }
 
     /// `None` if there is no lease, or if another thread has it.
-    fn with_holder<R>(&self, work: impl FnOnce(&mut Holder) -> R) -> Option<R> {
+    pub(crate) fn with_holder<R>(&self, work: impl FnOnce(&mut Holder) -> R) -> Option<R> {
         let mut leased = self.try_lock()?;
         leased
             .as_mut()
@@ -334,11 +337,17 @@ impl Lessee {
     }
 
     /// Somebody may wait for the socket without this library: from now on no datagram is left in the ring, as long as this place has
-    /// the lease.
+    /// the lease, and what is there goes to the kernel's socket ([`Lessee::hand_over`]).
     pub fn share(&self) {
         self.is_shared.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        self.give_back();
+        self.hand_over();
+    }
+
+    /// Whether others may have the socket, by a fork or by [`Lessee::share`].
+    #[must_use]
+    pub fn is_others_too(&self) -> bool {
+        self.is_shared.load(Ordering::Relaxed) || self.is_used_by_others.load(Ordering::Relaxed)
     }
 
     /// A receiving call begins. Returns whether the last one is some time ago, so that the descriptor may have got another meaning.

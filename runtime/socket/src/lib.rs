@@ -17,6 +17,7 @@ mod address;
 mod beside;
 mod counts;
 pub mod early;
+mod handing;
 mod holder;
 mod interfaces;
 mod leading;
