@@ -88,7 +88,7 @@ unsafe fn poll_for(
         if outcome.kernel.is_none() {
             one.revents = 0;
         }
-        if table::place(one.fd).is_some_and(|(place, _)| outcome.is_ready(place)) {
+        if leased.place_of(one.fd).is_some_and(|place| outcome.is_ready(place)) {
             one.revents |= one.events & READABLE;
         }
         ready += c_int::from(one.revents != 0);

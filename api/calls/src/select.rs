@@ -10,7 +10,7 @@ use crate::kernel::Kernel;
 use crate::limit;
 use crate::table;
 use crate::times::duration;
-use crate::waiting::{Leased, wait_among};
+use crate::waiting::{Leased, Outcome, wait_among};
 
 const BITS: usize = c_ulong::BITS as usize;
 /// Words of the largest set: programs may have larger ones than `fd_set`.
@@ -140,7 +140,7 @@ unsafe fn select_for(
         restore(&|_, _| 0);
     }
     // SAFETY: the caller's promise.
-    unsafe { with_rings(sets, &asked[0], outcome) }
+    unsafe { with_rings(sets, &asked[0], &leased, outcome) }
 }
 
 /// Passes each descriptor of a set, if it is not larger than the table.
@@ -185,11 +185,11 @@ unsafe fn leased_in(sets: Sets) -> Leased {
 ///
 /// # Safety
 /// As for `select(2)`.
-unsafe fn with_rings(sets: Sets, asked: &[c_ulong; WORDS], outcome: crate::waiting::Outcome) -> c_int {
+unsafe fn with_rings(sets: Sets, asked: &[c_ulong; WORDS], leased: &Leased, outcome: Outcome) -> c_int {
     // SAFETY: the caller's promise.
     if let Some(read) = unsafe { sets.of(0) } {
         for descriptor in descriptors_in(&asked[..read.len()]) {
-            if table::place(descriptor).is_some_and(|(place, _)| outcome.is_ready(place)) {
+            if leased.place_of(descriptor).is_some_and(|place| outcome.is_ready(place)) {
                 read[descriptor as usize / BITS] |= 1 << (descriptor as usize % BITS);
             }
         }

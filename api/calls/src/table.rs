@@ -4,17 +4,23 @@
 use std::mem::ManuallyDrop;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::FromRawFd;
-use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Once, OnceLock};
 
 use libc::c_int;
 use twinpath_socket::{Access, LentBy, Lessee, SocketCounts};
 use twinpath_worker::idle::Mode;
 
 use crate::identity;
-use crate::limit;
 use crate::message::{self, Wanted};
 use crate::users::{self, Shared};
+
+mod forked;
+mod leaving;
+
+use forked::is_table_own;
+pub(crate) use leaving::{Receives, left, receives};
+use leaving::{duplicate_for_calls, end_if_left, has_threads};
 
 /// Descriptors from here on stay with the kernel.
 pub const DESCRIPTORS: usize = users::DESCRIPTORS;
@@ -35,7 +41,9 @@ const FIRST: u8 = 3;
 /// live for one answer only.
 const INHERITED: u8 = FIRST + PLACES as u8;
 const USES: u8 = 64;
-const _: () = assert!(INHERITED as usize + USES as usize <= u8::MAX as usize);
+/// A thread decides about it at this moment: for all others it is the kernel's.
+const CLAIMED: u8 = u8::MAX;
+const _: () = assert!(INHERITED as usize + USES as usize <= CLAIMED as usize);
 
 static OF_DESCRIPTOR: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(KERNEL) }; DESCRIPTORS];
 static TAKEN: [Place; PLACES] = [const { Place::new() }; PLACES];
@@ -61,6 +69,8 @@ pub struct Place {
     pub(crate) ask_at: AtomicU64,
     /// For the next receiving call to return; 0: none.
     error: AtomicI32,
+    /// A descriptor of the socket after its last one was closed, for calls that have the socket until they return; -1: none.
+    kept: AtomicI32,
     pub(crate) sets: [InSet; SETS],
 }
 
@@ -133,6 +143,7 @@ impl Place {
             is_waited_for: AtomicBool::new(false),
             ask_at: AtomicU64::new(0),
             error: AtomicI32::new(0),
+            kept: AtomicI32::new(-1),
             sets: [const { InSet::none() }; SETS],
         }
     }
@@ -155,9 +166,20 @@ impl Place {
         self.in_sets(set).next().is_some()
     }
 
-    /// What is known of it in that epoll set: once for each of its descriptors that is there.
+    /// What is known of it in that epoll set: once for each of its descriptors that is there. A set loses one that is closed.
     pub(crate) fn in_sets(&self, set: c_int) -> impl Iterator<Item = &InSet> {
-        self.sets.iter().filter(move |in_set| set >= 0 && in_set.set.load(Ordering::Acquire) == set)
+        self.sets.iter().filter(move |in_set| {
+            set >= 0
+                && in_set.set.load(Ordering::Acquire) == set
+                && in_set.descriptor.load(Ordering::Relaxed) >= 0
+        })
+    }
+
+    /// The descriptor by which a call goes on that has begun with another one of this socket: that may be closed by now, and its number
+    /// have another meaning.
+    pub(crate) fn descriptor(&self, begun_with: c_int) -> c_int {
+        let kept = self.kept.load(Ordering::Acquire);
+        if kept >= 0 { kept } else { begun_with }
     }
 
     /// Says that the program waits for it by a call of this crate.
@@ -208,6 +230,22 @@ impl Place {
     }
 }
 
+/// What is told to the library that uses this crate.
+#[derive(Debug)]
+pub struct Tell {
+    /// The lease of a socket is over, which this descriptor is of: the kernel alone has it.
+    pub is_over: fn(c_int),
+    /// The process was made by other means than `fork(3)`, whose handlers have not run.
+    pub was_forked: fn(),
+}
+
+static TELL: OnceLock<Tell> = OnceLock::new();
+
+/// Says whom to tell. The functions may be called in handlers of signals.
+pub fn set_tell(tell: Tell) {
+    let _ = TELL.set(tell);
+}
+
 /// The kernel's socket, which is not closed when this is dropped.
 pub(crate) fn socket(descriptor: c_int) -> ManuallyDrop<UdpSocket> {
     // SAFETY: the number is of the table, so it is not negative, and the application owns it as long as it uses it in a call. If it has
@@ -225,12 +263,18 @@ fn entry(descriptor: c_int) -> Option<&'static AtomicU8> {
 pub(crate) fn place(descriptor: c_int) -> Option<(usize, &'static Place)> {
     let number = usize::from(entry(descriptor)?.load(Ordering::Acquire).checked_sub(FIRST)?);
     // Those that are inherited have no place.
-    TAKEN.get(number).map(|place| (number, place))
+    TAKEN.get(number).filter(|_| is_table_own()).map(|place| (number, place))
+}
+
+/// Whether the descriptor is of the socket that has this place.
+pub(crate) fn is_of(descriptor: c_int, number: usize) -> bool {
+    entry(descriptor).is_some_and(|entry| entry.load(Ordering::SeqCst) == FIRST + number as u8)
 }
 
 /// The places that have been used, with their numbers.
 pub(crate) fn places() -> impl Iterator<Item = (usize, &'static Place)> {
-    TAKEN.iter().enumerate().take(USED.load(Ordering::Acquire) as usize)
+    let used = if is_table_own() { USED.load(Ordering::Acquire) } else { 0 };
+    TAKEN.iter().enumerate().take(used as usize)
 }
 
 /// Whether any socket has, or had, a lease: until then every call is the kernel's.
@@ -273,8 +317,12 @@ pub fn is_last(descriptor: c_int) -> bool {
 pub fn is_undecided(descriptor: c_int) -> bool {
     entry(descriptor).is_some_and(|entry| {
         let value = entry.load(Ordering::Relaxed);
-        matches!(value, UNDECIDED | NAMED) || value >= INHERITED
+        is_undecided_value(value)
     })
+}
+
+const fn is_undecided_value(value: u8) -> bool {
+    matches!(value, UNDECIDED | NAMED) || value >= INHERITED && value != CLAIMED
 }
 
 /// Counts a use of a socket for which nothing was decided yet: whether it was used often enough for that. `is_certain`: it will be used
@@ -286,7 +334,7 @@ pub fn is_worth_deciding(descriptor: c_int, is_certain: bool) -> bool {
         shared.is_used_by_others(process());
     });
     let value = entry.load(Ordering::Relaxed);
-    match value.checked_sub(INHERITED) {
+    match value.checked_sub(INHERITED).filter(|_| value != CLAIMED) {
         None => true,
         // The parent has decided that it has a lease, whatever has named the port.
         Some(uses) if is_certain || uses + 1 >= USES => {
@@ -294,7 +342,7 @@ pub fn is_worth_deciding(descriptor: c_int, is_certain: bool) -> bool {
         }
         // If another thread uses it as well, one use counts for both.
         Some(_) => {
-            entry.store(value + 1, Ordering::Relaxed);
+            replace(entry, value, value + 1);
             false
         }
     }
@@ -302,7 +350,9 @@ pub fn is_worth_deciding(descriptor: c_int, is_certain: bool) -> bool {
 
 /// The program has named the port of a socket for which nothing was decided yet.
 pub fn set_port_named(descriptor: c_int) {
-    set(descriptor, NAMED);
+    entry(descriptor).inspect(|entry| {
+        replace(entry, UNDECIDED, NAMED);
+    });
 }
 
 /// Whether the program has named the port of a socket for which nothing was decided yet.
@@ -330,14 +380,31 @@ pub fn set_undecided(descriptor: c_int) {
     set(descriptor, UNDECIDED);
 }
 
-/// Says that the descriptor is the kernel's alone.
+/// Decides that the descriptor is the kernel's alone, if nothing was decided yet: another thread may have given it a lease.
 pub fn set_kernel(descriptor: c_int) {
-    set(descriptor, KERNEL);
+    let Some(entry) = entry(descriptor) else { return };
+    let value = entry.load(Ordering::Acquire);
+    if is_undecided_value(value) {
+        replace(entry, value, KERNEL);
+    }
+}
+
+/// Nothing is known of the descriptor any more, as its number has got another meaning by a call that nobody here saw.
+pub fn forget(descriptor: c_int) {
+    match place(descriptor) {
+        Some((number, place)) => drop(end(descriptor, number, place, false)),
+        None => set(descriptor, KERNEL),
+    }
+}
+
+/// Returns whether the entry had that value.
+fn replace(entry: &AtomicU8, from: u8, to: u8) -> bool {
+    entry.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }
 
 fn set(descriptor: c_int, value: u8) {
     if let Some(entry) = entry(descriptor) {
-        entry.store(value, Ordering::Release);
+        entry.store(value, Ordering::SeqCst);
     }
 }
 
@@ -355,9 +422,26 @@ pub fn lend(
     register_fork();
     let entry =
         entry(descriptor).ok_or_else(|| format!("descriptors from {DESCRIPTORS} on have no fast path"))?;
-    if place(descriptor).is_some() {
+    let before = entry.load(Ordering::Acquire);
+    // Of two threads that decide about one socket at once, one does.
+    if place(descriptor).is_some() || before == CLAIMED || !replace(entry, before, CLAIMED) {
         return Ok(None);
     }
+    let lent = lend_claimed(descriptor, entry, interface, access, mode);
+    if !matches!(lent, Ok(Some(_))) {
+        replace(entry, CLAIMED, before);
+    }
+    lent
+}
+
+/// As [`lend`], for a socket about which no other thread decides meanwhile.
+fn lend_claimed(
+    descriptor: c_int,
+    entry: &AtomicU8,
+    interface: &str,
+    access: &Access,
+    mode: Mode,
+) -> Result<Option<LentBy>, String> {
     // A number may have got another meaning by a call that is not seen.
     let cookie = identity::cookie(descriptor).ok().filter(|_| identity::is_udp(descriptor));
     let cookie = cookie.ok_or_else(|| "it is no UDP socket".to_owned())?;
@@ -381,7 +465,12 @@ pub fn lend(
     place.error.store(0, Ordering::Relaxed);
     place.sets.iter().for_each(|in_set| in_set.set.store(-1, Ordering::Relaxed));
     USED.fetch_max(number as u32 + 1, Ordering::AcqRel);
-    entry.store(FIRST + number as u8, Ordering::Release);
+    if !replace(entry, CLAIMED, FIRST + number as u8) {
+        // It was closed meanwhile.
+        place.lessee.end(&socket(descriptor));
+        place.is_used.store(false, Ordering::Release);
+        return Ok(None);
+    }
     Ok(Some(by))
 }
 
@@ -394,28 +483,43 @@ pub fn is_worth_retrying(why: &str) -> bool {
 /// A descriptor is about to be closed, or to become another one's duplicate. What it has received, if it is the last one of a socket
 /// with a lease. For a process that shares its memory with its parent (`vfork`) it does nothing.
 pub fn close(descriptor: c_int) -> Option<SocketCounts> {
-    let Some((_, place)) = place(descriptor) else {
+    let Some((number, place)) = place(descriptor) else {
         if is_watched(descriptor) && is_own_process() {
             users::set(descriptor, None);
-            set_kernel(descriptor);
+            set(descriptor, KERNEL);
         }
         return None;
     };
-    if !is_own_process() {
-        return None;
-    }
+    if !is_own_process() { None } else { end(descriptor, number, place, true) }
+}
+
+/// A descriptor of a socket with a lease is closed, or was. `is_open`: it is still of that socket.
+fn end(descriptor: c_int, number: usize, place: &Place, is_open: bool) -> Option<SocketCounts> {
     users::set(descriptor, None);
-    set_kernel(descriptor);
+    // If it is no longer of that socket, the kernel has it by now.
+    let was_there = entry(descriptor).is_some_and(|entry| replace(entry, FIRST + number as u8, KERNEL));
     place.sets.iter().for_each(|in_set| {
         let _ = in_set.descriptor.compare_exchange(descriptor, -1, Ordering::AcqRel, Ordering::Relaxed);
     });
-    if place.descriptors.fetch_sub(1, Ordering::AcqRel) > 1 {
+    let one_less = |descriptors: u32| descriptors.checked_sub(1);
+    let before = place.descriptors.fetch_update(Ordering::SeqCst, Ordering::Relaxed, one_less);
+    if !was_there || before != Ok(1) {
         return None;
     }
     place.shared().inspect(|shared| shared.end(process()));
     let counts = place.lessee.counts();
-    place.lessee.end(&socket(descriptor));
-    place.is_used.store(false, Ordering::Release);
+    // After the entry was changed: a call that begins now sees that, or is counted.
+    fence(Ordering::SeqCst);
+    let goes_on = is_open && place.lessee.receiving() > 0 && has_threads();
+    if let Some(kept) = goes_on.then(|| duplicate_for_calls(descriptor)).flatten() {
+        // As in the kernel, calls that have begun have the socket until they return.
+        place.lessee.finish(&socket(kept));
+        place.kept.store(kept, Ordering::SeqCst);
+        end_if_left(place);
+    } else {
+        place.lessee.end(&socket(descriptor));
+        place.is_used.store(false, Ordering::Release);
+    }
     counts
 }
 
@@ -424,7 +528,7 @@ pub fn close(descriptor: c_int) -> Option<SocketCounts> {
 pub(crate) fn is_replaced(descriptor: c_int, place: &Place) -> bool {
     let is_replaced = identity::is_another(descriptor, place.cookie.load(Ordering::Relaxed));
     if is_replaced {
-        close(descriptor);
+        forget(descriptor);
     }
     is_replaced
 }
@@ -436,17 +540,26 @@ pub fn duplicate(of: c_int, new: c_int) {
         return;
     }
     let Some(entry_of_new) = entry(new).filter(|_| is_own_process()) else { return };
-    if let Some((_, place)) = place(of) {
-        place.descriptors.fetch_add(1, Ordering::AcqRel);
-    } else if is_undecided(of) {
-        set_kernel(of);
-    }
     users::set(new, users::shared(of));
-    entry_of_new.store(entry(of).map_or(KERNEL, |of| of.load(Ordering::Acquire)), Ordering::Release);
+    set_kernel(of);
+    // Another thread decides about it at this moment.
+    entry(of).inspect(|of| {
+        replace(of, CLAIMED, KERNEL);
+    });
+    let one_more = |descriptors: u32| (descriptors > 0).then(|| descriptors + 1);
+    let shares = place(of).filter(|(_, place)| {
+        place.descriptors.fetch_update(Ordering::SeqCst, Ordering::Relaxed, one_more).is_ok()
+    });
+    let Some((number, place)) = shares else { return entry_of_new.store(KERNEL, Ordering::SeqCst) };
+    entry_of_new.store(FIRST + number as u8, Ordering::SeqCst);
+    // The lease may have ended meanwhile for all descriptors that were known.
+    if place.descriptors.load(Ordering::SeqCst) == 0 {
+        replace(entry_of_new, FIRST + number as u8, KERNEL);
+    }
 }
 
-/// Options of the socket were changed: if they ask for something that frames in the ring do not carry, the lease ends, and what is in
-/// the ring is lost. The reason as text.
+/// Options of the socket were changed: if they ask for something that frames in the ring do not carry, the lease ends as by
+/// [`give_up`]. The reason as text.
 pub fn options_changed(descriptor: c_int) -> Option<String> {
     let (_, place) = place(descriptor)?;
     match message::wanted(descriptor) {
@@ -461,9 +574,13 @@ pub fn options_changed(descriptor: c_int) -> Option<String> {
     }
 }
 
-/// Ends the lease of a socket for good, which stays with its place. What is in the ring is lost. Returns whether it has one.
+/// Ends the lease of a socket for good. What is in the ring is received first, in order; then the kernel alone has it. Returns whether it
+/// has one.
 pub fn give_up(descriptor: c_int) -> bool {
-    place(descriptor).map(|(_, place)| place.lessee.end(&socket(descriptor))).is_some()
+    let Some((number, place)) = place(descriptor) else { return false };
+    place.lessee.finish(&socket(descriptor));
+    left(number);
+    true
 }
 
 /// What a socket has received; `None` if it never had a lease.
@@ -516,6 +633,9 @@ static PROCESS: AtomicI32 = AtomicI32::new(0);
 /// Whether this is the process to which the table belongs, and not one that was made by `vfork` and shares its memory.
 #[must_use]
 pub fn is_own_process() -> bool {
+    if !is_table_own() {
+        return false;
+    }
     let process = PROCESS.load(Ordering::Relaxed);
     // SAFETY: it takes nothing.
     process == 0 || process == unsafe { libc::getpid() }
@@ -531,8 +651,9 @@ pub fn register_fork() {
     ONCE.call_once(|| {
         // SAFETY: it takes nothing.
         PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+        forked::begin();
         // SAFETY: the handlers are functions of this library, and use atomic words only.
-        unsafe { libc::pthread_atfork(Some(before_fork), None, Some(in_child)) };
+        unsafe { libc::pthread_atfork(Some(before_fork), None, Some(forked::in_child)) };
     });
 }
 
@@ -550,26 +671,5 @@ extern "C" fn before_fork() {
     for (_, place) in places().filter(|(_, place)| place.is_used.load(Ordering::Relaxed)) {
         place.lessee.set_used_by_others(true);
         place.lessee.give_back();
-    }
-}
-
-/// The leases are the parent's. The sockets are the child's by the kernel, until it gives them leases of its own.
-extern "C" fn in_child() {
-    // SAFETY: it takes nothing.
-    PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
-    limit::forget();
-    for descriptor in leased() {
-        // Of one that has duplicates it would be decided twice.
-        let is_last = is_last(descriptor);
-        set(descriptor, if is_last { INHERITED } else { KERNEL });
-        // Calls on it are not seen any more.
-        users::shared(descriptor).filter(|_| !is_last).inspect(|shared| {
-            shared.is_used_by_others(process());
-        });
-    }
-    for (_, place) in places() {
-        if place.lessee.forget() {
-            place.is_used.store(false, Ordering::Relaxed);
-        }
     }
 }

@@ -29,7 +29,7 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
 #[cold]
 fn remember(made: c_int, domain: c_int, is_udp: bool) {
     if own::is_inside() {
-        table::set_kernel(made);
+        table::forget(made);
     } else if table::is_own_process() {
         forget(made);
         own::made_by_program(made, domain);

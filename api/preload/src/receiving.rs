@@ -25,7 +25,7 @@ fn is_leased_now(descriptor: c_int) -> bool {
 fn is_no_socket(received: ssize_t, descriptor: c_int) -> bool {
     let is_none = received < 0 && errno() == libc::ENOTSOCK;
     if is_none {
-        table::set_kernel(descriptor);
+        table::forget(descriptor);
     }
     is_none
 }
