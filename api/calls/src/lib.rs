@@ -12,6 +12,7 @@ mod kernel;
 mod limit;
 mod message;
 pub mod nested;
+mod options;
 pub mod poll;
 pub mod receive;
 pub mod select;
@@ -22,4 +23,5 @@ mod users;
 mod waiting;
 
 pub use kernel::{Kernel, errno, set_errno};
+pub use options::Why;
 pub use twinpath_socket::{Access, LentBy};

@@ -12,7 +12,7 @@ use twinpath_socket::{Access, LentBy, Lessee, SocketCounts};
 use twinpath_worker::idle::Mode;
 
 use crate::identity;
-use crate::message::{self, Wanted};
+use crate::options::{self, Means, Wanted, Why};
 use crate::users::{self, Shared};
 
 mod forked;
@@ -445,7 +445,7 @@ fn lend_claimed(
     // A number may have got another meaning by a call that is not seen.
     let cookie = identity::cookie(descriptor).ok().filter(|_| identity::is_udp(descriptor));
     let cookie = cookie.ok_or_else(|| "it is no UDP socket".to_owned())?;
-    let wanted = message::wanted(descriptor)?;
+    let wanted = Wanted::of(descriptor).map_err(|why| why.to_string())?;
     // What closed sockets have left on any interface.
     for (_, place) in places().filter(|(_, place)| place.take()) {
         place.is_used.store(false, Ordering::Release);
@@ -558,20 +558,49 @@ pub fn duplicate(of: c_int, new: c_int) {
     }
 }
 
-/// Options of the socket were changed: if they ask for something that frames in the ring do not carry, the lease ends as by
-/// [`give_up`]. The reason as text.
-pub fn options_changed(descriptor: c_int) -> Option<String> {
-    let (_, place) = place(descriptor)?;
-    match message::wanted(descriptor) {
-        Ok(wanted) => {
-            place.wanted.store(wanted.bits(), Ordering::Relaxed);
-            None
-        }
-        Err(why) => {
-            give_up(descriptor);
-            Some(why)
-        }
+/// The program has set an option of a socket that has a lease, or may get one. If it asks for something that frames in the ring do not
+/// carry, or is not known here, the socket is the kernel's: a lease ends as by [`give_up`]. The reason, and whether a lease has ended.
+#[cold]
+pub fn option_set(descriptor: c_int, level: c_int, name: c_int) -> Option<(Why, bool)> {
+    let why = Why::Sets { level, name };
+    match (options::means(level, name), place(descriptor)) {
+        (Means::Nothing, _) => None,
+        (Means::Look, Some((_, place))) => match Wanted::of(descriptor) {
+            Ok(wanted) => {
+                place.wanted.store(wanted.bits(), Ordering::Relaxed);
+                None
+            }
+            Err(why) => give_up(descriptor).then_some((why, true)),
+        },
+        // It is looked at when that is decided.
+        (Means::Look, None) => None,
+        (Means::Kernel, Some(_)) => give_up(descriptor).then_some((why, true)),
+        (Means::Kernel, None) => is_undecided(descriptor).then(|| {
+            set_kernel(descriptor);
+            (why, false)
+        }),
     }
+}
+
+/// The program asks, by `ioctl(2)`, when the last datagram came: the kernel knows that of what it receives itself. As by [`option_set`].
+#[cold]
+pub fn stamp_wanted(descriptor: c_int) -> Option<(Why, bool)> {
+    if give_up(descriptor) {
+        return Some((Why::Stamps, true));
+    }
+    is_undecided(descriptor).then(|| {
+        set_kernel(descriptor);
+        (Why::Stamps, false)
+    })
+}
+
+/// The length of the datagram that the next receiving call returns, if that is in the ring: what FIONREAD gives.
+#[cold]
+#[must_use]
+pub fn next_len(descriptor: c_int) -> Option<usize> {
+    let (place, _receives) = receives(descriptor, true)?;
+    // If another thread has the ring, which is for a short time, it is the one that receives what is there.
+    place.lessee.next_len().flatten()
 }
 
 /// Ends the lease of a socket for good. What is in the ring is received first, in order; then the kernel alone has it. Returns whether it
