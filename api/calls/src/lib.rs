@@ -13,6 +13,7 @@ mod limit;
 mod message;
 pub mod nested;
 mod options;
+mod pointers;
 pub mod poll;
 pub mod receive;
 pub mod select;

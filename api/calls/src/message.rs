@@ -4,10 +4,15 @@
 use std::mem::{MaybeUninit, size_of};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use libc::{c_int, msghdr, sockaddr_storage, socklen_t};
+use libc::{c_int, msghdr, socklen_t};
 use twinpath_socket::Received;
 
+use crate::kernel::set_errno;
 use crate::options::Wanted;
+use crate::pointers;
+
+/// Room for the address of a sender of UDP: that of IPv6 is the longest, and there is one for each message of a call, on its stack.
+pub(crate) type Name = libc::sockaddr_in6;
 
 /// How long a receiving call waits (`SO_RCVTIMEO`), ns; `None` is for ever.
 pub(crate) fn timeout_ns(descriptor: c_int) -> Option<u64> {
@@ -50,7 +55,7 @@ unsafe fn pieces<'a>(message: *const msghdr) -> &'a [libc::iovec] {
     unsafe { std::slice::from_raw_parts(message.msg_iov, message.msg_iovlen) }
 }
 
-/// Fills a message from a datagram in the ring. Returns the bytes that a receiving call returns.
+/// Fills a message from a datagram in the ring. Returns what a receiving call returns: bytes, or an error of the caller's pointers.
 ///
 /// # Safety
 /// As [`room`].
@@ -64,12 +69,18 @@ pub(crate) unsafe fn fill(
     // SAFETY: the caller's promise.
     for piece in unsafe { pieces(message) } {
         let len = rest.len().min(piece.iov_len);
+        if len > 0 && !pointers::can_be(piece.iov_base.cast(), len) {
+            return set_errno(libc::EFAULT) as isize;
+        }
         // SAFETY: the piece has room for as many bytes, and is none of the ring.
         unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), piece.iov_base.cast::<u8>(), len) };
         rest = &rest[len..];
     }
     // SAFETY: the caller's promise.
     let message = unsafe { &mut *message };
+    if !has_name_room(message) {
+        return set_errno(libc::EFAULT) as isize;
+    }
     message.msg_flags = if rest.is_empty() { 0 } else { libc::MSG_TRUNC };
     if !message.msg_name.is_null() {
         let (address, len) = to_c(received.source);
@@ -83,11 +94,17 @@ pub(crate) unsafe fn fill(
     if flags & libc::MSG_TRUNC != 0 { whole } else { whole - rest.len() as isize }
 }
 
+/// Whether a name can be written where the message says, if it does.
+pub(crate) fn has_name_room(message: &msghdr) -> bool {
+    let len = (message.msg_namelen as usize).min(size_of::<Name>());
+    message.msg_name.is_null() || pointers::can_be(message.msg_name.cast(), len)
+}
+
 /// Copies as much of an address as there is room for.
 ///
 /// # Safety
 /// `into` has room for `room` bytes.
-pub(crate) unsafe fn put_name(address: &sockaddr_storage, len: socklen_t, into: *mut u8, room: socklen_t) {
+pub(crate) unsafe fn put_name(address: &Name, len: socklen_t, into: *mut u8, room: socklen_t) {
     let bytes = len.min(room) as usize;
     // SAFETY: the caller's promise; an address is not longer than its type.
     unsafe { std::ptr::copy_nonoverlapping(std::ptr::from_ref(address).cast::<u8>(), into, bytes) };
@@ -130,7 +147,9 @@ impl Control {
 /// # Safety
 /// `msg_control` has room for `msg_controllen` bytes.
 unsafe fn put_control(message: &mut msghdr, wanted: Wanted, received: &Received<'_>) {
-    let all = if message.msg_control.is_null() { 0 } else { message.msg_controllen };
+    // What cannot be written is left out.
+    let is_there = pointers::can_be(message.msg_control.cast(), message.msg_controllen);
+    let all = if is_there { message.msg_controllen } else { 0 };
     let mut control = Control { at: 0, all };
     let is_v4 = received.destination.is_ipv4();
     if wanted.has(3) {
@@ -182,9 +201,9 @@ impl Concat for [[u8; 4]; 3] {
 }
 
 /// The address in C's form, and its length.
-pub(crate) fn to_c(address: SocketAddr) -> (sockaddr_storage, socklen_t) {
+pub(crate) fn to_c(address: SocketAddr) -> (Name, socklen_t) {
     // SAFETY: all zeros are a valid value of it.
-    let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
+    let mut storage: Name = unsafe { std::mem::zeroed() };
     let place = &raw mut storage;
     let len = match address {
         SocketAddr::V4(v4) => {
@@ -194,7 +213,7 @@ pub(crate) fn to_c(address: SocketAddr) -> (sockaddr_storage, socklen_t) {
                 sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
                 sin_zero: [0; 8],
             };
-            // SAFETY: the storage has room for every kind of address, and its alignment.
+            // SAFETY: there is room for either kind of address, and its alignment.
             unsafe { place.cast::<libc::sockaddr_in>().write(value) };
             size_of::<libc::sockaddr_in>()
         }
@@ -215,11 +234,11 @@ pub(crate) fn to_c(address: SocketAddr) -> (sockaddr_storage, socklen_t) {
 }
 
 /// The IP address of an address that the kernel has written.
-pub(crate) fn ip_of(storage: &sockaddr_storage) -> Option<IpAddr> {
+pub(crate) fn ip_of(storage: &Name) -> Option<IpAddr> {
     let place = std::ptr::from_ref(storage);
-    match c_int::from(storage.ss_family) {
+    match c_int::from(storage.sin6_family) {
         libc::AF_INET => {
-            // SAFETY: the family says so, and the storage has the alignment of every kind of address.
+            // SAFETY: the family says so, and both kinds are aligned alike.
             let address = unsafe { &*place.cast::<libc::sockaddr_in>() };
             Some(IpAddr::V4(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes())))
         }

@@ -5,13 +5,14 @@ use std::mem::{MaybeUninit, size_of, zeroed};
 use std::net::UdpSocket;
 use std::sync::atomic::{Ordering, fence};
 
-use libc::{c_int, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, sockaddr_storage, socklen_t, ssize_t};
+use libc::{c_int, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 use twinpath_socket::{Call, KernelRead, Readiness, Received, Step, Wait};
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 
 use crate::kernel::{Kernel, errno, set_errno};
-use crate::message;
+use crate::message::{self, Name};
+use crate::pointers;
 use crate::signals::{Blocked, Effect};
 use crate::table::{self, Place, Receives};
 use crate::times::{duration, timespec};
@@ -23,7 +24,7 @@ const BY_KERNEL: c_int = libc::MSG_ERRQUEUE | libc::MSG_OOB;
 const MESSAGES_MAX: u32 = 1_024;
 
 /// Messages that are received by one call of the kernel: there is room for so many names of senders.
-const AT_ONCE: usize = 32;
+const AT_ONCE: usize = 16;
 
 /// A call that has opened the ring is over after so long, or looks at it.
 const SETTLES_NS: u64 = 5_000_000;
@@ -80,7 +81,8 @@ unsafe fn receive(
     flags: c_int,
     more: &mut More,
 ) -> ssize_t {
-    let is_ours = flags & BY_KERNEL == 0 && !message.is_null();
+    // SAFETY: the caller's promise.
+    let is_ours = flags & BY_KERNEL == 0 && unsafe { pointers::is_sound(message) };
     let Some((place, receives)) = is_ours.then(|| table::receives(descriptor, true)).flatten() else {
         // SAFETY: the caller's promise.
         return unsafe { (kernel.recvmsg)(descriptor, message, flags) };
@@ -216,16 +218,20 @@ impl Receiving<'_> {
 
     /// Reads what else the kernel's socket has, into the messages that follow.
     fn read_more(&mut self) {
-        let mut sources = [const { MaybeUninit::<sockaddr_storage>::zeroed() }; AT_ONCE];
+        let mut sources = [const { MaybeUninit::<Name>::zeroed() }; AT_ONCE];
         let mut theirs = [(std::ptr::null_mut::<c_void>(), 0); AT_ONCE];
         let count = self.more.count.min(AT_ONCE);
         // SAFETY: the caller of `receive` has promised that there are as many messages.
         let messages = unsafe { std::slice::from_raw_parts_mut(self.more.messages, count) };
+        // Names that cannot be written are refused where each message is received by itself.
+        let has_no_room = |message: &mmsghdr| !message::has_name_room(&message.msg_hdr);
+        let count = messages.iter().position(has_no_room).unwrap_or(count);
+        let messages = &mut messages[..count];
         for ((message, source), theirs) in messages.iter_mut().zip(&mut sources).zip(&mut theirs) {
             let header = &mut message.msg_hdr;
             *theirs = (header.msg_name, header.msg_namelen);
             header.msg_name = source.as_mut_ptr().cast();
-            header.msg_namelen = size_of::<sockaddr_storage>() as socklen_t;
+            header.msg_namelen = size_of::<Name>() as socklen_t;
         }
         let flags = self.flags & !libc::MSG_WAITFORONE | libc::MSG_DONTWAIT | libc::MSG_TRUNC;
         let nothing = std::ptr::null_mut();
@@ -267,11 +273,11 @@ impl Receiving<'_> {
 
     /// The kernel's call, with a place for the sender's address.
     fn receive(&self, more_flags: c_int) -> (ssize_t, Option<KernelRead>) {
-        let mut source = MaybeUninit::<sockaddr_storage>::zeroed();
+        let mut source = MaybeUninit::<Name>::zeroed();
         // SAFETY: the caller of `run` has promised that the message is valid.
         let mut message = unsafe { *self.message };
         message.msg_name = source.as_mut_ptr().cast();
-        message.msg_namelen = size_of::<sockaddr_storage>() as socklen_t;
+        message.msg_namelen = size_of::<Name>() as socklen_t;
         let flags = self.flags | more_flags | libc::MSG_TRUNC;
         // SAFETY: as above, and there is room for the name.
         let whole = unsafe { (self.kernel.recvmsg)(self.descriptor(), &raw mut message, flags) };
@@ -283,6 +289,11 @@ impl Receiving<'_> {
         // SAFETY: as above; the caller's room for the name is what the message says.
         let room = unsafe {
             let theirs = &mut *self.message;
+            if !message::has_name_room(theirs) {
+                let read = message::ip_of(&source);
+                let read = read.map(|source| KernelRead { whole_len: whole as usize, source });
+                return (set_errno(libc::EFAULT) as ssize_t, read);
+            }
             if !theirs.msg_name.is_null() {
                 message::put_name(&source, message.msg_namelen, theirs.msg_name.cast(), theirs.msg_namelen);
                 theirs.msg_namelen = message.msg_namelen;
@@ -469,18 +480,28 @@ pub unsafe fn recvfrom(
     address: *mut sockaddr,
     address_len: *mut socklen_t,
 ) -> ssize_t {
-    let mut piece = iovec { iov_base: buffer, iov_len: len };
-    let with_address = !address.is_null() && !address_len.is_null();
+    let mut piece = iovec { iov_base: buffer, iov_len: pointers::cut(len) };
+    let with_address = !address.is_null() && pointers::can_be_of(address_len, 1);
+    // SAFETY: the caller's promise.
+    let room = if with_address { unsafe { *address_len } } else { 0 };
+    // The kernel looks at these when it has received.
+    let is_refused = match (address.is_null(), with_address) {
+        (true, _) => None,
+        (false, false) => Some(libc::EFAULT),
+        (false, true) => (room > c_int::MAX as u32).then_some(libc::EINVAL),
+    };
+    let with_address = with_address && is_refused.is_none();
     // SAFETY: all zeros are a valid value of it.
     let mut message: msghdr = unsafe { zeroed() };
     (message.msg_iov, message.msg_iovlen) = (&raw mut piece, 1);
     if with_address {
-        message.msg_name = address.cast();
-        // SAFETY: the caller's promise.
-        message.msg_namelen = unsafe { *address_len };
+        (message.msg_name, message.msg_namelen) = (address.cast(), room);
     }
     // SAFETY: the message describes what the caller has passed.
     let received = unsafe { recvmsg(kernel, descriptor, &raw mut message, flags) };
+    if let Some(error) = is_refused.filter(|_| received >= 0) {
+        return set_errno(error) as ssize_t;
+    }
     if with_address && received >= 0 {
         // SAFETY: the caller's promise.
         unsafe { *address_len = message.msg_namelen };
@@ -512,7 +533,10 @@ pub unsafe fn recvmmsg(
     flags: c_int,
     timeout: *mut libc::timespec,
 ) -> c_int {
-    let ours = (!messages.is_null()).then(|| table::receives(descriptor, false)).flatten();
+    let is_sound = count > 0
+        && pointers::can_be_of(messages, count.min(MESSAGES_MAX) as usize)
+        && (timeout.is_null() || pointers::can_be_of(timeout, 1));
+    let ours = is_sound.then(|| table::receives(descriptor, false)).flatten();
     let Some((place, _receives)) = ours else {
         // SAFETY: the caller's promise.
         return unsafe { (kernel.recvmmsg)(descriptor, messages, count, flags, timeout) };
@@ -520,6 +544,15 @@ pub unsafe fn recvmmsg(
     // SAFETY: the caller's promise.
     let Ok(limit) = duration(unsafe { timeout.as_ref() }) else { return set_errno(libc::EINVAL) };
     let deadline = limit.map(|limit| clock::now() + limit);
+    // What is left of the time is written if something was received.
+    let done = |number: usize| {
+        if let Some(deadline) = deadline.filter(|_| number > 0) {
+            let left = timespec(deadline.nanos_since(clock::now()));
+            // SAFETY: the caller's promise.
+            unsafe { *timeout = left };
+        }
+        number as c_int
+    };
     let count = count.min(MESSAGES_MAX);
     let each = flags & !libc::MSG_WAITFORONE;
     let count = count as usize;
@@ -543,14 +576,14 @@ pub unsafe fn recvmmsg(
             if !matches!(errno(), libc::EAGAIN | libc::EINTR) {
                 place.set_error(errno());
             }
-            return number as c_int;
+            return done(number);
         }
         // SAFETY: as above.
         unsafe { (*message).msg_len = len as u32 };
         number += 1 + more.received;
         if deadline.is_some_and(|deadline| clock::now() >= deadline) {
-            return number as c_int;
+            return done(number);
         }
     }
-    count as c_int
+    done(count)
 }

@@ -13,7 +13,7 @@ use crate::real::{KERNEL, real};
 /// # Safety
 /// As for `poll(2)`.
 unsafe fn look_at(waited: *const pollfd, count: nfds_t) -> bool {
-    if !table::is_tracking() || waited.is_null() {
+    if !table::is_tracking() || !calls_poll::can_be_looked_at(waited, count) {
         return false;
     }
     // SAFETY: the caller's promise.
@@ -32,7 +32,7 @@ unsafe fn look_at(waited: *const pollfd, count: nfds_t) -> bool {
 /// # Safety
 /// As for `poll(2)`.
 unsafe fn poll_sets(waited: *mut pollfd, count: nfds_t) -> Option<c_int> {
-    if !table::is_any() || waited.is_null() {
+    if !table::is_any() || !calls_poll::can_be_looked_at(waited, count) {
         return None;
     }
     // SAFETY: the caller's promise.
@@ -386,7 +386,9 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
             as fn(c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int);
     }
     // SAFETY: the caller's promise.
-    let timeout_ms = epoll::milliseconds(unsafe { timeout.as_ref() });
-    // SAFETY: the caller's promise.
-    unsafe { epoll::wait(&KERNEL, set, events, count, timeout_ms, mask) }
+    match unsafe { epoll::wait_for(&KERNEL, set, events, count, timeout, mask) } {
+        Some(ready) => ready,
+        None => real!(epoll_pwait2(set, events, count, timeout, mask)
+            as fn(c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int),
+    }
 }

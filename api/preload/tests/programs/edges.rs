@@ -39,6 +39,8 @@ fn compiled(folder: &Path) -> PathBuf {
     let program = folder.join("edges");
     let mut compiler = Command::new("cc");
     compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2", "-pthread"]);
+    // What no program should pass is passed on purpose.
+    compiler.args(["-Wno-nonnull", "-Wno-stringop-overflow", "-Wno-stringop-overread"]);
     run(compiler.arg(source).arg("-o").arg(&program));
     program
 }
@@ -102,6 +104,21 @@ fn calls_go_on_with_the_socket_that_they_have_begun_with() {
 #[test]
 fn the_end_of_a_socket_and_its_errors_end_calls_as_in_the_kernel() {
     says_the_same(&["shutdown", "error"]);
+}
+
+#[test]
+fn what_the_kernel_refuses_is_refused_and_times_are_kept() {
+    says_the_same(&["odd", "times"]);
+}
+
+#[test]
+fn edges_of_both_sides_are_told_as_by_the_kernel() {
+    says_the_same(&["edges"]);
+}
+
+#[test]
+fn calls_use_little_of_a_stack() {
+    says_the_same(&["stack"]);
 }
 
 #[test]
