@@ -11,14 +11,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use libc::{POLLIN, c_int, epoll_event, pollfd, sigset_t, timespec};
+use twinpath_socket::Readiness;
 use twinpath_sys::clock;
 
 use crate::kernel::Kernel;
+use crate::times::duration;
 use crate::waiting::{Leased, Outcome, wait_among};
-use crate::{earning, nested, table};
+use crate::{earning, nested, pointers, table};
 
 /// What a socket with a datagram is ready for.
 const READABLE: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
+/// Events of one call: the kernel refuses more.
+const EVENTS_MAX: usize = c_int::MAX as usize / size_of::<epoll_event>();
 const BY_KERNEL: u32 = (libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE) as u32;
 
 const NESTED: &str = "it is in a set of epoll that is in another one";
@@ -154,18 +158,52 @@ pub unsafe fn wait(
     timeout_ms: c_int,
     mask: *const sigset_t,
 ) -> c_int {
+    let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+    // SAFETY: the caller's promise.
+    let ready = unsafe { wait_until(kernel, set, events, count, timeout, mask) };
+    // SAFETY: the caller's promise.
+    ready.unwrap_or_else(|| unsafe { (kernel.epoll_pwait)(set, events, count, timeout_ms, mask) })
+}
+
+/// As `epoll_pwait2(2)`. `None`: the call is the kernel's as it is.
+///
+/// # Safety
+/// As for `epoll_pwait2(2)`.
+pub unsafe fn wait_for(
+    kernel: &Kernel,
+    set: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> Option<c_int> {
+    // SAFETY: the caller's promise.
+    let timeout = duration(unsafe { timeout.as_ref() }).ok()?;
+    // SAFETY: the caller's promise.
+    unsafe { wait_until(kernel, set, events, count, timeout, mask) }
+}
+
+/// # Safety
+/// As for `epoll_pwait2(2)`.
+unsafe fn wait_until(
+    kernel: &Kernel,
+    set: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: Option<Duration>,
+    mask: *const sigset_t,
+) -> Option<c_int> {
     let first = nested::first_of(set);
     let leased = leased_in(first);
-    if leased.is_empty() || count <= 0 || events.is_null() {
-        // SAFETY: the caller's promise.
-        return unsafe { (kernel.epoll_pwait)(set, events, count, timeout_ms, mask) };
+    let room = usize::try_from(count).ok().filter(|room| (1..=EVENTS_MAX).contains(room))?;
+    if leased.is_empty() || !pointers::can_be(events.cast(), room * size_of::<epoll_event>()) {
+        return None;
     }
     let left_out = left_out_of(first, &leased);
     if left_out.ready != 0 {
         // SAFETY: the caller's promise: there is room for `count` events.
-        return unsafe { with_rings(first, events, count, left_out) };
+        return Some(unsafe { with_rings(kernel, first, events, count, left_out) });
     }
-    let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
     // SAFETY: the caller's promise.
     let mask = unsafe { mask.as_ref() };
     let ask = |timeout: Option<&timespec>, mask: Option<&sigset_t>| {
@@ -184,9 +222,9 @@ pub unsafe fn wait(
         // SAFETY: the caller's promise.
         unsafe { (kernel.epoll_pwait)(set, events, count, timeout_ms, mask) }
     };
-    let Ok(outcome) = wait_among(kernel, &leased, timeout, mask, ask) else { return -1 };
+    let Ok(outcome) = wait_among(kernel, &leased, timeout, mask, ask) else { return Some(-1) };
     // SAFETY: the caller's promise: there is room for `count` events.
-    unsafe { with_rings(first, events, count, outcome) }
+    Some(unsafe { with_rings(kernel, first, events, count, outcome) })
 }
 
 /// A thread is about to wait for the set in the kernel: it counts for sockets there that may get a lease meanwhile. `None` if there are
@@ -214,9 +252,8 @@ pub fn has_leased(set: c_int) -> bool {
     table::is_any() && !leased_in(nested::first_of(set)).is_empty()
 }
 
-/// A time-out for [`wait`]. A part of a millisecond counts as a whole one, so that nobody is woken too early.
-#[must_use]
-pub fn milliseconds(timeout: Option<&timespec>) -> c_int {
+/// A part of a millisecond counts as a whole one, so that nobody is woken too early.
+fn milliseconds(timeout: Option<&timespec>) -> c_int {
     timeout.map_or(-1, |timeout| {
         let whole =
             timeout.tv_sec.saturating_mul(1_000).saturating_add((timeout.tv_nsec + 999_999) / 1_000_000);
@@ -256,32 +293,66 @@ fn leased_in(set: c_int) -> Leased {
 ///
 /// # Safety
 /// There is room for `count` events.
-unsafe fn with_rings(set: c_int, events: *mut epoll_event, count: c_int, outcome: Outcome) -> c_int {
+unsafe fn with_rings(
+    kernel: &Kernel,
+    set: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    outcome: Outcome,
+) -> c_int {
     let mut ready = outcome.kernel.unwrap_or(0) as usize;
-    for (_, place) in table::places().filter(|(number, _)| outcome.is_ready(*number)) {
+    let by_kernel = ready > 0;
+    let tells = |number, place: &table::Place| outcome.is_ready(number) || by_kernel && place.is_in(set);
+    for (number, place) in table::places().filter(|(number, place)| tells(*number, place)) {
         // While another thread has the ring it is not asked: then the program may be told twice.
         let taken = place.lessee.taken();
-        for in_set in place.in_sets(set).filter(|in_set| taken.is_none_or(|taken| in_set.is_news(taken))) {
-            let event = epoll_event {
-                events: in_set.events.load(Ordering::Relaxed) & READABLE,
-                u64: in_set.data.load(Ordering::Relaxed),
-            };
-            let data = event.u64;
+        for in_set in place.in_sets(set) {
+            let wanted = in_set.events.load(Ordering::Relaxed);
+            let data = in_set.data.load(Ordering::Relaxed);
             // SAFETY: the first ones were written by the kernel, or below.
             let known = (0..ready).find(|at| unsafe { events.add(*at).read_unaligned().u64 } == data);
+            let is_news = outcome.is_ready(number) && taken.is_none_or(|taken| in_set.is_news(taken));
+            // Of a socket of which it tells anything, the kernel tells everything, also what it has told of before.
+            let is_told_again = known.is_some() && !is_news && in_set.is_edge();
+            let tells = is_news || is_told_again && is_in_ring(place, in_set);
+            if !tells {
+                continue;
+            }
             if let Some(at) = known {
                 // SAFETY: as above.
-                unsafe { (*events.add(at)).events |= event.events };
-                taken.inspect(|taken| in_set.set_told_of(*taken));
+                unsafe { (*events.add(at)).events |= wanted & READABLE };
             } else if ready < count as usize {
+                let event =
+                    epoll_event { events: wanted & READABLE | writable(kernel, in_set, wanted), u64: data };
                 // SAFETY: there is room for `count`.
                 unsafe { events.add(ready).write_unaligned(event) };
                 ready += 1;
-                taken.inspect(|taken| in_set.set_told_of(*taken));
             } else {
                 in_set.left_out.store(true, Ordering::Relaxed);
+                continue;
             }
+            taken.inspect(|taken| in_set.set_told_of(*taken));
         }
     }
     ready as c_int
+}
+
+fn is_in_ring(place: &table::Place, in_set: &table::InSet) -> bool {
+    let socket = table::socket(in_set.descriptor.load(Ordering::Relaxed));
+    matches!(place.lessee.readiness(&socket, clock::now()), Some(Readiness::Ring { .. }))
+}
+
+/// What a set is to tell of the sending side beside a datagram, if that was asked for.
+fn writable(kernel: &Kernel, in_set: &table::InSet, wanted: u32) -> u32 {
+    const WRITABLE: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM | libc::EPOLLWRBAND) as u32;
+    if wanted & WRITABLE == 0 {
+        return 0;
+    }
+    let now = timespec { tv_sec: 0, tv_nsec: 0 };
+    // The bits of epoll(7) are those of poll(2).
+    let events = (wanted & WRITABLE) as i16;
+    let mut waited = pollfd { fd: in_set.descriptor.load(Ordering::Relaxed), events, revents: 0 };
+    // SAFETY: it is one structure.
+    let is_any = unsafe { (kernel.ppoll)(&raw mut waited, 1, &raw const now, std::ptr::null()) } > 0;
+    if is_any { waited.revents as u32 & wanted & WRITABLE } else { 0 }
 }

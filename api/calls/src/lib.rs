@@ -13,6 +13,8 @@ mod kernel;
 mod limit;
 mod message;
 pub mod nested;
+mod options;
+mod pointers;
 pub mod poll;
 pub mod receive;
 pub mod select;
@@ -23,4 +25,5 @@ mod users;
 mod waiting;
 
 pub use kernel::{Kernel, errno, set_errno};
+pub use options::Why;
 pub use twinpath_socket::{Access, LentBy, early};

@@ -46,6 +46,7 @@ pub(crate) fn forget() {
 
 /// Whether the kernel's table has room for the descriptors of that word of a set. It reads and writes no others: so a bit in a word
 /// outside is neither refused nor cleared.
+#[inline(never)]
 fn has_word(kernel: &Kernel, word: usize) -> bool {
     let mut set: [c_ulong; MOST / BITS] = [0; MOST / BITS];
     let (limit, none) = (((word + 1) * BITS) as c_int, std::ptr::null_mut());

@@ -6,6 +6,7 @@ use std::time::Duration;
 use libc::{c_int, nfds_t, pollfd, sigset_t, timespec};
 
 use crate::kernel::Kernel;
+use crate::pointers;
 use crate::table;
 use crate::times::duration;
 use crate::waiting::{Leased, wait_among};
@@ -15,6 +16,12 @@ const READABLE: i16 = libc::POLLIN | libc::POLLRDNORM;
 
 /// A call for more descriptors is the kernel's.
 const DESCRIPTORS_MAX: nfds_t = table::DESCRIPTORS as nfds_t;
+
+/// Whether the caller's descriptors can be read here. Otherwise the call is the kernel's as it is.
+#[must_use]
+pub fn can_be_looked_at(waited: *const pollfd, count: nfds_t) -> bool {
+    count <= DESCRIPTORS_MAX && pointers::can_be_of(waited, count as usize)
+}
 
 /// As `poll(2)`, with a time-out in ms; a negative one is for ever.
 ///
@@ -57,7 +64,7 @@ unsafe fn poll_for(
     mask: Option<&sigset_t>,
 ) -> c_int {
     let mut leased = Leased::none();
-    let is_looked_at = !waited.is_null() && table::is_any() && count <= DESCRIPTORS_MAX;
+    let is_looked_at = table::is_any() && can_be_looked_at(waited, count);
     let count_looked_at = if is_looked_at { count as usize } else { 0 };
     let start = if is_looked_at { waited } else { std::ptr::NonNull::dangling().as_ptr() };
     // SAFETY: the caller's promise; or an empty slice.
@@ -88,7 +95,7 @@ unsafe fn poll_for(
         if outcome.kernel.is_none() {
             one.revents = 0;
         }
-        if table::place(one.fd).is_some_and(|(place, _)| outcome.is_ready(place)) {
+        if leased.place_of(one.fd).is_some_and(|place| outcome.is_ready(place)) {
             one.revents |= one.events & READABLE;
         }
         ready += c_int::from(one.revents != 0);

@@ -5,15 +5,16 @@ use std::mem::{MaybeUninit, size_of, zeroed};
 use std::net::UdpSocket;
 use std::sync::atomic::{Ordering, fence};
 
-use libc::{c_int, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, sockaddr_storage, socklen_t, ssize_t};
-use twinpath_socket::{Call, KernelRead, Looks, Received, Step, Wait};
+use libc::{c_int, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use twinpath_socket::{Call, KernelRead, Readiness, Received, Step, Wait};
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 
 use crate::kernel::{Kernel, errno, set_errno};
-use crate::message;
+use crate::message::{self, Name};
+use crate::pointers;
 use crate::signals::{Blocked, Effect};
-use crate::table::{self, Place};
+use crate::table::{self, Place, Receives};
 use crate::times::{duration, timespec};
 
 /// What is the kernel's alone, whatever is in the ring.
@@ -23,20 +24,19 @@ const BY_KERNEL: c_int = libc::MSG_ERRQUEUE | libc::MSG_OOB;
 const MESSAGES_MAX: u32 = 1_024;
 
 /// Messages that are received by one call of the kernel: there is room for so many names of senders.
-const AT_ONCE: usize = 32;
+const AT_ONCE: usize = 16;
 
 /// A call that has opened the ring is over after so long, or looks at it.
 const SETTLES_NS: u64 = 5_000_000;
 
-/// How long a call waits at most for another thread to read what is in the ring, and how.
+/// How long a call waits at most for another thread to read what is in the ring.
 const RING_WAIT: Duration = Duration::from_millis(20);
-const RING_LOOK_NS: u64 = 100_000;
-const YIELDS: u32 = 16;
 
 /// A receiving call on a socket with a lease.
 struct Receiving<'a> {
     kernel: &'a Kernel,
-    descriptor: c_int,
+    /// With which it has begun.
+    named: c_int,
     message: *mut msghdr,
     flags: c_int,
     place: &'static Place,
@@ -45,8 +45,7 @@ struct Receiving<'a> {
     blocked: Option<Blocked>,
     has_timeout: bool,
     more: More,
-    /// It looks at the ring, and does not sleep.
-    looks: Option<Looks<'static>>,
+    receives: Receives,
 }
 
 /// The messages of `recvmmsg(2)` after the first one.
@@ -82,8 +81,9 @@ unsafe fn receive(
     flags: c_int,
     more: &mut More,
 ) -> ssize_t {
-    let place = table::place(descriptor).filter(|_| flags & BY_KERNEL == 0 && !message.is_null());
-    let Some((_, place)) = place else {
+    // SAFETY: the caller's promise.
+    let is_ours = flags & BY_KERNEL == 0 && unsafe { pointers::is_sound(message) };
+    let Some((place, receives)) = is_ours.then(|| table::receives(descriptor, true)).flatten() else {
         // SAFETY: the caller's promise.
         return unsafe { (kernel.recvmsg)(descriptor, message, flags) };
     };
@@ -99,7 +99,7 @@ unsafe fn receive(
     let (blocked, has_timeout) = (None, false);
     let mut receiving = Receiving {
         kernel,
-        descriptor,
+        named: descriptor,
         message,
         flags,
         place,
@@ -107,7 +107,7 @@ unsafe fn receive(
         blocked,
         has_timeout,
         more: *more,
-        looks: None,
+        receives,
     };
     // SAFETY: the caller's promise.
     let received = unsafe { receiving.run() };
@@ -119,16 +119,14 @@ impl Receiving<'_> {
     /// # Safety
     /// The message describes memory of the caller.
     unsafe fn run(&mut self) -> ssize_t {
-        let socket = table::socket(self.descriptor);
-        self.looks = Some(self.place.lessee.looks());
         loop {
             // The check costs a system call, so it is made only where the ring was not looked at for a while.
-            if self.place.lessee.begin() && table::is_replaced(self.descriptor, self.place) {
+            if self.place.lessee.begin() && table::is_replaced(self.descriptor(), self.place) {
                 // SAFETY: the caller's promise.
-                return unsafe { (self.kernel.recvmsg)(self.descriptor, self.message, self.flags) };
+                return unsafe { (self.kernel.recvmsg)(self.named, self.message, self.flags) };
             }
             // SAFETY: the caller's promise.
-            let done = unsafe { self.run_to_end(&socket) };
+            let done = unsafe { self.run_to_end() };
             // Another thread may have begun to sleep in the kernel while this call had the ring: nothing more may come there, as this
             // thread may be busy for long.
             fence(Ordering::SeqCst);
@@ -145,10 +143,17 @@ impl Receiving<'_> {
         }
     }
 
+    /// By which the kernel is asked.
+    fn descriptor(&self) -> c_int {
+        self.place.descriptor(self.named)
+    }
+
     /// # Safety
     /// As [`Self::run`].
-    unsafe fn run_to_end(&mut self, socket: &UdpSocket) -> ssize_t {
+    unsafe fn run_to_end(&mut self) -> ssize_t {
         loop {
+            // Another thread may have closed it.
+            let socket = &*table::socket(self.descriptor());
             self.place.look_for_others();
             // Once another thread sleeps in the kernel the ring is opened for one datagram only, which this call returns.
             self.call.stays = self.place.lessee.may_stay();
@@ -173,11 +178,13 @@ impl Receiving<'_> {
         let (message, flags, wanted) = (self.message, self.flags, self.place.wanted());
         // SAFETY: the caller's promise.
         let mut see = |received: Received<'_>| unsafe { message::fill(message, flags, wanted, &received) };
-        let (lessee, stays) = (&self.place.lessee, self.call.stays);
-        // Also by another thread that begins to sleep in the kernel: then the call goes on with a ring for one datagram.
+        let (lessee, stays, descriptor) = (&self.place.lessee, self.call.stays, self.descriptor());
+        // Also by another thread that begins to sleep in the kernel: then the call goes on with a ring for one datagram. And by one that
+        // closes the socket: then it goes on by another descriptor.
         let mut is_interrupted = || {
             self.place.look_for_others();
             stays && !lessee.may_stay()
+                || self.descriptor() != descriptor
                 || self.blocked.as_ref().is_some_and(|blocked| Blocked::has_come(blocked.before()))
         };
         self.place.lessee.step(socket, self.call, &mut see, &mut is_interrupted)
@@ -188,13 +195,15 @@ impl Receiving<'_> {
         let (len, read) = self.receive(libc::MSG_DONTWAIT);
         if len < 0 && errno() == libc::EAGAIN {
             self.place.lessee.was_empty();
-            return None;
+            let waits = matches!(self.call.wait, Wait::Until(_));
+            // Nothing is there, and poll(2) says that something is: whether that ends this call the kernel knows.
+            return if waits && self.has_other() { self.sleep_by_kernel(socket) } else { None };
         }
         let error = errno();
         // A receiver that always finds something never waits, but would: it is one that waits by calls of this crate.
         if self.call.polled
             && self.flags & libc::MSG_DONTWAIT == 0
-            && !message::is_nonblocking(self.descriptor)
+            && !message::is_nonblocking(self.descriptor())
         {
             self.place.set_waited_for();
             self.call.polled = false;
@@ -209,22 +218,26 @@ impl Receiving<'_> {
 
     /// Reads what else the kernel's socket has, into the messages that follow.
     fn read_more(&mut self) {
-        let mut sources = [const { MaybeUninit::<sockaddr_storage>::zeroed() }; AT_ONCE];
+        let mut sources = [const { MaybeUninit::<Name>::zeroed() }; AT_ONCE];
         let mut theirs = [(std::ptr::null_mut::<c_void>(), 0); AT_ONCE];
         let count = self.more.count.min(AT_ONCE);
         // SAFETY: the caller of `receive` has promised that there are as many messages.
         let messages = unsafe { std::slice::from_raw_parts_mut(self.more.messages, count) };
+        // Names that cannot be written are refused where each message is received by itself.
+        let has_no_room = |message: &mmsghdr| !message::has_name_room(&message.msg_hdr);
+        let count = messages.iter().position(has_no_room).unwrap_or(count);
+        let messages = &mut messages[..count];
         for ((message, source), theirs) in messages.iter_mut().zip(&mut sources).zip(&mut theirs) {
             let header = &mut message.msg_hdr;
             *theirs = (header.msg_name, header.msg_namelen);
             header.msg_name = source.as_mut_ptr().cast();
-            header.msg_namelen = size_of::<sockaddr_storage>() as socklen_t;
+            header.msg_namelen = size_of::<Name>() as socklen_t;
         }
         let flags = self.flags & !libc::MSG_WAITFORONE | libc::MSG_DONTWAIT | libc::MSG_TRUNC;
         let nothing = std::ptr::null_mut();
         // SAFETY: the messages are the caller's, with room for names.
         let got = unsafe {
-            (self.kernel.recvmmsg)(self.descriptor, messages.as_mut_ptr(), count as u32, flags, nothing)
+            (self.kernel.recvmmsg)(self.descriptor(), messages.as_mut_ptr(), count as u32, flags, nothing)
         };
         // As in the kernel, the next call returns the error.
         if got < 0 && !matches!(errno(), libc::EAGAIN | libc::EINTR) {
@@ -260,14 +273,14 @@ impl Receiving<'_> {
 
     /// The kernel's call, with a place for the sender's address.
     fn receive(&self, more_flags: c_int) -> (ssize_t, Option<KernelRead>) {
-        let mut source = MaybeUninit::<sockaddr_storage>::zeroed();
+        let mut source = MaybeUninit::<Name>::zeroed();
         // SAFETY: the caller of `run` has promised that the message is valid.
         let mut message = unsafe { *self.message };
         message.msg_name = source.as_mut_ptr().cast();
-        message.msg_namelen = size_of::<sockaddr_storage>() as socklen_t;
+        message.msg_namelen = size_of::<Name>() as socklen_t;
         let flags = self.flags | more_flags | libc::MSG_TRUNC;
         // SAFETY: as above, and there is room for the name.
-        let whole = unsafe { (self.kernel.recvmsg)(self.descriptor, &raw mut message, flags) };
+        let whole = unsafe { (self.kernel.recvmsg)(self.descriptor(), &raw mut message, flags) };
         if whole < 0 {
             return (whole, None);
         }
@@ -276,6 +289,11 @@ impl Receiving<'_> {
         // SAFETY: as above; the caller's room for the name is what the message says.
         let room = unsafe {
             let theirs = &mut *self.message;
+            if !message::has_name_room(theirs) {
+                let read = message::ip_of(&source);
+                let read = read.map(|source| KernelRead { whole_len: whole as usize, source });
+                return (set_errno(libc::EFAULT) as ssize_t, read);
+            }
             if !theirs.msg_name.is_null() {
                 message::put_name(&source, message.msg_namelen, theirs.msg_name.cast(), theirs.msg_namelen);
                 theirs.msg_namelen = message.msg_namelen;
@@ -293,12 +311,12 @@ impl Receiving<'_> {
     fn has_nothing(&mut self) -> Option<ssize_t> {
         let returns = !matches!(self.call.wait, Wait::Not)
             || self.flags & libc::MSG_DONTWAIT != 0
-            || message::is_nonblocking(self.descriptor);
+            || message::is_nonblocking(self.descriptor());
         if returns {
             self.blocked = None;
             return Some(set_errno(libc::EAGAIN) as ssize_t);
         }
-        let timeout_ns = message::timeout_ns(self.descriptor);
+        let timeout_ns = message::timeout_ns(self.descriptor());
         let deadline = timeout_ns.map_or(Instant::NEVER, |ns| clock::now() + Duration::from_nanos(ns));
         self.has_timeout = timeout_ns.is_some();
         self.call.wait = Wait::Until(deadline);
@@ -323,41 +341,68 @@ impl Receiving<'_> {
     /// Another call may be about to open the ring, and not have seen that this one sleeps. After a while it has, or has closed the ring
     /// again: signals are held back meanwhile.
     fn settle(&mut self) {
-        let waits = self.flags & libc::MSG_DONTWAIT == 0 && self.place.lessee.is_looked_at_beside(0);
-        if !waits || message::is_nonblocking(self.descriptor) {
+        let waits = self.flags & libc::MSG_DONTWAIT == 0 && self.place.lessee.is_looked_at();
+        if !waits || message::is_nonblocking(self.descriptor()) {
             return;
         }
         self.blocked.get_or_insert_with(Blocked::new);
         let (some, mut waited) =
-            (timespec(SETTLES_NS), libc::pollfd { fd: self.descriptor, events: libc::POLLIN, revents: 0 });
+            (timespec(SETTLES_NS), libc::pollfd { fd: self.descriptor(), events: libc::POLLIN, revents: 0 });
         // SAFETY: it is one structure.
         let _ = unsafe { (self.kernel.ppoll)(&raw mut waited, 1, &raw const some, std::ptr::null()) };
     }
 
+    /// Whether the kernel's socket has something that is no datagram: an error, what is in their queue, or the end of its receiving side.
+    fn has_other(&self) -> bool {
+        let now = timespec(0);
+        let mut asked = libc::pollfd { fd: self.descriptor(), events: READABLE, revents: 0 };
+        // SAFETY: it is one structure.
+        let has = unsafe { (self.kernel.ppoll)(&raw mut asked, 1, &raw const now, std::ptr::null()) };
+        has > 0 && is_other(asked.revents)
+    }
+
     /// Sleeps in the kernel.
     fn sleep(&mut self, socket: &UdpSocket, until: Instant) -> Option<ssize_t> {
+        let until = self.has_timeout.then_some(until);
+        self.sleep_for(socket, until)
+    }
+
+    /// As [`Self::sleep`], in the kernel's receiving call whatever time is left: it may take as long as if it began now.
+    fn sleep_by_kernel(&mut self, socket: &UdpSocket) -> Option<ssize_t> {
+        self.sleep_for(socket, None)
+    }
+
+    fn sleep_for(&mut self, socket: &UdpSocket, until: Option<Instant>) -> Option<ssize_t> {
         let waits = self.place.lessee.waits();
         // Before it was known that this thread waits, another one may have taken the lease, and have left something in the ring.
-        if self.place.lessee.is_ready(socket, clock::now()) == Some(true) {
+        if self.has_datagram(socket) {
             return None;
         }
-        self.looks = None;
+        self.receives.looks.rest();
         self.settle();
-        if self.place.lessee.is_ready(socket, clock::now()) == Some(true) {
-            self.looks = Some(self.place.lessee.looks());
+        if self.has_datagram(socket) {
+            self.receives.looks.look_again();
             return None;
         }
         self.blocked = None;
-        let slept = if self.has_timeout { self.sleep_until(until) } else { self.sleep_on() };
+        let slept = match until {
+            Some(until) => self.sleep_until(until),
+            None => self.sleep_on(),
+        };
         let error = errno();
+        self.receives.looks.look_again();
         drop(waits);
-        self.looks = Some(self.place.lessee.looks());
         if slept.is_some() {
             set_errno(error);
         } else {
             self.blocked = Some(Blocked::new());
         }
         slept
+    }
+
+    fn has_datagram(&self, socket: &UdpSocket) -> bool {
+        let readiness = self.place.lessee.readiness(socket, clock::now());
+        matches!(readiness, Some(Readiness::Ring { .. } | Readiness::Socket))
     }
 
     /// Until something comes: only the kernel's own call is restarted after a signal as its handler asks for, so it is not woken
@@ -373,61 +418,53 @@ impl Receiving<'_> {
     /// A call with a time-out is never restarted after a signal, nor is this one.
     fn sleep_until(&self, until: Instant) -> Option<ssize_t> {
         let left = timespec(until.nanos_since(clock::now()));
-        let mut waited = libc::pollfd { fd: self.descriptor, events: libc::POLLIN, revents: 0 };
+        let mut waited = libc::pollfd { fd: self.descriptor(), events: READABLE, revents: 0 };
         // SAFETY: it is one structure.
         let came = unsafe { (self.kernel.ppoll)(&raw mut waited, 1, &raw const left, std::ptr::null()) };
+        if came > 0 && is_other(waited.revents) {
+            return self.sleep_on();
+        }
         self.place.lessee.woken(came > 0);
         (came < 0).then_some(came as ssize_t)
-    }
-
-    /// Another thread has the ring, and what is there came before what the kernel has by now: waits until that thread has read it, or has
-    /// left it. Usually that is at once; if the thread has lost its CPU meanwhile, it takes until it has one again. Returns whether the
-    /// lease is free. After some time the call goes on all the same, as this thread may have interrupted the other one's work.
-    fn waits_for_ring(&self, socket: &UdpSocket) -> bool {
-        let until = clock::now() + RING_WAIT;
-        let mut looks = 0;
-        while self.place.lessee.has_unread() && clock::now() < until {
-            looks += 1;
-            if looks <= YIELDS {
-                std::thread::yield_now();
-            } else {
-                let some = timespec(RING_LOOK_NS);
-                // SAFETY: it waits for nothing but the time.
-                let _ = unsafe {
-                    (self.kernel.ppoll)(std::ptr::null_mut(), 0, &raw const some, std::ptr::null())
-                };
-            }
-            if self.place.lessee.is_ready(socket, clock::now()).is_some() {
-                return true;
-            }
-        }
-        false
     }
 
     /// Another thread has the lease, or there is none any more: the kernel's call, as it is. `None`: the lease is free again.
     fn by_the_kernel_alone(&mut self, socket: &UdpSocket) -> Option<ssize_t> {
         let waits = self.place.lessee.waits();
-        // The thread that had the lease may have returned before it could see this one, and have left something in the ring.
-        if self.place.lessee.is_ready(socket, clock::now()).is_some() || self.waits_for_ring(socket) {
+        // The thread that had the lease may have returned before it could see this one, and have left something in the ring. If it has the
+        // ring, what is there came before what the kernel has by now: usually it is read at once; if that thread has lost its CPU
+        // meanwhile, it takes until it has one again. After some time the call goes on all the same, as this thread may have interrupted
+        // the other one's work.
+        if self.place.lessee.is_ready(socket, clock::now()).is_some()
+            || self.place.lessee.await_ring(clock::now() + RING_WAIT)
+        {
             return None;
         }
-        self.looks = None;
+        self.receives.looks.rest();
         self.settle();
         if self.place.lessee.is_ready(socket, clock::now()).is_some() {
-            self.looks = Some(self.place.lessee.looks());
+            self.receives.looks.look_again();
             return None;
         }
         self.blocked = None;
         let (len, read) = self.receive(0);
         let error = errno();
+        self.receives.looks.look_again();
         drop(waits);
-        self.looks = Some(self.place.lessee.looks());
         if let Some(read) = read.filter(|_| !self.call.peek) {
             self.place.lessee.was_read_beside(read);
         }
         set_errno(error);
         Some(len)
     }
+}
+
+/// What a socket is asked for that a call receives from.
+const READABLE: i16 = libc::POLLIN | libc::POLLRDHUP;
+
+/// Whether something else than a datagram is there, beside it or alone.
+const fn is_other(revents: i16) -> bool {
+    revents & !libc::POLLIN != 0
 }
 
 /// As `recvfrom(2)`.
@@ -443,18 +480,28 @@ pub unsafe fn recvfrom(
     address: *mut sockaddr,
     address_len: *mut socklen_t,
 ) -> ssize_t {
-    let mut piece = iovec { iov_base: buffer, iov_len: len };
-    let with_address = !address.is_null() && !address_len.is_null();
+    let mut piece = iovec { iov_base: buffer, iov_len: pointers::cut(len) };
+    let with_address = !address.is_null() && pointers::can_be_of(address_len, 1);
+    // SAFETY: the caller's promise.
+    let room = if with_address { unsafe { *address_len } } else { 0 };
+    // The kernel looks at these when it has received.
+    let is_refused = match (address.is_null(), with_address) {
+        (true, _) => None,
+        (false, false) => Some(libc::EFAULT),
+        (false, true) => (room > c_int::MAX as u32).then_some(libc::EINVAL),
+    };
+    let with_address = with_address && is_refused.is_none();
     // SAFETY: all zeros are a valid value of it.
     let mut message: msghdr = unsafe { zeroed() };
     (message.msg_iov, message.msg_iovlen) = (&raw mut piece, 1);
     if with_address {
-        message.msg_name = address.cast();
-        // SAFETY: the caller's promise.
-        message.msg_namelen = unsafe { *address_len };
+        (message.msg_name, message.msg_namelen) = (address.cast(), room);
     }
     // SAFETY: the message describes what the caller has passed.
     let received = unsafe { recvmsg(kernel, descriptor, &raw mut message, flags) };
+    if let Some(error) = is_refused.filter(|_| received >= 0) {
+        return set_errno(error) as ssize_t;
+    }
     if with_address && received >= 0 {
         // SAFETY: the caller's promise.
         unsafe { *address_len = message.msg_namelen };
@@ -486,13 +533,26 @@ pub unsafe fn recvmmsg(
     flags: c_int,
     timeout: *mut libc::timespec,
 ) -> c_int {
-    let Some((_, place)) = table::place(descriptor).filter(|_| !messages.is_null()) else {
+    let is_sound = count > 0
+        && pointers::can_be_of(messages, count.min(MESSAGES_MAX) as usize)
+        && (timeout.is_null() || pointers::can_be_of(timeout, 1));
+    let ours = is_sound.then(|| table::receives(descriptor, false)).flatten();
+    let Some((place, _receives)) = ours else {
         // SAFETY: the caller's promise.
         return unsafe { (kernel.recvmmsg)(descriptor, messages, count, flags, timeout) };
     };
     // SAFETY: the caller's promise.
     let Ok(limit) = duration(unsafe { timeout.as_ref() }) else { return set_errno(libc::EINVAL) };
     let deadline = limit.map(|limit| clock::now() + limit);
+    // What is left of the time is written if something was received.
+    let done = |number: usize| {
+        if let Some(deadline) = deadline.filter(|_| number > 0) {
+            let left = timespec(deadline.nanos_since(clock::now()));
+            // SAFETY: the caller's promise.
+            unsafe { *timeout = left };
+        }
+        number as c_int
+    };
     let count = count.min(MESSAGES_MAX);
     let each = flags & !libc::MSG_WAITFORONE;
     let count = count as usize;
@@ -505,7 +565,9 @@ pub unsafe fn recvmmsg(
         let (message, next) = unsafe { (messages.add(number), messages.add(number + 1)) };
         let mut more = More { messages: next, count: others, received: 0 };
         // SAFETY: as above.
-        let len = unsafe { receive(kernel, descriptor, &raw mut (*message).msg_hdr, each | now, &mut more) };
+        let len = unsafe {
+            receive(kernel, place.descriptor(descriptor), &raw mut (*message).msg_hdr, each | now, &mut more)
+        };
         if len < 0 {
             if number == 0 {
                 return -1;
@@ -514,14 +576,14 @@ pub unsafe fn recvmmsg(
             if !matches!(errno(), libc::EAGAIN | libc::EINTR) {
                 place.set_error(errno());
             }
-            return number as c_int;
+            return done(number);
         }
         // SAFETY: as above.
         unsafe { (*message).msg_len = len as u32 };
         number += 1 + more.received;
         if deadline.is_some_and(|deadline| clock::now() >= deadline) {
-            return number as c_int;
+            return done(number);
         }
     }
-    count as c_int
+    done(count)
 }

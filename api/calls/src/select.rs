@@ -10,11 +10,13 @@ use crate::kernel::Kernel;
 use crate::limit;
 use crate::table;
 use crate::times::duration;
-use crate::waiting::{Leased, wait_among};
+use crate::waiting::{Leased, Outcome, wait_among};
 
 const BITS: usize = c_ulong::BITS as usize;
 /// Words of the largest set: programs may have larger ones than `fd_set`.
 const WORDS: usize = table::DESCRIPTORS / BITS;
+/// Words of an `fd_set`.
+const FEW_WORDS: usize = libc::FD_SETSIZE / BITS;
 
 /// The caller's sets, for reading, writing and exceptions.
 #[derive(Clone, Copy)]
@@ -41,6 +43,20 @@ impl Sets {
     }
 }
 
+impl Sets {
+    /// The kernel's call.
+    ///
+    /// # Safety
+    /// As for `pselect(2)`.
+    unsafe fn ask(self, kernel: &Kernel, timeout: Option<&timespec>, mask: Option<&sigset_t>) -> c_int {
+        let timeout = timeout.map_or(std::ptr::null(), std::ptr::from_ref);
+        let mask = mask.map_or(std::ptr::null(), std::ptr::from_ref);
+        let [read, write, except] = self.sets;
+        // SAFETY: the caller's promise.
+        unsafe { (kernel.pselect)(self.limit, read, write, except, timeout, mask) }
+    }
+}
+
 /// As `select(2)`: as on Linux, what is left of the time-out is written back.
 ///
 /// # Safety
@@ -50,8 +66,8 @@ pub unsafe fn select(kernel: &Kernel, limit: c_int, sets: [*mut fd_set; 3], time
     let given = unsafe { timeout.as_ref() };
     // The kernel takes more than a second of microseconds as well.
     let asked = given.map(|given| timespec {
-        tv_sec: given.tv_sec + given.tv_usec.div_euclid(1_000_000),
-        tv_nsec: given.tv_usec.rem_euclid(1_000_000) * 1_000,
+        tv_sec: given.tv_sec.saturating_add(given.tv_usec / 1_000_000),
+        tv_nsec: given.tv_usec % 1_000_000 * 1_000,
     });
     let Ok(wait_for) = duration(asked.as_ref()) else {
         return crate::set_errno(libc::EINVAL);
@@ -97,13 +113,6 @@ unsafe fn select_for(
     timeout: Option<Duration>,
     mask: Option<&sigset_t>,
 ) -> c_int {
-    let to_pointer = |mask: Option<&sigset_t>| mask.map_or(std::ptr::null(), std::ptr::from_ref);
-    let ask_kernel = |timeout: Option<&timespec>, mask: Option<&sigset_t>| {
-        let timeout = timeout.map_or(std::ptr::null(), std::ptr::from_ref);
-        let [read, write, except] = sets.sets;
-        // SAFETY: the caller's promise.
-        unsafe { (kernel.pselect)(sets.limit, read, write, except, timeout, to_pointer(mask)) }
-    };
     // SAFETY: the caller's promise.
     let leased = unsafe { leased_in(sets) };
     if leased.is_empty() {
@@ -111,10 +120,33 @@ unsafe fn select_for(
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(timeout.subsec_nanos()),
         });
-        return ask_kernel(timeout.as_ref(), mask);
+        // SAFETY: the caller's promise.
+        return unsafe { sets.ask(kernel, timeout.as_ref(), mask) };
     }
+    // The sets of most programs have 1,024 bits, which their threads have stacks for.
+    if sets.words() <= FEW_WORDS {
+        // SAFETY: the caller's promise.
+        unsafe { wait_for::<FEW_WORDS>(kernel, sets, &leased, timeout, mask) }
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { wait_for::<WORDS>(kernel, sets, &leased, timeout, mask) }
+    }
+}
+
+/// As [`select_for`], of sets that have no more words.
+///
+/// # Safety
+/// As for `select(2)`.
+#[inline(never)]
+unsafe fn wait_for<const MOST: usize>(
+    kernel: &Kernel,
+    sets: Sets,
+    leased: &Leased,
+    timeout: Option<Duration>,
+    mask: Option<&sigset_t>,
+) -> c_int {
     // The kernel changes the sets each time that it is asked.
-    let mut asked = [[0; WORDS]; 3];
+    let mut asked = [[0; MOST]; 3];
     for (number, asked) in asked.iter_mut().enumerate() {
         // SAFETY: the caller's promise.
         if let Some(set) = unsafe { sets.of(number) } {
@@ -130,9 +162,10 @@ unsafe fn select_for(
     };
     let ask = |timeout: Option<&timespec>, mask: Option<&sigset_t>| {
         restore(&|number, at| asked[number][at]);
-        ask_kernel(timeout, mask)
+        // SAFETY: the caller's promise.
+        unsafe { sets.ask(kernel, timeout, mask) }
     };
-    let Ok(outcome) = wait_among(kernel, &leased, timeout, mask, ask) else {
+    let Ok(outcome) = wait_among(kernel, leased, timeout, mask, ask) else {
         restore(&|number, at| asked[number][at]);
         return -1;
     };
@@ -140,7 +173,7 @@ unsafe fn select_for(
         restore(&|_, _| 0);
     }
     // SAFETY: the caller's promise.
-    unsafe { with_rings(sets, &asked[0], outcome) }
+    unsafe { with_rings(sets, &asked[0], leased, outcome) }
 }
 
 /// Passes each descriptor of a set, if it is not larger than the table.
@@ -185,11 +218,11 @@ unsafe fn leased_in(sets: Sets) -> Leased {
 ///
 /// # Safety
 /// As for `select(2)`.
-unsafe fn with_rings(sets: Sets, asked: &[c_ulong; WORDS], outcome: crate::waiting::Outcome) -> c_int {
+unsafe fn with_rings(sets: Sets, asked: &[c_ulong], leased: &Leased, outcome: Outcome) -> c_int {
     // SAFETY: the caller's promise.
     if let Some(read) = unsafe { sets.of(0) } {
         for descriptor in descriptors_in(&asked[..read.len()]) {
-            if table::place(descriptor).is_some_and(|(place, _)| outcome.is_ready(place)) {
+            if leased.place_of(descriptor).is_some_and(|place| outcome.is_ready(place)) {
                 read[descriptor as usize / BITS] |= 1 << (descriptor as usize % BITS);
             }
         }

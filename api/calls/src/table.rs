@@ -4,20 +4,26 @@
 use std::mem::ManuallyDrop;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::FromRawFd;
-use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Once, OnceLock};
 
 use libc::c_int;
-use twinpath_socket::{Access, LentBy, Lessee, SocketCounts, early};
+use twinpath_socket::{Access, LentBy, Lessee, SocketCounts};
 use twinpath_worker::idle::Mode;
 
 use crate::earning::{self, Earned};
 pub use crate::earning::{ENOUGH, WINDOW_MS};
 use crate::epoll;
 use crate::identity;
-use crate::limit;
-use crate::message::{self, Wanted};
+use crate::options::{self, Means, Wanted, Why};
 use crate::users::{self, Shared};
+
+mod forked;
+mod leaving;
+
+use forked::is_table_own;
+pub(crate) use leaving::{Receives, left, receives};
+use leaving::{duplicate_for_calls, end_if_left, has_threads};
 
 /// Descriptors from here on stay with the kernel.
 pub const DESCRIPTORS: usize = users::DESCRIPTORS;
@@ -38,7 +44,9 @@ const FIRST: u8 = 3;
 const EARNING: u8 = FIRST + PLACES as u8;
 /// The owner of the interface was asked for one.
 const ASKED: u8 = EARNING + earning::ENOUGH;
-const _: () = assert!(EARNING as usize + (earning::ENOUGH as usize) < u8::MAX as usize);
+/// A thread decides about it at this moment: for all others it is the kernel's.
+const CLAIMED: u8 = u8::MAX;
+const _: () = assert!(EARNING as usize + (earning::ENOUGH as usize) < CLAIMED as usize);
 
 static OF_DESCRIPTOR: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(KERNEL) }; DESCRIPTORS];
 static TAKEN: [Place; PLACES] = [const { Place::new() }; PLACES];
@@ -64,6 +72,8 @@ pub struct Place {
     pub(crate) ask_at: AtomicU64,
     /// For the next receiving call to return; 0: none.
     error: AtomicI32,
+    /// A descriptor of the socket after its last one was closed, for calls that have the socket until they return; -1: none.
+    kept: AtomicI32,
     pub(crate) sets: [InSet; SETS],
 }
 
@@ -136,6 +146,7 @@ impl Place {
             is_waited_for: AtomicBool::new(false),
             ask_at: AtomicU64::new(0),
             error: AtomicI32::new(0),
+            kept: AtomicI32::new(-1),
             sets: [const { InSet::none() }; SETS],
         }
     }
@@ -158,9 +169,20 @@ impl Place {
         self.in_sets(set).next().is_some()
     }
 
-    /// What is known of it in that epoll set: once for each of its descriptors that is there.
+    /// What is known of it in that epoll set: once for each of its descriptors that is there. A set loses one that is closed.
     pub(crate) fn in_sets(&self, set: c_int) -> impl Iterator<Item = &InSet> {
-        self.sets.iter().filter(move |in_set| set >= 0 && in_set.set.load(Ordering::Acquire) == set)
+        self.sets.iter().filter(move |in_set| {
+            set >= 0
+                && in_set.set.load(Ordering::Acquire) == set
+                && in_set.descriptor.load(Ordering::Relaxed) >= 0
+        })
+    }
+
+    /// The descriptor by which a call goes on that has begun with another one of this socket: that may be closed by now, and its number
+    /// have another meaning.
+    pub(crate) fn descriptor(&self, begun_with: c_int) -> c_int {
+        let kept = self.kept.load(Ordering::Acquire);
+        if kept >= 0 { kept } else { begun_with }
     }
 
     /// Says that the program waits for it by a call of this crate.
@@ -211,6 +233,22 @@ impl Place {
     }
 }
 
+/// What is told to the library that uses this crate.
+#[derive(Debug)]
+pub struct Tell {
+    /// The lease of a socket is over, which this descriptor is of: the kernel alone has it.
+    pub is_over: fn(c_int),
+    /// The process was made by other means than `fork(3)`, whose handlers have not run.
+    pub was_forked: fn(),
+}
+
+static TELL: OnceLock<Tell> = OnceLock::new();
+
+/// Says whom to tell. The functions may be called in handlers of signals.
+pub fn set_tell(tell: Tell) {
+    let _ = TELL.set(tell);
+}
+
 /// The kernel's socket, which is not closed when this is dropped.
 pub(crate) fn socket(descriptor: c_int) -> ManuallyDrop<UdpSocket> {
     // SAFETY: the number is of the table, so it is not negative, and the application owns it as long as it uses it in a call. If it has
@@ -228,12 +266,18 @@ fn entry(descriptor: c_int) -> Option<&'static AtomicU8> {
 pub(crate) fn place(descriptor: c_int) -> Option<(usize, &'static Place)> {
     let number = usize::from(entry(descriptor)?.load(Ordering::Acquire).checked_sub(FIRST)?);
     // Those that are inherited have no place.
-    TAKEN.get(number).map(|place| (number, place))
+    TAKEN.get(number).filter(|_| is_table_own()).map(|place| (number, place))
+}
+
+/// Whether the descriptor is of the socket that has this place.
+pub(crate) fn is_of(descriptor: c_int, number: usize) -> bool {
+    entry(descriptor).is_some_and(|entry| entry.load(Ordering::SeqCst) == FIRST + number as u8)
 }
 
 /// The places that have been used, with their numbers.
 pub(crate) fn places() -> impl Iterator<Item = (usize, &'static Place)> {
-    TAKEN.iter().enumerate().take(USED.load(Ordering::Acquire) as usize)
+    let used = if is_table_own() { USED.load(Ordering::Acquire) } else { 0 };
+    TAKEN.iter().enumerate().take(used as usize)
 }
 
 /// Whether any socket has, or had, a lease: until then every call is the kernel's.
@@ -276,14 +320,18 @@ pub fn is_last(descriptor: c_int) -> bool {
 pub fn is_undecided(descriptor: c_int) -> bool {
     entry(descriptor).is_some_and(|entry| {
         let value = entry.load(Ordering::Relaxed);
-        matches!(value, UNDECIDED | NAMED) || value >= EARNING
+        is_undecided_value(value)
     })
+}
+
+const fn is_undecided_value(value: u8) -> bool {
+    matches!(value, UNDECIDED | NAMED) || value >= EARNING && value != CLAIMED
 }
 
 /// Whether a rule was looked for already: it asks for a lease.
 #[must_use]
 pub fn is_earning(descriptor: c_int) -> bool {
-    entry(descriptor).is_some_and(|entry| entry.load(Ordering::Relaxed) >= EARNING)
+    entry(descriptor).is_some_and(|entry| (EARNING..=ASKED).contains(&entry.load(Ordering::Relaxed)))
 }
 
 /// Whether the owner was asked for a lease, and its answer is to be taken up.
@@ -336,7 +384,7 @@ pub fn ask(descriptor: c_int, interface: &str, access: &Access) -> Result<Option
     register_fork();
     let known = entry(descriptor).filter(|_| is_undecided(descriptor));
     let entry = known.ok_or_else(|| Lessee::IS_BUSY.to_owned())?;
-    message::wanted(descriptor)?;
+    Wanted::of(descriptor).map_err(|why| why.to_string())?;
     if let Some(why) = epoll::why_none(descriptor) {
         return Err(why.to_owned());
     }
@@ -378,15 +426,15 @@ pub fn take_up(descriptor: c_int, mode: Mode, now: bool) -> Result<Option<TakenU
     let Some((on, lent)) = earning::go_on(descriptor, &socket(descriptor))? else { return Ok(None) };
     let cookie = identity::cookie(descriptor).ok().filter(|_| identity::is_udp(descriptor));
     let cookie = cookie.ok_or_else(|| "it is no UDP socket".to_owned())?;
-    let wanted = message::wanted(descriptor)?;
+    let wanted = Wanted::of(descriptor).map_err(|why| why.to_string())?;
     let (number, place) = free_place()?;
     let shared = users::shared(descriptor);
     place.set_shared(shared);
     let ifindex = lent.on.ifindex;
     let by = place.lessee.take_up(&socket(descriptor), (on, lent), shared.is_some(), descriptor);
     let by = by.inspect_err(|_| place.is_used.store(false, Ordering::Release))?;
-    occupy(descriptor, (number, place), mode, (cookie, wanted), ASKED);
-    Ok(Some(TakenUp { by, ifindex }))
+    let is_ours = occupy(descriptor, (number, place), mode, (cookie, wanted), ASKED);
+    Ok(is_ours.then_some(TakenUp { by, ifindex }))
 }
 
 /// Waits until the owner has answered what [`ask`] has asked, for as long as an owner may take. As [`take_up`].
@@ -426,7 +474,9 @@ pub fn keep_with_kernel(descriptor: c_int) {
 
 /// The program has named the port of a socket for which nothing was decided yet.
 pub fn set_port_named(descriptor: c_int) {
-    set(descriptor, NAMED);
+    entry(descriptor).inspect(|entry| {
+        replace(entry, UNDECIDED, NAMED);
+    });
 }
 
 /// Whether the program has named the port of a socket for which nothing was decided yet.
@@ -454,14 +504,36 @@ pub fn set_undecided(descriptor: c_int) {
     set(descriptor, UNDECIDED);
 }
 
-/// Says that the descriptor is the kernel's alone.
+/// Decides that the descriptor is the kernel's alone, if nothing was decided yet: another thread may have given it a lease.
 pub fn set_kernel(descriptor: c_int) {
-    set(descriptor, KERNEL);
+    let Some(entry) = entry(descriptor) else { return };
+    let value = entry.load(Ordering::Acquire);
+    if is_undecided_value(value) {
+        replace(entry, value, KERNEL);
+    }
+}
+
+/// Nothing is known of the descriptor any more, as its number has got another meaning by a call that nobody here saw.
+pub fn forget(descriptor: c_int) {
+    match place(descriptor) {
+        Some((number, place)) => drop(end(descriptor, number, place, false)),
+        None => {
+            if is_undecided(descriptor) {
+                keep_with_kernel(descriptor);
+            }
+            set(descriptor, KERNEL);
+        }
+    }
+}
+
+/// Returns whether the entry had that value.
+fn replace(entry: &AtomicU8, from: u8, to: u8) -> bool {
+    entry.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }
 
 fn set(descriptor: c_int, value: u8) {
     if let Some(entry) = entry(descriptor) {
-        entry.store(value, Ordering::Release);
+        entry.store(value, Ordering::SeqCst);
     }
 }
 
@@ -479,20 +551,35 @@ pub fn lend(
     register_fork();
     let entry =
         entry(descriptor).ok_or_else(|| format!("descriptors from {DESCRIPTORS} on have no fast path"))?;
-    if place(descriptor).is_some() {
+    let before = entry.load(Ordering::Acquire);
+    // Of two threads that decide about one socket at once, one does.
+    if place(descriptor).is_some() || before == CLAIMED || !replace(entry, before, CLAIMED) {
         return Ok(None);
     }
+    let lent = lend_claimed(descriptor, interface, access, mode);
+    if !matches!(lent, Ok(Some(_))) {
+        replace(entry, CLAIMED, before);
+    }
+    lent
+}
+
+/// As [`lend`], for a socket about which no other thread decides meanwhile.
+fn lend_claimed(
+    descriptor: c_int,
+    interface: &str,
+    access: &Access,
+    mode: Mode,
+) -> Result<Option<LentBy>, String> {
     // A number may have got another meaning by a call that is not seen.
     let cookie = identity::cookie(descriptor).ok().filter(|_| identity::is_udp(descriptor));
     let cookie = cookie.ok_or_else(|| "it is no UDP socket".to_owned())?;
-    let wanted = message::wanted(descriptor)?;
+    let wanted = Wanted::of(descriptor).map_err(|why| why.to_string())?;
     let (number, place) = free_place()?;
     let shared = users::shared(descriptor);
     place.set_shared(shared);
     let lent = place.lessee.lend(&socket(descriptor), interface, access, shared.is_some());
     let by = lent.inspect_err(|_| place.is_used.store(false, Ordering::Release))?;
-    occupy(descriptor, (number, place), mode, (cookie, wanted), entry.load(Ordering::Relaxed));
-    Ok(Some(by))
+    Ok(occupy(descriptor, (number, place), mode, (cookie, wanted), CLAIMED).then_some(by))
 }
 
 /// A place without a lease, which is taken.
@@ -506,14 +593,15 @@ fn free_place() -> Result<(usize, &'static Place), String> {
     })
 }
 
-/// The socket has the lease of a place, if its entry is as it was `before`: otherwise another thread has decided about it.
+/// The socket has the lease of a place, if its entry is as it was `before`: otherwise another thread has decided about it. Returns whether
+/// it has.
 fn occupy(
     descriptor: c_int,
     (number, place): (usize, &'static Place),
     mode: Mode,
     (cookie, wanted): (u64, Wanted),
     before: u8,
-) {
+) -> bool {
     place.lessee.set_mode(mode);
     place.descriptors.store(1, Ordering::Relaxed);
     place.wanted.store(wanted.bits(), Ordering::Relaxed);
@@ -525,16 +613,15 @@ fn occupy(
         in_set.put(of.set, descriptor, of.events, of.data);
     }
     USED.fetch_max(number as u32 + 1, Ordering::AcqRel);
-    let now = FIRST + number as u8;
-    let is_ours = entry(descriptor).is_some_and(|entry| {
-        entry.compare_exchange(before, now, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    });
+    let is_ours = entry(descriptor).is_some_and(|entry| replace(entry, before, FIRST + number as u8));
     if is_ours {
         earning::forget_memberships(descriptor);
     } else {
+        // It was closed meanwhile.
         place.lessee.end(&socket(descriptor));
         place.is_used.store(false, Ordering::Release);
     }
+    is_ours
 }
 
 /// Whether [`lend`] failed for a reason that will be over soon.
@@ -546,29 +633,44 @@ pub fn is_worth_retrying(why: &str) -> bool {
 /// A descriptor is about to be closed, or to become another one's duplicate. What it has received, if it is the last one of a socket
 /// with a lease. For a process that shares its memory with its parent (`vfork`) it does nothing.
 pub fn close(descriptor: c_int) -> Option<SocketCounts> {
-    let Some((_, place)) = place(descriptor) else {
+    let Some((number, place)) = place(descriptor) else {
         if is_watched(descriptor) && is_own_process() {
             if is_undecided(descriptor) {
                 keep_with_kernel(descriptor);
             }
             users::set(descriptor, None);
-            set_kernel(descriptor);
+            set(descriptor, KERNEL);
         }
         return None;
     };
-    if !is_own_process() {
-        return None;
-    }
+    if !is_own_process() { None } else { end(descriptor, number, place, true) }
+}
+
+/// A descriptor of a socket with a lease is closed, or was. `is_open`: it is still of that socket.
+fn end(descriptor: c_int, number: usize, place: &Place, is_open: bool) -> Option<SocketCounts> {
     users::set(descriptor, None);
-    set_kernel(descriptor);
+    // If it is no longer of that socket, the kernel has it by now.
+    let was_there = entry(descriptor).is_some_and(|entry| replace(entry, FIRST + number as u8, KERNEL));
     place.sets.iter().for_each(|in_set| {
         let _ = in_set.descriptor.compare_exchange(descriptor, -1, Ordering::AcqRel, Ordering::Relaxed);
     });
-    if place.descriptors.fetch_sub(1, Ordering::AcqRel) > 1 {
+    let one_less = |descriptors: u32| descriptors.checked_sub(1);
+    let before = place.descriptors.fetch_update(Ordering::SeqCst, Ordering::Relaxed, one_less);
+    if !was_there || before != Ok(1) {
         return None;
     }
     place.shared().inspect(|shared| shared.end(process()));
     let counts = place.lessee.counts();
+    // After the entry was changed: a call that begins now sees that, or is counted.
+    fence(Ordering::SeqCst);
+    let goes_on = is_open && place.lessee.receiving() > 0 && has_threads();
+    if let Some(kept) = goes_on.then(|| duplicate_for_calls(descriptor)).flatten() {
+        // As in the kernel, calls that have begun have the socket until they return.
+        place.lessee.finish(&socket(kept));
+        place.kept.store(kept, Ordering::SeqCst);
+        end_if_left(place);
+        return counts;
+    }
     // Of a socket that others may have as well, what is in the ring is theirs.
     if place.shared().is_some() || place.lessee.is_others_too() {
         place.lessee.end_for_others(&socket(descriptor));
@@ -584,7 +686,7 @@ pub fn close(descriptor: c_int) -> Option<SocketCounts> {
 pub(crate) fn is_replaced(descriptor: c_int, place: &Place) -> bool {
     let is_replaced = identity::is_another(descriptor, place.cookie.load(Ordering::Relaxed));
     if is_replaced {
-        close(descriptor);
+        forget(descriptor);
     }
     is_replaced
 }
@@ -596,34 +698,78 @@ pub fn duplicate(of: c_int, new: c_int) {
         return;
     }
     let Some(entry_of_new) = entry(new).filter(|_| is_own_process()) else { return };
-    if let Some((_, place)) = place(of) {
-        place.descriptors.fetch_add(1, Ordering::AcqRel);
-    } else if is_undecided(of) {
+    users::set(new, users::shared(of));
+    if is_undecided(of) {
         keep_with_kernel(of);
     }
-    users::set(new, users::shared(of));
-    entry_of_new.store(entry(of).map_or(KERNEL, |of| of.load(Ordering::Acquire)), Ordering::Release);
-}
-
-/// Options of the socket were changed: if they ask for something that frames in the ring do not carry, the lease ends, and what is in
-/// the ring is lost. The reason as text.
-pub fn options_changed(descriptor: c_int) -> Option<String> {
-    let (_, place) = place(descriptor)?;
-    match message::wanted(descriptor) {
-        Ok(wanted) => {
-            place.wanted.store(wanted.bits(), Ordering::Relaxed);
-            None
-        }
-        Err(why) => {
-            give_up(descriptor);
-            Some(why)
-        }
+    // Another thread decides about it at this moment.
+    entry(of).inspect(|of| {
+        replace(of, CLAIMED, KERNEL);
+    });
+    let one_more = |descriptors: u32| (descriptors > 0).then(|| descriptors + 1);
+    let shares = place(of).filter(|(_, place)| {
+        place.descriptors.fetch_update(Ordering::SeqCst, Ordering::Relaxed, one_more).is_ok()
+    });
+    let Some((number, place)) = shares else { return entry_of_new.store(KERNEL, Ordering::SeqCst) };
+    entry_of_new.store(FIRST + number as u8, Ordering::SeqCst);
+    // The lease may have ended meanwhile for all descriptors that were known.
+    if place.descriptors.load(Ordering::SeqCst) == 0 {
+        replace(entry_of_new, FIRST + number as u8, KERNEL);
     }
 }
 
-/// Ends the lease of a socket for good, which stays with its place. What is in the ring is lost. Returns whether it has one.
+/// The program has set an option of a socket that has a lease, or may get one. If it asks for something that frames in the ring do not
+/// carry, or is not known here, the socket is the kernel's: a lease ends as by [`give_up`]. The reason, and whether a lease has ended.
+#[cold]
+pub fn option_set(descriptor: c_int, level: c_int, name: c_int) -> Option<(Why, bool)> {
+    let why = Why::Sets { level, name };
+    match (options::means(level, name), place(descriptor)) {
+        (Means::Nothing, _) => None,
+        (Means::Look, Some((_, place))) => match Wanted::of(descriptor) {
+            Ok(wanted) => {
+                place.wanted.store(wanted.bits(), Ordering::Relaxed);
+                None
+            }
+            Err(why) => give_up(descriptor).then_some((why, true)),
+        },
+        // It is looked at when that is decided.
+        (Means::Look, None) => None,
+        (Means::Kernel, Some(_)) => give_up(descriptor).then_some((why, true)),
+        (Means::Kernel, None) => is_undecided(descriptor).then(|| {
+            keep_with_kernel(descriptor);
+            (why, false)
+        }),
+    }
+}
+
+/// The program asks, by `ioctl(2)`, when the last datagram came: the kernel knows that of what it receives itself. As by [`option_set`].
+#[cold]
+pub fn stamp_wanted(descriptor: c_int) -> Option<(Why, bool)> {
+    if give_up(descriptor) {
+        return Some((Why::Stamps, true));
+    }
+    is_undecided(descriptor).then(|| {
+        keep_with_kernel(descriptor);
+        (Why::Stamps, false)
+    })
+}
+
+/// The length of the datagram that the next receiving call returns, if that is in the ring: what FIONREAD gives.
+#[cold]
+#[must_use]
+pub fn next_len(descriptor: c_int) -> Option<usize> {
+    let (place, _receives) = receives(descriptor, true)?;
+    // If another thread has the ring, which is for a short time, it is the one that receives what is there.
+    place.lessee.next_len().flatten()
+}
+
+/// Ends the lease of a socket for good. What is in the ring is received first, in order; then the kernel alone has it. Returns whether it
+/// has one.
 pub fn give_up(descriptor: c_int) -> bool {
-    place(descriptor).map(|(_, place)| place.lessee.end(&socket(descriptor))).is_some()
+    let Some((number, place)) = place(descriptor) else { return false };
+    place.lessee.finish(&socket(descriptor));
+    left(number);
+    true
 }
 
 /// What a socket has received; `None` if it never had a lease.
@@ -681,6 +827,9 @@ static PROCESS: AtomicI32 = AtomicI32::new(0);
 /// Whether this is the process to which the table belongs, and not one that was made by `vfork` and shares its memory.
 #[must_use]
 pub fn is_own_process() -> bool {
+    if !is_table_own() {
+        return false;
+    }
     let process = PROCESS.load(Ordering::Relaxed);
     // SAFETY: it takes nothing.
     process == 0 || process == unsafe { libc::getpid() }
@@ -696,8 +845,9 @@ pub fn register_fork() {
     ONCE.call_once(|| {
         // SAFETY: it takes nothing.
         PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+        forked::begin();
         // SAFETY: the handlers are functions of this library, and use atomic words only.
-        unsafe { libc::pthread_atfork(Some(before_fork), None, Some(in_child)) };
+        unsafe { libc::pthread_atfork(Some(before_fork), None, Some(forked::in_child)) };
     });
 }
 
@@ -728,34 +878,5 @@ extern "C" fn before_fork() {
     for (_, place) in places().filter(|(_, place)| place.is_used.load(Ordering::Relaxed)) {
         place.lessee.set_used_by_others(true);
         place.lessee.hand_over();
-    }
-}
-
-/// The leases are the parent's. The sockets are the child's by the kernel, until it gives them leases of its own.
-extern "C" fn in_child() {
-    // SAFETY: it takes nothing.
-    PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
-    limit::forget();
-    earning::forget();
-    for descriptor in tracked().filter(|descriptor| is_undecided(*descriptor)) {
-        early::forget(descriptor);
-        let begins = |value: u8| (value >= EARNING).then_some(EARNING);
-        let _ =
-            entry(descriptor).map(|entry| entry.fetch_update(Ordering::Relaxed, Ordering::Relaxed, begins));
-    }
-    for descriptor in leased() {
-        // Of one that has duplicates it would be decided twice.
-        let is_last = is_last(descriptor);
-        early::forget(descriptor);
-        set(descriptor, if is_last { EARNING } else { KERNEL });
-        // Calls on it are not seen any more.
-        users::shared(descriptor).filter(|_| !is_last).inspect(|shared| {
-            shared.is_used_by_others(process());
-        });
-    }
-    for (_, place) in places() {
-        if place.lessee.forget() {
-            place.is_used.store(false, Ordering::Relaxed);
-        }
     }
 }

@@ -102,7 +102,7 @@ pub(crate) fn set(descriptor: c_int, shared: Option<Shared>) {
     }
 }
 
-/// Others have the socket, and nothing will be known of them.
+/// Others may have the socket, and it is not known who.
 pub(crate) fn set_unknown(descriptor: c_int) {
     set(descriptor, Some(Shared(UNKNOWN)));
 }

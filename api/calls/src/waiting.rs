@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use libc::{c_int, sigset_t, timespec};
 use twinpath_idle::Woken;
-use twinpath_socket::{Awaited, Lead, Looks, Precise, Readiness, Waits, Watch, wait};
+use twinpath_socket::{Awaited, Lead, Precise, Readiness, Watch, wait};
 use twinpath_sys::clock;
 use twinpath_time::Instant;
 use twinpath_worker::idle::Decision;
@@ -48,11 +48,28 @@ impl Leased {
         self.places == 0
     }
 
-    /// The number of each place, the descriptor that the call has for it, and the place.
+    /// The number of each place, the descriptor that the call has for it, and the place. Not those whose lease is over, or that were closed
+    /// by another thread: the kernel alone has these.
     pub(crate) fn each(&self) -> impl Iterator<Item = (usize, c_int, &'static Place)> {
-        table::places()
-            .filter(|(number, _)| self.places & 1 << number != 0)
-            .map(|(number, place)| (number, self.descriptors[number], place))
+        self.all().map(|(number, place)| (number, self.descriptors[number], place)).filter(
+            |(number, descriptor, place)| !place.lessee.is_over() && self.has(*number, *descriptor, place),
+        )
+    }
+
+    /// The number of the place of a descriptor that the call has, which another thread may have closed by now.
+    pub(crate) fn place_of(&self, descriptor: c_int) -> Option<usize> {
+        let named =
+            self.all().map(|(number, _)| number).find(|number| self.descriptors[*number] == descriptor);
+        // Another one of the same socket.
+        named.or_else(|| table::place(descriptor).map(|(number, _)| number))
+    }
+
+    fn all(&self) -> impl Iterator<Item = (usize, &'static Place)> {
+        table::places().filter(|(number, _)| self.places & 1 << number != 0)
+    }
+
+    fn has(&self, number: usize, descriptor: c_int, place: &Place) -> bool {
+        if self.set < 0 { table::is_of(descriptor, number) } else { place.is_in(self.set) }
     }
 }
 
@@ -69,6 +86,7 @@ impl Leased {
         let is_edge = |in_set: &table::InSet| in_set.is_edge();
         match readiness {
             Readiness::Nothing => Tells::Not,
+            Readiness::Error => Tells::ByKernel,
             _ if self.set < 0 => Tells::Now,
             Readiness::Ring { taken } if place.in_sets(self.set).any(|in_set| in_set.is_news(taken)) => {
                 Tells::Now
@@ -114,8 +132,8 @@ struct Waiter<'a, A> {
     lead: Option<Lead>,
     /// After a sleep: whether this thread tells the policy what ended it.
     tells: Option<bool>,
-    /// It looks at the rings, and does not sleep.
-    looks: [Option<Looks<'static>>; PLACES],
+    /// It does not look at the rings, as it sleeps.
+    rests: bool,
     /// While it was looked last, another thread had one of the rings.
     was_busy: bool,
 }
@@ -123,6 +141,10 @@ struct Waiter<'a, A> {
 impl<A> Drop for Waiter<'_, A> {
     fn drop(&mut self) {
         self.follow();
+        for (number, place) in self.leased.all() {
+            place.lessee.wait_ends(self.rests);
+            table::left(number);
+        }
     }
 }
 
@@ -137,12 +159,9 @@ pub(crate) fn wait_among<A>(
 where
     A: FnMut(Option<&timespec>, Option<&sigset_t>) -> c_int,
 {
-    let Some((_, _, first)) = leased.each().next() else { return Ok(Outcome::default()) };
-    for (_, _, place) in leased.each() {
-        place.set_waited_for();
-        place.look_for_others();
+    for (_, place) in leased.all() {
+        place.lessee.wait_begins();
     }
-    let mut ask_at = Instant::from_nanos(first.ask_at.load(Ordering::Relaxed));
     let outcome = Outcome::default();
     let mut waiter = Waiter {
         kernel,
@@ -153,12 +172,19 @@ where
         blocked: None,
         lead: None,
         tells: None,
-        looks: [const { None }; PLACES],
+        rests: false,
         was_busy: false,
     };
-    waiter.begin();
+    // If all of them were closed meanwhile, the kernel is asked.
+    let mut ask_at = waiter
+        .first()
+        .map_or(Instant::ZERO, |first| Instant::from_nanos(first.ask_at.load(Ordering::Relaxed)));
+    for (_, _, place) in leased.each() {
+        place.set_waited_for();
+        place.look_for_others();
+    }
     let waited = wait(timeout, &mut ask_at, &mut waiter);
-    first.ask_at.store(ask_at.as_nanos(), Ordering::Relaxed);
+    waiter.first().inspect(|first| first.ask_at.store(ask_at.as_nanos(), Ordering::Relaxed));
     // Another thread may have begun to wait in the kernel meanwhile.
     fence(Ordering::SeqCst);
     let mut was_closed = false;
@@ -178,19 +204,12 @@ impl<A> Waiter<'_, A> {
         self.leased.each().next().map(|(_, _, place)| place)
     }
 
-    /// From now on it may look at the rings.
-    fn begin(&mut self) {
-        for (number, _, place) in self.leased.each() {
-            self.looks[number] = Some(place.lessee.looks());
-        }
-    }
-
     /// How long this thread may sleep before it looks again, if it does not keep watch; `None` is for ever. Another one may be about to
     /// open the ring, and not have seen that this one sleeps; or leave something there when nobody keeps watch.
     fn looks_again(&self, now: Instant) -> Option<Instant> {
         let mut looks_again = None;
         for (_, _, place) in self.leased.each() {
-            if self.was_busy || place.lessee.is_looked_at_beside(0) {
+            if self.was_busy || place.lessee.is_looked_at() {
                 return Some(now + LOOK_AGAIN);
             }
             if self.lead.is_none() && place.lessee.is_wanted(now) {
@@ -228,8 +247,8 @@ impl<A> Waiter<'_, A> {
         if self.lead.is_none() {
             for (number, _, place) in self.leased.each() {
                 if let Some(watch) = place.lessee.watch(now) {
-                    watches.of[number] = Some(watch);
-                    watches.look_at = Some(watch.look_at);
+                    watches.places |= 1 << number;
+                    watches.watch = Some(watch);
                 }
             }
         }
@@ -237,22 +256,18 @@ impl<A> Waiter<'_, A> {
     }
 
     fn end_watch(&self, watches: &Watches) {
-        for (number, _, place) in self.leased.each().filter(|_| watches.look_at.is_some()) {
-            watches.of[number].inspect(|watch| place.lessee.end_watch(*watch));
+        let Some(watch) = watches.watch else { return };
+        for (_, place) in self.leased.all().filter(|(number, _)| watches.places & 1 << number != 0) {
+            place.lessee.end_watch(watch);
         }
     }
 }
 
-/// The sockets that a thread keeps watch over.
+/// The sockets that a thread keeps watch over, as bits: over all of them from one time to another.
+#[derive(Clone, Copy, Default)]
 struct Watches {
-    of: [Option<Watch>; PLACES],
-    look_at: Option<Instant>,
-}
-
-impl Default for Watches {
-    fn default() -> Self {
-        Self { of: [None; PLACES], look_at: None }
-    }
+    places: u64,
+    watch: Option<Watch>,
 }
 
 impl<A> Waiter<'_, A>
@@ -290,7 +305,7 @@ where
         loop {
             let now = clock::now();
             let watches = self.watch(now);
-            let look_at = watches.look_at.or_else(|| self.looks_again(now));
+            let look_at = watches.watch.map(|watch| watch.look_at).or_else(|| self.looks_again(now));
             let end = look_at.map_or(until, |look_at| look_at.min(until));
             if end < until {
                 // A signal between two sleeps ends the call as one that comes in a sleep does.
@@ -316,6 +331,22 @@ where
     }
 }
 
+/// A thread waits in the kernel for sockets. It is dropped also if the thread is cancelled meanwhile.
+struct Sleeps<'a>(&'a Leased);
+
+impl<'a> Sleeps<'a> {
+    fn begin(leased: &'a Leased) -> Self {
+        leased.all().for_each(|(_, place)| place.lessee.waits_from_now_on());
+        Self(leased)
+    }
+}
+
+impl Drop for Sleeps<'_> {
+    fn drop(&mut self) {
+        self.0.all().for_each(|(_, place)| place.lessee.no_longer_waits());
+    }
+}
+
 impl<A> Awaited for Waiter<'_, A>
 where
     A: FnMut(Option<&timespec>, Option<&sigset_t>) -> c_int,
@@ -329,7 +360,7 @@ where
         for (number, descriptor, place) in self.leased.each() {
             // If another thread receives, the socket is not ready for this one.
             let readiness = place.lessee.readiness(&table::socket(descriptor), now);
-            self.was_busy |= readiness.is_none();
+            self.was_busy |= readiness.is_none() && !place.lessee.is_over();
             match readiness.map_or(Tells::Not, |readiness| self.leased.tells(place, readiness)) {
                 Tells::Not => {}
                 Tells::Now => self.outcome.ready |= 1 << number,
@@ -353,17 +384,19 @@ where
         if let (Some(lead), Some(first)) = (self.lead, self.first()) {
             self.lead = first.lessee.leader_sleeps(lead, clock::now(), until);
         }
-        let leased = self.leased;
-        let mut waits = [const { None::<Waits<'static>> }; PLACES];
-        for (number, _, place) in leased.each() {
-            self.looks[number] = None;
-            waits[number] = Some(place.lessee.waits());
+        let waits = Sleeps::begin(self.leased);
+        self.rests = true;
+        for (_, place) in self.leased.all() {
+            place.lessee.wait_rests();
         }
         // Before another thread could have taken the lease, something may have come.
         let is_ready = self.look(clock::now());
         let slept = if is_ready { Ok(true) } else { self.sleep(until) };
+        for (_, place) in self.leased.all() {
+            place.lessee.wait_looks_again();
+        }
+        self.rests = false;
         drop(waits);
-        self.begin();
         slept
     }
 

@@ -1,8 +1,8 @@
 //! Hooks of the calls that make and close descriptors, and change what a socket is.
 #![allow(unsafe_code, reason = "functions that C calls take pointers")]
 
-use libc::{FILE, c_char, c_int, c_uint, c_void, sockaddr, socklen_t};
-use twinpath_calls::{epoll, errno, nested, set_errno, table};
+use libc::{FILE, c_char, c_int, c_uint, c_ulong, c_void, sockaddr, socklen_t};
+use twinpath_calls::{Why, epoll, errno, nested, set_errno, table};
 
 use crate::decide;
 use crate::real::real;
@@ -29,7 +29,7 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
 #[cold]
 fn remember(made: c_int, is_udp: bool) {
     if own::is_inside() {
-        table::set_kernel(made);
+        table::forget(made);
     } else if table::is_own_process() {
         forget(made);
         if is_udp {
@@ -208,13 +208,79 @@ pub unsafe extern "C-unwind" fn setsockopt(
     if set == 0 && group::is_program(level, name) && table::is_own_process() {
         group::has_program(fd);
     }
-    if set == 0
-        && table::is_leased(fd)
-        && let Some(why) = table::options_changed(fd)
-    {
-        explain::socket(fd, format_args!("by the kernel from now on: {why}"));
+    if set == 0 && table::is_known(fd) {
+        let error = errno();
+        if let Some((why, has_ended)) = table::option_set(fd, level, name) {
+            is_kernels(fd, why, has_ended);
+        }
+        set_errno(error);
     }
     set
+}
+
+/// Says why a socket is the kernel's. `has_ended`: it had a lease.
+fn is_kernels(fd: c_int, why: Why, has_ended: bool) {
+    if has_ended {
+        explain::socket(fd, format_args!("by the kernel from now on: {why}"));
+    } else {
+        explain::socket(fd, format_args!("by the kernel: {why}"));
+    }
+}
+
+/// `SIOCGSTAMP_NEW` and `SIOCGSTAMPNS_NEW` of linux/sockios.h, with two 64-bit numbers each.
+const STAMP_NEW: c_ulong = 0x8010_8906;
+const STAMP_NS_NEW: c_ulong = 0x8010_8907;
+const SIOCGSTAMP: c_ulong = 0x8906;
+const SIOCGSTAMPNS: c_ulong = 0x8907;
+
+/// A hook: the function of that name. In C it takes any number of arguments: one, or none, is passed as this one is.
+///
+/// # Safety
+/// As for `ioctl(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    // Of the request the kernel takes 32 bits.
+    match c_ulong::from(request as u32) {
+        libc::FIONREAD if table::is_leased(fd) => {
+            if let Some(len) = table::next_len(fd).filter(|_| !argument.is_null()) {
+                // SAFETY: the caller's promise: there is room for a number.
+                unsafe { argument.cast::<c_int>().write_unaligned(len as c_int) };
+                return 0;
+            }
+        }
+        SIOCGSTAMP | SIOCGSTAMPNS | STAMP_NEW | STAMP_NS_NEW if table::is_known(fd) => {
+            // SAFETY: the caller's promise.
+            return unsafe { stamp(fd, request, argument) };
+        }
+        _ => {}
+    }
+    real!(ioctl(fd, request, argument) as fn(c_int, c_ulong, *mut c_void) -> c_int)
+}
+
+/// The program asks when the last datagram came. If all have come by the ring, the kernel does not know of any; it says that the one of which
+/// it has no stamp came now, and so it is said here.
+///
+/// # Safety
+/// As for `ioctl(2)`.
+#[cold]
+unsafe fn stamp(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    let has_received = table::counts(fd).is_some_and(|counts| counts.by_ring > 0);
+    if let Some((why, has_ended)) = table::stamp_wanted(fd) {
+        is_kernels(fd, why, has_ended);
+    }
+    let done = real!(ioctl(fd, request, argument) as fn(c_int, c_ulong, *mut c_void) -> c_int);
+    if done == 0 || errno() != libc::ENOENT || !has_received || argument.is_null() {
+        return done;
+    }
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: there is room for the time.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut now) };
+    if matches!(request, SIOCGSTAMP | STAMP_NEW) {
+        now.tv_nsec /= 1_000;
+    }
+    // SAFETY: the caller's promise: there is room for two numbers, as in a timespec.
+    unsafe { argument.cast::<libc::timespec>().write_unaligned(now) };
+    0
 }
 
 /// Whether closing the descriptor changes anything here. Most are the program's and nothing is known of them: for these it is a few loads.

@@ -117,7 +117,8 @@ fn undecided(descriptor: c_int) {
     }
 }
 
-fn received(descriptor: c_int) {
+/// What a socket has received that is closed, or that is the kernel's from now on.
+pub(crate) fn received(descriptor: c_int) {
     let Some(counts) = table::counts(descriptor) else {
         return socket(descriptor, format_args!("another thread was receiving at the end"));
     };

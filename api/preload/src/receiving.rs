@@ -70,7 +70,7 @@ impl Count for c_int {
 fn is_no_socket(received: ssize_t, descriptor: c_int) -> bool {
     let is_none = received < 0 && errno() == libc::ENOTSOCK;
     if is_none {
-        table::set_kernel(descriptor);
+        table::forget(descriptor);
     }
     is_none
 }
@@ -208,7 +208,7 @@ pub unsafe extern "C-unwind" fn recvmmsg(
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
     // Of no bytes it takes no datagram.
-    if len > 0 && is_ours(fd) {
+    if len > 0 && len <= isize::MAX as size_t && is_ours(fd) {
         let piece = iovec { iov_base: buffer, iov_len: len };
         // SAFETY: the caller's promise.
         let got = unsafe { receive::readv(&KERNEL, fd, &raw const piece, 1) };
@@ -244,7 +244,8 @@ pub unsafe extern "C-unwind" fn __read_chk(
 /// As for `readv(2)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn readv(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t {
-    if is_ours(fd) && count > 0 && !pieces.is_null() {
+    // Of more pieces it returns another error than recvmsg(2).
+    if is_ours(fd) && (1..=1_024).contains(&count) && !pieces.is_null() {
         // SAFETY: the caller's promise.
         let got = unsafe { receive::readv(&KERNEL, fd, pieces, count) };
         if !is_no_socket(got, fd) {

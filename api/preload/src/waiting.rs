@@ -16,7 +16,7 @@ use crate::real::{KERNEL, real};
 /// # Safety
 /// As for `poll(2)`.
 unsafe fn look_at(waited: *const pollfd, count: nfds_t, early: &mut EarlyWaits) -> bool {
-    if !table::is_tracking() || waited.is_null() {
+    if !table::is_tracking() || !calls_poll::can_be_looked_at(waited, count) {
         return false;
     }
     // SAFETY: the caller's promise.
@@ -42,7 +42,7 @@ fn is_leased_now(descriptor: c_int, early: &mut EarlyWaits) -> bool {
 /// # Safety
 /// As for `poll(2)`.
 unsafe fn look_at_sets(waited: *const pollfd, count: nfds_t) {
-    if !table::is_any() || waited.is_null() {
+    if !table::is_any() || !calls_poll::can_be_looked_at(waited, count) {
         return;
     }
     // SAFETY: the caller's promise.
@@ -338,8 +338,11 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
             as fn(c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int);
     }
     // SAFETY: the caller's promise.
-    let timeout_ms = epoll::milliseconds(unsafe { timeout.as_ref() });
     drop(early);
     // SAFETY: the caller's promise.
-    unsafe { epoll::wait(&KERNEL, set, events, count, timeout_ms, mask) }
+    match unsafe { epoll::wait_for(&KERNEL, set, events, count, timeout, mask) } {
+        Some(ready) => ready,
+        None => real!(epoll_pwait2(set, events, count, timeout, mask)
+            as fn(c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int),
+    }
 }

@@ -86,6 +86,7 @@ impl Drop for InheritedFd {
 
 /// A number that this process has and none of its ancestors by `fork`: what was made under another number was inherited. It
 /// allocates nothing and takes no lock but in the first call.
+#[inline]
 #[must_use]
 pub fn process_number() -> u64 {
     static PAGE: OnceLock<Option<Page>> = OnceLock::new();

@@ -6,7 +6,7 @@ use crate::density::{Density, Leads};
 use crate::expert::Expert;
 use crate::gaps::{Decaying, Ring, class_of};
 use crate::plan::IdlePlan;
-use crate::solve::solve;
+use crate::solve::Solver;
 
 /// Gaps remembered overall, and per context.
 const LAST: usize = 512;
@@ -48,12 +48,11 @@ struct Branch {
 impl Branch {
     const EMPTY: Self = Self { gaps: Ring::new(), plan: None, fresh: 0 };
 
-    fn replan(&mut self, costs: &Costs, leads: Leads) -> bool {
+    fn replan(&mut self, room: &mut Room, costs: &Costs, leads: Leads) -> bool {
         let due = is_due(self.fresh, self.gaps.len(), 16);
         if due {
-            let mut gaps = [0.0; PER_CONTEXT];
-            let count = self.gaps.last(PER_CONTEXT, &mut gaps);
-            self.plan = Some(solve(&Density::of_gaps(&mut gaps[..count], leads), costs).0);
+            let count = self.gaps.last(PER_CONTEXT, &mut room.gaps);
+            self.plan = Some(room.plan_of_gaps(count, costs, leads));
             self.fresh = 0;
         }
         due
@@ -64,9 +63,35 @@ impl Branch {
 const OVERALL: [(Expert, usize); 3] =
     [(Expert::Last24, 24), (Expert::Last512, LAST), (Expert::Histogram, LAST)];
 
+/// Memory in which plans are made: 18 KiB, which a thread may not have on its stack.
+#[derive(Clone, Debug)]
+struct Room {
+    gaps: Vec<f32>,
+    density: Density,
+    solver: Solver,
+}
+
+impl Room {
+    fn new() -> Self {
+        Self { gaps: vec![0.0; LAST], density: Density::new(), solver: Solver::new() }
+    }
+
+    /// Of the first gaps that are there.
+    fn plan_of_gaps(&mut self, count: usize, costs: &Costs, leads: Leads) -> IdlePlan {
+        self.density.be_of_gaps(&mut self.gaps[..count], leads);
+        self.solver.solve(&self.density, costs).0
+    }
+
+    fn plan_of_histogram(&mut self, histogram: &Decaying, costs: &Costs, leads: Leads) -> IdlePlan {
+        self.density.be_of_histogram(histogram, leads);
+        self.solver.solve(&self.density, costs).0
+    }
+}
+
 /// All estimates.
 #[derive(Clone, Debug)]
 pub(crate) struct Beliefs {
+    room: Room,
     last: Ring<LAST>,
     histogram: Decaying,
     overall: [(IdlePlan, u16); OVERALL.len()],
@@ -78,6 +103,7 @@ pub(crate) struct Beliefs {
 impl Beliefs {
     pub(crate) fn new() -> Self {
         Self {
+            room: Room::new(),
             last: Ring::new(),
             histogram: Decaying::new(4096.0),
             overall: [(IdlePlan::SLEEP, 0); OVERALL.len()],
@@ -127,7 +153,7 @@ impl Beliefs {
         (0..=OVERALL.len()).any(|_| {
             self.turn = (self.turn + 1) % (OVERALL.len() + 1);
             match self.turn.checked_sub(1) {
-                None => self.places[usize::from(context.place)].replan(costs, leads),
+                None => self.places[usize::from(context.place)].replan(&mut self.room, costs, leads),
                 Some(overall) => self.replan_overall(overall, costs, leads),
             }
         })
@@ -138,14 +164,13 @@ impl Beliefs {
         if !is_due(self.overall[at].1, self.last.len().min(remembers), (remembers / 4).min(128) as u16) {
             return false;
         }
-        let density = if expert == Expert::Histogram {
-            Density::of_histogram(&self.histogram, leads)
+        let plan = if expert == Expert::Histogram {
+            self.room.plan_of_histogram(&self.histogram, costs, leads)
         } else {
-            let mut gaps = [0.0; LAST];
-            let count = self.last.last(remembers, &mut gaps);
-            Density::of_gaps(&mut gaps[..count], leads)
+            let count = self.last.last(remembers, &mut self.room.gaps);
+            self.room.plan_of_gaps(count, costs, leads)
         };
-        self.overall[at] = (solve(&density, costs).0, 0);
+        self.overall[at] = (plan, 0);
         true
     }
 }

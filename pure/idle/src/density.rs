@@ -11,26 +11,34 @@ const BOXES: usize = 48;
 /// How long before a box a timer may be set, us, descending; computed from the timer's own lateness.
 pub(crate) type Leads = [f32; 8];
 
-/// A density of the next gap: `mass[i]` gaps lie within `edges[i]..edges[i + 1]`, evenly.
+/// A density of the next gap: `mass[i]` gaps lie within `edges[i]..edges[i + 1]`, evenly. It is made again and again in the same memory:
+/// calls of programs with small stacks make plans.
 #[derive(Clone, Debug)]
 pub(crate) struct Density {
-    pub(crate) edges: [f32; CELLS + 1],
-    pub(crate) mass: [f32; CELLS],
+    pub(crate) edges: Vec<f32>,
+    pub(crate) mass: Vec<f32>,
     pub(crate) cells: usize,
     /// Gaps longer than the last edge.
     pub(crate) tail: f32,
     leads: Leads,
+    /// From, to, and how many gaps.
+    boxes: Vec<(f32, f32, f32)>,
 }
 
 /// The mass assumed for gaps never seen: this many are longer than all others.
 const UNSEEN: f32 = 0.5;
 
 impl Density {
-    pub(crate) const fn new(leads: Leads) -> Self {
-        Self { edges: [0.0; CELLS + 1], mass: [0.0; CELLS], cells: 0, tail: UNSEEN, leads }
+    pub(crate) fn new() -> Self {
+        let (edges, mass, boxes) = (vec![0.0; CELLS + 1], vec![0.0; CELLS], vec![(0.0, 0.0, 0.0); BOXES * 2]);
+        Self { edges, mass, cells: 0, tail: UNSEEN, leads: [0.0; 8], boxes }
     }
 
-    const fn end(&self) -> f32 {
+    const fn begin(&mut self, leads: Leads) {
+        (self.cells, self.tail, self.leads) = (0, UNSEEN, leads);
+    }
+
+    fn end(&self) -> f32 {
         self.edges[self.cells]
     }
 
@@ -72,12 +80,12 @@ impl Density {
         self.push(hi, mass);
     }
 
-    /// Builds a density from single gaps, and sorts them.
+    /// Makes it from single gaps, and sorts them.
     ///
     /// Each gap becomes a box as wide as the distance to the gaps next to it: narrow where many are alike, wide where a
     /// gap is alone.
-    pub(crate) fn of_gaps(gaps: &mut [f32], leads: Leads) -> Self {
-        let mut density = Self::new(leads);
+    pub(crate) fn be_of_gaps(&mut self, gaps: &mut [f32], leads: Leads) {
+        self.begin(leads);
         gaps.sort_unstable_by(f32::total_cmp);
         let count = gaps.len();
         let adjacent = if count < 64 { 2 } else { 4 };
@@ -93,7 +101,7 @@ impl Density {
             if count == 1 { gaps[at] * 0.03 } else { nearest }.clamp(0.05, 0.5 * gaps[at].max(0.1))
         };
         let per_box = count.div_ceil(BOXES).max(1);
-        let mut boxes = [(0.0f32, 0.0f32, 0.0f32); BOXES * 2];
+        let mut boxes = std::mem::take(&mut self.boxes);
         let mut held = 0;
         let mut at = 0;
         while at < count && held < boxes.len() {
@@ -117,8 +125,8 @@ impl Density {
             boxes[held] = (lo, hi.max(lo), (at - first) as f32);
             held += 1;
         }
-        density.push_clusters(&boxes[..held]);
-        density
+        self.push_clusters(&boxes[..held]);
+        self.boxes = boxes;
     }
 
     /// Adds boxes. Around each cluster of them it leaves room for values not seen yet, with the mass of one gap, and
@@ -143,9 +151,9 @@ impl Density {
         }
     }
 
-    /// Builds a density from a histogram: adjacent buckets are joined until they hold enough gaps to be significant.
-    pub(crate) fn of_histogram(histogram: &Decaying, leads: Leads) -> Self {
-        let mut density = Self::new(leads);
+    /// Makes it from a histogram: adjacent buckets are joined until they hold enough gaps to be significant.
+    pub(crate) fn be_of_histogram(&mut self, histogram: &Decaying, leads: Leads) {
+        self.begin(leads);
         let enough = histogram.total() / BOXES as f32;
         let mut open: Option<(f32, f32, f32)> = None;
         for (lo, hi, mass) in histogram.buckets() {
@@ -158,15 +166,14 @@ impl Density {
                     Some((from, hi, held + mass))
                 }
                 Some((from, to, held)) => {
-                    density.push_box(from, to, held);
+                    self.push_box(from, to, held);
                     Some((lo, hi, mass))
                 }
             };
         }
         if let Some((lo, hi, mass)) = open {
-            density.push_box(lo, hi, mass);
+            self.push_box(lo, hi, mass);
         }
-        density
     }
 
     /// The number of all gaps, including those beyond the last cell.

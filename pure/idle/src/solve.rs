@@ -12,11 +12,12 @@ use crate::machine::POINTS;
 use crate::plan::{IdlePlan, SHORTEST_NAP_US, Window};
 
 /// Sums over the cells below an edge: of gaps, and of gaps times their length.
+#[derive(Clone, Debug)]
 struct Sums {
-    mass: [f32; CELLS + 1],
-    moment: [f64; CELLS + 1],
+    mass: Vec<f32>,
+    moment: Vec<f64>,
     /// The cost of those gaps for a sleeping worker.
-    slept: [f32; CELLS + 1],
+    slept: Vec<f32>,
 }
 
 /// A position in the density that only moves down.
@@ -26,15 +27,18 @@ struct Place {
 }
 
 impl Sums {
-    fn of(density: &Density, costs: &Costs) -> Self {
-        let mut sums = Self { mass: [0.0; CELLS + 1], moment: [0.0; CELLS + 1], slept: [0.0; CELLS + 1] };
+    fn new() -> Self {
+        Self { mass: vec![0.0; CELLS + 1], moment: vec![0.0; CELLS + 1], slept: vec![0.0; CELLS + 1] }
+    }
+
+    /// The first ones stay zero.
+    fn add_up(&mut self, density: &Density, costs: &Costs) {
         for at in 0..density.cells {
             let middle = f64::midpoint(f64::from(density.edges[at]), f64::from(density.edges[at + 1]));
-            sums.mass[at + 1] = sums.mass[at] + density.mass[at];
-            sums.moment[at + 1] = sums.moment[at] + f64::from(density.mass[at]) * middle;
-            sums.slept[at + 1] = sums.slept[at] + density.mass[at] * costs.sleep(middle as f32);
+            self.mass[at + 1] = self.mass[at] + density.mass[at];
+            self.moment[at + 1] = self.moment[at] + f64::from(density.mass[at]) * middle;
+            self.slept[at + 1] = self.slept[at] + density.mass[at] * costs.sleep(middle as f32);
         }
-        sums
     }
 
     /// The number of gaps below `at_us`, and the sum of their lengths.
@@ -61,28 +65,46 @@ pub(crate) const TIMERS: usize = 2;
 type Left = [f32; TIMERS + 1];
 
 /// The results of the pass at each edge.
+#[derive(Clone, Debug)]
 struct PassResults {
     /// The future cost of a sleeping worker that may have set a timer for this edge or later.
-    asleep: [Left; CELLS + 1],
+    asleep: Vec<Left>,
     /// The future cost of an awake worker, of all gaps that last this long.
-    awake: [Left; CELLS + 1],
+    awake: Vec<Left>,
     /// The extra cost of spinning on, compared with going to sleep, per gap that lasts this long; spin where it is
     /// negative.
-    dearer: [Left; CELLS + 1],
+    dearer: Vec<Left>,
     /// Whether a sleeping worker has set a timer for this edge.
-    timer: [[bool; TIMERS + 1]; CELLS + 1],
+    timer: Vec<[bool; TIMERS + 1]>,
 }
 
-/// The cheapest plan, and its cost per gap for a worker that is awake when the gap starts.
-pub(crate) fn solve(density: &Density, costs: &Costs) -> (IdlePlan, f32) {
-    let sums = Sums::of(density, costs);
+/// Memory in which plans are made, one after the other.
+#[derive(Clone, Debug)]
+pub(crate) struct Solver {
+    sums: Sums,
+    found: PassResults,
+}
+
+impl Solver {
+    pub(crate) fn new() -> Self {
+        let zeros = || vec![[0.0; TIMERS + 1]; CELLS + 1];
+        let timer = vec![[false; TIMERS + 1]; CELLS + 1];
+        Self {
+            sums: Sums::new(),
+            found: PassResults { asleep: zeros(), awake: zeros(), dearer: zeros(), timer },
+        }
+    }
+
+    /// The cheapest plan, and its cost per gap for a worker that is awake when the gap starts.
+    pub(crate) fn solve(&mut self, density: &Density, costs: &Costs) -> (IdlePlan, f32) {
+        self.sums.add_up(density, costs);
+        solve(density, costs, &self.sums, &mut self.found)
+    }
+}
+
+/// What a solver had before does not matter: each value that is read was written before.
+fn solve(density: &Density, costs: &Costs, sums: &Sums, found: &mut PassResults) -> (IdlePlan, f32) {
     let cells = density.cells;
-    let mut found = PassResults {
-        asleep: [[0.0; TIMERS + 1]; CELLS + 1],
-        awake: [[0.0; TIMERS + 1]; CELLS + 1],
-        dearer: [[0.0; TIMERS + 1]; CELLS + 1],
-        timer: [[false; TIMERS + 1]; CELLS + 1],
-    };
     let mut alive = density.tail;
     found.asleep[cells] = [alive * costs.sleep(density.edges[cells]); TIMERS + 1];
     found.awake[cells] = found.asleep[cells].map(|asleep| asleep + alive * costs.sleep_cpu());
@@ -96,14 +118,14 @@ pub(crate) fn solve(density: &Density, costs: &Costs) -> (IdlePlan, f32) {
         alive += mass;
         let spin = found.awake[at + 1].map(|awake| awake + through);
         found.awake[at] = spin;
-        let late = timer_late(density, costs, &sums, at, &mut fired, &mut missed);
+        let late = timer_late(density, costs, sums, at, &mut fired, &mut missed);
         let slept = sums.slept[at + 1] - sums.slept[at];
         for left in (0..=TIMERS).rev() {
             let stay = slept + found.asleep[at + 1][left];
             found.asleep[at][left] = stay;
             if left > 0 {
                 let then = fired.iter().zip(costs.overshoot_us);
-                let then = then.map(|(place, over)| awake_at(density, &found, *place, lo + over, left - 1));
+                let then = then.map(|(place, over)| awake_at(density, found, *place, lo + over, left - 1));
                 let timer = alive * costs.timer_cpu() + late + then.sum::<f32>() / POINTS as f32;
                 found.timer[at][left] = timer < stay;
                 found.asleep[at][left] = timer.min(stay);
@@ -119,7 +141,7 @@ pub(crate) fn solve(density: &Density, costs: &Costs) -> (IdlePlan, f32) {
             found.awake[at][left] = spin.min(rest);
         }
     }
-    (plan_of(density, costs, &found), found.awake[0][TIMERS] / density.total().max(f32::MIN_POSITIVE))
+    (plan_of(density, costs, found), found.awake[0][TIMERS] / density.total().max(f32::MIN_POSITIVE))
 }
 
 /// The cost of gaps that end between the time a timer was set for, the edge `at`, and the time at which it fires.

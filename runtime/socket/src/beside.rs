@@ -4,7 +4,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketAddrAny, recvfrom};
@@ -34,6 +34,8 @@ pub(crate) struct Beside {
     counted: Counted,
     /// The number of the mode in which calls wait.
     mode: AtomicU8,
+    /// The lease is to end: the ring is not opened any more.
+    is_ending: AtomicBool,
     own: Vec<IpAddr>,
     /// Bytes of the longest datagram that comes in one frame.
     whole_max: usize,
@@ -48,7 +50,9 @@ impl Beside {
         let whole_max = (mtu as usize).saturating_sub(HEADERS_MIN);
         let counted = Counted { consumed: AtomicU64::new(view.taken()), ..Counted::default() };
         let mode = AtomicU8::new(Mode::default() as u8);
-        Self { view, counted, mode, own, whole_max, unknown: AtomicU32::new(0), count: AtomicU64::new(0) }
+        let is_ending = AtomicBool::new(false);
+        let (unknown, count) = (AtomicU32::new(0), AtomicU64::new(0));
+        Self { view, counted, mode, is_ending, own, whole_max, unknown, count }
     }
 
     /// The thread that has the lease says what it has counted, and how many frames it has read.
@@ -96,6 +100,16 @@ impl Beside {
     pub(crate) fn mode(&self) -> Mode {
         let number = usize::from(self.mode.load(Ordering::Relaxed));
         Mode::ALL.get(number).copied().unwrap_or_default()
+    }
+
+    /// The lease is to end. The thread that has it closes the ring, and calls receive what is in it.
+    pub(crate) fn set_ending(&self) {
+        self.is_ending.store(true, Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Relaxed)
     }
 
     /// Datagrams that were read since the last call.

@@ -15,7 +15,8 @@ use twinpath_lending::{Connection, Lent};
 use twinpath_rings::lease::{LEASE, Lease, Next, Room};
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
-use twinpath_wire::{ChecksumTrust, udp_frame};
+use twinpath_wire::ChecksumTrust;
+use twinpath_wire::udp_frame::{self, UdpFrame};
 use twinpath_worker::idle::{Decision, Idle, IdleConfig, Mode};
 
 use crate::address::View;
@@ -103,8 +104,11 @@ pub enum Step<R> {
 pub enum Readiness {
     /// Nowhere.
     Nothing,
-    /// From the kernel's socket, or an error.
+    /// From the kernel's socket.
     Socket,
+    /// The kernel's socket has no datagram, but an error, or something in its queue of errors. What the next call returns, and whether
+    /// one that may wait returns at all, only the kernel can say.
+    Error,
     /// From the ring.
     Ring {
         /// How many frames it has taken so far.
@@ -146,9 +150,10 @@ pub(crate) struct Holder {
     asked: bool,
     /// The policy was told of the next datagram by a call that waited.
     told: bool,
-    /// The owner that has given the lease; and that it is gone, so that the kernel alone fills the socket.
+    /// The owner that has given the lease: with it the lease ends.
     owner: Option<Arc<Connection>>,
-    owner_is_gone: bool,
+    /// Of the frame that is next, how many were read before it and how long its datagram is: it was found to be one that is received.
+    admitted: Option<(u64, usize)>,
     counts: SocketCounts,
 }
 
@@ -171,7 +176,7 @@ impl Holder {
             asked: false,
             told: false,
             owner,
-            owner_is_gone: false,
+            admitted: None,
             counts: SocketCounts::default(),
         }
     }
@@ -192,7 +197,11 @@ impl Holder {
             self.mode = mode;
             self.idle.set_mode(mode);
         }
-        if self.owner_is_gone { Decision::Sleep { until: deadline } } else { self.idle.decide(now, deadline) }
+        if self.beside.is_ending() {
+            Decision::Sleep { until: deadline }
+        } else {
+            self.idle.decide(now, deadline)
+        }
     }
 
     /// Receives a datagram into `buffer`. Returns its length, as far as it fits, and its sender.
@@ -208,7 +217,13 @@ impl Holder {
                 Step::Ring(read) => return Ok(read),
                 Step::Nothing | Step::Interrupted => return Err(io::ErrorKind::WouldBlock.into()),
                 Step::Read => match recvfrom(socket, &mut *buffer, call.flags() | RecvFlags::DONTWAIT) {
-                    Err(Errno::AGAIN) => self.was_empty(),
+                    Err(Errno::AGAIN) => {
+                        self.was_empty();
+                        let waits = matches!(call.wait, Wait::Until(deadline) if clock::now() < deadline);
+                        if waits && state_of(socket) == SocketState::Other {
+                            return self.sleep_by_kernel(socket, buffer, call);
+                        }
+                    }
                     read => {
                         let read = self.came_by_kernel(read, call)?;
                         self.take_lease_early(socket, call);
@@ -269,6 +284,8 @@ impl Holder {
         now: Instant,
         is_interrupted: &mut dyn FnMut() -> bool,
     ) -> Option<Step<R>> {
+        // Another thread may have ended the lease.
+        self.heed_end();
         let is_open = self.lease.is_open();
         if is_open {
             self.lease.looks(now);
@@ -333,7 +350,7 @@ impl Holder {
 
     /// Takes the lease, unless the socket has to be read first.
     fn open(&mut self, now: Instant, room: Room) {
-        if !self.owner_is_gone {
+        if !self.beside.is_ending() {
             self.counts.leases += u64::from(self.lease.open(now, room));
             self.beside.set_counted(&self.counts, self.lease.consumed());
         }
@@ -350,12 +367,21 @@ impl Holder {
         let Wait::Until(deadline) = call.wait else { return Ok(None) };
         if until < deadline || deadline != Instant::NEVER {
             let came = wait_readable(socket, until)?;
-            self.woken(came);
+            if came == SocketState::Other {
+                return self.sleep_by_kernel(socket, buffer, call).map(Some);
+            }
+            self.woken(came == SocketState::Datagram);
             return Ok(None);
         }
+        self.sleep_by_kernel(socket, buffer, call).map(Some)
+    }
+
+    /// In the kernel's own call. It alone knows whether it ends for what is no datagram: errors that are still in their queue are told of
+    /// by poll(2) as long as they are there, and end no receiving call.
+    fn sleep_by_kernel(&mut self, socket: &UdpSocket, buffer: &mut [u8], call: Call) -> io::Result<Read> {
         let read = recvfrom(socket, &mut *buffer, call.flags());
         self.slept(read.is_ok());
-        self.came_by_kernel(read, call).map(Some)
+        self.came_by_kernel(read, call)
     }
 
     /// The caller slept until the socket was readable, or as long as it was to.
@@ -373,9 +399,9 @@ impl Holder {
 
     /// Takes the next datagram from the ring; `None` if it is refused.
     fn take<R>(&mut self, peek: bool, see: &mut dyn FnMut(Received<'_>) -> R) -> Option<R> {
-        let (trust, view) = (self.trust, self.view);
+        let (trust, view) = (self.trust_in_next(), self.view);
         let mut see = |frame: &[u8]| {
-            let datagram = udp_frame::parse(frame, trust).ok()?;
+            let datagram = admit(frame, trust)?;
             let payload = frame.get(datagram.payload)?;
             Some(see(Received {
                 payload,
@@ -390,8 +416,7 @@ impl Holder {
             let seen = self.lease.peek(|frame| see(frame.bytes));
             // What is refused must not be in the way.
             if matches!(seen, Some(None)) {
-                self.lease.take(|_| ());
-                self.beside.set_counted(&self.counts, self.lease.consumed());
+                self.drop_next();
             }
             return seen.flatten();
         }
@@ -400,6 +425,38 @@ impl Holder {
         self.counts.by_ring += u64::from(matches!(taken, Some(Some(_))));
         self.beside.set_counted(&self.counts, self.lease.consumed());
         taken.flatten()
+    }
+
+    /// The next frame is none that a call receives.
+    fn drop_next(&mut self) {
+        self.counts.refused += u64::from(self.lease.take(|_| ()).is_some());
+        self.beside.set_counted(&self.counts, self.lease.consumed());
+    }
+
+    /// How its checksum is looked at: once.
+    fn trust_in_next(&self) -> ChecksumTrust {
+        let is_admitted = self.admitted.is_some_and(|(before, _)| before == self.lease.consumed());
+        if is_admitted { ChecksumTrust::Trusted } else { self.trust }
+    }
+
+    /// The length of the next datagram, after [`Next::Ring`]; `None` if a receiving call would refuse the frame, which is dropped then.
+    fn admit_next(&mut self) -> Option<usize> {
+        if let Some((_, len)) = self.admitted.filter(|(before, _)| *before == self.lease.consumed()) {
+            return Some(len);
+        }
+        let trust = self.trust;
+        let len = self.lease.peek(|frame| admit(frame.bytes, trust).map(|datagram| datagram.payload.len()));
+        match len {
+            Some(Some(len)) => {
+                self.admitted = Some((self.lease.consumed(), len));
+                Some(len)
+            }
+            Some(None) => {
+                self.drop_next();
+                None
+            }
+            None => None,
+        }
     }
 
     /// The kernel's socket was read without waiting, and had nothing.
@@ -442,12 +499,14 @@ impl Holder {
     /// Looks at the kernel's socket while the ring is open. If something is there the lease is given back, so that it is read
     /// after what is in the ring.
     fn socket_has_some(&mut self, socket: &UdpSocket) -> bool {
-        let has_some = has_some(socket);
+        let has_some = state_of(socket) != SocketState::Empty;
         if has_some {
             self.lease.close();
             self.lease.socket_has_some();
             // Its descriptors are closed one after the other, so the program may still run: but the ring is closed now.
-            self.owner_is_gone = self.owner.as_ref().is_some_and(|owner| owner.has_ended(clock::now()));
+            if self.owner.as_ref().is_some_and(|owner| owner.has_ended(clock::now())) {
+                self.beside.set_ending();
+            }
         }
         has_some
     }
@@ -465,7 +524,7 @@ impl Holder {
         if looks {
             self.look_at = now + LOOK_EVERY;
         }
-        if looks && matches!(self.lease.next(now), Next::Socket) && !has_some(socket) {
+        if looks && matches!(self.lease.next(now), Next::Socket) && state_of(socket) == SocketState::Empty {
             self.socket_was_empty(now);
         }
         if matches!(self.lease.next(now), Next::Idle)
@@ -508,11 +567,18 @@ impl Holder {
         self.count_beside();
         loop {
             match self.lease.next(now) {
-                Next::Ring => return Readiness::Ring { taken: self.lease.taken() },
+                // Ready is what a receiving call returns, and not what it drops.
+                Next::Ring if self.admit_next().is_some() => {
+                    return Readiness::Ring { taken: self.lease.taken() };
+                }
+                Next::Ring => {}
                 Next::Soon => wait_for_program(&mut looks),
                 Next::Nowhere | Next::Idle => return Readiness::Nothing,
-                Next::Socket if has_some(socket) => return Readiness::Socket,
-                Next::Socket => self.socket_was_empty(now),
+                Next::Socket => match state_of(socket) {
+                    SocketState::Empty => self.socket_was_empty(now),
+                    SocketState::Datagram => return Readiness::Socket,
+                    SocketState::Other => return Readiness::Error,
+                },
             }
         }
     }
@@ -561,17 +627,66 @@ impl Holder {
         was_left
     }
 
-    /// As [`Self::give_back`]; returns whether something is there.
+    /// As [`Self::give_back`]; returns whether a datagram is there.
     pub(crate) fn leave(&mut self) -> bool {
         self.lease.close();
-        self.lease.has_frames()
+        self.next_len().is_some()
+    }
+
+    /// The length of the datagram that the next call receives, if it is in the ring.
+    pub(crate) fn next_len(&mut self) -> Option<usize> {
+        let mut looks = 0;
+        loop {
+            match self.lease.next(clock::now()) {
+                Next::Ring => {
+                    if let Some(len) = self.admit_next() {
+                        return Some(len);
+                    }
+                }
+                Next::Soon => wait_for_program(&mut looks),
+                Next::Nowhere | Next::Idle | Next::Socket => return None,
+            }
+        }
+    }
+
+    /// If the lease is to end, the ring is closed. What is in it is still to be received. Returns whether nothing is, so that the lease is
+    /// over.
+    pub(crate) fn heed_end(&mut self) -> bool {
+        let is_ending = self.beside.is_ending();
+        if is_ending {
+            self.lease.close();
+        }
+        is_ending && !self.lease.has_frames()
     }
 }
 
-/// Whether there is something to be received from the kernel's socket. An error is, and stays there: a read would take it away.
-fn has_some(socket: &UdpSocket) -> bool {
+/// The datagram of a frame; `None` if the kernel would drop it.
+fn admit(frame: &[u8], trust: ChecksumTrust) -> Option<UdpFrame> {
+    // From where it comes the program in the kernel has judged.
+    udp_frame::parse(frame, trust).ok()
+}
+
+/// What the kernel's socket has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SocketState {
+    Empty,
+    Datagram,
+    /// Errors, or what is in their queue; or its receiving side was shut down. They stay there: a read would take an error away.
+    Other,
+}
+
+pub(crate) fn state_of(socket: &UdpSocket) -> SocketState {
     const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&NOW)) != Ok(0)
+    poll_for(socket, Some(&NOW)).unwrap_or(SocketState::Other)
+}
+
+fn poll_for(socket: &UdpSocket, timeout: Option<&Timespec>) -> Result<SocketState, Errno> {
+    let mut asked = [PollFd::new(socket, PollFlags::IN | PollFlags::RDHUP)];
+    Ok(match poll(&mut asked, timeout)? {
+        0 => SocketState::Empty,
+        _ if asked[0].revents() == PollFlags::IN => SocketState::Datagram,
+        _ => SocketState::Other,
+    })
 }
 
 fn wait_for_program(looks: &mut u32) {
@@ -579,11 +694,11 @@ fn wait_for_program(looks: &mut u32) {
     if *looks < LOOKS_BEFORE_YIELD { spin_loop() } else { yield_now() }
 }
 
-/// Waits until the socket is readable, or `until`.
-fn wait_readable(socket: &UdpSocket, until: Instant) -> io::Result<bool> {
+/// Waits until the socket has something, or `until`.
+fn wait_readable(socket: &UdpSocket, until: Instant) -> io::Result<SocketState> {
     let left = until.nanos_since(clock::now());
     let timeout = Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
     let timeout = (until != Instant::NEVER).then_some(&timeout);
     let _precise = timeout.map(|_| Precise::new());
-    Ok(poll(&mut [PollFd::new(socket, PollFlags::IN)], timeout)? > 0)
+    Ok(poll_for(socket, timeout)?)
 }

@@ -7,10 +7,13 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, TryLockError};
 
+use rustix::event::Timespec;
+use rustix::thread::futex;
 use twinpath_attach::Sending;
 use twinpath_idle::Woken;
 use twinpath_lending::{Access, Connection, Lent, Withdrawal};
 use twinpath_rings::lease::Room;
+use twinpath_sys::clock;
 use twinpath_time::Instant;
 use twinpath_worker::idle::{Decision, Mode};
 
@@ -100,16 +103,21 @@ pub struct Lessee {
     leased: Mutex<Option<Leased>>,
     /// What is needed also while another thread has `leased`. It is written only while the place is no socket's, so reading never fails.
     pub(crate) outside: RwLock<Option<Outside>>,
-    /// The socket was closed: the lease is only to be set free.
+    /// The lease is over: it is only to be set free.
     pub(crate) has_ended: AtomicBool,
+    /// It was taken from the socket, so that it can be given to another one.
+    is_withdrawn: AtomicBool,
     /// Others may wait for the socket without this library, as long as this place has it.
     is_shared: AtomicBool,
     /// Another process uses the socket.
     is_used_by_others: AtomicBool,
-    /// Threads that wait in the kernel for the socket, and in the upper half the number of the lease that they are counted for.
-    others: AtomicU64,
-    /// Calls that look at the ring, or may do so soon.
-    looking: AtomicU32,
+    /// Threads that wait in the kernel for the socket.
+    others: AtomicU32,
+    /// Calls on the socket, of each kind a part of the word.
+    calls: AtomicU64,
+    /// How often the ring was left by a thread while others waited for that, and how many do.
+    was_left: AtomicU32,
+    await_ring: AtomicU32,
     /// Several threads have waited for the socket at the same time.
     is_contended: AtomicBool,
     leading: Leading,
@@ -117,34 +125,70 @@ pub struct Lessee {
     early: AtomicI32,
 }
 
-/// Where in the count of threads that wait the number of the lease begins.
-const LEASE_AT: u32 = 32;
-
 /// A thread waits in the kernel. It is dropped also if the thread is cancelled meanwhile.
 #[derive(Debug)]
-pub struct Waits<'a> {
-    lessee: &'a Lessee,
-    lease: u64,
-}
+pub struct Waits<'a>(&'a Lessee);
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        let one_less = |others: u64| {
-            // In a child that was forked by a signal handler, nobody has waited.
-            (others >> LEASE_AT == self.lease && others as u32 > 0).then(|| others - 1)
-        };
-        let _ = self.lessee.others.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+        self.0.no_longer_waits();
     }
 }
 
-/// A call looks at the ring.
+/// A receiving call is on the socket, as long as this exists. It looks at the ring, or may do so soon, if it does not rest.
 #[derive(Debug)]
-pub struct Looks<'a>(&'a Lessee);
+pub struct Looks<'a> {
+    lessee: &'a Lessee,
+    kind: Kind,
+}
+
+/// What a call does, as a part of the word in which calls are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// It receives, so that it has the socket until it returns, also if that is closed; and looks at the ring.
+    ReceivesAndLooks,
+    /// The same, and does not look.
+    Receives,
+    /// It waits for the socket, as long as that is not closed, and looks at the ring.
+    WaitsAndLooks,
+    /// The same, and does not look.
+    Waits,
+}
+
+impl Kind {
+    const BITS: u32 = 16;
+
+    const fn one(self) -> u64 {
+        1 << (self as u32 * Self::BITS)
+    }
+
+    const fn count(self, calls: u64) -> u32 {
+        (calls >> (self as u32 * Self::BITS)) as u32 & ((1 << Self::BITS) - 1)
+    }
+}
+
+impl Looks<'_> {
+    /// From now on it does not look, as it sleeps.
+    pub fn rest(&mut self) {
+        self.set_kind(Kind::Receives);
+    }
+
+    /// It looks again.
+    pub fn look_again(&mut self) {
+        self.set_kind(Kind::ReceivesAndLooks);
+    }
+
+    fn set_kind(&mut self, kind: Kind) {
+        let before = std::mem::replace(&mut self.kind, kind);
+        if before != kind {
+            self.lessee.change_calls(before, kind.one());
+        }
+    }
+}
 
 impl Drop for Looks<'_> {
     fn drop(&mut self) {
-        let one_less = |looking: u32| looking.checked_sub(1);
-        let _ = self.0.looking.fetch_update(Ordering::SeqCst, Ordering::Relaxed, one_less);
+        self.lessee.change_calls(self.kind, 0);
     }
 }
 
@@ -172,10 +216,13 @@ impl Lessee {
             leased: Mutex::new(None),
             outside: RwLock::new(None),
             has_ended: AtomicBool::new(false),
+            is_withdrawn: AtomicBool::new(false),
             is_shared: AtomicBool::new(false),
             is_used_by_others: AtomicBool::new(false),
-            others: AtomicU64::new(0),
-            looking: AtomicU32::new(0),
+            others: AtomicU32::new(0),
+            calls: AtomicU64::new(0),
+            was_left: AtomicU32::new(0),
+            await_ring: AtomicU32::new(0),
             is_contended: AtomicBool::new(false),
             leading: Leading::new(),
             early: AtomicI32::new(-1),
@@ -231,7 +278,7 @@ impl Lessee {
         let is_v6 = socket.local_addr().is_ok_and(|local| local.is_ipv6());
         let view = View { is_v6, ifindex: lent.on.ifindex };
         self.is_shared.store(false, Ordering::Relaxed);
-        self.count_anew();
+        self.others.store(0, Ordering::Relaxed);
         self.set_used_by_others(is_shared);
         self.is_contended.store(false, Ordering::Relaxed);
         self.leading.forget();
@@ -251,17 +298,25 @@ impl Lessee {
     /// [`Lessee::set_free`]. If another thread is receiving, it goes on by the kernel as soon as it sees this.
     pub fn end(&self, socket: &UdpSocket) {
         self.give_back();
-        let has_ended = self.outside.try_read().is_ok_and(|outside| {
-            outside.as_ref().is_some_and(|outside| outside.withdrawal.withdraw(socket.as_fd()))
-        });
-        if has_ended {
+        if let Ok(outside) = self.outside.try_read()
+            && let Some(outside) = outside.as_ref()
+        {
+            outside.beside.set_ending();
+            self.withdraw(outside, socket);
             self.has_ended.store(true, Ordering::Release);
+        }
+    }
+
+    /// Without that the kernel's program only finds a ring that nobody opens, which cannot be given to another socket.
+    fn withdraw(&self, outside: &Outside, socket: &UdpSocket) {
+        if !self.is_withdrawn.load(Ordering::Acquire) && outside.withdrawal.withdraw(socket.as_fd()) {
+            self.is_withdrawn.store(true, Ordering::Release);
         }
     }
 
     /// Frees what an ended lease has left, unless another thread has it, or the interface: then it is to be tried again. Allocates.
     pub fn set_free(&self) {
-        if !self.has_ended.load(Ordering::Acquire) {
+        if !self.is_over() || !self.is_withdrawn.load(Ordering::Acquire) {
             return;
         }
         let Some(mut leased) = self.try_lock() else { return };
@@ -273,6 +328,7 @@ impl Lessee {
             let (number, lease) = holder.into_lease();
             lender.set_free(number, lease, sending);
             self.set_outside(None);
+            self.is_withdrawn.store(false, Ordering::Release);
             self.has_ended.store(false, Ordering::Release);
         }
     }
@@ -284,24 +340,87 @@ impl Lessee {
     }
 
     /// For a process that was forked: the lease is its parent's. What is there is forgotten, and never freed. Returns whether the place
-    /// can be used again: not if another thread of the parent was using it.
-    pub fn forget(&self) -> bool {
-        self.count_anew();
-        self.looking.store(0, Ordering::Relaxed);
+    /// can be used again: not if another thread of the parent was using it. `may_free`: memory can be freed; not if it cannot be known
+    /// who had the allocator's lock in the parent.
+    pub fn forget(&self, may_free: bool) -> bool {
+        self.others.store(0, Ordering::Relaxed);
+        self.calls.store(0, Ordering::Relaxed);
+        self.await_ring.store(0, Ordering::Relaxed);
         self.leading.forget();
         self.has_ended.store(false, Ordering::Relaxed);
         if let Some(Withdrawal::Owner { connection, .. }) = self.withdrawal() {
             connection.close_in_child();
         }
+        self.is_withdrawn.store(false, Ordering::Relaxed);
         // The kernel's map is the parent's, which is alive or not: this process has no use for its descriptor.
-        self.set_outside(None);
+        let outside = self.outside.try_write().ok().and_then(|mut outside| outside.take());
+        if !may_free {
+            std::mem::forget(outside);
+        }
         self.try_lock().map(|mut leased| std::mem::forget(leased.take())).is_some()
     }
 
-    /// Whether the place can be given to a socket, after [`Lessee::set_free`].
+    /// Whether the place can be given to a socket, after [`Lessee::set_free`]: also no call is on the former one any more, which would
+    /// take the new one for it.
     #[must_use]
     pub fn is_free(&self) -> bool {
-        self.try_lock().is_some_and(|leased| leased.is_none())
+        self.calls.load(Ordering::SeqCst) == 0 && self.try_lock().is_some_and(|leased| leased.is_none())
+    }
+
+    /// Ends the lease of a socket that goes on. Nothing comes into its ring from now on; what is in it is received first, in order. Then the
+    /// lease is over.
+    pub fn finish(&self, socket: &UdpSocket) {
+        let Ok(outside) = self.outside.try_read() else { return };
+        let Some(outside) = outside.as_ref() else { return };
+        outside.beside.set_ending();
+        // If another thread has the ring, it closes it.
+        self.give_back();
+        self.withdraw(outside, socket);
+    }
+
+    /// Whether the lease has ended and everything that was in its ring has been received: the kernel alone has the socket.
+    #[inline]
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
+    }
+
+    /// Waits until no other thread has the ring, if something is in it that came before what the kernel has by now; until then at most.
+    /// Returns whether the ring is free.
+    pub fn await_ring(&self, until: Instant) -> bool {
+        self.await_ring.fetch_add(1, Ordering::SeqCst);
+        let mut is_free = false;
+        while !is_free && self.has_unread() && !self.is_over() {
+            let left = self.was_left.load(Ordering::SeqCst);
+            is_free = self.with_holder(|_| ()).is_some();
+            let rest_ns = until.nanos_since(clock::now());
+            if is_free || rest_ns == 0 {
+                break;
+            }
+            let rest = Timespec {
+                tv_sec: (rest_ns / 1_000_000_000) as i64,
+                tv_nsec: (rest_ns % 1_000_000_000) as i64,
+            };
+            // Whatever ends the sleep, it is looked again.
+            let _ = futex::wait(&self.was_left, futex::Flags::PRIVATE, left, Some(&rest));
+        }
+        let one_less = |waiting: u32| waiting.checked_sub(1);
+        let _ = self.await_ring.fetch_update(Ordering::SeqCst, Ordering::Relaxed, one_less);
+        is_free
+    }
+
+    /// A thread that had the ring has left it.
+    #[inline]
+    fn left_ring(&self) {
+        if self.await_ring.load(Ordering::SeqCst) > 0 {
+            self.tell_those_that_await_ring();
+        }
+    }
+
+    #[cold]
+    fn tell_those_that_await_ring(&self) {
+        self.was_left.fetch_add(1, Ordering::SeqCst);
+        let _ = futex::wake(&self.was_left, futex::Flags::PRIVATE, u32::MAX >> 1);
     }
 
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Option<Leased>>> {
@@ -314,11 +433,18 @@ impl Lessee {
 
     /// `None` if there is no lease, or if another thread has it.
     pub(crate) fn with_holder<R>(&self, work: impl FnOnce(&mut Holder) -> R) -> Option<R> {
-        let mut leased = self.try_lock()?;
-        leased
-            .as_mut()
-            .filter(|_| !self.has_ended.load(Ordering::Acquire))
-            .map(|leased| work(&mut leased.holder))
+        let mut locked = self.try_lock()?;
+        let leased = locked.as_mut().filter(|_| !self.is_over());
+        let done = leased.map(|leased| {
+            let done = work(&mut leased.holder);
+            if leased.holder.heed_end() {
+                self.has_ended.store(true, Ordering::Release);
+            }
+            done
+        });
+        drop(locked);
+        self.left_ring();
+        done
     }
 
     /// Whether the lease may be held when no call looks: no other thread waits for the socket, nor another process.
@@ -417,18 +543,28 @@ impl Lessee {
     /// A thread is about to wait for the socket in the kernel: from now on no datagram is left in the ring by others. It waits until
     /// what is returned is dropped.
     pub fn waits(&self) -> Waits<'_> {
-        let before = self.others.fetch_add(1, Ordering::Relaxed);
-        if before as u32 > 0 {
+        self.waits_from_now_on();
+        Waits(self)
+    }
+
+    /// As [`Lessee::waits`], until [`Lessee::no_longer_waits`] is called: for a call that waits for many sockets.
+    pub fn waits_from_now_on(&self) {
+        if self.others.fetch_add(1, Ordering::Relaxed) > 0 {
             self.is_contended.store(true, Ordering::Relaxed);
         }
         fence(Ordering::SeqCst);
         // The thread that had the lease may have returned before it could see this one.
         self.give_back();
-        Waits { lessee: self, lease: before >> LEASE_AT }
+    }
+
+    /// After [`Lessee::waits_from_now_on`]. In a child that was forked by a signal handler, nobody has waited.
+    pub fn no_longer_waits(&self) {
+        let one_less = |others: u32| others.checked_sub(1);
+        let _ = self.others.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
     }
 
     fn sleeping(&self) -> u32 {
-        self.others.load(Ordering::Relaxed) as u32 + self.waiting_early()
+        self.others.load(Ordering::Relaxed) + self.waiting_early()
     }
 
     fn waiting_early(&self) -> u32 {
@@ -444,23 +580,66 @@ impl Lessee {
         waiting
     }
 
-    /// Threads that waited for a former socket, or in the parent, do not count.
-    fn count_anew(&self) {
-        let lease = (self.others.load(Ordering::Relaxed) >> LEASE_AT) + 1;
-        self.others.store(lease << LEASE_AT, Ordering::Relaxed);
+    /// A receiving call begins, which looks at the ring, or opens it.
+    pub fn receives(&self) -> Looks<'_> {
+        self.begins(Kind::ReceivesAndLooks)
     }
 
-    /// A call looks at the ring, or opens it, until what is returned is dropped.
-    pub fn looks(&self) -> Looks<'_> {
-        self.looking.fetch_add(1, Ordering::SeqCst);
-        Looks(self)
+    /// A receiving call of several messages begins, beside those for each of them.
+    pub fn receives_many(&self) -> Looks<'_> {
+        self.begins(Kind::Receives)
     }
 
-    /// Whether other calls than so many of this thread may be about to open the ring, without having seen a thread that has just
-    /// begun to wait.
+    fn begins(&self, kind: Kind) -> Looks<'_> {
+        self.calls.fetch_add(kind.one(), Ordering::SeqCst);
+        Looks { lessee: self, kind }
+    }
+
+    /// A call begins that waits for the socket among others, and looks at the ring. To be undone by [`Lessee::wait_ends`].
+    pub fn wait_begins(&self) {
+        self.calls.fetch_add(Kind::WaitsAndLooks.one(), Ordering::SeqCst);
+    }
+
+    /// Such a call is about to sleep, and does not look.
+    pub fn wait_rests(&self) {
+        self.change_calls(Kind::WaitsAndLooks, Kind::Waits.one());
+    }
+
+    /// Such a call looks again.
+    pub fn wait_looks_again(&self) {
+        self.change_calls(Kind::Waits, Kind::WaitsAndLooks.one());
+    }
+
+    /// Such a call ends. `rests`: after [`Lessee::wait_rests`].
+    pub fn wait_ends(&self, rests: bool) {
+        self.change_calls(if rests { Kind::Waits } else { Kind::WaitsAndLooks }, 0);
+    }
+
+    /// A call is of another kind from now on, or has ended. In a child that was forked by a signal handler, none has begun.
+    fn change_calls(&self, before: Kind, added: u64) {
+        let changed =
+            |calls: u64| (before.count(calls) > 0).then(|| (calls - before.one()).wrapping_add(added));
+        let _ = self.calls.fetch_update(Ordering::SeqCst, Ordering::Relaxed, changed);
+    }
+
+    /// Whether calls that are no longer asleep may be about to open the ring, without having seen a thread that has just begun to wait.
     #[must_use]
-    pub fn is_looked_at_beside(&self, own: u32) -> bool {
-        self.looking.load(Ordering::SeqCst) > own
+    pub fn is_looked_at(&self) -> bool {
+        let calls = self.calls.load(Ordering::SeqCst);
+        Kind::ReceivesAndLooks.count(calls) > 0 || Kind::WaitsAndLooks.count(calls) > 0
+    }
+
+    /// How many receiving calls have the socket.
+    #[must_use]
+    pub fn receiving(&self) -> u32 {
+        let calls = self.calls.load(Ordering::SeqCst);
+        Kind::ReceivesAndLooks.count(calls) + Kind::Receives.count(calls)
+    }
+
+    /// The length of the datagram that the next call receives, if it is in the ring; `None` as for [`Lessee::is_ready`].
+    #[must_use]
+    pub fn next_len(&self) -> Option<Option<usize>> {
+        self.with_holder(Holder::next_len)
     }
 
     /// Whether a frame is in the ring; `None` as for [`Lessee::is_ready`].

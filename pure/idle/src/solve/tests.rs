@@ -35,8 +35,12 @@ fn a_promise_is_kept_on_gaps_not_seen() {
                 fresh.iter().zip(late.clone()).map(|(gap, late)| plan.live(*gap, 0.0, &costs, *late).0);
             each.sum::<f32>() / 20_000.0
         };
-        for density in [Density::of_histogram(&histogram, leads), Density::of_gaps(&mut last, leads)] {
-            let (plan, promised) = solve(&density, &costs);
+        let mut densities = [Density::new(), Density::new()];
+        densities[0].be_of_histogram(&histogram, leads);
+        densities[1].be_of_gaps(&mut last, leads);
+        let mut solver = Solver::new();
+        for density in densities {
+            let (plan, promised) = solver.solve(&density, &costs);
             let best = paid(&IdlePlan::spin(1e6)).min(paid(&IdlePlan::SLEEP));
             assert!(paid(&plan) < 1.05 * best, "{weight} {mean}: paid {}, simply {best}", paid(&plan));
             let promise = paid(&plan) / promised;

@@ -1,0 +1,126 @@
+//! The ends of calls, and of leases that end while calls are on their sockets.
+#![allow(unsafe_code, reason = "descriptors are numbers that the application owns")]
+
+use std::sync::atomic::Ordering;
+
+use libc::c_int;
+use twinpath_socket::Looks;
+
+use super::{
+    DESCRIPTORS, FIRST, KERNEL, OF_DESCRIPTOR, Place, TAKEN, TELL, is_of, place, process, replace, socket,
+};
+use crate::kernel::{errno, set_errno};
+
+/// A receiving call is on a socket with a lease.
+pub(crate) struct Receives {
+    pub(crate) looks: Looks<'static>,
+    // Dropped after the former.
+    _leaves: Leaves,
+}
+
+/// When it is dropped, a call has ended.
+struct Leaves {
+    number: usize,
+}
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        left(self.number);
+    }
+}
+
+/// A call on the socket of that place has ended: if the lease is over, or the socket was closed meanwhile, it may have been the last one.
+#[inline]
+pub(crate) fn left(number: usize) {
+    let Some(place) = TAKEN.get(number) else { return };
+    if place.kept.load(Ordering::SeqCst) >= 0 {
+        end_if_left(place);
+    } else if place.lessee.is_over() {
+        leave_to_kernel(number, place);
+    }
+}
+
+/// A receiving call begins: it has the socket until what is returned is dropped. `None` if there is no lease. `is_one`: it receives one
+/// message, and not several by calls for each of them.
+pub(crate) fn receives(descriptor: c_int, is_one: bool) -> Option<(&'static Place, Receives)> {
+    let (number, place) = place(descriptor)?;
+    let looks = if is_one { place.lessee.receives() } else { place.lessee.receives_many() };
+    let receives = Receives { looks, _leaves: Leaves { number } };
+    // It may have been closed before this call was counted, and the place be another socket's.
+    is_of(descriptor, number).then_some((place, receives))
+}
+
+/// The last call that had a socket whose descriptors are closed has returned.
+#[cold]
+pub(super) fn end_if_left(place: &Place) {
+    if place.lessee.receiving() > 0 {
+        return;
+    }
+    let kept = place.kept.swap(-1, Ordering::SeqCst);
+    if kept >= 0 {
+        let error = errno();
+        place.lessee.end(&socket(kept));
+        close_own(kept);
+        place.is_used.store(false, Ordering::Release);
+        set_errno(error);
+    }
+}
+
+/// The lease is over, as everything that was in the ring has been received: from now on the socket is the kernel's, and calls on it cost
+/// nothing here.
+#[cold]
+fn leave_to_kernel(number: usize, place: &Place) {
+    let mut left = place.descriptors.swap(0, Ordering::SeqCst);
+    if left == 0 {
+        return;
+    }
+    let error = errno();
+    // Calls on it are not seen any more.
+    place.shared().inspect(|shared| {
+        shared.is_used_by_others(process());
+    });
+    let mut is_told = false;
+    for (descriptor, entry) in (0..).zip(&OF_DESCRIPTOR) {
+        if left == 0 {
+            break;
+        }
+        if entry.load(Ordering::SeqCst) != FIRST + number as u8 {
+            continue;
+        }
+        left -= 1;
+        if !std::mem::replace(&mut is_told, true) {
+            TELL.get().inspect(|tell| (tell.is_over)(descriptor));
+        }
+        replace(entry, FIRST + number as u8, KERNEL);
+    }
+    place.sets.iter().for_each(|in_set| in_set.set.store(-1, Ordering::Release));
+    place.is_used.store(false, Ordering::Release);
+    set_errno(error);
+}
+
+/// A descriptor of this library, which neither the program nor a hook of this library closes.
+pub(super) fn close_own(descriptor: c_int) {
+    // SAFETY: it takes a number, which is that of a descriptor that nobody else uses.
+    unsafe { libc::syscall(libc::SYS_close, descriptor) };
+}
+
+/// A duplicate for calls that go on, at a high number, where no program looks for what it has.
+pub(super) fn duplicate_for_calls(descriptor: c_int) -> Option<c_int> {
+    let least = [DESCRIPTORS as c_int / 2, 512, 3];
+    // SAFETY: it takes numbers.
+    let duplicate =
+        |least: &c_int| unsafe { libc::syscall(libc::SYS_fcntl, descriptor, libc::F_DUPFD_CLOEXEC, *least) };
+    least.iter().map(duplicate).find(|made| *made >= 0).map(|made| made as c_int)
+}
+
+/// Whether other threads may be in calls. Of a single one, a call that it has left by a jump out of a handler does not count.
+pub(super) fn has_threads() -> bool {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: it is a string of C, and there is room for what is written, of which zeros are a valid value.
+    let (got, status) = unsafe {
+        let got = libc::stat(c"/proc/self/task".as_ptr(), status.as_mut_ptr());
+        (got, status.assume_init())
+    };
+    // A folder for each thread, beside itself and the one above.
+    got == 0 && status.st_nlink > 3
+}

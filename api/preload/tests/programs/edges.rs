@@ -1,0 +1,127 @@
+//! A socket at its edges: what the program prints without the library is right by definition.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use twinpath_rules::OWNER_VARIABLE;
+use twinpath_sys::child::{Placement, place};
+use twinpath_test_skip::root_or_skip;
+use twinpath_worker::idle::Mode;
+
+use crate::link::{Link, output_of, run};
+use crate::{own, received, rule, with_library};
+
+/// The other side, in its namespace, until it is dropped.
+struct Peer(Child);
+
+impl Peer {
+    fn new(link: &Link, program: &Path) -> Self {
+        let mut command = Command::new(program);
+        command.arg("peer").stdout(Stdio::piped());
+        place(&mut command, Placement { namespace: Some(&link.peers), ..Placement::default() }).unwrap();
+        let mut peer = command.spawn().unwrap();
+        let said = BufReader::new(peer.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+        assert_eq!(said, "ready");
+        Self(peer)
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn compiled(folder: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/edges.c");
+    let program = folder.join("edges");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2", "-pthread"]);
+    // What no program should pass is passed on purpose.
+    compiler.args(["-Wno-nonnull", "-Wno-stringop-overflow", "-Wno-stringop-overread"]);
+    run(compiler.arg(source).arg("-o").arg(&program));
+    program
+}
+
+fn said(link: &Link, command: &mut Command) -> String {
+    let output = output_of(link.within(command));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    said
+}
+
+/// Runs parts of the program, which say the same in all modes.
+fn says_the_same(parts: &[&str]) {
+    if !root_or_skip() {
+        return;
+    }
+    let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
+    let (program, listen) = (compiled(folder.path()), folder.path().join("programs"));
+    let _peer = Peer::new(&link, &program);
+    own(&link, &listen);
+    for part in parts {
+        let plain = said(&link, Command::new(&program).arg(part));
+        assert!(!plain.is_empty(), "no part of it is named {part}");
+        for mode in [Mode::Poll, Mode::Adaptive] {
+            let explain = folder.path().join(format!("{part}-{mode}"));
+            let mut command = Command::new(&program);
+            with_library(command.arg(part), rule(mode), &explain).env(OWNER_VARIABLE, &listen);
+            let with_library = said(&link, &mut command);
+            assert_eq!(with_library, plain, "{part}, {mode}: {}", std::fs::read_to_string(&explain).unwrap());
+            let (by_ring, by_kernel) = received(&explain);
+            println!("{part}, {mode}: {by_ring} by the ring, {by_kernel} by the kernel");
+            assert!(
+                by_ring > 0 || mode != Mode::Poll,
+                "{part}: {}",
+                std::fs::read_to_string(&explain).unwrap()
+            );
+        }
+    }
+}
+
+#[test]
+fn ready_is_what_a_call_receives() {
+    says_the_same(&["bad", "lengths"]);
+}
+
+#[test]
+fn children_of_all_kinds_have_the_kernels_socket() {
+    says_the_same(&["children", "set"]);
+}
+
+#[test]
+fn a_lease_that_ends_in_use_leaves_its_datagrams_in_order_and_costs_nothing_then() {
+    says_the_same(&["ends", "stamps", "options"]);
+}
+
+#[test]
+fn calls_go_on_with_the_socket_that_they_have_begun_with() {
+    says_the_same(&["closed"]);
+}
+
+#[test]
+fn the_end_of_a_socket_and_its_errors_end_calls_as_in_the_kernel() {
+    says_the_same(&["shutdown", "error"]);
+}
+
+#[test]
+fn what_the_kernel_refuses_is_refused_and_times_are_kept() {
+    says_the_same(&["odd", "times"]);
+}
+
+#[test]
+fn edges_of_both_sides_are_told_as_by_the_kernel() {
+    says_the_same(&["edges"]);
+}
+
+#[test]
+fn calls_use_little_of_a_stack() {
+    says_the_same(&["stack"]);
+}
+
+#[test]
+fn control_data_are_cut_where_the_kernel_cuts_them() {
+    says_the_same(&["control"]);
+}
