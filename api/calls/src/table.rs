@@ -12,6 +12,7 @@ use twinpath_socket::{Access, LentBy, Lessee, SocketCounts};
 use twinpath_worker::idle::Mode;
 
 use crate::identity;
+use crate::on_socket::Calls;
 use crate::options::{self, Means, Wanted, Why};
 use crate::users::{self, Shared};
 
@@ -67,6 +68,7 @@ pub struct Place {
     is_waited_for: AtomicBool,
     /// When a call that waits asks the kernel next, ns.
     pub(crate) ask_at: AtomicU64,
+    pub(crate) calls: Calls,
     /// For the next receiving call to return; 0: none.
     error: AtomicI32,
     /// A descriptor of the socket after its last one was closed, for calls that have the socket until they return; -1: none.
@@ -142,6 +144,7 @@ impl Place {
             shared: AtomicU16::new(0),
             is_waited_for: AtomicBool::new(false),
             ask_at: AtomicU64::new(0),
+            calls: Calls::new(),
             error: AtomicI32::new(0),
             kept: AtomicI32::new(-1),
             sets: [const { InSet::none() }; SETS],
@@ -154,7 +157,8 @@ impl Place {
             return false;
         }
         self.lessee.set_free();
-        let is_free = self.lessee.is_free();
+        // A call on the former socket would take the new one for it.
+        let is_free = self.calls.are_none() && self.lessee.is_free();
         if !is_free {
             self.is_used.store(false, Ordering::Release);
         }
@@ -510,10 +514,10 @@ fn end(descriptor: c_int, number: usize, place: &Place, is_open: bool) -> Option
     let counts = place.lessee.counts();
     // After the entry was changed: a call that begins now sees that, or is counted.
     fence(Ordering::SeqCst);
-    let goes_on = is_open && place.lessee.receiving() > 0 && has_threads();
+    let goes_on = is_open && place.calls.have_it() && has_threads();
     if let Some(kept) = goes_on.then(|| duplicate_for_calls(descriptor)).flatten() {
         // As in the kernel, calls that have begun have the socket until they return.
-        place.lessee.finish(&socket(kept));
+        place.lessee.finish();
         place.kept.store(kept, Ordering::SeqCst);
         end_if_left(place);
     } else {
@@ -607,7 +611,7 @@ pub fn next_len(descriptor: c_int) -> Option<usize> {
 /// has one.
 pub fn give_up(descriptor: c_int) -> bool {
     let Some((number, place)) = place(descriptor) else { return false };
-    place.lessee.finish(&socket(descriptor));
+    place.lessee.finish();
     left(number);
     true
 }

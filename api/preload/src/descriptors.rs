@@ -290,12 +290,10 @@ unsafe fn stamp(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     if done == 0 || errno() != libc::ENOENT || !has_received || argument.is_null() {
         return done;
     }
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: there is room for the time.
-    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut now) };
-    if matches!(request, SIOCGSTAMP | STAMP_NEW) {
-        now.tv_nsec /= 1_000;
-    }
+    let Ok(now) = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) else { return done };
+    let is_ns = matches!(request, SIOCGSTAMPNS | STAMP_NS_NEW);
+    let part = if is_ns { now.subsec_nanos() } else { now.subsec_micros() };
+    let now = libc::timespec { tv_sec: now.as_secs() as i64, tv_nsec: part.into() };
     // SAFETY: the caller's promise: there is room for two numbers, as in a timespec.
     unsafe { argument.cast::<libc::timespec>().write_unaligned(now) };
     0
