@@ -706,3 +706,6 @@ extern "C" fn before_fork() {
         place.lessee.give_back();
     }
 }
+
+#[cfg(test)]
+mod tests;
