@@ -13,6 +13,7 @@ mod kernel;
 mod limit;
 mod message;
 pub mod nested;
+mod on_socket;
 mod options;
 mod pointers;
 pub mod poll;

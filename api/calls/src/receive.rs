@@ -341,7 +341,7 @@ impl Receiving<'_> {
     /// Another call may be about to open the ring, and not have seen that this one sleeps. After a while it has, or has closed the ring
     /// again: signals are held back meanwhile.
     fn settle(&mut self) {
-        let waits = self.flags & libc::MSG_DONTWAIT == 0 && self.place.lessee.is_looked_at();
+        let waits = self.flags & libc::MSG_DONTWAIT == 0 && self.place.calls.look();
         if !waits || message::is_nonblocking(self.descriptor()) {
             return;
         }
@@ -378,10 +378,10 @@ impl Receiving<'_> {
         if self.has_datagram(socket) {
             return None;
         }
-        self.receives.looks.rest();
+        self.receives.rest();
         self.settle();
         if self.has_datagram(socket) {
-            self.receives.looks.look_again();
+            self.receives.look_again();
             return None;
         }
         self.blocked = None;
@@ -390,7 +390,7 @@ impl Receiving<'_> {
             None => self.sleep_on(),
         };
         let error = errno();
-        self.receives.looks.look_again();
+        self.receives.look_again();
         drop(waits);
         if slept.is_some() {
             set_errno(error);
@@ -440,16 +440,16 @@ impl Receiving<'_> {
         {
             return None;
         }
-        self.receives.looks.rest();
+        self.receives.rest();
         self.settle();
         if self.place.lessee.is_ready(socket, clock::now()).is_some() {
-            self.receives.looks.look_again();
+            self.receives.look_again();
             return None;
         }
         self.blocked = None;
         let (len, read) = self.receive(0);
         let error = errno();
-        self.receives.looks.look_again();
+        self.receives.look_again();
         drop(waits);
         if let Some(read) = read.filter(|_| !self.call.peek) {
             self.place.lessee.was_read_beside(read);

@@ -15,6 +15,7 @@ use crate::earning::{self, Earned};
 pub use crate::earning::{ENOUGH, WINDOW_MS};
 use crate::epoll;
 use crate::identity;
+use crate::on_socket::Calls;
 use crate::options::{self, Means, Wanted, Why};
 use crate::users::{self, Shared};
 
@@ -70,6 +71,7 @@ pub struct Place {
     is_waited_for: AtomicBool,
     /// When a call that waits asks the kernel next, ns.
     pub(crate) ask_at: AtomicU64,
+    pub(crate) calls: Calls,
     /// For the next receiving call to return; 0: none.
     error: AtomicI32,
     /// A descriptor of the socket after its last one was closed, for calls that have the socket until they return; -1: none.
@@ -145,6 +147,7 @@ impl Place {
             shared: AtomicU16::new(0),
             is_waited_for: AtomicBool::new(false),
             ask_at: AtomicU64::new(0),
+            calls: Calls::new(),
             error: AtomicI32::new(0),
             kept: AtomicI32::new(-1),
             sets: [const { InSet::none() }; SETS],
@@ -157,7 +160,8 @@ impl Place {
             return false;
         }
         self.lessee.set_free();
-        let is_free = self.lessee.is_free();
+        // A call on the former socket would take the new one for it.
+        let is_free = self.calls.are_none() && self.lessee.is_free();
         if !is_free {
             self.is_used.store(false, Ordering::Release);
         }
@@ -423,6 +427,7 @@ pub fn take_up(descriptor: c_int, mode: Mode, now: bool) -> Result<Option<TakenU
     if let Some(why) = epoll::why_none(descriptor) {
         return Err(why.to_owned());
     }
+    set_ended_free();
     let Some((on, lent)) = earning::go_on(descriptor, &socket(descriptor))? else { return Ok(None) };
     let cookie = identity::cookie(descriptor).ok().filter(|_| identity::is_udp(descriptor));
     let cookie = cookie.ok_or_else(|| "it is no UDP socket".to_owned())?;
@@ -582,12 +587,17 @@ fn lend_claimed(
     Ok(occupy(descriptor, (number, place), mode, (cookie, wanted), CLAIMED).then_some(by))
 }
 
-/// A place without a lease, which is taken.
-fn free_place() -> Result<(usize, &'static Place), String> {
-    // What closed sockets have left on any interface.
+/// Sets free what closed sockets have left on any interface: the owner may give a ring again as soon as it has been told of its end, and
+/// then this process has to know it.
+fn set_ended_free() {
     for (_, place) in places().filter(|(_, place)| place.take()) {
         place.is_used.store(false, Ordering::Release);
     }
+}
+
+/// A place without a lease, which is taken.
+fn free_place() -> Result<(usize, &'static Place), String> {
+    set_ended_free();
     TAKEN.iter().enumerate().find(|(_, place)| place.take()).ok_or_else(|| {
         format!("{PLACES} sockets of this process have a fast path, and that is all there are")
     })
@@ -663,10 +673,10 @@ fn end(descriptor: c_int, number: usize, place: &Place, is_open: bool) -> Option
     let counts = place.lessee.counts();
     // After the entry was changed: a call that begins now sees that, or is counted.
     fence(Ordering::SeqCst);
-    let goes_on = is_open && place.lessee.receiving() > 0 && has_threads();
+    let goes_on = is_open && place.calls.have_it() && has_threads();
     if let Some(kept) = goes_on.then(|| duplicate_for_calls(descriptor)).flatten() {
         // As in the kernel, calls that have begun have the socket until they return.
-        place.lessee.finish(&socket(kept));
+        place.lessee.finish();
         place.kept.store(kept, Ordering::SeqCst);
         end_if_left(place);
         return counts;
@@ -767,7 +777,7 @@ pub fn next_len(descriptor: c_int) -> Option<usize> {
 /// has one.
 pub fn give_up(descriptor: c_int) -> bool {
     let Some((number, place)) = place(descriptor) else { return false };
-    place.lessee.finish(&socket(descriptor));
+    place.lessee.finish();
     left(number);
     true
 }
@@ -880,3 +890,6 @@ extern "C" fn before_fork() {
         place.lessee.hand_over();
     }
 }
+
+#[cfg(test)]
+mod tests;

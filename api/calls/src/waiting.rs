@@ -13,6 +13,7 @@ use twinpath_time::Instant;
 use twinpath_worker::idle::Decision;
 
 use crate::kernel::{Kernel, errno};
+use crate::on_socket::OnSocket;
 use crate::signals::Blocked;
 use crate::table::{self, PLACES, Place};
 use crate::times;
@@ -141,8 +142,9 @@ struct Waiter<'a, A> {
 impl<A> Drop for Waiter<'_, A> {
     fn drop(&mut self) {
         self.follow();
+        let before = if self.rests { OnSocket::Waits } else { OnSocket::WaitsAndLooks };
         for (number, place) in self.leased.all() {
-            place.lessee.wait_ends(self.rests);
+            place.calls.change(before, None);
             table::left(number);
         }
     }
@@ -160,7 +162,7 @@ where
     A: FnMut(Option<&timespec>, Option<&sigset_t>) -> c_int,
 {
     for (_, place) in leased.all() {
-        place.lessee.wait_begins();
+        place.calls.begins(OnSocket::WaitsAndLooks);
     }
     let outcome = Outcome::default();
     let mut waiter = Waiter {
@@ -209,7 +211,7 @@ impl<A> Waiter<'_, A> {
     fn looks_again(&self, now: Instant) -> Option<Instant> {
         let mut looks_again = None;
         for (_, _, place) in self.leased.each() {
-            if self.was_busy || place.lessee.is_looked_at() {
+            if self.was_busy || place.calls.look() {
                 return Some(now + LOOK_AGAIN);
             }
             if self.lead.is_none() && place.lessee.is_wanted(now) {
@@ -387,13 +389,13 @@ where
         let waits = Sleeps::begin(self.leased);
         self.rests = true;
         for (_, place) in self.leased.all() {
-            place.lessee.wait_rests();
+            place.calls.change(OnSocket::WaitsAndLooks, Some(OnSocket::Waits));
         }
         // Before another thread could have taken the lease, something may have come.
         let is_ready = self.look(clock::now());
         let slept = if is_ready { Ok(true) } else { self.sleep(until) };
         for (_, place) in self.leased.all() {
-            place.lessee.wait_looks_again();
+            place.calls.change(OnSocket::Waits, Some(OnSocket::WaitsAndLooks));
         }
         self.rests = false;
         drop(waits);

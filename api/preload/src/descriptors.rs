@@ -249,38 +249,13 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
             }
         }
         SIOCGSTAMP | SIOCGSTAMPNS | STAMP_NEW | STAMP_NS_NEW if table::is_known(fd) => {
-            // SAFETY: the caller's promise.
-            return unsafe { stamp(fd, request, argument) };
+            if let Some((why, has_ended)) = table::stamp_wanted(fd) {
+                is_kernels(fd, why, has_ended);
+            }
         }
         _ => {}
     }
     real!(ioctl(fd, request, argument) as fn(c_int, c_ulong, *mut c_void) -> c_int)
-}
-
-/// The program asks when the last datagram came. If all have come by the ring, the kernel does not know of any; it says that the one of which
-/// it has no stamp came now, and so it is said here.
-///
-/// # Safety
-/// As for `ioctl(2)`.
-#[cold]
-unsafe fn stamp(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
-    let has_received = table::counts(fd).is_some_and(|counts| counts.by_ring > 0);
-    if let Some((why, has_ended)) = table::stamp_wanted(fd) {
-        is_kernels(fd, why, has_ended);
-    }
-    let done = real!(ioctl(fd, request, argument) as fn(c_int, c_ulong, *mut c_void) -> c_int);
-    if done == 0 || errno() != libc::ENOENT || !has_received || argument.is_null() {
-        return done;
-    }
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: there is room for the time.
-    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut now) };
-    if matches!(request, SIOCGSTAMP | STAMP_NEW) {
-        now.tv_nsec /= 1_000;
-    }
-    // SAFETY: the caller's promise: there is room for two numbers, as in a timespec.
-    unsafe { argument.cast::<libc::timespec>().write_unaligned(now) };
-    0
 }
 
 /// Whether closing the descriptor changes anything here. Most are the program's and nothing is known of them: for these it is a few loads.

@@ -24,6 +24,8 @@ pub struct Borrower {
     asked: Vec<(u32, Option<Result<Lent, String>>)>,
     /// Rings that were used before, which are not zeros any more.
     idle: Vec<(u32, Lease)>,
+    /// All that were made here, of the memory of now.
+    made: Vec<u32>,
 }
 
 /// Whether the owner has made rings for this process.
@@ -53,6 +55,7 @@ impl Borrower {
             opening: Opening::Not,
             asked: Vec::new(),
             idle: Vec::new(),
+            made: Vec::new(),
         })
     }
 
@@ -172,11 +175,17 @@ impl Borrower {
         // Other rings are of a former owner, or of a number that this program had there before: it does not get them again.
         let first = ring.wrapping_sub(loan.number);
         self.idle.retain(|(of, _)| of.wrapping_sub(first) < loan.capacity);
+        self.made.retain(|of| of.wrapping_sub(first) < loan.capacity);
         let lease = match self.idle.iter().position(|(of, _)| *of == ring) {
             Some(at) => {
                 let (_, mut lease) = self.idle.swap_remove(at);
                 lease.begin_anew();
                 lease
+            }
+            // A thread is still at it: where it begins is not known here.
+            None if self.made.contains(&ring) => {
+                let _ = self.connection.end(ring, false);
+                return Err(OwnerError::Refused("a thread has not left the ring that it was to have".to_owned()));
             }
             None => match memory {
                 [states, slots] => ring_of(loan, states.as_fd(), slots.as_fd()).map_err(|error| {
@@ -188,6 +197,9 @@ impl Borrower {
                 _ => return Err(OwnerError::Memory(rustix::io::Errno::INVAL)),
             },
         };
+        if !self.made.contains(&ring) {
+            self.made.push(ring);
+        }
         let connection = Arc::clone(&self.connection);
         Ok(Lent {
             number: ring,

@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::net::UdpSocket;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, TryLockError};
 
 use rustix::event::Timespec;
+use rustix::fs::CWD;
 use rustix::thread::futex;
 use twinpath_attach::Sending;
 use twinpath_idle::Woken;
@@ -113,8 +114,6 @@ pub struct Lessee {
     is_used_by_others: AtomicBool,
     /// Threads that wait in the kernel for the socket.
     others: AtomicU32,
-    /// Calls on the socket, of each kind a part of the word.
-    calls: AtomicU64,
     /// How often the ring was left by a thread while others waited for that, and how many do.
     was_left: AtomicU32,
     await_ring: AtomicU32,
@@ -132,63 +131,6 @@ pub struct Waits<'a>(&'a Lessee);
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
         self.0.no_longer_waits();
-    }
-}
-
-/// A receiving call is on the socket, as long as this exists. It looks at the ring, or may do so soon, if it does not rest.
-#[derive(Debug)]
-pub struct Looks<'a> {
-    lessee: &'a Lessee,
-    kind: Kind,
-}
-
-/// What a call does, as a part of the word in which calls are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// It receives, so that it has the socket until it returns, also if that is closed; and looks at the ring.
-    ReceivesAndLooks,
-    /// The same, and does not look.
-    Receives,
-    /// It waits for the socket, as long as that is not closed, and looks at the ring.
-    WaitsAndLooks,
-    /// The same, and does not look.
-    Waits,
-}
-
-impl Kind {
-    const BITS: u32 = 16;
-
-    const fn one(self) -> u64 {
-        1 << (self as u32 * Self::BITS)
-    }
-
-    const fn count(self, calls: u64) -> u32 {
-        (calls >> (self as u32 * Self::BITS)) as u32 & ((1 << Self::BITS) - 1)
-    }
-}
-
-impl Looks<'_> {
-    /// From now on it does not look, as it sleeps.
-    pub fn rest(&mut self) {
-        self.set_kind(Kind::Receives);
-    }
-
-    /// It looks again.
-    pub fn look_again(&mut self) {
-        self.set_kind(Kind::ReceivesAndLooks);
-    }
-
-    fn set_kind(&mut self, kind: Kind) {
-        let before = std::mem::replace(&mut self.kind, kind);
-        if before != kind {
-            self.lessee.change_calls(before, kind.one());
-        }
-    }
-}
-
-impl Drop for Looks<'_> {
-    fn drop(&mut self) {
-        self.lessee.change_calls(self.kind, 0);
     }
 }
 
@@ -220,7 +162,6 @@ impl Lessee {
             is_shared: AtomicBool::new(false),
             is_used_by_others: AtomicBool::new(false),
             others: AtomicU32::new(0),
-            calls: AtomicU64::new(0),
             was_left: AtomicU32::new(0),
             await_ring: AtomicU32::new(0),
             is_contended: AtomicBool::new(false),
@@ -298,28 +239,39 @@ impl Lessee {
     /// [`Lessee::set_free`]. If another thread is receiving, it goes on by the kernel as soon as it sees this.
     pub fn end(&self, socket: &UdpSocket) {
         self.give_back();
-        if let Ok(outside) = self.outside.try_read()
-            && let Some(outside) = outside.as_ref()
-        {
-            outside.beside.set_ending();
-            self.withdraw(outside, socket);
-            self.has_ended.store(true, Ordering::Release);
+        let Ok(outside) = self.outside.try_read() else { return };
+        let Some(outside) = outside.as_ref() else { return };
+        outside.beside.set_ending();
+        // An owner gives the ring to the next socket as soon as it is told: not while another thread reads it.
+        let unread = self.try_lock();
+        if unread.is_some() || matches!(outside.withdrawal, Withdrawal::Own(_)) {
+            self.withdraw(outside, socket.as_fd());
         }
+        self.has_ended.store(true, Ordering::Release);
     }
 
     /// Without that the kernel's program only finds a ring that nobody opens, which cannot be given to another socket.
-    fn withdraw(&self, outside: &Outside, socket: &UdpSocket) {
-        if !self.is_withdrawn.load(Ordering::Acquire) && outside.withdrawal.withdraw(socket.as_fd()) {
+    fn withdraw(&self, outside: &Outside, socket: BorrowedFd<'_>) {
+        if !self.is_withdrawn.load(Ordering::Acquire) && outside.withdrawal.withdraw(socket) {
             self.is_withdrawn.store(true, Ordering::Release);
         }
     }
 
     /// Frees what an ended lease has left, unless another thread has it, or the interface: then it is to be tried again. Allocates.
     pub fn set_free(&self) {
-        if !self.is_over() || !self.is_withdrawn.load(Ordering::Acquire) {
+        if !self.is_over() {
             return;
         }
         let Some(mut leased) = self.try_lock() else { return };
+        if let Some(outside) = self.outside.try_read().ok().as_ref().and_then(|outside| outside.as_ref())
+            && matches!(outside.withdrawal, Withdrawal::Owner { .. })
+        {
+            // It is told the ring, and not the socket.
+            self.withdraw(outside, CWD);
+        }
+        if !self.is_withdrawn.load(Ordering::Acquire) {
+            return;
+        }
         let Some(lender) = leased.as_ref().map(|leased| Arc::clone(&leased.lender)) else { return };
         let Some(mut lender) = interfaces::try_locked(&lender) else { return };
         if let Some(Leased { mut holder, sending, .. }) = leased.take() {
@@ -344,7 +296,6 @@ impl Lessee {
     /// who had the allocator's lock in the parent.
     pub fn forget(&self, may_free: bool) -> bool {
         self.others.store(0, Ordering::Relaxed);
-        self.calls.store(0, Ordering::Relaxed);
         self.await_ring.store(0, Ordering::Relaxed);
         self.leading.forget();
         self.has_ended.store(false, Ordering::Relaxed);
@@ -360,22 +311,20 @@ impl Lessee {
         self.try_lock().map(|mut leased| std::mem::forget(leased.take())).is_some()
     }
 
-    /// Whether the place can be given to a socket, after [`Lessee::set_free`]: also no call is on the former one any more, which would
-    /// take the new one for it.
+    /// Whether the place can be given to a socket, after [`Lessee::set_free`].
     #[must_use]
     pub fn is_free(&self) -> bool {
-        self.calls.load(Ordering::SeqCst) == 0 && self.try_lock().is_some_and(|leased| leased.is_none())
+        self.try_lock().is_some_and(|leased| leased.is_none())
     }
 
     /// Ends the lease of a socket that goes on. Nothing comes into its ring from now on; what is in it is received first, in order. Then the
-    /// lease is over.
-    pub fn finish(&self, socket: &UdpSocket) {
+    /// lease is over: [`Lessee::end`] is to be called.
+    pub fn finish(&self) {
         let Ok(outside) = self.outside.try_read() else { return };
         let Some(outside) = outside.as_ref() else { return };
         outside.beside.set_ending();
         // If another thread has the ring, it closes it.
         self.give_back();
-        self.withdraw(outside, socket);
     }
 
     /// Whether the lease has ended and everything that was in its ring has been received: the kernel alone has the socket.
@@ -578,62 +527,6 @@ impl Lessee {
             self.early.store(-1, Ordering::Relaxed);
         }
         waiting
-    }
-
-    /// A receiving call begins, which looks at the ring, or opens it.
-    pub fn receives(&self) -> Looks<'_> {
-        self.begins(Kind::ReceivesAndLooks)
-    }
-
-    /// A receiving call of several messages begins, beside those for each of them.
-    pub fn receives_many(&self) -> Looks<'_> {
-        self.begins(Kind::Receives)
-    }
-
-    fn begins(&self, kind: Kind) -> Looks<'_> {
-        self.calls.fetch_add(kind.one(), Ordering::SeqCst);
-        Looks { lessee: self, kind }
-    }
-
-    /// A call begins that waits for the socket among others, and looks at the ring. To be undone by [`Lessee::wait_ends`].
-    pub fn wait_begins(&self) {
-        self.calls.fetch_add(Kind::WaitsAndLooks.one(), Ordering::SeqCst);
-    }
-
-    /// Such a call is about to sleep, and does not look.
-    pub fn wait_rests(&self) {
-        self.change_calls(Kind::WaitsAndLooks, Kind::Waits.one());
-    }
-
-    /// Such a call looks again.
-    pub fn wait_looks_again(&self) {
-        self.change_calls(Kind::Waits, Kind::WaitsAndLooks.one());
-    }
-
-    /// Such a call ends. `rests`: after [`Lessee::wait_rests`].
-    pub fn wait_ends(&self, rests: bool) {
-        self.change_calls(if rests { Kind::Waits } else { Kind::WaitsAndLooks }, 0);
-    }
-
-    /// A call is of another kind from now on, or has ended. In a child that was forked by a signal handler, none has begun.
-    fn change_calls(&self, before: Kind, added: u64) {
-        let changed =
-            |calls: u64| (before.count(calls) > 0).then(|| (calls - before.one()).wrapping_add(added));
-        let _ = self.calls.fetch_update(Ordering::SeqCst, Ordering::Relaxed, changed);
-    }
-
-    /// Whether calls that are no longer asleep may be about to open the ring, without having seen a thread that has just begun to wait.
-    #[must_use]
-    pub fn is_looked_at(&self) -> bool {
-        let calls = self.calls.load(Ordering::SeqCst);
-        Kind::ReceivesAndLooks.count(calls) > 0 || Kind::WaitsAndLooks.count(calls) > 0
-    }
-
-    /// How many receiving calls have the socket.
-    #[must_use]
-    pub fn receiving(&self) -> u32 {
-        let calls = self.calls.load(Ordering::SeqCst);
-        Kind::ReceivesAndLooks.count(calls) + Kind::Receives.count(calls)
     }
 
     /// The length of the datagram that the next call receives, if it is in the ring; `None` as for [`Lessee::is_ready`].

@@ -32,7 +32,7 @@ mod waiting;
 pub use counts::SocketCounts;
 pub use holder::{Call, KernelRead, Readiness, Received, Step, Wait};
 pub use leading::{Lead, Watch};
-pub use lessee::{Asking, LentBy, LentOn, Lessee, Looks, Waits};
+pub use lessee::{Asking, LentBy, LentOn, Lessee, Waits};
 pub use poll::{Event, Interest, Poll};
 pub use precise::Precise;
 pub use socket::{SendBy, SocketPath, UdpSocket};

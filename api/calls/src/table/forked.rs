@@ -91,6 +91,7 @@ fn become_own(by_fork: bool) {
         if kept >= 0 {
             close_own(kept);
         }
+        place.calls.forget();
         if place.lessee.forget(by_fork) {
             place.is_used.store(false, Ordering::Relaxed);
         }

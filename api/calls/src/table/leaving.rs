@@ -3,28 +3,42 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::on_socket::OnSocket;
 use libc::c_int;
-use twinpath_socket::Looks;
 
 use super::{
     DESCRIPTORS, FIRST, KERNEL, OF_DESCRIPTOR, Place, TAKEN, TELL, is_of, place, process, replace, socket,
 };
 use crate::kernel::{errno, set_errno};
 
-/// A receiving call is on a socket with a lease.
+/// A receiving call is on a socket with a lease: that is its own until this is dropped, also if the socket is closed meanwhile.
 pub(crate) struct Receives {
-    pub(crate) looks: Looks<'static>,
-    // Dropped after the former.
-    _leaves: Leaves,
-}
-
-/// When it is dropped, a call has ended.
-struct Leaves {
     number: usize,
+    kind: OnSocket,
 }
 
-impl Drop for Leaves {
+impl Receives {
+    /// From now on it does not look at the ring, as it sleeps.
+    pub(crate) fn rest(&mut self) {
+        self.become_of(OnSocket::Receives);
+    }
+
+    /// It looks again.
+    pub(crate) fn look_again(&mut self) {
+        self.become_of(OnSocket::ReceivesAndLooks);
+    }
+
+    fn become_of(&mut self, kind: OnSocket) {
+        let before = std::mem::replace(&mut self.kind, kind);
+        if before != kind {
+            TAKEN[self.number].calls.change(before, Some(kind));
+        }
+    }
+}
+
+impl Drop for Receives {
     fn drop(&mut self) {
+        TAKEN[self.number].calls.change(self.kind, None);
         left(self.number);
     }
 }
@@ -44,8 +58,9 @@ pub(crate) fn left(number: usize) {
 /// message, and not several by calls for each of them.
 pub(crate) fn receives(descriptor: c_int, is_one: bool) -> Option<(&'static Place, Receives)> {
     let (number, place) = place(descriptor)?;
-    let looks = if is_one { place.lessee.receives() } else { place.lessee.receives_many() };
-    let receives = Receives { looks, _leaves: Leaves { number } };
+    let kind = if is_one { OnSocket::ReceivesAndLooks } else { OnSocket::Receives };
+    place.calls.begins(kind);
+    let receives = Receives { number, kind };
     // It may have been closed before this call was counted, and the place be another socket's.
     is_of(descriptor, number).then_some((place, receives))
 }
@@ -53,7 +68,7 @@ pub(crate) fn receives(descriptor: c_int, is_one: bool) -> Option<(&'static Plac
 /// The last call that had a socket whose descriptors are closed has returned.
 #[cold]
 pub(super) fn end_if_left(place: &Place) {
-    if place.lessee.receiving() > 0 {
+    if place.calls.have_it() {
         return;
     }
     let kept = place.kept.swap(-1, Ordering::SeqCst);
@@ -89,6 +104,7 @@ fn leave_to_kernel(number: usize, place: &Place) {
         }
         left -= 1;
         if !std::mem::replace(&mut is_told, true) {
+            place.lessee.end(&socket(descriptor));
             TELL.get().inspect(|tell| (tell.is_over)(descriptor));
         }
         replace(entry, FIRST + number as u8, KERNEL);
