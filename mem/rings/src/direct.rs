@@ -223,7 +223,8 @@ impl DirectRing {
         let head = self.head().load(Ordering::Acquire) & POSITION;
         while self.next < head {
             let (place, lap) = self.next_place();
-            if self.memory.sequence(place).load(Ordering::Acquire) != lap + self.memory.count as u64 {
+            // If the other one has read for a whole lap, it may be filled again.
+            if self.memory.sequence(place).load(Ordering::Acquire) < lap + self.memory.count as u64 {
                 return;
             }
             self.next += 1;

@@ -61,7 +61,7 @@ impl LeasedInterface {
         let mut handing = self.begin_handing(assigned).inspect_err(|error| {
             tracing::warn!("{}: what is in rings cannot be handed over: {error}", self.facts.name);
         });
-        let mut unsent = vec![0; SLOT_LEN];
+        let mut unsent = if handing.is_err() { vec![0; SLOT_LEN] } else { Vec::new() };
         let before = self.leases.handed();
         let (mut taken, mut sent) = (0, 0);
         let trust =
@@ -85,6 +85,12 @@ impl LeasedInterface {
         let passed = self.leases.handed().passed.wrapping_sub(before.passed).min(taken);
         self.handing = handing.ok();
         Ok(HandedOver { passed, lost: taken - passed })
+    }
+
+    /// Whether there is anything to be handed over.
+    #[must_use]
+    pub fn is_unread(&self, process: u32, number: u32) -> bool {
+        self.remains(process, number).is_ok_and(|remains| !remains.is_empty())
     }
 
     /// As [`Self::hand_over`], of a lease of this process ([`LeasedInterface::lend`]).
