@@ -233,14 +233,15 @@ impl DirectRing {
 
     /// Gives back everything that is in the ring, which is closed, and unread.
     pub(crate) fn discard(&mut self) {
+        self.catch_up();
         while !self.is_drained() {
             let (place, lap) = self.next_place();
             if self.memory.sequence(place).load(Ordering::Acquire) == lap {
                 // A program is about to have filled it.
                 crate::sync::pause();
-                continue;
+            } else {
+                self.free();
             }
-            self.free();
         }
     }
 
