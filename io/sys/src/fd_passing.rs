@@ -91,7 +91,7 @@ pub fn receive_from_unknown(socket: impl AsFd, into: &mut [u8]) -> Result<Receiv
     while !part.is_null() {
         // SAFETY: as above; it takes numbers, and computes an address within the part.
         let (header, data, none) = unsafe { (part.read(), libc::CMSG_DATA(part), libc::CMSG_LEN(0)) };
-        let data_len = (header.cmsg_len as usize).saturating_sub(none as usize);
+        let data_len = header.cmsg_len.saturating_sub(none as usize);
         match (header.cmsg_level, header.cmsg_type) {
             (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
                 for number in 0..data_len / size_of::<libc::c_int>() {

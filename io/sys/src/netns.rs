@@ -78,7 +78,8 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes a new, empty namespace: it contains only `lo`, which is down. The calling thread stays in its own.
+    /// Makes a new, empty namespace: it contains only `lo`, which is down. The calling thread stays in its own. Its interfaces check no
+    /// sources (`rp_filter`), whatever the first namespace, whose settings it would have otherwise, does.
     ///
     /// # Errors
     /// [`NetnsError::Unshare`] without CAP_SYS_ADMIN.
@@ -89,6 +90,10 @@ impl Namespace {
             unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(NetnsError::Unshare)?;
             let fd = rustix::fs::open(OWN_NAMESPACE, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
                 .map_err(NetnsError::Open)?;
+            for of in ["all", "default"] {
+                // Where it cannot be written there is nothing to be changed by this process.
+                let _ = std::fs::write(format!("/proc/sys/net/ipv4/conf/{of}/rp_filter"), "0");
+            }
             Ok(Self { fd })
         })?
     }

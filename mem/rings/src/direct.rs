@@ -223,7 +223,8 @@ impl DirectRing {
         let head = self.head().load(Ordering::Acquire) & POSITION;
         while self.next < head {
             let (place, lap) = self.next_place();
-            if self.memory.sequence(place).load(Ordering::Acquire) != lap + self.memory.count as u64 {
+            // If the other one has read for a whole lap, it may be filled again.
+            if self.memory.sequence(place).load(Ordering::Acquire) < lap + self.memory.count as u64 {
                 return;
             }
             self.next += 1;
@@ -232,14 +233,15 @@ impl DirectRing {
 
     /// Gives back everything that is in the ring, which is closed, and unread.
     pub(crate) fn discard(&mut self) {
+        self.catch_up();
         while !self.is_drained() {
             let (place, lap) = self.next_place();
             if self.memory.sequence(place).load(Ordering::Acquire) == lap {
                 // A program is about to have filled it.
                 crate::sync::pause();
-                continue;
+            } else {
+                self.free();
             }
-            self.free();
         }
     }
 

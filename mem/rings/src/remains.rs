@@ -7,7 +7,6 @@
 //! fails if it is not any more. So they stay in order.
 
 use std::hint::spin_loop;
-use std::thread::yield_now;
 
 use crate::direct::{DirectRing, OPEN, POSITION};
 use crate::lease::SINGLE;
@@ -42,15 +41,16 @@ impl Remains {
         self.ring.consumed() >= self.ring.head().load(Ordering::SeqCst) & POSITION
     }
 
-    /// Copies the next frame, from its Ethernet header on. Its length; `None` if there is none.
-    pub fn take(&mut self, into: &mut [u8]) -> Option<usize> {
+    /// Copies the next frame, from its Ethernet header on. Its length; `None` if there is none. `yields` gives this CPU to others: the
+    /// program that fills a slot may run on it.
+    pub fn take(&mut self, into: &mut [u8], yields: impl Fn()) -> Option<usize> {
         while !self.is_empty() && self.left > 0 {
             self.left -= 1;
             for look in 0..LOOKS {
                 if self.ring.look() {
                     break;
                 }
-                if look < LOOKS_BEFORE_YIELD { spin_loop() } else { yield_now() }
+                if look < LOOKS_BEFORE_YIELD { spin_loop() } else { yields() }
             }
             let is_filled = self.ring.look();
             let len = self.ring.take_copy(into);

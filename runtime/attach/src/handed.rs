@@ -19,7 +19,7 @@ use twinpath_wire::checksum::Sum;
 use twinpath_wire::udp::HEADER_LEN;
 use twinpath_wire::{ChecksumFound, ChecksumTrust, Mac, udp_frame};
 
-use crate::leased::{LeaseError, LeasedInterface, OWN};
+use crate::leased::{Handing, LeaseError, LeasedInterface, OWN};
 
 /// How long frames may take from the packet socket to the program at ingress: usually they are there when it has sent them.
 const ARRIVAL: Duration = Duration::from_millis(5);
@@ -31,14 +31,6 @@ pub struct HandedOver {
     pub passed: u64,
     /// They are lost: the socket is closed, or it could not be done.
     pub lost: u64,
-}
-
-/// What frames are sent by.
-#[derive(Debug)]
-pub(crate) struct Handing {
-    socket: PacketSocket,
-    /// Of one frame.
-    frame: Box<[u8]>,
 }
 
 /// What a frame must be, so that it is sent.
@@ -69,7 +61,7 @@ impl LeasedInterface {
         let mut handing = self.begin_handing(assigned).inspect_err(|error| {
             tracing::warn!("{}: what is in rings cannot be handed over: {error}", self.facts.name);
         });
-        let mut unsent = vec![0; SLOT_LEN];
+        let mut unsent = if handing.is_err() { vec![0; SLOT_LEN] } else { Vec::new() };
         let before = self.leases.handed();
         let (mut taken, mut sent) = (0, 0);
         let trust =
@@ -77,7 +69,7 @@ impl LeasedInterface {
         let wanted = Wanted { trust, mac: self.target.mac, own: &self.target.addresses, local };
         loop {
             let into = handing.as_mut().map_or(&mut unsent[..], |handing| &mut handing.frame[..]);
-            let Some(len) = remains.take(into) else {
+            let Some(len) = remains.take(into, std::thread::yield_now) else {
                 self.await_arrival(before.came.wrapping_add(sent));
                 if remains.close() {
                     break;
@@ -93,6 +85,12 @@ impl LeasedInterface {
         let passed = self.leases.handed().passed.wrapping_sub(before.passed).min(taken);
         self.handing = handing.ok();
         Ok(HandedOver { passed, lost: taken - passed })
+    }
+
+    /// Whether there is anything to be handed over.
+    #[must_use]
+    pub fn is_unread(&self, process: u32, number: u32) -> bool {
+        self.remains(process, number).is_ok_and(|remains| !remains.is_empty())
     }
 
     /// As [`Self::hand_over`], of a lease of this process ([`LeasedInterface::lend`]).

@@ -24,7 +24,6 @@ use twinpath_sys::udp_socket::has_filter;
 use twinpath_wire::{Mac, Protocol};
 
 use crate::attachment::{AttachError, Target};
-use crate::handed::Handing;
 use crate::interface::{InterfaceError, find_link, learn_facts};
 
 /// Sockets with a lease on one interface, of one process, at most. Each takes 512 KiB.
@@ -137,6 +136,14 @@ pub(crate) struct Place {
 
 /// This process, of those that have rings where it has any.
 pub(crate) const OWN: u32 = 0;
+
+/// What frames are handed over by (`handed.rs`).
+#[derive(Debug)]
+pub(crate) struct Handing {
+    pub(crate) socket: PacketSocket,
+    /// Of one frame.
+    pub(crate) frame: Box<[u8]>,
+}
 
 /// Memory that all rings of this process share.
 #[derive(Debug)]

@@ -2,12 +2,16 @@
 
 use twinpath_sys::clock;
 
+use crate::program::Ring;
 use crate::{HANDED_EVERY, Owner};
 
 impl Owner {
     /// A program has gone: what it has not read is for those who have its sockets as well.
     pub(crate) fn give_all_unread(&mut self, at: usize) {
-        let rings: Vec<_> = self.programs[at].rings.iter().map(|ring| ring.ring).collect();
+        let program = &self.programs[at];
+        let (Some(interface), Some(process)) = (&self.leased, program.process) else { return };
+        let is_unread = |ring: &&Ring| ring.number.is_some_and(|number| interface.is_unread(process, number));
+        let rings: Vec<_> = program.rings.iter().filter(is_unread).map(|ring| ring.ring).collect();
         rings.into_iter().for_each(|ring| self.give_unread(at, ring));
     }
 

@@ -21,8 +21,8 @@ const PATIENCE: Duration = Duration::from_millis(10);
 const TRIES: u32 = 64;
 
 impl Lessee {
-    /// Closes the ring. What is in it goes to the kernel's socket, before what comes later; then this returns. It neither allocates nor
-    /// waits for long.
+    /// Closes the ring. What is in it goes to the kernel's socket, before what comes later; then this returns. It does not wait for
+    /// long, and allocates only for a lease by this process's own rights.
     pub fn hand_over(&self) {
         let Some(mut guard) = self.locked_soon().filter(|_| !self.has_ended.load(Ordering::Acquire)) else {
             return;

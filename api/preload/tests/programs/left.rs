@@ -12,7 +12,7 @@ use crate::link::{Echo, Link, output_of, run};
 use crate::{own_with, rule, with_library};
 
 #[test]
-fn what_is_in_a_ring_goes_to_whoever_reads_next() {
+fn what_is_in_a_ring_goes_to_the_next_reader() {
     if !root_or_skip() {
         return;
     }
@@ -31,7 +31,7 @@ fn what_is_in_a_ring_goes_to_whoever_reads_next() {
         ..ProgramLimits::default()
     };
     own_with(&link, &listen, limits);
-    let ways: [(&str, &[u16]); 6] = [
+    let readers: [(&str, &[u16]); 6] = [
         ("forked", &[7081]),
         ("passed", &[7082]),
         ("closed", &[7083]),
@@ -41,7 +41,7 @@ fn what_is_in_a_ring_goes_to_whoever_reads_next() {
     ];
     let mut wrong = Vec::new();
     for mode in [Mode::Poll, Mode::Adaptive] {
-        for (how, ports) in ways {
+        for (how, ports) in readers {
             let explain = folder.path().join(format!("{mode}-{how}"));
             let mut command = Command::new(&program);
             with_library(command.arg(how), rule(mode), &explain).env(OWNER_VARIABLE, &listen);

@@ -165,7 +165,7 @@ fn come(
 }
 
 #[test]
-fn a_program_has_what_the_kernel_lets_in_whoever_claims_to_have_sent_it() {
+fn a_program_has_what_the_kernel_lets_in_and_nothing_else() {
     if !root_or_skip() {
         return;
     }

@@ -361,6 +361,15 @@ fn a_program_gets_nothing_but_rings_for_udp_sockets_of_its_own() {
     hostile.say(&Request::end(0, false), &[event.as_fd()]);
     let (answer, _) = hostile.ask("vs", &[socket.as_fd()]);
     assert!(matches!(answer, Answer::Lent { ring: 0, .. }), "{answer:?}");
+    // A child that has the connection has no part in it: its message is read before the next one, and is nothing.
+    let child = fork::fork(|| {
+        let request = Request::Lend { request: 6, interface: "vs".to_owned() };
+        hostile.say(&request.encode(), &[other.as_fd()]);
+        0
+    });
+    assert_eq!(child.unwrap().wait().unwrap(), Some(0));
+    hostile.is_refused("vs", &[socket.as_fd()], "has a lease already");
+    assert_eq!(owned.sockets(), [1]);
 }
 
 #[test]

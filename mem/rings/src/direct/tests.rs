@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::memory::SlotHeader;
 use super::*;
+use crate::remains::Remains;
 
 /// An open ring, the second one in the memory of the states.
 fn ring(slots: usize) -> DirectRing {
@@ -264,5 +265,99 @@ proptest! {
             ring.open();
         }
         prop_assert!(put(&ring, 1) && put(&ring, 2), "every slot is free again");
+    }
+}
+
+/// A ring with slots for its holder, and the same one for somebody else.
+fn seen_twice(slots: usize) -> [DirectRing; 2] {
+    let (states, states_fd) = Mapping::of_memfd("direct-test", 4096).expect("memory");
+    let (memory, slots_fd) = Mapping::of_memfd("direct-test", slots * SLOT_LEN).expect("memory");
+    let again = Mapping::of_fd(&states_fd, 4096, 0).expect("the same memory");
+    let memory_again = Mapping::of_fd(&slots_fd, slots * SLOT_LEN, 0).expect("the same memory");
+    let mut holder = DirectRing::new(Arc::new(states), 1, memory, slots).expect("layout");
+    holder.open();
+    [holder, DirectRing::new(Arc::new(again), 1, memory_again, slots).expect("layout")]
+}
+
+#[test]
+fn somebody_else_goes_on_where_the_holder_has_ended() {
+    const SLOTS: usize = 8;
+    for (consumed, unread) in
+        (0..20u8).flat_map(|consumed| (0..=SLOTS as u8).map(move |unread| (consumed, unread)))
+    {
+        let [mut holder, other] = seen_twice(SLOTS);
+        for number in 0..consumed {
+            assert!(put(&holder, number));
+            assert!(holder.take(|_| ()).is_some());
+        }
+        let all: Vec<_> = (0..unread).map(|number| 100 + number).collect();
+        assert!(all.iter().all(|number| put(&holder, *number)));
+        let mut remains = Remains::new(other);
+        assert_eq!(remains.is_empty(), unread == 0);
+        let (mut got, mut frame) = (Vec::new(), [0; SLOT_LEN]);
+        while let Some(len) = remains.take(&mut frame, || ()) {
+            assert_eq!((len, &frame[..len]), (FRAME_LEN, &[frame[0]; FRAME_LEN][..]));
+            got.push(frame[0]);
+        }
+        assert_eq!(got, all, "{consumed} were read before");
+        // One comes before the ring is closed.
+        assert!(put(&holder, 7));
+        assert!(!remains.close());
+        assert_eq!(remains.take(&mut frame, || ()), Some(FRAME_LEN));
+        assert!(remains.close());
+        assert!(!put(&holder, 8));
+        // The holder finds it empty, and can use it again.
+        holder.was_closed(holder.head().load(Ordering::SeqCst));
+        if consumed % 2 == 0 {
+            holder.catch_up();
+        } else {
+            holder.discard();
+        }
+        assert!(holder.is_drained());
+        holder.open();
+        assert!(put(&holder, 9));
+        assert_eq!(holder.take(|frame| frame.bytes[0]), Some(9));
+    }
+}
+
+#[test]
+fn whatever_a_holder_has_written_the_end_comes() {
+    const SLOTS: usize = 8;
+    let mut state = 1u64;
+    let mut random = || {
+        // xorshift64
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for _ in 0..300 {
+        let [holder, other] = seen_twice(SLOTS);
+        let mut scribble = || {
+            let value = match random() % 4 {
+                0 => OPEN | random() % 64,
+                1 => u64::MAX,
+                2 => random() % 64,
+                _ => random(),
+            };
+            holder.head().store(value, Ordering::SeqCst);
+            let lap = value & POSITION & !(SLOTS as u64 - 1);
+            for place in 0..SLOTS {
+                let sequence = [lap, lap + 1, lap.wrapping_sub(7), random()][random() as usize % 4];
+                holder.memory.sequence(place).store(sequence, Ordering::SeqCst);
+            }
+        };
+        scribble();
+        let (mut remains, mut frame, mut taken) = (Remains::new(other), [0; SLOT_LEN], 0);
+        loop {
+            while remains.take(&mut frame, || ()).is_some() {
+                taken += 1;
+            }
+            scribble();
+            if remains.close() {
+                break;
+            }
+        }
+        assert!(taken <= 3 * SLOTS, "{taken}");
     }
 }
