@@ -206,9 +206,9 @@ MUTANTS_VERSION := 27.1.0
 TEST_PACKAGES := iproute2=ip rpcbind=rpcinfo ethtool=ethtool xdp-tools=xdp-filter util-linux=nsenter \
 	tcpdump=tcpdump bind9-dnsutils=dig openvswitch-common=ovs-ofctl gcc=cc pkg-config=pkg-config binutils=objdump $(LAB_PACKAGES_kni)
 
-# Programs that the library's examples are compared with. Unpacked, so that no service of theirs starts here.
+# Programs that the library's examples are compared with, and the C library musl. Unpacked, so that no service of theirs starts here.
 TEST_UNPACKED := memcached libmemcached-tools libmemcached11 libmemcachedutil2 libhashkit2 libevent-2.1-7 libsasl2-2 \
-	libsasl2-modules-db dnsperf libldns3 libnghttp2-14 libssl3 nsd libfstrm0 libprotobuf-c1
+	libsasl2-modules-db dnsperf libldns3 libnghttp2-14 libssl3 nsd libfstrm0 libprotobuf-c1 musl musl-dev
 
 # The suites that `make conformance` knows, and what building and running them takes.
 SUITES := $(basename $(notdir $(wildcard test/conformance/*.sh)))

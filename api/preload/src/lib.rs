@@ -14,6 +14,7 @@ mod own;
 mod process;
 mod real;
 mod receiving;
+mod sanitizer;
 mod started;
 mod waiting;
 

@@ -3,6 +3,8 @@
 
 #[path = "../../capi/tests/link/mod.rs"]
 mod link;
+#[path = "programs/others.rs"]
+mod others;
 #[path = "programs/processes.rs"]
 mod processes;
 #[path = "programs/threads.rs"]
