@@ -13,6 +13,8 @@ mod processes;
 mod threads;
 #[path = "programs/tokio.rs"]
 mod tokio;
+#[path = "programs/weight.rs"]
+mod weight;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::UdpSocket;
