@@ -15,11 +15,30 @@ use twinpath_sys::clock;
 
 use crate::kernel::Kernel;
 use crate::waiting::{Leased, Outcome, wait_among};
-use crate::{nested, table};
+use crate::{earning, nested, table};
 
 /// What a socket with a datagram is ready for.
 const READABLE: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
 const BY_KERNEL: u32 = (libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE) as u32;
+
+const NESTED: &str = "it is in a set of epoll that is in another one";
+const FOR_ONE: &str = "it is in a set of epoll for one event (EPOLLONESHOT) or exclusively (EPOLLEXCLUSIVE)";
+const TOO_MANY: &str = "it is in more sets of epoll than four";
+
+/// Why a socket without a lease can get none, by the sets that it is in.
+pub(crate) fn why_none(descriptor: c_int) -> Option<&'static str> {
+    let mut count = 0;
+    for of in earning::memberships(descriptor) {
+        count += 1;
+        match () {
+            () if nested::may_be_nested(of.set) => return Some(NESTED),
+            () if of.events & BY_KERNEL != 0 => return Some(FOR_ONE),
+            () if count > table::SETS => return Some(TOO_MANY),
+            () => {}
+        }
+    }
+    None
+}
 
 /// The kernel has done as `epoll_ctl(2)` was told. Returns why the socket stays with the kernel in that set, if it does.
 ///
@@ -33,22 +52,18 @@ pub unsafe fn done(
 ) -> Option<&'static str> {
     let set = nested::first_of(set);
     let Some((_, place)) = table::place(descriptor) else {
-        // A set in a set: threads that wait for the outer one are told by the kernel alone.
-        if nested::may_be_set(descriptor) {
-            let descriptor = nested::first_of(descriptor);
-            nested::ended(Some(set), descriptor);
-            if operation == libc::EPOLL_CTL_ADD {
-                set_waited_for_elsewhere(descriptor);
-            }
+        if table::is_undecided(descriptor) {
             // SAFETY: the caller's promise; the structure may be packed.
             let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
-            if operation != libc::EPOLL_CTL_DEL
-                && let Some(event) = event.filter(|event| event.events & READABLE != 0)
-                && has_left(descriptor)
-            {
-                let (events, data) = (event.events, event.u64);
-                nested::put_with_left(set, nested::Inner { set: descriptor, events, data });
-            }
+            let event =
+                event.filter(|event| operation != libc::EPOLL_CTL_DEL && event.events & READABLE != 0);
+            let membership =
+                event.map(|event| earning::Membership { set, events: event.events, data: event.u64 });
+            return table::note_membership(descriptor, set, membership);
+        }
+        // A set in a set: threads that wait for the outer one are told by the kernel alone.
+        if nested::may_be_set(descriptor) && operation == libc::EPOLL_CTL_ADD {
+            set_waited_for_elsewhere(descriptor);
         }
         return None;
     };
@@ -66,15 +81,15 @@ pub unsafe fn done(
     }
     let free = place.sets.iter().find(|in_set| in_set.set.load(Ordering::Relaxed) < 0);
     let why = match free {
-        _ if nested::may_be_nested(set) => "it is in a set of epoll that is in another one",
+        _ if nested::may_be_nested(set) => NESTED,
         Some(free) if events & BY_KERNEL == 0 => {
             free.put(set, descriptor, events, data);
             return None;
         }
-        Some(_) => "it is in a set of epoll for one event (EPOLLONESHOT) or exclusively (EPOLLEXCLUSIVE)",
-        None => "it is in more sets of epoll than four",
+        Some(_) => FOR_ONE,
+        None => TOO_MANY,
     };
-    // The set has the socket by the kernel, which is not told of what is in the ring.
+    // The set has the socket by the kernel, which is given what is in the ring, so that it tells of that.
     place.lessee.share();
     Some(why)
 }
@@ -99,19 +114,11 @@ pub fn set_duplicated(set: c_int, new: c_int) {
 }
 
 /// The set is waited for by other means than [`wait`], which are told by the kernel alone: sockets that are in it, or will be, leave
-/// nothing in a ring.
+/// nothing in a ring, and the kernel is given what is there.
 pub fn set_waited_for_elsewhere(set: c_int) {
     let set = nested::first_of(set);
     nested::put(set);
     table::places().filter(|(_, place)| place.is_in(set)).for_each(|(_, place)| place.lessee.share());
-}
-
-/// Whether something is in the ring of a socket that is in the set, as may be when it is first waited for by such means.
-#[must_use]
-pub fn has_left(set: c_int) -> bool {
-    let set = nested::first_of(set);
-    let mut places = table::places().filter(|(_, place)| place.is_in(set));
-    places.any(|(_, place)| place.lessee.has_frames() == Some(true))
 }
 
 /// Whether something is known of the set that has this descriptor: that a socket with a lease is, or was, in it, or that it has several.
@@ -121,43 +128,6 @@ pub fn is_set(descriptor: c_int) -> bool {
     nested::is_one_of_several(descriptor) || table::is_any() && in_set(descriptor).next().is_some()
 }
 
-/// Sets in this one that were put there while something was in a ring of their sockets, and still is: the kernel does not tell of it, so
-/// that a wait for this set would go on. Returns the number of events, as [`wait`] does; `None` if there are no such sets.
-///
-/// # Safety
-/// As for `epoll_pwait(2)`.
-#[must_use]
-pub unsafe fn wait_for_inner(
-    kernel: &Kernel,
-    set: c_int,
-    events: *mut epoll_event,
-    count: c_int,
-    mask: *const sigset_t,
-) -> Option<c_int> {
-    if !nested::has_any_left() || count <= 0 || events.is_null() {
-        return None;
-    }
-    let first = nested::first_of(set);
-    nested::left_in(first, has_left).next()?;
-    // SAFETY: the caller's promise.
-    let ready = unsafe { (kernel.epoll_pwait)(set, events, count, 0, mask) };
-    if ready < 0 {
-        return Some(ready);
-    }
-    let mut ready = ready as usize;
-    for inner in nested::left_in(first, has_left) {
-        let (wanted, data) = (inner.events & READABLE, inner.data);
-        // SAFETY: the first ones were written by the kernel, or below.
-        let is_known = (0..ready).any(|at| unsafe { events.add(at).read_unaligned().u64 } == data);
-        if !is_known && ready < count as usize {
-            // SAFETY: there is room for `count`.
-            unsafe { events.add(ready).write_unaligned(epoll_event { events: wanted, u64: data }) };
-            ready += 1;
-        }
-    }
-    (ready > 0).then_some(ready as c_int)
-}
-
 /// The descriptor of a set is about to be closed: what is known of it is forgotten, if it is the last one of the set.
 pub fn set_closed(set: c_int) {
     let goes_on_as = nested::goes_on(set);
@@ -165,11 +135,9 @@ pub fn set_closed(set: c_int) {
         return;
     }
     let next = goes_on_as.flatten();
-    if next.is_none() {
-        nested::ended(None, set);
-    }
+    earning::set_closed(set, next);
+    let next = next.unwrap_or(-1);
     for in_set in in_set(set) {
-        let next = next.unwrap_or(-1);
         let _ = in_set.set.compare_exchange(set, next, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
@@ -219,6 +187,24 @@ pub unsafe fn wait(
     let Ok(outcome) = wait_among(kernel, &leased, timeout, mask, ask) else { return -1 };
     // SAFETY: the caller's promise: there is room for `count` events.
     unsafe { with_rings(first, events, count, outcome) }
+}
+
+/// A thread is about to wait for the set in the kernel: it counts for sockets there that may get a lease meanwhile. `None` if there are
+/// none.
+#[inline]
+#[must_use]
+pub fn waits_early(set: c_int) -> Option<earning::SetWait> {
+    if earning::has_members() { earning::SetWait::begin(nested::first_of(set)) } else { None }
+}
+
+/// A socket without a lease is in the set, for which the owner was asked, if there is one.
+#[inline]
+#[must_use]
+pub fn asked_in(set: c_int) -> Option<c_int> {
+    if !earning::has_members() {
+        return None;
+    }
+    earning::members(nested::first_of(set)).find(|descriptor| table::is_asked(*descriptor))
 }
 
 /// Whether a socket with a lease is in the set.

@@ -3,9 +3,10 @@
 //! The C interface and the library that is loaded into unmodified programs are both made of these. A descriptor is the kernel's
 //! socket; a table says which descriptors have a lease. A call on any other is the kernel's.
 //!
-//! No call waits for a lock, and none allocates but [`table::lend`]. Each may be made from a signal handler, which then has the
+//! No call waits for a lock, and none allocates but [`table::lend`], [`table::ask`] and [`table::take_up`]. Each may be made from a signal handler, which then has the
 //! kernel's path if it interrupted a call on the same socket.
 
+pub mod earning;
 pub mod epoll;
 mod identity;
 mod kernel;
@@ -22,4 +23,4 @@ mod users;
 mod waiting;
 
 pub use kernel::{Kernel, errno, set_errno};
-pub use twinpath_socket::{Access, LentBy};
+pub use twinpath_socket::{Access, LentBy, early};

@@ -1,98 +1,11 @@
 //! Sets of `epoll(7)` that are in other sets. A thread that waits for the outer one is told by the kernel alone, so nothing may stay in
 //! rings of sockets in the inner one.
 
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use libc::c_int;
 
 use crate::table::DESCRIPTORS;
-
-/// A set that was put into another one while something was in a ring of its sockets, of which the kernel does not tell.
-struct Left {
-    /// -1: none.
-    outer: AtomicI32,
-    inner: AtomicI32,
-    events: AtomicU32,
-    data: AtomicU64,
-}
-
-/// There are few at a time: each is over as soon as the program has read what is in those rings.
-static LEFT: [Left; 8] = [const {
-    Left {
-        outer: AtomicI32::new(-1),
-        inner: AtomicI32::new(-1),
-        events: AtomicU32::new(0),
-        data: AtomicU64::new(0),
-    }
-}; 8];
-/// Whether there were any lately.
-static HAS_LEFT: AtomicU32 = AtomicU32::new(0);
-
-/// A set in another one, with what that one is to tell of it.
-#[derive(Clone, Copy)]
-pub(crate) struct Inner {
-    pub(crate) set: c_int,
-    pub(crate) events: u32,
-    pub(crate) data: u64,
-}
-
-/// Something is in a ring of a socket in `inner`, which was put into `outer`.
-pub(crate) fn put_with_left(outer: c_int, inner: Inner) {
-    let free = |left: &&Left| {
-        left.outer.compare_exchange(-1, c_int::MAX, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    };
-    if let Some(left) = LEFT.iter().find(free) {
-        left.inner.store(inner.set, Ordering::Relaxed);
-        left.events.store(inner.events, Ordering::Relaxed);
-        left.data.store(inner.data, Ordering::Relaxed);
-        left.outer.store(outer, Ordering::Release);
-        HAS_LEFT.fetch_add(1, Ordering::AcqRel);
-    }
-}
-
-/// Whether [`left_in`] may find any.
-#[inline]
-#[must_use]
-pub fn has_any_left() -> bool {
-    HAS_LEFT.load(Ordering::Relaxed) > 0
-}
-
-/// The sets in `outer` of which `has_left` says that something still is in a ring. The others are forgotten: from now on the kernel tells.
-pub(crate) fn left_in(outer: c_int, has_left: impl Fn(c_int) -> bool) -> impl Iterator<Item = Inner> {
-    LEFT.iter().filter_map(move |left| {
-        if left.outer.load(Ordering::Acquire) != outer {
-            return None;
-        }
-        let set = left.inner.load(Ordering::Relaxed);
-        let inner = Inner {
-            set,
-            events: left.events.load(Ordering::Relaxed),
-            data: left.data.load(Ordering::Relaxed),
-        };
-        if has_left(set) {
-            return Some(inner);
-        }
-        forget(left, outer);
-        None
-    })
-}
-
-fn forget(left: &Left, outer: c_int) {
-    if left.outer.compare_exchange(outer, -1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-        HAS_LEFT.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// The descriptor of a set has another meaning, or it was taken out of another one.
-pub(crate) fn ended(outer: Option<c_int>, set: c_int) {
-    for left in LEFT.iter().filter(|_| has_any_left()) {
-        let of = left.outer.load(Ordering::Acquire);
-        let is_inner = left.inner.load(Ordering::Relaxed) == set && outer.is_none_or(|outer| outer == of);
-        if of >= 0 && of != c_int::MAX && (is_inner || outer.is_none() && of == set) {
-            forget(left, of);
-        }
-    }
-}
 
 /// A bit for each descriptor that was a set when it was made.
 static SETS: [AtomicU64; DESCRIPTORS / 64] = [const { AtomicU64::new(0) }; DESCRIPTORS / 64];
@@ -168,10 +81,6 @@ pub(crate) fn goes_on(set: c_int) -> Option<Option<c_int>> {
     let next = next?;
     if may_be_nested(set) {
         put(next);
-    }
-    for left in LEFT.iter().filter(|_| has_any_left()) {
-        let _ = left.outer.compare_exchange(set, next, Ordering::AcqRel, Ordering::Relaxed);
-        let _ = left.inner.compare_exchange(set, next, Ordering::AcqRel, Ordering::Relaxed);
     }
     Some(Some(next))
 }

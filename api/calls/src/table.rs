@@ -8,9 +8,12 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use libc::c_int;
-use twinpath_socket::{Access, LentBy, Lessee, SocketCounts};
+use twinpath_socket::{Access, LentBy, Lessee, SocketCounts, early};
 use twinpath_worker::idle::Mode;
 
+use crate::earning::{self, Earned};
+pub use crate::earning::{ENOUGH, WINDOW_MS};
+use crate::epoll;
 use crate::identity;
 use crate::limit;
 use crate::message::{self, Wanted};
@@ -31,11 +34,11 @@ const UNDECIDED: u8 = 1;
 const NAMED: u8 = 2;
 /// The first place.
 const FIRST: u8 = 3;
-/// A socket to which the parent of this process had given a lease. Nothing is decided until it has been used so many times: a child may
-/// live for one answer only.
-const INHERITED: u8 = FIRST + PLACES as u8;
-const USES: u8 = 64;
-const _: () = assert!(INHERITED as usize + USES as usize <= u8::MAX as usize);
+/// A rule asks for a lease, and the socket has received as many datagrams since its window began.
+const EARNING: u8 = FIRST + PLACES as u8;
+/// The owner of the interface was asked for one.
+const ASKED: u8 = EARNING + earning::ENOUGH;
+const _: () = assert!(EARNING as usize + (earning::ENOUGH as usize) < u8::MAX as usize);
 
 static OF_DESCRIPTOR: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(KERNEL) }; DESCRIPTORS];
 static TAKEN: [Place; PLACES] = [const { Place::new() }; PLACES];
@@ -273,31 +276,152 @@ pub fn is_last(descriptor: c_int) -> bool {
 pub fn is_undecided(descriptor: c_int) -> bool {
     entry(descriptor).is_some_and(|entry| {
         let value = entry.load(Ordering::Relaxed);
-        matches!(value, UNDECIDED | NAMED) || value >= INHERITED
+        matches!(value, UNDECIDED | NAMED) || value >= EARNING
     })
 }
 
-/// Counts a use of a socket for which nothing was decided yet: whether it was used often enough for that. `is_certain`: it will be used
-/// more often.
-pub fn is_worth_deciding(descriptor: c_int, is_certain: bool) -> bool {
-    let Some(entry) = entry(descriptor) else { return false };
-    // Whatever is decided, it is used.
+/// Whether a rule was looked for already: it asks for a lease.
+#[must_use]
+pub fn is_earning(descriptor: c_int) -> bool {
+    entry(descriptor).is_some_and(|entry| entry.load(Ordering::Relaxed) >= EARNING)
+}
+
+/// Whether the owner was asked for a lease, and its answer is to be taken up.
+#[inline]
+#[must_use]
+pub fn is_asked(descriptor: c_int) -> bool {
+    entry(descriptor).is_some_and(|entry| entry.load(Ordering::Relaxed) == ASKED)
+}
+
+/// A rule asks for a lease for a socket for which nothing was decided yet: from now on it is counted what it receives.
+pub fn set_earning(descriptor: c_int) {
+    let Some(entry) = entry(descriptor) else { return };
+    earning::begin(descriptor);
+    let begins = |value: u8| matches!(value, UNDECIDED | NAMED).then_some(EARNING);
+    let _ = entry.fetch_update(Ordering::AcqRel, Ordering::Relaxed, begins);
+}
+
+/// A socket without a lease has received so many datagrams. Returns whether it has earned one: then [`ask`] for it.
+pub fn received(descriptor: c_int, count: u32) -> bool {
     users::shared(descriptor).inspect(|shared| {
         shared.is_used_by_others(process());
     });
+    let Some(entry) = entry(descriptor) else { return false };
     let value = entry.load(Ordering::Relaxed);
-    match value.checked_sub(INHERITED) {
-        None => true,
-        // The parent has decided that it has a lease, whatever has named the port.
-        Some(uses) if is_certain || uses + 1 >= USES => {
-            entry.compare_exchange(value, NAMED, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-        }
-        // If another thread uses it as well, one use counts for both.
-        Some(_) => {
-            entry.store(value + 1, Ordering::Relaxed);
-            false
-        }
+    if !(EARNING..ASKED).contains(&value) {
+        return false;
     }
+    let so_far = u32::from(value - EARNING) + count;
+    let last = u32::from(earning::ENOUGH) - 1;
+    let (goes_on_with, has_earned) = match so_far > last {
+        false => (so_far, false),
+        true => match earning::has_received_enough(descriptor) {
+            Earned::NotYet => (last, false),
+            Earned::Anew => (0, false),
+            Earned::Lease => (last, true),
+        },
+    };
+    // If another thread receives as well, what one of them has received may count for both.
+    let next = EARNING + goes_on_with as u8;
+    let is_first = entry.compare_exchange(value, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    has_earned && is_first
+}
+
+/// Asks the owner of an interface for a lease for the socket, without waiting. Allocates. [`take_up`] has the answer. Returns the
+/// descriptor of the connection to the owner.
+///
+/// # Errors
+/// The reason as text; [`Lessee::IS_BUSY`] if it may be tried again.
+pub fn ask(descriptor: c_int, interface: &str, access: &Access) -> Result<Option<c_int>, String> {
+    register_fork();
+    let known = entry(descriptor).filter(|_| is_undecided(descriptor));
+    let entry = known.ok_or_else(|| Lessee::IS_BUSY.to_owned())?;
+    message::wanted(descriptor)?;
+    if let Some(why) = epoll::why_none(descriptor) {
+        return Err(why.to_owned());
+    }
+    let before = entry.load(Ordering::Relaxed);
+    // Another thread may be about to do the same.
+    if before == ASKED
+        || before < EARNING
+        || entry.compare_exchange(before, ASKED, Ordering::AcqRel, Ordering::Relaxed).is_err()
+    {
+        return Err(Lessee::IS_BUSY.to_owned());
+    }
+    earning::ask(descriptor, interface, access).inspect_err(|_| {
+        let _ = entry.compare_exchange(ASKED, before, Ordering::AcqRel, Ordering::Relaxed);
+    })
+}
+
+/// A lease that was asked for and is a socket's now.
+#[derive(Debug)]
+pub struct TakenUp {
+    /// By whose rights.
+    pub by: LentBy,
+    /// The interface.
+    pub ifindex: u32,
+}
+
+/// Looks whether the owner has answered what [`ask`] has asked, at most once in a ms unless `now`. Returns the lease that the
+/// socket has from now on; `None`: it has none yet. Allocates if it has, and never waits.
+///
+/// # Errors
+/// The reason as text: the socket gets none.
+pub fn take_up(descriptor: c_int, mode: Mode, now: bool) -> Result<Option<TakenUp>, String> {
+    // One whose waiting threads are not all counted waits for these.
+    if !(now || earning::looks_now()) || earning::is_waited_for_uncounted(descriptor) {
+        return Ok(None);
+    }
+    if let Some(why) = epoll::why_none(descriptor) {
+        return Err(why.to_owned());
+    }
+    let Some((on, lent)) = earning::go_on(descriptor, &socket(descriptor))? else { return Ok(None) };
+    let cookie = identity::cookie(descriptor).ok().filter(|_| identity::is_udp(descriptor));
+    let cookie = cookie.ok_or_else(|| "it is no UDP socket".to_owned())?;
+    let wanted = message::wanted(descriptor)?;
+    let (number, place) = free_place()?;
+    let shared = users::shared(descriptor);
+    place.set_shared(shared);
+    let ifindex = lent.on.ifindex;
+    let by = place.lessee.take_up(&socket(descriptor), (on, lent), shared.is_some(), descriptor);
+    let by = by.inspect_err(|_| place.is_used.store(false, Ordering::Release))?;
+    occupy(descriptor, (number, place), mode, (cookie, wanted), ASKED);
+    Ok(Some(TakenUp { by, ifindex }))
+}
+
+/// Waits until the owner has answered what [`ask`] has asked, for as long as an owner may take. As [`take_up`].
+///
+/// # Errors
+/// The reason as text: the socket gets none.
+pub fn take_up_now(descriptor: c_int, mode: Mode) -> Result<Option<TakenUp>, String> {
+    loop {
+        let taken = take_up(descriptor, mode, true)?;
+        if taken.is_some() || !is_asked(descriptor) {
+            return Ok(taken);
+        }
+        earning::wait_for_answer(descriptor)?;
+    }
+}
+
+/// The socket is in a set of `epoll(7)` from now on, or not any more: what a lease that it gets later has to know. Returns why it gets
+/// none, if it does not.
+pub(crate) fn note_membership(
+    descriptor: c_int,
+    set: c_int,
+    membership: Option<earning::Membership>,
+) -> Option<&'static str> {
+    if earning::is_in(descriptor, set, membership) {
+        return None;
+    }
+    keep_with_kernel(descriptor);
+    Some("more sockets without a lease are in sets of epoll than are noted")
+}
+
+/// A socket without a lease stays with the kernel.
+pub fn keep_with_kernel(descriptor: c_int) {
+    earning::abandon(descriptor);
+    earning::forget_memberships(descriptor);
+    set_kernel(descriptor);
 }
 
 /// The program has named the port of a socket for which nothing was decided yet.
@@ -362,17 +486,34 @@ pub fn lend(
     let cookie = identity::cookie(descriptor).ok().filter(|_| identity::is_udp(descriptor));
     let cookie = cookie.ok_or_else(|| "it is no UDP socket".to_owned())?;
     let wanted = message::wanted(descriptor)?;
-    // What closed sockets have left on any interface.
-    for (_, place) in places().filter(|(_, place)| place.take()) {
-        place.is_used.store(false, Ordering::Release);
-    }
-    let (number, place) = TAKEN.iter().enumerate().find(|(_, place)| place.take()).ok_or_else(|| {
-        format!("{PLACES} sockets of this process have a fast path, and that is all there are")
-    })?;
+    let (number, place) = free_place()?;
     let shared = users::shared(descriptor);
     place.set_shared(shared);
     let lent = place.lessee.lend(&socket(descriptor), interface, access, shared.is_some());
     let by = lent.inspect_err(|_| place.is_used.store(false, Ordering::Release))?;
+    occupy(descriptor, (number, place), mode, (cookie, wanted), entry.load(Ordering::Relaxed));
+    Ok(Some(by))
+}
+
+/// A place without a lease, which is taken.
+fn free_place() -> Result<(usize, &'static Place), String> {
+    // What closed sockets have left on any interface.
+    for (_, place) in places().filter(|(_, place)| place.take()) {
+        place.is_used.store(false, Ordering::Release);
+    }
+    TAKEN.iter().enumerate().find(|(_, place)| place.take()).ok_or_else(|| {
+        format!("{PLACES} sockets of this process have a fast path, and that is all there are")
+    })
+}
+
+/// The socket has the lease of a place, if its entry is as it was `before`: otherwise another thread has decided about it.
+fn occupy(
+    descriptor: c_int,
+    (number, place): (usize, &'static Place),
+    mode: Mode,
+    (cookie, wanted): (u64, Wanted),
+    before: u8,
+) {
     place.lessee.set_mode(mode);
     place.descriptors.store(1, Ordering::Relaxed);
     place.wanted.store(wanted.bits(), Ordering::Relaxed);
@@ -380,9 +521,20 @@ pub fn lend(
     place.is_waited_for.store(false, Ordering::Relaxed);
     place.error.store(0, Ordering::Relaxed);
     place.sets.iter().for_each(|in_set| in_set.set.store(-1, Ordering::Relaxed));
+    for (in_set, of) in place.sets.iter().zip(earning::memberships(descriptor)) {
+        in_set.put(of.set, descriptor, of.events, of.data);
+    }
     USED.fetch_max(number as u32 + 1, Ordering::AcqRel);
-    entry.store(FIRST + number as u8, Ordering::Release);
-    Ok(Some(by))
+    let now = FIRST + number as u8;
+    let is_ours = entry(descriptor).is_some_and(|entry| {
+        entry.compare_exchange(before, now, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    });
+    if is_ours {
+        earning::forget_memberships(descriptor);
+    } else {
+        place.lessee.end(&socket(descriptor));
+        place.is_used.store(false, Ordering::Release);
+    }
 }
 
 /// Whether [`lend`] failed for a reason that will be over soon.
@@ -396,6 +548,9 @@ pub fn is_worth_retrying(why: &str) -> bool {
 pub fn close(descriptor: c_int) -> Option<SocketCounts> {
     let Some((_, place)) = place(descriptor) else {
         if is_watched(descriptor) && is_own_process() {
+            if is_undecided(descriptor) {
+                keep_with_kernel(descriptor);
+            }
             users::set(descriptor, None);
             set_kernel(descriptor);
         }
@@ -414,7 +569,12 @@ pub fn close(descriptor: c_int) -> Option<SocketCounts> {
     }
     place.shared().inspect(|shared| shared.end(process()));
     let counts = place.lessee.counts();
-    place.lessee.end(&socket(descriptor));
+    // Of a socket that others may have as well, what is in the ring is theirs.
+    if place.shared().is_some() || place.lessee.is_others_too() {
+        place.lessee.end_for_others(&socket(descriptor));
+    } else {
+        place.lessee.end(&socket(descriptor));
+    }
     place.is_used.store(false, Ordering::Release);
     counts
 }
@@ -439,7 +599,7 @@ pub fn duplicate(of: c_int, new: c_int) {
     if let Some((_, place)) = place(of) {
         place.descriptors.fetch_add(1, Ordering::AcqRel);
     } else if is_undecided(of) {
-        set_kernel(of);
+        keep_with_kernel(of);
     }
     users::set(new, users::shared(of));
     entry_of_new.store(entry(of).map_or(KERNEL, |of| of.load(Ordering::Acquire)), Ordering::Release);
@@ -498,6 +658,11 @@ pub fn leased_sockets() -> impl Iterator<Item = c_int> {
     })
 }
 
+/// Every socket that has none, and may get one.
+pub fn undecided_sockets() -> impl Iterator<Item = c_int> {
+    tracked().filter(|descriptor| is_undecided(*descriptor))
+}
+
 /// Every descriptor that has a lease.
 fn leased() -> impl Iterator<Item = c_int> {
     tracked().filter(|descriptor| is_leased(*descriptor))
@@ -540,6 +705,19 @@ fn process() -> c_int {
     PROCESS.load(Ordering::Relaxed)
 }
 
+/// The descriptor is about to be passed to another process (SCM_RIGHTS), which may read the socket from then on, and of which nothing is
+/// known: what is in the ring goes to the kernel's socket.
+pub fn passed_on(descriptor: c_int) {
+    if !is_watched(descriptor) || !is_own_process() {
+        return;
+    }
+    users::set_unknown(descriptor);
+    if let Some((_, place)) = place(descriptor) {
+        place.set_shared(users::shared(descriptor));
+        place.lessee.share();
+    }
+}
+
 /// The child may read the socket as well: nothing may be left in a ring for a reader that has none. Later it is known who uses it.
 extern "C" fn before_fork() {
     for descriptor in tracked() {
@@ -549,7 +727,7 @@ extern "C" fn before_fork() {
     }
     for (_, place) in places().filter(|(_, place)| place.is_used.load(Ordering::Relaxed)) {
         place.lessee.set_used_by_others(true);
-        place.lessee.give_back();
+        place.lessee.hand_over();
     }
 }
 
@@ -558,10 +736,18 @@ extern "C" fn in_child() {
     // SAFETY: it takes nothing.
     PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     limit::forget();
+    earning::forget();
+    for descriptor in tracked().filter(|descriptor| is_undecided(*descriptor)) {
+        early::forget(descriptor);
+        let begins = |value: u8| (value >= EARNING).then_some(EARNING);
+        let _ =
+            entry(descriptor).map(|entry| entry.fetch_update(Ordering::Relaxed, Ordering::Relaxed, begins));
+    }
     for descriptor in leased() {
         // Of one that has duplicates it would be decided twice.
         let is_last = is_last(descriptor);
-        set(descriptor, if is_last { INHERITED } else { KERNEL });
+        early::forget(descriptor);
+        set(descriptor, if is_last { EARNING } else { KERNEL });
         // Calls on it are not seen any more.
         users::shared(descriptor).filter(|_| !is_last).inspect(|shared| {
             shared.is_used_by_others(process());

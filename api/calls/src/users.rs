@@ -102,6 +102,11 @@ pub(crate) fn set(descriptor: c_int, shared: Option<Shared>) {
     }
 }
 
+/// Others have the socket, and nothing will be known of them.
+pub(crate) fn set_unknown(descriptor: c_int) {
+    set(descriptor, Some(Shared(UNKNOWN)));
+}
+
 impl Shared {
     pub(crate) const fn bits(self) -> u16 {
         self.0

@@ -1,75 +1,139 @@
-//! Decides, once for each UDP socket that has a port, whether it gets a lease.
+//! Decides for each UDP socket whether it gets a lease. A rule decides when it first receives; then it has to earn one, by receiving
+//! enough; then the owner of the interface is asked, and its answer is taken up by a later call. No call of the program waits for any of
+//! that, unless a rule says so (`lease = "at-bind"`).
 
 use std::net::SocketAddr;
+use std::sync::Mutex;
 
 use libc::c_int;
-use twinpath_calls::{Access, LentBy, table};
+use twinpath_calls::Access;
+use twinpath_calls::table::{self, TakenUp};
 use twinpath_rules::{Bound, Rule};
 
-use crate::started::{runs, started};
+use crate::started::{Started, runs, started};
 use crate::{explain, group, handler, interface, own};
 
-/// If nothing was decided yet for the descriptor, and it has a port: decides.
-pub(crate) fn decide(descriptor: c_int) {
-    decide_for(descriptor, false);
+/// The rule that asks for a lease for a socket, with what it is bound to. If none does, the socket stays with the kernel.
+fn rule_of(descriptor: c_int) -> Option<(&'static Started, &'static Rule, SocketAddr)> {
+    if !runs() || !table::is_own_process() {
+        return None;
+    }
+    let (started, local) = (started()?, table::local_address(descriptor)?);
+    let rules = started.rules.as_ref().ok()?;
+    // A rule that asks for a lease has been found before: only who has named the port is not known any more.
+    let is_chosen = !table::is_port_named(descriptor) && !table::is_earning(descriptor);
+    match rules.of(&started.program, Bound { local, is_chosen }) {
+        None => keep_with_kernel(descriptor, format_args!("no rule matches")),
+        Some(rule) if rule.is_kernel => keep_with_kernel(descriptor, format_args!("a rule says so")),
+        Some(_) if group::is_distributed(local.port()) => {
+            keep_with_kernel(descriptor, format_args!("{}", group::WHY));
+        }
+        Some(rule) => return Some((started, rule, local)),
+    }
+    None
 }
 
-/// As [`decide`]. `is_certain`: the socket will be used more often, also if this process has it of its parent.
-pub(crate) fn decide_for(descriptor: c_int, is_certain: bool) {
-    if !table::is_undecided(descriptor)
-        || !runs()
-        || !table::is_own_process()
-        || !table::is_worth_deciding(descriptor, is_certain)
-    {
+fn keep_with_kernel(descriptor: c_int, why: std::fmt::Arguments<'_>) {
+    let _inside = own::Inside::enter();
+    table::keep_with_kernel(descriptor);
+    explain::socket(descriptor, format_args!("by the kernel: {why}"));
+}
+
+/// The socket was bound to a port that the program has named.
+pub(crate) fn bound(descriptor: c_int) {
+    /// One thread at a time, as each takes up whatever has been answered.
+    static ONE: Mutex<()> = Mutex::new(());
+    let Some((_, rule, _)) = rule_of(descriptor) else { return };
+    // In a handler nothing is allocated: then it is asked for when the socket has received something.
+    if !rule.at_bind || handler::is_running() {
         return;
     }
-    let (Some(started), Some(local)) = (started(), table::local_address(descriptor)) else { return };
-    let Ok(rules) = &started.rules else { return };
-    let is_chosen = !table::is_port_named(descriptor);
-    let Some(rule) = rules.of(&started.program, Bound { local, is_chosen }) else {
-        table::set_kernel(descriptor);
-        explain::socket(descriptor, format_args!("by the kernel: no rule matches"));
+    let one = ONE.lock();
+    table::set_earning(descriptor);
+    while !ask(descriptor) {
+        if !table::is_undecided(descriptor) {
+            return;
+        }
+        // Another thread asks for a socket that has earned a lease.
+        std::thread::yield_now();
+    }
+    let inside = own::Inside::enter();
+    let taken = table::take_up_now(descriptor, rule.mode);
+    drop((inside, one));
+    has_answer(descriptor, taken);
+}
+
+/// A socket about which nothing is decided yet has received so many datagrams by the kernel.
+#[cold]
+pub(crate) fn received(descriptor: c_int, count: u32) {
+    if !table::is_undecided(descriptor) || !table::is_own_process() {
         return;
-    };
+    }
+    let mut asks = false;
+    if !table::is_earning(descriptor) {
+        let Some((_, rule, _)) = rule_of(descriptor) else { return };
+        asks = rule.at_bind;
+        table::set_earning(descriptor);
+    }
+    if table::received(descriptor, count) || asks {
+        ask(descriptor);
+    }
+}
+
+/// Asks for a lease. Returns whether it could be asked for.
+fn ask(descriptor: c_int) -> bool {
+    let Some((started, rule, local)) = rule_of(descriptor) else { return false };
+    // What allocates is put off until the program itself calls.
     if handler::is_running() {
-        return;
+        return false;
     }
-    if rule.is_kernel {
-        table::set_kernel(descriptor);
-        explain::socket(descriptor, format_args!("by the kernel: a rule says so"));
-        return;
-    }
-    if group::is_distributed(local.port()) {
-        table::set_kernel(descriptor);
-        explain::socket(descriptor, format_args!("by the kernel: {}", group::WHY));
-        return;
-    }
-    give(rule, &started.access, descriptor, local);
-}
-
-fn give(rule: &Rule, access: &Access, descriptor: c_int, local: SocketAddr) {
     let found = match &rule.interface {
         Some(name) => Ok(name.clone()),
         None => interface::of(local.ip().to_canonical()),
     };
-    let given = found.and_then(|interface| {
-        let before = own::Before::now();
-        // What was left by sockets that were closed is dropped there, too.
-        let inside = own::Inside::enter();
-        let given = table::lend(descriptor, &interface, access, rule.mode).map(|by| (interface, by));
-        drop(inside);
-        before.remember_what_is_new();
-        given
+    let asked = found.and_then(|interface| {
+        if started.access == Access::Own {
+            return Err("it may ask no owner of an interface (--owner none)".to_owned());
+        }
+        let _inside = own::Inside::enter();
+        table::ask(descriptor, &interface, &started.access)
     });
-    match given {
-        Ok((interface, Some(by @ LentBy::Owner(_)))) => {
-            explain::socket(descriptor, format_args!("fast path on {interface}, {by}"));
+    match asked {
+        Ok(connection) => {
+            connection.inspect(|connection| own::remember(*connection));
+            true
         }
-        Ok((interface, _)) => explain::socket(descriptor, format_args!("fast path on {interface}")),
-        Err(why) if table::is_worth_retrying(&why) => {}
+        Err(why) if table::is_worth_retrying(&why) => false,
         Err(why) => {
-            table::set_kernel(descriptor);
-            explain::socket(descriptor, format_args!("by the kernel: {why}"));
+            keep_with_kernel(descriptor, format_args!("{why}"));
+            false
         }
+    }
+}
+
+/// If the owner was asked for a lease for the socket: looks whether it has answered.
+#[cold]
+pub(crate) fn look_for_answer(descriptor: c_int) {
+    if !table::is_asked(descriptor) || !table::is_own_process() || handler::is_running() {
+        return;
+    }
+    let Some((_, rule, _)) = rule_of(descriptor) else { return };
+    let inside = own::Inside::enter();
+    let taken = table::take_up(descriptor, rule.mode, false);
+    drop(inside);
+    has_answer(descriptor, taken);
+}
+
+fn has_answer(descriptor: c_int, taken: Result<Option<TakenUp>, String>) {
+    match taken {
+        Ok(None) => {}
+        Ok(Some(TakenUp { by, ifindex })) => {
+            if explain::is_on() {
+                let on = interface::named(ifindex);
+                explain::socket(descriptor, format_args!("fast path on {on}, {by}"));
+            }
+        }
+        Err(why) if table::is_worth_retrying(&why) => {}
+        Err(why) => keep_with_kernel(descriptor, format_args!("{why}")),
     }
 }

@@ -4,7 +4,7 @@
 use libc::{FILE, c_char, c_int, c_uint, c_void, sockaddr, socklen_t};
 use twinpath_calls::{epoll, errno, nested, set_errno, table};
 
-use crate::decide::decide;
+use crate::decide;
 use crate::real::real;
 use crate::{explain, group, own, process};
 
@@ -19,20 +19,19 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
         && kind & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) == libc::SOCK_DGRAM
         && matches!(protocol, 0 | libc::IPPROTO_UDP);
     // The number may have had another meaning, and have been closed by a call that is not hooked.
-    if made >= 0 && (is_udp || own::has_such(domain) || matters(made) || group::has_unbound(made)) {
-        remember(made, domain, is_udp);
+    if made >= 0 && (is_udp || matters(made) || group::has_unbound(made)) {
+        remember(made, is_udp);
     }
     made
 }
 
 /// A socket was made by which something changes here.
 #[cold]
-fn remember(made: c_int, domain: c_int, is_udp: bool) {
+fn remember(made: c_int, is_udp: bool) {
     if own::is_inside() {
         table::set_kernel(made);
     } else if table::is_own_process() {
         forget(made);
-        own::made_by_program(made, domain);
         if is_udp {
             table::set_undecided(made);
         }
@@ -41,6 +40,7 @@ fn remember(made: c_int, domain: c_int, is_udp: bool) {
 
 /// The number has a new meaning. What was there was closed, perhaps by a call that is not hooked.
 fn forget(made: c_int) {
+    let _inside = own::Inside::enter();
     table::close(made);
     epoll::set_closed(made);
     group::forget(made);
@@ -59,7 +59,6 @@ fn made_other(made: c_int) -> c_int {
 fn forget_former(made: c_int) {
     if table::is_own_process() && !own::is_inside() {
         forget(made);
-        own::made_by_program(made, libc::AF_UNSPEC);
     }
 }
 
@@ -104,11 +103,7 @@ pub unsafe extern "C-unwind" fn socketpair(
     if done == 0 {
         for at in 0..2 {
             // SAFETY: the kernel has filled an array of two.
-            let fd = made_other(unsafe { made.add(at).read() });
-            // A pair of the library's own cannot be told from one of the program's otherwise.
-            if own::is_inside() {
-                own::remember(fd);
-            }
+            made_other(unsafe { made.add(at).read() });
         }
     }
     done
@@ -189,23 +184,10 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, len: s
         // A port that the kernel has chosen is decided about when it is used.
         if port != 0 {
             table::set_port_named(fd);
-            decide(fd);
+            decide::bound(fd);
         }
     }
     bound
-}
-
-/// A hook: the function of that name.
-///
-/// # Safety
-/// As for `connect(2)`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
-    let connected = real!(connect(fd, address, len) as fn(c_int, *const sockaddr, socklen_t) -> c_int);
-    if connected == 0 && table::is_known(fd) {
-        decide(fd);
-    }
-    connected
 }
 
 /// A hook: the function of that name.
@@ -255,6 +237,8 @@ fn closes_here(fd: c_int) -> bool {
         return true;
     }
     explain::closing(fd);
+    // With the last socket that has a lease, or was to have one, the connection to the owner is closed.
+    let _inside = own::Inside::enter();
     table::close(fd);
     epoll::set_closed(fd);
     false
@@ -318,6 +302,7 @@ fn duplicate(of: c_int, new: c_int) {
     if table::is_undecided(of) && table::is_own_process() {
         explain::socket(of, format_args!("by the kernel: it was duplicated before it was bound or used"));
     }
+    let _inside = own::Inside::enter();
     table::duplicate(of, new);
     if nested::may_be_set(of) && table::is_own_process() {
         epoll::set_duplicated(of, new);

@@ -4,6 +4,7 @@
 #![allow(unsafe_code, reason = "files are written by the calls of the C library")]
 
 use std::fmt::{self, Write as _};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use libc::c_int;
 use twinpath_calls::{errno, set_errno, table};
@@ -72,8 +73,15 @@ pub(crate) fn socket(descriptor: c_int, text: fmt::Arguments<'_>) {
     }
 }
 
+/// Sockets without a lease are named one by one up to this number; of more it is said how many there were.
+const NAMED_MAX: u64 = 16;
+static UNNAMED: AtomicU64 = AtomicU64::new(0);
+
 /// The socket is about to be closed.
 pub(crate) fn closing(descriptor: c_int) {
+    if is_on() && table::is_undecided(descriptor) && table::is_own_process() {
+        undecided(descriptor);
+    }
     if table::is_last(descriptor) && table::is_own_process() {
         received(descriptor);
     }
@@ -82,7 +90,30 @@ pub(crate) fn closing(descriptor: c_int) {
 /// The program ends.
 pub(crate) fn ending() {
     if is_on() && table::is_own_process() {
+        table::undecided_sockets().for_each(undecided);
         table::leased_sockets().for_each(received);
+        let unnamed = UNNAMED.load(Ordering::Relaxed).saturating_sub(NAMED_MAX);
+        if unnamed > 0 {
+            line(format_args!(
+                "{unnamed} further sockets by the kernel: each has received too little for a ring to pay"
+            ));
+        }
+    }
+}
+
+/// The socket ends without a lease.
+fn undecided(descriptor: c_int) {
+    if table::is_asked(descriptor) {
+        socket(descriptor, format_args!("by the kernel: the owner of the interface has not answered yet"));
+    } else if UNNAMED.fetch_add(1, Ordering::Relaxed) < NAMED_MAX {
+        socket(
+            descriptor,
+            format_args!(
+                "by the kernel: it has received too little for a ring to pay ({} datagrams within {} ms)",
+                table::ENOUGH,
+                table::WINDOW_MS
+            ),
+        );
     }
 }
 

@@ -26,6 +26,18 @@ pub(crate) fn of(address: IpAddr) -> Result<String, String> {
     }
 }
 
+/// The name of an interface, or its index if it has none any more.
+pub(crate) fn named(ifindex: u32) -> String {
+    let mut name = [0; libc::IF_NAMESIZE];
+    // SAFETY: there is room for a name.
+    let named = unsafe { libc::if_indextoname(ifindex, name.as_mut_ptr()) };
+    if named.is_null() {
+        return ifindex.to_string();
+    }
+    // SAFETY: the call has written a string of C.
+    unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned()
+}
+
 /// The interfaces that are up, without the loopback, with each of their addresses.
 fn list() -> Vec<(String, Option<IpAddr>)> {
     let mut first: *mut ifaddrs = std::ptr::null_mut();

@@ -11,6 +11,7 @@ mod group;
 mod handler;
 mod interface;
 mod own;
+mod passing;
 mod process;
 mod real;
 mod receiving;
@@ -19,5 +20,6 @@ mod started;
 mod waiting;
 
 pub use descriptors::*;
+pub use passing::*;
 pub use receiving::*;
 pub use waiting::*;

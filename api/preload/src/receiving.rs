@@ -2,9 +2,10 @@
 #![allow(unsafe_code, reason = "functions that C calls take pointers")]
 
 use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
-use twinpath_calls::{errno, receive, table};
+use twinpath_calls::early::EarlyWaits;
+use twinpath_calls::{errno, receive, set_errno, table};
 
-use crate::decide::decide;
+use crate::decide::{look_for_answer, received};
 use crate::real::{KERNEL, real};
 
 /// Whether a call on the descriptor is not to be passed on. Where nothing is known of it, that costs a load and a comparison.
@@ -13,12 +14,56 @@ fn is_ours(descriptor: c_int) -> bool {
     table::is_known(descriptor) && is_leased_now(descriptor)
 }
 
-/// Decides, if nothing was decided yet.
+/// Takes up what the owner may have answered.
 #[cold]
 #[inline(never)]
 fn is_leased_now(descriptor: c_int) -> bool {
-    decide(descriptor);
+    look_for_answer(descriptor);
     table::is_leased(descriptor)
+}
+
+/// Calls the kernel for a socket without a lease, and counts what it receives: that is how a socket earns one. `None`: it has got a lease
+/// meanwhile. Where nothing is known of the descriptor, that costs a load and a comparison.
+#[inline(always)]
+fn by_kernel<R: Count>(descriptor: c_int, call: impl FnOnce() -> R) -> Option<R> {
+    if table::is_known(descriptor) { earns(descriptor, call) } else { Some(call()) }
+}
+
+#[cold]
+#[inline(never)]
+fn earns<R: Count>(descriptor: c_int, call: impl FnOnce() -> R) -> Option<R> {
+    // Another thread may take a lease up meanwhile: it has to know that this one waits.
+    let mut waits = EarlyWaits::new();
+    waits.add(descriptor);
+    if table::is_leased(descriptor) {
+        return None;
+    }
+    let got = call();
+    drop(waits);
+    let error = errno();
+    if let Some(count) = got.count() {
+        received(descriptor, count);
+    }
+    set_errno(error);
+    Some(got)
+}
+
+/// What a receiving call returns.
+trait Count: Copy {
+    /// How many datagrams it has received; `None`: none.
+    fn count(self) -> Option<u32>;
+}
+
+impl Count for ssize_t {
+    fn count(self) -> Option<u32> {
+        (self >= 0).then_some(1)
+    }
+}
+
+impl Count for c_int {
+    fn count(self) -> Option<u32> {
+        u32::try_from(self).ok().filter(|count| *count > 0)
+    }
 }
 
 /// The descriptor was closed behind our back, and has another meaning now.
@@ -37,7 +82,10 @@ fn is_no_socket(received: ssize_t, descriptor: c_int) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
     if !is_ours(fd) {
-        return real!(recv(fd, buffer, len, flags) as fn(c_int, *mut c_void, size_t, c_int) -> ssize_t);
+        let real = || real!(recv(fd, buffer, len, flags) as fn(c_int, *mut c_void, size_t, c_int) -> ssize_t);
+        if let Some(got) = by_kernel(fd, real) {
+            return got;
+        }
     }
     let none = std::ptr::null_mut();
     // SAFETY: the caller's promise.
@@ -56,13 +104,12 @@ pub unsafe extern "C-unwind" fn __recv_chk(
     room: size_t,
     flags: c_int,
 ) -> ssize_t {
-    if len > room || !is_ours(fd) {
+    if len > room {
         return real!(__recv_chk(fd, buffer, len, room, flags)
             as fn(c_int, *mut c_void, size_t, size_t, c_int) -> ssize_t);
     }
-    let none = std::ptr::null_mut();
     // SAFETY: the caller's promise.
-    unsafe { receive::recvfrom(&KERNEL, fd, buffer, len, flags, none, std::ptr::null_mut()) }
+    unsafe { recv(fd, buffer, len, flags) }
 }
 
 /// A hook: the function of that name.
@@ -79,8 +126,13 @@ pub unsafe extern "C-unwind" fn recvfrom(
     address_len: *mut socklen_t,
 ) -> ssize_t {
     if !is_ours(fd) {
-        return real!(recvfrom(fd, buffer, len, flags, address, address_len)
-            as fn(c_int, *mut c_void, size_t, c_int, *mut sockaddr, *mut socklen_t) -> ssize_t);
+        let real = || {
+            real!(recvfrom(fd, buffer, len, flags, address, address_len)
+                as fn(c_int, *mut c_void, size_t, c_int, *mut sockaddr, *mut socklen_t) -> ssize_t)
+        };
+        if let Some(got) = by_kernel(fd, real) {
+            return got;
+        }
     }
     // SAFETY: the caller's promise.
     unsafe { receive::recvfrom(&KERNEL, fd, buffer, len, flags, address, address_len) }
@@ -100,12 +152,12 @@ pub unsafe extern "C-unwind" fn __recvfrom_chk(
     address: *mut sockaddr,
     address_len: *mut socklen_t,
 ) -> ssize_t {
-    if len > room || !is_ours(fd) {
+    if len > room {
         return real!(__recvfrom_chk(fd, buffer, len, room, flags, address, address_len)
             as fn(c_int, *mut c_void, size_t, size_t, c_int, *mut sockaddr, *mut socklen_t) -> ssize_t);
     }
     // SAFETY: the caller's promise.
-    unsafe { receive::recvfrom(&KERNEL, fd, buffer, len, flags, address, address_len) }
+    unsafe { recvfrom(fd, buffer, len, flags, address, address_len) }
 }
 
 /// A hook: the function of that name.
@@ -115,7 +167,10 @@ pub unsafe extern "C-unwind" fn __recvfrom_chk(
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     if !is_ours(fd) {
-        return real!(recvmsg(fd, message, flags) as fn(c_int, *mut msghdr, c_int) -> ssize_t);
+        let real = || real!(recvmsg(fd, message, flags) as fn(c_int, *mut msghdr, c_int) -> ssize_t);
+        if let Some(got) = by_kernel(fd, real) {
+            return got;
+        }
     }
     // SAFETY: the caller's promise.
     unsafe { receive::recvmsg(&KERNEL, fd, message, flags) }
@@ -134,8 +189,13 @@ pub unsafe extern "C-unwind" fn recvmmsg(
     timeout: *mut timespec,
 ) -> c_int {
     if !is_ours(fd) || messages.is_null() {
-        return real!(recvmmsg(fd, messages, count, flags, timeout)
-            as fn(c_int, *mut mmsghdr, c_uint, c_int, *mut timespec) -> c_int);
+        let real = || {
+            real!(recvmmsg(fd, messages, count, flags, timeout)
+                as fn(c_int, *mut mmsghdr, c_uint, c_int, *mut timespec) -> c_int)
+        };
+        if let Some(got) = by_kernel(fd, real) {
+            return got;
+        }
     }
     // SAFETY: the caller's promise.
     unsafe { receive::recvmmsg(&KERNEL, fd, messages, count, flags, timeout) }
@@ -156,7 +216,8 @@ pub unsafe extern "C-unwind" fn read(fd: c_int, buffer: *mut c_void, len: size_t
             return got;
         }
     }
-    real!(read(fd, buffer, len) as fn(c_int, *mut c_void, size_t) -> ssize_t)
+    let real = || real!(read(fd, buffer, len) as fn(c_int, *mut c_void, size_t) -> ssize_t);
+    by_kernel(fd, real).unwrap_or_else(real)
 }
 
 /// A hook: `read` where the compiler knows the size of the buffer.
@@ -190,5 +251,6 @@ pub unsafe extern "C-unwind" fn readv(fd: c_int, pieces: *const iovec, count: c_
             return got;
         }
     }
-    real!(readv(fd, pieces, count) as fn(c_int, *const iovec, c_int) -> ssize_t)
+    let real = || real!(readv(fd, pieces, count) as fn(c_int, *const iovec, c_int) -> ssize_t);
+    by_kernel(fd, real).unwrap_or_else(real)
 }

@@ -2,17 +2,20 @@
 #![allow(unsafe_code, reason = "functions that C calls take pointers")]
 
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+use twinpath_calls::early::EarlyWaits;
+use twinpath_calls::earning::SetWait;
 use twinpath_calls::{epoll, nested, poll as calls_poll, select as calls_select, table};
 
-use crate::decide::{decide, decide_for};
+use crate::decide::look_for_answer;
 use crate::explain;
 use crate::real::{KERNEL, real};
 
-/// Decides for what is waited for. Returns whether a socket with a lease is among it.
+/// Takes up what the owner may have answered for what is waited for, and counts this thread for sockets that may get a lease while it
+/// waits. Returns whether a socket with a lease is among it.
 ///
 /// # Safety
 /// As for `poll(2)`.
-unsafe fn look_at(waited: *const pollfd, count: nfds_t) -> bool {
+unsafe fn look_at(waited: *const pollfd, count: nfds_t, early: &mut EarlyWaits) -> bool {
     if !table::is_tracking() || waited.is_null() {
         return false;
     }
@@ -20,105 +23,61 @@ unsafe fn look_at(waited: *const pollfd, count: nfds_t) -> bool {
     let all = unsafe { std::slice::from_raw_parts(waited, count as usize) };
     let mut has_leased = false;
     for one in all.iter().filter(|one| table::is_known(one.fd)) {
-        decide(one.fd);
-        has_leased |= table::is_leased(one.fd);
+        has_leased |= is_leased_now(one.fd, early);
     }
     has_leased
 }
 
-/// Sets of epoll(7) that are waited for by `poll(2)`. If something is left in a ring of theirs, of which the kernel does not tell, the
-/// call returns at once: with what is returned here.
+fn is_leased_now(descriptor: c_int, early: &mut EarlyWaits) -> bool {
+    look_for_answer(descriptor);
+    if !table::is_leased(descriptor) {
+        early.add(descriptor);
+    }
+    // Another thread may have taken the lease up before this one was counted.
+    table::is_leased(descriptor)
+}
+
+/// Sets of epoll(7) that are waited for by `poll(2)`: the kernel alone tells of them.
 ///
 /// # Safety
 /// As for `poll(2)`.
-unsafe fn poll_sets(waited: *mut pollfd, count: nfds_t) -> Option<c_int> {
+unsafe fn look_at_sets(waited: *const pollfd, count: nfds_t) {
     if !table::is_any() || waited.is_null() {
-        return None;
+        return;
     }
     // SAFETY: the caller's promise.
-    let all = unsafe { std::slice::from_raw_parts_mut(waited, count as usize) };
-    let mut has_left = false;
-    for one in all.iter().filter(|one| nested::may_be_set(one.fd)) {
-        epoll::set_waited_for_elsewhere(one.fd);
-        has_left |= one.events & libc::POLLIN != 0 && epoll::has_left(one.fd);
-    }
-    if !has_left {
-        return None;
-    }
-    let now = timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the caller's promise.
-    let ready = unsafe { (KERNEL.ppoll)(all.as_mut_ptr(), count, &raw const now, std::ptr::null()) };
-    if ready < 0 {
-        return Some(ready);
-    }
-    let sets = all.iter_mut().filter(|one| nested::may_be_set(one.fd) && one.events & libc::POLLIN != 0);
-    for one in sets.filter(|one| epoll::has_left(one.fd)) {
-        one.revents |= libc::POLLIN;
-    }
-    Some(all.iter().filter(|one| one.revents != 0).count() as c_int)
+    let all = unsafe { std::slice::from_raw_parts(waited, count as usize) };
+    all.iter()
+        .filter(|one| nested::may_be_set(one.fd))
+        .for_each(|one| epoll::set_waited_for_elsewhere(one.fd));
 }
 
-/// As [`poll_sets`], for `select(2)`: the sets of epoll(7) that have something left.
+/// As [`look_at_sets`], for `select(2)`.
 ///
 /// # Safety
 /// As for `select(2)`.
-unsafe fn left_in_sets(limit: c_int, read: *mut fd_set) -> [c_int; SETS_MAX] {
-    let mut left = [-1; SETS_MAX];
+unsafe fn look_at_sets_in(limit: c_int, read: *mut fd_set) {
     if table::is_any() {
-        let mut count = 0;
         let mut look_at = |descriptor| {
             if nested::may_be_set(descriptor) {
                 epoll::set_waited_for_elsewhere(descriptor);
-                if count < SETS_MAX && epoll::has_left(descriptor) {
-                    left[count] = descriptor;
-                    count += 1;
-                }
             }
         };
         // SAFETY: the caller's promise.
         unsafe { calls_select::each(&KERNEL, limit, read, &mut look_at) };
     }
-    left
 }
-
-/// A `select(2)` that does not wait, as sets of epoll(7) have something left.
-///
-/// # Safety
-/// As for `select(2)`.
-unsafe fn select_now(limit: c_int, sets: [*mut fd_set; 3], left: [c_int; SETS_MAX]) -> c_int {
-    let [read, write, except] = sets;
-    let now = timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the caller's promise.
-    let mut ready = unsafe { (KERNEL.pselect)(limit, read, write, except, &raw const now, std::ptr::null()) };
-    if ready < 0 {
-        return ready;
-    }
-    for descriptor in left.into_iter().filter(|descriptor| *descriptor >= 0) {
-        // SAFETY: it was in the caller's set before.
-        unsafe {
-            if !libc::FD_ISSET(descriptor, read) {
-                libc::FD_SET(descriptor, read);
-                ready += 1;
-            }
-        }
-    }
-    ready
-}
-
-/// Sets of epoll(7) with something left, in a call of `select(2)`: others are told of by the next one.
-const SETS_MAX: usize = 8;
 
 /// As [`look_at`], for what is to be readable.
 ///
 /// # Safety
 /// As for `select(2)`.
-unsafe fn look_at_set(limit: c_int, read: *mut fd_set) -> bool {
+unsafe fn look_at_set(limit: c_int, read: *mut fd_set, early: &mut EarlyWaits) -> bool {
     let mut has_leased = false;
     if table::is_tracking() {
         let mut look_at = |descriptor| {
             if table::is_known(descriptor) {
-                decide(descriptor);
-                has_leased |= table::is_leased(descriptor);
+                has_leased |= is_leased_now(descriptor, early);
             }
         };
         // SAFETY: the caller's promise.
@@ -134,13 +93,13 @@ unsafe fn look_at_set(limit: c_int, read: *mut fd_set) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn poll(waited: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
     // SAFETY: the caller's promise.
-    if let Some(ready) = unsafe { poll_sets(waited, count) } {
-        return ready;
-    }
+    unsafe { look_at_sets(waited, count) };
+    let mut early = EarlyWaits::new();
     // SAFETY: the caller's promise.
-    if !unsafe { look_at(waited, count) } {
+    if !unsafe { look_at(waited, count, &mut early) } {
         return real!(poll(waited, count, timeout_ms) as fn(*mut pollfd, nfds_t, c_int) -> c_int);
     }
+    drop(early);
     // SAFETY: the caller's promise.
     unsafe { calls_poll::poll(&KERNEL, waited, count, timeout_ms) }
 }
@@ -177,14 +136,14 @@ pub unsafe extern "C-unwind" fn ppoll(
     mask: *const sigset_t,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    if let Some(ready) = unsafe { poll_sets(waited, count) } {
-        return ready;
-    }
+    unsafe { look_at_sets(waited, count) };
+    let mut early = EarlyWaits::new();
     // SAFETY: the caller's promise.
-    if !unsafe { look_at(waited, count) } {
+    if !unsafe { look_at(waited, count, &mut early) } {
         // SAFETY: the caller's promise.
         return unsafe { (KERNEL.ppoll)(waited, count, timeout, mask) };
     }
+    drop(early);
     // SAFETY: the caller's promise.
     unsafe { calls_poll::ppoll(&KERNEL, waited, count, timeout, mask) }
 }
@@ -222,16 +181,14 @@ pub unsafe extern "C-unwind" fn select(
     timeout: *mut timeval,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let left = unsafe { left_in_sets(limit, read) };
-    if left[0] >= 0 {
-        // SAFETY: the caller's promise.
-        return unsafe { select_now(limit, [read, write, except], left) };
-    }
+    unsafe { look_at_sets_in(limit, read) };
+    let mut early = EarlyWaits::new();
     // SAFETY: the caller's promise.
-    if !unsafe { look_at_set(limit, read) } {
+    if !unsafe { look_at_set(limit, read, &mut early) } {
         return real!(select(limit, read, write, except, timeout)
             as fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *mut timeval) -> c_int);
     }
+    drop(early);
     // SAFETY: the caller's promise.
     unsafe { calls_select::select(&KERNEL, limit, [read, write, except], timeout) }
 }
@@ -250,18 +207,23 @@ pub unsafe extern "C-unwind" fn pselect(
     mask: *const sigset_t,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let left = unsafe { left_in_sets(limit, read) };
-    if left[0] >= 0 {
-        // SAFETY: the caller's promise.
-        return unsafe { select_now(limit, [read, write, except], left) };
-    }
+    unsafe { look_at_sets_in(limit, read) };
+    let mut early = EarlyWaits::new();
     // SAFETY: the caller's promise.
-    if !unsafe { look_at_set(limit, read) } {
+    if !unsafe { look_at_set(limit, read, &mut early) } {
         // SAFETY: the caller's promise.
         return unsafe { (KERNEL.pselect)(limit, read, write, except, timeout, mask) };
     }
+    drop(early);
     // SAFETY: the caller's promise.
     unsafe { calls_select::pselect(&KERNEL, limit, [read, write, except], timeout, mask) }
+}
+
+/// Takes up what the owner may have answered for sockets in the set, and counts this thread for those that may get a lease while it waits.
+#[inline]
+fn waits_in(set: c_int) -> Option<SetWait> {
+    epoll::asked_in(set).inspect(|asked| look_for_answer(*asked));
+    epoll::waits_early(set)
 }
 
 fn made(set: c_int) -> c_int {
@@ -303,12 +265,9 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    if table::is_known(fd) {
-        decide_for(fd, operation == libc::EPOLL_CTL_ADD);
-    }
     let done =
         real!(epoll_ctl(set, operation, fd, event) as fn(c_int, c_int, c_int, *mut epoll_event) -> c_int);
-    if done == 0 && (table::is_leased(fd) || nested::may_be_set(fd)) && table::is_own_process() {
+    if done == 0 && (table::is_known(fd) || nested::may_be_set(fd)) && table::is_own_process() {
         // SAFETY: the caller's promise.
         if let Some(why) = unsafe { epoll::done(set, operation, fd, event) } {
             explain::socket(fd, format_args!("by the kernel: {why}"));
@@ -328,15 +287,13 @@ pub unsafe extern "C-unwind" fn epoll_wait(
     count: c_int,
     timeout_ms: c_int,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    if let Some(ready) = unsafe { epoll::wait_for_inner(&KERNEL, set, events, count, std::ptr::null()) } {
-        return ready;
-    }
+    let early = waits_in(set);
     if !epoll::has_leased(set) {
         return real!(
             epoll_wait(set, events, count, timeout_ms) as fn(c_int, *mut epoll_event, c_int, c_int) -> c_int
         );
     }
+    drop(early);
     // SAFETY: the caller's promise.
     unsafe { epoll::wait(&KERNEL, set, events, count, timeout_ms, std::ptr::null()) }
 }
@@ -353,14 +310,12 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
     timeout_ms: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    if let Some(ready) = unsafe { epoll::wait_for_inner(&KERNEL, set, events, count, mask) } {
-        return ready;
-    }
+    let early = waits_in(set);
     if !epoll::has_leased(set) {
         // SAFETY: the caller's promise.
         return unsafe { (KERNEL.epoll_pwait)(set, events, count, timeout_ms, mask) };
     }
+    drop(early);
     // SAFETY: the caller's promise.
     unsafe { epoll::wait(&KERNEL, set, events, count, timeout_ms, mask) }
 }
@@ -377,16 +332,14 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    if let Some(ready) = unsafe { epoll::wait_for_inner(&KERNEL, set, events, count, mask) } {
-        return ready;
-    }
+    let early = waits_in(set);
     if !epoll::has_leased(set) {
         return real!(epoll_pwait2(set, events, count, timeout, mask)
             as fn(c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int);
     }
     // SAFETY: the caller's promise.
     let timeout_ms = epoll::milliseconds(unsafe { timeout.as_ref() });
+    drop(early);
     // SAFETY: the caller's promise.
     unsafe { epoll::wait(&KERNEL, set, events, count, timeout_ms, mask) }
 }

@@ -3,12 +3,16 @@
 
 #[path = "programs/filtered.rs"]
 mod filtered;
+#[path = "programs/left.rs"]
+mod left;
 #[path = "../../capi/tests/link/mod.rs"]
 mod link;
 #[path = "programs/others.rs"]
 mod others;
 #[path = "programs/processes.rs"]
 mod processes;
+#[path = "programs/sources.rs"]
+mod sources;
 #[path = "programs/threads.rs"]
 mod threads;
 #[path = "programs/tokio.rs"]
@@ -38,9 +42,17 @@ fn library() -> PathBuf {
     libraries.find(|library| library.is_file()).expect("cargo builds the library with the tests")
 }
 
+/// The socket of the owner, in the folder of a test.
+const PROGRAMS: &str = "programs";
+
+/// Its rule makes bind wait for the lease: what is tested is there from the first datagram on.
 fn with_library<'a>(command: &'a mut Command, rule: Rule, explain: &Path) -> &'a mut Command {
     let rules = Rules { rules: vec![rule] };
-    command.env("LD_PRELOAD", library()).env(RULES_VARIABLE, rules.to_line()).env(EXPLAIN_VARIABLE, explain)
+    command
+        .env("LD_PRELOAD", library())
+        .env(RULES_VARIABLE, rules.to_line())
+        .env(EXPLAIN_VARIABLE, explain)
+        .env(OWNER_VARIABLE, explain.with_file_name(PROGRAMS))
 }
 
 fn peer_in(namespace: &Namespace) -> UdpSocket {
@@ -50,7 +62,7 @@ fn peer_in(namespace: &Namespace) -> UdpSocket {
 }
 
 fn rule(mode: Mode) -> Rule {
-    Rule { mode, ..Rule::default() }
+    Rule { mode, at_bind: true, ..Rule::default() }
 }
 
 /// How many datagrams came by the ring, and how many by the kernel, by all lines of a file.
@@ -69,6 +81,7 @@ fn an_unmodified_program_finds_the_semantics_of_the_c_library() {
         return;
     }
     let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
+    own(&link, &folder.path().join(PROGRAMS));
     let _echo = Echo::new(&link);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi/tests/c/semantics.c");
     let program = folder.path().join("plain");
@@ -84,7 +97,7 @@ fn an_unmodified_program_finds_the_semantics_of_the_c_library() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.stdout.as_slice(), &*said), (&b"passed\n"[..], ""), "{mode}");
         let text = std::fs::read_to_string(&explain).unwrap();
-        assert!(text.contains("UDP 0.0.0.0:7011: fast path on in0\n"), "{text}");
+        assert!(text.contains("UDP 0.0.0.0:7011: fast path on in0, by the owner"), "{text}");
         assert!(text.contains("% by the ring\n"), "{text}");
     }
 }
@@ -95,6 +108,7 @@ fn a_program_with_the_library_does_what_it_does_without() {
         return;
     }
     let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
+    own(&link, &folder.path().join(PROGRAMS));
     let _echo = Echo::new(&link);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/hooks.c");
     let (program, explain) = (folder.path().join("hooks"), folder.path().join("explain"));
@@ -106,7 +120,10 @@ fn a_program_with_the_library_does_what_it_does_without() {
     let text = std::fs::read_to_string(&explain).unwrap_or_default();
     assert!(output.status.success(), "{}\n{text}", String::from_utf8_lossy(&output.stderr));
     for port in [7031, 7032, 7034, 7035, 7036] {
-        assert!(text.contains(&format!("UDP 0.0.0.0:{port}: fast path on in0\n")), "{port}: {text}");
+        assert!(
+            text.contains(&format!("UDP 0.0.0.0:{port}: fast path on in0, by the owner")),
+            "{port}: {text}"
+        );
     }
     assert!(text.contains("UDP not bound: by the kernel: it was duplicated before"), "{text}");
     assert!(text.contains("UDP 0.0.0.0:7036: received "), "{text}");
@@ -118,6 +135,7 @@ fn bad_luck_of_a_program_is_no_worse_with_the_library() {
         return;
     }
     let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
+    own(&link, &folder.path().join(PROGRAMS));
     let _echo = Echo::new(&link);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/luck.c");
     let (program, explain) = (folder.path().join("luck"), folder.path().join("explain"));
@@ -134,7 +152,10 @@ fn bad_luck_of_a_program_is_no_worse_with_the_library() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.stdout.as_slice(), &*said), (&b"passed\n"[..], ""), "{mode}: {text}");
         for port in [7052, 7056, 7058, 7059, 7060, 7061, 7062, 7063] {
-            assert!(text.contains(&format!("UDP 0.0.0.0:{port}: fast path on in0\n")), "{port}: {text}");
+            assert!(
+                text.contains(&format!("UDP 0.0.0.0:{port}: fast path on in0, by the owner")),
+                "{port}: {text}"
+            );
         }
         for (port, why) in [
             (7053, "by the kernel: a BPF program distributes"),
@@ -157,6 +178,7 @@ fn a_setuid_program_does_not_have_the_library() {
         return;
     }
     let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
+    own(&link, &folder.path().join(PROGRAMS));
     let (source, program) = (folder.path().join("who.c"), folder.path().join("who"));
     let text = "#include <stdio.h>\n#include <string.h>\n#include <unistd.h>\nint main(void)\n{\n\tchar line[4096];\n\tFILE *maps = fopen(\"/proc/self/maps\", \"r\");\n\t\
         int has = 0;\n\twhile (maps && fgets(line, sizeof line, maps))\n\t\thas |= strstr(line, \"library.so\") != 0;\n\t\
@@ -211,6 +233,7 @@ fn datagrams_come_by_the_ring_also_after_a_program_has_closed_all_other_descript
         return;
     }
     let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
+    own(&link, &folder.path().join(PROGRAMS));
     let (source, program) = (folder.path().join("server.c"), folder.path().join("server"));
     std::fs::write(&source, SERVER).unwrap();
     run(Command::new("cc").arg(&source).arg("-o").arg(&program));
@@ -253,14 +276,19 @@ fn as_nobody(folder: &Path, program: &Path, rule: Rule, explain: &Path) -> Comma
 
 /// Starts the owner of the link's interface, on a thread that ends with this process.
 fn own(link: &Link, listen: &Path) {
+    own_with(link, listen, ProgramLimits { sockets_per_program: 16, ..ProgramLimits::default() });
+}
+
+fn own_with(link: &Link, listen: &Path, limits: ProgramLimits) {
     let plan = OwnerPlan {
         interface: "in0".to_owned(),
         listen: listen.to_owned(),
         rules: None,
-        limits: ProgramLimits::default(),
+        limits,
         sandbox: Sandbox::Off,
         socket: Some(listen.with_extension("sock")),
         metrics: None,
+        passed: None,
         take_over: None,
     };
     let (tell, told) = std::sync::mpsc::channel();
@@ -316,9 +344,10 @@ fn sockets_without_a_rule_and_without_rights_stay_with_the_kernel() {
     run(Command::new("cc").arg(&source).arg("-o").arg(&program));
     let other = Rule { program: Some("another".to_owned()), ..Rule::default() };
     let explain = folder.path().join("explain");
-    for (rule, user, why) in
-        [(other, None, "by the kernel: no rule matches"), (rule(Mode::Poll), Some(()), "CAP_")]
-    {
+    for (rule, user, why) in [
+        (other, None, "by the kernel: no rule matches"),
+        (rule(Mode::Poll), Some(()), "by the kernel: no owner answers at"),
+    ] {
         std::fs::File::create(&explain).unwrap().write_all(b"").unwrap();
         let mut command = match user {
             Some(()) => as_nobody(folder.path(), &program, rule, &explain),

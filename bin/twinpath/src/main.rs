@@ -28,6 +28,8 @@ mod show;
 #[cfg(feature = "all")]
 mod sockets;
 #[cfg(feature = "all")]
+mod starter;
+#[cfg(feature = "all")]
 mod switch;
 mod tidy;
 #[cfg(feature = "all")]
@@ -41,8 +43,8 @@ use clap::{Parser, Subcommand};
 
 #[cfg(not(feature = "all"))]
 use crate::{
-    not_built as bridge, not_built as capture, not_built as run, not_built as sockets, not_built as switch,
-    not_built as top,
+    not_built as bridge, not_built as capture, not_built as run, not_built as sockets, not_built as starter,
+    not_built as switch, not_built as top,
 };
 
 /// Counts allocations per thread, to verify that workers make none while packets flow.
@@ -98,6 +100,9 @@ enum Command {
     /// Own an interface: give programs without rights rings for their own UDP sockets.
     #[cfg_attr(not(feature = "all"), command(hide = true, disable_help_flag = true))]
     Sockets(sockets::Args),
+    /// Starts owners for the program of `twinpath run`, which runs it.
+    #[command(hide = true)]
+    Starter(starter::Args),
     /// Measure a service, verifying every reply.
     Bench(bench::Args),
     /// Where the labs went.
@@ -125,6 +130,10 @@ fn main() -> ExitCode {
         Command::Tune(args) => tune::run(*args),
         Command::Run(args) => run::run(args),
         Command::Sockets(args) => sockets::run(args),
+        #[cfg(feature = "all")]
+        Command::Starter(args) => starter::run(&args),
+        #[cfg(not(feature = "all"))]
+        Command::Starter(args) => starter::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Lab(args) => args.refuse("lab", ""),
         Command::Plain(args) => args.refuse("plain", "plain "),

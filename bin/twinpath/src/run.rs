@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, bail};
@@ -16,12 +16,13 @@ use twinpath_worker::idle::Mode;
 use crate::elf::Why;
 use crate::preload::library;
 use crate::program::{self, LeftAlone};
+use crate::starter;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Rules: which UDP sockets of which programs have a fast path (twinpath-run(1) says how they are written). Without them: every
     /// one that a program binds to a port that it names itself.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["on", "wait"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["on", "wait", "lease"])]
     rules: Option<PathBuf>,
     /// Without rules: the interface of the fast path. Otherwise it is the one with the address that a socket is bound to, or the only
     /// one beside the loopback.
@@ -30,8 +31,11 @@ pub(crate) struct Args {
     /// Without rules: how calls wait: adaptive, poll or interrupt.
     #[arg(long, value_name = "MODE")]
     wait: Option<Mode>,
-    /// By whose rights: the owner (`twinpath sockets`) that listens at this path, or none: the program's own rights alone. Without it:
-    /// the program's own, if it has them, or else the owner of the interface at its usual path.
+    /// Without rules: when a socket gets its rings: earned, as soon as it has received enough, or at-bind, which makes bind wait.
+    #[arg(long, value_name = "earned|at-bind", value_parser = ["earned", "at-bind"])]
+    lease: Option<String>,
+    /// Who gives sockets their rings: the owner (`twinpath sockets`) that listens at this path, or none: nobody. Without it: an owner
+    /// that is started for the program, if you have the rights for that, or else the owner of the interface at its usual path.
     #[arg(long, value_name = "PATH|none")]
     owner: Option<Access>,
     /// Say which path each UDP socket has, why, and how much it has received by which; on standard error, or in a file.
@@ -47,35 +51,44 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let library = library()?;
     let [name, arguments @ ..] = args.command.as_slice() else { bail!("which program is to be run?") };
     let mut command = Command::new(name);
-    command.args(arguments).env(RULES_VARIABLE, rules.to_line());
-    if let Some(access) = &args.owner {
-        let access = match access {
-            Access::Owner(path) => Access::Owner(std::path::absolute(path)?),
-            access => access.clone(),
-        };
-        command.env(OWNER_VARIABLE, access.to_string());
-    }
-    if let Some(to) = &args.explain {
-        let to = if to == "-" { PathBuf::from(to) } else { std::path::absolute(to)? };
-        command.env(EXPLAIN_VARIABLE, to);
-    }
+    command.args(arguments);
     let left_alone = program::left_alone(name);
     if let Some(left_alone) = left_alone.as_ref().filter(|_| args.explain.is_some()) {
         eprintln!("twinpath run: {}: everything stays with the kernel: {left_alone}", name.display());
     }
     if !matches!(left_alone, Some(LeftAlone { why: Why::CannotLoad(_), .. })) {
-        let (others, options) = (std::env::var_os(PRELOAD_VARIABLE), std::env::var_os(ASAN_VARIABLE));
-        command.env(PRELOAD_VARIABLE, preload(&library, others.as_deref()));
-        command.env(ASAN_VARIABLE, asan_options(options.as_deref()));
+        load(&mut command, &args, &rules, &library)?;
     }
     let error = command.exec();
     Err(error).with_context(|| format!("cannot run {}", name.display()))
 }
 
+/// Has the library loaded into the program, and says what it is to do.
+fn load(command: &mut Command, args: &Args, rules: &Rules, library: &Path) -> Result<()> {
+    let access = match &args.owner {
+        Some(Access::Owner(path)) => Access::Owner(std::path::absolute(path)?),
+        Some(access) => access.clone(),
+        None => starter::started_for_this_process(),
+    };
+    command.env(RULES_VARIABLE, rules.to_line()).env(OWNER_VARIABLE, access.to_string());
+    if let Some(to) = &args.explain {
+        let to = if to == "-" { PathBuf::from(to) } else { std::path::absolute(to)? };
+        command.env(EXPLAIN_VARIABLE, to);
+    }
+    let (others, options) = (std::env::var_os(PRELOAD_VARIABLE), std::env::var_os(ASAN_VARIABLE));
+    command.env(PRELOAD_VARIABLE, preload(library, others.as_deref()));
+    command.env(ASAN_VARIABLE, asan_options(options.as_deref()));
+    Ok(())
+}
+
 fn rules(args: &Args) -> Result<Rules> {
     let Some(path) = &args.rules else {
-        let rule =
-            Rule { interface: args.on.clone(), mode: args.wait.unwrap_or_default(), ..Rule::default() };
+        let rule = Rule {
+            interface: args.on.clone(),
+            mode: args.wait.unwrap_or_default(),
+            at_bind: args.lease.as_deref() == Some("at-bind"),
+            ..Rule::default()
+        };
         rule.check_names().map_err(anyhow::Error::msg)?;
         return Ok(Rules { rules: vec![rule] });
     };

@@ -15,6 +15,9 @@
  * anything separately, and PASSED says that there was one since the reader has cleared it.
  * mem/rings/src/lease.rs is the other side.
  *
+ * What is in a ring that nobody reads any more is handed over to the kernel's socket: it is sent on the interface with a mark, which the
+ * program at egress turns around, so that it arrives here again. It goes to the socket that it was for, or nowhere.
+ *
  * One program serves all processes of an interface, so that a frame of nobody's costs the same with each number of them. The
  * rings of a process are in maps that it alone has, and it writes there what it likes: each number from there is bounded.
  * Which lease is whose is in maps that no process has but the one that has loaded the program. */
@@ -101,6 +104,56 @@ struct {
 	MAP_TYPE(key, int);
 	MAP_TYPE(value, struct lessee);
 } lessees SECTION(".maps");
+
+/* Frames that leave with this mark are of a ring: random, and not 0. */
+const volatile __u32 handing_mark = 0;
+
+/* The lease whose frames are handed over at present. */
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct lessee);
+	MAP_UINT(max_entries, 1);
+} handing SECTION(".maps");
+
+struct handed {
+	__u64 came;
+	/* Those that the kernel was given. */
+	__u64 passed;
+};
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct handed);
+	MAP_UINT(max_entries, 1);
+} handed SECTION(".maps");
+
+struct host {
+	__u32 family;
+	__u32 address[4];
+};
+
+/* The addresses of this host on all its interfaces, and its broadcast addresses: most frames from them are not let in by the kernel. */
+enum { HOSTS_MAX = 4096, HOST_BITS = 4096 };
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_HASH);
+	MAP_TYPE(key, struct host);
+	MAP_TYPE(value, __u32);
+	MAP_UINT(max_entries, HOSTS_MAX);
+} hosts SECTION(".maps");
+
+/* Bits of which that of each of them is set (host_bit): for other addresses one look is mostly enough. */
+struct host_bits {
+	__u64 words[HOST_BITS / 64];
+};
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct host_bits);
+	MAP_UINT(max_entries, 1);
+} host_bits SECTION(".maps");
 
 /* The start of a frame that the kernel sends for a socket, for a holder that has asked for one: further datagrams to that peer
  * can leave with the same headers. mem/rings/src/sample.rs has the same layout. */
@@ -189,8 +242,8 @@ INLINE struct slot *take_slot(struct direct *ring, void *slots, __u32 number, __
 	return 0;
 }
 
-/* Puts a frame into the ring of a lease. Returns 0 if the kernel is to have it. */
-CALLED int put_leased(struct __sk_buff *skb, __u32 process, __u32 number, __u32 len)
+/* Puts a frame into the ring of a lease, unless the kernel is to judge it. Returns 0 if the kernel is to have it. */
+CALLED int put_leased(struct __sk_buff *skb, __u32 process, __u32 number, __u32 len, int is_doubtful)
 {
 	void *rings = map_lookup(&rings_of, &process), *slots;
 	struct direct *ring;
@@ -203,7 +256,7 @@ CALLED int put_leased(struct __sk_buff *skb, __u32 process, __u32 number, __u32 
 	if (!ring)
 		return 0;
 	slots = map_lookup(&slots_of, &process);
-	slot = slots ? take_slot(ring, slots, number, &filled) : 0;
+	slot = slots && !is_doubtful ? take_slot(ring, slots, number, &filled) : 0;
 	if (slot && fill(skb, slot, filled, len)) {
 		put = map_lookup(&put_for, &process);
 		if (put)
@@ -267,19 +320,22 @@ INLINE int may_be_ours(__u32 number, const struct __sk_buff *skb)
 	}
 }
 
-/* The process and the number of the lease of the socket that the kernel would give the frame to, the process plus one in the upper
- * half; 0 if it has none. The claim has neither tag nor options, so addresses and ports stand together in the order of the
- * look-up's key. */
+/* The socket that the kernel would give the frame to, to be released. The claim has neither tag nor options, so addresses and ports stand
+ * together in the order of the look-up's key. */
+INLINE void *socket_of(struct __sk_buff *skb, const __u8 *bytes)
+{
+	if (*(const __u16 *)(bytes + 12) == be16(IPV4))
+		return sk_lookup_udp(skb, bytes + ETH_LEN + 12, 12, BPF_F_CURRENT_NETNS, 0);
+	return sk_lookup_udp(skb, bytes + ETH_LEN + 8, 36, BPF_F_CURRENT_NETNS, 0);
+}
+
+/* The process and the number of the lease of that socket, the process plus one in the upper half; 0 if it has none. */
 INLINE __u32 lease_of(struct __sk_buff *skb, const __u8 *bytes)
 {
+	void *socket = socket_of(skb, bytes);
 	const struct lessee *lessee;
 	__u32 found = 0;
-	void *socket;
 
-	if (*(const __u16 *)(bytes + 12) == be16(IPV4))
-		socket = sk_lookup_udp(skb, bytes + ETH_LEN + 12, 12, BPF_F_CURRENT_NETNS, 0);
-	else
-		socket = sk_lookup_udp(skb, bytes + ETH_LEN + 8, 36, BPF_F_CURRENT_NETNS, 0);
 	if (!socket)
 		return 0;
 	lessee = sk_storage_get(&lessees, socket, 0, 0);
@@ -287,6 +343,87 @@ INLINE __u32 lease_of(struct __sk_buff *skb, const __u8 *bytes)
 		found = (lessee->process + 1) << 16 | lessee->number;
 	sk_release(socket);
 	return found;
+}
+
+/* Whether the address is one of this host's. */
+INLINE int is_host(const struct host *host)
+{
+	const __u32 zero = 0, *address = host->address;
+	const struct host_bits *bits = map_lookup(&host_bits, &zero);
+	__u32 bit = (address[0] ^ address[1] ^ address[2] ^ address[3]) * 0x9e3779b1 >> 20;
+
+	return bits && bits->words[bit / 64] >> (bit % 64) & 1 && map_lookup(&hosts, host);
+}
+
+/* Whether the kernel may drop the frame because of where it comes from (ip_route_input_slow and fib_validate_source, ip6_rcv_core): it
+ * is not put into a ring then. The kernel lets some of them in. */
+INLINE int is_doubtful(const __u8 *bytes)
+{
+	struct host host = {};
+
+	if (*(const __u16 *)(bytes + 12) == be16(IPV4)) {
+		__u8 first = bytes[ETH_LEN + 12];
+
+		/* Of no network, loopback, multicast, reserved. */
+		if (first == 0 || first == 127 || first >= 224)
+			return 1;
+		host.family = 4;
+		host.address[0] = *(const __u32 *)(bytes + ETH_LEN + 12);
+	} else {
+		const __u32 *source = (const __u32 *)(bytes + ETH_LEN + 8);
+
+		/* Unspecified, loopback, mapped and others that begin with zeros; multicast. */
+		if (!(source[0] | source[1]) || bytes[ETH_LEN + 8] == 0xff)
+			return 1;
+		host.family = 6;
+		for (int word = 0; word < 4; word++)
+			host.address[word] = source[word];
+	}
+	return is_host(&host);
+}
+
+/* A frame that was in a ring has come back: it is for the socket of its lease, or for nobody. */
+CALLED int take_handed(struct __sk_buff *skb)
+{
+	__u64 head[HEAD_WORDS] = {};
+	struct frame frame = { .bytes = (const __u8 *)head + HEAD_AT, .vlan = VLAN_NONE };
+	const __u32 zero = 0;
+	const struct lessee *wanted = map_lookup(&handing, &zero), *lessee;
+	struct handed *count = map_lookup(&handed, &zero);
+	__u32 process = 0, number = 0;
+	int is_its = 0, is_held = 0;
+	struct direct *ring;
+	void *socket, *rings;
+
+	skb->mark = 0;
+	if (!count || !wanted)
+		return TCX_DROP;
+	count->came++;
+	if ((verdict_of(skb, &frame, head) & 0xff) != CLAIMED)
+		return TCX_DROP;
+	socket = socket_of(skb, frame.bytes);
+	if (!socket)
+		return TCX_DROP;
+	lessee = sk_storage_get(&lessees, socket, 0, 0);
+	if (lessee && lessee->process == wanted->process && lessee->number == wanted->number &&
+	    lessee->lent == wanted->lent) {
+		is_its = 1;
+		is_held = is_lent(lessee);
+		process = lessee->process;
+		number = lessee->number;
+	}
+	sk_release(socket);
+	if (!is_its)
+		return TCX_DROP;
+	count->passed++;
+	rings = is_held ? map_lookup(&rings_of, &process) : 0;
+	ring = rings ? map_lookup(rings, &number) : 0;
+	if (ring) {
+		/* As in pass_by, but an open ring stays open: what is in it comes after this. */
+		__sync_fetch_and_add(&ring->passed, 1);
+		__sync_fetch_and_or(&ring->head, PASSED);
+	}
+	return TCX_NEXT;
 }
 
 /* Where the start of a frame's bytes, and the end of those that are in one piece, stand in struct __sk_buff. */
@@ -345,7 +482,7 @@ CALLED int look_closely(struct __sk_buff *skb)
 		return TCX_NEXT;
 	}
 	lease = lease_of(skb, frame.bytes);
-	if (lease && put_leased(skb, (lease >> 16) - 1, lease & 0xffff, frame.len)) {
+	if (lease && put_leased(skb, (lease >> 16) - 1, lease & 0xffff, frame.len, is_doubtful(frame.bytes))) {
 		cpu->counters[CLAIMED]++;
 		cpu->counters[WITHHELD]++;
 		return TCX_DROP;
@@ -356,6 +493,8 @@ CALLED int look_closely(struct __sk_buff *skb)
 
 SECTION("classifier") int twinpath_lease(struct __sk_buff *skb)
 {
+	if (skb->mark && skb->mark == handing_mark)
+		return take_handed(skb);
 	return is_others(skb) ? TCX_NEXT : look_closely(skb);
 }
 
@@ -366,7 +505,8 @@ INLINE int is_plain(const struct __sk_buff *skb)
 	return !skb->mark && !skb->priority && !skb->vlan_present && skb->gso_segs <= 1 && !skb->gso_size;
 }
 
-/* In front of all others, so that the bytes are those that a frame of a packet socket has at this place. */
+/* Shows how the kernel sends, and turns around what is handed over. In front of all others, so that the bytes are those that a frame of a
+ * packet socket has at this place. */
 SECTION("classifier") int twinpath_sample(struct __sk_buff *skb)
 {
 	const __u32 zero = 0;
@@ -375,6 +515,8 @@ SECTION("classifier") int twinpath_sample(struct __sk_buff *skb)
 	__u32 number, len = skb->len;
 	void *socket;
 
+	if (skb->mark && skb->mark == handing_mark)
+		return redirect(skb->ifindex, BPF_F_INGRESS);
 	if (!first || !*(volatile __u32 *)&first->asked || !is_plain(skb))
 		return TCX_NEXT;
 	socket = (void *)skb->sk;

@@ -1,6 +1,8 @@
 //! The program that puts the datagrams of kernel UDP sockets into direct rings, while these sockets have a lease
 //! (`bpf/lease.c`; the holder's end is `twinpath_rings::lease`), and the one that shows how the kernel sends for them.
 
+use std::hash::{BuildHasher as _, RandomState};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;
 
@@ -10,6 +12,7 @@ use aya::programs::{SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use twinpath_steer::Table;
 
+use crate::hosts::Hosts;
 use crate::made::array;
 use crate::maps::{Maps, failed, typed, wrote};
 use crate::steering::{loaded, program};
@@ -70,7 +73,22 @@ pub struct Leases {
     lent_to: Array<MapData, u32>,
     put_for: PerCpuArray<MapData, u64>,
     samples: MapData,
+    hosts: Hosts,
+    /// The mark of frames that are handed over; which lease they are of; and how many have come, and were passed.
+    mark: u32,
+    handing: Array<MapData, u64>,
+    handed: PerCpuArray<MapData, [u64; 2]>,
+    turns_around: bool,
     capacity: u32,
+}
+
+/// Frames that were handed over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Handed {
+    /// Those that have come back.
+    pub came: u64,
+    /// Those of them that the kernel was given for their socket.
+    pub passed: u64,
 }
 
 impl std::fmt::Debug for Leases {
@@ -97,6 +115,8 @@ impl Leases {
         loader.override_global("slot_mask", &slot_mask, true);
         loader.override_global("leases_max", &capacity, true);
         loader.override_global("processes_max", &processes, true);
+        let mark = drawn_mark();
+        loader.override_global("handing_mark", &mark, true);
         for name in ["rings_of", "slots_of", "put_for"] {
             loader.map_max_entries(name, processes);
         }
@@ -118,6 +138,8 @@ impl Leases {
         let lessees = SkStorage::try_from(Map::SkStorage(lessees)).map_err(opened)?;
         let by_process = [typed(&mut object, "rings_of")?, typed(&mut object, "slots_of")?];
         let (lent_to, put_for) = (typed(&mut object, "lent_to")?, typed(&mut object, "put_for")?);
+        let (handing, handed) = (typed(&mut object, "handing")?, typed(&mut object, "handed")?);
+        let hosts = Hosts::take(&mut object)?;
         let mut array = |name| match object.take_map(name) {
             Some(Map::Array(map)) => Ok(map),
             _ => Err(SteerError::Missing(name)),
@@ -137,6 +159,11 @@ impl Leases {
             lent_to,
             put_for,
             samples,
+            hosts,
+            mark,
+            handing,
+            handed,
+            turns_around: false,
             capacity,
         })
     }
@@ -236,13 +263,54 @@ impl Leases {
         self.attach_at(INGRESS, TcAttachType::Ingress, ifindex, how)
     }
 
-    /// Attaches the program that takes samples of what the kernel sends, at tc egress: only for holders that ask for them, as every frame
-    /// that leaves passes it.
+    /// Attaches the program at tc egress, if it is not there yet: it takes samples of what the kernel sends, and turns around what is
+    /// handed over. Only where one of these is needed, as every frame that leaves passes it.
     ///
     /// # Errors
     /// As [`Self::attach`].
-    pub fn attach_samples(&mut self, ifindex: u32, how: TcAttach) -> Result<(), SteerError> {
-        self.attach_at(EGRESS, TcAttachType::Egress, ifindex, how)
+    pub fn attach_egress(&mut self, ifindex: u32, how: TcAttach) -> Result<(), SteerError> {
+        if !self.turns_around {
+            self.attach_at(EGRESS, TcAttachType::Egress, ifindex, how)?;
+            self.turns_around = true;
+        }
+        Ok(())
+    }
+
+    /// The mark (SO_MARK) of frames that are handed over: those that are sent with it on the interface arrive there, and are passed to the
+    /// socket of [`Self::begin_handing`] alone.
+    #[must_use]
+    pub const fn handing_mark(&self) -> u32 {
+        self.mark
+    }
+
+    /// Frames that are handed over are of this lease from now on.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn begin_handing(&mut self, of: Assigned) -> Result<(), SteerError> {
+        self.handing.set(0, lessee(of), 0).map_err(wrote("handing"))
+    }
+
+    /// What was handed over so far.
+    #[must_use]
+    pub fn handed(&self) -> Handed {
+        self.handed.get(&0, 0).map_or_else(
+            |_| Handed::default(),
+            |cpus| {
+                cpus.iter().fold(Handed::default(), |sum, [came, passed]| Handed {
+                    came: sum.came.wrapping_add(*came),
+                    passed: sum.passed.wrapping_add(*passed),
+                })
+            },
+        )
+    }
+
+    /// The addresses of this host on all interfaces from now on, and those of broadcasts: frames from them are the kernel's to judge.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`]: some of the former ones may be in force yet.
+    pub fn set_hosts(&mut self, hosts: &[IpAddr]) -> Result<(), SteerError> {
+        self.hosts.set(hosts)
     }
 
     fn attach_at(
@@ -271,8 +339,7 @@ impl Leases {
     pub fn assign(&mut self, socket: BorrowedFd<'_>, to: Assigned) -> Result<(), SteerError> {
         let place = self.place(to.process, to.number)?;
         self.lent_to.set(place, to.lent, 0).map_err(wrote("lent_to"))?;
-        let lessee = u64::from(to.lent) << 32 | u64::from(to.process) << 16 | u64::from(to.number);
-        self.lessees.insert(&socket, lessee.to_le(), 0).map_err(wrote("lessees"))
+        self.lessees.insert(&socket, lessee(to), 0).map_err(wrote("lessees"))
     }
 
     /// No socket has the lease of this number from now on.
@@ -326,6 +393,16 @@ impl Leases {
     pub fn program(&mut self) -> Result<&SchedClassifier, SteerError> {
         program::<SchedClassifier>(&mut self.object, INGRESS).map(|program| &*program)
     }
+}
+
+/// `struct lessee`.
+fn lessee(of: Assigned) -> u64 {
+    (u64::from(of.lent) << 32 | u64::from(of.process) << 16 | u64::from(of.number)).to_le()
+}
+
+/// A mark that nobody else has: the kernel draws the keys of such a state. Not 0, which frames have that nobody has marked.
+fn drawn_mark() -> u32 {
+    (RandomState::new().hash_one(0u8) as u32).max(1)
 }
 
 /// Puts maps where the program finds those of a process, and does something beside it. The kernel waits for running programs each

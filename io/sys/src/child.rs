@@ -42,6 +42,29 @@ pub fn place(command: &mut Command, placement: Placement<'_>) -> io::Result<()> 
     Ok(())
 }
 
+/// Makes `command` start apart from this process: as no child of it, in a session of its own, with no descriptor but its standard
+/// ones. The child that spawning returns has ended by then, and is to be waited for.
+pub fn detach(command: &mut Command) {
+    // SAFETY: the hook runs between fork and exec, where only async-signal-safe work is allowed. It makes plain system calls, takes no
+    // lock and allocates nothing. The one thread of the child goes on in a copy of it, and the child itself ends at once.
+    unsafe { command.pre_exec(before_detached) };
+}
+
+fn before_detached() -> io::Result<()> {
+    rustix::process::setsid()?;
+    // SAFETY: the copy has this thread only, which goes on to exec.
+    match unsafe { libc::fork() } {
+        -1 => return Err(io::Error::last_os_error()),
+        0 => {}
+        // SAFETY: it ends this process at once.
+        _ => unsafe { libc::_exit(0) },
+    }
+    // Closed by exec, which this library's own report of an error needs until then.
+    // SAFETY: it takes numbers.
+    unsafe { libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_int) };
+    Ok(())
+}
+
 fn before_exec(parent: Pid, namespace: Option<&OwnedFd>, cpus: Option<&CpuSet>) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     // A parent that ended before the line above will never send the signal: this child has another one now.

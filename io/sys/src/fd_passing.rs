@@ -1,8 +1,12 @@
 //! Passes descriptors to another process over a UNIX socket (unix(7), SCM_RIGHTS).
+#![allow(
+    unsafe_code,
+    reason = "who has sent a message may be a process that nobody here sees, for which there is no safe type"
+)]
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -10,11 +14,20 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
+use crate::errno::last_errno;
+
 /// Most descriptors in one message.
 pub const FDS_MAX: usize = 8;
 
 /// Most descriptors that any process can put into one message (SCM_MAX_FD, include/net/scm.h).
 const FDS_OF_UNKNOWN: usize = 253;
+
+/// Room for these, and for who has sent them.
+const CONTROL_OF_UNKNOWN: usize = {
+    let (fds, sender) = (FDS_OF_UNKNOWN * size_of::<libc::c_int>(), size_of::<libc::ucred>());
+    // SAFETY: they take numbers.
+    unsafe { libc::CMSG_SPACE(fds as u32) as usize + libc::CMSG_SPACE(sender as u32) as usize }
+};
 
 /// A received message.
 #[derive(Debug)]
@@ -25,6 +38,9 @@ pub struct Received {
     pub fds: Vec<OwnedFd>,
     /// Whether bytes or descriptors were cut off because there was no room for them.
     pub is_cut: bool,
+    /// The process that has sent it, as this one sees it, if the socket was asked to tell (SO_PASSCRED); 0: one that this one does not
+    /// see.
+    pub process: Option<i32>,
 }
 
 /// Sends `bytes` together with `fds`, without waiting.
@@ -58,8 +74,44 @@ pub fn receive(socket: impl AsFd, into: &mut [u8]) -> Result<Received, Errno> {
 /// # Errors
 /// What `recvmsg(2)` returns.
 pub fn receive_from_unknown(socket: impl AsFd, into: &mut [u8]) -> Result<Received, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_OF_UNKNOWN))];
-    receive_with(socket, into, &mut space)
+    // Words, so that it is aligned.
+    let mut control = [0u64; CONTROL_OF_UNKNOWN.div_ceil(8)];
+    let mut piece = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    // SAFETY: all zeros are a valid value of it.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&raw mut piece, 1);
+    (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control));
+    let socket = socket.as_fd().as_raw_fd();
+    // SAFETY: the message describes one buffer of bytes, and one of control data, which live across the call.
+    let got = unsafe { libc::recvmsg(socket, &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+    let len = usize::try_from(got).map_err(|_| last_errno())?;
+    let (mut fds, mut process) = (Vec::new(), None);
+    // SAFETY: the kernel has written whole parts into the control data, and has said how long they are.
+    let mut part = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+    while !part.is_null() {
+        // SAFETY: as above; it takes numbers, and computes an address within the part.
+        let (header, data, none) = unsafe { (part.read(), libc::CMSG_DATA(part), libc::CMSG_LEN(0)) };
+        let data_len = (header.cmsg_len as usize).saturating_sub(none as usize);
+        match (header.cmsg_level, header.cmsg_type) {
+            (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                for number in 0..data_len / size_of::<libc::c_int>() {
+                    // SAFETY: the part has so many descriptors, which the kernel has just made for us.
+                    fds.push(unsafe {
+                        OwnedFd::from_raw_fd(data.cast::<libc::c_int>().add(number).read_unaligned())
+                    });
+                }
+            }
+            (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if data_len >= size_of::<libc::ucred>() => {
+                // SAFETY: the part is one such structure, of plain integers.
+                process = Some(unsafe { data.cast::<libc::ucred>().read_unaligned() }.pid);
+            }
+            _ => {}
+        }
+        // SAFETY: as above.
+        part = unsafe { libc::CMSG_NXTHDR(&raw const message, part) };
+    }
+    let is_cut = message.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
+    Ok(Received { len, fds, is_cut, process })
 }
 
 fn receive_with(
@@ -76,7 +128,7 @@ fn receive_with(
         }
     }
     let is_cut = message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
-    Ok(Received { len: message.bytes, fds, is_cut })
+    Ok(Received { len: message.bytes, fds, is_cut, process: None })
 }
 
 #[cfg(test)]
@@ -105,6 +157,23 @@ mod tests {
         assert_eq!(send(&near, b"x", &[event.as_fd(); FDS_MAX + 1]), Err(Errno::INVAL));
         send(&near, b"longer", &[]).unwrap();
         assert!(receive(&far, &mut [0; 2]).unwrap().is_cut);
+    }
+
+    #[test]
+    fn of_an_unknown_process_it_is_known_which_one_has_sent() {
+        let (near, far) = UnixDatagram::pair().unwrap();
+        send(&near, b"x", &[]).unwrap();
+        assert_eq!(receive_from_unknown(&far, &mut [0; 2]).unwrap().process, None, "nobody has asked");
+        rustix::net::sockopt::set_socket_passcred(&far, true).unwrap();
+        let event = EventFd::new().unwrap();
+        send(&near, b"x", &[event.as_fd()]).unwrap();
+        let child = crate::fork::fork(|| i32::from(send(&near, b"x", &[]).is_err())).unwrap();
+        let number = child.pid().as_raw_pid();
+        let own = receive_from_unknown(&far, &mut [0; 2]).unwrap();
+        assert_eq!((own.process, own.fds.len()), (Some(std::process::id() as i32), 1));
+        assert_eq!(child.wait().unwrap(), Some(0));
+        let other = receive_from_unknown(&far, &mut [0; 2]).unwrap();
+        assert_eq!(other.process, Some(number));
     }
 
     #[test]

@@ -4,10 +4,13 @@
 
 use std::ffi::c_void;
 use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use rustix::process::{Pid, WaitOptions, WaitStatus, getpid, waitpid};
 
@@ -35,6 +38,49 @@ impl Page {
     const fn word(&self) -> &AtomicU64 {
         // SAFETY: the page is mapped as long as the process lives, zeroed, and aligned to any atomic.
         unsafe { self.0.as_ref() }
+    }
+}
+
+/// A descriptor that a child made by `fork` has as well, and can close for itself alone: the parent keeps its own, and what the child
+/// has of the value that holds it may never be dropped.
+#[derive(Debug)]
+pub struct InheritedFd {
+    fd: ManuallyDrop<OwnedFd>,
+    is_closed: AtomicBool,
+}
+
+impl InheritedFd {
+    /// Takes the descriptor.
+    #[must_use]
+    pub const fn new(fd: OwnedFd) -> Self {
+        Self { fd: ManuallyDrop::new(fd), is_closed: AtomicBool::new(false) }
+    }
+
+    /// The descriptor; EBADF if it was closed.
+    ///
+    /// # Errors
+    /// See above.
+    pub fn get(&self) -> Result<BorrowedFd<'_>, Errno> {
+        if self.is_closed.load(Ordering::Acquire) { Err(Errno::BADF) } else { Ok(self.fd.as_fd()) }
+    }
+
+    /// Closes it, for a child while it has one thread. It neither allocates nor waits.
+    pub fn close_in_child(&self) {
+        self.close();
+    }
+
+    fn close(&self) {
+        if !self.is_closed.swap(true, Ordering::AcqRel) {
+            // SAFETY: it is open, and nobody uses it any more: `get` gives it to nobody else, and those who had it before are
+            // threads that a child does not have, or are over as this value is dropped.
+            unsafe { libc::close(self.fd.as_raw_fd()) };
+        }
+    }
+}
+
+impl Drop for InheritedFd {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

@@ -266,6 +266,24 @@ impl PacketSocket {
         Ok(Self { fd })
     }
 
+    /// Has the frames that it sends carry a mark (SO_MARK).
+    ///
+    /// # Errors
+    /// What `setsockopt(2)` returns.
+    pub fn set_mark(&self, mark: u32) -> Result<(), Errno> {
+        // SAFETY: the pointer and length describe `mark`, which lives across the call.
+        let result = unsafe {
+            libc::setsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_MARK,
+                (&raw const mark).cast::<c_void>(),
+                size_of_val(&mark) as libc::socklen_t,
+            )
+        };
+        if result == 0 { Ok(()) } else { Err(last_errno()) }
+    }
+
     /// The link-layer address of its interface; `None` if it does not have six bytes.
     ///
     /// # Errors

@@ -94,6 +94,12 @@ impl DirectRing {
         self.next
     }
 
+    /// How many slots there are.
+    #[cfg(not(loom))]
+    pub(crate) const fn slots(&self) -> u64 {
+        self.memory.count as u64
+    }
+
     /// The mapping of the states of all rings, and the number of this one.
     #[cfg(not(loom))]
     pub(crate) fn states(&self) -> (Arc<Mapping>, u32) {
@@ -210,6 +216,59 @@ impl DirectRing {
         // Release: our reads are done before the program may write again.
         self.memory.sequence(place).store(lap + self.memory.count as u64, Ordering::Release);
         self.next += 1;
+    }
+
+    /// Somebody else may have read: goes on behind the slots that were given back.
+    pub(crate) fn catch_up(&mut self) {
+        let head = self.head().load(Ordering::Acquire) & POSITION;
+        while self.next < head {
+            let (place, lap) = self.next_place();
+            if self.memory.sequence(place).load(Ordering::Acquire) != lap + self.memory.count as u64 {
+                return;
+            }
+            self.next += 1;
+        }
+    }
+
+    /// Gives back everything that is in the ring, which is closed, and unread.
+    pub(crate) fn discard(&mut self) {
+        while !self.is_drained() {
+            let (place, lap) = self.next_place();
+            if self.memory.sequence(place).load(Ordering::Acquire) == lap {
+                // A program is about to have filled it.
+                crate::sync::pause();
+                continue;
+            }
+            self.free();
+        }
+    }
+
+    /// Goes on where the former reader has ended, as the slots tell: it may have written anything there.
+    #[cfg(not(loom))]
+    pub(crate) fn resume(&mut self) {
+        let head = self.head().load(Ordering::SeqCst) & POSITION;
+        let count = self.memory.count as u64;
+        self.next = head;
+        while self.next > 0 && head - self.next < count {
+            let at = self.next - 1;
+            let place = at & (count - 1);
+            let (lap, sequence) = (at - place, self.memory.sequence(place as usize).load(Ordering::Acquire));
+            if sequence != lap && sequence != lap + 1 {
+                break;
+            }
+            self.next = at;
+        }
+        self.end = None;
+    }
+
+    /// As [`Self::take`], of a ring whose memory somebody else may write: a copy of the frame; its length, which is 0 if it could not
+    /// be read.
+    #[cfg(not(loom))]
+    pub(crate) fn take_copy(&mut self, into: &mut [u8]) -> usize {
+        let (place, _) = self.next_place();
+        let len = self.memory.copy(place, into);
+        self.free();
+        len
     }
 
     /// Frames lost since the last call because no slot was free.

@@ -52,7 +52,7 @@ const LOOK_AGAIN: Duration = Duration::from_micros(100);
 const FORGET_AFTER: Duration = Duration::from_millis(100);
 
 /// In the head: the ring takes one frame, and is closed with it.
-const SINGLE: u64 = 1 << 62;
+pub(crate) const SINGLE: u64 = 1 << 62;
 /// In the head: a frame has been passed to the kernel since the holder cleared it.
 const PASSED: u64 = 1 << 61;
 const _: () = assert!(POSITION == PASSED - 1 && OPEN == SINGLE << 1);
@@ -375,11 +375,30 @@ impl Lease {
         self.ring.peek(see)
     }
 
-    /// For another socket, which the program does not know yet: discards what is in the ring, which is closed.
-    pub fn begin_anew(&mut self) {
-        while !self.ring.is_drained() {
-            self.ring.take(|_| ());
+    /// Leaves what is in the ring to another reader ([`Remains`](crate::remains::Remains)), and the ring open, if it is: what comes
+    /// until that reader closes it comes after what is there. If nobody closes it until then, its lease lapses.
+    pub fn leave(&mut self, until: Instant) {
+        self.renewed = Instant::ZERO;
+        self.ring.long_word(UNTIL_AT).store(until.as_nanos(), Ordering::Release);
+    }
+
+    /// After [`Self::leave`]: whether the other reader has read everything and closed the ring. What it has passed to the kernel is
+    /// counted as passed.
+    pub fn was_left(&mut self) -> bool {
+        self.ring.catch_up();
+        let head = self.ring.head().load(Ordering::SeqCst);
+        if head & OPEN != 0 {
+            return false;
         }
+        self.ring.was_closed(head);
+        self.socket = Socket::Unread;
+        self.ring.is_drained()
+    }
+
+    /// For another socket, which the program does not know yet: discards what is in the ring, and closes it.
+    pub fn begin_anew(&mut self) {
+        self.close();
+        self.ring.discard();
         (self.read, self.socket) = (self.passed(), Socket::Unread);
         (self.odd, self.missing) = ((self.read.odd, Instant::ZERO), None);
         self.notice_end();

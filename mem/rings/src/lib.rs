@@ -5,6 +5,7 @@
 //! - [`xsk`]: the four rings of an AF_XDP socket, shared with the kernel.
 //! - [`direct`]: slots that a BPF program fills.
 //! - [`lease`]: the same beside a kernel socket, filled only while a thread looks; the order of what comes by both.
+//! - [`remains`]: what is left in such a ring, for somebody else than its holder.
 //! - [`sample`]: no ring, but the start of a frame that the kernel sends for such a socket.
 //! - [`packet`]: the receive ring of an AF_PACKET socket, shared with the kernel.
 //! - [`waiting`]: no ring, but a word beside several: whether their consumer sleeps, so that it has to be signalled.
@@ -29,6 +30,8 @@ pub mod lease;
 pub mod packet;
 #[cfg(not(loom))]
 pub mod pending;
+#[cfg(not(loom))]
+pub mod remains;
 #[cfg(not(loom))]
 pub mod sample;
 pub mod slots;

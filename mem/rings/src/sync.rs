@@ -12,6 +12,12 @@ pub(crate) use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, 
 #[cfg(not(loom))]
 pub(crate) use std::sync::Arc;
 
+/// Another thread is about to do what this one waits for.
+#[cfg(loom)]
+pub(crate) use loom::thread::yield_now as pause;
+#[cfg(not(loom))]
+pub(crate) use std::hint::spin_loop as pause;
+
 /// The core library's cell with the model checker's interface.
 #[cfg(not(loom))]
 #[derive(Debug)]

@@ -42,6 +42,8 @@ pub enum ControlReason {
     LeasesRefused,
     /// A program was served no more by the owner: what it had sent was no message.
     ProgramFault,
+    /// A datagram was in the ring of a program that has not read it, and its socket was closed.
+    RingUnread,
     /// Another instance got our sockets and did not serve.
     TakeOverFailed,
     /// A scraper of metrics was refused, because there were too many.
@@ -52,7 +54,7 @@ pub enum ControlReason {
 
 impl ControlReason {
     /// All of these reasons.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::RingFull,
         Self::DeviceErrors,
         Self::ControlMailboxFull,
@@ -72,6 +74,7 @@ impl ControlReason {
         Self::ProgramsRefused,
         Self::LeasesRefused,
         Self::ProgramFault,
+        Self::RingUnread,
         Self::TakeOverFailed,
         Self::MetricsClients,
         Self::MetricsCutOff,
@@ -100,6 +103,7 @@ impl ControlReason {
             Self::ProgramsRefused => "programs_refused",
             Self::LeasesRefused => "leases_refused",
             Self::ProgramFault => "program_fault",
+            Self::RingUnread => "ring_unread",
             Self::TakeOverFailed => "take_over_failed",
             Self::MetricsClients => "metrics_clients",
             Self::MetricsCutOff => "metrics_cut_off",

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_send_buffer_size, socket_send_buffer_size};
 use twinpath_config::{AttachAsked, PathAsked};
 use twinpath_frame::Mapping;
+use twinpath_mirror::table::Tables;
 use twinpath_mirror::{Mirror, MirrorError, MirrorLimits};
 use twinpath_path::bypassed::{self, Bypassed, Claimed};
 use twinpath_path::choose::{Refusal, choose};
@@ -23,6 +24,7 @@ use twinpath_sys::udp_socket::has_filter;
 use twinpath_wire::{Mac, Protocol};
 
 use crate::attachment::{AttachError, Target};
+use crate::handed::Handing;
 use crate::interface::{InterfaceError, find_link, learn_facts};
 
 /// Sockets with a lease on one interface, of one process, at most. Each takes 512 KiB.
@@ -56,6 +58,9 @@ pub enum LeaseError {
     /// The kernel did not say.
     #[error("cannot ask whether the socket has a filter: {0}")]
     Filter(std::io::Error),
+    /// What is in rings cannot be handed over.
+    #[error("cannot send what is in rings: {0}")]
+    HandOver(std::io::Error),
     /// A socket can have one.
     #[error("the socket has a lease already, by another descriptor of it")]
     HasLease,
@@ -121,21 +126,40 @@ pub struct OwnLease {
 
 /// A lease that a socket can be given.
 #[derive(Debug, Default)]
-struct Place {
+pub(crate) struct Place {
     /// What its socket claims; `None` if it is free.
-    claim: Option<Claim>,
+    pub(crate) claim: Option<Claim>,
+    /// The address that its socket is bound to.
+    pub(crate) local: Option<SocketAddr>,
     /// How often it has been given; never 0 when it is.
-    lent: u32,
+    pub(crate) lent: u32,
 }
 
 /// This process, of those that have rings where it has any.
-const OWN: u32 = 0;
+pub(crate) const OWN: u32 = 0;
 
 /// Memory that all rings of this process share.
 #[derive(Debug)]
 struct OwnMemory {
     states: Arc<Mapping>,
     samples: Arc<Mapping>,
+}
+
+/// The addresses of this host on all its interfaces, and those of their broadcasts: most of what claims to come from there is not let in
+/// by the kernel (`fib_validate_source`).
+#[must_use]
+pub fn hosts(tables: &Tables) -> Vec<IpAddr> {
+    let mut hosts = Vec::new();
+    for (address, len) in tables.links().flat_map(|link| tables.addresses(link.ifindex)) {
+        hosts.push(address);
+        if let IpAddr::V4(v4) = address
+            && len < 31
+        {
+            let rest = u32::MAX.checked_shr(len.into()).unwrap_or(0);
+            hosts.extend([v4.to_bits() | rest, v4.to_bits() & !rest].map(|bits| IpAddr::V4(bits.into())));
+        }
+    }
+    hosts
 }
 
 /// The program on an interface, and the sockets that have leases. Dropping it detaches the program.
@@ -150,6 +174,8 @@ pub struct LeasedInterface {
     places: Vec<Place>,
     /// Rings that were used before.
     idle: Vec<(u32, Lease, Sending)>,
+    /// What frames are handed over by; `None` before that was needed.
+    pub(crate) handing: Option<Handing>,
 }
 
 impl LeasedInterface {
@@ -168,7 +194,7 @@ impl LeasedInterface {
         opened.memory = Some(OwnMemory { states: Arc::new(states), samples: Arc::new(samples) });
         // Without it the kernel sends, as there are no samples.
         let (ifindex, how) = (opened.target.ifindex, opened.facts.tc_attach());
-        let _ = opened.leases.attach_samples(ifindex, how);
+        let _ = opened.leases.attach_egress(ifindex, how);
         Ok(opened)
     }
 
@@ -192,7 +218,8 @@ impl LeasedInterface {
         leases.attach(target.ifindex, facts.tc_attach())?;
         let count = (processes * capacity) as usize;
         let places = std::iter::repeat_with(Place::default).take(count).collect();
-        Ok(Self { facts, target, leases, memory: None, places, idle: Vec::new() })
+        leases.set_hosts(&hosts(mirror.tables()))?;
+        Ok(Self { facts, target, leases, memory: None, places, idle: Vec::new(), handing: None })
     }
 
     /// Gives a UDP socket that is bound to `local` a lease, and what it can send by. Waits some tens of milliseconds until the
@@ -234,6 +261,10 @@ impl LeasedInterface {
         LeaseError::Full { interface: self.facts.name.clone(), most: self.leases.capacity() }
     }
 
+    pub(crate) fn place(&self, process: u32, number: u32) -> Option<&Place> {
+        self.places.get((process * self.leases.capacity() + number) as usize)
+    }
+
     fn place_mut(&mut self, process: u32, number: u32) -> Option<&mut Place> {
         self.places.get_mut((process * self.leases.capacity() + number) as usize)
     }
@@ -254,7 +285,7 @@ impl LeasedInterface {
             addresses: self.target.addresses.clone(),
             ports: vec![local.port()],
         };
-        if let Some(bypassed) = bypassed::look(&claimed) {
+        if let Some(bypassed) = bypassed::look_for_sockets(&claimed) {
             return Err(LeaseError::Bypassed(bypassed));
         }
         if has_filter(socket).map_err(LeaseError::Filter)? {
@@ -279,6 +310,7 @@ impl LeasedInterface {
         place.lent = place.lent.wrapping_add(1).max(1);
         // The kernel says which socket on the port a frame is for.
         place.claim = Some(Claim::port(Protocol::Udp, local.port()));
+        place.local = Some(local);
         let lent = place.lent;
         // In this order: when the claim is in force, everything that was passed before has reached the socket.
         let assigned = self.leases.assign(socket, Assigned { process, number, lent });
@@ -353,11 +385,17 @@ impl LeasedInterface {
         self.idle.push((number, lease, sending));
     }
 
-    /// The interface has these addresses from now on.
+    /// The interface has these addresses from now on, and the host those of [`hosts`].
     ///
     /// # Errors
     /// [`LeaseError::Attach`]; the former ones stay in force.
-    pub fn set_addresses(&mut self, mac: Mac, addresses: Vec<IpAddr>) -> Result<(), LeaseError> {
+    pub fn set_addresses(
+        &mut self,
+        mac: Mac,
+        addresses: Vec<IpAddr>,
+        hosts: &[IpAddr],
+    ) -> Result<(), LeaseError> {
+        self.leases.set_hosts(hosts)?;
         (self.target.mac, self.target.addresses) = (mac, addresses);
         self.apply()
     }

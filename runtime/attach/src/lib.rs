@@ -3,6 +3,7 @@
 
 mod attachment;
 mod client;
+mod handed;
 mod interface;
 mod leased;
 mod load;
@@ -16,8 +17,9 @@ pub use attachment::{
     AttachError, AttachPlan, Attachment, PlacedQueue, Target, describe, kernel_ring_bytes, pool_frames,
 };
 pub use client::{Client, ClientError, ClientPath};
+pub use handed::HandedOver;
 pub use interface::{InterfaceError, find_link, learn_facts, tidy};
-pub use leased::{LeaseError, LeasedInterface, LeasedOn, OwnLease, SOCKETS_MAX, Sending};
+pub use leased::{LeaseError, LeasedInterface, LeasedOn, OwnLease, SOCKETS_MAX, Sending, hosts};
 pub use load::Replies;
 pub use loan::{Loan, ring_of};
 #[cfg(feature = "port-set")]

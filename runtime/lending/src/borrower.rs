@@ -1,15 +1,16 @@
 //! Rings that an owner gives this process.
 
-use std::os::fd::{AsFd as _, BorrowedFd};
-use std::path::Path;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use twinpath_attach::ring_of;
 use twinpath_rings::lease::Lease;
+use twinpath_sys::clock;
 
-use crate::connection::{Connection, OwnerError};
+use crate::connection::{Connection, OwnerError, PATIENCE};
 use crate::lent::{Lent, Withdrawal};
-use crate::message::Answer;
+use crate::message::{Answer, Request};
+use crate::place::Place;
 
 /// The sockets of this process that an owner has given rings.
 #[derive(Debug)]
@@ -17,23 +18,157 @@ pub struct Borrower {
     connection: Arc<Connection>,
     interface: String,
     requests: u32,
+    /// Whether the owner has made rings for this process, or was asked to.
+    opening: Opening,
+    /// Requests for leases that were sent, and their answers as they come.
+    asked: Vec<(u32, Option<Result<Lent, String>>)>,
     /// Rings that were used before, which are not zeros any more.
     idle: Vec<(u32, Lease)>,
 }
 
+/// Whether the owner has made rings for this process.
+#[derive(Debug, Clone)]
+enum Opening {
+    Not,
+    /// It was asked by this request.
+    Asked(u32),
+    Done,
+    Refused(String),
+}
+
+/// A request for a lease, which may be still to be sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// `None` until the socket was shown to the owner.
+    request: Option<u32>,
+}
+
 impl Borrower {
-    pub(crate) fn open(path: &Path, interface: &str) -> Result<Self, OwnerError> {
-        let connection = Arc::new(Connection::open(path)?);
-        Ok(Self { connection, interface: interface.to_owned(), requests: 0, idle: Vec::new() })
+    pub(crate) fn open(place: &Place, interface: &str) -> Result<Self, OwnerError> {
+        let connection = Arc::new(Connection::open(place, interface)?);
+        Ok(Self {
+            connection,
+            interface: interface.to_owned(),
+            requests: 0,
+            opening: Opening::Not,
+            asked: Vec::new(),
+            idle: Vec::new(),
+        })
     }
 
-    pub(crate) fn lend(&mut self, socket: BorrowedFd<'_>) -> Result<Lent, OwnerError> {
+    fn next_request(&mut self) -> u32 {
         self.requests = self.requests.wrapping_add(1).max(1);
-        let (answer, fds) = self.connection.ask(self.requests, &self.interface, socket)?;
-        let (ring, loan) = match answer {
-            Answer::Lent { ring, loan, .. } => (ring, loan),
-            Answer::Refused { why, .. } => return Err(OwnerError::Refused(why)),
+        self.requests
+    }
+
+    /// Goes on with asking for a lease: sends what is to be said next, and looks whether it was answered. It does not wait. `None`: not
+    /// yet; it is to be called again.
+    ///
+    /// # Errors
+    /// [`OwnerError`]; the socket has no lease then.
+    pub fn ask(&mut self, asked: &mut Asked, socket: BorrowedFd<'_>) -> Result<Option<Lent>, OwnerError> {
+        self.hear()?;
+        match &self.opening {
+            Opening::Not => {
+                let request = self.next_request();
+                self.connection.send(&Request::Open { request, interface: self.interface.clone() }, None)?;
+                self.opening = Opening::Asked(request);
+            }
+            Opening::Asked(_) => {}
+            Opening::Refused(why) => {
+                let why = why.clone();
+                self.opening = Opening::Not;
+                return Err(OwnerError::Refused(why));
+            }
+            Opening::Done => {
+                let Some(request) = asked.request else {
+                    let request = self.next_request();
+                    let message = Request::Lend { request, interface: self.interface.clone() };
+                    self.connection.send(&message, Some(socket))?;
+                    self.asked.push((request, None));
+                    asked.request = Some(request);
+                    return Ok(None);
+                };
+                let at = self.asked.iter().position(|(of, answer)| *of == request && answer.is_some());
+                let answer = at.and_then(|at| self.asked.swap_remove(at).1);
+                return answer.transpose().map_err(OwnerError::Refused);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The socket of a request is closed, or stays with the kernel: what the owner may have given it is given back.
+    pub fn abandon(&mut self, asked: Asked) {
+        let Some(at) = asked.request.and_then(|request| self.asked.iter().position(|(of, _)| *of == request))
+        else {
+            return;
         };
+        if let (_, Some(Ok(lent))) = self.asked.swap_remove(at)
+            && self.connection.end(lent.number, false).is_ok()
+        {
+            self.set_free(lent.number, lent.lease);
+        }
+    }
+
+    /// As [`Self::ask`], until it is answered.
+    pub(crate) fn lend(&mut self, socket: BorrowedFd<'_>) -> Result<Lent, OwnerError> {
+        let (mut asked, deadline) = (Asked::default(), clock::now() + PATIENCE);
+        loop {
+            match self.ask(&mut asked, socket) {
+                Ok(Some(lent)) => return Ok(lent),
+                // What was just opened is followed by the next question at once.
+                Ok(None) if asked.request.is_none() && matches!(self.opening, Opening::Done) => {}
+                Ok(None) => self.connection.wait(deadline).inspect_err(|_| self.abandon(asked))?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Takes up what the owner has answered.
+    fn hear(&mut self) -> Result<(), OwnerError> {
+        while let Some((answer, memory)) = self.connection.answer()? {
+            match answer {
+                Answer::Opened { request } => {
+                    if matches!(self.opening, Opening::Asked(asked) if asked == request) {
+                        self.opening = Opening::Done;
+                    }
+                }
+                Answer::Refused { request, why } => {
+                    let of_opening =
+                        matches!(self.opening, Opening::Asked(asked) if asked == request || request == 0);
+                    if of_opening {
+                        self.opening = Opening::Refused(why);
+                    } else if let Some((_, answer)) = self.asked.iter_mut().find(|(of, _)| *of == request) {
+                        *answer = Some(Err(why));
+                    } else if request == 0 {
+                        return Err(OwnerError::Refused(why));
+                    }
+                }
+                Answer::Lent { request, ring, loan } => {
+                    let lent = self.take_up(ring, &loan, &memory);
+                    match self.asked.iter_mut().find(|(of, _)| *of == request) {
+                        Some((_, answer)) => *answer = Some(lent.map_err(|error| error.to_string())),
+                        // Its socket was closed meanwhile.
+                        None => {
+                            if let Ok(lent) = lent
+                                && self.connection.end(ring, false).is_ok()
+                            {
+                                self.set_free(ring, lent.lease);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take_up(
+        &mut self,
+        ring: u32,
+        loan: &twinpath_attach::Loan,
+        memory: &[OwnedFd],
+    ) -> Result<Lent, OwnerError> {
         // Other rings are of a former owner, or of a number that this program had there before: it does not get them again.
         let first = ring.wrapping_sub(loan.number);
         self.idle.retain(|(of, _)| of.wrapping_sub(first) < loan.capacity);
@@ -43,13 +178,13 @@ impl Borrower {
                 lease.begin_anew();
                 lease
             }
-            None => match fds.as_slice() {
-                [states, slots] => ring_of(&loan, states.as_fd(), slots.as_fd()).map_err(|error| {
+            None => match memory {
+                [states, slots] => ring_of(loan, states.as_fd(), slots.as_fd()).map_err(|error| {
                     // The owner keeps it for this process otherwise.
-                    let _ = self.connection.end(ring);
+                    let _ = self.connection.end(ring, false);
                     OwnerError::Memory(error)
                 })?,
-                // `ask` has counted them.
+                // `Connection::answer` has counted them.
                 _ => return Err(OwnerError::Memory(rustix::io::Errno::INVAL)),
             },
         };
@@ -58,7 +193,7 @@ impl Borrower {
             number: ring,
             lease,
             withdrawal: Withdrawal::Owner { connection: Arc::clone(&connection), ring },
-            on: loan.on,
+            on: loan.on.clone(),
             owner: Some(connection),
         })
     }

@@ -13,9 +13,10 @@ use twinpath_attach::{LeaseError, LeasedInterface, OwnLease, SOCKETS_MAX, Sendin
 use twinpath_path::privileges::Capabilities;
 use twinpath_rings::lease::Lease;
 
-use crate::borrower::Borrower;
+use crate::borrower::{Asked, Borrower};
 use crate::connection::{Connection, OwnerError};
 use crate::lent::{Lent, Withdrawal};
+use crate::place::{Place, Started};
 
 /// Where owners listen that were not told otherwise.
 const SYSTEM_DIRECTORY: &str = "/run/twinpath";
@@ -36,17 +37,25 @@ pub enum Access {
     Own,
     /// Those of the owner that listens there.
     Owner(PathBuf),
+    /// Those of the owner at the usual socket, where there is one.
+    Usual,
+    /// Those of an owner that is started for this program.
+    Started(Started),
 }
 
 impl FromStr for Access {
     type Err = Infallible;
 
-    /// `auto`, `none` (no owner), or the path of an owner's socket.
+    /// `auto`, `none` (no owner), `usual`, an owner that is started ([`Started`]), or the path of an owner's socket.
     fn from_str(text: &str) -> Result<Self, Infallible> {
         Ok(match text {
             "auto" => Self::Auto,
             "none" => Self::Own,
-            path => Self::Owner(PathBuf::from(path)),
+            "usual" => Self::Usual,
+            other => match other.parse() {
+                Ok(started) => Self::Started(started),
+                Err(()) => Self::Owner(PathBuf::from(other)),
+            },
         })
     }
 }
@@ -57,6 +66,8 @@ impl fmt::Display for Access {
             Self::Auto => f.write_str("auto"),
             Self::Own => f.write_str("none"),
             Self::Owner(path) => write!(f, "{}", path.display()),
+            Self::Usual => f.write_str("usual"),
+            Self::Started(started) => started.fmt(f),
         }
     }
 }
@@ -98,10 +109,17 @@ impl Lender {
     /// # Errors
     /// [`LendError`]
     pub fn open(interface: &str, access: &Access) -> Result<Self, LendError> {
-        let at = |path: &Path| Ok(Self::Owner(Borrower::open(path, interface)?));
+        let at = |path: &Path| {
+            let place = Place::Path(path.to_owned());
+            Ok(Self::Owner(Borrower::open(&place, interface)?))
+        };
         match access {
             Access::Own => Self::own(interface),
             Access::Owner(path) => at(path),
+            Access::Usual => at(&owner_socket(interface)),
+            Access::Started(started) => {
+                Ok(Self::Owner(Borrower::open(&Place::Started(started.clone()), interface)?))
+            }
             Access::Auto => {
                 let held = Capabilities::held();
                 if held.bpf && held.net_admin && held.net_raw {
@@ -159,6 +177,30 @@ impl Lender {
         }
     }
 
+    /// Asks for a lease, or goes on with that, without waiting: [`Borrower::ask`]. By this process's own rights it is given at once, in
+    /// some tens of milliseconds.
+    ///
+    /// # Errors
+    /// [`LendError`]; the socket then has none.
+    pub fn ask(
+        &mut self,
+        asked: &mut Asked,
+        socket: BorrowedFd<'_>,
+        local: SocketAddr,
+    ) -> Result<Option<Lent>, LendError> {
+        match self {
+            Self::Own(_) => Ok(Some(self.lend(socket, local)?.0)),
+            Self::Owner(borrower) => Ok(borrower.ask(asked, socket)?),
+        }
+    }
+
+    /// The socket of a request is closed, or stays with the kernel.
+    pub fn abandon(&mut self, asked: Asked) {
+        if let Self::Owner(borrower) = self {
+            borrower.abandon(asked);
+        }
+    }
+
     /// Takes the lease back, before its socket is closed: what is in the ring is discarded.
     pub fn take_back(
         &mut self,
@@ -176,7 +218,7 @@ impl Lender {
             Self::Owner(borrower) => {
                 lease.close();
                 // If the owner does not read, it keeps the ring for this process.
-                if borrower.connection().end(number).is_ok() {
+                if borrower.connection().end(number, false).is_ok() {
                     borrower.set_free(number, lease);
                 }
             }
@@ -192,6 +234,15 @@ impl Lender {
                 }
             }
             Self::Owner(borrower) => borrower.set_free(number, lease),
+        }
+    }
+
+    /// Hands over what is in the ring of a lease that this process has given, after [`Withdrawal::hand_over`]. Returns whether it could be
+    /// done.
+    pub fn hand_over(&mut self, number: u32) -> bool {
+        match self {
+            Self::Own(interface) => interface.hand_over_own(number).is_ok(),
+            Self::Owner(_) => false,
         }
     }
 

@@ -34,7 +34,27 @@ impl Withdrawal {
                 let _ = own.withdraw(socket);
                 true
             }
-            Self::Owner { connection, ring } => connection.end(*ring).is_ok(),
+            Self::Owner { connection, ring } => connection.end(*ring, false).is_ok(),
+        }
+    }
+
+    /// As [`Self::withdraw`] of a lease that an owner has given: others may have the socket, who get what is in the ring from the kernel,
+    /// also what comes until the owner closes it. `None`: it is one of this process's own.
+    #[must_use]
+    pub fn leave(&self) -> Option<bool> {
+        match self {
+            Self::Own(_) => None,
+            Self::Owner { connection, ring } => Some(connection.end(*ring, true).is_ok()),
+        }
+    }
+
+    /// Asks the owner to hand over what is in the ring, which it closes then. It neither allocates nor waits. Returns whether an owner was
+    /// told; `None`: it is this process that has to do it ([`Lender::hand_over`](crate::Lender::hand_over)).
+    #[must_use]
+    pub fn hand_over(&self) -> Option<bool> {
+        match self {
+            Self::Own(_) => None,
+            Self::Owner { connection, ring } => Some(connection.hand_over(*ring)),
         }
     }
 }

@@ -15,7 +15,10 @@ mod connection;
 mod lender;
 mod lent;
 pub mod message;
+mod place;
 
-pub use connection::{Connection, OwnerError};
+pub use borrower::Asked;
+pub use connection::{CLIENT_NAME, Connection, OwnerError};
 pub use lender::{Access, LendError, Lender, owner_socket};
 pub use lent::{Lent, Withdrawal};
+pub use place::{Place, Started};

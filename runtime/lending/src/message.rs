@@ -8,7 +8,7 @@ use twinpath_attach::{LeasedOn, Loan};
 /// At the start of every message.
 const MAGIC: u32 = 0x7470_736f;
 /// Changes with any change of a message.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Bytes of the name of an interface, the zero at its end included (IFNAMSIZ).
 const NAME_LEN: usize = 16;
 
@@ -27,10 +27,33 @@ const LEND: u32 = 1;
 const END: u32 = 2;
 const LENT: u32 = 3;
 const REFUSED: u32 = 4;
+const OPEN: u32 = 5;
+const OPENED: u32 = 6;
+const KNOWN: u32 = 7;
+const HAND_OVER: u32 = 8;
+const END_HANDING_OVER: u32 = 9;
+
+/// What a program shows to an owner that was started for it and its children alone.
+pub type Token = [u8; TOKEN_LEN];
+/// Bytes of a [`Token`].
+pub const TOKEN_LEN: usize = NAME_LEN;
 
 /// What a program asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
+    /// The first message to an owner that serves one program and its children. There is no answer.
+    Known {
+        /// What that program was told at its start.
+        token: Token,
+    },
+    /// Rings for the program. Loading programs into the kernel takes the owner some 100 ms, and meanwhile it has no socket of the
+    /// program: one that is closed would keep its port for as long.
+    Open {
+        /// Repeated in the answer.
+        request: u32,
+        /// The interface, in the program's network namespace.
+        interface: String,
+    },
     /// A lease for the socket whose descriptor comes with the message.
     Lend {
         /// Repeated in the answer.
@@ -42,12 +65,25 @@ pub enum Request {
     End {
         /// As in [`Answer::Lent`].
         ring: u32,
+        /// Others may have the socket: they get what is in the ring, from the kernel. The program reads the ring no more.
+        hands_over: bool,
+    },
+    /// What is in this ring goes to the kernel's socket. The program reads nothing of it meanwhile. The answer is that the ring is
+    /// empty, and closed.
+    HandOver {
+        /// As in [`Answer::Lent`].
+        ring: u32,
     },
 }
 
 /// What the owner answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
+    /// The program has rings: it may ask for leases.
+    Opened {
+        /// Of the request.
+        request: u32,
+    },
     /// The socket has a lease. The memory of the program's rings comes with the message.
     Lent {
         /// Of the request.
@@ -140,21 +176,31 @@ impl Request {
     /// The bytes of the message. A name that is too long is cut: there is no such interface.
     #[must_use]
     pub fn encode(&self) -> [u8; REQUEST_LEN] {
+        let name = |interface: &str| {
+            let mut name = [0; NAME_LEN];
+            let len = interface.len().min(NAME_LEN);
+            name[..len].copy_from_slice(&interface.as_bytes()[..len]);
+            name
+        };
         match self {
-            Self::Lend { request, interface } => {
-                let mut name = [0; NAME_LEN];
-                let len = interface.len().min(NAME_LEN);
-                name[..len].copy_from_slice(&interface.as_bytes()[..len]);
-                encode_request(LEND, *request, &name)
-            }
-            Self::End { ring } => Self::end(*ring),
+            Self::Known { token } => encode_request(KNOWN, 0, token),
+            Self::Open { request, interface } => encode_request(OPEN, *request, &name(interface)),
+            Self::Lend { request, interface } => encode_request(LEND, *request, &name(interface)),
+            Self::End { ring, hands_over } => Self::end(*ring, *hands_over),
+            Self::HandOver { ring } => Self::hand_over(*ring),
         }
     }
 
     /// The bytes of [`Request::End`]. It allocates nothing.
     #[must_use]
-    pub fn end(ring: u32) -> [u8; REQUEST_LEN] {
-        encode_request(END, ring, &[0; NAME_LEN])
+    pub fn end(ring: u32, hands_over: bool) -> [u8; REQUEST_LEN] {
+        encode_request(if hands_over { END_HANDING_OVER } else { END }, ring, &[0; NAME_LEN])
+    }
+
+    /// The bytes of [`Request::HandOver`]. It allocates nothing.
+    #[must_use]
+    pub fn hand_over(ring: u32) -> [u8; REQUEST_LEN] {
+        encode_request(HAND_OVER, ring, &[0; NAME_LEN])
     }
 
     /// The meaning of a message.
@@ -164,12 +210,16 @@ impl Request {
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
         let (mut reader, kind, number) = Reader::begin(bytes)?;
         let name = reader.take(NAME_LEN)?;
+        let interface = || {
+            let len = name.iter().position(|byte| *byte == 0).unwrap_or(NAME_LEN);
+            Reader::text(&name[..len])
+        };
         match kind {
-            LEND => {
-                let len = name.iter().position(|byte| *byte == 0).unwrap_or(NAME_LEN);
-                Ok(Self::Lend { request: number, interface: Reader::text(&name[..len])? })
-            }
-            END => Ok(Self::End { ring: number }),
+            KNOWN => Ok(Self::Known { token: *name.first_chunk().ok_or(BadMessage::Meaning)? }),
+            OPEN => Ok(Self::Open { request: number, interface: interface()? }),
+            LEND => Ok(Self::Lend { request: number, interface: interface()? }),
+            END | END_HANDING_OVER => Ok(Self::End { ring: number, hands_over: kind == END_HANDING_OVER }),
+            HAND_OVER => Ok(Self::HandOver { ring: number }),
             _ => Err(BadMessage::Meaning),
         }
     }
@@ -190,6 +240,7 @@ impl Answer {
         let mut bytes = vec![0; ANSWER_MAX];
         let mut writer = Writer { bytes: &mut bytes, len: 0 };
         match self {
+            Self::Opened { request } => writer.numbers([MAGIC, VERSION, OPENED, *request]),
             Self::Lent { request, ring, loan } => {
                 writer.numbers([MAGIC, VERSION, LENT, *request]);
                 let count = loan.on.own.len().min(ADDRESSES_MAX);
@@ -229,6 +280,7 @@ impl Answer {
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
         let (mut reader, kind, request) = Reader::begin(bytes)?;
         match kind {
+            OPENED => Ok(Self::Opened { request }),
             LENT => {
                 let [ring, number, capacity, partial, ifindex, mtu, count] = reader.numbers()?;
                 let mut own = Vec::new();
@@ -253,15 +305,21 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        for request in
-            [Request::Lend { request: 7, interface: "a-long-name-0123".to_owned() }, Request::End { ring: 9 }]
-        {
+        for request in [
+            Request::Known { token: *b"sixteen bytes ok" },
+            Request::Open { request: 6, interface: "eth0".to_owned() },
+            Request::Lend { request: 7, interface: "a-long-name-0123".to_owned() },
+            Request::End { ring: 9, hands_over: false },
+            Request::End { ring: 9, hands_over: true },
+            Request::HandOver { ring: 9 },
+        ] {
             assert_eq!(Request::decode(&request.encode()), Ok(request));
         }
         let own = ["192.0.2.1", "2001:db8::1"].map(|address| address.parse().expect("an address")).to_vec();
         let on = LeasedOn { partial_checksums: true, own, ifindex: 5, mtu: 1500 };
         let loan = Loan { number: 3, capacity: 16, on };
         for answer in [
+            Answer::Opened { request: 5 },
             Answer::Lent { request: 1, ring: 2, loan },
             Answer::Refused { request: 3, why: "its reason — in words".to_owned() },
         ] {
@@ -275,12 +333,12 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused() {
-        let good = Request::End { ring: 9 }.encode();
+        let good = Request::End { ring: 9, hands_over: false }.encode();
         for len in 0..REQUEST_LEN {
             assert_eq!(Request::decode(&good[..len]), Err(BadMessage::Meaning), "{len}");
         }
         let mut other = good;
-        other[4] ^= 2;
+        other[4] ^= 8;
         assert_eq!(Request::decode(&other), Err(BadMessage::Version));
         let mut random = [0u8; 64];
         let mut state = 1u64;

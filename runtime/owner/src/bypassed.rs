@@ -13,7 +13,7 @@ impl Owner {
         let addresses: Vec<_> = self.mirror.tables().addresses(ifindex).map(|(address, _)| address).collect();
         let look = |programs: &[Program]| {
             let rings = programs.iter().flat_map(|program| &program.rings);
-            bypassed::look(&Claimed {
+            bypassed::look_for_sockets(&Claimed {
                 ifindex,
                 interface: self.plan.interface.clone(),
                 addresses: addresses.clone(),

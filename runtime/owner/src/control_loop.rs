@@ -7,13 +7,14 @@ use std::path::Path;
 
 use futures_util::future::select_all;
 use rustix::net::{AddressFamily, SocketType, socket};
-use twinpath_attach::{LeasedInterface, find_link};
+use twinpath_attach::{LeasedInterface, find_link, hosts};
 use twinpath_bridge::BridgeEngine;
 use twinpath_command::{Request, refusal};
 use twinpath_host::{Controlled, WorkerHandle, flush, notify};
+use twinpath_inspect::Counter;
 use twinpath_machine::Answer;
 use twinpath_mirror::{Event, Mirror, MirrorLimits};
-use twinpath_path::{Announced, Announcements};
+use twinpath_path::{Announced, Announcements, bypassed};
 use twinpath_report::Report;
 use twinpath_sandbox::{self as sandbox, Needs};
 use twinpath_sys::clock;
@@ -25,7 +26,10 @@ use crate::budget::Budget;
 use crate::door::Door;
 use crate::program::Program;
 use crate::take_over::{Former, take_over};
-use crate::{LENT_EVERY, OPENED_EVERY, Owner, OwnerError, OwnerPlan, PROGRAMS_MAX, Refused, aside};
+use crate::{
+    HANDED_BURST, HANDED_EVERY, LENT_EVERY, OPENED_EVERY, Owner, OwnerError, OwnerPlan, PROGRAMS_MAX,
+    Refused, aside,
+};
 
 /// An event of the control loop.
 pub(crate) enum Woken {
@@ -156,7 +160,8 @@ impl Controlled for Owner {
     }
 
     async fn finish_turn(&mut self) -> Result<bool, OwnerError> {
-        Ok(true)
+        // That of one program ends with the last of its children.
+        Ok(!self.door.is_closed() || !self.programs.is_empty())
     }
 }
 
@@ -168,8 +173,15 @@ impl Owner {
         plan.limits.programs = plan.limits.programs.clamp(1, PROGRAMS_MAX);
         // A program can send up to 253 in one message.
         raise_limit();
-        // So that a mistake is said at once, and not to the first program.
-        drop(LeasedInterface::open_for_others(&plan.interface, 1, 1).await?);
+        // That of one program is started when the program asks. Any other: so that a mistake is said at once, and not to the first program.
+        let limits = plan.limits;
+        let leased = if plan.passed.is_some() {
+            let (programs, sockets) = (limits.programs, limits.sockets_per_program);
+            Some(LeasedInterface::open_for_others(&plan.interface, programs, sockets).await?)
+        } else {
+            drop(LeasedInterface::open_for_others(&plan.interface, 1, 1).await?);
+            None
+        };
         let mirror = Mirror::open(MirrorLimits::default()).await?;
         let announcements = Announcements::open();
         let link = find_link(&mirror, &plan.interface).map_err(twinpath_attach::LeaseError::from)?;
@@ -180,16 +192,18 @@ impl Owner {
                 let (former, door, programs) = take_over(from, &plan.interface)?.into_parts();
                 (Some(former), door, programs)
             }
-            None => (None, Door::open(&plan.listen)?, Vec::new()),
+            None => {
+                let door = plan.passed.as_ref().map(|passed| Door::passed(&passed.from));
+                (None, door.unwrap_or_else(|| Door::open(&plan.listen))?, Vec::new())
+            }
         };
         let needs = Needs {
             socket: socket_path.to_owned(),
-            listeners: vec![door.path().to_owned()],
+            listeners: plan.passed.is_none().then(|| door.path().to_owned()).into_iter().collect(),
             ..Needs::default()
         };
         let confined = sandbox::enter(plan.sandbox, &needs);
         let next_number = programs.len() as u64;
-        let limits = plan.limits;
         let openings = Budget::new(limits.programs_per_user.saturating_mul(2), OPENED_EVERY);
         let lendings = Budget::new(limits.sockets_per_user.saturating_mul(2), LENT_EVERY);
         if let Some(former) = former {
@@ -203,12 +217,14 @@ impl Owner {
             namespace,
             ifindex: Some(link.ifindex),
             programs,
-            leased: None,
+            leased,
             heard: 0,
             next_number,
             refused: Refused::default(),
+            unread: Counter::default(),
             openings,
             lendings,
+            handings: Budget::new(HANDED_BURST, HANDED_EVERY),
             taker: None,
             workers: Vec::new(),
             confined,
@@ -243,13 +259,18 @@ impl Owner {
             Event::SourceCheck { ifindex } if ifindex.is_none() || *ifindex == self.ifindex => {
                 self.look_at_bypassed();
             }
+            Event::Routes if bypassed::has_loose_source_check(&self.plan.interface) => {
+                self.look_at_bypassed();
+            }
             Event::Link(link) if self.ifindex.is_none() && link.name == self.plan.interface => {
                 tracing::info!("{} is back", link.name);
                 self.ifindex = Some(link.ifindex);
             }
-            Event::Addresses { ifindex } if self.ifindex == Some(*ifindex) => {
+            Event::Addresses { ifindex } => {
                 self.addresses_changed();
-                self.look_at_bypassed();
+                if self.ifindex == Some(*ifindex) {
+                    self.look_at_bypassed();
+                }
             }
             Event::Renamed { ifindex, to, .. } if self.ifindex == Some(*ifindex) => {
                 tracing::info!("{} is now called {to}", self.plan.interface);
@@ -266,14 +287,15 @@ impl Owner {
         }
     }
 
-    /// Frames to addresses that the interface has got since are for programs as well.
+    /// Frames to addresses that the interface has got since are for programs as well, and those from addresses that the host has got on
+    /// any interface are the kernel's to judge.
     fn addresses_changed(&mut self) {
         let tables = self.mirror.tables();
         let Some(link) = self.ifindex.and_then(|ifindex| tables.link(ifindex)) else { return };
         let Some(mac) = link.mac else { return };
         let addresses: Vec<_> = tables.addresses(link.ifindex).map(|(address, _)| address).collect();
         let Some(interface) = &mut self.leased else { return };
-        if let Err(error) = interface.set_addresses(mac, addresses) {
+        if let Err(error) = interface.set_addresses(mac, addresses, &hosts(tables)) {
             tracing::error!("{}: the change of its addresses is not in force: {error}", self.plan.interface);
         }
     }

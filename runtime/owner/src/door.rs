@@ -12,8 +12,8 @@ use rustix::net::{
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use twinpath_host::readable;
-use twinpath_sys::TrustedDir;
 use twinpath_sys::trusted_dir::TrustError;
+use twinpath_sys::{TrustedDir, fd_passing};
 
 /// Programs that may wait to be let in.
 const BACKLOG: i32 = 64;
@@ -45,9 +45,20 @@ pub enum DoorError {
 pub(crate) struct Door {
     listener: AsyncFd<OwnedFd>,
     path: PathBuf,
-    folder: TrustedDir,
-    /// Its name there, to be removed; `None` once it is another owner's.
-    name: Option<String>,
+    /// Where its file is, and its name there, to be removed; `None` once it is another owner's, and for connections that are passed.
+    file: Option<(TrustedDir, String)>,
+    passes: Passes,
+}
+
+/// How programs come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Passes {
+    /// They connect.
+    Not,
+    /// Another process passes their connections.
+    Connections,
+    /// It has ended.
+    Ended,
 }
 
 impl Door {
@@ -63,7 +74,9 @@ impl Door {
             .map_err(io::Error::from)
             .and_then(|()| readable(listener));
         match opened {
-            Ok(listener) => Ok(Self { listener, path: path.to_owned(), folder, name: Some(name) }),
+            Ok(listener) => {
+                Ok(Self { listener, path: path.to_owned(), file: Some((folder, name)), passes: Passes::Not })
+            }
             Err(error) => {
                 let _ = folder.remove(&name);
                 Err(failed(error))
@@ -78,12 +91,25 @@ impl Door {
         let name = name.ok_or_else(|| failed(io::ErrorKind::InvalidFilename.into()))?.to_owned();
         let folder = TrustedDir::open_shared(path.parent().unwrap_or_else(|| Path::new("/")))?;
         let listener = readable(listener).map_err(failed)?;
-        Ok(Self { listener, path: path.to_owned(), folder, name: Some(name) })
+        Ok(Self { listener, path: path.to_owned(), file: Some((folder, name)), passes: Passes::Not })
+    }
+
+    /// Connections come over this UNIX socket.
+    pub(crate) fn passed(from: &OwnedFd) -> Result<Self, DoorError> {
+        let path = PathBuf::from("the program that it was started for");
+        let failed = |error| DoorError::Listen { path: path.clone(), error };
+        let listener = from.try_clone().and_then(readable).map_err(failed)?;
+        Ok(Self { listener, path, file: None, passes: Passes::Connections })
+    }
+
+    /// Whether no program can come any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.passes == Passes::Ended
     }
 
     /// The file is another owner's from now on.
     pub(crate) fn leave(&mut self) {
-        self.name = None;
+        self.file = None;
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -97,13 +123,16 @@ impl Door {
     /// Waits until a program may be there.
     pub(crate) async fn knocked(&self) {
         // Whether it is there is remembered until `let_in` finds nobody.
-        if self.listener.readable().await.is_err() {
+        if self.is_closed() || self.listener.readable().await.is_err() {
             std::future::pending().await
         }
     }
 
     /// The next program; `None` if nobody waits, or if it cannot be let in: then it is tried again when another one comes.
-    pub(crate) fn let_in(&self) -> Option<OwnedFd> {
+    pub(crate) fn let_in(&mut self) -> Option<OwnedFd> {
+        if self.passes != Passes::Not {
+            return self.next_passed();
+        }
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let accept = |listener: &OwnedFd| match accept_with(listener, flags) {
             Ok(connection) => Ok(Some(connection)),
@@ -125,10 +154,29 @@ impl Door {
     }
 }
 
+impl Door {
+    fn next_passed(&mut self) -> Option<OwnedFd> {
+        let receive = |from: &OwnedFd| Ok(fd_passing::receive(from, &mut [0; 8])?);
+        loop {
+            match self.listener.try_io(Interest::READABLE, receive) {
+                Ok(received) if received.len == 0 => self.passes = Passes::Ended,
+                Ok(mut received) => match received.fds.pop() {
+                    Some(connection) => return Some(connection),
+                    None => continue,
+                },
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => self.passes = Passes::Ended,
+            }
+            return None;
+        }
+    }
+}
+
 impl Drop for Door {
     fn drop(&mut self) {
-        let Some(name) = &self.name else { return };
-        if let Err(error) = self.folder.remove(name) {
+        let Some((folder, name)) = &self.file else { return };
+        if let Err(error) = folder.remove(name) {
             tracing::debug!(%error, path = %self.path.display(), "the socket for programs stays");
         }
     }

@@ -25,7 +25,10 @@ impl Owner {
         for _ in 0..LET_IN_MAX {
             let Some(connection) = self.door.let_in() else { return };
             match Program::new(self.next_number, connection) {
-                Ok(program) => self.admit(program),
+                Ok(mut program) => {
+                    program.shows = self.plan.passed.as_ref().map(|passed| passed.token);
+                    self.admit(program);
+                }
                 Err(error) => tracing::warn!("cannot let a program in: {error}"),
             }
         }
@@ -82,14 +85,44 @@ impl Owner {
             }
             match heard {
                 Heard::Nothing => return,
-                Heard::Gone => return self.dismiss(at, "it has gone"),
+                Heard::Gone => {
+                    self.give_all_unread(at);
+                    return self.dismiss(at, "it has gone");
+                }
                 Heard::Fault(why) => {
                     self.refused.faults.add(1);
                     return self.dismiss(at, &why);
                 }
-                Heard::Said(Request::End { ring }, descriptors) => {
+                Heard::Said(Request::Known { token }, descriptors) => {
                     aside::close(descriptors);
+                    if self.programs[at].shows.is_some_and(|shows| shows != token) {
+                        self.refused.faults.add(1);
+                        return self.dismiss(at, "it is no child of the program that this owner is for");
+                    }
+                    self.programs[at].shows = None;
+                }
+                Heard::Said(_, descriptors) if self.programs[at].shows.is_some() => {
+                    aside::close(descriptors);
+                    self.refused.faults.add(1);
+                    return self.dismiss(at, "it has not shown that it is a child of the program");
+                }
+                Heard::Said(Request::Open { request, interface }, descriptors) => {
+                    aside::close(descriptors);
+                    if !self.open(at, request, &interface).await {
+                        self.dismiss(at, "it does not read what it has asked for");
+                    }
+                    return;
+                }
+                Heard::Said(Request::End { ring, hands_over }, descriptors) => {
+                    aside::close(descriptors);
+                    if hands_over {
+                        self.give_unread(at, ring);
+                    }
                     self.end(at, ring);
+                }
+                Heard::Said(Request::HandOver { ring }, descriptors) => {
+                    aside::close(descriptors);
+                    self.give_unread(at, ring);
                 }
                 Heard::Said(Request::Lend { request, interface }, descriptors) => {
                     if !self.answer(at, request, &interface, descriptors).await {
@@ -155,6 +188,33 @@ impl Owner {
             program.unused_since = clock::now();
         }
         program.forget_former();
+    }
+
+    /// Makes the rings of a program, before it asks for the first lease. Returns whether it could be answered.
+    async fn open(&mut self, at: usize, request: u32, interface: &str) -> bool {
+        let opened = match self.programs[at].process {
+            Some(_) => Ok(()),
+            None if interface != self.plan.interface => Err(self.is_not(interface)),
+            None => match self.spend_opening(at) {
+                Ok(()) => self.admit_to_interface(at).await.map(drop).map_err(|error| error.to_string()),
+                Err(why) => Err(why),
+            },
+        };
+        let program = &mut self.programs[at];
+        let answer = match opened {
+            Ok(()) => Answer::Opened { request },
+            Err(why) => {
+                self.refused.leases.add(1);
+                tracing::debug!(pid = program.pid, user = program.user, "a program gets no rings: {why}");
+                program.refused();
+                Answer::Refused { request, why }
+            }
+        };
+        program.answer(&answer, &[])
+    }
+
+    fn is_not(&self, interface: &str) -> String {
+        format!("it has {}, not {interface}", self.plan.interface)
     }
 
     /// Returns whether the program could be answered.
@@ -230,14 +290,10 @@ impl Owner {
 
     /// Counts what a lease costs the owner. The reason if the program's user has cost it too much lately.
     fn spend(&mut self, at: usize) -> Result<(), String> {
-        let (user, now) = (self.programs[at].user, clock::now());
-        let is_first = self.programs[at].process.is_none();
-        if is_first && !self.openings.spend(user, now) {
-            return Err(format!(
-                "so many programs of user {user} came and went lately that one in {} s gets rings",
-                OPENED_EVERY.as_secs()
-            ));
+        if self.programs[at].process.is_none() {
+            self.spend_opening(at)?;
         }
+        let (user, now) = (self.programs[at].user, clock::now());
         if !self.lendings.spend(user, now) {
             return Err(format!(
                 "sockets of user {user} got so many leases lately that one in {} ms gets one",
@@ -247,11 +303,22 @@ impl Owner {
         Ok(())
     }
 
+    fn spend_opening(&mut self, at: usize) -> Result<(), String> {
+        let user = self.programs[at].user;
+        if self.openings.spend(user, clock::now()) {
+            return Ok(());
+        }
+        Err(format!(
+            "so many programs of user {user} came and went lately that one in {} s gets rings",
+            OPENED_EVERY.as_secs()
+        ))
+    }
+
     /// Whether the program may have a lease for this socket: the address that it is bound to, or why not.
     fn may_have(&self, at: usize, interface: &str, socket: BorrowedFd<'_>) -> Result<SocketAddr, String> {
         let (program, limits) = (&self.programs[at], self.plan.limits);
         if interface != self.plan.interface {
-            return Err(format!("it has {}, not {interface}", self.plan.interface));
+            return Err(self.is_not(interface));
         }
         if !is_udp(socket) {
             return Err("what came is no UDP socket".to_owned());

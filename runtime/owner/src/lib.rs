@@ -15,15 +15,19 @@ mod budget;
 mod bypassed;
 mod control_loop;
 mod door;
+mod handing;
 mod lend;
 mod places;
 mod program;
 mod reports;
+pub mod starter;
 mod take_over;
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use twinpath_attach::LeasedInterface;
 pub use twinpath_attach::SOCKETS_MAX;
@@ -31,6 +35,7 @@ use twinpath_bridge::BridgeEngine;
 use twinpath_config::Sandbox;
 use twinpath_host::{Addresses, Ready, WorkerHandle, run_to_end};
 use twinpath_inspect::Counter;
+use twinpath_lending::message::Token;
 use twinpath_metrics::MetricsError;
 use twinpath_mirror::{Mirror, MirrorError};
 use twinpath_path::Announcements;
@@ -71,6 +76,19 @@ const OPENED_EVERY: Duration = Duration::from_secs(2);
 /// How often its sockets are given leases, beyond a burst of twice as many as it may have: the owner waits for the kernel each time.
 const LENT_EVERY: Duration = Duration::from_millis(250);
 
+/// Connections that the process passes which starts owners ([`starter`]).
+#[derive(Clone, Debug)]
+pub struct Passed {
+    /// The UNIX socket over which they come.
+    pub from: Arc<OwnedFd>,
+    /// What programs show.
+    pub token: Token,
+}
+/// How often what is in a ring is handed over for programs of a user, beyond a burst: each time the owner may send as many frames as a ring
+/// has slots, and waits for them.
+const HANDED_EVERY: Duration = Duration::from_millis(2);
+const HANDED_BURST: u32 = 256;
+
 /// The settings of an owner.
 #[derive(Clone, Debug)]
 pub struct OwnerPlan {
@@ -78,6 +96,9 @@ pub struct OwnerPlan {
     pub interface: String,
     /// Where programs connect; its folder is made if it is missing.
     pub listen: PathBuf,
+    /// Instead of that: what passes the connections of one program and its children. The owner ends when that has ended and no
+    /// program is left.
+    pub passed: Option<Passed>,
     /// Which sockets of which programs may have rings; `None`: all.
     pub rules: Option<Rules>,
     /// How much programs may have.
@@ -152,9 +173,13 @@ struct Owner {
     /// Of the program that comes next.
     next_number: u64,
     refused: Refused,
+    /// Datagrams that were in rings that nobody has read, and could not be handed over.
+    unread: Counter,
     /// Of the programs that are given rings for the first time, and of all leases.
     openings: Budget,
     lendings: Budget,
+    /// Of rings whose contents are handed over.
+    handings: Budget,
     /// A new owner has the programs, and does not serve yet.
     taker: Option<Taker>,
     /// It has none: the kernel's programs do the work.

@@ -5,14 +5,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use rustix::net::sockopt::set_socket_send_buffer_size;
+use rustix::net::sockopt::{set_socket_passcred, set_socket_send_buffer_size};
 use rustix::net::{Shutdown, shutdown};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use twinpath_attach::{LeasedInterface, SOCKETS_MAX};
 use twinpath_host::readable;
-use twinpath_lending::message::{Answer, REQUEST_LEN, Request};
+use twinpath_lending::message::{Answer, REQUEST_LEN, Request, Token};
 use twinpath_sys::socket_kind::peer;
 use twinpath_sys::{clock, fd_passing};
 use twinpath_time::{Duration, Instant};
@@ -57,6 +57,8 @@ pub(crate) struct Program {
     pub(crate) name: String,
     /// When it connected, or said something last.
     pub(crate) heard_at: Instant,
+    /// What it has to show before anything else.
+    pub(crate) shows: Option<Token>,
     /// It is not heard before.
     deaf_until: Instant,
     /// `None` once it is being closed.
@@ -106,6 +108,8 @@ impl Program {
         let (pid, user) = peer(connection.as_fd())?;
         // Room for a few answers: the descriptors in those that a program does not read count for this process's user (unix(7)).
         set_socket_send_buffer_size(&connection, 0)?;
+        // A child has the connection as well, but no part in it.
+        set_socket_passcred(&connection, true)?;
         let alive = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let alive = alive.and_then(|process| readable(process).ok());
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -120,6 +124,7 @@ impl Program {
             user,
             name,
             heard_at,
+            shows: None,
             deaf_until,
             connection,
             alive,
@@ -218,6 +223,10 @@ impl Program {
         };
         if received.len == 0 && received.fds.is_empty() {
             return Heard::Gone;
+        }
+        if received.process.is_some_and(|process| process != self.pid) {
+            aside::close(received.fds);
+            return Heard::Nothing;
         }
         match Request::decode(&bytes[..received.len]) {
             Ok(request) if !received.is_cut => Heard::Said(request, received.fds),

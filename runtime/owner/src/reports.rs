@@ -73,6 +73,7 @@ impl Owner {
             (ControlReason::ProgramsRefused, self.refused.programs.get()),
             (ControlReason::LeasesRefused, self.refused.leases.get()),
             (ControlReason::ProgramFault, self.refused.faults.get()),
+            (ControlReason::RingUnread, self.unread.get()),
             (ControlReason::NetlinkOverrun, overruns),
         ];
         let happened = counts.into_iter().filter(|(_, count)| *count > 0);

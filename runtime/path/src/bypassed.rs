@@ -7,6 +7,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+mod sources;
 mod xfrm;
 
 /// The claims, in the terms of a policy.
@@ -31,6 +32,8 @@ pub enum Bypassed {
     DefaultBlocks(xfrm::Direction),
     /// `rp_filter` is strict (RFC 3704 section 2.2).
     StrictSourceCheck,
+    /// `rp_filter` is loose, and the kernel may have no route to a sender, and drop what comes from it.
+    LooseSourceCheck(&'static str),
 }
 
 impl fmt::Display for Bypassed {
@@ -46,6 +49,11 @@ impl fmt::Display for Bypassed {
             Self::StrictSourceCheck => f.write_str(
                 "rp_filter is strict here (1), and the fast path does not check by which interface a sender's address is routed: set \
                  net.ipv4.conf.all.rp_filter and that of the interface to 2 or 0 to claim it",
+            ),
+            Self::LooseSourceCheck(why) => write!(
+                f,
+                "rp_filter is loose here (2), and {why}: the kernel drops what comes from senders without a route, which the fast path \
+                 does not look for; set net.ipv4.conf.all.rp_filter and that of the interface to 0 for it"
             ),
         }
     }
@@ -68,12 +76,34 @@ pub fn look(claimed: &Claimed) -> Option<Bypassed> {
     }
 }
 
-/// The kernel takes the larger of the two values (Documentation/networking/ip-sysctl.rst). 2 is loose: a sender without
-/// a route gets no reply from us, either.
+/// As [`look`], for sockets of applications. A service that is without a route to a sender gives it no reply; these may do anything with
+/// what they receive.
+pub fn look_for_sockets(claimed: &Claimed) -> Option<Bypassed> {
+    let found = look(claimed);
+    if found.is_some() || claimed.ports.is_empty() || !has_loose_source_check(&claimed.interface) {
+        return found;
+    }
+    sources::look().unwrap_or_else(|error| {
+        tracing::debug!("cannot ask for routes: {error}");
+        None
+    })
+}
+
+/// Whether the kernel looks for a route to each sender: then routes and rules matter to [`look_for_sockets`].
+#[must_use]
+pub fn has_loose_source_check(interface: &str) -> bool {
+    source_check(interface) == 2
+}
+
 fn is_strict(interface: &str) -> bool {
+    source_check(interface) == 1
+}
+
+/// The kernel takes the larger of the two values (Documentation/networking/ip-sysctl.rst).
+fn source_check(interface: &str) -> u8 {
     let value = |of: &str| {
         let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{of}/rp_filter"));
         text.ok().and_then(|text| text.trim().parse::<u8>().ok()).unwrap_or(0)
     };
-    value("all").max(value(interface)) == 1
+    value("all").max(value(interface))
 }

@@ -42,6 +42,7 @@ struct Written {
     path: Option<String>,
     interface: Option<String>,
     mode: Option<String>,
+    lease: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -53,7 +54,8 @@ enum Port {
 
 impl Rules {
     /// Reads a file of rules: tables named `rule`, each with any of `program`, `port` (a number, or a range as `"5000-5010"`),
-    /// `address`, `chosen-ports`, `path` (`"fast"` or `"kernel"`), `interface` and `mode`.
+    /// `address`, `chosen-ports`, `path` (`"fast"` or `"kernel"`), `interface`, `mode` and `lease` (`"earned"` or
+    /// `"at-bind"`).
     ///
     /// # Errors
     /// [`FileError`]
@@ -82,6 +84,9 @@ impl Written {
             Mode::from_str(&mode)
                 .map_err(|_| format!("mode \"{mode}\": write \"adaptive\", \"poll\" or \"interrupt\""))
         });
+        let lease = self.lease.map(|lease| {
+            at_bind(&lease).ok_or_else(|| format!("lease \"{lease}\": write \"earned\" or \"at-bind\""))
+        });
         let rule = Rule {
             program: self.program,
             ports: ports.transpose()?,
@@ -90,6 +95,7 @@ impl Written {
             is_kernel,
             interface: self.interface,
             mode: mode.transpose()?.unwrap_or_default(),
+            at_bind: lease.transpose()?.unwrap_or_default(),
         };
         rule.check_names()?;
         Ok(rule)
@@ -110,6 +116,15 @@ impl Rule {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether `bind` waits for the lease.
+pub(crate) fn at_bind(text: &str) -> Option<bool> {
+    match text {
+        "earned" => Some(false),
+        "at-bind" => Some(true),
+        _ => None,
     }
 }
 
@@ -142,6 +157,7 @@ mod tests {
             [[rule]]
             address = "192.0.2.1"
             chosen-ports = true
+            lease = "at-bind"
         "#;
         let rules = Rules::parse(text).expect("rules");
         let of = |program, local: &str, is_chosen| {
@@ -168,6 +184,7 @@ mod tests {
             "rule 1: port \"9-3\": write a number, or a range as \"5000-5010\""
         );
         assert!(said("[[rule]]\nprt = 3").contains("unknown field `prt`"));
+        assert!(said("[[rule]]\nlease = \"x\"").starts_with("rule 1: lease \"x\": write"));
         assert!(said("[[rule]]\nmode = \"x\"").starts_with("rule 1: mode \"x\": write"));
         assert!(said("[[rule]]\nprogram = \"a b\"").starts_with("rule 1: name \"a b\""));
     }

@@ -37,6 +37,8 @@ pub struct Rule {
     pub interface: Option<String>,
     /// When calls spin and when they sleep.
     pub mode: Mode,
+    /// Whether `bind` waits for the lease. Otherwise a socket gets one when it has received enough, and no call waits.
+    pub at_bind: bool,
 }
 
 /// A bound socket.

@@ -5,7 +5,7 @@ use std::str::FromStr as _;
 
 use twinpath_worker::idle::Mode;
 
-use crate::file::range;
+use crate::file::{at_bind, range};
 use crate::{Rule, Rules};
 
 /// A line that was not written by [`Rules::to_line`].
@@ -37,6 +37,9 @@ impl Rules {
             if rule.chosen_ports {
                 line.push_str(" chosen-ports=true");
             }
+            if rule.at_bind {
+                line.push_str(" lease=at-bind");
+            }
             line.push(';');
         }
         line
@@ -67,6 +70,7 @@ fn read_field(rule: &mut Rule, field: &str) -> Option<()> {
         "port" => rule.ports = Some(range(value).ok()?),
         "address" => rule.address = Some(value.parse().ok()?),
         "interface" => rule.interface = Some(value.to_owned()),
+        "lease" => rule.at_bind = at_bind(value)?,
         "chosen-ports" => rule.chosen_ports = value == "true",
         _ => return None,
     }

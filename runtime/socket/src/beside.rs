@@ -98,10 +98,6 @@ impl Beside {
         Mode::ALL.get(number).copied().unwrap_or_default()
     }
 
-    pub(crate) fn own(&self) -> &[IpAddr] {
-        &self.own
-    }
-
     /// Datagrams that were read since the last call.
     pub(crate) fn take_read(&self) -> u32 {
         if self.unknown.load(Ordering::Relaxed) == 0 { 0 } else { self.unknown.swap(0, Ordering::Relaxed) }

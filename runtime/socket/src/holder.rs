@@ -13,7 +13,6 @@ use rustix::net::{RecvFlags, SocketAddrAny, recvfrom};
 use twinpath_idle::{Arrival, Woken};
 use twinpath_lending::{Connection, Lent};
 use twinpath_rings::lease::{LEASE, Lease, Next, Room};
-use twinpath_stack::admit::admit_source;
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::{ChecksumTrust, udp_frame};
@@ -374,10 +373,9 @@ impl Holder {
 
     /// Takes the next datagram from the ring; `None` if it is refused.
     fn take<R>(&mut self, peek: bool, see: &mut dyn FnMut(Received<'_>) -> R) -> Option<R> {
-        let (trust, own, view) = (self.trust, self.beside.own(), self.view);
+        let (trust, view) = (self.trust, self.view);
         let mut see = |frame: &[u8]| {
             let datagram = udp_frame::parse(frame, trust).ok()?;
-            admit_source(datagram.source.ip(), own).ok()?;
             let payload = frame.get(datagram.payload)?;
             Some(see(Received {
                 payload,
@@ -541,7 +539,29 @@ impl Holder {
         self.lease.close();
     }
 
-    /// The same; returns whether something is there.
+    /// Leaves what is in the ring to somebody who hands it over until then. The ring stays open meanwhile, if it is, so that what comes
+    /// next comes after that. Returns whether something is there; otherwise the ring is closed.
+    pub(crate) fn leave_rest(&mut self, until: Instant) -> bool {
+        if !self.lease.has_frames() {
+            self.lease.close();
+        }
+        let is_unread = self.lease.has_frames();
+        if is_unread {
+            self.lease.leave(until);
+        }
+        is_unread
+    }
+
+    /// After [`Self::leave_rest`]: whether it was handed over.
+    pub(crate) fn was_left(&mut self) -> bool {
+        let was_left = self.lease.was_left();
+        if was_left {
+            self.beside.set_counted(&self.counts, self.lease.consumed());
+        }
+        was_left
+    }
+
+    /// As [`Self::give_back`]; returns whether something is there.
     pub(crate) fn leave(&mut self) -> bool {
         self.lease.close();
         self.lease.has_frames()

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
 use twinpath_attach::Sending;
-use twinpath_lending::{Access, LendError, Lender, Lent};
+use twinpath_lending::{Access, Asked, Connection, LendError, Lender, Lent};
 use twinpath_rings::lease::Lease;
 use twinpath_sys::clock;
 use twinpath_sys::fork::process_number;
@@ -76,27 +76,62 @@ pub(crate) fn lend(
     may_wait: bool,
 ) -> Result<(Shared, Lent, Option<Sending>), Refused> {
     use std::os::fd::AsFd as _;
-    let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
     let local = socket.local_addr()?;
+    let lender = lender(name, access, may_wait)?;
+    let (lent, sending) = if may_wait { Some(locked(&lender)) } else { try_locked(&lender) }
+        .ok_or(Refused::Busy)?
+        .lend(socket.as_fd(), local)?;
+    Ok((lender, lent, sending))
+}
+
+/// Who gives leases on an interface of the calling thread's network namespace.
+fn lender(name: &str, access: &Access, may_wait: bool) -> Result<Shared, Refused> {
+    let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
     let known = &OfProcess::own().known;
     let known = if may_wait { Some(locked(known)) } else { try_locked(known) };
     let mut known = known.ok_or(Refused::Busy)?;
     known.retain(|known| known.lender.upgrade().is_some_and(|lender| !has_ended(&lender)));
     let is_it =
         |known: &&Known| known.namespace == namespace && known.name == name && known.access == *access;
-    let lender = match known.iter().find(is_it).and_then(|known| known.lender.upgrade()) {
-        Some(lender) => lender,
-        None => {
-            let lender = Arc::new(Mutex::new(Lender::open(name, access)?));
-            let weak = Arc::downgrade(&lender);
-            known.push(Known { namespace, name: name.to_owned(), access: access.clone(), lender: weak });
-            lender
-        }
-    };
-    let (lent, sending) = if may_wait { Some(locked(&lender)) } else { try_locked(&lender) }
-        .ok_or(Refused::Busy)?
-        .lend(socket.as_fd(), local)?;
-    Ok((lender, lent, sending))
+    if let Some(lender) = known.iter().find(is_it).and_then(|known| known.lender.upgrade()) {
+        return Ok(lender);
+    }
+    let lender = Arc::new(Mutex::new(Lender::open(name, access)?));
+    let weak = Arc::downgrade(&lender);
+    known.push(Known { namespace, name: name.to_owned(), access: access.clone(), lender: weak });
+    Ok(lender)
+}
+
+/// A lease that a socket has been asked for.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    pub(crate) lender: Shared,
+    asked: Asked,
+}
+
+impl Asking {
+    /// Begins to ask. It waits for nothing.
+    pub(crate) fn begin(name: &str, access: &Access) -> Result<Self, Refused> {
+        Ok(Self { lender: lender(name, access, false)?, asked: Asked::default() })
+    }
+
+    /// Goes on: the lease, if it was given meanwhile. It waits for nothing.
+    pub(crate) fn go_on(&mut self, socket: &std::net::UdpSocket) -> Result<Option<Lent>, Refused> {
+        use std::os::fd::AsFd as _;
+        let local = socket.local_addr()?;
+        // Another thread asks for another socket.
+        let Some(mut lender) = try_locked(&self.lender) else { return Ok(None) };
+        Ok(lender.ask(&mut self.asked, socket.as_fd(), local)?)
+    }
+
+    pub(crate) fn owner(&self) -> Option<Arc<Connection>> {
+        try_locked(&self.lender)?.owner().map(Arc::clone)
+    }
+
+    /// The socket is closed, or stays with the kernel. Returns whether that could be said: if another thread asks, it is to be said again.
+    pub(crate) fn abandon(&self) -> bool {
+        try_locked(&self.lender).map(|mut lender| lender.abandon(self.asked)).is_some()
+    }
 }
 
 /// Whether it is an owner's and that is gone: a new one may be there.

@@ -4,12 +4,12 @@ use std::fmt;
 use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, TryLockError};
 
 use twinpath_attach::Sending;
 use twinpath_idle::Woken;
-use twinpath_lending::{Access, Lent, Withdrawal};
+use twinpath_lending::{Access, Connection, Lent, Withdrawal};
 use twinpath_rings::lease::Room;
 use twinpath_time::Instant;
 use twinpath_worker::idle::{Decision, Mode};
@@ -17,6 +17,7 @@ use twinpath_worker::idle::{Decision, Mode};
 use crate::address::View;
 use crate::beside::Beside;
 use crate::counts::SocketCounts;
+use crate::early;
 use crate::holder::{Call, Holder, KernelRead, Readiness, Received, Step};
 use crate::interfaces;
 use crate::leading::{Lead, Leading, Watch};
@@ -45,6 +46,51 @@ impl fmt::Display for LentBy {
     }
 }
 
+/// A request for a lease, which waits for nothing.
+#[derive(Debug)]
+pub struct Asking(interfaces::Asking);
+
+/// The interface that a lease was given on.
+#[derive(Debug)]
+pub struct LentOn(interfaces::Shared);
+
+impl Asking {
+    /// Begins to ask for the lease of an interface of the calling thread's network namespace. `access`: by whose rights. Allocates.
+    ///
+    /// # Errors
+    /// The reason as text; [`Lessee::IS_BUSY`] if another thread is about to do the same.
+    pub fn begin(interface: &str, access: &Access) -> Result<Self, String> {
+        interfaces::Asking::begin(interface, access).map(Self).map_err(|refused| refused.to_string())
+    }
+
+    /// Goes on with it: what [`Lessee::take_up`] needs, if the lease was given meanwhile. Allocates when it was.
+    ///
+    /// # Errors
+    /// The reason as text.
+    pub fn go_on(&mut self, socket: &UdpSocket) -> Result<Option<(LentOn, Lent)>, String> {
+        let lent = self.0.go_on(socket).map_err(|refused| refused.to_string())?;
+        Ok(lent.map(|lent| (LentOn(Arc::clone(&self.0.lender)), lent)))
+    }
+
+    /// The descriptor of the connection to the owner; `None` by own rights.
+    #[must_use]
+    pub fn connection(&self) -> Option<i32> {
+        self.0.owner().map(|owner| owner.as_raw_fd())
+    }
+
+    /// The owner that was asked; `None` by own rights, or while another thread asks it.
+    #[must_use]
+    pub fn owner(&self) -> Option<Arc<Connection>> {
+        self.0.owner()
+    }
+
+    /// The socket is closed, or stays with the kernel. Returns whether that could be said: otherwise it is to be said again.
+    #[must_use]
+    pub fn abandon(&self) -> bool {
+        self.0.abandon()
+    }
+}
+
 /// A place for the lease of a socket. Nothing here waits for another thread, and nothing allocates but [`Lessee::lend`] and
 /// [`Lessee::set_free`]: so the other calls may be made from a signal handler.
 ///
@@ -53,9 +99,9 @@ impl fmt::Display for LentBy {
 pub struct Lessee {
     leased: Mutex<Option<Leased>>,
     /// What is needed also while another thread has `leased`. It is written only while the place is no socket's, so reading never fails.
-    outside: RwLock<Option<Outside>>,
+    pub(crate) outside: RwLock<Option<Outside>>,
     /// The socket was closed: the lease is only to be set free.
-    has_ended: AtomicBool,
+    pub(crate) has_ended: AtomicBool,
     /// Others may wait for the socket without this library, as long as this place has it.
     is_shared: AtomicBool,
     /// Another process uses the socket.
@@ -67,6 +113,8 @@ pub struct Lessee {
     /// Several threads have waited for the socket at the same time.
     is_contended: AtomicBool,
     leading: Leading,
+    /// The descriptor by which threads are counted that wait since before the lease; -1: nobody does.
+    early: AtomicI32,
 }
 
 /// Where in the count of threads that wait the number of the lease begins.
@@ -102,16 +150,16 @@ impl Drop for Looks<'_> {
 
 /// Of a lease, for threads that do not have it.
 #[derive(Debug)]
-struct Outside {
+pub(crate) struct Outside {
     /// Takes the lease from the socket.
-    withdrawal: Withdrawal,
+    pub(crate) withdrawal: Withdrawal,
     beside: Arc<Beside>,
 }
 
 #[derive(Debug)]
-struct Leased {
-    lender: interfaces::Shared,
-    holder: Holder,
+pub(crate) struct Leased {
+    pub(crate) lender: interfaces::Shared,
+    pub(crate) holder: Holder,
     /// Sending is the caller's, by the kernel: this is only given back.
     sending: Option<Sending>,
 }
@@ -130,6 +178,7 @@ impl Lessee {
             looking: AtomicU32::new(0),
             is_contended: AtomicBool::new(false),
             leading: Leading::new(),
+            early: AtomicI32::new(-1),
         }
     }
 
@@ -150,6 +199,35 @@ impl Lessee {
         };
         let (on, lent, sending) =
             interfaces::lend(socket, interface, access, false).map_err(|refused| refused.to_string())?;
+        Ok(self.occupy(&mut leased, socket, (on, lent, sending), is_shared, -1))
+    }
+
+    /// As [`Lessee::lend`], with what an owner has given meanwhile. `descriptor`: threads that wait
+    /// for it since before are counted by [`early`].
+    ///
+    /// # Errors
+    /// [`Lessee::IS_BUSY`]: the place is in use, or was just set free.
+    pub fn take_up(
+        &self,
+        socket: &UdpSocket,
+        (on, lent): (LentOn, Lent),
+        is_shared: bool,
+        descriptor: i32,
+    ) -> Result<LentBy, String> {
+        let Some(mut leased) = self.try_lock().filter(|leased| leased.is_none()) else {
+            return Err(Self::IS_BUSY.to_owned());
+        };
+        Ok(self.occupy(&mut leased, socket, (on.0, lent, None), is_shared, descriptor))
+    }
+
+    fn occupy(
+        &self,
+        leased: &mut Option<Leased>,
+        socket: &UdpSocket,
+        (on, lent, sending): (interfaces::Shared, Lent, Option<Sending>),
+        is_shared: bool,
+        descriptor: i32,
+    ) -> LentBy {
         let is_v6 = socket.local_addr().is_ok_and(|local| local.is_ipv6());
         let view = View { is_v6, ifindex: lent.on.ifindex };
         self.is_shared.store(false, Ordering::Relaxed);
@@ -160,9 +238,10 @@ impl Lessee {
         let by = LentBy::of(&lent);
         let withdrawal = lent.withdrawal.clone();
         let holder = Holder::new(lent, view);
+        self.early.store(descriptor, Ordering::Relaxed);
         self.set_outside(Some(Outside { withdrawal, beside: Arc::clone(holder.beside()) }));
         *leased = Some(Leased { lender: on, holder, sending });
-        Ok(by)
+        by
     }
 
     /// Another thread is giving a lease, or this place is in use.
@@ -211,6 +290,9 @@ impl Lessee {
         self.looking.store(0, Ordering::Relaxed);
         self.leading.forget();
         self.has_ended.store(false, Ordering::Relaxed);
+        if let Some(Withdrawal::Owner { connection, .. }) = self.withdrawal() {
+            connection.close_in_child();
+        }
         // The kernel's map is the parent's, which is alive or not: this process has no use for its descriptor.
         self.set_outside(None);
         self.try_lock().map(|mut leased| std::mem::forget(leased.take())).is_some()
@@ -222,7 +304,7 @@ impl Lessee {
         self.try_lock().is_some_and(|leased| leased.is_none())
     }
 
-    fn try_lock(&self) -> Option<MutexGuard<'_, Option<Leased>>> {
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Option<Leased>>> {
         match self.leased.try_lock() {
             Ok(leased) => Some(leased),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -231,7 +313,7 @@ impl Lessee {
     }
 
     /// `None` if there is no lease, or if another thread has it.
-    fn with_holder<R>(&self, work: impl FnOnce(&mut Holder) -> R) -> Option<R> {
+    pub(crate) fn with_holder<R>(&self, work: impl FnOnce(&mut Holder) -> R) -> Option<R> {
         let mut leased = self.try_lock()?;
         leased
             .as_mut()
@@ -255,11 +337,17 @@ impl Lessee {
     }
 
     /// Somebody may wait for the socket without this library: from now on no datagram is left in the ring, as long as this place has
-    /// the lease.
+    /// the lease, and what is there goes to the kernel's socket ([`Lessee::hand_over`]).
     pub fn share(&self) {
         self.is_shared.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        self.give_back();
+        self.hand_over();
+    }
+
+    /// Whether others may have the socket, by a fork or by [`Lessee::share`].
+    #[must_use]
+    pub fn is_others_too(&self) -> bool {
+        self.is_shared.load(Ordering::Relaxed) || self.is_used_by_others.load(Ordering::Relaxed)
     }
 
     /// A receiving call begins. Returns whether the last one is some time ago, so that the descriptor may have got another meaning.
@@ -340,7 +428,20 @@ impl Lessee {
     }
 
     fn sleeping(&self) -> u32 {
-        self.others.load(Ordering::Relaxed) as u32
+        self.others.load(Ordering::Relaxed) as u32 + self.waiting_early()
+    }
+
+    fn waiting_early(&self) -> u32 {
+        let descriptor = self.early.load(Ordering::Relaxed);
+        if descriptor < 0 {
+            return 0;
+        }
+        let waiting = early::waiting(descriptor);
+        // None begins any more.
+        if waiting == 0 {
+            self.early.store(-1, Ordering::Relaxed);
+        }
+        waiting
     }
 
     /// Threads that waited for a former socket, or in the parent, do not count.

@@ -407,7 +407,7 @@ static int descriptors(void)
 {
 	int count = 0;
 
-	for (int fd = 0; fd < 256; fd++)
+	for (int fd = 0; fd < 2048; fd++)
 		count += fcntl(fd, F_GETFD) >= 0;
 	return count;
 }

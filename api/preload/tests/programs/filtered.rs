@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use twinpath_rules::OWNER_VARIABLE;
+use twinpath_rules::{OWNER_VARIABLE, Rule};
 use twinpath_test_skip::root_or_skip;
 use twinpath_worker::idle::Mode;
 
 use crate::link::{Echo, Link, output_of, run};
-use crate::{own, received, rule, with_library};
+use crate::{PROGRAMS, own, received, rule, with_library};
 
 /// What the program of the test is about, by the phases of `filtered.c`, as the manual says it.
 const ROWS: [(&str, &[u32]); 4] = [
@@ -49,14 +49,14 @@ impl Bench {
             program
         };
         let (watched, program) = (build("watched"), build("filtered"));
-        let listen = folder.path().join("programs");
+        let listen = folder.path().join(PROGRAMS);
         own(&link, &listen);
         Self { folder, link, watched, program, listen }
     }
 
     /// The calls of each phase, with the library or without.
-    fn calls(&self, mode: Option<Mode>, explain: Option<&Path>) -> Calls {
-        let output = self.output(None, mode, explain);
+    fn calls(&self, rule: Option<Rule>, explain: Option<&Path>) -> Calls {
+        let output = self.output(None, rule, explain);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{}: {said}", output.status);
         let mut calls = Calls::new();
@@ -67,17 +67,17 @@ impl Bench {
         calls
     }
 
-    fn output(&self, only: Option<&BTreeSet<u32>>, mode: Option<Mode>, explain: Option<&Path>) -> Output {
+    fn output(&self, only: Option<&BTreeSet<u32>>, rule: Option<Rule>, explain: Option<&Path>) -> Output {
         let mut command = Command::new(&self.watched);
         if let Some(only) = only {
             let list: Vec<String> = only.iter().map(u32::to_string).collect();
             command.arg(format!("-{}", list.join(",")));
         }
         command.arg("/usr/bin/env");
-        if let Some(mode) = mode {
+        if let Some(rule) = rule {
             // Not in the program that watches.
             let mut library = Command::new("env");
-            with_library(&mut library, rule(mode), explain.unwrap_or(Path::new("")));
+            with_library(&mut library, rule, explain.unwrap_or(Path::new("")));
             library.env(OWNER_VARIABLE, &self.listen);
             for (name, value) in library.get_envs() {
                 let value = value.unwrap_or_default();
@@ -86,6 +86,12 @@ impl Bench {
         }
         output_of(self.link.within(command.arg(&self.program)))
     }
+}
+
+/// However calls wait, and whether bind waits for the lease.
+fn rules() -> impl Iterator<Item = Rule> {
+    let modes = [Mode::Adaptive, Mode::Poll, Mode::Interrupt].into_iter();
+    modes.flat_map(|mode| [true, false].map(|at_bind| Rule { at_bind, ..rule(mode) }))
 }
 
 /// The numbers of system calls here, by their names.
@@ -158,10 +164,12 @@ fn a_filter_that_allows_what_the_manual_says_kills_no_program() {
             alone.entry(phase).or_default().extend(calls);
         }
     }
-    for mode in [Mode::Adaptive, Mode::Poll, Mode::Interrupt].into_iter().cycle().take(3 * RUNS) {
-        of_library(&bench.calls(Some(mode), None), &alone, &mut own);
+    for _ in 0..RUNS {
+        for rule in rules() {
+            of_library(&bench.calls(Some(rule), None), &alone, &mut own);
+        }
     }
-    of_library(&bench.calls(Some(Mode::Poll), Some(&explain)), &alone, &mut explained);
+    of_library(&bench.calls(Some(rule(Mode::Poll)), Some(&explain)), &alone, &mut explained);
     let (by_ring, by_kernel) = received(&explain);
     assert!(by_ring > 0, "{by_kernel} by the kernel: {}", std::fs::read_to_string(&explain).unwrap());
 
@@ -197,9 +205,9 @@ fn a_filter_that_allows_what_the_manual_says_kills_no_program() {
         .extend(all_listed.map(|name| numbers.get(name).unwrap_or_else(|| panic!("no system call {name}"))));
     // By which the program says where it is.
     allowed.insert(numbers["prctl"]);
-    for mode in [Mode::Adaptive, Mode::Poll] {
-        let output = bench.output(Some(&allowed), Some(mode), Some(&explain));
+    for rule in rules() {
+        let output = bench.output(Some(&allowed), Some(rule.clone()), Some(&explain));
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{mode}: {}: {said}", output.status);
+        assert!(output.status.success(), "{rule:?}: {}: {said}", output.status);
     }
 }

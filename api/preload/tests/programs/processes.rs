@@ -10,7 +10,7 @@ use twinpath_worker::idle::Mode;
 
 use crate::link::{Link, PATIENCE, run};
 use crate::threads::exchange;
-use crate::{peer_in, rule, with_library};
+use crate::{PROGRAMS, own, peer_in, rule, with_library};
 
 const AT: (&str, u16) = ("10.9.0.1", 7042);
 /// Sent again until it is answered.
@@ -38,6 +38,7 @@ fn processes_that_use_one_socket_leave_no_datagram_and_one_alone_has_the_ring_to
         return;
     }
     let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
+    own(&link, &folder.path().join(PROGRAMS));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/family.c");
     let program = folder.path().join("family");
     let mut compiler = Command::new("cc");
@@ -62,6 +63,6 @@ fn processes_that_use_one_socket_leave_no_datagram_and_one_alone_has_the_ring_to
         assert!(child.wait().unwrap().success(), "{mode}");
         let text = std::fs::read_to_string(&explain).unwrap();
         println!("{mode}: {text}");
-        assert!(text.contains(": fast path on in0\n"), "{text}");
+        assert!(text.contains(": fast path on in0, by the owner"), "{text}");
     }
 }

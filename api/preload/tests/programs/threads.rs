@@ -8,7 +8,7 @@ use twinpath_test_skip::root_or_skip;
 use twinpath_worker::idle::Mode;
 
 use crate::link::{Link, PATIENCE, run};
-use crate::{peer_in, received, rule, with_library};
+use crate::{PROGRAMS, own, peer_in, received, rule, with_library};
 
 /// Datagrams of a run, each numbered.
 pub(crate) const DATAGRAMS: u32 = 12_000;
@@ -63,6 +63,7 @@ fn threads_that_come_and_go(how: &str) {
         return;
     }
     let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
+    own(&link, &folder.path().join(PROGRAMS));
     let program = threads(folder.path());
     let mut by_ring_in_all = 0;
     for mode in [Mode::Adaptive, Mode::Poll] {

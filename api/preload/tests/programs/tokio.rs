@@ -8,7 +8,7 @@ use twinpath_worker::idle::Mode;
 
 use crate::link::Link;
 use crate::threads::{DATAGRAMS, exchange};
-use crate::{peer_in, received, rule, with_library};
+use crate::{PROGRAMS, own, peer_in, received, rule, with_library};
 
 #[test]
 fn a_tokio_program_that_knows_nothing_of_it_has_the_fast_path() {
@@ -16,6 +16,7 @@ fn a_tokio_program_that_knows_nothing_of_it_has_the_fast_path() {
         return;
     }
     let (folder, link) = (tempfile::tempdir().unwrap(), Link::new());
+    own(&link, &folder.path().join(PROGRAMS));
     let tests = std::env::current_exe().unwrap();
     let program = tests.ancestors().nth(2).unwrap().join("examples/tokio_echo");
     for mode in [Mode::Poll, Mode::Adaptive, Mode::Interrupt] {
@@ -29,7 +30,7 @@ fn a_tokio_program_that_knows_nothing_of_it_has_the_fast_path() {
         peer_in(&link.peers).send_to(&[], "10.9.0.1:7071").unwrap();
         assert!(child.wait().unwrap().success(), "{mode}");
         let text = std::fs::read_to_string(&explain).unwrap();
-        assert!(text.contains("UDP 0.0.0.0:7071: fast path on in0\n"), "{text}");
+        assert!(text.contains("UDP 0.0.0.0:7071: fast path on in0, by the owner"), "{text}");
         let (by_ring, by_kernel) = received(&explain);
         println!("{mode}: {by_ring} by the ring, {by_kernel} by the kernel");
         assert_eq!(by_ring + by_kernel, u64::from(DATAGRAMS) + 1, "{text}");

@@ -5,12 +5,11 @@ use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use twinpath_rules::OWNER_VARIABLE;
 use twinpath_test_skip::{root_or_skip, skip};
 use twinpath_worker::idle::Mode;
 
 use crate::link::{Echo, Link, output_of, run};
-use crate::{own, rule, with_library};
+use crate::{PROGRAMS, own, rule, with_library};
 
 /// What a process with a lease may have more than alone, KiB, and one without.
 const WITH_LEASE_KIB: i64 = 1024;
@@ -23,7 +22,6 @@ struct Bench {
     folder: tempfile::TempDir,
     link: Link,
     program: PathBuf,
-    listen: PathBuf,
 }
 
 impl Bench {
@@ -34,16 +32,15 @@ impl Bench {
         let mut compiler = Command::new("cc");
         compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2"]);
         run(compiler.arg(source).arg("-o").arg(&program));
-        let listen = folder.path().join("programs");
-        own(&link, &listen);
-        Self { folder, link, program, listen }
+        own(&link, &folder.path().join(PROGRAMS));
+        Self { folder, link, program }
     }
 
     /// With the library or alone.
     fn command<'a>(&self, command: &'a mut Command, with: bool) -> &'a mut Command {
         if with {
             let explain = self.folder.path().join("explain");
-            with_library(command, rule(Mode::Poll), &explain).env(OWNER_VARIABLE, &self.listen);
+            with_library(command, rule(Mode::Poll), &explain);
         }
         self.link.within(command)
     }

@@ -77,6 +77,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         sandbox: args.sandbox,
         socket: args.socket,
         metrics: args.metrics,
+        passed: None,
         take_over: args.take_over,
     };
     owner::run(plan, |ready| announce(ready, voice))?;

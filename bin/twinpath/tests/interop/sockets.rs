@@ -357,8 +357,8 @@ fn a_program_gets_nothing_but_rings_for_udp_sockets_of_its_own() {
     let (answer, memory) = hostile.ask("vs", &[socket.as_fd()]);
     assert!(matches!(answer, Answer::Lent { request: 5, ring: 0, .. }) && memory.len() == 2, "{answer:?}");
     hostile.is_refused("vs", &[socket.as_fd()], "has a lease already");
-    hostile.say(&Request::end(77), &[]);
-    hostile.say(&Request::end(0), &[event.as_fd()]);
+    hostile.say(&Request::end(77, false), &[]);
+    hostile.say(&Request::end(0, false), &[event.as_fd()]);
     let (answer, _) = hostile.ask("vs", &[socket.as_fd()]);
     assert!(matches!(answer, Answer::Lent { ring: 0, .. }), "{answer:?}");
 }
@@ -368,7 +368,7 @@ fn what_is_no_message_ends_the_connection_and_nothing_else() {
     let Some(owned) = Owned::new(&[]) else { return };
     let socket = owned.fast_socket(7141);
     let mut peer = Peer::new(&owned.rig, 7141);
-    let (good, event) = (Request::end(1), EventFd::new().unwrap());
+    let (good, event) = (Request::end(1, false), EventFd::new().unwrap());
     let long = [&good[..], &[0; 4096]].concat();
     let mut other_version = good;
     other_version[4] ^= 1;

@@ -13,10 +13,12 @@ use twinpath_frame::Mapping;
 use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
 use twinpath_rings::lease::{LEASE, Lease, Next, Room};
 use twinpath_steer::{Claim, Table};
-use twinpath_steer_bpf::{Assigned, LEASE_SLOTS, Leases};
-use twinpath_sys::clock;
+use twinpath_steer_bpf::{Assigned, LEASE_SLOTS, Leases, TcAttach};
 use twinpath_sys::netns::Namespace;
+use twinpath_sys::packet_socket::interface_index;
+use twinpath_sys::{PacketSocket, clock};
 use twinpath_time::Instant;
+use twinpath_wire::checksum::Sum;
 use twinpath_wire::{Mac, Protocol};
 
 use crate::common::run;
@@ -33,10 +35,14 @@ fn now() -> Instant {
     clock::now() + AHEAD
 }
 
+/// Addresses of the device of test runs, and of a sender: the kernel would let its datagrams in.
+const OWN: &str = "198.51.100.1";
+const SENDER: &str = "198.51.100.2";
+
 /// A claim on the port, at addresses that the loopback device has too.
 fn table() -> Table {
     let mut table = Table::new(Mac(MAC), 1514).unwrap();
-    for address in ["127.0.0.1", "::1"] {
+    for address in [OWN, "::1"] {
         table.add_address(address.parse().unwrap()).unwrap();
     }
     table.add_claim(Claim::port(Protocol::Udp, PORT)).unwrap();
@@ -83,7 +89,7 @@ fn open(lease: &mut Lease, room: Room) {
 /// A frame to the port from a port of the sender, with the number as its payload.
 fn frame(from: u16, number: u32) -> Vec<u8> {
     let mut frame = [&MAC[..], &[2, 0, 0, 0, 0, 2], &[8, 0]].concat();
-    frame.extend([0x45, 0, 0, 32, 0, 1, 0, 0, 64, 17, 0, 0, 127, 0, 0, 2, 127, 0, 0, 1]);
+    frame.extend([0x45, 0, 0, 32, 0, 1, 0, 0, 64, 17, 0, 0, 198, 51, 100, 2, 198, 51, 100, 1]);
     frame.extend([from.to_be_bytes(), PORT.to_be_bytes(), 12u16.to_be_bytes(), [0, 0]].concat());
     frame.extend(number.to_be_bytes());
     frame.resize(60, 0);
@@ -121,8 +127,12 @@ fn alone(test: impl FnOnce() + Send) {
     Namespace::new()
         .unwrap()
         .run(|| {
-            let up = std::process::Command::new("ip").args(["link", "set", "lo", "up"]).status();
-            assert!(up.unwrap().success());
+            for arguments in
+                ["link set lo up", "addr add 198.51.100.1 dev lo", "addr add 198.51.100.2 dev lo"]
+            {
+                let status = std::process::Command::new("ip").args(arguments.split(' ')).status();
+                assert!(status.unwrap().success(), "{arguments}");
+            }
             test();
         })
         .unwrap();
@@ -212,7 +222,7 @@ fn whatever_is_written_into_a_ring_is_its_holders_own_loss() {
         let mut leases = leases();
         assert_eq!(leases.admit().unwrap(), Some(1));
         leases.apply_and_settle(&table()).unwrap();
-        let sockets = ["127.0.0.1", "::1"].map(|address| UdpSocket::bind((address, PORT)).unwrap());
+        let sockets = [OWN, "::1"].map(|address| UdpSocket::bind((address, PORT)).unwrap());
         leases.assign(sockets[0].as_fd(), first(0)).unwrap();
         let [states, slots] = leases.rings(0).unwrap();
         let states = Mapping::of_fd(states, leases.capacity() as usize * STATE_LEN, 0).unwrap();
@@ -277,7 +287,7 @@ fn processes_have_rings_of_their_own_and_one_that_goes_takes_only_these_along() 
         let mut leases = leases();
         assert_eq!((leases.admit().unwrap(), leases.admit().unwrap()), (Some(1), None));
         let mut table = Table::new(Mac(MAC), 1514).unwrap();
-        table.add_address("127.0.0.1".parse().unwrap()).unwrap();
+        table.add_address(OWN.parse().unwrap()).unwrap();
         table.add_claim(Claim::port(Protocol::Udp, PORT)).unwrap();
         leases.apply_and_settle(&table).unwrap();
         let group = [in_group(), in_group()];
@@ -311,9 +321,7 @@ fn processes_have_rings_of_their_own_and_one_that_goes_takes_only_these_along() 
         leases.apply_and_settle(&table).unwrap();
         held[0] = lease_of(&leases, 3);
         open(&mut held[0], Room::All);
-        leases
-            .assign(UdpSocket::bind("127.0.0.1:0").unwrap().as_fd(), Assigned { lent: 2, ..of(0) })
-            .unwrap();
+        leases.assign(UdpSocket::bind((OWN, 0)).unwrap().as_fd(), Assigned { lent: 2, ..of(0) }).unwrap();
         for (from, was) in &senders {
             assert_eq!(by(&mut leases, &mut held, *from), after(*was), "from {from}");
         }
@@ -344,7 +352,7 @@ fn a_full_ring_ends_the_lease_and_loses_nothing() {
 fn what_may_come_by_another_way_ends_all_leases() {
     alone(|| {
         let mut leases = leases();
-        let sockets = ["127.0.0.1", "::1"].map(|address| UdpSocket::bind((address, PORT)).unwrap());
+        let sockets = [OWN, "::1"].map(|address| UdpSocket::bind((address, PORT)).unwrap());
         let mut held = [0, 1].map(|number| lease_of(&leases, number));
         for (number, socket) in (0..).zip(&sockets) {
             leases.assign(socket.as_fd(), first(number)).unwrap();
@@ -371,11 +379,108 @@ fn what_may_come_by_another_way_ends_all_leases() {
     });
 }
 
+/// The same frame from another address.
+fn frame_from(source: [u8; 4]) -> Vec<u8> {
+    let mut frame = frame(9, 1);
+    frame[26..30].copy_from_slice(&source);
+    frame
+}
+
+#[test]
+fn where_the_kernel_may_not_let_a_datagram_in_it_decides() {
+    alone(|| {
+        let mut leases = leases();
+        let socket = UdpSocket::bind(("0.0.0.0", PORT)).unwrap();
+        leases.assign(socket.as_fd(), first(0)).unwrap();
+        let mut lease = lease_of(&leases, 0);
+        let other = UdpSocket::bind(("::1", PORT)).unwrap();
+        leases.assign(other.as_fd(), first(1)).unwrap();
+        let mut other = lease_of(&leases, 1);
+        open(&mut other, Room::All);
+        let mut judged = |leases: &mut Leases, source: [u8; 4]| {
+            open(&mut lease, Room::All);
+            let is_put = put(leases.program().unwrap(), &frame_from(source));
+            assert_eq!((take(&mut lease).is_some(), lease.next(now()) == Next::Socket), (is_put, !is_put));
+            lease.socket_was_read(false);
+            lease.socket_was_empty(now());
+            lease.close();
+            !is_put
+        };
+        for source in [[0, 0, 0, 0], [0, 1, 2, 3], [127, 9, 9, 9], [224, 0, 0, 1], [240, 0, 0, 1], [255; 4]] {
+            assert!(judged(&mut leases, source), "{source:?}");
+        }
+        let own: Vec<[u8; 4]> = (0..200).map(|number| [10, 1, number / 16, number]).collect();
+        for source in own.iter().chain(&[[1, 0, 0, 0], [126, 1, 1, 1], [128, 0, 0, 1], [223, 255, 255, 255]])
+        {
+            assert!(!judged(&mut leases, *source), "{source:?}");
+        }
+        // Addresses of this host, as long as they are there.
+        for there in [&own[..], &own[7..9], &[]] {
+            leases.set_hosts(&there.iter().map(|address| (*address).into()).collect::<Vec<_>>()).unwrap();
+            for source in &own {
+                assert_eq!(judged(&mut leases, *source), there.contains(source), "{source:?}");
+            }
+        }
+        assert_eq!(other.view().ends().by_program, 0, "it is not its datagram");
+    });
+}
+
+/// A frame that was in a ring goes to its own socket, or to none.
+#[test]
+fn what_is_handed_over_reaches_the_socket_of_its_lease_alone() {
+    alone(|| {
+        for arguments in [
+            "link add d0 address 02:00:00:00:00:01 type veth peer name d1",
+            "link set d0 up",
+            "link set d1 up",
+        ] {
+            let status = std::process::Command::new("ip").args(arguments.split(' ')).status();
+            assert!(status.unwrap().success(), "{arguments}");
+        }
+        let mut leases = leases();
+        let device = interface_index("d0").unwrap();
+        leases.attach_egress(device, TcAttach::here()).unwrap();
+        leases.attach(device, TcAttach::here()).unwrap();
+        let socket = UdpSocket::bind(("0.0.0.0", PORT)).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let sender = PacketSocket::open(device, 0).unwrap();
+        sender.set_mark(leases.handing_mark()).unwrap();
+        leases.assign(socket.as_fd(), first(2)).unwrap();
+        let mut lease = lease_of(&leases, 2);
+        let others = [Assigned { process: 1, ..first(2) }, first(1), Assigned { lent: 2, ..first(2) }];
+        let mut came = 0;
+        for (number, (of, is_its)) in
+            (0u32..).zip(others.map(|of| (of, false)).into_iter().chain([(first(2), true)]))
+        {
+            leases.begin_handing(of).unwrap();
+            let before = leases.handed();
+            let mut frame = frame_from([10, 9, 8, 7]);
+            frame[42..46].copy_from_slice(&number.to_be_bytes());
+            let checksum = Sum::ZERO.bytes(&frame[14..34]).checksum();
+            frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+            sender.send(&frame).unwrap();
+            came += 1;
+            let until = clock::now() + Duration::from_secs(10);
+            while leases.handed().came != came && clock::now() < until {}
+            let handed = leases.handed();
+            assert_eq!((handed.came, handed.passed - before.passed), (came, u64::from(is_its)), "{of:?}");
+            let mut buffer = [0; 8];
+            let got = socket.recv(&mut buffer);
+            assert_eq!(got.is_ok(), is_its, "{of:?}: {got:?}");
+            assert!(!is_its || buffer[..4] == number.to_be_bytes());
+        }
+        // The holder knows that something was passed, and that it has read it.
+        assert_eq!(lease.next(now()), Next::Socket);
+        lease.socket_was_read(false);
+        assert!(lease.has_read_all());
+    });
+}
+
 /// A socket of a group on one port.
 fn in_group() -> UdpSocket {
     let fd = socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
     sockopt::set_socket_reuseport(&fd, true).unwrap();
-    bind(&fd, &std::net::SocketAddrV4::new([127, 0, 0, 1].into(), PORT)).unwrap();
+    bind(&fd, &std::net::SocketAddrV4::new(OWN.parse().unwrap(), PORT)).unwrap();
     UdpSocket::from(fd)
 }
 
@@ -386,17 +491,17 @@ fn the_kernel_says_whose_datagram_it_is() {
         // Two sockets of a group with a lease, one without; and one that is connected.
         let group = [in_group(), in_group(), in_group()];
         let connected = in_group();
-        connected.connect("127.0.0.2:5000").unwrap();
+        connected.connect((SENDER, 5000)).unwrap();
         let mut held = [0, 1].map(|number| lease_of(&leases, number));
         for (number, socket) in (0..).zip(&group[..2]) {
             leases.assign(socket.as_fd(), first(number)).unwrap();
             open(&mut held[number as usize], Room::All);
         }
-        let sender = |port: u16| UdpSocket::bind(("127.0.0.2", port)).unwrap();
+        let sender = |port: u16| UdpSocket::bind((SENDER, port)).unwrap();
         let mut by_the_kernel = [0; 4];
         for from in 4990..5050 {
             // What the kernel does with the datagram of this sender.
-            sender(from).send_to(b"x", ("127.0.0.1", PORT)).unwrap();
+            sender(from).send_to(b"x", (OWN, PORT)).unwrap();
             let sockets = [&group[0], &group[1], &group[2], &connected];
             let reads = |socket: &&UdpSocket| {
                 socket.set_nonblocking(true).unwrap();

@@ -119,6 +119,23 @@ mod mapped {
             see(DirectFrame { bytes, vlan_tci: (header.vlan != NO_VLAN).then_some(header.vlan) })
         }
 
+        /// Copies the bytes of a slot that somebody else may write at the same time. Returns how many there are: as many as fit.
+        pub(in crate::direct) fn copy(&self, index: usize, into: &mut [u8]) -> usize {
+            let word = |at: usize| {
+                debug_assert!(at.is_multiple_of(8) && at + 8 <= SLOT_LEN);
+                // SAFETY: the word lies in the slot, aligned to eight as the slot is; a 64-bit atomic takes any bits.
+                let word = unsafe { self.slot(index).add(at).cast::<AtomicU64>().as_ref() };
+                word.load(crate::sync::Ordering::Relaxed).to_ne_bytes()
+            };
+            let [a, b, c, d, ..] = word(size_of::<u64>());
+            let len = (u32::from_ne_bytes([a, b, c, d]) as usize).min(SLOT_LEN - HEADER_LEN).min(into.len());
+            for (number, piece) in into[..len].chunks_mut(size_of::<u64>()).enumerate() {
+                let bytes = word(HEADER_LEN + number * size_of::<u64>());
+                piece.copy_from_slice(&bytes[..piece.len()]);
+            }
+            len
+        }
+
         pub(in crate::direct) fn mapped_bytes(&self) -> usize {
             self.slots.len()
         }

@@ -1,0 +1,317 @@
+//! Sockets earn their lease: one that has received enough in a short time is asked for by a message to the owner of the interface, and
+//! the answer is taken up by a later call. No call waits for it.
+//!
+//! Until then the kernel has the socket. What a lease needs to know is noted meanwhile: in which sets of `epoll(7)` the socket is, and
+//! which threads wait for it.
+
+use std::mem;
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, TryLockError};
+
+use libc::c_int;
+use twinpath_socket::early::{self, DESCRIPTORS, EarlyWaits};
+use twinpath_socket::{Access, Asking, Lent, LentOn};
+use twinpath_sys::clock;
+
+/// A socket has to receive as many datagrams within [`WINDOW_MS`]: at a lower rate a ring saves little.
+pub const ENOUGH: u8 = 64;
+/// ms.
+pub const WINDOW_MS: u32 = 500;
+/// It has to live for as long: one that is closed before would only have cost the owner a lease.
+const ALIVE_MS: u32 = 100;
+
+/// Of each descriptor, when its window began, ms of the clock. Only of sockets that earn.
+static SINCE_MS: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
+
+fn now_ms() -> u32 {
+    (clock::now().as_nanos() / 1_000_000) as u32
+}
+
+fn since(descriptor: c_int) -> Option<&'static AtomicU32> {
+    SINCE_MS.get(usize::try_from(descriptor).ok()?)
+}
+
+/// A window begins.
+pub(crate) fn begin(descriptor: c_int) {
+    since(descriptor).inspect(|since| since.store(now_ms(), Ordering::Relaxed));
+}
+
+/// What a socket that has received enough is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Earned {
+    /// To go on, as it does not live for long enough yet.
+    NotYet,
+    /// To begin again: it took too long.
+    Anew,
+    /// To ask for a lease.
+    Lease,
+}
+
+/// A socket has received [`ENOUGH`].
+pub(crate) fn has_received_enough(descriptor: c_int) -> Earned {
+    let Some(since) = since(descriptor) else { return Earned::Anew };
+    let now = now_ms();
+    match now.wrapping_sub(since.load(Ordering::Relaxed)) {
+        0..ALIVE_MS => Earned::NotYet,
+        ALIVE_MS..=WINDOW_MS => Earned::Lease,
+        _ => {
+            since.store(now, Ordering::Relaxed);
+            Earned::Anew
+        }
+    }
+}
+
+/// A request for a lease, and the descriptor of its socket; -1: it was closed.
+#[derive(Debug)]
+struct Request {
+    descriptor: c_int,
+    asking: Asking,
+}
+
+static REQUESTS: Mutex<Vec<Request>> = Mutex::new(Vec::new());
+/// When requests are looked at again, ns: an answer takes the owner some ms.
+static LOOK_AT: AtomicU64 = AtomicU64::new(0);
+const LOOK_EVERY_NS: u64 = 1_000_000;
+
+fn with_requests<R>(work: impl FnOnce(&mut Vec<Request>) -> R) -> Option<R> {
+    match REQUESTS.try_lock() {
+        Ok(mut requests) => Some(work(&mut requests)),
+        Err(TryLockError::Poisoned(poisoned)) => Some(work(&mut poisoned.into_inner())),
+        // Another thread is there: the next call looks.
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Asks for a lease of the socket. Allocates, and waits for nothing. Returns the descriptor of the connection to the owner.
+///
+/// # Errors
+/// The reason as text.
+pub(crate) fn ask(descriptor: c_int, interface: &str, access: &Access) -> Result<Option<c_int>, String> {
+    let busy = || twinpath_socket::Lessee::IS_BUSY.to_owned();
+    with_requests(|requests| {
+        requests.retain(|request| request.descriptor >= 0 || !request.asking.abandon());
+        let asking = Asking::begin(interface, access)?;
+        let connection = asking.connection();
+        requests.push(Request { descriptor, asking });
+        Ok(connection)
+    })
+    .ok_or_else(busy)?
+}
+
+/// Whether it is time to look whether a request was answered.
+pub(crate) fn looks_now() -> bool {
+    let now = clock::now().as_nanos();
+    let is_due = LOOK_AT.load(Ordering::Relaxed) <= now;
+    if is_due {
+        LOOK_AT.store(now + LOOK_EVERY_NS, Ordering::Relaxed);
+    }
+    is_due
+}
+
+/// Goes on with the request for a socket: what the owner has given, if it has answered.
+///
+/// # Errors
+/// The reason as text why it has no lease. The request is over then.
+pub(crate) fn go_on(descriptor: c_int, socket: &UdpSocket) -> Result<Option<(LentOn, Lent)>, String> {
+    let went_on = with_requests(|requests| {
+        let Some(at) = requests.iter().position(|request| request.descriptor == descriptor) else {
+            return Err("it was not asked for".to_owned());
+        };
+        let outcome = requests[at].asking.go_on(socket);
+        if !matches!(outcome, Ok(None)) {
+            requests.swap_remove(at);
+        }
+        outcome
+    });
+    went_on.unwrap_or(Ok(None))
+}
+
+/// Waits until something may have been answered that was asked for a socket.
+///
+/// # Errors
+/// The reason as text: the owner has not answered for too long.
+pub(crate) fn wait_for_answer(descriptor: c_int) -> Result<(), String> {
+    let owner = with_requests(|requests| {
+        let request = requests.iter().find(|request| request.descriptor == descriptor);
+        request.and_then(|request| request.asking.owner())
+    });
+    // Without the lock: another thread may take the answer up.
+    match owner.flatten() {
+        Some(owner) => owner.wait_for_answer().map_err(|error| error.to_string()),
+        None => {
+            std::thread::yield_now();
+            Ok(())
+        }
+    }
+}
+
+/// The socket of a request is closed, or stays with the kernel.
+pub(crate) fn abandon(descriptor: c_int) {
+    with_requests(|requests| {
+        for request in requests.iter_mut().filter(|request| request.descriptor == descriptor) {
+            request.descriptor = -1;
+        }
+        requests.retain(|request| request.descriptor >= 0 || !request.asking.abandon());
+    });
+}
+
+/// In a child: the requests are its parent's.
+pub(crate) fn forget() {
+    with_requests(|requests| mem::take(requests).into_iter().for_each(mem::forget));
+    for entry in &ENTRIES {
+        entry.sleepers.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Memberships of sockets without a lease in sets of `epoll(7)` that can be noted.
+const MEMBERSHIPS: usize = 128;
+
+/// That a socket without a lease is in a set.
+struct Entry {
+    /// -1: free.
+    descriptor: AtomicI32,
+    set: AtomicI32,
+    events: AtomicU32,
+    data: AtomicU64,
+    /// Threads that wait for the set, and count for the socket. The entry is not used for another one meanwhile.
+    sleepers: AtomicU32,
+}
+
+static ENTRIES: [Entry; MEMBERSHIPS] = [const {
+    Entry {
+        descriptor: AtomicI32::new(-1),
+        set: AtomicI32::new(-1),
+        events: AtomicU32::new(0),
+        data: AtomicU64::new(0),
+        sleepers: AtomicU32::new(0),
+    }
+}; MEMBERSHIPS];
+/// Entries that have been used lie below it.
+static USED: AtomicU32 = AtomicU32::new(0);
+
+/// Whether there may be any.
+#[inline]
+pub(crate) fn has_members() -> bool {
+    USED.load(Ordering::Relaxed) > 0
+}
+
+fn entries() -> impl Iterator<Item = (usize, &'static Entry)> {
+    ENTRIES.iter().enumerate().take(USED.load(Ordering::Acquire) as usize)
+}
+
+/// A membership, as the program has described it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Membership {
+    pub(crate) set: c_int,
+    pub(crate) events: u32,
+    pub(crate) data: u64,
+}
+
+/// The socket is in the set from now on, or not any more (`None`). Returns whether it could be noted.
+pub(crate) fn is_in(descriptor: c_int, set: c_int, membership: Option<Membership>) -> bool {
+    for (_, entry) in entries() {
+        if entry.descriptor.load(Ordering::Relaxed) == descriptor && entry.set.load(Ordering::Relaxed) == set
+        {
+            entry.set.store(-1, Ordering::Relaxed);
+            entry.descriptor.store(-1, Ordering::Release);
+        }
+    }
+    let Some(Membership { set, events, data }) = membership else { return true };
+    let take = |entry: &Entry| {
+        entry.sleepers.load(Ordering::Acquire) == 0
+            && entry.descriptor.compare_exchange(-1, descriptor, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    };
+    let Some((number, entry)) = ENTRIES.iter().enumerate().find(|(_, entry)| take(entry)) else {
+        return false;
+    };
+    entry.events.store(events, Ordering::Relaxed);
+    entry.data.store(data, Ordering::Relaxed);
+    entry.set.store(set, Ordering::Release);
+    USED.fetch_max(number as u32 + 1, Ordering::AcqRel);
+    true
+}
+
+/// The sets that the socket is in.
+pub(crate) fn memberships(descriptor: c_int) -> impl Iterator<Item = Membership> {
+    let of = move |entry: &&Entry| entry.descriptor.load(Ordering::Acquire) == descriptor;
+    entries().map(|(_, entry)| entry).filter(of).map(|entry| Membership {
+        set: entry.set.load(Ordering::Acquire),
+        events: entry.events.load(Ordering::Relaxed),
+        data: entry.data.load(Ordering::Relaxed),
+    })
+}
+
+/// Whether threads wait for a set with the socket that were not counted for it, as the set has too many sockets without a lease.
+pub(crate) fn is_waited_for_uncounted(descriptor: c_int) -> bool {
+    let of = |entry: &&Entry| entry.descriptor.load(Ordering::Relaxed) == descriptor;
+    let all = entries().map(|(_, entry)| entry).filter(of);
+    all.map(|entry| entry.sleepers.load(Ordering::Relaxed)).sum::<u32>() > early::waiting(descriptor)
+}
+
+/// Nothing more is to be known of the socket here.
+pub(crate) fn forget_memberships(descriptor: c_int) {
+    for (_, entry) in entries() {
+        if entry.descriptor.load(Ordering::Relaxed) == descriptor {
+            entry.set.store(-1, Ordering::Relaxed);
+            entry.descriptor.store(-1, Ordering::Release);
+        }
+    }
+}
+
+/// The set was closed, or is `next` from now on.
+pub(crate) fn set_closed(set: c_int, next: Option<c_int>) {
+    for (_, entry) in entries().filter(|(_, entry)| entry.set.load(Ordering::Relaxed) == set) {
+        match next {
+            Some(next) => entry.set.store(next, Ordering::Release),
+            None => {
+                entry.set.store(-1, Ordering::Relaxed);
+                entry.descriptor.store(-1, Ordering::Release);
+            }
+        }
+    }
+}
+
+/// Descriptors of sockets without a lease in the set.
+pub(crate) fn members(set: c_int) -> impl Iterator<Item = c_int> {
+    entries()
+        .filter(move |(_, entry)| set >= 0 && entry.set.load(Ordering::Acquire) == set)
+        .map(|(_, entry)| entry.descriptor.load(Ordering::Relaxed))
+}
+
+/// A thread waits for a set, until this is dropped: it counts for each socket there that has no lease yet.
+#[derive(Debug)]
+pub struct SetWait {
+    /// A bit for each entry.
+    entries: u128,
+    /// Those that are not counted here get no lease meanwhile ([`is_waited_for_uncounted`]).
+    sockets: EarlyWaits,
+}
+
+const _: () = assert!(MEMBERSHIPS <= u128::BITS as usize);
+
+impl SetWait {
+    /// From now on; `None` if no such socket is in the set.
+    pub(crate) fn begin(set: c_int) -> Option<Self> {
+        let mut waits = Self { entries: 0, sockets: EarlyWaits::new() };
+        for (number, entry) in entries() {
+            let descriptor = entry.descriptor.load(Ordering::Relaxed);
+            if descriptor < 0 || entry.set.load(Ordering::Acquire) != set {
+                continue;
+            }
+            waits.entries |= 1 << number;
+            entry.sleepers.fetch_add(1, Ordering::AcqRel);
+            waits.sockets.add(descriptor);
+        }
+        (waits.entries != 0).then_some(waits)
+    }
+}
+
+impl Drop for SetWait {
+    fn drop(&mut self) {
+        for (_, entry) in entries().filter(|(number, _)| self.entries & 1 << number != 0) {
+            let one_less = |sleepers: u32| sleepers.checked_sub(1);
+            let _ = entry.sleepers.fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_less);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The addresses of this host, for the program that puts datagrams into rings (`bpf/lease.c`): the kernel judges what comes from them.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use aya::Ebpf;
+use aya::maps::{Array, HashMap, MapData};
+
+use twinpath_wire::flow_key::address_bytes;
+
+use crate::SteerError;
+use crate::layout::family;
+use crate::maps::{gone, typed, wrote};
+
+/// `HOST_BITS` of bpf/lease.c.
+const BITS: usize = 4096;
+
+/// `struct host`: the family, and the address as words in the order of its bytes.
+type Key = [u32; 5];
+type Bits = [u64; BITS / 64];
+
+pub(crate) struct Hosts {
+    hosts: HashMap<MapData, Key, u32>,
+    bits: Array<MapData, Bits>,
+    known: HashSet<Key>,
+}
+
+impl Hosts {
+    pub(crate) fn take(object: &mut Ebpf) -> Result<Self, SteerError> {
+        let (hosts, bits) = (typed(object, "hosts")?, typed(object, "host_bits")?);
+        Ok(Self { hosts, bits, known: HashSet::new() })
+    }
+
+    /// Makes the maps equal to these addresses. New ones are in force before former ones are not.
+    pub(crate) fn set(&mut self, hosts: &[IpAddr]) -> Result<(), SteerError> {
+        let wanted: HashSet<Key> = hosts.iter().map(|host| key(*host)).collect();
+        if wanted == self.known {
+            return Ok(());
+        }
+        for new in wanted.difference(&self.known.clone()) {
+            self.hosts.insert(new, 1, 0).map_err(wrote("hosts"))?;
+            self.known.insert(*new);
+        }
+        let mut bits = [0; BITS / 64];
+        for [_, address @ ..] in &wanted {
+            let bit = bit(*address);
+            bits[bit / 64] |= 1 << (bit % 64);
+        }
+        self.bits.set(0, bits, 0).map_err(wrote("host_bits"))?;
+        for former in self.known.difference(&wanted) {
+            gone(self.hosts.remove(former), "hosts")?;
+        }
+        self.known = wanted;
+        Ok(())
+    }
+}
+
+fn key(host: IpAddr) -> Key {
+    let mut key = [u32::from(family(host)), 0, 0, 0, 0];
+    for (word, bytes) in key[1..].iter_mut().zip(address_bytes(host).as_chunks().0) {
+        *word = u32::from_ne_bytes(*bytes);
+    }
+    key
+}
+
+/// As in `is_host`.
+fn bit(address: [u32; 4]) -> usize {
+    let folded = address.iter().fold(0, |folded, word| folded ^ word);
+    (folded.wrapping_mul(0x9e37_79b1) >> 20) as usize
+}

@@ -1,0 +1,78 @@
+//! What is in the ring of a socket goes to the kernel's socket, as somebody may wait there who knows nothing of the ring: a process that is
+//! forked or gets the descriptor, or a set of `epoll(7)` that the kernel alone tells of. Nothing of this is done in a call that receives.
+
+use std::net::UdpSocket;
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+use std::thread::yield_now;
+
+use twinpath_lending::Withdrawal;
+use twinpath_sys::clock;
+use twinpath_time::Duration;
+
+use crate::interfaces;
+use crate::lessee::{Leased, Lessee};
+
+/// How long a call waits until it has been done: usually for some 100 us. Then the kernel alone serves the socket, and gets what is in the
+/// ring a little later.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// So often the lock is asked for. Another thread that has it for longer receives from the ring.
+const TRIES: u32 = 64;
+
+impl Lessee {
+    /// Closes the ring. What is in it goes to the kernel's socket, before what comes later; then this returns. It neither allocates nor
+    /// waits for long.
+    pub fn hand_over(&self) {
+        let Some(mut guard) = self.locked_soon().filter(|_| !self.has_ended.load(Ordering::Acquire)) else {
+            return;
+        };
+        let (Some(leased), Some(withdrawal)) = (guard.as_mut(), self.withdrawal()) else { return };
+        let until = clock::now() + PATIENCE;
+        if !leased.holder.leave_rest(until) {
+            return;
+        }
+        let is_told = withdrawal.hand_over().unwrap_or_else(|| {
+            let number = leased.holder.number;
+            interfaces::try_locked(&leased.lender).is_some_and(|mut lender| lender.hand_over(number))
+        });
+        if !is_told {
+            // It stays there, for calls of this process.
+            return leased.holder.give_back();
+        }
+        while !leased.holder.was_left() {
+            if clock::now() >= until {
+                let has_left = withdrawal.leave().unwrap_or(false);
+                return self.has_ended.store(has_left, Ordering::Release);
+            }
+            yield_now();
+        }
+    }
+
+    /// As [`Lessee::end`], for a socket that others may have: they get what is in the ring, from the kernel.
+    pub fn end_for_others(&self, socket: &UdpSocket) {
+        let until = clock::now() + PATIENCE;
+        let is_unread = self.with_holder(|holder| holder.leave_rest(until)).unwrap_or(true);
+        match self.withdrawal().filter(|_| is_unread).and_then(|withdrawal| withdrawal.leave()) {
+            Some(has_left) => self.has_ended.store(has_left, Ordering::Release),
+            None => {
+                self.hand_over();
+                self.end(socket);
+            }
+        }
+    }
+
+    pub(crate) fn withdrawal(&self) -> Option<Withdrawal> {
+        self.outside.try_read().ok()?.as_ref().map(|outside| outside.withdrawal.clone())
+    }
+
+    fn locked_soon(&self) -> Option<MutexGuard<'_, Option<Leased>>> {
+        for _ in 0..TRIES {
+            if let Some(guard) = self.try_lock() {
+                return Some(guard);
+            }
+            yield_now();
+        }
+        None
+    }
+}
