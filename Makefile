@@ -206,9 +206,9 @@ MUTANTS_VERSION := 27.1.0
 TEST_PACKAGES := iproute2=ip rpcbind=rpcinfo ethtool=ethtool xdp-tools=xdp-filter util-linux=nsenter \
 	tcpdump=tcpdump bind9-dnsutils=dig openvswitch-common=ovs-ofctl gcc=cc pkg-config=pkg-config binutils=objdump $(LAB_PACKAGES_kni)
 
-# Programs that the library's examples are compared with. Unpacked, so that no service of theirs starts here.
+# Programs that the library's examples are compared with, and the C library musl. Unpacked, so that no service of theirs starts here.
 TEST_UNPACKED := memcached libmemcached-tools libmemcached11 libmemcachedutil2 libhashkit2 libevent-2.1-7 libsasl2-2 \
-	libsasl2-modules-db dnsperf libldns3 libnghttp2-14 libssl3 nsd libfstrm0 libprotobuf-c1
+	libsasl2-modules-db dnsperf libldns3 libnghttp2-14 libssl3 nsd libfstrm0 libprotobuf-c1 musl musl-dev
 
 # The suites that `make conformance` knows, and what building and running them takes.
 SUITES := $(basename $(notdir $(wildcard test/conformance/*.sh)))
@@ -225,10 +225,12 @@ SUITE_CHECKOUT = $(if $(filter $(SUITES_OF_PACKAGES),$(SUITE)),.,$(DIR))
 SUITE_PACKAGES_programs := python3=python3 iproute2=ip util-linux=unshare curl=curl golang-go=go gcc=cc openssl=openssl
 SUITE_UNPACKED_programs := memcached nsd unbound dnsperf bind9-dnsutils bind9-libs chrony iperf3 sockperf socat rsyslog \
 	redis-server redis-tools nginx ngtcp2-client ngtcp2-server \
+	bind9 dnsmasq-base haproxy iperf netcat-openbsd openbsd-inetd python3-uvloop musl musl-dev libc6-i386 libc6-dev-i386 \
 	python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libpython3.11-testsuite \
 	libbsd0 libedit2 libestr0 libev4 libevent-2.1-7 libexpat1 libfastjson4 libfstrm0 libicu72 libiperf0 libjemalloc2 libjson-c5 \
 	libldns3 liblmdb0 liblognorm5 liblzf1 libmaxminddb0 libmd0 libnghttp2-14 libnghttp3-3 libngtcp2-9 \
-	libngtcp2-crypto-gnutls2 libprotobuf-c1 libpython3.11 libsasl2-2 libsasl2-modules-db libsctp1 libuv1 libwrap0 libxml2
+	libngtcp2-crypto-gnutls2 libprotobuf-c1 libpython3.11 libsasl2-2 libsasl2-modules-db libsctp1 libuv1 libwrap0 libxml2 \
+	liblua5.3-0 libmnl0 libnetfilter-conntrack3 libnfnetlink0 libnftables1 libnftnl11 libopentracing1 libopentracing-c-wrapper0
 
 # The programs of `lab sockets` are of that suite.
 LAB_PEERS_sockets := conformance/programs/packages

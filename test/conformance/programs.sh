@@ -21,12 +21,32 @@ build() {
     [ -s "$out/certificate.pem" ] || openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650 \
         -subj /CN=localhost -keyout "$out/key.pem" -out "$out/certificate.pem" 2>"$out/openssl.log" ||
         { cat "$out/openssl.log" >&2; fail "openssl makes no certificate: see above."; }
+    build_answer "$out"
     # Without Go the rows of its programs say so.
     if command -v go >/dev/null; then
         CGO_ENABLED=0 GOFLAGS=-mod=mod go build -o "$out/bin/go-echo-static" "$here/programs/go/echo.go"
         CGO_ENABLED=1 GOFLAGS=-mod=mod go build -o "$out/bin/go-echo-dynamic" "$here/programs/go/echo.go"
     fi
 }
+
+# The server of programs/c, also for those who cannot take the library. Rows of what cannot be built here say so. The other C library
+# and the 32 bits are of unpacked packages, so their loaders and libraries are named by their places.
+build_answer() {
+    local bin=$1/bin musl=$1/musl.specs source=$here/programs/c/answer.c flags=(-std=gnu11 -O2 -Wall -Wextra) packages of_32
+    packages=$(realpath "$1/packages")
+    of_32=$packages/usr/lib32
+    cc "${flags[@]}" "$source" -o "$bin/answer"
+    cc "${flags[@]}" -static "$source" -o "$bin/answer-static" || say_not_built static
+    cc "${flags[@]}" -fsanitize=address "$source" -o "$bin/answer-asan" || say_not_built AddressSanitizer
+    sed "s#/usr/\(lib\|include\)/x86_64-linux-musl#$packages&#g; s#/lib/ld-musl-x86_64.so.1#$packages&#g" \
+        "$packages/usr/lib/x86_64-linux-musl/musl-gcc.specs" >"$musl" &&
+        gcc -specs "$musl" "${flags[@]}" "$source" -L"$packages/lib/x86_64-linux-musl" -l:libc.so -o "$bin/answer-musl" || say_not_built musl
+    cc -m32 -nostdlib "${flags[@]}" -isystem /usr/include/x86_64-linux-gnu -isystem "$packages/usr/include/x86_64-linux-gnu" \
+        "$of_32"/{Scrt1.o,crti.o} "$source" "$packages/lib32/libc.so.6" "$of_32"/{libc_nonshared.a,crtn.o} \
+        -Wl,-dynamic-linker,"$packages/lib32/ld-linux.so.2" -Wl,-rpath,"$packages/lib32" -o "$bin/answer-32" || say_not_built "32 bits"
+}
+
+say_not_built() { printf 'programs.sh: no program that is linked for: %s\n' "$1" >&2; }
 
 run() {
     local out code=0

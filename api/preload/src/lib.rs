@@ -15,6 +15,7 @@ mod passing;
 mod process;
 mod real;
 mod receiving;
+mod sanitizer;
 mod started;
 mod waiting;
 

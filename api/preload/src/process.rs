@@ -3,7 +3,7 @@
 
 use twinpath_calls::table;
 
-use crate::{explain, own, real, started};
+use crate::{explain, own, real, sanitizer, started};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -16,6 +16,10 @@ static AT_END: extern "C" fn() = end;
 extern "C" fn begin() {
     real::find_all();
     started::begin();
+    if let Some(checks) = sanitizer::found() {
+        explain::line(format_args!("everything stays with the kernel: the program is built with {checks}"));
+        started::end();
+    }
     if let Some(error) = started::started().and_then(|started| started.rules.as_ref().err()) {
         explain::line(format_args!("{error}; everything stays with the kernel"));
     }

@@ -3,10 +3,14 @@
 
 #[path = "programs/edges.rs"]
 mod edges;
+#[path = "programs/filtered.rs"]
+mod filtered;
 #[path = "programs/left.rs"]
 mod left;
 #[path = "../../capi/tests/link/mod.rs"]
 mod link;
+#[path = "programs/others.rs"]
+mod others;
 #[path = "programs/processes.rs"]
 mod processes;
 #[path = "programs/sources.rs"]
@@ -15,6 +19,8 @@ mod sources;
 mod threads;
 #[path = "programs/tokio.rs"]
 mod tokio;
+#[path = "programs/weight.rs"]
+mod weight;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::UdpSocket;

@@ -1,42 +1,91 @@
 //! What the file of a program says of itself.
 
+use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
+/// Why a program does without the library.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Nothing loads it, or it changes nothing; what the program starts may have it.
+    NotLoaded(&'static str),
+    /// The program does not start with it, or says something that it does not say alone.
+    CannotLoad(String),
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotLoaded(why) => to.write_str(why),
+            Self::CannotLoad(why) => to.write_str(why),
+        }
+    }
+}
+
 /// Why a library cannot take the place of the C library's calls in a program; `None` if it can, as far as the file says, or if it is no
-/// ELF file of 64 bits.
-pub(crate) fn left_alone(file: &File) -> Option<&'static str> {
+/// ELF file.
+pub(crate) fn left_alone(file: &File) -> Option<Why> {
     let mut start = vec![0; 4096];
     let len = file.read_at(&mut start, 0).ok()?;
     start.truncate(len);
+    if start.get(..4) != Some(b"\x7fELF") {
+        return None;
+    }
+    if start.get(4..6) != Some(&OWN_KIND) || number(&start, 18, 2) != Some(OWN_MACHINE) {
+        return Some(Why::CannotLoad("is of another machine than this one's 64 bits".to_owned()));
+    }
     let parts = parts(&start)?;
-    if !parts.iter().any(|part| part.kind == INTERPRETER) {
-        return Some("is linked statically");
+    let Some(interpreter) = parts.iter().find(|part| part.kind == INTERPRETER) else {
+        return Some(Why::NotLoaded("is linked statically"));
+    };
+    let loader = interpreter.read(file, PART_MAX);
+    if let Some(loader) = other_loader(&loader) {
+        return Some(Why::CannotLoad(format!("has another C library than glibc: {loader} loads it")));
+    }
+    if let Some(sanitizer) = names(&parts, file).as_deref().and_then(sanitizer) {
+        return Some(Why::CannotLoad(format!("is checked by {sanitizer}, which has to be loaded first")));
     }
     let mut notes = parts.iter().filter(|part| part.kind == NOTE);
-    let is_go = notes.any(|part| is_of_go(&part.read(file)));
-    is_go.then_some("is written in Go, whose sockets do without the C library")
+    let is_go = notes.any(|part| is_of_go(&part.read(file, PART_MAX)));
+    is_go.then_some(Why::NotLoaded("is written in Go, whose sockets do without the C library"))
 }
 
-/// Kinds of parts of an ELF file: the dynamic loader that it asks for, and notes.
+/// 64 bits, little-endian.
+const OWN_KIND: [u8; 2] = [2, 1];
+/// The machine that this program is built for, as files name it.
+const OWN_MACHINE: usize = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+
+/// Kinds of parts of an ELF file: what is loaded, what the dynamic loader reads, the loader that it asks for, and notes.
+const LOADED: usize = 1;
+const DYNAMIC: usize = 2;
 const INTERPRETER: usize = 3;
 const NOTE: usize = 4;
+
+/// What is read of notes, and of the name of a loader.
+const PART_MAX: usize = 4096;
+/// What is read of the names in a file. Those of large programs have some 100 KiB.
+const NAMES_MAX: usize = 64 << 20;
 
 /// A part of a program's file.
 struct Part {
     kind: usize,
     at: u64,
+    address: u64,
     len: usize,
 }
 
 impl Part {
-    /// Its first bytes; notes are short.
-    fn read(&self, file: &File) -> Vec<u8> {
-        let mut bytes = vec![0; self.len.min(4096)];
-        let len = file.read_at(&mut bytes, self.at).unwrap_or(0);
-        bytes.truncate(len);
-        bytes
+    /// Its first bytes.
+    fn read(&self, file: &File, most: usize) -> Vec<u8> {
+        read(file, self.at, self.len.min(most))
     }
+}
+
+fn read(file: &File, at: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    let len = file.read_at(&mut bytes, at).unwrap_or(0);
+    bytes.truncate(len);
+    bytes
 }
 
 /// A number of that many bytes, little-endian.
@@ -45,19 +94,59 @@ fn number(bytes: &[u8], at: usize, len: usize) -> Option<usize> {
     Some(bytes.iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte)))
 }
 
-/// The parts that an ELF file of 64 bits has, by its first bytes; `None` if it is none, or if they are not all there.
+/// The parts that an ELF file of 64 bits has, by its first bytes; `None` if they are not all there.
 fn parts(start: &[u8]) -> Option<Vec<Part>> {
-    // Class, and little-endian.
-    if start.get(..6) != Some(b"\x7fELF\x02\x01") {
-        return None;
-    }
     let (table, len, count) = (number(start, 32, 8)?, number(start, 54, 2)?, number(start, 56, 2)?);
     let part = |entry: usize| {
         let at = table.checked_add(entry * len)?;
-        let kind = number(start, at, 4)?;
-        Some(Part { kind, at: number(start, at + 8, 8)? as u64, len: number(start, at + 32, 8)? })
+        let field = |offset: usize, len| number(start, at.checked_add(offset)?, len);
+        let (kind, len) = (field(0, 4)?, field(32, 8)?);
+        Some(Part { kind, at: field(8, 8)? as u64, address: field(16, 8)? as u64, len })
     };
     (0..count).map(part).collect()
+}
+
+/// The loader, by its path with a zero at the end, if it is not glibc's.
+fn other_loader(path: &[u8]) -> Option<String> {
+    let path = String::from_utf8_lossy(path.split(|byte| *byte == 0).next()?);
+    let name = path.rsplit('/').next()?;
+    (!name.starts_with("ld-linux")).then(|| path.clone().into_owned())
+}
+
+/// The names that the dynamic loader reads: of libraries that the program needs, and of what it has and asks for.
+fn names(parts: &[Part], file: &File) -> Option<Vec<u8>> {
+    // Kinds of entries: where the names are, and how long they are together.
+    const NAMES: usize = 5;
+    const NAMES_LEN: usize = 10;
+    let dynamic = parts.iter().find(|part| part.kind == DYNAMIC)?.read(file, NAMES_MAX);
+    let value = |wanted| {
+        let entry = dynamic.chunks_exact(16).find(|entry| number(entry, 0, 8) == Some(wanted))?;
+        number(entry, 8, 8)
+    };
+    let (address, len) = (value(NAMES)? as u64, value(NAMES_LEN)?);
+    let mut loaded = parts.iter().filter(|part| part.kind == LOADED);
+    let at = loaded.find_map(|part| {
+        let inside = address.checked_sub(part.address).filter(|inside| *inside < part.len as u64)?;
+        part.at.checked_add(inside)
+    })?;
+    Some(read(file, at, len.min(NAMES_MAX)))
+}
+
+/// The checks that the compiler has built into a program, by the names in its file: of the library that does them, or of a function that
+/// is in the program itself.
+fn sanitizer(names: &[u8]) -> Option<&'static str> {
+    let all: [(&str, &[u8], &[u8]); 5] = [
+        ("AddressSanitizer", b"libasan.so", b"__asan_init"),
+        ("ThreadSanitizer", b"libtsan.so", b"__tsan_init"),
+        ("LeakSanitizer", b"liblsan.so", b"__lsan_init"),
+        ("HWAddressSanitizer", b"libhwasan.so", b"__hwasan_init"),
+        ("MemorySanitizer", b"libclang_rt.msan", b"__msan_init"),
+    ];
+    names.split(|byte| *byte == 0).find_map(|name| {
+        let is_it =
+            |(_, library, function): &&(_, &[u8], &[u8])| name.starts_with(library) || name == *function;
+        all.iter().find(is_it).map(|(sanitizer, ..)| *sanitizer)
+    })
 }
 
 /// Whether one of the notes is by Go's linker.
@@ -74,19 +163,53 @@ fn is_of_go(notes: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{INTERPRETER, is_of_go, parts};
+    use std::fs::File;
+    use std::io::Write as _;
+
+    use super::{INTERPRETER, Why, is_of_go, left_alone, names, other_loader, parts, sanitizer};
+
+    fn file_of(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
 
     #[test]
     fn this_program_is_linked_dynamically_and_a_script_is_no_program() {
-        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-        let has_loader = |start: &[u8]| parts(start).unwrap().iter().any(|part| part.kind == INTERPRETER);
-        assert!(has_loader(&own[..4096]));
-        assert!(parts(b"#!/bin/sh\n").is_none());
+        let own = File::open(std::env::current_exe().unwrap()).unwrap();
+        assert_eq!(left_alone(&own), None);
+        // What else is wrong with a file is all in here.
+        let own = super::read(&own, 0, 4096);
+        assert_eq!(left_alone(&file_of(b"#!/bin/sh\n")), None);
         assert!(parts(&own[..128]).is_none());
-        let mut without = own[..4096].to_vec();
+        let mut without = own.clone();
         let at = without[64..].chunks(56).position(|entry| entry[..4] == [3, 0, 0, 0]).unwrap();
         without[64 + at * 56] = 4;
-        assert!(!has_loader(&without));
+        assert_eq!(left_alone(&file_of(&without)), Some(Why::NotLoaded("is linked statically")));
+        for (at, byte) in [(4, 1), (5, 2), (18, 3)] {
+            let mut other = own.clone();
+            other[at] = byte;
+            assert!(matches!(left_alone(&file_of(&other)), Some(Why::CannotLoad(_))), "{at}");
+        }
+        // Whatever a file is cut to, or says of itself, is read without harm.
+        for len in 0..600 {
+            let _ = left_alone(&file_of(&own[..len]));
+        }
+        for at in 32..600 {
+            let mut other = own.clone();
+            other[at] ^= 0xff;
+            let _ = left_alone(&file_of(&other));
+        }
+    }
+
+    #[test]
+    fn the_names_of_this_program_are_found() {
+        let own = File::open(std::env::current_exe().unwrap()).unwrap();
+        let start = super::read(&own, 0, 4096);
+        let parts = parts(&start).unwrap();
+        assert!(parts.iter().any(|part| part.kind == INTERPRETER));
+        let names = names(&parts, &own).unwrap();
+        assert!(names.split(|byte| *byte == 0).any(|name| name == b"libc.so.6"));
     }
 
     #[test]
@@ -102,5 +225,15 @@ mod tests {
         assert!(is_of_go(&[of_gnu, of_go.clone()].concat()));
         assert!(!is_of_go(&of_go[..14]));
         assert!(!is_of_go(&[]));
+    }
+
+    #[test]
+    fn another_c_library_is_known_by_its_loader_and_a_sanitizer_by_the_names_in_the_file() {
+        assert_eq!(other_loader(b"/lib64/ld-linux-x86-64.so.2\0"), None);
+        assert_eq!(other_loader(b"/nix/store/x/lib/ld-linux-aarch64.so.1\0"), None);
+        assert_eq!(other_loader(b"/lib/ld-musl-x86_64.so.1\0").as_deref(), Some("/lib/ld-musl-x86_64.so.1"));
+        assert_eq!(sanitizer(b"\0libc.so.6\0libasan.so.8\0"), Some("AddressSanitizer"));
+        assert_eq!(sanitizer(b"\0libc.so.6\0__tsan_init\0"), Some("ThreadSanitizer"));
+        assert_eq!(sanitizer(b"\0libc.so.6\0__asan_initial\0liblibasan.so\0"), None);
     }
 }

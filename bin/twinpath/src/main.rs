@@ -17,6 +17,8 @@ mod not_built;
 mod options;
 mod port;
 mod preload;
+#[cfg(feature = "all")]
+mod program;
 mod reload;
 #[cfg(feature = "all")]
 mod run;

@@ -1,18 +1,22 @@
 //! `twinpath run`: starts an unmodified program with the library that gives its UDP sockets a fast path.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, bail};
 use twinpath_lending::Access;
-use twinpath_rules::{EXPLAIN_VARIABLE, OWNER_VARIABLE, RULES_VARIABLE, Rule, Rules};
+use twinpath_rules::{
+    ASAN_VARIABLE, EXPLAIN_VARIABLE, OWNER_VARIABLE, PRELOAD_VARIABLE, RULES_VARIABLE, Rule, Rules,
+    asan_options, preload,
+};
 use twinpath_worker::idle::Mode;
 
-use crate::{elf, preload, starter};
+use crate::elf::Why;
+use crate::preload::library;
+use crate::program::{self, LeftAlone};
+use crate::starter;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -44,30 +48,37 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let rules = rules(&args)?;
-    let library = preload::library()?;
-    let [program, arguments @ ..] = args.command.as_slice() else { bail!("which program is to be run?") };
-    let mut command = Command::new(program);
-    command.args(arguments).env(RULES_VARIABLE, rules.to_line());
+    let library = library()?;
+    let [name, arguments @ ..] = args.command.as_slice() else { bail!("which program is to be run?") };
+    let mut command = Command::new(name);
+    command.args(arguments);
+    let left_alone = program::left_alone(name);
+    if let Some(left_alone) = left_alone.as_ref().filter(|_| args.explain.is_some()) {
+        eprintln!("twinpath run: {}: everything stays with the kernel: {left_alone}", name.display());
+    }
+    if !matches!(left_alone, Some(LeftAlone { why: Why::CannotLoad(_), .. })) {
+        load(&mut command, &args, &rules, &library)?;
+    }
+    let error = command.exec();
+    Err(error).with_context(|| format!("cannot run {}", name.display()))
+}
+
+/// Has the library loaded into the program, and says what it is to do.
+fn load(command: &mut Command, args: &Args, rules: &Rules, library: &Path) -> Result<()> {
     let access = match &args.owner {
         Some(Access::Owner(path)) => Access::Owner(std::path::absolute(path)?),
         Some(access) => access.clone(),
         None => starter::started_for_this_process(),
     };
-    command.env(OWNER_VARIABLE, access.to_string());
+    command.env(RULES_VARIABLE, rules.to_line()).env(OWNER_VARIABLE, access.to_string());
     if let Some(to) = &args.explain {
         let to = if to == "-" { PathBuf::from(to) } else { std::path::absolute(to)? };
         command.env(EXPLAIN_VARIABLE, to);
-        if let Some(why) = found(program).as_deref().and_then(left_alone) {
-            eprintln!("twinpath run: {}: everything stays with the kernel: {why}", program.display());
-        }
     }
-    let mut preload = library.into_os_string();
-    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-        preload.push(":");
-        preload.push(others);
-    }
-    let error = command.env("LD_PRELOAD", preload).exec();
-    Err(error).with_context(|| format!("cannot run {}", program.display()))
+    let (others, options) = (std::env::var_os(PRELOAD_VARIABLE), std::env::var_os(ASAN_VARIABLE));
+    command.env(PRELOAD_VARIABLE, preload(library, others.as_deref()));
+    command.env(ASAN_VARIABLE, asan_options(options.as_deref()));
+    Ok(())
 }
 
 fn rules(args: &Args) -> Result<Rules> {
@@ -83,23 +94,4 @@ fn rules(args: &Args) -> Result<Rules> {
     };
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     Rules::parse(&text).with_context(|| path.display().to_string())
-}
-
-/// The file of a program, as the shell finds it.
-fn found(program: &OsString) -> Option<PathBuf> {
-    if program.to_string_lossy().contains('/') {
-        return Some(PathBuf::from(program));
-    }
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
-}
-
-/// Why a library cannot be loaded into a program, or is not; `None` if it is, as far as its file says.
-fn left_alone(file: &Path) -> Option<String> {
-    let mode = file.metadata().ok()?.permissions().mode();
-    if mode & 0o6000 != 0 {
-        return Some(format!("{} is run with the rights of its owner or group", file.display()));
-    }
-    let left_alone = elf::left_alone(&File::open(file).ok()?)?;
-    Some(format!("{} {left_alone}", file.display()))
 }

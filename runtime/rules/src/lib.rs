@@ -1,8 +1,9 @@
 //! The rules of `twinpath run`: which UDP sockets of which programs have a fast path. As a user writes them (TOML), and as one line,
-//! for the library in the program.
+//! for the library in the program; and how that gets there.
 
 mod file;
 mod line;
+mod loading;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,6 +11,7 @@ use twinpath_worker::idle::Mode;
 
 pub use file::FileError;
 pub use line::LineError;
+pub use loading::{ASAN_VARIABLE, PRELOAD_VARIABLE, asan_options, preload};
 
 /// The environment variable with the rules, as one line.
 pub const RULES_VARIABLE: &str = "TWINPATH_RUN_RULES";

@@ -22,3 +22,46 @@ pub struct SocketCounts {
     /// Datagrams that the kernel has sent although frames were asked for, as it had not sent to the peer just before.
     pub sent_by_kernel: u64,
 }
+
+impl SocketCounts {
+    /// Why no datagram came by the ring of a socket that has had one; `None` if some did.
+    #[must_use]
+    pub fn why_none_by_ring(&self) -> Option<&'static str> {
+        if self.by_ring > 0 {
+            return None;
+        }
+        Some(if self.by_kernel == 0 && self.refused == 0 {
+            "nothing came, or the program receives by other means (io_uring, or system calls of its own)"
+        } else if self.leases == 0 {
+            "no call waited at the ring: each slept, or found what had come before it"
+        } else if self.refused > 0 {
+            "what came by the ring had wrong checksums, or senders that cannot be"
+        } else if u64::from(self.ended) > u64::from(self.full) + u64::from(self.lapsed) {
+            "what came while a call waited at the ring was for the kernel: fragments, frames of several datagrams, or from this host"
+        } else if self.full > 0 {
+            "the ring was full"
+        } else {
+            "what came did so while no call waited at the ring"
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SocketCounts;
+
+    #[test]
+    fn each_reason_for_an_empty_ring_has_its_words() {
+        let why = |counts: SocketCounts| counts.why_none_by_ring().unwrap_or_default();
+        let some = SocketCounts { by_kernel: 7, ..SocketCounts::default() };
+        assert_eq!(SocketCounts { by_ring: 1, ..some }.why_none_by_ring(), None);
+        assert!(why(SocketCounts::default()).contains("receives by other means"));
+        assert!(why(some).starts_with("no call waited"));
+        let leased = SocketCounts { leases: 5, ..some };
+        assert!(why(leased).starts_with("what came did so while"));
+        assert!(why(SocketCounts { ended: 2, lapsed: 2, ..leased }).starts_with("what came did so while"));
+        assert!(why(SocketCounts { ended: 2, full: 2, ..leased }).contains("full"));
+        assert!(why(SocketCounts { ended: 2, full: 1, ..leased }).contains("fragments"));
+        assert!(why(SocketCounts { refused: 1, by_kernel: 0, ..leased }).contains("checksums"));
+    }
+}

@@ -25,7 +25,7 @@ CASES = []
 
 
 class Case:
-    def __init__(self, name, what, function, needs, expects=FAST, rules=SERVERS, rate=None, otherwise=None):
+    def __init__(self, name, what, function, needs, expects=FAST, rules=SERVERS, rate=None, otherwise=None, costs=False):
         self.name = name
         self.what = what
         self.function = function
@@ -37,6 +37,8 @@ class Case:
         self.rate = rate
         # Why the kernel has the datagrams of sockets with a fast path, if it has.
         self.otherwise = otherwise
+        # Whether it measures what the program costs: see costs.py.
+        self.costs = costs
 
 
 def case(name, what, **more):

@@ -1,6 +1,9 @@
 """Name servers, and who asks them."""
 
-from case import ADDRESS, CLIENTS, ANY, case, ended
+import re
+
+from case import ADDRESS, CLIENTS, ANY, case, ended, one
+from costs import await_answer, weigh
 from world import CLIENT, SERVER
 
 HOSTS = 1000
@@ -10,13 +13,13 @@ def address_of(number):
     return f"198.51.100.{number % 250 + 1}"
 
 
-def start_nsd(world, tested, more=""):
+def start_nsd(world, tested, more="", side=SERVER):
     lines = "".join(f"host{number} IN A {address_of(number)}\n" for number in range(HOSTS))
     head = "$ORIGIN example.org.\n$TTL 3600\n@ IN SOA ns hostmaster 1 3600 600 86400 60\n@ IN NS ns\nns IN A 192.0.2.1\n"
-    world.write("zone", head + lines)
+    world.write("zone", head + lines + "*.any IN A 198.51.100.1\n")
     folder = world.folder
     conf = world.write("nsd.conf", f"""server:
-  ip-address: {ADDRESS[SERVER]}
+  ip-address: {ADDRESS[side]}
   username: ""
   chroot: ""
   database: ""
@@ -33,7 +36,7 @@ zone:
   name: "example.org"
   zonefile: "zone"
 """)
-    server = world.start(SERVER, "nsd", "-d", "-c", conf, tested=tested)
+    server = world.start(side, "nsd", "-d", "-c", conf, tested=tested)
     server.await_text("nsd started")
     return server
 
@@ -109,3 +112,83 @@ def dig(world):
     names = world.write("names", "".join(f"host{number}.example.org A\n" for number in range(20)))
     said = world.run(CLIENT, "dig", f"@{ADDRESS[SERVER]}", "+short", "-f", names, tested=True)
     return f"{said}{ended(server)}"
+
+
+# Seconds of queries, and in flight.
+FORWARD_S = 2
+IN_FLIGHT = 20
+
+
+def forwarded(world, start):
+    """A forwarder that asks nsd at the other end of the link for each name, of which none is asked for twice."""
+    start_nsd(world, False, side=CLIENT)
+    queries = world.write("queries", "".join(f"host{number}.any.example.org A\n" for number in range(100_000)))
+    server = start()
+    await_answer(world, server, ADDRESS[SERVER], 53, QUERY_ANY)
+    said = world.run(
+        CLIENT, "dnsperf", "-s", ADDRESS[SERVER], "-d", queries, "-l", FORWARD_S, "-c", 4, "-q", IN_FLIGHT, "-t", 2,
+    )
+    weigh(world, server)
+    sent, lost = (int(one(rf"Queries {what}:\s+(\d+)", said, f"queries {what}")[0]) for what in ("sent", "lost"))
+    world.figures["rate"] = float(one(r"Queries per second:\s+([0-9.]+)", said, "a rate")[0])
+    world.figures["lost"] = 100 * lost / sent
+    codes = re.findall(r"Response codes:\s+(\w+)", said)
+    return f"{codes}\n{ended(server)}"
+
+
+# For host.any.example.org.
+QUERY_ANY = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x04host\x03any\x07example\x03org\x00\x00\x01\x00\x01"
+
+
+@case("unbound, forwarder", f"dnsperf, {FORWARD_S} s of queries, {IN_FLIGHT} in flight; a random port for each", needs=("unbound", "nsd", "dnsperf"),
+      expects=ANY, costs=True)
+def unbound_forwarder(world):
+    conf = world.write("unbound.conf", f"""server:
+  interface: {ADDRESS[SERVER]}
+  access-control: 192.0.2.0/24 allow
+  username: ""
+  chroot: ""
+  directory: "{world.folder}"
+  pidfile: ""
+  do-daemonize: no
+  use-syslog: no
+  num-threads: 1
+  module-config: "iterator"
+  do-not-query-localhost: no
+forward-zone:
+  name: "."
+  forward-addr: {ADDRESS[CLIENT]}
+remote-control:
+  control-enable: no
+""")
+    return forwarded(world, lambda: world.start(SERVER, "unbound", "-d", "-p", "-c", conf, tested=True))
+
+
+@case("named, forwarder", "the same", needs=("named", "nsd", "dnsperf"), expects=ANY, costs=True)
+def named_forwarder(world):
+    conf = world.write("named.conf", f"""options {{
+  directory "{world.folder}";
+  pid-file none;
+  session-keyfile "{world.folder}/session.key";
+  lock-file none;
+  listen-on {{ {ADDRESS[SERVER]}; }};
+  listen-on-v6 {{ none; }};
+  forwarders {{ {ADDRESS[CLIENT]}; }};
+  forward only;
+  recursion yes;
+  allow-query {{ any; }};
+  allow-recursion {{ any; }};
+  dnssec-validation no;
+}};
+controls {{ }};
+""")
+    return forwarded(world, lambda: world.start(SERVER, "named", "-g", "-n", 1, "-c", conf, tested=True))
+
+
+@case("dnsmasq, forwarder", "the same", needs=("dnsmasq", "nsd", "dnsperf"), expects=ANY, costs=True)
+def dnsmasq_forwarder(world):
+    return forwarded(world, lambda: world.start(
+        SERVER, "dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--user=root", "--pid-file", "--no-resolv", "--no-hosts",
+        "--cache-size=0", f"--listen-address={ADDRESS[SERVER]}", "--bind-interfaces", f"--server={ADDRESS[CLIENT]}",
+        "--dns-forward-max=500", tested=True,
+    ))

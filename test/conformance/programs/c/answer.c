@@ -1,0 +1,112 @@
+/* Answers each datagram with the same bytes, of which it sets the bit that says in a message of DNS that it is a response: so dnsperf may
+ * ask it.
+ *
+ *     answer ADDRESS PORT [WORKERS]     WORKERS: so many children receive from the one socket
+ *     answer --group ADDRESS PORT       as one of a group of sockets on that port (SO_REUSEPORT)
+ *     answer --one                      what is on descriptor 0, once: a service of inetd
+ *     answer --bind ADDRESS SECONDS     opens and closes sockets with ports that it names, and says how many a second
+ */
+#include <arpa/inet.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static pid_t children[64];
+static int count;
+
+static void end(int signal)
+{
+	(void)signal;
+	for (int child = 0; child < count; child++)
+		kill(children[child], SIGTERM);
+	while (count > 0 && wait(NULL) > 0)
+		;
+	_exit(0);
+}
+
+static int answer(int fd)
+{
+	unsigned char buffer[2048];
+	struct sockaddr_storage from;
+	socklen_t len = sizeof from;
+	ssize_t got = recvfrom(fd, buffer, sizeof buffer, 0, (struct sockaddr *)&from, &len);
+
+	if (got < 0)
+		return -1;
+	if (got > 2)
+		buffer[2] |= 0x80;
+	return sendto(fd, buffer, got, 0, (struct sockaddr *)&from, len) < 0 ? -1 : 0;
+}
+
+static int bound(const char *address, int port, int is_of_group)
+{
+	struct sockaddr_in own = { .sin_family = AF_INET, .sin_port = htons(port) };
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+	if (fd < 0 || inet_pton(AF_INET, address, &own.sin_addr) != 1)
+		return -1;
+	if (is_of_group && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &is_of_group, sizeof is_of_group) < 0)
+		return -1;
+	return bind(fd, (struct sockaddr *)&own, sizeof own) < 0 ? -1 : fd;
+}
+
+static double now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec + now.tv_nsec / 1e9;
+}
+
+static int bind_often(const char *address, int seconds)
+{
+	double begun = now(), took = 0;
+	long often = 0;
+
+	for (; took < seconds; took = now() - begun) {
+		int fd = bound(address, 20000 + often++ % 10000, 0);
+
+		if (fd < 0 || close(fd) < 0)
+			return 1;
+	}
+	printf("%.0f a second\n", often / took);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	int is_of_group = argc == 4 && strcmp(argv[1], "--group") == 0;
+	struct sigaction action = { .sa_handler = end };
+	int fd, workers;
+
+	if (argc == 2 && strcmp(argv[1], "--one") == 0)
+		return answer(0) < 0;
+	if (argc == 4 && strcmp(argv[1], "--bind") == 0)
+		return bind_often(argv[2], atoi(argv[3]));
+	if (argc < 3)
+		return 2;
+	fd = bound(argv[1 + is_of_group], atoi(argv[2 + is_of_group]), is_of_group);
+	if (fd < 0) {
+		perror("answer");
+		return 1;
+	}
+	workers = argc == 4 && !is_of_group ? atoi(argv[3]) : 0;
+	for (; count < workers && count < 64; count++) {
+		children[count] = fork();
+		if (children[count] == 0) {
+			count = 0;
+			break;
+		}
+	}
+	sigaction(SIGTERM, &action, NULL);
+	if (count > 0)
+		for (;;)
+			pause();
+	for (;;)
+		answer(fd);
+}
