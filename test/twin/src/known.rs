@@ -131,6 +131,9 @@ const ODD_SOURCES: [&str; 16] = [
     "src=fe80::ff:fe00:1 ",
 ];
 
+/// Options that end a lease. Who has given up his rights may not be able to say so.
+const ENDING: [&str; 5] = ["UDP_GRO", "SO_TIMESTAMP", "SO_RXQ_OVFL", " filter ", "SO_PEEK_OFF"];
+
 /// All of them.
 const KNOWN: &[Known] = &[
     Known {
@@ -226,7 +229,15 @@ const KNOWN: &[Known] = &[
     },
     Known {
         name: "open: point 4, a lease that ends while the descriptor lives",
-        matches: |found| found.reasons.iter().any(|why| why.contains("from now on")),
+        matches: |found| {
+            found.reasons.iter().any(|why| why.contains("from now on"))
+                || found.has(" setuid") && ENDING.iter().any(|option| found.has(option))
+        },
+        then: Then::End,
+    },
+    Known {
+        name: "open: point 14, handlers on small stacks",
+        matches: |found| found.difference.leased.contains("ended") && found.has("handle_receiving"),
         then: Then::End,
     },
     Known {

@@ -194,7 +194,8 @@ impl Subject {
     /// What an actor is doing that has not answered.
     #[must_use]
     pub fn doing(&self, actor: usize) -> Doing {
-        let Some((pid, tid)) = self.actors[actor].who else { return Doing::Gone };
+        // One that has not said who it is has just been started.
+        let Some((pid, tid)) = self.actors[actor].who else { return Doing::Runs(Duration::ZERO) };
         let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/task/{tid}/{name}"));
         let Ok(stat) = read("stat") else { return Doing::Gone };
         let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());

@@ -1,6 +1,7 @@
 //! Both sides, and a script that is run on both, one step at a time.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -125,6 +126,8 @@ impl Twin {
     pub fn new(library: &Path) -> Result<Self> {
         ensure!(library.is_file(), "{} is missing: build twinpath-preload", library.display());
         let folder = tempfile::tempdir()?;
+        // Also for a subject that has given its rights up.
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755))?;
         let program = subject::build(folder.path())?;
         let (plain, leased) = (Link::new()?, Link::new()?);
         own(&leased, &folder.path().join("owner"))?;
@@ -147,6 +150,7 @@ impl Twin {
         let folder = self.folder.path().to_owned();
         let explain = folder.join("explain");
         fs::write(&explain, "")?;
+        fs::set_permissions(&explain, Permissions::from_mode(0o666))?;
         let environment = environment(&folder, &self.library, script.mode, "explain");
         let plain = Subject::start(&self.program, &self.plain.host, &folder.join("plain.chan"), &[])?;
         let leased =
