@@ -36,10 +36,11 @@ pub struct Known {
     pub then: Then,
 }
 
-/// The known difference that this one is.
+/// The known difference that this one is; not one whose name has one of the `struck` texts.
 #[must_use]
-pub fn find(found: FoundAt<'_>) -> Option<&'static Known> {
-    KNOWN.iter().find(|known| (known.matches)(found))
+pub fn find(found: FoundAt<'_>, struck: &[String]) -> Option<&'static Known> {
+    let stands = |known: &&Known| !struck.iter().any(|text| known.name.contains(text));
+    KNOWN.iter().filter(stands).find(|known| (known.matches)(found))
 }
 
 impl FoundAt<'_> {

@@ -39,6 +39,10 @@ struct Arguments {
     /// How calls wait in that script.
     #[arg(long, default_value = "poll")]
     mode: Mode,
+    /// Takes known differences for failures whose names have one of these texts: `"point 4",FIONREAD`, or `open` for all that are not
+    /// mended.
+    #[arg(long, value_delimiter = ',')]
+    strike: Vec<String>,
     /// Shortens the script of a seed that fails.
     #[arg(long)]
     shorten: bool,
@@ -71,6 +75,7 @@ fn main() -> Result<ExitCode> {
     }
     let library = arguments.library.clone().map_or_else(library, Ok)?;
     let mut twin = Twin::new(&library)?;
+    twin.struck.clone_from(&arguments.strike);
     let one = match (&arguments.script, arguments.seed) {
         (Some(path), _) => Some(read(path, arguments.mode)?),
         (None, Some(seed)) => Some(script(seed, &arguments.only)),

@@ -64,6 +64,8 @@ pub struct Twin {
     library: PathBuf,
     /// A lease that stays, so that the kernel's programs do.
     _keeper: Subject,
+    /// Known differences with such a text in their names are failures.
+    pub struck: Vec<String>,
 }
 
 /// One run of a script.
@@ -139,7 +141,15 @@ impl Twin {
             let answer = keeper.answer(0, PROMPT)?.context("the keeper says nothing")?;
             ensure!(answer.contains("errno=-"), "{line}: {answer}");
         }
-        Ok(Self { plain, leased, folder, program, library: library.to_owned(), _keeper: keeper })
+        Ok(Self {
+            plain,
+            leased,
+            folder,
+            program,
+            library: library.to_owned(),
+            _keeper: keeper,
+            struck: Vec::new(),
+        })
     }
 
     /// Runs a script on both sides, up to the first difference that is not known.
@@ -169,7 +179,7 @@ impl Twin {
             let [plain, leased] = ends.map(|end| format!("{end:?}"));
             let found =
                 Difference { step: script.steps.len(), kind: "exit:status".to_owned(), plain, leased };
-            note(&mut outcome, &explain, &script.steps, script.mode, found)?;
+            note(&mut outcome, (&explain, &self.struck), &script.steps, script.mode, found)?;
         }
         self.plain.restore()?;
         self.leased.restore()?;
@@ -182,13 +192,13 @@ impl Twin {
 /// A difference is one that is known, or the end. Returns whether the script can go on.
 fn note(
     outcome: &mut Outcome,
-    explain: &Path,
+    (explain, struck): (&Path, &[String]),
     steps: &[String],
     mode: Mode,
     difference: Difference,
 ) -> Result<bool> {
     let (_, _, reasons) = read_explain(explain)?;
-    Ok(match known::find(FoundAt { steps, mode, difference: &difference, reasons: &reasons }) {
+    Ok(match known::find(FoundAt { steps, mode, difference: &difference, reasons: &reasons }, struck) {
         Some(entry) => {
             outcome.known.push(entry.name);
             outcome.is_ended |= matches!(entry.then, Then::End);
@@ -270,7 +280,7 @@ impl Run<'_> {
             let Some([plain, leased]) = pair else { continue };
             for found in differences(at, &words, &plain, &leased, self.mode) {
                 let explain = self.twin.folder.path().join("explain");
-                if !note(&mut self.outcome, &explain, &steps[..=at], self.mode, found)? {
+                if !note(&mut self.outcome, (&explain, &self.twin.struck), &steps[..=at], self.mode, found)? {
                     return Ok(());
                 }
             }
