@@ -317,7 +317,10 @@ impl Run<'_> {
         if started.is_some_and(|started| self.sides[PLAIN].who(started).is_some()) {
             return Ok(None);
         }
-        for side in &mut self.sides {
+        let within = if may_lend(words[1]) { LENT } else { PROMPT };
+        let mut answers = [String::new(), String::new()];
+        // The leased side is the last one, so that its ring is still open for the frames that come next.
+        for (side, answer) in self.sides.iter_mut().zip(&mut answers) {
             let line = match words[1..] {
                 ["signal", other, number] => {
                     let Some((pid, tid)) = actor_of(other).and_then(|other| side.who(other)) else {
@@ -331,12 +334,14 @@ impl Run<'_> {
             if let Some(started) = started {
                 side.expect(started);
             }
+            if !waits {
+                *answer = side.answer_or_state(actor, within)?;
+            }
         }
         if waits {
             self.settled(actor)?;
             return Ok(None);
         }
-        let answers = self.both(actor, if may_lend(words[1]) { LENT } else { PROMPT })?;
         if let Some(started) = started {
             self.both(started, PROMPT)?;
         }
