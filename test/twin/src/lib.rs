@@ -1,0 +1,11 @@
+//! The twin: a plain socket of the kernel and one with a lease, on two links that are the same, get the same frames and the same calls,
+//! one step at a time; what programs see of both is compared. The plain side is right by definition.
+
+pub mod compare;
+pub mod frame;
+pub mod generate;
+pub mod known;
+pub mod link;
+pub mod soak;
+pub mod subject;
+pub mod twin;
