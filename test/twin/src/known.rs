@@ -207,6 +207,15 @@ const KNOWN: &[Known] = &[
         then: Then::GoOn,
     },
     Known {
+        name: "open: point 9, an IPv6 socket that is asked for IP_PKTINFO while a call waits",
+        matches: |found| {
+            found.is_of(&["join:clen", "join:cmsgs", "join:mflags"])
+                && found.has("AF_INET6")
+                && found.steps.iter().rev().take(4).any(|step| step.contains("IP_PKTINFO 1"))
+        },
+        then: Then::GoOn,
+    },
+    Known {
         name: "open: readv of no bytes takes a datagram",
         matches: |found| {
             found.has("readv ")
