@@ -30,7 +30,8 @@ const FOR_ONE: &str = "it is in a set of epoll for one event (EPOLLONESHOT) or e
 const TOO_MANY: &str = "it is in more sets of epoll than four";
 
 /// Why a socket without a lease can get none, by the sets that it is in.
-pub(crate) fn why_none(descriptor: c_int) -> Option<&'static str> {
+#[must_use]
+pub fn why_none(descriptor: c_int) -> Option<&'static str> {
     let mut count = 0;
     for of in earning::memberships(descriptor) {
         count += 1;

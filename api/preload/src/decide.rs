@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 
 use libc::c_int;
-use twinpath_calls::Access;
 use twinpath_calls::table::{self, TakenUp};
+use twinpath_calls::{Access, epoll};
 use twinpath_rules::{Bound, Rule};
 
 use crate::started::{Started, runs, started};
@@ -92,6 +92,9 @@ fn ask(descriptor: c_int) -> bool {
         None => interface::of(local.ip().to_canonical()),
     };
     let asked = found.and_then(|interface| {
+        if let Some(why) = epoll::why_none(descriptor) {
+            return Err(why.to_owned());
+        }
         if started.access == Access::Own {
             return Err("it may ask no owner of an interface (--owner none)".to_owned());
         }
@@ -118,6 +121,10 @@ pub(crate) fn look_for_answer(descriptor: c_int) {
         return;
     }
     let Some((_, rule, _)) = rule_of(descriptor) else { return };
+    // It may have been put into a set since it was asked for.
+    if let Some(why) = epoll::why_none(descriptor) {
+        return keep_with_kernel(descriptor, format_args!("{why}"));
+    }
     let inside = own::Inside::enter();
     let taken = table::take_up(descriptor, rule.mode, false);
     drop(inside);

@@ -95,7 +95,7 @@ pub(crate) fn ending() {
         let unnamed = UNNAMED.load(Ordering::Relaxed).saturating_sub(NAMED_MAX);
         if unnamed > 0 {
             line(format_args!(
-                "{unnamed} further sockets by the kernel: each has received too little for a ring to pay"
+                "{unnamed} further sockets by the kernel: each has received too little for a ring to pay, by the calls that the library sees"
             ));
         }
     }
@@ -109,7 +109,7 @@ fn undecided(descriptor: c_int) {
         socket(
             descriptor,
             format_args!(
-                "by the kernel: it has received too little for a ring to pay ({} datagrams within {} ms)",
+                "by the kernel: the calls that the library sees have received too little for a ring to pay ({} datagrams within {} ms)",
                 table::ENOUGH,
                 table::WINDOW_MS
             ),
@@ -130,7 +130,9 @@ pub(crate) fn received(descriptor: c_int) {
     socket(
         descriptor,
         format_args!(
-            "received {by_ring} by the ring, {by_kernel} by the kernel, {ended} of these under a lease: {share:.1} % by the ring"
+            "received {by_ring} by the ring, {by_kernel} by the kernel, {ended} of these under a lease: {share:.1} % by the ring{}{}",
+            if counts.why_none_by_ring().is_some() { "; " } else { "" },
+            counts.why_none_by_ring().unwrap_or_default()
         ),
     );
 }

@@ -40,7 +40,7 @@ enum Opening {
 
 /// A request for a lease, which may be still to be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct AskedFor {
     /// `None` until the socket was shown to the owner.
     request: Option<u32>,
 }
@@ -69,7 +69,7 @@ impl Borrower {
     ///
     /// # Errors
     /// [`OwnerError`]; the socket has no lease then.
-    pub fn ask(&mut self, asked: &mut Asked, socket: BorrowedFd<'_>) -> Result<Option<Lent>, OwnerError> {
+    pub fn ask(&mut self, asked: &mut AskedFor, socket: BorrowedFd<'_>) -> Result<Option<Lent>, OwnerError> {
         self.hear()?;
         match &self.opening {
             Opening::Not => {
@@ -101,7 +101,7 @@ impl Borrower {
     }
 
     /// The socket of a request is closed, or stays with the kernel: what the owner may have given it is given back.
-    pub fn abandon(&mut self, asked: Asked) {
+    pub fn abandon(&mut self, asked: AskedFor) {
         let Some(at) = asked.request.and_then(|request| self.asked.iter().position(|(of, _)| *of == request))
         else {
             return;
@@ -115,7 +115,7 @@ impl Borrower {
 
     /// As [`Self::ask`], until it is answered.
     pub(crate) fn lend(&mut self, socket: BorrowedFd<'_>) -> Result<Lent, OwnerError> {
-        let (mut asked, deadline) = (Asked::default(), clock::now() + PATIENCE);
+        let (mut asked, deadline) = (AskedFor::default(), clock::now() + PATIENCE);
         loop {
             match self.ask(&mut asked, socket) {
                 Ok(Some(lent)) => return Ok(lent),
@@ -185,7 +185,9 @@ impl Borrower {
             // A thread is still at it: where it begins is not known here.
             None if self.made.contains(&ring) => {
                 let _ = self.connection.end(ring, false);
-                return Err(OwnerError::Refused("a thread has not left the ring that it was to have".to_owned()));
+                return Err(OwnerError::Refused(
+                    "a thread has not left the ring that it was to have".to_owned(),
+                ));
             }
             None => match memory {
                 [states, slots] => ring_of(loan, states.as_fd(), slots.as_fd()).map_err(|error| {

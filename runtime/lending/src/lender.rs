@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use twinpath_attach::{LeaseError, LeasedInterface, OwnLease, SOCKETS_MAX, Sendin
 use twinpath_path::privileges::Capabilities;
 use twinpath_rings::lease::Lease;
 
-use crate::borrower::{Asked, Borrower};
+use crate::borrower::{AskedFor, Borrower};
 use crate::connection::{Connection, OwnerError};
 use crate::lent::{Lent, Withdrawal};
 use crate::place::{Place, Started};
@@ -94,6 +94,9 @@ pub enum LendError {
     Io(#[from] io::Error),
 }
 
+/// [`Lender::open`] or [`Lender::connect`].
+pub type Open = fn(&str, &Access) -> Result<Lender, LendError>;
+
 /// Gives the sockets of this process leases on one interface.
 #[derive(Debug)]
 pub enum Lender {
@@ -109,23 +112,14 @@ impl Lender {
     /// # Errors
     /// [`LendError`]
     pub fn open(interface: &str, access: &Access) -> Result<Self, LendError> {
-        let at = |path: &Path| {
-            let place = Place::Path(path.to_owned());
-            Ok(Self::Owner(Borrower::open(&place, interface)?))
-        };
         match access {
             Access::Own => Self::own(interface),
-            Access::Owner(path) => at(path),
-            Access::Usual => at(&owner_socket(interface)),
-            Access::Started(started) => {
-                Ok(Self::Owner(Borrower::open(&Place::Started(started.clone()), interface)?))
-            }
             Access::Auto => {
                 let held = Capabilities::held();
                 if held.bpf && held.net_admin && held.net_raw {
                     return Self::own(interface);
                 }
-                match at(&owner_socket(interface)) {
+                match Self::connect(interface, &Access::Usual) {
                     Err(LendError::Owner(owner @ OwnerError::Connect { .. })) => {
                         // The reason why it cannot be done without an owner is said as well.
                         Self::own(interface).map_err(|error| match error {
@@ -138,7 +132,22 @@ impl Lender {
                     opened => opened,
                 }
             }
+            owner => Self::connect(interface, owner),
         }
+    }
+
+    /// Connects to the owner of the interface, and waits for nothing. What loads programs into the kernel is not linked into a program
+    /// that opens interfaces by this alone.
+    ///
+    /// # Errors
+    /// [`LendError::Owner`]
+    pub fn connect(interface: &str, access: &Access) -> Result<Self, LendError> {
+        let place = match access {
+            Access::Owner(path) => Place::Path(path.clone()),
+            Access::Started(started) => Place::Started(started.clone()),
+            Access::Auto | Access::Own | Access::Usual => Place::Path(owner_socket(interface)),
+        };
+        Ok(Self::Owner(Borrower::open(&place, interface)?))
     }
 
     fn own(interface: &str) -> Result<Self, LendError> {
@@ -184,7 +193,7 @@ impl Lender {
     /// [`LendError`]; the socket then has none.
     pub fn ask(
         &mut self,
-        asked: &mut Asked,
+        asked: &mut AskedFor,
         socket: BorrowedFd<'_>,
         local: SocketAddr,
     ) -> Result<Option<Lent>, LendError> {
@@ -195,7 +204,7 @@ impl Lender {
     }
 
     /// The socket of a request is closed, or stays with the kernel.
-    pub fn abandon(&mut self, asked: Asked) {
+    pub fn abandon(&mut self, asked: AskedFor) {
         if let Self::Owner(borrower) = self {
             borrower.abandon(asked);
         }

@@ -17,8 +17,8 @@ mod lent;
 pub mod message;
 mod place;
 
-pub use borrower::Asked;
+pub use borrower::AskedFor;
 pub use connection::{CLIENT_NAME, Connection, OwnerError};
-pub use lender::{Access, LendError, Lender, owner_socket};
+pub use lender::{Access, LendError, Lender, Open, owner_socket};
 pub use lent::{Lent, Withdrawal};
 pub use place::{Place, Started};

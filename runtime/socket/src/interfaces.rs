@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
 use twinpath_attach::Sending;
-use twinpath_lending::{Access, Asked, Connection, LendError, Lender, Lent};
+use twinpath_lending::{Access, AskedFor, Connection, LendError, Lender, Lent, Open};
 use twinpath_rings::lease::Lease;
 use twinpath_sys::clock;
 use twinpath_sys::fork::process_number;
@@ -77,7 +77,7 @@ pub(crate) fn lend(
 ) -> Result<(Shared, Lent, Option<Sending>), Refused> {
     use std::os::fd::AsFd as _;
     let local = socket.local_addr()?;
-    let lender = lender(name, access, may_wait)?;
+    let lender = lender(name, access, may_wait, Lender::open)?;
     let (lent, sending) = if may_wait { Some(locked(&lender)) } else { try_locked(&lender) }
         .ok_or(Refused::Busy)?
         .lend(socket.as_fd(), local)?;
@@ -85,7 +85,7 @@ pub(crate) fn lend(
 }
 
 /// Who gives leases on an interface of the calling thread's network namespace.
-fn lender(name: &str, access: &Access, may_wait: bool) -> Result<Shared, Refused> {
+fn lender(name: &str, access: &Access, may_wait: bool, open: Open) -> Result<Shared, Refused> {
     let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
     let known = &OfProcess::own().known;
     let known = if may_wait { Some(locked(known)) } else { try_locked(known) };
@@ -96,7 +96,7 @@ fn lender(name: &str, access: &Access, may_wait: bool) -> Result<Shared, Refused
     if let Some(lender) = known.iter().find(is_it).and_then(|known| known.lender.upgrade()) {
         return Ok(lender);
     }
-    let lender = Arc::new(Mutex::new(Lender::open(name, access)?));
+    let lender = Arc::new(Mutex::new(open(name, access)?));
     let weak = Arc::downgrade(&lender);
     known.push(Known { namespace, name: name.to_owned(), access: access.clone(), lender: weak });
     Ok(lender)
@@ -106,13 +106,13 @@ fn lender(name: &str, access: &Access, may_wait: bool) -> Result<Shared, Refused
 #[derive(Debug)]
 pub(crate) struct Asking {
     pub(crate) lender: Shared,
-    asked: Asked,
+    asked: AskedFor,
 }
 
 impl Asking {
     /// Begins to ask. It waits for nothing.
     pub(crate) fn begin(name: &str, access: &Access) -> Result<Self, Refused> {
-        Ok(Self { lender: lender(name, access, false)?, asked: Asked::default() })
+        Ok(Self { lender: lender(name, access, false, Lender::connect)?, asked: AskedFor::default() })
     }
 
     /// Goes on: the lease, if it was given meanwhile. It waits for nothing.

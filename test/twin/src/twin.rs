@@ -97,6 +97,7 @@ fn own(link: &Link, listen: &Path) -> Result<()> {
         sandbox: Sandbox::Off,
         socket: Some(listen.with_extension("sock")),
         metrics: None,
+        passed: None,
         take_over: None,
     };
     let (tell, told) = mpsc::channel();
@@ -117,7 +118,7 @@ fn own(link: &Link, listen: &Path) -> Result<()> {
 
 /// The rule of the leased side. Here alone is said how its sockets get their leases.
 fn rules(mode: Mode) -> Rules {
-    Rules { rules: vec![Rule { mode, interface: Some("in0".to_owned()), ..Rule::default() }] }
+    Rules { rules: vec![Rule { mode, interface: Some("in0".to_owned()), at_bind: true, ..Rule::default() }] }
 }
 
 impl Twin {

@@ -83,7 +83,6 @@ const RULES: &[Rule] = &[
     source::files_say_what_they_are_for,
     circles::no_files_import_in_a_circle,
     text::files_are_short,
-    text::crates_of_runtime_are_small,
     text::links_resolve,
     text::no_machine_paths,
     keys::keys_are_written_once,

@@ -360,24 +360,6 @@ fn long_files_are_found_up_to_their_tests() {
 }
 
 #[test]
-fn crates_of_runtime_that_are_two_are_found() {
-    let lines = |count: usize| "fn f() {}\n".repeat(count);
-    let tests = format!("{}#[cfg(test)]\nmod tests {{\n{}}}\n", lines(700), lines(700));
-    let found = |last: usize| {
-        let last = lines(last);
-        let files = ["a", "b", "c"].map(|name| (format!("runtime/x/src/{name}.rs"), lines(700)));
-        let mut files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-        files.extend([("runtime/x/src/d.rs", tests.as_str()), ("runtime/x/src/e.rs", last.as_str())]);
-        // Tests in files of their own do not count, nor do crates of other tiers.
-        files.extend([("runtime/x/tests/f.rs", tests.as_str()), ("pure/y/src/g.rs", tests.as_str())]);
-        errors(text::crates_of_runtime_are_small, &files)
-    };
-    assert_eq!(found(200), Vec::<String>::new());
-    assert_eq!(found(201).len(), 1);
-    assert!(found(201)[0].starts_with("runtime/x: 3001 lines of 3000"), "{:?}", found(201));
-}
-
-#[test]
 fn dead_links_are_found() {
     let rule: Rule = text::links_resolve;
     let other = ("docs/testing.md", "# Tests\n## How to run\n");

@@ -1,16 +1,11 @@
 //! Rules about files as text: lengths, links, machine paths.
 
-use std::collections::BTreeMap;
-
 use super::{Finding, Tree};
 
 /// Most lines of a source file, without its tests.
 const FILE_LINES: usize = 800;
 /// From this length on, a file probably has two subjects.
 const FILE_LINES_WARNING: usize = 600;
-
-/// Most lines of a crate of runtime/, without its tests: a reader of one need not read the others.
-const CRATE_LINES: usize = 3000;
 
 /// Written in two parts so that this file does not contain what it looks for.
 const MACHINE: &[(&str, &str)] = &[
@@ -28,22 +23,6 @@ fn rust_files(tree: &Tree) -> impl Iterator<Item = (&str, usize)> {
         let lines = facts.tests_from.map_or(facts.lines.len(), |line| line - 1);
         (source.path.as_str(), lines)
     })
-}
-
-/// A crate of runtime/ has one job.
-pub(super) fn crates_of_runtime_are_small(tree: &Tree) -> Vec<Finding> {
-    let mut crates = BTreeMap::<&str, usize>::new();
-    for (path, lines) in rust_files(tree).filter(|(path, _)| path.starts_with("runtime/")) {
-        let Some((folder, _)) = path.split_once("/src/") else { continue };
-        *crates.entry(folder).or_default() += lines;
-    }
-    let judge = |(folder, lines): (&str, usize)| {
-        let message = || {
-            format!("{lines} lines of {CRATE_LINES}: which two crates are these? Part them by what they do")
-        };
-        (lines > CRATE_LINES).then(|| Finding::error(folder, 0, message()))
-    };
-    crates.into_iter().filter_map(judge).collect()
 }
 
 /// Source files are short. Rust files are counted up to their tests.

@@ -435,7 +435,7 @@ fn descriptors_that_linger_and_requests_without_end_keep_no_other_program_waitin
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 if let (Answer::Lent { ring, .. }, _) = asking.ask("vs", &[socket.as_fd()]) {
-                    asking.say(&Request::end(ring), &[]);
+                    asking.say(&Request::end(ring, false), &[]);
                 }
             }
         });
@@ -461,7 +461,7 @@ fn a_program_without_leases_keeps_nothing_in_the_kernel() {
         let (answer, _) = refused.ask("vs", &[other.as_fd()]);
         let Answer::Lent { ring, .. } = answer else { panic!("no lease: {answer:?}") };
         assert_eq!(attached(), 1);
-        refused.say(&Request::end(ring), &[]);
+        refused.say(&Request::end(ring, false), &[]);
         until("it is detached when the last lease has ended", || attached() == 0);
     }
 }

@@ -335,7 +335,7 @@ fn whatever_a_holder_has_written_the_end_comes() {
         let [holder, other] = seen_twice(SLOTS);
         let mut scribble = || {
             let value = match random() % 4 {
-                0 => OPEN | random() % 64,
+                0 => OPEN | (random() % 64),
                 1 => u64::MAX,
                 2 => random() % 64,
                 _ => random(),

@@ -1,0 +1,148 @@
+//! Sockets that have no lease yet and are to have one: they earn it, the owner of the interface is asked for it, and its answer is taken up.
+
+use std::sync::atomic::Ordering;
+
+use libc::c_int;
+use twinpath_socket::{Access, LentBy, Lessee};
+use twinpath_worker::idle::Mode;
+
+use super::{
+    ASKED, EARNING, NAMED, UNDECIDED, entry, free_place, is_undecided, keep_with_kernel, occupy, process,
+    register_fork, set_ended_free, socket,
+};
+use crate::earning::{self, Earned};
+use crate::identity;
+use crate::options::Wanted;
+use crate::users;
+
+/// Whether a rule was looked for already: it asks for a lease.
+#[must_use]
+pub fn is_earning(descriptor: c_int) -> bool {
+    entry(descriptor).is_some_and(|entry| (EARNING..=ASKED).contains(&entry.load(Ordering::Relaxed)))
+}
+
+/// Whether the owner was asked for a lease, and its answer is to be taken up.
+#[inline]
+#[must_use]
+pub fn is_asked(descriptor: c_int) -> bool {
+    entry(descriptor).is_some_and(|entry| entry.load(Ordering::Relaxed) == ASKED)
+}
+
+/// A rule asks for a lease for a socket for which nothing was decided yet: from now on it is counted what it receives.
+pub fn set_earning(descriptor: c_int) {
+    let Some(entry) = entry(descriptor) else { return };
+    earning::begin(descriptor);
+    let begins = |value: u8| matches!(value, UNDECIDED | NAMED).then_some(EARNING);
+    let _ = entry.fetch_update(Ordering::AcqRel, Ordering::Relaxed, begins);
+}
+
+/// A socket without a lease has received so many datagrams. Returns whether it has earned one: then [`ask`] for it.
+pub fn received(descriptor: c_int, count: u32) -> bool {
+    users::shared(descriptor).inspect(|shared| {
+        shared.is_used_by_others(process());
+    });
+    let Some(entry) = entry(descriptor) else { return false };
+    let value = entry.load(Ordering::Relaxed);
+    if !(EARNING..ASKED).contains(&value) {
+        return false;
+    }
+    let so_far = u32::from(value - EARNING) + count;
+    let last = u32::from(earning::ENOUGH) - 1;
+    let (goes_on_with, has_earned) = match so_far > last {
+        false => (so_far, false),
+        true => match earning::has_received_enough(descriptor) {
+            Earned::NotYet => (last, false),
+            Earned::Anew => (0, false),
+            Earned::Lease => (last, true),
+        },
+    };
+    // If another thread receives as well, what one of them has received may count for both.
+    let next = EARNING + goes_on_with as u8;
+    let is_first = entry.compare_exchange(value, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    has_earned && is_first
+}
+
+/// Asks the owner of an interface for a lease for the socket, without waiting. Allocates. [`take_up`] has the answer. Returns the
+/// descriptor of the connection to the owner.
+///
+/// # Errors
+/// The reason as text; [`Lessee::IS_BUSY`] if it may be tried again.
+pub fn ask(descriptor: c_int, interface: &str, access: &Access) -> Result<Option<c_int>, String> {
+    register_fork();
+    let known = entry(descriptor).filter(|_| is_undecided(descriptor));
+    let entry = known.ok_or_else(|| Lessee::IS_BUSY.to_owned())?;
+    Wanted::of(descriptor).map_err(|why| why.to_string())?;
+    let before = entry.load(Ordering::Relaxed);
+    // Another thread may be about to do the same.
+    if before == ASKED
+        || before < EARNING
+        || entry.compare_exchange(before, ASKED, Ordering::AcqRel, Ordering::Relaxed).is_err()
+    {
+        return Err(Lessee::IS_BUSY.to_owned());
+    }
+    earning::ask(descriptor, interface, access).inspect_err(|_| {
+        let _ = entry.compare_exchange(ASKED, before, Ordering::AcqRel, Ordering::Relaxed);
+    })
+}
+
+/// A lease that was asked for and is a socket's now.
+#[derive(Debug)]
+pub struct TakenUp {
+    /// By whose rights.
+    pub by: LentBy,
+    /// The interface.
+    pub ifindex: u32,
+}
+
+/// Looks whether the owner has answered what [`ask`] has asked, at most once in a ms unless `now`. Returns the lease that the
+/// socket has from now on; `None`: it has none yet. Allocates if it has, and never waits.
+///
+/// # Errors
+/// The reason as text: the socket gets none.
+pub fn take_up(descriptor: c_int, mode: Mode, now: bool) -> Result<Option<TakenUp>, String> {
+    // One whose waiting threads are not all counted waits for these.
+    if !(now || earning::looks_now()) || earning::is_waited_for_uncounted(descriptor) {
+        return Ok(None);
+    }
+    set_ended_free();
+    let Some((on, lent)) = earning::go_on(descriptor, &socket(descriptor))? else { return Ok(None) };
+    let cookie = identity::cookie(descriptor).ok().filter(|_| identity::is_udp(descriptor));
+    let cookie = cookie.ok_or_else(|| "it is no UDP socket".to_owned())?;
+    let wanted = Wanted::of(descriptor).map_err(|why| why.to_string())?;
+    let (number, place) = free_place()?;
+    let shared = users::shared(descriptor);
+    place.set_shared(shared);
+    let ifindex = lent.on.ifindex;
+    let by = place.lessee.take_up(&socket(descriptor), (on, lent), shared.is_some(), descriptor);
+    let by = by.inspect_err(|_| place.is_used.store(false, Ordering::Release))?;
+    let is_ours = occupy(descriptor, (number, place), mode, (cookie, wanted), ASKED);
+    Ok(is_ours.then_some(TakenUp { by, ifindex }))
+}
+
+/// Waits until the owner has answered what [`ask`] has asked, for as long as an owner may take. As [`take_up`].
+///
+/// # Errors
+/// The reason as text: the socket gets none.
+pub fn take_up_now(descriptor: c_int, mode: Mode) -> Result<Option<TakenUp>, String> {
+    loop {
+        let taken = take_up(descriptor, mode, true)?;
+        if taken.is_some() || !is_asked(descriptor) {
+            return Ok(taken);
+        }
+        earning::wait_for_answer(descriptor)?;
+    }
+}
+
+/// The socket is in a set of `epoll(7)` from now on, or not any more: what a lease that it gets later has to know. Returns why it gets
+/// none, if it does not.
+pub(crate) fn note_membership(
+    descriptor: c_int,
+    set: c_int,
+    membership: Option<earning::Membership>,
+) -> Option<&'static str> {
+    if earning::is_in(descriptor, set, membership) {
+        return None;
+    }
+    keep_with_kernel(descriptor);
+    Some("more sockets without a lease are in sets of epoll than are noted")
+}
