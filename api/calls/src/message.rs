@@ -81,7 +81,11 @@ pub(crate) unsafe fn fill(
     if !has_name_room(message) {
         return set_errno(libc::EFAULT) as isize;
     }
-    message.msg_flags = if rest.is_empty() { 0 } else { libc::MSG_TRUNC };
+    // As the kernel does (net/socket.c, ____sys_recvmsg).
+    message.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+    if !rest.is_empty() {
+        message.msg_flags |= libc::MSG_TRUNC;
+    }
     if !message.msg_name.is_null() {
         let (address, len) = to_c(received.source);
         // SAFETY: the caller's room for the name is `msg_namelen` bytes.

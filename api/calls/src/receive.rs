@@ -18,7 +18,7 @@ use crate::table::{self, Place, Receives};
 use crate::times::{duration, timespec};
 
 /// What is the kernel's alone, whatever is in the ring.
-const BY_KERNEL: c_int = libc::MSG_ERRQUEUE | libc::MSG_OOB;
+const BY_KERNEL: c_int = libc::MSG_ERRQUEUE;
 
 /// Messages of one call; the kernel takes no more either (`UIO_MAXIOV`).
 const MESSAGES_MAX: u32 = 1_024;
@@ -507,6 +507,23 @@ pub unsafe fn recvfrom(
         unsafe { *address_len = message.msg_namelen };
     }
     received
+}
+
+/// Whether `readv(2)` would receive anything into these pieces.
+///
+/// # Safety
+/// As for `readv(2)`.
+#[must_use]
+pub unsafe fn has_room(pieces: *const iovec, count: c_int) -> bool {
+    let Some(count) = usize::try_from(count).ok().filter(|count| (1..=pointers::PIECES_MAX).contains(count))
+    else {
+        return false;
+    };
+    if !pointers::can_be_of(pieces, count) {
+        return false;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(pieces, count) }.iter().any(|piece| piece.iov_len > 0)
 }
 
 /// As `readv(2)`.

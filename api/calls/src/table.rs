@@ -605,15 +605,29 @@ pub fn option_set(descriptor: c_int, level: c_int, name: c_int) -> Option<(Why, 
                 place.wanted.store(wanted.bits(), Ordering::Relaxed);
                 None
             }
-            Err(why) => give_up(descriptor).then_some((why, true)),
+            Err(why) => {
+                hand_over_if_unfiltered(place, level, name);
+                give_up(descriptor).then_some((why, true))
+            }
         },
         // It is looked at when that is decided.
         (Means::Look, None) => None,
-        (Means::Kernel, Some(_)) => give_up(descriptor).then_some((why, true)),
+        (Means::Kernel, Some((_, place))) => {
+            hand_over_if_unfiltered(place, level, name);
+            give_up(descriptor).then_some((why, true))
+        }
         (Means::Kernel, None) => is_undecided(descriptor).then(|| {
             keep_with_kernel(descriptor);
             (why, false)
         }),
+    }
+}
+
+/// Of what waits the kernel says what the program asks for from now on. A filter is for what comes after it: what waits is received as it is.
+fn hand_over_if_unfiltered(place: &Place, level: c_int, name: c_int) {
+    let is_filter = level == libc::SOL_SOCKET && matches!(name, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF);
+    if !is_filter {
+        place.lessee.hand_over();
     }
 }
 

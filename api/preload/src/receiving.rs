@@ -244,8 +244,9 @@ pub unsafe extern "C-unwind" fn __read_chk(
 /// As for `readv(2)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn readv(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t {
-    // Of more pieces it returns another error than recvmsg(2).
-    if is_ours(fd) && (1..=1_024).contains(&count) && !pieces.is_null() {
+    // Of more pieces it returns another error than recvmsg(2), and into no bytes it receives nothing.
+    // SAFETY: the caller's promise.
+    if is_ours(fd) && unsafe { receive::has_room(pieces, count) } {
         // SAFETY: the caller's promise.
         let got = unsafe { receive::readv(&KERNEL, fd, pieces, count) };
         if !is_no_socket(got, fd) {

@@ -223,6 +223,10 @@ impl LeasedInterface {
         let (capacity, processes) = (sockets.clamp(1, SOCKETS_MAX), processes.max(1));
         let mut leases = Leases::load(processes, capacity)?;
         leases.attach(target.ifindex, facts.tc_attach())?;
+        // Loaded now, as a program that leaves what is in a ring to others waits for that. Without it such frames are lost, and counted.
+        if let Err(error) = leases.attach_egress(target.ifindex, facts.tc_attach()) {
+            tracing::warn!("{interface}: what is in rings cannot be handed over: {error}");
+        }
         let count = (processes * capacity) as usize;
         let places = std::iter::repeat_with(Place::default).take(count).collect();
         leases.set_hosts(&hosts(mirror.tables()))?;

@@ -26,6 +26,8 @@ pub struct Totals {
     pub by_kernel: u64,
     /// Seeds with a difference that is not known.
     pub failed: u64,
+    /// Seeds whose difference did not come again.
+    pub once: u64,
     /// These differences by their kind.
     pub by_kind: BTreeMap<String, u64>,
     /// How often each known difference was found.
@@ -44,13 +46,14 @@ impl fmt::Display for Totals {
         }
         write!(
             f,
-            "{} seeds, {} steps in {} s; {} datagrams by the ring, {} by the kernel; {} seeds with a difference",
+            "{} seeds, {} steps in {} s; {} datagrams by the ring, {} by the kernel; {} seeds with a difference, {} with one that did not come again",
             self.seeds,
             self.steps,
             self.took.as_secs(),
             self.by_ring,
             self.by_kernel,
-            self.failed
+            self.failed,
+            self.once
         )
     }
 }
@@ -94,7 +97,9 @@ fn one(twin: &mut Twin, seed: u64, only: &[String], totals: &mut Totals) -> Resu
     if found.is_measured() && again < AGAIN {
         return Ok(());
     }
-    totals.failed += 1;
+    // What never comes again is printed, and does not fail: nobody could find it.
+    totals.failed += u64::from(again > 0);
+    totals.once += u64::from(again == 0);
     *totals.by_kind.entry(found.kind.clone()).or_default() += 1;
     let step = script.steps.get(found.step).map_or("the end", String::as_str);
     let only = if only.is_empty() { String::new() } else { format!(" --only {}", only.join(",")) };
