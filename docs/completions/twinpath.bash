@@ -1524,7 +1524,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__run)
-            opts="-h --rules --on --wait --owner --explain --help"
+            opts="-h --rules --on --wait --lease --owner --explain --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1540,6 +1540,10 @@ _twinpath() {
                     ;;
                 --wait)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --lease)
+                    COMPREPLY=($(compgen -W "earned at-bind" -- "${cur}"))
                     return 0
                     ;;
                 --owner)

@@ -467,7 +467,9 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand tune" -s h -l help -d 
 complete -c twinpath -n "__fish_twinpath_using_subcommand run" -l rules -d 'Rules: which UDP sockets of which programs have a fast path (twinpath-run(1) says how they are written). Without them: every one that a program binds to a port that it names itself' -r -F
 complete -c twinpath -n "__fish_twinpath_using_subcommand run" -l on -d 'Without rules: the interface of the fast path. Otherwise it is the one with the address that a socket is bound to, or the only one beside the loopback' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand run" -l wait -d 'Without rules: how calls wait: adaptive, poll or interrupt' -r
-complete -c twinpath -n "__fish_twinpath_using_subcommand run" -l owner -d 'By whose rights: the owner (`twinpath sockets`) that listens at this path, or none: the program\'s own rights alone. Without it: the program\'s own, if it has them, or else the owner of the interface at its usual path' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand run" -l lease -d 'Without rules: when a socket gets its rings: earned, as soon as it has received enough, or at-bind, which makes bind wait' -r -f -a "earned\t''
+at-bind\t''"
+complete -c twinpath -n "__fish_twinpath_using_subcommand run" -l owner -d 'Who gives sockets their rings: the owner (`twinpath sockets`) that listens at this path, or none: nobody. Without it: an owner that is started for the program, if you have the rights for that, or else the owner of the interface at its usual path' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand run" -l explain -d 'Say which path each UDP socket has, why, and how much it has received by which; on standard error, or in a file' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand run" -s h -l help -d 'Print help'
 complete -c twinpath -n "__fish_twinpath_using_subcommand sockets" -l on -d 'The interface' -r
