@@ -1,6 +1,8 @@
 //! Unmodified programs with the library, over a virtual link between two network namespaces.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
+#[path = "programs/earned.rs"]
+mod earned;
 #[path = "programs/edges.rs"]
 mod edges;
 #[path = "programs/filtered.rs"]

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use twinpath_config::Sandbox;
 use twinpath_lending::{Access, Started};
 use twinpath_owner::starter::{self, Family};
-use twinpath_owner::{self as owner, OwnerPlan, PROGRAMS_MAX, Passed, ProgramLimits};
+use twinpath_owner::{self as owner, OwnerPlan, PROGRAMS_MAX, Passed, ProgramLimits, SOCKETS_MAX};
 use twinpath_path::privileges::Capabilities;
 use twinpath_rules::OWNER_VARIABLE;
 use twinpath_sys::child;
@@ -79,16 +79,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         starter::run(&input, &family, start)?;
         return Ok(ExitCode::SUCCESS);
     };
-    let all =
-        ProgramLimits { programs: PROGRAMS_MAX, programs_per_user: PROGRAMS_MAX, ..ProgramLimits::default() };
-    let limits = ProgramLimits { sockets_per_user: all.programs * all.sockets_per_program, ..all };
+    let all = ProgramLimits {
+        programs: PROGRAMS_MAX,
+        programs_per_user: PROGRAMS_MAX,
+        sockets_per_program: SOCKETS_MAX,
+        sockets_per_user: PROGRAMS_MAX * SOCKETS_MAX,
+    };
     owner::run(
         OwnerPlan {
             interface: interface.clone(),
             listen: std::path::PathBuf::new(),
             passed: Some(Passed { from: Arc::new(input), token: started.token }),
             rules: None,
-            limits,
+            limits: all,
             sandbox: Sandbox::On,
             socket: None,
             metrics: None,

@@ -141,3 +141,75 @@ fn is_of(process: Pid, family: &Family<'_>) -> bool {
     let environment = file("environ");
     has(&environment, &format!("{variable}={value}")) || !has(&environment, &format!("{variable}="))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use rustix::net::connect;
+    use twinpath_lending::message::TOKEN_LEN;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// A process of the program, by its end of a connection.
+    fn connected(to: &Started, interface: &str) -> OwnedFd {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let name = format!("{CLIENT_NAME}{:x}-{number}/{interface}", std::process::id());
+        bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()).unwrap();
+        connect(&socket, &SocketAddrUnix::new_abstract_name(to.name.as_bytes()).unwrap()).unwrap();
+        socket
+    }
+
+    #[test]
+    fn one_owner_is_started_for_each_interface_and_all_ends_with_the_program() {
+        let started =
+            Started { name: format!("twinpath-test-{}", std::process::id()), token: [7; TOKEN_LEN] };
+        let listener = listening(&started).unwrap();
+        let mut program = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let first = program.id();
+        let (tell, told) = mpsc::channel();
+        let starter = thread::spawn(move || {
+            let family = Family { first, variable: (twinpath_rules::OWNER_VARIABLE, "nobody has it") };
+            let start = |interface: &str, gets: OwnedFd| {
+                tell.send((interface.to_owned(), gets)).unwrap();
+                Command::new("cat").stdin(Stdio::piped()).spawn()
+            };
+            run(&listener, &family, start)
+        });
+        let _connections = ["if0", "if1", "if0"].map(|interface| connected(&started, interface));
+        let owners = [told.recv_timeout(PATIENCE).unwrap(), told.recv_timeout(PATIENCE).unwrap()];
+        assert_eq!([&owners[0].0, &owners[1].0], ["if0", "if1"]);
+        // Both connections of the first interface are passed to its owner.
+        for _ in 0..2 {
+            let received = fd_passing::receive(&owners[0].1, &mut [0; 8]).unwrap();
+            assert_eq!((received.len, received.fds.len()), (1, 1));
+        }
+        drop(program.stdin.take());
+        program.wait().unwrap();
+        starter.join().unwrap().unwrap();
+        // What passes connections is closed: the owner hears that nobody comes any more.
+        assert!(told.recv().is_err());
+        assert_eq!(fd_passing::receive(&owners[0].1, &mut [0; 8]).unwrap().len, 0);
+    }
+
+    #[test]
+    fn what_is_no_name_of_an_interface_starts_nothing() {
+        let started =
+            Started { name: format!("twinpath-names-{}", std::process::id()), token: [7; TOKEN_LEN] };
+        let listener = listening(&started).unwrap();
+        for name in ["", "-x", "a/b"] {
+            let _connection = connected(&started, name);
+            let accepted = accept_with(&listener, SocketFlags::CLOEXEC).unwrap();
+            assert_eq!(interface_of(&accepted), None, "{name}");
+        }
+    }
+}
