@@ -258,7 +258,7 @@ fn a_new_owner_takes_all_programs_over() {
         assert!(former.child.wait().unwrap().success());
         assert_eq!(owned.sockets(), [1]);
         // What the first owner has given, and nothing of those between.
-        assert_eq!(links(owned.owner.child.id()), 1);
+        assert_eq!(links(owned.owner.child.id()), LINKS);
         peer.until_by_ring(&socket, BY_RING);
         // By the same connection, from the new owner.
         let second = owned.fast_socket(port);
@@ -271,6 +271,9 @@ fn a_new_owner_takes_all_programs_over() {
     until("a program without sockets disconnects", || owned.sockets().is_empty());
     let _another = owned.fast_socket(7174);
 }
+
+/// Of the program at ingress, and of the one at egress that turns around what is handed over.
+const LINKS: usize = 2;
 
 /// Links of BPF programs that a process has.
 fn links(process: u32) -> usize {
@@ -454,13 +457,13 @@ fn a_program_without_leases_keeps_nothing_in_the_kernel() {
     assert!(matches!(holder.ask("vs", &[socket.as_fd()]), (Answer::Lent { ring: 0, .. }, _)));
     // What only the kernel can say is asked after the program has got the memory of its rings.
     refused.is_refused("vs", &[socket.as_fd()], "has a lease already");
-    assert_eq!(attached(), 1);
+    assert_eq!(attached(), LINKS);
     drop(holder);
     until("the kernel's program is detached, though one asked for a lease", || attached() == 0);
     for _ in 0..2 {
         let (answer, _) = refused.ask("vs", &[other.as_fd()]);
         let Answer::Lent { ring, .. } = answer else { panic!("no lease: {answer:?}") };
-        assert_eq!(attached(), 1);
+        assert_eq!(attached(), LINKS);
         refused.say(&Request::end(ring, false), &[]);
         until("it is detached when the last lease has ended", || attached() == 0);
     }
