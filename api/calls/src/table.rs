@@ -337,7 +337,9 @@ const fn is_undecided_value(value: u8) -> bool {
 
 /// A socket without a lease stays with the kernel.
 pub fn keep_with_kernel(descriptor: c_int) {
-    earning::abandon(descriptor);
+    if is_asked(descriptor) {
+        earning::abandon(descriptor);
+    }
     earning::forget_memberships(descriptor);
     set_kernel(descriptor);
 }

@@ -43,6 +43,10 @@ fn keep_with_kernel(descriptor: c_int, why: std::fmt::Arguments<'_>) {
 pub(crate) fn bound(descriptor: c_int) {
     /// One thread at a time, as each takes up whatever has been answered.
     static ONE: Mutex<()> = Mutex::new(());
+    // Most programs have no such rule, and may bind a socket for each query.
+    if !started().is_some_and(Started::has_rule_at_bind) {
+        return;
+    }
     let Some((_, rule, _)) = rule_of(descriptor) else { return };
     // In a handler nothing is allocated: then it is asked for when the socket has received something.
     if !rule.at_bind || handler::is_running() {

@@ -17,6 +17,13 @@ pub(crate) struct Started {
     pub(crate) access: Access,
 }
 
+impl Started {
+    /// Whether any rule makes bind wait for a lease.
+    pub(crate) fn has_rule_at_bind(&self) -> bool {
+        self.rules.as_ref().is_ok_and(|rules| rules.rules.iter().any(|rule| rule.at_bind))
+    }
+}
+
 static STARTED: OnceLock<Option<Started>> = OnceLock::new();
 /// From its beginning to its end: a constructor of another library may call hooks before, and they are passed on.
 static RUNS: AtomicBool = AtomicBool::new(false);
