@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, chmodat};
 use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_passcred;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
 };
@@ -98,8 +99,12 @@ impl Door {
     pub(crate) fn passed(from: &OwnedFd) -> Result<Self, DoorError> {
         let path = PathBuf::from("the program that it was started for");
         let failed = |error| DoorError::Listen { path: path.clone(), error };
-        let listener = from.try_clone().and_then(readable).map_err(failed)?;
-        Ok(Self { listener, path, file: None, passes: Passes::Connections })
+        // The control loop reads until nothing is there.
+        let listener = from.try_clone().and_then(|listener| {
+            rustix::io::ioctl_fionbio(&listener, true)?;
+            readable(listener)
+        });
+        Ok(Self { listener: listener.map_err(failed)?, path, file: None, passes: Passes::Connections })
     }
 
     /// Whether no program can come any more.
@@ -190,6 +195,8 @@ fn unix_socket() -> Result<OwnedFd, Errno> {
 fn bound(path: &Path) -> io::Result<OwnedFd> {
     let listener = unix_socket()?;
     bind(&listener, &SocketAddrUnix::new(path)?)?;
+    // Connections have it of their listener, so that it is known who has sent what came before they were let in.
+    set_socket_passcred(&listener, true)?;
     Ok(listener)
 }
 

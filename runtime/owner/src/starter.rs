@@ -8,6 +8,7 @@ use std::process::Child;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_passcred;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, getpeername, listen,
     socket_with, socketpair,
@@ -46,6 +47,9 @@ struct Owner {
 pub fn listening(started: &Started) -> io::Result<OwnedFd> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     bind(&socket, &SocketAddrUnix::new_abstract_name(started.name.as_bytes())?)?;
+    // Connections have it of their listener (unix_sock_inherit_flags, net/unix/af_unix.c): an owner has to know who has sent what came
+    // before it got the connection.
+    set_socket_passcred(&socket, true)?;
     listen(&socket, BACKLOG)?;
     Ok(socket)
 }
