@@ -1,12 +1,22 @@
 //! The kernel's own calls, as the crate that uses this one reaches them.
 
 use libc::{
-    c_int, c_uint, epoll_event, fd_set, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, ssize_t, timespec,
+    c_int, c_uint, c_void, epoll_event, fd_set, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, size_t, sockaddr,
+    socklen_t, ssize_t, timespec,
 };
 
 /// The C library's functions. They may end the thread that calls them, by its cancellation, so they may unwind.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel {
+    /// `recvfrom(2)`
+    pub recvfrom: unsafe extern "C-unwind" fn(
+        c_int,
+        *mut c_void,
+        size_t,
+        c_int,
+        *mut sockaddr,
+        *mut socklen_t,
+    ) -> ssize_t,
     /// `recvmsg(2)`
     pub recvmsg: unsafe extern "C-unwind" fn(c_int, *mut msghdr, c_int) -> ssize_t,
     /// `recvmmsg(2)`

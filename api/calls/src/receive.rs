@@ -45,6 +45,7 @@ struct Receiving<'a> {
     blocked: Option<Blocked>,
     has_timeout: bool,
     more: More,
+    sees: Sees,
     receives: Receives,
 }
 
@@ -67,7 +68,15 @@ impl More {
 /// As for `recvmsg(2)`: `message` describes memory of the caller.
 pub unsafe fn recvmsg(kernel: &Kernel, descriptor: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the caller's promise.
-    unsafe { receive(kernel, descriptor, message, flags, &mut { More::NONE }) }
+    unsafe { receive(kernel, descriptor, message, flags, &mut { More::NONE }, Sees::All) }
+}
+
+/// What a caller sees of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sees {
+    All,
+    /// One piece, and the sender: no flags and no control data. The kernel has a cheaper call for these.
+    BytesAndSender,
 }
 
 /// As [`recvmsg`]. What one call of the kernel may receive beside, it does.
@@ -80,6 +89,7 @@ unsafe fn receive(
     message: *mut msghdr,
     flags: c_int,
     more: &mut More,
+    sees: Sees,
 ) -> ssize_t {
     // SAFETY: the caller's promise.
     let is_ours = flags & BY_KERNEL == 0 && unsafe { pointers::is_sound(message) };
@@ -107,6 +117,7 @@ unsafe fn receive(
         blocked,
         has_timeout,
         more: *more,
+        sees,
         receives,
     };
     // SAFETY: the caller's promise.
@@ -279,8 +290,25 @@ impl Receiving<'_> {
         message.msg_name = source.as_mut_ptr().cast();
         message.msg_namelen = size_of::<Name>() as socklen_t;
         let flags = self.flags | more_flags | libc::MSG_TRUNC;
-        // SAFETY: as above, and there is room for the name.
-        let whole = unsafe { (self.kernel.recvmsg)(self.descriptor(), &raw mut message, flags) };
+        let whole = if self.sees == Sees::BytesAndSender {
+            // SAFETY: such a message has one piece.
+            let piece = unsafe { *message.msg_iov };
+            let (name, name_len) = (message.msg_name.cast(), &raw mut message.msg_namelen);
+            // SAFETY: as above, and there is room for the name.
+            unsafe {
+                (self.kernel.recvfrom)(
+                    self.descriptor(),
+                    piece.iov_base,
+                    piece.iov_len,
+                    flags,
+                    name,
+                    name_len,
+                )
+            }
+        } else {
+            // SAFETY: as above, and there is room for the name.
+            unsafe { (self.kernel.recvmsg)(self.descriptor(), &raw mut message, flags) }
+        };
         if whole < 0 {
             return (whole, None);
         }
@@ -497,8 +525,10 @@ pub unsafe fn recvfrom(
     if with_address {
         (message.msg_name, message.msg_namelen) = (address.cast(), room);
     }
-    // SAFETY: the message describes what the caller has passed.
-    let received = unsafe { recvmsg(kernel, descriptor, &raw mut message, flags) };
+    // SAFETY: the message describes what the caller has passed, in one piece.
+    let received = unsafe {
+        receive(kernel, descriptor, &raw mut message, flags, &mut { More::NONE }, Sees::BytesAndSender)
+    };
     if let Some(error) = is_refused.filter(|_| received >= 0) {
         return set_errno(error) as ssize_t;
     }
@@ -583,7 +613,14 @@ pub unsafe fn recvmmsg(
         let mut more = More { messages: next, count: others, received: 0 };
         // SAFETY: as above.
         let len = unsafe {
-            receive(kernel, place.descriptor(descriptor), &raw mut (*message).msg_hdr, each | now, &mut more)
+            receive(
+                kernel,
+                place.descriptor(descriptor),
+                &raw mut (*message).msg_hdr,
+                each | now,
+                &mut more,
+                Sees::All,
+            )
         };
         if len < 0 {
             if number == 0 {

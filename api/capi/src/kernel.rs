@@ -2,11 +2,20 @@
 #![allow(unsafe_code, reason = "the calls of the C library take pointers")]
 
 use libc::{
-    c_int, c_uint, epoll_event, fd_set, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, ssize_t, timespec,
+    c_int, c_uint, c_void, epoll_event, fd_set, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, size_t, sockaddr,
+    socklen_t, ssize_t, timespec,
 };
 use twinpath_calls::Kernel;
 
 unsafe extern "C-unwind" {
+    fn recvfrom(
+        descriptor: c_int,
+        buffer: *mut c_void,
+        len: size_t,
+        flags: c_int,
+        address: *mut sockaddr,
+        address_len: *mut socklen_t,
+    ) -> ssize_t;
     fn recvmsg(descriptor: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
     fn recvmmsg(
         descriptor: c_int,
@@ -34,4 +43,4 @@ unsafe extern "C-unwind" {
 }
 
 /// The calls that those with a lease end in.
-pub(crate) static KERNEL: Kernel = Kernel { recvmsg, recvmmsg, ppoll, pselect, epoll_pwait };
+pub(crate) static KERNEL: Kernel = Kernel { recvfrom, recvmsg, recvmmsg, ppoll, pselect, epoll_pwait };

@@ -6,7 +6,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
-    c_int, c_uint, epoll_event, fd_set, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, ssize_t, timespec,
+    c_int, c_uint, epoll_event, fd_set, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, size_t, sockaddr,
+    socklen_t, ssize_t, timespec,
 };
 use twinpath_calls::{Kernel, set_errno};
 
@@ -118,7 +119,21 @@ macro_rules! real {
 pub(crate) use real;
 
 /// What calls with a lease end in.
-pub(crate) static KERNEL: Kernel = Kernel { recvmsg, recvmmsg, ppoll, pselect, epoll_pwait };
+pub(crate) static KERNEL: Kernel = Kernel { recvfrom, recvmsg, recvmmsg, ppoll, pselect, epoll_pwait };
+
+/// # Safety
+/// As for `recvfrom(2)`.
+unsafe extern "C-unwind" fn recvfrom(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    address: *mut sockaddr,
+    address_len: *mut socklen_t,
+) -> ssize_t {
+    real!(recvfrom(fd, buffer, len, flags, address, address_len)
+        as fn(c_int, *mut c_void, size_t, c_int, *mut sockaddr, *mut socklen_t) -> ssize_t)
+}
 
 /// # Safety
 /// As for `recvmsg(2)`.

@@ -1,6 +1,7 @@
 //! This process's own rights to an interface, or the owner of it.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -77,7 +78,7 @@ impl fmt::Display for Access {
 pub enum LendError {
     /// By this process's own rights.
     #[error("{0}")]
-    Lease(#[from] LeaseError),
+    Lease(#[from] Box<dyn Error + Send + Sync>),
     /// By the owner's.
     #[error("{0}")]
     Owner(#[from] OwnerError),
@@ -85,7 +86,7 @@ pub enum LendError {
     #[error("{own}; {owner}")]
     Neither {
         /// What this process's own rights are not enough for.
-        own: Box<LeaseError>,
+        own: Box<dyn Error + Send + Sync>,
         /// There is no owner.
         owner: Box<OwnerError>,
     },
@@ -97,11 +98,49 @@ pub enum LendError {
 /// [`Lender::open`] or [`Lender::connect`].
 pub type Open = fn(&str, &Access) -> Result<Lender, LendError>;
 
+/// What this process can do by its own rights on an interface. [`Lender::open`] alone names who does it, so that programs without these
+/// rights, which only [connect](Lender::connect), have nothing of it in their memory.
+pub trait OwnInterface: fmt::Debug + Send {
+    /// As [`Lender::lend`].
+    ///
+    /// # Errors
+    /// [`LendError::Lease`]
+    fn lend(&mut self, socket: BorrowedFd<'_>, local: SocketAddr) -> Result<(OwnLease, Sending), LendError>;
+    /// As [`Lender::take_back`].
+    fn take_back(&mut self, socket: BorrowedFd<'_>, number: u32, lease: Lease, sending: Sending);
+    /// As [`Lender::set_free`].
+    fn set_free(&mut self, number: u32, lease: Lease, sending: Sending);
+    /// As [`Lender::hand_over`].
+    fn hand_over(&mut self, number: u32) -> bool;
+}
+
+impl OwnInterface for LeasedInterface {
+    fn lend(&mut self, socket: BorrowedFd<'_>, local: SocketAddr) -> Result<(OwnLease, Sending), LendError> {
+        Self::lend(self, socket, local).map_err(by_own_rights)
+    }
+
+    fn take_back(&mut self, socket: BorrowedFd<'_>, number: u32, lease: Lease, sending: Sending) {
+        Self::take_back(self, socket, number, lease, sending);
+    }
+
+    fn set_free(&mut self, number: u32, lease: Lease, sending: Sending) {
+        Self::set_free(self, number, lease, sending);
+    }
+
+    fn hand_over(&mut self, number: u32) -> bool {
+        self.hand_over_own(number).is_ok()
+    }
+}
+
+fn by_own_rights(error: LeaseError) -> LendError {
+    LendError::Lease(Box::new(error))
+}
+
 /// Gives the sockets of this process leases on one interface.
 #[derive(Debug)]
 pub enum Lender {
     /// By its own rights.
-    Own(Box<LeasedInterface>),
+    Own(Box<dyn OwnInterface>),
     /// By an owner's.
     Owner(Borrower),
 }
@@ -123,9 +162,7 @@ impl Lender {
                     Err(LendError::Owner(owner @ OwnerError::Connect { .. })) => {
                         // The reason why it cannot be done without an owner is said as well.
                         Self::own(interface).map_err(|error| match error {
-                            LendError::Lease(own) => {
-                                LendError::Neither { own: Box::new(own), owner: Box::new(owner) }
-                            }
+                            LendError::Lease(own) => LendError::Neither { own, owner: Box::new(owner) },
                             error => error,
                         })
                     }
@@ -153,7 +190,7 @@ impl Lender {
     fn own(interface: &str) -> Result<Self, LendError> {
         let open = || -> Result<LeasedInterface, LendError> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            Ok(runtime.block_on(LeasedInterface::open(interface, SOCKETS_MAX))?)
+            runtime.block_on(LeasedInterface::open(interface, SOCKETS_MAX)).map_err(by_own_rights)
         };
         // A thread of a tokio runtime must not wait in another one. One that it starts is in the same network namespace.
         let opened = if tokio::runtime::Handle::try_current().is_ok() {
@@ -250,7 +287,7 @@ impl Lender {
     /// done.
     pub fn hand_over(&mut self, number: u32) -> bool {
         match self {
-            Self::Own(interface) => interface.hand_over_own(number).is_ok(),
+            Self::Own(interface) => interface.hand_over(number),
             Self::Owner(_) => false,
         }
     }

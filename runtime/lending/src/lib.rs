@@ -19,6 +19,6 @@ mod place;
 
 pub use borrower::AskedFor;
 pub use connection::{CLIENT_NAME, Connection, OwnerError};
-pub use lender::{Access, LendError, Lender, Open, owner_socket};
+pub use lender::{Access, LendError, Lender, Open, OwnInterface, owner_socket};
 pub use lent::{Lent, Withdrawal};
 pub use place::{Place, Started};

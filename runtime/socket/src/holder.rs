@@ -26,6 +26,8 @@ use crate::precise::Precise;
 
 /// How often a thread that spins looks at the kernel's socket, for what does not come through the interface.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_micros(50);
+/// How rarely it is looked at whether everything has been read, where there was always more.
+const LOOK_EVERY_MAX: Duration = Duration::from_micros(800);
 
 /// A frame that is being written takes less than a microsecond. After so many looks the program's CPU may be this one.
 const LOOKS_BEFORE_YIELD: u32 = 1024;
@@ -146,6 +148,7 @@ pub(crate) struct Holder {
     /// When it last looked for datagrams, and when it looks at the kernel's socket again.
     looked: Instant,
     look_at: Instant,
+    look_every: Duration,
     /// The kernel's socket has just been found empty by the caller.
     asked: bool,
     /// The policy was told of the next datagram by a call that waited.
@@ -173,6 +176,7 @@ impl Holder {
             idle: Idle::new(IdleConfig::default()),
             looked: now,
             look_at: now,
+            look_every: LOOK_EVERY,
             asked: false,
             told: false,
             owner,
@@ -226,7 +230,7 @@ impl Holder {
                     }
                     read => {
                         let read = self.came_by_kernel(read, call)?;
-                        self.take_lease_early(socket, call);
+                        self.take_lease_early(socket, call, clock::now());
                         return Ok(read);
                     }
                 },
@@ -481,19 +485,19 @@ impl Holder {
         call: Call,
     ) -> io::Result<Read> {
         let (len, whole_len, peer) = beside::with_sender(read)?;
-        self.came(KernelRead { whole_len, source: peer.ip() }, call);
+        self.came(KernelRead { whole_len, source: peer.ip() }, call, clock::now());
         Ok((len, peer))
     }
 
     /// A datagram was read from the kernel's socket.
-    pub(crate) fn came(&mut self, read: KernelRead, call: Call) {
+    pub(crate) fn came(&mut self, read: KernelRead, call: Call, now: Instant) {
         if !call.peek {
             let is_odd = self.beside.is_odd(read.whole_len, read.source);
             self.lease.socket_was_read(is_odd);
             self.counts.by_kernel += 1;
             self.beside.set_counted(&self.counts, self.lease.consumed());
         }
-        self.found(clock::now());
+        self.found(now);
     }
 
     /// Looks at the kernel's socket while the ring is open. If something is there the lease is given back, so that it is read
@@ -513,23 +517,26 @@ impl Holder {
 
     /// A datagram was read from the kernel's socket: if there is no other, the next ones come by the ring, unless the policy
     /// would rather sleep. A thread that always finds something has no other time to take the lease.
-    pub(crate) fn take_lease_early(&mut self, socket: &UdpSocket, call: Call) {
-        let now = clock::now();
+    pub(crate) fn take_lease_early(&mut self, socket: &UdpSocket, call: Call, now: Instant) {
         if !call.stays || call.polled || call.peek || self.lease.is_open() {
             return;
         }
         self.count_beside();
-        // If something is missing, not each time.
-        let looks = self.lease.has_read_all() || now >= self.look_at;
-        if looks {
-            self.look_at = now + LOOK_EVERY;
+        let is_settled = matches!(self.lease.next(now), Next::Idle);
+        // If something is missing, not each time: where there is always more to read, ever more rarely.
+        let looks = !is_settled && (self.lease.has_read_all() || now >= self.look_at);
+        if !(is_settled || looks) || !matches!(self.decide(now, Instant::NEVER), Decision::Turn) {
+            return;
         }
-        if looks && matches!(self.lease.next(now), Next::Socket) && state_of(socket) == SocketState::Empty {
-            self.socket_was_empty(now);
+        if looks && matches!(self.lease.next(now), Next::Socket) {
+            let is_empty = state_of(socket) == SocketState::Empty;
+            self.look_every = if is_empty { LOOK_EVERY } else { (self.look_every * 2).min(LOOK_EVERY_MAX) };
+            self.look_at = now + self.look_every;
+            if is_empty {
+                self.socket_was_empty(now);
+            }
         }
-        if matches!(self.lease.next(now), Next::Idle)
-            && matches!(self.decide(now, Instant::NEVER), Decision::Turn)
-        {
+        if matches!(self.lease.next(now), Next::Idle) {
             self.open(now, Room::All);
         }
     }

@@ -454,8 +454,9 @@ impl Lessee {
     pub fn was_read(&self, socket: &UdpSocket, read: Option<KernelRead>, call: Call) {
         let Some(read) = read else { return };
         let told = self.with_holder(|holder| {
-            holder.came(read, call);
-            holder.take_lease_early(socket, call);
+            let now = clock::now();
+            holder.came(read, call, now);
+            holder.take_lease_early(socket, call, now);
         });
         self.or_beside(told, read, call);
     }
@@ -478,7 +479,7 @@ impl Lessee {
         let told = self.with_holder(|holder| {
             holder.slept(read.is_some());
             if let Some(read) = read {
-                holder.came(read, call);
+                holder.came(read, call, clock::now());
             }
         });
         read.inspect(|read| self.or_beside(told, *read, call));

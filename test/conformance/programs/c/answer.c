@@ -5,6 +5,9 @@
  *     answer --group ADDRESS PORT       as one of a group of sockets on that port (SO_REUSEPORT)
  *     answer --one                      what is on descriptor 0, once: a service of inetd
  *     answer --bind ADDRESS SECONDS     opens and closes sockets with ports that it names, and says how many a second
+ *     answer --ask ADDRESS PORT SECONDS COUNT
+ *                                       the client: COUNT requests in flight, of names that differ; says how many were answered, a second
+ *                                       and how many were not
  */
 #include <arpa/inet.h>
 #include <signal.h>
@@ -78,6 +81,55 @@ static int bind_often(const char *address, int seconds)
 	return 0;
 }
 
+/* A request for the address of hNNNNNNNN.any.example.org. */
+static size_t request(unsigned char *to, unsigned number)
+{
+	static const char name[] = "\x09h%08x\3any\7example\3org";
+	static const unsigned char type_a_class_in[] = { 0, 0, 1, 0, 1 };
+	size_t len;
+
+	memset(to, 0, 12);
+	to[0] = number >> 8;
+	to[1] = number;
+	to[2] = to[5] = 1;
+	len = 12 + sprintf((char *)to + 12, name, number);
+	memcpy(to + len, type_a_class_in, sizeof type_a_class_in);
+	return len + sizeof type_a_class_in;
+}
+
+/* One thread, so that the other end alone decides how fast it goes. */
+static int ask_often(const char *address, int port, int seconds, int in_flight)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(port) };
+	/* A request that is not answered for so long is lost. */
+	struct timeval late = { .tv_usec = 500000 };
+	unsigned char buffer[2048];
+	unsigned sent = 0, waiting = 0;
+	long answered = 0, lost = 0;
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	double begun = now(), took;
+
+	if (fd < 0 || inet_pton(AF_INET, address, &to.sin_addr) != 1 || connect(fd, (struct sockaddr *)&to, sizeof to) < 0)
+		return 1;
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &late, sizeof late);
+	while ((took = now() - begun) < seconds) {
+		for (; waiting < (unsigned)in_flight; waiting++) {
+			size_t len = request(buffer, sent++);
+
+			send(fd, buffer, len, 0);
+		}
+		if (recv(fd, buffer, sizeof buffer, 0) > 0) {
+			answered++;
+			waiting--;
+		} else {
+			lost += waiting;
+			waiting = 0;
+		}
+	}
+	printf("%.0f a second, %ld lost\n", answered / took, lost);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	int is_of_group = argc == 4 && strcmp(argv[1], "--group") == 0;
@@ -88,6 +140,8 @@ int main(int argc, char **argv)
 		return answer(0) < 0;
 	if (argc == 4 && strcmp(argv[1], "--bind") == 0)
 		return bind_often(argv[2], atoi(argv[3]));
+	if (argc == 6 && strcmp(argv[1], "--ask") == 0)
+		return ask_often(argv[2], atoi(argv[3]), atoi(argv[4]), atoi(argv[5]));
 	if (argc < 3)
 		return 2;
 	fd = bound(argv[1 + is_of_group], atoi(argv[2 + is_of_group]), is_of_group);
