@@ -70,9 +70,9 @@ struct Request {
 }
 
 static REQUESTS: Mutex<Vec<Request>> = Mutex::new(Vec::new());
-/// When requests are looked at again, ns: an answer takes the owner some ms.
+/// When requests are looked at again, ns: an answer takes the owner some ms, or some hundreds of them if it is started first.
 static LOOK_AT: AtomicU64 = AtomicU64::new(0);
-const LOOK_EVERY_NS: u64 = 1_000_000;
+const LOOK_EVERY_NS: u64 = 4_000_000;
 
 fn with_requests<R>(work: impl FnOnce(&mut Vec<Request>) -> R) -> Option<R> {
     match REQUESTS.try_lock() {

@@ -23,7 +23,9 @@ mod forked;
 mod leaving;
 
 pub(crate) use asking::note_membership;
-pub use asking::{TakenUp, ask, is_asked, is_earning, received, set_earning, take_up, take_up_now};
+pub use asking::{
+    TakenUp, ask, is_asked, is_earning, is_time_to_look, received, set_earning, take_up, take_up_now,
+};
 
 use forked::is_table_own;
 pub(crate) use leaving::{Receives, left, receives};

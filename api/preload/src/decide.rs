@@ -121,7 +121,12 @@ fn ask(descriptor: c_int) -> bool {
 /// If the owner was asked for a lease for the socket: looks whether it has answered.
 #[cold]
 pub(crate) fn look_for_answer(descriptor: c_int) {
-    if !table::is_asked(descriptor) || !table::is_own_process() || handler::is_running() {
+    // What follows takes some 70 system calls, so the time is looked at first.
+    if !table::is_asked(descriptor)
+        || !table::is_time_to_look()
+        || !table::is_own_process()
+        || handler::is_running()
+    {
         return;
     }
     let Some((_, rule, _)) = rule_of(descriptor) else { return };
@@ -130,7 +135,7 @@ pub(crate) fn look_for_answer(descriptor: c_int) {
         return keep_with_kernel(descriptor, format_args!("{why}"));
     }
     let inside = own::Inside::enter();
-    let taken = table::take_up(descriptor, rule.mode, false);
+    let taken = table::take_up(descriptor, rule.mode);
     drop(inside);
     has_answer(descriptor, taken);
 }

@@ -5,6 +5,8 @@
 
 use std::fs;
 use std::mem;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -135,13 +137,42 @@ fn set_fair(slice_ns: u64) -> Result<u64, Errno> {
     if read == 0 { Ok(attributes.sched_runtime) } else { Err(last_error()) }
 }
 
+/// Does some work on a thread of its own that runs when no other thread wants its CPU (`SCHED_IDLE`), and waits for it. After
+/// `at_most` of that it is a normal thread, if the process may make it one (CAP_SYS_NICE, or `ulimit -e`): on a host whose CPUs are
+/// always wanted it would take minutes otherwise.
+pub fn when_idle<R: Send>(at_most: Duration, work: impl FnOnce() -> R + Send) -> R {
+    let (begins, begun) = mpsc::channel();
+    let (ends, ended) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            // Dropped at the end, also by a panic.
+            let _ends = ends;
+            // What cannot be done with few rights is done as it is.
+            let _ = set_idle();
+            let _ = begins.send(rustix::thread::gettid());
+            work()
+        });
+        if let (Ok(number), Err(mpsc::RecvTimeoutError::Timeout)) =
+            (begun.recv(), ended.recv_timeout(at_most))
+        {
+            let _ = set_policy_of(number.as_raw_nonzero().get(), libc::SCHED_OTHER, 0);
+        }
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// 0 is the calling thread.
 fn set_policy(policy: i32, level: i32) -> Result<(), Errno> {
+    set_policy_of(0, policy, level)
+}
+
+fn set_policy_of(thread: i32, policy: i32, level: i32) -> Result<(), Errno> {
     // SAFETY: every field of the struct is a number, and on some C libraries there are more than this one.
     let mut parameter: libc::sched_param = unsafe { mem::zeroed() };
     parameter.sched_priority = level;
-    // SAFETY: the call reads one sched_param, which lives; thread 0 is the caller.
+    // SAFETY: the call reads one sched_param, which lives.
     let done =
-        unsafe { libc::sched_setscheduler(0, policy | libc::SCHED_RESET_ON_FORK, &raw const parameter) };
+        unsafe { libc::sched_setscheduler(thread, policy | libc::SCHED_RESET_ON_FORK, &raw const parameter) };
     if done == 0 { Ok(()) } else { Err(last_error()) }
 }
 

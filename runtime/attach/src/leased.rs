@@ -20,6 +20,7 @@ use twinpath_rings::sample::{SAMPLE_LEN, Sample};
 use twinpath_steer::{Claim, Table};
 use twinpath_steer_bpf::{Assigned, LEASE_SLOTS, LEASES_MAX, Leases, SteerError, Withdrawal};
 use twinpath_sys::PacketSocket;
+use twinpath_sys::scheduling::when_idle;
 use twinpath_sys::udp_socket::has_filter;
 use twinpath_wire::{Mac, Protocol};
 
@@ -84,6 +85,19 @@ impl From<SteerError> for LeaseError {
         Self::Attach(error.into())
     }
 }
+
+/// When programs are loaded into the kernel, which checks them: some 0.4 s of a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// Now.
+    AtOnce,
+    /// When nobody else wants a CPU, for a few seconds: what asks for a lease goes on meanwhile, without it. Nothing is attached in that
+    /// time, as that holds a lock which the whole host shares.
+    WhenIdle,
+}
+
+/// For so long.
+const LOADS_WHEN_IDLE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// What datagrams of a socket are sent by as frames.
 #[derive(Debug)]
@@ -191,7 +205,7 @@ impl LeasedInterface {
     /// # Errors
     /// [`LeaseError`]
     pub async fn open(interface: &str, sockets: u32) -> Result<Self, LeaseError> {
-        let mut opened = Self::open_for_others(interface, 1, sockets).await?;
+        let mut opened = Self::open_for_others(interface, 1, sockets, Load::AtOnce).await?;
         opened.leases.admit()?;
         let capacity = opened.leases.capacity() as usize;
         let Some([states, _]) = opened.leases.rings(OWN) else { return Err(opened.full()) };
@@ -210,7 +224,12 @@ impl LeasedInterface {
     ///
     /// # Errors
     /// [`LeaseError`]
-    pub async fn open_for_others(interface: &str, processes: u32, sockets: u32) -> Result<Self, LeaseError> {
+    pub async fn open_for_others(
+        interface: &str,
+        processes: u32,
+        sockets: u32,
+        load: Load,
+    ) -> Result<Self, LeaseError> {
         let mirror = Mirror::open(MirrorLimits::default()).await?;
         let link = find_link(&mirror, interface)?;
         let facts = learn_facts(&mirror, &link, true, AttachAsked::Auto);
@@ -221,7 +240,10 @@ impl LeasedInterface {
         let addresses = mirror.tables().addresses(link.ifindex).map(|(address, _)| address).collect();
         let target = Target { ifindex: link.ifindex, mac, addresses, claims: Vec::new() };
         let (capacity, processes) = (sockets.clamp(1, SOCKETS_MAX), processes.max(1));
-        let mut leases = Leases::load(processes, capacity)?;
+        let mut leases = match load {
+            Load::AtOnce => Leases::load(processes, capacity),
+            Load::WhenIdle => when_idle(LOADS_WHEN_IDLE, || Leases::load(processes, capacity)),
+        }?;
         leases.attach(target.ifindex, facts.tc_attach())?;
         // Loaded now, as a program that leaves what is in a ring to others waits for that. Without it such frames are lost, and counted.
         if let Err(error) = leases.attach_egress(target.ifindex, facts.tc_attach()) {

@@ -19,7 +19,7 @@ pub use attachment::{
 pub use client::{Client, ClientError, ClientPath};
 pub use handed::HandedOver;
 pub use interface::{InterfaceError, find_link, learn_facts, tidy};
-pub use leased::{LeaseError, LeasedInterface, LeasedOn, OwnLease, SOCKETS_MAX, Sending, hosts};
+pub use leased::{LeaseError, LeasedInterface, LeasedOn, Load, OwnLease, SOCKETS_MAX, Sending, hosts};
 pub use load::Replies;
 pub use loan::{Loan, ring_of};
 #[cfg(feature = "port-set")]

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use futures_util::future::select_all;
 use rustix::net::{AddressFamily, SocketType, socket};
-use twinpath_attach::{LeasedInterface, find_link, hosts};
+use twinpath_attach::{LeasedInterface, Load, find_link, hosts};
 use twinpath_bridge::BridgeEngine;
 use twinpath_command::{Request, refusal};
 use twinpath_host::{Controlled, WorkerHandle, flush, notify};
@@ -176,10 +176,12 @@ impl Owner {
         // That of one program is started when the program asks. Any other: so that a mistake is said at once, and not to the first program.
         let limits = plan.limits;
         let leased = if plan.passed.is_some() {
+            // Its program runs meanwhile, and may need all CPUs.
+            let load = Load::WhenIdle;
             let (programs, sockets) = (limits.programs, limits.sockets_per_program);
-            Some(LeasedInterface::open_for_others(&plan.interface, programs, sockets).await?)
+            Some(LeasedInterface::open_for_others(&plan.interface, programs, sockets, load).await?)
         } else {
-            drop(LeasedInterface::open_for_others(&plan.interface, 1, 1).await?);
+            drop(LeasedInterface::open_for_others(&plan.interface, 1, 1, Load::AtOnce).await?);
             None
         };
         let mirror = Mirror::open(MirrorLimits::default()).await?;

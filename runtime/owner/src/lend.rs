@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use twinpath_attach::{LeaseError, LeasedInterface};
+use twinpath_attach::{LeaseError, LeasedInterface, Load};
 use twinpath_lending::message::{Answer, Request};
 use twinpath_rules::Bound;
 use twinpath_sys::clock;
@@ -275,6 +275,7 @@ impl Owner {
                     &self.plan.interface,
                     limits.programs,
                     limits.sockets_per_program,
+                    Load::AtOnce,
                 );
                 empty.insert(opened.await?)
             }

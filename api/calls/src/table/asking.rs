@@ -94,14 +94,20 @@ pub struct TakenUp {
     pub ifindex: u32,
 }
 
-/// Looks whether the owner has answered what [`ask`] has asked, at most once in a ms unless `now`. Returns the lease that the
-/// socket has from now on; `None`: it has none yet. Allocates if it has, and never waits.
+/// Whether it is time to look whether an owner has answered: once in some ms.
+#[must_use]
+pub fn is_time_to_look() -> bool {
+    earning::looks_now()
+}
+
+/// Looks whether the owner has answered what [`ask`] has asked. Returns the lease that the socket has from now on; `None`: it has none
+/// yet. Allocates if it has, and never waits.
 ///
 /// # Errors
 /// The reason as text: the socket gets none.
-pub fn take_up(descriptor: c_int, mode: Mode, now: bool) -> Result<Option<TakenUp>, String> {
+pub fn take_up(descriptor: c_int, mode: Mode) -> Result<Option<TakenUp>, String> {
     // One whose waiting threads are not all counted waits for these.
-    if !(now || earning::looks_now()) || earning::is_waited_for_uncounted(descriptor) {
+    if earning::is_waited_for_uncounted(descriptor) {
         return Ok(None);
     }
     set_ended_free();
@@ -125,7 +131,7 @@ pub fn take_up(descriptor: c_int, mode: Mode, now: bool) -> Result<Option<TakenU
 /// The reason as text: the socket gets none.
 pub fn take_up_now(descriptor: c_int, mode: Mode) -> Result<Option<TakenUp>, String> {
     loop {
-        let taken = take_up(descriptor, mode, true)?;
+        let taken = take_up(descriptor, mode)?;
         if taken.is_some() || !is_asked(descriptor) {
             return Ok(taken);
         }
