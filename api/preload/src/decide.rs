@@ -36,7 +36,7 @@ fn rule_of(descriptor: c_int) -> Option<(&'static Started, &'static Rule, Socket
 fn keep_with_kernel(descriptor: c_int, why: std::fmt::Arguments<'_>) {
     let _inside = own::Inside::enter();
     table::keep_with_kernel(descriptor);
-    explain::socket(descriptor, format_args!("by the kernel: {why}"));
+    explain::without_lease(descriptor, why);
 }
 
 /// The socket was bound to a port that the program has named.
@@ -75,8 +75,18 @@ pub(crate) fn received(descriptor: c_int, count: u32) {
     }
     let mut asks = false;
     if !table::is_earning(descriptor) {
-        let Some((_, rule, _)) = rule_of(descriptor) else { return };
-        asks = rule.at_bind;
+        let Some(started) = started() else { return };
+        // A program may open a socket for each query: of these no address is asked for.
+        if !table::is_port_named(descriptor) && !started.has_rule_for_chosen() {
+            return keep_with_kernel(
+                descriptor,
+                format_args!("no rule matches ports that the kernel has chosen"),
+            );
+        }
+        if !table::is_port_named(descriptor) || started.has_rule_at_bind() {
+            let Some((_, rule, _)) = rule_of(descriptor) else { return };
+            asks = rule.at_bind;
+        }
         table::set_earning(descriptor);
     }
     if table::received(descriptor, count) || asks {

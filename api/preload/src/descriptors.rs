@@ -223,7 +223,7 @@ fn is_kernels(fd: c_int, why: Why, has_ended: bool) {
     if has_ended {
         explain::socket(fd, format_args!("by the kernel from now on: {why}"));
     } else {
-        explain::socket(fd, format_args!("by the kernel: {why}"));
+        explain::without_lease(fd, format_args!("{why}"));
     }
 }
 
@@ -341,7 +341,7 @@ fn is_shared(of: c_int) -> bool {
 
 fn duplicate(of: c_int, new: c_int) {
     if table::is_undecided(of) && table::is_own_process() {
-        explain::socket(of, format_args!("by the kernel: it was duplicated before it was bound or used"));
+        explain::without_lease(of, format_args!("it was duplicated before it was bound or used"));
     }
     let _inside = own::Inside::enter();
     table::duplicate(of, new);

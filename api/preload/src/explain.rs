@@ -73,9 +73,17 @@ pub(crate) fn socket(descriptor: c_int, text: fmt::Arguments<'_>) {
     }
 }
 
-/// Sockets without a lease are named one by one up to this number; of more it is said how many there were.
+/// Sockets that never have a lease are named one by one up to this number, as a program may open one for each query; of more it is said
+/// how many there were.
 const NAMED_MAX: u64 = 16;
-static UNNAMED: AtomicU64 = AtomicU64::new(0);
+static WITHOUT_LEASE: AtomicU64 = AtomicU64::new(0);
+
+/// Says of a socket that never had a lease why it has none.
+pub(crate) fn without_lease(descriptor: c_int, why: fmt::Arguments<'_>) {
+    if is_on() && WITHOUT_LEASE.fetch_add(1, Ordering::Relaxed) < NAMED_MAX {
+        socket(descriptor, format_args!("by the kernel: {why}"));
+    }
+}
 
 /// The socket is about to be closed.
 pub(crate) fn closing(descriptor: c_int) {
@@ -92,11 +100,9 @@ pub(crate) fn ending() {
     if is_on() && table::is_own_process() {
         table::undecided_sockets().for_each(undecided);
         table::leased_sockets().for_each(received);
-        let unnamed = UNNAMED.load(Ordering::Relaxed).saturating_sub(NAMED_MAX);
+        let unnamed = WITHOUT_LEASE.load(Ordering::Relaxed).saturating_sub(NAMED_MAX);
         if unnamed > 0 {
-            line(format_args!(
-                "{unnamed} further sockets by the kernel: each has received too little for a ring to pay, by the calls that the library sees"
-            ));
+            line(format_args!("{unnamed} further sockets by the kernel, for reasons as above"));
         }
     }
 }
@@ -104,12 +110,12 @@ pub(crate) fn ending() {
 /// The socket ends without a lease.
 fn undecided(descriptor: c_int) {
     if table::is_asked(descriptor) {
-        socket(descriptor, format_args!("by the kernel: the owner of the interface has not answered yet"));
-    } else if UNNAMED.fetch_add(1, Ordering::Relaxed) < NAMED_MAX {
-        socket(
+        without_lease(descriptor, format_args!("the owner of the interface has not answered yet"));
+    } else {
+        without_lease(
             descriptor,
             format_args!(
-                "by the kernel: the calls that the library sees have received too little for a ring to pay ({} datagrams within {} ms)",
+                "the calls that the library sees have received too little for a ring to pay ({} datagrams within {} ms)",
                 table::ENOUGH,
                 table::WINDOW_MS
             ),

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use twinpath_calls::Access;
-use twinpath_rules::{EXPLAIN_VARIABLE, LineError, OWNER_VARIABLE, RULES_VARIABLE, Rules};
+use twinpath_rules::{EXPLAIN_VARIABLE, LineError, OWNER_VARIABLE, RULES_VARIABLE, Rule, Rules};
 
 /// What the program was started with.
 pub(crate) struct Started {
@@ -20,7 +20,16 @@ pub(crate) struct Started {
 impl Started {
     /// Whether any rule makes bind wait for a lease.
     pub(crate) fn has_rule_at_bind(&self) -> bool {
-        self.rules.as_ref().is_ok_and(|rules| rules.rules.iter().any(|rule| rule.at_bind))
+        self.has_rule(|rule| rule.at_bind)
+    }
+
+    /// Whether any rule matches ports that the kernel has chosen.
+    pub(crate) fn has_rule_for_chosen(&self) -> bool {
+        self.has_rule(|rule| rule.chosen_ports)
+    }
+
+    fn has_rule(&self, is_it: impl Fn(&Rule) -> bool) -> bool {
+        self.rules.as_ref().is_ok_and(|rules| rules.rules.iter().any(is_it))
     }
 }
 

@@ -6,7 +6,7 @@ import statistics
 import time
 from pathlib import Path
 
-from world import CLIENT, socket_in
+from world import ADDRESS, CLIENT, SERVER, socket_in
 
 # Sides take turns so often, and the medians are compared.
 PAIRS = 5
@@ -131,6 +131,14 @@ def is_answered(peer, query):
     except ConnectionRefusedError:
         time.sleep(STEP_S)
         return False
+
+
+def ask(world, port, in_flight, seconds):
+    """Requests for names that differ, by one thread, so that the server alone decides how fast it goes."""
+    said = world.run(CLIENT, "answer", "--ask", ADDRESS[SERVER], port, seconds, in_flight)
+    a_second, answered, lost = map(int, re.match(r"(\d+) a second, (\d+) answered, (\d+) lost", said).groups())
+    world.figures["rate"] = a_second
+    world.figures["lost"] = 100 * lost / max(1, answered + lost)
 
 
 def weigh(world, server):

@@ -144,7 +144,7 @@ def socat(world, tested):
 @case("socat, server", "UDP4-LISTEN sends 5,000 datagrams back, one in flight", needs=("socat",))
 def socat_server(world):
     server = socat(world, True)
-    return f"{ask(world, ADDRESS[SERVER], 'echo', 9000, 5000)}{ended(server)}"
+    return f"{ask(world, ADDRESS[SERVER], 'echo', 9000, 40000)}{ended(server)}"
 
 
 @case("socat, client", "sends its input, and gets it back", needs=("socat",), rules=CLIENTS, expects=ANY)
@@ -197,7 +197,7 @@ def python_tests(world):
 def python_asyncio(world):
     server = world.start(SERVER, "python3.11", "-c", ASYNCIO, ADDRESS[SERVER], tested=True)
     server.await_text("ready")
-    return f"{ask(world, ADDRESS[SERVER], 'echo', 9000, 5000)}{ended(server)}"
+    return f"{ask(world, ADDRESS[SERVER], 'echo', 9000, 40000)}{ended(server)}"
 
 
 ASYNCIO = """

@@ -10,37 +10,37 @@ def answers(world, program):
     return asked(world, world.start(SERVER, program, ADDRESS[SERVER], PORT, tested=True), 4, 1)
 
 
-@case("C", "a server of datagrams; dnsperf asks it", needs=("answer", "dnsperf"), expects=ANY, costs=True)
+@case("C", "a server of datagrams, 4 requests in flight", needs=("answer",), expects=ANY, costs=True)
 def dynamic(world):
     return answers(world, "answer")
 
 
-@case("C, static", "the same, linked statically", needs=("answer-static", "dnsperf"), expects=ANY, costs=True)
+@case("C, static", "the same, linked statically", needs=("answer-static",), expects=ANY, costs=True)
 def static(world):
     return answers(world, "answer-static")
 
 
-@case("C, musl", "the same with another C library", needs=("answer-musl", "dnsperf"), expects=ANY, costs=True)
+@case("C, musl", "the same with another C library", needs=("answer-musl",), expects=ANY, costs=True)
 def musl(world):
     return answers(world, "answer-musl")
 
 
-@case("C, 32 bits", "the same of 32 bits", needs=("answer-32", "dnsperf"), expects=ANY, costs=True)
+@case("C, 32 bits", "the same of 32 bits", needs=("answer-32",), expects=ANY, costs=True)
 def of_32_bits(world):
     return answers(world, "answer-32")
 
 
-@case("C, AddressSanitizer", "the same with its checks", needs=("answer-asan", "dnsperf"), expects=ANY, costs=True)
+@case("C, AddressSanitizer", "the same with its checks", needs=("answer-asan",), expects=ANY, costs=True)
 def asan(world):
     return answers(world, "answer-asan")
 
 
-@case("sh, AddressSanitizer", "a shell that starts it", needs=("answer-asan", "dnsperf"), expects=ANY, costs=True)
+@case("sh, AddressSanitizer", "a shell that starts it", needs=("answer-asan",), expects=ANY, costs=True)
 def asan_of_shell(world):
     return by_shell(world, "answer-asan")
 
 
-@case("sh, musl", "a shell that starts the one with another C library", needs=("answer-musl", "dnsperf"), expects=ANY, costs=True)
+@case("sh, musl", "a shell that starts the one with another C library", needs=("answer-musl",), expects=ANY, costs=True)
 def musl_of_shell(world):
     return by_shell(world, "answer-musl")
 

@@ -6,7 +6,7 @@ import threading
 import time
 
 from case import ADDRESS, ANY, case, ended, one
-from costs import QUERY, await_answer, weigh
+from costs import QUERY, ask, await_answer, weigh
 from world import CLIENT, SERVER, socket_in
 
 PORT = 9053
@@ -14,20 +14,14 @@ ASK_S = 2
 
 
 def asked(world, server, in_flight, seconds=ASK_S):
-    """A server that is asked by dnsperf."""
+    """A server that is asked by one thread, which always has so many requests in flight."""
     await_answer(world, server, ADDRESS[SERVER], PORT)
-    said = world.run(
-        CLIENT, "dnsperf", "-s", ADDRESS[SERVER], "-p", PORT, "-d", world.write("queries", "host.example.org A\n"), "-l", seconds,
-        "-c", 4, "-q", in_flight, "-t", 2,
-    )
+    ask(world, PORT, in_flight, seconds)
     weigh(world, server)
-    sent, lost = (int(one(rf"Queries {what}:\s+(\d+)", said, f"queries {what}")[0]) for what in ("sent", "lost"))
-    world.figures["rate"] = float(one(r"Queries per second:\s+([0-9.]+)", said, "a rate")[0])
-    world.figures["lost"] = 100 * lost / sent
     return f"answers\n{ended(server)}"
 
 
-@case("inetd", "a program is started for each datagram (dgram, wait)", needs=("inetd", "answer", "dnsperf"), expects=ANY, costs=True)
+@case("inetd", "a program is started for each datagram (dgram, wait)", needs=("inetd", "answer"), expects=ANY, costs=True)
 def inetd(world):
     conf = world.write("inetd.conf", f"{ADDRESS[SERVER]}:{PORT} dgram udp wait.100000 root {world.places.find('answer')} answer --one\n")
     server = world.start(SERVER, "inetd", "-i", conf, tested=True)
@@ -74,7 +68,7 @@ def socat_fork(world):
     return ended(server)
 
 
-@case("prefork", "four children receive from the socket of their parent", needs=("answer", "dnsperf"), expects=ANY, costs=True)
+@case("prefork", "four children receive from the socket of their parent", needs=("answer",), expects=ANY, costs=True)
 def prefork(world):
     return asked(world, world.start(SERVER, "answer", ADDRESS[SERVER], PORT, 4, tested=True), 4)
 

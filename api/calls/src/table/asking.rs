@@ -38,9 +38,10 @@ pub fn set_earning(descriptor: c_int) {
 
 /// A socket without a lease has received so many datagrams. Returns whether it has earned one: then [`ask`] for it.
 pub fn received(descriptor: c_int, count: u32) -> bool {
-    users::shared(descriptor).inspect(|shared| {
-        shared.is_used_by_others(process());
-    });
+    // A ring would be open only while this process waits for it: that pays nothing.
+    if users::shared(descriptor).is_some_and(|shared| shared.is_used_by_others(process())) {
+        return false;
+    }
     let Some(entry) = entry(descriptor) else { return false };
     let value = entry.load(Ordering::Relaxed);
     if !(EARNING..ASKED).contains(&value) {

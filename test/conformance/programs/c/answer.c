@@ -118,15 +118,20 @@ static int ask_often(const char *address, int port, int seconds, int in_flight)
 
 			send(fd, buffer, len, 0);
 		}
-		if (recv(fd, buffer, sizeof buffer, 0) > 0) {
-			answered++;
+		ssize_t got = recv(fd, buffer, sizeof buffer, 0);
+
+		if (got > 3) {
+			int is_error = buffer[3] & 0x0f;
+
+			answered += !is_error;
+			lost += is_error != 0;
 			waiting--;
 		} else {
 			lost += waiting;
 			waiting = 0;
 		}
 	}
-	printf("%.0f a second, %ld lost\n", answered / took, lost);
+	printf("%.0f a second, %ld answered, %ld lost\n", answered / took, answered, lost);
 	return 0;
 }
 
