@@ -627,11 +627,12 @@ pub fn option_set(descriptor: c_int, level: c_int, name: c_int) -> Option<(Why, 
     }
 }
 
-/// Of what waits the kernel says what the program asks for from now on. A filter is for what comes after it: what waits is received as it is.
+/// Of what waits the kernel says what the program asks for from now on, if that keeps its order. A filter is for what comes after it: what
+/// waits is received as it is.
 fn hand_over_if_unfiltered(place: &Place, level: c_int, name: c_int) {
     let is_filter = level == libc::SOL_SOCKET && matches!(name, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF);
     if !is_filter {
-        place.lessee.hand_over();
+        place.lessee.hand_over_in_order();
     }
 }
 

@@ -10,6 +10,7 @@ use twinpath_lending::Withdrawal;
 use twinpath_sys::clock;
 use twinpath_time::Duration;
 
+use crate::holder::Holder;
 use crate::interfaces;
 use crate::lessee::{Leased, Lessee};
 
@@ -24,12 +25,21 @@ impl Lessee {
     /// Closes the ring. What is in it goes to the kernel's socket, before what comes later; then this returns. It does not wait for
     /// long, and allocates only for a lease by this process's own rights.
     pub fn hand_over(&self) {
+        self.hand_over_if(|_| true);
+    }
+
+    /// As [`Lessee::hand_over`], unless the kernel has later ones already: then what is in the ring stays there, and is received first.
+    pub fn hand_over_in_order(&self) {
+        self.hand_over_if(Holder::is_before_all);
+    }
+
+    fn hand_over_if(&self, is_to: impl FnOnce(&mut Holder) -> bool) {
         let Some(mut guard) = self.locked_soon().filter(|_| !self.has_ended.load(Ordering::Acquire)) else {
             return;
         };
         let (Some(leased), Some(withdrawal)) = (guard.as_mut(), self.withdrawal()) else { return };
         let until = clock::now() + PATIENCE;
-        if !leased.holder.leave_rest(until) {
+        if !is_to(&mut leased.holder) || !leased.holder.leave_rest(until) {
             return;
         }
         let is_told = withdrawal.hand_over().unwrap_or_else(|| {

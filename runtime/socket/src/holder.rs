@@ -612,6 +612,13 @@ impl Holder {
         self.lease.close();
     }
 
+    /// Whether what is in the ring came before everything that the kernel's socket has, as far as counts can tell: nothing was passed there
+    /// since.
+    pub(crate) fn is_before_all(&mut self) -> bool {
+        self.count_beside();
+        self.lease.has_read_all()
+    }
+
     /// Leaves what is in the ring to somebody who hands it over until then. The ring stays open meanwhile, if it is, so that what comes
     /// next comes after that. Returns whether something is there; otherwise the ring is closed.
     pub(crate) fn leave_rest(&mut self, until: Instant) -> bool {
