@@ -521,23 +521,24 @@ impl Holder {
         if !call.stays || call.polled || call.peek || self.lease.is_open() {
             return;
         }
-        self.count_beside();
-        let is_settled = matches!(self.lease.next(now), Next::Idle);
-        // If something is missing, not each time: where there is always more to read, ever more rarely.
-        let looks = !is_settled && (self.lease.has_read_all() || now >= self.look_at);
-        if !(is_settled || looks) || !matches!(self.decide(now, Instant::NEVER), Decision::Turn) {
+        // The policy is asked below, in an idle time only. What it says of each is known before.
+        if matches!(self.beside.mode(), Mode::Interrupt) {
             return;
         }
-        if looks && matches!(self.lease.next(now), Next::Socket) {
-            let is_empty = state_of(socket) == SocketState::Empty;
-            self.look_every = if is_empty { LOOK_EVERY } else { (self.look_every * 2).min(LOOK_EVERY_MAX) };
-            self.look_at = now + self.look_every;
-            if is_empty {
-                self.socket_was_empty(now);
-            }
+        self.count_beside();
+        // If something is missing, or was of no use, not each time: where there is always more to read, ever more rarely.
+        let looks = now >= self.look_at || self.look_every == LOOK_EVERY && self.lease.has_read_all();
+        if looks && matches!(self.lease.next(now), Next::Socket) && state_of(socket) == SocketState::Empty {
+            self.socket_was_empty(now);
         }
-        if matches!(self.lease.next(now), Next::Idle) {
+        let opens = matches!(self.lease.next(now), Next::Idle)
+            && matches!(self.decide(now, Instant::NEVER), Decision::Turn);
+        if opens {
             self.open(now, Room::All);
+        }
+        if looks {
+            self.look_every = if opens { LOOK_EVERY } else { (self.look_every * 2).min(LOOK_EVERY_MAX) };
+            self.look_at = now + self.look_every;
         }
     }
 
