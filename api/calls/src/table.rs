@@ -16,7 +16,7 @@ pub use crate::earning::{ENOUGH, WINDOW_MS};
 use crate::identity;
 use crate::on_socket::Calls;
 use crate::options::{self, Means, Wanted, Why};
-use crate::users::{self, Shared};
+use crate::users::{self, Others, Shared};
 
 mod asking;
 mod forked;
@@ -219,7 +219,9 @@ impl Place {
     #[inline]
     pub(crate) fn look_for_others(&self) {
         if let Some(shared) = self.shared() {
-            self.lessee.set_used_by_others(shared.is_used_by_others(process()));
+            let others = shared.others(process());
+            self.lessee.set_used_by_others(others == Others::Use);
+            self.lessee.set_had_by_others(others >= Others::May);
         }
     }
 
@@ -767,6 +769,7 @@ extern "C" fn before_fork() {
     for descriptor in tracked() {
         let place = place(descriptor).map(|(_, place)| place);
         let shared = users::share(descriptor, place.and_then(Place::shared));
+        shared.inspect(|shared| shared.forks(process()));
         place.inspect(|place| place.set_shared(shared));
     }
     for (_, place) in places().filter(|(_, place)| place.is_used.load(Ordering::Relaxed)) {

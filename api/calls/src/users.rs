@@ -2,6 +2,7 @@
 //!
 //! Most sockets that are there at a fork are used by one process only: those of a daemon by the child, and those of a server that starts
 //! helpers by the server. Only while a second one receives from such a socket, or waits for it, its ring takes one datagram at a time.
+//! While another one has it that may do so at any time, no datagram is left in a ring when no call is at it.
 #![allow(unsafe_code, reason = "memory is shared with children, and the kernel is asked for numbers")]
 
 use std::ptr::null_mut;
@@ -16,8 +17,10 @@ pub(crate) const DESCRIPTORS: usize = 1 << 16;
 
 /// Sockets that were there at forks of one family of processes. Of further ones it is not known who uses them.
 const SOCKETS: usize = 1_024;
-/// Processes that use one of them.
-const USERS: usize = 4;
+/// Processes that use one of them, or may.
+const USERS: usize = 16;
+/// Stands for a child that is about to be made.
+const CHILD_TO_COME: c_int = c_int::MIN;
 /// So many looks at a socket that others use lie between two questions whether they still live.
 const ASK_EACH: u32 = 4_096;
 
@@ -32,7 +35,7 @@ static NUMBERS: [AtomicU16; DESCRIPTORS] = [const { AtomicU16::new(OWN) }; DESCR
 /// What all processes of the family know. Zeros are its beginning.
 struct Family {
     given: AtomicU32,
-    /// Of each socket the processes that use it; 0: none.
+    /// Of each socket the processes that use it; as negative numbers those that have it since a fork and have not used it; 0: none.
     users: [[AtomicI32; USERS]; SOCKETS],
 }
 
@@ -120,45 +123,88 @@ impl Shared {
         family()?.users.get(usize::from(self.0)).filter(|_| self.0 != UNKNOWN)
     }
 
-    /// The process uses the socket, from now on. Returns whether others do, or may.
+    /// The process uses the socket, from now on. Returns whether others do.
     pub(crate) fn is_used_by_others(self, process: c_int) -> bool {
+        self.others(process) == Others::Use
+    }
+
+    /// The process uses the socket, from now on. Returns what others do.
+    pub(crate) fn others(self, process: c_int) -> Others {
         static LOOKS: AtomicU32 = AtomicU32::new(0);
-        let Some(users) = self.users() else { return true };
-        let (mut is_in, mut has_others) = look(users, process);
-        let asks = has_others && LOOKS.fetch_add(1, Ordering::Relaxed).is_multiple_of(ASK_EACH);
+        let Some(users) = self.users() else { return Others::Use };
+        let (mut is_in, mut others) = look(users, process);
+        let asks = others > Others::None && LOOKS.fetch_add(1, Ordering::Relaxed).is_multiple_of(ASK_EACH);
         if asks || !is_in {
             users.iter().filter(|user| user.load(Ordering::Relaxed) != process).for_each(forget_if_dead);
             // Before it is looked who else there is: of two that begin at a time one sees the other.
-            let free = |user: &AtomicI32| {
-                user.compare_exchange(0, process, Ordering::SeqCst, Ordering::Relaxed).is_ok()
-            };
-            is_in = is_in || users.iter().any(free);
-            has_others = look(users, process).1;
+            is_in = is_in || replace(users, -process, process) || replace(users, 0, process);
+            others = look(users, process).1;
         }
-        !is_in || has_others
+        if is_in { others } else { Others::Use }
+    }
+
+    /// The process is about to fork: a child will have the socket as well, and this one may use it.
+    pub(crate) fn forks(self, process: c_int) {
+        let Some(users) = self.users() else { return };
+        if users.iter().all(|user| user.load(Ordering::Relaxed).saturating_abs() != process) {
+            replace(users, 0, -process);
+        }
+        replace(users, 0, CHILD_TO_COME);
+    }
+
+    /// The process is a child that has just been made.
+    pub(crate) fn begins(self, process: c_int) {
+        if let Some(users) = self.users() {
+            let _ = replace(users, CHILD_TO_COME, -process) || replace(users, 0, -process);
+        }
     }
 
     /// The process uses it no longer.
     pub(crate) fn end(self, process: c_int) {
         for user in self.users().into_iter().flatten() {
-            let _ = user.compare_exchange(process, 0, Ordering::AcqRel, Ordering::Relaxed);
+            for of in [process, -process] {
+                let _ = user.compare_exchange(of, 0, Ordering::AcqRel, Ordering::Relaxed);
+            }
         }
     }
 }
 
-/// Whether the process is among the users, and whether others are.
-fn look(users: &[AtomicI32; USERS], process: c_int) -> (bool, bool) {
-    users.iter().fold((false, false), |(is_in, has_others), user| {
+/// What other processes do with a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Others {
+    /// None has it, as far as is known.
+    None,
+    /// They have not used it, but may.
+    May,
+    /// They use it.
+    Use,
+}
+
+/// Replaces one of the numbers. Returns whether it was there.
+fn replace(users: &[AtomicI32; USERS], before: c_int, after: c_int) -> bool {
+    users.iter().any(|user| user.compare_exchange(before, after, Ordering::SeqCst, Ordering::Relaxed).is_ok())
+}
+
+/// Whether the process is among the users, and what others do.
+fn look(users: &[AtomicI32; USERS], process: c_int) -> (bool, Others) {
+    users.iter().fold((false, Others::None), |(is_in, others), user| {
         let user = user.load(Ordering::SeqCst);
-        (is_in || user == process, has_others || user != 0 && user != process)
+        let does = match user {
+            0 => Others::None,
+            user if user == process || user == -process => Others::None,
+            1.. => Others::Use,
+            _ => Others::May,
+        };
+        (is_in || user == process, others.max(does))
     })
 }
 
 fn forget_if_dead(user: &AtomicI32) {
     let process = user.load(Ordering::Acquire);
     let error = errno();
+    let is_one = process != 0 && process != CHILD_TO_COME;
     // SAFETY: it takes numbers, and sends nothing.
-    if process != 0 && unsafe { libc::kill(process, 0) } != 0 && errno() == libc::ESRCH {
+    if is_one && unsafe { libc::kill(process.abs(), 0) } != 0 && errno() == libc::ESRCH {
         let _ = user.compare_exchange(process, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
     crate::kernel::set_errno(error);
@@ -188,6 +234,27 @@ mod tests {
         assert!(!other.is_used_by_others(first));
         set(101, None);
         assert_eq!((shared(101), shared(102)), (None, Some(socket)));
+    }
+
+    #[test]
+    fn a_child_may_use_the_socket_until_it_ends_or_does() {
+        let [first, second] = processes();
+        let socket = share(121, None).expect("a socket that is shared");
+        assert_eq!(socket.others(first), Others::None);
+        socket.forks(first);
+        assert_eq!(socket.others(first), Others::May, "also before the child has run");
+        socket.begins(second);
+        assert_eq!(socket.others(first), Others::May);
+        assert_eq!((socket.others(second), socket.others(first)), (Others::Use, Others::Use));
+        socket.end(second);
+        assert_eq!(socket.others(first), Others::None);
+        // A parent that has not used it may as well.
+        let other = share(122, None).expect("another one");
+        other.forks(second);
+        other.begins(first);
+        assert_eq!(other.others(first), Others::May);
+        other.end(second);
+        assert_eq!(other.others(first), Others::None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use twinpath_calls::table::{self, TakenUp};
 use twinpath_calls::{Access, epoll};
 use twinpath_rules::{Bound, Rule};
 
-use crate::started::{Started, runs, started};
+use crate::started::{BY_RULE, NO_RULE, Started, runs, started};
 use crate::{explain, group, handler, interface, own};
 
 /// The rule that asks for a lease for a socket, with what it is bound to. If none does, the socket stays with the kernel.
@@ -23,8 +23,8 @@ fn rule_of(descriptor: c_int) -> Option<(&'static Started, &'static Rule, Socket
     // A rule that asks for a lease has been found before: only who has named the port is not known any more.
     let is_chosen = !table::is_port_named(descriptor) && !table::is_earning(descriptor);
     match rules.of(&started.program, Bound { local, is_chosen }) {
-        None => keep_with_kernel(descriptor, format_args!("no rule matches")),
-        Some(rule) if rule.is_kernel => keep_with_kernel(descriptor, format_args!("a rule says so")),
+        None => keep_with_kernel(descriptor, format_args!("{NO_RULE}")),
+        Some(rule) if rule.is_kernel => keep_with_kernel(descriptor, format_args!("{BY_RULE}")),
         Some(_) if group::is_distributed(local.port()) => {
             keep_with_kernel(descriptor, format_args!("{}", group::WHY));
         }

@@ -73,15 +73,55 @@ pub(crate) fn socket(descriptor: c_int, text: fmt::Arguments<'_>) {
     }
 }
 
-/// Sockets that never have a lease are named one by one up to this number, as a program may open one for each query; of more it is said
-/// how many there were.
+/// Sockets that never have a lease are named one by one, up to so many for each reason, as a program may open one for each query; of
+/// more it is said how many there were.
 const NAMED_MAX: u64 = 16;
-static WITHOUT_LEASE: AtomicU64 = AtomicU64::new(0);
+/// Of reasons beyond so many no socket is named.
+const REASONS_MAX: usize = 64;
+
+/// A reason, by a sum of its text, and how many sockets it has kept with the kernel.
+struct Reason {
+    sum: AtomicU64,
+    sockets: AtomicU64,
+}
+
+static REASONS: [Reason; REASONS_MAX] =
+    [const { Reason { sum: AtomicU64::new(0), sockets: AtomicU64::new(0) } }; REASONS_MAX];
+static UNNAMED: AtomicU64 = AtomicU64::new(0);
+
+/// FNV-1a of a text, which is never 0 here.
+struct Sum(u64);
+
+impl fmt::Write for Sum {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 =
+            text.bytes().fold(self.0, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        Ok(())
+    }
+}
+
+/// Counts a socket that is kept with the kernel for that reason. Returns whether it is to be named.
+fn is_named(why: fmt::Arguments<'_>) -> bool {
+    let mut sum = Sum(0xcbf2_9ce4_8422_2325);
+    let _ = sum.write_fmt(why);
+    let is_it = |reason: &&Reason| {
+        let known = reason.sum.load(Ordering::Relaxed);
+        known == sum.0
+            || known == 0
+                && reason.sum.compare_exchange(0, sum.0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    };
+    let known = REASONS.iter().find(is_it);
+    known.is_some_and(|reason| reason.sockets.fetch_add(1, Ordering::Relaxed) < NAMED_MAX)
+}
 
 /// Says of a socket that never had a lease why it has none.
 pub(crate) fn without_lease(descriptor: c_int, why: fmt::Arguments<'_>) {
-    if is_on() && WITHOUT_LEASE.fetch_add(1, Ordering::Relaxed) < NAMED_MAX {
-        socket(descriptor, format_args!("by the kernel: {why}"));
+    if is_on() {
+        if is_named(why) {
+            socket(descriptor, format_args!("by the kernel: {why}"));
+        } else {
+            UNNAMED.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -100,17 +140,23 @@ pub(crate) fn ending() {
     if is_on() && table::is_own_process() {
         table::undecided_sockets().for_each(undecided);
         table::leased_sockets().for_each(received);
-        let unnamed = WITHOUT_LEASE.load(Ordering::Relaxed).saturating_sub(NAMED_MAX);
+        let unnamed = UNNAMED.load(Ordering::Relaxed);
         if unnamed > 0 {
             line(format_args!("{unnamed} further sockets by the kernel, for reasons as above"));
         }
     }
 }
 
+fn why_by_rules(descriptor: c_int) -> Option<&'static str> {
+    started()?.why_by_rules(table::local_address(descriptor)?)
+}
+
 /// The socket ends without a lease.
 fn undecided(descriptor: c_int) {
     if table::is_asked(descriptor) {
         without_lease(descriptor, format_args!("the owner of the interface has not answered yet"));
+    } else if let Some(why) = why_by_rules(descriptor) {
+        without_lease(descriptor, format_args!("{why}"));
     } else {
         without_lease(
             descriptor,

@@ -2,11 +2,12 @@
 #![allow(unsafe_code, reason = "the C library is asked for a number")]
 
 use std::ffi::CString;
+use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use twinpath_calls::Access;
-use twinpath_rules::{EXPLAIN_VARIABLE, LineError, OWNER_VARIABLE, RULES_VARIABLE, Rule, Rules};
+use twinpath_rules::{Bound, EXPLAIN_VARIABLE, LineError, OWNER_VARIABLE, RULES_VARIABLE, Rule, Rules};
 
 /// What the program was started with.
 pub(crate) struct Started {
@@ -17,6 +18,9 @@ pub(crate) struct Started {
     pub(crate) access: Access,
 }
 
+pub(crate) const NO_RULE: &str = "no rule matches";
+pub(crate) const BY_RULE: &str = "a rule says so";
+
 impl Started {
     /// Whether any rule makes bind wait for a lease.
     pub(crate) fn has_rule_at_bind(&self) -> bool {
@@ -26,6 +30,14 @@ impl Started {
     /// Whether any rule matches ports that the kernel has chosen.
     pub(crate) fn has_rule_for_chosen(&self) -> bool {
         self.has_rule(|rule| rule.chosen_ports)
+    }
+
+    /// Why a socket with that address, whose port the program has named, gets no lease whatever it receives.
+    pub(crate) fn why_by_rules(&self, local: SocketAddr) -> Option<&'static str> {
+        match self.rules.as_ref().ok()?.of(&self.program, Bound { local, is_chosen: false }) {
+            None => Some(NO_RULE),
+            Some(rule) => rule.is_kernel.then_some(BY_RULE),
+        }
     }
 
     fn has_rule(&self, is_it: impl Fn(&Rule) -> bool) -> bool {

@@ -6,7 +6,30 @@ use std::time::{Duration, Instant};
 
 use twinpath_test_skip::root_or_skip;
 use twinpath_twin::soak::run;
-use twinpath_twin::twin::Twin;
+use twinpath_twin::twin::{Script, Twin};
+use twinpath_worker::idle::Mode;
+
+/// What was found once: the end of a lease by an option put what was in the ring behind what came later; and a child that had not used the
+/// socket before did not find what was in its parent's ring.
+const FOUND: [&str; 2] = [
+    "a0 socket s0 AF_INET 0
+     a0 bind s0 10.9.0.11 7000
+     a0 poll 1000 s0:POLLIN
+     frame udp src=10.9.0.2 dst=10.9.0.11 sport=4000 dport=7000 id=547331560 len=8
+     frame udp src=10.9.0.2 dst=10.9.0.11 sport=4000 dport=7000 id=547331561 len=140
+     a0 poll 1000 s0:POLLIN
+     frame udp src=10.9.0.2 dst=10.9.0.11 sport=4000 dport=7000 id=547331562 len=181
+     a0 setsockopt s0 IPPROTO_IP IP_RECVFRAGSIZE 1
+     a0 recv s0 2000 MSG_DONTWAIT
+     a0 recv s0 2000 MSG_DONTWAIT
+     a0 recv s0 2000 MSG_DONTWAIT",
+    "a0 socket s0 AF_INET 0
+     a0 bind s0 0.0.0.0 7000
+     a0 fork a1
+     a0 poll 1000 s0:POLLIN
+     frame udp src=10.9.0.2 dst=10.9.0.1 sport=4000 dport=7000 id=860861576 len=118
+     a1 recvmsg s0 16+281 MSG_DONTWAIT 0 256",
+];
 
 /// With what is before and behind it, 90 s.
 const TIME: Duration = Duration::from_secs(80);
@@ -25,6 +48,11 @@ fn a_program_sees_no_difference_between_a_plain_socket_and_a_leased_one() {
         return;
     }
     let mut twin = Twin::new(&library()).unwrap();
+    for steps in FOUND {
+        let steps = steps.lines().map(str::trim).filter(|step| !step.is_empty()).map(str::to_owned).collect();
+        let outcome = twin.run(&Script { mode: Mode::Poll, steps }, true).unwrap();
+        assert!(outcome.difference.is_none(), "{outcome:#?}");
+    }
     let totals = run(&mut twin, 0..u64::MAX, Some(Instant::now() + TIME), &[]).unwrap();
     println!("{totals}");
     // Some 1.5 % of the scripts still differ, each for a reason that is not found yet. This bound is to fall, and never to rise.

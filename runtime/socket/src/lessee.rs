@@ -112,6 +112,8 @@ pub struct Lessee {
     is_shared: AtomicBool,
     /// Another process uses the socket.
     is_used_by_others: AtomicBool,
+    /// Another process has the socket, and may use it.
+    is_had_by_others: AtomicBool,
     /// Threads that wait in the kernel for the socket.
     others: AtomicU32,
     /// How often the ring was left by a thread while others waited for that, and how many do.
@@ -161,6 +163,7 @@ impl Lessee {
             is_withdrawn: AtomicBool::new(false),
             is_shared: AtomicBool::new(false),
             is_used_by_others: AtomicBool::new(false),
+            is_had_by_others: AtomicBool::new(false),
             others: AtomicU32::new(0),
             was_left: AtomicU32::new(0),
             await_ring: AtomicU32::new(0),
@@ -221,6 +224,7 @@ impl Lessee {
         self.is_shared.store(false, Ordering::Relaxed);
         self.others.store(0, Ordering::Relaxed);
         self.set_used_by_others(is_shared);
+        self.set_had_by_others(is_shared);
         self.is_contended.store(false, Ordering::Relaxed);
         self.leading.forget();
         let by = LentBy::of(&lent);
@@ -396,10 +400,11 @@ impl Lessee {
         done
     }
 
-    /// Whether the lease may be held when no call looks: no other thread waits for the socket, nor another process.
+    /// Whether the lease may be held when no call looks: no other thread waits for the socket, and no other process has it.
     #[must_use]
     pub fn may_stay(&self) -> bool {
         self.sleeping() == 0
+            && !self.is_had_by_others.load(Ordering::Relaxed)
             && !self.is_shared.load(Ordering::Relaxed)
             && !self.is_used_by_others.load(Ordering::Relaxed)
     }
@@ -408,6 +413,14 @@ impl Lessee {
     pub fn set_used_by_others(&self, is: bool) {
         if self.is_used_by_others.load(Ordering::Relaxed) != is {
             self.is_used_by_others.store(is, Ordering::Relaxed);
+        }
+    }
+
+    /// Says whether another process has the socket, which may use it at any time: no call leaves the ring open then, so that such a process
+    /// finds what the kernel has. A call that waits may have the ring, as if it had received first what comes meanwhile.
+    pub fn set_had_by_others(&self, is: bool) {
+        if self.is_had_by_others.load(Ordering::Relaxed) != is {
+            self.is_had_by_others.store(is, Ordering::Relaxed);
         }
     }
 

@@ -79,16 +79,17 @@ const OTHER_CONTROL: [&str; 12] = [
     "IP_RETOPTS",
 ];
 
+/// Whether IP_PKTINFO, of which there may be a part only, names no interface.
+fn is_without_interface(answer: &str) -> bool {
+    let data = answer.split("0/8/").nth(1).and_then(|data| data.split_once(':'));
+    data.is_some_and(|(_, data)| data.starts_with("00000000"))
+}
+
 /// All of them.
 const KNOWN: &[Known] = &[
     Known {
         name: "manual: the connection to the owner has a number",
         matches: |found| found.is_of(&[":fd", "descriptors:open"]),
-        then: Then::GoOn,
-    },
-    Known {
-        name: "open: point 8, FIONREAD",
-        matches: |found| found.is_of(&["ioctl:value"]) && found.last().contains("FIONREAD"),
         then: Then::GoOn,
     },
     Known {
@@ -99,7 +100,7 @@ const KNOWN: &[Known] = &[
         then: Then::End,
     },
     Known {
-        name: "open: point 9, control data that a lease does not know",
+        name: "manual: control data that are asked for while datagrams wait",
         matches: |found| {
             found.is_of(&[":clen", ":cmsgs", ":mflags"])
                 && OTHER_CONTROL.iter().any(|option| found.has(option))
@@ -108,30 +109,16 @@ const KNOWN: &[Known] = &[
     },
     Known {
         name: "manual: the interface of a datagram that came before IP_PKTINFO was asked for",
-        matches: |found| found.is_of(&[":cmsgs"]) && found.difference.plain.contains("0/8/12:00000000"),
+        matches: |found| found.is_of(&[":cmsgs"]) && is_without_interface(&found.difference.plain),
         then: Then::GoOn,
     },
     Known {
-        name: "open: point 9, an IPv6 socket that is asked for IP_PKTINFO while a call waits",
-        matches: |found| {
-            found.is_of(&["join:clen", "join:cmsgs", "join:mflags"])
-                && found.has("AF_INET6")
-                && found.steps.iter().rev().take(4).any(|step| step.contains("IP_PKTINFO 1"))
-        },
+        name: "manual: SIOCGSTAMP of what came before it was asked for",
+        matches: |found| found.last().contains("SIOCGSTAMP"),
         then: Then::GoOn,
     },
     Known {
-        name: "open: point 14, handlers on small stacks",
-        matches: |found| found.difference.leased.contains("ended") && found.has("handle_receiving"),
-        then: Then::End,
-    },
-    Known {
-        name: "open: point 14, SIOCGSTAMPNS",
-        matches: |found| found.last().contains("SIOCGSTAMPNS"),
-        then: Then::GoOn,
-    },
-    Known {
-        name: "open: point 14, SO_RCVBUF as the bound of what waits",
+        name: "manual: a receive buffer that is made smaller while datagrams wait",
         matches: |found| found.is_of(&[":ret"]) && found.has("SO_RCVBUF "),
         then: Then::End,
     },
@@ -145,24 +132,20 @@ const KNOWN: &[Known] = &[
         then: Then::End,
     },
     Known {
-        name: "open: point 11, EPOLLONESHOT, EPOLLEXCLUSIVE, sets in sets",
-        matches: |found| {
-            found.is_of(&[":ret", ":waits"])
-                && (found.has("EPOLLONESHOT") || found.has("EPOLLEXCLUSIVE") || found.has(" EPOLLIN 99"))
-        },
+        name: "manual: a child that was made by clone or _Fork",
+        matches: |found| found.is_of(&[":ret", ":waits"]) && (found.has(" _fork a") || found.has(" clone a")),
         then: Then::End,
     },
     Known {
-        name: "open: point 3, close by another thread",
+        name: "manual: SO_RXQ_OVFL counts what the kernel has dropped",
         matches: |found| {
-            found.last().starts_with("join")
-                && found.steps.iter().rev().take(6).any(|step| step.contains(" close "))
+            found.is_of(&[":clen", ":cmsgs", ":mflags"]) && found.has("SO_RXQ_OVFL") && found.has("sum=bad")
         },
-        then: Then::End,
+        then: Then::GoOn,
     },
     Known {
-        name: "open: point 13, a child",
-        matches: |found| found.is_of(&[":ret", ":waits"]) && (found.has("fork a") || found.has(" clone a")),
+        name: "twin: a signal that ends the process may do so before the call that sends it returns",
+        matches: |found| found.difference.kind == "signal:ended",
         then: Then::End,
     },
     Known {

@@ -64,7 +64,9 @@ fn become_own(by_fork: bool) {
             continue;
         }
         early::forget(descriptor);
-        if !by_fork {
+        if by_fork {
+            users::shared(descriptor).inspect(|shared| shared.begins(process()));
+        } else {
             users::set_unknown(descriptor);
         }
         // The thread that decided is none of the child's.
