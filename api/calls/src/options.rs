@@ -188,6 +188,8 @@ pub enum Why {
     },
     /// It has asked by `ioctl(2)` when the last datagram came, and gets stamps from then on.
     Stamps,
+    /// Its receiving side was shut down.
+    ShutDown,
 }
 
 impl fmt::Display for Why {
@@ -198,6 +200,7 @@ impl fmt::Display for Why {
                 write!(f, "it sets an option that only the kernel knows (level {level}, number {name})")
             }
             Self::Stamps => f.write_str("it asks for stamps of time (SIOCGSTAMP)"),
+            Self::ShutDown => f.write_str("its receiving side was shut down"),
         }
     }
 }

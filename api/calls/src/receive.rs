@@ -186,9 +186,12 @@ impl Receiving<'_> {
     /// # Safety
     /// As [`Self::run`].
     unsafe fn step(&self, socket: &UdpSocket) -> Option<Step<ssize_t>> {
-        let (message, flags, wanted) = (self.message, self.flags, self.place.wanted());
-        // SAFETY: the caller's promise.
-        let mut see = |received: Received<'_>| unsafe { message::fill(message, flags, wanted, &received) };
+        let (message, flags, place) = (self.message, self.flags, self.place);
+        // What is asked for when the datagram is received, and not when the call began to wait.
+        let mut see = |received: Received<'_>| {
+            // SAFETY: the caller's promise.
+            unsafe { message::fill(message, flags, place.wanted(), &received) }
+        };
         let (lessee, stays, descriptor) = (&self.place.lessee, self.call.stays, self.descriptor());
         // Also by another thread that begins to sleep in the kernel: then the call goes on with a ring for one datagram. And by one that
         // closes the socket: then it goes on by another descriptor.

@@ -218,6 +218,25 @@ pub unsafe extern "C-unwind" fn setsockopt(
     set
 }
 
+/// A hook: the function of that name. Of a socket that cannot receive any more a call that spins would hear up to 50 us later.
+///
+/// # Safety
+/// None: it takes numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    let done = real!(shutdown(fd, how) as fn(c_int, c_int) -> c_int);
+    let error = errno();
+    // The receiving side of a socket without a peer is shut down all the same (`inet_shutdown` of the kernel).
+    let is_done = done == 0 || error == libc::ENOTCONN;
+    if is_done && how != libc::SHUT_WR && table::is_leased(fd) && table::is_own_process() {
+        if table::give_up(fd) {
+            is_kernels(fd, Why::ShutDown, true);
+        }
+        set_errno(error);
+    }
+    done
+}
+
 /// Says why a socket is the kernel's. `has_ended`: it had a lease.
 fn is_kernels(fd: c_int, why: Why, has_ended: bool) {
     if has_ended {

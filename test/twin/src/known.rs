@@ -132,6 +132,15 @@ const KNOWN: &[Known] = &[
         then: Then::End,
     },
     Known {
+        name: "manual: poll or select for a socket that another thread closes",
+        matches: |found| {
+            let ends = ["revents=20", "errno=EBADF"].iter().any(|end| found.difference.leased.contains(end));
+            ends && found.last().starts_with("join")
+                && found.steps.iter().rev().take(8).any(|step| step.contains(" close "))
+        },
+        then: Then::End,
+    },
+    Known {
         name: "manual: a child that was made by clone or _Fork",
         matches: |found| found.is_of(&[":ret", ":waits"]) && (found.has(" _fork a") || found.has(" clone a")),
         then: Then::End,
