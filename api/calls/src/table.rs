@@ -764,6 +764,11 @@ pub fn passed_on(descriptor: c_int) {
     }
 }
 
+/// The process ends: it uses none of the sockets any more that others have as well.
+pub fn process_ends() {
+    tracked().filter_map(users::shared).for_each(|shared| shared.end(process()));
+}
+
 /// The child may read the socket as well: nothing may be left in a ring for a reader that has none. Later it is known who uses it.
 extern "C" fn before_fork() {
     for descriptor in tracked() {

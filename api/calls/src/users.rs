@@ -133,7 +133,8 @@ impl Shared {
         static LOOKS: AtomicU32 = AtomicU32::new(0);
         let Some(users) = self.users() else { return Others::Use };
         let (mut is_in, mut others) = look(users, process);
-        let asks = others > Others::None && LOOKS.fetch_add(1, Ordering::Relaxed).is_multiple_of(ASK_EACH);
+        // Of those that only may use it nothing is asked, as that takes a system call: they say when they end.
+        let asks = others == Others::Use && LOOKS.fetch_add(1, Ordering::Relaxed).is_multiple_of(ASK_EACH);
         if asks || !is_in {
             users.iter().filter(|user| user.load(Ordering::Relaxed) != process).for_each(forget_if_dead);
             // Before it is looked who else there is: of two that begin at a time one sees the other.
@@ -202,9 +203,8 @@ fn look(users: &[AtomicI32; USERS], process: c_int) -> (bool, Others) {
 fn forget_if_dead(user: &AtomicI32) {
     let process = user.load(Ordering::Acquire);
     let error = errno();
-    let is_one = process != 0 && process != CHILD_TO_COME;
     // SAFETY: it takes numbers, and sends nothing.
-    if is_one && unsafe { libc::kill(process.abs(), 0) } != 0 && errno() == libc::ESRCH {
+    if process > 0 && unsafe { libc::kill(process, 0) } != 0 && errno() == libc::ESRCH {
         let _ = user.compare_exchange(process, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
     crate::kernel::set_errno(error);

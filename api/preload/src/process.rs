@@ -33,9 +33,10 @@ extern "C" fn in_child() {
     own::forget();
 }
 
-/// The program ends: what its sockets have received.
+/// The program ends: what its sockets have received, and that it uses them no longer.
 pub(crate) extern "C" fn end() {
     if table::is_own_process() && started::end() {
         explain::ending();
+        table::process_ends();
     }
 }

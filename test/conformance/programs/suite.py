@@ -138,7 +138,7 @@ def percent(share):
     return f"{100 * share:.1f} %"
 
 
-def cells(row):
+def cells(row, places):
     """The row of the table."""
     case, outcome = row.case, row.outcome
     if row.skipped:
@@ -149,7 +149,7 @@ def cells(row):
     if case.expects == TCP:
         cost = f"; {row.rate:.2f} of the requests a second" if row.rate else ""
         return [case.name, case.what, same + cost, "", "", "TCP", "the kernel's, untouched"]
-    why = "; ".join(outcome.reasons)
+    why = "; ".join(outcome.reasons).replace(f"{places.unpacked}/", "")
     if row.path == "kernel" and case.otherwise:
         why = "; ".join(filter(None, (case.otherwise, why)))
     ring = percent(outcome.ring_share) if outcome.under_lease else ""
@@ -160,10 +160,11 @@ def cells(row):
 COSTS = f"""
 ## What it costs
 
-Alone → under `run`, by the medians of {COST_PAIRS} runs of each by turns, and how both compare, with the spread of that: half of what lies
-between the first and the third quarter. It is **worse** if it is so by more than 2 % beyond the spread (lost: 0.1 of a percent;
-memory: 1 MiB a process; descriptors: 3 a process, none of them below {LOW}). Of what passes until the program has its port and answers,
-the {RUN_MS} ms that `run` itself takes are left out of the ratio.
+Alone → under `run`, by the medians of {COST_PAIRS} runs of each by turns, and how both compare, with the spread of
+that: half of what lies between the first and the third quarter. It is **worse** if it is so by more than 2 % beyond
+the spread (lost: 0.1 of a percent; memory: 1 MiB a process; descriptors: 3 a process, none of them below {LOW}). Of
+what passes until the program has its port and answers, the {RUN_MS} ms that `run` itself takes are left out of the
+ratio.
 
 | program | {" | ".join(column.title for column in COLUMNS)} |
 |---{"|---" * len(COLUMNS)}|
@@ -182,7 +183,7 @@ unmodified, once alone and once under `run`, on the same virtual link, and what 
 def table(rows, places, committed):
     """The tables, with the committed rows of cases that were not run."""
     outcomes, costs = (committed.read_text() if committed.exists() else "").partition(COSTS.split("\n")[1])[::2]
-    outcomes = merged(outcomes, {row.case.name: cells(row) for row in rows})
+    outcomes = merged(outcomes, {row.case.name: cells(row, places) for row in rows})
     costs = merged(costs, {row.case.name: [row.case.name, *cells_of(row.costs)[0]] for row in rows if row.case.costs and row.costs})
     return HEAD + outcomes + COSTS + costs + "\n" + versions(places)
 
@@ -228,7 +229,7 @@ def main():
         rows.append(row)
         outcome = "SKIPPED" if row.skipped else "FAILED" if row.failure else "passes"
         why = row.skipped or row.failure
-        numbers = " ".join(filter(None, cells(row)[2:] if not why else cells(row)[3:6]))
+        numbers = " ".join(filter(None, cells(row, places)[2:] if not why else cells(row, places)[3:6]))
         print(f"{outcome:7} {case.name}: {numbers}{f': {why}' if why else ''}", flush=True)
         if row.costs and case.costs:
             titled = zip((column.title for column in COLUMNS), cells_of(row.costs)[0])
