@@ -2,7 +2,7 @@
 //!
 //! Most sockets that are there at a fork are used by one process only: those of a daemon by the child, and those of a server that starts
 //! helpers by the server. Only while a second one receives from such a socket, or waits for it, its ring takes one datagram at a time.
-//! While another one has it that may do so at any time, no datagram is left in a ring when no call is at it.
+//! A process that has the socket may begin to use it at any time. So as long as there is one, no call leaves a ring open.
 #![allow(unsafe_code, reason = "memory is shared with children, and the kernel is asked for numbers")]
 
 use std::ptr::null_mut;
@@ -133,7 +133,8 @@ impl Shared {
         static LOOKS: AtomicU32 = AtomicU32::new(0);
         let Some(users) = self.users() else { return Others::Use };
         let (mut is_in, mut others) = look(users, process);
-        // Of those that only may use it nothing is asked, as that takes a system call: they say when they end.
+        // A process that has not used the socket says when it ends. One that is killed, or becomes another program, stays counted: to ask
+        // the kernel for it takes a system call that a filter of the program may not allow.
         let asks = others == Others::Use && LOOKS.fetch_add(1, Ordering::Relaxed).is_multiple_of(ASK_EACH);
         if asks || !is_in {
             users.iter().filter(|user| user.load(Ordering::Relaxed) != process).for_each(forget_if_dead);

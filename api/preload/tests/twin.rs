@@ -51,7 +51,7 @@ fn a_program_sees_no_difference_between_a_plain_socket_and_a_leased_one() {
     for steps in FOUND {
         let steps = steps.lines().map(str::trim).filter(|step| !step.is_empty()).map(str::to_owned).collect();
         let outcome = twin.run(&Script { mode: Mode::Poll, steps }, true).unwrap();
-        assert!(outcome.difference.is_none(), "{outcome:#?}");
+        assert!(outcome.difference.is_none() && !outcome.is_ended, "{outcome:#?}");
     }
     let totals = run(&mut twin, 0..u64::MAX, Some(Instant::now() + TIME), &[]).unwrap();
     println!("{totals}");

@@ -521,7 +521,7 @@ impl Holder {
         if !call.stays || call.polled || call.peek || self.lease.is_open() {
             return;
         }
-        // The policy is asked below, in an idle time only. What it says of each is known before.
+        // In this mode no call spins, so a look at the socket would be of no use.
         if matches!(self.beside.mode(), Mode::Interrupt) {
             return;
         }

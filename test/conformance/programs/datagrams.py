@@ -141,7 +141,7 @@ def socat(world, tested):
     return server
 
 
-@case("socat, server", "UDP4-LISTEN sends 5,000 datagrams back, one in flight", needs=("socat",))
+@case("socat, server", "UDP4-LISTEN sends 40,000 datagrams back, one in flight", needs=("socat",))
 def socat_server(world):
     server = socat(world, True)
     return f"{ask(world, ADDRESS[SERVER], 'echo', 9000, 40000)}{ended(server)}"
@@ -193,7 +193,7 @@ def python_tests(world):
     return f"{right} tests ok\n{''.join(others)}exit code {code}\n"
 
 
-@case("python3", "asyncio: a server of datagrams sends 5,000 back, one in flight", needs=("python3.11",))
+@case("python3", "asyncio: a server of datagrams sends 40,000 back, one in flight", needs=("python3.11",))
 def python_asyncio(world):
     server = world.start(SERVER, "python3.11", "-c", ASYNCIO, ADDRESS[SERVER], tested=True)
     server.await_text("ready")
