@@ -10,7 +10,7 @@ use twinpath_time::Instant;
 use crate::buffers::{BUFFERS, Buffered};
 use crate::datapath::Datapath;
 use crate::describe::CAPABILITIES;
-use crate::session::{Ending, Session, Stage, Waiting};
+use crate::session::{Before, Ending, Session, Stage, Waiting};
 use crate::switch::{HELLO, News, OpenFlowSwitch, Request};
 use crate::tables::table_mod;
 use crate::walk::Walk;
@@ -121,7 +121,8 @@ impl<D: Datapath> OpenFlowSwitch<D> {
             Message::TableMod(change) => return table_mod(change),
             Message::MultipartRequest(part) => return self.multipart(session, xid, *part),
             Message::BarrierRequest => {
-                session.waiting = Some(Waiting::Barrier { xid, version: self.tables.datapath.barrier() });
+                let until = Before { version: self.tables.datapath.barrier(), requests: self.requested() };
+                session.waiting = Some(Waiting::Barrier { xid, until });
             }
             Message::QueueGetConfigRequest(port) => {
                 if port != number::port::ANY && !self.tables.ports.contains_key(&port) {

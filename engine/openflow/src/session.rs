@@ -6,6 +6,8 @@ use twinpath_openflow::{
 };
 use twinpath_time::{Duration, Instant};
 
+use crate::datapath::Datapath;
+use crate::tables::Tables;
 use crate::walk::Walk;
 
 /// Bytes of output from which on nothing is read and no reply goes on.
@@ -50,8 +52,21 @@ pub enum Ending {
 pub(crate) enum Waiting {
     /// The rest of a long reply.
     Walk { xid: u32, walk: Walk },
-    /// That every worker judges by this version.
-    Barrier { xid: u32, version: u64 },
+    /// What came before a barrier.
+    Barrier { xid: u32, until: Before },
+}
+
+/// What a barrier waits for (section 7.3.8): every worker judges by this version, and so many requests are done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before {
+    pub(crate) version: u64,
+    pub(crate) requests: u64,
+}
+
+impl Before {
+    pub(crate) fn is_over<D: Datapath>(self, tables: &Tables<D>, done: u64) -> bool {
+        done >= self.requests && tables.datapath.is_in_force(self.version)
+    }
 }
 
 #[derive(Debug)]

@@ -104,6 +104,9 @@ pub struct OpenFlowSwitch<D: Datapath> {
     pub(crate) sessions: BTreeMap<ControllerId, Session>,
     pub(crate) news: Vec<News>,
     pub(crate) requests: Vec<Request>,
+    /// Requests that were taken, and how many of these are done.
+    taken: u64,
+    done: u64,
     /// Number of the last election (section 6.3.5).
     pub(crate) generation_id: Option<u64>,
     next_id: u32,
@@ -127,6 +130,8 @@ impl<D: Datapath> OpenFlowSwitch<D> {
             sessions: BTreeMap::new(),
             news: Vec::new(),
             requests: Vec::new(),
+            taken: 0,
+            done: 0,
             generation_id: None,
             next_id: 0,
             budgets: BTreeMap::new(),
@@ -214,6 +219,13 @@ impl<D: Datapath> OpenFlowSwitch<D> {
         !self.requests.is_empty() || self.sessions.values().any(waits)
     }
 
+    /// Whether [`Self::receive`] takes something from a controller now: it waits for nothing, and there is room for what it asks for.
+    #[must_use]
+    pub fn takes(&self, id: ControllerId) -> bool {
+        let is_free = self.sessions.get(&id).is_some_and(|session| !session.is_blocked());
+        is_free && self.requests.len() < REQUESTS_MAX
+    }
+
     /// What is to be sent to a controller.
     #[must_use]
     pub fn output(&self, id: ControllerId) -> &[u8] {
@@ -230,7 +242,18 @@ impl<D: Datapath> OpenFlowSwitch<D> {
     /// What has to be done outside, in order: so many requests at most. While the rest waits, controllers are not read.
     pub fn take_requests(&mut self, most: usize) -> Vec<Request> {
         let count = self.requests.len().min(most);
+        self.taken += count as u64;
         self.requests.drain(..count).collect()
+    }
+
+    /// All requests that were taken are done but so many, which are the last ones. Barriers wait for those before them.
+    pub const fn done_but(&mut self, count: usize) {
+        self.done = self.taken.saturating_sub(count as u64);
+    }
+
+    /// How many requests controllers have made so far.
+    pub(crate) const fn requested(&self) -> u64 {
+        self.taken + self.requests.len() as u64
     }
 
     /// Why the connection is to be closed, or was closed by this end; `None`: it is not.
@@ -254,8 +277,12 @@ impl<D: Datapath> OpenFlowSwitch<D> {
     /// When [`Self::advance`] has something to do, unless workers take a version before.
     #[must_use]
     pub fn deadline(&self) -> Instant {
-        let goes_on =
-            |session: &Session| session.has_room() && matches!(session.waiting, Some(Waiting::Walk { .. }));
+        let goes_on = |session: &Session| match session.waiting {
+            Some(Waiting::Walk { .. }) => session.has_room(),
+            // Nothing was changed before it, or workers judge by that already.
+            Some(Waiting::Barrier { until, .. }) => until.is_over(&self.tables, self.done),
+            None => false,
+        };
         if !self.has_expired_all || self.sessions.values().any(goes_on) {
             return Instant::ZERO;
         }
@@ -274,7 +301,7 @@ impl<D: Datapath> OpenFlowSwitch<D> {
         self.pass_on_news();
         for session in self.sessions.values_mut() {
             session.check_silence(now);
-            go_on(now, session, &self.tables, &self.info);
+            go_on(now, session, (&self.tables, self.done), &self.info);
         }
     }
 
@@ -375,9 +402,14 @@ fn origin(punt: &Punt<'_>) -> Result<Match, twinpath_openflow::ErrorCode> {
 }
 
 /// Goes on with what a session waits for.
-fn go_on<D: Datapath>(now: Instant, session: &mut Session, tables: &Tables<D>, info: &SwitchInfo) {
+fn go_on<D: Datapath>(
+    now: Instant,
+    session: &mut Session,
+    (tables, done): (&Tables<D>, u64),
+    info: &SwitchInfo,
+) {
     match session.waiting.take() {
-        Some(Waiting::Barrier { xid, version }) if tables.datapath.is_in_force(version) => {
+        Some(Waiting::Barrier { xid, until }) if until.is_over(tables, done) => {
             session.send(xid, &Message::BarrierReply);
             session.note_heard(now);
         }

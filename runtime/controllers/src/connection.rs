@@ -107,6 +107,11 @@ impl Connection {
         self.has_more && self.is_taken()
     }
 
+    /// Whether the next turn goes on with what was read before.
+    pub(crate) fn goes_on<D: Datapath>(&self, switch: &OpenFlowSwitch<D>) -> bool {
+        !self.is_taken() && switch.takes(self.id)
+    }
+
     /// Whether something can be read or sent.
     pub(crate) fn poll<D: Datapath>(&self, context: &mut Context<'_>, switch: &OpenFlowSwitch<D>) -> bool {
         let reads = self.is_taken() && self.ended.is_none();

@@ -189,7 +189,8 @@ impl<D: Datapath> Controllers<D> {
 
     /// Waits until [`Self::turn`] has something to do. Cancelling it loses nothing.
     pub async fn wait(&mut self, now: Instant) {
-        if self.is_busy() {
+        // A controller that waited, or for whose requests there was no room, goes on without that anything comes from outside.
+        if self.is_busy() || self.connections.iter().any(|connection| connection.goes_on(&self.switch)) {
             return;
         }
         let reconnects = self.outgoing.iter().map(Outgoing::deadline);

@@ -5,7 +5,9 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
 use twinpath_controllers::Controllers;
-use twinpath_openflow::{Desc, Frames, Hello, Message};
+use twinpath_openflow::{
+    Action, Config, Desc, Frames, Hello, Message, Multipart, MultipartRequest, PacketOut, number,
+};
 use twinpath_openflow_switch::{CONTROLLERS_MAX, OpenFlowSwitch, SwitchInfo};
 use twinpath_test_fuzz::seed::datapath::Maps;
 use twinpath_time::{Duration, Instant};
@@ -90,6 +92,114 @@ fn a_controller_gets_answers_over_either_kind_of_socket_however_its_messages_are
         }
         drop(controllers);
         assert!(!path.exists());
+    });
+}
+
+/// What controllers write at once when they have connected: Floodlight and ONOS have a barrier in the midst, and wait for all of it.
+fn handshake() -> (Vec<Message>, fn(&[Message]) -> bool) {
+    let config = Message::SetConfig(Config { flags: 0, miss_send_len: 0xffff });
+    let part = |body| Message::MultipartRequest(Box::new(Multipart { more: false, body }));
+    let asked = vec![
+        config,
+        Message::BarrierRequest,
+        Message::GetConfigRequest,
+        part(MultipartRequest::PortDesc),
+        Message::BarrierRequest,
+        part(MultipartRequest::Desc),
+        Message::BarrierRequest,
+        Message::BarrierRequest,
+        Message::EchoRequest([7].into()),
+    ];
+    let is_answered = |heard: &[Message]| {
+        matches!(
+            heard,
+            [
+                Message::Hello(_),
+                Message::FeaturesReply(_),
+                Message::BarrierReply,
+                Message::GetConfigReply(_),
+                Message::MultipartReply(_),
+                Message::BarrierReply,
+                Message::MultipartReply(_),
+                Message::BarrierReply,
+                Message::BarrierReply,
+                Message::EchoReply(_),
+            ]
+        )
+    };
+    (asked, is_answered)
+}
+
+#[test]
+fn whatever_follows_a_barrier_is_answered_wherever_the_bytes_are_cut() {
+    run(async || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("of");
+        let mut controllers = controllers();
+        controllers.listen(&Endpoint::Unix(path.clone())).await.expect("it is bound");
+        let (asked, is_answered) = handshake();
+        let bytes = [greeting(), encoded(&asked)].concat();
+        for cut in 1..=bytes.len() {
+            let mut unix = UnixStream::connect(&path).expect("it listens");
+            unix.set_nonblocking(true).expect("a socket");
+            let (first, rest) = bytes.split_at(cut);
+            unix.write_all(first).expect("there is room");
+            while controllers.connections() == 0 {
+                controllers.wait(START).await;
+                controllers.turn(START);
+            }
+            unix.write_all(rest).expect("there is room");
+            let heard = heard(&mut controllers, &mut unix, 10).await;
+            assert!(is_answered(&heard), "cut at byte {cut}: {heard:?}");
+            drop(unix);
+            // Its end is seen as well.
+            while controllers.connections() > 0 {
+                controllers.wait(START).await;
+                controllers.turn(START);
+            }
+        }
+    });
+}
+
+#[test]
+fn frames_for_which_there_is_no_room_yet_hold_up_nothing_for_longer() {
+    run(async || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("of");
+        let mut controllers = controllers();
+        controllers.listen(&Endpoint::Unix(path.clone())).await.expect("it is bound");
+        let packet_out = Message::PacketOut(Box::new(PacketOut {
+            buffer_id: number::NO_BUFFER,
+            in_port: number::port::CONTROLLER,
+            actions: [Action::Output { port: number::port::FLOOD, max_len: 0 }].into(),
+            data: vec![0; 20].into(),
+        }));
+        let count = 700;
+        let mut asked = vec![packet_out; count];
+        asked.extend([Message::BarrierRequest, Message::EchoRequest([7].into())]);
+        let mut unix = UnixStream::connect(&path).expect("it listens");
+        unix.write_all(&[greeting(), encoded(&asked)].concat()).expect("there is room");
+        unix.set_nonblocking(true).expect("a socket");
+        let (mut taken, mut times, mut frames, mut messages) = (0, 0, Frames::new(), Vec::new());
+        while messages.len() < 4 {
+            // A probe of a silent controller would go on after 5 s.
+            let limit = Duration::from_secs(2);
+            tokio::time::timeout(limit, controllers.wait(START)).await.expect("there is something to do");
+            controllers.turn(START);
+            // As workers do, which bring all of them back: nothing else comes from outside meanwhile.
+            let requests = controllers.switch().take_requests(usize::MAX).len();
+            controllers.switch().done_but(0);
+            (taken, times) = (taken + requests, times + usize::from(requests > 0));
+            let mut bytes = [0; 4096];
+            let Ok(len) = std::io::Read::read(&mut unix, &mut bytes) else { continue };
+            let mut rest = &bytes[..len];
+            while let Some(message) = frames.next(&mut rest).expect("lengths are right") {
+                messages.push(Message::decode(message).expect("a message"));
+            }
+        }
+        assert_eq!(taken, count);
+        assert!(times > 2, "there was room for all of them at once");
+        assert!(matches!(&messages[2..], [Message::BarrierReply, Message::EchoReply(_)]), "{messages:?}");
     });
 }
 

@@ -78,6 +78,8 @@ impl OpenFlow {
                  is dropped until it has taken them (worker_stuck)"
             );
         }
+        // What a late worker has is not waited for.
+        self.count_done();
         self.enforce();
         self.follow_controllers(workers);
         self.finish(workers);
@@ -186,11 +188,19 @@ impl OpenFlow {
                 }
             }
         }
+        self.count_done();
+    }
+
+    /// Tells what barriers wait for: the frames that controllers have sent before.
+    fn count_done(&mut self) {
+        let under_way = self.packets.under_way(|worker| self.versions.is_late(worker));
+        self.controllers.switch().done_but(under_way);
     }
 
     /// A packet-out was done or refused.
     pub fn packet_out_is_back(&mut self, worker: usize, packet: &PacketOut) {
         self.packets.is_back(worker, packet.refused);
+        self.count_done();
     }
 
     /// A worker has a frame for controllers. Its memory goes back to it.

@@ -38,6 +38,16 @@ impl Packets {
         }
     }
 
+    /// How many are on their way to workers that are not late: a late one may be so for good.
+    pub(crate) fn under_way(&self, is_late: impl Fn(usize) -> bool) -> usize {
+        self.under_way
+            .iter()
+            .enumerate()
+            .filter(|(worker, _)| !is_late(*worker))
+            .map(|(_, count)| count)
+            .sum()
+    }
+
     /// It is back.
     pub(crate) fn is_back(&mut self, worker: usize, refused: Option<Reason>) {
         if let Some(count) = self.under_way.get_mut(worker) {

@@ -48,6 +48,7 @@ fn send(switch: &mut OpenFlowSwitch<Maps>, now: Instant, id: ControllerId, bytes
             switch.datapath().take_all();
             switch.advance(now);
             switch.take_requests(usize::MAX);
+            switch.done_but(0);
             read(switch, now, id);
         }
     }

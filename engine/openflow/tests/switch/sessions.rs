@@ -224,6 +224,33 @@ fn a_frame_is_held_if_it_is_not_sent_whole_and_taken_once() {
 }
 
 #[test]
+fn a_barrier_waits_for_the_frames_that_were_sent_before_it() {
+    let mut bench = Bench::new();
+    let id = bench.controller();
+    let packet_out = Message::PacketOut(Box::new(PacketOut {
+        buffer_id: number::NO_BUFFER,
+        in_port: number::port::CONTROLLER,
+        actions: [Action::Output { port: 1, max_len: 0 }].into(),
+        data: FRAME.into(),
+    }));
+    for _ in 0..3 {
+        bench.say(id, &packet_out);
+    }
+    bench.say(id, &Message::BarrierRequest);
+    assert!(!bench.switch.takes(id), "what follows is not read yet");
+    // Two are under way, then one, and one was not taken before.
+    for (taken, under_way) in [(0, 0), (2, 2), (0, 1), (1, 1)] {
+        bench.switch.take_requests(taken);
+        bench.switch.done_but(under_way);
+        assert_eq!(bench.settle(id), []);
+    }
+    bench.switch.done_but(0);
+    assert!(bench.switch.deadline() <= bench.now, "something goes on now");
+    assert_eq!(bench.settle(id), [Message::BarrierReply]);
+    assert!(bench.switch.takes(id));
+}
+
+#[test]
 fn a_flow_mod_with_a_buffer_sends_the_frame_through_the_tables() {
     let mut bench = Bench::new();
     let id = bench.controller();
