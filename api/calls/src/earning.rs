@@ -6,7 +6,7 @@
 
 use std::mem;
 use std::net::UdpSocket;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, TryLockError};
 
 use libc::c_int;
@@ -32,8 +32,28 @@ fn since(descriptor: c_int) -> Option<&'static AtomicU32> {
     SINCE_MS.get(usize::try_from(descriptor).ok()?)
 }
 
-/// A window begins.
+/// Of each descriptor, how often a lease of its socket has not paid. Only of sockets that have had one.
+static PAUSES: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(0) }; DESCRIPTORS];
+/// After a lease that has not paid the socket earns none for so long; twice as long each further time.
+const PAUSE_MS: u32 = 1_000;
+/// As often, at most: for 32 s.
+const DOUBLED_MAX: u8 = 5;
+
+/// A lease of the socket has not paid: its next window begins after a while. Returns whether the descriptor is known here.
+pub(crate) fn pause(descriptor: c_int) -> bool {
+    let Some((since, pauses)) = since(descriptor).zip(PAUSES.get(descriptor as usize)) else { return false };
+    let doubled = pauses.load(Ordering::Relaxed).min(DOUBLED_MAX);
+    pauses.store(doubled + 1, Ordering::Relaxed);
+    since.store(now_ms().wrapping_add(PAUSE_MS << doubled), Ordering::Relaxed);
+    true
+}
+
+/// A window begins, of a new socket.
 pub(crate) fn begin(descriptor: c_int) {
+    let pauses = usize::try_from(descriptor).ok().and_then(|descriptor| PAUSES.get(descriptor));
+    pauses.filter(|pauses| pauses.load(Ordering::Relaxed) != 0).inspect(|pauses| {
+        pauses.store(0, Ordering::Relaxed);
+    });
     since(descriptor).inspect(|since| since.store(now_ms(), Ordering::Relaxed));
 }
 
@@ -52,7 +72,12 @@ pub(crate) enum Earned {
 pub(crate) fn has_received_enough(descriptor: c_int) -> Earned {
     let Some(since) = since(descriptor) else { return Earned::Anew };
     let now = now_ms();
-    match now.wrapping_sub(since.load(Ordering::Relaxed)) {
+    let passed = now.wrapping_sub(since.load(Ordering::Relaxed));
+    // It has yet to begin.
+    if passed.cast_signed() < 0 {
+        return Earned::Anew;
+    }
+    match passed {
         0..ALIVE_MS => Earned::NotYet,
         ALIVE_MS..=WINDOW_MS => Earned::Lease,
         _ => {

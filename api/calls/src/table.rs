@@ -11,7 +11,7 @@ use libc::c_int;
 use twinpath_socket::{Access, LentBy, Lessee, SocketCounts};
 use twinpath_worker::idle::Mode;
 
-use crate::earning;
+use crate::earning::{self, Membership};
 pub use crate::earning::{ENOUGH, WINDOW_MS};
 use crate::identity;
 use crate::on_socket::Calls;
@@ -21,6 +21,7 @@ use crate::users::{self, Others, Shared};
 mod asking;
 mod forked;
 mod leaving;
+mod paying;
 
 pub(crate) use asking::note_membership;
 pub use asking::{
@@ -30,6 +31,7 @@ pub use asking::{
 use forked::is_table_own;
 pub(crate) use leaving::{Receives, left, receives};
 use leaving::{duplicate_for_calls, end_if_left, has_threads};
+use paying::Paying;
 
 /// Descriptors from here on stay with the kernel.
 pub const DESCRIPTORS: usize = users::DESCRIPTORS;
@@ -82,6 +84,7 @@ pub struct Place {
     /// A descriptor of the socket after its last one was closed, for calls that have the socket until they return; -1: none.
     kept: AtomicI32,
     pub(crate) sets: [InSet; SETS],
+    paying: Paying,
 }
 
 /// That a socket is in a set of `epoll(7)`.
@@ -125,6 +128,13 @@ impl InSet {
         self.set.store(set, Ordering::Release);
     }
 
+    /// As the program has described it; `None`: it is in none.
+    fn membership(&self) -> Option<Membership> {
+        let set = self.set.load(Ordering::Acquire);
+        let (events, data) = (self.events.load(Ordering::Relaxed), self.data.load(Ordering::Relaxed));
+        (set >= 0).then_some(Membership { set, events, data })
+    }
+
     /// Whether the program is told only of what has come since it was told last.
     pub(crate) fn is_edge(&self) -> bool {
         self.events.load(Ordering::Relaxed) & libc::EPOLLET as u32 != 0
@@ -156,6 +166,7 @@ impl Place {
             error: AtomicI32::new(0),
             kept: AtomicI32::new(-1),
             sets: [const { InSet::none() }; SETS],
+            paying: Paying::new(),
         }
     }
 
@@ -249,6 +260,8 @@ impl Place {
 pub struct Tell {
     /// The lease of a socket is over, which this descriptor is of: the kernel alone has it.
     pub is_over: fn(c_int),
+    /// The lease of the socket does not pay, and ends; it may earn another one.
+    pub pays_not: fn(c_int),
     /// The process was made by other means than `fork(3)`, whose handlers have not run.
     pub was_forked: fn(),
 }
@@ -489,6 +502,7 @@ fn occupy(
     place.cookie.store(cookie, Ordering::Relaxed);
     place.is_waited_for.store(false, Ordering::Relaxed);
     place.error.store(0, Ordering::Relaxed);
+    place.paying.begin();
     place.sets.iter().for_each(|in_set| in_set.set.store(-1, Ordering::Relaxed));
     for (in_set, of) in place.sets.iter().zip(earning::memberships(descriptor)) {
         in_set.put(of.set, descriptor, of.events, of.data);

@@ -169,6 +169,12 @@ fn undecided(descriptor: c_int) {
     }
 }
 
+/// The lease of a socket ends, as it does not pay.
+pub(crate) fn pays_not(descriptor: c_int) {
+    let why = "fewer than one of 8 datagrams came by the ring, which does not pay; it may earn another lease";
+    socket(descriptor, format_args!("by the kernel from now on: {why}"));
+}
+
 /// What a socket has received that is closed, or that is the kernel's from now on.
 pub(crate) fn received(descriptor: c_int) {
     let Some(counts) = table::counts(descriptor) else {

@@ -26,7 +26,11 @@ extern "C" fn begin() {
     // SAFETY: the handler is a function of this library, and uses atomic words only.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     table::register_fork();
-    table::set_tell(table::Tell { is_over: explain::received, was_forked: own::forget });
+    table::set_tell(table::Tell {
+        is_over: explain::received,
+        pays_not: explain::pays_not,
+        was_forked: own::forget,
+    });
 }
 
 extern "C" fn in_child() {

@@ -23,6 +23,7 @@ BY_KERNEL = re.compile(r": UDP [^:].*?: by the kernel: (.*)$")
 RECEIVED = re.compile(r": received (\d+) by the ring, (\d+) by the kernel, (\d+) of these under a lease")
 LEFT_ALONE = re.compile(r"everything stays with the kernel: (?:\S*/)?(.*)$")
 BY_OTHER_MEANS = "receives by other means"
+PAYS_NOT = "which does not pay"
 
 CLONE_NEWNET = 0x40000000
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -212,7 +213,7 @@ class World:
             fast=len(FAST.findall(text)),
             counted=len(counts),
             reasons=sorted({*found(BY_KERNEL, text), *found(LEFT_ALONE, text)}),
-            says_other_means=BY_OTHER_MEANS in text,
+            says_other_means=BY_OTHER_MEANS in text or PAYS_NOT in text,
         )
 
 

@@ -123,6 +123,7 @@ pub fn take_up(descriptor: c_int, mode: Mode) -> Result<Option<TakenUp>, String>
     let by = place.lessee.take_up(&socket(descriptor), (on, lent), shared.is_some(), descriptor);
     let by = by.inspect_err(|_| place.is_used.store(false, Ordering::Release))?;
     let is_ours = occupy(descriptor, (number, place), mode, (cookie, wanted), ASKED);
+    place.paying.set_earned(is_ours);
     Ok(is_ours.then_some(TakenUp { by, ifindex }))
 }
 
@@ -133,6 +134,8 @@ pub fn take_up(descriptor: c_int, mode: Mode) -> Result<Option<TakenUp>, String>
 pub fn take_up_now(descriptor: c_int, mode: Mode) -> Result<Option<TakenUp>, String> {
     loop {
         let taken = take_up(descriptor, mode)?;
+        // It has not earned it.
+        super::place(descriptor).inspect(|(_, place)| place.paying.set_earned(false));
         if taken.is_some() || !is_asked(descriptor) {
             return Ok(taken);
         }

@@ -6,8 +6,10 @@ use std::sync::atomic::Ordering;
 use crate::on_socket::OnSocket;
 use libc::c_int;
 
+use super::paying::{earns_again, judge};
 use super::{
-    DESCRIPTORS, FIRST, KERNEL, OF_DESCRIPTOR, Place, TAKEN, TELL, is_of, place, process, replace, socket,
+    DESCRIPTORS, EARNING, FIRST, KERNEL, OF_DESCRIPTOR, Place, TAKEN, TELL, is_of, place, process, replace,
+    socket,
 };
 use crate::kernel::{errno, set_errno};
 
@@ -38,7 +40,11 @@ impl Receives {
 
 impl Drop for Receives {
     fn drop(&mut self) {
-        TAKEN[self.number].calls.change(self.kind, None);
+        let place = &TAKEN[self.number];
+        place.calls.change(self.kind, None);
+        if place.paying.count() {
+            judge(self.number, place);
+        }
         left(self.number);
     }
 }
@@ -82,7 +88,7 @@ pub(super) fn end_if_left(place: &Place) {
 }
 
 /// The lease is over, as everything that was in the ring has been received: from now on the socket is the kernel's, and calls on it cost
-/// nothing here.
+/// nothing here; or it earns another one.
 #[cold]
 fn leave_to_kernel(number: usize, place: &Place) {
     let mut left = place.descriptors.swap(0, Ordering::SeqCst);
@@ -94,7 +100,7 @@ fn leave_to_kernel(number: usize, place: &Place) {
     place.shared().inspect(|shared| {
         shared.is_used_by_others(process());
     });
-    let mut is_told = false;
+    let (mut is_told, descriptors) = (false, left);
     for (descriptor, entry) in (0..).zip(&OF_DESCRIPTOR) {
         if left == 0 {
             break;
@@ -107,7 +113,8 @@ fn leave_to_kernel(number: usize, place: &Place) {
             place.lessee.end(&socket(descriptor));
             TELL.get().inspect(|tell| (tell.is_over)(descriptor));
         }
-        replace(entry, FIRST + number as u8, KERNEL);
+        let next = if earns_again(descriptor, place, descriptors) { EARNING } else { KERNEL };
+        replace(entry, FIRST + number as u8, next);
     }
     place.sets.iter().for_each(|in_set| in_set.set.store(-1, Ordering::Release));
     place.is_used.store(false, Ordering::Release);
