@@ -70,18 +70,22 @@ pub(crate) fn bound(descriptor: c_int) {
 /// A socket about which nothing is decided yet has received so many datagrams by the kernel.
 #[cold]
 pub(crate) fn received(descriptor: c_int, count: u32) {
-    if !table::is_undecided(descriptor) || !table::is_own_process() {
+    if !table::is_undecided(descriptor) {
         return;
     }
     let mut asks = false;
     if !table::is_earning(descriptor) {
         let Some(started) = started() else { return };
-        // A program may open a socket for each query: of these no address is asked for.
+        // A program may open a socket for each query: of these neither the address nor the process is asked for. It is decided alike
+        // for a process that shares this memory (`vfork`).
         if !table::is_port_named(descriptor) && !started.has_rule_for_chosen() {
             return keep_with_kernel(
                 descriptor,
                 format_args!("no rule matches ports that the kernel has chosen"),
             );
+        }
+        if !table::is_own_process() {
+            return;
         }
         if !table::is_port_named(descriptor) || started.has_rule_at_bind() {
             let Some((_, rule, _)) = rule_of(descriptor) else { return };
@@ -89,6 +93,7 @@ pub(crate) fn received(descriptor: c_int, count: u32) {
         }
         table::set_earning(descriptor);
     }
+    // To count more than there was costs nothing: who asks is asked for then.
     if table::received(descriptor, count) || asks {
         ask(descriptor);
     }

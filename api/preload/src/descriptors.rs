@@ -19,8 +19,11 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
         && kind & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) == libc::SOCK_DGRAM
         && matches!(protocol, 0 | libc::IPPROTO_UDP);
     // The number may have had another meaning, and have been closed by a call that is not hooked.
-    if made >= 0 && (is_udp || matters(made) || group::has_unbound(made)) {
+    if made >= 0 && (matters(made) || group::has_unbound(made)) {
         remember(made, is_udp);
+    } else if made >= 0 && is_udp && !own::is_inside() {
+        // Nothing is known of the number, so a process that shares this memory (`vfork`) changes nothing for its parent.
+        table::set_undecided(made);
     }
     made
 }
