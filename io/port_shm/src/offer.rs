@@ -5,17 +5,16 @@
 //! carries three descriptors, in this order: the memory; the one to wait on; the one to signal. An owner of another
 //! version answers with that version and no descriptors.
 
-use std::fs::remove_file;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, recv,
     socket_with,
 };
-use twinpath_sys::fd_passing;
+use twinpath_sys::{SocketFile, fd_passing};
 
 /// The first bytes of every message and of the memory.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"twinpshm");
@@ -110,21 +109,23 @@ impl Offer {
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
-    path: PathBuf,
+    _file: SocketFile,
 }
 
 impl Listener {
-    /// Listens at `path`, which must not exist. The directory's permissions decide who may connect.
+    /// Listens at `path`. A socket of a process that has died is replaced; nothing else may be there. The directory's permissions decide who may connect.
     ///
     /// # Errors
     /// What `socket(2)`, `bind(2)` or `listen(2)` returns.
     pub fn bind(path: &Path) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        bind(&socket, &SocketAddrUnix::new(path)?)?;
-        let listener = Self { socket, path: path.to_owned() };
-        listen(&listener.socket, BACKLOG)?;
-        Ok(listener)
+        let (socket, file) = SocketFile::bind(path, SocketType::SEQPACKET, |path| {
+            let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+            bind(&socket, &SocketAddrUnix::new(path)?)?;
+            Ok(socket)
+        })?;
+        listen(&socket, BACKLOG)?;
+        Ok(Self { socket, _file: file })
     }
 
     /// The next application; `None` when none is waiting.
@@ -144,11 +145,5 @@ impl AsFd for Listener {
     /// Readable when an application is waiting.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        let _ = remove_file(&self.path);
     }
 }

@@ -255,6 +255,8 @@ fn an_application_connects_to_a_path_and_the_file_goes_with_the_listener() {
     let path = directory.path().join("shm.sock");
     let listener = Listener::bind(&path).expect("bound");
     assert!(Listener::bind(&path).is_err() && path.exists(), "somebody else's file stays");
+    // The second one has asked whether somebody listens there.
+    assert!(listener.accept().expect("sound").is_some());
     assert!(listener.accept().expect("sound").is_none());
     let (mut port, offer) =
         ShmPort::create(&ShmConfig { id: PortId::default(), slots: SLOTS }).expect("a port");

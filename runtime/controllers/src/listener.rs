@@ -2,12 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use rustix::net::SocketType;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::time::{Sleep, sleep};
+use twinpath_sys::SocketFile;
 use twinpath_time::Duration;
 use twinpath_values::Endpoint;
 
@@ -31,28 +32,7 @@ pub(crate) struct Listener {
 #[derive(Debug)]
 enum Socket {
     Tcp(TcpListener),
-    Unix(UnixListener, PathBuf),
-}
-
-/// Binds a socket in the file system; one that nobody listens at any more, as its process died, is in no way.
-fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    let bound = UnixListener::bind(path);
-    let is_used = bound.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse);
-    let refuses = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    if is_used && std::os::unix::net::UnixStream::connect(path).is_err_and(refuses) {
-        std::fs::remove_file(path)?;
-        return UnixListener::bind(path);
-    }
-    bound
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        if let Self::Unix(_, path) = self {
-            // Nothing can be done about one that is gone already.
-            let _ = std::fs::remove_file(path);
-        }
-    }
+    Unix { listener: UnixListener, _file: SocketFile },
 }
 
 impl Listener {
@@ -61,7 +41,11 @@ impl Listener {
         let socket = match endpoint {
             Endpoint::Tls(_) if tls.is_none() => return Err(no_tls()),
             Endpoint::Tcp(address) | Endpoint::Tls(address) => Socket::Tcp(TcpListener::bind(address).await?),
-            Endpoint::Unix(path) => Socket::Unix(bind_unix(path)?, path.clone()),
+            Endpoint::Unix(path) => {
+                let (socket, file) =
+                    SocketFile::bind(path, SocketType::STREAM, |path| UnixListener::bind(path))?;
+                Socket::Unix { listener: socket, _file: file }
+            }
         };
         Ok(Self { endpoint: endpoint.clone(), socket, tls, accepted: None, pause: None })
     }
@@ -75,7 +59,7 @@ impl Listener {
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         match &self.socket {
             Socket::Tcp(socket) => socket.local_addr().ok(),
-            Socket::Unix(..) => None,
+            Socket::Unix { .. } => None,
         }
     }
 
@@ -93,7 +77,7 @@ impl Listener {
                     None => Stream::tcp(accepted?.0),
                     tls => Stream::tls(accepted?.0, tls.as_ref()),
                 }),
-                Socket::Unix(socket, _) => {
+                Socket::Unix { listener: socket, .. } => {
                     socket.poll_accept(context).map(|accepted| Ok(Stream::Unix(accepted?.0)))
                 }
             };

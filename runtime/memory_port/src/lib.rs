@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
-use rustix::net::{
-    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, socket_with,
-};
+use rustix::net::{RecvFlags, recv};
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant as Due;
 use twinpath_host::{readable, readable_copy};
@@ -58,14 +56,7 @@ impl Memory {
     /// # Errors
     /// Those of the socket.
     pub fn offer(path: &Path) -> std::io::Result<Self> {
-        let listener = match Listener::bind(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && is_dead(path) => {
-                std::fs::remove_file(path)?;
-                Listener::bind(path)
-            }
-            bound => bound,
-        };
-        let listener = listener?;
+        let listener = Listener::bind(path)?;
         let offered = readable_copy(listener.as_fd())?;
         Ok(Self { listener, offered, path: path.to_owned(), stage: Stage::Waits, paused_until: None })
     }
@@ -191,11 +182,4 @@ fn is_open(connection: &OwnedFd) -> bool {
         recv(connection, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK),
         Err(Errno::AGAIN | Errno::INTR)
     )
-}
-
-/// Whether no process listens on that socket any more.
-fn is_dead(path: &Path) -> bool {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
-    let refused = |socket| Some(connect(&socket, &SocketAddrUnix::new(path).ok()?));
-    matches!(socket.ok().and_then(refused), Some(Err(Errno::CONNREFUSED)))
 }

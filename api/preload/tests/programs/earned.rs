@@ -58,7 +58,7 @@ fn a_socket_gets_its_lease_when_it_has_received_enough() {
     }
 }
 
-/// Answers each datagram after some 20 us: whoever asks is faster.
+/// Answers each datagram after some 20 us: the peer is faster.
 const SLOW_SERVER: &str = r#"
 #include <arpa/inet.h>
 #include <stdio.h>
