@@ -5,10 +5,13 @@ use std::fmt;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use crate::generate::script;
 use crate::twin::Twin;
+
+/// So many seeds may end for reasons that have nothing to do with what is compared. For each everything is made anew.
+const UNFINISHED_MAX: u64 = 8;
 
 /// How often a script that fails is run again.
 const AGAIN: u32 = 2;
@@ -28,6 +31,8 @@ pub struct Totals {
     pub failed: u64,
     /// Seeds whose difference did not come again.
     pub once: u64,
+    /// Seeds whose scripts could not be run to their end, for a reason that has nothing to do with what is compared.
+    pub unfinished: u64,
     /// These differences by their kind.
     pub by_kind: BTreeMap<String, u64>,
     /// How often each known difference was found.
@@ -46,14 +51,15 @@ impl fmt::Display for Totals {
         }
         write!(
             f,
-            "{} seeds, {} steps in {} s; {} datagrams by the ring, {} by the kernel; {} seeds with a difference, {} with one that did not come again",
+            "{} seeds, {} steps in {} s; {} datagrams by the ring, {} by the kernel; {} seeds with a difference, {} with one that did not come again, {} not run to their end",
             self.seeds,
             self.steps,
             self.took.as_secs(),
             self.by_ring,
             self.by_kernel,
             self.failed,
-            self.once
+            self.once,
+            self.unfinished
         )
     }
 }
@@ -62,7 +68,7 @@ impl fmt::Display for Totals {
 /// with moves of these kinds.
 ///
 /// # Errors
-/// What has nothing to do with what is compared.
+/// What has nothing to do with what is compared, of more than [`UNFINISHED_MAX`] seeds.
 pub fn run(twin: &mut Twin, seeds: Range<u64>, until: Option<Instant>, only: &[String]) -> Result<Totals> {
     let began = Instant::now();
     let mut totals = Totals::default();
@@ -70,7 +76,14 @@ pub fn run(twin: &mut Twin, seeds: Range<u64>, until: Option<Instant>, only: &[S
         if until.is_some_and(|until| Instant::now() >= until) {
             break;
         }
-        one(twin, seed, only, &mut totals).with_context(|| format!("seed {seed}"))?;
+        let Err(error) = one(twin, seed, only, &mut totals) else { continue };
+        totals.unfinished += 1;
+        let error = error.context(format!("seed {seed}"));
+        println!("{error:#}");
+        if totals.unfinished > UNFINISHED_MAX {
+            return Err(error);
+        }
+        twin.renew()?;
     }
     totals.took = began.elapsed();
     Ok(totals)

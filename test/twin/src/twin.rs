@@ -153,6 +153,16 @@ impl Twin {
         })
     }
 
+    /// Makes all of it anew, after a script could not be run to its end.
+    ///
+    /// # Errors
+    /// As of [`Self::new`].
+    pub fn renew(&mut self) -> Result<()> {
+        let struck = std::mem::take(&mut self.struck);
+        *self = Self { struck, ..Self::new(&self.library)? };
+        Ok(())
+    }
+
     /// Runs a script on both sides, up to the first difference that is not known.
     ///
     /// # Errors
