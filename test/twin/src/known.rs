@@ -118,6 +118,15 @@ const KNOWN: &[Known] = &[
         then: Then::GoOn,
     },
     Known {
+        name: "manual: readiness of a socket that does not block, by a datagram with a wrong checksum",
+        matches: |found| {
+            let last = found.steps.iter().rev().find(|step| step.starts_with("frame"));
+            let is_refused = last.is_some_and(|frame| frame.contains("udpsum=bad"));
+            is_refused && found.is_wait() && found.is_of(&[":ret"]) && found.has("SOCK_NONBLOCK")
+        },
+        then: Then::End,
+    },
+    Known {
         name: "manual: a receive buffer that is made smaller while datagrams wait",
         matches: |found| found.is_of(&[":ret"]) && found.has("SO_RCVBUF "),
         then: Then::End,
