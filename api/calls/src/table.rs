@@ -677,6 +677,8 @@ pub fn next_len(descriptor: c_int) -> Option<usize> {
 /// has one.
 pub fn give_up(descriptor: c_int) -> bool {
     let Some((number, place)) = place(descriptor) else { return false };
+    // It earns no other one, also if this one is just ending as it does not pay.
+    place.paying.begin();
     place.lessee.finish();
     left(number);
     true

@@ -93,7 +93,7 @@ pub(crate) fn received(descriptor: c_int, count: u32) {
         }
         table::set_earning(descriptor);
     }
-    // To count more than there was costs nothing: who asks is asked for then.
+    // Counting needs no check of the process: `ask` makes it.
     if table::received(descriptor, count) || asks {
         ask(descriptor);
     }

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use libc::c_int;
 use twinpath_sys::clock;
 
-use super::{FIRST, OF_DESCRIPTOR, Place, TELL};
+use super::{FIRST, InSet, OF_DESCRIPTOR, Place, TELL};
+use crate::earning;
 
 /// Receiving calls from one judgement to the next, at least.
 const JUDGED_EVERY: u32 = 1_024;
@@ -41,7 +42,7 @@ impl Paying {
         }
     }
 
-    /// The place is another socket's.
+    /// The place is another socket's, which has not earned its lease; or its socket earns none any more.
     pub(super) fn begin(&self) {
         self.is_earned.store(false, Ordering::Relaxed);
         self.pays_not.store(false, Ordering::Relaxed);
@@ -108,9 +109,11 @@ pub(super) fn earns_again(descriptor: c_int, place: &Place, descriptors: u32) ->
     if !place.paying.pays_not() || descriptors != 1 || place.shared().is_some() || place.calls.have_it() {
         return false;
     }
-    let memberships = place.sets.iter().filter_map(super::InSet::membership);
-    memberships
-        .into_iter()
-        .all(|membership| crate::earning::is_in(descriptor, membership.set, Some(membership)))
-        && crate::earning::pause(descriptor)
+    let mut memberships = place.sets.iter().filter_map(InSet::membership);
+    let is_noted = memberships.all(|membership| earning::is_in(descriptor, membership.set, Some(membership)));
+    if !is_noted {
+        // Of a socket that is the kernel's nothing is to be known.
+        earning::forget_memberships(descriptor);
+    }
+    is_noted && earning::pause(descriptor)
 }
