@@ -236,6 +236,15 @@ impl Leases {
         self.maps.apply(table)
     }
 
+    /// As [`Self::apply`], for a table that claims less, and never waits. If another change is still under way, the former table stays
+    /// until the next one: the program looks for the lease of a frame that it claims, and finds it free ([`Self::free`]).
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn apply_unless_waits(&mut self, table: &Table) -> Result<(), SteerError> {
+        self.maps.apply_unless_waits(table)
+    }
+
     /// As [`Self::apply`], after [`Self::assign`]. When it returns, frames of that socket which found no lease, or no claim, are in the
     /// socket's receive buffer: they were passed without being counted for its ring, so nobody may open that before. The table may be
     /// in force already, as another socket has the same port. It puts the rings of a process in force that was admitted before.

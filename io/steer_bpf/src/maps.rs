@@ -1,6 +1,8 @@
 //! The rules in the kernel's maps, and how they change while programs run.
 
 use std::collections::{HashMap as Known, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 
 use aya::Ebpf;
 use aya::maps::lpm_trie::{Key, LpmTrie};
@@ -22,8 +24,9 @@ pub(crate) struct Maps {
     flows: HashMap<MapData, FlowKeyBytes, u32>,
     sources: LpmTrie<MapData, SourceKey, u32>,
     per_cpu: PerCpuArray<MapData, PerCpu>,
-    grace: ArrayOfMaps<MapData, Array<MapData, u32>>,
-    grace_token: Array<MapData, u32>,
+    grace: Arc<Mutex<Grace>>,
+    /// Waits for the programs that may use the retired entries, all of which were there when it began.
+    settling: Option<JoinHandle<Result<(), SteerError>>>,
     /// A copy of the state that the kernel has.
     written: Box<State>,
     /// The table in force.
@@ -32,6 +35,18 @@ pub(crate) struct Maps {
     current: Entries,
     /// Entries of the other generation, to be removed once no program can be using them.
     retired: Entries,
+}
+
+/// The map whose update returns when every program has ended that was running.
+struct Grace {
+    outer: ArrayOfMaps<MapData, Array<MapData, u32>>,
+    token: Array<MapData, u32>,
+}
+
+impl Grace {
+    fn wait(&mut self) -> Result<(), SteerError> {
+        self.outer.set(0, &self.token, 0).map_err(wrote("grace"))
+    }
 }
 
 /// Keys that are in the maps.
@@ -68,8 +83,11 @@ impl Maps {
             flows: typed(object, "flows")?,
             sources: typed(object, "sources")?,
             per_cpu: typed(object, "per_cpu")?,
-            grace: typed(object, "grace")?,
-            grace_token: typed(object, "grace_token")?,
+            grace: Arc::new(Mutex::new(Grace {
+                outer: typed(object, "grace")?,
+                token: typed(object, "grace_token")?,
+            })),
+            settling: None,
             written: Box::new(State::EMPTY),
             table: None,
             current: Entries::default(),
@@ -80,16 +98,35 @@ impl Maps {
     /// Makes the maps equal the table. After an error the old rules are in force, or the new ones if only removing
     /// the old ones failed; the next call removes them.
     pub(crate) fn apply(&mut self, table: &Table) -> Result<(), SteerError> {
-        self.put_in_force(table).map(drop)
+        self.replace(table)?;
+        self.reclaim()
+    }
+
+    /// As [`Self::apply`], and never waits: the former entries are removed by the next change. While programs may still see the rules of the
+    /// last change, nothing changes either.
+    pub(crate) fn apply_unless_waits(&mut self, table: &Table) -> Result<(), SteerError> {
+        let waits =
+            self.settling.as_ref().map_or(!self.retired.is_empty(), |settling| !settling.is_finished());
+        if waits || !self.replace(table)? || self.retired.is_empty() {
+            return Ok(());
+        }
+        let grace = Arc::clone(&self.grace);
+        let wait = move || grace.lock().unwrap_or_else(PoisonError::into_inner).wait();
+        let started = thread::Builder::new().name("twinpath-settle".to_owned()).spawn(wait);
+        // Without a thread the next change waits.
+        self.settling = started.ok();
+        Ok(())
     }
 
     /// As [`Self::apply`], and returns when no program is running that has begun before, also if the table is in force already.
     pub(crate) fn apply_and_settle(&mut self, table: &Table) -> Result<(), SteerError> {
-        if self.put_in_force(table)? { Ok(()) } else { self.settle() }
+        let is_new = self.replace(table)?;
+        // Nothing is removed after the first table, for example.
+        if is_new && !self.retired.is_empty() { self.reclaim() } else { self.settle() }
     }
 
-    /// Returns whether it has waited until no program is running that saw the former rules.
-    fn put_in_force(&mut self, table: &Table) -> Result<bool, SteerError> {
+    /// Puts the table in force, if it is not. The entries of the former one are retired. Returns whether it was not.
+    fn replace(&mut self, table: &Table) -> Result<bool, SteerError> {
         if self.table.as_ref() == Some(table) {
             return Ok(false);
         }
@@ -114,10 +151,7 @@ impl Maps {
         self.retired = std::mem::replace(&mut self.current, new);
         let kept: HashSet<_> = self.current.flows.keys().copied().collect();
         self.retired.flows.retain(|key, _| !kept.contains(key));
-        // Nothing is removed after the first table, for example.
-        let waits = !self.retired.is_empty();
-        self.reclaim()?;
-        Ok(waits)
+        Ok(true)
     }
 
     /// Withdraws all claims, and returns when no program is running that still saw them.
@@ -131,6 +165,8 @@ impl Maps {
         self.write_state()?;
         self.table = None;
         self.retired.extend(std::mem::take(&mut self.current));
+        // It has begun before these were retired.
+        self.settling = None;
         self.reclaim()
     }
 
@@ -164,7 +200,7 @@ impl Maps {
     /// Returns when every program has ended that was running. The kernel handles a frame, from its arrival to the receive buffer of a
     /// socket, in one section in which it is not quiescent, so the frames that those programs passed are in their sockets then.
     fn settle(&mut self) -> Result<(), SteerError> {
-        self.grace.set(0, &self.grace_token, 0).map_err(wrote("grace"))
+        self.grace.lock().unwrap_or_else(PoisonError::into_inner).wait()
     }
 
     /// Removes the entries out of force, after waiting until no program can be using them.
@@ -172,7 +208,10 @@ impl Maps {
         if self.retired.is_empty() {
             return Ok(());
         }
-        self.settle()?;
+        let settled = self.settling.take().and_then(|settling| settling.join().ok());
+        if !matches!(settled, Some(Ok(()))) {
+            self.settle()?;
+        }
         let retired = std::mem::take(&mut self.retired);
         for key in &retired.claims {
             gone(self.claims.remove(key), "claims")?;

@@ -359,14 +359,14 @@ impl LeasedInterface {
         assigned
     }
 
-    /// Takes the lease of this number from its socket.
+    /// Takes the lease of this number from its socket. It does not wait: others may wait for what is in their rings to be handed over.
     pub(crate) fn vacate(&mut self, process: u32, number: u32) {
         let Some(place) = self.place_mut(process, number) else { return };
         place.claim = None;
         // The socket may live on in another process.
         self.leases.free(process, number);
         // It only fails if the kernel has no memory: then frames find the ring closed.
-        let _ = self.apply();
+        let _ = self.table().map(|table| self.leases.apply_unless_waits(&table));
     }
 
     /// The sockets of a process claim nothing any more: [`Self::table`] is that of the others.

@@ -213,6 +213,32 @@ fn a_socket_whose_leases_number_was_given_to_another_is_the_kernels() {
     });
 }
 
+/// Far more changes than there is room for entries, also of those that come while another one is under way.
+#[test]
+fn claims_that_end_without_waiting_make_room() {
+    alone(|| {
+        let mut leases = leases();
+        let less = table();
+        let mut more = table();
+        (1000..1200).for_each(|port| drop(more.add_claim(Claim::port(Protocol::Udp, port)).unwrap()));
+        for _ in 0..60 {
+            leases.apply_and_settle(&more).unwrap();
+            for _ in 0..3 {
+                leases.apply_unless_waits(&less).unwrap();
+            }
+        }
+        let socket = UdpSocket::bind((OWN, PORT)).unwrap();
+        leases.assign(socket.as_fd(), first(1)).unwrap();
+        leases.apply_and_settle(&more).unwrap();
+        let mut lease = lease_of(&leases, 1);
+        open(&mut lease, Room::All);
+        assert!(put(leases.program().unwrap(), &frame(9, 1)));
+        leases.free(0, 1);
+        leases.apply_unless_waits(&less).unwrap();
+        assert!(!put(leases.program().unwrap(), &frame(9, 2)), "nobody has the lease");
+    });
+}
+
 /// The holder of a ring writes anything there, at any time: frames go into its ring or to the kernel. The ring of another process gets
 /// what is its own meanwhile, and so does another ring in the same memory once it is left alone.
 #[test]
