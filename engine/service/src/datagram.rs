@@ -149,12 +149,13 @@ impl<'a> Datagram<'a> {
         self.beside.as_mut().map(|beside| &mut beside.outbox)
     }
 
-    /// Whether [`Self::answer_and_keep`] keeps replies. A service need not ask: where none are kept, the calls for it
+    /// Whether [`Self::answer_and_keep`] keeps replies at this moment. A service need not ask: where none are kept, the calls for it
     /// cost a branch each.
     #[inline]
     #[must_use]
     pub fn keeps(&self) -> bool {
-        self.beside.as_ref().is_some_and(|beside| beside.keeper.is_some())
+        let keeper = self.beside.as_ref().and_then(|beside| beside.keeper.as_ref());
+        keeper.is_some_and(|keeper| !keeper.is_covered(self.now))
     }
 
     /// The present version of the state that a name stands for: bytes, or a `u64`. It must be taken before any of that

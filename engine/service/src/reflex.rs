@@ -196,6 +196,11 @@ pub trait Keeper: Send {
     /// [bound](KeptReplies::bind) to.
     fn version_of(&self, name: Name) -> Version;
 
+    /// Whether a reply need not be kept now: what would be kept is there already.
+    fn is_covered(&self, _now: Instant) -> bool {
+        false
+    }
+
     /// Keeps a reply. It must not block.
     fn keep(&mut self, now: Instant, reply: &Publication<'_>);
 

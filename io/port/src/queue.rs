@@ -56,6 +56,12 @@ impl Received {
         }
     }
 
+    /// Number of frames so far.
+    #[must_use]
+    pub const fn frames(&self) -> u32 {
+        self.frames as u32
+    }
+
     /// Adds the frames to the queue's counters.
     #[inline]
     pub fn count(self, counters: &PortCounters) {

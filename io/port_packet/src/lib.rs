@@ -37,6 +37,7 @@ use twinpath_inspect::Reason;
 use twinpath_port::fit::is_plain;
 use twinpath_port::{Capabilities, LinkState, PortQueue, QueueInfo, Received, WaitSource};
 use twinpath_port_xdp::XdpPort;
+use twinpath_rings::answering::ByWorker;
 use twinpath_rings::direct::{DirectFrame, DirectRing};
 use twinpath_rings::packet::Slot;
 use twinpath_rings::pending::Pending;
@@ -68,6 +69,10 @@ pub struct PacketPort {
     rings: Rings,
     /// The word that says since when a frame has been waiting.
     pending: Option<Pending>,
+    /// Whether it answers what programs could answer.
+    answers: Option<ByWorker>,
+    /// When it was read last.
+    looked: Instant,
     virtual_device: bool,
     transmitter: Transmitter,
     /// The longest frame that may be sent now.
@@ -104,6 +109,8 @@ impl PacketPort {
             socket,
             rings,
             pending: None,
+            answers: None,
+            looked: Instant::ZERO,
             virtual_device: config.bypass_qdisc,
             transmitter,
             frame_len_max: FRAME_LEN_MAX,
@@ -114,6 +121,7 @@ impl PacketPort {
     /// Makes the queue report when it reads its rings, so that the program withdraws the claims of a stuck worker.
     #[must_use]
     pub fn failing_open(mut self, pending: Option<Pending>) -> Self {
+        self.answers = pending.clone().map(ByWorker::new);
         self.pending = pending;
         self
     }
@@ -204,6 +212,9 @@ impl WaitSource for PacketPort {
         let has_left = self.leave_direct();
         // Frames of before the mark are to be discarded first.
         let is_clear = self.pending.as_ref().is_none_or(Pending::clear);
+        if let Some(answers) = &mut self.answers {
+            answers.sleeps(self.looked);
+        }
         has_left && is_clear && self.transmitter.arm()
     }
 
@@ -284,6 +295,10 @@ impl PortQueue for PacketPort {
         if burst.room() == 0 {
             // The loss counter is read only if the ring holds much: else it has not been full.
             self.info.counters.ring_full.add(u64::from(self.rings.lost_direct()));
+        }
+        self.looked = now;
+        if let Some(answers) = &mut self.answers {
+            answers.found(now, received.frames());
         }
         received.count(&self.info.counters);
         if losing {

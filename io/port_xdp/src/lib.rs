@@ -21,6 +21,7 @@ use twinpath_frame::{Burst, CHUNK_SIZE, Frame, Pool, Region, UMEM_CHUNK_DATA_MAX
 use twinpath_inspect::Reason;
 use twinpath_port::fit::is_plain;
 use twinpath_port::{Capabilities, LinkState, PortCounters, PortQueue, QueueInfo, Received, WaitSource};
+use twinpath_rings::answering::ByWorker;
 use twinpath_rings::pending::Pending;
 use twinpath_rings::xsk::{Consumer, Descriptor, Producer};
 use twinpath_time::Instant;
@@ -55,6 +56,10 @@ pub struct XdpPort {
     lent: Lent,
     /// The word that says since when a frame has been waiting.
     pending: Option<Pending>,
+    /// Whether it answers what programs could answer.
+    answers: Option<ByWorker>,
+    /// When it was read last.
+    looked: Instant,
     /// Frames in the fill ring or filled by the kernel.
     filled: u32,
     fill_target: u32,
@@ -84,6 +89,8 @@ impl XdpPort {
             transmit: opened.transmit,
             lent: Lent::new((region.len() / CHUNK_SIZE as usize) as u32),
             pending: None,
+            answers: None,
+            looked: Instant::ZERO,
             filled: 0,
             sending: 0,
             fill_target: if config.receives { config.ring_frames } else { 0 },
@@ -103,6 +110,7 @@ impl XdpPort {
     /// Makes the queue report when it reads its rings, so that the program withdraws the claims of a stuck worker.
     #[must_use]
     pub fn failing_open(mut self, pending: Option<Pending>) -> Self {
+        self.answers = pending.clone().map(ByWorker::new);
         self.pending = pending;
         self
     }
@@ -200,6 +208,9 @@ impl WaitSource for XdpPort {
         }
         // Frames of before the mark are to be discarded first.
         let is_clear = self.pending.as_ref().is_none_or(Pending::clear);
+        if let Some(answers) = &mut self.answers {
+            answers.sleeps(self.looked);
+        }
         // Unsent frames need another turn, unless none can be sent at the moment.
         is_clear && (self.stuck || self.transmit.pending() == 0)
     }
@@ -239,7 +250,7 @@ impl PortQueue for XdpPort {
         if self.pending.as_ref().is_some_and(|pending| !pending.may_take(now)) {
             self.discard(pool);
         }
-        let Self { receive, lent, info: QueueInfo { id, counters, .. }, filled, .. } = self;
+        let Self { receive, lent, info: QueueInfo { id, counters, .. }, filled, answers, looked, .. } = self;
         let mut received = Received::new(now, *id);
         receive.take(burst.room() as u32, |descriptor| {
             *filled = filled.saturating_sub(1);
@@ -254,6 +265,10 @@ impl PortQueue for XdpPort {
             }
             received.push(frame, descriptor.len as usize, pool, burst);
         });
+        *looked = now;
+        if let Some(answers) = answers {
+            answers.found(now, received.frames());
+        }
         received.count(counters);
         if self.filled < self.fill_target {
             self.refill(pool);

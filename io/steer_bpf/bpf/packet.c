@@ -142,7 +142,7 @@ INLINE int filter(struct __sk_buff *skb, __u32 queue)
 			cpu->note_len = 0;
 		return test_run ? verdict : 0;
 	}
-	if (has_reflex(&frame)) {
+	if (is_for_reflex(&frame, queue)) {
 		leave_note(cpu, head, frame.len, frame.reflex);
 		cpu->queue = queue;
 		tail_call(skb, &filter_goes_on, 0);
@@ -204,7 +204,7 @@ INLINE int decide_without_socket(struct __sk_buff *skb, struct per_cpu *cpu)
 	verdict_t verdict = verdict_of(skb, &frame, head);
 	__u32 number = verdict & 0xff;
 
-	if (number == CLAIMED && has_reflex(&frame)) {
+	if (number == CLAIMED && is_for_reflex(&frame, 0)) {
 		__u32 why = reflex_of(skb, frame.bytes, frame.len, frame.reflex, 0);
 		int action;
 

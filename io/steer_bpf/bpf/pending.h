@@ -16,7 +16,17 @@ enum { QUEUES_MAX = 1024 };
 
 struct pending {
 	__u64 since;
-	__u64 reserved[7]; /* a cache line for each queue */
+	/* Who answers what the programs could answer (reflex.h): until this time the worker. */
+	__u64 worker_until;
+	__u64 tried_rate; /* what the programs had replied to in a second before that */
+	/* Only of the programs: when the worker may be tried again; all their replies; those that
+	 * were counted when a rate was last made of them, and when that was. */
+	__u64 trial_at;
+	__u64 replies;
+	__u64 replies_then;
+	__u64 then_ns;
+	__u64 reserved;
+	/* A cache line for each queue. */
 };
 
 struct {

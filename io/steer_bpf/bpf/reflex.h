@@ -22,6 +22,8 @@
 
 /* Not 0 if there are reflexes. Constant once loaded; without reflexes none of the code below is left. */
 const volatile __u32 reflexes = 0;
+/* Whether the worker is tried while replies are many. */
+const volatile __u32 tries_worker = 0;
 /* Whether frames may come with checksums that their senders have left to hardware: the device is virtual. */
 const volatile __u32 partial_checksums = 0;
 
@@ -54,6 +56,7 @@ enum why {
 	WHY_UNKNOWN = KEPT_UNKNOWN,
 	WHY_EXPIRED = KEPT_EXPIRED,
 	WHY_WITHDRAWN = KEPT_WITHDRAWN, /* or changed while it was read */
+	WHY_LOAD = 17, /* the worker answers, or is being tried */
 	WHYS = 32,
 };
 
@@ -101,6 +104,9 @@ enum { CHUNK = 512 };
 struct reflex_cpu {
 	__u64 why[WHYS];
 	__u64 credits;	/* replies of the common bucket that this CPU may still give */
+	/* Replies of this CPU since the last tick of the clock, and when that was. */
+	__u64 replies_since;
+	__u64 tick_ns;
 	/* For canaries, of each service: requests, and replies since the last one. */
 	__u64 requests[KEPT_SERVICES];
 	__u64 since_canary[KEPT_SERVICES];
@@ -167,6 +173,18 @@ enum { CANARY_REQUESTS = 4096 };
 enum { CANARY_LEAST = 16 };
 /* Control forgets a peer that no worker asks about within a minute, and asks the kernel about it every 10 s. */
 #define PEER_CANARY_NS 8000000000ULL
+/* With fewer replies in a second the worker is not tried: they take a twentieth of a CPU. */
+enum { TRIED_RATE_LEAST = 25000 };
+/* A trial takes so long, if the worker does not end it before. It comes so soon after another one, if replies in a second have become
+ * more or fewer by a quarter, or the worker has answered until now; and else after so long. */
+#define TRIAL_NS 12000000ULL
+#define TRIAL_LEAST_NS 50000000ULL
+#define TRIAL_NEXT_NS 1000000000ULL
+/* Replies in a second are counted for so long at least, and what came more slowly than so is not counted. */
+#define RATE_OVER_NS 8000000ULL
+#define RATE_OVER_MOST_NS 100000000ULL
+/* `worker_until` if the worker has just answered, and does not any more. `GIVEN_BACK` in mem/rings/src/answering.rs. */
+enum { GIVEN_BACK = 1 };
 /* After silence, replies of so much time may leave at once. As in engine/stack/src/reply_limit.rs. */
 #define BURST_NS 200000000ULL
 
@@ -340,6 +358,36 @@ INLINE int is_canary(struct reflex_cpu *cpu, __u32 queue, __u32 service, __u64 *
 	       (peer_due_ns && is_due(peer_due_ns, now, PEER_CANARY_NS));
 }
 
+/* The clock has ticked: counts the replies of this CPU with those of others for the same queue. Returns whether the worker is to be
+ * tried, as replies are many. */
+INLINE int is_trial(struct reflex_cpu *cpu, __u32 queue, __u64 now)
+{
+	struct pending *word = map_lookup(&pending, &queue);
+	__u64 took, then, rate, tried;
+
+	if (!word)
+		return 0;
+	__sync_fetch_and_add(&word->replies, cpu->replies_since);
+	cpu->replies_since = 0;
+	cpu->tick_ns = now;
+	then = *(volatile __u64 *)&word->then_ns;
+	took = now - then;
+	/* One CPU does it. */
+	if ((long long)took < (long long)RATE_OVER_NS || __sync_val_compare_and_swap(&word->then_ns, then, now) != then)
+		return 0;
+	rate = took < RATE_OVER_MOST_NS ? (word->replies - word->replies_then) * 1000000000ULL / took : 0;
+	word->replies_then = word->replies;
+	tried = *(volatile __u64 *)&word->tried_rate;
+	if (rate < TRIED_RATE_LEAST || (long long)(now - word->trial_at) < 0)
+		return 0;
+	if (now - word->trial_at < TRIAL_NEXT_NS - TRIAL_LEAST_NS && rate <= tried + tried / 4 && rate >= tried - tried / 4)
+		return 0;
+	*(volatile __u64 *)&word->tried_rate = rate;
+	*(volatile __u64 *)&word->trial_at = now + TRIAL_LEAST_NS;
+	__sync_lock_test_and_set(&word->worker_until, now + TRIAL_NS);
+	return 1;
+}
+
 /* The checks that depend on more than the frame: canaries and rates. `full_at_ns` is the source's bucket, of which only
  * a reply takes that is as large as its request; `canary_ns` is the peer's, if it has one. */
 INLINE __u32 check_times(struct reflex_cpu *cpu, struct reflex_control *control, __u32 reflex, __u32 queue,
@@ -356,12 +404,15 @@ INLINE __u32 check_times(struct reflex_cpu *cpu, struct reflex_control *control,
 		cpu->since_canary[service] = 0;
 		return WHY_CANARY;
 	}
+	if (tries_worker && now != cpu->tick_ns && is_trial(cpu, queue, now))
+		return WHY_LOAD;
 	if (as_large && interval_ns && *interval_ns && !take_tokens(full_at_ns, *interval_ns, 1, now))
 		return WHY_SOURCE_RATE;
 	if (!has_credit(cpu, control, now))
 		return WHY_RATE;
 	cpu->credits--;
 	cpu->since_canary[service]++;
+	cpu->replies_since++;
 	return MAY_REPLY;
 }
 
@@ -430,6 +481,39 @@ INLINE int has_reflex(const struct frame *frame)
 {
 	return reflexes && frame->vlan == VLAN_NONE &&
 	       (REFLEX_FLAGS(frame->reflex) & MIRRORS || (kept_max && REFLEX_FLAGS(frame->reflex) & KEEPS));
+}
+
+/* Whether the worker answers all requests of this queue for now. */
+INLINE int worker_answers(__u32 queue)
+{
+	const __u32 zero = 0;
+	struct pending *word = map_lookup(&pending, &queue);
+	__u64 until = word ? *(volatile __u64 *)&word->worker_until : 0;
+	struct reflex_cpu *cpu;
+	__u64 now;
+
+	if (!until)
+		return 0;
+	cpu = map_lookup(&reflex_cpu, &zero);
+	if (!cpu)
+		return 0;
+	now = ktime_get_coarse_ns();
+	if (until == GIVEN_BACK) {
+		/* As no rate is near that, the next trial comes soon. */
+		*(volatile __u64 *)&word->tried_rate = 0;
+		__sync_val_compare_and_swap(&word->worker_until, until, 0);
+		return 0;
+	}
+	if ((long long)(until - now) <= 0)
+		return 0;
+	cpu->why[WHY_LOAD]++;
+	return 1;
+}
+
+/* Whether a program is to decide about a claimed frame by reflex_of(). */
+INLINE int is_for_reflex(const struct frame *frame, __u32 queue)
+{
+	return has_reflex(frame) && !(tries_worker && worker_answers(queue));
 }
 
 /* Whether a program may reply to a claimed frame, whose first bytes are given. A checksum is looked at when replying. */

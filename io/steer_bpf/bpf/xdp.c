@@ -41,7 +41,8 @@ SECTION("xdp") int twinpath_xdp(struct xdp_md *context)
 		action = redirect_map(&sockets, context->rx_queue_index, XDP_PASS);
 		if (action != XDP_REDIRECT) {
 			number = NO_SOCKET;
-		} else if (!test_run && has_reflex(&frame) && hand_over(context, frame.len, frame.reflex)) {
+		} else if (!test_run && is_for_reflex(&frame, context->rx_queue_index) &&
+			   hand_over(context, frame.len, frame.reflex)) {
 			/* It is counted when tc has replied. */
 			return XDP_PASS;
 		} else if (!test_run && !may_hand_over(context->rx_queue_index)) {

@@ -84,7 +84,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Measures what reflexes cost frames that get none: medians of the differences of each program, without reflexes and with
 /// them, measured in turns. On the XDP path the program at tc is there for them alone, so it is compared with an empty one.
 fn reflexes(corpus: &Corpus) -> Result<(), Box<dyn Error>> {
-    let plan = ReflexPlan { partial_checksums: true, rate: 10_000_000 };
+    let plan = ReflexPlan { partial_checksums: true, rate: 10_000_000, tries_worker: false };
     let fail_open = Duration::from_secs(3600);
     let plain = &corpus.tables["basic"];
     let load = |path| {

@@ -47,7 +47,7 @@ pub struct ReflexProbe {
 #[must_use]
 pub fn probe_reflexes() -> ReflexProbe {
     let held = caps::read(None, CapSet::Effective).unwrap_or_default();
-    let plan = ReflexPlan { partial_checksums: true, rate: 1 };
+    let plan = ReflexPlan { partial_checksums: true, rate: 1, tries_worker: true };
     let loads = |path, kept: Option<&Arc<KeptMaps>>| {
         let loaded = Steering::load_with_reflexes(path, 1, Duration::from_millis(1), &plan, kept);
         loaded.map(drop).map_err(|error| error.to_string())

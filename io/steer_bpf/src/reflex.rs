@@ -34,6 +34,9 @@ pub struct ReflexPlan {
     pub partial_checksums: bool,
     /// Replies per second to all sources together, at least 1.
     pub rate: u32,
+    /// Whether they leave everything to the worker now and then, while replies are many, and for as long as it answers more
+    /// (`twinpath_idle::Answering`).
+    pub tries_worker: bool,
 }
 
 /// How replies to a peer leave by this interface.
@@ -296,6 +299,7 @@ struct CountWords {
 struct CpuWords {
     why: [u64; WHYS],
     credits: u64,
+    for_trials: [u64; 2],
     requests: [u64; REFLEX_SERVICES_MAX],
     since_canary: [u64; REFLEX_SERVICES_MAX],
     chunk: [u8; 520],
@@ -310,7 +314,7 @@ const _: () = {
             && size_of::<Peer>() == 32 + 8 * REFLEX_SERVICES_MAX
             && size_of::<CountWords>() == 16
     );
-    assert!(size_of::<CpuWords>() == WHYS * 8 + 8 + 16 * REFLEX_SERVICES_MAX + 520);
+    assert!(size_of::<CpuWords>() == WHYS * 8 + 3 * 8 + 16 * REFLEX_SERVICES_MAX + 520);
     assert!(NotReplied::ALL.len() < WHYS);
 };
 

@@ -170,11 +170,13 @@ impl Steering {
         // The standard library's keys are random.
         let [station_seed, handed_key] = [0; 2].map(|_| RandomState::new().build_hasher().finish());
         let partial_checksums = u32::from(plan.is_some_and(|(plan, _)| plan.partial_checksums));
+        let tries_worker = u32::from(plan.is_some_and(|(plan, _)| plan.tries_worker));
         let kept = plan.and_then(|(_, kept)| kept);
         let kept_max = kept.map_or(0, |kept| kept.count);
         let kept_seed = kept.map_or(0, |kept| kept.keys.seed());
         if plan.is_some() {
             loader.override_global("reflexes", &has_reflexes, true);
+            loader.override_global("tries_worker", &tries_worker, true);
             loader.override_global("station_seed", &station_seed, true);
             loader.override_global("partial_checksums", &partial_checksums, true);
             loader.override_global("kept_max", &kept_max, true);

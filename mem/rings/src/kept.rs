@@ -188,7 +188,7 @@ impl KeptTable {
             let at = |word: usize| self.entry(first + same)[word].load(Ordering::Relaxed);
             let version = Version::of((at(WHOSE) & NAME) as u32, at(GENERATION));
             if key.publication.is_covered_by(now, version, Instant::from_nanos(at(UNTIL))) {
-                return Kept::Again;
+                return Kept::Covered;
             }
         }
         let chosen = choose(&slots, set.hand.load(Ordering::Relaxed));
@@ -321,7 +321,7 @@ mod tests {
     fn an_entry_is_replaced_by_the_same_and_goes_when_its_set_is_full() {
         let table = table();
         assert_eq!(publish(&table, 1, b"key"), Ok(Kept::New));
-        assert_eq!(publish(&table, 1, b"key"), Ok(Kept::Again));
+        assert_eq!(publish(&table, 1, b"key"), Ok(Kept::Covered));
         assert_eq!(publish(&table, 2, b"key"), Ok(Kept::New), "another service's");
         let kept = (0..4 * COUNT).map(|number| publish(&table, 1, &number.to_le_bytes()));
         let evicting = kept.filter(|kept| *kept == Ok(Kept::Evicting)).count();

@@ -20,6 +20,8 @@
 //! `xsk` and `packet`. Their memory ordering is that of the kernel's documentation, quoted where it is relied on, and
 //! their logic is tested against a simple model of the kernel.
 
+#[cfg(not(loom))]
+pub mod answering;
 mod cursor;
 pub mod direct;
 pub mod handoff;
@@ -28,7 +30,6 @@ pub mod kept;
 pub mod lease;
 #[cfg(not(loom))]
 pub mod packet;
-#[cfg(not(loom))]
 pub mod pending;
 #[cfg(not(loom))]
 pub mod remains;

@@ -57,6 +57,13 @@ impl Pending {
         unsafe { self.words.base().add(self.at).cast::<AtomicU64>().as_ref() }
     }
 
+    /// The second and the third word of the queue's line.
+    #[inline]
+    pub(crate) fn behind(&self) -> &[AtomicU64; 2] {
+        // SAFETY: as for the first one; the line has eight.
+        unsafe { self.words.base().add(self.at + 8).cast::<[AtomicU64; 2]>().as_ref() }
+    }
+
     /// To be called before the rings are read. `false` means that claims were withdrawn: the caller must discard what
     /// is in the rings and then call [`Self::resume`].
     #[inline]

@@ -6,6 +6,7 @@
 //! allocates after its creation. [`replay`] compares it with fixed settings and an oracle on traces generated from
 //! seeds.
 
+mod answering;
 mod beliefs;
 mod config;
 mod contention;
@@ -25,6 +26,7 @@ mod policy;
 pub mod replay;
 mod solve;
 
+pub use answering::{Answering, Tried, Word};
 pub use config::Config;
 pub use contention::Contention;
 pub use costs::{SPIN_MAX, SPIN_MAX_WAKES};

@@ -38,11 +38,13 @@ pub enum NotReplied {
     Expired = 15,
     /// What it was made from has changed.
     Withdrawn = 16,
+    /// Many wait at a time: the worker is awake, and answers more of them than the programs would. Or it is being tried.
+    Load = 17,
 }
 
 impl NotReplied {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Suspended,
         Self::Header,
         Self::NoChecksum,
@@ -59,6 +61,7 @@ impl NotReplied {
         Self::NotKept,
         Self::Expired,
         Self::Withdrawn,
+        Self::Load,
     ];
 
     /// The number of its counter.
@@ -87,6 +90,7 @@ impl NotReplied {
             Self::NotKept => "not_kept",
             Self::Expired => "expired",
             Self::Withdrawn => "withdrawn",
+            Self::Load => "load",
         }
     }
 }

@@ -25,6 +25,8 @@ pub enum Kept {
     New,
     /// It has replaced the entry for the same request.
     Again,
+    /// The entry for the same request stays: it says the same, and for long enough.
+    Covered,
     /// It has an entry, and a valid one of another request had to go.
     Evicting,
 }
@@ -135,7 +137,7 @@ impl Table {
         };
         let mut same = set.slots.iter().flatten().filter(|entry| entry.is_for(service, number, &key));
         if same.next().is_some_and(|entry| publication.is_covered_by(now, entry.version, entry.until)) {
-            return Ok(Kept::Again);
+            return Ok(Kept::Covered);
         }
         let slots: [SlotState; SLOTS] = std::array::from_fn(|slot| state(&set.slots[slot]));
         let chosen = choose(&slots, set.hand);

@@ -16,6 +16,8 @@ pub(crate) type Words = (Arc<Mapping>, Duration);
 pub struct Replies {
     /// So many per second, at least 1.
     pub rate: u32,
+    /// Whether they leave everything to workers that answer more.
+    pub tries_worker: bool,
     /// The kept replies of services; `None`: no service keeps any.
     pub kept: Option<Arc<KeptMaps>>,
 }
@@ -64,7 +66,7 @@ impl Loading {
                 .without_replies("worker.fail_open_ms is 0, so a worker that hangs would not be found");
         }
         // Finding a worker that hangs is worth more than reflexes, which hide it.
-        let loaded = most(replies.kept.as_ref(), |kept| self.replying(replies.rate, kept));
+        let loaded = most(replies.kept.as_ref(), |kept| self.replying(replies, kept));
         match loaded {
             Ok(((steering, words), replying)) => Ok((steering, Some(words), replying)),
             Err(why) => self.without_replies(&why),
@@ -78,8 +80,9 @@ impl Loading {
     }
 
     /// The programs that reply, which also find workers that hang.
-    fn replying(self, rate: u32, kept: Option<&Arc<KeptMaps>>) -> Result<(Steering, Words), String> {
-        let plan = ReflexPlan { partial_checksums: self.virtual_device, rate };
+    fn replying(self, replies: &Replies, kept: Option<&Arc<KeptMaps>>) -> Result<(Steering, Words), String> {
+        let Replies { rate, tries_worker, .. } = *replies;
+        let plan = ReflexPlan { partial_checksums: self.virtual_device, rate, tries_worker };
         let steering = Steering::load_with_reflexes(self.path, self.workers, self.fail_open, &plan, kept);
         steering.map_err(|error| error.to_string()).and_then(|steering| with_words(steering, self.fail_open))
     }

@@ -21,7 +21,8 @@ section! {
         /// kernel has it)
         attach: AttachAsked = AttachAsked::default() => option("attach", "HOW", SERVE);
 
-        /// Whether the kernel's programs answer by themselves what needs no worker: auto (where a service allows it) or off
+        /// Whether the kernel's programs answer by themselves what needs no worker, where a service allows it: auto
+        /// (except under loads at which a worker that is awake answers more), always or off
         reflex: ReflexAsked = ReflexAsked::default() => option("reflex", "WHEN", SERVE);
 
         /// Measure at start what attaching costs the kernel's own traffic (some 3 s), and let path auto mind it

@@ -236,7 +236,7 @@ impl Plan {
     /// How many replies the programs may give a second, if they may give any.
     #[must_use]
     pub fn reflexes_per_second(&self) -> Option<u32> {
-        (self.reflex == ReflexAsked::Auto && self.reflex_rate > 0).then_some(self.reflex_rate)
+        (self.reflex != ReflexAsked::Off && self.reflex_rate > 0).then_some(self.reflex_rate)
     }
 
     /// What services of this plan have, for one that follows it, whose services have these origins.

@@ -6,11 +6,11 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use twinpath_reflex::{Generations, Name, NotKept, Publication, Version, withdraw_all};
+use twinpath_reflex::{Generations, Kept, Name, NotKept, Publication, Version, withdraw_all};
 use twinpath_rings::kept::{KeptTable, SERVICES_MAX};
 use twinpath_service::{Keeper, KeptReplies, TooManyBindings};
 use twinpath_steer_bpf::{KeptMaps, SteerError};
-use twinpath_time::Instant;
+use twinpath_time::{Duration, Instant};
 
 /// The kept replies of an instance. Control has it; each service on each worker has a [`Keeper`] from it.
 pub struct KeptStore {
@@ -128,7 +128,7 @@ impl KeptPart {
     /// A keeper for one worker.
     #[must_use]
     pub fn keeper(self: &Arc<Self>) -> Box<dyn Keeper> {
-        Box::new(WorkerKeeper(Arc::clone(self)))
+        Box::new(WorkerKeeper { of: Arc::clone(self), covered_until: Instant::ZERO })
     }
 
     /// How many replies could not be kept, by reason.
@@ -137,14 +137,14 @@ impl KeptPart {
         NotKept::ALL.into_iter().zip(counts)
     }
 
-    fn keep(&self, now: Instant, reply: &Publication<'_>) {
+    /// Keeps a reply, if that is possible.
+    fn keep(&self, now: Instant, reply: &Publication<'_>) -> Option<Kept> {
         // Without programs that read it, an entry would only cost the worker's time.
         if !self.maps.has_readers() || !self.current.load(Ordering::SeqCst) {
-            return;
+            return None;
         }
-        if let Err(why) = self.table.publish(now, self.number, self.replies.shapes(), reply) {
-            self.count(why);
-        }
+        let kept = self.table.publish(now, self.number, self.replies.shapes(), reply);
+        kept.inspect_err(|why| self.count(*why)).ok()
     }
 
     fn count(&self, why: NotKept) {
@@ -152,18 +152,31 @@ impl KeptPart {
     }
 }
 
-struct WorkerKeeper(Arc<KeptPart>);
+/// If a reply was there already, for so long none is kept: while the worker answers many requests, as it is awake, most are there.
+const COVERS: Duration = Duration::from_millis(1);
+
+struct WorkerKeeper {
+    of: Arc<KeptPart>,
+    covered_until: Instant,
+}
 
 impl Keeper for WorkerKeeper {
     fn version_of(&self, name: Name) -> Version {
-        Version::now(self.0.generations.words(), name)
+        Version::now(self.of.generations.words(), name)
+    }
+
+    #[inline]
+    fn is_covered(&self, now: Instant) -> bool {
+        now < self.covered_until
     }
 
     fn keep(&mut self, now: Instant, reply: &Publication<'_>) {
-        self.0.keep(now, reply);
+        if self.of.keep(now, reply) == Some(Kept::Covered) {
+            self.covered_until = now + COVERS;
+        }
     }
 
     fn not_kept(&mut self, why: NotKept) {
-        self.0.count(why);
+        self.of.count(why);
     }
 }

@@ -11,7 +11,7 @@ use twinpath_serve::Prototype;
 use twinpath_service::{Reflex, TooManyBindings};
 use twinpath_steer::{Answers, REFLEX_CLAIMS_MAX};
 use twinpath_time::Instant;
-use twinpath_values::PathAsked;
+use twinpath_values::{PathAsked, ReflexAsked};
 
 use crate::kept::KeptStore;
 
@@ -117,7 +117,8 @@ impl ServedReflexes {
     #[must_use]
     pub fn replies(&self, plan: &Plan) -> Option<Replies> {
         let kept = self.kept.as_ref().map(|store| Arc::clone(store.maps()));
-        plan.reflexes_per_second().map(|rate| Replies { rate, kept })
+        let tries_worker = plan.reflex == ReflexAsked::Auto;
+        plan.reflexes_per_second().map(|rate| Replies { rate, tries_worker, kept })
     }
 
     /// Whether an attachment's programs were loaded when no service kept replies, and now one of the plan does.

@@ -107,22 +107,25 @@ impl FromStr for AttachAsked {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReflexAsked {
-    /// Those that they can.
+    /// Those that they can, except while many wait at a time and a worker that is awake answers more of them.
     #[default]
     Auto,
+    /// Those that they can, at any load: for that no CPU is given to a worker.
+    Always,
     /// None.
     Off,
 }
 
 impl ReflexAsked {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Auto, Self::Off];
+    /// All choices.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Always, Self::Off];
 
     /// The word on the command line and in the configuration.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
+            Self::Always => "always",
             Self::Off => "off",
         }
     }
@@ -133,7 +136,7 @@ impl FromStr for ReflexAsked {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|asked| asked.name() == text);
-        known.ok_or_else(|| format!("`{text}` is no choice of reflexes: use auto or off"))
+        known.ok_or_else(|| format!("`{text}` is no choice of reflexes: use auto, always or off"))
     }
 }
 

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use crate::on_socket::OnSocket;
 use libc::c_int;
 
-use super::paying::{earns_again, judge};
 use super::{
-    DESCRIPTORS, EARNING, FIRST, KERNEL, OF_DESCRIPTOR, Place, TAKEN, TELL, is_of, place, process, replace,
-    socket,
+    DESCRIPTORS, EARNING, FIRST, InSet, KERNEL, OF_DESCRIPTOR, Place, TAKEN, TELL, is_of, place, process,
+    replace, socket,
 };
+use crate::earning;
 use crate::kernel::{errno, set_errno};
 
 /// A receiving call is on a socket with a lease: that is its own until this is dropped, also if the socket is closed meanwhile.
@@ -146,4 +146,39 @@ pub(super) fn has_threads() -> bool {
     };
     // A folder for each thread, beside itself and the one above.
     got == 0 && status.st_nlink > 3
+}
+
+/// Ends the lease if it has not paid since the last judgement. What is in the ring is received first.
+#[cold]
+fn judge(number: usize, place: &Place) {
+    if !place.paying.is_due() {
+        return;
+    }
+    // Another thread receives: the next judgement sees it.
+    let Some(counts) = place.lessee.counts() else { return };
+    if !place.paying.judge(counts, place.lessee.is_over()) {
+        return;
+    }
+    let is_its = |entry: u8| entry == FIRST + number as u8;
+    let descriptor = (0..).zip(&OF_DESCRIPTOR).find(|(_, entry)| is_its(entry.load(Ordering::Relaxed)));
+    if let (Some((descriptor, _)), Some(tell)) = (descriptor, TELL.get()) {
+        (tell.pays_not)(descriptor);
+    }
+    place.lessee.finish();
+}
+
+/// Whether a socket whose lease is over earns another one: that lease has not paid, and everything is known that another one needs to know.
+/// Otherwise the kernel has it for good.
+fn earns_again(descriptor: c_int, place: &Place, descriptors: u32) -> bool {
+    // Calls that wait for it now would not be known to a lease that it gets while they wait.
+    if !place.paying.pays_not() || descriptors != 1 || place.shared().is_some() || place.calls.have_it() {
+        return false;
+    }
+    let mut memberships = place.sets.iter().filter_map(InSet::membership);
+    let is_noted = memberships.all(|membership| earning::is_in(descriptor, membership.set, Some(membership)));
+    if !is_noted {
+        // Of a socket that is the kernel's nothing is to be known.
+        earning::forget_memberships(descriptor);
+    }
+    is_noted && earning::pause(descriptor)
 }

@@ -3,11 +3,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use libc::c_int;
+use twinpath_socket::SocketCounts;
 use twinpath_sys::clock;
-
-use super::{FIRST, InSet, OF_DESCRIPTOR, Place, TELL};
-use crate::earning;
 
 /// Receiving calls from one judgement to the next, at least.
 const JUDGED_EVERY: u32 = 1_024;
@@ -68,52 +65,24 @@ impl Paying {
         self.calls.store(calls, Ordering::Relaxed);
         calls.is_multiple_of(JUDGED_EVERY)
     }
-}
 
-/// Ends the lease if it has not paid since the last judgement. What is in the ring is received first.
-#[cold]
-pub(super) fn judge(number: usize, place: &Place) {
-    let now = clock::now().as_nanos();
-    if now - place.paying.judged.load(Ordering::Relaxed).min(now) < JUDGED_AFTER_NS {
-        return;
+    /// Judges by what the socket has received so far: whether its lease is to end, as it has not paid since the last judgement. That is
+    /// said once.
+    pub(super) fn judge(&self, counts: SocketCounts, is_over: bool) -> bool {
+        let since = |counted: &AtomicU64, now: u64| now.saturating_sub(counted.swap(now, Ordering::Relaxed));
+        self.judged.store(clock::now().as_nanos(), Ordering::Relaxed);
+        let by_ring = since(&self.by_ring, counts.by_ring);
+        let by_kernel = since(&self.by_kernel, counts.by_kernel);
+        let pays = by_ring * ONE_OF >= by_ring + by_kernel;
+        // Calls that found nothing say nothing about the lease.
+        let is_known = by_ring + by_kernel >= u64::from(JUDGED_EVERY / 2);
+        let ends = !pays && is_known && self.is_earned.load(Ordering::Relaxed) && !is_over;
+        ends && !self.pays_not.swap(true, Ordering::Relaxed)
     }
-    // Another thread receives: the next judgement sees it.
-    let Some(counts) = place.lessee.counts() else { return };
-    let paying = &place.paying;
-    paying.judged.store(now, Ordering::Relaxed);
-    let by_ring = counts.by_ring.saturating_sub(paying.by_ring.swap(counts.by_ring, Ordering::Relaxed));
-    let by_kernel =
-        counts.by_kernel.saturating_sub(paying.by_kernel.swap(counts.by_kernel, Ordering::Relaxed));
-    let pays = by_ring * ONE_OF >= by_ring + by_kernel;
-    // Calls that found nothing say nothing about the lease.
-    if pays
-        || by_ring + by_kernel < u64::from(JUDGED_EVERY / 2)
-        || !paying.is_earned.load(Ordering::Relaxed)
-        || place.lessee.is_over()
-        || paying.pays_not.swap(true, Ordering::Relaxed)
-    {
-        return;
-    }
-    let is_its = |entry: u8| entry == FIRST + number as u8;
-    let descriptor = (0..).zip(&OF_DESCRIPTOR).find(|(_, entry)| is_its(entry.load(Ordering::Relaxed)));
-    if let (Some((descriptor, _)), Some(tell)) = (descriptor, TELL.get()) {
-        (tell.pays_not)(descriptor);
-    }
-    place.lessee.finish();
-}
 
-/// Whether a socket whose lease is over earns another one: that lease has not paid, and everything is known that another one needs to know.
-/// Otherwise the kernel has it for good.
-pub(super) fn earns_again(descriptor: c_int, place: &Place, descriptors: u32) -> bool {
-    // Calls that wait for it now would not be known to a lease that it gets while they wait.
-    if !place.paying.pays_not() || descriptors != 1 || place.shared().is_some() || place.calls.have_it() {
-        return false;
+    /// Whether the last judgement is long enough ago.
+    pub(super) fn is_due(&self) -> bool {
+        let now = clock::now().as_nanos();
+        now.saturating_sub(self.judged.load(Ordering::Relaxed)) >= JUDGED_AFTER_NS
     }
-    let mut memberships = place.sets.iter().filter_map(InSet::membership);
-    let is_noted = memberships.all(|membership| earning::is_in(descriptor, membership.set, Some(membership)));
-    if !is_noted {
-        // Of a socket that is the kernel's nothing is to be known.
-        earning::forget_memberships(descriptor);
-    }
-    is_noted && earning::pause(descriptor)
 }

@@ -70,7 +70,7 @@ fn on_the_xdp_path_the_program_at_tc_replies_as_a_worker_would() {
     let attaches = attaches.filter(|how| *how == TcAttach::Clsact || TcAttach::here() == *how);
     for (mode, how) in attaches.flat_map(|how| [XdpMode::Native, XdpMode::Generic].map(|mode| (mode, how))) {
         let lab = Lab::new(false);
-        let plan = ReflexPlan { partial_checksums: true, rate: RATE };
+        let plan = ReflexPlan { partial_checksums: true, rate: RATE, tries_worker: false };
         let mut steering =
             Steering::load_with_reflexes(Path::Xdp, 1, Duration::from_secs(3600), &plan, None).unwrap();
         know_peers(&mut steering);

@@ -35,7 +35,7 @@ fn signals_do_not_end_the_verifiers_work() {
                 std::thread::yield_now();
             }
         });
-        let plan = ReflexPlan { partial_checksums: true, rate: 1 };
+        let plan = ReflexPlan { partial_checksums: true, rate: 1, tries_worker: true };
         let kept = KeptMaps::create(16, 0).map(Arc::new).unwrap();
         let loaded =
             Steering::load_with_reflexes(Path::Packet, 1, Duration::from_millis(1), &plan, Some(&kept));

@@ -25,7 +25,8 @@ fn without_entries_nothing_of_kept_replies_is_left_to_verify() {
     }
     let maps = Arc::new(KeptMaps::create(ENTRIES, SEED).unwrap());
     let [with, without] = [Some(&maps), None].map(|maps| {
-        let replies = Replies::with(&ReflexPlan { partial_checksums: false, rate: RATE }, maps);
+        let replies =
+            Replies::with(&ReflexPlan { partial_checksums: false, rate: RATE, tries_worker: false }, maps);
         ingress(&replies.steering).info().unwrap().verified_instruction_count()
     });
     // A kernel that refuses kept replies must take the rest. Since Linux 5.16 it says what it has verified.
@@ -50,7 +51,8 @@ const ENTRIES: u32 = 64;
 /// The program with kept replies for the claims of the corpus's basic table.
 pub(crate) fn load(maps: &Arc<KeptMaps>) -> Replies {
     maps.set_shapes(SERVICE as u8, &SHAPES);
-    let mut replies = Replies::with(&ReflexPlan { partial_checksums: false, rate: RATE }, Some(maps));
+    let mut replies =
+        Replies::with(&ReflexPlan { partial_checksums: false, rate: RATE, tries_worker: false }, Some(maps));
     let keeps = |place| Reflex { place, answers: Answers::Kept, source_rate: 0 };
     let table = with_reflex(&corpus::all().unwrap().tables["basic"], keeps);
     replies.steering.apply(&table).unwrap();

@@ -220,7 +220,9 @@ fn claims_that_end_without_waiting_make_room() {
         let mut leases = leases();
         let less = table();
         let mut more = table();
-        (1000..1200).for_each(|port| drop(more.add_claim(Claim::port(Protocol::Udp, port)).unwrap()));
+        for port in 1000..1200 {
+            more.add_claim(Claim::port(Protocol::Udp, port)).unwrap();
+        }
         for _ in 0..60 {
             leases.apply_and_settle(&more).unwrap();
             for _ in 0..3 {

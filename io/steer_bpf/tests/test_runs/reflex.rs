@@ -4,12 +4,16 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use twinpath_frame::Mapping;
 use twinpath_reflex::NotReplied;
 use twinpath_reflex::mirror::{self, Known};
+use twinpath_rings::answering::ByWorker;
 use twinpath_rings::direct::DirectRing;
+use twinpath_rings::pending::{self, Pending};
 use twinpath_steer::corpus;
 use twinpath_steer::{Answers, Claim, Context, Reflex, Table, Verdict, verdict};
-use twinpath_steer_bpf::{KeptMaps, Path, ReflexPlan, Steering};
+use twinpath_steer_bpf::{KeptMaps, Path, QUEUES_MAX, ReflexPlan, Steering};
+use twinpath_sys::clock;
 use twinpath_time::Duration;
 use twinpath_wire::Protocol;
 
@@ -35,7 +39,7 @@ pub(crate) struct Replies {
 
 impl Replies {
     fn load(partial_checksums: bool) -> Self {
-        Self::with(&ReflexPlan { partial_checksums, rate: RATE }, None)
+        Self::with(&ReflexPlan { partial_checksums, rate: RATE, tries_worker: false }, None)
     }
 
     pub(crate) fn with(plan: &ReflexPlan, kept: Option<&Arc<KeptMaps>>) -> Self {
@@ -241,7 +245,7 @@ fn beyond_the_rates_of_a_source_and_of_all_workers_decide() {
         }
         assert!(by_program > 0 && replies.count(NotReplied::SourceRate) > before + 100, "{by_program}");
     }
-    let plan = ReflexPlan { partial_checksums: false, rate: 5_000 };
+    let plan = ReflexPlan { partial_checksums: false, rate: 5_000, tries_worker: false };
     let mut replies = Replies::with(&plan, None);
     replies.steering.apply(&mirrored(&corpus::all().unwrap().tables["basic"], 0)).unwrap();
     let frame = request(PEERS[0], 4000, b"as fast as it can");
@@ -283,6 +287,70 @@ fn each_service_has_canaries_of_its_own() {
     }
     // One by count, and at least the first one by time.
     assert!(canaries.iter().all(|canaries| *canaries >= 2), "{canaries:?}");
+}
+
+/// While replies are many the worker is tried: the programs leave everything to it until it says that they are better, or says nothing
+/// more. One that goes on gets everything.
+#[test]
+fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    const FAIL_OPEN: Duration = Duration::from_secs(3600);
+    let plan = ReflexPlan { partial_checksums: false, rate: 10_000_000, tries_worker: true };
+    let mut replies = Replies::with(&plan, None);
+    replies.steering.apply(&mirrored(&corpus::all().unwrap().tables["basic"], 0)).unwrap();
+    let words = replies.steering.pending().unwrap();
+    let words = Arc::new(Mapping::of_fd(words, QUEUES_MAX as usize * pending::STRIDE, 0).unwrap());
+    let mut answers = ByWorker::new(Pending::new(words, 0, FAIL_OPEN).unwrap());
+    let frame = request(PEERS[0], 4000, b"one of many");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    // Not repeated by the kernel: it would show the reply to the program.
+    let many = |replies: &Replies| {
+        for _ in 0..500 {
+            run(ingress(&replies.steering), &frame, None, 1);
+        }
+    };
+    let await_trial = |replies: &Replies| {
+        let before = replies.count(NotReplied::Load);
+        while replies.count(NotReplied::Load) == before {
+            assert!(std::time::Instant::now() < deadline, "no trial comes");
+            many(replies);
+        }
+    };
+    let is_replied = |replies: &mut Replies| {
+        let before = replies.count(NotReplied::Load);
+        let (action, _) = replies.show(&frame);
+        while replies.taken().is_some() {}
+        assert_eq!(action == REDIRECT, replies.count(NotReplied::Load) == before);
+        action == REDIRECT
+    };
+    // What each turn finds, in a trial: at most so many turns are needed.
+    let turns = |answers: &mut ByWorker, found| (0..20).for_each(|_| answers.found(clock::now(), found));
+    for _ in 0..3 {
+        await_trial(&replies);
+        turns(&mut answers, 1);
+        assert!(is_replied(&mut replies), "one at a time: the programs answer");
+    }
+    await_trial(&replies);
+    turns(&mut answers, 4);
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < std::time::Duration::from_millis(100) {
+        answers.found(clock::now(), 4);
+        assert!(!is_replied(&mut replies), "several at a time: the worker answers");
+    }
+    answers.sleeps(clock::now());
+    assert!(is_replied(&mut replies), "a worker that sleeps gives back");
+    await_trial(&replies);
+    // It says nothing: the trial lapses.
+    while !is_replied(&mut replies) {
+        assert!(std::time::Instant::now() < deadline, "it never lapses");
+    }
+    let plan = ReflexPlan { tries_worker: false, ..plan };
+    let mut replies = Replies::with(&plan, None);
+    replies.steering.apply(&mirrored(&corpus::all().unwrap().tables["basic"], 0)).unwrap();
+    (0..20).for_each(|_| many(&replies));
+    assert!(is_replied(&mut replies) && replies.count(NotReplied::Load) == 0);
 }
 
 #[test]

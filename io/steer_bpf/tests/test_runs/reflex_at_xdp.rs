@@ -44,7 +44,7 @@ struct Handing {
 impl Handing {
     fn load(kept: Option<&Arc<KeptMaps>>) -> Self {
         stay_on_one_cpu();
-        let plan = ReflexPlan { partial_checksums: true, rate: RATE };
+        let plan = ReflexPlan { partial_checksums: true, rate: RATE, tries_worker: false };
         let fail_open = Duration::from_secs(3600);
         let mut steering = Steering::load_with_reflexes(Path::Xdp, 1, fail_open, &plan, kept).unwrap();
         know_peers(&mut steering);

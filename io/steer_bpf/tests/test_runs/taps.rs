@@ -30,7 +30,7 @@ fn is_readable(reader: &TapReader) -> bool {
 }
 
 fn mirrors() -> Replies {
-    let plan = ReflexPlan { partial_checksums: true, rate: RATE };
+    let plan = ReflexPlan { partial_checksums: true, rate: RATE, tries_worker: false };
     let mut replies = Replies::with(&plan, None);
     replies.steering.apply(&mirrored(&corpus::all().unwrap().tables["basic"], 0)).unwrap();
     replies

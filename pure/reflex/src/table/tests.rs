@@ -36,7 +36,7 @@ fn what_cannot_be_kept_is_refused_with_a_reason() {
     }
     assert!(table.is_empty());
     assert_eq!(table.publish(at(5), 0, &SHAPES, words, &right), Ok(Kept::New));
-    assert_eq!(table.publish(at(5), 0, &SHAPES, words, &right), Ok(Kept::Again));
+    assert_eq!(table.publish(at(5), 0, &SHAPES, words, &right), Ok(Kept::Covered));
     withdraw(words, Name::of(b"name"));
     assert_eq!(table.publish(at(5), 0, &SHAPES, words, &right), Err(NotKept::Withdrawn));
     assert_eq!(table.len(), 1);
