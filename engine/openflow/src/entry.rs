@@ -5,9 +5,6 @@ use twinpath_time::{Duration, Instant};
 
 use crate::check::{actions_of, groups_of};
 
-/// No flow.
-pub(crate) const NONE: u32 = u32::MAX;
-
 /// A flow, as it was sent.
 #[derive(Clone, Debug)]
 pub(crate) struct FlowEntry<I> {
@@ -22,8 +19,6 @@ pub(crate) struct FlowEntry<I> {
     pub(crate) hard_timeout_s: u16,
     pub(crate) instructions: Box<[Instruction]>,
     pub(crate) created: Instant,
-    /// The next flow that the index of its table keeps at the same place.
-    pub(crate) next_same: u32,
 }
 
 /// Which flows a change or a question is about, beside their match (sections 6.4 and 7.3.5.2).

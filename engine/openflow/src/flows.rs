@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use twinpath_openflow::{Match, number};
 use twinpath_time::{Instant, Wheel};
 
-use crate::entry::{Entries, FlowEntry, NONE};
+use crate::entry::{Entries, FlowEntry};
 use crate::index::TableIndex;
 
 /// All flows of a switch, by number. A number is used again once its flow is gone.
@@ -41,11 +41,10 @@ impl<I> FlowStore<I> {
         self.entries.get_mut(flow)
     }
 
-    pub(crate) fn insert(&mut self, mut entry: FlowEntry<I>) -> u32 {
+    pub(crate) fn insert(&mut self, entry: FlowEntry<I>) -> u32 {
         let flow = self.free.pop().unwrap_or(self.entries.len() as u32);
-        entry.next_same = NONE;
         if let Some(table) = self.tables.get_mut(usize::from(entry.table_id)) {
-            entry.next_same = table.insert(&entry.matches, flow);
+            table.insert(&self.entries, &entry.matches, entry.priority, flow);
         }
         self.wheel.set(flow, entry.hard_deadline().min(entry.idle_deadline(Instant::ZERO)));
         self.entries.put(flow, entry);
@@ -55,7 +54,7 @@ impl<I> FlowStore<I> {
     pub(crate) fn remove(&mut self, flow: u32) -> Option<FlowEntry<I>> {
         let table_id = self.entries.get(flow)?.table_id;
         if let Some(table) = self.tables.get_mut(usize::from(table_id)) {
-            table.remove(&mut self.entries, flow);
+            table.remove(&self.entries, flow);
         }
         self.wheel.set(flow, Instant::NEVER);
         self.free.push(flow);

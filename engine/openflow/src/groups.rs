@@ -17,13 +17,20 @@ pub(crate) struct GroupEntry {
     pub(crate) created: Instant,
     /// Flows that send to it.
     pub(crate) flows: u32,
+    /// Groups that send to it.
+    pub(crate) groups: u32,
 }
 
 impl GroupEntry {
     /// Groups that its buckets send to.
     fn next(&self) -> impl Iterator<Item = u32> {
-        groups_of(self.buckets.iter().flat_map(|bucket| bucket.actions.iter()))
+        next_of(&self.buckets)
     }
+}
+
+/// Groups that buckets send to.
+fn next_of(buckets: &[Bucket]) -> impl Iterator<Item = u32> {
+    groups_of(buckets.iter().flat_map(|bucket| bucket.actions.iter()))
 }
 
 /// All groups of a switch.
@@ -35,18 +42,35 @@ pub(crate) struct Groups {
 impl Groups {
     /// Whether another group sends to it.
     pub(crate) fn is_chained(&self, group_id: u32) -> bool {
-        self.references_of_groups(group_id) > 0
-    }
-
-    fn references_of_groups(&self, group_id: u32) -> usize {
-        let others = self.entries.iter().filter(|(other, _)| **other != group_id);
-        others.filter(|(_, entry)| entry.next().any(|next| next == group_id)).count()
+        self.entries.get(&group_id).is_some_and(|entry| entry.groups > 0)
     }
 
     /// Flows and groups that send to it.
     pub(crate) fn ref_count(&self, group_id: u32) -> u32 {
-        let flows = self.entries.get(&group_id).map_or(0, |entry| entry.flows);
-        flows.saturating_add(self.references_of_groups(group_id) as u32)
+        self.entries.get(&group_id).map_or(0, |entry| entry.flows.saturating_add(entry.groups))
+    }
+
+    /// Makes a group, or gives one another type and other buckets, after [`Self::check`].
+    pub(crate) fn set(&mut self, now: Instant, group_id: u32, group_type: GroupType, buckets: Box<[Bucket]>) {
+        let former = self.remove(group_id);
+        let (flows, groups) = former.map_or((0, 0), |former| (former.flows, former.groups));
+        self.count_group(next_of(&buckets), 1);
+        self.entries.insert(group_id, GroupEntry { group_type, buckets, created: now, flows, groups });
+    }
+
+    pub(crate) fn remove(&mut self, group_id: u32) -> Option<GroupEntry> {
+        let removed = self.entries.remove(&group_id)?;
+        self.count_group(removed.next(), -1);
+        Some(removed)
+    }
+
+    /// One group more (`1`) or fewer (`-1`) sends to these groups.
+    fn count_group(&mut self, groups: impl Iterator<Item = u32>, by: i32) {
+        for group in groups.collect::<BTreeSet<_>>() {
+            if let Some(entry) = self.entries.get_mut(&group) {
+                entry.groups = entry.groups.saturating_add_signed(by);
+            }
+        }
     }
 
     /// Whether a frame that is sent to one of these groups can come to `group_id`.
@@ -80,8 +104,11 @@ impl Groups {
         if change.group_type == GroupType::Indirect && change.buckets.len() != 1 {
             return Err(GroupModFailed::InvalidGroup.into());
         }
-        let next = || groups_of(change.buckets.iter().flat_map(|bucket| bucket.actions.iter()));
-        if self.reaches(next(), change.group_id) {
+        // Only what is chosen by weights has some (section 7.3.4.2).
+        if change.group_type != GroupType::Select && change.buckets.iter().any(|bucket| bucket.weight != 0) {
+            return Err(GroupModFailed::InvalidGroup.into());
+        }
+        if self.reaches(next_of(&change.buckets), change.group_id) {
             return Err(GroupModFailed::Loop.into());
         }
         for bucket in &change.buckets {
@@ -104,12 +131,10 @@ impl Groups {
         Ok(())
     }
 
-    /// One flow more (`1`) or fewer (`-1`) sends to these groups.
-    pub(crate) fn count_flow(&mut self, groups: impl Iterator<Item = u32>, by: i32) {
-        for group in groups {
-            if let Some(entry) = self.entries.get_mut(&group) {
-                entry.flows = entry.flows.saturating_add_signed(by);
-            }
+    /// One flow more (`1`) or fewer (`-1`) sends to this group.
+    pub(crate) fn count_flow(&mut self, group: u32, by: i32) {
+        if let Some(entry) = self.entries.get_mut(&group) {
+            entry.flows = entry.flows.saturating_add_signed(by);
         }
     }
 }

@@ -71,6 +71,13 @@ fn changes_something(message: &Message) -> bool {
     }
 }
 
+/// As [`changes_something`], of a message that cannot be decoded: by its type (section 7.1.1, `ofp_type`).
+fn is_change(bytes: &[u8]) -> bool {
+    const PACKET_OUT_TO_TABLE_MOD: std::ops::RangeInclusive<u8> = 13..=17;
+    const METER_MOD: u8 = 29;
+    bytes.get(1).is_some_and(|kind| PACKET_OUT_TO_TABLE_MOD.contains(kind) || *kind == METER_MOD)
+}
+
 impl<D: Datapath> OpenFlowSwitch<D> {
     /// Does what one message says, and answers it.
     pub(crate) fn handle(&mut self, now: Instant, session: &mut Session, bytes: &[u8]) {
@@ -78,7 +85,12 @@ impl<D: Datapath> OpenFlowSwitch<D> {
             session.greet(bytes);
             return;
         }
-        let done = Message::decode(bytes).and_then(|message| self.obey(now, session, bytes, message));
+        let message = Message::decode(bytes).map_err(|error| match session.role {
+            // It may not send it, whatever is wrong with it.
+            Role::Slave if is_change(bytes) => BadRequest::IsSlave.into(),
+            _ => error,
+        });
+        let done = message.and_then(|message| self.obey(now, session, bytes, message));
         if let Err(error) = done {
             session.send_error(error, bytes);
         }
@@ -180,9 +192,9 @@ impl<D: Datapath> OpenFlowSwitch<D> {
 
     /// Sends a frame of a controller, or one that is held (section 7.3.7).
     fn packet_out(&mut self, packet: PacketOut) -> Result<(), ErrorCode> {
-        let is_port = (1..=number::port::MAX).contains(&packet.in_port)
-            || [number::port::CONTROLLER, number::port::LOCAL].contains(&packet.in_port);
-        if !is_port {
+        // The switch's own port is that of no interface.
+        let is_reserved = [number::port::CONTROLLER, number::port::LOCAL].contains(&packet.in_port);
+        if !is_reserved && !self.tables.ports.contains_key(&packet.in_port) {
             return Err(BadRequest::BadPort.into());
         }
         self.tables.check_packet_out(&packet.actions)?;

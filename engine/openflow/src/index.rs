@@ -4,13 +4,14 @@
 //! is found by one look-up; what it includes is found in the maps whose masks include its own, and only these are walked.
 //! The maps have numbers of flows alone: the matches are where the flows are, and are compared there.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, Hasher};
 
 use foldhash::quality::FixedState;
 use twinpath_openflow::{Field, Match, MatchField};
 
-use crate::entry::{Entries, NONE};
+use crate::entry::{Entries, FlowEntry};
 
 /// The fields of a match with their masks, by number.
 type Shape = Box<[(Field, u128)]>;
@@ -19,9 +20,41 @@ type Shape = Box<[(Field, u128)]>;
 #[derive(Clone, Debug)]
 struct Alike {
     shape: Shape,
-    /// By the hash of their values the last flow that was put in; each names the one before it
-    /// ([`crate::entry::FlowEntry::next_same`]).
-    by_values: HashMap<u64, u32, FixedState>,
+    /// By the hash of their values.
+    by_values: HashMap<u64, Same, FixedState>,
+}
+
+/// Flows whose values have one hash: nearly always the same values.
+#[derive(Clone, Debug)]
+enum Same {
+    One(u32),
+    Many(Box<ByPriority>),
+}
+
+/// Flows with their priorities, of which there may be 65,536.
+#[derive(Clone, Debug)]
+struct ByPriority(BTreeSet<(u16, u32)>);
+
+impl Same {
+    fn flows(&self) -> impl Iterator<Item = u32> {
+        let (one, many) = match self {
+            Self::One(flow) => (Some(*flow), None),
+            Self::Many(flows) => (None, Some(flows.0.iter().map(|(_, flow)| *flow))),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
+
+    /// Those that may have this priority.
+    fn with(&self, priority: u16) -> impl Iterator<Item = u32> {
+        let (one, many) = match self {
+            Self::One(flow) => (Some(*flow), None),
+            Self::Many(flows) => {
+                let range = flows.0.range((priority, 0)..=(priority, u32::MAX));
+                (None, Some(range.map(|(_, flow)| *flow)))
+            }
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -47,12 +80,6 @@ fn includes(fields: &[MatchField], narrow: &Shape) -> bool {
     })
 }
 
-/// The flow at a place of a map, and those behind it.
-fn chain<I>(entries: &Entries<I>, first: u32) -> impl Iterator<Item = u32> {
-    let next = |flow: u32| entries.get(flow).map(|entry| entry.next_same);
-    std::iter::successors(Some(first), move |flow| next(*flow)).take_while(|flow| *flow != NONE)
-}
-
 impl TableIndex {
     /// An index of no flows. `seed` is random and secret.
     pub(crate) fn new(seed: u64) -> Self {
@@ -74,8 +101,8 @@ impl TableIndex {
         self.len
     }
 
-    /// Puts a flow in. Returns the flow that it names as the next one at its place.
-    pub(crate) fn insert(&mut self, matches: &Match, flow: u32) -> u32 {
+    /// Puts a flow in, which is not among the entries yet.
+    pub(crate) fn insert<I>(&mut self, entries: &Entries<I>, matches: &Match, priority: u16, flow: u32) {
         let fields = matches.canonical();
         let (shape, values) = self.hashes(&fields);
         let shapes = self.shapes.entry(shape).or_default();
@@ -85,29 +112,37 @@ impl TableIndex {
             shapes.len() - 1
         });
         self.len += 1;
-        shapes[at].by_values.insert(values, flow).unwrap_or(NONE)
+        match shapes[at].by_values.entry(values) {
+            Slot::Vacant(slot) => drop(slot.insert(Same::One(flow))),
+            Slot::Occupied(slot) => {
+                let same = slot.into_mut();
+                match same {
+                    Same::Many(flows) => drop(flows.0.insert((priority, flow))),
+                    Same::One(one) => {
+                        let other = entries.get(*one).map(|entry| (entry.priority, *one));
+                        let both = other.into_iter().chain([(priority, flow)]);
+                        *same = Same::Many(Box::new(ByPriority(both.collect())));
+                    }
+                }
+            }
+        }
     }
 
     /// Takes a flow out, which is still among the entries.
-    pub(crate) fn remove<I>(&mut self, entries: &mut Entries<I>, flow: u32) {
+    pub(crate) fn remove<I>(&mut self, entries: &Entries<I>, flow: u32) {
         let Some(entry) = entries.get(flow) else { return };
-        let (fields, next) = (entry.matches.canonical(), entry.next_same);
+        let fields = entry.matches.canonical();
         let (shape, values) = self.hashes(&fields);
         let Some(shapes) = self.shapes.get_mut(&shape) else { return };
         let Some(at) = shapes.iter().position(|alike| has_shape(&alike.shape, &fields)) else { return };
         let by_values = &mut shapes[at].by_values;
-        let Some(first) = by_values.get(&values).copied() else { return };
+        let Some(same) = by_values.get_mut(&values) else { return };
         self.len -= 1;
-        if first != flow {
-            let before = chain(entries, first)
-                .find(|other| entries.get(*other).is_some_and(|it| it.next_same == flow));
-            if let Some(before) = before.and_then(|before| entries.get_mut(before)) {
-                before.next_same = next;
+        if let Same::Many(flows) = same {
+            flows.0.remove(&(entry.priority, flow));
+            if let (1, Some((_, last))) = (flows.0.len(), flows.0.first()) {
+                *same = Same::One(*last);
             }
-            return;
-        }
-        if next != NONE {
-            by_values.insert(values, next);
             return;
         }
         by_values.remove(&values);
@@ -119,21 +154,20 @@ impl TableIndex {
         }
     }
 
-    /// The flows with this match, however it was written.
-    fn same<I>(&self, entries: &Entries<I>, matches: &Match) -> impl Iterator<Item = u32> {
+    /// The flows that may have this match.
+    fn place(&self, matches: &Match) -> Option<&Same> {
         let fields = matches.canonical();
         let (shape, values) = self.hashes(&fields);
-        let shapes = self.shapes.get(&shape).map_or(&[][..], Vec::as_slice);
-        let alike = shapes.iter().find(|alike| has_shape(&alike.shape, &fields));
-        let first = alike.and_then(|alike| alike.by_values.get(&values)).copied().unwrap_or(NONE);
-        let is_same = |flow: &u32| entries.get(*flow).is_some_and(|entry| entry.matches.means(matches));
-        chain(entries, first).filter(is_same)
+        let shapes = self.shapes.get(&shape)?;
+        shapes.iter().find(|alike| has_shape(&alike.shape, &fields))?.by_values.get(&values)
     }
 
     /// The flow with this match, however it was written, and this priority.
     pub(crate) fn strict<I>(&self, entries: &Entries<I>, matches: &Match, priority: u16) -> Option<u32> {
-        let has_priority = |flow: &u32| entries.get(*flow).is_some_and(|entry| entry.priority == priority);
-        self.same(entries, matches).find(has_priority)
+        self.place(matches)?.with(priority).find(|flow| {
+            let is_it = |entry: &FlowEntry<I>| entry.priority == priority && entry.matches.means(matches);
+            entries.get(*flow).is_some_and(is_it)
+        })
     }
 
     /// All flows that this match includes (section 6.4, non-strict), by number.
@@ -142,9 +176,11 @@ impl TableIndex {
         let mut found = Vec::new();
         for alike in self.shapes.values().flatten() {
             if has_shape(&alike.shape, &fields) {
-                found.extend(self.same(entries, matches));
+                let is_same =
+                    |flow: &u32| entries.get(*flow).is_some_and(|entry| entry.matches.means(matches));
+                found.extend(self.place(matches).into_iter().flat_map(Same::flows).filter(is_same));
             } else if includes(&fields, &alike.shape) {
-                let flows = alike.by_values.values().flat_map(|first| chain(entries, *first));
+                let flows = alike.by_values.values().flat_map(Same::flows);
                 let is_included =
                     |flow: &u32| entries.get(*flow).is_some_and(|entry| matches.includes(&entry.matches));
                 found.extend(flows.filter(is_included));
@@ -157,12 +193,8 @@ impl TableIndex {
 
     /// Whether a frame could match this and a flow of the same priority (section 6.4).
     pub(crate) fn overlaps<I>(&self, entries: &Entries<I>, matches: &Match, priority: u16) -> bool {
-        let mut flows = self
-            .shapes
-            .values()
-            .flatten()
-            .flat_map(|alike| alike.by_values.values())
-            .flat_map(|first| chain(entries, *first));
+        let mut flows =
+            self.shapes.values().flatten().flat_map(|alike| alike.by_values.values()).flat_map(Same::flows);
         flows.any(|flow| {
             entries
                 .get(flow)

@@ -85,10 +85,10 @@ pub(crate) struct Session {
     has_probed: bool,
 }
 
-/// What a controller gets at first without asking (section 6.3.5): all if it is master or equal, and only port-status
-/// messages if it is a slave.
+/// What a controller gets at first without asking (section 6.3.5): all if it is master or equal, but no packet-ins for an
+/// invalid TTL, and only port-status messages if it is a slave.
 const ASYNC_DEFAULT: AsyncConfig =
-    AsyncConfig { packet_in: [0b111, 0], port_status: [0b111, 0b111], flow_removed: [0b1111, 0] };
+    AsyncConfig { packet_in: [0b011, 0], port_status: [0b111, 0b111], flow_removed: [0b1111, 0] };
 
 /// Bytes of a frame in packet-in at first (`OFP_DEFAULT_MISS_SEND_LEN`).
 const MISS_SEND_LEN: u16 = 128;

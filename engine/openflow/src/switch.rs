@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use twinpath_openflow::{
-    Action, Field, FlowRemoved, Hello, Match, MatchField, Message, PacketIn, PacketInReason, Port,
-    PortStatus, Role, number,
+    Action, Field, FlowRemoved, Hello, MESSAGE_LEN_MAX, Match, MatchField, Message, PacketIn, PacketInReason,
+    Port, PortStatus, Role, number,
 };
 use twinpath_time::{Duration, Instant};
 
@@ -14,6 +14,9 @@ use crate::describe::SwitchInfo;
 use crate::session::{Ending, NEWS_HIGH, PACKET_IN_HIGH, Session, Stage, Waiting};
 use crate::tables::Tables;
 use crate::walk::Step;
+
+/// Bytes of a frame in a packet-in at most: its head is followed by up to four fields of a match, and padding.
+const PACKET_IN_DATA_MAX: usize = MESSAGE_LEN_MAX - 96;
 
 /// Connections at most.
 pub const CONTROLLERS_MAX: usize = 64;
@@ -355,6 +358,8 @@ impl<D: Datapath> OpenFlowSwitch<D> {
                 buffer_id = held.unwrap_or(number::NO_BUFFER);
             }
             let sent = if buffer_id == number::NO_BUFFER { punt.frame.len() } else { max_len.into() };
+            // A message has 65,535 bytes at most.
+            let sent = sent.min(PACKET_IN_DATA_MAX);
             let message = Message::PacketIn(Box::new(PacketIn {
                 buffer_id,
                 total_len: punt.total_len,

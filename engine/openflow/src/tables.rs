@@ -12,9 +12,9 @@ use twinpath_time::Instant;
 
 use crate::check::{self, References, actions_of, groups_of};
 use crate::datapath::{Datapath, Flow, FlowCount, NoRoom, PortFlags};
-use crate::entry::{Filter, FlowEntry, NONE};
+use crate::entry::{Filter, FlowEntry};
 use crate::flows::FlowStore;
-use crate::groups::{GroupEntry, Groups};
+use crate::groups::Groups;
 use crate::meters::{self, MeterEntry, Meters};
 
 /// What a switch has, apart from its controllers.
@@ -24,10 +24,40 @@ pub(crate) struct Tables<D: Datapath> {
     pub(crate) flows: FlowStore<D::FlowId>,
     pub(crate) groups: Groups,
     pub(crate) meters: Meters,
-    pub(crate) ports: BTreeMap<u32, (Port, Instant)>,
+    pub(crate) ports: BTreeMap<u32, PortEntry>,
     /// What is to be said of flows that were taken out, once their counters are final.
     leaving: BTreeMap<D::FlowId, Box<FlowRemoved>>,
     flows_max: usize,
+    /// Which flows name which groups and meters.
+    users: BTreeSet<(Used, u32)>,
+}
+
+/// What a flow names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Used {
+    Group(u32),
+    Meter(u32),
+}
+
+/// A port.
+#[derive(Debug)]
+pub(crate) struct PortEntry {
+    /// As controllers see it.
+    pub(crate) port: Port,
+    pub(crate) since: Instant,
+    /// How it is, of [`port_state`], whatever controllers have configured.
+    state: u32,
+}
+
+impl PortEntry {
+    /// One that a controller has set down has no link and is not live, as with other switches: controllers go by the state alone.
+    fn configure(&mut self, config: u32) {
+        self.port.config = config;
+        self.port.state = match config & port_config::PORT_DOWN {
+            0 => self.state,
+            _ => self.state & !port_state::LIVE | port_state::LINK_DOWN,
+        };
+    }
 }
 
 /// Groups and meters, for what refers to them.
@@ -53,6 +83,12 @@ fn meters_of(instructions: &[Instruction]) -> impl Iterator<Item = u32> {
     })
 }
 
+/// What a flow with these instructions names.
+fn used_by(instructions: &[Instruction]) -> Vec<Used> {
+    let groups = groups_of(actions_of(instructions)).map(Used::Group);
+    groups.chain(meters_of(instructions).map(Used::Meter)).collect()
+}
+
 /// Seconds and nanoseconds from one time to another.
 pub(crate) fn duration(from: Instant, to: Instant) -> (u32, u32) {
     let duration = to.since(from);
@@ -69,6 +105,7 @@ impl<D: Datapath> Tables<D> {
             ports: BTreeMap::new(),
             leaving: BTreeMap::new(),
             flows_max,
+            users: BTreeSet::new(),
         }
     }
 
@@ -145,10 +182,10 @@ impl<D: Datapath> Tables<D> {
             hard_timeout_s: change.hard_timeout_s,
         };
         let former = self.flows.strict(table_id, &change.matches, priority);
-        let id = match former.and_then(|former| self.flows.remove(former)) {
+        let id = match former.and_then(|number| Some((number, self.flows.remove(number)?))) {
             // In its place, without a flow-removed; the counters stay unless the flag says otherwise (section 6.4).
-            Some(former) => {
-                self.count_references(&former.instructions, -1);
+            Some((number, former)) => {
+                self.count_references(number, &used_by(&former.instructions), false);
                 self.datapath.change_flow(former.id, flow);
                 if flags & flow_flags::RESET_COUNTS != 0 {
                     self.datapath.reset_flow_count(former.id);
@@ -158,8 +195,8 @@ impl<D: Datapath> Tables<D> {
             None if self.flows.len() >= self.flows_max => return Err(FlowModFailed::TableFull.into()),
             None => self.datapath.add_flow(flow).map_err(|NoRoom| FlowModFailed::TableFull)?,
         };
-        self.count_references(&change.instructions, 1);
-        self.flows.insert(FlowEntry {
+        let used = used_by(&change.instructions);
+        let number = self.flows.insert(FlowEntry {
             id,
             table_id,
             priority,
@@ -170,8 +207,8 @@ impl<D: Datapath> Tables<D> {
             hard_timeout_s: change.hard_timeout_s,
             instructions: change.instructions,
             created: now,
-            next_same: NONE,
         });
+        self.count_references(number, &used, true);
         Ok(())
     }
 
@@ -199,8 +236,8 @@ impl<D: Datapath> Tables<D> {
                     hard_timeout_s: entry.hard_timeout_s,
                 },
             );
-            self.count_references(&former, -1);
-            self.count_references(&change.instructions, 1);
+            self.count_references(flow, &used_by(&former), false);
+            self.count_references(flow, &used_by(&change.instructions), true);
             if change.flags & flow_flags::RESET_COUNTS != 0 {
                 self.datapath.reset_flow_count(id);
             }
@@ -210,7 +247,7 @@ impl<D: Datapath> Tables<D> {
 
     fn remove_flow(&mut self, now: Instant, flow: u32, reason: FlowRemovedReason) {
         let Some(entry) = self.flows.remove(flow) else { return };
-        self.count_references(&entry.instructions, -1);
+        self.count_references(flow, &used_by(&entry.instructions), false);
         self.datapath.remove_flow(entry.id);
         if entry.reports_its_end() {
             let (duration_s, duration_ns) = duration(entry.created, now);
@@ -231,18 +268,28 @@ impl<D: Datapath> Tables<D> {
         }
     }
 
-    /// One flow with these instructions more (`1`) or fewer (`-1`).
-    fn count_references(&mut self, instructions: &[Instruction], by: i32) {
-        let mut groups = groups_of(actions_of(instructions)).peekable();
-        if groups.peek().is_some() {
-            let groups: BTreeSet<u32> = groups.collect();
-            self.groups.count_flow(groups.into_iter(), by);
-        }
-        for meter in meters_of(instructions) {
-            if let Some(entry) = self.meters.get_mut(&meter) {
-                entry.flows = entry.flows.saturating_add_signed(by);
+    /// A flow names these, or does so no more.
+    fn count_references(&mut self, flow: u32, used: &[Used], has: bool) {
+        let by = if has { 1 } else { -1 };
+        for used in used {
+            // What it names twice counts once.
+            let is_news =
+                if has { self.users.insert((*used, flow)) } else { self.users.remove(&(*used, flow)) };
+            match used {
+                _ if !is_news => {}
+                Used::Group(group) => self.groups.count_flow(*group, by),
+                Used::Meter(meter) => {
+                    if let Some(entry) = self.meters.get_mut(meter) {
+                        entry.flows = entry.flows.saturating_add_signed(by);
+                    }
+                }
             }
         }
+    }
+
+    /// The flows that name one of these.
+    fn users_of(&self, used: impl Iterator<Item = Used>) -> BTreeSet<u32> {
+        used.flat_map(|used| self.users.range((used, 0)..=(used, u32::MAX)).map(|(_, flow)| *flow)).collect()
     }
 
     /// The flow-removed messages whose counters are final: no worker judges by those flows any more.
@@ -284,16 +331,16 @@ impl<D: Datapath> Tables<D> {
             GroupModCommand::Delete => return self.delete_groups(now, change.group_id),
             GroupModCommand::Add if exists => return Err(GroupModFailed::GroupExists.into()),
             GroupModCommand::Modify if !exists => return Err(GroupModFailed::UnknownGroup.into()),
+            GroupModCommand::Add if self.groups.entries.len() >= self.flows_max => {
+                return Err(GroupModFailed::OutOfGroups.into());
+            }
             GroupModCommand::Add | GroupModCommand::Modify => {}
         }
         self.groups.check(&change, &self.existing())?;
         self.datapath
             .set_group(change.group_id, change.group_type, &change.buckets)
             .map_err(|NoRoom| GroupModFailed::OutOfGroups)?;
-        let flows = self.groups.entries.get(&change.group_id).map_or(0, |former| former.flows);
-        let entry =
-            GroupEntry { group_type: change.group_type, buckets: change.buckets, created: now, flows };
-        self.groups.entries.insert(change.group_id, entry);
+        self.groups.set(now, change.group_id, change.group_type, change.buckets);
         Ok(())
     }
 
@@ -307,17 +354,12 @@ impl<D: Datapath> Tables<D> {
         };
         let has_flows = |group: &u32| self.groups.entries.get(group).is_some_and(|entry| entry.flows > 0);
         if groups.iter().any(has_flows) {
-            let sends = |entry: &FlowEntry<_>| {
-                groups_of(actions_of(&entry.instructions)).any(|group| groups.contains(&group))
-            };
-            let flows: Vec<u32> =
-                self.flows.all().filter(|(_, entry)| sends(entry)).map(|(flow, _)| flow).collect();
-            for flow in flows {
+            for flow in self.users_of(groups.iter().map(|group| Used::Group(*group))) {
                 self.remove_flow(now, flow, FlowRemovedReason::GroupDelete);
             }
         }
         for group in groups {
-            self.groups.entries.remove(&group);
+            self.groups.remove(group);
             self.datapath.remove_group(group);
         }
         Ok(())
@@ -329,6 +371,9 @@ impl<D: Datapath> Tables<D> {
         match change.command {
             MeterModCommand::Delete => return self.delete_meters(now, change.meter_id),
             MeterModCommand::Add if exists => return Err(MeterModFailed::MeterExists.into()),
+            MeterModCommand::Add if self.meters.len() >= self.flows_max => {
+                return Err(MeterModFailed::OutOfMeters.into());
+            }
             MeterModCommand::Add | MeterModCommand::Modify => meters::check(&change)?,
         }
         if change.command == MeterModCommand::Modify && !exists {
@@ -351,11 +396,7 @@ impl<D: Datapath> Tables<D> {
             meter => self.meters.contains_key(&meter).then_some(meter).into_iter().collect(),
         };
         if meters.iter().any(|meter| self.meters.get(meter).is_some_and(|entry| entry.flows > 0)) {
-            let names =
-                |entry: &FlowEntry<_>| meters_of(&entry.instructions).any(|meter| meters.contains(&meter));
-            let flows: Vec<u32> =
-                self.flows.all().filter(|(_, entry)| names(entry)).map(|(flow, _)| flow).collect();
-            for flow in flows {
+            for flow in self.users_of(meters.iter().map(|meter| Used::Meter(*meter))) {
                 self.remove_flow(now, flow, FlowRemovedReason::Delete);
             }
         }
@@ -371,21 +412,22 @@ impl<D: Datapath> Tables<D> {
     pub(crate) fn set_ports(&mut self, now: Instant, ports: Vec<Port>) -> Vec<PortStatus> {
         let mut news = Vec::new();
         let mut former = std::mem::take(&mut self.ports);
-        for mut port in ports {
+        for port in ports {
             let before = former.remove(&port.port_no);
-            let since = before.as_ref().map_or(now, |(_, since)| *since);
+            let mut entry = PortEntry { state: port.state, port, since: now };
             let reason = match before {
                 None => Some(PortReason::Add),
-                Some((before, _)) => {
-                    port.config = before.config;
-                    (before != port).then_some(PortReason::Modify)
+                Some(before) => {
+                    entry.since = before.since;
+                    entry.configure(before.port.config);
+                    (before.port != entry.port).then_some(PortReason::Modify)
                 }
             };
-            news.extend(reason.map(|reason| PortStatus { reason, port: port.clone() }));
-            self.ports.insert(port.port_no, (port, since));
+            news.extend(reason.map(|reason| PortStatus { reason, port: entry.port.clone() }));
+            self.ports.insert(entry.port.port_no, entry);
         }
         let gone = former.into_values();
-        news.extend(gone.map(|(port, _)| PortStatus { reason: PortReason::Delete, port }));
+        news.extend(gone.map(|entry| PortStatus { reason: PortReason::Delete, port: entry.port }));
         if !news.is_empty() {
             self.publish_ports();
         }
@@ -393,10 +435,10 @@ impl<D: Datapath> Tables<D> {
     }
 
     fn publish_ports(&mut self) {
-        let flags = |(port, _): &(Port, Instant)| PortFlags {
+        let flags = |PortEntry { port, .. }: &PortEntry| PortFlags {
             port_no: port.port_no,
             config: port.config,
-            is_live: port.state & port_state::LIVE != 0 && port.config & port_config::PORT_DOWN == 0,
+            is_live: port.state & port_state::LIVE != 0,
         };
         let ports: Vec<_> = self.ports.values().map(flags).collect();
         self.datapath.set_ports(&ports);
@@ -404,7 +446,8 @@ impl<D: Datapath> Tables<D> {
 
     /// Changes a port (section 7.3.4.3).
     pub(crate) fn port_mod(&mut self, change: &PortMod) -> Result<Option<PortStatus>, ErrorCode> {
-        let (port, _) = self.ports.get_mut(&change.port_no).ok_or(PortModFailed::BadPort)?;
+        let entry = self.ports.get_mut(&change.port_no).ok_or(PortModFailed::BadPort)?;
+        let port = &entry.port;
         if port.hw_addr != change.hw_addr {
             return Err(PortModFailed::BadHwAddr.into());
         }
@@ -418,8 +461,8 @@ impl<D: Datapath> Tables<D> {
         if config == port.config {
             return Ok(None);
         }
-        port.config = config;
-        let status = PortStatus { reason: PortReason::Modify, port: port.clone() };
+        entry.configure(config);
+        let status = PortStatus { reason: PortReason::Modify, port: entry.port.clone() };
         self.publish_ports();
         Ok(Some(status))
     }

@@ -2,9 +2,9 @@
 //! beyond its present part.
 
 use twinpath_openflow::{
-    Aggregate, BadRequest, Count, ErrorCode, FlowStats, FlowStatsRequest, GroupDesc, GroupModFailed,
-    GroupStats, MeterConfig, MeterModFailed, MeterStats, MultipartReply, MultipartRequest, PortStats,
-    QueueOpFailed, TableFeaturesFailed, TableStats, number,
+    Aggregate, BadRequest, Count, ErrorCode, FlowStats, FlowStatsRequest, GroupDesc, GroupStats, MeterConfig,
+    MeterModFailed, MeterStats, MultipartReply, MultipartRequest, PortStats, QueueOpFailed,
+    TableFeaturesFailed, TableStats, number,
 };
 use twinpath_time::Instant;
 
@@ -97,12 +97,8 @@ impl Walk {
                 }
                 once(MultipartReply::Queue(Vec::new()))
             }
-            MultipartRequest::Group(which) => {
-                if which != number::group::ALL && !tables.groups.entries.contains_key(&which) {
-                    return Err(GroupModFailed::UnknownGroup.into());
-                }
-                Self::Groups { which, next: 0, describes: false }
-            }
+            // Of one that is not there the list is empty (section 7.3.5.9).
+            MultipartRequest::Group(which) => Self::Groups { which, next: 0, describes: false },
             MultipartRequest::GroupDesc => {
                 Self::Groups { which: number::group::ALL, next: 0, describes: true }
             }
@@ -249,11 +245,11 @@ fn some_of<T, U>(
 fn ports<D: Datapath>(now: Instant, tables: &Tables<D>, which: u32, next: &mut u32, describes: bool) -> Step {
     let one = (which != number::port::ANY).then_some(which);
     if describes {
-        let (part, is_done) = some_of(&tables.ports, one, next, |_, (port, _)| port.clone());
+        let (part, is_done) = some_of(&tables.ports, one, next, |_, entry| entry.port.clone());
         return Step { part: Some(MultipartReply::PortDesc(part)), is_done };
     }
-    let (part, is_done) = some_of(&tables.ports, one, next, |port_no, (_, since)| {
-        let (duration_s, duration_ns) = duration(*since, now);
+    let (part, is_done) = some_of(&tables.ports, one, next, |port_no, entry| {
+        let (duration_s, duration_ns) = duration(entry.since, now);
         PortStats { port_no, duration_s, duration_ns, ..tables.datapath.port_count(port_no) }
     });
     Step { part: Some(MultipartReply::PortStats(part)), is_done }

@@ -197,6 +197,10 @@ impl Wire for Instruction {
         let len = reader.u16()?;
         let mut part = reader.counted(len, 4, BadInstruction::BadLen)?;
         let kind = InstructionType::from_number(kind).ok_or(BadInstruction::UnknownInstruction)?;
+        // Each is padded to 8 bytes (section 7.2.4); what others have defined is their own.
+        if !len.is_multiple_of(8) && kind != InstructionType::Experimenter {
+            return Err(BadInstruction::BadLen.into());
+        }
         let this = match kind {
             InstructionType::GotoTable => {
                 let table = part.u8()?;

@@ -79,20 +79,21 @@ impl Match {
     /// A match of these fields; without any, it takes every frame.
     ///
     /// # Errors
-    /// A field that is there twice, a bad value or mask, a prerequisite that is not met (section 7.2.3.6).
+    /// A field that is there twice, a bad value or mask, a prerequisite that is not met by the fields before it (section 7.2.3.6).
     pub fn new(fields: impl Into<Box<[MatchField]>>) -> Result<Self, ErrorCode> {
         let this = Self { fields: fields.into() };
         let mut seen = 0_u64;
-        for entry in &this.fields {
+        for (place, entry) in this.fields.iter().enumerate() {
             entry.check()?;
             let bit = 1 << entry.field.number();
             if seen & bit != 0 {
                 return Err(BadMatch::DupField.into());
             }
             seen |= bit;
-        }
-        if this.fields.iter().any(|entry| !this.meets(entry.field.prerequisite())) {
-            return Err(BadMatch::BadPrereq.into());
+            // What a field needs comes before it.
+            if !meets(&this.fields[..place], entry.field.prerequisite()) {
+                return Err(BadMatch::BadPrereq.into());
+            }
         }
         Ok(this)
     }
@@ -113,16 +114,7 @@ impl Match {
     /// Whether a frame that it takes meets a prerequisite.
     #[must_use]
     pub fn meets(&self, prerequisite: Prerequisite) -> bool {
-        match prerequisite {
-            Prerequisite::None => true,
-            Prerequisite::InPort => self.get(Field::InPort).is_some(),
-            Prerequisite::Tagged => self
-                .get(Field::VlanVid)
-                .is_some_and(|entry| requires_tag(entry.value, entry.effective_mask())),
-            Prerequisite::OneOf(field, values) => self
-                .get(field)
-                .is_some_and(|entry| values.iter().any(|value| u128::from(*value) == entry.value)),
-        }
+        meets(&self.fields, prerequisite)
     }
 
     /// What it means, however it was written: fields by number, without those whose mask is 0, and without masks that
@@ -174,6 +166,21 @@ impl Match {
                     narrow.effective_mask() & mask == mask && (narrow.value ^ wide.value) & mask == 0
                 })
         })
+    }
+}
+
+/// Whether a frame that has these fields meets a prerequisite.
+fn meets(fields: &[MatchField], prerequisite: Prerequisite) -> bool {
+    let get = |field| fields.iter().find(|entry| entry.field == field);
+    match prerequisite {
+        Prerequisite::None => true,
+        Prerequisite::InPort => get(Field::InPort).is_some(),
+        Prerequisite::Tagged => {
+            get(Field::VlanVid).is_some_and(|entry| requires_tag(entry.value, entry.effective_mask()))
+        }
+        Prerequisite::OneOf(field, values) => {
+            get(field).is_some_and(|entry| values.iter().any(|value| u128::from(*value) == entry.value))
+        }
     }
 }
 
@@ -291,6 +298,8 @@ mod tests {
                 BadMatch::BadPrereq,
             ),
             (vec![MatchField::exact(Field::InPhyPort, 1)], BadMatch::BadPrereq),
+            // Behind what needs it.
+            (vec![MatchField::exact(Field::IpDscp, 1), eth], BadMatch::BadPrereq),
         ];
         for (fields, error) in cases {
             assert_eq!(of(&fields), Err(error.into()), "{fields:?}");

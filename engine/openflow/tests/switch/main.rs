@@ -2,5 +2,6 @@
 
 mod changes;
 mod controller;
+mod edges;
 mod naive;
 mod sessions;

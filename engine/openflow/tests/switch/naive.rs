@@ -116,6 +116,11 @@ fn some_match(random: &mut fastrand::Rng) -> Match {
         fields.push(MatchField { field: Field::Ipv4Dst, value, mask });
     }
     random.shuffle(&mut fields);
+    // What the address needs is in front of it.
+    let needed = fields.iter().position(|field| field.field == Field::EthType);
+    if let Some(at) = needed {
+        fields[..=at].rotate_right(1);
+    }
     Match::new(fields).expect("a match")
 }
 

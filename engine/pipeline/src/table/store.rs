@@ -1,6 +1,6 @@
 //! A flow table as control changes it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::hash::Seed;
@@ -20,8 +20,8 @@ const REBUILD_SHARE: usize = 4;
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     tree: Tree,
-    /// Rules with the match of one in the tree, by mask and value; the highest priority last.
-    hidden: HashMap<(Key, Key), Vec<Arc<Rule>>>,
+    /// Rules with the match of one in the tree, by mask and value, and by priority.
+    hidden: HashMap<(Key, Key), BTreeMap<u16, Arc<Rule>>>,
     rules: usize,
     /// Rules that are put in until the tree may be built anew, so that this costs little per rule.
     until_rebuild: usize,
@@ -56,9 +56,7 @@ impl Table {
         } else {
             rule
         };
-        let others = self.hidden.entry(hidden.match_key()).or_default();
-        let at = others.partition_point(|other| other.priority < hidden.priority);
-        others.insert(at, hidden);
+        self.hidden.entry(hidden.match_key()).or_default().insert(hidden.priority, hidden);
     }
 
     /// Takes a rule out.
@@ -68,12 +66,9 @@ impl Table {
         let Some(others) = self.hidden.get_mut(&match_key) else {
             return self.tree.replace(rule, None, seed);
         };
-        match others.iter().position(|other| other.priority == rule.priority) {
-            Some(at) => drop(others.remove(at)),
-            None => {
-                let next = others.pop();
-                self.tree.replace(rule, next, seed);
-            }
+        if others.remove(&rule.priority).is_none() {
+            let next = others.pop_last().map(|(_, next)| next);
+            self.tree.replace(rule, next, seed);
         }
         if others.is_empty() {
             self.hidden.remove(&match_key);
@@ -83,9 +78,7 @@ impl Table {
     /// Puts a rule in the place of one with the same match and priority.
     pub(crate) fn replace(&mut self, former: &Rule, rule: Arc<Rule>, seed: &Seed) {
         let hidden = self.hidden.get_mut(&former.match_key());
-        let hidden =
-            hidden.and_then(|others| others.iter_mut().find(|other| other.priority == former.priority));
-        match hidden {
+        match hidden.and_then(|others| others.get_mut(&former.priority)) {
             Some(own) => *own = rule,
             None => self.tree.replace(former, Some(rule), seed),
         }
