@@ -212,10 +212,11 @@ impl WaitSource for PacketPort {
         let has_left = self.leave_direct();
         // Frames of before the mark are to be discarded first.
         let is_clear = self.pending.as_ref().is_none_or(Pending::clear);
-        if let Some(answers) = &mut self.answers {
+        let is_armed = has_left && is_clear && self.transmitter.arm();
+        if let Some(answers) = self.answers.as_mut().filter(|_| is_armed) {
             answers.sleeps(self.looked);
         }
-        has_left && is_clear && self.transmitter.arm()
+        is_armed
     }
 
     fn disarm(&mut self) {

@@ -208,11 +208,12 @@ impl WaitSource for XdpPort {
         }
         // Frames of before the mark are to be discarded first.
         let is_clear = self.pending.as_ref().is_none_or(Pending::clear);
-        if let Some(answers) = &mut self.answers {
+        // Unsent frames need another turn, unless none can be sent at the moment.
+        let is_armed = is_clear && (self.stuck || self.transmit.pending() == 0);
+        if let Some(answers) = self.answers.as_mut().filter(|_| is_armed) {
             answers.sleeps(self.looked);
         }
-        // Unsent frames need another turn, unless none can be sent at the moment.
-        is_clear && (self.stuck || self.transmit.pending() == 0)
+        is_armed
     }
 
     fn disarm(&mut self) {

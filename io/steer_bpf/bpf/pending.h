@@ -25,7 +25,7 @@ struct pending {
 	__u64 replies;
 	__u64 replies_then;
 	__u64 then_ns;
-	__u64 reserved;
+	__u64 rate; /* of the last count, in a second */
 	/* A cache line for each queue. */
 };
 

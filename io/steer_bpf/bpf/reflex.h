@@ -104,8 +104,9 @@ enum { CHUNK = 512 };
 struct reflex_cpu {
 	__u64 why[WHYS];
 	__u64 credits;	/* replies of the common bucket that this CPU may still give */
-	/* Replies of this CPU since the last tick of the clock, and when that was. */
+	/* Replies of this CPU that the word of their queue (pending.h) does not count yet, and the last tick of the clock. */
 	__u64 replies_since;
+	__u64 replies_queue;
 	__u64 tick_ns;
 	/* For canaries, of each service: requests, and replies since the last one. */
 	__u64 requests[KEPT_SERVICES];
@@ -180,8 +181,9 @@ enum { TRIED_RATE_LEAST = 25000 };
 #define TRIAL_NS 12000000ULL
 #define TRIAL_LEAST_NS 50000000ULL
 #define TRIAL_NEXT_NS 1000000000ULL
-/* Replies in a second are counted for so long at least, and what came more slowly than so is not counted. */
-#define RATE_OVER_NS 8000000ULL
+/* Replies in a second are counted for so long at least, twice before a trial. What took so long is no rate of now. CPUs count theirs
+ * once in a tick of 1 to 10 ms. */
+#define RATE_OVER_NS 20000000ULL
 #define RATE_OVER_MOST_NS 100000000ULL
 /* `worker_until` if the worker has just answered, and does not any more. `GIVEN_BACK` in mem/rings/src/answering.rs. */
 enum { GIVEN_BACK = 1 };
@@ -358,18 +360,36 @@ INLINE int is_canary(struct reflex_cpu *cpu, __u32 queue, __u32 service, __u64 *
 	       (peer_due_ns && is_due(peer_due_ns, now, PEER_CANARY_NS));
 }
 
-/* The clock has ticked: counts the replies of this CPU with those of others for the same queue. Returns whether the worker is to be
- * tried, as replies are many. */
+/* Counts what this CPU has replied to where the CPUs count together. */
+INLINE void count_together(struct reflex_cpu *cpu)
+{
+	__u32 queue = cpu->replies_queue;
+	struct pending *word = map_lookup(&pending, &queue);
+
+	if (word && cpu->replies_since)
+		__sync_fetch_and_add(&word->replies, cpu->replies_since);
+	cpu->replies_since = 0;
+}
+
+INLINE void count_reply(struct reflex_cpu *cpu, __u32 queue)
+{
+	if (cpu->replies_queue != queue) {
+		count_together(cpu);
+		cpu->replies_queue = queue;
+	}
+	cpu->replies_since++;
+}
+
+/* The clock has ticked: whether the worker is to be tried, as replies are many. */
 INLINE int is_trial(struct reflex_cpu *cpu, __u32 queue, __u64 now)
 {
 	struct pending *word = map_lookup(&pending, &queue);
-	__u64 took, then, rate, tried;
+	__u64 took, then, rate, former, tried;
 
+	count_together(cpu);
+	cpu->tick_ns = now;
 	if (!word)
 		return 0;
-	__sync_fetch_and_add(&word->replies, cpu->replies_since);
-	cpu->replies_since = 0;
-	cpu->tick_ns = now;
 	then = *(volatile __u64 *)&word->then_ns;
 	took = now - then;
 	/* One CPU does it. */
@@ -377,13 +397,19 @@ INLINE int is_trial(struct reflex_cpu *cpu, __u32 queue, __u64 now)
 		return 0;
 	rate = took < RATE_OVER_MOST_NS ? (word->replies - word->replies_then) * 1000000000ULL / took : 0;
 	word->replies_then = word->replies;
-	tried = *(volatile __u64 *)&word->tried_rate;
-	if (rate < TRIED_RATE_LEAST || (long long)(now - word->trial_at) < 0)
+	former = word->rate;
+	word->rate = rate;
+	/* The first count after silence, or after the worker has answered, is of less time than it seems. */
+	if (rate < TRIED_RATE_LEAST || former < TRIED_RATE_LEAST || (long long)(now - word->trial_at) < 0)
 		return 0;
+	if (former > rate)
+		rate = former;
+	tried = *(volatile __u64 *)&word->tried_rate;
 	if (now - word->trial_at < TRIAL_NEXT_NS - TRIAL_LEAST_NS && rate <= tried + tried / 4 && rate >= tried - tried / 4)
 		return 0;
 	*(volatile __u64 *)&word->tried_rate = rate;
 	*(volatile __u64 *)&word->trial_at = now + TRIAL_LEAST_NS;
+	word->rate = 0;
 	__sync_lock_test_and_set(&word->worker_until, now + TRIAL_NS);
 	return 1;
 }
@@ -412,7 +438,7 @@ INLINE __u32 check_times(struct reflex_cpu *cpu, struct reflex_control *control,
 		return WHY_RATE;
 	cpu->credits--;
 	cpu->since_canary[service]++;
-	cpu->replies_since++;
+	count_reply(cpu, queue);
 	return MAY_REPLY;
 }
 
@@ -499,9 +525,9 @@ INLINE int worker_answers(__u32 queue)
 		return 0;
 	now = ktime_get_coarse_ns();
 	if (until == GIVEN_BACK) {
-		/* As no rate is near that, the next trial comes soon. */
-		*(volatile __u64 *)&word->tried_rate = 0;
-		__sync_val_compare_and_swap(&word->worker_until, until, 0);
+		/* As no rate is near 0, the next trial comes soon. */
+		if (__sync_val_compare_and_swap(&word->worker_until, until, 0) == until)
+			*(volatile __u64 *)&word->tried_rate = 0;
 		return 0;
 	}
 	if ((long long)(until - now) <= 0)

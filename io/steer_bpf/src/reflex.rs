@@ -299,7 +299,7 @@ struct CountWords {
 struct CpuWords {
     why: [u64; WHYS],
     credits: u64,
-    for_trials: [u64; 2],
+    for_trials: [u64; 3],
     requests: [u64; REFLEX_SERVICES_MAX],
     since_canary: [u64; REFLEX_SERVICES_MAX],
     chunk: [u8; 520],
@@ -314,7 +314,7 @@ const _: () = {
             && size_of::<Peer>() == 32 + 8 * REFLEX_SERVICES_MAX
             && size_of::<CountWords>() == 16
     );
-    assert!(size_of::<CpuWords>() == WHYS * 8 + 3 * 8 + 16 * REFLEX_SERVICES_MAX + 520);
+    assert!(size_of::<CpuWords>() == WHYS * 8 + 4 * 8 + 16 * REFLEX_SERVICES_MAX + 520);
     assert!(NotReplied::ALL.len() < WHYS);
 };
 

@@ -40,9 +40,15 @@ impl ByWorker {
     /// A turn at `now` has found so many frames.
     #[inline]
     pub fn found(&mut self, now: Instant, frames: u32) {
-        let until = self.word().load(Ordering::Relaxed);
-        if until > GIVEN_BACK && frames > 0 {
+        if frames == 0 {
+            return;
+        }
+        // What was written before it is read after it.
+        let until = self.word().load(Ordering::Acquire);
+        if until > GIVEN_BACK {
             self.decide(now, frames, until);
+        } else {
+            self.policy.found_beside(now, frames);
         }
     }
 

@@ -16,8 +16,12 @@ const GOES_ON: u32 = 5;
 /// Or if so many times as many come in a second as the programs have answered before, which is known after so long.
 const MORE: f64 = 1.15;
 const TRIED_FOR: Duration = Duration::from_millis(1);
+/// Of so many requests: fewer would come more or less often by chance.
+const ENOUGH: u32 = 200;
 /// And it goes on with so many times as many.
 const STILL_MORE: f64 = 1.08;
+/// But for no longer than so: clients may have become more meanwhile, and the programs be as good.
+const MORE_FOR: Duration = Duration::from_secs(2);
 /// How often that is looked at while it answers.
 const WINDOW: Duration = Duration::from_millis(4);
 /// If it says nothing more, it answers for so long.
@@ -26,6 +30,8 @@ const KEPT: Duration = Duration::from_millis(12);
 /// what it had given back.
 const HOLD_LEAST: Duration = Duration::from_millis(8);
 const HOLD_MOST: Duration = Duration::from_secs(2);
+/// How long it counts what comes to it while the programs answer.
+const BESIDE: Duration = Duration::from_millis(20);
 /// If it begins again within this time after it has given back, at about the same rate, the programs could not keep up.
 const SOON: Duration = Duration::from_millis(500);
 
@@ -59,8 +65,15 @@ pub struct Answering {
     until: Instant,
     /// It has decided to answer.
     answers: bool,
-    /// What the programs had answered a second, before the worker was tried.
+    /// What came in a second before the worker was tried, to the programs and to it.
     before: f64,
+    /// What comes to it in a second while the programs answer: requests of other services, and those that they do not answer.
+    beside: f64,
+    /// What has come so since that was counted.
+    beside_window: Window,
+    /// It has begun as it found several at a time, and when.
+    found_several: bool,
+    begun: Instant,
     /// The turn before this one ended with a sleep: what waits now has come during the wake-up.
     slept: bool,
     window: Window,
@@ -104,7 +117,7 @@ impl Answering {
             *self = Self {
                 until,
                 answers: false,
-                before: before as f64,
+                before: if before == 0 { f64::INFINITY } else { before as f64 + self.beside_until(now) },
                 slept: true,
                 window: Window { began: now, ..Window::default() },
                 ..*self
@@ -117,29 +130,53 @@ impl Answering {
         if self.answers { self.goes_on(now) } else { self.tried(now) }
     }
 
+    /// A turn at `now` has found so many while the programs answer.
+    pub fn found_beside(&mut self, now: Instant, requests: u32) {
+        if now >= self.beside_window.began + BESIDE {
+            self.beside = self.beside_until(now);
+            self.beside_window = Window { began: now, ..Window::default() };
+        }
+        self.beside_window.requests = self.beside_window.requests.saturating_add(requests);
+    }
+
+    /// [`Self::beside`], with what has come since.
+    fn beside_until(&self, now: Instant) -> f64 {
+        if now >= self.beside_window.began + BESIDE { self.beside_window.rate(now) } else { self.beside }
+    }
+
     /// The worker is about to sleep. What to write, if the word says that it answers.
     pub fn sleeps(&mut self, now: Instant) -> Option<Word> {
         self.slept = true;
-        if !self.answers || self.until <= now {
-            // A trial goes on: the worker may find several at once while it is awake.
+        if self.until <= now {
             return None;
         }
-        Some(self.give_back(now))
+        if self.answers {
+            return Some(self.give_back(now));
+        }
+        // A trial goes on for a while: the worker may find several at once when it is awake.
+        let finds = self.window.looks > 0 && self.window.finds(BEGINS);
+        (now >= self.window.began + TRIED_FOR && !finds).then(|| self.end_trial())
+    }
+
+    fn end_trial(&mut self) -> Word {
+        self.until = Instant::ZERO;
+        Word::Programs
     }
 
     fn tried(&mut self, now: Instant) -> Option<Word> {
         if self.window.looks < LOOKS {
             return None;
         }
-        if !self.window.finds(BEGINS) {
-            if now.since(self.window.began) < TRIED_FOR {
+        self.found_several = self.window.finds(BEGINS);
+        if !self.found_several {
+            if now.since(self.window.began) < TRIED_FOR || self.window.requests < ENOUGH {
                 return None;
             }
             if self.window.rate(now) < MORE * self.before {
-                self.until = Instant::ZERO;
-                return Some(Word::Programs);
+                return Some(self.end_trial());
             }
         }
+        self.begun = now;
         (self.answers, self.rate, self.hold_until) = (true, None, now + HOLD_LEAST);
         self.window = Window { began: now, ..Window::default() };
         Some(self.answer(now))
@@ -147,7 +184,7 @@ impl Answering {
 
     fn goes_on(&mut self, now: Instant) -> Option<Word> {
         let took = now.since(self.window.began);
-        if took < WINDOW {
+        if took < WINDOW || self.window.requests < ENOUGH && took < WINDOW * 2 {
             return None;
         }
         let window = std::mem::replace(&mut self.window, Window { began: now, ..Window::default() });
@@ -160,7 +197,7 @@ impl Answering {
             }
         };
         let holds = now < self.hold_until && rate > 0.75 * held;
-        let is_more = rate >= STILL_MORE * self.before;
+        let is_more = rate >= STILL_MORE * self.before && now < self.begun + MORE_FOR;
         if window.finds(GOES_ON) || is_more || holds {
             Some(self.answer(now))
         } else {
@@ -172,6 +209,7 @@ impl Answering {
     fn begun(&mut self, now: Instant, rate: f64) {
         let could_not_keep_up = self
             .given_back
+            .filter(|_| self.found_several)
             .is_some_and(|(when, then)| now < when + SOON && rate > 0.75 * then && rate < 1.25 * then);
         self.hold = if could_not_keep_up { (self.hold * 2).min(HOLD_MOST) } else { HOLD_LEAST };
         (self.rate, self.hold_until) = (Some(rate), now + self.hold);
@@ -217,7 +255,7 @@ mod tests {
     fn a_trial_ends_soon_where_requests_come_one_by_one() {
         let mut answering = Answering::default();
         let (us, word) = said(&mut answering, 0, 1, TRIAL).expect("it decides");
-        assert_eq!((us, word), (1_000, Word::Programs));
+        assert_eq!((us, word), (2_000, Word::Programs));
     }
 
     #[test]
@@ -265,10 +303,43 @@ mod tests {
     #[test]
     fn what_has_waited_during_a_wake_up_says_nothing() {
         let mut answering = Answering::default();
-        for us in (0..900_000).step_by(50) {
+        for us in (0..1_000).step_by(50) {
             assert_eq!(found(&mut answering, us, 3, TRIAL), None);
-            assert_eq!(answering.sleeps(at(us + 1)), None);
+            let said = answering.sleeps(at(us + 1));
+            assert_eq!(said, None, "it may find several while it is awake");
         }
+        assert_eq!(found(&mut answering, 1_000, 3, TRIAL), None);
+        assert_eq!(answering.sleeps(at(1_001)), Some(Word::Programs));
+    }
+
+    /// Half of what comes is of no program: that the worker gets twice as much in a trial says nothing.
+    #[test]
+    fn what_comes_to_the_worker_anyway_is_not_more() {
+        let mut answering = Answering::default();
+        (0..5_000).for_each(|look| answering.found_beside(at(look * 10), 1));
+        let mut look = |us: u64| answering.found(at(us), 1, Tried { until: TRIAL, before: BEFORE });
+        let (_, word) =
+            (10_000..).map(|n| n * 5).find_map(|us| look(us).map(|word| (us, word))).expect("it decides");
+        assert_eq!(word, Word::Programs);
+    }
+
+    /// What the programs answered before is measured anew, as more may come meanwhile.
+    #[test]
+    fn more_is_more_for_a_while() {
+        let mut answering = Answering::default();
+        let mut word = TRIAL;
+        for us in (0..3_000_000).step_by(5) {
+            match answering.found(at(us), 1, Tried { until: word, before: 160_000 }) {
+                None => {}
+                Some(Word::Worker { until }) => word = until,
+                Some(other) => {
+                    assert_eq!(other, Word::GivenBack);
+                    assert!((2_000_000..2_020_000).contains(&us), "after {us} us");
+                    return;
+                }
+            }
+        }
+        panic!("it is never given back");
     }
 
     #[test]
@@ -330,6 +401,6 @@ mod tests {
         let given_back = seldom.find_map(|us| found(&mut answering, us, 1, until).map(|word| (us, word)));
         let (later, word) = given_back.expect("in time");
         assert_eq!(word, Word::GivenBack);
-        assert!(later - us < 8_000, "{} us", later - us);
+        assert!(later - us < 9_000, "{} us", later - us);
     }
 }

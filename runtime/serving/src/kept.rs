@@ -171,7 +171,7 @@ impl Keeper for WorkerKeeper {
     }
 
     fn keep(&mut self, now: Instant, reply: &Publication<'_>) {
-        if self.of.keep(now, reply) == Some(Kept::Covered) {
+        if !self.is_covered(now) && self.of.keep(now, reply) == Some(Kept::Covered) {
             self.covered_until = now + COVERS;
         }
     }

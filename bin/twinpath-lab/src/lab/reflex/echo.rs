@@ -33,8 +33,8 @@ pub(super) async fn measure(round: &Round<'_>, row: &str) -> anyhow::Result<Samp
         "paced-kernel-spinning" => by_kernel(session, "poll", &paced(PLAIN_PORT)).await,
         "paced-kernel-sleeping" => by_kernel(session, "interrupt", &paced(PLAIN_PORT)).await,
         "worker-poll" => by_twinpath(session, "poll", "off", &back_to_back(FAST_PORT)).await,
-        "reflex" => by_twinpath(session, "adaptive", "auto", &back_to_back(FAST_PORT)).await,
-        "paced-reflex" => by_twinpath(session, "adaptive", "auto", &paced(FAST_PORT)).await,
+        "reflex" => by_twinpath(session, "adaptive", "always", &back_to_back(FAST_PORT)).await,
+        "paced-reflex" => by_twinpath(session, "adaptive", "always", &paced(FAST_PORT)).await,
         "bare" => by_program(session, &back_to_back(PLAIN_PORT)).await,
         "paced-bare" => by_program(session, &paced(PLAIN_PORT)).await,
         _ => bail!("no such row: {row}"),
@@ -75,7 +75,7 @@ pub(super) fn bare(more: &str) -> Vec<String> {
 async fn by_twinpath(session: &Session, mode: &str, reflex: &str, client: &Bench) -> anyhow::Result<Sample> {
     let instance = serve(session, &format!("--mode {mode} --reflex {reflex}")).await?;
     let result =
-        answered(session, &instance, reflex == "auto", bench(session, client, Some(instance.pid()))).await;
+        answered(session, &instance, reflex == "always", bench(session, client, Some(instance.pid()))).await;
     instance.stop(&session.launcher).await?;
     result
 }

@@ -62,7 +62,7 @@ pub(super) async fn round_trips(session: &Session, row: &str) -> anyhow::Result<
 async fn ours(session: &Session, what: &str) -> anyhow::Result<Sample> {
     let mut args = words(&format!(
         "serve rpc --on {} --udp {PORT} --path packet --mode interrupt --workers 1 --cpu {} --linger-ms {LINGER_MS} \
-         --reflex-rate 10000000 --socket",
+         --reflex always --reflex-rate 10000000 --socket",
         SERVER.interface, session.cpus[1]
     ));
     args.push(session.run_dir.path().join("reflex.sock").display().to_string());
