@@ -75,7 +75,8 @@ fn changes_something(message: &Message) -> bool {
 fn is_change(bytes: &[u8]) -> bool {
     const PACKET_OUT_TO_TABLE_MOD: std::ops::RangeInclusive<u8> = 13..=17;
     const METER_MOD: u8 = 29;
-    bytes.get(1).is_some_and(|kind| PACKET_OUT_TO_TABLE_MOD.contains(kind) || *kind == METER_MOD)
+    let is_ours = bytes.first() == Some(&number::VERSION);
+    is_ours && bytes.get(1).is_some_and(|kind| PACKET_OUT_TO_TABLE_MOD.contains(kind) || *kind == METER_MOD)
 }
 
 impl<D: Datapath> OpenFlowSwitch<D> {

@@ -415,6 +415,7 @@ impl<D: Datapath> Tables<D> {
         for port in ports {
             let before = former.remove(&port.port_no);
             let mut entry = PortEntry { state: port.state, port, since: now };
+            entry.configure(entry.port.config);
             let reason = match before {
                 None => Some(PortReason::Add),
                 Some(before) => {

@@ -154,7 +154,8 @@ impl Field {
         }
     }
 
-    /// Whether a match may have a mask for it (section 7.2.3.8, table 12).
+    /// Whether a match may have a mask for it (section 7.2.3.8, table 12). Ports of TCP, UDP and SCTP may have one as well, as in Open
+    /// vSwitch: controllers make ranges of them.
     #[must_use]
     pub const fn maskable(self) -> bool {
         matches!(
@@ -169,6 +170,12 @@ impl Field {
                 | Self::ArpTpa
                 | Self::ArpSha
                 | Self::ArpTha
+                | Self::TcpSrc
+                | Self::TcpDst
+                | Self::UdpSrc
+                | Self::UdpDst
+                | Self::SctpSrc
+                | Self::SctpDst
                 | Self::Ipv6Src
                 | Self::Ipv6Dst
                 | Self::Ipv6Flabel

@@ -111,12 +111,6 @@ impl Match {
         self.fields.iter().find(|entry| entry.field == field)
     }
 
-    /// Whether a frame that it takes meets a prerequisite.
-    #[must_use]
-    pub fn meets(&self, prerequisite: Prerequisite) -> bool {
-        meets(&self.fields, prerequisite)
-    }
-
     /// What it means, however it was written: fields by number, without those whose mask is 0, and without masks that
     /// have every bit. Two matches take the same frames exactly if this is the same (sections 6.4 and 7.2.3.5).
     #[must_use]

@@ -1,10 +1,10 @@
-//! What controllers meet at the edges of the specification, each as Open vSwitch has it too.
+//! What controllers meet at the edges of the specification.
 
 use twinpath_openflow::{
     Action, BadInstruction, BadMatch, BadRequest, Bucket, ErrorCode, Field, FlowMod, FlowModCommand,
     GroupMod, GroupModCommand, GroupModFailed, GroupType, Instruction, Match, MatchField, Message, MeterMod,
-    MeterModCommand, MeterModFailed, MultipartReply, MultipartRequest, PacketInReason, PacketOut, PortMod,
-    Role, RoleMessage, meter_flags, number, port_config, port_state,
+    MeterModCommand, MeterModFailed, MultipartReply, MultipartRequest, PacketInReason, PacketOut, Port,
+    PortMod, Role, RoleMessage, meter_flags, number, port_config, port_state,
 };
 use twinpath_openflow_switch::{ControllerId, Punt};
 
@@ -87,6 +87,30 @@ fn a_field_in_front_of_what_it_needs_is_refused() {
     bad[start..start + 5].copy_from_slice(&good[start + 6..start + 11]);
     bad[start + 5..start + 11].copy_from_slice(&good[start..start + 6]);
     assert_eq!(error_of(&mut bench, id, &bad), Some(BadMatch::BadPrereq.into()));
+}
+
+/// Beyond section 7.2.3.8, as other switches: an access list with a range of ports is a few of these.
+#[test]
+fn ports_of_transport_protocols_may_have_masks() {
+    let mut bench = Bench::new();
+    let id = bench.controller();
+    let protocols = [
+        (6, [Field::TcpSrc, Field::TcpDst]),
+        (17, [Field::UdpSrc, Field::UdpDst]),
+        (132, [Field::SctpSrc, Field::SctpDst]),
+    ];
+    for (protocol, ports) in protocols {
+        let [source, destination] = ports.map(|field| MatchField::masked(field, 0x1f40, 0xfff0));
+        let fields = [
+            MatchField::exact(Field::EthType, 0x86dd),
+            MatchField::exact(Field::IpProto, protocol),
+            source,
+            destination,
+        ];
+        let matches = Match::new(fields).expect("a match");
+        assert_eq!(bench.flow_mod(id, FlowMod { matches: matches.clone(), ..add() }), Ok(()));
+        assert!(bench.flows(id).iter().any(|flow| flow.matches == matches), "{protocol}");
+    }
 }
 
 /// Section 7.2.4: instructions are padded to 8 bytes, and have errors of their own.
@@ -255,9 +279,13 @@ fn a_port_that_is_set_down_has_no_link() {
     };
     assert_eq!(set(&mut bench, port_config::PORT_DOWN), port_state::LINK_DOWN);
     // What becomes of the interface meanwhile is not lost.
+    let without_link = Port { state: port_state::LINK_DOWN, ..port(2) };
+    bench.switch.set_ports(bench.now, vec![port(1), without_link, port(3)]);
+    assert_eq!(bench.heard(id), [], "it has no link as before");
+    assert_eq!(set(&mut bench, 0), port_state::LINK_DOWN);
     bench.switch.set_ports(bench.now, vec![port(1), port(2), port(3)]);
-    assert_eq!(bench.heard(id), [], "it is down yet");
-    assert_eq!(set(&mut bench, 0), port_state::LIVE);
+    let told = bench.heard(id);
+    assert!(matches!(&told[..], [(_, Message::PortStatus(status))] if status.port.state == port_state::LIVE));
 }
 
 /// Many flows with one match: each is found by its priority.

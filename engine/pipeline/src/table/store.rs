@@ -15,13 +15,17 @@ const COST_MAX: u32 = 24;
 /// that come one after the other do not leave a tree far from the best one.
 const REBUILD_SHARE: usize = 4;
 
+/// By priority. Ports of high numbers have one number in keys, so flows that differ in them may have one match and priority here: their
+/// counters tell them apart.
+type ByPriority = BTreeMap<(u16, u32), Arc<Rule>>;
+
 /// A flow table. Rules with the same match differ in priority, and only the highest can ever be found: it alone is in the
 /// tree, so that no look-up passes the others.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     tree: Tree,
-    /// Rules with the match of one in the tree, by mask and value, and by priority.
-    hidden: HashMap<(Key, Key), BTreeMap<u16, Arc<Rule>>>,
+    /// Rules with the match of one in the tree, by mask and value.
+    hidden: HashMap<(Key, Key), ByPriority>,
     rules: usize,
     /// Rules that are put in until the tree may be built anew, so that this costs little per rule.
     until_rebuild: usize,
@@ -56,7 +60,7 @@ impl Table {
         } else {
             rule
         };
-        self.hidden.entry(hidden.match_key()).or_default().insert(hidden.priority, hidden);
+        self.hidden.entry(hidden.match_key()).or_default().insert((hidden.priority, hidden.counter), hidden);
     }
 
     /// Takes a rule out.
@@ -66,7 +70,7 @@ impl Table {
         let Some(others) = self.hidden.get_mut(&match_key) else {
             return self.tree.replace(rule, None, seed);
         };
-        if others.remove(&rule.priority).is_none() {
+        if others.remove(&(rule.priority, rule.counter)).is_none() {
             let next = others.pop_last().map(|(_, next)| next);
             self.tree.replace(rule, next, seed);
         }
@@ -78,7 +82,7 @@ impl Table {
     /// Puts a rule in the place of one with the same match and priority.
     pub(crate) fn replace(&mut self, former: &Rule, rule: Arc<Rule>, seed: &Seed) {
         let hidden = self.hidden.get_mut(&former.match_key());
-        match hidden.and_then(|others| others.get_mut(&former.priority)) {
+        match hidden.and_then(|others| others.get_mut(&(former.priority, former.counter))) {
             Some(own) => *own = rule,
             None => self.tree.replace(former, Some(rule), seed),
         }

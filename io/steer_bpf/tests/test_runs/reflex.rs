@@ -368,11 +368,22 @@ fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
     while !is_replied(&mut replies) {
         assert!(std::time::Instant::now() < deadline, "it never lapses");
     }
-    let plan = ReflexPlan { tries_worker: false, ..plan };
+}
+
+#[test]
+fn programs_that_always_answer_try_no_worker() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let plan = ReflexPlan { partial_checksums: false, rate: 10_000_000, tries_worker: false };
     let mut replies = Replies::with(&plan, None);
     replies.steering.apply(&mirrored(&corpus::all().unwrap().tables["basic"], 0)).unwrap();
-    (0..20).for_each(|_| many(&replies));
-    assert!(is_replied(&mut replies) && replies.count(NotReplied::Load) == 0);
+    let frame = request(PEERS[0], 4000, b"one of many");
+    for _ in 0..10_000 {
+        run(ingress(&replies.steering), &frame, None, 1);
+        while replies.taken().is_some() {}
+    }
+    assert_eq!((replies.show(&frame).0, replies.count(NotReplied::Load)), (REDIRECT, 0));
 }
 
 #[test]
