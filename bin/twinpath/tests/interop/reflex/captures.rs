@@ -181,7 +181,8 @@ fn while_captures_begin_and_end_under_load_each_request_has_one_answer() {
     }
     for (way, mode) in [PACKET, XDP].into_iter().flat_map(|way| MODES.map(|mode| (way, mode))) {
         let rig = Rig::new();
-        let server = rig.serve(&[way, &["--mode", mode]].concat());
+        // At any load, as this one is one at which the worker may be tried.
+        let server = rig.serve(&[way, &["--reflex", "always", "--mode", mode]].concat());
         let (over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
         let sockets = [4000, 4001].map(|port| rig.client_udp(CLIENT, port));
         std::thread::scope(|scope| {
