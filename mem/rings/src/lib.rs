@@ -30,6 +30,7 @@ pub mod kept;
 pub mod lease;
 #[cfg(not(loom))]
 pub mod packet;
+#[cfg(not(loom))]
 pub mod pending;
 #[cfg(not(loom))]
 pub mod remains;

@@ -58,7 +58,6 @@ impl Pending {
     }
 
     /// The second and the third word of the queue's line.
-    #[cfg(not(loom))]
     #[inline]
     pub(crate) fn behind(&self) -> &[AtomicU64; 2] {
         // SAFETY: as for the first one; the line has eight.
