@@ -7,32 +7,32 @@
 
 use twinpath_time::{Duration, Instant};
 
-/// Turns that found requests, for a decision.
+/// A decision needs so many turns that found requests.
 const LOOKS: u32 = 16;
-/// The worker begins to answer if it finds so many requests in a turn on average, in quarters.
+/// The worker begins to answer if a turn finds so many quarters of a request on average: 1.5 requests.
 const BEGINS: u32 = 6;
-/// It goes on as long as it finds so many, in quarters.
+/// It goes on as long as a turn finds so many quarters: 1.25 requests.
 const GOES_ON: u32 = 5;
-/// Or if so many times as many come in a second as the programs have answered before, which is known after so long.
+/// It also begins if the rate of requests is this times the rate before the trial.
 const MORE: f64 = 1.15;
+/// The rate of a trial is known after this time,
 const TRIED_FOR: Duration = Duration::from_millis(1);
-/// Of so many requests: fewer would come more or less often by chance.
+/// and this number of requests: the rate of fewer varies by chance.
 const ENOUGH: u32 = 200;
-/// And it goes on with so many times as many.
+/// It also goes on while the rate is this times the rate before the trial,
 const STILL_MORE: f64 = 1.08;
-/// But for no longer than so: clients may have become more meanwhile, and the programs be as good.
+/// for this time at most: there may be more clients by then, whom the programs would serve as well.
 const MORE_FOR: Duration = Duration::from_secs(2);
-/// How often that is looked at while it answers.
+/// While it answers, it decides anew after each of these.
 const WINDOW: Duration = Duration::from_millis(4);
-/// If it says nothing more, it answers for so long.
+/// After a decision it answers for this time, unless it decides again.
 const KEPT: Duration = Duration::from_millis(12);
-/// How long it answers at least, at the rate at which it has begun. Twice as long each time that the programs could not keep up with
-/// what it had given back.
+/// It answers for this time at least, unless the rate falls. The time doubles whenever the programs could not keep up.
 const HOLD_LEAST: Duration = Duration::from_millis(8);
 const HOLD_MOST: Duration = Duration::from_secs(2);
-/// How long it counts what comes to it while the programs answer.
+/// The rate of requests that come to the worker while the programs answer is counted over this time.
 const BESIDE: Duration = Duration::from_millis(20);
-/// If it begins again within this time after it has given back, at about the same rate, the programs could not keep up.
+/// The programs could not keep up if the worker has to begin again within this time after it gave back, at about the same rate.
 const SOON: Duration = Duration::from_millis(500);
 
 /// What the worker tells the programs.
@@ -71,8 +71,9 @@ pub struct Answering {
     beside: f64,
     /// What has come so since that was counted.
     beside_window: Window,
-    /// It has begun as it found several at a time, and when.
+    /// It has begun because a turn found several requests, not because the rate was higher.
     found_several: bool,
+    /// When it has begun.
     begun: Instant,
     /// The turn before this one ended with a sleep: what waits now has come during the wake-up.
     slept: bool,
@@ -139,7 +140,7 @@ impl Answering {
         self.beside_window.requests = self.beside_window.requests.saturating_add(requests);
     }
 
-    /// [`Self::beside`], with what has come since.
+    /// The rate of [`Self::found_beside`] now, per second.
     fn beside_until(&self, now: Instant) -> f64 {
         if now >= self.beside_window.began + BESIDE { self.beside_window.rate(now) } else { self.beside }
     }
