@@ -97,6 +97,11 @@ pub enum Update {
         /// The egress, or why there is none.
         answer: Result<Egress, KernelReason>,
     },
+    /// Control asks to be asked when `peer` is used next: the kernel has the neighbour confirmed only if it is in use.
+    AskAgain {
+        /// The peer's address.
+        peer: IpAddr,
+    },
     /// The entry of `peer` is no longer valid.
     Forget {
         /// The peer's address.
@@ -111,8 +116,21 @@ impl Update {
     #[must_use]
     pub const fn peer(&self) -> Option<IpAddr> {
         match self {
-            Self::Learn { peer, .. } | Self::Forget { peer } => Some(*peer),
+            Self::Learn { peer, .. } | Self::AskAgain { peer } | Self::Forget { peer } => Some(*peer),
             Self::Clear => None,
+        }
+    }
+
+    /// Whether `earlier` need not be delivered if this one follows it.
+    #[must_use]
+    pub fn voids(&self, earlier: &Self) -> bool {
+        match (self, earlier) {
+            (Self::Clear, _) => true,
+            (_, Self::Clear) => false,
+            // The one is an answer, the other a question.
+            (Self::AskAgain { .. }, Self::Learn { .. } | Self::Forget { .. })
+            | (Self::Learn { .. }, Self::AskAgain { .. }) => false,
+            _ => self.peer() == earlier.peer(),
         }
     }
 }
@@ -130,9 +148,9 @@ pub const PROVEN_USES: u8 = 4;
 /// How long a silent peer stays active, if control keeps its entry.
 pub const KEEP: Duration = Duration::from_secs(60);
 
-/// How often control is asked again about a peer in use. That keeps its entry, and makes the kernel confirm its
-/// neighbour entry, which fast-path traffic alone does not.
-const ASK_INTERVAL: Duration = Duration::from_secs(10);
+/// How often control is asked again about a peer in use. That keeps its entry. Once the kernel's entry of its next hop has
+/// become stale, control asks for a question at the next use ([`Update::AskAgain`]).
+pub const ASK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Time after which control is asked again about a peer that got no answer.
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -266,6 +284,11 @@ impl EgressTable {
                     self.known.insert(peer, Peer::new(answer, now));
                 } else if asked {
                     self.overflows += 1;
+                }
+            }
+            Update::AskAgain { peer } => {
+                if let Some(known) = self.known.get_mut(&peer) {
+                    known.ask_at = Instant::ZERO;
                 }
             }
             Update::Forget { peer } => {

@@ -150,8 +150,22 @@ impl Reflexes {
             // The programs' part of the entry stays as it is.
             return Ok(());
         }
-        let key = PeerKey::of(address);
         let Some(new) = peer else { return self.remove(address) };
+        self.put(address, new, now_ns)
+    }
+
+    /// The next requests of a peer go to the worker, which sees by them that the peer is in use. `now_ns`: CLOCK_MONOTONIC.
+    ///
+    /// # Errors
+    /// [`SteerError::Map`].
+    pub fn show_to_worker(&mut self, address: IpAddr, now_ns: u64) -> Result<(), SteerError> {
+        let Some(known) = self.known.get(&address).copied() else { return Ok(()) };
+        self.put(address, known, now_ns)
+    }
+
+    /// Writes a peer's entry anew, with the programs' part of it.
+    fn put(&mut self, address: IpAddr, new: ReflexPeer, now_ns: u64) -> Result<(), SteerError> {
+        let key = PeerKey::of(address);
         let entry = Peer {
             next_hop: new.next_hop.0,
             own: new.own.0,

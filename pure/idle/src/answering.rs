@@ -73,6 +73,8 @@ pub struct Answering {
     beside_window: Window,
     /// It has begun because a turn found several requests, not because the rate was higher.
     found_several: bool,
+    /// It has answered, or tried to, for a window that found several at a time.
+    finds_several: bool,
     /// When it has begun.
     begun: Instant,
     /// The turn before this one ended with a sleep: what waits now has come during the wake-up.
@@ -152,7 +154,8 @@ impl Answering {
             return None;
         }
         if self.answers {
-            return Some(self.give_back(now));
+            // Of many requests some gap is longer than it looks for more. It is the worker's load all the same, and lapses by itself.
+            return (!self.finds_several).then(|| self.give_back(now));
         }
         // A trial goes on for a while: the worker may find several at once when it is awake.
         let finds = self.window.looks > 0 && self.window.finds(BEGINS);
@@ -177,7 +180,7 @@ impl Answering {
                 return Some(self.end_trial());
             }
         }
-        self.begun = now;
+        (self.begun, self.finds_several) = (now, self.found_several);
         (self.answers, self.rate, self.hold_until) = (true, None, now + HOLD_LEAST);
         self.window = Window { began: now, ..Window::default() };
         Some(self.answer(now))
@@ -199,7 +202,8 @@ impl Answering {
         };
         let holds = now < self.hold_until && rate > 0.75 * held;
         let is_more = rate >= STILL_MORE * self.before && now < self.begun + MORE_FOR;
-        if window.finds(GOES_ON) || is_more || holds {
+        self.finds_several = window.looks > 0 && window.finds(GOES_ON);
+        if self.finds_several || is_more || holds {
             Some(self.answer(now))
         } else {
             Some(self.give_back(now))
@@ -344,11 +348,32 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_sleeps_gives_back() {
+    fn a_worker_that_sleeps_gives_back_what_came_one_by_one() {
         let mut answering = Answering::default();
-        assert!(matches!(said(&mut answering, 0, 2, TRIAL), Some((_, Word::Worker { .. }))));
-        assert_eq!(answering.sleeps(at(200)), Some(Word::GivenBack));
-        assert_eq!(answering.sleeps(at(300)), None);
+        let mut look = |us: u64| answering.found(at(us), 1, Tried { until: TRIAL, before: 160_000 });
+        let begun = (0..).map(|n| n * 5).find_map(|us| look(us).map(|word| (us, word)));
+        let Some((us, Word::Worker { .. })) = begun else { panic!("a quarter more come: {begun:?}") };
+        assert_eq!(answering.sleeps(at(us + 100)), Some(Word::GivenBack));
+        assert_eq!(answering.sleeps(at(us + 200)), None);
+    }
+
+    #[test]
+    fn a_short_sleep_between_several_gives_nothing_back() {
+        let mut answering = Answering::default();
+        let Some((us, Word::Worker { until })) = said(&mut answering, 0, 2, TRIAL) else {
+            panic!("several wait at a time")
+        };
+        assert_eq!(answering.sleeps(at(us + 100)), None);
+        // Now they come one by one, and it sleeps between them.
+        let mut seldom = (1..1_000).map(|look| us + look * 1_000);
+        let (later, word) = seldom
+            .find_map(|us| {
+                let word = found(&mut answering, us, 1, until).or_else(|| answering.sleeps(at(us + 50)));
+                word.map(|word| (us, word))
+            })
+            .expect("in time");
+        assert_eq!(word, Word::GivenBack);
+        assert!(later - us <= 8_000, "after {} us", later - us);
     }
 
     #[test]

@@ -77,6 +77,9 @@ impl Attachment {
                 });
                 reflexes.set_peer(*peer, way, twinpath_sys::clock::now().as_nanos())
             }
+            Update::AskAgain { peer } => {
+                reflexes.show_to_worker(*peer, twinpath_sys::clock::now().as_nanos())
+            }
             Update::Forget { peer } => reflexes.set_peer(*peer, None, 0),
             Update::Clear => reflexes.clear_peers(),
         }

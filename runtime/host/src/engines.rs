@@ -44,8 +44,8 @@ impl Hosted for SwitchEngine {
 impl EngineCommand for ServeCommand {
     fn voids(&self, earlier: &Self) -> bool {
         match (self, earlier) {
-            (Self::Egress(Update::Clear), Self::Egress(_)) | (Self::Addresses(_), Self::Addresses(_)) => true,
-            (Self::Egress(update), Self::Egress(earlier)) => earlier.peer() == update.peer(),
+            (Self::Addresses(_), Self::Addresses(_)) => true,
+            (Self::Egress(update), Self::Egress(earlier)) => update.voids(earlier),
             _ => false,
         }
     }

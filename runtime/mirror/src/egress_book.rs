@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use twinpath_report as report;
 use twinpath_stack::egress::unresolved::UnresolvedNetworks;
-use twinpath_stack::egress::{Egress, KernelReason, Update};
+use twinpath_stack::egress::{ASK_INTERVAL, Egress, KernelReason, Update};
 use twinpath_time::{Duration, Instant};
 
 use crate::table::{NeighbourState, Tables};
@@ -25,8 +25,11 @@ pub struct BookLimits {
     pub keep: Duration,
     /// A peer that was asked about only once keeps its place for this long when others need it.
     pub keep_new_peer: Duration,
-    /// An answer older than this is refreshed when a worker asks again: the kernel does not announce a learnt path MTU.
+    /// An answer older than this is refreshed when a worker asks again: the kernel does not announce what it has learnt of a
+    /// path, and the message by which it did may have been missed ([`EgressBook::path_changed`]).
     pub refresh: Duration,
+    /// The kernel is asked for the route so long after a copy of that message has come: it takes the message after its copies.
+    pub path_settles: Duration,
     /// The kernel is asked to resolve or confirm one neighbour at most once in this time.
     pub resolve_again: Duration,
     /// While workers refuse replies to unknown peers of a network, all its neighbours are looked through for new ones at
@@ -42,11 +45,15 @@ impl Default for BookLimits {
             keep: Duration::from_secs(60),
             keep_new_peer: Duration::from_secs(1),
             refresh: Duration::from_secs(5),
+            path_settles: Duration::from_millis(5),
             resolve_again: Duration::from_secs(1),
             look_again: Duration::from_secs(1),
         }
     }
 }
+
+/// Peers of one next hop that workers are asked to ask about when its entry becomes stale.
+const STALE_ASKS: u32 = 64;
 
 /// A plain route, as in the kernel's route table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +132,7 @@ struct Entry {
     /// The open question is the first one with this source.
     comparing: bool,
     told: Option<Result<Egress, KernelReason>>,
+    told_at: Instant,
     resolved_at: Option<Instant>,
 }
 
@@ -140,6 +148,8 @@ pub struct EgressBook {
     /// Peers that were asked about only once, the oldest first.
     new_peers: BTreeSet<(Instant, IpAddr)>,
     queue: VecDeque<IpAddr>,
+    /// Peers to whom the path has changed, and when to ask for their routes: as many as questions at most.
+    paths: VecDeque<(Instant, IpAddr)>,
     with_kernel: usize,
     generation: u64,
     steps: VecDeque<Step>,
@@ -162,6 +172,7 @@ impl EgressBook {
             by_next_hop: BTreeSet::new(),
             new_peers: BTreeSet::new(),
             queue: VecDeque::new(),
+            paths: VecDeque::new(),
             with_kernel: 0,
             generation: 0,
             steps: VecDeque::new(),
@@ -220,9 +231,9 @@ impl EgressBook {
         if other_source || now.since(at) >= self.limits.refresh {
             entry.source = if other_source { source } else { entry.source };
             entry.comparing = other_source;
-            entry.progress = Progress::Queued;
-            self.queue.push_back(peer);
+            self.ask_kernel(peer);
         }
+        let Some(entry) = self.entries.get(&peer) else { return };
         let before = entry.told;
         self.settle(peer, now, tables);
         // A worker that asks again may have lost the answer from its own table.
@@ -264,6 +275,20 @@ impl EgressBook {
         self.settle(peer, now, tables);
     }
 
+    fn ask_kernel(&mut self, peer: IpAddr) {
+        let Some(entry) = self.entries.get_mut(&peer) else { return };
+        entry.progress = Progress::Queued;
+        self.queue.push_back(peer);
+    }
+
+    /// The kernel learns of another path to `peer`, or of another MTU on it. It announces neither.
+    pub fn path_changed(&mut self, peer: IpAddr, now: Instant) {
+        let waits = self.paths.iter().any(|(_, waiting)| *waiting == peer);
+        if self.entries.contains_key(&peer) && !waits && self.paths.len() < self.limits.questions {
+            self.paths.push_back((now + self.limits.path_settles, peer));
+        }
+    }
+
     /// A neighbour's entry in the mirror changed.
     ///
     /// A failed neighbour is resolved again only when a worker asks for the peer.
@@ -277,8 +302,17 @@ impl EgressBook {
             .take_while(|(index, hop, _)| (*index, *hop) == (ifindex, next_hop))
             .map(|(_, _, peer)| *peer)
             .collect();
+        let is_stale =
+            tables.neighbour(ifindex, next_hop).is_some_and(|known| known.state == NeighbourState::Stale);
+        // One that is used is enough. Of the others each asks by itself when it is used again.
+        let in_use = |entry: &Entry| now.since(entry.asked_at.max(entry.told_at)) < ASK_INTERVAL;
+        let mut to_ask = if is_stale { STALE_ASKS } else { 0 };
         for peer in peers {
             self.refresh_told(peer, now, tables);
+            if to_ask > 0 && self.entries.get(&peer).is_some_and(in_use) {
+                to_ask -= 1;
+                self.steps.push_back(Step::Tell(Update::AskAgain { peer }));
+            }
         }
     }
 
@@ -320,12 +354,29 @@ impl EgressBook {
         self.by_next_hop.clear();
         self.new_peers.clear();
         self.queue.clear();
+        self.paths.clear();
         self.counters.clears += 1;
         self.steps.push_back(Step::Tell(Update::Clear));
     }
 
-    /// Drops the peers that no worker asks about. Call it when [`Self::deadline`] is reached.
-    pub fn sweep(&mut self, now: Instant) {
+    /// Does what is due: asks for the routes that have changed, and drops the peers that no worker asks about. Call it when
+    /// [`Self::deadline`] is reached.
+    pub fn act(&mut self, now: Instant) {
+        while let Some((_, peer)) = self.paths.front().copied().filter(|(due, _)| *due <= now) {
+            self.paths.pop_front();
+            match self.entries.get(&peer).map(|entry| entry.progress) {
+                Some(Progress::Answered(_)) => self.ask_kernel(peer),
+                // The kernel may have answered that question already, from what it knew before.
+                Some(Progress::Asked) => self.paths.push_back((now + self.limits.path_settles, peer)),
+                Some(Progress::Queued) | None => {}
+            }
+        }
+        if now >= self.sweeps_at() {
+            self.sweep(now);
+        }
+    }
+
+    fn sweep(&mut self, now: Instant) {
         self.swept_at = now;
         let keep = self.limits.keep;
         let idle: Vec<IpAddr> = self
@@ -355,11 +406,17 @@ impl EgressBook {
         self.steps.push_back(Step::Tell(Update::Forget { peer }));
     }
 
-    /// When to call [`Self::sweep`]; `None` while the book is empty. An idle peer is dropped late by at most an eighth
+    /// When to call [`Self::act`]; `None` while the book is empty. An idle peer is dropped late by at most an eighth
     /// of the keeping time.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        (!self.entries.is_empty()).then(|| self.swept_at + self.limits.keep / 8)
+        let path = self.paths.front().map(|(due, _)| *due);
+        let sweep = (!self.entries.is_empty()).then(|| self.sweeps_at());
+        [path, sweep].into_iter().flatten().min()
+    }
+
+    fn sweeps_at(&self) -> Instant {
+        self.swept_at + self.limits.keep / 8
     }
 
     /// Takes the next action.
@@ -407,6 +464,7 @@ impl EgressBook {
             by_source: false,
             comparing: false,
             told: None,
+            told_at: now,
             resolved_at: None,
         };
         self.entries.insert(peer, entry);
@@ -461,7 +519,7 @@ impl EgressBook {
         let answer = route.and_then(|route| egress(&self.fast, peer, &route, tables));
         if entry.told != Some(answer) {
             self.unresolved.answered(peer, entry.told, answer, now);
-            entry.told = Some(answer);
+            (entry.told, entry.told_at) = (Some(answer), now);
             self.steps.push_back(Step::Tell(Update::Learn { peer, answer }));
             self.take_neighbours_of(peer, now, tables);
         }

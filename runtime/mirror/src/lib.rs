@@ -9,6 +9,7 @@ pub mod message;
 pub mod table;
 
 mod ask;
+mod path_watch;
 mod watch;
 
 use std::collections::VecDeque;
@@ -22,6 +23,7 @@ use twinpath_stack::egress::{Egress, KernelReason, Update};
 use twinpath_sys::clock;
 use twinpath_time::Duration;
 
+use self::path_watch::PathWatch;
 use self::table::{Change, Effect, Link, Tables};
 use self::watch::{Heard, Watch};
 use crate::egress_book::{BookCounters, BookLimits, EgressBook, Question, Route, Step, lookup_interface};
@@ -153,6 +155,7 @@ pub struct Mirror {
     tables: Tables,
     book: EgressBook,
     watch: Watch,
+    paths: PathWatch,
     kernel: ask::Kernel,
     under_way: FuturesUnordered<LocalBoxFuture<'static, Done>>,
     /// The tables are being read again: notifications wait in the kernel until that is done.
@@ -177,6 +180,7 @@ impl Mirror {
             tables,
             book: EgressBook::new(limits.book),
             watch,
+            paths: PathWatch::closed(),
             kernel,
             under_way: FuturesUnordered::new(),
             dumping: false,
@@ -191,6 +195,13 @@ impl Mirror {
     #[must_use]
     pub const fn tables(&self) -> &Tables {
         &self.tables
+    }
+
+    /// From now on hears of the paths that the kernel learns, if this process has CAP_NET_RAW. Without it the answers are as old as
+    /// [`BookLimits::refresh`] and the workers' next question.
+    #[must_use]
+    pub fn hearing_of_paths(self) -> Self {
+        Self { paths: PathWatch::open(), ..self }
     }
 
     /// Sets the interfaces that are served on a fast path: the kernel sends replies by all others.
@@ -221,8 +232,9 @@ impl Mirror {
                     Heard::Changes(changes) => self.changed(changes),
                     Heard::Overrun => self.overrun(),
                 },
+                peer = self.paths.next() => self.book.path_changed(peer, clock::now()),
                 Some(done) = self.under_way.next() => self.done(done)?,
-                () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => self.book.sweep(clock::now()),
+                () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => self.book.act(clock::now()),
             }
         }
     }

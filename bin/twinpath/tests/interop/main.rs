@@ -24,6 +24,7 @@ mod metrics;
 mod once;
 mod other_users;
 mod output;
+mod paths;
 mod reflex;
 mod reload;
 mod rig;

@@ -332,3 +332,33 @@ fn forged_neighbours_cost_few_entries_and_no_resolved_peer_anything() {
         assert_eq!(table.lookup(peer(500), at(21)).answer, Ok(WAY));
     }
 }
+
+#[test]
+fn a_peer_that_control_wants_to_hear_of_is_asked_about_at_its_next_use() {
+    let mut table = EgressTable::new(1);
+    table.lookup(peer(1), at(0));
+    table.update(Update::Learn { peer: peer(1), answer: Ok(WAY) }, at(0));
+    (0..PROVEN_USES).for_each(|_| _ = table.lookup(peer(1), at(0)));
+    assert!(!table.lookup(peer(1), at(1)).ask);
+    table.update(Update::AskAgain { peer: peer(1) }, at(1));
+    table.update(Update::AskAgain { peer: peer(2) }, at(1));
+    let asks: Vec<bool> = (0..3).map(|_| table.lookup(peer(1), at(1)).ask).collect();
+    assert_eq!(asks, [true, false, false]);
+    assert_eq!(table.len(), 1, "one that is not known stays so");
+}
+
+#[test]
+fn an_answer_and_a_question_do_not_void_each_other() {
+    let (learn, ask) =
+        (|n| Update::Learn { peer: peer(n), answer: Ok(WAY) }, |n| Update::AskAgain { peer: peer(n) });
+    let forget = Update::Forget { peer: peer(1) };
+    assert!(
+        learn(1).voids(&learn(1))
+            && ask(1).voids(&ask(1))
+            && forget.voids(&ask(1))
+            && learn(1).voids(&forget)
+    );
+    assert!(!learn(1).voids(&ask(1)) && !ask(1).voids(&learn(1)) && !ask(1).voids(&forget));
+    assert!(!learn(1).voids(&learn(2)) && !ask(2).voids(&ask(1)));
+    assert!(Update::Clear.voids(&ask(1)) && !ask(1).voids(&Update::Clear));
+}

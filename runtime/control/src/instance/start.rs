@@ -58,7 +58,7 @@ impl Instance {
         set_aside(slow_sockets(&plan));
         let mut limits = MirrorLimits::default();
         limits.book.peers = plan.peers_max as usize;
-        let mirror = Mirror::open(limits).await?;
+        let mirror = Mirror::open(limits).await?.hearing_of_paths();
         let announcements = Announcements::open();
         let link = find_link(&mirror, &plan.interface)?;
         let mut former = former_of(&plan)?;

@@ -80,6 +80,10 @@ fn learn(peer: &str, answer: Result<u32, KernelReason>) -> Step {
     Step::Tell(Update::Learn { peer: ip(peer), answer: answer.map(egress) })
 }
 
+fn ask_again(peer: &str) -> Step {
+    Step::Tell(Update::AskAgain { peer: ip(peer) })
+}
+
 #[test]
 fn a_peer_behind_a_gateway_is_learnt_when_the_gateway_is() {
     let (mut book, mut tables) = (book(BookLimits::default()), tables());
@@ -91,8 +95,9 @@ fn a_peer_behind_a_gateway_is_learnt_when_the_gateway_is() {
     neighbour(&mut book, &mut tables, "10.0.0.254", NeighbourState::Reachable);
     assert_eq!(steps(&mut book), [learn("10.9.9.9", Ok(1400))]);
 
-    // Nothing changed for the peer, so no update is sent.
+    // Nothing changed for the peer. Workers ask if it is still in use.
     neighbour(&mut book, &mut tables, "10.0.0.254", NeighbourState::Stale);
+    assert_eq!(steps(&mut book), [ask_again("10.9.9.9")]);
     neighbour(&mut book, &mut tables, "10.0.0.1", NeighbourState::Reachable);
     assert_eq!(steps(&mut book), []);
 
@@ -459,4 +464,56 @@ fn a_peer_that_is_its_own_next_hop_is_told_with_its_network() {
         book.route_answered(asked, by(peer, None), at(1), &tables);
         assert_eq!(steps(&mut book)[0], learn(peer, Err(KernelReason::UnresolvedPeer { prefix_len })));
     }
+}
+
+/// Of a next hop that becomes stale, peers in use are asked about again: as many as it takes to see that it is in use.
+#[test]
+fn the_use_of_a_neighbour_that_became_stale_is_asked_for() {
+    let (mut book, mut tables) = (book(BookLimits::default()), tables());
+    neighbour(&mut book, &mut tables, "10.0.0.254", NeighbourState::Reachable);
+    for number in 0..100 {
+        let peer = format!("10.9.0.{number}");
+        let asked = question(&mut book, &tables, &peer, at(1));
+        book.route_answered(asked, by("10.0.0.254", None), at(1), &tables);
+        assert_eq!(steps(&mut book), [learn(&peer, Ok(1500))]);
+    }
+    neighbour(&mut book, &mut tables, "10.0.0.254", NeighbourState::Stale);
+    let asks = steps(&mut book);
+    assert_eq!((asks[0], asks.len()), (ask_again("10.9.0.0"), 64));
+    // One of them is in use: the kernel confirms the neighbour, and the others are not asked about.
+    book.ask(ip("10.9.0.5"), None, at(2), &tables);
+    let resolve = Step::Resolve { ifindex: FAST, next_hop: ip("10.0.0.254") };
+    assert_eq!(steps(&mut book), [resolve, learn("10.9.0.5", Ok(1500))]);
+    // Peers that have been silent for long ask by themselves.
+    neighbour(&mut book, &mut tables, "10.0.0.254", NeighbourState::Reachable);
+    let stale = Neighbour { mac: Some(GATEWAY_MAC), state: NeighbourState::Stale, kept_by_other: false };
+    let change = Change::Neighbour { ifindex: FAST, address: ip("10.0.0.254"), neighbour: stale };
+    tables.apply(change, &mut Vec::new());
+    book.neighbour_changed(FAST, ip("10.0.0.254"), at(11), &tables);
+    assert_eq!(steps(&mut book), [ask_again("10.9.0.5")]);
+}
+
+#[test]
+fn a_path_that_has_changed_is_asked_for_once_it_has_settled() {
+    let (mut book, mut tables) = (book(BookLimits::default()), tables());
+    neighbour(&mut book, &mut tables, "10.0.0.2", NeighbourState::Permanent);
+    let asked = question(&mut book, &tables, "10.0.0.2", at(1));
+    // The kernel has not answered yet: it may do so from what it knew before.
+    book.path_changed(ip("10.0.0.2"), at(1));
+    let settles = BookLimits::default().path_settles;
+    let due = |book: &EgressBook, n| book.deadline() == Some(at(1) + settles * n);
+    assert!(due(&book, 1));
+    book.act(at(1) + settles);
+    assert_eq!((steps(&mut book).as_slice(), due(&book, 2)), (&[][..], true));
+    book.route_answered(asked, by("10.0.0.2", None), at(1) + settles, &tables);
+    assert_eq!(steps(&mut book), [learn("10.0.0.2", Ok(1500))]);
+    // Many messages are one question.
+    (0..9).for_each(|_| book.path_changed(ip("10.0.0.2"), at(1) + settles));
+    book.act(at(1) + settles * 2);
+    let [Step::AskRoute(again)] = steps(&mut book)[..] else { panic!("one question expected") };
+    book.route_answered(again, by("10.0.0.2", Some(1300)), at(2), &tables);
+    assert_eq!(steps(&mut book), [learn("10.0.0.2", Ok(1300))]);
+    // Of peers that nobody answers nothing is asked, nor kept.
+    (0..200).for_each(|number| book.path_changed(ip(&format!("10.8.0.{number}")), at(2)));
+    assert_eq!(book.deadline(), Some(at(0) + BookLimits::default().keep / 8));
 }

@@ -1,0 +1,147 @@
+//! Of which peers the kernel learns another path, from copies of the ICMP messages that tell it.
+//!
+//! The kernel judges these messages; what is read here only says whose route to ask it for.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::time::{Duration, Instant, sleep_until};
+use twinpath_sys::PathMessages;
+use twinpath_sys::path_messages::MESSAGE_BYTES;
+
+/// Peers that send very many such messages get this share of the control thread and no more: so many are read, then none for the
+/// rest of that time. The kernel keeps some tens meanwhile.
+const BATCH: u32 = 64;
+const BATCH_TIME: Duration = Duration::from_millis(20);
+
+/// The messages of both families, as far as this process may see them.
+pub(super) struct PathWatch {
+    of_ipv4: Option<AsyncFd<PathMessages>>,
+    of_ipv6: Option<AsyncFd<PathMessages>>,
+    began: Instant,
+    read: u32,
+}
+
+impl PathWatch {
+    /// Nothing is seen.
+    pub(super) fn closed() -> Self {
+        Self { of_ipv4: None, of_ipv6: None, began: Instant::now(), read: 0 }
+    }
+
+    /// Opens what this process may see: it needs CAP_NET_RAW.
+    pub(super) fn open() -> Self {
+        let watched = |of: io::Result<PathMessages>| {
+            of.and_then(readable)
+                .inspect_err(|error| {
+                    tracing::debug!(%error, "no copies of ICMP messages: a path that changes is noticed later");
+                })
+                .ok()
+        };
+        let (of_ipv4, of_ipv6) = (watched(PathMessages::of_ipv4()), watched(PathMessages::of_ipv6()));
+        Self { of_ipv4, of_ipv6, began: Instant::now(), read: 0 }
+    }
+
+    /// Waits for the next message that names a peer. Cancelling loses nothing. Never ends if nothing is seen.
+    pub(super) async fn next(&mut self) -> IpAddr {
+        loop {
+            if self.read == BATCH {
+                sleep_until(self.began + BATCH_TIME).await;
+            }
+            if self.read == BATCH || self.began.elapsed() >= BATCH_TIME {
+                (self.began, self.read) = (Instant::now(), 0);
+            }
+            let read = tokio::select! {
+                read = read(self.of_ipv4.as_ref(), peer_in_ipv4) => read,
+                read = read(self.of_ipv6.as_ref(), peer_in_ipv6) => read,
+            };
+            self.read += 1;
+            match read {
+                Ok(Some(peer)) => return peer,
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "no more copies of ICMP messages: a path that changes is noticed later");
+                    *self = Self::closed();
+                }
+            }
+        }
+    }
+}
+
+#[allow(deprecated, reason = "AsyncFd asks for an fd that stays open: it owns this one")]
+fn readable(messages: PathMessages) -> io::Result<AsyncFd<PathMessages>> {
+    AsyncFd::with_interest(messages, Interest::READABLE)
+}
+
+async fn read(
+    messages: Option<&AsyncFd<PathMessages>>,
+    peer: impl Fn(&[u8]) -> Option<IpAddr>,
+) -> io::Result<Option<IpAddr>> {
+    let Some(messages) = messages else { return std::future::pending().await };
+    let mut message = [0; MESSAGE_BYTES];
+    let len = messages.async_io(Interest::READABLE, |messages| messages.read(&mut message)).await?;
+    Ok(message.get(..len).and_then(peer))
+}
+
+/// The destination of the packet that an ICMP message is about; the message is behind its IP header.
+fn peer_in_ipv4(packet: &[u8]) -> Option<IpAddr> {
+    let header_len = usize::from(packet.first()? & 0xf) * 4;
+    // 8 bytes of ICMP, then the packet's header (RFC 792), whose destination is at byte 16.
+    let destination = packet.get(header_len + 8 + 16..)?.first_chunk::<4>()?;
+    Some(Ipv4Addr::from(*destination).into())
+}
+
+/// The same of an ICMPv6 message, without its IP header.
+fn peer_in_ipv6(message: &[u8]) -> Option<IpAddr> {
+    const TOO_BIG: u8 = 2;
+    const REDIRECT: u8 = 137;
+    let destination_at = match *message.first()? {
+        // 8 bytes, then the packet's header (RFC 4443, 3.2), whose destination is at byte 24.
+        TOO_BIG => 8 + 24,
+        // RFC 4861, 4.5.
+        REDIRECT => 24,
+        _ => return None,
+    };
+    let destination = message.get(destination_at..)?.first_chunk::<16>()?;
+    Some(Ipv6Addr::from(*destination).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_names_the_peer_that_its_packet_was_for() {
+        let mut packet = vec![0; 24 + 8 + 20];
+        packet[0] = 0x46;
+        packet[24 + 8 + 16..].copy_from_slice(&[192, 0, 2, 7]);
+        assert_eq!(peer_in_ipv4(&packet), Some("192.0.2.7".parse().unwrap()));
+        let peer: Ipv6Addr = "2001:db8::7".parse().unwrap();
+        let mut too_big = vec![0; 8 + 40];
+        too_big[0] = 2;
+        too_big[8 + 24..].copy_from_slice(&peer.octets());
+        assert_eq!(peer_in_ipv6(&too_big), Some(peer.into()));
+        let mut redirect = vec![0; 40];
+        redirect[0] = 137;
+        redirect[24..].copy_from_slice(&peer.octets());
+        assert_eq!(peer_in_ipv6(&redirect), Some(peer.into()));
+    }
+
+    #[test]
+    fn a_message_that_is_cut_off_or_another_one_names_nobody() {
+        let mut packet = vec![0; MESSAGE_BYTES];
+        (packet[0], packet[15 * 4]) = (0x4f, 3);
+        for len in 0..60 + 8 + 20 {
+            assert_eq!(peer_in_ipv4(&packet[..len]), None, "{len} bytes");
+        }
+        for (kind, whole) in [(2, 8 + 40), (137, 40)] {
+            packet[0] = kind;
+            for len in 0..whole {
+                assert_eq!(peer_in_ipv6(&packet[..len]), None, "{len} bytes of type {kind}");
+            }
+        }
+        packet[0] = 1;
+        assert_eq!(peer_in_ipv6(&packet), None);
+    }
+}
