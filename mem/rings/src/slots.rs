@@ -327,7 +327,7 @@ impl SlotProducer {
     /// How many slots can be written until the position has to move: one at least.
     #[inline]
     fn room(&mut self) -> Result<u32, Refused> {
-        match self.free()? {
+        match self.free(1)? {
             0 => Err(Refused::Full),
             free => Ok(free.min(self.shape.moved_at_once() - self.unpublished)),
         }
@@ -341,14 +341,20 @@ impl SlotProducer {
         }
     }
 
-    /// Free slots. Returns none only after reading the consumer's position.
+    /// Whether so many slots are free.
+    #[must_use]
+    pub fn has_room(&mut self, slots: u32) -> bool {
+        self.free(slots).is_ok_and(|free| free >= slots)
+    }
+
+    /// Free slots. Returns fewer than `want` only after reading the consumer's position.
     #[inline]
-    fn free(&mut self) -> Result<u32, Fault> {
+    fn free(&mut self, want: u32) -> Result<u32, Fault> {
         if self.broken {
             return Err(Fault::Position);
         }
         // Acquire: the consumer's reads of the slot are done before we write it again.
-        let free = self.cursor.checked_free(1, || self.memory.tail().load(Ordering::Acquire));
+        let free = self.cursor.checked_free(want, || self.memory.tail().load(Ordering::Acquire));
         free.ok_or_else(|| {
             self.broken = true;
             Fault::Position

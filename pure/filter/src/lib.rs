@@ -5,15 +5,18 @@
 //! and `or` have the same precedence and bind from the left, `not` binds closest, and a frame that ends before a byte
 //! that a test reads does not match, whatever stands in front of that test.
 //!
-//! Not supported: names in place of numbers, `proto` and arithmetic on bytes, `vlan`, `gateway`, lengths. A frame
-//! with a VLAN tag in it has EtherType 0x8100, as in tcpdump.
+//! Tags: the kernel shows a packet socket the outermost tag of 802.1Q or 802.1ad beside the frame, and so tcpdump's tests
+//! see what is behind it ([`outermost_beside`]). `vlan` tests that tag, or else the next one within the frame; each `vlan`
+//! moves the tests that follow it in the text behind one more tag.
+//!
+//! Not supported: names in place of numbers, `proto` and arithmetic on bytes, `gateway`, lengths.
 
 mod parse;
 mod test;
 
 pub use parse::{CONDITIONS_MAX, FilterError, TEXT_MAX};
 
-use self::test::Test;
+use self::test::{TAG_LEN, Test, half, is_vlan};
 
 /// Ends the list of steps: the frame matches (`WANTED`) or does not (`UNWANTED`).
 const WANTED: u16 = u16::MAX;
@@ -23,6 +26,8 @@ const UNWANTED: u16 = u16::MAX - 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Step {
     test: Test,
+    /// How many `vlan` stand before it in the text.
+    vlans: u8,
     yes: u16,
     no: u16,
 }
@@ -42,13 +47,13 @@ impl Default for Filter {
 }
 
 impl Filter {
-    /// Whether an Ethernet frame matches.
+    /// Whether an Ethernet frame matches. `beside`: the control information of the outermost tag, if it is not in the frame.
     #[must_use]
-    pub fn wants(&self, frame: &[u8]) -> bool {
+    pub fn wants(&self, frame: &[u8], beside: Option<u16>) -> bool {
         let mut at = self.first;
         // A step leads only to steps of lower numbers, so the loop ends.
         while let Some(step) = self.steps.get(usize::from(at)) {
-            match step.test.of(frame) {
+            match step.of(frame, beside) {
                 Some(true) => at = step.yes,
                 Some(false) => at = step.no,
                 None => return false,
@@ -61,6 +66,38 @@ impl Filter {
     #[must_use]
     pub const fn is_everything(&self) -> bool {
         self.first == WANTED
+    }
+}
+
+impl Step {
+    /// The result; `None` if the frame ends before a byte that the test reads.
+    fn of(self, frame: &[u8], beside: Option<u16>) -> Option<bool> {
+        let vlans = usize::from(self.vlans);
+        let within = match beside {
+            None => vlans,
+            Some(control) if vlans == 0 => {
+                return match self.test {
+                    Test::Vlan(wanted) => Some(is_vlan(control, wanted)),
+                    _ => self.test.of(frame),
+                };
+            }
+            // The first `vlan` was about the tag beside the frame.
+            Some(_) => vlans - 1,
+        };
+        // No test reads the addresses: so the frame without its outermost tags is one that begins so much later.
+        self.test.of(frame.get(within * TAG_LEN..)?)
+    }
+}
+
+/// A frame as the kernel shows it to a packet socket: if its outermost tag is one of 802.1Q or 802.1ad, without it, and
+/// with its control information. The addresses in front are wrong then, but no test reads them.
+#[must_use]
+pub fn outermost_beside(frame: &[u8]) -> (&[u8], Option<u16>) {
+    const TAKEN_OUT: [u16; 2] = [0x8100, 0x88a8];
+    let control = half(frame, 12).filter(|kind| TAKEN_OUT.contains(kind)).and_then(|_| half(frame, 14));
+    match (control, frame.get(TAG_LEN..)) {
+        (Some(control), Some(rest)) => (rest, Some(control)),
+        _ => (frame, None),
     }
 }
 

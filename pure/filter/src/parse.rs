@@ -36,7 +36,7 @@ fn mark(text: &str, at: usize, len: usize) -> String {
 
 /// The syntax tree: one condition, or several joined.
 enum Node {
-    Test(Test),
+    Test { test: Test, vlans: u8 },
     Not(Box<Node>),
     And(Box<Node>, Box<Node>),
     Or(Box<Node>, Box<Node>),
@@ -47,7 +47,7 @@ impl FromStr for Filter {
 
     /// Compiles a filter. A text of blanks only matches every frame.
     fn from_str(text: &str) -> Result<Self, FilterError> {
-        let mut parser = Parser { text, words: Vec::new(), at: 0, conditions: 0, depth: 0 };
+        let mut parser = Parser { text, words: Vec::new(), at: 0, conditions: 0, vlans: 0, depth: 0 };
         if text.len() > TEXT_MAX {
             return Err(parser.error_at(TEXT_MAX, 0, format!("the filter is longer than {TEXT_MAX} bytes")));
         }
@@ -69,8 +69,8 @@ impl Filter {
     /// Emits the steps of `node`, the last ones first, and returns the number of its first step.
     fn lay(&mut self, node: &Node, yes: u16, no: u16) -> u16 {
         match node {
-            Node::Test(test) => {
-                self.steps.push(Step { test: *test, yes, no });
+            Node::Test { test, vlans } => {
+                self.steps.push(Step { test: *test, vlans: *vlans, yes, no });
                 (self.steps.len() - 1) as u16
             }
             Node::Not(inner) => self.lay(inner, no, yes),
@@ -116,6 +116,8 @@ struct Parser<'a> {
     words: Vec<(usize, usize)>,
     at: usize,
     conditions: usize,
+    /// How many `vlan` there were so far.
+    vlans: u8,
     depth: usize,
 }
 
@@ -193,7 +195,10 @@ impl<'a> Parser<'a> {
             if self.conditions > CONDITIONS_MAX {
                 return Err(self.error(format!("more than {CONDITIONS_MAX} conditions")));
             }
-            Node::Test(self.condition()?)
+            let vlans = self.vlans;
+            let test = self.condition()?;
+            self.vlans += u8::from(matches!(test, Test::Vlan(_)));
+            Node::Test { test, vlans }
         };
         self.depth -= 1;
         Ok(node)
@@ -202,6 +207,9 @@ impl<'a> Parser<'a> {
     fn condition(&mut self) -> Result<Test, FilterError> {
         if self.take(&["ether"]).is_some() {
             return self.ether_proto();
+        }
+        if self.take(&["vlan"]).is_some() {
+            return self.vlan();
         }
         let protocol = self.take(&["udp", "tcp", "sctp", "icmp", "icmp6", "arp", "ip", "ip6"]);
         let side = match self.take(&["src", "dst"]) {
@@ -222,7 +230,7 @@ impl<'a> Parser<'a> {
             (_, Some(_), None) => Err(self.expected("`host`, `port`, `net` or an address")),
             (None, None, None) => Err(self.expected(
                 "a condition (udp, tcp, icmp, icmp6, arp, ip, ip6, [src|dst] host A, [src|dst] port N, [src|dst] net \
-                 P/L, ether proto N)",
+                 P/L, ether proto N, vlan [N])",
             )),
         }
     }
@@ -240,6 +248,18 @@ impl<'a> Parser<'a> {
             // A smaller number is the length of an IEEE 802.3 frame (3.2.6), not an EtherType.
             Ok(number) if number >= 0x600 => Ok(Test::EtherType(number)),
             _ => Err(self.error_before(format!("`{word}` is no EtherType: give 0x600 to 0xffff"))),
+        }
+    }
+
+    fn vlan(&mut self) -> Result<Test, FilterError> {
+        // What begins with a figure can be nothing else.
+        if !self.word().is_some_and(|word| word.starts_with(|first: char| first.is_ascii_digit())) {
+            return Ok(Test::Vlan(None));
+        }
+        let Some(word) = self.next() else { return Err(self.expected("the number of a VLAN")) };
+        match word.parse() {
+            Ok(number) if number <= 0x0fff => Ok(Test::Vlan(Some(number))),
+            _ => Err(self.error_before(format!("`{word}` is no VLAN: give 0 to 4095"))),
         }
     }
 

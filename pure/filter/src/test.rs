@@ -12,6 +12,12 @@ const SCTP: u8 = 132;
 /// The fragment header of IPv6.
 const FRAGMENT: u8 = 44;
 
+/// What a tag within a frame begins with: 802.1Q, 802.1ad, and 802.1ad before it was a standard.
+const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+
+/// Length of a tag.
+pub(crate) const TAG_LEN: usize = 4;
+
 /// Length of the Ethernet header.
 const ETHERNET: usize = 14;
 
@@ -59,6 +65,8 @@ pub(crate) enum Test {
         side: Side,
         protocol: Option<u8>,
     },
+    /// A tag, of this VLAN if one is given.
+    Vlan(Option<u16>),
 }
 
 impl Test {
@@ -78,6 +86,10 @@ impl Test {
             Self::Port { port, side, protocol } => {
                 Some(port6(frame, port, side, protocol)? || port4(frame, port, side, protocol)?)
             }
+            Self::Vlan(wanted) => {
+                let is_tag = TAGS.contains(&half(frame, 12)?);
+                Some(is_tag && (wanted.is_none() || is_vlan(half(frame, 14)?, wanted)))
+            }
         }
     }
 }
@@ -86,12 +98,17 @@ fn byte(frame: &[u8], at: usize) -> Option<u8> {
     frame.get(at).copied()
 }
 
-fn half(frame: &[u8], at: usize) -> Option<u16> {
+pub(crate) fn half(frame: &[u8], at: usize) -> Option<u16> {
     frame.get(at..at + 2)?.try_into().ok().map(u16::from_be_bytes)
 }
 
 fn word(frame: &[u8], at: usize) -> Option<u32> {
     frame.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes)
+}
+
+/// Whether a tag's control information has this number, if any is given.
+pub(crate) fn is_vlan(control: u16, wanted: Option<u16>) -> bool {
+    wanted.is_none_or(|wanted| control & 0x0fff == wanted)
 }
 
 fn over4(frame: &[u8], protocol: u8) -> Option<bool> {

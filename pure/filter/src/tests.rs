@@ -22,6 +22,8 @@ fn an_error_points_at_the_word() {
         ("ip6 host 10.0.0.1", "an IPv6 address expected", "10.0.0.1"),
         ("udp host 10.0.0.1", "no addresses belong to udp", "10.0.0.1"),
         ("ether proto 0x5", "`0x5` is no EtherType", "0x5"),
+        ("vlan 4096", "`4096` is no VLAN", "4096"),
+        ("vlan of 7", "`and`, `or` or the end expected", "of"),
         ("ether src 1", "`proto` expected, not `src`", "src"),
         ("udp tcp", "`and`, `or` or the end expected", "tcp"),
         ("(udp or tcp", "`)`, `and` or `or` expected at the end", ""),
@@ -57,6 +59,7 @@ fn arbitrary_texts_and_frames_cause_no_panic() {
         "arp",
         "ether",
         "proto",
+        "vlan",
         "src",
         "dst",
         "host",
@@ -91,7 +94,7 @@ fn arbitrary_texts_and_frames_cause_no_panic() {
             Ok(filter) => {
                 understood += 1;
                 let frame: Vec<u8> = (0..rng.usize(0..70)).map(|_| rng.u8(..)).collect();
-                let _ = filter.wants(&frame);
+                let _ = filter.wants(&frame, rng.bool().then(|| rng.u16(..)));
             }
             // The carets, too, start at a character boundary.
             Err(error) => assert!(error.to_string().contains('^'), "{text}"),
@@ -102,6 +105,49 @@ fn arbitrary_texts_and_frames_cause_no_panic() {
 
 #[test]
 fn an_empty_filter_matches_everything() {
-    assert!(read("").unwrap().is_everything() && read("  ").unwrap().wants(&[]));
-    assert!(!read("not udp").unwrap().wants(&[]), "as in tcpdump: what ends early is not wanted");
+    assert!(read("").unwrap().is_everything() && read("  ").unwrap().wants(&[], None));
+    assert!(!read("not udp").unwrap().wants(&[], None), "as in tcpdump: what ends early is not wanted");
+}
+
+#[test]
+fn tests_see_what_is_behind_the_outermost_tag_wherever_it_is() {
+    const UDP: [u8; 26] =
+        [8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 9, 0, 7];
+    let behind = |tags: &[[u8; 4]]| [&[0; 12][..], tags.as_flattened(), &UDP].concat();
+    let (customer, service, early) = ([0x81, 0, 0, 5], [0x88, 0xa8, 0x20, 6], [0x91, 0, 0, 7]);
+    for (tags, wanted, unwanted) in [
+        (vec![], vec!["udp", "not vlan", "udp and not vlan"], vec!["vlan", "vlan 0"]),
+        (
+            vec![customer],
+            vec!["udp", "vlan", "vlan 5", "vlan 5 and udp port 7"],
+            vec!["vlan 6", "vlan and vlan"],
+        ),
+        (vec![service], vec!["udp", "vlan", "vlan 6", "vlan and udp"], vec!["vlan 5", "ether proto 0x88a8"]),
+        (
+            vec![service, customer],
+            vec![
+                "ether proto 0x8100",
+                "vlan 6 and vlan 5",
+                "vlan 6 and vlan 5 and udp",
+                "vlan and ether proto 0x8100",
+            ],
+            vec!["udp", "vlan 5", "vlan 6 and udp"],
+        ),
+        (vec![early], vec!["vlan 7", "vlan and udp", "ether proto 0x9100"], vec!["udp", "vlan 5"]),
+        (vec![customer, early], vec!["vlan 5 and vlan 7 and port 7"], vec!["vlan and udp", "vlan 7"]),
+    ] {
+        let frame = behind(&tags);
+        let (rest, beside) = outermost_beside(&frame);
+        for (texts, is_wanted) in [(wanted, true), (unwanted, false)] {
+            for text in texts {
+                let filter = read(text).unwrap();
+                assert_eq!(filter.wants(rest, beside), is_wanted, "`{text}`, {tags:02x?}");
+            }
+        }
+    }
+    // A tag that is cut off stays where it is.
+    for len in 0..16 {
+        let frame = behind(&[customer]);
+        assert_eq!(outermost_beside(&frame[..len]), (&frame[..len], None));
+    }
 }

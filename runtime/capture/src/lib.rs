@@ -27,20 +27,21 @@ use pcap_file::pcapng::blocks::interface_statistics::{InterfaceStatisticsBlock, 
 use pcap_file::{DataLink, Endianness, PcapError};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, Timespec, clock_gettime};
-use twinpath_rings::slots::{Note, SlotConsumer};
+use twinpath_rings::slots::Note;
 use twinpath_sys::{EventFd, clock};
-use twinpath_worker::{TapCounters, tag};
+use twinpath_worker::{CopyConsumer, TapCounters, tag};
 
 pub use self::replied::Replied;
 
 /// Captures of one instance at a time.
 pub const CAPTURES_MAX: usize = twinpath_worker::TAPS_MAX;
 
-/// Most frames that wait for one capture, per worker: some 20 ms at 200,000 frames a second.
+/// Most frames that wait for one capture, per worker: some 20 ms at 200,000 frames a second. A super-frame counts as one for
+/// each 2 KiB of it that are kept.
 pub const SLOTS: u32 = 4096;
 
-/// Most bytes kept of a frame, and the default: more than any port of a service delivers.
-pub const SNAPLEN_MAX: u32 = 2048;
+/// Most bytes kept of a frame, and the default: tcpdump's, and more than any port delivers.
+pub const SNAPLEN_MAX: u32 = 262_144;
 
 /// Most frames taken from a ring before those of the other rings, and before they are written.
 const BATCH: usize = 256;
@@ -74,7 +75,7 @@ fn flags(note: &Note) -> u32 {
 /// The end of a worker's tap.
 pub struct Source {
     /// Copies of its frames.
-    pub ring: SlotConsumer,
+    pub ring: CopyConsumer,
     /// The tap's counters.
     pub counters: Arc<TapCounters>,
 }
@@ -137,7 +138,6 @@ impl Running {
             started_ns: 0,
             batch: Vec::with_capacity(BATCH),
             bytes: Vec::with_capacity(BATCH * 128),
-            room: vec![0; plan.snaplen as usize],
         };
         let thread = std::thread::Builder::new().name("capture".to_owned()).spawn(move || {
             if let Err(error) = capture.run(&plan) {
@@ -201,7 +201,6 @@ struct Capture {
     started_ns: u64,
     batch: Vec<Taken>,
     bytes: Vec<u8>,
-    room: Vec<u8>,
 }
 
 /// Writes into a buffer, which the thread empties into the connection.
@@ -259,13 +258,10 @@ impl Capture {
         let before_ns = clock::now().as_nanos();
         for source in &mut self.sources {
             for _ in 0..BATCH {
-                let Some(slot) = source.ring.pop_into(&mut self.room) else { break };
-                // A slot of our own worker has a right length.
-                let Ok(slot) = slot else { continue };
-                let from = self.bytes.len();
-                self.bytes.extend_from_slice(&self.room[..slot.len.min(self.room.len())]);
-                let len = self.bytes.len() - from;
-                self.batch.push(Taken { note: slot.note, from, len, by_reflex: false });
+                let Some((note, copy)) = source.ring.pop() else { break };
+                let (from, len) = (self.bytes.len(), copy.len());
+                self.bytes.extend_from_slice(copy);
+                self.batch.push(Taken { note, from, len, by_reflex: false });
             }
         }
         let Self { replied, batch, bytes, .. } = self;

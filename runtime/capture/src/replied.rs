@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use twinpath_filter::Filter;
+use twinpath_filter::{Filter, outermost_beside};
 use twinpath_rings::slots::Note;
 use twinpath_steer_bpf::{Shown, TapReader};
 use twinpath_wire::offload::{Headers, completed};
@@ -31,7 +31,8 @@ impl Replied {
         let Self { reader, filter, counters, room } = self;
         reader.take(|exchange| {
             for (frame, tag) in [(exchange.request, 0), (exchange.reply, tag::SENT)] {
-                if filter.wants(frame.bytes) {
+                let (bytes, beside) = outermost_beside(frame.bytes);
+                if filter.wants(bytes, beside) {
                     counters.wanted.add(1);
                     let Shown { time_ns, frame_len: original_len, bytes } = frame;
                     room.clear();

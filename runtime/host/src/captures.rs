@@ -8,10 +8,9 @@ use std::sync::Arc;
 use twinpath_capture::{CAPTURES_MAX, CapturePlan, Replied, Running, SLOTS, SNAPLEN_MAX, Source};
 use twinpath_command as command;
 use twinpath_filter::Filter;
-use twinpath_rings::slots::{self, Shape};
 use twinpath_steer_bpf::ReflexTap;
 use twinpath_sys::EventFd;
-use twinpath_worker::{Command, Tap, TapCounters};
+use twinpath_worker::{Command, CopiesError, Tap, TapCounters, copies};
 
 use crate::engines::Hosted;
 use crate::worker::WorkerHandle;
@@ -82,14 +81,15 @@ impl Captures {
             return Err(format!("{CAPTURES_MAX} captures are under way already: end one of them"));
         }
         let snaplen = wish.snaplen.unwrap_or(SNAPLEN_MAX).clamp(1, SNAPLEN_MAX);
-        let shape = Shape::new(SLOTS, snaplen).map_err(|error| error.to_string())?;
         let id = self.next;
         self.next = id.wrapping_add(1);
         let wake = Arc::new(EventFd::new().map_err(|error| failed(error.into()))?);
         let (mut sources, mut taps, mut counted) = (Vec::new(), Vec::new(), Vec::new());
         let workers: Vec<_> = workers.into_iter().collect();
         for _ in &workers {
-            let (producer, consumer) = slots::ring(shape).map_err(|error| failed(error.into()))?;
+            let ring = copies(SLOTS, snaplen);
+            let (producer, consumer) =
+                ring.map_err(|error: CopiesError| format!("cannot capture: {error}"))?;
             let counters = Arc::new(TapCounters::default());
             sources.push(Source { ring: consumer, counters: Arc::clone(&counters) });
             counted.push(Arc::clone(&counters));

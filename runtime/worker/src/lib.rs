@@ -25,6 +25,6 @@ pub use engine::{Engine, Io, PARTS_MAX, part_of};
 pub use fds::Fds;
 pub use message::{Command, Event};
 pub use ports::Attached;
-pub use tap::{TAPS_MAX, Tap, TapCounters, tag};
+pub use tap::{CopiesError, CopyConsumer, CopyProducer, TAPS_MAX, Tap, TapCounters, copies, tag};
 pub use turn::{ENGINE_RESERVE, EVENTS_RESERVE, Remains, Worker, WorkerConfig};
 pub use twinpath_thread::mailbox;

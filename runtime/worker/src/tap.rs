@@ -3,16 +3,20 @@
 //!
 //! A copy is the packet as it is on a wire ([`twinpath_port::wire_copy`]), except that a super-frame stays one packet.
 
+mod copies;
+
 use std::sync::Arc;
 
-use twinpath_filter::Filter;
+use twinpath_filter::{Filter, outermost_beside};
 use twinpath_frame::{Checksum, Frame, GsoKind};
 use twinpath_inspect::Counter;
 use twinpath_port::PortQueue;
 use twinpath_port::wire_copy::{Seen, WireCopy};
-use twinpath_rings::slots::{Note, SlotProducer};
+use twinpath_rings::slots::Note;
 use twinpath_sys::{EventFd, clock};
 use twinpath_time::Instant;
+
+pub use self::copies::{CopiesError, CopyConsumer, CopyProducer, copies};
 
 /// The most taps that a worker has at a time; control refuses a further one.
 pub const TAPS_MAX: usize = 4;
@@ -48,8 +52,8 @@ pub struct Tap {
     filter: Filter,
     /// The only port whose frames it copies; `None`: those of all.
     port: Option<u16>,
-    /// Receives the copies; a packet longer than a slot is truncated.
-    ring: SlotProducer,
+    /// Receives the copies.
+    ring: CopyProducer,
     /// The consumer of the ring sleeps on it.
     wake: Arc<EventFd>,
     counters: Arc<TapCounters>,
@@ -63,11 +67,11 @@ impl Tap {
     pub fn new(
         id: u32,
         filter: Filter,
-        ring: SlotProducer,
+        ring: CopyProducer,
         wake: Arc<EventFd>,
         counters: Arc<TapCounters>,
     ) -> Self {
-        let scratch = vec![0; ring.shape().slot_bytes() as usize].into_boxed_slice();
+        let scratch = vec![0; ring.snaplen() as usize].into_boxed_slice();
         Self { id, filter, port: None, ring, wake, counters, scratch }
     }
 
@@ -83,7 +87,15 @@ impl Tap {
         let port_of = |frame: &Frame| port.unwrap_or(frame.meta().port);
         for frame in frames {
             let port = port_of(frame);
-            if self.port.is_some_and(|wanted| wanted != port) || !self.filter.wants(frame.bytes()) {
+            if self.port.is_some_and(|wanted| wanted != port) {
+                continue;
+            }
+            // As tcpdump sees it, whether the port has left the tag in the frame or not.
+            let (bytes, beside) = match frame.meta().vlan.filter(|_| seen.has_tags) {
+                None => outermost_beside(frame.bytes()),
+                tag => (frame.bytes(), tag),
+            };
+            if !self.filter.wants(bytes, beside) {
                 continue;
             }
             wanted += 1;
@@ -91,7 +103,7 @@ impl Tap {
             let tag = tag | u32::from(port) << tag::PORT_SHIFT;
             let tag = tag | flags(frame, &copy, tag & tag::SENT != 0);
             let note = Note { original_len: copy.packet_len as u32, time_ns: now.as_nanos(), tag };
-            if self.ring.push(note, copy.bytes).is_err() {
+            if !self.ring.push(note, copy.bytes) {
                 self.counters.missed.add(1);
             }
         }

@@ -4,17 +4,18 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use twinpath_filter::Filter;
 use twinpath_frame::{Burst, Checksum, GsoKind, Meta, Pool};
 use twinpath_port::loopback::{LoopbackPort, pair};
 use twinpath_port::{Capabilities, GsoKinds, PortId, PortQueue};
-use twinpath_rings::slots::{Shape, Slot, SlotConsumer, ring};
+use twinpath_rings::slots::Note;
 use twinpath_sys::EventFd;
 use twinpath_time::Instant;
 use twinpath_worker::idle::IdleConfig;
 use twinpath_worker::mailbox::mailbox;
 use twinpath_worker::tag::{CHECKSUM_NOT_READY, PORT_SHIFT, SENT, TCP_SUPER_FRAME};
-use twinpath_worker::{Command, Engine, Event, Io, Tap, TapCounters, Worker, WorkerConfig, WorkerCounters};
+use twinpath_worker::{
+    Command, CopyConsumer, Engine, Event, Io, Tap, TapCounters, Worker, WorkerConfig, WorkerCounters, copies,
+};
 
 const ALL: Capabilities = Capabilities {
     frame_len_max: 70_000,
@@ -62,13 +63,18 @@ struct Rig {
     worker: Worker<Returns>,
     wire: LoopbackPort,
     outside: Pool,
-    copies: SlotConsumer,
+    copies: CopyConsumer,
     now: u64,
 }
 
 impl Rig {
-    /// A worker with a tap of slots of `slot_bytes`, on a port that sends what `takes` says.
-    fn new(slot_bytes: u32, takes: Capabilities) -> Self {
+    /// A worker with a tap that keeps `snaplen` bytes, on a port that sends what `takes` says.
+    fn new(snaplen: u32, takes: Capabilities) -> Self {
+        Self::filtered("", snaplen, takes)
+    }
+
+    /// As `new`, for frames that the filter wants.
+    fn filtered(filter: &str, snaplen: u32, takes: Capabilities) -> Self {
         let (commands, inbox) = mailbox(4).unwrap();
         let (outbox, _) = mailbox::<Event<()>>(64).unwrap();
         let mut commands = commands;
@@ -78,9 +84,9 @@ impl Rig {
         let mut worker = Worker::new(&config, Returns, pool, inbox, outbox, counters).unwrap();
         let (inner, wire) = pair(PortId { port: 1, queue: 3 }, PortId::default()).unwrap();
         worker.attach(Box::new(inner.with_capabilities(takes)));
-        let (producer, copies) = ring(Shape::new(16, slot_bytes).unwrap()).unwrap();
+        let (producer, copies) = copies(64, snaplen).unwrap();
         let wake = Arc::new(EventFd::new().unwrap());
-        let tap = Tap::new(7, Filter::default(), producer, wake, Arc::new(TapCounters::default()));
+        let tap = Tap::new(7, filter.parse().unwrap(), producer, wake, Arc::new(TapCounters::default()));
         assert!(commands.send(Command::Tap(Box::new(tap))).is_ok());
         worker.turn(Instant::from_nanos(1));
         let outside = Pool::new(64).unwrap();
@@ -88,7 +94,7 @@ impl Rig {
     }
 
     /// Has the worker receive a packet and send it back; the copies of both.
-    fn copies_of(&mut self, bytes: &[u8], mark: impl FnOnce(&mut Meta)) -> Vec<(Slot, Vec<u8>)> {
+    fn copies_of(&mut self, bytes: &[u8], mark: impl FnOnce(&mut Meta)) -> Vec<(Note, Vec<u8>)> {
         let mut frame = self.outside.copy_of([bytes]).unwrap();
         mark(frame.meta_mut());
         let mut burst = Burst::new();
@@ -96,13 +102,7 @@ impl Rig {
         self.wire.transmit(&mut self.outside, &mut burst);
         self.now += 1;
         assert!(self.worker.turn(Instant::from_nanos(self.now)));
-        std::iter::from_fn(|| {
-            let mut copy = vec![0; 65_536];
-            let slot = self.copies.pop_into(&mut copy)?.unwrap();
-            copy.truncate(slot.len);
-            Some((slot, copy))
-        })
-        .collect()
+        std::iter::from_fn(|| self.copies.pop().map(|(note, copy)| (note, copy.to_vec()))).collect()
     }
 }
 
@@ -147,9 +147,8 @@ fn chains_are_copied_whole_and_partial_checksums_complete() {
         });
         let [(received, copy), (returned, copy_of_returned)] = &copies[..] else { panic!("both directions") };
         assert!(*copy == complete && copy_of_returned == copy, "{len} bytes");
-        let lens = [received, returned].map(|slot| (slot.note.original_len as usize, slot.len));
-        assert_eq!(lens, [(complete.len(), complete.len()); 2]);
-        assert_eq!((received.note.tag, returned.note.tag), (HERE, HERE | SENT));
+        assert_eq!([received, returned].map(|note| note.original_len as usize), [complete.len(); 2]);
+        assert_eq!((received.tag, returned.tag), (HERE, HERE | SENT));
     }
 }
 
@@ -173,8 +172,8 @@ fn a_tag_beside_a_frame_is_in_the_copy_and_in_its_length() {
         meta.vlan = Some(0x6064);
     });
     assert_eq!(copies.len(), 2);
-    for (slot, copy) in copies {
-        assert_eq!((slot.note.original_len as usize, copy.len()), (complete.len() + 4, 1_000));
+    for (note, copy) in copies {
+        assert_eq!((note.original_len as usize, copy.len()), (complete.len() + 4, 1_000));
         assert_eq!(copy[12..16], [0x81, 0, 0x60, 0x64]);
         assert!(copy[..12] == complete[..12] && copy[16..] == complete[12..996]);
     }
@@ -190,7 +189,7 @@ fn what_a_packet_has_left_to_be_done_is_marked() {
     let tags = |rig: &mut Rig, mark: &dyn Fn(&mut Meta)| -> Vec<u32> {
         let copies = rig.copies_of(&sent, mark);
         assert!(copies.iter().all(|(_, copy)| *copy == sent));
-        copies.iter().map(|(slot, _)| slot.note.tag & !(HERE | SENT)).collect()
+        copies.iter().map(|(note, _)| note.tag & !(HERE | SENT)).collect()
     };
     // Partial, it is said, but neither where, nor by what the field holds.
     let unknown = |meta: &mut Meta| meta.checksum = Checksum::Partial;
@@ -198,4 +197,23 @@ fn what_a_packet_has_left_to_be_done_is_marked() {
     let tcp = |meta: &mut Meta| (meta.gso.kind, meta.gso.size) = (GsoKind::TcpV4, 4);
     assert_eq!(tags(&mut rig, &tcp), [TCP_SUPER_FRAME; 2]);
     assert_eq!(tags(&mut rig, &|_| ()), [0; 2]);
+}
+
+#[test]
+fn what_a_filter_wants_is_the_same_wherever_a_port_leaves_the_tag() {
+    let plain = udp(10, false);
+    let in_frame = |kind: [u8; 2]| [&plain[..12], &kind, &[0, 100], &plain[12..]].concat();
+    for (filter, is_wanted) in [
+        ("udp", true),
+        ("vlan 100 and udp port 9", true),
+        ("vlan 101", false),
+        ("not vlan", false),
+        ("ether proto 0x88a8", false),
+    ] {
+        let mut rig = Rig::filtered(filter, 2_048, ALL);
+        let beside = rig.copies_of(&plain, |meta| meta.vlan = Some(100)).len();
+        let customer = rig.copies_of(&in_frame([0x81, 0]), |_| ()).len();
+        let service = rig.copies_of(&in_frame([0x88, 0xa8]), |_| ()).len();
+        assert_eq!([beside, customer, service], [if is_wanted { 2 } else { 0 }; 3], "{filter}");
+    }
 }

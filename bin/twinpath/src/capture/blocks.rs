@@ -40,6 +40,11 @@ impl Blocks {
         self.rest.drain(..done);
     }
 
+    /// Whether the end of the file has come, as far as can be told.
+    pub(crate) const fn are_whole(&self) -> bool {
+        self.lost || self.missed.is_some()
+    }
+
     /// Reads one block; returns how many bytes are behind it.
     fn next(&mut self, from: usize) -> Result<usize, PcapError> {
         let bytes = &self.rest[from..];

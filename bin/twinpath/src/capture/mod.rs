@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// Seconds, then end
     #[arg(long, value_name = "S")]
     seconds: Option<f64>,
-    /// Bytes of each frame to keep; all without it
+    /// Bytes of each frame to keep; all without it, super-frames included
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     snaplen: Option<u32>,
     /// The command socket of the instance; found by the interface without it
@@ -84,9 +84,19 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             let name = args.write.display();
             Box::new(File::create(&args.write).with_context(|| format!("cannot write {name}"))?)
         };
-        let blocks = follow(reader, writer, out, seconds).await?;
+        let Followed { blocks, ended } = follow(reader, writer, out, seconds).await?;
         eprintln!("{blocks}");
-        Ok(ExitCode::SUCCESS)
+        match ended {
+            Ended::Whole | Ended::Unread => Ok(ExitCode::SUCCESS),
+            Ended::Late => bail!(
+                "the instance did not finish the file within {} s: its last frames, and the figures at its end, are missing",
+                END_PATIENCE.as_secs()
+            ),
+            Ended::Broken(why) => bail!(
+                "the instance ended before the capture did{why}: the frames up to then are in the file, the figures at its \
+                 end are not"
+            ),
+        }
     })
 }
 
@@ -140,20 +150,38 @@ async fn begin(socket: &Path, wish: Capture) -> anyhow::Result<(BufReader<OwnedR
     Ok((reader, writer))
 }
 
+/// A capture that is over.
+struct Followed {
+    blocks: Blocks,
+    ended: Ended,
+}
+
+/// How a capture ended.
+enum Ended {
+    /// The instance has sent all of the file.
+    Whole,
+    /// Nobody reads the file any more.
+    Unread,
+    /// It was told to end, and the rest of the file did not come in time.
+    Late,
+    /// The connection ended before the file did; what the kernel said of it, if anything.
+    Broken(String),
+}
+
 /// Writes the file until the instance has sent all of it.
 async fn follow(
     mut reader: BufReader<OwnedReadHalf>,
     writer: OwnedWriteHalf,
     mut out: Box<dyn Write>,
     seconds: Option<Duration>,
-) -> anyhow::Result<Blocks> {
+) -> anyhow::Result<Followed> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut due = seconds.map(|seconds| Instant::now() + seconds);
     // Dropping it tells the instance to end the capture.
     let mut writer = Some(writer);
     let mut blocks = Blocks::default();
     let mut room = vec![0; 256 * 1024];
-    loop {
+    let ended = loop {
         let wait = async {
             match due {
                 Some(due) => sleep_until(due).await,
@@ -162,15 +190,17 @@ async fn follow(
         };
         tokio::select! {
             read = reader.read(&mut room) => {
-                let read = read.context("the connection to the instance broke")?;
-                if read == 0 {
-                    break;
-                }
+                let read = match read {
+                    Ok(0) if blocks.are_whole() => break Ended::Whole,
+                    Ok(0) => break Ended::Broken(String::new()),
+                    Err(error) => break Ended::Broken(format!(" ({error})")),
+                    Ok(read) => read,
+                };
                 blocks.see(&room[..read]);
                 match out.write_all(&room[..read]).and_then(|()| out.flush()) {
                     Ok(()) => continue,
                     // The reader has closed its end of the pipe.
-                    Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
+                    Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break Ended::Unread,
                     Err(error) => return Err(error).context("cannot write the file"),
                 }
             }
@@ -180,9 +210,9 @@ async fn follow(
         }
         if writer.take().is_none() {
             // The capture was told to end and the rest did not come in time, or a second signal came.
-            break;
+            break Ended::Late;
         }
         due = Some(Instant::now() + END_PATIENCE);
-    }
-    Ok(blocks)
+    };
+    Ok(Followed { blocks, ended })
 }

@@ -209,3 +209,26 @@ fn captures_are_bounded_and_refusals_say_why() {
     let kernel = rig.serve(&["--path", "kernel"]);
     assert!(refused(&kernel, &[]).contains("tcpdump sees all of it"));
 }
+
+#[test]
+fn a_capture_of_an_instance_that_is_killed_fails_and_says_so() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    for stops in [false, true] {
+        let server = rig.serve(&[]);
+        let mut child = capture(&server, &[]);
+        // It has begun when its file has.
+        child.stdout.as_mut().unwrap().read_exact(&mut [0; 4]).unwrap();
+        if stops {
+            assert_eq!(server.interrupt(), Some(0));
+        } else {
+            server.kill();
+        }
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), stops, "{said}");
+        assert_eq!(said.contains("the instance ended before the capture did"), !stops, "{said}");
+    }
+}
