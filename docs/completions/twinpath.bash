@@ -308,7 +308,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__bench__subcmd__echo)
-            opts="-l -u -p -a -j -c -i -m -q -x -H -d -h --size --udp --tcp --port --on --path --cpu --mode --inflight --threads --batch --nagle --rate --arrivals --arrivals-seed --count --duration --warmup --timeout --iterations --paper --running-average --quantiles --extended --no-header --output-dir --hdr --latency-request --json --plot --help"
+            opts="-l -u -p -a -j -c -i -m -q -x -H -d -h --size --udp --tcp --port --on --path --cpu --mode --inflight --threads --batch --nagle --rate --arrivals --arrivals-seed --count --duration --warmup --timeout --loss-max --iterations --paper --running-average --quantiles --extended --no-header --output-dir --hdr --latency-request --json --plot --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -395,6 +395,10 @@ _twinpath() {
                     return 0
                     ;;
                 --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --loss-max)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -522,7 +526,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__bench__subcmd__rpc)
-            opts="-A -f -u -p -a -j -c -i -m -q -x -H -d -h --proc --auth --fragments --export --mount-port --handle --udp --tcp --port --on --path --cpu --mode --inflight --threads --batch --nagle --rate --arrivals --arrivals-seed --count --duration --warmup --timeout --iterations --paper --running-average --quantiles --extended --no-header --output-dir --hdr --latency-request --json --plot --help"
+            opts="-A -f -u -p -a -j -c -i -m -q -x -H -d -h --proc --auth --fragments --export --mount-port --handle --udp --tcp --port --on --path --cpu --mode --inflight --threads --batch --nagle --rate --arrivals --arrivals-seed --count --duration --warmup --timeout --loss-max --iterations --paper --running-average --quantiles --extended --no-header --output-dir --hdr --latency-request --json --plot --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -632,6 +636,10 @@ _twinpath() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --loss-max)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --iterations)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -672,7 +680,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__bench__subcmd__stream)
-            opts="-u -R -p -b -l -j -x -h --udp --tcp --reverse --port --on --path --cpu --mode --rate --size --connections --threads --duration --timeout --extended --latency-request --json --help"
+            opts="-u -R -p -b -l -j -x -h --udp --tcp --reverse --port --on --path --cpu --mode --rate --size --connections --threads --duration --timeout --loss-max --extended --latency-request --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -735,6 +743,10 @@ _twinpath() {
                     return 0
                     ;;
                 --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --loss-max)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

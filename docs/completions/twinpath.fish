@@ -409,7 +409,7 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand capture" -l on -d 'Int
 complete -c twinpath -n "__fish_twinpath_using_subcommand capture" -s w -l write -d 'Where to write pcapng: a file, or - for standard output' -r -F
 complete -c twinpath -n "__fish_twinpath_using_subcommand capture" -s c -l count -d 'Frames, then end' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand capture" -l seconds -d 'Seconds, then end' -r
-complete -c twinpath -n "__fish_twinpath_using_subcommand capture" -s s -l snaplen -d 'Bytes of each frame to keep; all without it' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand capture" -s s -l snaplen -d 'Bytes of each frame to keep; all without it, super-frames included' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand capture" -l socket -d 'The command socket of the instance; found by the interface without it' -r -F
 complete -c twinpath -n "__fish_twinpath_using_subcommand capture" -s h -l help -d 'Print help'
 complete -c twinpath -n "__fish_twinpath_using_subcommand top" -s n -l count -d 'Pages, then end; without it for ever' -r
@@ -511,6 +511,7 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l duration -d 'End a run after so many seconds [default: 5]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l warmup -d 'Send, but do not count, for so many seconds first [default: 0.2; with --paper: 0]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l timeout -d 'A request unanswered for so many seconds is lost' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -l loss-max -d 'Fail (exit code 1) if a larger share of the requests is lost than so many percent [default: any may be]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -s i -l iterations -d 'Measure so many times, each on new connections, a line each; report the median of what the runs measured' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -s q -l quantiles -d 'The percentiles to show, separated by commas [default: 50,90,99,99.9]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from echo" -s d -l output-dir -d 'Write into this directory: the report, an HDR log, and each run\'s latencies as numbers and as a plot' -r -F
@@ -551,6 +552,7 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l duration -d 'End a run after so many seconds [default: 5]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l warmup -d 'Send, but do not count, for so many seconds first [default: 0.2; with --paper: 0]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l timeout -d 'A request unanswered for so many seconds is lost' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -l loss-max -d 'Fail (exit code 1) if a larger share of the requests is lost than so many percent [default: any may be]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -s i -l iterations -d 'Measure so many times, each on new connections, a line each; report the median of what the runs measured' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -s q -l quantiles -d 'The percentiles to show, separated by commas [default: 50,90,99,99.9]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from rpc" -s d -l output-dir -d 'Write into this directory: the report, an HDR log, and each run\'s latencies as numbers and as a plot' -r -F
@@ -577,6 +579,7 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -s j -l threads -l connections -d 'Streams, each with a thread and a connection or flow of its own' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -l duration -d 'End after so many seconds' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -l timeout -d 'How many seconds the service may take to answer a question over UDP, and to read what is under way over TCP' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -l loss-max -d 'Over UDP, fail (exit code 1) if a larger share of the datagrams is lost than so many percent [default: any may be]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -s u -l udp -d 'Datagrams over UDP, to a `twinpath serve discard`, which counts them'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -l tcp -d 'Bytes over TCP, to any service that discards them (the default)'
 complete -c twinpath -n "__fish_twinpath_using_subcommand bench; and __fish_seen_subcommand_from stream" -s R -l reverse -d 'The service sends: any that sends without being asked, such as chargen; over TCP'

@@ -42,6 +42,15 @@ pub(crate) struct Exported<'a> {
     pub(crate) patience: Duration,
 }
 
+impl Exported<'_> {
+    /// Another port of the server, in the same zone.
+    fn at(&self, port: u16) -> SocketAddr {
+        let mut at = self.target;
+        at.set_port(port);
+        at
+    }
+}
+
 /// Asks the MOUNT service for the handle.
 ///
 /// Without a given port, the target's own port is tried first, because a server may have all its programs there; then
@@ -75,7 +84,7 @@ fn mounted(exported: &Exported<'_>, port: u16) -> anyhow::Result<Vec<u8>> {
         auth: exported.auth,
         args: &args,
     };
-    let at = SocketAddr::new(exported.target.ip(), port);
+    let at = exported.at(port);
     let results =
         ask(exported, at, &call).with_context(|| format!("cannot ask {at} to mount {}", exported.path))?;
     let handle = handle_in(&results).with_context(|| format!("{at} does not mount {}", exported.path))?;
@@ -98,7 +107,7 @@ fn registered(exported: &Exported<'_>) -> anyhow::Result<u16> {
         auth: &auth,
         args: &args,
     };
-    let at = SocketAddr::new(exported.target.ip(), RPCBIND_PORT);
+    let at = exported.at(RPCBIND_PORT);
     let results = ask(exported, at, &call).with_context(|| {
         format!("cannot ask rpcbind at {at} where MOUNT is served: add --mount-port PORT")
     })?;

@@ -18,8 +18,9 @@ pub(crate) const QUANTILES: &str = "50,90,99,99.9";
 
 /// Measure an echo service with requests that each carry a pattern, and verify every reply
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct EchoArgs {
-    /// The target: a name or an address and a port; IPv6 addresses in brackets
+    /// The target: a name or an address and a port; IPv6 addresses in brackets, link-local ones as [fe80::1%eth0]:7
     #[arg(value_name = "HOST:PORT")]
     pub(crate) target: String,
     /// Payload bytes of a request
@@ -77,6 +78,9 @@ pub(crate) struct CommonArgs {
     /// A request unanswered for so many seconds is lost
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     pub(crate) timeout: f64,
+    /// Fail (exit code 1) if a larger share of the requests is lost than so many percent [default: any may be]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub(crate) loss_max: Option<f64>,
     /// Measure so many times, each on new connections, a line each; report the median of what the runs measured
     #[arg(long, short = 'i', value_name = "N")]
     pub(crate) iterations: Option<u32>,
@@ -159,6 +163,26 @@ fn parse_count(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("\"{text}\" is no count: write a number, such as 9000000 or 9M"))
 }
 
+/// Parses a share in percent.
+pub(crate) fn parse_percent(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|percent| (0.0..=100.0).contains(percent))
+        .ok_or_else(|| format!("\"{text}\" is no share: write percent, 0 to 100, such as 0.1"))
+}
+
+/// The sentence for a measurement that lost more than it may.
+pub(crate) fn too_many_lost(lost: u64, sent: u64, what: &str, most: Option<f64>) -> Option<String> {
+    let percent = lost as f64 * 100.0 / sent.max(1) as f64;
+    let most = most.filter(|most| percent > *most)?;
+    Some(format!("{lost} of {sent} {what} were lost, {percent:.3} %: more than --loss-max {most}"))
+}
+
+/// What the exit code says, for the end of a help text.
+pub(crate) const EXIT_CODES: &str = "Exit code 0: measured; what was lost is in the report, and fails only with --loss-max. 1: nothing was \
+    answered, something was wrong (a corrupt or refused reply, a broken connection), or more was lost than --loss-max allows; standard \
+    error says which. 2: the command line is wrong.";
+
 /// Parses percentiles; returns them ascending.
 pub(crate) fn parse_quantiles(text: &str) -> anyhow::Result<Vec<f64>> {
     let parse = |word: &str| word.trim().parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
@@ -187,9 +211,22 @@ mod tests {
         assert_eq!(parse_count("9M"), Ok(9_000_000));
         assert_eq!(parse_count("10k"), Ok(10_000));
         assert_eq!(parse_count("7"), Ok(7));
+        for text in ["", "-1", "101", "nan", "1%"] {
+            assert!(parse_percent(text).unwrap_err().contains("is no share"), "{text}");
+        }
+        assert_eq!(parse_percent("0.1"), Ok(0.1));
         for text in ["", "M", "-1", "1.5M", "9MM", "99999999999999G", "1µ"] {
             assert!(parse_count(text).unwrap_err().contains("is no count"), "{text}");
         }
+    }
+
+    #[test]
+    fn more_may_not_be_lost_than_is_said() {
+        assert_eq!(too_many_lost(10, 100, "requests", None), None);
+        assert_eq!(too_many_lost(10, 100, "requests", Some(10.0)), None);
+        assert_eq!(too_many_lost(0, 0, "requests", Some(0.0)), None);
+        let said = too_many_lost(1, 1000, "requests", Some(0.05)).unwrap();
+        assert_eq!(said, "1 of 1000 requests were lost, 0.100 %: more than --loss-max 0.05");
     }
 
     #[test]

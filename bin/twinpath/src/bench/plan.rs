@@ -67,6 +67,8 @@ pub(crate) struct BenchPlan {
     pub(crate) seed: u64,
     pub(crate) iterations: u32,
     pub(crate) running_average: bool,
+    /// Most requests that may be lost, %.
+    pub(crate) loss_max: Option<f64>,
     pub(crate) latency_request: bool,
     pub(crate) shown: Shown,
     pub(crate) files: Files,
@@ -100,6 +102,8 @@ impl BenchPlan {
         service: Service,
     ) -> anyhow::Result<Self> {
         let path = path_of(args, transport)?;
+        let interface = args.keys.overrides.interface.name.clone().flatten();
+        let target = target.on(interface.as_deref())?;
         ensure!(
             (1..=THREADS_MAX).contains(&args.threads),
             "{} threads are impossible: choose 1 to {THREADS_MAX}",
@@ -120,7 +124,7 @@ impl BenchPlan {
             target,
             service,
             transport,
-            interface: args.keys.overrides.interface.name.clone().flatten(),
+            interface,
             path,
             mode: worker.mode.unwrap_or_default(),
             threads: args.threads,
@@ -131,6 +135,7 @@ impl BenchPlan {
             seed,
             iterations,
             running_average: args.running_average,
+            loss_max: args.loss_max,
             latency_request: args.latency_request,
             shown: Shown {
                 quantiles: parse_quantiles(args.quantiles.as_deref().unwrap_or(default_quantiles))?,

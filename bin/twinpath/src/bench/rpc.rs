@@ -11,7 +11,7 @@ use twinpath_rpc::auth::{GIDS_MAX, MACHINE_NAME_MAX};
 use twinpath_rpc::client::Auth;
 
 use super::mount::{self, Exported};
-use super::options::CommonArgs;
+use super::options::{CommonArgs, EXIT_CODES};
 use super::plan::BenchPlan;
 use super::service::{Rpc, Service};
 use super::target::Target;
@@ -23,8 +23,10 @@ const HANDLE_BYTES: RangeInclusive<usize> = 1..=64;
 
 /// Measure an ONC RPC service with calls of NFS version 3, and verify every reply
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct RpcArgs {
-    /// The target: a name or an address, and a port unless it is 62049; IPv6 addresses with a port in brackets
+    /// The target: a name or an address, and a port unless it is 62049; IPv6 addresses with a port in brackets,
+    /// link-local ones as fe80::1%eth0
     #[arg(value_name = "HOST[:PORT]")]
     target: String,
     /// The procedure to call

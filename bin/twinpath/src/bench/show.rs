@@ -14,6 +14,7 @@ use twinpath_socket_load::Progress;
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 
+use super::options::too_many_lost;
 use super::plan::{BenchPlan, quantile_name};
 use super::target::Target;
 
@@ -230,7 +231,7 @@ pub(crate) fn complaint(plan: &BenchPlan, report: &BenchReport, was_interrupted:
         return Some(format!("{address} refused {} of {} requests{first}", report.refused, report.sent));
     }
     if report.received > 0 {
-        return None;
+        return too_many_lost(report.lost, report.sent, "requests", plan.loss_max);
     }
     if was_interrupted {
         return Some(format!("interrupted before {address} answered any request that counts"));

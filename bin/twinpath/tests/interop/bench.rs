@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use twinpath_sys::child::{Placement, place};
 
-use crate::rig::{Rig, SERVER, SERVER_V6, Server, until};
+use crate::rig::{Rig, SERVER, SERVER_V6, Server, link, udp_in, until};
 use crate::root_or_skip;
 
 const RPC_PORT: &str = "62049";
@@ -272,6 +272,49 @@ fn a_service_that_falls_silent_may_have_a_limit_and_bench_says_so() {
     let said = said(&output);
     assert!(said.contains("answered 10 requests while warming up, and then no more"), "{said}");
     assert!(said.contains("--reply-rate 0"), "{said}");
+}
+
+/// A server that sends every datagram back but each tenth, until the test ends.
+fn forgetful(socket: UdpSocket) {
+    std::thread::spawn(move || {
+        let mut request = [0; 512];
+        for number in 1_u64.. {
+            let Ok((len, peer)) = socket.recv_from(&mut request) else { return };
+            if !number.is_multiple_of(10) {
+                let _ = socket.send_to(&request[..len], peer);
+            }
+        }
+    });
+}
+
+#[test]
+fn what_is_lost_fails_only_beyond_the_share_that_is_said() {
+    let echo = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+    let target = echo.local_addr().unwrap().to_string();
+    forgetful(echo);
+    for (bound, code) in [(&[][..], 0), (&["--loss-max", "20"], 0), (&["--loss-max", "5"], 1)] {
+        let base =
+            ["bench", "echo", &target, "--count", "100", "--warmup", "0", "--timeout", "0.05", "--json"];
+        let output = twinpath(&[&base, bound].concat());
+        assert_eq!(output.status.code(), Some(code), "{bound:?}: {}", said(&output));
+        assert!(report(&output)["lost"].as_u64().unwrap() >= 9, "the report is printed all the same");
+        assert_eq!(said(&output).contains("more than --loss-max 5"), code == 1, "{}", said(&output));
+    }
+}
+
+#[test]
+fn a_link_local_target_is_reached_by_the_name_or_number_of_its_interface() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    rig.ip_server(&["address", "add", "fe80::7/64", "dev", "vs", "nodad"]);
+    forgetful(udp_in(&rig.server, "[::]:7010".parse().unwrap()));
+    let (number, _) = link(&rig.client, "vc");
+    for zone in ["vc".to_owned(), number.to_string()] {
+        let report = rig.bench(&format!("[fe80::7%{zone}]:7010"), &["--count", "4", "--warmup", "0"]);
+        assert_eq!(report["received"], 4, "{zone}: {report}");
+    }
 }
 
 /// A load on the fast path ends after silence, or on a signal, asleep or not.

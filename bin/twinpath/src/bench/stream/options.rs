@@ -5,7 +5,7 @@ use twinpath_clients::{StreamPlan, Transport};
 use twinpath_config::{InterfaceOverrides, PathAsked};
 use twinpath_load::{DATAGRAM_MIN, PAYLOAD_MAX};
 
-use super::super::options::Bench;
+use super::super::options::{Bench, EXIT_CODES, parse_percent};
 use super::super::plan::{THREADS_MAX, seconds};
 use super::super::target::Target;
 use crate::options::KeyOptions;
@@ -20,9 +20,10 @@ const RATE_MAX: f64 = 1e13;
 
 /// Measure how much goes through in one direction: to a service that discards it, or from one that makes it
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct StreamArgs {
     /// The target: a name or an address, and a port unless it is that of discard, 9, or with --reverse that of chargen,
-    /// 19; IPv6 addresses with a port in brackets
+    /// 19; IPv6 addresses with a port in brackets, link-local ones as fe80::1%eth0
     #[arg(value_name = "HOST[:PORT]")]
     target: String,
     /// Datagrams over UDP, to a `twinpath serve discard`, which counts them
@@ -55,6 +56,9 @@ pub(crate) struct StreamArgs {
     /// How many seconds the service may take to answer a question over UDP, and to read what is under way over TCP
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     timeout: f64,
+    /// Over UDP, fail (exit code 1) if a larger share of the datagrams is lost than so many percent [default: any may be]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    loss_max: Option<f64>,
     /// Show more: every stream by itself, and system calls
     #[arg(long, short = 'x')]
     extended: bool,
@@ -71,6 +75,8 @@ pub(crate) struct StreamArgs {
 pub(super) struct StreamBench {
     pub(super) target: Target,
     pub(super) plan: StreamPlan,
+    /// Most datagrams that may be lost, %.
+    pub(super) loss_max: Option<f64>,
     pub(super) extended: bool,
     pub(super) latency_request: bool,
     pub(super) json: bool,
@@ -87,6 +93,10 @@ impl StreamBench {
         ensure!(
             args.rate.is_none() || transport == Transport::Udp,
             "--rate is for UDP: TCP finds the rate by itself"
+        );
+        ensure!(
+            args.loss_max.is_none() || transport == Transport::Udp,
+            "--loss-max is for UDP: TCP sends again what was lost"
         );
         ensure!(
             (1..=THREADS_MAX).contains(&args.threads),
@@ -110,13 +120,14 @@ impl StreamBench {
             args.timeout
         );
         let default_port = if args.reverse { CHARGEN_PORT } else { DISCARD_PORT };
-        let target = Target::resolve(&args.target, args.port, Some(default_port))?;
+        let interface = args.keys.overrides.interface.name.clone().flatten();
+        let target = Target::resolve(&args.target, args.port, Some(default_port))?.on(interface.as_deref())?;
         let worker = &args.keys.overrides.worker;
         let plan = StreamPlan {
             target: target.address,
             transport,
             from_service: args.reverse,
-            interface: args.keys.overrides.interface.name.clone().flatten(),
+            interface,
             path,
             mode: worker.mode.unwrap_or_default(),
             threads: args.threads,
@@ -130,6 +141,7 @@ impl StreamBench {
         Ok(Self {
             target,
             plan,
+            loss_max: args.loss_max,
             extended: args.extended,
             latency_request: args.latency_request,
             json: args.json,
@@ -213,6 +225,9 @@ mod tests {
         for (line, words) in [
             ("127.0.0.1 -u -R", "--reverse is for TCP"),
             ("127.0.0.1 --rate 1M", "--rate is for UDP"),
+            ("127.0.0.1 --loss-max 1", "--loss-max is for UDP"),
+            ("127.0.0.1 -u --loss-max 101", "is no share"),
+            ("fe80::1", "as [fe80::1%eth0]:9"),
             ("127.0.0.1 -u --rate 0", "is no rate"),
             ("127.0.0.1 -u --rate fast", "is no rate"),
             ("127.0.0.1 -u --rate 1e14", "is no rate"),

@@ -10,6 +10,7 @@ use twinpath_socket_load::Progress;
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 
+use super::super::options::too_many_lost;
 use super::options::StreamBench;
 
 /// Steps of the progress bar.
@@ -250,7 +251,12 @@ fn datagrams_complaint(
             "{address} answered no more: what is said to have arrived is what it counted last; did the service end?"
         ));
     }
-    told().all(|summary| summary.arrived.datagrams == 0).then(|| {
-        format!("{address} answers, but none of the datagrams arrived: are they too large for the path?")
-    })
+    if told().all(|summary| summary.arrived.datagrams == 0) {
+        return Some(format!(
+            "{address} answers, but none of the datagrams arrived: are they too large for the path?"
+        ));
+    }
+    let sent: u64 = told().map(|summary| summary.sent).sum();
+    let arrived: u64 = told().map(|summary| summary.arrived.datagrams).sum();
+    too_many_lost(sent.saturating_sub(arrived), sent, "datagrams", bench.loss_max)
 }
