@@ -219,7 +219,7 @@ pub async fn run<C: Controlled>(
         async move {
             let (answer, wait) = oneshot::channel();
             ask.send(Message::Scrape(answer)).await.ok()?;
-            wait.await.ok().map(metrics::encode)
+            wait.await.ok()
         }
     };
     let Offers { commands, metrics: offered } = offers;

@@ -57,13 +57,7 @@ impl Server {
 pub async fn serve_where_offered<F, H>(_: watch::Receiver<Option<Rc<Server>>>, _: F) -> Infallible
 where
     F: Fn() -> H,
-    H: Future<Output = Option<String>>,
+    H: Future<Output = Option<Report>>,
 {
     std::future::pending().await
-}
-
-/// Never called, as nobody asks.
-#[must_use]
-pub fn encode(_: Report) -> String {
-    String::new()
 }

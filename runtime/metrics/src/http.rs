@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONTENT_TYPE};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, VARY};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -19,10 +19,12 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
+use twinpath_holders::{Transport, holders};
 use twinpath_inspect::Counter;
+use twinpath_report::Report;
 use twinpath_time::Duration;
 
-use twinpath_holders::{Transport, holders};
+use crate::{Format, encode};
 
 /// Clients at once; a further one is disconnected.
 pub const CLIENTS_MAX: usize = 16;
@@ -100,11 +102,11 @@ impl Server {
         &self.counters
     }
 
-    /// Serves until dropped. `scrape` returns the text of one scrape; `None` while the instance stops.
+    /// Serves until dropped. `scrape` returns what one scrape shows; `None` while the instance stops.
     pub async fn serve<F, H>(&self, scrape: F) -> Infallible
     where
         F: Fn() -> H,
-        H: Future<Output = Option<String>>,
+        H: Future<Output = Option<Report>>,
     {
         let mut clients = FuturesUnordered::new();
         loop {
@@ -140,7 +142,7 @@ pub async fn serve_where_offered<F, H>(
 ) -> Infallible
 where
     F: Fn() -> H,
-    H: Future<Output = Option<String>>,
+    H: Future<Output = Option<Report>>,
 {
     loop {
         let server = offered.borrow_and_update().clone();
@@ -160,7 +162,7 @@ where
 async fn client<F, H>(stream: TcpStream, scrape: &F) -> Result<(), hyper::Error>
 where
     F: Fn() -> H,
-    H: Future<Output = Option<String>>,
+    H: Future<Output = Option<Report>>,
 {
     let service = service_fn(|request| async move { Ok::<_, Infallible>(answer(&request, scrape).await) });
     // One scrape per connection, so that a scraper that disappears does not use up a place.
@@ -174,21 +176,22 @@ where
 async fn answer<F, H>(request: &Request<Incoming>, scrape: &F) -> Response<String>
 where
     F: Fn() -> H,
-    H: Future<Output = Option<String>>,
+    H: Future<Output = Option<Report>>,
 {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut refusal = plain(StatusCode::METHOD_NOT_ALLOWED, "ask with GET\n");
-        refusal.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET, HEAD"));
+        refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refusal;
     }
     if request.uri().path() != "/metrics" {
         return plain(StatusCode::NOT_FOUND, "the metrics are at /metrics\n");
     }
     match scrape().await {
-        Some(text) => {
-            let mut page = Response::new(text);
-            let kind = hyper::header::HeaderValue::from_static(super::CONTENT_TYPE);
-            page.headers_mut().insert(CONTENT_TYPE, kind);
+        Some(report) => {
+            let format = Format::accepted(request.headers());
+            let mut page = Response::new(encode(report, format));
+            page.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(format.content_type()));
+            page.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
             page
         }
         None => plain(StatusCode::SERVICE_UNAVAILABLE, "the instance is stopping\n"),

@@ -4,11 +4,13 @@
 //! list for operators, and a test compares it with an instance.
 
 mod families;
+mod format;
 mod http;
 mod of_owner;
 mod of_switch;
 mod rows;
 
+use std::borrow::Cow;
 use std::fmt;
 
 use prometheus_client::collector::Collector;
@@ -17,10 +19,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use twinpath_report::Report;
 
+pub use self::format::Format;
 pub use self::http::{CLIENTS_MAX, Counters, MetricsError, PATIENCE, Server, serve_where_offered};
-
-/// The content type of [`encode`].
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// One family of metrics.
 pub struct Family {
@@ -85,33 +85,54 @@ enum Value {
 
 /// The metrics of a report, as text.
 #[must_use]
-pub fn encode(report: Report) -> String {
+pub fn encode(report: Report, format: Format) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Scrape(report)));
+    registry.register_collector(Box::new(Scrape(report, format)));
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
+    let _ = match format {
+        Format::OpenMetrics => prometheus_client::encoding::text::encode(&mut text, &registry),
+        Format::Text => prometheus_client::encoding::text::encode_registry(&mut text, &registry),
+    };
     text
 }
 
 #[derive(Debug)]
-struct Scrape(Report);
+struct Scrape(Report, Format);
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for family in families() {
-            let kind = match family.kind {
-                Kind::Counter => MetricType::Counter,
-                Kind::Gauge => MetricType::Gauge,
-                Kind::Histogram => MetricType::Histogram,
-                Kind::Info => MetricType::Info,
+            let (name, kind) = match (self.1, family.kind) {
+                (Format::OpenMetrics, Kind::Counter) => (Cow::Borrowed(family.name), MetricType::Counter),
+                (Format::OpenMetrics, Kind::Info) => (Cow::Borrowed(family.name), MetricType::Info),
+                (Format::Text, Kind::Counter) => {
+                    (format!("{}_total", family.name).into(), MetricType::Counter)
+                }
+                (Format::Text, Kind::Info) => (format!("{}_info", family.name).into(), MetricType::Gauge),
+                (_, Kind::Gauge) => (Cow::Borrowed(family.name), MetricType::Gauge),
+                (_, Kind::Histogram) => (Cow::Borrowed(family.name), MetricType::Histogram),
             };
-            let mut encoder = encoder.encode_descriptor(family.name, family.help, None, kind)?;
+            let mut encoder = encoder.encode_descriptor(&name, family.help, None, kind)?;
             for row in (family.rows)(&self.0) {
-                write(&mut encoder, family.kind, &row)?;
+                match self.1 {
+                    Format::OpenMetrics => write(&mut encoder, family.kind, &row)?,
+                    // The name has its suffix already, and that of a gauge is written as it is.
+                    Format::Text => write(&mut encoder, Kind::Gauge, &row.with_a_value())?,
+                }
             }
         }
         Ok(())
+    }
+}
+
+impl Row {
+    /// The same with the value that information has: 1.
+    fn with_a_value(self) -> Self {
+        match self.value {
+            Value::Labels => Self { labels: self.labels, value: Value::Count(1) },
+            _ => self,
+        }
     }
 }
 

@@ -63,7 +63,7 @@ fn report() -> Report {
 
 #[test]
 fn a_report_is_written_as_open_metrics() {
-    let text = encode(report());
+    let text = encode(report(), Format::OpenMetrics);
     for line in [
         "twinpath_interface_path{interface=\"veth0\",path=\"packet\"} 1",
         "twinpath_interface_path{interface=\"veth0\",path=\"kernel\"} 0",
@@ -92,6 +92,39 @@ fn a_report_is_written_as_open_metrics() {
     // Every line is a comment or a metric of a declared family.
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         assert!(families().any(|family| line.starts_with(family.name)), "{line}");
+    }
+}
+
+#[test]
+fn in_the_text_format_a_metric_has_the_name_of_its_family() {
+    let open = encode(report(), Format::OpenMetrics);
+    let text = encode(report(), Format::Text);
+    let metrics = |text: &str| {
+        text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(metrics(&text), metrics(&open), "the metrics are the same");
+    assert!(!text.contains("# EOF") && !text.contains("# UNIT"));
+    let mut family = ("", "");
+    for line in text.lines() {
+        match line.strip_prefix("# TYPE ").and_then(|line| line.split_once(' ')) {
+            Some(next) => family = next,
+            None if line.starts_with("# HELP ") => {}
+            None => {
+                let (name, kind) = family;
+                let suffixes: &[&str] =
+                    if kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
+                let named = line.split(['{', ' ']).next().expect("a name");
+                assert!(
+                    suffixes.iter().any(|suffix| named == format!("{name}{suffix}")),
+                    "{line}: {family:?}"
+                );
+                assert!(["counter", "gauge", "histogram"].contains(&kind), "{family:?}");
+                assert_eq!(kind == "counter", name.ends_with("_total"), "{family:?}");
+            }
+        }
+    }
+    for line in ["# TYPE twinpath_build_info gauge", "# TYPE twinpath_drops_total counter"] {
+        assert!(text.lines().any(|written| written == line), "{line} is not in\n{text}");
     }
 }
 

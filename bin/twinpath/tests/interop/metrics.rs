@@ -15,10 +15,19 @@ fn connect(rig: &Rig, address: SocketAddr) -> TcpStream {
     stream
 }
 
+/// What Prometheus accepts.
+const ACCEPT: &str =
+    "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+
 /// Head and body of the answer.
 fn get(rig: &Rig, address: SocketAddr, path: &str) -> (String, String) {
+    get_as(rig, address, path, ACCEPT)
+}
+
+/// The same for a scraper that accepts this.
+fn get_as(rig: &Rig, address: SocketAddr, path: &str, accept: &str) -> (String, String) {
     let mut stream = connect(rig, address);
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: twinpath\r\n\r\n").unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: twinpath\r\nAccept: {accept}\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it closes after the answer");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
@@ -82,6 +91,13 @@ fn a_scrape_of_a_real_instance_is_what_the_document_says() {
     assert_eq!(count("twinpath_interface_up{interface=\"vs\"}"), 1.0);
     assert_eq!(count("twinpath_claim_fast{service=\"echo\",claim=\"udp port 7007\"}"), 1.0);
     assert_eq!(count("twinpath_claim_fast{service=\"echo\",claim=\"tcp port 7007\"}"), 0.0);
+    let (head, text) = get_as(&rig, address, "/metrics", "text/plain;version=0.0.4, */*;q=0.1");
+    assert!(head.to_lowercase().contains("content-type: text/plain; version=0.0.4"), "{head}");
+    assert!(
+        text.contains("# TYPE twinpath_service_requests_total counter\n") && !text.contains("# EOF"),
+        "{text}"
+    );
+    assert!(metric(&text, "twinpath_verdicts_total{verdict=\"claimed\"}") >= 10.0);
     assert!(get(&rig, address, "/").0.starts_with("HTTP/1.1 404"));
     assert_eq!(server.interrupt(), Some(0));
 }
@@ -105,9 +121,7 @@ fn scrapers_that_never_read_or_are_many_are_bounded_and_cost_the_service_nothing
     }
     until("those beyond the limit are let go", || server.drops("metrics_clients") >= 20);
     drop(held);
-    until("there is room again", || {
-        get_quietly(&rig, address).is_some_and(|answer| answer.ends_with("# EOF\n"))
-    });
+    until("there is room again", || get_quietly(&rig, address).is_some_and(|answer| answer.ends_with('\n')));
     let mut odd = connect(&rig, address);
     odd.write_all(b"\x16\x03\x01 this is no HTTP\r\n\r\n").unwrap();
     let mut said = Vec::new();
