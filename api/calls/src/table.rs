@@ -30,7 +30,8 @@ pub use asking::{
 
 use forked::is_table_own;
 pub(crate) use leaving::{Receives, left, receives};
-use leaving::{duplicate_for_calls, end_if_left, has_threads};
+pub use leaving::{close_own, duplicate_out_of_the_way};
+use leaving::{end_if_left, has_threads};
 pub(crate) use place::InSet;
 pub use place::Place;
 
@@ -367,7 +368,7 @@ fn end(descriptor: c_int, number: usize, place: &Place, is_open: bool) -> Option
     // After the entry was changed: a call that begins now sees that, or is counted.
     fence(Ordering::SeqCst);
     let goes_on = is_open && place.calls.have_it() && has_threads();
-    if let Some(kept) = goes_on.then(|| duplicate_for_calls(descriptor)).flatten() {
+    if let Some(kept) = goes_on.then(|| duplicate_out_of_the_way(descriptor)).flatten() {
         // As in the kernel, calls that have begun have the socket until they return.
         place.lessee.finish();
         place.kept.store(kept, Ordering::SeqCst);

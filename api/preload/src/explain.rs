@@ -3,12 +3,14 @@
 //! A program may end in a signal handler, so nothing here allocates or waits for a lock.
 #![allow(unsafe_code, reason = "files are written by the calls of the C library")]
 
+use std::ffi::CStr;
 use std::fmt::{self, Write as _};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use libc::c_int;
 use twinpath_calls::{errno, set_errno, table};
 
+use crate::own;
 use crate::started::started;
 
 /// A line of text: what does not fit is left out.
@@ -33,33 +35,140 @@ pub(crate) fn is_on() -> bool {
     started().is_some_and(|started| started.explain.is_some())
 }
 
-/// Writes a line. `errno` stays as it is. What cannot be written is left out.
+/// A descriptor, and the file that it was of: a program may have closed it, and the number may be that of another file since.
+struct Known {
+    descriptor: AtomicI32,
+    file: [AtomicU64; 2],
+}
+
+impl Known {
+    const fn none() -> Self {
+        Self { descriptor: AtomicI32::new(-1), file: [const { AtomicU64::new(0) }; 2] }
+    }
+
+    /// The descriptor, if it is still of that file.
+    fn get(&self) -> Option<c_int> {
+        let descriptor = self.descriptor.load(Ordering::Acquire);
+        let file = [0, 1].map(|at| self.file[at].load(Ordering::Relaxed));
+        (descriptor >= 0 && own::file_of(descriptor) == Some(file)).then_some(descriptor)
+    }
+
+    fn set(&self, descriptor: c_int) {
+        let file = own::file_of(descriptor).unwrap_or_default();
+        self.file.iter().zip(file).for_each(|(known, part)| known.store(part, Ordering::Relaxed));
+        self.descriptor.store(descriptor, Ordering::Release);
+    }
+}
+
+/// The file that is written to. It is opened at the beginning and kept: later the program may have another root, fewer rights, or no
+/// descriptor to spare.
+static FILE: Known = Known::none();
+/// Standard error as the program was started with it.
+static ERRORS: Known = Known::none();
+/// Lines that could not be written, and have not been told of; and the error of the last one.
+static LOST: AtomicU64 = AtomicU64::new(0);
+static ERROR: AtomicI32 = AtomicI32::new(0);
+
+/// The name of the file, if it is not standard error.
+fn named() -> Option<&'static CStr> {
+    started()?.explain.as_deref().filter(|to| to.to_bytes() != b"-")
+}
+
+/// The program begins.
+pub(crate) fn begin() {
+    if let Some(to) = named() {
+        ERRORS.set(libc::STDERR_FILENO);
+        if file(to).is_some() {
+            // The program is not to close it with its own.
+            table::begin_tracking();
+        }
+    }
+}
+
+/// In a child, for which nothing is the library's own so far.
+pub(crate) fn in_child() {
+    if let Some(file) = FILE.get() {
+        own::remember(file);
+    }
+}
+
+/// The file, opened again if the program has closed it all the same.
+fn file(to: &CStr) -> Option<c_int> {
+    if let Some(file) = FILE.get() {
+        return Some(file);
+    }
+    let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC;
+    // SAFETY: it is a string of C.
+    let opened = unsafe { libc::open(to.as_ptr(), flags, 0o666) };
+    if opened < 0 {
+        return None;
+    }
+    let kept = match table::duplicate_out_of_the_way(opened) {
+        Some(duplicate) => {
+            table::close_own(opened);
+            duplicate
+        }
+        None => opened,
+    };
+    own::remember(kept);
+    FILE.set(kept);
+    Some(kept)
+}
+
+/// Writes a line. `errno` stays as it is. What cannot be written is counted, and told of with the next line that can, or at the end.
 pub(crate) fn line(text: fmt::Arguments<'_>) {
-    let Some(started) = started() else { return };
-    let Some(to) = &started.explain else { return };
+    let Some(to) = started().and_then(|started| started.explain.as_deref()) else { return };
     let error = errno();
-    let mut line = Line { text: [0; 1024], len: 0 };
-    let _ = write!(line, "twinpath run: {}[{}]: {text}", started.program, std::process::id());
-    line.text[line.len] = b'\n';
-    let line = &line.text[..=line.len];
-    if to.as_bytes() == b"-" {
-        write(libc::STDERR_FILENO, line);
+    if named().is_none() {
+        write(libc::STDERR_FILENO, text);
     } else {
-        let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC;
-        // SAFETY: it is a string of C.
-        let file = unsafe { libc::open(to.as_ptr(), flags, 0o666) };
-        if file >= 0 {
-            write(file, line);
-            // SAFETY: it was opened above.
-            unsafe { libc::close(file) };
+        set_errno(0);
+        let lost = LOST.load(Ordering::Relaxed);
+        let is_written = file(to).is_some_and(|file| {
+            let told =
+                lost == 0 || write(file, format_args!("{lost} lines before this one {}", NotWritten(to)));
+            if told && lost > 0 {
+                LOST.fetch_sub(lost, Ordering::Relaxed);
+            }
+            told && write(file, text)
+        });
+        if !is_written {
+            ERROR.store(errno(), Ordering::Relaxed);
+            LOST.fetch_add(1, Ordering::Relaxed);
         }
     }
     set_errno(error);
 }
 
-fn write(to: c_int, line: &[u8]) {
+/// Why a line is not there.
+struct NotWritten<'a>(&'a CStr);
+
+impl fmt::Display for NotWritten<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.0.to_str().unwrap_or("the file");
+        write!(f, "could not be written to {name} (error {})", ERROR.load(Ordering::Relaxed))
+    }
+}
+
+/// Returns whether all of the line was written.
+fn write(to: c_int, text: fmt::Arguments<'_>) -> bool {
+    let Some(started) = started() else { return true };
+    let mut line = Line { text: [0; 1024], len: 0 };
+    let _ = write!(line, "twinpath run: {}[{}]: {text}", started.program, std::process::id());
+    line.text[line.len] = b'\n';
+    let line = &line.text[..=line.len];
     // SAFETY: the bytes are there.
-    let _ = unsafe { libc::write(to, line.as_ptr().cast(), line.len()) };
+    unsafe { libc::write(to, line.as_ptr().cast(), line.len()) == line.len() as isize }
+}
+
+/// The program ends: says what could not be written, if standard error is still the one that it was started with.
+fn lost() {
+    let (lost, Some(to)) = (LOST.swap(0, Ordering::Relaxed), named()) else { return };
+    if lost > 0
+        && let Some(errors) = ERRORS.get()
+    {
+        write(errors, format_args!("{lost} lines of --explain {}", NotWritten(to)));
+    }
 }
 
 /// Writes a line about a socket.
@@ -144,6 +253,7 @@ pub(crate) fn ending() {
         if unnamed > 0 {
             line(format_args!("{unnamed} further sockets by the kernel, for reasons as above"));
         }
+        lost();
     }
 }
 

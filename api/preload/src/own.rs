@@ -137,6 +137,11 @@ fn status_of(descriptor: c_int) -> Option<libc::stat> {
     Some(unsafe { status.assume_init() })
 }
 
+/// Device and inode of the file that a descriptor is of. It does not allocate.
+pub(crate) fn file_of(descriptor: c_int) -> Option<[u64; 2]> {
+    status_of(descriptor).map(|status| [status.st_dev, status.st_ino])
+}
+
 /// The lower half of a descriptor's inode. It does not allocate.
 fn inode(descriptor: c_int) -> Option<u32> {
     status_of(descriptor).map(|status| status.st_ino as u32)

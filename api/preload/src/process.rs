@@ -16,6 +16,7 @@ static AT_END: extern "C" fn() = end;
 extern "C" fn begin() {
     real::find_all();
     started::begin();
+    explain::begin();
     if let Some(checks) = sanitizer::found() {
         explain::line(format_args!("everything stays with the kernel: the program is built with {checks}"));
         started::end();
@@ -29,12 +30,17 @@ extern "C" fn begin() {
     table::set_tell(table::Tell {
         is_over: explain::received,
         pays_not: explain::pays_not,
-        was_forked: own::forget,
+        was_forked: in_child_of_fork,
     });
 }
 
 extern "C" fn in_child() {
+    in_child_of_fork();
+}
+
+fn in_child_of_fork() {
     own::forget();
+    explain::in_child();
 }
 
 /// The program ends: what its sockets have received, and that it uses them no longer.

@@ -1,6 +1,7 @@
 //! `twinpath run`: starts an unmodified program with the library that gives its UDP sockets a fast path.
 
 use std::ffi::OsString;
+use std::fs::OpenOptions;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -72,13 +73,21 @@ fn load(command: &mut Command, args: &Args, rules: &Rules, library: &Path) -> Re
     };
     command.env(RULES_VARIABLE, rules.to_line()).env(OWNER_VARIABLE, access.to_string());
     if let Some(to) = &args.explain {
-        let to = if to == "-" { PathBuf::from(to) } else { std::path::absolute(to)? };
+        let to = if to == "-" { PathBuf::from(to) } else { appendable(to)? };
         command.env(EXPLAIN_VARIABLE, to);
     }
     let (others, options) = (std::env::var_os(PRELOAD_VARIABLE), std::env::var_os(ASAN_VARIABLE));
     command.env(PRELOAD_VARIABLE, preload(library, others.as_deref()));
     command.env(ASAN_VARIABLE, asan_options(options.as_deref()));
     Ok(())
+}
+
+/// The path of a file to which lines can be appended.
+fn appendable(to: &str) -> Result<PathBuf> {
+    let to = std::path::absolute(to)?;
+    let opened = OpenOptions::new().append(true).create(true).open(&to);
+    opened.with_context(|| format!("cannot write --explain={}", to.display()))?;
+    Ok(to)
 }
 
 fn rules(args: &Args) -> Result<Rules> {

@@ -122,13 +122,13 @@ fn leave_to_kernel(number: usize, place: &Place) {
 }
 
 /// A descriptor of this library, which neither the program nor a hook of this library closes.
-pub(super) fn close_own(descriptor: c_int) {
+pub fn close_own(descriptor: c_int) {
     // SAFETY: it takes a number, which is that of a descriptor that nobody else uses.
     unsafe { libc::syscall(libc::SYS_close, descriptor) };
 }
 
-/// A duplicate for calls that go on, at a high number, where no program looks for what it has.
-pub(super) fn duplicate_for_calls(descriptor: c_int) -> Option<c_int> {
+/// A duplicate for the library, at a high number, where no program looks for what it has.
+pub fn duplicate_out_of_the_way(descriptor: c_int) -> Option<c_int> {
     let least = [DESCRIPTORS as c_int / 2, 512, 3];
     // SAFETY: it takes numbers.
     let duplicate =

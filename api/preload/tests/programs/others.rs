@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use twinpath_rules::{ASAN_VARIABLE, PRELOAD_VARIABLE, asan_options, preload};
-use twinpath_test_skip::{skip, skip_without};
+use twinpath_test_skip::{root_or_skip, skip, skip_without};
 use twinpath_worker::idle::Mode;
 
 use crate::link::{output_of, run};
@@ -96,4 +96,55 @@ fn a_program_with_the_c_library_musl_that_a_shell_starts_does_without() {
     compiler.arg("-L").arg(peers.join("lib/x86_64-linux-musl")).args(["-l:libc.so"]).arg(musl.join("crtn.o"));
     run(compiler.arg("-o").arg(&program));
     assert_eq!(by_shell(folder.path(), &program), "");
+}
+
+/// It closes what it does not know, has a socket, and then another root and no rights.
+const CONFINED: &str = "\
+#define _GNU_SOURCE
+#include <grp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+int main(int count, char **arguments)
+{
+	struct sockaddr_in own = { .sin_family = AF_INET };
+	int fd;
+	close_range(3, ~0U, 0);
+	fd = socket(AF_INET, SOCK_DGRAM, 0);
+	own.sin_addr.s_addr = htonl(0x7f000001);
+	/* The number is the one that it has without the library. */
+	if (count != 2 || fd != 3 || bind(fd, (struct sockaddr *)&own, sizeof own) < 0)
+		return 1;
+	if (chroot(arguments[1]) < 0 || chdir(\"/\") < 0 || setgroups(0, 0) < 0 || setgid(65534) < 0 || setuid(65534) < 0)
+		return 2;
+	return 0;
+}
+";
+
+#[test]
+fn what_is_explained_is_written_though_the_program_can_open_nothing_or_is_told_to_be_lost() {
+    if !root_or_skip() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("confined.c"), folder.path().join("confined"));
+    std::fs::write(&source, CONFINED).unwrap();
+    run(Command::new("cc").args(["-O2", "-Wall", "-Werror"]).arg(&source).arg("-o").arg(&program));
+    let root = folder.path().join("root");
+    std::fs::create_dir(&root).unwrap();
+    let said = |explain: &Path| {
+        let mut command = Command::new(&program);
+        let output = output_of(with_library(command.arg(&root), rule(Mode::Adaptive), explain));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        said
+    };
+    let explain = folder.path().join("explain");
+    assert_eq!(said(&explain), "");
+    let text = std::fs::read_to_string(&explain).unwrap();
+    assert!(text.contains("by the kernel: "), "{text}");
+    assert!(std::fs::read_dir(&root).unwrap().next().is_none(), "nothing is written to the other root");
+    let told = said(Path::new("/dev/full"));
+    let (_, told) = told.split_once("]: ").unwrap_or_else(|| panic!("something is said: {told}"));
+    assert!(told.ends_with(" lines of --explain could not be written to /dev/full (error 28)\n"), "{told}");
 }
