@@ -31,7 +31,7 @@ pub struct CarrierConfig<'a> {
     pub ports_max: usize,
     /// The fan-out group to join: its members share all frames by flow hash.
     pub fanout_group: Option<&'a FanoutGroup>,
-    /// The mark that its frames carry (SO_MARK).
+    /// The mark (SO_MARK) of its frames that pass the interface's egress hook, which is to take it off.
     pub mark: u32,
 }
 
@@ -66,10 +66,12 @@ pub(crate) fn senders(config: &CarrierConfig<'_>) -> Result<[OwnedFd; 2], Packet
         set(socket.as_fd(), libc::SO_SNDBUFFORCE, BUFFER_BYTES as c_int)
             .or_else(|_| sockopt::set_socket_send_buffer_size(&socket, BUFFER_BYTES))
             .map_err(failed("SO_SNDBUF"))?;
-        set(socket.as_fd(), libc::SO_MARK, config.mark.cast_signed()).map_err(failed("SO_MARK"))?;
         Ok(socket)
     };
     let (whole, plain) = (open()?, open()?);
+    // Frames that go past queueing disciplines go past the program that takes the mark off, too.
+    set(whole.as_fd(), libc::SO_MARK, config.mark.cast_signed())
+        .map_err(|source| PacketSocketError::Option { option: "SO_MARK", source })?;
     packet_socket::set(&whole, "PACKET_VNET_HDR", libc::PACKET_VNET_HDR, 1)?;
     packet_socket::set(&plain, "PACKET_QDISC_BYPASS", libc::PACKET_QDISC_BYPASS, 1)?;
     Ok([whole, plain])

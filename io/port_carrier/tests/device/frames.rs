@@ -38,7 +38,7 @@ impl Far {
         self.port.transmit(&mut self.pool, &mut burst);
     }
 
-    fn next(&mut self) -> Frame {
+    pub(super) fn next(&mut self) -> Frame {
         let mut burst = Burst::new();
         loop {
             self.port.receive(Instant::from_nanos(7), &mut self.pool, &mut burst);
@@ -86,7 +86,7 @@ fn first_difference(frame: &Frame, sent: &[u8]) -> Option<(Option<usize>, usize,
     (got != sent).then_some((at, got.len(), sent.len()))
 }
 
-fn partial(meta: &mut twinpath_frame::Meta) {
+pub(super) fn partial(meta: &mut twinpath_frame::Meta) {
     (meta.checksum, meta.checksum_start, meta.checksum_offset) = (Checksum::Partial, 34, 16);
 }
 

@@ -4,6 +4,7 @@
 mod bridge;
 mod fair;
 mod frames;
+mod marks;
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
