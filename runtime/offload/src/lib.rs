@@ -21,7 +21,7 @@ mod learned;
 mod moves;
 mod peer;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use twinpath_openflow::Match;
 use twinpath_pipeline::{Count, ExactEntries, FlowId, Inserted, Path, Pipeline, Trace, WhyNot};
@@ -147,6 +147,8 @@ pub struct Offloaded {
     forwarded: HashMap<u32, PortForwarded>,
     /// Void entries whose last counts have not been added.
     leaving: Vec<u32>,
+    /// Such entries, each with a port of theirs that is gone: another one may have its number since, to which that is not added.
+    departed: HashSet<(u32, u32)>,
     /// What a former process has left.
     kept: Kept,
 }
@@ -164,6 +166,7 @@ impl Offloaded {
             recorded,
             forwarded: HashMap::new(),
             leaving: Vec::new(),
+            departed: HashSet::new(),
             kept: Kept::default(),
         }
     }
@@ -224,13 +227,21 @@ impl Offloaded {
         self.ports.contains_key(&number)
     }
 
-    /// Ports of which this is not true are ports no more.
+    /// Ports of which this is not true are ports no more. What has been forwarded from and to them is forgotten: the next port of
+    /// that number begins with nothing.
     ///
     /// # Errors
     /// [`SteerError::Map`].
     pub fn keep_ports(&mut self, is_there: impl Fn(u32) -> bool) -> Result<(), SteerError> {
         let gone: Vec<u32> = self.ports.keys().copied().filter(|number| !is_there(*number)).collect();
-        gone.into_iter().try_for_each(|number| self.set_port(number, None))
+        let outcome = gone.into_iter().try_for_each(|number| self.set_port(number, None));
+        for number in &self.leaving {
+            let Some(entry) = self.entries.get(*number) else { continue };
+            let ports = [entry.key.in_port().into(), entry.output].into_iter();
+            self.departed.extend(ports.filter(|port| !is_there(*port)).map(|port| (*number, port)));
+        }
+        self.forwarded.retain(|number, _| is_there(*number));
+        outcome
     }
 
     /// Has the kernel forward the frames of a trace, if it can; `trace` is of the flows as they are now. If it does already,
@@ -376,6 +387,7 @@ impl Offloaded {
             self.kept.forget(number);
             self.entries.forget(number);
         }
+        self.departed.clear();
         Ok(())
     }
 
@@ -406,12 +418,18 @@ impl Offloaded {
             bytes: count.bytes.wrapping_sub(recorded.bytes),
         };
         if more.packets > 0 {
-            let from = self.forwarded.entry(entry.key.in_port().into()).or_default();
-            from.packets_in += more.packets;
-            from.bytes_in += more.bytes;
-            let to = self.forwarded.entry(entry.output).or_default();
-            to.packets_out += more.packets;
-            to.bytes_out += more.bytes;
+            let is_there = |port| !self.departed.contains(&(number, port));
+            let [from, to] = [u32::from(entry.key.in_port()), entry.output];
+            if is_there(from) {
+                let from = self.forwarded.entry(from).or_default();
+                from.packets_in += more.packets;
+                from.bytes_in += more.bytes;
+            }
+            if is_there(to) {
+                let to = self.forwarded.entry(to).or_default();
+                to.packets_out += more.packets;
+                to.bytes_out += more.bytes;
+            }
             if entry.is_kept {
                 self.kept.counted(number, more);
             } else {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvFlags, SocketFlags, SocketType};
 use rustix::time::Timespec;
-use twinpath_offload::{KernelPort, Learned, Moves};
+use twinpath_offload::{KernelPort, Learned, Moves, PortForwarded};
 use twinpath_steer_bpf::{PortPrograms, TcAttach, Unserved};
 use twinpath_switch::{
     Arrival, CAPACITY, OnMove, PortConfig, Shared, Snapshot, Switch, SwitchConfig, SwitchCounters,
@@ -73,16 +73,19 @@ impl Learning {
         learning
     }
 
-    /// Says which of the ports are there.
-    fn set_ports(&mut self, are_there: [bool; 2]) {
-        let port = |at: usize| KernelPort {
+    fn port(&self, at: usize) -> KernelPort {
+        KernelPort {
             ifindex: self.ifindexes[at],
             peer: None,
             frame_len_max: MTU + 14,
             has_xdp: false,
             takes_xdp: false,
-        };
-        let ports = [0, 1].map(|at| (at as u32 + 1, are_there[at].then(|| (0, port(at)))));
+        }
+    }
+
+    /// Says which of the ports are there.
+    fn set_ports(&mut self, are_there: [bool; 2]) {
+        let ports = [0, 1].map(|at| (at as u32 + 1, are_there[at].then(|| (0, self.port(at)))));
         self.learned.set_ports(&ports, clock::now(), &self.snapshot);
     }
 
@@ -142,6 +145,23 @@ fn an_address_that_moves_has_its_frames_go_to_workers_at_once() {
     assert!(!learning.shows(now, 1, 1, 2));
     learning.learned.look_after(now + AGEING, &learning.snapshot);
     assert_eq!((learning.learned.entries(), learning.learned.deadline()), (0, Instant::NEVER));
+}
+
+#[test]
+fn a_port_that_has_the_number_of_a_former_one_begins_with_no_counts() {
+    if !twinpath_test_skip::root_or_skip() {
+        return;
+    }
+    let hosts = Hosts::new();
+    let mut learning = Learning::forwards(&hosts);
+    assert!(!learning.goes_to_the_worker());
+    // What its entry has counted is read only when the entry is void.
+    let only_first = [(1, Some((0, learning.port(0))))];
+    learning.learned.set_ports(&only_first, clock::now(), &learning.snapshot);
+    learning.set_ports([true, true]);
+    let of = |learning: &Learning, port| learning.learned.forwarded(port);
+    assert_eq!(of(&learning, 2), PortForwarded::default());
+    assert!(of(&learning, 1).packets_in > 0, "the other one has its counts still");
 }
 
 #[test]
