@@ -134,7 +134,7 @@ impl<D: Datapath> OpenFlowSwitch<D> {
             Message::TableMod(change) => return table_mod(change),
             Message::MultipartRequest(part) => return self.multipart(session, xid, *part),
             Message::BarrierRequest => {
-                let until = Before { version: self.tables.datapath.barrier(), requests: self.requested() };
+                let until = Before { version: self.tables.datapath.barrier(), frames: self.asked() };
                 session.waiting = Some(Waiting::Barrier { xid, until });
             }
             Message::QueueGetConfigRequest(port) => {
@@ -186,7 +186,7 @@ impl<D: Datapath> OpenFlowSwitch<D> {
             let Buffered { in_port, frame } =
                 self.buffers.take(buffer_id).ok_or(BadRequest::BufferUnknown)?;
             let actions = [Action::Output { port: number::port::TABLE, max_len: 0 }].into();
-            self.requests.push(Request::PacketOut { in_port, actions, frame });
+            self.request(Request::PacketOut { in_port, actions, frame });
         }
         Ok(())
     }
@@ -206,14 +206,14 @@ impl<D: Datapath> OpenFlowSwitch<D> {
         if frame.len() < FRAME_LEN_MIN {
             return Err(BadRequest::BadPacket.into());
         }
-        self.requests.push(Request::PacketOut { in_port: packet.in_port, actions: packet.actions, frame });
+        self.request(Request::PacketOut { in_port: packet.in_port, actions: packet.actions, frame });
         Ok(())
     }
 
     fn port_mod(&mut self, change: &PortMod) -> Result<(), ErrorCode> {
         if let Some(status) = self.tables.port_mod(change)? {
             let config = status.port.config;
-            self.requests.push(Request::PortConfig { port_no: change.port_no, config });
+            self.request(Request::PortConfig { port_no: change.port_no, config });
             self.news.push(News::PortStatus(Box::new(status)));
         }
         Ok(())

@@ -45,6 +45,8 @@ pub enum Ending {
     Framing,
     /// Nothing came for 15 s, or nothing was read.
     Silent,
+    /// The controller's hello was not there within 15 s.
+    NoHello,
 }
 
 /// What a reply waits for.
@@ -56,16 +58,17 @@ pub(crate) enum Waiting {
     Barrier { xid: u32, until: Before },
 }
 
-/// What a barrier waits for (section 7.3.8): every worker judges by this version, and so many requests are done.
+/// What a barrier waits for (section 7.3.8): every worker judges by this version, and so many of the controllers' frames are
+/// sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before {
     pub(crate) version: u64,
-    pub(crate) requests: u64,
+    pub(crate) frames: u64,
 }
 
 impl Before {
     pub(crate) fn is_over<D: Datapath>(self, tables: &Tables<D>, done: u64) -> bool {
-        done >= self.requests && tables.datapath.is_in_force(self.version)
+        done >= self.frames && tables.datapath.is_in_force(self.version)
     }
 }
 
@@ -81,6 +84,7 @@ pub(crate) struct Session {
     pub(crate) asynchronous: AsyncConfig,
     pub(crate) miss_send_len: u16,
     pub(crate) waiting: Option<Waiting>,
+    opened: Instant,
     heard: Instant,
     has_probed: bool,
 }
@@ -105,6 +109,7 @@ impl Session {
             asynchronous: ASYNC_DEFAULT,
             miss_send_len: MISS_SEND_LEN,
             waiting: None,
+            opened: now,
             heard: now,
             has_probed: false,
         }
@@ -190,8 +195,10 @@ impl Session {
         if matches!(self.waiting, Some(Waiting::Barrier { .. })) {
             return;
         }
-        if now >= self.heard + GONE_AFTER {
-            self.close(Ending::Silent);
+        // However slowly its hello comes.
+        let is_late = self.stage == Stage::Hello && now >= self.opened + GONE_AFTER;
+        if is_late || now >= self.heard + GONE_AFTER {
+            self.close(if is_late { Ending::NoHello } else { Ending::Silent });
             self.output.clear();
             self.sent = 0;
         } else if now >= self.heard + PROBE_AFTER && !self.has_probed && self.stage == Stage::Open {
@@ -206,7 +213,8 @@ impl Session {
             Stage::Closing => Instant::NEVER,
             _ if matches!(self.waiting, Some(Waiting::Barrier { .. })) => Instant::NEVER,
             Stage::Open if !self.has_probed => self.heard + PROBE_AFTER,
-            Stage::Open | Stage::Hello => self.heard + GONE_AFTER,
+            Stage::Open => self.heard + GONE_AFTER,
+            Stage::Hello => self.opened + GONE_AFTER,
         }
     }
 

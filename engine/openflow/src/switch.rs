@@ -48,6 +48,12 @@ pub enum Request {
     },
 }
 
+impl Request {
+    const fn is_frame(&self) -> bool {
+        matches!(self, Self::PacketOut { .. })
+    }
+}
+
 /// A frame for the controllers, as a worker reports it.
 #[derive(Clone, Copy, Debug)]
 pub struct Punt<'a> {
@@ -107,7 +113,9 @@ pub struct OpenFlowSwitch<D: Datapath> {
     pub(crate) sessions: BTreeMap<ControllerId, Session>,
     pub(crate) news: Vec<News>,
     pub(crate) requests: Vec<Request>,
-    /// Requests that were taken, and how many of these are done.
+    /// Frames that controllers have had sent, how many of these requests were taken, and how many of those are done. Other
+    /// requests are done at once.
+    asked: u64,
     taken: u64,
     done: u64,
     /// Number of the last election (section 6.3.5).
@@ -133,6 +141,7 @@ impl<D: Datapath> OpenFlowSwitch<D> {
             sessions: BTreeMap::new(),
             news: Vec::new(),
             requests: Vec::new(),
+            asked: 0,
             taken: 0,
             done: 0,
             generation_id: None,
@@ -245,18 +254,25 @@ impl<D: Datapath> OpenFlowSwitch<D> {
     /// What has to be done outside, in order: so many requests at most. While the rest waits, controllers are not read.
     pub fn take_requests(&mut self, most: usize) -> Vec<Request> {
         let count = self.requests.len().min(most);
-        self.taken += count as u64;
-        self.requests.drain(..count).collect()
+        let requests: Vec<_> = self.requests.drain(..count).collect();
+        self.taken += requests.iter().filter(|request| request.is_frame()).count() as u64;
+        requests
     }
 
-    /// All requests that were taken are done but so many, which are the last ones. Barriers wait for those before them.
+    /// All frames that were taken are sent but so many, which are the last ones. Barriers wait for those before them.
     pub const fn done_but(&mut self, count: usize) {
         self.done = self.taken.saturating_sub(count as u64);
     }
 
-    /// How many requests controllers have made so far.
-    pub(crate) const fn requested(&self) -> u64 {
-        self.taken + self.requests.len() as u64
+    /// A controller asks for something outside.
+    pub(crate) fn request(&mut self, request: Request) {
+        self.asked += u64::from(request.is_frame());
+        self.requests.push(request);
+    }
+
+    /// How many frames controllers have had sent so far.
+    pub(crate) const fn asked(&self) -> u64 {
+        self.asked
     }
 
     /// Why the connection is to be closed, or was closed by this end; `None`: it is not.

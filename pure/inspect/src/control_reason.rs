@@ -32,7 +32,7 @@ pub enum ControlReason {
     PacketInUnread,
     /// Other news were not sent to an OpenFlow controller that does not read.
     NewsUnread,
-    /// A connection of an OpenFlow controller was closed at once, because there were too many.
+    /// A connection of an OpenFlow controller was closed at once, or before it had greeted, because there were too many.
     ControllersRefused,
     /// A connection of an OpenFlow controller was closed: what came was no TLS, or from nobody who is believed.
     BrokenTls,

@@ -1,6 +1,7 @@
 //! One connection: what is read and sent.
 
 use std::io;
+use std::net::IpAddr;
 use std::task::Context;
 
 use twinpath_openflow_switch::{ControllerId, Datapath, Ending, OpenFlowSwitch};
@@ -32,6 +33,8 @@ pub(crate) struct Connection {
     has_more: bool,
     /// Why nothing more can be read.
     ended: Option<String>,
+    /// Nothing more can be sent, either.
+    is_gone: bool,
     /// What came is no TLS, or from nobody who is believed.
     pub(crate) broke_tls: bool,
 }
@@ -45,6 +48,7 @@ const fn in_words(ending: Ending) -> &'static str {
         Ending::Refused => "it has refused OpenFlow 1.3",
         Ending::Framing => "the length of a message cannot be",
         Ending::Silent => "it was silent for 15 s",
+        Ending::NoHello => "it has not greeted within 15 s",
     }
 }
 
@@ -63,8 +67,14 @@ impl Connection {
             filled: 0,
             has_more: false,
             ended: None,
+            is_gone: false,
             broke_tls: false,
         }
+    }
+
+    /// Where the other end is; the same for all of this host that come by a UNIX socket.
+    pub(crate) fn source(&self) -> Option<IpAddr> {
+        self.stream.source()
     }
 
     /// Whether the controller's hello had come.
@@ -143,8 +153,7 @@ impl Connection {
             return Err(switch.ending(self.id).map_or(CLOSED, in_words).to_owned());
         }
         match &self.ended {
-            // Without TLS nothing can be sent any more, either.
-            Some(why) if self.broke_tls => Err(why.clone()),
+            Some(why) if self.is_gone => Err(why.clone()),
             Some(why) if self.is_taken() && switch.output(self.id).is_empty() => Err(why.clone()),
             _ => Ok(()),
         }
@@ -155,10 +164,15 @@ impl Connection {
             return;
         }
         let count = match self.stream.try_read(&mut self.buffer) {
-            Ok(0) => Err(CLOSED.to_owned()),
+            Ok(0) => {
+                // Who has only ended its half still reads; but not before both ends have proved who they are.
+                self.is_gone = !self.stream.takes_bytes();
+                Err(CLOSED.to_owned())
+            }
             Ok(count) => Ok(count),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
             Err(error) => {
+                self.is_gone = true;
                 self.broke_tls = error.kind() == io::ErrorKind::InvalidData;
                 Err(error.to_string())
             }

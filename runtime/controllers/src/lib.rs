@@ -28,6 +28,9 @@ use self::outgoing::Outgoing;
 pub use self::state::{ControllerState, News, Stage};
 pub use self::tls::{Tls, TlsError};
 
+/// Why a connection gives way.
+const DISPLACED: &str = "it had not greeted when there was no room for another";
+
 /// Connections taken from a listener in one turn at most.
 const ACCEPTS_EACH: usize = 16;
 
@@ -83,7 +86,7 @@ impl<D: Datapath> Controllers<D> {
         &self.switch
     }
 
-    /// Connections that were closed at once, as there were too many.
+    /// Connections that were closed as there were too many: at once, or before they had greeted.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.refused
@@ -264,11 +267,31 @@ impl<D: Datapath> Controllers<D> {
         for (stream, endpoint, is_outgoing) in new {
             let own = self.connections.iter().filter(|connection| connection.is_outgoing).count();
             let others = self.connections.len() - own;
-            let has_room = is_outgoing || others + reserved < CONTROLLERS_MAX;
-            match has_room.then(|| self.switch.connect(now)).flatten() {
+            if !is_outgoing && others + reserved >= CONTROLLERS_MAX && !self.give_way() {
+                self.refused += 1;
+                continue;
+            }
+            match self.switch.connect(now) {
                 Some(id) => self.connections.push(Connection::new(id, stream, endpoint, is_outgoing)),
                 None => self.refused += 1,
             }
         }
+    }
+
+    /// Closes a connection that came and has not greeted, which controllers do at once: of the source that has most of them the
+    /// oldest. Returns whether there was any.
+    fn give_way(&mut self) -> bool {
+        let connections = self.connections.iter().enumerate();
+        let silent = connections.filter(|(_, it)| !it.is_outgoing && !self.switch.is_open(it.id));
+        let silent: Vec<_> = silent.map(|(at, connection)| (at, connection.source())).collect();
+        let of_source = |source| silent.iter().filter(|(_, other)| *other == source).count();
+        // Of equal ones the last is found, so that is to be the oldest.
+        let found = silent.iter().rev().max_by_key(|(_, source)| of_source(*source));
+        let Some(at) = found.map(|(at, _)| *at) else { return false };
+        let connection = self.connections.remove(at);
+        self.switch.disconnect(connection.id);
+        self.refused += 1;
+        self.news.push(connection.lost(DISPLACED.to_owned()));
+        true
     }
 }

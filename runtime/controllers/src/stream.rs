@@ -1,6 +1,7 @@
 //! A connected socket.
 
 use std::io;
+use std::net::IpAddr;
 use std::task::Context;
 
 use tokio::net::{TcpStream, UnixStream};
@@ -55,6 +56,24 @@ impl Stream {
                 let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
                 pid.map(|pid| format!("process {pid}")).unwrap_or_default()
             }
+        }
+    }
+
+    /// The address of the other end, if it has one.
+    pub(crate) fn source(&self) -> Option<IpAddr> {
+        let tcp = match self {
+            Self::Tcp(stream) => stream,
+            Self::Tls(stream) => &stream.tcp,
+            Self::Unix(_) => return None,
+        };
+        tcp.peer_addr().ok().map(|peer| peer.ip().to_canonical())
+    }
+
+    /// Whether bytes can be taken for the other end.
+    pub(crate) fn takes_bytes(&self) -> bool {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => true,
+            Self::Tls(stream) => stream.takes_bytes(),
         }
     }
 

@@ -237,6 +237,37 @@ fn more_connections_than_there_may_be_are_closed_and_counted() {
 }
 
 #[test]
+fn silent_connections_give_way_to_controllers_and_do_not_drive_out_one_that_has_greeted() {
+    run(async || {
+        let mut controllers = controllers();
+        let address = controllers.listen(&"tcp:127.0.0.1:0".parse().expect("an address")).await;
+        let address = address.expect("it is bound").expect("it is TCP");
+        let silent = || -> Vec<_> {
+            (0..CONTROLLERS_MAX).map(|_| TcpStream::connect(address).expect("it listens")).collect()
+        };
+        let _first = silent();
+        while controllers.connections() < CONTROLLERS_MAX {
+            controllers.wait(START).await;
+            controllers.turn(START);
+        }
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        stream.set_nonblocking(true).expect("a socket");
+        stream.write_all(&greeting()).expect("room");
+        let answers = heard(&mut controllers, &mut stream, 2).await;
+        assert!(matches!(answers.last(), Some(Message::FeaturesReply(_))), "{answers:?}");
+        let refused = controllers.refused();
+        let _others = silent();
+        while controllers.refused() < refused + CONTROLLERS_MAX as u64 {
+            controllers.wait(START).await;
+            controllers.turn(START);
+        }
+        stream.write_all(&encoded(&[Message::EchoRequest([7].into())])).expect("room");
+        let answers = heard(&mut controllers, &mut stream, 1).await;
+        assert!(matches!(answers[..], [Message::EchoReply(_)]), "{answers:?}");
+    });
+}
+
+#[test]
 fn connections_at_a_listener_leave_room_for_a_configured_controller() {
     run(async || {
         let own = TcpListener::bind("127.0.0.1:0").expect("a free port");

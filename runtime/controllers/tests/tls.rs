@@ -170,6 +170,26 @@ fn unknown_peers_and_garbage_are_closed_and_counted() {
 }
 
 #[test]
+fn who_goes_before_both_have_proved_who_they_are_leaves_no_connection_behind() {
+    run(async || {
+        let folder = tempfile::tempdir().expect("a folder");
+        issue(folder.path(), &["switch"], "ours");
+        let (mut controllers, address) = listening(tls(folder.path(), "switch", "ours")).await;
+        // By FIN, after a part of a handshake too, and by RST.
+        for (bytes, is_reset) in [(&[][..], false), (&[0x16, 3, 1, 2][..], false), (&[], true)] {
+            let mut client = TcpStream::connect(address).expect("it listens");
+            client.write_all(bytes).expect("there is room");
+            turn_until(&mut controllers, |controllers| controllers.connections() > 0).await;
+            let linger = is_reset.then_some(Duration::ZERO);
+            rustix::net::sockopt::set_socket_linger(&client, linger).expect("set");
+            drop(client);
+            // Time stands still: no deadline ends it.
+            turn_until(&mut controllers, |controllers| controllers.connections() == 0).await;
+        }
+    });
+}
+
+#[test]
 fn files_that_are_not_what_they_should_be_are_named() {
     let folder = tempfile::tempdir().expect("a folder");
     issue(folder.path(), &["switch"], "ours");

@@ -27,6 +27,7 @@ use twinpath_time::Instant;
 use twinpath_worker::{Engine, Io};
 
 use self::forward::pass_on;
+use self::message::tell_reserved;
 use self::samples::{Samples, tell};
 use self::tables::Tables;
 
@@ -174,12 +175,13 @@ impl Engine for SwitchEngine {
         false
     }
 
-    fn run(&mut self, _now: Instant, _io: &mut Io<'_, SwitchEvent>) -> bool {
-        false
+    fn run(&mut self, _now: Instant, io: &mut Io<'_, SwitchEvent>) -> bool {
+        self.tables.as_mut().is_some_and(|tables| tables.tell_of_left(io))
     }
 
     fn next_deadline(&self) -> Instant {
-        Instant::NEVER
+        let has_left = self.tables.as_ref().is_some_and(|tables| tables.has_left());
+        if has_left { Instant::ZERO } else { Instant::NEVER }
     }
 
     fn command(&mut self, now: Instant, command: SwitchCommand, io: &mut Io<'_, SwitchEvent>) {
@@ -197,10 +199,8 @@ impl Engine for SwitchEngine {
                 None => without_tables(command),
             },
         };
-        if let Some(event) = event
-            && io.tell_reserved(event).is_err()
-        {
-            io.drops().add(Reason::MailboxFull, 1);
+        if let Some(event) = event {
+            tell_reserved(event, io);
         }
         self.pass_on_notice(io);
     }

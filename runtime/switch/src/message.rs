@@ -8,7 +8,7 @@ use twinpath_openflow::Action;
 use twinpath_pipeline::PacketIn;
 use twinpath_port::wire_copy::Seen;
 use twinpath_switch::{Notice, Snapshot};
-use twinpath_worker::ENGINE_RESERVE;
+use twinpath_worker::{ENGINE_RESERVE, Io};
 
 /// Packet-in buffers that control lends each worker, more than a port may send at once; a further one comes back empty.
 pub const LENT_MAX: usize = 64;
@@ -162,6 +162,13 @@ impl Sample {
         (self.port, self.vlan) = (frame.meta().port, frame.meta().vlan);
         self.len = frame.bytes().len().min(SAMPLE_LEN);
         self.memory[..self.len].copy_from_slice(&frame.bytes()[..self.len]);
+    }
+}
+
+/// Tells control what there is always room for.
+pub(crate) fn tell_reserved(event: SwitchEvent, io: &mut Io<'_, SwitchEvent>) {
+    if io.tell_reserved(event).is_err() {
+        io.drops().add(Reason::MailboxFull, 1);
     }
 }
 

@@ -2,12 +2,11 @@
 //! no use for those of a port, as the kernel cannot forward such frames, it gets fewer of that port.
 
 use twinpath_frame::Frame;
-use twinpath_inspect::Reason;
 use twinpath_switch::PORT_MAX;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::Io;
 
-use crate::message::{SAMPLES_MAX, Sample, SwitchEvent};
+use crate::message::{SAMPLES_MAX, Sample, SwitchEvent, tell_reserved};
 
 /// From one sample to the next, at least.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -95,9 +94,7 @@ impl Samples {
 
 /// Shows control a sample.
 pub(crate) fn tell(sample: Box<Sample>, io: &mut Io<'_, SwitchEvent>) {
-    if io.tell_reserved(SwitchEvent::Sample(sample)).is_err() {
-        io.drops().add(Reason::MailboxFull, 1);
-    }
+    tell_reserved(SwitchEvent::Sample(sample), io);
 }
 
 #[cfg(test)]

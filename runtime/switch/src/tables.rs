@@ -9,7 +9,7 @@ use twinpath_time::Instant;
 use twinpath_worker::Io;
 
 use crate::forward::copy_to;
-use crate::message::{Forwarding, PacketOut, SwitchCommand, SwitchEvent};
+use crate::message::{Forwarding, PACKET_OUTS_MAX, PacketOut, SwitchCommand, SwitchEvent, tell_reserved};
 use crate::outlet::{Out, PortNumbers};
 use crate::packet_ins::PacketIns;
 use crate::samples::{self, Samples};
@@ -31,7 +31,14 @@ pub(crate) struct Tables {
     packet_ins: PacketIns,
     samples: Samples,
     frames_per_turn: usize,
+    /// Frames of controllers that leave at the end of this turn, and those that have left.
+    leaving: Frames,
+    left: Frames,
 }
+
+/// Packet-outs that were done; there is room for all that a worker may have.
+#[allow(clippy::vec_box, reason = "a box comes from control and goes back to it")]
+type Frames = Vec<Box<PacketOut>>;
 
 impl Tables {
     pub(crate) fn new(worker: Worker) -> Self {
@@ -42,6 +49,8 @@ impl Tables {
             packet_ins: PacketIns::new(),
             samples: Samples::new(),
             frames_per_turn: BURST_MAX,
+            leaving: Vec::with_capacity(PACKET_OUTS_MAX),
+            left: Vec::with_capacity(PACKET_OUTS_MAX),
         }
     }
 
@@ -85,6 +94,21 @@ impl Tables {
         }
     }
 
+    /// Tells control of its frames that have left. What is done in a turn leaves at its end. Returns whether there were any.
+    pub(crate) fn tell_of_left(&mut self, io: &mut Io<'_, SwitchEvent>) -> bool {
+        let had_left = !self.left.is_empty();
+        for packet in self.left.drain(..) {
+            tell_reserved(SwitchEvent::PacketOutDone(packet), io);
+        }
+        std::mem::swap(&mut self.leaving, &mut self.left);
+        had_left
+    }
+
+    /// Whether there is something to tell in the next turn.
+    pub(crate) const fn has_left(&self) -> bool {
+        !self.left.is_empty() || !self.leaving.is_empty()
+    }
+
     /// Does a command, and returns what control must hear.
     pub(crate) fn command(
         &mut self,
@@ -103,7 +127,7 @@ impl Tables {
             SwitchCommand::Lend(buffer) => return self.packet_ins.lend(buffer).map(SwitchEvent::PacketIn),
             SwitchCommand::PacketOut(mut packet) => {
                 packet.refused = self.packet_out(now, &packet, switch, io).err();
-                return Some(SwitchEvent::PacketOutDone(packet));
+                self.leaving.push(packet);
             }
             SwitchCommand::LendSample(sample) => return self.samples.lend(sample).map(SwitchEvent::Sample),
             SwitchCommand::Forward(forwarding) => self.forwarding = forwarding,

@@ -2,10 +2,10 @@
 
 use twinpath_openflow::{
     Action, AsyncConfig, BadRequest, Config, ErrorCode, FlowMod, FlowModCommand, Hello, HelloFailed, Message,
-    Multipart, MultipartReply, MultipartRequest, PacketIn, PacketInReason, PacketOut, PortReason, Role,
-    RoleMessage, RoleRequestFailed, SwitchConfigFailed, number,
+    Multipart, MultipartReply, MultipartRequest, PacketIn, PacketInReason, PacketOut, PortMod, PortReason,
+    Role, RoleMessage, RoleRequestFailed, SwitchConfigFailed, number, port_config,
 };
-use twinpath_openflow_switch::{CONTROLLERS_MAX, ControllerId, Punt, Request};
+use twinpath_openflow_switch::{CONTROLLERS_MAX, ControllerId, Ending, Punt, Request};
 
 use crate::controller::{Bench, add, at, every_flow, from_port, output, port};
 
@@ -248,6 +248,49 @@ fn a_barrier_waits_for_the_frames_that_were_sent_before_it() {
     assert!(bench.switch.deadline() <= bench.now, "something goes on now");
     assert_eq!(bench.settle(id), [Message::BarrierReply]);
     assert!(bench.switch.takes(id));
+}
+
+#[test]
+fn a_barrier_waits_for_frames_whatever_others_have_done_meanwhile() {
+    let mut bench = Bench::new();
+    let (id, other) = (bench.controller(), bench.controller());
+    bench.say(
+        id,
+        &Message::PacketOut(Box::new(PacketOut {
+            buffer_id: number::NO_BUFFER,
+            in_port: number::port::CONTROLLER,
+            actions: [Action::Output { port: 1, max_len: 0 }].into(),
+            data: FRAME.into(),
+        })),
+    );
+    bench.say(id, &Message::BarrierRequest);
+    let down = PortMod {
+        port_no: 2,
+        hw_addr: port(2).hw_addr,
+        config: port_config::PORT_DOWN,
+        mask: port_config::PORT_DOWN,
+        advertise: 0,
+    };
+    bench.say(other, &Message::PortMod(down));
+    // Both are taken; the port has its configuration, and the frame has not left.
+    assert_eq!(bench.switch.take_requests(9).len(), 2);
+    bench.switch.done_but(1);
+    assert!(!bench.settle(id).contains(&Message::BarrierReply));
+    bench.switch.done_but(0);
+    assert!(bench.settle(id).contains(&Message::BarrierReply));
+}
+
+#[test]
+fn a_hello_that_comes_byte_by_byte_is_not_waited_for_for_ever() {
+    let mut bench = Bench::new();
+    let id = bench.switch.connect(bench.now).unwrap();
+    for second in 2..=16 {
+        assert!(!bench.switch.is_over(id));
+        bench.now = at(f64::from(second));
+        bench.switch.receive(bench.now, id, &[4]);
+        bench.switch.advance(bench.now);
+    }
+    assert_eq!((bench.switch.is_over(id), bench.switch.ending(id)), (true, Some(Ending::NoHello)));
 }
 
 #[test]

@@ -106,6 +106,9 @@ impl Bench {
     fn packet_out(&mut self, in_port: u32, actions: &[Action], bytes: &[u8]) -> Result<Vec<u16>, Reason> {
         let packet = PacketOut::new(in_port, actions.into(), bytes.into());
         self.rig.tell(SwitchCommand::PacketOut(Box::new(packet)));
+        let done = |event: &SwitchEvent| matches!(event, SwitchEvent::PacketOutDone(_));
+        assert!(!self.rig.told().iter().any(done), "barriers wait until it has left, at the end of the turn");
+        self.rig.turn();
         let told = self.rig.told();
         let done = told.into_iter().find_map(|event| match event {
             SwitchEvent::PacketOutDone(packet) => Some(packet),
