@@ -4,6 +4,7 @@
 //! ports: its slots say to which port a frame belongs, and [`Meta::port`](twinpath_frame::Meta::port) says it from there
 //! on, also for frames that are sent. A queue of a single port has none of this.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::port::{Capabilities, LinkState, PortCounters, PortId};
@@ -24,6 +25,9 @@ pub struct CarriedPort {
     /// Whether frames may pass by the queueing discipline and what is attached at tc egress, as the interface has no queue of
     /// its own (veth).
     pub bypass_qdisc: bool,
+    /// Sockets that the queue keeps, also when the port goes: each sends for one port while those that all ports share have no
+    /// room, as another port's frames stay in the kernel.
+    pub spares: Vec<Arc<OwnedFd>>,
     /// Its counters; the queue's own count what belongs to no port.
     pub counters: Arc<PortCounters>,
 }
@@ -177,6 +181,7 @@ mod tests {
             ifindex,
             capabilities: Capabilities::default(),
             bypass_qdisc: false,
+            spares: Vec::new(),
             counters: Arc::default(),
         }
     }

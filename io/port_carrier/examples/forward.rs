@@ -92,6 +92,7 @@ fn port(number: u16, name: &str) -> Outcome<CarriedPort> {
         ifindex,
         capabilities: capabilities(GsoKinds::ALL),
         bypass_qdisc: true,
+        spares: Vec::new(),
         counters: Arc::default(),
     })
 }
@@ -158,6 +159,7 @@ impl Way {
                 ifindex: 100_000 + u32::from(number),
                 capabilities,
                 bypass_qdisc: true,
+                spares: Vec::new(),
                 counters,
             };
             queue.add(port).map_err(|_| "it is not carried")?;

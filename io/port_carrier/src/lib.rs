@@ -11,7 +11,8 @@
 //! whole from the socket's queue (PACKET_COPY_THRESH), by one system call, into a chain of frames.
 //!
 //! Frames are sent by one `sendmmsg(2)` for a burst, whichever ports they leave by: each message names its interface. A
-//! frame that the kernel refuses is counted for its port, and those behind it are sent.
+//! frame that the kernel refuses is counted for its port, and those behind it are sent. What one port's frames wait for,
+//! others do not (`spare.rs`).
 //!
 //! # Why so
 //!
@@ -51,6 +52,7 @@ mod ahead;
 mod open;
 mod read;
 mod send;
+mod spare;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -66,14 +68,15 @@ use twinpath_rings::pending::Pending;
 use twinpath_time::{Duration, Instant};
 
 use crate::ahead::Ahead;
-pub use crate::open::CarrierConfig;
+pub use crate::open::{CarrierConfig, spare};
 use crate::read::{Reader, Taken, discard_queued};
 use crate::send::Sender;
+pub use crate::spare::SPARES_MAX;
 
 /// Chunks that one call of [`PortQueue::receive`] takes, exceeded by one packet at most: four of the largest packets.
 const CHUNKS_PER_TURN: usize = 4 * CHAIN;
 
-/// Sockets of one queue, which take long to close.
+/// Sockets of one queue, which take long to close; spare ones come with ports.
 pub const SOCKETS: usize = 3;
 
 /// Frames that a queue may hold: those that it reads the next long packet into, those that are read ahead of their turn, and
@@ -326,7 +329,10 @@ impl Carrier for CarrierPort {
     }
 
     fn add(&mut self, port: CarriedPort) -> Result<(), CarriedPort> {
-        self.ports.add(port)
+        let spares = port.spares.clone();
+        self.ports.add(port)?;
+        spares.iter().for_each(|socket| self.sender.add_spare(socket));
+        Ok(())
     }
 
     fn remove(&mut self, port: u16) -> Option<CarriedPort> {

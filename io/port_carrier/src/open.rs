@@ -15,7 +15,10 @@ use twinpath_sys::packet_socket::{self, FanoutGroup, PacketSocketError};
 
 /// Size of the queue for frames that are longer than a slot, and of the frames that the kernel has not sent yet, bytes.
 /// Frames beyond it are lost, and counted.
-const BUFFER_BYTES: usize = 8 * 1024 * 1024;
+pub(crate) const BUFFER_BYTES: usize = 8 * 1024 * 1024;
+
+/// The same of frames that one port has sent by a spare socket, bytes.
+const SPARE_BYTES: usize = 2 * 1024 * 1024;
 
 /// `PACKET_COPY_THRESH` of linux/if_packet.h: a frame longer than its slot is put into the socket's queue as well.
 const PACKET_COPY_THRESH: c_int = 7;
@@ -60,21 +63,37 @@ pub(crate) fn receiver<E>(
 
 /// The two sockets that send: with virtio-net headers, and without them, past queueing disciplines.
 pub(crate) fn senders(config: &CarrierConfig<'_>) -> Result<[OwnedFd; 2], PacketSocketError> {
-    let open = || -> Result<OwnedFd, PacketSocketError> {
-        let socket = packet_socket::open(SocketType::RAW, SocketFlags::NONBLOCK).map(close_late)?;
-        let failed = |option| move |source| PacketSocketError::Option { option, source };
-        set(socket.as_fd(), libc::SO_SNDBUFFORCE, BUFFER_BYTES as c_int)
-            .or_else(|_| sockopt::set_socket_send_buffer_size(&socket, BUFFER_BYTES))
-            .map_err(failed("SO_SNDBUF"))?;
-        Ok(socket)
-    };
-    let (whole, plain) = (open()?, open()?);
     // Frames that go past queueing disciplines go past the program that takes the mark off, too.
-    set(whole.as_fd(), libc::SO_MARK, config.mark.cast_signed())
-        .map_err(|source| PacketSocketError::Option { option: "SO_MARK", source })?;
-    packet_socket::set(&whole, "PACKET_VNET_HDR", libc::PACKET_VNET_HDR, 1)?;
+    let plain = sender(None, BUFFER_BYTES)?;
     packet_socket::set(&plain, "PACKET_QDISC_BYPASS", libc::PACKET_QDISC_BYPASS, 1)?;
-    Ok([whole, plain])
+    Ok([with_headers(config.mark, BUFFER_BYTES)?, plain])
+}
+
+/// A socket that sends for one port while the shared ones have no room ([`CarriedPort::spares`](twinpath_port::CarriedPort)),
+/// in the network namespace of the calling thread. Its frames carry `mark`.
+///
+/// # Errors
+/// [`PacketSocketError`].
+pub fn spare(mark: u32) -> Result<OwnedFd, PacketSocketError> {
+    with_headers(mark, SPARE_BYTES)
+}
+
+fn with_headers(mark: u32, buffer_bytes: usize) -> Result<OwnedFd, PacketSocketError> {
+    let socket = sender(Some(mark), buffer_bytes)?;
+    packet_socket::set(&socket, "PACKET_VNET_HDR", libc::PACKET_VNET_HDR, 1)?;
+    Ok(socket)
+}
+
+fn sender(mark: Option<u32>, buffer_bytes: usize) -> Result<OwnedFd, PacketSocketError> {
+    let socket = packet_socket::open(SocketType::RAW, SocketFlags::NONBLOCK).map(close_late)?;
+    let failed = |option| move |source| PacketSocketError::Option { option, source };
+    set(socket.as_fd(), libc::SO_SNDBUFFORCE, buffer_bytes as c_int)
+        .or_else(|_| sockopt::set_socket_send_buffer_size(&socket, buffer_bytes))
+        .map_err(failed("SO_SNDBUF"))?;
+    if let Some(mark) = mark {
+        set(socket.as_fd(), libc::SO_MARK, mark.cast_signed()).map_err(failed("SO_MARK"))?;
+    }
+    Ok(socket)
 }
 
 fn set(socket: BorrowedFd<'_>, number: c_int, value: c_int) -> Result<(), Errno> {

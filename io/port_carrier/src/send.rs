@@ -4,6 +4,7 @@
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use twinpath_frame::{BURST_MAX, Burst, Frame, Pool};
@@ -11,6 +12,9 @@ use twinpath_inspect::Reason;
 use twinpath_port::fit::is_plain;
 use twinpath_port::{CarriedPort, CarriedPorts, PortCounters, vnet_header};
 use twinpath_sys::last_errno;
+
+use crate::open::BUFFER_BYTES;
+use crate::spare::{SPARES_MAX, Spares, queued};
 
 /// Parts of frames that one system call passes. A frame has two with its header, one in a long chain up to 65.
 const VECTORS_MAX: usize = 1024;
@@ -27,13 +31,29 @@ enum Way {
     Whole,
     /// Without either: the kernel has to do nothing to the frame, and the interface has no queue of its own.
     Plain,
+    /// As [`Way::Whole`], by the spare socket at that place.
+    Spare(usize),
 }
+
+impl Way {
+    /// Its bit in a set of them.
+    const fn bit(self) -> u32 {
+        match self {
+            Self::Whole => 1,
+            Self::Plain => 2,
+            Self::Spare(place) => 4 << place,
+        }
+    }
+}
+
+const _: () = assert!(SPARES_MAX + 2 < 32);
 
 /// The sockets that send, and what describes a burst to the kernel; allocated once.
 #[derive(Debug)]
 pub(crate) struct Sender {
     whole: OwnedFd,
     plain: OwnedFd,
+    spares: Spares,
     messages: Box<[libc::mmsghdr]>,
     addresses: Box<[libc::sockaddr_ll]>,
     headers: Box<[[u8; vnet_header::LEN]]>,
@@ -64,11 +84,17 @@ impl Sender {
         Self {
             whole,
             plain,
+            spares: Spares::new(),
             messages,
             addresses,
             headers: vec![[0; vnet_header::LEN]; BURST_MAX].into_boxed_slice(),
             vectors: vec![nothing; VECTORS_MAX].into_boxed_slice(),
         }
+    }
+
+    /// Keeps the spare socket that came with a port.
+    pub(crate) fn add_spare(&mut self, socket: &Arc<OwnedFd>) {
+        self.spares.add(socket);
     }
 
     /// Sends all frames of the burst, each through its port, in order. What the kernel refuses is counted for its port.
@@ -81,27 +107,34 @@ impl Sender {
     ) {
         let frames = burst.frames();
         let counters_of = |frame: &Frame| ports.get(frame.meta().port).map_or(own, |port| &port.counters);
+        let (whole, plain) = (&self.whole, &self.plain);
+        self.spares.give_back(|| queued(whole).max(queued(plain)) < BUFFER_BYTES);
+        // Those whose socket holds as much as it may.
+        let mut full = 0;
         let mut done = 0;
         while let Some(rest) = frames.get(done..).filter(|rest| !rest.is_empty()) {
-            let way = ports.get(rest[0].meta().port).map(|port| way_of(&rest[0], port));
-            let count = way.map_or(0, |way| self.lay_out(rest, way, ports));
-            let (Some(way), 1..) = (way, count) else {
-                let reason = if way.is_some() { Reason::FrameTooLarge } else { Reason::PortDown };
-                counters_of(&rest[0]).drops.add(reason, 1);
+            let Some(port) = ports.get(rest[0].meta().port) else {
+                own.drops.add(Reason::PortDown, 1);
                 done += 1;
                 continue;
             };
-            let socket = if way == Way::Plain { &self.plain } else { &self.whole };
+            let Some(way) = self.way_with_room(&rest[0], port, full) else {
+                port.counters.drops.add(Reason::PortFull, 1);
+                done += 1;
+                continue;
+            };
+            let count = self.lay_out(rest, way, ports);
+            if count == 0 {
+                port.counters.drops.add(Reason::FrameTooLarge, 1);
+                done += 1;
+                continue;
+            }
             own.kicks.add(1);
             // SAFETY: the first `count` messages point at addresses and vectors that describe living headers and frames;
             // the kernel only reads them (sending never writes through iov_base) and copies before it returns.
             let sent = unsafe {
-                libc::sendmmsg(
-                    socket.as_raw_fd(),
-                    self.messages.as_mut_ptr(),
-                    count as u32,
-                    libc::MSG_DONTWAIT,
-                )
+                let socket = self.socket(way).as_raw_fd();
+                libc::sendmmsg(socket, self.messages.as_mut_ptr(), count as u32, libc::MSG_DONTWAIT)
             };
             if let Ok(sent) = usize::try_from(sent) {
                 for frame in &rest[..sent] {
@@ -116,14 +149,11 @@ impl Sender {
             match last_errno() {
                 // A signal came before any frame was sent.
                 Errno::INTR => {}
-                // The kernel still holds as much of this socket's as it may: the others would fail as well.
-                Errno::AGAIN => {
-                    rest.iter().for_each(|frame| counters_of(frame).drops.add(Reason::PortFull, 1));
-                    break;
-                }
+                // The kernel still holds as much of this socket's as it may.
+                Errno::AGAIN => full |= way.bit(),
                 // Of the first frame; the others may go to other ports.
                 error => {
-                    counters_of(&rest[0]).drops.add(refusal(error), 1);
+                    port.counters.drops.add(refusal(error), 1);
                     done += 1;
                 }
             }
@@ -131,15 +161,37 @@ impl Sender {
         burst.release(usize::MAX, pool);
     }
 
+    fn socket(&self, way: Way) -> &OwnedFd {
+        match way {
+            Way::Whole => &self.whole,
+            Way::Plain => &self.plain,
+            Way::Spare(place) => self.spares.socket(place),
+        }
+    }
+
+    /// The way that a frame leaves by, not one of those that are full. `None` if it cannot leave: its port has as much queued
+    /// as it may, or all spare sockets are those of ports that are stuck.
+    #[inline]
+    fn way_with_room(&mut self, frame: &Frame, port: &CarriedPort, full: u32) -> Option<Way> {
+        let way = way_of(frame, port, &self.spares);
+        if way.bit() & full == 0 {
+            return Some(way);
+        }
+        match way {
+            Way::Spare(_) => None,
+            Way::Whole | Way::Plain => self.spares.give(port.port).map(Way::Spare),
+        }
+    }
+
     /// Describes frames, from the first on, as far as they leave by the same way, their ports are carried and there is room;
     /// returns their number.
     fn lay_out(&mut self, frames: &[Frame], way: Way, ports: &CarriedPorts) -> usize {
-        let Self { messages, addresses, headers, vectors, .. } = self;
+        let Self { messages, addresses, headers, vectors, spares, .. } = self;
         let mut used = 0;
         let places = messages.iter_mut().zip(addresses.iter_mut()).zip(headers.iter_mut());
         for (at, (frame, ((message, address), header))) in frames.iter().zip(places).enumerate() {
             let Some(port) = ports.get(frame.meta().port) else { return at };
-            if way_of(frame, port) != way {
+            if way_of(frame, port, spares) != way {
                 return at;
             }
             address.sll_ifindex = port.ifindex.cast_signed();
@@ -148,7 +200,7 @@ impl Sender {
                     *place = vector(frame.bytes());
                     1
                 }),
-                Way::Whole => {
+                Way::Whole | Way::Spare(_) => {
                     *header = vnet_header::encode(frame.meta());
                     describe(frame, header, &mut vectors[used..])
                 }
@@ -163,7 +215,10 @@ impl Sender {
 }
 
 #[inline]
-fn way_of(frame: &Frame, port: &CarriedPort) -> Way {
+fn way_of(frame: &Frame, port: &CarriedPort, spares: &Spares) -> Way {
+    if let Some(place) = spares.of(port.port) {
+        return Way::Spare(place);
+    }
     if port.bypass_qdisc && is_plain(frame) { Way::Plain } else { Way::Whole }
 }
 

@@ -1,7 +1,7 @@
 //! The kernel interfaces of one network namespace as ports of a switch.
 //!
 //! A set has one queue for each worker, which carries all interfaces of the set. An interface becomes a port in three steps:
-//! [`PortSet::attach`] attaches the programs, which can fail; then every worker adds it to its queue ([`PortSet::port`] says
+//! [`PortSet::attach`] attaches the programs, which can fail; then every worker adds it to its queue ([`PortSet::ports`] says
 //! what); then [`PortSet::claim`] has its frames go to the queues. Until then the kernel has them. It leaves in the opposite
 //! order. All calls are made in the network namespace of the interfaces.
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rustix::net::{SocketFlags, SocketType};
 use twinpath_frame::Mapping;
 use twinpath_port::{CarriedPort, GsoKinds, PORTS_MAX, PortId};
-use twinpath_port_carrier::{CarrierConfig, CarrierPort, SOCKETS, capabilities};
+use twinpath_port_carrier::{CarrierConfig, CarrierPort, SOCKETS, SPARES_MAX, capabilities, spare};
 use twinpath_rings::pending::{self, Pending};
 use twinpath_steer_bpf::{KeepPlan, KeptEntry, Offload, PortPrograms, QUEUES_MAX, TcAttach, Unserved};
 use twinpath_sys::descriptors::{close_late, set_aside};
@@ -54,6 +54,8 @@ pub struct PortSet {
     /// Keeps the interfaces in promiscuous mode.
     listener: OwnedFd,
     promiscuous: BTreeSet<u32>,
+    /// Spare sockets that each queue has.
+    spares: usize,
     words: Option<Arc<Mapping>>,
 }
 
@@ -90,7 +92,7 @@ impl PortSet {
             placed.push(PlacedQueue { worker: worker as usize, queue: Box::new(queue.failing_open(word)) });
         }
         let listener = packet_socket::open(SocketType::RAW, SocketFlags::empty()).map(close_late)?;
-        Ok((Self { programs, plan, listener, promiscuous: BTreeSet::new(), words }, placed))
+        Ok((Self { programs, plan, listener, promiscuous: BTreeSet::new(), spares: 0, words }, placed))
     }
 
     /// All interfaces are attached that are to be when the process starts: what a former one has left of others is removed.
@@ -124,17 +126,32 @@ impl PortSet {
         self.plan.offloaded > 0
     }
 
-    /// An interface as a worker adds it to its queue: one for each worker, as each counts by itself.
-    #[must_use]
-    pub fn port(&self, number: u16, ifindex: u32) -> CarriedPort {
-        let capabilities = capabilities(self.plan.segmentation);
-        CarriedPort {
-            port: number,
-            ifindex,
-            capabilities,
-            bypass_qdisc: has_no_queue(ifindex),
-            counters: Arc::default(),
-        }
+    /// An attached interface as the workers add it to their queues: one for each worker, as each counts by itself. The first
+    /// interface alone has nobody to keep frames of; with further ones come spare sockets.
+    ///
+    /// # Errors
+    /// [`AttachError::Packet`]; the interface stays attached.
+    pub fn ports(&mut self, number: u16, ifindex: u32) -> Result<Vec<CarriedPort>, AttachError> {
+        let wanted = match self.promiscuous.len() {
+            0 | 1 => 0,
+            interfaces => interfaces.min(SPARES_MAX),
+        };
+        let more = wanted.saturating_sub(self.spares);
+        let (capabilities, bypass_qdisc) = (capabilities(self.plan.segmentation), has_no_queue(ifindex));
+        let port = |_worker| {
+            let spares = (0..more).map(|_| Ok(Arc::new(spare(MARK)?)));
+            Ok(CarriedPort {
+                port: number,
+                ifindex,
+                capabilities,
+                bypass_qdisc,
+                spares: spares.collect::<Result<_, PacketSocketError>>()?,
+                counters: Arc::default(),
+            })
+        };
+        let ports = (0..self.plan.workers).map(port).collect::<Result<_, PacketSocketError>>()?;
+        self.spares += more;
+        Ok(ports)
     }
 
     /// Makes an interface ready to be a port. The workers add it next.

@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use twinpath_attach::{PlacedQueue, PortSet, PortSetPlan};
 use twinpath_frame::{Burst, Pool};
-use twinpath_port::{GsoKinds, PortQueue};
+use twinpath_port::{CarriedPort, GsoKinds, PortQueue};
 use twinpath_port_carrier::QUEUE_FRAMES;
 use twinpath_steer_bpf::{TcAttach, Unserved};
 use twinpath_sys::Namespace;
@@ -50,6 +50,14 @@ impl Worker {
     }
 }
 
+/// Has each worker carry a port. As many spare sockets come as there are ports, once there are others whose frames they are for.
+fn add_port(workers: &mut [Worker], ports: Vec<CarriedPort>) {
+    for (worker, port) in workers.iter_mut().zip(ports) {
+        assert_eq!(port.spares.len(), 2 * usize::from(port.port));
+        assert!(worker.queue.carrier().unwrap().add(port).is_ok());
+    }
+}
+
 #[test]
 fn the_frames_of_all_ports_are_shared_among_workers_until_a_port_is_detached() {
     if !twinpath_test_skip::root_or_skip() {
@@ -84,10 +92,8 @@ fn the_frames_of_all_ports_are_shared_among_workers_until_a_port_is_detached() {
     let mut far = Vec::new();
     for number in 0..2 {
         let [near, ifindex] = ["near", "far"].map(|end| index(format!("{end}{number}")));
-        for worker in &mut workers {
-            assert!(worker.queue.carrier().unwrap().add(set.port(number, near)).is_ok());
-        }
         namespace.run(|| set.attach(near).unwrap()).unwrap();
+        add_port(&mut workers, namespace.run(|| set.ports(number, near).unwrap()).unwrap());
         far.push(namespace.run(|| PacketSocket::open(ifindex, 0).unwrap()).unwrap());
         far[usize::from(number)].send(&datagram(FLOWS)).unwrap(); // The kernel's: no worker sees it.
         namespace.run(|| set.claim(near, Unserved::Dropped).unwrap()).unwrap();

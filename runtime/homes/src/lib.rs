@@ -278,9 +278,15 @@ impl Homes {
         };
         interfaces.set.attach(ifindex)?;
         let Interfaces { set, number: of_set, queues, .. } = interfaces;
-        let ports = (0..plan.workers as usize)
-            .map(|worker| (carrier(*of_set, worker), set.port(number, ifindex)))
-            .collect();
+        let ports = match set.ports(number, ifindex) {
+            Ok(ports) => ports,
+            Err(error) => {
+                set.detach(ifindex)?;
+                return Err(error.into());
+            }
+        };
+        let ports =
+            ports.into_iter().enumerate().map(|(worker, port)| (carrier(*of_set, worker), port)).collect();
         Ok(Held { queues: std::mem::take(queues), ports })
     }
 

@@ -53,7 +53,14 @@ impl LoopbackCarrier {
     /// A port of that number for [`Carrier::add`], with what a loopback port sends.
     #[must_use]
     pub fn port(port: u16, ifindex: u32) -> CarriedPort {
-        CarriedPort { port, ifindex, capabilities: PLAIN, bypass_qdisc: false, counters: Arc::default() }
+        CarriedPort {
+            port,
+            ifindex,
+            capabilities: PLAIN,
+            bypass_qdisc: false,
+            spares: Vec::new(),
+            counters: Arc::default(),
+        }
     }
 
     fn wire_of(&self, port: u16) -> Option<(&CarriedPort, &Wire)> {

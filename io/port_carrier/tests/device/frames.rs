@@ -38,6 +38,20 @@ impl Far {
         self.port.transmit(&mut self.pool, &mut burst);
     }
 
+    /// Waits for so many frames, and returns their lengths.
+    pub(super) fn lengths(&mut self, count: usize) -> Vec<usize> {
+        let (mut burst, mut lengths) = (Burst::new(), Vec::new());
+        while lengths.len() < count {
+            self.port.receive(Instant::from_nanos(7), &mut self.pool, &mut burst);
+            if burst.is_empty() {
+                wait_for(&self.port);
+            }
+            lengths.extend(burst.frames().iter().map(Frame::chain_len));
+            burst.release(usize::MAX, &mut self.pool);
+        }
+        lengths
+    }
+
     pub(super) fn next(&mut self) -> Frame {
         let mut burst = Burst::new();
         loop {

@@ -5,15 +5,16 @@ mod bridge;
 mod fair;
 mod frames;
 mod marks;
+mod slow;
 
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use twinpath_frame::{Burst, Frame, Mapping, Pool};
 use twinpath_port::{CarriedPort, Carrier, GsoKinds, PORTS_MAX, PortId, PortQueue, WaitSource};
-use twinpath_port_carrier::{CarrierConfig, CarrierPort, QUEUE_FRAMES, capabilities};
+use twinpath_port_carrier::{CarrierConfig, CarrierPort, QUEUE_FRAMES, capabilities, spare};
 use twinpath_rings::pending::{Pending, STRIDE};
 use twinpath_steer_bpf::{PortPrograms, QUEUES_MAX, TcAttach, Unserved};
 use twinpath_sys::Namespace;
@@ -25,11 +26,19 @@ const MARK: u32 = 0x7477_6967;
 const QUEUE: PortId = PortId { port: PORTS_MAX as u16, queue: 0 };
 
 fn ip(namespace: &Namespace, arguments: &str) {
-    let mut command = Command::new("ip");
-    command.args(arguments.split(' ')).stdin(Stdio::null());
+    run(namespace, "ip", arguments);
+}
+
+fn run(namespace: &Namespace, program: &str, arguments: &str) {
+    let output = start(namespace, program, arguments).wait_with_output().unwrap();
+    assert!(output.status.success(), "{program} {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn start(namespace: &Namespace, program: &str, arguments: &str) -> Child {
+    let mut command = Command::new(program);
+    command.args(arguments.split(' ')).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() }).unwrap();
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    command.spawn().unwrap()
 }
 
 /// A namespace without IPv6, so that the kernel sends nothing by itself.
@@ -103,6 +112,7 @@ impl Switch {
                 ifindex,
                 capabilities: capabilities(GsoKinds::ALL),
                 bypass_qdisc: true,
+                spares: vec![Arc::new(within(namespace, || spare(MARK)).unwrap())],
                 counters: Arc::default(),
             };
             assert!(queue.add(port).is_ok());

@@ -1,0 +1,98 @@
+//! Spare sockets, so that what one port has queued keeps no frame of another port.
+//!
+//! The kernel charges a frame to the socket that sent it until the frame has been freed, wherever it waits by then: in the
+//! queue of a device, or of a shaper that it reached through a veth pair and a bridge. It does not say which port's frames
+//! these are. So a port whose frames stay (they are sent on slowly, or not at all) fills the socket that all ports share. From
+//! then on a port that finds the shared socket full gets a spare one. A port whose frames do not stay leaves its spare
+//! socket empty, and another port may have it at once; one whose frames stay keeps it, fills it, and then loses
+//! only its own frames. A socket decides about nothing else: frames leave in the order in which they are sent.
+#![allow(unsafe_code, reason = "what a socket has queued has no safe wrapper")]
+
+use std::ffi::c_int;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+/// Spare sockets of a queue, at most. As many ports may be stuck at a time without cost to others.
+pub const SPARES_MAX: usize = 16;
+
+/// Calls of [`Spares::give_back`] of which one looks: it costs a system call for each socket.
+const BURSTS_PER_LOOK: u32 = 64;
+
+#[derive(Debug)]
+struct Spare {
+    socket: Arc<OwnedFd>,
+    /// The port that has it.
+    port: Option<u16>,
+}
+
+/// The spare sockets of a queue. No memory is allocated after the start.
+#[derive(Debug)]
+pub(crate) struct Spares {
+    spares: Vec<Spare>,
+    /// How many are some port's.
+    given: usize,
+    bursts: u32,
+}
+
+impl Spares {
+    pub(crate) fn new() -> Self {
+        Self { spares: Vec::with_capacity(SPARES_MAX), given: 0, bursts: 0 }
+    }
+
+    /// Adds a socket that came with a port. It stays with the queue; more than [`SPARES_MAX`] are not needed.
+    pub(crate) fn add(&mut self, socket: &Arc<OwnedFd>) {
+        if self.spares.len() < SPARES_MAX {
+            self.spares.push(Spare { socket: Arc::clone(socket), port: None });
+        }
+    }
+
+    /// The place of the spare socket that a port has.
+    #[inline]
+    pub(crate) fn of(&self, port: u16) -> Option<usize> {
+        if self.given == 0 { None } else { self.spares.iter().position(|spare| spare.port == Some(port)) }
+    }
+
+    pub(crate) fn socket(&self, place: usize) -> &OwnedFd {
+        &self.spares[place].socket
+    }
+
+    /// Gives a port, which has none, a spare socket that has nothing queued. `None` if there is none.
+    #[cold]
+    pub(crate) fn give(&mut self, port: u16) -> Option<usize> {
+        let free = self.spares.iter().position(|spare| spare.port.is_none());
+        let place = free.or_else(|| self.spares.iter().position(|spare| queued(&spare.socket) == 0))?;
+        self.given += usize::from(free.is_some());
+        self.spares[place].port = Some(port);
+        Some(place)
+    }
+
+    /// Before a burst: once the shared sockets have room again, takes back what has nothing queued.
+    #[inline]
+    pub(crate) fn give_back(&mut self, has_room: impl FnOnce() -> bool) {
+        if self.given > 0 {
+            self.bursts = self.bursts.wrapping_add(1);
+            if self.bursts.is_multiple_of(BURSTS_PER_LOOK) && has_room() {
+                self.take_back();
+            }
+        }
+    }
+
+    #[cold]
+    fn take_back(&mut self) {
+        for spare in self.spares.iter_mut().filter(|spare| spare.port.is_some()) {
+            if queued(&spare.socket) == 0 {
+                spare.port = None;
+                self.given -= 1;
+            }
+        }
+    }
+}
+
+/// What the kernel has not freed yet of what this socket has sent, in bytes of the kernel's memory.
+pub(crate) fn queued(socket: &OwnedFd) -> usize {
+    let mut bytes: c_int = 0;
+    // SAFETY: SIOCOUTQ writes one int, which lives across the call.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    // It does not fail for a packet socket; one that says nothing is not given to another port.
+    if result == 0 { usize::try_from(bytes).unwrap_or(usize::MAX) } else { usize::MAX }
+}
