@@ -13,6 +13,8 @@ pub struct Arrival {
     pub(crate) tag: Option<u16>,
     /// Whether that tag is within the frame's bytes.
     pub(crate) tag_in_bytes: bool,
+    /// Whether a second 802.1Q tag follows the outer one.
+    pub(crate) tagged_twice: bool,
     /// Whether the frame is shorter than its headers say.
     pub(crate) runt: bool,
     /// The addresses as numbers.
@@ -21,8 +23,16 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    pub(crate) const NONE: Self =
-        Self { port: 0, packets: 0, tag: None, tag_in_bytes: false, runt: true, destination: 0, source: 0 };
+    pub(crate) const NONE: Self = Self {
+        port: 0,
+        packets: 0,
+        tag: None,
+        tag_in_bytes: false,
+        tagged_twice: false,
+        runt: true,
+        destination: 0,
+        source: 0,
+    };
 
     /// Reads the head of a frame that came in by `port`: at least its first 18 bytes, or all of it. `beside` is the tag that
     /// is not among the bytes (host order), which is the outer one then. `packets` are those that a super-frame is on a wire.
@@ -35,10 +45,16 @@ impl Arrival {
         let Some(header) = head.first_chunk::<{ eth::HEADER_LEN }>() else {
             return Self { port, packets, runt: true, tag: beside, ..Self::default() };
         };
-        let (mut tag, mut tag_in_bytes, mut runt) = (beside, false, false);
-        if beside.is_none() && u16::from_be_bytes([header[12], header[13]]) == EtherType::VLAN.0 {
-            (tag_in_bytes, runt) = (true, head.len() < eth::HEADER_LEN + eth::TAG_LEN);
-            tag = if runt { None } else { Some(u16::from_be_bytes([head[14], head[15]])) };
+        let (mut tag, mut tag_in_bytes, mut tagged_twice, mut runt) = (beside, false, false, false);
+        if u16::from_be_bytes([header[12], header[13]]) == EtherType::VLAN.0 {
+            match (beside, head[eth::HEADER_LEN..].first_chunk()) {
+                (Some(_), _) => tagged_twice = true,
+                (None, None) => (tag_in_bytes, runt) = (true, true),
+                (None, Some([c0, c1, t0, t1])) => {
+                    (tag, tag_in_bytes) = (Some(u16::from_be_bytes([*c0, *c1])), true);
+                    tagged_twice = u16::from_be_bytes([*t0, *t1]) == EtherType::VLAN.0;
+                }
+            }
         }
         let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = *header;
         Self {
@@ -46,6 +62,7 @@ impl Arrival {
             packets,
             tag,
             tag_in_bytes,
+            tagged_twice,
             runt,
             destination: u64::from_be_bytes([0, 0, a, b, c, d, e, f]),
             source: u64::from_be_bytes([0, 0, g, h, i, j, k, l]),
@@ -65,7 +82,7 @@ impl Arrival {
     pub(crate) fn is_of_same_flow(&self, other: &Self) -> bool {
         (self.destination, self.source, self.tag, self.port, self.packets)
             == (other.destination, other.source, other.tag, other.port, other.packets)
-            && self.tag_in_bytes == other.tag_in_bytes
+            && (self.tag_in_bytes, self.tagged_twice) == (other.tag_in_bytes, other.tagged_twice)
             && !self.runt
             && !other.runt
     }

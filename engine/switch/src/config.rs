@@ -88,7 +88,8 @@ impl PortConfig {
 /// The VLANs of a port's frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// One VLAN, untagged. A frame with a VLAN tag is dropped; one with a priority tag (VLAN 0) is not.
+    /// One VLAN, untagged. A frame with a VLAN tag is dropped, also behind a priority tag (VLAN 0); one with a priority tag
+    /// alone is not.
     Access {
         /// The VLAN, 1 to 4094.
         vlan: u16,

@@ -1,16 +1,24 @@
-//! The loop guard: two ports between which addresses move back and forth all the time are joined outside the switch.
+//! The loop guard: two ports that are joined outside the switch.
 //!
 //! A station that moves does so once, and many that move together do so in one direction. In a loop, the same frames come in
 //! by both ports in turn, and so do their source addresses. The guard counts the moves between each two ports, in both
-//! directions, for a second; when both counts reach the threshold, it blocks the port with the higher number of the two.
+//! directions, for a second; when both counts reach the threshold, it suspects a loop.
 //!
-//! Its memory is bounded: pairs of ports share words, and where two pairs meet the one with more moves stays.
+//! Any host can make addresses move, by sending with those of others: a suspicion has no other consequence than a question.
+//! The switch sends a frame of its own, a probe, through each of the two ports. Its source address is not known to anybody
+//! before. Where one comes back, the port that it came by and the one that it left by are joined, and the former is blocked: of
+//! two such ports the one with the higher number, or one that sends back what it gets. So a host that sends a probe back without
+//! need blocks its own port.
+//!
+//! Its memory is bounded: pairs of ports share words, and where two pairs meet the one with more moves stays. There is one
+//! question at a time.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use twinpath_time::Instant;
+use twinpath_time::{Duration, Instant};
 
 use crate::config::{LoopGuard, PORT_MAX};
+use crate::table::SipHash13;
 
 /// Words for pairs of ports.
 const PAIRS: usize = 1024;
@@ -21,12 +29,18 @@ const WINDOW_BITS: u32 = 30;
 const FIELD_BITS: u32 = 12;
 const FIELD_MASK: u64 = (1 << FIELD_BITS) - 1;
 
+/// The shortest time between questions. A probe may be lost, as everything in a loop, and is then sent again.
+const QUESTION_INTERVAL: Duration = Duration::from_millis(250);
+
+/// No question was asked yet.
+const UNASKED: u64 = u64::MAX;
+
 /// A loop that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loop {
     /// The port that is blocked: nothing is learned on it, and nothing flooded from it or to it.
     pub blocked: u16,
-    /// The port that addresses moved to and from.
+    /// The port that it is joined to; the blocked one itself if that sends back what it gets.
     pub other: u16,
     /// Until when it is blocked.
     pub until: Instant,
@@ -84,6 +98,25 @@ struct Block {
     other: AtomicU32,
 }
 
+/// A suspicion: whether two ports are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    /// The lower and the higher port.
+    pub(crate) ports: [u16; 2],
+    /// For each of them the source address of the frame that is sent through it.
+    pub(crate) sources: [u64; 2],
+}
+
+/// The question that probes may answer now.
+#[derive(Debug)]
+struct OpenQuestion {
+    /// The source of the probe that was sent through the lower port; that of the other one is higher by one.
+    source: AtomicU64,
+    /// The lower port, and the higher one above it.
+    ports: AtomicU32,
+    at_ns: AtomicU64,
+}
+
 /// The state of the loop guard, shared by all workers.
 #[derive(Debug)]
 pub(crate) struct Guard {
@@ -91,11 +124,21 @@ pub(crate) struct Guard {
     blocks: Box<[Block]>,
     /// After this no port is blocked.
     last_until_ns: AtomicU64,
+    asked: OpenQuestion,
+    /// Makes addresses that nobody else knows.
+    hasher: SipHash13,
 }
 
 impl Guard {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(seed: [u64; 2]) -> Self {
         Self {
+            asked: OpenQuestion {
+                source: AtomicU64::new(UNASKED),
+                ports: AtomicU32::new(0),
+                at_ns: AtomicU64::new(0),
+            },
+            // Another key than that of the table of addresses, whose collisions can be timed.
+            hasher: SipHash13::new(seed.map(|word| word.rotate_left(32) ^ 0x6c6f_6f70)),
             pairs: (0..PAIRS).map(|_| AtomicU64::new(0)).collect(),
             blocks: (0..=PORT_MAX).map(|_| Block::default()).collect(),
             last_until_ns: AtomicU64::new(0),
@@ -117,8 +160,9 @@ impl Guard {
         Instant::from_nanos(block.map_or(0, |block| block.until_ns.load(Ordering::Acquire)))
     }
 
-    /// An address has moved. Returns the loop if this move shows one; only the worker that finds it first gets it.
-    pub(crate) fn moved(&self, now: Instant, from: u16, to: u16, guard: LoopGuard) -> Option<Loop> {
+    /// An address has moved. Returns what is to be asked if this move raises a suspicion; only the worker that has it first gets
+    /// it.
+    pub(crate) fn moved(&self, now: Instant, from: u16, to: u16, guard: LoopGuard) -> Option<Question> {
         let (ports, up) = if from < to { ([from, to], true) } else { ([to, from], false) };
         let window = (now.as_nanos() >> WINDOW_BITS) as u16;
         // Any mapping does: pairs that meet cost each other a share of their counts.
@@ -133,7 +177,41 @@ impl Guard {
             return None;
         }
         at.store(0, Ordering::Relaxed);
-        self.block(now, ports[1], ports[0], now + guard.block)
+        if ports.iter().any(|port| self.is_blocked(*port, now)) { None } else { self.ask(now, ports) }
+    }
+
+    fn ask(&self, now: Instant, ports: [u16; 2]) -> Option<Question> {
+        let OpenQuestion { source, ports: asked_ports, at_ns } = &self.asked;
+        let (now_ns, former) = (now.as_nanos(), at_ns.load(Ordering::Relaxed));
+        if former != 0 && now.since(Instant::from_nanos(former)) < QUESTION_INTERVAL {
+            return None;
+        }
+        at_ns.compare_exchange(former, now_ns, Ordering::Relaxed, Ordering::Relaxed).ok()?;
+        // A unicast address, locally administered, whose last bit says through which of the ports it was sent.
+        let secret = self.hasher.hash(now_ns) & 0xfcff_ffff_fffe | 0x0200_0000_0000;
+        // A worker that sees the new ports no longer sees the former address.
+        source.store(UNASKED, Ordering::Relaxed);
+        asked_ports.store(u32::from(ports[1]) << 16 | u32::from(ports[0]), Ordering::Release);
+        source.store(secret, Ordering::Release);
+        Some(Question { ports, sources: [secret, secret | 1] })
+    }
+
+    /// Whether a frame with this source address is a probe.
+    #[inline]
+    pub(crate) fn is_probe(&self, source: u64) -> bool {
+        source & !1 == self.asked.source.load(Ordering::Acquire)
+    }
+
+    /// A probe came in by a port. Returns the loop if it shows one; only the worker that finds it first gets it.
+    #[cold]
+    pub(crate) fn came_back(&self, now: Instant, source: u64, on: u16, guard: LoopGuard) -> Option<Loop> {
+        let ports = self.asked.ports.load(Ordering::Acquire);
+        let sent_by = if source & 1 == 0 { ports as u16 } else { (ports >> 16) as u16 };
+        // Of two ports that are joined the probe of the lower one tells.
+        if !self.is_probe(source) || on < sent_by {
+            return None;
+        }
+        self.block(now, on, sent_by, now + guard.block)
     }
 
     fn block(&self, now: Instant, port: u16, other: u16, until: Instant) -> Option<Loop> {
@@ -177,8 +255,14 @@ mod tests {
         Instant::from_nanos((1 << 40) + ms * 1_000_000)
     }
 
-    /// Moves an address back and forth, and returns the first loop found with the number of moves.
-    fn flap(guard: &Guard, ports: [u16; 2], start_ms: u64, every_ms: u64, moves: u64) -> Option<(u64, Loop)> {
+    /// Moves an address back and forth, and returns the first question with the number of moves.
+    fn flap(
+        guard: &Guard,
+        ports: [u16; 2],
+        start_ms: u64,
+        every_ms: u64,
+        moves: u64,
+    ) -> Option<(u64, Question)> {
         (0..moves).find_map(|number| {
             let [a, b] = ports;
             let (from, to) = if number % 2 == 0 { (a, b) } else { (b, a) };
@@ -188,29 +272,54 @@ mod tests {
 
     #[test]
     fn a_loop_blocks_the_higher_port_for_its_time_and_is_found_again() {
-        let guard = Guard::new();
-        let (moves, found) = flap(&guard, [7, 3], 0, 0, 1000).expect("a loop");
-        assert_eq!((moves, found), (19, Loop { blocked: 7, other: 3, until: at(3000) }));
+        let guard = Guard::new([3, 4]);
+        let (moves, Question { ports, sources }) = flap(&guard, [7, 3], 0, 0, 1000).expect("a suspicion");
+        assert_eq!((moves, ports), (19, [3, 7]));
+        assert!(!guard.is_blocked(7, at(1)) && !guard.is_blocked(3, at(1)), "it may be a host that lies");
+        // What left by the higher port comes by the lower one, and the other way round.
+        assert_eq!(guard.came_back(at(1), sources[1], 3, GUARD), None);
+        let found = guard.came_back(at(1), sources[0], 7, GUARD);
+        assert_eq!(found, Some(Loop { blocked: 7, other: 3, until: at(3001) }));
         assert!(
-            guard.is_blocked(7, at(2999)) && !guard.is_blocked(7, at(3000)) && !guard.is_blocked(3, at(1))
+            guard.is_blocked(7, at(3000)) && !guard.is_blocked(7, at(3001)) && !guard.is_blocked(3, at(1))
         );
-        assert_eq!(guard.blocked(at(1)).collect::<Vec<_>>(), [found]);
+        assert_eq!(guard.blocked(at(1)).collect::<Vec<_>>(), [found.expect("found")]);
+        assert_eq!(guard.came_back(at(1), sources[0], 7, GUARD), None, "said once");
         assert_eq!(flap(&guard, [7, 3], 1000, 0, 1000), None, "it is blocked already");
-        assert!(flap(&guard, [7, 3], 3000, 0, 1000).is_some(), "the loop is still there");
+        assert!(flap(&guard, [7, 3], 3001, 0, 1000).is_some(), "the loop is still there");
         guard.unblock(7);
-        assert!(!guard.is_blocked(7, at(3001)));
+        assert!(!guard.is_blocked(7, at(3002)));
+    }
+
+    #[test]
+    fn nothing_but_the_last_question_is_answered_and_it_is_not_asked_often() {
+        let guard = Guard::new([3, 4]);
+        assert!(!guard.is_probe(0) && !guard.is_probe(1) && !guard.is_probe(UNASKED & 0xffff_ffff_ffff));
+        let (_, first) = flap(&guard, [1, 9], 0, 0, 1000).expect("a suspicion");
+        assert_eq!(flap(&guard, [1, 9], 249, 0, 1000), None);
+        let (_, second) = flap(&guard, [1, 9], 250, 0, 1000).expect("a suspicion");
+        assert_eq!(guard.came_back(at(260), first.sources[0], 9, GUARD), None);
+        for source in second.sources {
+            assert!(guard.is_probe(source) && source >> 40 & 3 == 2, "{source:x}: unicast, local");
+            assert!(!guard.is_probe(source ^ 2) && !guard.is_probe(source ^ 1 << 47));
+        }
+        // Through the uplink to a host at port 1 that knows one beyond it: that blocks nobody else's port.
+        assert_eq!(guard.came_back(at(260), second.sources[1], 1, GUARD), None);
+        // A port that sends back what it gets.
+        let reflected = guard.came_back(at(260), second.sources[0], 1, GUARD);
+        assert_eq!(reflected.map(|found| (found.blocked, found.other)), Some((1, 1)));
     }
 
     #[test]
     fn moves_in_one_direction_or_too_few_in_a_second_are_no_loop() {
-        let guard = Guard::new();
+        let guard = Guard::new([3, 4]);
         assert!((0..4000).all(|_| guard.moved(at(0), 1, 2, GUARD).is_none()));
         assert_eq!(flap(&guard, [1, 2], 5_000, 200, 1000), None);
     }
 
     #[test]
     fn a_loop_is_found_among_moves_between_other_ports() {
-        let guard = Guard::new();
+        let guard = Guard::new([3, 4]);
         let mut random = 1_u32;
         for number in 0..100_000 {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

@@ -88,6 +88,8 @@ fn vlan_without_port(snapshot: &Snapshot, arrival: &Arrival) -> u16 {
 #[inline]
 fn ingress(port: &Port, arrival: &Arrival) -> Result<u16, Reason> {
     match arrival.tagged_vlan() {
+        // Behind a tag that gives only a priority: it would be taken for the frame's own once that one is taken off.
+        0 if arrival.tagged_twice => Err(Reason::VlanTag),
         0 if port.untagged != NO_VLAN => Ok(port.untagged),
         0 => Err(Reason::VlanNotMember),
         _ if !port.takes_tags => Err(Reason::VlanTag),
@@ -159,7 +161,7 @@ pub(crate) fn flood<'a>(
 
 /// No output but a mirror's.
 #[inline]
-fn outputs_of<'a>(snapshot: &Snapshot, arrival: &Arrival) -> Outputs<'a> {
+pub(crate) fn outputs_of<'a>(snapshot: &Snapshot, arrival: &Arrival) -> Outputs<'a> {
     let mirror_ingress = snapshot.port(arrival.port).map_or(NO_PORT, |port| port.mirror_ingress);
     Outputs::none(arrival.port, mirror_ingress)
 }

@@ -9,9 +9,10 @@
 //!
 //! 1. Dropped: shorter than its headers (`truncated`), port not in the snapshot (`port_down`), source a group address or
 //!    zero (`martian_source`).
-//! 2. Its VLAN, by port and outer 802.1Q tag. Dropped: a tag on an access port (`vlan_tag`), a VLAN that the port is not in
-//!    (`vlan_not_member`), a destination that no bridge forwards (`reserved_address`).
-//! 3. Its source is learned, unless the loop guard blocks the port.
+//! 2. Its VLAN, by port and outer 802.1Q tag. Dropped: a tag on an access port, or behind a priority tag (`vlan_tag`), a VLAN
+//!    that the port is not in (`vlan_not_member`), a destination that no bridge forwards (`reserved_address`).
+//! 3. Dropped: it is a probe of the switch's own that has come back (`looped`). Its source is learned, unless the loop guard
+//!    blocks the port.
 //! 4. Its destination is looked up. On the port that it came by: dropped (`same_port`). On another one: that is the output.
 //! 5. Else, and for group addresses: all other ports of the VLAN. Dropped: the port is blocked (`looped`), there is no other
 //!    port (`no_output_port`), or it has had too many flooded (`storm_limit`).
@@ -22,8 +23,8 @@
 //! A switch without VLANs (`SwitchConfig::vlans`) looks at no tag: its frames pass with the tags they have. In one with
 //! VLANs, a port without VLAN configuration is an access port of VLAN 1.
 //!
-//! Never here: frames, ports, threads. The caller copies frames, changes tags, and passes on what [`Switch::take_notice`]
-//! has for control.
+//! Never here: frames, ports, threads. The caller copies frames, changes tags, sends what [`Switch::take_probe`] has, and
+//! passes on what [`Switch::take_notice`] has for control.
 
 mod arrival;
 mod config;
@@ -53,7 +54,7 @@ pub use runs::{FRAMES_MAX, Runs};
 pub use shared::{OnMove, Shared};
 pub use snapshot::{NO_PORT, Snapshot};
 pub use storm::Limit;
-pub use switch::{Notice, Switch};
+pub use switch::{Notice, Probe, Switch};
 pub use table::{CAPACITY, CAPACITY_MAX, Entry, MacTable, NoMemory, NoPlace};
 pub use vlan::{VLAN_DEFAULT, VLAN_MAX, VlanSet};
 pub use way::{Stations, Way};

@@ -43,7 +43,7 @@ impl Shared {
         let table = MacTable::new(capacity, seed)?;
         let storm = (0..=PORT_MAX).map(|_| Default::default()).collect();
         let packet_ins = (0..=PORT_MAX).map(|_| Bucket::default()).collect();
-        Ok(Self { table, guard: Guard::new(), storm, packet_ins, on_move: None })
+        Ok(Self { table, guard: Guard::new(seed), storm, packet_ins, on_move: None })
     }
 
     /// Has this hear of all moves.

@@ -3,16 +3,18 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use twinpath_inspect::Reason;
 use twinpath_time::{Duration, Instant};
+use twinpath_wire::Mac;
 
-use crate::arrival::Arrival;
+use crate::arrival::{Arrival, mac_of};
 use crate::counters::SwitchCounters;
-use crate::guard::Loop;
+use crate::guard::{Loop, Question};
 use crate::learning::{self, Classified};
-use crate::outputs::Judgement;
+use crate::outputs::{Judgement, Outputs, Tagged};
 use crate::runs::{Run, Runs};
 use crate::shared::Shared;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{NO_PORT, NO_VLAN, Snapshot};
 use crate::table::Learned;
 
 /// How often a worker asks for places to be freed at most.
@@ -27,16 +29,44 @@ pub enum Notice {
     Sweep,
 }
 
-/// What a worker has to tell control.
+/// Length of a probe: the shortest frame.
+const PROBE_LEN: usize = 60;
+
+/// The first of the types that are for experiments within a network (IEEE 802, 9.2).
+const PROBE_TYPE: [u8; 2] = [0x88, 0xb5];
+
+/// What a probe says to those who capture it.
+const PROBE_TEXT: &[u8] = b"twinpath switch: two of my ports may be a loop";
+const _: () = assert!(14 + PROBE_TEXT.len() <= PROBE_LEN);
+
+/// A frame by which the switch finds out whether two of its ports are joined outside.
+#[derive(Clone, Debug)]
+pub struct Probe<'a> {
+    /// The frame, without a tag.
+    pub bytes: [u8; PROBE_LEN],
+    /// The port that it is sent through.
+    pub outputs: Outputs<'a>,
+}
+
+/// A probe that is to be sent.
+#[derive(Clone, Copy, Debug)]
+struct Unsent {
+    port: u16,
+    vlan: u16,
+    source: u64,
+}
+
+/// What a worker has to tell control, or to send.
 #[derive(Debug, Default)]
 struct Notices {
     found: Option<Loop>,
+    probes: [Option<Unsent>; 2],
     sweep: bool,
     sweep_after: Instant,
 }
 
 impl Notices {
-    /// Counts what came of learning, and looks for a loop where an address has moved. Most frames have nothing to learn from.
+    /// Counts what came of learning, and suspects a loop where addresses move. Most frames have nothing to learn from.
     #[cold]
     #[inline(never)]
     fn note(
@@ -45,7 +75,7 @@ impl Notices {
         shared: &Shared,
         counters: &SwitchCounters,
         now: Instant,
-        port: u16,
+        (port, vlan): (u16, u16),
         learned: Learned,
     ) {
         match learned {
@@ -62,11 +92,31 @@ impl Notices {
             Learned::Moved { from } => {
                 counters.moved.add(1);
                 let guard = snapshot.config().loop_guard;
-                if let Some(found) = guard.and_then(|guard| shared.guard.moved(now, from, port, guard)) {
-                    counters.loops.add(1);
-                    self.found = Some(found);
+                let question = guard.and_then(|guard| shared.guard.moved(now, from, port, guard));
+                if let Some(Question { ports: [low, high], sources }) = question {
+                    let unsent = |port, source| Some(Unsent { port, vlan, source });
+                    self.probes = [unsent(low, sources[0]), unsent(high, sources[1])];
                 }
             }
+        }
+    }
+
+    /// A probe has come in.
+    #[cold]
+    #[inline(never)]
+    fn probe_came(
+        &mut self,
+        snapshot: &Snapshot,
+        shared: &Shared,
+        counters: &SwitchCounters,
+        now: Instant,
+        arrival: &Arrival,
+    ) {
+        let guard = snapshot.config().loop_guard;
+        let found = guard.and_then(|guard| shared.guard.came_back(now, arrival.source, arrival.port, guard));
+        if found.is_some() {
+            counters.loops.add(1);
+            self.found = found;
         }
     }
 
@@ -89,9 +139,15 @@ fn judged<'a>(
     arrival: &Arrival,
     classified: &Classified,
 ) -> (Judgement<'a>, Option<Learned>) {
+    if shared.guard.is_probe(arrival.source) && classified.vlan.is_ok() {
+        notices.probe_came(snapshot, shared, counters, now, arrival);
+        let outputs = learning::outputs_of(snapshot, arrival);
+        return (Judgement { dropped: Some(Reason::Looped), outputs }, None);
+    }
     let learned = learning::learn(snapshot, shared, now, arrival, classified);
     if let Some(learned) = learned.filter(|learned| *learned != Learned::Known) {
-        notices.note(snapshot, shared, counters, now, arrival.port, learned);
+        let at = (arrival.port, classified.vlan.unwrap_or(NO_VLAN));
+        notices.note(snapshot, shared, counters, now, at, learned);
     }
     (learning::forward(snapshot, shared, counters, now, arrival, classified), learned)
 }
@@ -191,6 +247,21 @@ impl Switch {
         let Judgement { dropped, outputs } =
             learning::flood(&self.snapshot, &self.shared, &self.counters, now, arrival);
         Judgement { dropped, outputs: outputs.without_ingress_mirror() }
+    }
+
+    /// A frame that is to be sent, if there is; to be asked for after each burst, until there is none.
+    #[inline]
+    pub fn take_probe(&mut self) -> Option<Probe<'_>> {
+        let Unsent { port, vlan, source } = self.notices.probes.iter_mut().find_map(Option::take)?;
+        let mut bytes = [0; PROBE_LEN];
+        bytes[..6].copy_from_slice(&Mac::BROADCAST.0);
+        bytes[6..12].copy_from_slice(&mac_of(source).0);
+        bytes[12..14].copy_from_slice(&PROBE_TYPE);
+        bytes[14..][..PROBE_TEXT.len()].copy_from_slice(PROBE_TEXT);
+        let (none, tagged) = (Outputs::none(NO_PORT, NO_PORT), Tagged { tag: None, vlan });
+        // A port that is no longer there, or not in that VLAN, gets none.
+        let outputs = self.snapshot.member(port, vlan).map_or(none.clone(), |to| none.single(tagged, to));
+        Some(Probe { bytes, outputs })
     }
 
     /// Something that control should hear of, if there is; to be asked for after each burst. Nothing is lost if it cannot be

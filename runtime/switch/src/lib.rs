@@ -22,7 +22,7 @@ use twinpath_frame::{BURST_MAX, Burst, Frame};
 use twinpath_inspect::Reason;
 use twinpath_port::fit::is_plain;
 use twinpath_port::{PortId, packets_of};
-use twinpath_switch::{Arrival, FRAMES_MAX, Judgement, Runs, Switch};
+use twinpath_switch::{Arrival, FRAMES_MAX, Judgement, NO_PORT, Probe, Runs, Switch};
 use twinpath_time::Instant;
 use twinpath_worker::{Engine, Io};
 
@@ -57,7 +57,16 @@ impl SwitchEngine {
         Self { switch, runs: Box::default(), tables, samples: Samples::new() }
     }
 
+    /// Tells control what it should hear of, and sends what the switch asks its surroundings.
     fn pass_on_notice(&mut self, io: &mut Io<'_, SwitchEvent>) {
+        while let Some(Probe { bytes, outputs }) = self.switch.take_probe() {
+            let Some(mut frame) = io.take_with(&bytes) else {
+                io.drops().add(Reason::PoolEmpty, 1);
+                continue;
+            };
+            frame.meta_mut().port = NO_PORT;
+            pass_on(frame, false, None, outputs, io);
+        }
         if let Some(notice) = self.switch.take_notice() {
             // If it is lost, it comes again.
             let _ = io.tell(SwitchEvent::Notice(notice));

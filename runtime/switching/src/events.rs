@@ -52,14 +52,21 @@ impl Switching {
         match notice {
             Notice::Loop(Loop { blocked, other, until }) => {
                 let name = |number| self.name_of(number);
-                tracing::warn!(
-                    "{} and {} are a loop: addresses move between them all the time. Nothing is flooded by {} for {} s; \
-                     find the other connection between them",
-                    name(blocked),
-                    name(other),
-                    name(blocked),
-                    until.since(clock::now()).as_secs()
-                );
+                let block_s = until.since(clock::now()).as_secs();
+                if blocked == other {
+                    tracing::warn!(
+                        "{0} is a loop: it sends back what it gets. Nothing is flooded by {0} for {block_s} s; find \
+                         the device behind it that does so",
+                        name(blocked)
+                    );
+                } else {
+                    tracing::warn!(
+                        "{0} and {1} are a loop: a frame that was sent by the one has come back by the other. Nothing is \
+                         flooded by {0} for {block_s} s; find the other connection between them",
+                        name(blocked),
+                        name(other)
+                    );
+                }
             }
             Notice::Sweep => self.sweep_from = self.sweep_from.or(Some(0)),
         }

@@ -7,7 +7,7 @@ use twinpath_wire::Mac;
 use super::*;
 use crate::config::{LoopGuard, Mode, PortConfig, StaticEntry, StormLimits, SwitchConfig};
 use crate::outputs::Tagging;
-use crate::switch::{Notice, Switch};
+use crate::switch::{Notice, Probe, Switch};
 
 const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
 const B: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
@@ -121,6 +121,19 @@ fn tags_are_put_on_and_taken_off_by_port() {
 }
 
 #[test]
+fn a_tag_behind_a_priority_tag_leads_into_no_vlan() {
+    let mut switch = with_vlans();
+    // Port 4 sends VLAN 20 without a tag: what is behind the priority tag would be the frame's VLAN at the next switch.
+    for (port, tags) in [(1, [0, 30]), (3, [0xe000, 10]), (3, [0, 20]), (4, [0, 10]), (1, [0, 0])] {
+        let [outer, inner] = tags;
+        assert_eq!(judge(&mut switch, port, &frame(ALL, A, &tags)), Err(Reason::VlanTag), "{port} {tags:x?}");
+        let beside = judge_at(&mut switch, 0, port, &frame(ALL, A, &[inner]), Some(outer));
+        assert_eq!(beside, Err(Reason::VlanTag), "{port} {tags:x?}");
+    }
+    assert!((0..5).all(|port| switch.shared().table.learned_on(port) == 0));
+}
+
+#[test]
 fn an_address_is_learned_by_vlan() {
     let mut switch = with_vlans();
     judge(&mut switch, 1, &frame(ALL, A, &[])).expect("flooded");
@@ -178,24 +191,54 @@ fn a_loop_is_cut_and_both_ports_are_named() {
     let mut switch = switch_of(SwitchConfig { ports, loop_guard: Some(guard), ..SwitchConfig::default() });
     // Ports 2 and 3 are joined: what is flooded to one comes in by the other.
     let broadcast = frame(ALL, A, &[]);
-    let mut waiting = std::collections::VecDeque::from([1]);
+    let mut waiting = std::collections::VecDeque::from([(1, broadcast.clone())]);
     let mut judged = 0;
-    while let Some(port) = waiting.pop_front().filter(|_| judged < 10_000) {
+    while let Some((port, bytes)) = waiting.pop_front().filter(|_| judged < 10_000) {
         judged += 1;
-        for (to, _) in judge(&mut switch, port, &broadcast).unwrap_or_default() {
-            waiting.extend(match to {
-                2 => Some(3),
-                3 => Some(2),
-                _ => None,
-            });
+        let mut sent: Vec<_> = judge(&mut switch, port, &bytes).unwrap_or_default();
+        let mut probes = Vec::new();
+        while let Some(Probe { bytes, outputs }) = switch.take_probe() {
+            probes.extend(outputs.map(|output| (output.port, bytes.to_vec())));
         }
+        let sent = sent.drain(..).map(|(to, _)| (to, bytes.clone())).chain(probes);
+        waiting.extend(
+            sent.filter_map(|(to, bytes)| Some((if to == 2 { 3 } else { (to == 3).then_some(2)? }, bytes))),
+        );
     }
-    assert!(judged < 1000, "the frame goes around no more after {judged} rounds");
     let Some(Notice::Loop(found)) = switch.take_notice() else { panic!("no loop found") };
     assert_eq!((found.blocked, found.other, found.until), (3, 2, at(5000)));
     assert_eq!(judge(&mut switch, 3, &broadcast), Err(Reason::Looped));
     assert_eq!(judge(&mut switch, 1, &broadcast), Ok(vec![(2, Tagging::Keep)]));
     assert_eq!(judge_at(&mut switch, 5000, 1, &broadcast, None).map(|ports| ports.len()), Ok(2));
+}
+
+#[test]
+fn a_host_that_sends_with_addresses_of_others_blocks_no_port_but_its_own() {
+    let ports = vec![access(1, 10), access(2, 1), trunk(4, None, &[10])];
+    let mut switch = switch_of(SwitchConfig { vlans: true, ports, ..SwitchConfig::default() });
+    // Three hosts behind the uplink, port 4, and one at port 1 that sends as if it were they.
+    let hosts: Vec<_> = (1..=3).map(|host| [2, 0, 0, 0, 9, host]).collect();
+    let mut probes = Vec::new();
+    for ms in 0..1000 {
+        for host in &hosts {
+            judge_at(&mut switch, ms, 4, &frame(ALL, *host, &[10]), None).expect("flooded");
+            judge_at(&mut switch, ms, 1, &frame(ALL, *host, &[]), None).expect("flooded");
+        }
+        while let Some(Probe { bytes, outputs }) = switch.take_probe() {
+            probes.extend(outputs.map(|output| (ms, output.port, output.tagging, bytes)));
+        }
+    }
+    assert_eq!(switch.take_notice(), None);
+    assert_eq!(switch.shared().loops(at(1000)).count(), 0, "no port is blocked");
+    let (untagged, tagged) = ((1, Tagging::Keep), (4, Tagging::Put(10)));
+    let sent: Vec<_> = probes.iter().map(|(_, port, tagging, _)| (*port, *tagging)).collect();
+    assert_eq!(sent, [untagged, tagged].repeat(sent.len() / 2));
+    assert!((2..=8).contains(&sent.len()), "{} probes in a second", sent.len());
+    // It sends back what was sent to it, and so is at both ends of a loop by itself.
+    let (ms, _, _, bytes) = &probes[probes.len() - 2];
+    assert_eq!(judge_at(&mut switch, *ms, 1, bytes, None), Err(Reason::Looped));
+    let blocked: Vec<_> = switch.shared().loops(at(*ms)).map(|found| found.blocked).collect();
+    assert_eq!(blocked, [1]);
 }
 
 /// The ports that an output of OpenFlow leads to.

@@ -30,8 +30,8 @@ use crate::sync::{AtomicU32, AtomicU64, Lines, Ordering, fence};
 
 pub use self::control::{Entry, NoPlace};
 use self::entry::{Age, EMPTY, Name};
-pub(crate) use self::place::Place;
 use self::place::{BITS_MAX, BITS_MIN, Places};
+pub(crate) use self::place::{Place, SipHash13};
 
 /// Entries per bucket: the names of a bucket are one cache line.
 const WIDTH: usize = 8;

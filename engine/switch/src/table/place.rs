@@ -25,17 +25,17 @@ pub(crate) struct Place {
 
 /// SipHash-1-3 of one word. Written out, as it takes a third of a look-up: a library's takes bytes of any number.
 #[derive(Clone, Copy, Debug)]
-struct SipHash13([u64; 4]);
+pub(crate) struct SipHash13([u64; 4]);
 
 impl SipHash13 {
-    fn new([k0, k1]: [u64; 2]) -> Self {
+    pub(crate) fn new([k0, k1]: [u64; 2]) -> Self {
         let start =
             [0x736f_6d65_7073_6575, 0x646f_7261_6e64_6f6d, 0x6c79_6765_6e65_7261, 0x7465_6462_7974_6573];
         Self([start[0] ^ k0, start[1] ^ k1, start[2] ^ k0, start[3] ^ k1])
     }
 
     #[inline]
-    fn hash(self, word: u64) -> u64 {
+    pub(crate) fn hash(self, word: u64) -> u64 {
         /// The last block has the length in bytes on top.
         const LAST: u64 = 8 << 56;
         let Self([v0, v1, v2, v3]) = self;

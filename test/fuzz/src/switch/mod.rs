@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use twinpath_inspect::Reason;
 use twinpath_switch::{
-    AGEING, Arrival, FRAMES_MAX, LoopGuard, Mode, Output, PortConfig, Runs, Shared, Snapshot, StaticEntry,
-    StormLimits, Switch, SwitchConfig, Tagging,
+    AGEING, Arrival, FRAMES_MAX, LoopGuard, Mode, Output, PortConfig, Probe, Runs, Shared, Snapshot,
+    StaticEntry, StormLimits, Switch, SwitchConfig, Tagging,
 };
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::Mac;
@@ -120,6 +120,8 @@ struct Pair {
     switch: Switch,
     naive: Naive,
     waiting: Vec<Frame>,
+    /// What the switch has asked last: ports, and the source of what was sent through each.
+    probes: Vec<(u16, Mac)>,
     limited: bool,
 }
 
@@ -133,7 +135,7 @@ impl Pair {
         shared.adopt(None, &snapshot).expect("places");
         let switch = Switch::new(Arc::new(snapshot), Arc::new(shared), Arc::default());
         let naive = Naive::new(configs[0].clone());
-        Self { now: START, configs, switch, naive, waiting: Vec::new(), limited }
+        Self { now: START, configs, switch, naive, waiting: Vec::new(), probes: Vec::new(), limited }
     }
 
     /// Both judge the frames that wait.
@@ -168,6 +170,36 @@ impl Pair {
             outputs.sort();
             assert_eq!((dropped, outputs), expected, "{frame:?}");
         }
+        let mut asked = Vec::new();
+        while let Some(Probe { bytes, mut outputs }) = self.switch.take_probe() {
+            let [_, _, _, _, _, _, source @ .., _, _] = bytes.first_chunk::<14>().expect("a header");
+            asked.push((outputs.next().map(|output| output.port), Mac(*source)));
+        }
+        if !asked.is_empty() {
+            // A port that is gone gets none.
+            self.probes = asked.iter().filter_map(|(port, source)| Some(((*port)?, *source))).collect();
+            let ports: Vec<u16> = self.probes.iter().map(|(port, _)| *port).collect();
+            let is_suspected = |pair: &[u16; 2]| ports.iter().all(|port| pair.contains(port));
+            assert!(self.naive.suspected.iter().any(is_suspected), "{ports:?}");
+        }
+    }
+
+    /// A frame that the switch has sent comes in by some port.
+    fn probe_comes(&mut self, argument: u8) {
+        let Some((sent_by, source)) = self.probes.get(usize::from(argument >> 3 & 1)).copied() else {
+            return;
+        };
+        let frame = Frame {
+            port: u16::from(argument % 8),
+            destination: Mac::BROADCAST,
+            source,
+            beside: false,
+            tags: Vec::new(),
+            packets: 1,
+            cut: None,
+        };
+        let judgement = self.switch.judge(self.now, &Arrival::read(frame.port, &frame.bytes().0, None, 1));
+        assert_eq!(judgement.dropped, Some(self.naive.probe(self.now, sent_by, &frame)));
     }
 
     /// Something other than a frame.
@@ -175,7 +207,7 @@ impl Pair {
         self.judge();
         let shared = Arc::clone(self.switch.shared());
         let every = 0..shared.table.parts();
-        match what % 6 {
+        match what % 7 {
             0 => self.now += Duration::from_millis(u64::from(argument) * 10),
             1 => self.now += Duration::from_secs(u64::from(argument)),
             2 => {
@@ -192,6 +224,7 @@ impl Pair {
                 shared.table.forget(station(argument), vlan);
                 self.naive.forget(|key, _| key == (station(argument), vlan));
             }
+            5 => self.probe_comes(argument),
             _ => {
                 let new = self.configs[usize::from(argument) % 3].clone();
                 let snapshot = Arc::new(Snapshot::compile(new.clone()).expect("valid"));

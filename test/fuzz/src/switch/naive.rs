@@ -1,6 +1,6 @@
 //! A switch as one would write it first: maps, lists, and the rules in words.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use twinpath_inspect::Reason;
 use twinpath_switch::{Mode, PortConfig, SwitchConfig, VLAN_MAX};
@@ -72,6 +72,8 @@ pub(super) struct Naive {
     storm: HashMap<(u16, usize), Tokens>,
     /// By pair of ports, the lower one first: the window, the moves up and down.
     moves: HashMap<[u16; 2], (u64, [u32; 2])>,
+    /// Pairs of ports that may have been taken for a loop.
+    pub(super) suspected: HashSet<[u16; 2]>,
     blocked_until: HashMap<u16, Instant>,
 }
 
@@ -82,6 +84,7 @@ impl Naive {
             known: HashMap::new(),
             storm: HashMap::new(),
             moves: HashMap::new(),
+            suspected: HashSet::new(),
             blocked_until: HashMap::new(),
         };
         naive.adopt(config);
@@ -154,6 +157,7 @@ impl Naive {
         }
         let vlan = match frame.tags.first().map_or(0, |tag| tag & 0xfff) {
             _ if !self.config.vlans => 0,
+            0 if frame.tags.len() > 1 => return Err(Reason::VlanTag),
             0 => Self::untagged(port).ok_or(Reason::VlanNotMember)?,
             _ if !matches!(port.mode, Mode::Trunk { .. }) => return Err(Reason::VlanTag),
             vlan => vlan,
@@ -209,9 +213,20 @@ impl Naive {
         moves.1[usize::from(from > to)] += 1;
         if moves.1.iter().all(|count| *count >= guard.moves_per_s) {
             moves.1 = [0; 2];
-            if !self.is_blocked(ports[1], now) {
-                self.blocked_until.insert(ports[1], now + guard.block);
+            self.suspected.insert(ports);
+        }
+    }
+
+    /// What becomes of a probe that was sent by one port and comes in by another one.
+    pub(super) fn probe(&mut self, now: Instant, sent_by: u16, frame: &Frame) -> Reason {
+        let on = frame.port;
+        match (self.vlan(frame), self.config.loop_guard) {
+            (Err(reason), _) => reason,
+            (Ok(_), Some(guard)) if on >= sent_by && !self.is_blocked(on, now) => {
+                self.blocked_until.insert(on, now + guard.block);
+                Reason::Looped
             }
+            (Ok(_), _) => Reason::Looped,
         }
     }
 

@@ -142,7 +142,7 @@ fn a_loop_is_found_and_both_of_its_ports_are_named() {
     frame.extend(EXPERIMENT.to_be_bytes());
     frame.extend([0x5a; 46]);
     sender.send(&frame).expect("sent");
-    switch.wait_until_said("are a loop: addresses move between them all the time");
+    switch.wait_until_said("are a loop: a frame that was sent by the one has come back by the other");
     switch.wait_until_said("find the other connection between them");
     let blocked = |name: &str| shown(&switch, name)["blocked_for"].as_str().map(str::to_owned);
     assert_eq!((blocked("l2").as_deref(), blocked("l1")), (Some("l1"), None));
