@@ -29,13 +29,19 @@ impl Capabilities {
             && frame.chain_len() <= self.frame_len_max as usize
     }
 
-    /// Whether the port leaves this frame as it is: a super-frame in which another header than a tag is in front of IP cannot be
-    /// described to any, and hardware would cut it wrongly.
+    /// Whether the port leaves this frame as it is: a super-frame in which another header than a tag is in front of IP, or of a
+    /// packet in a tunnel, cannot be described to any. Hardware would cut it wrongly, and the kernel drops it.
     #[inline]
     fn takes_whole(&self, frame: &Frame) -> bool {
         let kind = frame.meta().gso.kind;
-        self.segmentation.takes(kind) && (kind == GsoKind::None || !has_pushed_headers(frame.bytes()))
+        self.segmentation.takes(kind)
+            && (kind == GsoKind::None || !(has_pushed_headers(frame.bytes()) || is_in_tunnel(frame)))
     }
+}
+
+/// Whether the packet of a super-frame is in a tunnel.
+fn is_in_tunnel(frame: &Frame) -> bool {
+    segmentation_of(frame).is_some_and(|segmentation| segmentation.is_in_tunnel())
 }
 
 /// Whether there are MPLS labels or a PBB service tag in front of IP.

@@ -3,10 +3,18 @@
 use twinpath_frame::{Frame, Gso, GsoKind};
 use twinpath_wire::offload::Segmentation;
 
-/// The segmentation that a super-frame asks for, if its headers are those of its kind.
+/// The segmentation that a super-frame asks for, if its headers are those of its kind. Where the checksum that was left to
+/// hardware begins says whether the packet is in a tunnel.
 pub(crate) fn segmentation_of(frame: &Frame) -> Option<Segmentation> {
-    let Gso { kind, size, .. } = frame.meta().gso;
-    let segmentation = Segmentation::of(frame.bytes(), frame.chain_len(), size).ok()?;
+    let meta = frame.meta();
+    let Gso { kind, size, .. } = meta.gso;
+    let (bytes, len, start) = (frame.bytes(), frame.chain_len(), usize::from(meta.checksum_start));
+    let is_whole = |found: &Segmentation| start == 0 || found.headers().transport_at == start;
+    let segmentation = match Segmentation::of(bytes, len, size).ok().filter(is_whole) {
+        Some(segmentation) => segmentation,
+        None => Segmentation::in_tunnel(bytes, len, size, start, start + usize::from(meta.checksum_offset))
+            .ok()?,
+    };
     let headers = segmentation.headers();
     let found = match (headers.is_tcp, headers.is_ipv6) {
         (true, false) => GsoKind::TcpV4,

@@ -5,10 +5,13 @@
 //! net/ipv4/tcp_offload.c; `__udp_gso_segment`, net/ipv4/udp_offload.c). Copying the payload is the caller's work, as
 //! only the caller knows where the bytes are.
 
+mod outer;
+
 use core::net::Ipv4Addr;
 use core::net::Ipv6Addr;
 use core::ops::Range;
 
+use self::outer::Outer;
 use crate::checksum::{PiecewiseSum, Sum};
 use crate::{EtherType, Protocol, be16, eth, ipv4, ipv6, tcp, udp};
 
@@ -21,9 +24,14 @@ const PUSHED_MAX: usize = 64;
 const MPLS_LEN: usize = 4;
 const PBB_LEN: usize = 18;
 
+/// The longest IP header that is looked for in front of a transport header in a tunnel, extension headers included.
+const IP_LEN_MAX: usize = 104;
+
 /// Most extension headers of an IPv6 packet that are skipped.
 const EXTENSIONS_MAX: usize = 8;
 
+/// Where an IPv4 header has its checksum (RFC 791 section 3.1).
+const IPV4_CHECKSUM_AT: usize = 10;
 /// Where a TCP header has its checksum (RFC 9293 section 3.1).
 pub const TCP_CHECKSUM_AT: usize = 16;
 /// Where a UDP header has its checksum (RFC 768).
@@ -63,62 +71,52 @@ impl Headers {
         Self::at(frame, ethertype, ip_at)
     }
 
-    /// The same, also behind headers that a switch has pushed: tags, MPLS labels (RFC 3032) and PBB service tags (IEEE 802.1Q,
-    /// 9.7).
+    /// The same, also behind headers that a switch has pushed.
     #[must_use]
     fn find_behind_pushed(frame: &[u8]) -> Option<Self> {
-        let (mut ethertype, mut at) = (field(frame, 12)?, eth::HEADER_LEN);
-        for _ in 0..PUSHED_MAX {
-            match EtherType(ethertype) {
-                tag if tag.is_tag() => {
-                    ethertype = field(frame, at + 2)?;
-                    at += eth::TAG_LEN;
-                }
-                EtherType::MPLS | EtherType::MPLS_MULTICAST => {
-                    let is_bottom = frame.get(at + 2)? & 1 == 1;
-                    at += MPLS_LEN;
-                    // Behind the last label, the version of IP says what follows.
-                    if is_bottom {
-                        let is_ipv4 = frame.get(at)? >> 4 == 4;
-                        ethertype = if is_ipv4 { EtherType::IPV4 } else { EtherType::IPV6 }.0;
-                    }
-                }
-                EtherType::PBB => {
-                    ethertype = field(frame, at + PBB_LEN - 2)?;
-                    at += PBB_LEN;
-                }
-                _ => break,
-            }
-        }
+        let (ethertype, at) = behind_pushed(frame)?;
         Self::at(frame, ethertype, at)
     }
 
     /// Those of a packet of this type that begins there.
     fn at(frame: &[u8], ethertype: u16, ip_at: usize) -> Option<Self> {
-        let (is_ipv6, transport_at, number) = match EtherType(ethertype) {
-            EtherType::IPV4 => {
-                let ip = frame.get(ip_at..ip_at + ipv4::HEADER_LEN)?;
-                let header_len = usize::from(ip[0] & 0xf) * 4;
-                let is_whole =
-                    ip[0] >> 4 == 4 && header_len >= ipv4::HEADER_LEN && be16(ip[6], ip[7]) & 0x3fff == 0;
-                is_whole.then_some((false, ip_at + header_len, ip[9]))?
-            }
-            EtherType::IPV6 => {
-                let ip = frame.get(ip_at..ip_at + ipv6::HEADER_LEN)?;
-                let (transport_at, number) = behind_extensions(frame, ip_at + ipv6::HEADER_LEN, ip[6])?;
-                (ip[0] >> 4 == 6).then_some((true, transport_at, number))?
-            }
-            _ => return None,
-        };
+        let (is_ipv6, transport_at, number) = self::ip_at(frame, ethertype, ip_at)?;
         let is_tcp = number == Protocol::Tcp.number();
         if !is_tcp && number != Protocol::Udp.number() {
             return None;
         }
+        Self { ip_at, is_ipv6, transport_at, is_tcp, payload_at: 0 }.with_payload(frame)
+    }
+
+    /// With the place where the payload begins, if all headers are there.
+    fn with_payload(self, frame: &[u8]) -> Option<Self> {
+        let Self { transport_at, is_tcp, .. } = self;
         let header_len =
             if is_tcp { usize::from(*frame.get(transport_at + 12)? >> 4) * 4 } else { udp::HEADER_LEN };
         let payload_at = transport_at + header_len;
         let is_whole = payload_at <= frame.len() && (!is_tcp || header_len >= tcp::HEADER_LEN);
-        is_whole.then_some(Self { ip_at, is_ipv6, transport_at, is_tcp, payload_at })
+        is_whole.then_some(Self { payload_at, ..self })
+    }
+
+    /// Those of the packet whose transport header begins there, with its checksum at that place. The IP header, which ends there
+    /// and says that the packet ends with the frame of `frame_len` bytes, is looked for in front of it.
+    fn of_transport(frame: &[u8], frame_len: usize, transport_at: usize, checksum_at: usize) -> Option<Self> {
+        let (is_tcp, number) = match checksum_at.checked_sub(transport_at)? {
+            TCP_CHECKSUM_AT => (true, Protocol::Tcp.number()),
+            UDP_CHECKSUM_AT => (false, Protocol::Udp.number()),
+            _ => return None,
+        };
+        let ip_lens = (ipv4::HEADER_LEN..=IP_LEN_MAX).step_by(4);
+        let mut found = ip_lens.filter_map(|ip_len| {
+            let ip_at = transport_at.checked_sub(ip_len)?;
+            let is_ipv6 = *frame.get(ip_at)? >> 4 == 6;
+            let ethertype = if is_ipv6 { EtherType::IPV6 } else { EtherType::IPV4 }.0;
+            let this = Self { ip_at, is_ipv6, transport_at, is_tcp, payload_at: 0 };
+            let is_it = self::ip_at(frame, ethertype, ip_at) == Some((is_ipv6, transport_at, number))
+                && this.end(frame) == Some(frame_len);
+            if is_it { this.with_payload(frame) } else { None }
+        });
+        found.next()
     }
 
     /// Where the transport's checksum is.
@@ -175,6 +173,55 @@ impl Headers {
     }
 }
 
+/// The EtherType of a frame, and where what it names begins, behind headers that a switch has pushed: tags, MPLS labels (RFC
+/// 3032) and PBB service tags (IEEE 802.1Q, 9.7).
+fn behind_pushed(frame: &[u8]) -> Option<(u16, usize)> {
+    let (mut ethertype, mut at) = (field(frame, 12)?, eth::HEADER_LEN);
+    for _ in 0..PUSHED_MAX {
+        match EtherType(ethertype) {
+            tag if tag.is_tag() => {
+                ethertype = field(frame, at + 2)?;
+                at += eth::TAG_LEN;
+            }
+            EtherType::MPLS | EtherType::MPLS_MULTICAST => {
+                let is_bottom = frame.get(at + 2)? & 1 == 1;
+                at += MPLS_LEN;
+                // Behind the last label, the version of IP says what follows.
+                if is_bottom {
+                    let is_ipv4 = frame.get(at)? >> 4 == 4;
+                    ethertype = if is_ipv4 { EtherType::IPV4 } else { EtherType::IPV6 }.0;
+                }
+            }
+            EtherType::PBB => {
+                ethertype = field(frame, at + PBB_LEN - 2)?;
+                at += PBB_LEN;
+            }
+            _ => break,
+        }
+    }
+    Some((ethertype, at))
+}
+
+/// An IP header of this type that begins there: whether it is IPv6, where what it carries begins, and the number of that. `None` if
+/// it is none, or that of a fragment.
+fn ip_at(frame: &[u8], ethertype: u16, at: usize) -> Option<(bool, usize, u8)> {
+    match EtherType(ethertype) {
+        EtherType::IPV4 => {
+            let ip = frame.get(at..at + ipv4::HEADER_LEN)?;
+            let header_len = usize::from(ip[0] & 0xf) * 4;
+            let is_whole =
+                ip[0] >> 4 == 4 && header_len >= ipv4::HEADER_LEN && be16(ip[6], ip[7]) & 0x3fff == 0;
+            is_whole.then_some((false, at + header_len, ip[9]))
+        }
+        EtherType::IPV6 => {
+            let ip = frame.get(at..at + ipv6::HEADER_LEN)?;
+            let (carried_at, number) = behind_extensions(frame, at + ipv6::HEADER_LEN, ip[6])?;
+            (ip[0] >> 4 == 6).then_some((true, carried_at, number))
+        }
+        _ => None,
+    }
+}
+
 fn field(frame: &[u8], at: usize) -> Option<u16> {
     let [high, low] = *frame.get(at..)?.first_chunk()?;
     Some(be16(high, low))
@@ -220,6 +267,8 @@ pub struct CannotSegment;
 #[derive(Clone, Copy, Debug)]
 pub struct Segmentation {
     headers: Headers,
+    /// Those of a tunnel in front of them.
+    outer: Option<Outer>,
     frame_len: usize,
     size: usize,
     count: usize,
@@ -234,6 +283,34 @@ impl Segmentation {
     /// [`CannotSegment`].
     pub fn of(first: &[u8], frame_len: usize, size: u16) -> Result<Self, CannotSegment> {
         let headers = Headers::find_behind_pushed(first).ok_or(CannotSegment)?;
+        Self::new(first, frame_len, size, headers, None)
+    }
+
+    /// The same of a frame whose packet is in a tunnel (UDP, GRE, IP in IP): the checksum that was left to hardware is that of the
+    /// inner packet, begins at `transport_at` and goes to `checksum_at`.
+    ///
+    /// # Errors
+    /// [`CannotSegment`], also if there is no tunnel.
+    pub fn in_tunnel(
+        first: &[u8],
+        frame_len: usize,
+        size: u16,
+        transport_at: usize,
+        checksum_at: usize,
+    ) -> Result<Self, CannotSegment> {
+        let inner =
+            Headers::of_transport(first, frame_len, transport_at, checksum_at).ok_or(CannotSegment)?;
+        let outer = Outer::find(first, frame_len, &inner).ok_or(CannotSegment)?;
+        Self::new(first, frame_len, size, inner, Some(outer))
+    }
+
+    fn new(
+        first: &[u8],
+        frame_len: usize,
+        size: u16,
+        headers: Headers,
+        outer: Option<Outer>,
+    ) -> Result<Self, CannotSegment> {
         let size = usize::from(size);
         let udp_len = field(first, headers.transport_at + 4).map(usize::from);
         let lengths_agree = headers.end(first) == Some(frame_len)
@@ -245,7 +322,13 @@ impl Segmentation {
         if count > SEGMENTS_MAX {
             return Err(CannotSegment);
         }
-        Ok(Self { headers, frame_len, size, count })
+        Ok(Self { headers, outer, frame_len, size, count })
+    }
+
+    /// Whether the packet is in a tunnel.
+    #[must_use]
+    pub const fn is_in_tunnel(&self) -> bool {
+        self.outer.is_some()
     }
 
     /// Its headers.
@@ -290,8 +373,8 @@ impl Segmentation {
             put(ip, 2, ip_len as u16);
             // One number per packet (`inet_gso_segment`, net/ipv4/af_inet.c).
             put(ip, 4, be16(ip[4], ip[5]).wrapping_add(number as u16));
-            put(ip, 10, 0);
-            put(ip, 10, Sum::ZERO.bytes(ip).checksum());
+            put(ip, IPV4_CHECKSUM_AT, 0);
+            put(ip, IPV4_CHECKSUM_AT, Sum::ZERO.bytes(ip).checksum());
         }
         let checksum_at = self.headers.checksum_at() - transport_at;
         // The field holds the pseudo-header's sum with the length of the whole: that is replaced by this packet's.
@@ -309,6 +392,9 @@ impl Segmentation {
         // A UDP checksum of zero would say that there is none (RFC 768).
         let is_none = !is_tcp && checksum == 0;
         put(transport, checksum_at, if is_none { 0xffff } else { checksum });
+        if let Some(outer) = &self.outer {
+            outer.write(number, &mut packet[..payload_at], payload_at + payload.len(), payload_sum);
+        }
     }
 
     /// The fields of a TCP header that differ from packet to packet.

@@ -150,7 +150,10 @@ fn plain() -> impl Strategy<Value = Plain> {
 }
 
 fn segments(frame: &[u8], size: u16) -> Result<Vec<Vec<u8>>, CannotSegment> {
-    let segmentation = Segmentation::of(frame, frame.len(), size)?;
+    Ok(packets_of(frame, &Segmentation::of(frame, frame.len(), size)?))
+}
+
+fn packets_of(frame: &[u8], segmentation: &Segmentation) -> Vec<Vec<u8>> {
     let packets = (0..segmentation.count()).map(|number| {
         let payload = &frame[segmentation.payload(number)];
         let mut packet = [&frame[..segmentation.headers().payload_at], payload].concat();
@@ -158,7 +161,72 @@ fn segments(frame: &[u8], size: u16) -> Result<Vec<Vec<u8>>, CannotSegment> {
         segmentation.write_headers(number, &mut packet, Sum::ZERO.bytes(payload));
         packet
     });
-    Ok(packets.collect())
+    packets.collect()
+}
+
+/// A tunnel's headers.
+#[derive(Clone, Copy, Debug)]
+struct Tunnel {
+    ipv6: bool,
+    /// The number of what IP carries: UDP, GRE or IP.
+    number: u8,
+    has_checksum: bool,
+    identification: u16,
+}
+
+impl Tunnel {
+    /// A frame in it.
+    fn around(self, frame: &[u8]) -> Vec<u8> {
+        let inner = Headers::find(frame).expect("headers");
+        let number = if self.number == 4 && inner.is_ipv6 { 41 } else { self.number };
+        let mut carried = match self.number {
+            17 => [&[0xff, 0xff, 0x12, 0xb5, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 7, 0][..], frame].concat(),
+            47 if self.has_checksum => [&[0x80, 0, 0x65, 0x58, 0, 0, 0, 0][..], frame].concat(),
+            47 => [&[0x20, 0, 0x65, 0x58, 0, 0, 0, 9][..], frame].concat(),
+            _ => frame[inner.ip_at..].to_vec(),
+        };
+        let addresses = if self.ipv6 { vec![0xfd; 32] } else { vec![10, 0, 0, 1, 10, 0, 0, 2] };
+        let len = carried.len() as u16;
+        if self.number == 17 {
+            carried[4..6].copy_from_slice(&len.to_be_bytes());
+        }
+        if self.has_checksum && matches!(self.number, 17 | 47) {
+            let mut summed = carried.clone();
+            if self.number == 17 {
+                summed = [addresses.clone(), vec![0, 17, len.to_be_bytes()[0], len.to_be_bytes()[1]], summed]
+                    .concat();
+            }
+            let at = if self.number == 17 { 6 } else { 4 };
+            let sum = match !plain_sum(&summed) {
+                0 if self.number == 17 => 0xffff,
+                sum => sum,
+            };
+            carried[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+        }
+        let mut outer = vec![2, 0, 0, 0, 0, 4, 2, 0, 0, 0, 0, 3];
+        if self.ipv6 {
+            outer.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+            outer.extend(len.to_be_bytes());
+            outer.extend([number, 64]);
+            outer.extend(addresses);
+        } else {
+            outer.extend([8, 0, 0x45, 0]);
+            outer.extend((len + 20).to_be_bytes());
+            outer.extend(self.identification.to_be_bytes());
+            outer.extend([0x40, 0, 64, number, 0, 0]);
+            outer.extend(addresses);
+            let sum = !plain_sum(&outer[14..]);
+            outer[24..26].copy_from_slice(&sum.to_be_bytes());
+        }
+        [outer, carried].concat()
+    }
+}
+
+fn tunnel() -> impl Strategy<Value = Tunnel> {
+    let number = prop_oneof![Just(17_u8), Just(47), Just(4)];
+    (any::<bool>(), number, any::<bool>(), any::<u16>()).prop_map(
+        |(ipv6, number, has_checksum, identification)| Tunnel { ipv6, number, has_checksum, identification },
+    )
 }
 
 /// One's complement has two zeros; TCP allows either in its checksum.
@@ -183,6 +251,52 @@ proptest! {
         prop_assert_eq!(ours.len(), theirs.len());
         for (ours, theirs) in ours.iter().zip(&theirs) {
             prop_assert!(same(ours, theirs), "{:02x?}\n{:02x?}", ours, theirs);
+        }
+    }
+
+    #[test]
+    fn a_super_frame_in_a_tunnel_becomes_packets_in_it(plain in plain(), tunnel in tunnel(), size in 4u16..2_000) {
+        let inner = plain.write(true);
+        let headers = Headers::find(&inner).expect("headers");
+        let frame = tunnel.around(&inner);
+        let moved = frame.len() - inner.len();
+        let (start, checksum_at) = (headers.transport_at + moved, headers.checksum_at() + moved);
+        let ours = Segmentation::in_tunnel(&frame, frame.len(), size, start, checksum_at).expect("a super-frame");
+        prop_assert!(ours.is_in_tunnel());
+        let ours = packets_of(&frame, &ours);
+        let theirs = plain.divided(usize::from(size));
+        prop_assert_eq!(ours.len(), theirs.len());
+        for (number, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+            let identification = tunnel.identification.wrapping_add(number as u16);
+            let expected = Tunnel { identification, ..tunnel }.around(theirs);
+            let mut ours = ours.clone();
+            // One's complement has two zeros.
+            if ours[checksum_at..checksum_at + 2] == [0xff, 0xff] && expected[checksum_at..checksum_at + 2] == [0, 0] {
+                ours[checksum_at..checksum_at + 2].fill(0);
+            }
+            prop_assert_eq!(&ours, &expected);
+        }
+        // The checksum left to hardware would be that of the outer packet, or of none.
+        for (start, checksum_at) in [(0, checksum_at), (start + 4, checksum_at), (start, checksum_at + 2)] {
+            prop_assert!(Segmentation::in_tunnel(&frame, frame.len(), size, start, checksum_at).is_err());
+        }
+    }
+
+    #[test]
+    fn what_is_no_tunnel_is_refused(
+        plain in plain(), tunnel in tunnel(), size in any::<u16>(), at in 0usize..120, value in any::<u8>(),
+        len in any::<usize>(), start in 0usize..200, offset in prop_oneof![Just(16_usize), Just(6), any::<u8>().prop_map(usize::from)],
+    ) {
+        let mut frame = tunnel.around(&plain.write(true));
+        if let Some(byte) = frame.get_mut(at) {
+            *byte ^= value;
+        }
+        frame.truncate(len % (frame.len() + 1));
+        if let Ok(found) = Segmentation::in_tunnel(&frame, frame.len(), size, start, start + offset) {
+            let packets = packets_of(&frame, &found);
+            let headers = found.headers().payload_at;
+            let payload: usize = packets.iter().map(|packet| packet.len() - headers).sum();
+            prop_assert_eq!(headers + payload, frame.len(), "no byte of the payload is lost");
         }
     }
 

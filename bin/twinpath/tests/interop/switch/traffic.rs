@@ -94,6 +94,38 @@ fn hosts_reach_each_other_and_bulk_crosses_in_super_frames() {
 }
 
 #[test]
+fn bulk_in_a_tunnel_between_hosts_crosses() {
+    if !root_or_skip() {
+        return;
+    }
+    let site = Site::new(2);
+    // Each host has an end of one tunnel over IPv4, without checksums, and of one over IPv6, with them.
+    for (host, other) in [(1, 2), (2, 1)] {
+        let namespace = &site.hosts[host - 1];
+        for (name, id, local, remote) in [
+            ("over4", "4", address(host), address(other)),
+            ("over6", "6", address_v6(host), address_v6(other)),
+        ] {
+            let ends = ["local", &local, "remote", &remote, "dstport", "4789", "dev", "eth0"];
+            ip(namespace, &[&["link", "add", name, "type", "vxlan", "id", id][..], &ends].concat());
+            ip(namespace, &["address", "add", &format!("10.9.{id}.{host}/24"), "dev", name]);
+            ip(namespace, &["link", "set", name, "up"]);
+        }
+    }
+    let switch = site.switch(&[&["sw0", "--port", "p1", "--port", "p2"][..], &BY_WORKERS].concat());
+    site.passes(1, 2);
+    for id in [4, 6] {
+        let before = ["frames_in", "bytes_in"].map(|it| figure(&switch, "p1", it));
+        bulk(&site, 1, 2, &format!("10.9.{id}.2"));
+        let [frames, bytes] = ["frames_in", "bytes_in"].map(|it| figure(&switch, "p1", it));
+        let average = (bytes - before[1]) / (frames - before[0]).max(1);
+        assert!(average > 1_514, "the hosts send super-frames: {average} bytes a frame");
+    }
+    assert_eq!(switch.drops("offload_refused"), 0);
+    assert_eq!(terminate(switch), Some(0));
+}
+
+#[test]
 fn a_known_address_is_not_flooded_to_the_others() {
     if !root_or_skip() {
         return;

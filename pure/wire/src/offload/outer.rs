@@ -1,0 +1,112 @@
+//! The headers of a tunnel in front of a packet that is segmented: each packet gets them, with its own lengths and checksums.
+//!
+//! Of UDP (VXLAN, Geneve), GRE, and IP in IP, over IPv4 or IPv6. What is between these headers and the inner packet (VXLAN's
+//! own header, an Ethernet header) is the same in each packet. As the kernel does it: `skb_udp_tunnel_segment`
+//! (net/ipv4/udp_offload.c), `gre_gso_segment` (net/ipv4/gre_offload.c).
+
+use super::{Headers, IPV4_CHECKSUM_AT, UDP_CHECKSUM_AT, behind_pushed, field, ip_at, put};
+use crate::checksum::Sum;
+use crate::{Protocol, be16, ipv6, udp};
+
+const IP_IN_IP: u8 = 4;
+const IPV6_IN_IP: u8 = 41;
+const GRE: u8 = 47;
+
+/// Bits of a GRE header (RFC 2784, 2; RFC 2890, 2).
+const GRE_CHECKSUM: u16 = 0x8000;
+const GRE_SEQUENCE: u16 = 0x1000;
+const GRE_CHECKSUM_AT: usize = 4;
+
+/// The headers in front.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Outer {
+    /// The IP header, and whether it is IPv6.
+    ip_at: usize,
+    is_ipv6: bool,
+    /// What that carries.
+    carrier_at: usize,
+    carrier: Carrier,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Carrier {
+    Udp { has_checksum: bool },
+    Gre { has_checksum: bool },
+    Ip,
+}
+
+impl Outer {
+    /// Finds them in front of the inner packet, which ends with the frame of `frame_len` bytes. `None` if there are none, or
+    /// they say more of a packet than lengths and checksums.
+    pub(super) fn find(frame: &[u8], frame_len: usize, inner: &Headers) -> Option<Self> {
+        let (ethertype, at) = behind_pushed(frame)?;
+        let (is_ipv6, carrier_at, number) = ip_at(frame, ethertype, at)?;
+        let carrier = match number {
+            number if number == Protocol::Udp.number() => {
+                (field(frame, carrier_at + 4).map(usize::from) == Some(frame_len - carrier_at))
+                    .then_some(())?;
+                Carrier::Udp { has_checksum: field(frame, carrier_at + UDP_CHECKSUM_AT)? != 0 }
+            }
+            GRE => {
+                let flags = field(frame, carrier_at)?;
+                (flags & GRE_SEQUENCE == 0).then_some(())?;
+                Carrier::Gre { has_checksum: flags & GRE_CHECKSUM != 0 }
+            }
+            IP_IN_IP | IPV6_IN_IP => Carrier::Ip,
+            _ => return None,
+        };
+        let len = match carrier {
+            Carrier::Udp { .. } => udp::HEADER_LEN,
+            Carrier::Gre { has_checksum } => 4 + if has_checksum { 4 } else { 0 },
+            Carrier::Ip => 0,
+        };
+        let this = Self { ip_at: at, is_ipv6, carrier_at, carrier };
+        // Sums begin at even places.
+        let is_in_front =
+            carrier_at + len <= inner.ip_at && (inner.payload_at - carrier_at).is_multiple_of(2);
+        (is_in_front && this.end(frame)? == frame_len).then_some(this)
+    }
+
+    /// Where the packet ends by the IP header.
+    fn end(&self, frame: &[u8]) -> Option<usize> {
+        self.as_udp().end(frame)
+    }
+
+    const fn as_udp(&self) -> Headers {
+        let Self { ip_at, is_ipv6, carrier_at, .. } = *self;
+        let payload_at = carrier_at + udp::HEADER_LEN;
+        Headers { ip_at, is_ipv6, transport_at: carrier_at, is_tcp: false, payload_at }
+    }
+
+    /// Writes them for packet `number` of `len` bytes, of which `headers` are all headers, the inner ones right already.
+    pub(super) fn write(&self, number: usize, headers: &mut [u8], len: usize, payload_sum: Sum) {
+        let Self { ip_at, is_ipv6, carrier_at, carrier } = *self;
+        let ip_len = len - ip_at;
+        let ip = &mut headers[ip_at..carrier_at];
+        if is_ipv6 {
+            put(ip, 4, (ip_len - ipv6::HEADER_LEN) as u16);
+        } else {
+            put(ip, 2, ip_len as u16);
+            put(ip, 4, be16(ip[4], ip[5]).wrapping_add(number as u16));
+            put(ip, IPV4_CHECKSUM_AT, 0);
+            put(ip, IPV4_CHECKSUM_AT, Sum::ZERO.bytes(ip).checksum());
+        }
+        match carrier {
+            Carrier::Udp { has_checksum } => {
+                put(headers, carrier_at + 4, (len - carrier_at) as u16);
+                let at = carrier_at + UDP_CHECKSUM_AT;
+                put(headers, at, 0);
+                if has_checksum && let Some(pseudo) = self.as_udp().pseudo(headers, len) {
+                    let sum = payload_sum.and(pseudo).bytes(&headers[carrier_at..]).checksum();
+                    put(headers, at, if sum == 0 { 0xffff } else { sum });
+                }
+            }
+            Carrier::Gre { has_checksum: true } => {
+                let at = carrier_at + GRE_CHECKSUM_AT;
+                put(headers, at, 0);
+                put(headers, at, payload_sum.bytes(&headers[carrier_at..]).checksum());
+            }
+            Carrier::Gre { has_checksum: false } | Carrier::Ip => {}
+        }
+    }
+}
