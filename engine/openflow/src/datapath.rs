@@ -117,6 +117,8 @@ pub trait Datapath {
     fn meter_count(&self, meter_id: u32) -> PartsCount;
     /// Replaces what is known of the ports.
     fn set_ports(&mut self, ports: &[PortFlags]);
+    /// Whether fragments of IP packets are dropped before they come to the tables.
+    fn set_drop_fragments(&mut self, drop: bool);
     /// What a port has counted; the durations are left out.
     fn port_count(&self, port_no: u32) -> PortStats;
     /// The version that has all changes until now.

@@ -3,7 +3,8 @@
 use twinpath_openflow::{
     Action, BadRequest, Config, ErrorCode, ErrorMessage, Features, FlowMod, FlowModCommand, Hello,
     HelloFailed, LostFraming, MESSAGE_LEN_MAX, Message, Multipart, MultipartRequest, PacketOut, PortMod,
-    QueueConfig, QueueOpFailed, Role, RoleMessage, RoleRequestFailed, SwitchConfigFailed, number,
+    QueueConfig, QueueOpFailed, Role, RoleMessage, RoleRequestFailed, SwitchConfigFailed, config_flags,
+    number,
 };
 use twinpath_time::Instant;
 
@@ -97,6 +98,25 @@ impl<D: Datapath> OpenFlowSwitch<D> {
         }
     }
 
+    fn config(&self, session: &Session) -> Config {
+        let drop = self.tables.drop_fragments;
+        let flags = if drop { config_flags::FRAG_DROP } else { config_flags::FRAG_NORMAL };
+        Config { flags, miss_send_len: session.miss_send_len }
+    }
+
+    /// The length is the controller's own; how fragments are treated is a matter of the switch, of which a slave changes nothing.
+    fn set_config(&mut self, session: &mut Session, config: Config) -> Result<(), ErrorCode> {
+        // Putting fragments together is not done.
+        if config.flags > config_flags::FRAG_DROP {
+            return Err(SwitchConfigFailed::BadFlags.into());
+        }
+        session.miss_send_len = config.miss_send_len;
+        if session.role != Role::Slave {
+            self.tables.set_drop_fragments(config.flags == config_flags::FRAG_DROP);
+        }
+        Ok(())
+    }
+
     fn obey(
         &mut self,
         now: Instant,
@@ -115,14 +135,9 @@ impl<D: Datapath> OpenFlowSwitch<D> {
             Message::Experimenter(_) => return Err(BadRequest::BadExperimenter.into()),
             Message::FeaturesRequest => session.send(xid, &Message::FeaturesReply(self.features())),
             Message::GetConfigRequest => {
-                let config = Config { flags: 0, miss_send_len: session.miss_send_len };
-                session.send(xid, &Message::GetConfigReply(config));
+                session.send(xid, &Message::GetConfigReply(self.config(session)));
             }
-            // Fragments are treated as other frames: dropping them, or putting them together, is not done.
-            Message::SetConfig(config) if config.flags != 0 => {
-                return Err(SwitchConfigFailed::BadFlags.into());
-            }
-            Message::SetConfig(config) => session.miss_send_len = config.miss_send_len,
+            Message::SetConfig(config) => return self.set_config(session, config),
             Message::PacketOut(packet) => return self.packet_out(*packet),
             Message::FlowMod(change) => return self.flow_mod(now, bytes.len(), *change),
             Message::GroupMod(change) => {

@@ -30,6 +30,8 @@ pub(crate) struct Tables<D: Datapath> {
     flows_max: usize,
     /// Which flows name which groups and meters.
     users: BTreeSet<(Used, u32)>,
+    /// Whether fragments of IP packets are dropped.
+    pub(crate) drop_fragments: bool,
 }
 
 /// What a flow names.
@@ -106,6 +108,7 @@ impl<D: Datapath> Tables<D> {
             leaving: BTreeMap::new(),
             flows_max,
             users: BTreeSet::new(),
+            drop_fragments: false,
         }
     }
 
@@ -443,6 +446,14 @@ impl<D: Datapath> Tables<D> {
         };
         let ports: Vec<_> = self.ports.values().map(flags).collect();
         self.datapath.set_ports(&ports);
+    }
+
+    /// Has fragments of IP packets dropped, or treated as other frames (section 7.3.2).
+    pub(crate) fn set_drop_fragments(&mut self, drop: bool) {
+        if self.drop_fragments != drop {
+            self.drop_fragments = drop;
+            self.datapath.set_drop_fragments(drop);
+        }
     }
 
     /// Changes a port (section 7.3.4.3).

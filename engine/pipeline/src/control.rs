@@ -134,6 +134,7 @@ pub struct Pipeline {
     watching: BTreeSet<u32>,
     live_groups: HashSet<u32>,
     ports: Arc<Ports>,
+    drop_fragments: bool,
     /// The number of the last version that was published.
     published: u64,
     /// The last version that every worker has taken.
@@ -166,6 +167,7 @@ impl Pipeline {
             watching: BTreeSet::new(),
             live_groups: HashSet::new(),
             ports: Arc::default(),
+            drop_fragments: false,
             published: 0,
             taken: 0,
             required: Arc::new(AtomicU64::new(0)),
@@ -180,7 +182,8 @@ impl Pipeline {
     #[must_use]
     pub fn trace(&self, head: &[u8], beside: Option<u16>, ingress: &Ingress) -> Trace {
         let table = |number: u8| self.tables.get(usize::from(number)).map(Table::tree);
-        let tables = Tables { table, groups: &self.group_trie, ports: &self.ports, seed: &self.seed };
+        let (groups, drop_fragments) = (&self.group_trie, self.drop_fragments);
+        let tables = Tables { table, groups, ports: &self.ports, seed: &self.seed, drop_fragments };
         tables.trace(head, beside, ingress)
     }
 
@@ -189,7 +192,8 @@ impl Pipeline {
     #[must_use]
     pub fn trace_key(&self, key: &ExactKey) -> Trace {
         let table = |number: u8| self.tables.get(usize::from(number)).map(Table::tree);
-        let tables = Tables { table, groups: &self.group_trie, ports: &self.ports, seed: &self.seed };
+        let (groups, drop_fragments) = (&self.group_trie, self.drop_fragments);
+        let tables = Tables { table, groups, ports: &self.ports, seed: &self.seed, drop_fragments };
         tables.trace_key(key)
     }
 
@@ -365,6 +369,12 @@ impl Pipeline {
         self.renew_choices();
     }
 
+    /// Whether fragments of IP packets are dropped before they come to the tables (OpenFlow 1.3.5, 7.3.2: OFPC_FRAG_DROP).
+    pub fn set_drop_fragments(&mut self, drop: bool) {
+        self.has_changed |= self.drop_fragments != drop;
+        self.drop_fragments = drop;
+    }
+
     /// Whether a bucket is live: its port or group is, or it watches neither (OpenFlow 1.3.5, 6.5).
     fn is_live(&self, bucket: &Bucket) -> bool {
         let is_watched = self.ports.get(bucket.watch_port).is_some_and(|port| port.is_live)
@@ -434,6 +444,7 @@ impl Pipeline {
             ports: Arc::clone(&self.ports),
             seed: self.seed,
             flow_mask: Arc::clone(&self.flow_mask),
+            drop_fragments: self.drop_fragments,
         }
     }
 

@@ -19,6 +19,15 @@ pub(crate) const MPLS: u16 = 0x8847;
 pub(crate) const MPLS_MULTICAST: u16 = 0x8848;
 pub(crate) const PBB: u16 = 0x88e7;
 
+/// The lowest EtherType: less is the length of a frame of IEEE 802.3.
+const ETHERTYPE_MIN: u16 = 0x600;
+
+/// What stands for the type of a frame of IEEE 802.3 that has none (OpenFlow 1.0.0, 5.2.3: OFP_DL_TYPE_NOT_ETH_TYPE).
+const NO_ETHERTYPE: u16 = 0x05ff;
+
+/// The headers of LLC and SNAP in front of an EtherType (IEEE 802, 9.2.3; RFC 1042).
+const SNAP: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
+
 /// Bytes of an entry of a stack of MPLS labels (RFC 3032, 2.1).
 pub(crate) const MPLS_LEN: usize = 4;
 /// Bytes of an ARP packet for IPv4 over Ethernet (RFC 826).
@@ -55,7 +64,7 @@ pub struct Ingress {
 /// Where a frame's headers are, bytes from its start; 0 for those that it does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// The EtherType behind all VLAN tags.
+    /// The EtherType behind all VLAN tags, that of SNAP included; the length of a frame that has none.
     pub(crate) type_at: u16,
     /// What that type says: an IP, ARP, MPLS or PBB header.
     pub(crate) l3_at: u16,
@@ -142,18 +151,37 @@ pub(crate) fn parse(
         first |= u64::from(control & 0xfff | VLAN_PRESENT) << key::VLAN_VID.shift;
         first |= u64::from(control >> 13) << key::VLAN_PCP.shift;
     }
+    let is_ethernet = ethertype >= ETHERTYPE_MIN;
+    if !is_ethernet {
+        ethertype = type_of_llc(head, layout);
+    }
     let l3_at = usize::from(layout.type_at) + 2;
     // What a layer lacks is not in the key; what was read of it before that stays without its bit, so it counts for nothing.
     let _ = match ethertype {
         0x0800 => ipv4(head, l3_at, key, layout),
         0x86dd => ipv6(head, l3_at, key, layout),
         0x0806 => arp(head, l3_at, key, layout),
-        MPLS | MPLS_MULTICAST => mpls(head, l3_at, key, layout),
-        PBB => pbb(head, l3_at, key, layout),
+        // Neither is carried in LLC.
+        MPLS | MPLS_MULTICAST if is_ethernet => mpls(head, l3_at, key, layout),
+        PBB if is_ethernet => pbb(head, l3_at, key, layout),
         _ => None,
     };
     key.0[0] = first | u64::from(ethertype) << key::ETH_TYPE.shift | u64::from(layout.layers.0);
     Some(())
+}
+
+/// The type of a frame that has a length in its place, as all of IEEE 802.3 do: SNAP's, if it is an EtherType.
+#[cold]
+fn type_of_llc(head: &[u8], layout: &mut Layout) -> u16 {
+    let snap_at = usize::from(layout.type_at) + 2;
+    let type_at = snap_at + SNAP.len();
+    match be16(head, type_at) {
+        Some(ethertype) if ethertype >= ETHERTYPE_MIN && head[snap_at..type_at] == SNAP => {
+            layout.type_at = type_at as u16;
+            ethertype
+        }
+        _ => NO_ETHERTYPE,
+    }
 }
 
 #[inline]

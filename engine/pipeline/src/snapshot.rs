@@ -21,6 +21,7 @@ pub struct Snapshot {
     pub(crate) seed: Seed,
     pub(crate) flow_mask: Arc<FlowMask>,
     pub(crate) cold_cost: u32,
+    pub(crate) drop_fragments: bool,
 }
 
 impl Snapshot {

@@ -221,6 +221,7 @@ pub(crate) struct Tables<'a, T> {
     pub(crate) groups: &'a Trie<std::sync::Arc<Group>>,
     pub(crate) ports: &'a Ports,
     pub(crate) seed: &'a Seed,
+    pub(crate) drop_fragments: bool,
 }
 
 impl<'a, T: Fn(u8) -> Option<&'a Tree>> Tables<'a, T> {
@@ -229,6 +230,11 @@ impl<'a, T: Fn(u8) -> Option<&'a Tree>> Tables<'a, T> {
     pub(crate) fn trace(&self, head: &[u8], beside: Option<u16>, ingress: &Ingress) -> Trace {
         let (mut key, mut layout) = (Key::default(), Layout::default());
         let is_frame = parse::parse(head, beside, ingress, &mut key, &mut layout).is_some();
+        if self.drop_fragments && layout.is_fragment {
+            // It says nothing of the frames that the programs forward, which leave fragments to workers.
+            let (looked_at, path) = (Key::default(), Path::default());
+            return Trace { key, looked_at, path, verdict: Err(WhyNot::Fields) };
+        }
         self.run(key, ingress.in_port, is_frame)
     }
 

@@ -80,6 +80,9 @@ impl Worker {
         if !packet.read() {
             return outlet.discard(packet.frame, in_port, Reason::Truncated);
         }
+        if self.snapshot.drop_fragments && packet.layout().is_fragment {
+            return outlet.discard(packet.frame, in_port, Reason::Fragment);
+        }
         let mut run = Run::new(&self.snapshot, &self.counters, now, arrival, outlet);
         match run.tables(&mut packet, &mut self.set) {
             // Most frames end so: the packet is not moved for them.

@@ -1,8 +1,8 @@
 /* The fields of a frame, as the entries of offload.h have them.
  *
  * Fields are read as workers read them (engine/pipeline/src/parse.rs, into the places that key.rs there has). Frames with
- * headers that are not read here are left to workers: tags among the bytes, options and extension headers, MPLS and PBB,
- * ND messages (RFC 4861), and all headers that are cut off or contradict themselves. */
+ * headers that are not read here are left to workers: tags among the bytes, LLC and SNAP, fragments, options and extension headers, MPLS
+ * and PBB, ND messages (RFC 4861), and all headers that are cut off or contradict themselves. */
 #ifndef TWINPATH_FIELDS_H
 #define TWINPATH_FIELDS_H
 
@@ -94,6 +94,9 @@ INLINE int read_fields(struct key *key, __u64 head[FRAME_WORDS], int room, __u16
 	for (int word = 0; word < FRAME_WORDS; word++)
 		head[word] = be64(head[word]);
 	ethertype = (__u16)head[1];
+	/* A length: the type is behind it, if there is one. */
+	if (ethertype < 0x600)
+		return ODD;
 	key->words[0] = (__u64)ethertype << 48 | (__u64)in_port << 16;
 	key->words[1] = head[0] << 16;
 	key->words[2] = head[1] & ~0xffffULL;
@@ -101,16 +104,14 @@ INLINE int read_fields(struct key *key, __u64 head[FRAME_WORDS], int room, __u16
 	case 0x0800: {
 		__u8 protocol = head[3] >> 48;
 
-		/* Version 4, no options. */
-		if (room < 34 || head[2] >> 56 != 0x45)
+		/* Version 4, no options; no fragment, which a controller may have dropped. */
+		if (room < 34 || head[2] >> 56 != 0x45 || head[2] & 0x3fff)
 			return ODD;
 		key->words[0] |= L_IPV4;
 		key->words[1] |= (__u64)protocol << 8 | (head[2] >> 48 & 0xff);
 		key->words[4] = head[3] << 32 | head[4] >> 32;
 		at = 34;
-		/* Only the first fragment has a transport header. */
-		if (!(head[2] & 0x1fff))
-			header = read_transport(key, protocol, 0, head[4], head[6] >> 56, room - at);
+		header = read_transport(key, protocol, 0, head[4], head[6] >> 56, room - at);
 		break;
 	}
 	case 0x86dd: {

@@ -142,7 +142,9 @@ reasons! {
     RpcArguments => "rpc_arguments",
     /// A call was answered with SYSTEM_ERR: the program failed.
     RpcFailed => "rpc_failed",
-    /// A switch's access port received a frame with a VLAN tag.
+    /// A controller has fragments of IP packets dropped (OpenFlow 1.3.5, 7.3.2: OFPC_FRAG_DROP).
+    Fragment => "fragment",
+    /// A switch's access port received a frame with a VLAN tag, or a port one with a VLAN tag behind a priority tag.
     VlanTag => "vlan_tag",
     /// The frame's VLAN is not one of the port's, or the frame has no tag and the port no VLAN for such frames.
     VlanNotMember => "vlan_not_member",

@@ -53,7 +53,7 @@ pub use port::{
     PORT_NAME_LEN, Port, PortMod, PortReason, PortStats, PortStatus, port_config, port_features, port_state,
 };
 pub use queue::{Queue, QueueConfig, QueueProperty, QueueStats};
-pub use switch::{AsyncConfig, Config, Features, Hello, Role, RoleMessage, capabilities};
+pub use switch::{AsyncConfig, Config, Features, Hello, Role, RoleMessage, capabilities, config_flags};
 pub use table::{
     PropertyId, TABLE_NAME_LEN, TableFeatures, TableMod, TableProperty, TablePropertyType, TableStats,
 };

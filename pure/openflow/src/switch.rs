@@ -64,6 +64,14 @@ impl Wire for Features {
     }
 }
 
+/// How a switch treats fragments of IP packets (section 7.3.2, `ofp_config_flags`).
+pub mod config_flags {
+    /// As other frames.
+    pub const FRAG_NORMAL: u16 = 0;
+    /// They are dropped.
+    pub const FRAG_DROP: u16 = 1;
+}
+
 /// What a controller sets of a switch (section 7.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {

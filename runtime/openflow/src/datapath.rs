@@ -157,6 +157,11 @@ impl Datapath for Tables {
         self.pipeline.set_ports(ports.iter().map(port).collect());
     }
 
+    fn set_drop_fragments(&mut self, drop: bool) {
+        // The kernel's programs leave fragments to workers, so none of their entries is void.
+        self.pipeline.set_drop_fragments(drop);
+    }
+
     fn port_count(&self, port_no: u32) -> PortStats {
         let PortCounts { before, queues } = self.ports.get(&port_no).cloned().unwrap_or_default();
         let counts = queues.iter().fold(before, |counts, queue| counts.with(queue));

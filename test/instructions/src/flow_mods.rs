@@ -75,6 +75,8 @@ impl Datapath for Tables {
 
     fn set_ports(&mut self, _: &[PortFlags]) {}
 
+    fn set_drop_fragments(&mut self, _: bool) {}
+
     fn port_count(&self, port_no: u32) -> PortStats {
         PortStats {
             port_no,

@@ -3,7 +3,7 @@
 use twinpath_openflow::{
     Action, AsyncConfig, BadRequest, Config, ErrorCode, FlowMod, FlowModCommand, Hello, HelloFailed, Message,
     Multipart, MultipartReply, MultipartRequest, PacketIn, PacketInReason, PacketOut, PortMod, PortReason,
-    Role, RoleMessage, RoleRequestFailed, SwitchConfigFailed, number, port_config,
+    Role, RoleMessage, RoleRequestFailed, SwitchConfigFailed, config_flags, number, port_config,
 };
 use twinpath_openflow_switch::{CONTROLLERS_MAX, ControllerId, Ending, Punt, Request};
 
@@ -188,12 +188,37 @@ fn each_controller_gets_what_it_wants_in_its_role() {
     assert_eq!(reasons(&bench.heard(two)), [None, Some(PortReason::Add)]);
 }
 
+/// OpenFlow 1.3.5, 7.3.2: `ofp_config_flags`.
+#[test]
+fn fragments_are_dropped_if_a_controller_says_so() {
+    let mut bench = Bench::new();
+    let (id, other) = (bench.controller(), bench.controller());
+    let set = |flags| Message::SetConfig(Config { flags, miss_send_len: 128 });
+    let flags = |bench: &mut Bench| match bench.ask(other, &Message::GetConfigRequest)[..] {
+        [Message::GetConfigReply(config)] => config.flags,
+        ref other => panic!("{other:?}"),
+    };
+    assert_eq!(flags(&mut bench), config_flags::FRAG_NORMAL);
+    assert_eq!(bench.done(id, &set(config_flags::FRAG_DROP)), Ok(()));
+    assert_eq!(flags(&mut bench), config_flags::FRAG_DROP, "it is the switch's, not one controller's");
+    assert!(bench.switch.datapath().drop_fragments);
+    for flags in [2, 3, 4] {
+        assert_eq!(bench.done(id, &set(flags)), Err(SwitchConfigFailed::BadFlags.into()));
+    }
+    let slave = Message::RoleRequest(RoleMessage { role: Role::Slave, generation_id: 1 });
+    assert_eq!(bench.ask(id, &slave).len(), 1);
+    assert_eq!(bench.done(id, &set(config_flags::FRAG_NORMAL)), Ok(()));
+    assert_eq!(flags(&mut bench), config_flags::FRAG_DROP, "a slave changes nothing of the switch");
+    assert_eq!(bench.done(other, &set(config_flags::FRAG_NORMAL)), Ok(()));
+    assert!(!bench.switch.datapath().drop_fragments);
+}
+
 #[test]
 fn a_frame_is_held_if_it_is_not_sent_whole_and_taken_once() {
     let mut bench = Bench::new();
     let id = bench.controller();
     assert_eq!(
-        bench.done(id, &Message::SetConfig(Config { flags: 1, miss_send_len: 0 })),
+        bench.done(id, &Message::SetConfig(Config { flags: 2, miss_send_len: 0 })),
         Err(SwitchConfigFailed::BadFlags.into())
     );
     assert_eq!(bench.done(id, &Message::SetConfig(Config { flags: 0, miss_send_len: 40 })), Ok(()));

@@ -50,3 +50,35 @@ fn only_the_first_fragment_has_ports() {
     let (_, later) = read(&bytes, None).expect("whole");
     assert!(later.is_fragment && later.has(Layers::IPV4) && !later.has(Layers::TCP));
 }
+
+#[test]
+fn frames_with_a_length_have_the_type_of_snap_or_else_none() {
+    let of = |bytes: &[u8]| {
+        let (key, layout) = read(bytes, None).expect("whole");
+        (key.0[0] >> key::ETH_TYPE.shift, layout.layers)
+    };
+    let snap = |length: u16, snap: &[u8]| {
+        let mut bytes = frame();
+        let ip = bytes.split_off(22);
+        bytes.truncate(20);
+        bytes.extend(length.to_be_bytes());
+        bytes.extend(snap);
+        bytes.extend(ip);
+        bytes
+    };
+    let ipv4 = [0xaa, 0xaa, 3, 0, 0, 0, 8, 0];
+    let (ethertype, layers) = of(&snap(48, &ipv4));
+    assert!(
+        ethertype == 0x800 && layers.has(Layers::IPV4) && layers.has(Layers::TCP) && layers.has(Layers::TAG)
+    );
+    assert_eq!(of(&snap(0x5ff, &ipv4)).0, 0x800);
+    // Spanning tree, another organisation's SNAP, and one whose type is none.
+    for llc in
+        [&[0x42, 0x42, 3][..], &[0xaa, 0xaa, 3, 0, 0, 0xc, 0x20, 0], &[0xaa, 0xaa, 3, 0, 0, 0, 5, 0xff]]
+    {
+        assert_eq!(of(&snap(48, llc)), (0x5ff, Layers::TAG), "{llc:x?}");
+    }
+    assert_eq!(of(&snap(48, &[0xaa, 0xaa, 3, 0, 0, 0, 0x88, 0x47])), (0x8847, Layers::TAG));
+    let cut = snap(48, &ipv4);
+    assert_eq!(of(&cut[..29]).0, 0x5ff, "SNAP's type is cut off");
+}

@@ -66,6 +66,45 @@ fn adopt(pipeline: &mut Pipeline, worker: &mut Worker) {
 }
 
 #[test]
+fn fragments_are_dropped_where_control_says_so() {
+    let apply = [Instruction::ApplyActions(Box::new([output(2)]))];
+    let (mut pipeline, _) = pipeline(&apply);
+    let (mut worker, mut sent) = (pipeline.worker(0).expect("one"), sent());
+    // UDP over IPv4: whole, a first fragment, a later one.
+    let ip = |fragment: u16| {
+        let [high, low] = fragment.to_be_bytes();
+        let mut bytes =
+            vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 9, 8, 0, 0x45, 0, 0, 28, 0, 1, high, low, 64, 17, 0, 0];
+        bytes.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 7, 0, 7, 0, 8, 0, 0]);
+        bytes
+    };
+    let ingress = Ingress { in_port: 1, in_phy_port: 1, tunnel_id: 0 };
+    let mut pass = |worker: &mut Worker| {
+        for fragment in [0, 0x4000, 0x2000, 0x0001] {
+            let mut frame = sent.pool.take().expect("free");
+            frame.copy_from(&ip(fragment)).expect("it fits");
+            worker.receive(
+                NOW,
+                frame,
+                &Arrival { ingress, count: Count { packets: 1, bytes: 60 } },
+                &mut sent,
+            );
+        }
+        (std::mem::take(&mut sent.to).len(), std::mem::take(&mut sent.dropped))
+    };
+    let traced = |pipeline: &Pipeline, fragment| pipeline.trace(&ip(fragment), None, &ingress).verdict();
+    assert_eq!(pass(&mut worker), (4, vec![]));
+    assert_eq!(traced(&pipeline, 0x2000), Ok(2));
+    pipeline.set_drop_fragments(true);
+    adopt(&mut pipeline, &mut worker);
+    assert_eq!(pass(&mut worker), (2, vec![Reason::Fragment; 2]));
+    assert_eq!((traced(&pipeline, 0), traced(&pipeline, 0x2000)), (Ok(2), Err(crate::WhyNot::Fields)));
+    pipeline.set_drop_fragments(false);
+    adopt(&mut pipeline, &mut worker);
+    assert_eq!(pass(&mut worker), (4, vec![]));
+}
+
+#[test]
 fn each_drop_has_its_reason() {
     let reasons = |instructions: &[Instruction]| {
         let (pipeline, _) = pipeline(instructions);

@@ -36,11 +36,7 @@ fn covered(frame: &[u8]) -> Vec<Covered> {
     let none = Ingress::default();
     let field = |field| fields::get(frame, &none, 0, field);
     let mut all = Vec::new();
-    let mut at = 12;
-    while frame.len() >= at + 6 && matches!(frame[at..at + 2], [0x81, 0] | [0x88, 0xa8]) && at < 12 + 32 {
-        at += 4;
-    }
-    let ip_at = at + 2;
+    let Some((ip_at, _)) = fields::ip(frame) else { return all };
     let pseudo = if field(Field::Ipv4Src).is_some() {
         let header = &frame[ip_at..ip_at + usize::from(frame[ip_at] & 15) * 4];
         all.push(Covered { at: ip_at + 10, bytes: header.to_vec(), checksum_at: 10, kind: Kind::Internet });

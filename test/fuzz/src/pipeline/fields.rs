@@ -9,8 +9,8 @@ pub(super) fn number(bytes: &[u8], at: usize, len: usize) -> Option<u128> {
     Some(field.iter().fold(0, |number, byte| number << 8 | u128::from(*byte)))
 }
 
-/// The EtherType behind all tags: where it is, and what.
-pub(super) fn ethertype(bytes: &[u8]) -> Option<(usize, u128)> {
+/// The type or length behind all tags: where it is, and what.
+pub(super) fn behind_tags(bytes: &[u8]) -> Option<(usize, u128)> {
     let mut at = 12;
     for _ in 0..8 {
         match number(bytes, at, 2)? {
@@ -19,6 +19,17 @@ pub(super) fn ethertype(bytes: &[u8]) -> Option<(usize, u128)> {
         }
     }
     Some((at, number(bytes, at, 2)?))
+}
+
+/// The EtherType: where it is, or the length that stands in its place, and what.
+fn ethertype(bytes: &[u8]) -> Option<(usize, u128)> {
+    let (at, kind) = behind_tags(bytes)?;
+    if kind >= 0x600 {
+        return Some((at, kind));
+    }
+    let snap = number(bytes, at + 2, 6).filter(|snap| *snap == 0xaaaa_0300_0000);
+    let inner = snap.and_then(|_| number(bytes, at + 8, 2)).filter(|inner| *inner >= 0x600);
+    Some(inner.map_or((at, 0x5ff), |inner| (at + 8, inner)))
 }
 
 /// The IP header: where it is, and its version.
@@ -155,18 +166,18 @@ fn arp(bytes: &[u8]) -> Option<usize> {
 }
 
 pub(super) fn mpls(bytes: &[u8]) -> Option<usize> {
-    let (at, 0x8847 | 0x8848) = ethertype(bytes)? else { return None };
+    let (at, 0x8847 | 0x8848) = behind_tags(bytes)? else { return None };
     (bytes.len() >= at + 6).then_some(at + 2)
 }
 
 pub(super) fn pbb(bytes: &[u8]) -> Option<usize> {
-    let (at, 0x88e7) = ethertype(bytes)? else { return None };
+    let (at, 0x88e7) = behind_tags(bytes)? else { return None };
     (bytes.len() >= at + 6).then_some(at + 2)
 }
 
 /// The control information of the outer tag.
 pub(super) fn tag(bytes: &[u8]) -> Option<u128> {
-    (ethertype(bytes)?.0 > 12).then(|| number(bytes, 14, 2))?
+    (behind_tags(bytes)?.0 > 12).then(|| number(bytes, 14, 2))?
 }
 
 fn nd(bytes: &[u8]) -> Option<usize> {
@@ -248,6 +259,7 @@ pub(super) fn get(bytes: &[u8], ingress: &Ingress, metadata: u64, field: Field) 
         Field::Metadata => Some(metadata.into()),
         Field::TunnelId => Some(ingress.tunnel_id.into()),
         Field::Ipv6Exthdr => exthdr(bytes),
+        Field::EthType => Some(ethertype(bytes)?.1),
         // No tag is the value zero (7.2.3.7).
         Field::VlanVid => Some(tag(bytes).map_or(0, |tag| tag & 0xfff | 0x1000)),
         _ => {

@@ -169,7 +169,7 @@ fn arp(bytes: &mut Bytes<'_>) -> Vec<u8> {
 }
 
 fn payload(bytes: &mut Bytes<'_>) -> (u16, Vec<u8>) {
-    match bytes.next() % 9 {
+    match bytes.next() % 10 {
         0..=2 => (0x800, ipv4(bytes)),
         3 | 4 => (0x86dd, ipv6(bytes)),
         5 => (0x806, arp(bytes)),
@@ -192,6 +192,18 @@ fn payload(bytes: &mut Bytes<'_>) -> (u16, Vec<u8>) {
             tag.extend([2, 0, 0, 0, 0, 7, 2, 0, 0, 0, 0, 8, 8, 0]);
             tag.extend(ipv4(bytes));
             (0x88e7, tag)
+        }
+        8 => {
+            let mut llc =
+                vec![bytes.pick(&[0xaa, 0xaa, 0xaa, 0x42]), 0xaa, 3, 0, 0, bytes.pick(&[0, 0, 0, 0xc])];
+            let (kind, inner) = match bytes.next() % 4 {
+                0 | 1 => (0x800, ipv4(bytes)),
+                2 => (0x806, arp(bytes)),
+                _ => (bytes.pick(&[0x88b5, 0x8847, 0x88e7, 0x05ff]), vec![bytes.next(), 1, 2]),
+            };
+            llc.extend(u16::to_be_bytes(kind));
+            llc.extend(inner);
+            (llc.len() as u16, llc)
         }
         _ => (bytes.pick(&[0x88b5, 0x0100, 0x0800]), vec![bytes.next(), 1, 2]),
     }
@@ -423,6 +435,8 @@ pub(super) fn set_ports(bytes: &mut Bytes<'_>, pipeline: &mut Pipeline, naive: &
     let ports: Vec<Port> = [1, 2, 3, 4, port::LOCAL].map(make).to_vec();
     naive.ports.clone_from(&ports);
     pipeline.set_ports(ports);
+    naive.drop_fragments = state & 0x40 != 0;
+    pipeline.set_drop_fragments(naive.drop_fragments);
 }
 
 /// Ports, meters and groups. A group leads only to groups with higher numbers.

@@ -12,7 +12,7 @@ use twinpath_pipeline::{Destination, GroupConfig, Ingress, MeterConfig, PacketIn
 use twinpath_time::Instant;
 
 use super::checksums::{complete, complete_ipv4};
-use super::fields::{behind, ethertype, get, ip, mpls, number, pbb, place, tag, wire_mask};
+use super::fields::{behind, behind_tags, get, ip, mpls, number, pbb, place, tag, wire_mask};
 
 /// A flow, and what it has counted.
 pub(super) struct Flow {
@@ -32,6 +32,7 @@ pub(super) struct Naive {
     pub(super) groups: HashMap<u32, GroupConfig>,
     pub(super) meters: HashMap<u32, MeterConfig>,
     pub(super) ports: Vec<Port>,
+    pub(super) drop_fragments: bool,
     /// Per table: frames looked up, and those that matched.
     pub(super) lookups: [(u64, u64); 8],
     pub(super) group_counts: HashMap<u32, (u64, u64)>,
@@ -128,7 +129,7 @@ fn pop(bytes: &mut Vec<u8>, action: &Action) {
     match action {
         Action::PopVlan if tag(bytes).is_some() => drop(bytes.drain(12..16)),
         Action::PopMpls(kind) => {
-            if let (Some(at), Some((type_at, _))) = (mpls(bytes), ethertype(bytes)) {
+            if let (Some(at), Some((type_at, _))) = (mpls(bytes), behind_tags(bytes)) {
                 bytes[type_at..type_at + 2].copy_from_slice(&kind.to_be_bytes());
                 bytes.drain(at..at + 4);
             }
@@ -189,7 +190,8 @@ impl Naive {
             count,
         };
         let no_receive = self.ports.iter().any(|port| port.number == ingress.in_port && port.no_receive);
-        if bytes.len() >= 14 && !no_receive {
+        let is_dropped = self.drop_fragments && behind(bytes).is_some_and(|behind| behind.is_fragment);
+        if bytes.len() >= 14 && !no_receive && !is_dropped {
             self.tables(frame);
         }
     }

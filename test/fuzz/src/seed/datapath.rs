@@ -25,6 +25,8 @@ pub struct Maps {
     pub meters: BTreeMap<u32, usize>,
     /// The ports as they were set last.
     pub ports: Vec<PortFlags>,
+    /// Whether fragments are dropped.
+    pub drop_fragments: bool,
     /// What each flow has counted.
     pub counts: BTreeMap<u32, FlowCount>,
     /// Changes until now, and how many of them are in force.
@@ -123,6 +125,11 @@ impl Datapath for Maps {
     fn set_ports(&mut self, ports: &[PortFlags]) {
         self.change();
         self.ports = ports.to_vec();
+    }
+
+    fn set_drop_fragments(&mut self, drop: bool) {
+        self.change();
+        self.drop_fragments = drop;
     }
 
     fn port_count(&self, port_no: u32) -> PortStats {
