@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use super::learned::until_by_kernel;
 use super::ports::change;
 use super::{BY_WORKERS, Site, address, address_v6, figure, ip_of, port, terminate};
-use crate::rig::{PATIENCE, ip, until};
+use crate::rig::{PATIENCE, Server, ip, until};
 use crate::root_or_skip;
 
 /// Bytes of a bulk transfer: some hundred of the largest packets.
@@ -123,6 +123,65 @@ fn bulk_in_a_tunnel_between_hosts_crosses() {
     }
     assert_eq!(switch.drops("offload_refused"), 0);
     assert_eq!(terminate(switch), Some(0));
+}
+
+#[test]
+fn a_slow_port_loses_only_its_own_frames() {
+    if !root_or_skip() {
+        return;
+    }
+    let site = Site::new(3);
+    // Host 3 is a bridge, behind which is a shaper with a long queue.
+    let slow = &site.hosts[2];
+    ip(slow, &["link", "add", "br0", "type", "bridge"]);
+    ip(slow, &["link", "add", "shaped", "type", "veth", "peer", "name", "beyond"]);
+    for port in ["eth0", "shaped"] {
+        ip(slow, &["link", "set", port, "master", "br0"]);
+    }
+    for name in ["beyond", "shaped", "br0"] {
+        ip(slow, &["link", "set", name, "up"]);
+    }
+    let tbf = ["rate", "64kbit", "burst", "16k", "limit", "1g"];
+    let shape = [&["qdisc", "add", "dev", "shaped", "root", "tbf"][..], &tbf].concat();
+    assert!(site.rig.run(slow, "tc", &shape).wait().expect("it ends").success());
+
+    let ports = ["sw0", "--port", "p1", "--port", "p2", "--port", "p3"];
+    let switch = site.switch(&[&ports[..], &BY_WORKERS].concat());
+    site.passes(1, 2);
+    // To an address that only the slow port can have. No IP, of which the slow host's filters would take another copy.
+    let mut frame = [[2, 0, 0, 0, 0, 0xaa], site.mac(1)].concat();
+    frame.extend([0x88, 0xb6]);
+    frame.resize(1_514, 0x5a);
+    let sender = site.listen(1);
+    let flood = |frames: usize| {
+        for _ in 0..frames {
+            // One that does not fit into the sender's own queue is no matter.
+            let _ = sender.send(&frame);
+        }
+    };
+    until("the slow port has all queued that it may", || {
+        flood(200);
+        port_full(&switch, "p3") > 0
+    });
+    let (here, there) = (site.udp(1, 0), site.udp(2, 9003));
+    there.set_read_timeout(Some(PATIENCE)).expect("set");
+    for number in 0..20_u8 {
+        flood(20);
+        here.send_to(&[number], SocketAddr::new(ip_of(2), 9003)).expect("sent");
+        let mut buffer = [0; 8];
+        assert_eq!(there.recv(&mut buffer).map(|len| buffer[..len].to_vec()).ok(), Some(vec![number]));
+    }
+    assert_eq!([port_full(&switch, "p1"), port_full(&switch, "p2")], [0, 0]);
+    assert_eq!(terminate(switch), Some(0));
+}
+
+/// Frames that a port has lost as the kernel still held too much of it.
+fn port_full(switch: &Server, name: &str) -> u64 {
+    let drops = switch.show("drops");
+    let of_port = drops.as_array().expect("a list").iter().filter(|drop| {
+        drop["place"].as_str().is_some_and(|place| place.starts_with(name)) && drop["reason"] == "port_full"
+    });
+    of_port.filter_map(|drop| drop["count"].as_u64()).sum()
 }
 
 #[test]
