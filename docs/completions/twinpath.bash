@@ -1574,7 +1574,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__serve)
-            opts="-q -h --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --reflex-rate --kept-replies --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help echo discard chargen reflect rpc help"
+            opts="-q -h --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --any-source-port --reflex-rate --kept-replies --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help echo discard chargen reflect rpc help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1744,7 +1744,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__serve__subcmd__chargen)
-            opts="-q -h --udp --tcp --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --reflex-rate --kept-replies --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
+            opts="-q -h --udp --tcp --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --any-source-port --reflex-rate --kept-replies --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1934,7 +1934,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__serve__subcmd__discard)
-            opts="-q -h --udp --tcp --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --reflex-rate --kept-replies --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
+            opts="-q -h --udp --tcp --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --any-source-port --reflex-rate --kept-replies --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2124,7 +2124,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__serve__subcmd__echo)
-            opts="-q -h --udp --tcp --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --reflex-rate --kept-replies --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
+            opts="-q -h --udp --tcp --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --any-source-port --reflex-rate --kept-replies --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2412,7 +2412,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__serve__subcmd__reflect)
-            opts="-q -h --ethertype --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --reflex-rate --kept-replies --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
+            opts="-q -h --ethertype --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --any-source-port --reflex-rate --kept-replies --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2586,7 +2586,7 @@ _twinpath() {
             return 0
             ;;
         twinpath__subcmd__serve__subcmd__rpc)
-            opts="-q -h --udp --tcp --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --reflex-rate --kept-replies --record-bytes --fragments --duplicates --duplicate-age-s --rpcbind --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
+            opts="-q -h --udp --tcp --address --flow --source --on --path --attach --reflex --measure-fallback --fallback-loss-max --ring-frames --workers --cpu --mode --latency --cpu-budget --spin-us --linger-ms --latency-request --latency-request-scope --latency-request-max-exit-us --priority --spin-share-max --fail-open-ms --connections --connections-per-source --connection-bytes --queued-bytes --idle-timeout-s --request-timeout-s --send-timeout-s --drain-ms --take-over-ms --reply-rate --any-source-port --reflex-rate --kept-replies --record-bytes --fragments --duplicates --duplicate-age-s --rpcbind --socket --sandbox --metrics --take-over --standby --config --log-format --quiet --ready-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

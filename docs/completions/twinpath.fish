@@ -84,6 +84,7 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_
 json\t''"
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo discard chargen reflect rpc help" -l ready-fd -d 'Say that it is ready on this descriptor, a pipe or a file, instead of on standard output' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo discard chargen reflect rpc help" -l measure-fallback -d 'Measure at start what attaching costs the kernel\'s own traffic (some 3 s), and let path auto mind it'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo discard chargen reflect rpc help" -l any-source-port -d 'Answer requests from every source port, also those of services that would answer the reply (7, 53, 123 and others)'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo discard chargen reflect rpc help" -s q -l quiet -d 'Say no more than that it is ready, and what goes wrong'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo discard chargen reflect rpc help" -s h -l help -d 'Print help'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and not __fish_seen_subcommand_from echo discard chargen reflect rpc help" -f -a "echo" -d 'Sends back every byte (RFC 862)'
@@ -138,6 +139,7 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen
 json\t''"
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l ready-fd -d 'Say that it is ready on this descriptor, a pipe or a file, instead of on standard output' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l measure-fallback -d 'Measure at start what attaching costs the kernel\'s own traffic (some 3 s), and let path auto mind it'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -l any-source-port -d 'Answer requests from every source port, also those of services that would answer the reply (7, 53, 123 and others)'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -s q -l quiet -d 'Say no more than that it is ready, and what goes wrong'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from echo" -s h -l help -d 'Print help'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from discard" -l udp -d 'UDP port, served on the fast path and on the kernel path' -r
@@ -186,6 +188,7 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen
 json\t''"
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from discard" -l ready-fd -d 'Say that it is ready on this descriptor, a pipe or a file, instead of on standard output' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from discard" -l measure-fallback -d 'Measure at start what attaching costs the kernel\'s own traffic (some 3 s), and let path auto mind it'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from discard" -l any-source-port -d 'Answer requests from every source port, also those of services that would answer the reply (7, 53, 123 and others)'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from discard" -s q -l quiet -d 'Say no more than that it is ready, and what goes wrong'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from discard" -s h -l help -d 'Print help'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from chargen" -l udp -d 'UDP port, served on the fast path and on the kernel path' -r
@@ -234,6 +237,7 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen
 json\t''"
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from chargen" -l ready-fd -d 'Say that it is ready on this descriptor, a pipe or a file, instead of on standard output' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from chargen" -l measure-fallback -d 'Measure at start what attaching costs the kernel\'s own traffic (some 3 s), and let path auto mind it'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from chargen" -l any-source-port -d 'Answer requests from every source port, also those of services that would answer the reply (7, 53, 123 and others)'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from chargen" -s q -l quiet -d 'Say no more than that it is ready, and what goes wrong'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from chargen" -s h -l help -d 'Print help'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l ethertype -d 'EtherType whose frames reflect serves, such as 0x88b5' -r
@@ -278,6 +282,7 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen
 json\t''"
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l ready-fd -d 'Say that it is ready on this descriptor, a pipe or a file, instead of on standard output' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l measure-fallback -d 'Measure at start what attaching costs the kernel\'s own traffic (some 3 s), and let path auto mind it'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -l any-source-port -d 'Answer requests from every source port, also those of services that would answer the reply (7, 53, 123 and others)'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -s q -l quiet -d 'Say no more than that it is ready, and what goes wrong'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from reflect" -s h -l help -d 'Print help'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l udp -d 'UDP port, served on the fast path and on the kernel path' -r
@@ -317,7 +322,7 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l reflex-rate -d 'Replies per second that the kernel\'s programs give by themselves, to all sources; workers give those beyond; 0: no replies [default: 250000]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l kept-replies -d 'Replies that services keep for the kernel\'s programs, of all services; active ones displace others; 0: none [default: 4096]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l record-bytes -d 'Bytes of a record over TCP; a connection that sends a longer one is closed [default: 65536]' -r
-complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l fragments -d 'Fragments of a record; a connection that sends more is closed [default: 32]' -r
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l fragments -d 'Fragments of a record; a connection that sends more is closed [default: what limits.connection_bytes have room for]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l duplicates -d 'Calls that must run once whose replies are kept to be sent again, by all workers together [default: 1024]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l duplicate-age-s -d 'How long these replies are kept, s [default: 120]' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l socket -d 'The command socket of `twinpath show` and `twinpath set` [default: SERVICE-IFACE-PID.sock in the run directory]' -r
@@ -330,6 +335,7 @@ complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen
 json\t''"
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l ready-fd -d 'Say that it is ready on this descriptor, a pipe or a file, instead of on standard output' -r
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l measure-fallback -d 'Measure at start what attaching costs the kernel\'s own traffic (some 3 s), and let path auto mind it'
+complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l any-source-port -d 'Answer requests from every source port, also those of services that would answer the reply (7, 53, 123 and others)'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -l rpcbind -d 'Register the programs with rpcbind on this host, until the end'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -s q -l quiet -d 'Say no more than that it is ready, and what goes wrong'
 complete -c twinpath -n "__fish_twinpath_using_subcommand serve; and __fish_seen_subcommand_from rpc" -s h -l help -d 'Print help'

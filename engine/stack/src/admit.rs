@@ -6,13 +6,32 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use twinpath_inspect::Reason;
 use twinpath_reflex::ports::answers_by_itself;
 
-/// Decides about a datagram to `local` from `peer`; `own` are the addresses of this host on that interface.
+/// Decides about a datagram to `local` from `peer`; `own` are the addresses of this host at which something can arrive on
+/// that interface, sorted. `ports`: which ports of senders the service answers.
 ///
 /// # Errors
 /// The reason to refuse it. The same rule holds on both paths.
-pub fn admit(peer: SocketAddr, local: SocketAddr, own: &[IpAddr]) -> Result<(), Reason> {
+pub fn admit(peer: SocketAddr, local: SocketAddr, own: &[IpAddr], ports: SourcePorts) -> Result<(), Reason> {
     admit_source(peer.ip(), own)?;
-    admit_port(peer, local)
+    admit_port(peer, local, ports)
+}
+
+/// From which ports of their senders requests are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourcePorts {
+    /// From all but port 0, to which nothing can be sent (RFC 768): the service never answers a reply, or was asked to.
+    Any,
+    /// Not from those of services that answer any datagram, nor from the service's own: two of them could answer each
+    /// other for ever.
+    NoneThatAnswers,
+}
+
+impl SourcePorts {
+    /// Those of a service: it is guarded if its replies may be answered again, unless `any` is asked for.
+    #[must_use]
+    pub const fn of(may_loop: bool, any: bool) -> Self {
+        if may_loop && !any { Self::NoneThatAnswers } else { Self::Any }
+    }
 }
 
 /// The part of [`admit`] that the kernel checks as well: no frame on a wire comes from such an address.
@@ -20,15 +39,28 @@ pub fn admit(peer: SocketAddr, local: SocketAddr, own: &[IpAddr]) -> Result<(), 
 /// # Errors
 /// The reason to refuse it.
 pub fn admit_source(peer: IpAddr, own: &[IpAddr]) -> Result<(), Reason> {
-    if is_martian(peer) || own.contains(&peer) { Err(Reason::MartianSource) } else { Ok(()) }
+    if is_martian(peer) || is_among(own, peer) { Err(Reason::MartianSource) } else { Ok(()) }
+}
+
+/// Whether a sorted list of addresses, which may be long, has this one.
+#[inline]
+#[must_use]
+pub fn is_among(addresses: &[IpAddr], address: IpAddr) -> bool {
+    debug_assert!(addresses.is_sorted(), "{addresses:?}");
+    addresses.binary_search(&address).is_ok()
 }
 
 /// The part of [`admit`] that also holds for clients on this host, whose source may be one of our own addresses.
 ///
 /// # Errors
 /// The reason to refuse it.
-pub fn admit_port(peer: SocketAddr, local: SocketAddr) -> Result<(), Reason> {
-    if answers_by_itself(peer.port(), local.port()) { Err(Reason::ServiceSourcePort) } else { Ok(()) }
+#[inline]
+pub fn admit_port(peer: SocketAddr, local: SocketAddr, ports: SourcePorts) -> Result<(), Reason> {
+    let refused = match ports {
+        SourcePorts::Any => peer.port() == 0,
+        SourcePorts::NoneThatAnswers => answers_by_itself(peer.port(), local.port()),
+    };
+    if refused { Err(Reason::ServiceSourcePort) } else { Ok(()) }
 }
 
 /// Whether no host can have this source address on a wire (RFC 1812, 5.3.7; RFC 4291, 2.5 and 2.7).
@@ -58,7 +90,8 @@ mod tests {
 
     fn verdict(peer: &str) -> Result<(), Reason> {
         let own = ["192.0.2.1".parse().expect("ip"), "2001:db8::1".parse().expect("ip")];
-        admit(peer.parse().expect("address"), "192.0.2.1:7000".parse().expect("address"), &own)
+        let local = "192.0.2.1:7000".parse().expect("address");
+        admit(peer.parse().expect("address"), local, &own, SourcePorts::of(true, false))
     }
 
     #[test]
@@ -90,6 +123,19 @@ mod tests {
     }
 
     #[test]
+    fn a_service_that_cannot_loop_or_was_asked_to_answers_every_port_that_can_be_answered() {
+        let local = "192.0.2.1:7000".parse().expect("address");
+        for ports in [SourcePorts::of(false, false), SourcePorts::of(true, true)] {
+            for port in ANSWERING_PORTS.into_iter().chain([7000]) {
+                let peer = SocketAddr::from(([192, 0, 2, 9], port));
+                assert_eq!(admit(peer, local, &[], ports), Ok(()), "{port}");
+            }
+            let unanswerable = SocketAddr::from(([192, 0, 2, 9], 0));
+            assert_eq!(admit(unanswerable, local, &[], ports), Err(Reason::ServiceSourcePort));
+        }
+    }
+
+    #[test]
     fn other_sources_are_served() {
         for peer in [
             "192.0.2.9:4000",
@@ -108,7 +154,8 @@ mod tests {
     #[test]
     fn a_client_on_this_host_is_held_to_its_port_alone() {
         let local = "192.0.2.1:7000".parse().expect("address");
-        let verdict = |peer: &str| admit_port(peer.parse().expect("address"), local);
+        let verdict =
+            |peer: &str| admit_port(peer.parse().expect("address"), local, SourcePorts::NoneThatAnswers);
         assert_eq!(verdict("192.0.2.1:4000"), Ok(()));
         assert_eq!(verdict("127.0.0.1:4000"), Ok(()));
         for peer in ["192.0.2.1:7000", "192.0.2.1:0", "127.0.0.1:7"] {

@@ -215,6 +215,23 @@ fn packet_information(message: &libc::msghdr) -> Option<(IpAddr, u32)> {
     None
 }
 
+/// Whether the kernel lets a program serve at this address without asking for more: it is this host's, by an interface or by a
+/// local route, or the host allows others (`ip_nonlocal_bind`). A broadcast address is none. If that cannot be asked,
+/// it counts as allowed.
+#[must_use]
+pub fn can_serve_at(address: IpAddr) -> bool {
+    let bound = match std::net::UdpSocket::bind((address, 0)) {
+        Ok(bound) => bound,
+        Err(error) => return error.kind() != io::ErrorKind::AddrNotAvailable,
+    };
+    // The kernel refuses broadcasts to a socket that does not ask for them (connect(2)); nothing is sent.
+    let refused = bound.connect((address, DISCARD)).err();
+    refused.is_none_or(|error| error.kind() != io::ErrorKind::PermissionDenied)
+}
+
+/// The port of discard, which stands for any.
+const DISCARD: u16 = 9;
+
 /// The address to bind an IPv6 socket for both families to; one that does not exist yet is allowed.
 ///
 /// # Errors
@@ -350,6 +367,18 @@ mod tests {
             assert_eq!((len, from), (3, SocketAddr::new(ip, server.port())));
         }
         assert_eq!(server.receive(&mut [0; 1]), Err(Errno::AGAIN));
+    }
+
+    #[test]
+    fn one_serves_at_this_hosts_addresses_and_at_no_others() {
+        let can = |address: &str| can_serve_at(address.parse().expect("ip"));
+        for own in ["127.0.0.1", "127.9.9.9", "::1"] {
+            assert!(can(own), "{own}");
+        }
+        // Addresses of documentation, and the broadcast address of 127.0.0.0/8.
+        for other in ["192.0.2.1", "2001:db8::1", "127.255.255.255"] {
+            assert!(!can(other), "{other}");
+        }
     }
 
     #[test]

@@ -45,9 +45,11 @@ reasons! {
     /// No host can have the source address: it is unspecified, multicast, broadcast, loopback or our own (RFC 1812,
     /// 5.3.7).
     MartianSource => "martian_source",
-    /// The source port belongs to a service that answers every datagram, so that a reply could loop for ever.
+    /// The source port belongs to a service that answers every datagram, so that a reply could loop for ever
+    /// (`limits.any_source_port`); or it is 0, to which nothing can be sent.
     ServiceSourcePort => "service_source_port",
-    /// The destination address of a datagram from a kernel socket is not one of the interface's.
+    /// The destination address of a datagram from a kernel socket is not one of this host's: a broadcast address, one of
+    /// another VRF, or one that only a local route names.
     NotOwnAddress => "not_own_address",
     /// The sender is not on the service's list of sources, or no remote of a VXLAN port.
     SourceNotAllowed => "source_not_allowed",

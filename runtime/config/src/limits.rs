@@ -87,6 +87,9 @@ section! {
             range(1, REPLY_RATE_MAX), unit("replies/s"), zero("none"), option("reply-rate", "N", SERVE),
             change(Change::Reload);
 
+        /// Answer requests from every source port, also those of services that would answer the reply (7, 53, 123 and others)
+        any_source_port: bool = false => option("any-source-port", "", SERVE), change(Change::Reload);
+
         /// Replies per second that the kernel's programs give by themselves, to all sources; workers give those beyond
         reflex_rate: u32 = REFLEX_RATE =>
             range(1, REPLY_RATE_MAX), unit("replies/s"), zero("no replies"), option("reflex-rate", "N", SERVE),

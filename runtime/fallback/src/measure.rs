@@ -14,7 +14,7 @@ use twinpath_socket_load::{
     ClientConfig, ClientOutcome, EchoMethod, Peers, Progress, SocketError, Stop, TcpSink, UdpEcho, Wait,
     tcp_bulk, udp_client,
 };
-use twinpath_steer::{Claim, Table, TableError};
+use twinpath_steer::{ADDRESSES_MAX, Claim, Table, TableError};
 use twinpath_steer_bpf::{EmptyXdp, ProgramCost, SteerError, TcAttach, XdpMode, program_costs};
 use twinpath_sys::netns::NetnsError;
 use twinpath_sys::{affinity, clock};
@@ -223,6 +223,8 @@ impl<'a> Bench<'a> {
 
     fn target(&self) -> Target {
         let mut addresses = self.question.addresses.clone();
+        // Room for the next one.
+        addresses.truncate(ADDRESSES_MAX - 1);
         addresses.push(HOST.address.into());
         Target {
             ifindex: self.scratch.host_ifindex,

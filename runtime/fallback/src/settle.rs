@@ -110,6 +110,7 @@ mod tests {
                 sources: Vec::new(),
                 tcp_limits: Default::default(),
                 reply_rate: 0,
+                any_source_port: false,
                 pool: Default::default(),
                 reflex: None,
                 no_reflex: String::new(),

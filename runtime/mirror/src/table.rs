@@ -7,6 +7,9 @@ use twinpath_port::LinkState;
 use twinpath_steer::Prefix;
 use twinpath_wire::Mac;
 
+/// How deep the kernel lets devices be stacked (`MAX_NEST_DEV`, linux/netdevice.h).
+const NESTED_MAX: usize = 8;
+
 /// One interface, as the kernel describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
@@ -269,6 +272,40 @@ impl Tables {
             .iter()
             .filter(|(ifindex, _)| !self.links.get(ifindex).is_some_and(|link| link.loopback))
             .flat_map(|(_, addresses)| addresses.iter().map(|(address, _)| *address))
+    }
+
+    /// The addresses at which the kernel takes what arrives on a link, sorted: those of the link, and this host's others
+    /// in the same routing domain (VRF). Not taken there: loopback addresses, link-local ones of other links (IPv6), and
+    /// IPv6 ones of links that are down, whose routes the kernel has removed. Addresses that only a local route names
+    /// are in no table.
+    #[must_use]
+    pub fn addresses_taken_on(&self, ifindex: u32) -> Vec<IpAddr> {
+        let domain = self.domain(ifindex);
+        let is_taken = |link: &Link, address: IpAddr| match address {
+            _ if link.ifindex == ifindex => true,
+            _ if address.is_loopback() => false,
+            IpAddr::V4(_) => true,
+            IpAddr::V6(v6) => link.up && !v6.is_unicast_link_local(),
+        };
+        let links = self.links.values().filter(|link| self.domain(link.ifindex) == domain);
+        let taken = links.flat_map(|link| {
+            let addresses = self.addresses(link.ifindex).map(|(address, _)| address);
+            addresses.filter(move |address| is_taken(link, *address))
+        });
+        taken.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// The VRF that a link is in, directly or as a port of a bridge or bond there; 0: none.
+    fn domain(&self, ifindex: u32) -> u32 {
+        let mut at = ifindex;
+        for _ in 0..NESTED_MAX {
+            match self.links.get(&at) {
+                Some(link) if link.kind == "vrf" => return at,
+                Some(Link { master: Some(master), .. }) => at = *master,
+                _ => break,
+            }
+        }
+        0
     }
 
     /// A neighbour's entry.

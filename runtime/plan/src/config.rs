@@ -48,6 +48,7 @@ impl ServicePlan {
             sources: service.sources.iter().map(|source| source.0).collect(),
             tcp_limits: config.limits_of(service).tcp(),
             reply_rate: config.limits_of(service).reply_rate,
+            any_source_port: config.limits_of(service).any_source_port,
             pool: config.pool.limits(),
             reflex: None,
             no_reflex: String::new(),

@@ -94,6 +94,8 @@ pub struct ServicePlan {
     pub tcp_limits: TcpLimits,
     /// Replies per second to one source that are as large as their requests, per worker; 0: no limit.
     pub reply_rate: u32,
+    /// Whether requests from every source port are answered, though a reply could loop.
+    pub any_source_port: bool,
     /// Threads of each worker for what may block, if the service has such work.
     pub pool: PoolLimits,
     /// What the kernel's programs may answer, if anything; see [`Plan::allow_reflexes`].

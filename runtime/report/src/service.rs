@@ -24,6 +24,9 @@ pub struct Service {
     pub reflex_replies: u64,
     /// Why workers give all replies, though the service allows others; empty: no such reason, or one of the interface.
     pub no_reflex: String,
+    /// From which source ports datagrams are not answered, why, and what has them answered: one sentence; empty: they are
+    /// answered from every port that there is.
+    pub unanswered_ports: String,
     /// The replies that it keeps, if it does.
     pub kept: Option<ServiceKept>,
     /// Requests served that came through the kernel's sockets.

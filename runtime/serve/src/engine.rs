@@ -17,7 +17,7 @@ use twinpath_inspect::Reason;
 use twinpath_kernel_tcp::{CHUNK, Call, FIRST_TOKEN, LISTENERS_MAX, TcpLimits, TcpServer, TcpTotals};
 use twinpath_port::{Capabilities, PortId};
 use twinpath_service::{Answer, Beside, Datagram, Keeper, Service};
-use twinpath_stack::admit::admit;
+use twinpath_stack::admit::{SourcePorts, admit, is_among};
 use twinpath_stack::egress::{Egress, EgressTable, Update};
 use twinpath_stack::reply_limit::ReplyLimit;
 use twinpath_stack::served::Served;
@@ -53,10 +53,12 @@ const WORKERS_MAX: u32 = 64;
 pub struct ServeConfig {
     /// What is served.
     pub served: Arc<Served>,
-    /// The addresses of the interface, as they are now.
+    /// The addresses of this host at which something can arrive on the interface, as they are now. Sorted.
     pub addresses: Arc<[IpAddr]>,
     /// Replies per second to one source that are as large as their requests; 0: no limit. See [`ServiceLimits::new`].
     pub reply_rate: u32,
+    /// Whether requests from every source port are answered, though a reply could loop. See [`ServiceLimits::new`].
+    pub any_source_port: bool,
     /// Where replies go that the service keeps; `None`: nothing is kept.
     pub keeper: Option<Box<dyn Keeper>>,
     /// The kernel's sockets.
@@ -109,7 +111,7 @@ impl Default for KernelSide {
 pub enum ServeCommand {
     /// The kernel's answer about the egress to a peer, or a notice that former answers are out of date.
     Egress(Update),
-    /// The present addresses of the interface.
+    /// The present addresses of this host at which something can arrive on the interface. Sorted.
     Addresses(Arc<[IpAddr]>),
     /// Start to serve the kernel's sockets.
     Begin,
@@ -178,6 +180,7 @@ pub struct ServeEngine<S: Service> {
     ports: Vec<(PortId, Capabilities)>,
     egress: EgressTable,
     reply_limit: Option<ReplyLimit>,
+    source_ports: SourcePorts,
     udp: Arc<[UdpSocket]>,
     receives: bool,
     tcp: Option<TcpServer<S::Connection>>,
@@ -218,14 +221,16 @@ impl<S: Service> ServeEngine<S> {
         let KernelSide { udp, receives, listeners, connections, totals, handlers, sends, worker, waits } =
             config.kernel;
         let served = config.served;
-        let ServiceLimits { totals, connections, reply_limit } =
-            ServiceLimits::new(service.may_loop(), totals, connections, config.reply_rate);
+        let (rate, any) = (config.reply_rate, config.any_source_port);
+        let ServiceLimits { totals, connections, reply_limit, source_ports } =
+            ServiceLimits::new(service.may_loop(), totals, connections, rate, any);
         Self {
             service: Guarded::new(service, Arc::clone(&counters.called)),
             addresses: config.addresses,
             ports: Vec::new(),
             egress: EgressTable::new(unforeseeable()),
             reply_limit,
+            source_ports,
             udp,
             receives,
             tcp: (!listeners.is_empty())
@@ -266,7 +271,7 @@ impl<S: Service> ServeEngine<S> {
         }
         let request = udp::receive(frame, partial)?;
         let entry = self.served.find(Protocol::Udp, request.source, request.destination)?;
-        admit(request.source, request.destination, &self.addresses)?;
+        admit(request.source, request.destination, &self.addresses, self.source_ports)?;
         self.counters.came_fast(entry);
         if udp::was_partial(&request) {
             self.counters.partial_checksums.add(1);
@@ -375,9 +380,12 @@ impl<S: Service> ServeEngine<S> {
         self.ports.extend(io.port(port).map(|attached| (port, *attached.capabilities())));
     }
 
-    /// Whether an address is one of ours, on the interface or a local address of the host.
+    /// Whether an address is one of ours at which something can arrive on the interface, a loopback address, or one that
+    /// a socket of the service is bound to.
     fn is_own(&self, address: IpAddr) -> bool {
-        address.is_loopback() || self.addresses.contains(&address)
+        address.is_loopback()
+            || is_among(&self.addresses, address)
+            || self.udp.iter().any(|socket| socket.address() == Some(address))
     }
 }
 

@@ -4,6 +4,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
 use twinpath_kernel_tcp::TcpTotals;
+use twinpath_stack::admit::SourcePorts;
 use twinpath_stack::reply_limit::ReplyLimit;
 
 /// Limits on what the peers of an engine may use in all. It gets them when it is made, and may get others while
@@ -14,17 +15,26 @@ pub struct ServiceLimits {
     /// TCP connections that this worker may have at a time.
     pub(crate) connections: u32,
     pub(crate) reply_limit: Option<ReplyLimit>,
+    pub(crate) source_ports: SourcePorts,
 }
 
 impl ServiceLimits {
     /// The limits for one worker: its part of the `connections`, and how many replies per second it sends to
     /// one source that are as large as their requests (0: no limit). The rate does not apply to a service whose
-    /// replies cannot loop ([`Service::may_loop`](twinpath_service::Service::may_loop)).
+    /// replies cannot loop ([`Service::may_loop`](twinpath_service::Service::may_loop)). Such a service answers
+    /// every source port, and so does one with `any_source_port`.
     #[must_use]
-    pub fn new(may_loop: bool, totals: Arc<TcpTotals>, connections: u32, reply_rate: u32) -> Self {
+    pub fn new(
+        may_loop: bool,
+        totals: Arc<TcpTotals>,
+        connections: u32,
+        reply_rate: u32,
+        any_source_port: bool,
+    ) -> Self {
         let limited = reply_rate > 0 && may_loop;
         let reply_limit = limited.then(|| ReplyLimit::new(reply_rate, unforeseeable()));
-        Self { totals, connections, reply_limit }
+        let source_ports = SourcePorts::of(may_loop, any_source_port);
+        Self { totals, connections, reply_limit, source_ports }
     }
 }
 

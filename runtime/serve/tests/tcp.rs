@@ -139,6 +139,7 @@ impl<S: Closing + 'static> Rig<S> {
             served: Arc::new(Served::new()),
             addresses: [Ipv4Addr::LOCALHOST.into()].into(),
             reply_rate: 0,
+            any_source_port: false,
             keeper: None,
             kernel: KernelSide {
                 listeners: vec![listener],

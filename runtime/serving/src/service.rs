@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use twinpath_hold::KernelSockets;
 use twinpath_host::StartError;
 use twinpath_plan::ServicePlan;
+use twinpath_reflex::ports::ANSWERING_PORTS;
 use twinpath_serve::{
     Demux, HandlerPool, KernelSide, Prototype, Routes, Sends, ServeConfig, ServeCounters, ServiceLimits,
     ServicePart, TcpTotals,
@@ -28,6 +29,8 @@ pub struct ServiceHandle {
     pub serve: Arc<ServeCounters>,
     /// Counters of the service itself, if it has some.
     pub service: Option<Arc<ServiceCounters>>,
+    /// Whether its replies could be answered again without end.
+    pub(crate) may_loop: bool,
     /// The number of threads in its handler pool, if it has one.
     pub(crate) slow: Option<Arc<AtomicU32>>,
 }
@@ -37,6 +40,20 @@ impl ServiceHandle {
     #[must_use]
     pub fn slow_threads(&self) -> u64 {
         self.slow.as_ref().map_or(0, |threads| threads.load(Ordering::Relaxed).into())
+    }
+
+    /// From which source ports datagrams are not answered (engine/stack/src/admit.rs), in a sentence; empty: from none. `any`:
+    /// every port is to be answered.
+    #[must_use]
+    pub fn unanswered_ports(&self, any: bool) -> String {
+        if any || !self.may_loop {
+            return String::new();
+        }
+        let ports = ANSWERING_PORTS.map(|port| port.to_string()).join(", ");
+        format!(
+            "nothing that comes from port {ports} or the service's own is answered: what listens there could answer the reply, without \
+             end (service_source_port in show drops; --any-source-port has it answered)"
+        )
     }
 }
 
@@ -49,9 +66,10 @@ pub struct NewService {
 impl NewService {
     pub(crate) fn new(part: usize, name: &str, prototype: &dyn Prototype, config: ServeConfig) -> Self {
         let slow = config.kernel.handlers.as_ref().map(HandlerPool::threads);
+        let (name, may_loop) = (name.to_owned(), prototype.may_loop());
         let (service, counted) = prototype.part(config);
         let serve = Arc::clone(service.counters());
-        Self { service, handle: ServiceHandle { part, name: name.to_owned(), serve, service: counted, slow } }
+        Self { service, handle: ServiceHandle { part, name, serve, service: counted, may_loop, slow } }
     }
 
     /// Splits it into the worker's part and control's handle.
@@ -125,6 +143,7 @@ impl ForWorkers<'_> {
                 served: Arc::clone(&served),
                 addresses: Arc::clone(&self.addresses),
                 reply_rate: plan.reply_rate,
+                any_source_port: plan.any_source_port,
                 keeper: kept.as_ref().map(KeptPart::keeper),
                 kernel,
             };
@@ -161,7 +180,8 @@ pub fn limits_for(plan: &ServicePlan, service: &dyn Prototype, count: u32) -> Ve
     let totals = Arc::new(TcpTotals::new(plan.tcp_limits, count));
     let of = |number| {
         let connections = part_of(plan.tcp_limits.connections, count, number);
-        ServiceLimits::new(service.may_loop(), Arc::clone(&totals), connections, plan.reply_rate)
+        let (rate, any) = (plan.reply_rate, plan.any_source_port);
+        ServiceLimits::new(service.may_loop(), Arc::clone(&totals), connections, rate, any)
     };
     (0..count).map(of).collect()
 }

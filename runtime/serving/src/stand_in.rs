@@ -68,7 +68,8 @@ impl StandIn {
                 waits: true,
             };
             let (served, addresses) = (Arc::new(plan.served()), Arc::clone(addresses));
-            let config = ServeConfig { served, addresses, reply_rate: plan.reply_rate, keeper: None, kernel };
+            let ServicePlan { reply_rate, any_source_port, .. } = *plan;
+            let config = ServeConfig { served, addresses, reply_rate, any_source_port, keeper: None, kernel };
             new.push(NewService::new(held.part, &plan.name, service, config));
         }
         let idle = IdleConfig { mode: Mode::Interrupt, ..IdleConfig::default() };

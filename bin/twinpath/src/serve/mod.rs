@@ -208,6 +208,9 @@ fn announce(ready: &Ready, voice: Voice) {
     for claim in claims.filter(|claim| claim.why.contains("is no address of")) {
         let _ = writeln!(out, "  not claimed: {}; {}", claim.claim, claim.why);
     }
+    for service in report.services.iter().filter(|service| !service.unanswered_ports.is_empty()) {
+        let _ = writeln!(out, "  not answered by {}: {}", service.name, service.unanswered_ports);
+    }
     if let Some(worker) = report.workers.first() {
         let _ =
             writeln!(out, "  mode {}; CPU latency request {}", worker.mode, worker.latency_request.verdict);

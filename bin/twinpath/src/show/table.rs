@@ -170,6 +170,7 @@ fn service(service: &Service) -> String {
         }
     }
     text.push_str(&kept_replies(service));
+    text.push_str(&unanswered_ports(service));
     if service.accepted > 0 {
         let _ = write!(text, "\n  TCP: {} connections, {} so far", service.connections, service.accepted);
         if service.queued_bytes > 0 {
@@ -190,6 +191,12 @@ fn service(service: &Service) -> String {
         }
     }
     text
+}
+
+/// From which source ports datagrams are not answered.
+fn unanswered_ports(service: &Service) -> String {
+    let said = &service.unanswered_ports;
+    if said.is_empty() { String::new() } else { format!("\n  source ports: {said}") }
 }
 
 /// What a service keeps for the kernel's programs, or why they answer nothing for it.

@@ -4,7 +4,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use twinpath_sys::PacketSocket;
 
-use crate::rig::{CLIENT, CLSACT, PACKET, PORT, Rig, SERVER, SETUPS, answered, ask, until};
+use crate::rig::{
+    CLIENT, CLIENT_V6, CLSACT, PACKET, PORT, Rig, SERVER, SERVER_V6, SETUPS, XDP, answered, ask, until,
+};
 use crate::root_or_skip;
 
 /// For local experiments (IEEE 802, Local Experimental EtherType 1).
@@ -210,7 +212,8 @@ fn a_port_is_served_at_the_addresses_named_and_at_no_others() {
         let path = way[1];
         let rig = Rig::of_workers();
         rig.ip_server(&["address", "add", "10.7.0.8/24", "dev", "vs"]);
-        // The second address does not exist yet.
+        // The second address does not exist yet, which the host allows.
+        rig.allow_absent_addresses();
         let server = rig.serve(&[way, &["--address", SERVER, "--address", "10.7.0.9"]].concat());
         let client = rig.client_udp(CLIENT, 0);
         assert_eq!(ask(&client, SERVER, PORT, b"named"), b"named");
@@ -221,7 +224,7 @@ fn a_port_is_served_at_the_addresses_named_and_at_no_others() {
         assert_eq!(other.recv_from(&mut [0; 64]).unwrap().0, 12, "{path}");
         let missing = server.claim("udp port 7007 to 10.7.0.9");
         assert_eq!(missing["path"], "kernel", "{missing}");
-        assert!(missing["why"].as_str().unwrap().contains("no address of vs now"), "{missing}");
+        assert!(missing["why"].as_str().unwrap().contains("no address of vs or"), "{missing}");
         rig.ip_server(&["address", "add", "10.7.0.9/24", "dev", "vs"]);
         until("the new address is on the fast path", || {
             // Until the instance knows the address, no answer comes.
@@ -229,8 +232,90 @@ fn a_port_is_served_at_the_addresses_named_and_at_no_others() {
                 && server.claim("udp port 7007 to 10.7.0.9")["fast_requests"].as_u64() > Some(0)
         });
         assert_eq!(server.claim("udp port 7007 to 10.7.0.2")["fast_requests"], 1, "{path}");
+        rig.ip_server(&["address", "del", "10.7.0.9/24", "dev", "vs"]);
+        server.wait_until_said("10.7.0.9 is gone");
+        assert_eq!(server.claim("udp port 7007 to 10.7.0.9")["path"], "kernel", "{path}");
         assert_eq!(server.interrupt(), Some(0));
     }
+}
+
+/// As a server on a plain kernel socket does.
+#[test]
+fn what_arrives_for_another_interfaces_address_or_one_on_lo_is_served() {
+    if !root_or_skip() {
+        return;
+    }
+    for way in [PACKET, XDP, &["--path", "kernel"]] {
+        let path = way[1];
+        let rig = Rig::of_workers();
+        rig.ip_server(&["link", "add", "other", "type", "veth", "peer", "name", "peer"]);
+        rig.ip_server(&["address", "add", "10.8.0.2/24", "dev", "other"]);
+        rig.ip_server(&["address", "add", "fd08::2/64", "dev", "other", "nodad"]);
+        rig.ip_server(&["link", "set", "peer", "up"]);
+        rig.ip_server(&["link", "set", "other", "up"]);
+        rig.ip_server(&["address", "add", "192.0.2.53/32", "dev", "lo"]);
+        // Local by a route alone: no interface has it.
+        rig.ip_server(&["route", "add", "local", "192.0.2.64/28", "dev", "lo"]);
+        for net in ["10.8.0.0/24", "192.0.2.0/24"] {
+            rig.ip_client(&["route", "add", net, "via", SERVER]);
+        }
+        rig.ip_client(&["route", "add", "fd08::/64", "via", SERVER_V6]);
+        let server = rig.serve(way);
+        let client = |target: &str| rig.client_udp(if target.contains(':') { CLIENT_V6 } else { CLIENT }, 0);
+        let targets = ["10.8.0.2", "fd08::2", "192.0.2.53"];
+        for target in targets {
+            assert_eq!(ask(&client(target), target, PORT, b"other"), b"other", "{path} {target}");
+            // In fragments it comes by the kernel's socket.
+            assert_eq!(ask(&client(target), target, PORT, &[7; 3_000]), [7; 3_000], "{path} {target}");
+        }
+        let fast = if path == "kernel" { 0 } else { 3 };
+        assert_eq!(server.claim("udp port 7007")["fast_requests"], fast, "{path}");
+        assert_eq!(server.drops("not_own_address"), 0, "{path}");
+        // One that comes later, and one that goes.
+        rig.ip_server(&["address", "add", "192.0.2.54/32", "dev", "lo"]);
+        until("the new address is on its path", || {
+            answered(&client("192.0.2.54"), "192.0.2.54", b"new")
+                && (path == "kernel" || server.claim("udp port 7007")["fast_requests"].as_u64() > Some(fast))
+        });
+        rig.ip_server(&["address", "del", "192.0.2.53/32", "dev", "lo"]);
+        until("the former address is nobody's", || !answered(&client("192.0.2.53"), "192.0.2.53", b"gone"));
+        assert_eq!(server.interrupt(), Some(0));
+        if way != PACKET {
+            continue;
+        }
+        // By name, all of them are served, and nothing else.
+        let named = rig.serve(&[way, &["--address", "10.8.0.2", "--address", "192.0.2.70"]].concat());
+        for target in ["10.8.0.2", "192.0.2.70"] {
+            assert_eq!(ask(&client(target), target, PORT, b"named"), b"named", "{path} {target}");
+        }
+        assert!(!answered(&client(SERVER), SERVER, b"not named"), "{path}");
+        let claimed = named.claim("udp port 7007 to 10.8.0.2");
+        assert!(claimed["path"].as_str().unwrap().starts_with("packet"), "{claimed}");
+        assert_eq!(named.claim("udp port 7007 to 192.0.2.70")["path"], "kernel");
+        assert_eq!(named.interrupt(), Some(0));
+    }
+}
+
+#[test]
+fn addresses_that_claims_have_no_room_for_are_the_kernels() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::of_workers();
+    let many: String =
+        (0..300).map(|at| format!("address add 10.9.{}.{}/32 dev lo\n", at / 200, at % 200)).collect();
+    let batch = rig.directory.path().join("many addresses");
+    std::fs::write(&batch, many).unwrap();
+    rig.ip_server(&["-batch", batch.to_str().unwrap()]);
+    rig.ip_client(&["route", "add", "10.9.0.0/16", "via", SERVER]);
+    let server = rig.serve(PACKET);
+    let client = rig.client_udp(CLIENT, 0);
+    for target in [SERVER, "10.9.0.0", "10.9.0.199", "10.9.1.99"] {
+        assert_eq!(ask(&client, target, PORT, b"one of many"), b"one of many", "{target}");
+    }
+    let claim = server.claim("udp port 7007");
+    assert_eq!((&claim["fast_requests"], &claim["kernel_requests"]), (&3.into(), &1.into()), "{claim}");
+    assert_eq!(server.interrupt(), Some(0));
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub(crate) struct Server {
     pub(crate) ready: Value,
     /// Its output on standard error so far.
     said: Arc<Mutex<String>>,
-    _stdout: BufReader<ChildStdout>,
+    stdout: BufReader<ChildStdout>,
 }
 
 /// The output of a program that has ended.
@@ -152,6 +152,12 @@ impl Rig {
         self.server.run(write).expect("entered").expect("written");
     }
 
+    /// Lets programs on the server's host serve at addresses that it does not have yet.
+    pub(crate) fn allow_absent_addresses(&self) {
+        let allow = || std::fs::write("/proc/sys/net/ipv4/ip_nonlocal_bind", "1");
+        self.server.run(allow).expect("entered").expect("written");
+    }
+
     pub(crate) fn run(&self, namespace: &Namespace, program: &str, arguments: &[&str]) -> Child {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null());
@@ -254,7 +260,7 @@ impl Rig {
             }
         });
         let ready = serde_json::from_str(ready).expect("JSON");
-        Ok(Server { child, socket, ready, said, _stdout: stdout })
+        Ok(Server { child, socket, ready, said, stdout })
     }
 
     /// A bench over kernel sockets, from the client's namespace; its report.
@@ -316,6 +322,15 @@ impl Server {
         let drops = self.show("drops");
         let drops = drops.as_array().expect("a list");
         drops.iter().filter(|drop| drop["reason"] == reason).filter_map(|drop| drop["count"].as_u64()).sum()
+    }
+
+    /// What it says to people at its start, behind the ready line; once.
+    pub(crate) fn started(&mut self) -> String {
+        let mut said = String::new();
+        while !said.contains("ask with: twinpath show") {
+            assert!(self.stdout.read_line(&mut said).expect("readable") > 0, "it ended: {said}");
+        }
+        said
     }
 
     /// Waits until these words appear on standard error.

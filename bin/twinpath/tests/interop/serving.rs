@@ -234,3 +234,59 @@ fn who_would_answer_our_answer_is_refused() {
     assert!(!crate::rig::answered(&twin, SERVER, b"from another echo server"));
     assert_eq!(server.drops("service_source_port"), 2);
 }
+
+/// What listens at such a port could answer the reply, without end.
+#[test]
+fn ports_that_answer_by_themselves_are_refused_said_and_counted_unless_a_service_cannot_loop() {
+    if !root_or_skip() {
+        return;
+    }
+    for way in [&["--path", "packet"][..], &["--path", "xdp"], &["--path", "kernel"]] {
+        let rig = Rig::new();
+        let from = |port| rig.client_udp(CLIENT, port);
+        let mut server = rig.serve(way);
+        let refused = [7, 19, 53, 123, 161, 1900, 5353, 11211, PORT].map(from);
+        for socket in &refused {
+            socket.send_to(b"echo", (SERVER, PORT)).unwrap();
+        }
+        until("all of them are counted", || server.drops("service_source_port") == 9);
+        assert_eq!(ask(&from(54), SERVER, PORT, b"other"), b"other");
+        for socket in refused {
+            socket.set_nonblocking(true).unwrap();
+            assert!(socket.recv_from(&mut [0; 16]).is_err(), "{way:?} {:?}", socket.local_addr());
+        }
+        let said = server.show("services")[0]["unanswered_ports"].as_str().unwrap().to_owned();
+        for word in ["port 7, 9,", "11211", "the service's own", "service_source_port", "--any-source-port"] {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+        assert!(server.started().contains(&said), "{way:?}: the start says it as well");
+        assert_eq!(server.interrupt(), Some(0));
+        if way[1] != "packet" {
+            continue;
+        }
+        let any = rig.serve(&[way, &["--any-source-port"]].concat());
+        for port in [7, 53, 11211, PORT] {
+            // More than once: the first ones of a peer always go to the worker.
+            for _ in 0..8 {
+                assert_eq!(ask(&from(port), SERVER, PORT, b"asked for"), b"asked for", "{way:?} {port}");
+            }
+        }
+        assert_eq!(
+            (any.drops("service_source_port"), &any.show("services")[0]["unanswered_ports"]),
+            (0, &"".into())
+        );
+        assert_eq!(any.interrupt(), Some(0));
+        let port = PORT.to_string();
+        let rpc = rig.start(&[&["rpc", "--on", "vs", "--udp", &port], way].concat());
+        let mut null = [0; 40];
+        for (at, word) in [1u32, 0, 2, 100_003, 3].into_iter().enumerate() {
+            null[4 * at..][..4].copy_from_slice(&word.to_be_bytes());
+        }
+        for port in [53, 123, PORT] {
+            assert_eq!(ask(&from(port), SERVER, PORT, &null).len(), 24, "{way:?} {port}");
+        }
+        assert_eq!(rpc.drops("service_source_port"), 0, "{way:?}");
+        assert_eq!(rpc.show("services")[0]["unanswered_ports"], "");
+        assert_eq!(rpc.interrupt(), Some(0));
+    }
+}

@@ -37,6 +37,28 @@ fn a_port_that_another_process_holds_is_named_with_its_holder() {
 }
 
 #[test]
+fn an_address_that_this_host_does_not_have() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    // Nobody's, the broadcast address of the interface's network, and one of IPv6.
+    for (address, sysctl) in [
+        ("10.7.0.9", "net.ipv4.ip_nonlocal_bind"),
+        ("10.7.0.255", "ipv4"),
+        ("fd07::9", "net.ipv6.ip_nonlocal"),
+    ] {
+        let said = refused(&rig, &["--on", "vs", "--address", SERVER, "--address", address]);
+        for word in [address, "vs has 10.7.0.2, fd07::2", "ip address add", sysctl] {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+    }
+    let flow = format!("udp,{CLIENT}:4444,10.7.0.9:{PORT}");
+    let said = refused(&rig, &["--on", "vs", "--flow", &flow]);
+    assert!(said.contains("10.7.0.9: vs has"), "{said}");
+}
+
+#[test]
 fn nonsense_on_the_command_line_or_in_the_file() {
     if !root_or_skip() {
         return;

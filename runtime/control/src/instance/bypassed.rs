@@ -18,7 +18,7 @@ impl Instance {
         bypassed::look(&Claimed {
             ifindex: self.interface.ifindex?,
             interface: self.interface.name.clone(),
-            addresses: self.addresses(),
+            addresses: self.claimed_addresses(),
             ports: self.plan.claims().iter().filter_map(port_of).collect(),
         })
     }

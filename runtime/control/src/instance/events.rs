@@ -1,7 +1,5 @@
 //! Handles the kernel's announcements about the interface.
 
-use std::sync::Arc;
-
 use twinpath_config::Path;
 use twinpath_mirror::Event;
 use twinpath_mirror::table::Link;
@@ -30,6 +28,7 @@ impl Instance {
                 self.look_at_foreign_programs();
                 self.retarget();
                 self.look_at_bypassed();
+                self.addresses_changed();
             }
             Event::SourceCheck { ifindex } if ifindex.is_none() || ifindex == self.interface.ifindex => {
                 self.look_at_bypassed();
@@ -41,24 +40,23 @@ impl Instance {
                 self.come_back(link.ifindex);
             }
             Event::LinkGone { ifindex, .. } if self.interface.ifindex == Some(ifindex) => {
-                self.go_away(ifindex)
+                self.go_away(ifindex);
+                self.addresses_changed();
             }
             Event::Renamed { ifindex, to, .. } if self.interface.ifindex == Some(ifindex) => {
                 tracing::info!("interface {} is now called {to}", self.interface.name);
                 self.interface.name = to;
             }
-            Event::Addresses { ifindex } if self.interface.ifindex == Some(ifindex) => {
-                self.retarget();
-                self.tell_addresses();
-                self.look_at_bypassed();
-            }
+            // Of any link: what arrives on the interface may be for another one's address.
+            Event::Addresses { .. } | Event::Link(_) | Event::LinkGone { .. } => self.addresses_changed(),
             _ => {}
         }
     }
 
-    /// The addresses of the interface have changed: updates the claims.
-    fn retarget(&mut self) {
-        let addresses = self.addresses();
+    /// The addresses of the interface, or others that the kernel takes what arrives there for, may have changed: updates
+    /// the claims.
+    pub(super) fn retarget(&mut self) {
+        let addresses = self.claimed_addresses();
         let Some(ifindex) = self.interface.ifindex else { return };
         let Some(mac) = self.mirror.tables().link(ifindex).and_then(|link| link.mac) else { return };
         let Some(attachment) = &mut self.interface.attachment else { return };
@@ -106,7 +104,7 @@ impl Instance {
     fn come_back(&mut self, ifindex: u32) {
         self.interface.ifindex = Some(ifindex);
         self.interface.attach_due = true;
-        self.tell_addresses();
+        self.addresses_changed();
     }
 
     /// Tells the workers the changes of the interface; with `anew` its whole state, for queues that have just
@@ -122,13 +120,6 @@ impl Instance {
         }
         for worker in &mut self.workers {
             worker.tell(Command::LinkChanged { ifindex, link });
-        }
-    }
-
-    fn tell_addresses(&mut self) {
-        let addresses: Arc<[_]> = self.addresses().into();
-        for worker in self.everyone_mut() {
-            worker.tell_services(ServeCommand::Addresses(Arc::clone(&addresses)));
         }
     }
 }

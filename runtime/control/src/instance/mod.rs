@@ -5,6 +5,7 @@
 //! instance serves, control follows changes of links, addresses and routes. The stop detaches the programs
 //! first, so that the kernel serves every flow again before a socket closes.
 
+mod addresses;
 mod again;
 mod begin;
 mod bypassed;
@@ -22,6 +23,7 @@ mod stand_in;
 mod start;
 mod unserved;
 
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -61,6 +63,24 @@ pub enum InstanceError {
     /// A port or EtherType of a service cannot be held.
     #[error("{0}")]
     Hold(#[from] HoldError),
+    /// A service is to be served at an address that this host does not have.
+    #[error(
+        "{service} cannot be served at {address}: {interface} has {has}, and no other interface of this host has it; name one of these \
+         (--address, service.addresses), or give {interface} that address first (ip address add). If it comes later: sysctl -w \
+         net.{family}.ip_nonlocal_bind=1"
+    )]
+    NoAddress {
+        /// The name of the service.
+        service: String,
+        /// The address.
+        address: IpAddr,
+        /// The interface.
+        interface: String,
+        /// The addresses that it has.
+        has: String,
+        /// `ipv4` or `ipv6`.
+        family: &'static str,
+    },
     /// Services that earlier reloads removed still have connections, and no part of the workers is free.
     #[error("too many services are leaving: try again once their connections have ended")]
     TooMany,
@@ -175,6 +195,8 @@ struct Instance {
     /// How many services, counted once per worker, have started to serve the sockets that a former instance
     /// had.
     begun: usize,
+    /// What was told of the own addresses.
+    own: addresses::OwnAddresses,
     /// The source of the configuration, and the state of reloads.
     reloads: reload::Reloads,
     /// The listener for metrics.

@@ -115,6 +115,7 @@ impl Instance {
             fast_replies_by_kernel: sum(|serve| &serve.fast_replies_by_kernel),
             reflex_replies: self.reflexes.of_service(self.interface.attachment.as_ref(), plan),
             no_reflex: plan.no_reflex.clone(),
+            unanswered_ports: self.unanswered_ports(plan, part),
             kept: self.reflexes.report_kept(kept, plan),
             kernel_requests: sum(|serve| &serve.kernel_requests),
             kernel_replies: sum(|serve| &serve.kernel_replies),
@@ -134,6 +135,13 @@ impl Instance {
             stream_bytes_out: sum(|serve| &serve.tcp.bytes_out),
             peers: sum(|serve| &serve.peers),
         }
+    }
+
+    /// From which source ports datagrams are not answered, in a sentence.
+    fn unanswered_ports(&self, plan: &ServicePlan, part: usize) -> String {
+        let has_datagrams = plan.udp.is_some() || !plan.flows.is_empty();
+        let handle = self.handles(part).next().filter(|_| has_datagrams);
+        handle.map_or_else(String::new, |handle| handle.unanswered_ports(plan.any_source_port))
     }
 
     /// The counters of the service itself.
@@ -198,17 +206,21 @@ impl Instance {
 
     /// The present path of a claim at one of our addresses, or at all (`None`), and the reason.
     fn path_at(&self, address: Option<IpAddr>) -> (Path, String) {
-        match (self.path_now(), address) {
-            ((path, _), Some(address)) if path != Path::Kernel && !self.addresses().contains(&address) => {
-                let name = &self.interface.name;
-                (
-                    Path::Kernel,
-                    format!(
-                        "{address} is no address of {name} now: nothing of it is claimed until it is, and it is served then"
-                    ),
-                )
-            }
-            (now, _) => now,
+        let now = self.path_now();
+        let Some(address) = address.filter(|_| now.0 != Path::Kernel) else { return now };
+        let name = &self.interface.name;
+        if self.claimed_addresses().contains(&address) {
+            now
+        } else if self.addresses().contains(&address) {
+            let why = format!(
+                "{address} is another interface's, and the claims on {name} have no room for it, or {name} has no address of its family"
+            );
+            (Path::Kernel, why)
+        } else {
+            let why = format!(
+                "{address} is no address of {name} or of another interface here now: nothing of it is claimed until it is"
+            );
+            (Path::Kernel, why)
         }
     }
 

@@ -1,6 +1,5 @@
 //! Starting an instance, step by step.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
@@ -26,6 +25,7 @@ use twinpath_sys::descriptors::set_aside;
 use twinpath_sys::{FrameClaim, clock};
 use twinpath_time::Duration;
 
+use super::addresses::{OwnAddresses, check_addresses, claimed};
 use super::reload::{Reloads, Source};
 use super::stand_by::StandingBy;
 use super::{Instance, InstanceError, Interface, needs_fast_path};
@@ -61,8 +61,7 @@ impl Instance {
         let mirror = Mirror::open(limits).await?.hearing_of_paths();
         let announcements = Announcements::open();
         let link = find_link(&mirror, &plan.interface)?;
-        let mut former = former_of(&plan)?;
-        let sockets = hold_all_ports(&plan.services, plan.workers, &mut former)?;
+        let (mut former, sockets) = hold(&plan, &mirror, &link.name)?;
         plan.services.iter_mut().zip(&sockets).for_each(|(service, sockets)| sockets.name_ports(service));
         let held = Held::of_all(&sockets).map_err(InstanceError::Control)?;
         let standing_by = stand_by(&plan, &mut former, &held)?;
@@ -74,7 +73,7 @@ impl Instance {
             // It is the first instance's program, which is gone when this one attaches.
             facts.foreign_xdp = None;
         }
-        let addresses = mirror.tables().addresses(link.ifindex).map(|(address, _)| address).collect();
+        let addresses = claimed(&plan.services, &mirror, link.ifindex);
         let (choice, fallback) = Fallback::settle(&plan, &facts, addresses)?;
         needs_fast_path(&plan, &choice)?;
         let machine = Machine::learn(plan.machine, plan.idle.mode, &plan.cpus, &link.name);
@@ -102,6 +101,7 @@ impl Instance {
             standing_by,
             stood_by: Vec::new(),
             begun: 0,
+            own: Default::default(),
             reloads: Reloads::new(source),
             offered: watch::Sender::new(None),
             held,
@@ -125,6 +125,7 @@ impl Instance {
         services: &[Box<dyn Prototype>],
         former: Inherited,
     ) -> Result<(), InstanceError> {
+        self.own = OwnAddresses::now(&self.plan.services, &self.mirror, self.interface.ifindex);
         // What waits in the sockets belongs to the former instance until everything is ready.
         self.start_workers(sockets, services, former.is_some() || self.standing_by.is_some())?;
         self.reflexes.settle(&mut self.plan);
@@ -215,6 +216,21 @@ impl Instance {
     }
 }
 
+/// Holds the ports of the plan, those that another instance passes on among them.
+fn hold(
+    plan: &Plan,
+    mirror: &Mirror,
+    interface: &str,
+) -> Result<(Inherited, Vec<KernelSockets>), InstanceError> {
+    // What another instance serves goes on.
+    let goes_on = plan.take_over.is_some() || plan.stand_by.is_some();
+    let before = if goes_on { plan.services.as_slice() } else { &[] };
+    check_addresses(&plan.services, before, mirror, interface)?;
+    let mut former = former_of(plan)?;
+    let sockets = hold_all_ports(&plan.services, plan.workers, &mut former)?;
+    Ok((former, sockets))
+}
+
 /// The rights that the sandbox must leave to the instance.
 fn needs(plan: &Plan, machine: &Machine, source: Option<&Source>, socket: &std::path::Path) -> Needs {
     Needs {
@@ -287,7 +303,7 @@ impl Instance {
             return Ok(());
         }
         let Some(mac) = self.mirror.tables().link(ifindex).and_then(|link| link.mac) else { return Ok(()) };
-        let target = Target { ifindex, mac, addresses: self.addresses(), claims };
+        let target = Target { ifindex, mac, addresses: self.claimed_addresses(), claims };
         let plan = AttachPlan {
             path: self.interface.choice.path,
             rx_queues: self.interface.facts.rx_queues.max(1),
@@ -311,11 +327,5 @@ impl Instance {
         }
         self.tell_link(true);
         Ok(())
-    }
-
-    /// The addresses of the interface, from the mirror.
-    pub(super) fn addresses(&self) -> Vec<IpAddr> {
-        let Some(ifindex) = self.interface.ifindex else { return Vec::new() };
-        self.mirror.tables().addresses(ifindex).map(|(address, _)| address).collect()
     }
 }

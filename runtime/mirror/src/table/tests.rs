@@ -144,3 +144,38 @@ fn a_fresh_dump_says_only_what_is_different() {
     assert_eq!(tables.link_named("wan0").map(|link| link.ifindex), Some(2));
     assert_eq!(tables.host_addresses().collect::<Vec<_>>(), [ip("10.0.0.9")]);
 }
+
+#[test]
+fn a_link_takes_what_is_for_this_hosts_other_addresses_in_its_routing_domain() {
+    let vrf = |ifindex| Link { kind: "vrf".to_owned(), ..link(ifindex, "red") };
+    let port = |ifindex, master| Link { master: Some(master), ..link(ifindex, "port") };
+    let tables = tables([
+        Change::Link(link(1, "lo")),
+        Change::Link(link(2, "eth0")),
+        Change::Link(link(3, "eth1")),
+        Change::Link(Link { up: false, ..link(4, "eth2") }),
+        Change::Link(vrf(5)),
+        Change::Link(port(6, 5)),
+        Change::Link(Link { kind: "bridge".to_owned(), ..port(7, 5) }),
+        Change::Link(port(8, 7)),
+        address(1, "127.0.0.1"),
+        address(1, "::1"),
+        address(1, "10.9.9.9"),
+        address(2, "fe80::2"),
+        address(2, "10.0.0.1"),
+        address(3, "10.0.1.1"),
+        address(3, "fe80::3"),
+        address(3, "fd00::3"),
+        address(3, "10.0.0.1"),
+        address(4, "10.0.2.1"),
+        address(4, "fd00::4"),
+        address(5, "10.5.0.5"),
+        address(6, "10.5.0.6"),
+        address(8, "10.5.0.8"),
+    ]);
+    let taken =
+        |ifindex| tables.addresses_taken_on(ifindex).iter().map(IpAddr::to_string).collect::<Vec<_>>();
+    assert_eq!(taken(2), ["10.0.0.1", "10.0.1.1", "10.0.2.1", "10.9.9.9", "fd00::3", "fe80::2"]);
+    assert_eq!(taken(6), ["10.5.0.5", "10.5.0.6", "10.5.0.8"], "those of its VRF, and no others");
+    assert_eq!(taken(6), taken(8), "also as a port of a bridge there");
+}

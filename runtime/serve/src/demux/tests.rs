@@ -71,6 +71,7 @@ fn a_single_service_needs_no_tokens_of_its_own() {
             served: Arc::default(),
             addresses: [].into(),
             reply_rate: 0,
+            any_source_port: false,
             keeper: None,
             kernel: crate::KernelSide::default(),
         };

@@ -16,6 +16,7 @@ impl<S: Service> ServeEngine<S> {
     /// connections stay, also if there are more than the new limits allow.
     pub(crate) fn exchange_limits(&mut self, limits: &mut ServiceLimits) {
         std::mem::swap(&mut self.reply_limit, &mut limits.reply_limit);
+        std::mem::swap(&mut self.source_ports, &mut limits.source_ports);
         if let Some(tcp) = &mut self.tcp {
             tcp.exchange_limits(&mut limits.totals, limits.connections);
         }

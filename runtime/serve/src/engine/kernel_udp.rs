@@ -38,8 +38,9 @@ impl<S: Service> ServeEngine<S> {
             };
             came = true;
             let local = SocketAddr::new(received.local, socket.port());
+            // A socket at all addresses gets broadcasts as well, which are not answered.
             let admitted = if self.is_own(received.local) {
-                admit_port(received.peer, local)
+                admit_port(received.peer, local, self.source_ports)
             } else {
                 Err(Reason::NotOwnAddress)
             };

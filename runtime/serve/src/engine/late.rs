@@ -7,6 +7,7 @@ use twinpath_handlers::{Done, HandlerPool, Requester};
 use twinpath_inspect::Reason;
 use twinpath_port::PortId;
 use twinpath_service::{Answer, Job, Service};
+use twinpath_stack::admit::is_among;
 use twinpath_stack::udp;
 use twinpath_time::Instant;
 use twinpath_worker::Io;
@@ -158,7 +159,7 @@ impl<S: Service> ServeEngine<S> {
         // The service learns that its work has ended, even if the reply cannot be sent.
         self.service.call("late_reply", |service| service.late_reply(now, peer, number, &reply))??;
         // The peer would not accept a reply from an address that is no longer ours.
-        let own = port.map_or_else(|| self.is_own(local.ip()), |_| self.addresses.contains(&local.ip()));
+        let own = port.map_or_else(|| self.is_own(local.ip()), |_| is_among(&self.addresses, local.ip()));
         if !own {
             return Err(Reason::LateReply);
         }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use twinpath_inspect::Reason;
 use twinpath_port::PortId;
 use twinpath_service::{Begin, Message, Outbox, Recipient, Service};
+use twinpath_stack::admit::is_among;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::Io;
 
@@ -160,7 +161,7 @@ impl<S: Service> ServeEngine<S> {
         bytes: &[u8],
         io: &mut Io<'_, ServeEvent>,
     ) -> Result<(), Reason> {
-        let on_interface = self.addresses.contains(&local.ip());
+        let on_interface = is_among(&self.addresses, local.ip());
         if !on_interface && !self.is_own(local.ip()) {
             return Err(Reason::NotOwnAddress);
         }

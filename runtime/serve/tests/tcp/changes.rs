@@ -67,7 +67,14 @@ impl Changing {
             ..KernelSide::default()
         };
         let addresses: Arc<[IpAddr]> = [Ipv4Addr::LOCALHOST.into()].into();
-        let config = ServeConfig { served: Arc::default(), addresses, reply_rate: 0, keeper: None, kernel };
+        let config = ServeConfig {
+            served: Arc::default(),
+            addresses,
+            reply_rate: 0,
+            any_source_port: false,
+            keeper: None,
+            kernel,
+        };
         let serve = Arc::<ServeCounters>::default();
         let engine = ServeEngine::new(Lengths::default(), config, Arc::clone(&serve));
         self.serve.insert(part, Arc::clone(&serve));
@@ -202,7 +209,7 @@ fn limits_change_for_connections_that_there_are() {
     worker.switch(&[0], &[], vec![]);
     let mut kept: Vec<_> = (0..3).map(|_| worker.connect(at)).collect();
     let limits = TcpLimits { connections_per_source: 4, idle: Duration::from_secs(5), ..LIMITS };
-    let exchanged = ServiceLimits::new(true, totals(limits), limits.connections, 0);
+    let exchanged = ServiceLimits::new(true, totals(limits), limits.connections, 0, false);
     worker.switch(&[], &[], vec![(0, exchanged)]);
     let mut fourth = worker.connect(at);
     let mut fifth = worker.connect(at);

@@ -69,6 +69,7 @@ impl<S: Service + 'static> Rig<S> {
             served: Arc::new(served),
             addresses: [ip].into(),
             reply_rate,
+            any_source_port: false,
             keeper: None,
             kernel: KernelSide { udp: [socket].into(), receives: true, ..kernel },
         };

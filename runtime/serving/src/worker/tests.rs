@@ -66,6 +66,7 @@ impl Rig {
             served: Arc::new(Served::new().with_port(Protocol::Udp, socket.port(), &[])),
             addresses: Arc::clone(&addresses),
             reply_rate: 0,
+            any_source_port: false,
             keeper: None,
             kernel: KernelSide { udp: [socket].into(), receives: true, waits: true, ..KernelSide::default() },
         };
@@ -78,7 +79,7 @@ impl Rig {
         let name = "echo".to_owned();
         let services = vec![NewService {
             service,
-            handle: ServiceHandle { part: 0, name, serve, service: None, slow: None },
+            handle: ServiceHandle { part: 0, name, serve, service: None, may_loop: true, slow: None },
         }];
         let handle = WorkerHandle::start(0, placement, idle, 64, routes, services).expect("a worker");
         let client = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");

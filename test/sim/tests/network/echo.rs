@@ -118,6 +118,7 @@ fn simulate(seed: u64) {
         served: Served::new().with_port(Protocol::Udp, server.port(), &[]).into(),
         addresses: [server.ip()].into(),
         reply_rate: 0,
+        any_source_port: false,
         keeper: None,
         kernel: KernelSide::default(),
     };

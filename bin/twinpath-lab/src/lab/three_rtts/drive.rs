@@ -168,6 +168,7 @@ fn reflect() -> ServeEngine<Reflect> {
         served: Arc::new(Served::new().with_ethertype(Some(ETHERTYPE))),
         addresses: [].into(),
         reply_rate: 0,
+        any_source_port: false,
         keeper: None,
         kernel: KernelSide::default(),
     };

@@ -1,0 +1,158 @@
+//! The own addresses that services are served at: those that the kernel takes what arrives on the interface for.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+use twinpath_mirror::Mirror;
+use twinpath_plan::ServicePlan;
+use twinpath_serve::ServeCommand;
+use twinpath_steer::ADDRESSES_MAX;
+use twinpath_sys::udp_socket::can_serve_at;
+
+use super::{Instance, InstanceError};
+
+/// Most addresses of the interface that an error lists.
+const LISTED_MAX: usize = 8;
+
+/// The own addresses that a service names.
+fn named(service: &ServicePlan) -> impl Iterator<Item = IpAddr> {
+    let of_flows = service.flows.iter().map(|flow| flow.destination.ip());
+    service.addresses.iter().copied().chain(of_flows)
+}
+
+/// Refuses services at addresses where nothing could arrive: they would serve nothing. An address is accepted if the
+/// kernel would let any program serve there, or will once it has checked that nobody else has it; and if one of the
+/// services `before` names it: it was served, may be away for a while, and come back.
+pub(super) fn check_addresses<'a>(
+    services: impl IntoIterator<Item = &'a ServicePlan>,
+    before: &[ServicePlan],
+    mirror: &Mirror,
+    interface: &str,
+) -> Result<(), InstanceError> {
+    let tables = mirror.tables();
+    let ifindex = tables.link_named(interface).map(|link| link.ifindex).unwrap_or_default();
+    let taken = tables.addresses_taken_on(ifindex);
+    let is_known = |address| {
+        taken.binary_search(&address).is_ok() || before.iter().flat_map(named).any(|known| known == address)
+    };
+    for service in services {
+        let elsewhere = named(service)
+            .find(|address| !is_known(*address) && !can_serve_at(*address) && !is_tentative(*address));
+        let Some(address) = elsewhere else { continue };
+        let has: Vec<_> = tables.addresses(ifindex).collect();
+        let listed = has.iter().take(LISTED_MAX).map(|(address, _)| address.to_string());
+        let more = has.len().checked_sub(LISTED_MAX + 1).map(|more| format!("{} more", more + 1));
+        let has = listed.chain(more).collect::<Vec<_>>().join(", ");
+        let has = if has.is_empty() { "no address".to_owned() } else { has };
+        let family = if address.is_ipv4() { "ipv4" } else { "ipv6" };
+        return Err(InstanceError::NoAddress {
+            service: service.name.clone(),
+            address,
+            interface: interface.to_owned(),
+            has,
+            family,
+        });
+    }
+    Ok(())
+}
+
+/// Whether an address is on an interface, and the kernel still looks whether somebody else has it (RFC 4862, 5.4).
+fn is_tentative(address: IpAddr) -> bool {
+    let IpAddr::V6(address) = address else { return false };
+    let table = fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
+    table.lines().any(|line| {
+        // Address, index, prefix length, scope, flags, name: `addrconf` of net/ipv6/addrconf.c.
+        let mut words = line.split_whitespace();
+        let at = words.next().and_then(|word| u128::from_str_radix(word, 16).ok()).map(Ipv6Addr::from);
+        let flags = words.nth(3).and_then(|word| u32::from_str_radix(word, 16).ok()).unwrap_or_default();
+        at == Some(address) && flags & TENTATIVE != 0 && flags & DAD_FAILED == 0
+    })
+}
+
+/// `IFA_F_TENTATIVE` and `IFA_F_DADFAILED` of linux/if_addr.h.
+const TENTATIVE: u32 = 0x40;
+const DAD_FAILED: u32 = 0x08;
+
+/// What was told of the own addresses.
+#[derive(Default)]
+pub(super) struct OwnAddresses {
+    /// What the workers were told.
+    told: Arc<[IpAddr]>,
+    /// Those of them that are [claimed].
+    claimed: Vec<IpAddr>,
+    /// Addresses that services name, and for which the kernel takes nothing on the interface.
+    missing: BTreeSet<IpAddr>,
+}
+
+impl OwnAddresses {
+    /// As they are now.
+    pub(super) fn now(services: &[ServicePlan], mirror: &Mirror, ifindex: Option<u32>) -> Self {
+        let ifindex = ifindex.unwrap_or_default();
+        let has = mirror.tables().addresses_taken_on(ifindex);
+        let is_missing = |address: &IpAddr| has.binary_search(address).is_err();
+        let missing = services.iter().flat_map(named).filter(is_missing).collect();
+        Self { told: has.into(), claimed: claimed(services, mirror, ifindex), missing }
+    }
+
+    /// The services have changed, and the workers were told nothing.
+    pub(super) fn services_changed(&mut self, now: Self) {
+        (self.claimed, self.missing) = (now.claimed, now.missing);
+    }
+}
+
+/// The addresses that are claimed of those at which the kernel takes what arrives on an interface; its sockets serve the
+/// rest. There is room for [`ADDRESSES_MAX`]: those of the interface come first, then those that services name. Of a
+/// family that the interface has no address of, none is, so that what the kernel checks of that family (`rp_filter`)
+/// withholds no claim of the other one.
+pub(super) fn claimed(services: &[ServicePlan], mirror: &Mirror, ifindex: u32) -> Vec<IpAddr> {
+    let own: BTreeSet<IpAddr> = mirror.tables().addresses(ifindex).map(|(own, _)| own).collect();
+    let named: BTreeSet<IpAddr> = services.iter().flat_map(named).collect();
+    let mut addresses = mirror.tables().addresses_taken_on(ifindex);
+    addresses.retain(|address| own.iter().any(|own| own.is_ipv4() == address.is_ipv4()));
+    addresses.sort_by_key(|address| (!own.contains(address), !named.contains(address)));
+    // More of its own are refused, with a sentence.
+    addresses.truncate(ADDRESSES_MAX.max(own.len()));
+    addresses
+}
+
+impl Instance {
+    /// The addresses at which the kernel takes what arrives on the interface, from the mirror; sorted. While it is gone,
+    /// those at which anything can arrive.
+    pub(super) fn addresses(&self) -> Vec<IpAddr> {
+        self.mirror.tables().addresses_taken_on(self.interface.ifindex.unwrap_or_default())
+    }
+
+    /// Those of them that are [claimed].
+    pub(super) fn claimed_addresses(&self) -> Vec<IpAddr> {
+        claimed(&self.plan.services, &self.mirror, self.interface.ifindex.unwrap_or_default())
+    }
+
+    /// Addresses of this host may have changed: if so, claims and workers follow, and the log says which of those that
+    /// services name went or came.
+    pub(super) fn addresses_changed(&mut self) {
+        let now = OwnAddresses::now(&self.plan.services, &self.mirror, self.interface.ifindex);
+        if (&self.own.told, &self.own.claimed) == (&now.told, &now.claimed) {
+            return;
+        }
+        let before = std::mem::replace(&mut self.own, now);
+        self.retarget();
+        self.look_at_bypassed();
+        self.say_missing(&before.missing);
+        let addresses = Arc::clone(&self.own.told);
+        for worker in self.everyone_mut() {
+            worker.tell_services(ServeCommand::Addresses(Arc::clone(&addresses)));
+        }
+    }
+
+    fn say_missing(&self, before: &BTreeSet<IpAddr>) {
+        let (missing, name) = (&self.own.missing, &self.interface.name);
+        for gone in missing.difference(before) {
+            tracing::warn!("{gone} is gone: nothing that arrives on {name} is served there until it is back");
+        }
+        for back in before.difference(missing) {
+            tracing::info!("{back} is there: it is served on {name}");
+        }
+    }
+}
