@@ -33,7 +33,6 @@ impl Program for Sizes {
     fn call(&mut self, request: &Request<'_>, results: &mut Results<'_>) -> Result<Handled, Refusal> {
         let mut args = Reader::new(request.args);
         let name = args.opaque(NAME_MAX)?;
-        args.finish()?;
         match request.procedure {
             LENGTH => results.write_u32(name.len() as u32),
             SIZE_OF => {

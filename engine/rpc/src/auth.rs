@@ -67,8 +67,8 @@ impl<'a> Sys<'a> {
         if count > GIDS_MAX {
             return Err(XdrError::TooLong { len: count, max: GIDS_MAX });
         }
+        // Bytes behind it are ignored, as by libtirpc and nfs-ganesha.
         let gids = reader.words(count as usize)?;
-        reader.finish()?;
         Ok(Self { stamp, machine_name, uid, gid, gids })
     }
 
@@ -79,20 +79,20 @@ impl<'a> Sys<'a> {
 }
 
 impl<'a> Credential<'a> {
-    /// Decodes a credential and checks its verifier, which is AUTH_NONE for both flavours served (RFC 5531, 10.1 and
-    /// appendix A). The RFC leaves the body of AUTH_NONE undefined, so it is ignored.
+    /// Decodes a credential. The RFC leaves the body of AUTH_NONE undefined, so it is ignored. So is the verifier: neither
+    /// flavour that is served proves anything by it. The RFC has it be AUTH_NONE (RFC 5531, 10.1 and appendix A);
+    /// libtirpc and nfs-ganesha take any, and there are clients that send another one.
     ///
     /// # Errors
     /// The status to answer with AUTH_ERROR. A flavour that is not served, AUTH_SHORT included, gets
     /// AUTH_REJECTEDCRED, which makes the client try another one.
     #[inline]
-    pub fn read(credential: OpaqueAuth<'a>, verifier: OpaqueAuth<'_>) -> Result<Self, auth_stat> {
-        let read = match credential.flavour {
-            NONE => Self::None,
-            SYS => Self::Sys(Sys::read(credential.body).map_err(|_| auth_stat::AUTH_BADCRED)?),
-            _ => return Err(auth_stat::AUTH_REJECTEDCRED),
-        };
-        if verifier.flavour == NONE { Ok(read) } else { Err(auth_stat::AUTH_BADVERF) }
+    pub fn read(credential: OpaqueAuth<'a>) -> Result<Self, auth_stat> {
+        match credential.flavour {
+            NONE => Ok(Self::None),
+            SYS => Sys::read(credential.body).map(Self::Sys).map_err(|_| auth_stat::AUTH_BADCRED),
+            _ => Err(auth_stat::AUTH_REJECTEDCRED),
+        }
     }
 }
 
@@ -100,8 +100,6 @@ impl<'a> Credential<'a> {
 mod tests {
     use super::*;
     use crate::xdr::write_opaque;
-
-    const NO_VERIFIER: OpaqueAuth<'_> = OpaqueAuth { flavour: NONE, body: &[] };
 
     fn sys(machine_name: &[u8], gids: &[u32]) -> Vec<u8> {
         let mut body = 7_u32.to_be_bytes().to_vec();
@@ -112,7 +110,7 @@ mod tests {
     }
 
     fn read(flavour: u32, body: &[u8]) -> Result<Credential<'_>, auth_stat> {
-        Credential::read(OpaqueAuth { flavour, body }, NO_VERIFIER)
+        Credential::read(OpaqueAuth { flavour, body })
     }
 
     #[test]
@@ -129,24 +127,21 @@ mod tests {
     }
 
     #[test]
-    fn a_body_of_another_length_than_its_parts_is_bad() {
+    fn a_body_that_ends_early_is_bad_and_bytes_behind_it_are_ignored() {
         let body = sys(b"client", &[4, 24]);
         for len in 0..body.len() {
             assert_eq!(read(SYS, &body[..len]), Err(auth_stat::AUTH_BADCRED), "{len} bytes");
         }
         let longer = [body.as_slice(), &[0; 4]].concat();
-        assert_eq!(read(SYS, &longer), Err(auth_stat::AUTH_BADCRED));
+        assert_eq!(read(SYS, &longer), read(SYS, &body));
     }
 
     #[test]
-    fn other_flavours_and_verifiers_are_refused() {
+    fn other_flavours_are_refused() {
         assert_eq!(read(NONE, &[]), Ok(Credential::None));
         assert_eq!(read(NONE, &[1; 400]), Ok(Credential::None), "its body is undefined");
         for flavour in [2, 3, 6, u32::MAX] {
             assert_eq!(read(flavour, &[]), Err(auth_stat::AUTH_REJECTEDCRED), "flavour {flavour}");
         }
-        let none = OpaqueAuth { flavour: NONE, body: &[] };
-        let verifier = OpaqueAuth { flavour: SYS, body: &[] };
-        assert_eq!(Credential::read(none, verifier), Err(auth_stat::AUTH_BADVERF));
     }
 }

@@ -90,8 +90,6 @@ impl Program for Mount3 {
             }
             _ => return Err(Refusal::ProcedureUnavailable),
         }
-        // The results are discarded if bytes follow the arguments.
-        args.finish()?;
         Ok(Handled::Now)
     }
 

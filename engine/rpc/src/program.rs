@@ -128,7 +128,6 @@ impl Results<'_> {
 ///         }
 ///         let mut args = Reader::new(request.args);
 ///         let sum = args.u32()?.wrapping_add(args.u32()?);
-///         args.finish()?;
 ///         results.write_u32(sum);
 ///         Ok(Handled::Now)
 ///     }
@@ -182,8 +181,8 @@ pub trait Program: Send {
     /// Runs a procedure. It must not block, and if it answers now, it must not allocate.
     ///
     /// # Errors
-    /// The refusal that the caller gets instead of results. Arguments that cannot be decoded, or that bytes follow,
-    /// are GARBAGE_ARGS.
+    /// The refusal that the caller gets instead of results. Arguments that cannot be decoded are GARBAGE_ARGS. Bytes
+    /// behind them are ignored: servers on libtirpc do not see any.
     fn call(&mut self, request: &Request<'_>, results: &mut Results<'_>) -> Result<Handled, Refusal>;
 
     /// Makes the same program for one more worker. State that workers share is shared here.

@@ -14,7 +14,7 @@ const KEPT_MAX: usize = 1024;
 pub struct RecordLimits {
     /// Most bytes of a record, without its marks.
     pub record_bytes: u32,
-    /// Most fragments of a record, empty ones included.
+    /// Most fragments of a record, empty ones included. Together they bound the bytes of a record with its marks.
     pub fragments: u32,
 }
 
@@ -56,44 +56,65 @@ enum Extent {
     Missing(usize),
 }
 
-/// Measures the first record of `stream`, mark by mark.
+/// How far the marks of the first record of a stream have been read, while it is incomplete: each mark is read once,
+/// however many there are and in however small pieces they come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Walked {
+    /// Where the next mark begins, or will, in bytes from the start of the record.
+    at: usize,
+    /// Bytes of the record so far, without marks.
+    len: u64,
+    /// Fragments so far.
+    fragments: u32,
+}
+
+/// Measures the first record of `stream`, mark by mark, from where it was left with `walked`; with
+/// [`Extent::Missing`] the next call has the same bytes, and more behind them.
 #[inline]
-fn measure(stream: &[u8], limits: RecordLimits) -> Result<Extent, RecordError> {
-    if let Some((bytes, rest)) = stream.split_first_chunk::<MARK_LEN>() {
+fn measure(stream: &[u8], limits: RecordLimits, walked: &mut Walked) -> Result<Extent, RecordError> {
+    if walked.at == 0
+        && let Some((bytes, rest)) = stream.split_first_chunk::<MARK_LEN>()
+    {
         let mark = fragment_header::from(*bytes);
         let len = mark.fragment_length();
         if mark.eof() && len <= limits.record_bytes && limits.fragments > 0 && len as usize <= rest.len() {
             return Ok(Extent::Whole(len as usize));
         }
     }
-    measure_fragments(stream, limits)
+    measure_fragments(stream, limits, walked)
 }
 
 #[inline(never)]
-fn measure_fragments(stream: &[u8], limits: RecordLimits) -> Result<Extent, RecordError> {
-    let (mut at, mut len, mut fragments) = (0, 0, 0);
-    loop {
+fn measure_fragments(
+    stream: &[u8],
+    limits: RecordLimits,
+    walked: &mut Walked,
+) -> Result<Extent, RecordError> {
+    let Walked { mut at, mut len, mut fragments } = *walked;
+    let missing = loop {
         let Some(bytes) = stream.get(at..).and_then(<[u8]>::first_chunk::<MARK_LEN>) else {
-            return Ok(Extent::Missing(at + MARK_LEN - stream.len()));
+            break at + MARK_LEN - stream.len();
         };
         let mark = fragment_header::from(*bytes);
         if fragments == limits.fragments {
             return Err(RecordError::TooManyFragments { max: limits.fragments });
         }
-        fragments += 1;
-        len += u64::from(mark.fragment_length());
-        if len > u64::from(limits.record_bytes) {
-            return Err(RecordError::TooLarge { len, max: limits.record_bytes });
+        let total = len + u64::from(mark.fragment_length());
+        if total > u64::from(limits.record_bytes) {
+            return Err(RecordError::TooLarge { len: total, max: limits.record_bytes });
         }
-        at += MARK_LEN + mark.fragment_length() as usize;
-        if mark.eof() {
-            return Ok(if at <= stream.len() {
-                Extent::InFragments(at)
-            } else {
-                Extent::Missing(at - stream.len())
-            });
+        let end = at + MARK_LEN + mark.fragment_length() as usize;
+        if !mark.eof() {
+            (at, len, fragments) = (end, total, fragments + 1);
+        } else if end <= stream.len() {
+            *walked = Walked::default();
+            return Ok(Extent::InFragments(end));
+        } else {
+            break end - stream.len();
         }
-    }
+    };
+    *walked = Walked { at, len, fragments };
+    Ok(Extent::Missing(missing))
 }
 
 /// Joins the fragments of a complete record, marks included, in `joined`.
@@ -106,8 +127,8 @@ fn join(mut fragments: &[u8], joined: &mut Vec<u8>) {
     }
 }
 
-/// Takes the next record from `input`; `None` if it is incomplete: then `input` is unchanged. A record in one
-/// fragment is returned in place, one in several is joined in `joined`.
+/// Takes the next record from `input`; `None` if it is incomplete: then `input` is unchanged, and passed again with
+/// `walked` once more has come. A record in one fragment is returned in place, one in several is joined in `joined`.
 ///
 /// # Errors
 /// A limit is exceeded, which is known from the marks before the bytes come: the stream cannot be read any further.
@@ -116,8 +137,9 @@ pub fn next<'r, 'i: 'r>(
     input: &mut &'i [u8],
     limits: RecordLimits,
     joined: &'r mut Vec<u8>,
+    walked: &mut Walked,
 ) -> Result<Option<&'r [u8]>, RecordError> {
-    match measure(input, limits)? {
+    match measure(input, limits, walked)? {
         Extent::Whole(len) => {
             let (record, rest) = input[MARK_LEN..].split_at(len);
             *input = rest;
@@ -144,6 +166,7 @@ pub struct RecordReader {
     /// The received part of an incomplete record, marks included; or the record returned last.
     kept: Vec<u8>,
     joined: Vec<u8>,
+    walked: Walked,
     handed_out: bool,
 }
 
@@ -151,7 +174,8 @@ impl RecordReader {
     /// A reader at the start of a stream.
     #[must_use]
     pub const fn new(limits: RecordLimits) -> Self {
-        Self { limits, kept: Vec::new(), joined: Vec::new(), handed_out: false }
+        let walked = Walked { at: 0, len: 0, fragments: 0 };
+        Self { limits, kept: Vec::new(), joined: Vec::new(), walked, handed_out: false }
     }
 
     /// The next record. It consumes what it reads of `input`: after `None`, `input` is empty and the rest of the
@@ -162,7 +186,7 @@ impl RecordReader {
     #[inline]
     pub fn next<'r, 'i: 'r>(&'r mut self, input: &mut &'i [u8]) -> Result<Option<&'r [u8]>, RecordError> {
         if self.kept.is_empty()
-            && let Extent::Whole(len) = measure(input, self.limits)?
+            && let Extent::Whole(len) = measure(input, self.limits, &mut Walked::default())?
         {
             let (record, rest) = input[MARK_LEN..].split_at(len);
             *input = rest;
@@ -188,7 +212,7 @@ impl RecordReader {
             self.joined.shrink_to(KEPT_MAX);
         }
         loop {
-            match measure(&self.kept, self.limits)? {
+            match measure(&self.kept, self.limits, &mut self.walked)? {
                 Extent::Missing(_) if input.is_empty() => return Ok(None),
                 Extent::Missing(missing) => {
                     let (more, rest) = input.split_at(missing.min(input.len()));

@@ -8,7 +8,7 @@ use twinpath_service::{
 };
 
 use crate::program::{Arrival, Transport};
-use crate::record::{self, RecordError, RecordLimits};
+use crate::record::{self, RecordError, RecordLimits, Walked};
 use crate::server::{Deferred, Outcome, SHAPES, Server};
 
 /// A table of programs, served over TCP with record marking and over UDP.
@@ -27,6 +27,8 @@ pub struct RpcService {
 #[derive(Clone, Copy, Debug)]
 pub struct RpcConnection {
     peer: SocketAddr,
+    /// How far the marks of the incomplete record have been read.
+    walked: Walked,
 }
 
 impl RpcService {
@@ -51,7 +53,7 @@ impl RpcService {
     fn answer(
         &mut self,
         now: Instant,
-        connection: &RpcConnection,
+        connection: &mut RpcConnection,
         rest: &mut &[u8],
         output: &mut Output<'_>,
     ) -> Option<Box<Deferred>> {
@@ -65,7 +67,8 @@ impl RpcService {
             let (full, limits, mut input) = (out.len() + spare, self.limits, *rest);
             while !input.is_empty() && out.len() <= full {
                 let before = input;
-                let served = match record::next(&mut input, limits, &mut self.joined) {
+                let served = match record::next(&mut input, limits, &mut self.joined, &mut connection.walked)
+                {
                     Ok(Some(record)) => self.server.record(&arrival, may_defer, record, out),
                     Ok(None) => break,
                     Err(error) => Err(error.reason()),
@@ -155,7 +158,7 @@ impl Service for RpcService {
     }
 
     fn accept(&mut self, _now: Instant, peer: SocketAddr) -> Result<RpcConnection, Reason> {
-        Ok(RpcConnection { peer })
+        Ok(RpcConnection { peer, walked: Walked::default() })
     }
 
     fn stream(

@@ -9,8 +9,8 @@ use super::key::{Change, section};
 const RECORD_BYTES_MIN: u64 = 1024;
 /// A record mark can say it.
 const RECORD_BYTES_MAX: u64 = 16_777_216;
-/// The mark of each fragment is looked at.
-const FRAGMENTS_MAX: u64 = 1024;
+/// The marks of so many take 4 MiB.
+const FRAGMENTS_MAX: u64 = 1_048_576;
 /// Bytes of a record mark.
 const MARK_LEN: u32 = 4;
 /// One for each shard of the table.
@@ -31,10 +31,11 @@ section! {
             range(RECORD_BYTES_MIN, RECORD_BYTES_MAX), unit("bytes"), option("record-bytes", "BYTES", SERVE_RPC),
             change(Change::ReloadAnew);
 
+        // What they cost are the bytes of their marks: each is read once.
         /// Fragments of a record; a connection that sends more is closed
-        fragments: u32 = 32 =>
-            range(1, FRAGMENTS_MAX), unit("fragments"), option("fragments", "N", SERVE_RPC),
-            change(Change::ReloadAnew);
+        fragments: Option<u32> = None =>
+            range(1, FRAGMENTS_MAX), unit("fragments"), unset("what limits.connection_bytes have room for"),
+            option("fragments", "N", SERVE_RPC), comment("32"), change(Change::ReloadAnew);
 
         /// Calls that must run once whose replies are kept to be sent again, by all workers together
         duplicates: u32 = 1024 =>
@@ -52,15 +53,23 @@ section! {
 }
 
 impl Rpc {
+    /// Most fragments of a record: as configured, or as many as a connection has room for the marks of, if it may hold this
+    /// number of bytes of a request.
+    #[must_use]
+    pub fn fragments_max(&self, connection_bytes: u32) -> u32 {
+        self.fragments.unwrap_or(connection_bytes / MARK_LEN)
+    }
+
     /// The faults of these limits, if a connection may hold this number of bytes of a request.
     pub(super) fn faults(&self, connection_bytes: u32) -> Vec<Wrong> {
         let mut faults = self.range_faults();
-        let most = u64::from(self.record_bytes) + u64::from(MARK_LEN) * u64::from(self.fragments);
+        let fragments = self.fragments.unwrap_or(1);
+        let most = u64::from(self.record_bytes) + u64::from(MARK_LEN) * u64::from(fragments);
         if faults.is_empty() && most > u64::from(connection_bytes) {
             let sentence = format!(
-                "a record of {} bytes in {} fragments takes {most} bytes with its marks, and limits.connection_bytes \
+                "a record of {} bytes in {fragments} fragments takes {most} bytes with its marks, and limits.connection_bytes \
                  are {connection_bytes}: raise those, or lower this",
-                self.record_bytes, self.fragments
+                self.record_bytes
             );
             faults.push(("rpc.record_bytes", sentence));
         }

@@ -149,7 +149,7 @@ fn a_file_has_one_service_or_several_each_with_limits_of_its_own() {
     let [echo, rpc] = config.services.as_slice() else { panic!("{config:?}") };
     assert_eq!((echo.shown_name(), rpc.shown_name()), ("echo", "rpc"));
     assert_eq!((config.limits_of(echo).connections, config.limits_of(rpc).connections), (1024, 10));
-    assert_eq!((config.rpc_of(rpc).duplicates, config.rpc_of(rpc).fragments), (8, 32));
+    assert_eq!((config.rpc_of(rpc).duplicates, config.rpc_of(rpc).fragments), (8, None));
     let written = toml::to_string(&config).unwrap();
     assert_eq!(parse(&written).unwrap(), config, "{written}");
     // A key on the command line applies to all services.
@@ -260,7 +260,7 @@ fn what_a_record_may_take_fits_what_a_connection_may_hold() {
     assert_eq!(
         fault("record_bytes = 100\nfragments = 0\nduplicates = 70000\nduplicate_age_s = 0\n"),
         "x.toml:7: rpc.record_bytes: 100: give 1024 to 16777216\n\
-         x.toml:8: rpc.fragments: 0: give 1 to 1024\n\
+         x.toml:8: rpc.fragments: 0: give 1 to 1048576\n\
          x.toml:9: rpc.duplicates: 70000: give 8 to 65536\n\
          x.toml:10: rpc.duplicate_age_s: 0: give 1 to 86400"
     );

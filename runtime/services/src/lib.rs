@@ -30,7 +30,10 @@ pub fn prototype(config: &Config, asked: &Service) -> Result<Box<dyn Prototype>,
         Some(ServiceKind::Discard) => Box::new(Discard::default()),
         Some(ServiceKind::Chargen) => Box::new(Chargen),
         Some(ServiceKind::Reflect) => Box::new(Reflect),
-        Some(ServiceKind::Rpc) => Box::new(rpc::service(&config.rpc_of(asked))?),
+        Some(ServiceKind::Rpc) => {
+            let connection_bytes = config.limits_of(asked).connection_bytes;
+            Box::new(rpc::service(&config.rpc_of(asked), connection_bytes)?)
+        }
         None => return Err(ServiceError::NoKind),
     })
 }

@@ -18,11 +18,13 @@ fn programs() -> Vec<Box<dyn Program>> {
 }
 
 /// Creates the service from the configuration.
-pub(super) fn service(rpc: &Rpc) -> Result<RpcService, TableError> {
+/// A connection of its may hold `connection_bytes` of a request.
+pub(super) fn service(rpc: &Rpc, connection_bytes: u32) -> Result<RpcService, TableError> {
     let age = Duration::from_secs(u64::from(rpc.duplicate_age_s));
     let duplicates = DuplicateLimits { calls: rpc.duplicates, age };
     let server = Server::new(programs(), duplicates, fastrand::u64(..))?;
-    let records = RecordLimits { record_bytes: rpc.record_bytes, fragments: rpc.fragments };
+    let records =
+        RecordLimits { record_bytes: rpc.record_bytes, fragments: rpc.fragments_max(connection_bytes) };
     Ok(RpcService::new(server, records))
 }
 

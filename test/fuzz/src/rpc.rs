@@ -191,7 +191,7 @@ fn damaged_calls() {
 fn is_getattr(args: &[u8]) -> bool {
     let length = args.first_chunk::<4>().map_or(u32::MAX, |length| u32::from_be_bytes(*length));
     let mut rest = args;
-    length as usize <= nfs3::NFS3_FHSIZE && GETATTR3args::unpack(&mut rest).is_ok() && rest.is_empty()
+    length as usize <= nfs3::NFS3_FHSIZE && GETATTR3args::unpack(&mut rest).is_ok()
 }
 
 /// The first byte selects a procedure, the others are its arguments.
@@ -203,8 +203,7 @@ fn arguments() {
         let outcome = outcome(&seed::call(program, number, args)).expect("a call");
         let taken = !matches!(outcome, Err(Refusal::GarbageArguments));
         match (program, number, outcome) {
-            (_, 0, Ok(results)) => assert!(results.is_empty() && args.is_empty()),
-            (_, 0, refused) => assert!(!args.is_empty() && !taken, "{refused:?}"),
+            (_, 0, outcome) => assert_eq!(outcome, Ok(Vec::new()), "NULL, whatever follows"),
             (nfs3::PROGRAM, 1, outcome) => {
                 assert_eq!(taken, is_getattr(args), "the library reads alike: {outcome:?}");
             }

@@ -57,11 +57,12 @@ fn a_whole_record_is_not_copied() {
 /// All records of a stream whose caller buffers it and always passes all unconsumed bytes.
 fn read_kept(limits: RecordLimits, stream: &[u8], cut: usize) -> (Vec<Vec<u8>>, Option<RecordError>) {
     let (mut kept, mut joined, mut records) = (Vec::new(), Vec::new(), Vec::new());
+    let mut walked = Walked::default();
     for piece in stream.chunks(cut) {
         kept.extend(piece);
         let mut input = kept.as_slice();
         loop {
-            match next(&mut input, limits, &mut joined) {
+            match next(&mut input, limits, &mut joined, &mut walked) {
                 Ok(Some(record)) => records.push(record.to_vec()),
                 Ok(None) => break,
                 Err(error) => return (records, Some(error)),
@@ -120,12 +121,35 @@ fn what_is_missing_is_known_from_the_marks() {
             if end < stream.len() {
                 end += MARK_LEN;
             }
-            match measure(&stream[..len], LIMITS).expect("within limits") {
+            match measure(&stream[..len], LIMITS, &mut Walked::default()).expect("within limits") {
                 Extent::Missing(missing) => assert!(missing > 0 && len + missing == end, "{ends:?}: {len}"),
                 extent => assert_eq!((len, extent == Extent::Whole(20)), (stream.len(), ends.is_empty())),
             }
         }
     }
+}
+
+/// The cost of what comes in very small pieces is that of what comes at once.
+#[test]
+fn each_mark_is_read_once_in_however_many_pieces_they_come() {
+    let limits = RecordLimits { record_bytes: 65_536, fragments: 65_536 };
+    let record = [7; 20_000];
+    let ends: Vec<usize> = (1..record.len()).collect();
+    let stream = marked(&record, &ends);
+    let mut walked = Walked::default();
+    // Without the last mark, which is read again until its fragment is there.
+    for len in (0..stream.len() - 1).step_by(3) {
+        let before = walked;
+        assert!(
+            matches!(measure(&stream[..len], limits, &mut walked), Ok(Extent::Missing(_))),
+            "{len} bytes"
+        );
+        assert!(walked.at + MARK_LEN > len, "all marks that are there have been read");
+        assert!(walked.fragments - before.fragments <= 1, "and none of them again");
+    }
+    assert_eq!(measure(&stream, limits, &mut walked), Ok(Extent::InFragments(stream.len())));
+    assert_eq!(walked, Walked::default(), "ready for the next record");
+    assert_eq!(read(limits, stream.chunks(3)), (vec![record.to_vec()], None));
 }
 
 #[test]
