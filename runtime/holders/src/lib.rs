@@ -62,6 +62,18 @@ pub fn holders(transport: Transport, port: u16) -> Vec<Holder> {
     sockets.into_iter().map(|(inode, holder)| Holder { process: process_of(inode), ..holder }).collect()
 }
 
+/// Whether any socket of this network namespace holds `port`, of TCP a listening one; `None` if that cannot be read.
+#[must_use]
+pub fn is_held(transport: Transport, port: u16) -> Option<bool> {
+    let tables = own_tables()?;
+    // Without IPv6 there is no second table.
+    let (is_readable, sockets) = match transport {
+        Transport::Udp => (tables.udp().is_ok(), udp(port)),
+        Transport::Tcp => (tables.tcp().is_ok(), tcp(port)),
+    };
+    is_readable.then_some(!sockets.is_empty())
+}
+
 /// The tables of the calling thread's namespace: /proc/net shows that of the process's main thread.
 fn own_tables() -> Option<Process> {
     let thread = rustix::thread::gettid().as_raw_nonzero();
@@ -112,6 +124,17 @@ mod tests {
     use std::net::{TcpListener, UdpSocket};
 
     use super::*;
+
+    #[test]
+    fn a_port_is_held_for_as_long_as_a_socket_has_it() {
+        let (udp, tcp) = (UdpSocket::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let ports = [(Transport::Udp, udp.local_addr()), (Transport::Tcp, tcp.local_addr())];
+        let ports = ports.map(|(transport, address)| (transport, address.unwrap().port()));
+        let held = || ports.map(|(transport, port)| is_held(transport, port));
+        assert_eq!(held(), [Some(true); 2]);
+        drop((udp, tcp));
+        assert_eq!(held(), [Some(false); 2]);
+    }
 
     #[test]
     fn the_holder_of_a_port_is_named() {

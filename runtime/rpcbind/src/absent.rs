@@ -13,6 +13,9 @@ impl Registered {
         Self(())
     }
 
+    /// Looks for nothing.
+    pub const fn look_again(&self) {}
+
     /// Removes nothing.
     pub async fn unset(self) {}
 }

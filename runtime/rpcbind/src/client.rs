@@ -1,10 +1,11 @@
-//! A client of rpcbind, and what it has registered.
+//! A client of rpcbind.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use tokio::net::UdpSocket;
 use tokio::time::{Duration, timeout};
+use twinpath_holders::{Transport, is_held};
 use twinpath_rpc::client::{Auth, Call, Reply, ReplyError, portmap_arguments, portmap_boolean, portmap_port};
 use twinpath_rpc::nfs3_types::portmap::{PMAP_PORT, PMAP_PROG, PROGRAM, VERSION, mapping};
 use twinpath_sys::clock;
@@ -21,10 +22,10 @@ const REPLY_LEN: usize = 512;
 
 /// The reason that a call to rpcbind failed.
 #[derive(Debug, thiserror::Error)]
-enum RpcbindError {
+pub(crate) enum RpcbindError {
     #[error("no socket to ask rpcbind: {0}")]
     Socket(#[source] io::Error),
-    #[error("no rpcbind answers at port {PMAP_PORT} of this host ({0}): start it (systemctl start rpcbind)")]
+    #[error("no rpcbind answers at port {PMAP_PORT} of this host ({0})")]
     Absent(#[source] io::Error),
     #[error("rpcbind at port {PMAP_PORT} does not answer")]
     Silent,
@@ -32,81 +33,85 @@ enum RpcbindError {
     Reply(#[from] ReplyError),
 }
 
-/// The registrations to be removed at the end.
-#[derive(Debug, Default)]
-pub struct Registered(Vec<Registration>);
-
-impl Registered {
-    /// Registers the programs, and warns of those that cannot be registered: they are served all the same.
-    pub async fn set(wanted: &[Registration]) -> Self {
-        let mut registered = Self::default();
-        if wanted.is_empty() {
-            return registered;
-        }
-        if let Err(error) = registered.set_each(wanted).await {
-            tracing::warn!("not registered with rpcbind: {error}. Clients have to be told the port");
-        }
-        registered
-    }
-
-    async fn set_each(&mut self, wanted: &[Registration]) -> Result<(), RpcbindError> {
-        let mut rpcbind = Rpcbind::open().await?;
-        for registration in wanted.iter().copied() {
-            if rpcbind.set(registration).await? {
-                self.0.push(registration);
-                continue;
+/// Registers `wanted`, and returns what is registered now. Says what is new: `known` is what was registered before.
+///
+/// # Errors
+/// Rpcbind does not answer.
+pub(crate) async fn set(
+    wanted: &[Registration],
+    known: &[Registration],
+) -> Result<Vec<Registration>, RpcbindError> {
+    let mut rpcbind = Rpcbind::open().await?;
+    let mut ours = Vec::new();
+    for (program, version) in names(wanted) {
+        let mut others = rpcbind.others(program, version, wanted).await?;
+        if !others.is_empty() && others.iter().all(|other| is_dead(*other)) {
+            for dead in others.drain(..) {
+                tracing::info!(
+                    "rpcbind has {dead} at port {}, which nobody holds: it is replaced",
+                    dead.port
+                );
             }
-            match rpcbind.port(registration).await? {
-                Some(port) if port == registration.port => {
-                    tracing::info!("rpcbind knows {registration} at port {port} already");
-                    self.0.push(registration);
+            // It removes all protocols at once, whichever it names.
+            let removed = Registration { program, version, protocol: Registration::UDP, port: 0 };
+            rpcbind.unset(removed).await?;
+        }
+        for registration in wanted.iter().filter(|it| (it.program, it.version) == (program, version)) {
+            let is_set = rpcbind.set(*registration).await?;
+            if is_set || rpcbind.port(*registration).await? == Some(registration.port) {
+                if !known.contains(registration) {
+                    let how = if is_set { "has" } else { "knew" };
+                    tracing::info!("rpcbind {how} {registration} at port {}", registration.port);
                 }
-                Some(port) => tracing::warn!(
-                    "rpcbind has {registration} at port {port}, somebody else's, which stays: who asks rpcbind finds that"
-                ),
-                None => {
-                    tracing::warn!("rpcbind refuses {registration}: it takes registrations from root alone")
-                }
+                ours.push(*registration);
+            } else if let Some(other) = others.iter().find(|other| other.protocol == registration.protocol) {
+                tracing::warn!(
+                    "rpcbind has {other} at port {}, somebody else's, which stays: who asks rpcbind finds that",
+                    other.port
+                );
+            } else {
+                tracing::warn!("rpcbind refuses {registration}: it takes registrations from root alone");
             }
         }
-        Ok(())
     }
+    Ok(ours)
+}
 
-    /// Removes the registrations.
-    pub async fn unset(self) {
-        if self.0.is_empty() {
-            return;
-        }
-        if let Err(error) = self.unset_each().await {
-            tracing::warn!(
-                "still registered with rpcbind: {error}. Remove it with rpcinfo -d PROGRAM VERSION"
-            );
+/// Removes registrations that are ours.
+///
+/// # Errors
+/// Rpcbind does not answer.
+pub(crate) async fn unset(ours: &[Registration]) -> Result<(), RpcbindError> {
+    let mut rpcbind = Rpcbind::open().await?;
+    for (program, version) in names(ours) {
+        match rpcbind.others(program, version, ours).await?.as_slice() {
+            // It removes all protocols at once, whichever it names.
+            [] => {
+                let all = Registration { program, version, protocol: Registration::UDP, port: 0 };
+                rpcbind.unset(all).await?;
+            }
+            [other, ..] => tracing::warn!(
+                "program {program} version {version} stays registered: somebody else has it at port {} by now",
+                other.port
+            ),
         }
     }
+    Ok(())
+}
 
-    async fn unset_each(&self) -> Result<(), RpcbindError> {
-        let mut rpcbind = Rpcbind::open().await?;
-        for (at, registration) in self.0.iter().enumerate() {
-            let Registration { program, version, .. } = *registration;
-            if self.0[..at].iter().any(|earlier| (earlier.program, earlier.version) == (program, version)) {
-                continue;
-            }
-            // UNSET removes all protocols at once, whichever it names.
-            let mut others = None;
-            for protocol in [Registration::UDP, Registration::TCP] {
-                let here = Registration { protocol, ..*registration };
-                let ours = |port: u16| self.0.contains(&Registration { port, ..here });
-                others = others.or(rpcbind.port(here).await?.filter(|port| !ours(*port)));
-            }
-            match others {
-                Some(port) => tracing::warn!(
-                    "program {program} version {version} stays registered: somebody else has it at port {port} by now"
-                ),
-                None => drop(rpcbind.unset(*registration).await?),
-            }
-        }
-        Ok(())
-    }
+/// The programs and versions that registrations are of, each once.
+fn names(registrations: &[Registration]) -> Vec<(u32, u32)> {
+    let mut names: Vec<_> = registrations.iter().map(|it| (it.program, it.version)).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Whether no socket of this host holds the port of a registration: who asks rpcbind is sent there in vain.
+fn is_dead(registration: Registration) -> bool {
+    let udp = registration.protocol == Registration::UDP;
+    let transport = if udp { Transport::Udp } else { Transport::Tcp };
+    is_held(transport, registration.port) == Some(false)
 }
 
 fn mapping_of(registration: Registration) -> mapping {
@@ -140,6 +145,22 @@ impl Rpcbind {
     async fn port(&mut self, registration: Registration) -> Result<Option<u16>, RpcbindError> {
         let results = self.call(PMAP_PROG::PMAPPROC_GETPORT, registration).await?;
         Ok(portmap_port(&results)?)
+    }
+
+    /// What is registered of a program and version that is not in `ours`.
+    async fn others(
+        &mut self,
+        program: u32,
+        version: u32,
+        ours: &[Registration],
+    ) -> Result<Vec<Registration>, RpcbindError> {
+        let mut others = Vec::new();
+        for protocol in [Registration::UDP, Registration::TCP] {
+            let asked = Registration { program, version, protocol, port: 0 };
+            let known = self.port(asked).await?.map(|port| Registration { port, ..asked });
+            others.extend(known.filter(|known| !ours.contains(known)));
+        }
+        Ok(others)
     }
 
     /// Makes one call, and returns its results.

@@ -1,19 +1,26 @@
 //! Registers programs with rpcbind on this host (port mapper version 2, RFC 1833, section 3), over loopback.
 //!
 //! Registrations of others are not changed: a program and version that is registered with another port is left alone,
-//! and logged. A killed instance leaves its registration behind, which is right for the next instance on the same port.
+//! and logged, unless nobody of this host holds that port any more. A killed instance leaves its registration behind,
+//! which is right for the next instance on the same port, and replaced by one on another port.
+//!
+//! A registration is made good when it is lost: once rpcbind starts, for the first time or again (`signs.rs`).
 
 #[cfg(not(feature = "client"))]
 mod absent;
 #[cfg(feature = "client")]
 mod client;
+#[cfg(feature = "client")]
+mod kept;
+#[cfg(feature = "client")]
+mod signs;
 
 use std::fmt;
 
 #[cfg(not(feature = "client"))]
 pub use absent::Registered;
 #[cfg(feature = "client")]
-pub use client::Registered;
+pub use kept::Registered;
 
 /// A program's registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

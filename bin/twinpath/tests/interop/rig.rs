@@ -230,7 +230,8 @@ impl Rig {
         self.launch(command, namespace)
     }
 
-    fn launch(&self, mut command: Command, namespace: &Namespace) -> Result<Server, String> {
+    /// Runs a command that ends in our program with one that prints a ready line, in either namespace.
+    pub(crate) fn launch(&self, mut command: Command, namespace: &Namespace) -> Result<Server, String> {
         if self.by_workers && command.get_args().next().is_some_and(|word| word == "serve") {
             command.args(["--reflex", "off"]);
         }

@@ -1,7 +1,7 @@
 //! Tests of `serve rpc` with rpcinfo, with hand-made calls, and with peers that break the protocol.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Output, Stdio};
 
 use twinpath_rpc::client::{
@@ -198,10 +198,44 @@ fn what_breaks_the_rules_is_closed_or_dropped_under_its_name_and_others_are_serv
         assert!(!answered(&socket, SERVER, &vec![0xff; len]), "{len} bytes are no call");
     }
     assert_eq!(server.drops("rpc_header"), before + lengths.len() as u64);
-    // Fragmented by IP, so it comes through the kernel's socket: a call whose arguments are not those of NULL.
-    let long = message(7, nfs3::PROGRAM, 0, &[0; 60_000]);
+    // Fragmented by IP, so it comes through the kernel's socket: a call with a handle that is longer than any.
+    let long = message(7, nfs3::PROGRAM, 1, &[0xff; 60_000]);
     let reply = ask(&socket, SERVER, PORT, &long);
     assert_eq!(Reply::parse(&reply).unwrap().outcome, Err(Refusal::GarbageArguments));
+    assert_eq!(server.interrupt(), Some(0));
+}
+
+/// Bytes and time bound a record, and not the number of its fragments.
+#[test]
+fn a_call_in_very_small_fragments_is_answered_and_endless_ones_end() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let server = serve(&rig, &["--path", "packet"]);
+    let mut stream = connect(&rig);
+    let whole = record(1, 1);
+    let mut small: Vec<u8> = Vec::new();
+    for (at, byte) in whole[4..].iter().enumerate() {
+        // With an empty one in front of each byte.
+        small.extend([0, 0, 0, 0]);
+        let last = if at + 5 == whole.len() { 0x80 } else { 0 };
+        small.extend([last, 0, 0, 1, *byte]);
+    }
+    stream.write_all(&small).unwrap();
+    expect_nulls(&mut stream, 1, 1);
+    // Longer than any call, and in pieces that end within marks.
+    let tail: Vec<u8> = (0..20_000).flat_map(|_| [0, 0, 0, 1, 7]).chain([0x80, 0, 0, 0]).collect();
+    let mut head = record(2, 1);
+    head[0] = 0;
+    for piece in [&head[..], &tail].concat().chunks(4_093) {
+        stream.write_all(piece).unwrap();
+    }
+    expect_nulls(&mut stream, 2, 1);
+    // A record that never ends holds no more than its connection may.
+    let (mut endless, zeros) = (connect(&rig), vec![0; 65_536]);
+    while endless.write_all(&zeros).is_ok() {}
+    until("it is counted", || server.drops("request_too_large") + server.drops("too_many_fragments") == 1);
     assert_eq!(server.interrupt(), Some(0));
 }
 
@@ -276,11 +310,25 @@ fn rpcinfo_is_answered_over_tcp_and_udp() {
 /// An rpcbind in the server's namespace, with its own /run.
 struct Rpcbind(Child);
 
+/// Runs the rest of a command with another folder as /run, which is the first argument.
+const OTHER_RUN: [&str; 4] = ["--mount", "sh", "-c", "mount --bind \"$0\" /run && exec \"$@\""];
+
+/// A folder that can be /run for several processes.
+fn run_folder(rig: &Rig, name: &str) -> String {
+    let folder = rig.directory.path().join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder.to_str().unwrap().to_owned()
+}
+
 impl Rpcbind {
     fn start(rig: &Rig) -> Option<Self> {
+        Self::start_with(rig, &run_folder(rig, "run of rpcbind alone"))
+    }
+
+    fn start_with(rig: &Rig, run: &str) -> Option<Self> {
         rpcinfo(rig, &["-h"])?;
-        let script = "mount -t tmpfs tmpfs /run && exec rpcbind -f";
-        let rpcbind = Self(rig.run(&rig.server, "unshare", &["--mount", "sh", "-c", script]));
+        let arguments = [&OTHER_RUN[..], &[run, "rpcbind", "-f"]].concat();
+        let rpcbind = Self(rig.run(&rig.server, "unshare", &arguments));
         let target: SocketAddr = format!("{SERVER}:{RPCBIND}").parse().unwrap();
         let connect = || rig.client.run(|| TcpStream::connect(target)).unwrap();
         until("rpcbind serves", || connect().is_ok());
@@ -312,6 +360,59 @@ fn registered(rig: &Rig, program: u32, protocol: u32) -> Option<u16> {
     portmap_port(&results).unwrap()
 }
 
+/// What is registered of both programs, over UDP and TCP.
+fn known(rig: &Rig) -> [[Option<u16>; 2]; 2] {
+    let protocols = [portmap::IPPROTO_UDP, portmap::IPPROTO_TCP];
+    [nfs3::PROGRAM, mount::PROGRAM].map(|program| protocols.map(|it| registered(rig, program, it)))
+}
+
+#[test]
+fn the_registration_of_a_killed_instance_at_another_port_is_replaced() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let Some(_rpcbind) = Rpcbind::start(&rig) else { return };
+    let killed = serve(&rig, &["--path", "kernel", "--rpcbind"]);
+    assert_eq!(known(&rig), [[Some(PORT); 2]; 2]);
+    killed.kill();
+    let port = (PORT + 1).to_string();
+    let server = rig.start(&["rpc", "--on", "vs", "--udp", &port, "--path", "kernel", "--rpcbind"]);
+    // It serves no TCP, where the killed one's port is nobody's as well.
+    assert_eq!(known(&rig), [[Some(PORT + 1), None]; 2]);
+    assert_eq!(server.interrupt(), Some(0));
+    assert_eq!(known(&rig), [[None; 2]; 2]);
+}
+
+#[test]
+fn a_service_that_was_there_before_rpcbind_registers_and_does_again_after_it_crashed() {
+    if !root_or_skip() {
+        return;
+    }
+    let rig = Rig::new();
+    let port = PORT.to_string();
+    let shared = run_folder(&rig, "run of both");
+    let program = env!("CARGO_BIN_EXE_twinpath");
+    let serve = ["serve", "rpc", "--on", "vs", "--udp", &port, "--path", "kernel", "--rpcbind"];
+    let ours = [[Some(PORT), None]; 2];
+    for (own, of_rpcbind) in [(shared.as_str(), shared.as_str()), ("/run", &shared)] {
+        let mut command = Command::new("unshare");
+        command.args(OTHER_RUN).args([own, program]).args(serve);
+        let server = rig.launch(command, &rig.server).expect("it serves");
+        server.wait_until_said("no rpcbind answers at port 111");
+        let Some(mut rpcbind) = Rpcbind::start_with(&rig, of_rpcbind) else { return };
+        until("it is registered", || known(&rig) == ours);
+        // Where its /run is the same, each start is seen.
+        for _ in 0..if own == of_rpcbind { 2 } else { 0 } {
+            drop(rpcbind);
+            rpcbind = Rpcbind::start_with(&rig, of_rpcbind).expect("as before");
+            until("it is registered again", || known(&rig) == ours);
+        }
+        assert_eq!(server.interrupt(), Some(0));
+        assert_eq!(known(&rig), [[None; 2]; 2]);
+    }
+}
+
 #[test]
 fn programs_are_registered_with_rpcbind_until_the_end_and_others_stay() {
     if !root_or_skip() {
@@ -323,14 +424,11 @@ fn programs_are_registered_with_rpcbind_until_the_end_and_others_stay() {
     assert_eq!(absent.interrupt(), Some(0));
 
     let Some(_rpcbind) = Rpcbind::start(&rig) else { return };
-    // A registration of another program, over TCP only.
+    // A registration of another program, over TCP only, which is there.
+    let bind = || TcpListener::bind((SERVER, 999));
+    let _other = rig.server.run(bind).unwrap().expect("a free port");
     let others = mapping { prog: mount::PROGRAM, vers: 3, prot: portmap::IPPROTO_TCP, port: 999 };
     assert_eq!(portmap_boolean(&portmap_call(&rig, 1, others)), Ok(true));
-    let programs = [nfs3::PROGRAM, mount::PROGRAM];
-    let protocols = [portmap::IPPROTO_UDP, portmap::IPPROTO_TCP];
-    let known =
-        |rig: &Rig| programs.map(|program| protocols.map(|protocol| registered(rig, program, protocol)));
-
     let server = serve(&rig, &["--path", "packet", "--rpcbind"]);
     server.wait_until_said("at port 999, somebody else's");
     assert_eq!(known(&rig), [[Some(PORT), Some(PORT)], [Some(PORT), Some(999)]]);

@@ -191,6 +191,7 @@ impl Instance {
             Err(why) => tracing::error!("not reloaded, and nothing was changed: {why}"),
         }
         self.reloads.note(&outcome);
+        self.registered.look_again();
         self.watch_sockets();
         notify::if_told(self.reloads.notifies, notify::ready);
         outcome
