@@ -291,6 +291,14 @@ fn each_service_has_canaries_of_its_own() {
 
 /// While replies are many the worker is tried: the programs leave everything to it until it says that they are better, or says nothing
 /// more. One that goes on gets everything.
+/// Turns of a trial, 100 us apart.
+fn turns(answers: &mut ByWorker, found: [u32; 16]) {
+    let now = clock::now();
+    for (turn, found) in (0..).zip(found) {
+        answers.found(now + Duration::from_micros(100) * turn, found);
+    }
+}
+
 #[test]
 fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
     if !twinpath_test_skip::root_or_skip() {
@@ -324,13 +332,6 @@ fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
         while replies.taken().is_some() {}
         assert_eq!(action == REDIRECT, replies.count(NotReplied::Load) == before);
         action == REDIRECT
-    };
-    // Turns of a trial, 100 us apart.
-    let turns = |answers: &mut ByWorker, found: [u32; 16]| {
-        let now = clock::now();
-        for (turn, found) in (0..).zip(found) {
-            answers.found(now + Duration::from_micros(100) * turn, found);
-        }
     };
     for _ in 0..3 {
         await_trial(&replies);
