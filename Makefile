@@ -12,6 +12,8 @@ TWINPATH_LAB := $(TARGET_DIR)/release/twinpath-lab
 
 # `make lab LAB=quick ARGS="--repeat 3"`
 LAB ?= quick
+# The labs of this run: `make lab LAB=all` measures what all of them have targets for, and keeps the ledger.
+LABS = $(if $(filter all,$(LAB)),quick kni three-rtts wakeup fallback rpc switch openflow stall sockets reflex adopt,$(LAB))
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -125,11 +127,14 @@ image: ## build an OCI image by podman or docker: make image IMAGE=twinpath:late
 
 lab: ## run one lab: make lab LAB=quick ARGS="--check --json out.json" (root or sudo); in a virtual machine: --guest
 	@xtask/host.sh may-be-root "twinpath-lab $(LAB) builds network namespaces, which"
-	@xtask/host.sh need $(if $(filter --guest --guest=%,$(ARGS)),$(GUEST_PACKAGES)) $(LAB_PACKAGES_$(LAB))
-	@$(if $(LAB_UNPACKED_$(LAB)),xtask/host.sh unpack $(TARGET_DIR)/$(or $(LAB_PEERS_$(LAB)),lab-peers) $(LAB_UNPACKED_$(LAB)))
+	@xtask/host.sh need $(if $(filter --guest --guest=%,$(ARGS)),$(GUEST_PACKAGES)) $(foreach lab,$(LABS),$(LAB_PACKAGES_$(lab)))
+	@$(foreach lab,$(LABS),$(if $(LAB_UNPACKED_$(lab)), \
+	    xtask/host.sh unpack $(TARGET_DIR)/$(or $(LAB_PEERS_$(lab)),lab-peers) $(LAB_UNPACKED_$(lab)) &&)) true
 	@$(MAKE) --no-print-directory build
-	@$(if $(LAB_EXAMPLES_$(LAB)),$(CARGO) build $(CARGO_FLAGS) --release -p twinpath $(LAB_EXAMPLES_$(LAB)))
-	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH_LAB) $(LAB) $(ARGS)
+	@$(foreach lab,$(LABS),$(if $(LAB_EXAMPLES_$(lab)), \
+	    $(CARGO) build $(CARGO_FLAGS) --release -p twinpath $(LAB_EXAMPLES_$(lab)) &&)) true
+	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH_LAB) $(LAB) $(ARGS) \
+	    $(if $(filter all,$(LAB)),--commit "$$(git describe --always --dirty)")
 
 instructions: setup ## count the instructions of a call of RPC and of a frame in the switch (valgrind); fail if more than what is committed
 	@xtask/host.sh need valgrind=valgrind

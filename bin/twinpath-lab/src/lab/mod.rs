@@ -23,6 +23,8 @@ mod instance;
 mod instructions;
 #[cfg(feature = "all")]
 mod kni;
+#[cfg(feature = "all")]
+mod ledger;
 mod lines;
 mod model;
 #[cfg(feature = "all")]
@@ -132,7 +134,8 @@ pub(crate) struct Args {
     /// round trips while a controller keeps the switch busy; `devices` whether each path works on the network cards of a guest;
     /// `sockets` UDP echo in an application's own loop, by our sockets and the kernel's; `reflex` replies that the kernel
     /// gives while the worker sleeps; `adopt` what a program on the library takes to build, and the example of a memcached.
-    #[cfg_attr(feature = "all", arg(value_parser = PossibleValuesParser::new(LABS.iter().map(|lab| lab.name))))]
+    /// `all` measures every ratio of all labs that has a target, once, and keeps what came out in a ledger.
+    #[cfg_attr(feature = "all", arg(value_parser = PossibleValuesParser::new(LABS.iter().map(|lab| lab.name).chain([ledger::ALL]))))]
     name: String,
     /// Also write everything as one JSON object.
     #[arg(long, value_name = "FILE")]
@@ -143,6 +146,14 @@ pub(crate) struct Args {
     /// Rounds, each with both sides of every ratio.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=500))]
     repeat: Option<u16>,
+    #[cfg(feature = "all")]
+    /// With `all`: where the ledger is. Default: docs/ledger.tsv
+    #[arg(long, value_name = "FILE")]
+    ledger: Option<PathBuf>,
+    #[cfg(feature = "all")]
+    /// With `all`: which commit was measured, for the ledger.
+    #[arg(long, value_name = "COMMIT")]
+    commit: Option<String>,
     #[cfg(feature = "all")]
     /// Files in the tree that `kni` walks, for a quick look: a run that is judged takes at least 20,000.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
@@ -207,6 +218,10 @@ enum Ended {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    #[cfg(feature = "all")]
+    if args.name == ledger::ALL {
+        return ledger::run(&args);
+    }
     let lab = LABS
         .iter()
         .find(|lab| lab.name == args.name)
