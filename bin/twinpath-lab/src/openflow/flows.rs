@@ -113,6 +113,14 @@ pub(super) fn prefixes(priority: u16, [source, destination]: [(u32, u32); 2]) ->
     Ok(Message::FlowMod(Box::new(flow(priority, fields, vec![output(2)])?)))
 }
 
+/// The flow with that priority of many that have one match: no frame of the labs has it.
+pub(crate) fn one_of_many_priorities(priority: u16, version: u64) -> Result<Message, ErrorCode> {
+    const NOBODY: u128 = 0x0bff_ffff;
+    let fields = vec![MatchField::exact(Field::EthType, ETH_IPV4), MatchField::exact(Field::Ipv4Dst, NOBODY)];
+    let flow = flow(priority, fields, vec![output(2)])?;
+    Ok(Message::FlowMod(Box::new(FlowMod { cookie: version, ..flow })))
+}
+
 /// The flow with that number of many: one destination each, as routes of hosts have it. `version` tells the flows of one
 /// number apart.
 pub(crate) fn one_of_many(number: u32, version: u64, idle_timeout_s: u16) -> Result<Message, ErrorCode> {

@@ -13,6 +13,8 @@ use twinpath_socket_load::Stop;
 
 use crate::openflow::{Controller, flows, hostile};
 
+/// Flows that differ in priority alone.
+const PRIORITIES: u16 = 65_500;
 /// How often all flows are replaced or asked for.
 const EACH: Duration = Duration::from_secs(1);
 /// How often a port's configuration is changed.
@@ -70,6 +72,8 @@ enum Task {
 pub(crate) enum Disturbance {
     /// Puts flows in, one by one, over and over
     Mods,
+    /// Puts 65,500 flows in that differ in priority alone, over and over
+    Priorities,
     /// Replaces all flows each second
     Replace,
     /// Asks for all flows each second
@@ -156,6 +160,7 @@ fn disturb(controller: &mut Controller, how: Disturbance, flows: u32) -> anyhow:
     let sets = match how {
         Disturbance::Silent | Disturbance::PortMods => [Vec::new(), Vec::new()],
         Disturbance::Hostile => [hostile::flows()?, Vec::new()],
+        Disturbance::Priorities => [priorities(1)?, priorities(2)?],
         _ => [many(flows, 1)?, many(flows, 2)?],
     };
     put_in(controller, &sets[0])?;
@@ -168,7 +173,9 @@ fn disturb(controller: &mut Controller, how: Disturbance, flows: u32) -> anyhow:
         while !stop.is_requested() {
             let set = &sets[(done % 2) as usize];
             match how {
-                Disturbance::Mods | Disturbance::Replace => put_in(controller, set)?,
+                Disturbance::Mods | Disturbance::Priorities | Disturbance::Replace => {
+                    put_in(controller, set)?
+                }
                 Disturbance::Dump => controller.flows(|_| {})?,
                 Disturbance::Barriers => {
                     controller.send(&set[done as usize / 2 % set.len()])?;
@@ -199,6 +206,10 @@ fn disturb(controller: &mut Controller, how: Disturbance, flows: u32) -> anyhow:
 
 fn many(count: u32, version: u64) -> Result<Vec<Message>, ErrorCode> {
     (0..count).map(|number| flows::one_of_many(number, version, 0)).collect()
+}
+
+fn priorities(version: u64) -> Result<Vec<Message>, ErrorCode> {
+    (1..=PRIORITIES).map(|priority| flows::one_of_many_priorities(priority, version)).collect()
 }
 
 fn put_in(controller: &mut Controller, flows: &[Message]) -> anyhow::Result<()> {

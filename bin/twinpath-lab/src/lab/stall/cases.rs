@@ -18,8 +18,9 @@ pub(super) enum Disturbance {
     Macs,
 }
 
-const DISTURBANCES: [(&str, Disturbance); 10] = [
+const DISTURBANCES: [(&str, Disturbance); 11] = [
     ("mods", Disturbance::Controller("mods")),
+    ("priorities", Disturbance::Controller("priorities")),
     ("replace", Disturbance::Controller("replace")),
     ("dump", Disturbance::Controller("dump")),
     ("barriers", Disturbance::Controller("barriers")),

@@ -71,6 +71,7 @@ macro_rules! disturbances {
 
 disturbances![
     ("mods", "100,000 flow-mods, over and over"),
+    ("priorities", "65,500 flows of one match and as many priorities, over and over"),
     ("replace", "100,000 flows replaced each second"),
     ("dump", "100,000 flows asked for each second"),
     ("barriers", "a barrier after each flow-mod"),
