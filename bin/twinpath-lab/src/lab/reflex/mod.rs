@@ -5,6 +5,7 @@
 
 mod echo;
 mod flood;
+mod loads;
 mod rates;
 mod services;
 mod tables;
@@ -84,6 +85,7 @@ struct Round<'a> {
 async fn measure(round: &Round<'_>, row: &str) -> anyhow::Result<Sample> {
     match row {
         _ if row.starts_with("rate-") || row.starts_with("cpu-") => rates::measure(round.session, row).await,
+        _ if row.starts_with("load-") => loads::measure(round.session, row).await,
         _ if row.starts_with("flood-") => flood::measure(round.session, row).await,
         _ if row.starts_with("null-") || row.starts_with("getattr-") => {
             services::round_trips(round.session, row).await

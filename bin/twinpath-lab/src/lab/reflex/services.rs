@@ -17,7 +17,7 @@ use crate::lab::topology::SERVER;
 use crate::plain::program::HammerReport;
 
 /// The port of our services, and of the programs they are compared with.
-const PORT: u16 = 7018;
+pub(super) const PORT: u16 = 7018;
 /// Time for start-up, attaching, warm-up and tear-down, beyond the measured time.
 const SLACK: Duration = Duration::from_secs(20);
 /// Time until peers are known and replies are kept.

@@ -33,6 +33,37 @@ pub(super) const ROWS: &[RowSpec] = &[
     row("getattr-reflex", Group::NullUdp, P50, "GETATTR from a kept reply")
         .on("packet", "interrupt")
         .beside(&["null-reflex"]),
+    row("load-always-1", Group::NullUdp, RATE, "NULL, 1 in flight: programs answer").on("packet", "adaptive"),
+    row("load-off-1", Group::NullUdp, RATE, "NULL, 1 in flight: the worker answers").on("packet", "adaptive"),
+    row("load-auto-1", Group::NullUdp, RATE, "NULL, 1 in flight: whichever is better")
+        .on("packet", "adaptive")
+        .beside(&["load-off-1"]),
+    row("load-always-4", Group::NullUdp, RATE, "NULL, 4 in flight: programs answer").on("packet", "adaptive"),
+    row("load-off-4", Group::NullUdp, RATE, "NULL, 4 in flight: the worker answers").on("packet", "adaptive"),
+    row("load-auto-4", Group::NullUdp, RATE, "NULL, 4 in flight: whichever is better")
+        .on("packet", "adaptive")
+        .beside(&["load-off-4"]),
+    row("load-always-16", Group::NullUdp, RATE, "NULL, 16 in flight: programs answer")
+        .on("packet", "adaptive"),
+    row("load-off-16", Group::NullUdp, RATE, "NULL, 16 in flight: the worker answers")
+        .on("packet", "adaptive"),
+    row("load-auto-16", Group::NullUdp, RATE, "NULL, 16 in flight: whichever is better")
+        .on("packet", "adaptive")
+        .beside(&["load-off-16"]),
+    row("load-always-64", Group::NullUdp, RATE, "NULL, 64 in flight: programs answer")
+        .on("packet", "adaptive"),
+    row("load-off-64", Group::NullUdp, RATE, "NULL, 64 in flight: the worker answers")
+        .on("packet", "adaptive"),
+    row("load-auto-64", Group::NullUdp, RATE, "NULL, 64 in flight: whichever is better")
+        .on("packet", "adaptive")
+        .beside(&["load-off-64"]),
+    row("load-always-128", Group::NullUdp, RATE, "NULL, 128 in flight: programs answer")
+        .on("packet", "adaptive"),
+    row("load-off-128", Group::NullUdp, RATE, "NULL, 128 in flight: the worker answers")
+        .on("packet", "adaptive"),
+    row("load-auto-128", Group::NullUdp, RATE, "NULL, 128 in flight: whichever is better")
+        .on("packet", "adaptive")
+        .beside(&["load-off-128"]),
     row("rate-kernel-batch", Group::Rate, RATE, "kernel, recvmmsg, sleeping").on("kernel", "interrupt"),
     row("rate-kernel-segments", Group::Rate, RATE, "kernel, UDP_GRO and UDP_SEGMENT, sleeping")
         .on("kernel", "interrupt"),
@@ -81,6 +112,17 @@ const fn lower(id: &'static str, formula: Formula, target: f64, what: &'static s
 
 const fn higher(id: &'static str, formula: Formula, target: f64, what: &'static str) -> RatioSpec {
     RatioSpec::of_median(id, formula, Better::Higher, target, what, super::CHECK_PAIRS)
+}
+
+/// The decision against the better one of its alternatives.
+const fn by_load(id: &'static str, auto: &'static str, others: &'static [&'static str]) -> RatioSpec {
+    let formula = Formula::OverBest { top: (auto, RATE), rows: others, by: RATE, value: RATE };
+    higher(
+        id,
+        formula,
+        0.95,
+        "calls per second where `auto` decides who answers, against the better of `always` and `off`",
+    )
 }
 
 /// What must not be, in one round.
@@ -155,6 +197,11 @@ pub(super) const RATIOS: &[RatioSpec] = &[
         1.5,
         "the same, against the best plain server",
     ),
+    by_load("reflex-load-1", "load-auto-1", &["load-always-1", "load-off-1"]),
+    by_load("reflex-load-4", "load-auto-4", &["load-always-4", "load-off-4"]),
+    by_load("reflex-load-16", "load-auto-16", &["load-always-16", "load-off-16"]),
+    by_load("reflex-load-64", "load-auto-64", &["load-always-64", "load-off-64"]),
+    by_load("reflex-load-128", "load-auto-128", &["load-always-128", "load-off-128"]),
     lower(
         "reflex-cpu-per-reply",
         Formula::OverBest {

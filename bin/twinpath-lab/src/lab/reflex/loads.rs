@@ -1,0 +1,46 @@
+//! Who answers, the programs or the worker, by load: `--reflex auto` decides, beside `always` and `off`.
+
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::services::PORT;
+use crate::lab::client;
+use crate::lab::instance::Instance;
+use crate::lab::model::Sample;
+use crate::lab::peers::server;
+use crate::lab::process::{Side, words};
+use crate::lab::session::Session;
+use crate::lab::topology::{CLIENT, SERVER};
+
+/// Until the decision stands.
+const WARMUP: Duration = Duration::from_millis(500);
+const TIME: Duration = Duration::from_millis(1000);
+/// Start-up, attaching and tear-down, beyond the measured time.
+const SLACK: Duration = Duration::from_secs(20);
+
+/// `load-HOW-N`: N requests on their way, from our client on AF_XDP, which spins.
+pub(super) async fn measure(session: &Session, row: &str) -> anyhow::Result<Sample> {
+    let (how, in_flight) = row
+        .strip_prefix("load-")
+        .and_then(|rest| rest.split_once('-'))
+        .with_context(|| format!("no such row: {row}"))?;
+    let mut args = words(&format!(
+        "serve rpc --on {} --udp {PORT} --path packet --workers 1 --cpu {} --reflex {how} --reflex-rate 10000000 --socket",
+        SERVER.interface, session.cpus[1]
+    ));
+    args.push(session.run_dir.path().join("load.sock").display().to_string());
+    let instance = Instance::start(&session.launcher, &args).await?;
+    let line = format!(
+        "bench rpc {} --udp --on {} --path xdp --mode poll --inflight {in_flight} --duration {:.3} --warmup {:.3} --json",
+        server(PORT),
+        CLIENT.interface,
+        TIME.as_secs_f64(),
+        WARMUP.as_secs_f64()
+    );
+    let asked = words(&line);
+    let finished =
+        session.launcher.client(Side::Client, &asked, WARMUP + TIME + SLACK, Some(instance.pid())).await;
+    instance.stop(&session.launcher).await?;
+    client::sample_of(&finished?)
+}
