@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -31,6 +32,9 @@ const WITHOUT: &str = "WITHOUT: ";
 /// How cargo says which arguments run a program of tests again.
 const RERUN: &str = "error: test failed, to rerun pass `";
 
+/// The tests that a run has waited for longest are listed: so many.
+const SLOWEST: usize = 12;
+
 /// Device tests share few cores with the kernel work that they cause.
 const TEST_THREADS: &str = "2";
 
@@ -44,6 +48,8 @@ struct Tally {
     failures: Vec<Failure>,
     /// Tests that failed, and passed when they ran alone.
     flaky: Vec<String>,
+    /// How long it took after the test before it until a test had ended. Several run at once, so this is not its own time.
+    waits: Vec<(Duration, String)>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -92,6 +98,7 @@ impl Tally {
         self.ignored += other.ignored;
         self.failures.extend(other.failures);
         self.flaky.extend(other.flaky);
+        self.waits.extend(other.waits);
     }
 }
 
@@ -194,11 +201,20 @@ fn run_step(what: &str, command: &mut Command, out: &mut impl Write) -> Result<T
     // The child alone holds the writing end now, or the output would never end.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut tally = Tally::default();
+    let mut before = Instant::now();
     for line in BufReader::new(output).split(b'\n') {
         let line = line.with_context(|| format!("reading the output of {what}"))?;
         let line = String::from_utf8_lossy(&line);
         writeln!(out, "{line}").context("writing to the terminal")?;
         tally.take_line(&line);
+        let test = line.strip_prefix("test ").and_then(|line| line.split_once(" ... "));
+        if let Some((name, _)) = test {
+            tally.waits.push((before.elapsed(), name.to_owned()));
+        }
+        // Before the first test of a program it was built, or started.
+        if test.is_some() || line.starts_with("running ") {
+            before = Instant::now();
+        }
     }
     let status = child.wait().with_context(|| format!("waiting for {what}"))?;
     if !status.success() && tally.failed == 0 {
@@ -231,6 +247,10 @@ fn conclude(
     if tally.ignored > 0 {
         println!("SKIPPED: {} tests marked #[ignore]", tally.ignored);
     }
+    tally.waits.sort_by(|a, b| b.0.cmp(&a.0));
+    for (wait, name) in tally.waits.iter().take(SLOWEST) {
+        println!("waited {:3.0} s for {name}", wait.as_secs_f64());
+    }
     if strict && skipped > 0 {
         println!("{REQUIRE_ALL}=1: a skipped test is a failed one");
         tally.failed += skipped;
@@ -256,7 +276,7 @@ mod tests {
              test result: ok. 30 passed; 0 failed; 0 ignored; 0 measured; 4 filtered out; finished in 0.02s";
         output.lines().for_each(|line| tally.take_line(line));
         let failures = vec![Failure::new("c")];
-        assert_eq!(tally, Tally { passed: 42, failed: 1, ignored: 2, failures, flaky: Vec::new() });
+        assert_eq!(tally, Tally { passed: 42, failed: 1, ignored: 2, failures, ..Tally::default() });
     }
 
     /// A run of two programs with one failure each.
