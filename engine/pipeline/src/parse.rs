@@ -80,6 +80,8 @@ pub(crate) struct Layout {
     pub(crate) layers: Layers,
     /// A fragment, the first one included.
     pub(crate) is_fragment: bool,
+    /// It has a part of its packet: not so an IPv6 packet whose fragment header says that it is whole.
+    pub(crate) is_in_parts: bool,
     /// The destination of the IPv6 header is not the last one: another is in a routing header, and in the checksums
     /// (RFC 8200, 8.1).
     pub(crate) is_source_routed: bool,
@@ -201,6 +203,7 @@ fn ipv4(head: &[u8], at: usize, key: &mut Key, layout: &mut Layout) -> Option<()
     key.0[key::IPV4_SRC.word] = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
     let fragment = u16::from_be_bytes([ip[6], ip[7]]);
     layout.is_fragment = fragment & 0x3fff != 0;
+    layout.is_in_parts = layout.is_fragment;
     // Only the first fragment has a transport header.
     if fragment & 0x1fff != 0 { None } else { transport(head, at + header_len, ip[9], key, layout) }
 }
@@ -302,6 +305,8 @@ fn extensions(head: &[u8], mut at: usize, mut number: u8, layout: &mut Layout) -
         layout.is_source_routed |= number == 43 && header[3] != 0;
         if number == 44 {
             layout.is_fragment = true;
+            // One that has all of its packet is none (RFC 6946).
+            layout.is_in_parts |= u16::from_be_bytes([header[2], header[3]]) & 0xfff9 != 0;
             if u16::from_be_bytes([header[2], header[3]]) & 0xfff8 != 0 {
                 return Extensions { transport_at: None, number: header[0], flags };
             }

@@ -230,7 +230,7 @@ impl<'a, T: Fn(u8) -> Option<&'a Tree>> Tables<'a, T> {
     pub(crate) fn trace(&self, head: &[u8], beside: Option<u16>, ingress: &Ingress) -> Trace {
         let (mut key, mut layout) = (Key::default(), Layout::default());
         let is_frame = parse::parse(head, beside, ingress, &mut key, &mut layout).is_some();
-        if self.drop_fragments && layout.is_fragment {
+        if self.drop_fragments && layout.is_in_parts {
             // It says nothing of the frames that the programs forward, which leave fragments to workers.
             let (looked_at, path) = (Key::default(), Path::default());
             return Trace { key, looked_at, path, verdict: Err(WhyNot::Fields) };

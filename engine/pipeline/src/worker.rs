@@ -80,7 +80,7 @@ impl Worker {
         if !packet.read() {
             return outlet.discard(packet.frame, in_port, Reason::Truncated);
         }
-        if self.snapshot.drop_fragments && packet.layout().is_fragment {
+        if self.snapshot.drop_fragments && packet.layout().is_in_parts {
             return outlet.discard(packet.frame, in_port, Reason::Fragment);
         }
         let mut run = Run::new(&self.snapshot, &self.counters, now, arrival, outlet);

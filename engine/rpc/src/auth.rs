@@ -94,6 +94,18 @@ impl<'a> Credential<'a> {
             _ => Err(auth_stat::AUTH_REJECTEDCRED),
         }
     }
+
+    /// Decodes a credential that has nothing in it that is ignored; `None`: it has, or cannot be decoded.
+    #[must_use]
+    pub fn read_exactly(credential: OpaqueAuth<'a>) -> Option<Self> {
+        let read = Self::read(credential).ok()?;
+        let read_len = match &read {
+            Self::None => 0,
+            // Four numbers, the length of the name and the name in whole words, and the groups.
+            Self::Sys(sys) => 5 * 4 + sys.machine_name.len().next_multiple_of(4) + 4 * sys.gids.len(),
+        };
+        (credential.body.len() == read_len).then_some(read)
+    }
 }
 
 #[cfg(test)]
@@ -134,6 +146,10 @@ mod tests {
         }
         let longer = [body.as_slice(), &[0; 4]].concat();
         assert_eq!(read(SYS, &longer), read(SYS, &body));
+        let exactly = |flavour, body| Credential::read_exactly(OpaqueAuth { flavour, body });
+        assert_eq!(exactly(SYS, &body), read(SYS, &body).ok());
+        assert_eq!((exactly(SYS, &longer), exactly(NONE, &[0; 4])), (None, None));
+        assert_eq!((exactly(NONE, &[]), exactly(6, &[])), (Some(Credential::None), None));
     }
 
     #[test]

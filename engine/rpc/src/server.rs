@@ -149,7 +149,7 @@ impl Server {
             return None;
         }
         let entry = &self.entries[self.find(program, version).ok()?];
-        let credential = Credential::read(credential).ok()?;
+        let credential = Credential::read_exactly(credential)?;
         let shape = match credential {
             Credential::None => &BY_XID,
             Credential::Sys(_) => &STAMPED,

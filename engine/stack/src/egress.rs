@@ -276,8 +276,11 @@ impl EgressTable {
                 let before = self.known.get_mut(&peer).map(|known| known.answer);
                 self.unresolved.answered(peer, before, answer, now);
                 if let Some(known) = self.known.get_mut(&peer) {
-                    let (used_at, uses) = (known.used_at, known.uses);
-                    *known = Peer { used_at, uses, ..Peer::new(answer, now) };
+                    let Peer { used_at, uses, ask_at, .. } = *known;
+                    let new = Peer::new(answer, now);
+                    // What control has asked to hear of stays asked for.
+                    let ask_at = if ask_at == Instant::ZERO { ask_at } else { new.ask_at };
+                    *known = Peer { used_at, uses, ask_at, ..new };
                 } else if !self.known.is_full() || asked && self.known.make_room(|known| known.gives_way(now))
                 {
                     // An answer to another worker's question replaces no entry here.

@@ -8,7 +8,7 @@
 //! The switch sends a frame of its own, a probe, through each of the two ports. Its source address is not known to anybody
 //! before. Where one comes back, the port that it came by and the one that it left by are joined, and the former is blocked: of
 //! two such ports the one with the higher number, or one that sends back what it gets. So a host that sends a probe back without
-//! need blocks its own port.
+//! need blocks its own port: that of all who are behind the same one, if a switch is.
 //!
 //! Its memory is bounded: pairs of ports share words, and where two pairs meet the one with more moves stays. There is one
 //! question at a time.
@@ -29,8 +29,13 @@ const WINDOW_BITS: u32 = 30;
 const FIELD_BITS: u32 = 12;
 const FIELD_MASK: u64 = (1 << FIELD_BITS) - 1;
 
-/// The shortest time between questions. A probe may be lost, as everything in a loop, and is then sent again.
-const QUESTION_INTERVAL: Duration = Duration::from_millis(250);
+/// The time between questions. A probe may be lost, as everything in a loop, and is then sent again; it may also be late, where
+/// queues are long, and the answer to a former question is none. So the time doubles from question to question, up to the
+/// greatest one. A host that lies causes no more frames than that, nor addresses that switches beyond have to learn.
+const INTERVAL_LEAST: Duration = Duration::from_millis(250);
+const INTERVAL_MOST: Duration = Duration::from_secs(4);
+/// After so long without a question it begins anew.
+const INTERVAL_ANEW: Duration = Duration::from_secs(16);
 
 /// No question was asked yet.
 const UNASKED: u64 = u64::MAX;
@@ -110,11 +115,13 @@ pub(crate) struct Question {
 /// The question that probes may answer now.
 #[derive(Debug)]
 struct OpenQuestion {
-    /// The source of the probe that was sent through the lower port; that of the other one is higher by one.
-    source: AtomicU64,
+    /// The source of the probe that was sent through the lower port, and of the other one. Neither tells the other.
+    sources: [AtomicU64; 2],
     /// The lower port, and the higher one above it.
     ports: AtomicU32,
     at_ns: AtomicU64,
+    /// The time until the next one.
+    interval_ns: AtomicU64,
 }
 
 /// The state of the loop guard, shared by all workers.
@@ -133,9 +140,10 @@ impl Guard {
     pub(crate) fn new(seed: [u64; 2]) -> Self {
         Self {
             asked: OpenQuestion {
-                source: AtomicU64::new(UNASKED),
+                sources: [AtomicU64::new(UNASKED), AtomicU64::new(UNASKED)],
                 ports: AtomicU32::new(0),
                 at_ns: AtomicU64::new(0),
+                interval_ns: AtomicU64::new(INTERVAL_LEAST.as_nanos() as u64),
             },
             // Another key than that of the table of addresses, whose collisions can be timed.
             hasher: SipHash13::new(seed.map(|word| word.rotate_left(32) ^ 0x6c6f_6f70)),
@@ -181,37 +189,51 @@ impl Guard {
     }
 
     fn ask(&self, now: Instant, ports: [u16; 2]) -> Option<Question> {
-        let OpenQuestion { source, ports: asked_ports, at_ns } = &self.asked;
+        let OpenQuestion { sources, ports: asked_ports, at_ns, interval_ns } = &self.asked;
         let (now_ns, former) = (now.as_nanos(), at_ns.load(Ordering::Relaxed));
-        if former != 0 && now.since(Instant::from_nanos(former)) < QUESTION_INTERVAL {
+        let interval = Duration::from_nanos(interval_ns.load(Ordering::Relaxed));
+        let since = now.since(Instant::from_nanos(former));
+        if former != 0 && since < interval {
             return None;
         }
         at_ns.compare_exchange(former, now_ns, Ordering::Relaxed, Ordering::Relaxed).ok()?;
-        // A unicast address, locally administered, whose last bit says through which of the ports it was sent.
-        let secret = self.hasher.hash(now_ns) & 0xfcff_ffff_fffe | 0x0200_0000_0000;
-        // A worker that sees the new ports no longer sees the former address.
-        source.store(UNASKED, Ordering::Relaxed);
+        let goes_on = former != 0 && since < INTERVAL_ANEW;
+        let next = if goes_on { (interval * 2).min(INTERVAL_MOST) } else { INTERVAL_LEAST };
+        interval_ns.store(next.as_nanos() as u64, Ordering::Relaxed);
+        // Unicast addresses, locally administered.
+        let secret = |number| self.hasher.hash(now_ns << 1 | number) & 0xfcff_ffff_ffff | 0x0200_0000_0000;
+        let secrets = [secret(0), secret(1)];
+        // A worker that sees the new ports no longer sees the former addresses.
+        sources.iter().for_each(|source| source.store(UNASKED, Ordering::Relaxed));
         asked_ports.store(u32::from(ports[1]) << 16 | u32::from(ports[0]), Ordering::Release);
-        source.store(secret, Ordering::Release);
-        Some(Question { ports, sources: [secret, secret | 1] })
+        sources.iter().zip(secrets).for_each(|(source, secret)| source.store(secret, Ordering::Release));
+        Some(Question { ports, sources: secrets })
+    }
+
+    /// Through which port the probe with this source was sent: the lower, or the higher one. `None`: it is no probe.
+    #[inline]
+    fn sent_through(&self, source: u64) -> Option<usize> {
+        self.asked.sources.iter().position(|of_probe| of_probe.load(Ordering::Acquire) == source)
     }
 
     /// Whether a frame with this source address is a probe.
     #[inline]
     pub(crate) fn is_probe(&self, source: u64) -> bool {
-        source & !1 == self.asked.source.load(Ordering::Acquire)
+        self.sent_through(source).is_some()
     }
 
     /// A probe came in by a port. Returns the loop if it shows one; only the worker that finds it first gets it.
     #[cold]
     pub(crate) fn came_back(&self, now: Instant, source: u64, on: u16, guard: LoopGuard) -> Option<Loop> {
         let ports = self.asked.ports.load(Ordering::Acquire);
-        let sent_by = if source & 1 == 0 { ports as u16 } else { (ports >> 16) as u16 };
+        let sent_by = [ports as u16, (ports >> 16) as u16][self.sent_through(source)?];
         // Of two ports that are joined the probe of the lower one tells.
-        if !self.is_probe(source) || on < sent_by {
+        if on < sent_by {
             return None;
         }
-        self.block(now, on, sent_by, now + guard.block)
+        let found = self.block(now, on, sent_by, now + guard.block)?;
+        self.asked.interval_ns.store(INTERVAL_LEAST.as_nanos() as u64, Ordering::Relaxed);
+        Some(found)
     }
 
     fn block(&self, now: Instant, port: u16, other: u16, until: Instant) -> Option<Loop> {
@@ -308,6 +330,25 @@ mod tests {
         // A port that sends back what it gets.
         let reflected = guard.came_back(at(260), second.sources[0], 1, GUARD);
         assert_eq!(reflected.map(|found| (found.blocked, found.other)), Some((1, 1)));
+    }
+
+    /// As where queues are long: each probe comes back after so long.
+    #[test]
+    fn a_loop_that_answers_late_is_found_and_a_host_that_lies_causes_few_questions() {
+        for late_ms in [100, 400, 900, 1900] {
+            let guard = Guard::new([3, 4]);
+            let mut asked = Vec::new();
+            let found = (0..20_000_u64).find(|ms| {
+                asked.extend(flap(&guard, [1, 9], *ms, 0, 40).map(|(_, question)| (*ms, question)));
+                let answered = asked.iter().find(|(sent_ms, _)| sent_ms + late_ms == *ms);
+                answered
+                    .is_some_and(|(_, asked)| guard.came_back(at(*ms), asked.sources[0], 9, GUARD).is_some())
+            });
+            assert!(found.is_some_and(|ms| ms < 6_000), "{late_ms} ms: {found:?}");
+        }
+        let guard = Guard::new([3, 4]);
+        let questions = (0..60_000_u64).filter(|ms| flap(&guard, [1, 9], *ms, 0, 40).is_some()).count();
+        assert!((15..=20).contains(&questions), "{questions} in a minute");
     }
 
     #[test]

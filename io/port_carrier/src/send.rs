@@ -46,7 +46,10 @@ impl Way {
     }
 }
 
-const _: () = assert!(SPARES_MAX + 2 < 32);
+/// In a set of ways that are full: no spare socket is to be had.
+const NO_SPARE: u32 = 1 << 31;
+
+const _: () = assert!(SPARES_MAX + 2 < 31);
 
 /// The sockets that send, and what describes a burst to the kernel; allocated once.
 #[derive(Debug)]
@@ -110,7 +113,7 @@ impl Sender {
         let (whole, plain) = (&self.whole, &self.plain);
         self.spares.give_back(|| queued(whole).max(queued(plain)) < BUFFER_BYTES);
         // Those whose socket holds as much as it may.
-        let mut full = 0;
+        let mut full = 0_u32;
         let mut done = 0;
         while let Some(rest) = frames.get(done..).filter(|rest| !rest.is_empty()) {
             let Some(port) = ports.get(rest[0].meta().port) else {
@@ -118,7 +121,7 @@ impl Sender {
                 done += 1;
                 continue;
             };
-            let Some(way) = self.way_with_room(&rest[0], port, full) else {
+            let Some(way) = self.way_with_room(&rest[0], port, &mut full) else {
                 port.counters.drops.add(Reason::PortFull, 1);
                 done += 1;
                 continue;
@@ -172,14 +175,19 @@ impl Sender {
     /// The way that a frame leaves by, not one of those that are full. `None` if it cannot leave: its port has as much queued
     /// as it may, or all spare sockets are those of ports that are stuck.
     #[inline]
-    fn way_with_room(&mut self, frame: &Frame, port: &CarriedPort, full: u32) -> Option<Way> {
+    fn way_with_room(&mut self, frame: &Frame, port: &CarriedPort, full: &mut u32) -> Option<Way> {
         let way = way_of(frame, port, &self.spares);
-        if way.bit() & full == 0 {
+        if way.bit() & *full == 0 {
             return Some(way);
         }
         match way {
-            Way::Spare(_) => None,
-            Way::Whole | Way::Plain => self.spares.give(port.port).map(Way::Spare),
+            Way::Whole | Way::Plain if *full & NO_SPARE == 0 => {
+                let spare = self.spares.give(port.port).map(Way::Spare);
+                // It costs a system call for each socket, so it is looked for once in a burst.
+                *full |= if spare.is_none() { NO_SPARE } else { 0 };
+                spare
+            }
+            _ => None,
         }
     }
 

@@ -4,8 +4,8 @@
 //! queue of a device, or of a shaper that it reached through a veth pair and a bridge. It does not say which port's frames
 //! these are. So a port whose frames stay (they are sent on slowly, or not at all) fills the socket that all ports share. From
 //! then on a port that finds the shared socket full gets a spare one. A port whose frames do not stay leaves its spare
-//! socket empty, and another port may have it at once; one whose frames stay keeps it, fills it, and then loses
-//! only its own frames. A socket decides about nothing else: frames leave in the order in which they are sent.
+//! socket empty, and another port may have it at once; one whose frames stay, as behind a shaper with a queue that stands, keeps
+//! it, fills it, and then loses only its own frames. A socket decides about nothing else: frames leave in the order in which they are sent.
 #![allow(unsafe_code, reason = "what a socket has queued has no safe wrapper")]
 
 use std::ffi::c_int;

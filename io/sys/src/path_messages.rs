@@ -2,6 +2,7 @@
 //! is a better way. The kernel takes them itself; it announces to nobody what it has learnt.
 #![allow(unsafe_code, reason = "setsockopt(2) with a filter has no safe wrapper")]
 
+use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
@@ -43,7 +44,11 @@ impl PathMessages {
             jump(RETURN, MESSAGE_BYTES as u32, 0, 0),
             jump(RETURN, 0, 0, 0),
         ];
-        Self::open(AddressFamily::INET, ipproto::ICMP, &wanted)
+        let opened = Self::open(AddressFamily::INET, ipproto::ICMP, &wanted)?;
+        // Others are not copied at all (`icmp_filter` of net/ipv4/raw.c).
+        let unwanted: u32 = !(1 << UNREACHABLE | 1 << REDIRECT);
+        opened.set(SOL_RAW, ICMP_FILTER, &unwanted)?;
+        Ok(opened)
     }
 
     /// "Packet too big" (RFC 4443, 3.2) and redirects (RFC 4861, 4.5) of ICMPv6. A message is read without its IP header.
@@ -60,7 +65,14 @@ impl PathMessages {
             jump(RETURN, MESSAGE_BYTES as u32, 0, 0),
             jump(RETURN, 0, 0, 0),
         ];
-        Self::open(AddressFamily::INET6, ipproto::ICMPV6, &wanted)
+        let opened = Self::open(AddressFamily::INET6, ipproto::ICMPV6, &wanted)?;
+        // RFC 3542, 3.2.
+        let mut unwanted = [u32::MAX; 8];
+        for kind in [TOO_BIG, REDIRECT] {
+            unwanted[kind as usize / 32] &= !(1 << (kind % 32));
+        }
+        opened.set(libc::IPPROTO_ICMPV6, ICMP6_FILTER, &unwanted)?;
+        Ok(opened)
     }
 
     fn open(
@@ -72,17 +84,24 @@ impl PathMessages {
         let fd = socket_with(family, SocketType::RAW, flags, Some(protocol))?;
         sockopt::set_socket_recv_buffer_size(&fd, BUFFER_BYTES)?;
         let program = libc::sock_fprog { len: wanted.len() as u16, filter: wanted.as_ptr().cast_mut() };
-        // SAFETY: the kernel copies the program, whose length is that of `wanted`, and writes nothing.
+        let opened = Self { fd };
+        opened.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
+        Ok(opened)
+    }
+
+    /// Sets an option to a value of the kind that it has.
+    fn set<T>(&self, level: c_int, option: c_int, value: &T) -> io::Result<()> {
+        // SAFETY: the kernel copies the value, and of a filter's program as many instructions as that says, which are the caller's.
         let set = unsafe {
             libc::setsockopt(
-                fd.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_ATTACH_FILTER,
-                (&raw const program).cast(),
-                size_of_val(&program) as libc::socklen_t,
+                self.fd.as_raw_fd(),
+                level,
+                option,
+                std::ptr::from_ref(value).cast(),
+                size_of::<T>() as libc::socklen_t,
             )
         };
-        if set == 0 { Ok(Self { fd }) } else { Err(last_errno().into()) }
+        if set == 0 { Ok(()) } else { Err(last_errno().into()) }
     }
 
     /// Reads one message. Does not wait.
@@ -111,6 +130,11 @@ impl std::os::fd::AsRawFd for PathMessages {
         self.fd.as_raw_fd()
     }
 }
+
+/// linux/icmp.h, linux/icmpv6.h, linux/socket.h.
+const SOL_RAW: c_int = 255;
+const ICMP_FILTER: c_int = 1;
+const ICMP6_FILTER: c_int = 1;
 
 const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
 const RETURN: u32 = libc::BPF_RET | libc::BPF_K;

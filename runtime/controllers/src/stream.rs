@@ -1,7 +1,7 @@
 //! A connected socket.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::task::Context;
 
 use tokio::net::{TcpStream, UnixStream};
@@ -59,14 +59,17 @@ impl Stream {
         }
     }
 
-    /// The address of the other end, if it has one.
+    /// The address of the other end, if it has one; of IPv6 the network of 64 bits, as a host may have any address of that.
     pub(crate) fn source(&self) -> Option<IpAddr> {
         let tcp = match self {
             Self::Tcp(stream) => stream,
             Self::Tls(stream) => &stream.tcp,
             Self::Unix(_) => return None,
         };
-        tcp.peer_addr().ok().map(|peer| peer.ip().to_canonical())
+        tcp.peer_addr().ok().map(|peer| match peer.ip().to_canonical() {
+            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+            ipv4 => ipv4,
+        })
     }
 
     /// Whether bytes can be taken for the other end.

@@ -88,6 +88,13 @@ impl Inherited {
         held.into_iter().all(|(socket, address, port)| has(socket, address, port))
     }
 
+    /// Whether the other instance serves something at this address by its name; for a flow also at all addresses.
+    #[must_use]
+    pub fn serves_at(&self, service: &ServicePlan, address: IpAddr) -> bool {
+        let is_there = |at: Option<IpAddr>| at.map_or(!service.flows.is_empty(), |at| at == address);
+        self.sockets.iter().any(|(name, _)| is_there(name.address))
+    }
+
     /// The first socket that no service has taken.
     #[must_use]
     pub fn left(&self) -> Option<Name> {

@@ -232,7 +232,7 @@ impl Mirror {
                     Heard::Changes(changes) => self.changed(changes),
                     Heard::Overrun => self.overrun(),
                 },
-                peer = self.paths.next() => self.book.path_changed(peer, clock::now()),
+                peer = self.paths.next(), if !self.book.is_empty() => self.book.path_changed(peer, clock::now()),
                 Some(done) = self.under_way.next() => self.done(done)?,
                 () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => self.book.act(clock::now()),
             }

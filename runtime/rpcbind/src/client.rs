@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
 
 use tokio::net::UdpSocket;
 use tokio::time::{Duration, timeout};
@@ -33,16 +34,38 @@ pub(crate) enum RpcbindError {
     Reply(#[from] ReplyError),
 }
 
-/// Registers `wanted`, and returns what is registered now. Says what is new: `known` is what was registered before.
+/// What is known of registrations.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// Those that are ours.
+    pub(crate) ours: Vec<Registration>,
+    /// Those that rpcbind has not taken, which was said.
+    refused: Vec<Registration>,
+}
+
+impl Known {
+    /// A registration is ours, or it is not. Returns whether that is new.
+    fn is(&mut self, registration: Registration, is_ours: bool) -> bool {
+        let (now, before) =
+            if is_ours { (&mut self.ours, &mut self.refused) } else { (&mut self.refused, &mut self.ours) };
+        before.retain(|other| *other != registration);
+        let is_new = !now.contains(&registration);
+        if is_new {
+            now.push(registration);
+        }
+        is_new
+    }
+}
+
+/// Registers `wanted`, and says what is new in `known`, which has each registration as soon as it is made.
 ///
 /// # Errors
 /// Rpcbind does not answer.
-pub(crate) async fn set(
-    wanted: &[Registration],
-    known: &[Registration],
-) -> Result<Vec<Registration>, RpcbindError> {
+pub(crate) async fn set(wanted: &[Registration], known: &Mutex<Known>) -> Result<(), RpcbindError> {
     let mut rpcbind = Rpcbind::open().await?;
-    let mut ours = Vec::new();
+    let is = |registration, is_ours| {
+        known.lock().unwrap_or_else(PoisonError::into_inner).is(registration, is_ours)
+    };
     for (program, version) in names(wanted) {
         let mut others = rpcbind.others(program, version, wanted).await?;
         if !others.is_empty() && others.iter().all(|other| is_dead(*other)) {
@@ -58,23 +81,37 @@ pub(crate) async fn set(
         }
         for registration in wanted.iter().filter(|it| (it.program, it.version) == (program, version)) {
             let is_set = rpcbind.set(*registration).await?;
-            if is_set || rpcbind.port(*registration).await? == Some(registration.port) {
-                if !known.contains(registration) {
+            let is_ours = is_set || rpcbind.port(*registration).await? == Some(registration.port);
+            let is_new = is(*registration, is_ours);
+            if is_ours {
+                // One that could be made was not there, whatever is known.
+                if is_set || is_new {
                     let how = if is_set { "has" } else { "knew" };
                     tracing::info!("rpcbind {how} {registration} at port {}", registration.port);
                 }
-                ours.push(*registration);
-            } else if let Some(other) = others.iter().find(|other| other.protocol == registration.protocol) {
-                tracing::warn!(
+                continue;
+            }
+            let other = others.iter().find(|other| other.protocol == registration.protocol);
+            match other {
+                _ if !is_new => {}
+                Some(dead) if is_dead(*dead) => tracing::warn!(
+                    "rpcbind has {dead} at port {}, which nobody holds here, and the same by another protocol, which somebody does; \
+                     remove both with rpcinfo -d {} {}, then reload",
+                    dead.port,
+                    dead.program,
+                    dead.version
+                ),
+                Some(other) => tracing::warn!(
                     "rpcbind has {other} at port {}, somebody else's, which stays: who asks rpcbind finds that",
                     other.port
-                );
-            } else {
-                tracing::warn!("rpcbind refuses {registration}: it takes registrations from root alone");
+                ),
+                None => {
+                    tracing::warn!("rpcbind refuses {registration}: it takes registrations from root alone")
+                }
             }
         }
     }
-    Ok(ours)
+    Ok(())
 }
 
 /// Removes registrations that are ours.

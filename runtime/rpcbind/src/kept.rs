@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::{Duration, sleep};
+use tokio::time::{Duration, Instant, sleep_until};
 
 use crate::Registration;
-use crate::client::{self, RpcbindError};
+use crate::client::{self, Known, RpcbindError};
 use crate::signs::Signs;
 
 /// After the start, and after a sign that rpcbind starts, it is tried so often, first after this time and then each time
@@ -15,11 +15,13 @@ use crate::signs::Signs;
 /// one is asked no more.
 const TRIES: u32 = 10;
 const FIRST_TRY: Duration = Duration::from_millis(100);
+/// Signs begin it anew so often at most. Anybody may open the lock, and cause as much work as this and no more.
+const BETWEEN_SIGNS: Duration = Duration::from_secs(1);
 
 /// What is registered, and stays so until it is [removed](Self::unset). Dropped, it leaves the registrations alone.
 #[derive(Debug, Default)]
 pub struct Registered {
-    ours: Arc<Mutex<Vec<Registration>>>,
+    known: Arc<Mutex<Known>>,
     again: Arc<Notify>,
     keeper: Option<JoinHandle<()>>,
 }
@@ -46,7 +48,7 @@ impl Registered {
     }
 
     fn keeper_of(&self, wanted: &[Registration]) -> Keeper {
-        Keeper { wanted: wanted.to_vec(), ours: Arc::clone(&self.ours), again: Arc::clone(&self.again) }
+        Keeper { wanted: wanted.to_vec(), known: Arc::clone(&self.known), again: Arc::clone(&self.again) }
     }
 
     /// Looks whether all is registered, and registers what is not.
@@ -57,7 +59,7 @@ impl Registered {
     /// Removes the registrations.
     pub async fn unset(mut self) {
         self.stop().await;
-        let ours = std::mem::take(&mut *self.ours.lock().unwrap_or_else(PoisonError::into_inner));
+        let ours = std::mem::take(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner).ours);
         if ours.is_empty() {
             return;
         }
@@ -86,16 +88,13 @@ impl Drop for Registered {
 /// The task that keeps registrations.
 struct Keeper {
     wanted: Vec<Registration>,
-    ours: Arc<Mutex<Vec<Registration>>>,
+    known: Arc<Mutex<Known>>,
     again: Arc<Notify>,
 }
 
 impl Keeper {
     async fn try_once(&self) -> Result<(), RpcbindError> {
-        let known = self.ours.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let now = client::set(&self.wanted, &known).await?;
-        *self.ours.lock().unwrap_or_else(PoisonError::into_inner) = now;
-        Ok(())
+        client::set(&self.wanted, &self.known).await
     }
 
     async fn keep(self, mut signs: Signs, mut is_due: bool) {
@@ -103,7 +102,9 @@ impl Keeper {
             if is_due {
                 self.try_for_a_while(&mut signs).await;
             }
+            let rested = Instant::now() + BETWEEN_SIGNS;
             self.sign(&mut signs).await;
+            sleep_until(rested).await;
             is_due = true;
         }
     }
@@ -118,15 +119,18 @@ impl Keeper {
 
     /// Tries until rpcbind has answered, or it has been tried often enough; a sign begins anew.
     async fn try_for_a_while(&self, signs: &mut Signs) {
-        let (mut tries, mut pause) = (0, FIRST_TRY);
+        let (mut tries, mut pause, mut due) = (0, FIRST_TRY, Instant::now() + FIRST_TRY);
         while tries < TRIES {
             tokio::select! {
-                () = sleep(pause) => (tries, pause) = (tries + 1, 2 * pause),
+                () = sleep_until(due) => (tries, pause) = (tries + 1, 2 * pause),
                 () = self.sign(signs) => {
-                    (tries, pause) = (0, FIRST_TRY);
+                    // What is due comes no later for it.
+                    (tries, pause) = (0, pause.min(BETWEEN_SIGNS));
+                    due = due.min(Instant::now() + pause);
                     continue;
                 }
             }
+            due = Instant::now() + pause;
             match self.try_once().await {
                 Ok(()) => return,
                 Err(error) => tracing::debug!("not registered with rpcbind: {error}"),

@@ -24,6 +24,9 @@ const SOCKET: &str = "rpcbind.sock";
 /// Room for some events: a name has 255 bytes at most.
 const EVENTS_LEN: usize = 4096;
 
+/// Events that are read at once.
+const EVENTS_MAX: u32 = 64;
+
 /// Watches for signs. Without any watch there are none, and that is said once.
 pub(crate) struct Signs {
     watch: Option<AsyncFd<OwnedFd>>,
@@ -52,8 +55,13 @@ impl Signs {
         let Some(watch) = &self.watch else { return std::future::pending().await };
         loop {
             let Ok(mut ready) = watch.readable().await else { return std::future::pending().await };
-            let is_sign = read(ready.get_inner());
-            ready.clear_ready();
+            let (is_sign, is_all) = read(ready.get_inner());
+            if is_all {
+                ready.clear_ready();
+            } else {
+                // There may be ever more of them, and this thread has other work.
+                tokio::task::yield_now().await;
+            }
             if is_sign {
                 return;
             }
@@ -66,12 +74,12 @@ fn watch_lock(fd: &OwnedFd) {
     let _ = inotify::add_watch(fd, Path::new(FOLDER).join(LOCK), WatchFlags::OPEN);
 }
 
-/// Reads all events; whether one of them is a sign.
-fn read(fd: &OwnedFd) -> bool {
+/// Reads events, [`EVENTS_MAX`] at most: whether one of them is a sign, and whether that were all.
+fn read(fd: &OwnedFd) -> (bool, bool) {
     let mut buffer = [MaybeUninit::uninit(); EVENTS_LEN];
     let mut events = inotify::Reader::new(fd, &mut buffer);
     let mut is_sign = false;
-    loop {
+    for _ in 0..EVENTS_MAX {
         match events.next() {
             Ok(event) => match event.file_name() {
                 // Of the folder.
@@ -84,7 +92,8 @@ fn read(fd: &OwnedFd) -> bool {
                 None => is_sign |= event.events().intersects(ReadFlags::OPEN | ReadFlags::QUEUE_OVERFLOW),
             },
             Err(Errno::INTR) => {}
-            Err(_) => return is_sign,
+            Err(_) => return (is_sign, true),
         }
     }
+    (is_sign, false)
 }

@@ -92,6 +92,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
                 "the instance did not finish the file within {} s: its last frames, and the figures at its end, are missing",
                 END_PATIENCE.as_secs()
             ),
+            Ended::Interrupted => bail!(
+                "interrupted again before the file was finished: its last frames, and the figures at its end, are missing"
+            ),
             Ended::Broken(why) => bail!(
                 "the instance ended before the capture did{why}: the frames up to then are in the file, the figures at its \
                  end are not"
@@ -164,6 +167,8 @@ enum Ended {
     Unread,
     /// It was told to end, and the rest of the file did not come in time.
     Late,
+    /// It was told so once more meanwhile.
+    Interrupted,
     /// The connection ended before the file did; what the kernel said of it, if anything.
     Broken(String),
 }
@@ -188,6 +193,7 @@ async fn follow(
                 None => std::future::pending().await,
             }
         };
+        let mut is_signal = true;
         tokio::select! {
             read = reader.read(&mut room) => {
                 let read = match read {
@@ -204,13 +210,12 @@ async fn follow(
                     Err(error) => return Err(error).context("cannot write the file"),
                 }
             }
-            () = wait => {}
+            () = wait => is_signal = false,
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
         if writer.take().is_none() {
-            // The capture was told to end and the rest did not come in time, or a second signal came.
-            break Ended::Late;
+            break if is_signal { Ended::Interrupted } else { Ended::Late };
         }
         due = Some(Instant::now() + END_PATIENCE);
     };

@@ -43,5 +43,6 @@ mod take_over;
 mod top;
 mod trouble;
 mod tune;
+mod twin_services;
 
 use twinpath_test_skip::root_or_skip;

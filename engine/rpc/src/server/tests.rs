@@ -200,8 +200,13 @@ fn bytes_behind_arguments_or_a_credential_and_other_verifiers_are_ignored() {
     for (credential, verifier) in cases {
         let call = with_auth(COUNT, credential, verifier);
         assert!(outcome(&mut server(), &call).is_ok(), "{credential:?} {verifier:?}");
-        let same = server().keepable(Instant::ZERO, peer(), &call);
+        let null = with_auth(NULL, credential, verifier);
+        let same = server().keepable(Instant::ZERO, peer(), &null);
         assert!(same.is_none(), "{credential:?} {verifier:?}: nothing is kept for what is unusual");
+    }
+    for credential in [(1, &body[..]), (0, &[])] {
+        let usual = with_auth(NULL, credential, (0, &[]));
+        assert!(server().keepable(Instant::ZERO, peer(), &usual).is_some(), "{credential:?}");
     }
 }
 

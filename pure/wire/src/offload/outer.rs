@@ -6,7 +6,7 @@
 
 use super::{Headers, IPV4_CHECKSUM_AT, UDP_CHECKSUM_AT, behind_pushed, field, ip_at, put};
 use crate::checksum::Sum;
-use crate::{Protocol, be16, ipv6, udp};
+use crate::{Protocol, be16, eth, ipv6, udp};
 
 const IP_IN_IP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
@@ -14,6 +14,7 @@ const GRE: u8 = 47;
 
 /// Bits of a GRE header (RFC 2784, 2; RFC 2890, 2).
 const GRE_CHECKSUM: u16 = 0x8000;
+const GRE_KEY: u16 = 0x2000;
 const GRE_SEQUENCE: u16 = 0x1000;
 const GRE_CHECKSUM_AT: usize = 4;
 
@@ -35,35 +36,51 @@ enum Carrier {
     Ip,
 }
 
+impl Carrier {
+    /// Whether the inner packet begins that many bytes behind the carrier's first one, and not behind a further tunnel, whose
+    /// lengths would be wrong. `flags`: those of GRE.
+    fn ends_at(self, len: usize, flags: u16) -> bool {
+        match self {
+            // VXLAN (RFC 7348, 5), or Geneve with its options (RFC 8926, 3.4), and an Ethernet header.
+            Self::Udp { .. } => {
+                let options_len = len.checked_sub(udp::HEADER_LEN + 8 + eth::HEADER_LEN);
+                options_len.is_some_and(|len| len <= 252 && len.is_multiple_of(4))
+            }
+            Self::Gre { has_checksum } => {
+                let has_key = flags & GRE_KEY != 0;
+                let gre_len = 4 + if has_checksum { 4 } else { 0 } + if has_key { 4 } else { 0 };
+                len == gre_len || len == gre_len + eth::HEADER_LEN
+            }
+            Self::Ip => len == 0,
+        }
+    }
+}
+
 impl Outer {
     /// Finds them in front of the inner packet, which ends with the frame of `frame_len` bytes. `None` if there are none, or
     /// they say more of a packet than lengths and checksums.
     pub(super) fn find(frame: &[u8], frame_len: usize, inner: &Headers) -> Option<Self> {
         let (ethertype, at) = behind_pushed(frame)?;
         let (is_ipv6, carrier_at, number) = ip_at(frame, ethertype, at)?;
+        let mut flags = 0;
         let carrier = match number {
             number if number == Protocol::Udp.number() => {
-                (field(frame, carrier_at + 4).map(usize::from) == Some(frame_len - carrier_at))
+                (field(frame, carrier_at + 4).map(usize::from) == frame_len.checked_sub(carrier_at))
                     .then_some(())?;
                 Carrier::Udp { has_checksum: field(frame, carrier_at + UDP_CHECKSUM_AT)? != 0 }
             }
             GRE => {
-                let flags = field(frame, carrier_at)?;
+                flags = field(frame, carrier_at)?;
                 (flags & GRE_SEQUENCE == 0).then_some(())?;
                 Carrier::Gre { has_checksum: flags & GRE_CHECKSUM != 0 }
             }
             IP_IN_IP | IPV6_IN_IP => Carrier::Ip,
             _ => return None,
         };
-        let len = match carrier {
-            Carrier::Udp { .. } => udp::HEADER_LEN,
-            Carrier::Gre { has_checksum } => 4 + if has_checksum { 4 } else { 0 },
-            Carrier::Ip => 0,
-        };
         let this = Self { ip_at: at, is_ipv6, carrier_at, carrier };
         // Sums begin at even places.
-        let is_in_front =
-            carrier_at + len <= inner.ip_at && (inner.payload_at - carrier_at).is_multiple_of(2);
+        let is_in_front = carrier.ends_at(inner.ip_at.checked_sub(carrier_at)?, flags)
+            && (inner.payload_at - carrier_at).is_multiple_of(2);
         (is_in_front && this.end(frame)? == frame_len).then_some(this)
     }
 

@@ -17,27 +17,25 @@ use super::{Instance, InstanceError};
 const LISTED_MAX: usize = 8;
 
 /// The own addresses that a service names.
-fn named(service: &ServicePlan) -> impl Iterator<Item = IpAddr> {
+pub(super) fn named(service: &ServicePlan) -> impl Iterator<Item = IpAddr> {
     let of_flows = service.flows.iter().map(|flow| flow.destination.ip());
     service.addresses.iter().copied().chain(of_flows)
 }
 
 /// Refuses services at addresses where nothing could arrive: they would serve nothing. An address is accepted if the
-/// kernel would let any program serve there, or will once it has checked that nobody else has it; and if one of the
-/// services `before` names it: it was served, may be away for a while, and come back.
+/// kernel would let any program serve there, or will once it has checked that nobody else has it; and if it `was_served`
+/// before: it may be away for a while, and come back.
 pub(super) fn check_addresses<'a>(
     services: impl IntoIterator<Item = &'a ServicePlan>,
-    before: &[ServicePlan],
+    was_served: impl Fn(&ServicePlan, IpAddr) -> bool,
     mirror: &Mirror,
     interface: &str,
 ) -> Result<(), InstanceError> {
     let tables = mirror.tables();
     let ifindex = tables.link_named(interface).map(|link| link.ifindex).unwrap_or_default();
     let taken = tables.addresses_taken_on(ifindex);
-    let is_known = |address| {
-        taken.binary_search(&address).is_ok() || before.iter().flat_map(named).any(|known| known == address)
-    };
     for service in services {
+        let is_known = |address| taken.binary_search(&address).is_ok() || was_served(service, address);
         let elsewhere = named(service)
             .find(|address| !is_known(*address) && !can_serve_at(*address) && !is_tentative(*address));
         let Some(address) = elsewhere else { continue };
@@ -45,7 +43,7 @@ pub(super) fn check_addresses<'a>(
         let listed = has.iter().take(LISTED_MAX).map(|(address, _)| address.to_string());
         let more = has.len().checked_sub(LISTED_MAX + 1).map(|more| format!("{} more", more + 1));
         let has = listed.chain(more).collect::<Vec<_>>().join(", ");
-        let has = if has.is_empty() { "no address".to_owned() } else { has };
+        let has = if has.is_empty() { "has no address".to_owned() } else { format!("has {has}") };
         let family = if address.is_ipv4() { "ipv4" } else { "ipv6" };
         return Err(InstanceError::NoAddress {
             service: service.name.clone(),
@@ -102,16 +100,18 @@ impl OwnAddresses {
     }
 }
 
-/// The addresses that are claimed of those at which the kernel takes what arrives on an interface; its sockets serve the
-/// rest. There is room for [`ADDRESSES_MAX`]: those of the interface come first, then those that services name. Of a
-/// family that the interface has no address of, none is, so that what the kernel checks of that family (`rp_filter`)
-/// withholds no claim of the other one.
+/// The addresses that are claimed of those at which the kernel takes what arrives on an interface: those of the interface, and
+/// others that services name. What arrives for the rest is served by the kernel's sockets, behind all that the kernel checks:
+/// a host may have rules for what comes to its other addresses by this interface. There is room for [`ADDRESSES_MAX`].
+/// Of a family that the interface has no address of, none is claimed, so that what the kernel checks of that family
+/// (`rp_filter`) withholds no claim of the other one.
 pub(super) fn claimed(services: &[ServicePlan], mirror: &Mirror, ifindex: u32) -> Vec<IpAddr> {
     let own: BTreeSet<IpAddr> = mirror.tables().addresses(ifindex).map(|(own, _)| own).collect();
     let named: BTreeSet<IpAddr> = services.iter().flat_map(named).collect();
     let mut addresses = mirror.tables().addresses_taken_on(ifindex);
+    addresses.retain(|address| own.contains(address) || named.contains(address));
     addresses.retain(|address| own.iter().any(|own| own.is_ipv4() == address.is_ipv4()));
-    addresses.sort_by_key(|address| (!own.contains(address), !named.contains(address)));
+    addresses.sort_by_key(|address| !own.contains(address));
     // More of its own are refused, with a sentence.
     addresses.truncate(ADDRESSES_MAX.max(own.len()));
     addresses

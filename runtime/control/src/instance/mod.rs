@@ -65,9 +65,9 @@ pub enum InstanceError {
     Hold(#[from] HoldError),
     /// A service is to be served at an address that this host does not have.
     #[error(
-        "{service} cannot be served at {address}: {interface} has {has}, and no other interface of this host has it; name one of these \
-         (--address, service.addresses), or give {interface} that address first (ip address add). If it comes later: sysctl -w \
-         net.{family}.ip_nonlocal_bind=1"
+        "{service} cannot be served at {address}: {interface} {has}, and no other interface of this host (of its VRF) has it; name an \
+         address that is there (--address, service.addresses), or give {interface} that one first (ip address add). If it comes later: \
+         sysctl -w net.{family}.ip_nonlocal_bind=1"
     )]
     NoAddress {
         /// The name of the service.

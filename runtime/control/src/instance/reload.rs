@@ -28,7 +28,7 @@ use twinpath_sys::{FrameClaim, clock};
 use twinpath_time::Instant;
 use twinpath_worker::Command;
 
-use super::addresses::{OwnAddresses, check_addresses};
+use super::addresses::{OwnAddresses, check_addresses, named};
 use super::{Instance, InstanceError, needs_fast_path};
 
 /// The answer of an instance that has no file to read again.
@@ -287,6 +287,8 @@ impl Instance {
         }
         let own = OwnAddresses::now(&self.plan.services, &self.mirror, self.interface.ifindex);
         self.own.services_changed(own);
+        // One that a new service names may be claimed now.
+        self.retarget();
         self.switch(changes, staged, handles, services);
         self.renew_stand_in(services);
         self.register_anew(&former).await;
@@ -310,7 +312,10 @@ impl Instance {
             .map_err(InstanceError::Control)?;
         let fresh = changes.services.iter().zip(&plan.services).filter(|(origin, _)| is_fresh(origin));
         let planned = fresh.clone().map(|(_, plan)| plan);
-        check_addresses(planned, &self.plan.services, &self.mirror, &self.interface.name)?;
+        let was_served = |_: &ServicePlan, address| {
+            self.plan.services.iter().flat_map(named).any(|known| known == address)
+        };
+        check_addresses(planned, was_served, &self.mirror, &self.interface.name)?;
         let bound = hold_all_ports(fresh.map(|(_, plan)| plan), plan.workers, &mut own)?;
         let fresh = changes.services.iter().zip(&mut plan.services).filter(|(origin, _)| is_fresh(origin));
         fresh.zip(&bound).for_each(|((_, plan), sockets)| sockets.name_ports(plan));

@@ -213,7 +213,7 @@ impl Instance {
             now
         } else if self.addresses().contains(&address) {
             let why = format!(
-                "{address} is another interface's, and the claims on {name} have no room for it, or {name} has no address of its family"
+                "{address} is another interface's, and {name} has no address of its family, or more than there is room for"
             );
             (Path::Kernel, why)
         } else {

@@ -222,11 +222,14 @@ fn hold(
     mirror: &Mirror,
     interface: &str,
 ) -> Result<(Inherited, Vec<KernelSockets>), InstanceError> {
-    // What another instance serves goes on.
-    let goes_on = plan.take_over.is_some() || plan.stand_by.is_some();
-    let before = if goes_on { plan.services.as_slice() } else { &[] };
-    check_addresses(&plan.services, before, mirror, interface)?;
     let mut former = former_of(plan)?;
+    // What another instance serves goes on.
+    check_addresses(
+        &plan.services,
+        |service, address| former.serves_at(service, address),
+        mirror,
+        interface,
+    )?;
     let sockets = hold_all_ports(&plan.services, plan.workers, &mut former)?;
     Ok((former, sockets))
 }

@@ -1,6 +1,6 @@
 //! Datagrams of the kernel's sockets: those that wait there, and replies that leave through them.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -38,8 +38,10 @@ impl<S: Service> ServeEngine<S> {
             };
             came = true;
             let local = SocketAddr::new(received.local, socket.port());
-            // A socket at all addresses gets broadcasts as well, which are not answered.
-            let admitted = if self.is_own(received.local) {
+            // A socket at all addresses gets broadcasts as well, which are not answered. A link-local address is one of the
+            // link that the datagram came by, which may be another than ours.
+            let is_link_local = matches!(received.local, IpAddr::V6(v6) if v6.is_unicast_link_local());
+            let admitted = if is_link_local || self.is_own(received.local) {
                 admit_port(received.peer, local, self.source_ports)
             } else {
                 Err(Reason::NotOwnAddress)

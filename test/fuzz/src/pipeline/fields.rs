@@ -109,7 +109,8 @@ pub(super) fn behind(bytes: &[u8]) -> Option<Behind> {
                 },
         );
         if this == 44 {
-            found.is_fragment = true;
+            // One whose fragment header says that it is whole is none.
+            found.is_fragment |= number(header, 2, 2)? & 0xfff9 != 0;
             if number(header, 2, 2)? & 0xfff8 != 0 {
                 found.at = None;
             }
