@@ -247,7 +247,7 @@ fn conclude(
     if tally.ignored > 0 {
         println!("SKIPPED: {} tests marked #[ignore]", tally.ignored);
     }
-    tally.waits.sort_by(|a, b| b.0.cmp(&a.0));
+    tally.waits.sort_by_key(|(wait, _)| std::cmp::Reverse(*wait));
     for (wait, name) in tally.waits.iter().take(SLOWEST) {
         println!("waited {:3.0} s for {name}", wait.as_secs_f64());
     }

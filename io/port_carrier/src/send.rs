@@ -46,7 +46,7 @@ impl Way {
     }
 }
 
-/// In a set of ways that are full: no spare socket is to be had.
+/// In a set of sockets that are full: no spare one is to be had.
 const NO_SPARE: u32 = 1 << 31;
 
 const _: () = assert!(SPARES_MAX + 2 < 31);

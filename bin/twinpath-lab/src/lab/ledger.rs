@@ -12,7 +12,8 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 
-use super::model::{Better, LabReport, Ratio};
+use super::model::{Better, LabReport, Ratio, RatioSpec};
+use super::session::Lab;
 use super::{Args, LABS, table};
 
 /// The name by which all labs are asked for.
@@ -161,54 +162,73 @@ fn machine() -> String {
     format!("{cpus} x {model}, Linux {}", kernel.release().to_string_lossy())
 }
 
+fn read(path: &Path) -> anyhow::Result<Ledger> {
+    let cannot = || format!("cannot read the ledger {}", path.display());
+    match std::fs::read_to_string(path) {
+        Ok(text) => parse(&text).with_context(cannot),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Ledger::new()),
+        Err(error) => Err(error).with_context(cannot),
+    }
+}
+
+/// The ratios of a lab that belong in the ledger: those that have a target, and need no guest. `only`: of these, if any are named.
+fn wanted(lab: &Lab, only: &[String]) -> Vec<&'static str> {
+    let needs_guest =
+        |ratio: &RatioSpec| ratio.formula.rows().iter().any(|row| lab.in_guest.rows.contains(row));
+    let is_named = |id: &str| only.is_empty() || only.iter().any(|only| only.trim() == id);
+    let ratios = lab.ratios.iter().filter(|ratio| ratio.target.is_some() && !needs_guest(ratio));
+    ratios.map(|ratio| ratio.id).filter(|id| is_named(id)).collect()
+}
+
+/// How a lab has ended.
+enum Ended {
+    /// It has measured something, or said why it could not.
+    Report(Option<LabReport>),
+    /// It was interrupted, and ended with that code.
+    Interrupted(u8),
+}
+
+/// Measures some ratios of a lab, in a process of its own. `json`: where that writes its report.
+fn measure(lab: &Lab, ratios: &[&str], args: &Args, json: &Path) -> anyhow::Result<Ended> {
+    let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
+    command.args([lab.name, "--only", &ratios.join(","), "--json"]).arg(json);
+    command.arg("--html").arg(json.with_extension("html")).stdout(Stdio::null());
+    if let Some(repeat) = args.repeat {
+        command.args(["--repeat", &repeat.to_string()]);
+    }
+    let ended = command.status().with_context(|| format!("cannot run lab {}", lab.name))?;
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&ended) {
+        bail!("lab {} was ended by signal {signal}: the ledger is as it was", lab.name);
+    }
+    let code = ended.code().and_then(|code| u8::try_from(code).ok());
+    if let Some(code @ (super::INTERRUPTED | super::TERMINATED)) = code {
+        return Ok(Ended::Interrupted(code));
+    }
+    let Ok(text) = std::fs::read_to_string(json) else { return Ok(Ended::Report(None)) };
+    let report =
+        serde_json::from_str(&text).with_context(|| format!("cannot read the report of lab {}", lab.name))?;
+    Ok(Ended::Report(Some(report)))
+}
+
 /// Runs the labs one after the other, and writes the ledger.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let path = args.ledger.as_deref().unwrap_or(Path::new("docs/ledger.tsv"));
-    let former = match std::fs::read_to_string(path) {
-        Ok(text) => parse(&text).with_context(|| format!("cannot read the ledger {}", path.display()))?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ledger::new(),
-        Err(error) => {
-            return Err(error).with_context(|| format!("cannot read the ledger {}", path.display()));
-        }
-    };
+    let former = read(path)?;
     let commit = args.commit.as_deref().unwrap_or("unknown");
     let reports = tempfile::tempdir().context("cannot make a directory for the reports")?;
     let (mut measured, mut better) = (Ledger::new(), BTreeMap::new());
     let (machine, begun) = (machine(), Instant::now());
     for lab in LABS {
-        let inside = lab.in_guest.rows;
-        let wanted: Vec<&str> = lab
-            .ratios
-            .iter()
-            .filter(|ratio| ratio.target.is_some())
-            .filter(|ratio| !ratio.formula.rows().iter().any(|row| inside.contains(row)))
-            .map(|ratio| ratio.id)
-            .filter(|id| args.only.is_empty() || args.only.iter().any(|only| only.trim() == *id))
-            .collect();
-        if wanted.is_empty() {
+        let ratios = wanted(lab, &args.only);
+        if ratios.is_empty() {
             continue;
         }
-        let json = reports.path().join(format!("{}.json", lab.name));
-        let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
-        command.args([lab.name, "--only", &wanted.join(","), "--json"]).arg(&json);
-        command.arg("--html").arg(json.with_extension("html")).stdout(Stdio::null());
-        if let Some(repeat) = args.repeat {
-            command.args(["--repeat", &repeat.to_string()]);
-        }
-        eprintln!("{:4.0} s: {} ratios of {}", begun.elapsed().as_secs_f64(), wanted.len(), lab.name);
-        let ended = command.status().with_context(|| format!("cannot run lab {}", lab.name))?;
-        if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&ended) {
-            bail!("lab {} was ended by signal {signal}: the ledger is as it was", lab.name);
-        }
-        if let Some(code @ (super::INTERRUPTED | super::TERMINATED)) =
-            ended.code().and_then(|code| u8::try_from(code).ok())
-        {
-            return Ok(ExitCode::from(code));
-        }
-        // A lab that could not run has said why.
-        let Ok(text) = std::fs::read_to_string(&json) else { continue };
-        let report: LabReport =
-            serde_json::from_str(&text).with_context(|| format!("the report of {}", lab.name))?;
+        eprintln!("{:4.0} s: {} ratios of {}", begun.elapsed().as_secs_f64(), ratios.len(), lab.name);
+        let report = match measure(lab, &ratios, args, &reports.path().join(lab.name))? {
+            Ended::Report(Some(report)) => report,
+            Ended::Report(None) => continue,
+            Ended::Interrupted(code) => return Ok(ExitCode::from(code)),
+        };
         let time = table::utc(report.unix_time_s);
         for ratio in &report.ratios {
             better.insert(ratio.id.clone(), ratio.better);
@@ -216,9 +236,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     let is_all = args.only.is_empty();
-    for line in told(&former, &measured, is_all, &better) {
-        println!("{line}");
-    }
+    told(&former, &measured, is_all, &better).iter().for_each(|line| println!("{line}"));
     let mut ledger = if is_all { Ledger::new() } else { former };
     ledger.extend(measured);
     let count = |verdict: &str| ledger.values().filter(|line| line.verdict == verdict).count();

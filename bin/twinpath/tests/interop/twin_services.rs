@@ -2,6 +2,7 @@
 //! seeded changes (routes, addresses, neighbours, MTUs, source checks, links), and after each the same requests come, from and to
 //! every address. What a client sees must be the same: the kernel is right by definition.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use twinpath_sys::EventFd;
 
-use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, Server, end, udp_in};
+use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, end, udp_in};
 use crate::root_or_skip;
 
 /// Both sides have so long to agree after a change. The kernel's own server has some of what it asks for after a second.
@@ -30,15 +31,15 @@ const SOURCES: [&str; 4] = [CLIENT, "10.8.0.1", "10.9.0.1", CLIENT_V6];
 const TARGETS: [&str; 7] = [SERVER, "10.7.0.5", "10.8.0.2", "10.8.0.5", "10.10.0.1", SERVER_V6, "fd07::5"];
 const SIZES: [usize; 3] = [16, 1400, 3000];
 
-/// What a server does.
-enum Serving {
-    Kernel { stop: Arc<EventFd>, thread: Option<JoinHandle<()>> },
-    Ours(#[expect(dead_code, reason = "it serves until dropped")] Server),
+/// A kernel's server, until dropped.
+struct Plain {
+    stop: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
 }
 
-impl Serving {
+impl Plain {
     /// A server as anybody writes it: it answers from the address that was asked.
-    fn kernel(rig: &Rig) -> Self {
+    fn serve(rig: &Rig) -> Self {
         let socket = rig.server.run(|| twinpath_sys::UdpSocket::bind(PORT)).unwrap().unwrap();
         let stop = Arc::new(EventFd::new().unwrap());
         let stopped = Arc::clone(&stop);
@@ -59,23 +60,22 @@ impl Serving {
                 }
             }
         });
-        Self::Kernel { stop, thread: Some(thread) }
+        Self { stop, thread: Some(thread) }
     }
 }
 
-impl Drop for Serving {
+impl Drop for Plain {
     fn drop(&mut self) {
-        if let Self::Kernel { stop, thread } = self {
-            stop.signal();
-            drop(thread.take().map(JoinHandle::join));
-        }
+        self.stop.signal();
+        drop(self.thread.take().map(JoinHandle::join));
     }
 }
 
 /// A network with one of the servers.
 struct Side {
     rig: Rig,
-    _serving: Serving,
+    /// The server, until dropped.
+    _serving: Box<dyn Any + Send>,
     clients: Vec<(&'static str, UdpSocket)>,
     /// Requests that were sent.
     asked: u32,
@@ -85,7 +85,7 @@ struct Side {
 type Seen = BTreeMap<(&'static str, &'static str, usize), Option<IpAddr>>;
 
 impl Side {
-    fn new(serve: impl FnOnce(&Rig) -> Serving) -> Self {
+    fn new(serve: impl FnOnce(&Rig) -> Box<dyn Any + Send>) -> Self {
         let rig = Rig::new();
         second_link(&rig);
         rig.unlimited_icmp();
@@ -237,10 +237,10 @@ fn run_seed(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let by_workers = random.bool();
     let mut sides = [
-        Side::new(Serving::kernel),
+        Side::new(|rig| Box::new(Plain::serve(rig))),
         Side::new(|rig| {
             let reflex = if by_workers { "off" } else { "auto" };
-            Serving::Ours(rig.serve(&["--reflex", reflex, "--path", "packet"]))
+            Box::new(rig.serve(&["--reflex", reflex, "--path", "packet"]))
         }),
     ];
     let mut changes: Vec<Change> = Vec::new();

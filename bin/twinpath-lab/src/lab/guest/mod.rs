@@ -293,6 +293,8 @@ fn lab_args(asked: &LabRequest<'_>, accelerator: &Accelerator) -> Vec<String> {
         name,
         json: _,
         html: _,
+        ledger: _,
+        commit: _,
         repeat,
         files,
         seed,
