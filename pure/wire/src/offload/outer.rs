@@ -16,6 +16,8 @@ const GRE: u8 = 47;
 const GRE_CHECKSUM: u16 = 0x8000;
 const GRE_KEY: u16 = 0x2000;
 const GRE_SEQUENCE: u16 = 0x1000;
+/// Tags of VLANs in front of the inner packet.
+const TAGS_MAX: usize = 2;
 const GRE_CHECKSUM_AT: usize = 4;
 
 /// The headers in front.
@@ -41,15 +43,17 @@ impl Carrier {
     /// lengths would be wrong. `flags`: those of GRE.
     fn ends_at(self, len: usize, flags: u16) -> bool {
         match self {
-            // VXLAN (RFC 7348, 5), or Geneve with its options (RFC 8926, 3.4), and an Ethernet header.
+            // VXLAN (RFC 7348, 5), or Geneve with its options (RFC 8926, 3.4), and an Ethernet header, perhaps with tags.
             Self::Udp { .. } => {
-                let options_len = len.checked_sub(udp::HEADER_LEN + 8 + eth::HEADER_LEN);
-                options_len.is_some_and(|len| len <= 252 && len.is_multiple_of(4))
+                let more = len.checked_sub(udp::HEADER_LEN + 8 + eth::HEADER_LEN);
+                more.is_some_and(|len| len <= 252 + TAGS_MAX * eth::TAG_LEN && len.is_multiple_of(4))
             }
             Self::Gre { has_checksum } => {
                 let has_key = flags & GRE_KEY != 0;
                 let gre_len = 4 + if has_checksum { 4 } else { 0 } + if has_key { 4 } else { 0 };
-                len == gre_len || len == gre_len + eth::HEADER_LEN
+                let tags = len.checked_sub(gre_len + eth::HEADER_LEN);
+                len == gre_len
+                    || tags.is_some_and(|len| len <= TAGS_MAX * eth::TAG_LEN && len.is_multiple_of(4))
             }
             Self::Ip => len == 0,
         }
