@@ -153,19 +153,20 @@ pub(crate) fn parse(
         first |= u64::from(control & 0xfff | VLAN_PRESENT) << key::VLAN_VID.shift;
         first |= u64::from(control >> 13) << key::VLAN_PCP.shift;
     }
-    let is_ethernet = ethertype >= ETHERTYPE_MIN;
-    if !is_ethernet {
+    let mut carried = ethertype;
+    if ethertype < ETHERTYPE_MIN {
         ethertype = type_of_llc(head, layout);
+        // Neither is carried in LLC.
+        carried = if matches!(ethertype, MPLS | MPLS_MULTICAST | PBB) { NO_ETHERTYPE } else { ethertype };
     }
     let l3_at = usize::from(layout.type_at) + 2;
     // What a layer lacks is not in the key; what was read of it before that stays without its bit, so it counts for nothing.
-    let _ = match ethertype {
+    let _ = match carried {
         0x0800 => ipv4(head, l3_at, key, layout),
         0x86dd => ipv6(head, l3_at, key, layout),
         0x0806 => arp(head, l3_at, key, layout),
-        // Neither is carried in LLC.
-        MPLS | MPLS_MULTICAST if is_ethernet => mpls(head, l3_at, key, layout),
-        PBB if is_ethernet => pbb(head, l3_at, key, layout),
+        MPLS | MPLS_MULTICAST => mpls(head, l3_at, key, layout),
+        PBB => pbb(head, l3_at, key, layout),
         _ => None,
     };
     key.0[0] = first | u64::from(ethertype) << key::ETH_TYPE.shift | u64::from(layout.layers.0);
