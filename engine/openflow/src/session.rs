@@ -59,7 +59,7 @@ pub(crate) enum Waiting {
 }
 
 /// What a barrier waits for (section 7.3.8): every worker judges by this version, and so many of the controllers' frames are
-/// sent.
+/// sent, or handed over to the worker that has their port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before {
     pub(crate) version: u64,
