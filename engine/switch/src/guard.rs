@@ -4,11 +4,11 @@
 //! by both ports in turn, and so do their source addresses. The guard counts the moves between each two ports, in both
 //! directions, for a second; when both counts reach the threshold, it suspects a loop.
 //!
-//! Any host can make addresses move, by sending with those of others: a suspicion has no other consequence than a question.
-//! The switch sends a frame of its own, a probe, through each of the two ports. Its source address is not known to anybody
-//! before. Where one comes back, the port that it came by and the one that it left by are joined, and the former is blocked: of
-//! two such ports the one with the higher number, or one that sends back what it gets. So a host that sends a probe back without
-//! need blocks its own port: that of all who are behind the same one, if a switch is.
+//! A host can make addresses move as well: it sends frames with the source addresses of others. So a suspicion blocks nothing.
+//! The switch sends a frame of its own, a probe, through each of the two ports, with a source address that nobody could know.
+//! If a probe comes back, the port that it left by and the port that it came by are joined. Of these two the one with the higher
+//! number is blocked; if they are one port, which sends back what it gets, that one is. A host that sends a probe back without
+//! need therefore blocks its own port. If that port leads to a switch, all hosts behind it share the block.
 //!
 //! Its memory is bounded: pairs of ports share words, and where two pairs meet the one with more moves stays. There is one
 //! question at a time.
@@ -29,9 +29,9 @@ const WINDOW_BITS: u32 = 30;
 const FIELD_BITS: u32 = 12;
 const FIELD_MASK: u64 = (1 << FIELD_BITS) - 1;
 
-/// The time between questions. A probe may be lost, as everything in a loop, and is then sent again; it may also be late, where
-/// queues are long, and the answer to a former question is none. So the time doubles from question to question, up to the
-/// greatest one. A host that lies causes no more frames than that, nor addresses that switches beyond have to learn.
+/// The time between questions. A probe may be lost in a loop, as any frame: then it is sent again. It may also be late, where
+/// queues are long, and only the probes of the last question count. So the time doubles from question to question, up to
+/// [`INTERVAL_MOST`]. That also bounds the frames that a lying host causes, and the addresses that other switches learn by them.
 const INTERVAL_LEAST: Duration = Duration::from_millis(250);
 const INTERVAL_MOST: Duration = Duration::from_secs(4);
 /// After so long without a question it begins anew.

@@ -11,8 +11,8 @@ use tokio::time::{Duration, Instant, sleep_until};
 use twinpath_sys::PathMessages;
 use twinpath_sys::path_messages::MESSAGE_BYTES;
 
-/// Peers that send very many such messages get this share of the control thread and no more: so many are read, then none for the
-/// rest of that time. The kernel keeps some tens meanwhile.
+/// Anybody can send such messages. So the control thread reads [`BATCH`] of them in each [`BATCH_TIME`] at most. Meanwhile the kernel
+/// keeps some tens, and drops the rest.
 const BATCH: u32 = 64;
 const BATCH_TIME: Duration = Duration::from_millis(20);
 

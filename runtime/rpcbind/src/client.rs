@@ -144,7 +144,8 @@ fn names(registrations: &[Registration]) -> Vec<(u32, u32)> {
     names
 }
 
-/// Whether no socket of this host holds the port of a registration: who asks rpcbind is sent there in vain.
+/// Whether no socket of this network namespace holds the port of a registration: clients that rpcbind sends there find nobody. A port
+/// that is forwarded to another namespace counts as dead, too.
 fn is_dead(registration: Registration) -> bool {
     let udp = registration.protocol == Registration::UDP;
     let transport = if udp { Transport::Udp } else { Transport::Tcp };

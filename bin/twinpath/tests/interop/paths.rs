@@ -2,37 +2,13 @@
 //! gateway. The kernel's own server is the measure.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, Instant};
 
-use twinpath_socket_load::{EchoCounts, EchoMethod, Peers, Stop, UdpEcho, Wait};
 use twinpath_sys::Namespace;
 
 use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, Server, end, ip, udp_in, until};
 use crate::root_or_skip;
-
-/// The kernel's server of echo, until dropped.
-struct Plain {
-    stop: Stop,
-    serving: Option<JoinHandle<EchoCounts>>,
-}
-
-impl Plain {
-    fn serve(rig: &Rig) -> Self {
-        let at = SocketAddr::new(SERVER.parse().unwrap(), PORT);
-        let bind = || UdpEcho::bind(at, Wait::Sleep, EchoMethod::Single, Peers::Any);
-        let (echo, stop) = (rig.server.run(bind).unwrap().unwrap(), Stop::new());
-        let stopped = stop.clone();
-        Self { stop, serving: Some(spawn(move || echo.run(&stopped).unwrap())) }
-    }
-}
-
-impl Drop for Plain {
-    fn drop(&mut self) {
-        self.stop.request();
-        drop(self.serving.take().map(JoinHandle::join));
-    }
-}
+use crate::twin_services::Plain;
 
 /// Asks again and again, until there is an answer; how long that took.
 fn until_answered(socket: &UdpSocket, target: IpAddr, payload: &[u8]) -> Duration {
