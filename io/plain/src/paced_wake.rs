@@ -100,9 +100,9 @@ fn wake(cpu: usize, event: &EventFd, signalled_ns: &AtomicU64) -> Result<Histogr
             return Ok(histogram);
         }
         let signalled = Instant::from_nanos(signalled_ns.load(Ordering::Acquire));
-        // A signal that found this thread awake is no wake-up. If several came at once, the latest has overwritten
-        // the others.
-        if signals == 1 && signalled > waiting {
+        // A signal that found this thread awake is no wake-up. If several came at once, or the next one since, the latest
+        // has overwritten the others.
+        if signals == 1 && signalled > waiting && signalled <= now {
             histogram.saturating_record(now.nanos_since(signalled));
         }
     }

@@ -2,10 +2,12 @@
 
 use plotters::prelude::*;
 
-use super::plot::{FAINT, INK, WIDTH, drawing, for_page, marks};
+use super::plot::{FAINT, INK, WIDTH, drawing, ends, for_page, marks};
 use super::table;
 
 const HEIGHT: u32 = 360;
+/// The ends of an axis are so many times apart, at least.
+const FACTOR_MIN: f64 = 5.0;
 
 /// Numbers along an axis, at most.
 const ACROSS_MAX: usize = 6;
@@ -32,8 +34,8 @@ pub(crate) struct Point {
 /// Draws the lines, with these titles of the axes.
 pub(crate) fn draw(lines: &[Line], across: &str, up: &str) -> anyhow::Result<String> {
     let points = || lines.iter().flat_map(|line| &line.points);
-    let x = ends(points().map(|point| point.x));
-    let y = ends(points().flat_map(|point| [point.y, point.up_to.unwrap_or(point.y)]));
+    let x = ends(points().map(|point| point.x), FACTOR_MIN);
+    let y = ends(points().flat_map(|point| [point.y, point.up_to.unwrap_or(point.y)]), FACTOR_MIN);
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
@@ -77,15 +79,6 @@ pub(crate) fn draw(lines: &[Line], across: &str, up: &str) -> anyhow::Result<Str
     Ok(for_page(&svg, (WIDTH, HEIGHT)))
 }
 
-/// The ends of a logarithmic axis that has all of these values, and a factor of five at least.
-fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    let (low, high) = values
-        .filter(|value| *value > 0.0)
-        .fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
-    let low = if low.is_finite() { low * 0.8 } else { 1.0 };
-    (low, (high * 1.25).max(low * 5.0))
-}
-
 /// What stands at a line of an axis.
 fn tick(value: f64) -> String {
     if value >= 1.0 { table::thousands(value) } else { table::short(value) }
@@ -114,7 +107,7 @@ mod tests {
         assert!(svg.contains("frames per call") && svg.contains("1,000,000"), "{svg}");
         assert!(svg.contains("\n10\n") && !svg.contains("10.0"), "{svg}");
         assert!(svg.contains("currentColor") && !svg.contains("#010203"));
-        assert_eq!(ends([20.0, 0.0, 50.0].into_iter()), (16.0, 80.0));
+        assert_eq!(ends([20.0, 0.0, 50.0].into_iter(), FACTOR_MIN), (16.0, 80.0));
         // Values that are all zero have a place, too.
         assert!(
             draw(&[Line { colour: RED, ours: false, points: vec![point(0.0, 0.0, None)] }], "", "").is_ok()

@@ -4,7 +4,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use twinpath_measure::axis::Unit;
 
-use super::plot::{FAINT, INK, WIDTH, drawing, for_page, marks};
+use super::plot::{FAINT, INK, WIDTH, drawing, ends, for_page, marks};
 
 /// One mode of waiting.
 #[derive(Clone, Debug)]
@@ -24,8 +24,7 @@ const CPU_MIN: f64 = 0.001;
 pub(crate) fn draw(points: &[Point]) -> anyhow::Result<String> {
     let cpu = |point: &Point| point.cpu.max(CPU_MIN) * 100.0;
     let low_x = points.iter().map(cpu).fold(100.0, f64::min) * 0.7;
-    let low = points.iter().map(|point| point.latency_us).fold(f64::MAX, f64::min).min(1e6) * 0.8;
-    let high = points.iter().map(|point| point.latency_us).fold(0.0, f64::max).max(low * 4.0) * 1.25;
+    let (low, high) = ends(points.iter().map(|point| point.latency_us), 5.0);
     let unit = Unit::from(low);
     let mut svg = String::new();
     {

@@ -19,8 +19,18 @@ pub(super) const FAINT: RGBColor = RGBColor(3, 2, 1);
 /// Percentile steps per factor of ten.
 const STEPS_PER_DECADE: u32 = 40;
 
+/// The ends of a logarithmic axis that has all of these values, with room at both, and `factor` between its ends at least. A
+/// value that is not above zero has no place on it.
+pub(super) fn ends(values: impl Iterator<Item = f64>, factor: f64) -> (f64, f64) {
+    let (low, high) = values
+        .filter(|value| *value > 0.0 && value.is_finite())
+        .fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
+    let low = if low.is_finite() { low * 0.8 } else { 1.0 };
+    (low, (high * 1.25).max(low * factor))
+}
+
 /// The values that have a line and a number on a logarithmic axis, so many at most: 1, 2 and 5 of each power of ten, or the
-/// powers alone if the axis is long.
+/// powers alone if the axis is long. The ends are above zero (see [`ends`]).
 pub(super) fn marks((low, high): (f64, f64), most: usize) -> Vec<f64> {
     let powers = (low.log10().floor() as i32..=high.log10().ceil() as i32).map(|power| 10_f64.powi(power));
     let is_here = |value: &f64| (low..=high).contains(value);
@@ -45,8 +55,7 @@ pub(crate) fn percentiles(curves: &[Curve]) -> anyhow::Result<String> {
         curves.iter().map(|curve| percentile_points(&curve.histogram)).collect();
     let all = || points.iter().flatten();
     let right = all().map(|point| point.0).fold(1.0, f64::max);
-    let low = all().map(|point| point.1).fold(f64::MAX, f64::min).min(1e6) * 0.8;
-    let high = all().map(|point| point.1).fold(0.0, f64::max).max(low * 10.0) * 1.2;
+    let (low, high) = ends(all().map(|point| point.1), 10.0);
     let unit = Unit::from(low);
     let mut svg = String::new();
     {
@@ -73,6 +82,7 @@ pub(crate) fn percentiles(curves: &[Curve]) -> anyhow::Result<String> {
             .map_err(drawing)?;
         for (curve, points) in curves.iter().zip(points) {
             let style = curve.colour.stroke_width(if curve.ours { 3 } else { 2 });
+            let points = points.into_iter().map(|(x, us)| (x, us.max(low)));
             chart.draw_series(LineSeries::new(points, style)).map_err(drawing)?;
         }
         area.present().map_err(drawing)?;
@@ -243,6 +253,17 @@ mod tests {
             percentiles(&[Curve { colour: RED, histogram: vec![(2000, 9), (9000, 1)], ours: true }]).unwrap();
         assert!(svg.contains("currentColor") && svg.contains("90 %") && !svg.contains("#010203"));
         assert!(svg.contains("width=\"100%\" viewBox"), "{svg}");
+    }
+
+    /// A wake-up by a clock of another CPU may have taken no time.
+    #[test]
+    fn a_value_of_zero_is_drawn_at_the_end_of_its_axis() {
+        assert_eq!(ends([0.0, 10.0, f64::INFINITY].into_iter(), 10.0), (8.0, 80.0));
+        assert_eq!(ends([0.0].into_iter(), 10.0), (1.0, 10.0));
+        for histogram in [vec![(0, 3), (9000, 1)], vec![(0, 3)]] {
+            let svg = percentiles(&[Curve { colour: RED, histogram, ours: true }]).unwrap();
+            assert!(svg.contains("round trip, us"), "{svg}");
+        }
     }
 
     #[test]
