@@ -6,12 +6,13 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
+use std::process::Command;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use twinpath_sys::EventFd;
+use twinpath_sys::{EventFd, Namespace};
 
 use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, end, udp_in};
 use crate::root_or_skip;
@@ -22,10 +23,8 @@ const AGREE: Duration = Duration::from_secs(6);
 const QUIET: Duration = Duration::from_millis(60);
 /// Changes of a seed.
 const STEPS: usize = 12;
-/// Seeds begin until then. Seed 7 is known to differ (another interface that goes down and up, then its second address) and is not
-/// mended yet.
-const TIME: Duration = Duration::from_secs(4);
-const SEEDS_MAX: u64 = 5;
+/// Seeds begin until then.
+const TIME: Duration = Duration::from_secs(15);
 
 /// Who asks, and who is asked: the addresses of both links, one of the server's loopback interface, one of the client's behind a
 /// route, and those that come and go.
@@ -139,6 +138,16 @@ impl Side {
         }
     }
 
+    /// Neighbours, routes and addresses of both ends, for one who looks for the cause of a difference.
+    fn state(&self) -> String {
+        let of = |namespace: &Namespace| {
+            let show = "ip neigh; ip rule; ip route; ip -6 route; ip -o address";
+            let output = namespace.run(|| Command::new("sh").args(["-c", show]).output()).unwrap().unwrap();
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        format!("client:\n{}server:\n{}", of(&self.rig.client), of(&self.rig.server))
+    }
+
     fn change(&self, change: &Change) {
         let namespace = if change.at_client { &self.rig.client } else { &self.rig.server };
         let run = |line: &str| {
@@ -168,6 +177,10 @@ fn second_link(rig: &Rig) {
     end(holder);
     rig.ip_client(&["address", "add", "10.8.0.1/24", "dev", "vd"]);
     rig.ip_server(&["address", "add", "10.8.0.2/24", "dev", "vt"]);
+    // The client asks for a neighbour in the name of the first datagram that waits for it. A server that checks sources strictly
+    // does not answer if that is the other link's address, so it would be luck which of the servers is reached.
+    let announce = || std::fs::write("/proc/sys/net/ipv4/conf/all/arp_announce", "2");
+    rig.client.run(announce).unwrap().unwrap();
     rig.ip_client(&["link", "set", "vd", "up"]);
     rig.ip_server(&["link", "set", "vt", "up"]);
     rig.ip_client(&["address", "add", "10.9.0.1/32", "dev", "lo"]);
@@ -274,8 +287,10 @@ fn run_seed(seed: u64) {
                 .collect();
             assert!(
                 begun.elapsed() < AGREE,
-                "seed {seed} (by workers: {by_workers}), after {changes:#?}:\n{}",
-                differ.join("\n")
+                "seed {seed} (by workers: {by_workers}), after {changes:#?}:\n{}\n== the kernel's\n{}== ours\n{}",
+                differ.join("\n"),
+                sides[0].state(),
+                sides[1].state(),
             );
         }
     }
@@ -291,7 +306,7 @@ fn a_service_answers_as_the_kernels_server_does_through_every_change_of_the_netw
         return run_seed(seed.parse().expect("a number"));
     }
     let (begun, mut seeds) = (Instant::now(), 0);
-    while begun.elapsed() < TIME && seeds < SEEDS_MAX {
+    while begun.elapsed() < TIME {
         run_seed(seeds);
         seeds += 1;
     }
