@@ -8,7 +8,10 @@
 //!
 //! Never here: ports themselves, workers, snapshots. All calls are made on the control thread.
 
+mod link;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -147,6 +150,8 @@ pub struct Homes {
     overruns: u64,
     /// What outlives the process, and for how long flows go on, if they do.
     keep: Option<(Keep, Duration)>,
+    /// The interfaces that [`Self::set_up`] has set down.
+    down: BTreeSet<(HomeAt, u32)>,
 }
 
 /// Entries by which the kernel may forward frames in a namespace.
@@ -201,7 +206,7 @@ impl Homes {
         let own = Home { name: None, namespace, mirror, interfaces: None, udp_ports: UdpPorts::default() };
         let mut all = Slab::new();
         all.insert(own);
-        Ok(Self { all, numbers: BTreeMap::new(), overruns: 0, keep })
+        Ok(Self { all, numbers: BTreeMap::new(), overruns: 0, keep, down: BTreeSet::new() })
     }
 
     /// The place of a namespace, which is opened if it is not known; it stays until [`Self::give_back_unused`] finds no port in
@@ -421,13 +426,40 @@ impl Homes {
         Ok(VxlanPort::open(config, &mut self.all[at].udp_ports))
     }
 
+    /// Sets an interface down, so that the other end of its link sees no carrier, or up. What was set down is set up again when
+    /// the kernel gets the interface back.
+    ///
+    /// # Errors
+    /// The kernel refuses; the interface may be gone.
+    pub fn set_up(&mut self, at: HomeAt, ifindex: u32, up: bool) -> io::Result<()> {
+        if up {
+            self.down.remove(&(at, ifindex));
+        } else {
+            self.down.insert((at, ifindex));
+        }
+        self.run(at, || link::set_up(ifindex, up)).map_err(io::Error::other)?
+    }
+
+    /// Sets up what [`Self::set_up`] has set down. An interface that is gone is no loss.
+    fn set_up_again(&mut self, at: HomeAt, ifindex: u32) {
+        if self.down.contains(&(at, ifindex))
+            && let Err(error) = self.set_up(at, ifindex, true)
+        {
+            tracing::debug!("interface {ifindex} is not set up again: {error}");
+        }
+    }
+
     /// Gives an interface back to the kernel; it may be gone.
     pub fn let_go(&mut self, at: HomeAt, ifindex: u32) -> Result<(), AttachError> {
+        self.set_up_again(at, ifindex);
         self.set_mut(at).map_or(Ok(()), |set| set.detach(ifindex))
     }
 
     /// Gives all interfaces back, or leaves them to the programs by which flows go on.
     pub fn let_all_go(&mut self) {
+        for (at, ifindex) in self.down.clone() {
+            self.set_up_again(at, ifindex);
+        }
         if self.keep.is_some() {
             return self.sets().for_each(|set| set.leave(clock::now()));
         }

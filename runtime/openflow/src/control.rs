@@ -5,6 +5,7 @@ use std::sync::Arc;
 use twinpath_config::Endpoint;
 use twinpath_controllers::News;
 use twinpath_host::WorkerHandle;
+use twinpath_openflow::port_config;
 use twinpath_openflow_switch::Request;
 use twinpath_pipeline::Snapshot;
 use twinpath_switch_engine::{
@@ -185,10 +186,17 @@ impl OpenFlow {
                 // The tables have it already, and workers learn it with them.
                 Request::PortConfig { port_no, config } => {
                     tracing::info!("a controller has set the configuration of port {port_no} to {config:#x}");
+                    self.configured.push((port_no, config & port_config::PORT_DOWN == 0));
                 }
             }
         }
         self.count_done();
+    }
+
+    /// The ports that controllers have configured since the last call, with whether they are to be up. Their interfaces are not
+    /// changed here.
+    pub fn take_configured(&mut self) -> Vec<(u32, bool)> {
+        std::mem::take(&mut self.configured)
     }
 
     /// Tells what barriers wait for: the frames that controllers have sent before.

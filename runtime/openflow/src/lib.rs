@@ -97,6 +97,8 @@ pub struct OpenFlow {
     is_captured: bool,
     /// Workers have memory for samples.
     has_samples: bool,
+    /// Ports that controllers have configured, with whether they are to be up, until they are asked for.
+    configured: Vec<(u32, bool)>,
 }
 
 impl OpenFlow {
@@ -141,6 +143,7 @@ impl OpenFlow {
             local: None,
             is_captured: false,
             has_samples: false,
+            configured: Vec::new(),
         })
     }
 

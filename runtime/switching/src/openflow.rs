@@ -62,6 +62,26 @@ impl Switching {
             );
         }
         self.with_openflow(OpenFlow::finish);
+        self.configure_links();
+    }
+
+    /// Sets the interfaces of ports down that controllers have set down, and up again, so that the other end of the link sees it:
+    /// hardware and Open vSwitch do so.
+    fn configure_links(&mut self) {
+        let configured = self.openflow.as_mut().map(OpenFlow::take_configured).unwrap_or_default();
+        for (number, up) in configured {
+            let is_it = |port: &&Port| u32::from(port.number) == number && port.is_attached();
+            let Some(port) = self.ports.iter().find(is_it) else { continue };
+            if matches!(port.on, On::Interface)
+                && let Err(error) = self.homes.set_up(port.home, port.ifindex, up)
+            {
+                tracing::warn!(
+                    "{}: its link is not set {}: {error}",
+                    port.name,
+                    if up { "up" } else { "down" }
+                );
+            }
+        }
     }
 
     /// What controllers are told of the ports, and where these count.

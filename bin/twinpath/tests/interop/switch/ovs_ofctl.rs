@@ -9,7 +9,7 @@ use twinpath_sys::child::{Placement, place};
 use twinpath_test_skip::skip_without;
 
 use super::{Site, terminate};
-use crate::rig::{Server, until};
+use crate::rig::{Server, link_json, until};
 use crate::root_or_skip;
 
 /// Runs ovs-ofctl with these arguments; the first is the command, and the switch comes behind it. Its output, or what it
@@ -156,9 +156,23 @@ fn ovs_ofctl_makes_groups_and_meters_and_sends_frames() {
     ofctl(&site, &["mod-port", "p1", "no-receive"]);
     assert!(ofctl(&site, &["show"]).contains("NO_RECV"));
     ofctl(&site, &["mod-port", "p1", "receive"]);
+    // As with Open vSwitch, the other end of the link sees it; and what was set down is set up when the switch ends.
+    let carrier = || link_json(&site.hosts[0], "eth0")["operstate"].clone();
+    for _ in 0..2 {
+        ofctl(&site, &["mod-port", "p1", "down"]);
+        until("no carrier", || carrier() == "LOWERLAYERDOWN" || carrier() == "DOWN");
+        assert!(ofctl(&site, &["show"]).contains("PORT_DOWN"));
+        ofctl(&site, &["mod-port", "p1", "up"]);
+        until("a carrier", || carrier() == "UP");
+    }
+    ofctl(&site, &["add-flow", "actions=normal"]);
+    until("it carries frames again", || site.tries(1, 2));
+    ofctl(&site, &["mod-port", "p1", "down"]);
     let refused = try_ofctl(&site, &["add-flow", "in_port=1,actions=group:9"]).expect_err("no such group");
     assert!(refused.contains("OFPBAC_BAD_OUT_GROUP"), "{refused}");
+    until("no carrier", || carrier() != "UP");
     assert_eq!(terminate(server), Some(0));
+    until("a carrier", || carrier() == "UP");
 }
 
 /// Writes key and certificate of the switch and of a controller, signed by an authority, and that of the authority.
