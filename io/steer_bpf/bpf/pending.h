@@ -18,7 +18,7 @@ struct pending {
 	__u64 since;
 	/* Who answers what the programs could answer (reflex.h): until this time the worker. */
 	__u64 worker_until;
-	__u64 tried_rate; /* what the programs had replied to in a second before that */
+	__u64 tried_rate; /* what the programs had replied to in a second before that; see TRIAL_DOUBLED in reflex.h */
 	/* Only of the programs: when the worker may be tried again; all their replies; those that
 	 * were counted when a rate was last made of them, and when that was. */
 	__u64 trial_at;

@@ -177,10 +177,13 @@ enum { CANARY_LEAST = 16 };
 /* With fewer replies in a second the worker is not tried: they take a twentieth of a CPU. */
 enum { TRIED_RATE_LEAST = 25000 };
 /* A trial takes so long, if the worker does not end it before. It comes so soon after another one, if replies in a second have become
- * more or fewer by a quarter, or the worker has answered until now; and else after so long. */
+ * more or fewer by a quarter, or the worker has answered until now. Otherwise the time doubles with each trial, so many times at
+ * most: a trial is short, and may find the worker slow by chance. */
 #define TRIAL_NS 12000000ULL
 #define TRIAL_LEAST_NS 50000000ULL
-#define TRIAL_NEXT_NS 1000000000ULL
+enum { TRIAL_DOUBLED_MOST = 4 };
+/* The lowest bits of `tried_rate`, which make no difference to a rate, are how often it has doubled. */
+enum { TRIAL_DOUBLED = 7 };
 /* Replies in a second are counted for so long at least, twice before a trial. What took so long is no rate of now. CPUs count theirs
  * once in a tick of 1 to 10 ms. */
 #define RATE_OVER_NS 20000000ULL
@@ -384,7 +387,7 @@ INLINE void count_reply(struct reflex_cpu *cpu, __u32 queue)
 INLINE int is_trial(struct reflex_cpu *cpu, __u32 queue, __u64 now)
 {
 	struct pending *word = map_lookup(&pending, &queue);
-	__u64 took, then, rate, former, tried;
+	__u64 took, then, rate, former, tried, doubled;
 
 	count_together(cpu);
 	cpu->tick_ns = now;
@@ -405,9 +408,15 @@ INLINE int is_trial(struct reflex_cpu *cpu, __u32 queue, __u64 now)
 	if (former > rate)
 		rate = former;
 	tried = *(volatile __u64 *)&word->tried_rate;
-	if (now - word->trial_at < TRIAL_NEXT_NS - TRIAL_LEAST_NS && rate <= tried + tried / 4 && rate >= tried - tried / 4)
-		return 0;
-	*(volatile __u64 *)&word->tried_rate = rate;
+	doubled = 0;
+	if (rate <= tried + tried / 4 && rate >= tried - tried / 4) {
+		doubled = tried & TRIAL_DOUBLED;
+		if (now - word->trial_at < (TRIAL_LEAST_NS << doubled) - TRIAL_LEAST_NS)
+			return 0;
+		if (doubled < TRIAL_DOUBLED_MOST)
+			doubled++;
+	}
+	*(volatile __u64 *)&word->tried_rate = (rate & ~(__u64)TRIAL_DOUBLED) | doubled;
 	*(volatile __u64 *)&word->trial_at = now + TRIAL_LEAST_NS;
 	word->rate = 0;
 	__sync_lock_test_and_set(&word->worker_until, now + TRIAL_NS);

@@ -289,8 +289,6 @@ fn each_service_has_canaries_of_its_own() {
     assert!(canaries.iter().all(|canaries| *canaries >= 2), "{canaries:?}");
 }
 
-/// While replies are many the worker is tried: the programs leave everything to it until it says that they are better, or says nothing
-/// more. One that goes on gets everything.
 /// Turns of a trial, 100 us apart.
 fn turns(answers: &mut ByWorker, found: [u32; 16]) {
     let now = clock::now();
@@ -299,6 +297,8 @@ fn turns(answers: &mut ByWorker, found: [u32; 16]) {
     }
 }
 
+/// While replies are many the worker is tried: the programs leave everything to it until it says that they are better, or says nothing
+/// more. One that goes on gets everything.
 #[test]
 fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
     if !twinpath_test_skip::root_or_skip() {
