@@ -76,7 +76,9 @@ example: setup ## build and test a project outside of this workspace that depend
 	@n=$$($(CARGO) tree --manifest-path docs/examples/service/Cargo.toml -e normal,build --prefix none | sed 's/ (.*//' | sort -u | wc -l) && \
 	    echo "docs/examples/service is built from $$n crates, of $(LIBRARY_CRATES_MAX) at most" && [ "$$n" -gt 0 ] && [ "$$n" -le $(LIBRARY_CRATES_MAX) ] || \
 	    { echo "put what not every program needs behind a feature of api/twinpath, or raise LIBRARY_CRATES_MAX and say why"; exit 1; }
-	$(CARGO) test -q --manifest-path docs/examples/service/Cargo.toml --target-dir $(abspath $(TARGET_DIR))/example
+	@# Other projects' crates are built as in this workspace: what tests have been built with serves.
+	CARGO_PROFILE_DEV_DEBUG=false \
+	    $(CARGO) test -q --manifest-path docs/examples/service/Cargo.toml --target-dir $(abspath $(TARGET_DIR))
 
 lint: setup ## formatting, clippy, the house rules, dependencies, and the committed BPF object against its source
 	@xtask/host.sh component rustfmt
@@ -111,7 +113,7 @@ release-check: setup ## build the release twice, at different places and with di
 aarch64: setup ## build the program and the libraries for aarch64, on any machine (debug build)
 	@xtask/host.sh target $(AARCH64)
 	@xtask/host.sh need $(AARCH64_PACKAGES)
-	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc CARGO_PROFILE_DEV_DEBUG=false \
 	    $(CARGO) build $(CARGO_FLAGS) --target $(AARCH64) -p twinpath-cli -p twinpath-preload -p twinpath-capi
 
 test-aarch64: setup ## run the tests that need no device and no rights as aarch64, under emulation (qemu-user; ten minutes)
