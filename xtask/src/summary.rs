@@ -56,7 +56,7 @@ struct Tally {
 struct Failure {
     /// The test's path within its program, or what else went wrong.
     name: String,
-    /// What cargo has to be told to run the program of that test again, once cargo has said so.
+    /// What cargo has to be told beside its packages to run the program of that test again, once cargo has said so.
     program: Option<Vec<String>>,
 }
 
@@ -79,7 +79,7 @@ impl Tally {
             self.failures.push(Failure::new(name));
         } else if let Some(rest) = line.strip_prefix(RERUN) {
             // Cargo says this once a program has ended.
-            let program: Vec<_> = rest.trim_end_matches('`').split(' ').map(str::to_owned).collect();
+            let program = target_of(rest.trim_end_matches('`'));
             let of_program = self.failures.iter_mut().filter(|failure| failure.program.is_none());
             of_program.for_each(|failure| failure.program = Some(program.clone()));
         }
@@ -100,6 +100,21 @@ impl Tally {
         self.flaky.extend(other.flaky);
         self.waits.extend(other.waits);
     }
+}
+
+/// The arguments of a program of tests without its package's. One package alone is built with other features than beside
+/// others, and building all of them anew takes minutes; among the packages of the first run, what is there is run again.
+fn target_of(arguments: &str) -> Vec<String> {
+    let mut target = Vec::new();
+    let mut words = arguments.split(' ');
+    while let Some(word) = words.next() {
+        if word == "-p" {
+            words.next();
+        } else {
+            target.push(word.to_owned());
+        }
+    }
+    target
 }
 
 /// The number before `word` in `ok. 3 passed; 0 failed; ...`.
@@ -130,14 +145,16 @@ pub(crate) fn run(root: &Path, cargo_args: &[String]) -> Result<ExitCode> {
         Ok(number) => number.parse().with_context(|| format!("{RETRIES}={number}: not a number of tests"))?,
         Err(_) => 0,
     };
-    let mut tests = cargo_test(root, &skip_log, cargo_args);
     let everything = cargo_args.is_empty();
-    if everything {
-        tests.arg("--workspace");
-    }
-    let what = if everything { "tests of the workspace" } else { "tests" };
-    let mut first = run_step(what, &mut tests, &mut out)?;
-    retry(&mut first, retries, |program| cargo_test(root, &skip_log, program), &mut out)?;
+    let (what, arguments) = if everything {
+        ("tests of the workspace", &["--workspace".to_owned()][..])
+    } else {
+        ("tests", cargo_args)
+    };
+    let mut first = run_step(what, &mut cargo_test(root, &skip_log, arguments), &mut out)?;
+    let selection = arguments.split(|argument| argument == "--").next().unwrap_or_default();
+    let again = |program: &[String]| cargo_test(root, &skip_log, &[selection, program].concat());
+    retry(&mut first, retries, again, &mut out)?;
     tally.add(first);
     if everything {
         let mut models = cargo_test(root, &skip_log, &[]);
@@ -173,7 +190,8 @@ fn retry(
         let mut again = command(program);
         again.args(["--", "--exact", name]);
         let second = run_step(&format!("{name} once more, alone"), &mut again, out)?;
-        if second.failed == 0 && second.passed == 1 {
+        // Another package's test may have the same name, in a program that has the same one.
+        if second.failed == 0 && second.passed > 0 {
             tally.passed_alone(index);
         }
     }
@@ -305,6 +323,13 @@ mod tests {
         assert_eq!((tally.passed, tally.failed), (2, 1));
         assert_eq!(tally.flaky, ["a::b"]);
         assert_eq!(tally.failures[0].name, "c");
+    }
+
+    #[test]
+    fn what_runs_again_is_named_without_its_package() {
+        let tally = two_failures();
+        let programs: Vec<_> = tally.failures.iter().map(|failure| failure.program.clone()).collect();
+        assert_eq!(programs, [Some(vec!["--test".into(), "y".into()]), Some(vec!["--lib".into()])]);
     }
 
     #[test]
