@@ -10,6 +10,8 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 TWINPATH := $(TARGET_DIR)/release/twinpath
 TWINPATH_LAB := $(TARGET_DIR)/release/twinpath-lab
 
+# `make test FULL=1`
+FULL ?=
 # `make lab LAB=quick ARGS="--repeat 3"`
 LAB ?= quick
 # The labs of this run: `make lab LAB=all` measures what all of them have targets for, and keeps the ledger.
@@ -48,10 +50,10 @@ install: setup ## install the program, the C library, header, pkg-config file, m
 uninstall: ## remove what `make install` has installed below PREFIX (/usr/local)
 	@PREFIX="$(PREFIX)" packaging/uninstall.sh
 
-test: setup ## run every test; say how many ran and why any was skipped (device tests need root)
+test: setup ## run every test; say how many ran and why any was skipped (device tests need root); FULL=1: what tests repeat, in full
 	@if [ "$$(id -u)" = 0 ]; then xtask/host.sh need $(TEST_PACKAGES); fi
 	@xtask/host.sh unpack $(TARGET_DIR)/test-peers $(TEST_UNPACKED)
-	@$(CARGO) run -q $(CARGO_FLAGS) -p xtask -- test-summary $(ARGS)
+	@$(if $(FULL),TWINPATH_TESTS_IN_FULL=1) $(CARGO) run -q $(CARGO_FLAGS) -p xtask -- test-summary $(ARGS)
 
 test-guest: ## test the paths on the network cards of guests, for each of GUEST_KERNELS and GUEST_NICS (no root; skips say why)
 	@xtask/host.sh need $(GUEST_PACKAGES) ethtool=ethtool

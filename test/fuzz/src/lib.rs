@@ -32,9 +32,11 @@ mod vxlan;
 #[cfg(test)]
 mod wire;
 
-/// Random inputs per target, after its corpus. `BOLERO_RANDOM_ITERATIONS` sets another number.
+/// Random inputs per target, after its corpus: others in each run. `BOLERO_RANDOM_ITERATIONS` sets another number.
 #[cfg(test)]
-const ITERATIONS: usize = 10_000;
+fn iterations() -> usize {
+    twinpath_test_skip::few_or_all(3_000, 10_000)
+}
 
 /// Longest random input, in bytes.
 #[cfg(test)]
@@ -54,7 +56,7 @@ macro_rules! fuzz {
         let inputs = std::fs::read_dir(&folder).map_or(0, Iterator::count);
         assert!(inputs > 0, "no corpus in {}", folder.display());
         bolero::check!()
-            .with_iterations($crate::ITERATIONS)
+            .with_iterations($crate::iterations())
             .with_max_len($crate::INPUT_LEN_MAX)
             .for_each($check);
     }};

@@ -3,6 +3,8 @@
 //! libtest has no notion of a skipped test: such a test returns early and counts as passed. [`skip`] therefore writes
 //! a line to the file that `make test` names, and the test summary reports it with its reason. With
 //! `TWINPATH_REQUIRE_ROOT_TESTS=1`, as in `.ci/run`, it panics instead. Only tests depend on this crate.
+//!
+//! A test that repeats what it does asks [`few_or_all`] how often.
 
 use std::fmt::Display;
 use std::fs::{self, OpenOptions};
@@ -32,6 +34,13 @@ pub fn skip(reason: impl Display) {
 /// The log cannot be written.
 pub fn skip_without(material: impl Display) {
     record(&line_of_this_test("WITHOUT", &format_args!("needs {material}")));
+}
+
+/// How often a test repeats what it does, or for how long: `few`, which finds what the test was written for, or `all` with
+/// `TWINPATH_TESTS_IN_FULL=1`, which also finds what is seldom.
+#[must_use]
+pub fn few_or_all<N>(few: N, all: N) -> N {
+    if std::env::var_os("TWINPATH_TESTS_IN_FULL").is_some_and(|value| value == "1") { all } else { few }
 }
 
 fn line_of_this_test(outcome: &str, reason: &impl Display) -> String {

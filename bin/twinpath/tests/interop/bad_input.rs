@@ -8,15 +8,13 @@ use twinpath_rpc::client::{Auth, Call, Refusal, Reply};
 use twinpath_rpc::nfs3_types::nfs3;
 use twinpath_rpc::nfs3_types::rpc::auth_stat;
 
-use crate::rig::{CLIENT, PATIENCE, PORT, Rig, SERVER, SERVER_V6, Server, until};
+use crate::rig::{CLIENT, DATAGRAM_MAX, PATIENCE, PORT, Rig, SERVER, SERVER_V6, Server, lengths, until};
 use crate::root_or_skip;
 
 /// The limit of connections of the server under test.
 const CONNECTIONS: usize = 32;
 /// The permitted growth of a worker's heap: buffers that are allocated once.
 const HEAP_GROWTH_MAX: u64 = 256 << 10;
-/// The longest payload of UDP over IPv4.
-const DATAGRAM_MAX: usize = 65_507;
 /// Bytes of a NULL call without a credential.
 const NULL_LEN: usize = 40;
 
@@ -202,7 +200,7 @@ fn a_datagram_of_any_length_is_answered_or_counted() {
     let socket = rig.client_udp(CLIENT, 0);
     let (whole, mut bytes, mut heard) = (call(0, 0, &[]), vec![0xa5; DATAGRAM_MAX], [0; 512]);
     let mut heap = 0;
-    for len in 0..=DATAGRAM_MAX {
+    for len in lengths() {
         send_cut_or_stretched(&socket, &whole, len, &mut bytes);
         if len < NULL_LEN {
             continue;

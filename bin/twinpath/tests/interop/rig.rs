@@ -14,6 +14,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use twinpath_sys::child::{Placement, place};
 use twinpath_sys::{Namespace, PacketSocket};
+use twinpath_test_skip::few_or_all;
 use twinpath_wire::Mac;
 
 pub(crate) const CLIENT: &str = "10.7.0.1";
@@ -30,6 +31,17 @@ pub(crate) const PACKET: &[&str] = &["--path", "packet"];
 pub(crate) const CLSACT: &[&str] = &["--path", "packet", "--attach", "clsact"];
 pub(crate) const XDP: &[&str] = &["--path", "xdp"];
 pub(crate) const SETUPS: [&[&str]; 3] = [PACKET, CLSACT, XDP];
+
+/// The longest datagram over IPv4.
+pub(crate) const DATAGRAM_MAX: usize = 65_507;
+
+/// The lengths of datagrams that a test goes through: all of them in full. Otherwise all that one frame or two hold, and every
+/// seventh beyond: as no fragment is a multiple of seven long, these end at each place of one.
+pub(crate) fn lengths() -> impl Iterator<Item = usize> {
+    const TWO_FRAMES: usize = 3000;
+    let step = few_or_all(7, 1);
+    (0..TWO_FRAMES).chain((TWO_FRAMES..DATAGRAM_MAX).step_by(step)).chain([DATAGRAM_MAX])
+}
 
 pub(crate) struct Rig {
     pub(crate) client: Namespace,
