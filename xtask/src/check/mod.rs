@@ -68,6 +68,7 @@ const RULES: &[Rule] = &[
     tiers::crates_use_only_tiers_below,
     tiers::labs_stay_out_of_the_product,
     tiers::manifests_follow_the_workspace,
+    tiers::only_examples_are_looked_for,
     tiers::dependencies_are_used,
     tiers::each_tier_has_a_readme,
     source::unsafe_stays_in_mem_and_io,

@@ -1,5 +1,3 @@
-use std::path::Path;
-
 use super::*;
 
 /// The errors that `rule` finds in a tree of these files.
@@ -27,13 +25,6 @@ fn manifest(name: &str, dependencies: &[&str]) -> String {
     let lines: String =
         dependencies.iter().map(|dependency| format!("{dependency}.workspace = true\n")).collect();
     format!("[package]\nname = \"{name}\"\n[lints]\nworkspace = true\n[dependencies]\n{lines}")
-}
-
-#[test]
-fn this_tree_keeps_the_house_rules() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask/ is in the checkout");
-    let tree = Tree::of_checkout(root).expect("the tests run in a git checkout");
-    assert_eq!(run(&tree).errors.iter().map(ToString::to_string).collect::<Vec<_>>(), Vec::<String>::new());
 }
 
 #[test]
@@ -132,6 +123,22 @@ fn manifests_take_lints_and_versions_from_the_workspace() {
     let path = "pure/x/Cargo.toml";
     one_error(tiers::manifests_follow_the_workspace, path, own_version, 0, "serde.workspace = true", shared);
     one_error(tiers::manifests_follow_the_workspace, path, "[package]\n", 0, "[lints]", shared);
+}
+
+#[test]
+fn an_example_that_no_test_runs_is_found_and_a_crate_that_has_none() {
+    let found = |keys: &str, code: &str| {
+        let manifest = format!("[package]\nname = \"x\"\n{keys}");
+        errors(
+            tiers::only_examples_are_looked_for,
+            &[("pure/x/Cargo.toml", &manifest), ("pure/x/src/lib.rs", code)],
+        )
+    };
+    let (none, example) = ("//! X.", "//! X.\n//!\n//! ```\n//! assert!(true);\n//! ```");
+    assert_eq!(found("[lib]\ndoctest = false", none), Vec::<String>::new());
+    assert_eq!(found("", example), Vec::<String>::new());
+    assert!(found("", none)[0].contains("add `doctest = false`"));
+    assert!(found("[lib]\ndoctest = false", example)[0].contains("remove `doctest = false`"));
 }
 
 #[test]

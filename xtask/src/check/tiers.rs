@@ -278,6 +278,33 @@ pub(super) fn manifests_follow_the_workspace(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// Where a crate's docs have no example, rustdoc need not be started to find none; where they have one, it runs.
+pub(super) fn only_examples_are_looked_for(tree: &Tree) -> Vec<Finding> {
+    let is_fence = |line: &str| {
+        let line = line.trim_start();
+        let text = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
+        text.is_some_and(|text| text.trim_start().starts_with("```"))
+    };
+    let mut findings = Vec::new();
+    for member in &members(tree).0 {
+        let sources = format!("{}/src/", member.folder);
+        if !tree.paths.contains(&format!("{sources}lib.rs")) {
+            continue;
+        }
+        let has_example = tree.texts.iter().any(|(path, text)| {
+            path.starts_with(&sources) && path.ends_with(".rs") && text.lines().any(is_fence)
+        });
+        let key = member.manifest.get("lib").and_then(|lib| lib.get("doctest"));
+        let message = match (has_example, key.and_then(Value::as_bool).unwrap_or(true)) {
+            (true, false) => "the docs have an example that no test runs: remove `doctest = false`",
+            (false, true) => "the docs have no example: add `doctest = false` to `[lib]`",
+            _ => continue,
+        };
+        findings.push(Finding::error(&member.manifest_path(), 0, message));
+    }
+    findings
+}
+
 /// Every dependency costs build time: each is named in the code, and one that only tests use is a dev-dependency.
 pub(super) fn dependencies_are_used(tree: &Tree) -> Vec<Finding> {
     let (members, mut findings) = members(tree);
