@@ -119,6 +119,9 @@ pub(crate) const BROADCAST: u64 = number_of(Mac::BROADCAST);
 /// The first of the addresses that no bridge forwards: 01-80-C2-00-00-00 to -0F (IEEE 802.1Q, table 8-1).
 const RESERVED: u64 = 0x0180_c200_0000;
 
+/// The one of these for flow control (IEEE 802.3, annex 31B).
+pub(crate) const PAUSE: u64 = RESERVED | 1;
+
 /// Whether the address is reserved for the link that the frame came by.
 #[inline]
 pub(crate) const fn is_reserved(destination: u64) -> bool {

@@ -3,7 +3,7 @@
 use twinpath_inspect::Reason;
 use twinpath_time::Instant;
 
-use crate::arrival::{Arrival, BROADCAST, is_group, is_reserved};
+use crate::arrival::{Arrival, BROADCAST, PAUSE, is_group, is_reserved};
 use crate::counters::SwitchCounters;
 use crate::outputs::{Judgement, Outputs, Tagged};
 use crate::shared::Shared;
@@ -43,11 +43,12 @@ pub(crate) fn classify(snapshot: &Snapshot, shared: &Shared, arrival: &Arrival) 
     }
 }
 
-/// The VLAN of a frame, or why it is dropped.
+/// The VLAN of a frame, or why it is dropped and not learned from. What a bridge forwards to nobody still says where its sender is;
+/// flow control alone comes from the other end of the link, whatever its source (`br_handle_frame`, net/bridge/br_input.c).
 #[inline]
 pub(crate) fn vlan_of(snapshot: &Snapshot, arrival: &Arrival) -> Result<u16, Reason> {
     let vlan = vlan_by_port(snapshot, arrival)?;
-    if is_reserved(arrival.destination) {
+    if arrival.destination == PAUSE {
         return Err(Reason::ReservedAddress);
     }
     Ok(vlan)
@@ -141,6 +142,8 @@ pub(crate) fn forward<'a>(
             let tagged = Tagged { tag: arrival.tag, vlan };
             return Judgement { dropped: None, outputs: none.single(tagged, member) };
         }
+    } else if is_reserved(arrival.destination) {
+        return Judgement { dropped: Some(Reason::ReservedAddress), outputs: none };
     }
     spread(snapshot, shared, counters, now, arrival, vlan)
 }

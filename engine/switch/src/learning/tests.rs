@@ -92,7 +92,7 @@ fn frames_that_no_bridge_forwards_are_dropped_and_not_learned_from() {
         (9, frame(ALL, A, &[]), Reason::PortDown),
         (1, frame(B, ALL, &[]), Reason::MartianSource),
         (1, frame(B, [0; 6], &[]), Reason::MartianSource),
-        (1, frame([1, 0x80, 0xc2, 0, 0, 0], A, &[]), Reason::ReservedAddress),
+        (1, frame([1, 0x80, 0xc2, 0, 0, 1], A, &[]), Reason::ReservedAddress),
         (1, frame(B, A, &[10]), Reason::VlanTag),
         (4, frame(B, A, &[40]), Reason::VlanNotMember),
         (4, frame(B, A, &[4095]), Reason::VlanNotMember),
@@ -101,6 +101,17 @@ fn frames_that_no_bridge_forwards_are_dropped_and_not_learned_from() {
         assert_eq!(judge(&mut switch, port, &bytes), Err(reason));
     }
     assert!((0..5).all(|port| switch.shared().table.learned_on(port) == 0));
+}
+
+#[test]
+fn a_frame_to_a_reserved_address_is_dropped_and_says_where_its_sender_is() {
+    let mut switch = switch(false, (1..=3).map(PortConfig::new).collect());
+    for (port, low) in [(1, 0), (2, 2), (3, 0x0e), (1, 0x0f)] {
+        let frame_to = frame([1, 0x80, 0xc2, 0, 0, low], A, &[]);
+        assert_eq!(judge(&mut switch, port, &frame_to), Err(Reason::ReservedAddress), "{low}");
+        let other = if port == 3 { 2 } else { 3 };
+        assert_eq!(judge(&mut switch, other, &frame(A, B, &[])), Ok(vec![(port, Tagging::Keep)]), "{low}");
+    }
 }
 
 #[test]

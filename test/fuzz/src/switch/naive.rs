@@ -165,8 +165,8 @@ impl Naive {
         if vlan > VLAN_MAX || !self.is_member(port, vlan) {
             return Err(Reason::VlanNotMember);
         }
-        let Mac(to) = frame.destination;
-        if to[..5] == [1, 0x80, 0xc2, 0, 0] && to[5] < 16 {
+        // Flow control comes from no station.
+        if frame.destination == Mac([1, 0x80, 0xc2, 0, 0, 1]) {
             return Err(Reason::ReservedAddress);
         }
         Ok(vlan)
@@ -265,6 +265,10 @@ impl Naive {
     fn outputs(&mut self, now: Instant, frame: &Frame) -> Result<Vec<u16>, Reason> {
         let vlan = self.vlan(frame)?;
         self.learn(now, frame, vlan);
+        let Mac(to) = frame.destination;
+        if to[..5] == [1, 0x80, 0xc2, 0, 0] && to[5] < 16 {
+            return Err(Reason::ReservedAddress);
+        }
         let known = self.known.get(&(frame.destination, vlan)).map(|known| known.port);
         if !frame.destination.is_group() {
             if known == Some(frame.port) {
