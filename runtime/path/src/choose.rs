@@ -333,7 +333,7 @@ fn hidden_tags(facts: &InterfaceFacts) -> Option<String> {
         Some(false) => None,
         Some(true) => Some(format!(
             "VLAN receive offload hides tags from XDP, so that frames of other VLANs would be claimed (off: ethtool -K \
-             {} rxvlan off)",
+             {} rxvlan off rx-vlan-stag-hw-parse off)",
             facts.name
         )),
         None => Some("it is unknown whether VLAN receive offload hides tags from XDP".to_owned()),

@@ -49,6 +49,11 @@ pub(crate) fn active_features(name: &str) -> Option<Vec<String>> {
     Some(names)
 }
 
+/// Whether a device with these features on takes tags off the frames that it receives, those of customers or of services.
+pub(crate) fn takes_tags_off(active: &[String]) -> bool {
+    active.iter().any(|name| matches!(name.as_str(), "rx-vlan-hw-parse" | "rx-vlan-stag-hw-parse"))
+}
+
 /// Speed of the link, Mbit/s; `None` if there is no link, or the driver does not report it.
 pub(crate) fn speed(name: &str) -> Option<u32> {
     let speed = unsigned(&ask(name, ETHTOOL_MSG_LINKMODES_GET)?, ETHTOOL_A_LINKMODES_SPEED)?;
@@ -70,6 +75,13 @@ mod tests {
         let active = active_features("lo").expect("the kernel has the family since Linux 5.6");
         assert!(active.iter().any(|name| name == "loopback"), "{active:?}");
         assert_eq!((queues("lo"), speed("lo")), (None, None));
+    }
+
+    #[test]
+    fn tags_of_customers_and_of_services_are_taken_off() {
+        let takes = |name: &str| takes_tags_off(&["rx-checksum".to_owned(), name.to_owned()]);
+        assert!(takes("rx-vlan-hw-parse") && takes("rx-vlan-stag-hw-parse"));
+        assert!(!takes("tx-vlan-stag-hw-insert") && !takes("rx-vlan-filter"));
     }
 
     #[test]

@@ -7,8 +7,8 @@ use twinpath_mirror::table::{Link, Tables};
 use twinpath_steer_bpf::{TcAttach, XdpHolder};
 use twinpath_sys::ethtool as ioctl;
 
-use crate::ethtool::active_features;
 pub use crate::ethtool::queues;
+use crate::ethtool::{active_features, takes_tags_off};
 use crate::privileges::Capabilities;
 use crate::xdp_features;
 pub use crate::xdp_features::XdpFeatures;
@@ -194,8 +194,7 @@ pub fn collect(link: &Link, tables: &Tables, kernel: KernelSupport) -> Interface
         rx_queues,
         tx_queues,
         xdp_features: xdp_features::query(link.ifindex),
-        vlan_rx_offload: active_features(&link.name)
-            .map(|on| on.iter().any(|name| name == "rx-vlan-hw-parse")),
+        vlan_rx_offload: active_features(&link.name).map(|on| takes_tags_off(&on)),
         foreign_xdp: link.xdp_program.map(|id| ForeignXdp { id, ..ForeignXdp::default() }),
         crossed: false,
         has_addresses: tables.addresses(link.ifindex).next().is_some(),

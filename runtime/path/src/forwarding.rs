@@ -4,6 +4,7 @@
 use twinpath_mirror::table::Link;
 use twinpath_sys::ethtool;
 
+use crate::ethtool::{active_features, takes_tags_off};
 use crate::facts::{PARAVIRTUAL, XdpFeatures};
 use crate::xdp_features;
 
@@ -29,7 +30,9 @@ impl ForwardingFacts {
             kind: if link.kind.is_empty() { driver() } else { link.kind.clone() },
             software: !link.kind.is_empty(),
             xdp_features: xdp_features::query(link.ifindex),
-            vlan_rx_offload: ethtool::takes_tags_off(&link.name).ok(),
+            vlan_rx_offload: active_features(&link.name)
+                .map(|on| takes_tags_off(&on))
+                .or_else(|| ethtool::takes_tags_off(&link.name).ok()),
         }
     }
 
@@ -51,7 +54,8 @@ impl ForwardingFacts {
         .or_else(|| match self.vlan_rx_offload {
             Some(false) => None,
             Some(true) => Some(format!(
-                "{kind} takes VLAN tags off the frames, where XDP does not see them (ethtool -K IFACE rxvlan off changes that)"
+                "{kind} takes VLAN tags off the frames, where XDP does not see them (ethtool -K IFACE rxvlan off \
+                 rx-vlan-stag-hw-parse off changes that)"
             )),
             None => Some(format!("the kernel does not say whether {kind} takes VLAN tags off the frames")),
         })

@@ -248,7 +248,10 @@ fn an_asked_for_path_is_taken_or_refused_never_another() {
     );
     let hidden = InterfaceFacts { xdp_features: Some(NONE), vlan_rx_offload: Some(true), ..nic() };
     assert!(
-        choose(&hidden, PathAsked::Xdp).unwrap_err().reason.ends_with("(off: ethtool -K eth0 rxvlan off)")
+        choose(&hidden, PathAsked::Xdp)
+            .unwrap_err()
+            .reason
+            .ends_with("(off: ethtool -K eth0 rxvlan off rx-vlan-stag-hw-parse off)")
     );
     assert!(choose(&InterfaceFacts { loopback: true, ..nic() }, PathAsked::Xdp).is_err());
 }
