@@ -17,6 +17,7 @@ mod ports;
 mod receive;
 mod shown;
 mod traffic;
+mod twin;
 mod vxlan;
 mod watched;
 mod workers;
