@@ -379,7 +379,7 @@ impl Pipeline {
     fn is_live(&self, bucket: &Bucket) -> bool {
         let is_watched = self.ports.get(bucket.watch_port).is_some_and(|port| port.is_live)
             || self.live_groups.contains(&bucket.watch_group);
-        is_watched || !watches(bucket)
+        is_watched || !bucket.watches()
     }
 
     fn is_group_live(&self, config: &GroupConfig) -> bool {
@@ -419,7 +419,7 @@ impl Pipeline {
 
     /// Notes what a group watches, and whether it is live; `None`: it is gone.
     fn note_group(&mut self, group: u32, config: Option<&GroupConfig>) {
-        let does_watch = config.is_some_and(|config| config.buckets.iter().any(watches));
+        let does_watch = config.is_some_and(|config| config.buckets.iter().any(Bucket::watches));
         if does_watch {
             self.watching.insert(group)
         } else {
@@ -555,11 +555,6 @@ impl Pipeline {
     pub fn counter_bytes(&self) -> usize {
         self.counters.iter().map(|worker| worker.memory_bytes()).sum()
     }
-}
-
-/// Whether a bucket watches a port or a group.
-const fn watches(bucket: &Bucket) -> bool {
-    bucket.watch_port != number::port::ANY || bucket.watch_group != number::group::ANY
 }
 
 #[cfg(all(test, loom))]

@@ -133,9 +133,16 @@ impl Wire for FlowMod {
     }
 }
 
-/// Instructions to the end.
+/// Instructions to the end. All their lengths come first: what one cuts in two that is too short is no error of an action.
 fn instructions(reader: &mut Reader<'_>) -> Result<Box<[Instruction]>, ErrorCode> {
-    Ok(Reader::new(reader.remaining(), BadInstruction::BadLen).list()?.into())
+    let mut list = reader.padded(BadInstruction::BadLen)?;
+    let mut heads = list;
+    while !heads.is_empty() {
+        heads.skip(2)?;
+        let len = heads.u16()?;
+        heads.counted(len, 4, BadInstruction::BadLen)?;
+    }
+    Ok(list.list()?.into())
 }
 
 /// A flow is gone (section 7.4.2).

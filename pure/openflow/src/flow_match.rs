@@ -58,7 +58,8 @@ impl MatchField {
     /// not have.
     pub fn check(&self) -> Result<(), ErrorCode> {
         if let Some(mask) = self.mask {
-            if !self.field.maskable() {
+            // All bits of it are the same as no mask (section 7.2.3.5).
+            if !self.field.maskable() && self.effective_mask() != self.field.full_mask() {
                 return Err(BadMatch::BadMask.into());
             }
             if self.value & !mask != 0 {
@@ -282,7 +283,7 @@ mod tests {
         let eth = MatchField::exact(Field::EthType, 0x800);
         let cases = [
             (vec![eth, eth], BadMatch::DupField),
-            (vec![MatchField::masked(Field::EthType, 0x800, 0xffff)], BadMatch::BadMask),
+            (vec![MatchField::masked(Field::EthType, 0x800, 0xff00)], BadMatch::BadMask),
             (vec![MatchField::masked(Field::EthDst, 3, 1)], BadMatch::BadWildcards),
             (vec![eth, MatchField::exact(Field::IpDscp, 64)], BadMatch::BadValue),
             (vec![MatchField::exact(Field::IpProto, 6)], BadMatch::BadPrereq),
@@ -298,6 +299,17 @@ mod tests {
         for (fields, error) in cases {
             assert_eq!(of(&fields), Err(error.into()), "{fields:?}");
         }
+    }
+
+    #[test]
+    fn a_mask_of_all_bits_is_none_where_none_may_be() {
+        let exact =
+            of(&[MatchField::exact(Field::EthType, 0x800), MatchField::exact(Field::IpProto, 6)]).unwrap();
+        let masked = of(&[
+            MatchField::masked(Field::EthType, 0x800, 0xffff),
+            MatchField::masked(Field::IpProto, 6, 0xff),
+        ]);
+        assert!(masked.is_ok_and(|masked| masked.means(&exact)));
     }
 
     #[test]

@@ -44,9 +44,21 @@ pub struct Bucket {
     pub actions: Box<[Action]>,
 }
 
+impl Bucket {
+    /// Whether it is live only if a port or a group is.
+    #[must_use]
+    pub const fn watches(&self) -> bool {
+        self.watch_port != crate::number::port::ANY || self.watch_group != crate::number::group::ANY
+    }
+}
+
 impl Wire for Bucket {
     fn read(reader: &mut Reader<'_>) -> Result<Self, ErrorCode> {
         let len = reader.u16()?;
+        // It is padded to 8 bytes (section 7.3.4.2).
+        if !len.is_multiple_of(8) {
+            return Err(GroupModFailed::BadBucket.into());
+        }
         let mut part = reader.counted(len, 2, GroupModFailed::BadBucket)?;
         let (weight, watch_port, watch_group) = (part.u16()?, part.u32()?, part.u32()?);
         part.skip(4)?;
@@ -81,7 +93,7 @@ pub struct GroupMod {
 
 /// Buckets to the end.
 fn buckets(reader: &mut Reader<'_>) -> Result<Box<[Bucket]>, ErrorCode> {
-    Ok(Reader::new(reader.remaining(), GroupModFailed::BadBucket).list()?.into())
+    Ok(reader.padded(GroupModFailed::BadBucket)?.list()?.into())
 }
 
 impl Wire for GroupMod {

@@ -251,7 +251,7 @@ impl Message {
         let mut reader = Reader::new(&bytes[HEADER_LEN..], BadRequest::BadLen);
         // A hello has the version of its sender, and the error that refuses it too (section 6.3.1).
         if header.message_type == MessageType::Hello.number() {
-            return Hello::read(header.version, &mut reader).map(Self::Hello);
+            return Ok(Self::Hello(Hello::read(header.version, reader.remaining())));
         }
         if header.version != VERSION && header.message_type != MessageType::Error.number() {
             return Err(BadRequest::BadVersion.into());
@@ -264,7 +264,7 @@ impl Message {
 
     fn read(kind: MessageType, reader: &mut Reader<'_>) -> Result<Self, ErrorCode> {
         Ok(match kind {
-            MessageType::Hello => Self::Hello(Hello::read(VERSION, reader)?),
+            MessageType::Hello => Self::Hello(Hello::read(VERSION, reader.remaining())),
             MessageType::Error => Self::Error(Wire::read(reader)?),
             MessageType::EchoRequest => Self::EchoRequest(reader.remaining().into()),
             MessageType::EchoReply => Self::EchoReply(reader.remaining().into()),

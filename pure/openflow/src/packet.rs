@@ -84,7 +84,10 @@ impl Wire for PacketOut {
         let (buffer_id, in_port) = (reader.u32()?, reader.u32()?);
         let actions_len = reader.u16()?;
         reader.skip(6)?;
-        // That the actions are longer than the message is a lie of the message, section 7.3.7.
+        // That the actions are longer than the message, or end within one, is a lie of the message (section 7.3.7).
+        if !actions_len.is_multiple_of(8) {
+            return Err(BadRequest::BadLen.into());
+        }
         let mut actions = reader.part(actions_len.into(), BadAction::BadLen)?;
         Ok(Self { buffer_id, in_port, actions: actions.list()?.into(), data: reader.remaining().into() })
     }

@@ -188,21 +188,30 @@ impl Hello {
         }
     }
 
-    /// Reads the elements; those that are not known are skipped, as later versions may have more (section 7.5.1).
-    pub(crate) fn read(version: u8, reader: &mut Reader<'_>) -> Result<Self, ErrorCode> {
+    /// Reads the elements; those that are not known are skipped, as later versions may have more (section 7.5.1). What cannot
+    /// be read as elements is ignored, as in other switches: a hello of another version may have any body.
+    pub(crate) fn read(version: u8, body: &[u8]) -> Self {
+        let mut reader = Reader::new(body, BadRequest::BadLen);
         let mut this = Self { version, versions: None };
-        while !reader.is_empty() {
-            let kind = reader.u16()?;
-            let len = reader.u16()?;
-            let mut part = reader.counted(len, 4, BadRequest::BadLen)?;
-            if kind == VERSION_BITMAP && !part.is_empty() {
-                this.versions = Some(part.u32()?);
+        while let Ok((kind, mut part)) = Self::element(&mut reader) {
+            if kind == VERSION_BITMAP
+                && let Ok(versions) = part.u32()
+            {
+                this.versions = Some(versions);
             }
-            // The length leaves the padding out; the last element of some senders has none.
-            let padding = usize::from(len).next_multiple_of(8) - usize::from(len);
-            reader.skip(padding.min(reader.len()))?;
         }
-        Ok(this)
+        this
+    }
+
+    /// An element: its type and what it has.
+    fn element<'a>(reader: &mut Reader<'a>) -> Result<(u16, Reader<'a>), ErrorCode> {
+        let kind = reader.u16()?;
+        let len = reader.u16()?;
+        let part = reader.counted(len, 4, BadRequest::BadLen)?;
+        // The length leaves the padding out; the last element of some senders has none.
+        let padding = usize::from(len).next_multiple_of(8) - usize::from(len);
+        reader.skip(padding.min(reader.len()))?;
+        Ok((kind, part))
     }
 
     pub(crate) fn write(&self, out: &mut Vec<u8>) {

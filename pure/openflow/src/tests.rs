@@ -95,7 +95,8 @@ fn each_lie_in_a_flow_mod_has_its_error() {
         (INSTRUCTION + 2, &[0, 3], BadInstruction::BadLen.into()),
         (INSTRUCTION + 2, &[0xff, 0xff], BadInstruction::BadLen.into()),
         (INSTRUCTION + 2, &[0, 28], BadInstruction::BadLen.into()),
-        (INSTRUCTION + 2, &[0, 32], BadAction::BadLen.into()),
+        // It cuts an action in two; what follows is no instruction.
+        (INSTRUCTION + 2, &[0, 32], BadInstruction::BadLen.into()),
         (SET_FIELD, &[0, 28], BadAction::BadType.into()),
         (SET_FIELD + 2, &[0, 0], BadAction::BadLen.into()),
         (SET_FIELD + 2, &[0, 12], BadAction::BadLen.into()),
@@ -163,7 +164,7 @@ fn each_lie_elsewhere_has_its_error() {
         (&meter, 16, &[0, 3], MeterModFailed::BadBand.into()),
         (&meter, 18, &[0, 12], BadRequest::BadLen.into()),
         (&meter, 18, &[0, 17], BadRequest::BadLen.into()),
-        (&packet, 16, &[0, 4], BadAction::BadLen.into()),
+        (&packet, 16, &[0, 4], BadRequest::BadLen.into()),
         (&packet, 16, &[0, 60], BadRequest::BadLen.into()),
         (&role, 8, &[0, 0, 0, 4], RoleRequestFailed::BadRole.into()),
         (&desc, 8, &[0, 14], BadRequest::BadMultipart.into()),
@@ -211,8 +212,11 @@ fn a_hello_of_any_version_is_read_and_unknown_elements_are_skipped() {
     let bytes =
         [6, 0, 0, 32, 0, 0, 0, 0, 0, 9, 0, 6, 1, 2, 0, 0, 0, 1, 0, 12, 0, 0, 0, 16, 9, 9, 9, 9, 0, 0, 0, 0];
     assert_eq!(Message::decode(&bytes), Ok(Message::Hello(Hello { version: 6, versions: Some(16) })));
-    let bytes = [4, 0, 0, 12, 0, 0, 0, 0, 0, 1, 0, 8];
-    assert_eq!(Message::decode(&bytes), Err(BadRequest::BadLen.into()));
+    // What is no element is ignored, as is what stands behind.
+    for body in [&[0, 1, 0, 8][..], &[0, 1, 0, 3, 0, 0, 0, 16], &[0; 9], &[7]] {
+        let bytes = [&[4, 0, 0, 8 + body.len() as u8, 0, 0, 0, 0], body].concat();
+        assert_eq!(Message::decode(&bytes), Ok(Message::Hello(Hello { version: 4, versions: None })));
+    }
 }
 
 #[test]

@@ -125,6 +125,17 @@ impl<'a> Reader<'a> {
         Ok(Self::new(taken, error))
     }
 
+    /// All that is left, as a reader with an error of its own, where each value is padded to 8 bytes: if it does not fill these,
+    /// it is the message that is too short or too long, which is this reader's error.
+    #[inline]
+    pub(crate) fn padded(&mut self, too_short: impl Into<ErrorCode>) -> Result<Self, ErrorCode> {
+        if self.len().is_multiple_of(8) {
+            Ok(Self::new(self.remaining(), too_short))
+        } else {
+            Err(self.too_short)
+        }
+    }
+
     /// Reads values to the end.
     pub(crate) fn list<T: Wire>(&mut self) -> Result<Vec<T>, ErrorCode> {
         let mut list = Vec::new();

@@ -1,7 +1,9 @@
 //! Valid inputs, and functions that corrupt them.
 
 pub mod datapath;
+pub mod handshakes;
 pub mod openflow;
+pub mod wrong;
 
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 

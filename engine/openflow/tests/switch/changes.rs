@@ -56,7 +56,7 @@ fn instructions_that_cannot_be_done_are_refused_by_name() {
             BadInstruction::UnsupInstruction.into(),
         ),
         (
-            [Instruction::Experimenter { experimenter: 1, data: [0; 4].into() }].into(),
+            [Instruction::Experimenter { experimenter: 1, data: [0; 8].into() }].into(),
             BadInstruction::BadExperimenter.into(),
         ),
         ([Instruction::Meter(1)].into(), MeterModFailed::InvalidMeter.into()),

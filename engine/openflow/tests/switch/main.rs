@@ -5,3 +5,5 @@ mod controller;
 mod edges;
 mod naive;
 mod sessions;
+mod streams;
+mod wrong;

@@ -144,7 +144,7 @@ fn instruction(choices: &mut Choices<'_>) -> Instruction {
         InstructionType::ClearActions => Instruction::ClearActions,
         InstructionType::Meter => Instruction::Meter(choices.u32()),
         InstructionType::Experimenter => {
-            Instruction::Experimenter { experimenter: choices.u32(), data: choices.data(4) }
+            Instruction::Experimenter { experimenter: choices.u32(), data: choices.data(8) }
         }
     }
 }
