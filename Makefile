@@ -217,7 +217,8 @@ TEST_PACKAGES := iproute2=ip rpcbind=rpcinfo ethtool=ethtool xdp-tools=xdp-filte
 
 # Programs that the library's examples are compared with, and the C library musl. Unpacked, so that no service of theirs starts here.
 TEST_UNPACKED := memcached libmemcached-tools libmemcached11 libmemcachedutil2 libhashkit2 libevent-2.1-7 libsasl2-2 \
-	libsasl2-modules-db dnsperf libldns3 libnghttp2-14 libssl3 nsd libfstrm0 libprotobuf-c1 musl musl-dev
+	libsasl2-modules-db dnsperf libldns3 libnghttp2-14 libssl3 nsd libfstrm0 libprotobuf-c1 musl musl-dev \
+	$(filter-out libssl3 libevent-2.1-7,$(OVS_UNPACKED))
 
 # The suites that `make conformance` knows, and what building and running them takes.
 SUITES := $(basename $(notdir $(wildcard test/conformance/*.sh)))

@@ -10,6 +10,7 @@ use twinpath_openflow::{
 };
 use twinpath_openflow_switch::{CONTROLLERS_MAX, OpenFlowSwitch, SwitchInfo};
 use twinpath_test_fuzz::seed::datapath::Maps;
+use twinpath_test_fuzz::seed::handshakes::handshakes;
 use twinpath_time::{Duration, Instant};
 use twinpath_values::Endpoint;
 
@@ -158,6 +159,50 @@ fn whatever_follows_a_barrier_is_answered_wherever_the_bytes_are_cut() {
             }
         }
     });
+}
+
+/// What they write, and which sources say so: `twinpath_test_fuzz::seed::handshakes`.
+#[test]
+fn floodlight_onos_and_open_daylight_come_to_rule_beside_connections_that_say_nothing() {
+    for handshake in handshakes() {
+        run(async || {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("of");
+            let mut controllers = controllers();
+            controllers.listen(&Endpoint::Unix(path.clone())).await.expect("it is bound");
+            let others: Vec<_> =
+                (2..CONTROLLERS_MAX).map(|_| UnixStream::connect(&path).expect("it listens")).collect();
+            // One has said half of something.
+            let mut half = UnixStream::connect(&path).expect("it listens");
+            half.write_all(&[&greeting()[..], &[4, 14, 0, 80, 0, 0, 0, 1, 0]].concat()).expect("room");
+            let mut stream = UnixStream::connect(&path).expect("it listens");
+            stream.set_nonblocking(true).expect("a socket");
+            let mut frames = Frames::new();
+            for (number, step) in handshake.steps.iter().enumerate() {
+                stream.write_all(&step.bytes()).expect("there is room");
+                let mut heard = Vec::new();
+                while !step.is_answered(&heard) {
+                    // A probe of a silent controller would go on after 5 s.
+                    let limit = Duration::from_secs(4);
+                    let turn = tokio::time::timeout(limit, controllers.wait(START)).await;
+                    assert!(turn.is_ok(), "{}, step {number}: {heard:?}", handshake.name);
+                    controllers.turn(START);
+                    // As workers do.
+                    controllers.switch().datapath().take_all();
+                    controllers.switch().advance(START);
+                    let mut bytes = [0; 65536];
+                    while let Ok(len) = std::io::Read::read(&mut stream, &mut bytes) {
+                        assert!(len > 0, "{}, step {number}: closed", handshake.name);
+                        let mut rest = &bytes[..len];
+                        while let Some(message) = frames.next(&mut rest).expect("lengths are right") {
+                            heard.push(message.to_vec());
+                        }
+                    }
+                }
+            }
+            drop((others, half));
+        });
+    }
 }
 
 #[test]

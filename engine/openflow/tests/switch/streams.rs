@@ -137,12 +137,12 @@ fn the_same_messages_have_the_same_answers_however_they_are_cut() {
         assert!(expected.0.len() > MESSAGES / 2, "{} answers", expected.0.len());
         let at_each_byte: Vec<&[u8]> = bytes.chunks(1).collect();
         let randomly = [30, 300, 3000].map(|most| cut(&mut random, &bytes, most));
-        let ways = [&[bytes.as_slice()][..], &at_each_byte, &randomly[0], &randomly[1], &randomly[2]];
-        for (way, pieces) in ways.into_iter().enumerate() {
+        let cuts = [&[bytes.as_slice()][..], &at_each_byte, &randomly[0], &randomly[1], &randomly[2]];
+        for (number, pieces) in cuts.into_iter().enumerate() {
             for reads in [usize::MAX, 1 + random.usize(..500)] {
                 assert!(
                     answers(pieces, reads) == expected,
-                    "seed {seed}, way {way}, {reads} bytes read at a time"
+                    "seed {seed}, cuts {number}, {reads} bytes read at a time"
                 );
             }
         }

@@ -393,21 +393,6 @@ fn others() -> Vec<Layout> {
     ];
     let ports = ports.map(u128::from);
     let empty = |name: &str, kind| Layout::new(name, kind);
-    let role = |name: &str, role: u128| {
-        Layout::new(name, MessageType::RoleRequest)
-            .number("role", 4, role, &[2, 3, 4])
-            .pad("pad", 4)
-            .number("generation_id", 8, 7, &[6, 8, 1 << 63 | 6, 1 << 63 | 7, 1 << 63 | 8])
-            .after(Before::Election)
-    };
-    let masks = [
-        "packet_in",
-        "packet_in_slave",
-        "port_status",
-        "port_status_slave",
-        "flow_removed",
-        "flow_removed_slave",
-    ];
     vec![
         empty("hello", MessageType::Hello).number("element_type", 2, 1, &[]).len("element_len", 8).number(
             "bitmap",
@@ -455,6 +440,28 @@ fn others() -> Vec<Layout> {
         empty("queue_get_config_request", MessageType::QueueGetConfigRequest)
             .number("port", 4, 1, &ports)
             .pad("pad", 4),
+    ]
+}
+
+/// What a controller is to the switch (sections 7.3.9 and 7.3.10).
+fn roles() -> Vec<Layout> {
+    let empty = |name: &str, kind| Layout::new(name, kind);
+    let role = |name: &str, role: u128| {
+        Layout::new(name, MessageType::RoleRequest)
+            .number("role", 4, role, &[2, 3, 4])
+            .pad("pad", 4)
+            .number("generation_id", 8, 7, &[6, 8, 1 << 63 | 6, 1 << 63 | 7, 1 << 63 | 8])
+            .after(Before::Election)
+    };
+    let masks = [
+        "packet_in",
+        "packet_in_slave",
+        "port_status",
+        "port_status_slave",
+        "flow_removed",
+        "flow_removed_slave",
+    ];
+    vec![
         role("role_no_change", 0),
         role("role_equal", 1),
         role("role_master", 2),
@@ -464,6 +471,36 @@ fn others() -> Vec<Layout> {
             all.number(name, 4, 3, &[7, 8, 15, 16])
         }),
     ]
+}
+
+/// Which flows a request is about (sections 7.3.5.2 and 7.3.5.3).
+fn flow_request(ports: &[u128], groups: &[u128]) -> Layout {
+    part()
+        .number("table_id", 1, 0xff, &[])
+        .pad("pad2", 3)
+        .number("out_port", 4, number::port::ANY.into(), ports)
+        .number("out_group", 4, number::group::ANY.into(), groups)
+        .pad("pad3", 4)
+        .number("cookie", 8, 0, &[])
+        .number("cookie_mask", 8, 0, &[])
+        .then(matching(oxm(Field::InPort, 1, None)))
+}
+
+/// What a table is to do (section 7.3.5.5).
+fn table_features() -> Layout {
+    part()
+        .len("features_len", 72)
+        .number("table_id", 1, 0, &[])
+        .pad("pad2", 5)
+        .data("name", &[0; 32])
+        .number("metadata_match", 8, u64::MAX.into(), &[])
+        .number("metadata_write", 8, u64::MAX.into(), &[])
+        .number("config", 4, 0, &[3, 4])
+        .number("max_entries", 4, 1000, &[])
+        .number("property_type", 2, 0, &[16, 0xfffe])
+        .len("property_len", 8)
+        .number("instruction", 2, 4, &[7])
+        .number("instruction_len", 2, 4, &[8])
 }
 
 /// Multipart requests (section 7.3.5).
@@ -489,34 +526,10 @@ fn multiparts() -> Vec<Layout> {
             .pad("pad", 4)
             .then(body)
     };
-    let flows = || {
-        part()
-            .number("table_id", 1, 0xff, &[])
-            .pad("pad2", 3)
-            .number("out_port", 4, number::port::ANY.into(), &ports)
-            .number("out_group", 4, number::group::ANY.into(), &groups)
-            .pad("pad3", 4)
-            .number("cookie", 8, 0, &[])
-            .number("cookie_mask", 8, 0, &[])
-            .then(matching(oxm(Field::InPort, 1, None)))
-    };
-    let features = part()
-        .len("features_len", 72)
-        .number("table_id", 1, 0, &[])
-        .pad("pad2", 5)
-        .data("name", &[0; 32])
-        .number("metadata_match", 8, u64::MAX.into(), &[])
-        .number("metadata_write", 8, u64::MAX.into(), &[])
-        .number("config", 4, 0, &[3, 4])
-        .number("max_entries", 4, 1000, &[])
-        .number("property_type", 2, 0, &[16, 0xfffe])
-        .len("property_len", 8)
-        .number("instruction", 2, 4, &[7])
-        .number("instruction_len", 2, 4, &[8]);
     vec![
         request(MultipartType::Desc, part()),
-        request(MultipartType::Flow, flows()),
-        request(MultipartType::Aggregate, flows()),
+        request(MultipartType::Flow, flow_request(&ports, &groups)),
+        request(MultipartType::Aggregate, flow_request(&ports, &groups)),
         request(MultipartType::Table, part()),
         request(MultipartType::PortStats, part().number("port_no", 4, 1, &ports).pad("pad2", 4)),
         request(
@@ -535,7 +548,7 @@ fn multiparts() -> Vec<Layout> {
         request(MultipartType::MeterConfig, part().number("meter_id", 4, 1, &meters).pad("pad2", 4)),
         request(MultipartType::MeterFeatures, part()),
         request(MultipartType::TableFeatures, part()),
-        request(MultipartType::TableFeatures, features).named("multipart.TableFeatures_set"),
+        request(MultipartType::TableFeatures, table_features()).named("multipart.TableFeatures_set"),
         request(MultipartType::PortDesc, part()),
         request(
             MultipartType::Experimenter,
@@ -559,7 +572,7 @@ fn types() -> Vec<Layout> {
 /// Every message of a controller, valid, with its fields.
 #[must_use]
 pub fn messages() -> Vec<Layout> {
-    let groups = [others(), group_mods(), meter_mods(), multiparts()];
+    let groups = [others(), roles(), group_mods(), meter_mods(), multiparts()];
     let main: Vec<_> = groups.into_iter().flatten().collect();
     let of_slave = |layout: &Layout| layout.clone().fixed().of_slave();
     let slave: Vec<_> = main.iter().chain(&flow_mods()[..5]).map(of_slave).collect();
