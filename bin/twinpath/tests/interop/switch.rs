@@ -5,6 +5,7 @@ mod configured;
 mod controller;
 mod ending;
 mod examples;
+mod handshakes;
 mod keeping;
 mod learned;
 mod luck;
