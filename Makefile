@@ -53,7 +53,7 @@ uninstall: ## remove what `make install` has installed below PREFIX (/usr/local)
 test: setup ## run every test; say how many ran and why any was skipped (device tests need root); FULL=1: what tests repeat, in full
 	@if [ "$$(id -u)" = 0 ]; then xtask/host.sh need $(TEST_PACKAGES); fi
 	@xtask/host.sh unpack $(TARGET_DIR)/test-peers $(TEST_UNPACKED)
-	@$(if $(FULL),TWINPATH_TESTS_IN_FULL=1) $(CARGO) run -q $(CARGO_FLAGS) -p xtask -- test-summary $(ARGS)
+	@$(if $(filter 1,$(FULL)),TWINPATH_TESTS_IN_FULL=1) $(CARGO) run -q $(CARGO_FLAGS) -p xtask -- test-summary $(ARGS)
 
 test-guest: ## test the paths on the network cards of guests, for each of GUEST_KERNELS and GUEST_NICS (no root; skips say why)
 	@xtask/host.sh need $(GUEST_PACKAGES) ethtool=ethtool

@@ -153,7 +153,11 @@ pub(crate) fn run(root: &Path, cargo_args: &[String]) -> Result<ExitCode> {
     };
     let mut first = run_step(what, &mut cargo_test(root, &skip_log, arguments), &mut out)?;
     let selection = arguments.split(|argument| argument == "--").next().unwrap_or_default();
-    let again = |program: &[String]| cargo_test(root, &skip_log, &[selection, program].concat());
+    let again = |program: &[String]| {
+        // Cargo refuses `--lib` twice.
+        let program = program.iter().filter(|word| *word != "--lib" || !selection.contains(word));
+        cargo_test(root, &skip_log, &selection.iter().chain(program).cloned().collect::<Vec<_>>())
+    };
     retry(&mut first, retries, again, &mut out)?;
     tally.add(first);
     if everything {

@@ -31,7 +31,7 @@ const FOUND: [&str; 2] = [
      a1 recvmsg s0 16+281 MSG_DONTWAIT 0 256",
 ];
 
-/// How long scripts begin: what goes wrong in one of a hundred shows in the shorter time, too, as several run in a second.
+/// How long scripts begin; several run in a second.
 const TIME: Duration = Duration::from_secs(25);
 const TIME_IN_FULL: Duration = Duration::from_secs(80);
 
@@ -57,8 +57,9 @@ fn a_program_sees_no_difference_between_a_plain_socket_and_a_leased_one() {
     let totals =
         run(&mut twin, 0..u64::MAX, Some(Instant::now() + few_or_all(TIME, TIME_IN_FULL)), &[]).unwrap();
     println!("{totals}");
-    // Some 1.5 % of the scripts still differ, each for a reason that is not found yet. This bound is to fall, and never to rise.
-    assert!(totals.failed * 20 <= totals.seeds, "what differs is said above");
+    // Some 1 % of the scripts still differ, each for a reason that is not found yet. This bound is to fall, and never to rise. Few
+    // scripts have their share by chance.
+    assert!(totals.failed <= 3 + totals.seeds / 33, "what differs is said above");
     // Otherwise nothing was compared with anything.
     let received = totals.by_ring + totals.by_kernel;
     assert!(totals.by_ring * 20 > received, "{} of {received} datagrams came by the ring", totals.by_ring);

@@ -324,7 +324,13 @@ impl<D: Datapath> OpenFlowSwitch<D> {
         }
     }
 
-    /// The ports that there are, and how they are; `config` of each is kept here.
+    /// What is configured of a port, of [`port_config`](twinpath_openflow::port_config); `None`: there is no such port.
+    #[must_use]
+    pub fn port_config(&self, port_no: u32) -> Option<u32> {
+        self.tables.ports.get(&port_no).map(|entry| entry.port.config)
+    }
+
+    /// The ports that there are, and how they are. Of `config`, PORT_DOWN says how the interface is; the rest is kept here.
     pub fn set_ports(&mut self, now: Instant, ports: Vec<Port>) {
         let news = self.tables.set_ports(now, ports);
         self.budgets.retain(|port, _| self.tables.ports.contains_key(port));

@@ -410,8 +410,8 @@ impl<D: Datapath> Tables<D> {
         Ok(())
     }
 
-    /// Takes over what ports there are and how they are; what controllers have configured of them stays. What has become
-    /// of which.
+    /// Takes over what ports there are and how they are. Of what controllers have configured, PORT_DOWN is as it comes here, and the
+    /// rest stays. What has become of which.
     pub(crate) fn set_ports(&mut self, now: Instant, ports: Vec<Port>) -> Vec<PortStatus> {
         let mut news = Vec::new();
         let mut former = std::mem::take(&mut self.ports);
@@ -423,7 +423,8 @@ impl<D: Datapath> Tables<D> {
                 None => Some(PortReason::Add),
                 Some(before) => {
                     entry.since = before.since;
-                    entry.configure(before.port.config);
+                    let own = entry.port.config & port_config::PORT_DOWN;
+                    entry.configure(before.port.config & !port_config::PORT_DOWN | own);
                     (before.port != entry.port).then_some(PortReason::Modify)
                 }
             };

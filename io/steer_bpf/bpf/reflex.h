@@ -525,7 +525,7 @@ INLINE int worker_answers(__u32 queue)
 	struct pending *word = map_lookup(&pending, &queue);
 	__u64 until = word ? *(volatile __u64 *)&word->worker_until : 0;
 	struct reflex_cpu *cpu;
-	__u64 now;
+	__u64 now, tried;
 
 	if (!until)
 		return 0;
@@ -533,16 +533,22 @@ INLINE int worker_answers(__u32 queue)
 	if (!cpu)
 		return 0;
 	now = ktime_get_coarse_ns();
-	if (until == GIVEN_BACK) {
-		/* As no rate is near 0, the next trial comes soon. */
-		if (__sync_val_compare_and_swap(&word->worker_until, until, 0) == until)
-			*(volatile __u64 *)&word->tried_rate = 0;
-		return 0;
+	if (until != GIVEN_BACK && (long long)(until - now) > 0) {
+		cpu->why[WHY_LOAD]++;
+		return 1;
 	}
-	if ((long long)(until - now) <= 0)
-		return 0;
-	cpu->why[WHY_LOAD]++;
-	return 1;
+	/* It has given back, or let its time lapse. */
+	if (__sync_val_compare_and_swap(&word->worker_until, until, 0) == until) {
+		tried = *(volatile __u64 *)&word->tried_rate;
+		/* A worker that has not come to its trial is busy elsewhere, and requests have waited for it. One that has
+		 * answered is tried again soon, as no rate is near 0. */
+		if (until == word->trial_at - TRIAL_LEAST_NS + TRIAL_NS)
+			tried = (tried & ~(__u64)TRIAL_DOUBLED) | TRIAL_DOUBLED_MOST;
+		else
+			tried = 0;
+		*(volatile __u64 *)&word->tried_rate = tried;
+	}
+	return 0;
 }
 
 /* Whether a program is to decide about a claimed frame by reflex_of(). */

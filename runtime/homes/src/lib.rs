@@ -426,26 +426,29 @@ impl Homes {
         Ok(VxlanPort::open(config, &mut self.all[at].udp_ports))
     }
 
-    /// Sets an interface down, so that the other end of its link sees no carrier, or up. What was set down is set up again when
-    /// the kernel gets the interface back.
+    /// Sets an interface down, so that the other end of its link sees no carrier, or up. What was up is set up again when the
+    /// kernel gets the interface back.
     ///
     /// # Errors
     /// The kernel refuses; the interface may be gone.
     pub fn set_up(&mut self, at: HomeAt, ifindex: u32, up: bool) -> io::Result<()> {
+        let was_up = self.link(at, ifindex).is_some_and(|link| link.up);
+        self.run(at, || link::set_up(ifindex, up)).map_err(io::Error::other)??;
         if up {
             self.down.remove(&(at, ifindex));
-        } else {
+        } else if was_up {
             self.down.insert((at, ifindex));
         }
-        self.run(at, || link::set_up(ifindex, up)).map_err(io::Error::other)?
+        Ok(())
     }
 
-    /// Sets up what [`Self::set_up`] has set down. An interface that is gone is no loss.
+    /// Sets up what [`Self::set_up`] has set down.
     fn set_up_again(&mut self, at: HomeAt, ifindex: u32) {
-        if self.down.contains(&(at, ifindex))
+        if self.down.remove(&(at, ifindex))
+            && let Some(name) = self.link(at, ifindex).map(|link| link.name.clone())
             && let Err(error) = self.set_up(at, ifindex, true)
         {
-            tracing::debug!("interface {ifindex} is not set up again: {error}");
+            tracing::warn!("{name} stays down: {error}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! What control does for OpenFlow in its loop: controllers' turn, versions of the tables for workers, frames between both.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use twinpath_config::Endpoint;
@@ -186,16 +187,16 @@ impl OpenFlow {
                 // The tables have it already, and workers learn it with them.
                 Request::PortConfig { port_no, config } => {
                     tracing::info!("a controller has set the configuration of port {port_no} to {config:#x}");
-                    self.configured.push((port_no, config & port_config::PORT_DOWN == 0));
+                    self.configured.insert(port_no, config & port_config::PORT_DOWN != 0);
                 }
             }
         }
         self.count_done();
     }
 
-    /// The ports that controllers have configured since the last call, with whether they are to be up. Their interfaces are not
+    /// The ports that controllers have configured since the last call, with whether they are to be down. Their interfaces are not
     /// changed here.
-    pub fn take_configured(&mut self) -> Vec<(u32, bool)> {
+    pub fn take_configured(&mut self) -> BTreeMap<u32, bool> {
         std::mem::take(&mut self.configured)
     }
 

@@ -16,7 +16,7 @@ mod reports;
 mod speeds;
 mod versions;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -97,8 +97,8 @@ pub struct OpenFlow {
     is_captured: bool,
     /// Workers have memory for samples.
     has_samples: bool,
-    /// Ports that controllers have configured, with whether they are to be up, until they are asked for.
-    configured: Vec<(u32, bool)>,
+    /// Ports that controllers have configured, with whether they are to be down, until they are asked for.
+    configured: BTreeMap<u32, bool>,
 }
 
 impl OpenFlow {
@@ -143,7 +143,7 @@ impl OpenFlow {
             local: None,
             is_captured: false,
             has_samples: false,
-            configured: Vec::new(),
+            configured: BTreeMap::new(),
         })
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use twinpath_offload::{KernelPort, PortForwarded};
-use twinpath_openflow::{PORT_NAME_LEN, Port as Described, number, port_state};
+use twinpath_openflow::{PORT_NAME_LEN, Port as Described, number, port_config, port_state};
 use twinpath_switch_engine::SwitchCommand;
 use twinpath_sys::clock;
 use twinpath_sys::ethtool::LinkSettings;
@@ -26,6 +26,8 @@ pub struct PortFacts {
     pub address: Option<[u8; 6]>,
     /// Whether frames can pass.
     pub is_up: bool,
+    /// Whether it is set down, by an operator or a controller; `None`: it is no interface, and only controllers set it down.
+    pub is_down: Option<bool>,
     /// How it is connected, if it is an interface that says so.
     pub settings: Option<LinkSettings>,
     /// Where it counts.
@@ -55,8 +57,13 @@ impl OpenFlow {
         let local = facts.iter().find(|port| port.is_local).map(|port| port.number);
         for port in facts {
             let port_no = if port.is_local { number::port::LOCAL } else { port.number.into() };
+            let is_down = port.is_down.unwrap_or_else(|| {
+                let config = self.controllers.switch_ref().port_config(port_no);
+                config.is_some_and(|config| config & port_config::PORT_DOWN != 0)
+            });
             let mut described = Described {
                 port_no,
+                config: if is_down { port_config::PORT_DOWN } else { 0 },
                 hw_addr: port.address.unwrap_or_else(|| identity::port_address(self.datapath_id, port_no)),
                 name: short(&port.name),
                 state: if port.is_up { port_state::LIVE } else { port_state::LINK_DOWN },

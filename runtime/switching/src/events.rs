@@ -263,7 +263,10 @@ impl Switching {
             self.ports_changed = true;
         }
         match event {
-            Event::Link(Link { name, ifindex, .. }) => {
+            Event::Link(Link { name, ifindex, up, .. }) => {
+                if let Some(port) = self.ports.iter_mut().find(|port| port.is_on(home, ifindex)) {
+                    port.link_is(up);
+                }
                 self.read_settings(home, ifindex, &name);
                 self.link_is_there(home, &name);
             }

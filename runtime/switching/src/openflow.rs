@@ -69,17 +69,21 @@ impl Switching {
     /// hardware and Open vSwitch do so.
     fn configure_links(&mut self) {
         let configured = self.openflow.as_mut().map(OpenFlow::take_configured).unwrap_or_default();
-        for (number, up) in configured {
-            let is_it = |port: &&Port| u32::from(port.number) == number && port.is_attached();
-            let Some(port) = self.ports.iter().find(is_it) else { continue };
-            if matches!(port.on, On::Interface)
-                && let Err(error) = self.homes.set_up(port.home, port.ifindex, up)
-            {
-                tracing::warn!(
-                    "{}: its link is not set {}: {error}",
-                    port.name,
-                    if up { "up" } else { "down" }
-                );
+        for (number, down) in configured {
+            let is_it = |port: &&mut Port| u32::from(port.number) == number;
+            let Some(port) = self.ports.iter_mut().find(is_it) else { continue };
+            let link = self.homes.link(port.home, port.ifindex);
+            if link.is_none_or(|link| port.is_down(link).is_none_or(|is_down| is_down == down)) {
+                continue;
+            }
+            match self.homes.set_up(port.home, port.ifindex, !down) {
+                Ok(()) => port.asked_down = Some(down),
+                Err(error) => {
+                    let to = if down { "down" } else { "up" };
+                    tracing::warn!("{}: its interface is not set {to}: {error}", port.name);
+                    // Controllers are told how it is.
+                    self.ports_changed = true;
+                }
             }
         }
     }
@@ -99,6 +103,7 @@ impl Switching {
                     is_local: matches!(port.on, On::Local(_)),
                     name: port.name.to_string(),
                     address: link.and_then(|link| link.mac).map(|mac| mac.0),
+                    is_down: link.and_then(|link| port.is_down(link)),
                     is_up: port.link(link.map(|link| link.state())) == "up",
                     kernel: self.kernel_port(port),
                     settings: port.settings,

@@ -105,6 +105,8 @@ pub(super) struct Port {
     pub(super) xdp: Option<Result<(), String>>,
     /// The thread of the kernel that takes its frames, if it is to have one.
     pub(super) thread: Option<ReceiveThread>,
+    /// Its interface was set down or up for a controller, and the kernel has not announced it yet: whether down.
+    pub(super) asked_down: Option<bool>,
     /// How its interface is connected, as far as the kernel knows.
     pub(super) settings: Option<LinkSettings>,
     /// Its interface is the kernel's until all workers have the snapshot of that number.
@@ -127,6 +129,17 @@ impl Port {
     /// Whether frames may be sent to it.
     pub(super) fn is_attached(&self) -> bool {
         self.state == State::Attached
+    }
+
+    /// Whether its interface is set down; `None`: it is on no interface, or is not attached.
+    pub(super) fn is_down(&self, link: &Link) -> Option<bool> {
+        let is_interface = self.is_attached() && matches!(self.on, On::Interface);
+        is_interface.then(|| self.asked_down.unwrap_or(!link.up))
+    }
+
+    /// The kernel has announced how the interface is.
+    pub(super) fn link_is(&mut self, up: bool) {
+        self.asked_down.take_if(|down| *down != up);
     }
 
     /// Gives up what it holds, after its queue has come back or before it had one.

@@ -394,6 +394,7 @@ impl Switching {
             peer: None,
             xdp: None,
             thread: None,
+            asked_down: None,
             settings: None,
             joins_with: None,
             before: Counts::default(),

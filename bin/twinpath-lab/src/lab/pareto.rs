@@ -52,10 +52,10 @@ pub(crate) fn draw(points: &[Point]) -> anyhow::Result<String> {
             .light_line_style(TRANSPARENT)
             .draw()
             .map_err(drawing)?;
-        let along = front(points).into_iter().map(|at| (cpu(&points[at]), points[at].latency_us));
+        let along = front(points).into_iter().map(|at| (cpu(&points[at]), points[at].latency_us.max(low)));
         chart.draw_series(LineSeries::new(along, INK.mix(0.4).stroke_width(2))).map_err(drawing)?;
         for (at, point) in points.iter().enumerate() {
-            let here = (cpu(point), point.latency_us);
+            let here = (cpu(point), point.latency_us.max(low));
             let size = if point.ours { 7 } else { 5 };
             let text = ("sans-serif", 14).into_font().color(&INK).pos(Pos::new(HPos::Left, VPos::Bottom));
             let mark = EmptyElement::at(here)

@@ -278,14 +278,28 @@ fn a_port_that_is_set_down_has_no_link() {
         status.port.state
     };
     assert_eq!(set(&mut bench, port_config::PORT_DOWN), port_state::LINK_DOWN);
-    // What becomes of the interface meanwhile is not lost.
+    // The interface is down by then.
     let without_link = Port { state: port_state::LINK_DOWN, ..port(2) };
-    bench.switch.set_ports(bench.now, vec![port(1), without_link, port(3)]);
+    let down = Port { config: port_config::PORT_DOWN, ..without_link.clone() };
+    bench.switch.set_ports(bench.now, vec![port(1), down, port(3)]);
     assert_eq!(bench.heard(id), [], "it has no link as before");
     assert_eq!(set(&mut bench, 0), port_state::LINK_DOWN);
     bench.switch.set_ports(bench.now, vec![port(1), port(2), port(3)]);
     let told = bench.heard(id);
     assert!(matches!(&told[..], [(_, Message::PortStatus(status))] if status.port.state == port_state::LIVE));
+    // Somebody else sets the interface down: what controllers have configured besides stays.
+    let change = PortMod {
+        port_no: 2,
+        hw_addr: port(2).hw_addr,
+        config: port_config::NO_FWD,
+        mask: port_config::NO_FWD,
+        advertise: 0,
+    };
+    bench.ask(id, &Message::PortMod(change));
+    let down = Port { config: port_config::PORT_DOWN, ..without_link };
+    bench.switch.set_ports(bench.now, vec![port(1), down, port(3)]);
+    bench.heard(id);
+    assert_eq!(bench.switch.port_config(2), Some(port_config::PORT_DOWN | port_config::NO_FWD));
 }
 
 /// Many flows with one match: each is found by its priority.

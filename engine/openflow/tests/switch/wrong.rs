@@ -1,4 +1,4 @@
-//! The twin of controllers: each message with each field wrong, answered as Open vSwitch answers it, or as known.rs says why not.
+//! The twin of controllers: each message with each field wrong, answered as Open vSwitch answers it, or as differences.rs says why not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

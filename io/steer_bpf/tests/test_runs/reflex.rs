@@ -300,6 +300,7 @@ fn turns(answers: &mut ByWorker, found: [u32; 16]) {
 /// While replies are many the worker is tried: the programs leave everything to it until it says that they are better, or says nothing
 /// more. One that goes on gets everything.
 #[test]
+#[allow(unsafe_code, reason = "the test reads a word that program and worker share")]
 fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
     if !twinpath_test_skip::root_or_skip() {
         return;
@@ -310,7 +311,11 @@ fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
     replies.steering.apply(&mirrored(&corpus::all().unwrap().tables["basic"], 0)).unwrap();
     let words = replies.steering.pending().unwrap();
     let words = Arc::new(Mapping::of_fd(words, QUEUES_MAX as usize * pending::STRIDE, 0).unwrap());
-    let mut answers = ByWorker::new(Pending::new(words, 0, FAIL_OPEN).unwrap());
+    let mut answers = ByWorker::new(Pending::new(Arc::clone(&words), 0, FAIL_OPEN).unwrap());
+    // The word of the queue that has the rate before a trial, and how often the time to the next one has doubled.
+    // SAFETY: aligned and within the mapping, which the program alone writes to meanwhile.
+    let tried = || unsafe { words.base().add(16).cast::<u64>().read_volatile() };
+    let doubled = || tried() & 7;
     let frame = request(PEERS[0], 4000, b"one of many");
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     // Not repeated by the kernel: it would show the reply to the program.
@@ -333,8 +338,13 @@ fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
         assert_eq!(action == REDIRECT, replies.count(NotReplied::Load) == before);
         action == REDIRECT
     };
-    for _ in 0..3 {
+    let mut before = None;
+    // Trials that fail come less and less often, unless the rate changes, which begins anew.
+    while before != Some(4) {
         await_trial(&replies);
+        let next = before.map_or(0, |before: u64| before + 1);
+        assert!(doubled() == next || doubled() == 0, "{} after {before:?}", doubled());
+        before = Some(doubled());
         // It sleeps between its turns, and for what has waited meanwhile it is no better.
         for _ in 0..3 {
             answers.found(clock::now(), 4);
@@ -344,6 +354,7 @@ fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
     }
     let mut by_worker = 0;
     while by_worker < 50 {
+        let before = by_worker;
         await_trial(&replies);
         turns(&mut answers, [4; 16]);
         turns(&mut answers, [4; 16]);
@@ -352,6 +363,7 @@ fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
             by_worker += 1;
             assert!(std::time::Instant::now() < deadline, "it never lapses");
         }
+        assert!(tried() == 0 || by_worker == before, "it has answered, and is tried again soon");
     }
     loop {
         await_trial(&replies);
@@ -364,6 +376,7 @@ fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
         answers.found(clock::now() + Duration::from_millis(18), 1);
         assert!(is_replied(&mut replies), "a worker that finds one at a time gives back");
         if is_in_time {
+            assert_eq!(tried(), 0, "it has answered, and is tried again soon");
             break;
         }
     }
@@ -372,6 +385,7 @@ fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
     while !is_replied(&mut replies) {
         assert!(std::time::Instant::now() < deadline, "it never lapses");
     }
+    assert_eq!(doubled(), 4, "a worker that does not come to its trial is left alone");
 }
 
 #[test]

@@ -45,8 +45,13 @@ fn start() -> Option<(Site, Server)> {
         return None;
     }
     let site = Site::new(3);
+    let server = start_at(&site);
+    Some((site, server))
+}
+
+fn start_at(site: &Site) -> Server {
     let listen = format!("unix:{}", site.rig.directory.path().join("of").display());
-    let server = site.switch(&[
+    site.switch(&[
         "sw0",
         "--port",
         "p1",
@@ -60,8 +65,7 @@ fn start() -> Option<(Site, Server)> {
         "a1",
         "--listen",
         &listen,
-    ]);
-    Some((site, server))
+    ])
 }
 
 #[test]
@@ -156,23 +160,51 @@ fn ovs_ofctl_makes_groups_and_meters_and_sends_frames() {
     ofctl(&site, &["mod-port", "p1", "no-receive"]);
     assert!(ofctl(&site, &["show"]).contains("NO_RECV"));
     ofctl(&site, &["mod-port", "p1", "receive"]);
-    // As with Open vSwitch, the other end of the link sees it; and what was set down is set up when the switch ends.
-    let carrier = || link_json(&site.hosts[0], "eth0")["operstate"].clone();
-    for _ in 0..2 {
-        ofctl(&site, &["mod-port", "p1", "down"]);
-        until("no carrier", || carrier() == "LOWERLAYERDOWN" || carrier() == "DOWN");
-        assert!(ofctl(&site, &["show"]).contains("PORT_DOWN"));
-        ofctl(&site, &["mod-port", "p1", "up"]);
-        until("a carrier", || carrier() == "UP");
-    }
-    ofctl(&site, &["add-flow", "actions=normal"]);
-    until("it carries frames again", || site.tries(1, 2));
-    ofctl(&site, &["mod-port", "p1", "down"]);
     let refused = try_ofctl(&site, &["add-flow", "in_port=1,actions=group:9"]).expect_err("no such group");
     assert!(refused.contains("OFPBAC_BAD_OUT_GROUP"), "{refused}");
-    until("no carrier", || carrier() != "UP");
     assert_eq!(terminate(server), Some(0));
-    until("a carrier", || carrier() == "UP");
+}
+
+/// As with Open vSwitch, PORT_DOWN is how the interface is, if an operator has set it so, too, and the host at the port sees it.
+#[test]
+fn ovs_ofctl_sets_ports_down_and_up_and_their_hosts_see_it() {
+    let Some((site, server)) = start() else { return };
+    let has_carrier = |host: usize| link_json(&site.hosts[host - 1], "eth0")["operstate"] == "UP";
+    let config = |port: &str| {
+        let shown = ofctl(&site, &["show"]);
+        let port = shown.split_once(&format!("({port}): ")).expect("it is shown").1;
+        port.lines().find(|line| line.contains("config:")).expect("so is this").trim().to_owned()
+    };
+    ofctl(&site, &["add-flow", "actions=normal"]);
+    for _ in 0..2 {
+        ofctl(&site, &["mod-port", "p1", "down"]);
+        until("no carrier", || !has_carrier(1));
+        assert!(config("p1").contains("PORT_DOWN"));
+        ofctl(&site, &["mod-port", "p1", "up"]);
+        until("a carrier", || has_carrier(1));
+    }
+    until("it carries frames again", || site.tries(1, 2));
+    // An operator does it, and another bit of the port is changed.
+    site.rig.ip_server(&["link", "set", "p2", "down"]);
+    until("controllers see it", || config("p2").contains("PORT_DOWN"));
+    ofctl(&site, &["mod-port", "p2", "no-receive"]);
+    assert!(config("p2").contains("PORT_DOWN") && config("p2").contains("NO_RECV") && !has_carrier(2));
+    site.rig.ip_server(&["link", "set", "p2", "up"]);
+    until("controllers see it", || config("p2") == "config:     NO_RECV");
+    // Who comes after one that was killed can set it up; and what was set down is set up at the end, but for what was down before.
+    ofctl(&site, &["mod-port", "p1", "down"]);
+    until("no carrier", || !has_carrier(1));
+    server.kill();
+    let server = start_at(&site);
+    assert!(config("p1").contains("PORT_DOWN"));
+    ofctl(&site, &["mod-port", "p1", "up"]);
+    until("a carrier", || has_carrier(1));
+    ofctl(&site, &["mod-port", "p1", "down"]);
+    site.rig.ip_server(&["link", "set", "p2", "down"]);
+    until("controllers see it", || config("p2").contains("PORT_DOWN"));
+    assert_eq!(terminate(server), Some(0));
+    until("a carrier", || has_carrier(1));
+    assert!(!has_carrier(2));
 }
 
 /// Writes key and certificate of the switch and of a controller, signed by an authority, and that of the authority.

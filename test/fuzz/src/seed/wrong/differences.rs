@@ -42,7 +42,7 @@ const NOT_A_HELLO: &str = "the controller is told why the connection ends (secti
 const PART_FIRST: &str = "the part whose length is wrong has the error; Open vSwitch names the message";
 
 /// All of them.
-pub(super) const KNOWN: &[Difference] = &[
+pub(super) static KNOWN: &[Difference] = &[
     // The connection.
     differs(
         "error.* hello.* slave.error.* slave.hello.* slave.type_0.* type_0.* type_1.*",
