@@ -70,7 +70,8 @@ fn served(stream: &[u8], piece: usize) -> (Vec<u8>, Next) {
                 break;
             }
         }
-        let most = LIMITS.record_bytes as usize + 4 * LIMITS.fragments as usize;
+        // The mark of one fragment too many tells that it is one.
+        let most = LIMITS.record_bytes as usize + 4 * (LIMITS.fragments as usize + 1);
         assert!(unread.len() < most, "{} bytes wait, which may be one record", unread.len());
     }
     (replies, Next::Keep)

@@ -73,9 +73,9 @@ int main(void)
 			if (child == 0) {
 				char end;
 
+				close(ends[1]);
 				receive(fd);
 				printf("%d\n", (int)getpid());
-				close(ends[1]);
 				_exit(read(ends[0], &end, 1) != 0);
 			}
 			continue;

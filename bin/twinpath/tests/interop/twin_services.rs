@@ -203,7 +203,7 @@ fn change(random: &mut fastrand::Rng) -> Change {
     };
     let at_client = |lines: &[&str]| Change { at_client: true, ..at_server(lines) };
     let add = if random.bool() { "add" } else { "del" };
-    match random.u32(0..22) {
+    match random.u32(0..26) {
         0 => at_server(&["ip route replace 10.9.0.0/24 via 10.7.0.1"]),
         1 => at_server(&["ip route replace 10.9.0.0/24 via 10.8.0.1"]),
         2 => at_server(&["ip route replace unreachable 10.9.0.0/24"]),
@@ -244,6 +244,21 @@ fn change(random: &mut fastrand::Rng) -> Change {
         18 => at_server(&["ip link set vt down", "ip link set vt up"]),
         19 => at_server(&[&format!("set ipv4/ip_forward {}", random.u32(0..2))]),
         20 => at_server(&[&format!("ip link set vs mtu {}", random.u32(1280..1501))]),
+        21 => at_server(&[
+            "ip neigh change 10.7.0.1 dev vs nud stale",
+            "ip neigh change fd07::1 dev vs nud stale",
+        ]),
+        22 => at_server(&[
+            "ip neigh change 10.7.0.1 dev vs nud failed",
+            "ip neigh change fd07::1 dev vs nud failed",
+        ]),
+        23 => at_client(&["ip neigh change 10.7.0.2 dev vc nud failed"]),
+        24 => at_client(&[
+            "ip link set vc down",
+            "ip link set vc up",
+            &format!("ip address add {CLIENT_V6}/64 dev vc nodad"),
+            "ip route replace 10.10.0.0/24 via 10.7.0.2",
+        ]),
         _ => at_client(&[&format!("ip link set vc address 02:00:00:00:01:{:02x}", random.u8(1..))]),
     }
 }
