@@ -4,7 +4,6 @@ use anyhow::{Context, ensure};
 use twinpath_plain::kill_watch::{self, Felt, KillWatch, KillWatchConfig, KillWatchError};
 
 use super::measure::Bench;
-use crate::lab::instance::Facts;
 use crate::lab::kni::kill9;
 use crate::lab::model::Sample;
 use crate::lab::process::{Side, words};
@@ -73,9 +72,18 @@ impl Bench<'_> {
             address(ECHO_PORT)
         ));
         let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
-        self.session.launcher.client(side, &probe, SLACK, None).await?;
-        let carried = instance.report().await?.frames_in();
-        ensure!(carried >= u64::from(PROBES), "the switch carried {carried} of {PROBES} requests");
+        let probed = async {
+            self.session.launcher.client(side, &probe, SLACK, None).await?;
+            // By workers, and by the kernel's entries.
+            let carried: u64 = instance.report().await?.ports.iter().map(|port| port.frames_in).sum();
+            ensure!(carried >= u64::from(PROBES), "the switch carried {carried} of {PROBES} requests");
+            Ok(())
+        };
+        if let Err(error) = probed.await {
+            // Or the next one would find its socket in use.
+            let _ = instance.stop(&self.session.launcher).await;
+            return Err(error);
+        }
         let pid = instance.pid();
         let kill = move || {
             let felt = watch.kill(pid);
