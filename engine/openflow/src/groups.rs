@@ -108,7 +108,7 @@ impl Groups {
         if change.group_type != GroupType::Select && change.buckets.iter().any(|bucket| bucket.weight != 0) {
             return Err(GroupModFailed::InvalidGroup.into());
         }
-        // Only what is chosen by who is live watches something: elsewhere it would be without effect (section 7.3.4.2).
+        // Only these choose buckets by liveness: elsewhere a watched port or group has no effect (section 7.3.4.2).
         let is_chosen = matches!(change.group_type, GroupType::Select | GroupType::FastFailover);
         if !is_chosen && change.buckets.iter().any(Bucket::watches) {
             return Err(GroupModFailed::WatchUnsupported.into());

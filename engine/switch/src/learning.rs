@@ -43,8 +43,8 @@ pub(crate) fn classify(snapshot: &Snapshot, shared: &Shared, arrival: &Arrival) 
     }
 }
 
-/// The VLAN of a frame, or why it is dropped and not learned from. What a bridge forwards to nobody still says where its sender is;
-/// flow control alone comes from the other end of the link, whatever its source (`br_handle_frame`, net/bridge/br_input.c).
+/// The VLAN of a frame, or why it is dropped and not learned from. A bridge learns the sender of a frame that
+/// it forwards to nobody, too, but for flow control, which the other end of the link sends (`br_handle_frame`, net/bridge/br_input.c).
 #[inline]
 pub(crate) fn vlan_of(snapshot: &Snapshot, arrival: &Arrival) -> Result<u16, Reason> {
     let vlan = vlan_by_port(snapshot, arrival)?;

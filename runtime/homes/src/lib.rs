@@ -426,17 +426,16 @@ impl Homes {
         Ok(VxlanPort::open(config, &mut self.all[at].udp_ports))
     }
 
-    /// Sets an interface down, so that the other end of its link sees no carrier, or up. What was up is set up again when the
-    /// kernel gets the interface back.
+    /// Sets an interface that is up down, so that the other end of its link sees no carrier, or one that is down up. What was set
+    /// down here is set up again when the kernel gets the interface back.
     ///
     /// # Errors
     /// The kernel refuses; the interface may be gone.
     pub fn set_up(&mut self, at: HomeAt, ifindex: u32, up: bool) -> io::Result<()> {
-        let was_up = self.link(at, ifindex).is_some_and(|link| link.up);
         self.run(at, || link::set_up(ifindex, up)).map_err(io::Error::other)??;
         if up {
             self.down.remove(&(at, ifindex));
-        } else if was_up {
+        } else {
             self.down.insert((at, ifindex));
         }
         Ok(())
