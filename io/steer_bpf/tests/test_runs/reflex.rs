@@ -297,6 +297,40 @@ fn turns(answers: &mut ByWorker, found: [u32; 16]) {
     }
 }
 
+/// Many requests at the program, which tries the worker.
+struct Trial {
+    replies: Replies,
+    frame: Vec<u8>,
+    deadline: std::time::Instant,
+}
+
+impl Trial {
+    /// Sends requests until the program leaves one to the worker. They are not repeated by the kernel: it would show the reply to the
+    /// program.
+    fn begins(&self) {
+        let before = self.replies.count(NotReplied::Load);
+        while self.replies.count(NotReplied::Load) == before {
+            self.is_in_time("no trial comes");
+            for _ in 0..500 {
+                run(ingress(&self.replies.steering), &self.frame, None, 1);
+            }
+        }
+    }
+
+    /// Whether the program replies to one request itself.
+    fn is_replied(&mut self) -> bool {
+        let before = self.replies.count(NotReplied::Load);
+        let (action, _) = self.replies.show(&self.frame);
+        while self.replies.taken().is_some() {}
+        assert_eq!(action == REDIRECT, self.replies.count(NotReplied::Load) == before);
+        action == REDIRECT
+    }
+
+    fn is_in_time(&self, otherwise: &str) {
+        assert!(std::time::Instant::now() < self.deadline, "{otherwise}");
+    }
+}
+
 /// While replies are many the worker is tried: the programs leave everything to it until it says that they are better, or says nothing
 /// more. One that goes on gets everything.
 #[test]
@@ -316,32 +350,12 @@ fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
     // SAFETY: aligned and within the mapping, which the program alone writes to meanwhile.
     let tried = || unsafe { words.base().add(16).cast::<u64>().read_volatile() };
     let doubled = || tried() & 7;
-    let frame = request(PEERS[0], 4000, b"one of many");
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    // Not repeated by the kernel: it would show the reply to the program.
-    let many = |replies: &Replies| {
-        for _ in 0..500 {
-            run(ingress(&replies.steering), &frame, None, 1);
-        }
-    };
-    let await_trial = |replies: &Replies| {
-        let before = replies.count(NotReplied::Load);
-        while replies.count(NotReplied::Load) == before {
-            assert!(std::time::Instant::now() < deadline, "no trial comes");
-            many(replies);
-        }
-    };
-    let is_replied = |replies: &mut Replies| {
-        let before = replies.count(NotReplied::Load);
-        let (action, _) = replies.show(&frame);
-        while replies.taken().is_some() {}
-        assert_eq!(action == REDIRECT, replies.count(NotReplied::Load) == before);
-        action == REDIRECT
-    };
+    let mut trial = Trial { replies, frame: request(PEERS[0], 4000, b"one of many"), deadline };
     let mut before = None;
     // Trials that fail come less and less often, unless the rate changes, which begins anew.
     while before != Some(4) {
-        await_trial(&replies);
+        trial.begins();
         let next = before.map_or(0, |before: u64| before + 1);
         assert!(doubled() == next || doubled() == 0, "{} after {before:?}", doubled());
         before = Some(doubled());
@@ -350,40 +364,40 @@ fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
             answers.found(clock::now(), 4);
             answers.sleeps(clock::now() + Duration::from_millis(2));
         }
-        assert!(is_replied(&mut replies), "a worker that sleeps: the programs answer");
+        assert!(trial.is_replied(), "a worker that sleeps: the programs answer");
     }
     let mut by_worker = 0;
     while by_worker < 50 {
         let before = by_worker;
-        await_trial(&replies);
+        trial.begins();
         turns(&mut answers, [4; 16]);
         turns(&mut answers, [4; 16]);
         // Until the time that it has named, if it says nothing more.
-        while !is_replied(&mut replies) {
+        while !trial.is_replied() {
             by_worker += 1;
-            assert!(std::time::Instant::now() < deadline, "it never lapses");
+            trial.is_in_time("it never lapses");
         }
         assert!(tried() == 0 || by_worker == before, "it has answered, and is tried again soon");
     }
     loop {
-        await_trial(&replies);
+        trial.begins();
         turns(&mut answers, [4; 16]);
         turns(&mut answers, [4; 16]);
-        let is_in_time = !is_replied(&mut replies);
+        let is_in_time = !trial.is_replied();
         // It sleeps, and goes on; then it finds one at a time, for longer than it holds a load.
         answers.sleeps(clock::now());
         answers.found(clock::now() + Duration::from_millis(9), 1);
         answers.found(clock::now() + Duration::from_millis(18), 1);
-        assert!(is_replied(&mut replies), "a worker that finds one at a time gives back");
+        assert!(trial.is_replied(), "a worker that finds one at a time gives back");
         if is_in_time {
             assert_eq!(tried(), 0, "it has answered, and is tried again soon");
             break;
         }
     }
-    await_trial(&replies);
+    trial.begins();
     // It says nothing: the trial lapses.
-    while !is_replied(&mut replies) {
-        assert!(std::time::Instant::now() < deadline, "it never lapses");
+    while !trial.is_replied() {
+        trial.is_in_time("it never lapses");
     }
     assert_eq!(doubled(), 4, "a worker that does not come to its trial is left alone");
 }
