@@ -15,12 +15,13 @@ use twinpath_config::Sandbox;
 use twinpath_config::{Config, Mode, PathAsked, Pool};
 use twinpath_control::instance;
 use twinpath_host::{Ready, Remote, Signals, is_in_runtime};
-use twinpath_serve::{PoolLimits, Prototype};
+use twinpath_serve::Prototype;
 use twinpath_service::Service;
+use twinpath_thread::PoolLimits;
 
 use crate::error::Error;
 use crate::running::{Running, StopHandle};
-use crate::settings::{Draft, Settings};
+use crate::settings::{Draft, Settings, parts};
 
 /// Serves `service`. Set an interface with [`Builder::on`] and at least one of [`Builder::udp`], [`Builder::tcp`] and
 /// [`Builder::ethertype`], then call [`Builder::run`], or [`Builder::spawn`] to serve beside what else the program does.
@@ -267,7 +268,8 @@ impl Builder {
             return running.join().map(drop);
         }
         let (loaded, source) = self.settings.load(self.services)?;
-        instance::run(loaded.plan, &loaded.services, source, signals, |state, _| ready(state))?;
+        let parts = parts(&loaded.services);
+        instance::run(loaded.plan, parts, source, signals, |state, _| ready(state))?;
         Ok(())
     }
 

@@ -204,7 +204,6 @@ pub use twinpath_report as report;
 /// ONC RPC: programs with procedures, and the service that connects them to streams and datagrams.
 #[cfg(feature = "rpc")]
 pub use twinpath_rpc as rpc;
-pub use twinpath_serve::{PoolLimits, TcpLimits};
 pub use twinpath_service::{
     Answer, Begin, Closed, ConnectionId, CounterId, Datagram, Duration, Echo, EthernetFrame, HOLD_MAX,
     HistogramId, Instant, Keep, KeptReplies, Name, NotSent, Order, Outbox, Output, OwnMetrics, Reason,
@@ -215,3 +214,5 @@ pub use twinpath_service::{
 pub use twinpath_socket::{
     Access, Event, Interest, LentBy, Poll, SendBy, SocketCounts, SocketPath, UdpSocket,
 };
+pub use twinpath_stream::TcpLimits;
+pub use twinpath_thread::PoolLimits;

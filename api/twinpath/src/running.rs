@@ -13,7 +13,7 @@ use twinpath_serve::Prototype;
 use twinpath_time::Duration;
 
 use crate::error::Error;
-use crate::settings::Settings;
+use crate::settings::{Settings, parts};
 
 /// A service of a running instance, and its ports, host order; also where the kernel has chosen them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl Running {
                 // Its receiver waits, and is gone only with the whole program.
                 let _ = tell.send((ready.clone(), ports(plan)));
             };
-            Ok(instance::run(loaded.plan, &loaded.services, source, signals, ready)?)
+            Ok(instance::run(loaded.plan, parts(&loaded.services), source, signals, ready)?)
         };
         let control = thread::Builder::new().name("twinpath".to_owned());
         // The thread that waits for the end may have given it up.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use twinpath_config::{Config, ConfigError, Given, Service as ServiceConfig, ServiceKind};
-use twinpath_control::instance::{Loaded, Source};
+use twinpath_control::instance::{Loaded, Parts, Source};
 use twinpath_plan::Plan;
 use twinpath_serve::{Prototype, ServeConfig, ServicePart};
 use twinpath_service::{Reflex, ServiceCounters};
@@ -17,6 +17,16 @@ use crate::error::Error;
 
 /// The name of a service that was given none.
 const NAME: &str = "service";
+
+/// What an instance serves by: these services, and what the features of the library bring.
+pub(crate) fn parts(services: &[Box<dyn Prototype>]) -> Parts<'_> {
+    #[cfg(feature = "measure-fallback")]
+    let measure_fallback =
+        Some(twinpath_fallback::measure_for_instance as twinpath_control::instance::MeasureFallback);
+    #[cfg(not(feature = "measure-fallback"))]
+    let measure_fallback = None;
+    Parts { services, measure_fallback }
+}
 
 /// The transports of a service whose port the kernel chooses.
 #[derive(Clone, Copy, Debug, Default)]

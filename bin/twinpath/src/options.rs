@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 
 use clap::builder::{StringValueParser, TypedValueParser as _};
 use clap::{Arg, ArgAction, ArgMatches};
+use twinpath_config::Setting;
 use twinpath_config::{CliOption, Command, Config, Given, Key, Overrides, Takes, keys};
-use twinpath_report::Setting;
 
 /// A command that has options for keys.
 pub(crate) trait HasKeys {

@@ -9,8 +9,8 @@ use aya::maps::of_maps::ArrayOfMaps;
 use aya::maps::{Array, MapData};
 use aya::{Ebpf, Pod};
 use twinpath_frame::Mapping;
+use twinpath_reflex::kept_table::{ENTRY_LEN, GENERATIONS_LEN, KeptTable, SERVICES_MAX};
 use twinpath_reflex::{HashKeys, REQUEST_WORDS, SHAPES_MAX, SLOTS, Shape, VARYING_MAX};
-use twinpath_rings::kept::{ENTRY_LEN, GENERATIONS_LEN, KeptTable, SERVICES_MAX};
 use twinpath_steer::{Answers, REFLEX_SERVICES_MAX, Table};
 
 use crate::SteerError;

@@ -9,7 +9,6 @@
 //! - [`sample`]: no ring, but the start of a frame that the kernel sends for such a socket.
 //! - [`packet`]: the receive ring of an AF_PACKET socket, shared with the kernel.
 //! - [`waiting`]: no ring, but a word beside several: whether their consumer sleeps, so that it has to be signalled.
-//! - [`kept`]: no ring, but a table of kept replies, which workers write and programs of the kernel read.
 //! - [`pending`]: no ring, but a word beside the rings of each queue: since when a frame has been waiting in them.
 //!
 //! A ring is a pair of positions that count up for ever (modulo 2^32) and a cached copy of the peer's, so that the
@@ -25,8 +24,6 @@ pub mod answering;
 mod cursor;
 pub mod direct;
 pub mod handoff;
-#[cfg(not(loom))]
-pub mod kept;
 pub mod lease;
 #[cfg(not(loom))]
 pub mod packet;

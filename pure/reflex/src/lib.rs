@@ -5,11 +5,13 @@
 //! the state that a reply was made from; its generation is a word of memory that is shared with the program that
 //! repeats replies, and [`withdraw`] increments it. A [`Publication`] carries the [`Version`] that was read before the
 //! state was, so a reply that was made from older state is void, whenever it is published. [`Table`] is the reference
-//! model: the program in the kernel finds what it finds, and no more.
+//! model: the program in the kernel finds what it finds, and no more. [`kept_table`] is the same in memory that workers and
+//! programs share.
 //!
 //! Never here: a guess. A request that differs in one byte that matters has no kept reply.
 
 mod hash;
+pub mod kept_table;
 mod limits;
 pub mod mirror;
 mod name;

@@ -10,7 +10,8 @@ use twinpath_frame::Burst;
 use twinpath_inspect::Reason;
 use twinpath_port::PortId;
 use twinpath_time::Instant;
-use twinpath_worker::{Engine, Io};
+use twinpath_worker::place::{self, PlaceError, Placed, Placement};
+use twinpath_worker::{Engine, Hosted, Io, Worker};
 
 /// The side of the bridge that a port is on. Port numbers go up with each interface attached; even ones are devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +94,13 @@ impl Engine for BridgeEngine {
     }
 
     fn command(&mut self, _now: Instant, _command: (), _io: &mut Io<'_, ()>) {}
+}
+
+/// The loop of a bridging worker is compiled here.
+impl Hosted for BridgeEngine {
+    fn spawn(worker: Worker<Self>, number: u32, placement: Placement) -> Result<Placed<Self>, PlaceError> {
+        place::spawn(worker, number, placement)
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `[limits]`: bounds of what peers may take.
 
 use twinpath_reflex::{ENTRIES_DEFAULT, ENTRIES_MAX, SLOTS};
-use twinpath_serve::TcpLimits;
+use twinpath_stream::TcpLimits;
 use twinpath_time::Duration;
 
 use super::key::{Change, section};

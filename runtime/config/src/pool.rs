@@ -1,6 +1,6 @@
 //! `[pool]`: threads for work that may block, of services that have such work.
 
-use twinpath_serve::PoolLimits;
+use twinpath_thread::PoolLimits;
 use twinpath_time::Duration;
 
 use super::Wrong;

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::Value;
 use twinpath_idle::Goal;
-use twinpath_report::Setting;
 use twinpath_values::{CpuGoal, LatencyGoal};
 
 use super::reading::keys_of;
+use super::setting::Setting;
 use super::{
     Config, Control, Interface, Key, Limits, Mode, Overrides, Pool, Rpc, Service, Switch, SwitchPort, Worker,
 };

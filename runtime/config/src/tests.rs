@@ -416,7 +416,7 @@ fn every_key_is_a_setting_with_its_value_and_its_source() {
         let path = key.path.replace("service.", "service[1].");
         assert!(settings.iter().any(|setting| setting.key == path), "{path}");
     }
-    let of = |settings: &[twinpath_report::Setting], path: &str| {
+    let of = |settings: &[Setting], path: &str| {
         let setting = settings.iter().find(|setting| setting.key == path).expect(path);
         let source = setting.source.clone();
         (setting.value_in_words(), source, setting.default_in_words(), setting.changed_by.clone())

@@ -112,7 +112,7 @@ pub struct BridgePlan {
     /// Where metrics are offered.
     pub metrics: Option<SocketAddr>,
     /// The configuration keys with their values, for `show config`.
-    pub settings: Vec<twinpath_report::Setting>,
+    pub settings: Vec<twinpath_config::Setting>,
 }
 
 /// An error at the start of an exception port.

@@ -12,7 +12,7 @@ use super::{Bridge, Carrier, Location, PATH};
 
 impl Bridge {
     /// The configuration keys, including changes by `twinpath set`.
-    fn report_config(&self) -> Vec<report::Setting> {
+    fn report_config(&self) -> Vec<twinpath_config::Setting> {
         let mut settings = self.plan.settings.clone();
         let workers: Vec<_> =
             self.workers.iter().map(|worker| (worker.host.mode(), worker.host.goal())).collect();

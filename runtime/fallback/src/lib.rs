@@ -8,29 +8,13 @@
 //! sockets, lost offloads). Neither includes the driver of a real NIC, or its caches under load: docs/operations.md
 //! says what remains open.
 //!
-//! The feature `measure` has all of this. [`loss`] (from samples to a loss, with its interval) and [`traffic`] (frames and claims for test runs) are pure;
-//! `scratch` and `measure` do the work; `settle` chooses a path with their result.
+//! [`loss`] (from samples to a loss, with its interval) and [`traffic`] (frames and claims for test runs) are pure; `scratch` and
+//! `measure` do the work. An instance takes [`measure_for_instance`] along and chooses a path by its result.
 
-#![cfg_attr(not(feature = "measure"), allow(rustdoc::broken_intra_doc_links))]
-
-#[cfg(not(feature = "measure"))]
-mod absent;
-#[cfg(feature = "measure")]
 pub mod loss;
-#[cfg(feature = "measure")]
 mod measure;
-#[cfg(feature = "measure")]
 mod scratch;
-#[cfg(feature = "measure")]
-mod settle;
-#[cfg(feature = "measure")]
 pub mod traffic;
 
-#[cfg(not(feature = "measure"))]
-pub use absent::Fallback;
-#[cfg(feature = "measure")]
-pub use measure::{FallbackError, FrameCost, Measured, Question, measure, test_runs};
-#[cfg(feature = "measure")]
-pub use settle::Fallback;
-#[cfg(feature = "measure")]
+pub use measure::{FallbackError, FrameCost, Measured, Question, measure, measure_for_instance, test_runs};
 pub use twinpath_steer_bpf::ProgramCost;

@@ -6,6 +6,7 @@ use std::thread;
 
 use twinpath_attach::{AttachError, AttachPlan, Attachment, Target, pool_frames};
 use twinpath_config::Path;
+use twinpath_control::instance::FallbackQuestion;
 use twinpath_frame::{Pool, PoolError};
 use twinpath_load::{Echo, Limit, LoadConfig};
 use twinpath_port::PortQueue;
@@ -187,6 +188,17 @@ pub fn measure(question: &Question) -> Result<Measured, FallbackError> {
         programs,
         took: clock::now().since(begun),
     })
+}
+
+/// Measures a path for an instance that is about to start: some 3 s.
+///
+/// # Errors
+/// [`FallbackError`] as a sentence.
+pub fn measure_for_instance(asked: &FallbackQuestion) -> Result<report::Fallback, String> {
+    let FallbackQuestion { path, claims, addresses, ring_frames, tc, bare, loss_max } = asked.clone();
+    let (pairs, slice) = (Question::PAIRS, Question::SLICE);
+    let question = Question { path, claims, addresses, ring_frames, tc, bare, pairs, slice };
+    measure(&question).map(|found| found.report(loss_max)).map_err(|error| error.to_string())
 }
 
 /// The program or attachment on the scratch link.

@@ -6,5 +6,5 @@ mod pool;
 mod sends;
 
 pub use guarded::{Guarded, Panicked};
-pub use pool::{Done, HandlerPool, PoolLimits, Requester};
+pub use pool::{Done, HandlerPool, Requester};
 pub use sends::Sends;

@@ -12,8 +12,8 @@ use twinpath_steer_bpf::ReflexTap;
 use twinpath_sys::EventFd;
 use twinpath_worker::{Command, CopiesError, Tap, TapCounters, copies};
 
-use crate::engines::Hosted;
 use crate::worker::WorkerHandle;
+use twinpath_worker::Hosted;
 
 /// The running captures, by number.
 #[derive(Default)]

@@ -13,8 +13,8 @@ use twinpath_report::{self as report, Report};
 use twinpath_sys::clock;
 use twinpath_thread::panics;
 use twinpath_time::{Duration, Instant};
+use twinpath_worker::Hosted;
 
-use crate::engines::Hosted;
 use crate::metrics::{self, MetricsError};
 use crate::notify;
 use crate::outbox::RETRY_INTERVAL;

@@ -4,12 +4,12 @@
 #[cfg(feature = "capture")]
 mod captures;
 mod control;
-mod engines;
 pub mod metrics;
 #[cfg(not(feature = "capture"))]
 mod no_captures;
 #[cfg(not(feature = "metrics"))]
 mod no_metrics;
+mod no_workers;
 pub mod notify;
 mod outbox;
 mod readable;
@@ -22,10 +22,10 @@ pub use captures::Captures;
 pub use control::{
     Addresses, Controlled, MESSAGES_MAX, Offers, Ready, flush, report_process, run, run_to_end,
 };
-pub use engines::Hosted;
 #[cfg(not(feature = "capture"))]
 pub use no_captures::Captures;
-pub use outbox::{EngineCommand, RETRY_INTERVAL};
+pub use no_workers::NoWorkers;
+pub use outbox::RETRY_INTERVAL;
 pub use readable::{readable, readable_copy, until, until_readable};
 pub use signals::{Ended, Remote, Signals, is_in_runtime};
 pub use worker::{KnownQueue, StartError, WorkerHandle, WorkerPlan, rows, stop_all};

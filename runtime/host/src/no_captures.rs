@@ -5,8 +5,8 @@ use std::os::unix::net::UnixStream;
 use twinpath_command as command;
 use twinpath_steer_bpf::ReflexTap;
 
-use crate::engines::Hosted;
 use crate::worker::WorkerHandle;
+use twinpath_worker::Hosted;
 
 /// There are none.
 #[derive(Default)]

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 
 use twinpath_inspect::Counter;
 use twinpath_time::Duration;
-use twinpath_worker::Command;
 use twinpath_worker::mailbox::Sender;
+use twinpath_worker::{Command, EngineCommand};
 
 /// How soon a full mailbox is tried again. A worker reads its whole mailbox in one turn, so normally there is
 /// room within microseconds.
@@ -19,16 +19,6 @@ pub const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 /// forget all peers. The book of peers cannot hold as many, so only a worker that is stuck for minutes gets
 /// there.
 const WAITING_MAX: usize = 8192;
-
-/// What an outbox needs to know of an engine's command.
-pub trait EngineCommand: Sized {
-    /// Whether this command supersedes `earlier`, if that has not been read yet.
-    fn voids(&self, earlier: &Self) -> bool;
-
-    /// A command that supersedes as many others as possible, and after which the engine asks again for what it
-    /// needs.
-    fn ask_again() -> Option<Self>;
-}
 
 /// Control's end of the mailbox to one worker, with the commands that wait.
 pub(crate) struct Outbox<C> {

@@ -18,10 +18,9 @@ use twinpath_worker::mailbox::{Receiver, mailbox, mailbox_with_reserve};
 use twinpath_worker::peers::Peers;
 use twinpath_worker::place::{PlaceError, Placed, Placement};
 use twinpath_worker::{
-    Command, EVENTS_RESERVE, Engine, Event, Remains, Worker, WorkerConfig, WorkerCounters,
+    Command, EVENTS_RESERVE, Engine, Event, Hosted, Remains, Worker, WorkerConfig, WorkerCounters,
 };
 
-use crate::engines::Hosted;
 use crate::outbox::Outbox;
 
 /// How often at least to look whether a worker that was told to end has ended.

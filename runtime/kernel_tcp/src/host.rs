@@ -1,9 +1,9 @@
 //! Gives a connection the service and the handler pool of its worker.
 
+use twinpath_connection::Host;
 use twinpath_handlers::{Guarded, HandlerPool, Requester};
 use twinpath_inspect::Reason;
 use twinpath_service::{ConnectionId, Service, Work};
-use twinpath_stream::Host;
 
 /// The service and its handler pool, for the connection `id`.
 pub(crate) struct ConnectionHost<'a, S> {

@@ -1,6 +1,6 @@
 //! TCP on the kernel path: the connections of a service on one worker, on the kernel's sockets.
 //!
-//! `engine/stream` says how a connection behaves. This crate accepts connections, limits them, and decides
+//! `engine/connection` says how a connection behaves. This crate accepts connections, limits them, and decides
 //! which of them the worker serves when ([`TcpServer`]).
 
 mod accept;
@@ -17,5 +17,5 @@ mod waiting;
 
 pub use accept::{FIRST_TOKEN, LISTENERS_MAX};
 pub use counters::TcpCounters;
-pub use limits::{CHUNK, TcpLimits, TcpTotals};
+pub use limits::{CHUNK, TcpTotals};
 pub use server::{Call, TcpServer};

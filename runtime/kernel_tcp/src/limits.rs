@@ -2,51 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use twinpath_stream::ConnectionLimits;
-use twinpath_time::Duration;
+use twinpath_connection::ConnectionLimits;
+use twinpath_stream::TcpLimits;
 
 use crate::sources::{Source, SourceCounts};
 
 /// The size of a read, and the least that a connection may hold in each direction, in bytes.
 pub const CHUNK: usize = 64 * 1024;
-
-/// Limits of a service's TCP connections. [`Duration::MAX`] means no time limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TcpLimits {
-    /// Connections at a time. Each worker may have an equal part of them. If a worker has its part, it closes
-    /// its longest idle connection, of the source that has most there, for a new one. If none is idle it
-    /// refuses the new one.
-    pub connections: u32,
-    /// Connections at a time of one source (an IPv4 address, or a /64 of IPv6), over all workers. Further ones
-    /// are refused.
-    pub connections_per_source: u32,
-    /// Bytes that one connection may hold in each direction: of an incomplete request, and of replies that its
-    /// peer has not taken. At least [`CHUNK`].
-    pub connection_bytes: u32,
-    /// Bytes that all connections of the service may hold together. Above that, the connection whose bytes have
-    /// waited longest is closed.
-    pub queued_bytes: u64,
-    /// How long a connection may be idle: nothing sent, nothing received, no request under way.
-    pub idle: Duration,
-    /// How long a request may take from its first byte to its last.
-    pub request: Duration,
-    /// How long replies may wait while the peer takes nothing of them.
-    pub send: Duration,
-}
-
-impl Default for TcpLimits {
-    fn default() -> Self {
-        Self {
-            connections: 1024,
-            connections_per_source: 256,
-            connection_bytes: 256 << 10,
-            queued_bytes: 64 << 20,
-            idle: Duration::from_secs(600),
-            request: Duration::from_secs(30),
-            send: Duration::from_secs(60),
-        }
-    }
-}
 
 /// The connections and bytes that all workers of a service hold together, with their limits. Workers update it
 /// when a connection opens, closes, or holds more or fewer bytes than before; a request that is answered at

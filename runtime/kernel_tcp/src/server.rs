@@ -14,11 +14,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use twinpath_connection::{After, Connection, Scratch, Turn};
 use twinpath_handlers::{Guarded, HandlerPool};
 use twinpath_inspect::Reason;
 use twinpath_service::{Closed, ConnectionId, Service};
 use twinpath_stack::served::Served;
-use twinpath_stream::{After, Connection, Scratch, Turn};
 use twinpath_time::{Instant, Wheel};
 use twinpath_worker::Fds;
 

@@ -8,9 +8,8 @@ use std::path::Path;
 use futures_util::future::select_all;
 use rustix::net::{AddressFamily, SocketType, socket};
 use twinpath_attach::{LeasedInterface, Load, find_link, hosts};
-use twinpath_bridge::BridgeEngine;
 use twinpath_command::{Request, refusal};
-use twinpath_host::{Controlled, WorkerHandle, flush, notify};
+use twinpath_host::{Controlled, NoWorkers, WorkerHandle, flush, notify};
 use twinpath_inspect::Counter;
 use twinpath_machine::Answer;
 use twinpath_mirror::{Event, Mirror, MirrorLimits};
@@ -46,18 +45,18 @@ pub(crate) enum Woken {
 }
 
 impl Controlled for Owner {
-    type Engine = BridgeEngine;
+    type Engine = NoWorkers;
     type Event = Woken;
     type Error = OwnerError;
 
     const NAME: &'static str = "the owner of an interface";
     const TAKES_CONNECTIONS: bool = true;
 
-    fn workers(&self) -> impl Iterator<Item = &WorkerHandle<BridgeEngine>> {
+    fn workers(&self) -> impl Iterator<Item = &WorkerHandle<NoWorkers>> {
         self.workers.iter()
     }
 
-    fn worker_mut(&mut self, number: usize) -> &mut WorkerHandle<BridgeEngine> {
+    fn worker_mut(&mut self, number: usize) -> &mut WorkerHandle<NoWorkers> {
         &mut self.workers[number]
     }
 

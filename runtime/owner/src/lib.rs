@@ -31,9 +31,8 @@ use std::sync::Arc;
 
 use twinpath_attach::LeasedInterface;
 pub use twinpath_attach::SOCKETS_MAX;
-use twinpath_bridge::BridgeEngine;
 use twinpath_config::Sandbox;
-use twinpath_host::{Addresses, Ready, WorkerHandle, run_to_end};
+use twinpath_host::{Addresses, NoWorkers, Ready, WorkerHandle, run_to_end};
 use twinpath_inspect::Counter;
 use twinpath_lending::message::Token;
 use twinpath_metrics::MetricsError;
@@ -183,7 +182,7 @@ struct Owner {
     /// A new owner has the programs, and does not serve yet.
     taker: Option<Taker>,
     /// It has none: the kernel's programs do the work.
-    workers: Vec<WorkerHandle<BridgeEngine>>,
+    workers: Vec<WorkerHandle<NoWorkers>>,
     confined: report::Sandbox,
     started: Instant,
 }

@@ -8,10 +8,11 @@ use std::path::PathBuf;
 
 use twinpath_command::{default_socket, run_directory};
 use twinpath_config::{AttachAsked, Origin, PathAsked, ReflexAsked, Sandbox};
-use twinpath_report as report;
 use twinpath_rpcbind::Registration;
-use twinpath_serve::{PoolLimits, Served, ServedPort, TcpLimits};
+use twinpath_serve::{Served, ServedPort};
 use twinpath_steer::{Answers, Claim, ClaimKind, Prefix, REFLEX_CLAIMS_MAX, REFLEX_SERVICES_MAX, Reflex};
+use twinpath_stream::TcpLimits;
+use twinpath_thread::PoolLimits;
 use twinpath_time::Duration;
 use twinpath_wire::{FlowKey, Protocol};
 use twinpath_worker::idle::IdleConfig;
@@ -68,7 +69,7 @@ pub struct Plan {
     /// Where metrics are offered.
     pub metrics: Option<SocketAddr>,
     /// The configuration keys with their values, for `show config`.
-    pub settings: Vec<report::Setting>,
+    pub settings: Vec<twinpath_config::Setting>,
 }
 
 /// What one service of an instance is given.

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use self::instance::{Capability, Configuration, Draining, Instance, Sandbox, Setting, StandingBy};
+pub use self::instance::{Capability, Configuration, Draining, Instance, Sandbox, StandingBy};
 pub use self::interface::{
     Crossed, Device, Fallback, FallbackMeasure, FallbackProgram, Interface, KeptReplies, LeftBehind, Offload,
     Queue, Reflexes, WhyNot,
@@ -46,7 +46,7 @@ pub struct Report {
     /// All frames and requests dropped or refused, by reason; only counters that are not zero.
     pub drops: Vec<Drop>,
     /// Every configuration key with its value.
-    pub config: Vec<Setting>,
+    pub config: Vec<twinpath_config::Setting>,
     /// The switch, if the program is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switch: Option<Switch>,

@@ -12,6 +12,7 @@ mod counters;
 mod demux;
 mod engine;
 mod frames;
+mod hosted;
 mod limits;
 mod prototype;
 
@@ -20,6 +21,6 @@ pub use demux::{Demux, DemuxCommand, PARTS_MAX, Prepare, Routes, ServicePart, Sw
 pub use engine::{KernelSide, SOCKETS_MAX, ServeCommand, ServeConfig, ServeEngine, ServeEvent};
 pub use limits::ServiceLimits;
 pub use prototype::Prototype;
-pub use twinpath_handlers::{HandlerPool, Panicked, PoolLimits, Sends};
-pub use twinpath_kernel_tcp::{CHUNK, TcpLimits, TcpTotals};
+pub use twinpath_handlers::{HandlerPool, Panicked, Sends};
+pub use twinpath_kernel_tcp::{CHUNK, TcpTotals};
 pub use twinpath_stack::served::{Served, ServedPort};

@@ -6,8 +6,8 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use twinpath_reflex::kept_table::{KeptTable, SERVICES_MAX};
 use twinpath_reflex::{Generations, Kept, Name, NotKept, Publication, Version, withdraw_all};
-use twinpath_rings::kept::{KeptTable, SERVICES_MAX};
 use twinpath_service::{Keeper, KeptReplies, TooManyBindings};
 use twinpath_steer_bpf::{KeptMaps, SteerError};
 use twinpath_time::{Duration, Instant};

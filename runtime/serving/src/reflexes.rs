@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use twinpath_attach::{Attachment, Replies};
 use twinpath_plan::{Allowed, FormerReflexes, Plan, ServicePlan, ServiceReflex};
+use twinpath_reflex::kept_table::SERVICES_MAX;
 use twinpath_report::{Count, KeptReplies, Reflexes as Report, ServiceKept};
-use twinpath_rings::kept::SERVICES_MAX;
 use twinpath_serve::Prototype;
 use twinpath_service::{Reflex, TooManyBindings};
 use twinpath_steer::{Answers, REFLEX_CLAIMS_MAX};

@@ -11,6 +11,7 @@
 //! Never here: a queue of its own, a timer, a decision about where a frame goes.
 
 mod forward;
+mod hosted;
 mod message;
 mod outlet;
 mod packet_ins;

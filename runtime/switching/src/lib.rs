@@ -153,7 +153,7 @@ struct Switching {
     /// When the configuration in force was read.
     read_at: Instant,
     /// The configuration keys with their values, for `show config`.
-    settings: Vec<report::Setting>,
+    settings: Vec<twinpath_config::Setting>,
     captures: Captures,
     /// Captures that have ended, by their number; the sender is for their threads.
     ended: (mpsc::UnboundedSender<u32>, mpsc::UnboundedReceiver<u32>),

@@ -24,7 +24,7 @@ const MACS_MAX: usize = 100_000;
 
 impl Switching {
     /// The configuration keys, with what `twinpath set` has changed since.
-    fn report_config(&self) -> Vec<report::Setting> {
+    fn report_config(&self) -> Vec<twinpath_config::Setting> {
         let mut settings = self.settings.clone();
         let workers: Vec<_> = self.workers.iter().map(|worker| (worker.mode(), worker.goal())).collect();
         twinpath_config::mark_set(&mut settings, (self.plan.idle.mode, self.plan.idle.goal), &workers);

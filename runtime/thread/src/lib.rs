@@ -12,7 +12,10 @@
 pub mod guard;
 pub mod mailbox;
 pub mod panics;
+mod pool_limits;
 pub mod priority;
 pub mod request;
 pub mod sleep;
 pub mod spin_limit;
+
+pub use pool_limits::PoolLimits;

@@ -11,6 +11,7 @@
 mod counters;
 mod engine;
 mod fds;
+mod hosted;
 pub mod idle;
 mod message;
 pub mod peers;
@@ -23,6 +24,7 @@ mod wake;
 pub use counters::WorkerCounters;
 pub use engine::{Engine, Io, PARTS_MAX, part_of};
 pub use fds::Fds;
+pub use hosted::{EngineCommand, Hosted};
 pub use message::{Command, Event};
 pub use ports::Attached;
 pub use tap::{CopiesError, CopyConsumer, CopyProducer, TAPS_MAX, Tap, TapCounters, copies, tag};

@@ -177,7 +177,7 @@ fn words_of(line: &str) -> Vec<String> {
 
 /// A tier, or the crate where one crate of a tier is counted by itself.
 fn folder_of(path: &str) -> &str {
-    ["pure/idle", "engine/service", "engine/stream"]
+    ["pure/idle", "engine/service", "engine/connection"]
         .into_iter()
         .find(|folder| path.starts_with(folder))
         .unwrap_or(tier_of(path))

@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 
+use twinpath_connection::{After, Connection, ConnectionLimits, Host, Scratch, Turn};
 use twinpath_service::{Closed, ConnectionId, Service, Work};
-use twinpath_stream::{
-    After, Broken, Connection, ConnectionLimits, Host, Received, Scratch, Transport, Turn,
-};
+use twinpath_stream::{Broken, Received, Transport};
 use twinpath_time::Instant;
 
 use super::{STEPS_MAX, WORK_MAX};

@@ -60,11 +60,11 @@ use std::collections::{HashMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use twinpath_connection::ConnectionLimits;
 use twinpath_service::{
     Answer, Begin, Beside, Closed, ConnectionId, Datagram, Message, MessageQueue, NotSent, Outbox, Recipient,
     SendHandle, Service,
 };
-use twinpath_stream::ConnectionLimits;
 use twinpath_time::{Duration, Instant};
 
 use self::connection::{Connected, Side};
@@ -177,7 +177,7 @@ impl<S: Service> Simulation<S> {
     /// A service on this network.
     #[must_use]
     pub fn on(network: Network, mut service: S) -> Self {
-        let limits = twinpath_serve::TcpLimits::default();
+        let limits = twinpath_stream::TcpLimits::default();
         let messages = Arc::<Messages>::default();
         let sender =
             service.sends_later().then(|| SendHandle::new(Arc::clone(&messages) as Arc<dyn MessageQueue>));
@@ -202,7 +202,7 @@ impl<S: Service> Simulation<S> {
 
     /// Sets the limits of connections.
     #[must_use]
-    pub fn limits(mut self, limits: &twinpath_serve::TcpLimits) -> Self {
+    pub fn limits(mut self, limits: &twinpath_stream::TcpLimits) -> Self {
         self.limits = limits_of(limits);
         self
     }
@@ -512,8 +512,8 @@ impl<S: Service> Simulation<S> {
     }
 }
 
-fn limits_of(limits: &twinpath_serve::TcpLimits) -> ConnectionLimits {
-    let twinpath_serve::TcpLimits { connection_bytes, idle, request, send, .. } = *limits;
+fn limits_of(limits: &twinpath_stream::TcpLimits) -> ConnectionLimits {
+    let twinpath_stream::TcpLimits { connection_bytes, idle, request, send, .. } = *limits;
     ConnectionLimits { bytes: connection_bytes as usize, idle, request, send }
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use twinpath_config::{Command, Config, Control, Overrides, Sandbox, ServiceKind};
-use twinpath_control::instance::{self, InstanceError, Loaded, Source};
+use twinpath_control::instance::{self, InstanceError, Loaded, Parts, Source};
 use twinpath_host::{Ready, Signals};
 use twinpath_plan::Plan;
 use twinpath_serve::Prototype;
@@ -145,7 +145,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (_, signals) = Signals::of_program();
     let plan = Plan { take_over, stand_by, ..plan };
     let announce = |ready: &Ready, _: &Plan| announce(ready, voice);
-    match instance::run(plan, &services, source, signals.with_those_of_process(), announce) {
+    let parts =
+        Parts { services: &services, measure_fallback: Some(twinpath_fallback::measure_for_instance) };
+    match instance::run(plan, parts, source, signals.with_those_of_process(), announce) {
         Ok(_) => Ok(ExitCode::SUCCESS),
         Err(InstanceError::LeftBehind(left)) => Ok(crate::ended(&left)),
         Err(error) => Err(error.into()),

@@ -2,7 +2,7 @@
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
-use twinpath_report::Setting;
+use twinpath_config::Setting;
 
 /// A line for each key, of any length: no name and no value is broken in two.
 pub(super) fn render(settings: &[Setting]) -> String {

@@ -13,6 +13,7 @@ mod capture;
 mod control_loop;
 mod drain;
 mod events;
+mod fallback;
 mod foreign;
 mod hand_over;
 mod reload;
@@ -28,6 +29,8 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use self::fallback::Fallback;
+pub use fallback::{FallbackQuestion, MeasureFallback};
 pub use reload::{Loaded, Source};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
@@ -35,7 +38,6 @@ use tokio::time::{Instant as Due, Interval};
 use twinpath_attach::{AttachError, Attachment, InterfaceError};
 use twinpath_command as command;
 use twinpath_config::Path;
-use twinpath_fallback::Fallback;
 use twinpath_hold::{Held, HoldError};
 use twinpath_host::metrics::{self, MetricsError};
 use twinpath_host::{Captures, Offers, Ready, Signals, StartError};
@@ -249,16 +251,24 @@ struct Interface {
     next_port: u16,
 }
 
+/// What a program brings along to serve by: the plan says what to do.
+#[derive(Clone, Copy)]
+pub struct Parts<'a> {
+    /// The services of the plan, in its order; each worker gets a clone of each.
+    pub services: &'a [Box<dyn Prototype>],
+    /// What measures the cost of a path; `None` if the program is built without it.
+    pub measure_fallback: Option<MeasureFallback>,
+}
+
 /// Serves until it is asked to end by `signals`. Calls `ready` when it serves, with the plan, in which the kernel has chosen the ports that were left to it.
-/// `services` are those of the plan, in its order; each worker gets a clone of each. With a `source`, its file can be
-/// read again. Returns how many connections and requests were cut off at the end.
+/// With a `source`, its file can be read again. Returns how many connections and requests were cut off at the end.
 ///
 /// # Errors
 ///
 /// [`InstanceError`]; everything has been undone then.
 pub fn run(
     plan: Plan,
-    services: &[Box<dyn Prototype>],
+    parts: Parts<'_>,
     source: Option<Source>,
     mut signals: Signals,
     ready: impl FnOnce(&Ready, &Plan),
@@ -277,7 +287,7 @@ pub fn run(
             // from another one.
             let socket = plan.socket.clone().unwrap_or_else(|| plan.default_socket());
             let server = command::Server::bind(&socket)?;
-            let mut instance = Instance::start(plan, services, source, server.path()).await?;
+            let mut instance = Instance::start(plan, parts, source, server.path()).await?;
             instance.reloads.notifies = signals.is_process();
             instance.scrapers = scrapes.as_ref().map(|scrapes| Arc::clone(scrapes.counters()));
             instance.offered.send_replace(scrapes);

@@ -21,7 +21,7 @@ use super::stand_by::StandingBy;
 
 impl Instance {
     /// The configuration keys, including changes by `twinpath set`.
-    pub(super) fn report_config(&self) -> Vec<report::Setting> {
+    pub(super) fn report_config(&self) -> Vec<twinpath_config::Setting> {
         let mut settings = self.plan.settings.clone();
         let workers: Vec<_> = self.workers.iter().map(|worker| (worker.mode(), worker.goal())).collect();
         mark_set(&mut settings, (self.plan.idle.mode, self.plan.idle.goal), &workers);

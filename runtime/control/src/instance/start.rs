@@ -8,7 +8,6 @@ use twinpath_attach::{
     AttachError, AttachPlan, Attachment, PlacedQueue, Target, find_link, learn_facts, pool_frames, tidy,
 };
 use twinpath_config::{Path, PathAsked};
-use twinpath_fallback::Fallback;
 use twinpath_hold::{Held, HoldError, Inherited, KernelSockets, former_of, hold_all_ports, hold_frames};
 use twinpath_host::MESSAGES_MAX;
 use twinpath_machine::Machine;
@@ -25,7 +24,9 @@ use twinpath_sys::descriptors::set_aside;
 use twinpath_sys::{FrameClaim, clock};
 use twinpath_time::Duration;
 
+use super::Parts;
 use super::addresses::{OwnAddresses, check_addresses, claimed};
+use super::fallback::Fallback;
 use super::reload::{Reloads, Source};
 use super::stand_by::StandingBy;
 use super::{Instance, InstanceError, Interface, needs_fast_path};
@@ -50,11 +51,11 @@ impl Instance {
     /// Does every step of the start, until both paths serve.
     pub(super) async fn start(
         mut plan: Plan,
-        services: &[Box<dyn Prototype>],
+        parts: Parts<'_>,
         source: Option<Source>,
         socket: &std::path::Path,
     ) -> Result<Self, InstanceError> {
-        let reflexes = ServedReflexes::of(&mut plan, services);
+        let reflexes = ServedReflexes::of(&mut plan, parts.services);
         set_aside(slow_sockets(&plan));
         let mut limits = MirrorLimits::default();
         limits.book.peers = plan.peers_max as usize;
@@ -74,7 +75,7 @@ impl Instance {
             facts.foreign_xdp = None;
         }
         let addresses = claimed(&plan.services, &mirror, link.ifindex);
-        let (choice, fallback) = Fallback::settle(&plan, &facts, addresses)?;
+        let (choice, fallback) = Fallback::settle(&plan, &facts, &addresses, parts.measure_fallback)?;
         needs_fast_path(&plan, &choice)?;
         let machine = Machine::learn(plan.machine, plan.idle.mode, &plan.cpus, &link.name);
         let needs = needs(&plan, &machine, source.as_ref(), socket);
@@ -110,7 +111,7 @@ impl Instance {
             rest: interval(REST_INTERVAL),
             started: clock::now(),
         };
-        match instance.begin_to_serve(sockets, services, former).await {
+        match instance.begin_to_serve(sockets, parts.services, former).await {
             Ok(()) => Ok(instance),
             Err(error) => {
                 let _ = instance.stop();

@@ -1,6 +1,8 @@
 use std::sync::mpsc::{self, TryRecvError};
 use std::time::Instant as StdInstant;
 
+use twinpath_time::Duration;
+
 use super::*;
 
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
+use twinpath_connection::Connection;
 use twinpath_inspect::Reason;
 use twinpath_service::{Closed, ConnectionId, Service};
-use twinpath_stream::Connection;
 
 use super::{Call, FIRST_CONNECTION_TOKEN, TcpServer, Tracked, close};
 use crate::socket::Socket;

@@ -1,8 +1,8 @@
 //! What happens on a connection without input: it begins, its service is woken, or sends outside of a reply.
 
+use twinpath_connection::{After, Connection, Turn};
 use twinpath_inspect::Reason;
 use twinpath_service::{ConnectionId, Service};
-use twinpath_stream::{After, Connection, Turn};
 use twinpath_time::Instant;
 
 use super::{Call, TcpServer, Tracked};

@@ -5,10 +5,11 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use twinpath_port::PortId;
 use twinpath_port::loopback::pair;
-use twinpath_serve::{HandlerPool, PoolLimits, ServeCommand, ServeEvent};
+use twinpath_serve::{HandlerPool, ServeCommand, ServeEvent};
 use twinpath_service::{Answer, Datagram, Reason, Service};
 use twinpath_stack::egress::KernelReason;
 use twinpath_sys::Namespace;
+use twinpath_thread::PoolLimits;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::{Command, Event};
 

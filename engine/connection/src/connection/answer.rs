@@ -1,11 +1,11 @@
 //! Passes a connection's input to the service, and sends the service's output.
 
 use twinpath_service::{Next, Output, Service};
+use twinpath_stream::{Broken, Transport};
 use twinpath_time::Instant;
 
 use super::{Connection, Fault, Progress};
 use crate::host::Host;
-use crate::transport::{Broken, Transport};
 use crate::turn::{Scratch, Turn, output};
 
 impl<C> Connection<C> {

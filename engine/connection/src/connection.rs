@@ -6,11 +6,11 @@ mod answer;
 
 use twinpath_inspect::Reason;
 use twinpath_service::{Closed, Next, Service};
+use twinpath_stream::{Broken, Received, Transport};
 use twinpath_time::{Duration, Instant};
 
 use crate::held::Held;
 use crate::host::Host;
-use crate::transport::{Broken, Received, Transport};
 use crate::turn::{After, ConnectionLimits, Scratch, Turn};
 
 /// The least that a buffer for an incomplete request grows by.

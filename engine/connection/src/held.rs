@@ -1,7 +1,7 @@
 //! The buffers of a connection: input of an incomplete request, and output that waits for the transport or for a reply.
 
 use crate::deferred::Deferred;
-use crate::transport::{Broken, Transport};
+use twinpath_stream::{Broken, Transport};
 
 #[derive(Default)]
 pub(crate) struct Held {

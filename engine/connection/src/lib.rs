@@ -3,7 +3,7 @@
 //! A [`Connection`] reads requests, has a [service](twinpath_service::Service) answer them, and sends the replies:
 //! whole, in order, once, within limits and deadlines. It also ends in an orderly way: after a half close by its peer,
 //! when its service says so, or when the instance stops. It is a function of (state, now, input): bytes move over a
-//! [`Transport`], which is the kernel's sockets, a TCP engine, or a simulation in tests, and everything else comes from
+//! [`Transport`](twinpath_stream::Transport), which is the kernel's sockets, a TCP engine, or a simulation in tests, and everything else comes from
 //! its [`Host`].
 //!
 //! The host decides how many connections there may be, in which order they work, and keeps track of their deadlines.
@@ -12,10 +12,8 @@ mod connection;
 mod deferred;
 mod held;
 mod host;
-mod transport;
 mod turn;
 
 pub use connection::Connection;
 pub use host::Host;
-pub use transport::{Broken, Received, Transport};
 pub use turn::{After, ConnectionLimits, Scratch, Turn};

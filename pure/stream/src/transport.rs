@@ -2,8 +2,7 @@
 
 /// Moves bytes in order, in both directions, and never blocks.
 ///
-/// It reports changes by edges: the host calls [`Connection::woken`](crate::Connection::woken), and lets the connection
-/// work, each time that there is input, or room for output, where there was none at the connection's last call.
+/// It reports changes by edges: the host wakes the connection, which works, each time that there is input, or room for output, where there was none at the connection's last call.
 pub trait Transport {
     /// Appends received bytes to `into`, up to its capacity, which has room for some. If it appends fewer than fit,
     /// there are no more, and an edge announces the next.

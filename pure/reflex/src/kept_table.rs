@@ -1,11 +1,11 @@
 //! Kept replies in memory that is shared with the kernel's programs, which repeat them (`io/steer_bpf/bpf/kept.h`, which
-//! has the same layouts; [`twinpath_reflex::Table`] is the model).
+//! has the same layouts; [`Table`](crate::Table) is the model).
 //!
 //! Workers write, programs read. The sequence of an entry is odd while it is written and another one afterwards, so a
 //! program that has copied an entry knows whether that is whole (a seqlock). Of several workers that would write to one
 //! set, one does, and the others keep nothing then: nobody waits. An entry carries the generation that its name had before
 //! the state was read that the reply was made from. Programs compare it with the name's present one, which
-//! [`twinpath_reflex::withdraw`] increments, after they have copied the reply.
+//! [`withdraw`](crate::withdraw) increments, after they have copied the reply.
 #![allow(
     unsafe_code,
     reason = "entries and generations lie in memory mapped from the kernel, whose programs read it"
@@ -15,13 +15,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 
 use twinpath_frame::Mapping;
-use twinpath_reflex::{
+use twinpath_rings::direct::BadLayout;
+use twinpath_time::Instant;
+
+use crate::{
     GENERATIONS, Generations, HashKeys, Kept, NotKept, Publication, REPLY_MAX, REQUEST_WORDS, SLOTS, Shape,
     SlotState, Version, choose, hash,
 };
-use twinpath_time::Instant;
-
-use crate::direct::BadLayout;
 
 /// Services that can have kept replies.
 pub const SERVICES_MAX: usize = 16;
@@ -290,7 +290,7 @@ fn write(entry: &Entry, key: &Key<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use twinpath_reflex::{Name, Version, withdraw};
+    use crate::{Name, Version, withdraw};
 
     use super::*;
 

@@ -4,9 +4,9 @@
 use std::net::SocketAddr;
 use std::sync::LazyLock;
 
+use twinpath_connection::ConnectionLimits;
 use twinpath_inspect::Reason;
 use twinpath_service::{Closed, Output, Service};
-use twinpath_stream::ConnectionLimits;
 use twinpath_time::{Duration, Instant};
 
 use crate::simulated::{LIMITS, Rig};

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use twinpath_connection::ConnectionLimits;
 use twinpath_inspect::Reason;
 use twinpath_service::{Closed, Order, Output, Service};
-use twinpath_stream::ConnectionLimits;
 use twinpath_time::{Duration, Instant};
 
 use crate::simulated::Rig;

@@ -4,11 +4,10 @@ use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use twinpath_connection::{After, Connection, ConnectionLimits, Host, Scratch, Turn};
 use twinpath_inspect::Reason;
 use twinpath_service::{Closed, ConnectionId, Service, Work};
-use twinpath_stream::{
-    After, Broken, Connection, ConnectionLimits, Host, Received, Scratch, Transport, Turn,
-};
+use twinpath_stream::{Broken, Received, Transport};
 use twinpath_time::{Duration, Instant};
 
 pub(crate) const LIMITS: ConnectionLimits = ConnectionLimits {

@@ -1,0 +1,36 @@
+//! What a host needs of an engine beside the calls of its worker.
+
+use crate::place::{PlaceError, Placed, Placement};
+use crate::{Engine, Worker};
+
+/// An engine that a host can run. The host is generic: the crate of an engine implements this trait, so the loop of its workers is
+/// compiled there, once for all hosts.
+pub trait Hosted: Engine<Command: EngineCommand> + Sized {
+    /// Starts a worker on a thread placed as `placement` says, and waits until it has started. `number` is the worker's, from 0.
+    /// Implement it by [`spawn`](crate::place::spawn).
+    ///
+    /// # Errors
+    ///
+    /// [`PlaceError`]
+    fn spawn(worker: Worker<Self>, number: u32, placement: Placement) -> Result<Placed<Self>, PlaceError>;
+}
+
+/// A command of an engine, for a host whose mailbox to the worker is full.
+pub trait EngineCommand: Sized {
+    /// Whether this command supersedes `earlier`, if that has not been read yet.
+    fn voids(&self, earlier: &Self) -> bool;
+
+    /// A command that supersedes as many others as possible, and after which the engine asks again for what it needs.
+    fn ask_again() -> Option<Self>;
+}
+
+/// An engine that takes no commands.
+impl EngineCommand for () {
+    fn voids(&self, &(): &()) -> bool {
+        true
+    }
+
+    fn ask_again() -> Option<Self> {
+        None
+    }
+}
