@@ -14,13 +14,12 @@ use domain::base::name::ToName;
 use domain::base::{Message, MessageBuilder, Name};
 use domain::rdata::AllRecordData;
 use twinpath_sys::Namespace;
-use twinpath_sys::child::{Placement, place};
+use twinpath_test_rig::{PATIENCE, loopback, within};
 use twinpath_test_skip::{root_or_skip, skip};
 
 const PORT: u16 = 5353;
 /// The port of the server that it is compared with.
 const OTHER_PORT: u16 = 5354;
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A zone with all kinds of names.
 fn zone(serial: u32) -> String {
@@ -45,17 +44,14 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        let namespace = Namespace::new().unwrap();
+        let namespace = loopback();
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("zone"), zone(1)).unwrap();
-        let mut up = Command::new("ip");
-        place(up.args(["link", "set", "lo", "up"]), within(&namespace)).unwrap();
-        assert!(up.status().unwrap().success());
         let tests = std::env::current_exe().unwrap();
         let mut program = Command::new(tests.ancestors().nth(2).unwrap().join("examples/dns"));
         program.args(["lo".as_ref(), folder.path().join("zone").as_os_str(), PORT.to_string().as_ref()]);
         program.stdout(Stdio::piped());
-        place(&mut program, within(&namespace)).unwrap();
+        within(&namespace, &mut program);
         let server = Self { child: program.spawn().unwrap(), namespace, folder };
         server.tcp();
         server
@@ -88,7 +84,7 @@ impl Server {
 
     /// What a program says that is run beside it.
     fn run(&self, mut command: Command, arguments: &str) -> String {
-        place(command.args(arguments.split(' ')), within(&self.namespace)).unwrap();
+        within(&self.namespace, command.args(arguments.split(' ')));
         let output = command.output().unwrap();
         assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
@@ -100,10 +96,6 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn within(namespace: &Namespace) -> Placement<'_> {
-    Placement { namespace: Some(namespace), ..Placement::default() }
 }
 
 /// A query, with EDNS if a size is given.
@@ -319,7 +311,7 @@ fn start_nsd(server: &Server, nsd: &peers::Program) -> Other {
     std::fs::write(&file, config).unwrap();
     let mut command = nsd.command();
     command.args(["-d", "-c"]).arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
-    place(&mut command, within(&server.namespace)).unwrap();
+    within(&server.namespace, &mut command);
     Other(command.spawn().unwrap())
 }
 

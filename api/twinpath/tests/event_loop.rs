@@ -9,8 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
-use twinpath_sys::Namespace;
-use twinpath_sys::child::{Placement, place};
+use twinpath_test_rig::{loopback, within};
 use twinpath_test_skip::root_or_skip;
 
 #[test]
@@ -40,20 +39,14 @@ fn a_kernel_that_refuses_io_uring_is_named_and_the_file_is_read() {
 
 /// Runs the example in a namespace of its own; `is_refused` if the test made the kernel refuse io_uring.
 fn serve(is_refused: bool) {
-    let namespace = Namespace::new().unwrap();
-    let within = |command: &mut Command| {
-        place(command, Placement { namespace: Some(&namespace), ..Placement::default() }).unwrap();
-    };
-    let mut up = Command::new("ip");
-    within(up.args(["link", "set", "lo", "up"]));
-    assert!(up.status().unwrap().success());
+    let namespace = loopback();
     let tests = std::env::current_exe().unwrap();
     let mut example = Command::new(tests.ancestors().nth(2).unwrap().join("examples/event_loop"));
     // Several parts, and the last one not full.
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all("a line of text\n".repeat(20_000).as_bytes()).unwrap();
     example.arg("lo").arg(file.path());
-    within(example.stdin(Stdio::piped()).stdout(Stdio::piped()));
+    within(&namespace, &mut example).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = example.spawn().unwrap();
     let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     // There is no fast path on loopback, and the example says why.

@@ -5,16 +5,14 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 use twinpath::rpc::client::{Auth, Call, Refusal, Reply, handle_arguments};
 use twinpath::rpc::record::{RecordLimits, RecordReader};
 use twinpath_sys::Namespace;
-use twinpath_sys::child::{Placement, place};
+use twinpath_test_rig::{PATIENCE, loopback, within};
 use twinpath_test_skip::root_or_skip;
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Example {
     namespace: Namespace,
@@ -23,19 +21,12 @@ struct Example {
 
 impl Example {
     fn start(name: &str) -> Self {
-        let namespace = Namespace::new().unwrap();
-        let within = |command: &mut Command| {
-            command.stdin(Stdio::null());
-            place(command, Placement { namespace: Some(&namespace), ..Placement::default() }).unwrap();
-        };
-        let mut up = Command::new("ip");
-        within(up.args(["link", "set", "lo", "up"]));
-        assert!(up.status().unwrap().success());
+        let namespace = loopback();
         // Cargo builds a package's examples together with its tests, in a directory beside them.
         let tests = std::env::current_exe().unwrap();
         let program = tests.ancestors().nth(2).unwrap().join("examples").join(name);
         let mut example = Command::new(program);
-        within(&mut example);
+        within(&namespace, example.stdin(Stdio::null()));
         let child = example.spawn().unwrap();
         Self { namespace, child }
     }

@@ -6,14 +6,12 @@ mod peers;
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::process::{Child, Command};
-use std::time::Duration as Time;
 
 use twinpath_sys::Namespace;
-use twinpath_sys::child::{Placement, place};
+use twinpath_test_rig::{PATIENCE, loopback, within};
 use twinpath_test_skip::{root_or_skip, skip};
 
 const PORT: u16 = 11_211;
-const PATIENCE: Time = Time::from_secs(20);
 
 /// The program, on loopback of its own namespace.
 struct Server {
@@ -23,13 +21,10 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        let namespace = Namespace::new().unwrap();
-        let mut up = Command::new("ip");
-        place(up.args(["link", "set", "lo", "up"]), within(&namespace)).unwrap();
-        assert!(up.status().unwrap().success());
+        let namespace = loopback();
         let tests = std::env::current_exe().unwrap();
         let mut program = Command::new(tests.ancestors().nth(2).unwrap().join("examples/memcached"));
-        place(program.arg("lo"), within(&namespace)).unwrap();
+        within(&namespace, program.arg("lo"));
         Self { child: program.spawn().unwrap(), namespace }
     }
 
@@ -53,10 +48,6 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn within(namespace: &Namespace) -> Placement<'_> {
-    Placement { namespace: Some(namespace), ..Placement::default() }
 }
 
 #[test]
@@ -151,7 +142,7 @@ fn clients_of_libmemcached_understand_it() {
     let server = Server::start();
     drop(server.tcp());
     let run = |mut command: Command, arguments: &str| {
-        place(command.args(arguments.split(' ')), within(&server.namespace)).unwrap();
+        within(&server.namespace, command.args(arguments.split(' ')));
         let output = command.output().unwrap();
         (
             output.status.success(),

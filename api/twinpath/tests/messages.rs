@@ -11,8 +11,7 @@ use std::process::{Command, Stdio};
 
 use protocol::{Connection, HEADER_LEN, MAGIC, MESSAGE_MAX, REPEATS_MAX, Refused, WINDOW};
 use twinpath::{Duration, Instant};
-use twinpath_sys::Namespace;
-use twinpath_sys::child::{Placement, place};
+use twinpath_test_rig::{loopback, within};
 use twinpath_test_skip::root_or_skip;
 
 const MESSAGES: u32 = 400;
@@ -132,18 +131,12 @@ fn the_programs_send_and_answer_lines() {
     if !root_or_skip() {
         return;
     }
-    let namespace = Namespace::new().unwrap();
-    let within = |command: &mut Command| {
-        place(command, Placement { namespace: Some(&namespace), ..Placement::default() }).unwrap();
-    };
-    let mut up = Command::new("ip");
-    within(up.args(["link", "set", "lo", "up"]));
-    assert!(up.status().unwrap().success());
+    let namespace = loopback();
     let tests = std::env::current_exe().unwrap();
     let example = tests.ancestors().nth(2).unwrap().join("examples/messages");
     let start = |arguments: &[&str]| {
         let mut command = Command::new(&example);
-        within(command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()));
+        within(&namespace, &mut command).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         // There is no fast path on loopback, and the example says why. Then the port is bound.

@@ -12,10 +12,9 @@ use std::time::{Duration, Instant as StdInstant};
 
 use twinpath::{Answer, Datagram, Instant, Output, Path, Reason, Service};
 use twinpath_sys::Namespace;
-use twinpath_sys::child::{Placement, place};
+use twinpath_test_rig::{End, PATIENCE, pair, within};
 use twinpath_test_skip::root_or_skip;
 
-const PATIENCE: Duration = Duration::from_secs(20);
 const SERVER: &str = "10.7.0.2";
 const PORT: u16 = 7007;
 
@@ -88,35 +87,14 @@ impl Drop for Rig {
     }
 }
 
-fn within(namespace: &Namespace, command: &mut Command) {
-    command.stdin(Stdio::null());
-    place(command, Placement { namespace: Some(namespace), ..Placement::default() }).unwrap();
-}
-
-fn ip(namespace: &Namespace, words: &str) {
-    let mut command = Command::new("ip");
-    within(namespace, command.args(words.split_whitespace()));
-    assert!(command.status().unwrap().success(), "ip {words}");
-}
-
 impl Rig {
     fn start(path: &str, socket: &FilePath) -> Self {
         let (client, server) = (Namespace::new().unwrap(), Namespace::new().unwrap());
-        let mut holder = Command::new("sleep");
-        within(&server, holder.arg("60"));
-        let mut holder = holder.spawn().unwrap();
-        ip(&client, &format!("link add vc type veth peer name vs netns {}", holder.id()));
-        holder.kill().unwrap();
-        holder.wait().unwrap();
-        for (namespace, name, address) in [(&client, "vc", "10.7.0.1"), (&server, "vs", SERVER)] {
-            ip(namespace, "link set lo up");
-            ip(namespace, &format!("address add {address}/24 dev {name}"));
-            ip(namespace, &format!("link set {name} up"));
-        }
+        pair(End::new(&client, "vc", &["10.7.0.1/24"]), End::new(&server, "vs", &[&format!("{SERVER}/24")]));
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args(["serves", "--exact", "--nocapture"]);
         child.env("PANICS_SOCKET", socket).env("PANICS_PATH", path).stderr(Stdio::piped());
-        within(&server, &mut child);
+        within(&server, child.stdin(Stdio::null()));
         let child = child.spawn().unwrap();
         Self { client, server, child }
     }

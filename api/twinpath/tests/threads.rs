@@ -5,13 +5,11 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::net::UdpSocket;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use twinpath_sys::Namespace;
-use twinpath_sys::child::{Placement, place};
+use twinpath_test_rig::{End, PATIENCE, loopback, pair, within};
 use twinpath_test_skip::root_or_skip;
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Example {
     namespace: Namespace,
@@ -25,21 +23,13 @@ impl Example {
         if !root_or_skip() {
             return None;
         }
-        let namespace = Namespace::new().unwrap();
-        let mut up = Command::new("ip");
-        up.args(["link", "set", "lo", "up"]);
-        place(&mut up, Placement { namespace: Some(&namespace), ..Placement::default() }).unwrap();
-        assert!(up.status().unwrap().success());
-        Some(Self::start_in(namespace, name, &[]))
+        Some(Self::start_in(loopback(), name, &[]))
     }
 
     fn start_in(namespace: Namespace, name: &str, arguments: &[&str]) -> Self {
-        let within = |command: &mut Command| {
-            place(command, Placement { namespace: Some(&namespace), ..Placement::default() }).unwrap();
-        };
         let tests = std::env::current_exe().unwrap();
         let mut example = Command::new(tests.ancestors().nth(2).unwrap().join("examples").join(name));
-        within(example.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()));
+        within(&namespace, &mut example).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = example.spawn().unwrap();
         let said = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { namespace, child, said }
@@ -79,28 +69,13 @@ fn a_tokio_program_answers_in_tasks() {
     example.end();
 }
 
-fn ip(namespace: &Namespace, arguments: &str) {
-    let mut command = Command::new("ip");
-    command.args(arguments.split_whitespace());
-    place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() }).unwrap();
-    assert!(command.status().unwrap().success(), "ip {arguments}");
-}
-
 #[test]
 fn a_tokio_program_has_the_fast_path_on_a_link() {
     if !root_or_skip() {
         return;
     }
     let [ours, peers] = [(); 2].map(|()| Namespace::new().unwrap());
-    ip(&ours, "link add in0 type veth peer name out0");
-    let mut stays = peers.run(|| Command::new("sleep").arg("60").spawn().unwrap()).unwrap();
-    ip(&ours, &format!("link set out0 netns {}", stays.id()));
-    stays.kill().unwrap();
-    stays.wait().unwrap();
-    for (namespace, name, address) in [(&ours, "in0", "10.9.0.1/24"), (&peers, "out0", "10.9.0.2/24")] {
-        ip(namespace, &format!("addr add {address} dev {name}"));
-        ip(namespace, &format!("link set {name} up"));
-    }
+    pair(End::new(&ours, "in0", &["10.9.0.1/24"]), End::new(&peers, "out0", &["10.9.0.2/24"]));
     let mut example = Example::start_in(ours, "with_tokio", &["in0"]);
     assert_eq!(example.line(), "UDP by the fast path on in0");
     let client = peers.run(|| UdpSocket::bind("10.9.0.2:0").unwrap()).unwrap();

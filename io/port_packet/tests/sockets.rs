@@ -5,7 +5,6 @@
 use std::convert::Infallible;
 use std::net::UdpSocket;
 use std::os::fd::BorrowedFd;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use twinpath_frame::{Burst, Pool};
@@ -13,23 +12,19 @@ use twinpath_port::{PortId, PortQueue, WaitSource};
 use twinpath_port_packet::{PacketConfig, PacketPort};
 use twinpath_port_xdp::{CopyMode, XdpConfig, XdpPort};
 use twinpath_sys::Namespace;
-use twinpath_sys::packet_socket::FanoutGroup;
-
-fn ip(arguments: &str) {
-    assert!(Command::new("ip").args(arguments.split(' ')).status().unwrap().success(), "ip {arguments}");
-}
+use twinpath_sys::packet_socket::{FanoutGroup, interface_index};
+use twinpath_test_rig::ip_here;
 
 /// Makes a pair in the current namespace. Packets to 10.1.0.9 leave through `near`, packets to 10.2.0.9 arrive there.
 fn pair() -> u32 {
-    ip("link add near address 02:00:00:00:00:01 type veth peer name far address 02:00:00:00:00:02");
+    ip_here("link add near address 02:00:00:00:00:01 type veth peer name far address 02:00:00:00:00:02");
     for (name, subnet, peer) in [("near", 1, 2), ("far", 2, 1)] {
-        ip(&format!("link set {name} addrgenmode none"));
-        ip(&format!("addr add 10.{subnet}.0.1/24 dev {name}"));
-        ip(&format!("link set {name} up"));
-        ip(&format!("neigh add 10.{subnet}.0.9 lladdr 02:00:00:00:00:0{peer} dev {name} nud permanent"));
+        ip_here(&format!("link set {name} addrgenmode none"));
+        ip_here(&format!("addr add 10.{subnet}.0.1/24 dev {name}"));
+        ip_here(&format!("link set {name} up"));
+        ip_here(&format!("neigh add 10.{subnet}.0.9 lladdr 02:00:00:00:00:0{peer} dev {name} nud permanent"));
     }
-    let shown = Command::new("ip").args(["-o", "link", "show", "near"]).output().unwrap().stdout;
-    String::from_utf8(shown).unwrap().split(':').next().unwrap().trim().parse().unwrap()
+    interface_index("near").unwrap()
 }
 
 fn config(ifindex: u32, fanout_group: Option<&FanoutGroup>) -> PacketConfig<'_> {
@@ -136,7 +131,7 @@ fn stuck() {
     };
     let queue = XdpPort::open(&xdp, None, pool.region()).unwrap();
     let mut port = open(&config(ifindex, None), Some(queue));
-    ip("link set near down");
+    ip_here("link set near down");
     let mut burst = Burst::new();
     let mut frame = pool.take().unwrap();
     frame.copy_from(&[2; 64]).unwrap();
@@ -145,7 +140,7 @@ fn stuck() {
     port.flush(&mut pool);
     assert!(port.arm(), "nothing can leave: sleeping is right");
     port.disarm();
-    ip("link set near up");
+    ip_here("link set near up");
     assert!(!port.arm(), "it can leave now: another turn comes first");
     port.disarm();
     port.flush(&mut pool);

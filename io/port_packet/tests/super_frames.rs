@@ -5,38 +5,30 @@
 use std::convert::Infallible;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
-use std::process::Command;
 use std::time::Duration;
 
 use twinpath_frame::{Burst, Frame, Pool};
 use twinpath_port::{LinkState, PortId, PortQueue};
 use twinpath_port_packet::{PacketConfig, PacketPort};
 use twinpath_sys::Namespace;
+use twinpath_sys::packet_socket::interface_index;
+use twinpath_test_rig::ip_here;
 use twinpath_wire::Mac;
 use twinpath_wire::udp_frame::{UdpFrameRepr, write_headers};
 
 const FAR: [&str; 2] = ["10.0.0.2:7", "[fd00::2]:7"];
 const NEAR: [&str; 2] = ["10.0.0.1:4000", "[fd00::1]:4000"];
 
-fn ip(arguments: &str) {
-    assert!(Command::new("ip").args(arguments.split(' ')).status().unwrap().success(), "ip {arguments}");
-}
-
 /// Makes a pair in the current namespace; the sender's end has no address, so that the source addresses are not local
 /// ones.
 fn pair() -> u32 {
-    ip("link add near address 02:00:00:00:00:01 type veth peer name far address 02:00:00:00:00:02");
-    ip("addr add 10.0.0.2/24 dev far");
-    ip("addr add fd00::2/64 dev far nodad");
+    ip_here("link add near address 02:00:00:00:00:01 type veth peer name far address 02:00:00:00:00:02");
+    ip_here("addr add 10.0.0.2/24 dev far");
+    ip_here("addr add fd00::2/64 dev far nodad");
     for name in ["near", "far"] {
-        ip(&format!("link set {name} up"));
+        ip_here(&format!("link set {name} up"));
     }
-    index_of("near")
-}
-
-fn index_of(name: &str) -> u32 {
-    let shown = Command::new("ip").args(["-o", "link", "show", name]).output().unwrap().stdout;
-    String::from_utf8(shown).unwrap().split(':').next().unwrap().trim().parse().unwrap()
+    interface_index("near").unwrap()
 }
 
 fn datagram(pool: &mut Pool, family: usize, payload: &[u8]) -> Frame {

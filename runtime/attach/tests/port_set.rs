@@ -1,8 +1,6 @@
 //! Interfaces of a namespace as ports of two workers, which the test plays.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
-use std::process::Command;
-
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use twinpath_attach::{PlacedQueue, PortSet, PortSetPlan};
@@ -11,18 +9,11 @@ use twinpath_port::{CarriedPort, GsoKinds, PortQueue};
 use twinpath_port_carrier::QUEUE_FRAMES;
 use twinpath_steer_bpf::{TcAttach, Unserved};
 use twinpath_sys::Namespace;
-use twinpath_sys::child::{Placement, place};
 use twinpath_sys::packet_socket::{PacketSocket, interface_index};
+use twinpath_test_rig::ip;
 use twinpath_time::{Duration, Instant};
 
 const FLOWS: u8 = 64;
-
-fn ip(namespace: &Namespace, arguments: &str) {
-    let mut command = Command::new("ip");
-    command.args(arguments.split(' '));
-    place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() }).unwrap();
-    assert!(command.status().unwrap().success(), "ip {arguments}");
-}
 
 /// A UDP packet of one of many flows.
 fn datagram(flow: u8) -> Vec<u8> {

@@ -1,23 +1,17 @@
 //! A thread of the kernel for the frames of a veth interface: the settings that it is made of, and that these are put back.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
-use std::process::Command;
-
 use netlink_packet_core::NLM_F_DUMP;
 use twinpath_attach::{ReceiveThread, ReceiveThreadError};
 use twinpath_netlink::generic::{Family, number, unsigned};
 use twinpath_sys::Namespace;
 use twinpath_sys::packet_socket::interface_index;
+use twinpath_test_rig::ip_here;
 
 // linux/netdev.h
 const NETDEV_CMD_NAPI_GET: u8 = 11;
 const NETDEV_A_NAPI_IFINDEX: u16 = 1;
 const NETDEV_A_NAPI_PID: u16 = 4;
-
-fn ip(arguments: &str) {
-    let status = Command::new("ip").args(arguments.split(' ')).status().expect("iproute2 is installed");
-    assert!(status.success(), "ip {arguments}");
-}
 
 /// The NAPI instances of an interface: whether each has a thread.
 fn threads(ifindex: u32) -> Vec<bool> {
@@ -35,10 +29,10 @@ fn a_veth_interface_has_a_thread_until_it_ends_also_after_it_was_down() {
     let namespace = Namespace::new().unwrap();
     namespace
         .run(|| {
-            ip("link add p1 type veth peer name eth0");
-            ip("link set p1 up");
-            ip("link set eth0 up");
-            ip("link add d1 type bridge");
+            ip_here("link add p1 type veth peer name eth0");
+            ip_here("link set p1 up");
+            ip_here("link set eth0 up");
+            ip_here("link add d1 type bridge");
             let ifindex = interface_index("p1").unwrap();
             assert!(threads(ifindex).is_empty(), "it has no instance of NAPI");
             let started = match ReceiveThread::start("p1", ifindex) {
@@ -51,8 +45,8 @@ fn a_veth_interface_has_a_thread_until_it_ends_also_after_it_was_down() {
             let has_threads =
                 || !threads(ifindex).is_empty() && threads(ifindex).iter().all(|has_one| *has_one);
             assert!(has_threads());
-            ip("link set p1 down");
-            ip("link set p1 up");
+            ip_here("link set p1 down");
+            ip_here("link set p1 up");
             started.renew().unwrap();
             assert!(has_threads());
             // One that finds everything as it should be leaves it so.
@@ -64,7 +58,7 @@ fn a_veth_interface_has_a_thread_until_it_ends_also_after_it_was_down() {
             let refused = ReceiveThread::start("d1", interface_index("d1").unwrap()).unwrap_err();
             assert_eq!(refused.to_string(), "only a veth interface can have it, and this is bridge");
             let thread = ReceiveThread::start("p1", ifindex).unwrap();
-            ip("link delete p1");
+            ip_here("link delete p1");
             assert!(thread.end().is_err(), "it is gone");
         })
         .unwrap();

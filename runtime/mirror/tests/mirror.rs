@@ -2,8 +2,6 @@
 //! for an event.
 
 use std::net::IpAddr;
-use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::process::Command;
 use std::time::Duration;
 
 use twinpath_mirror::egress_book::BookLimits;
@@ -11,6 +9,7 @@ use twinpath_mirror::table::NeighbourState;
 use twinpath_mirror::{Event, Mirror, MirrorLimits};
 use twinpath_stack::egress::{Egress, KernelReason, Update};
 use twinpath_sys::Namespace;
+use twinpath_test_rig::{End, ip, ip_here};
 use twinpath_test_skip::root_or_skip;
 use twinpath_wire::Mac;
 
@@ -27,31 +26,23 @@ struct Pair {
 impl Pair {
     fn new() -> Self {
         let pair = Self { ours: namespace(), theirs: namespace() };
-        let theirs = format!("/proc/{}/fd/{}", std::process::id(), pair.theirs.as_fd().as_raw_fd());
-        pair.ip(&format!(
-            "link add veth0 address {OURS} type veth peer name veth1 address {THEIRS} netns {theirs}"
-        ));
-        // No duplicate address detection: addresses are usable at once.
-        pair.ip("addr add 10.0.0.1/24 dev veth0");
-        pair.ip("addr add fd00::1/64 dev veth0 nodad");
-        pair.there("addr add 10.0.0.2/24 dev veth1");
-        pair.there("addr add fd00::2/64 dev veth1 nodad");
-        pair.there("addr add fe80::2/64 dev veth1 nodad");
-        for setting in ["link set lo up", "link set veth1 up"] {
-            pair.there(setting);
-        }
-        for setting in ["link set lo up", "link set veth0 up"] {
-            pair.ip(setting);
-        }
+        let addresses = ["10.0.0.2/24", "fd00::2/64", "fe80::2/64"];
+        twinpath_test_rig::pair(
+            End {
+                with: &format!("address {OURS}"),
+                ..End::new(&pair.ours, "veth0", &["10.0.0.1/24", "fd00::1/64"])
+            },
+            End { with: &format!("address {THEIRS}"), ..End::new(&pair.theirs, "veth1", &addresses) },
+        );
         pair
     }
 
     fn ip(&self, arguments: &str) {
-        self.ours.run(|| ip(arguments)).expect("ip succeeds in our namespace");
+        ip(&self.ours, arguments);
     }
 
     fn there(&self, arguments: &str) {
-        self.theirs.run(|| ip(arguments)).expect("ip succeeds in their namespace");
+        ip(&self.theirs, arguments);
     }
 
     /// Runs `test` with a mirror of our namespace, which serves on `veth0`.
@@ -74,11 +65,6 @@ impl Pair {
 
 fn namespace() -> Namespace {
     Namespace::new().expect("root may create a namespace")
-}
-
-fn ip(arguments: &str) {
-    let output = Command::new("ip").args(arguments.split_whitespace()).output().expect("ip can be run");
-    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn address(text: &str) -> IpAddr {
@@ -128,34 +114,34 @@ fn links_addresses_and_neighbours_are_seen_as_they_change() {
         assert!(mirror.tables().host_addresses().any(|held| held == address("fd00::1")));
         assert!(!mirror.tables().host_addresses().any(|held| held.is_loopback()));
 
-        ip("link set veth0 mtu 1400");
+        ip_here("link set veth0 mtu 1400");
         until(mirror, |_, event| matches!(event, Event::Link(link) if link.mtu == 1400).then_some(())).await;
-        ip("addr add 10.0.0.9/24 dev veth0");
+        ip_here("addr add 10.0.0.9/24 dev veth0");
         until_event(mirror, Event::Addresses { ifindex }).await;
         assert!(mirror.tables().addresses(ifindex).any(|held| held == (address("10.0.0.9"), 24)));
-        ip("addr del 10.0.0.9/24 dev veth0");
+        ip_here("addr del 10.0.0.9/24 dev veth0");
         until_event(mirror, Event::Addresses { ifindex }).await;
         assert!(!mirror.tables().host_addresses().any(|held| held == address("10.0.0.9")));
 
-        ip("neigh replace 10.0.0.77 lladdr 02:00:00:00:00:77 dev veth0 nud permanent");
+        ip_here("neigh replace 10.0.0.77 lladdr 02:00:00:00:00:77 dev veth0 nud permanent");
         until_event(mirror, Event::Neighbour { ifindex, address: address("10.0.0.77") }).await;
         let neighbour = *mirror.tables().neighbour(ifindex, address("10.0.0.77")).unwrap();
         assert_eq!(
             (neighbour.mac, neighbour.state),
             (Some(Mac([2, 0, 0, 0, 0, 0x77])), NeighbourState::Permanent)
         );
-        ip("neigh del 10.0.0.77 dev veth0");
+        ip_here("neigh del 10.0.0.77 dev veth0");
         until(mirror, |mirror, _| {
             mirror.tables().neighbour(ifindex, address("10.0.0.77")).is_none().then_some(())
         })
         .await;
 
-        ip("link set veth0 down");
+        ip_here("link set veth0 down");
         until(mirror, |_, event| matches!(event, Event::Link(link) if !link.up).then_some(())).await;
-        ip("link set veth0 name wan0");
+        ip_here("link set veth0 name wan0");
         until_event(mirror, Event::Renamed { ifindex, from: "veth0".to_owned(), to: "wan0".to_owned() })
             .await;
-        ip("link del wan0");
+        ip_here("link del wan0");
         until_event(mirror, Event::LinkGone { ifindex, name: "wan0".to_owned() }).await;
         assert_eq!(mirror.tables().addresses(ifindex).count(), 0);
     });
@@ -234,15 +220,15 @@ fn a_change_of_route_link_or_address_clears_and_is_learnt_anew() {
     pair.mirrored(MirrorLimits::default(), async |mirror, _| {
         let peer = address("10.8.1.2");
         until_resolved(mirror, peer, |way| way == Err(KernelReason::NoRoute)).await;
-        ip("route add 10.8.0.0/16 via 10.0.0.2");
+        ip_here("route add 10.8.0.0/16 via 10.0.0.2");
         until_resolved(mirror, peer, |way| way.is_ok_and(|egress| egress.mtu == 1500)).await;
-        ip("link set veth0 mtu 1400");
+        ip_here("link set veth0 mtu 1400");
         until_resolved(mirror, peer, |way| way.is_ok_and(|egress| egress.mtu == 1400)).await;
-        ip("rule add to 10.8.0.0/16 prohibit");
+        ip_here("rule add to 10.8.0.0/16 prohibit");
         until_resolved(mirror, peer, |way| way == Err(KernelReason::NoRoute)).await;
-        ip("rule del to 10.8.0.0/16 prohibit");
+        ip_here("rule del to 10.8.0.0/16 prohibit");
         until_resolved(mirror, peer, |way| way.is_ok()).await;
-        ip("link set veth0 address 02:00:00:00:00:aa");
+        ip_here("link set veth0 address 02:00:00:00:00:aa");
         let moved = Mac([2, 0, 0, 0, 0, 0xaa]);
         until_resolved(mirror, peer, |way| way.is_ok_and(|egress| egress.source_mac == moved)).await;
     });
@@ -320,12 +306,12 @@ fn lost_notifications_are_noticed_and_everything_is_read_again() {
     let limits = MirrorLimits { notification_bytes: 4096, ..MirrorLimits::default() };
     pair.mirrored(limits, async |mirror, ifindex| {
         for number in 1..=60 {
-            ip(&format!("neigh add 10.0.0.{} lladdr {THEIRS} dev veth0 nud permanent", number + 100));
+            ip_here(&format!("neigh add 10.0.0.{} lladdr {THEIRS} dev veth0 nud permanent", number + 100));
         }
-        ip("addr add 10.0.0.9/24 dev veth0");
-        ip("link set veth0 down");
-        ip("link set veth0 name wan0");
-        ip("link set wan0 up");
+        ip_here("addr add 10.0.0.9/24 dev veth0");
+        ip_here("link set veth0 down");
+        ip_here("link set veth0 name wan0");
+        ip_here("link set wan0 up");
         until(mirror, |mirror, _| (mirror.tables().link(ifindex)?.name == "wan0").then_some(())).await;
         assert!(mirror.counters().overruns > 0);
         assert!(mirror.tables().addresses(ifindex).any(|held| held == (address("10.0.0.9"), 24)));

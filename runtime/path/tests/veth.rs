@@ -1,28 +1,22 @@
 //! What is found out of a veth and of loopback, in a network namespace of the test's own, and which path follows.
 
-use std::process::Command;
-
 use twinpath_config::{Path, PathAsked};
 use twinpath_mirror::{Mirror, MirrorLimits};
 use twinpath_path::choose::choose;
 use twinpath_path::facts::{KernelSupport, Support, collect};
 use twinpath_steer_bpf::TcAttach;
 use twinpath_sys::Namespace;
+use twinpath_test_rig::ip_here;
 use twinpath_test_skip::root_or_skip;
-
-fn ip(arguments: &str) {
-    let output = Command::new("ip").args(arguments.split_whitespace()).output().expect("ip can be run");
-    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
-}
 
 /// Runs `test` with a mirror of a namespace that has `veth0`, up and with an address.
 fn with_veth(test: impl AsyncFnOnce(&mut Mirror) + Send) {
     let namespace = Namespace::new().expect("root may create a namespace");
     let work = || {
-        ip("link add veth0 type veth peer name veth1");
-        ip("addr add 10.0.0.1/24 dev veth0");
+        ip_here("link add veth0 type veth peer name veth1");
+        ip_here("addr add 10.0.0.1/24 dev veth0");
         for link in ["lo", "veth0", "veth1"] {
-            ip(&format!("link set {link} up"));
+            ip_here(&format!("link set {link} up"));
         }
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

@@ -2,15 +2,13 @@
 //! where frames are injected.
 
 use std::fs;
-use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use twinpath_sys::Namespace;
-use twinpath_sys::child::{Placement, place};
 use twinpath_sys::packet_socket::{PacketSocket, interface_index};
+use twinpath_test_rig::{batch, name_of};
 
 use crate::frame::{HOST_MAC, PEER_MAC, frames};
 
@@ -40,14 +38,7 @@ fn text_of(mac: [u8; 6]) -> String {
 
 /// Runs `ip` with several commands in a namespace.
 fn ip(namespace: &Namespace, commands: &str) -> Result<()> {
-    let mut command = Command::new("ip");
-    command.args(["-batch", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());
-    place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() })?;
-    let mut child = command.spawn().context("ip")?;
-    child.stdin.take().context("its input")?.write_all(commands.as_bytes())?;
-    let output = child.wait_with_output()?;
-    ensure!(output.status.success(), "ip: {}: {}", commands, String::from_utf8_lossy(&output.stderr));
-    Ok(())
+    batch(namespace, commands).context("ip")
 }
 
 fn set(namespace: &Namespace, name: &str, value: &str) -> Result<()> {
@@ -86,17 +77,12 @@ impl Link {
         let (host, peer) = (Namespace::new()?, Namespace::new()?);
         quiet(&host)?;
         quiet(&peer)?;
-        // A process that stays in the namespace, to name it to `ip`, until its input ends.
-        let mut stays = Command::new("cat");
-        stays.stdin(Stdio::piped()).stdout(Stdio::null());
-        place(&mut stays, Placement { namespace: Some(&peer), ..Placement::default() })?;
-        let mut stays = stays.spawn()?;
-        let (ours, theirs, id) = (text_of(HOST_MAC), text_of(PEER_MAC), stays.id());
+        let (ours, theirs, there) = (text_of(HOST_MAC), text_of(PEER_MAC), name_of(&peer));
         let mut commands = String::from("link set lo up\n");
         for (number, net) in [(0, 9), (1, 8)] {
             commands += &format!(
                 "link add in{number} index 1{number} address {ours} type veth peer name out{number} index 1{number} \
-                 address {theirs} netns {id}\naddr add 10.{net}.0.1/24 dev in{number}\n\
+                 address {theirs} netns {there}\naddr add 10.{net}.0.1/24 dev in{number}\n\
                  addr add fd0{net}::1/64 dev in{number} nodad\nlink set in{number} up\n\
                  neigh add 10.{net}.0.2 lladdr {theirs} dev in{number} nud permanent\n\
                  neigh add fd0{net}::2 lladdr {theirs} dev in{number} nud permanent\n"
@@ -118,8 +104,6 @@ impl Link {
             );
         }
         ip(&peer, &commands)?;
-        stays.kill()?;
-        stays.wait()?;
         let open = |name: &str| PacketSocket::open(interface_index(name)?, 0);
         let senders = peer.run(|| -> std::io::Result<_> { Ok([open("out0")?, open("out1")?]) })??;
         let bound = |host: &str| UdpSocket::bind((host, 4002));

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use twinpath_sys::Namespace;
-use twinpath_sys::child::{Placement, place};
+use twinpath_test_rig::{End, pair};
 
 /// Longer than anything takes that comes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,39 +44,16 @@ pub(crate) struct Link {
     pub(crate) peers: Namespace,
 }
 
-fn ip(arguments: &str) {
-    let status = Command::new("ip").args(arguments.split_whitespace()).status();
-    assert!(status.unwrap().success(), "ip {arguments}");
-}
-
 impl Link {
     pub(crate) fn new() -> Self {
         let [ours, peers] = [(); 2].map(|()| Namespace::new().unwrap());
-        // A process that stays in the namespace, to name it to `ip`.
-        let mut stays = peers.run(|| Command::new("sleep").arg("60").spawn().unwrap()).unwrap();
-        ours.run(|| {
-            ip(&format!("link add in0 type veth peer name out0 netns {}", stays.id()));
-            ip("addr add 10.9.0.1/24 dev in0");
-            ip("link set in0 up");
-            ip("link set lo up");
-        })
-        .unwrap();
-        peers
-            .run(|| {
-                ip("addr add 10.9.0.2/24 dev out0");
-                ip("link set out0 up");
-                // The peer is told to stop by itself.
-                ip("link set lo up");
-            })
-            .unwrap();
-        stays.kill().unwrap();
-        stays.wait().unwrap();
+        // The peer is told to stop by itself, so its loopback interface is up, too.
+        pair(End::new(&ours, "in0", &["10.9.0.1/24"]), End::new(&peers, "out0", &["10.9.0.2/24"]));
         Self { ours, peers }
     }
 
     pub(crate) fn within<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        place(command, Placement { namespace: Some(&self.ours), ..Placement::default() }).unwrap();
-        command
+        twinpath_test_rig::within(&self.ours, command)
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use twinpath_rules::OWNER_VARIABLE;
-use twinpath_sys::child::{Placement, place};
+use twinpath_test_rig::within;
 use twinpath_test_skip::root_or_skip;
 use twinpath_worker::idle::Mode;
 
@@ -19,7 +19,7 @@ impl Peer {
     fn new(link: &Link, program: &Path) -> Self {
         let mut command = Command::new(program);
         command.arg("peer").stdout(Stdio::piped());
-        place(&mut command, Placement { namespace: Some(&link.peers), ..Placement::default() }).unwrap();
+        within(&link.peers, &mut command);
         let mut peer = command.spawn().unwrap();
         let said = BufReader::new(peer.stdout.take().unwrap()).lines().next().unwrap().unwrap();
         assert_eq!(said, "ready");

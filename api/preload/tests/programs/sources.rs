@@ -8,6 +8,7 @@ use std::time::Instant;
 use twinpath_rules::{OWNER_VARIABLE, Rule};
 use twinpath_sys::PacketSocket;
 use twinpath_sys::packet_socket::interface_index;
+use twinpath_test_rig::ip;
 use twinpath_test_skip::root_or_skip;
 use twinpath_worker::idle::Mode;
 
@@ -123,10 +124,6 @@ impl Forger {
     }
 }
 
-fn ip(link: &Link, arguments: &str) {
-    run(link.within(Command::new("ip").args(arguments.split(' '))));
-}
-
 fn started(link: &Link, command: &mut Command) -> Child {
     let mut child = link.within(command.stdout(Stdio::piped())).spawn().unwrap();
     let ready = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
@@ -145,7 +142,7 @@ fn come(
     let mut at = 0;
     let come = ["", "addr add 10.8.0.3/24 dev d0", "addr del 10.8.0.3/24 dev d0"].map(|change| {
         if !change.is_empty() {
-            ip(link, change);
+            ip(&link.ours, change);
         }
         let begun = Instant::now();
         // The owner hears of the change.
@@ -173,10 +170,10 @@ fn a_program_has_what_the_kernel_lets_in_and_nothing_else() {
     for arguments in
         ["link add d0 type veth peer name d1", "addr add 10.8.0.1/24 dev d0", "addr add 10.8.0.2/32 dev d1"]
     {
-        ip(&link, arguments);
+        ip(&link.ours, arguments);
     }
-    ip(&link, "link set d0 up");
-    ip(&link, "link set d1 up");
+    ip(&link.ours, "link set d0 up");
+    ip(&link.ours, "link set d1 up");
     let (source, program) = (folder.path().join("server.c"), folder.path().join("server"));
     std::fs::write(&source, SERVER).unwrap();
     run(Command::new("cc").arg(&source).arg("-o").arg(&program));

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use twinpath_sys::child::{Placement, place};
+use twinpath_test_rig::within;
 
 use crate::rig::{Rig, SERVER, SERVER_V6, Server, link, udp_in, until};
 use crate::root_or_skip;
@@ -340,7 +340,7 @@ fn silence_on_the_fast_path_has_an_end() {
         silent = rig.server_udp(SERVER, RPC_PORT.parse().unwrap());
         let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
         command.args(base).args(long).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        place(&mut command, Placement { namespace: Some(&rig.client), ..Placement::default() }).unwrap();
+        within(&rig.client, &mut command);
         let child = command.spawn().unwrap();
         silent.recv_from(&mut [0; 512]).expect("its first request");
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();

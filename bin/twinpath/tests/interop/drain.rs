@@ -7,7 +7,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
-use twinpath_sys::child::{Placement, place};
+use twinpath_test_rig::within;
 
 use crate::connections::{ask_until_ended, connect, fill, service};
 use crate::rig::{Rig, Server, until};
@@ -18,7 +18,7 @@ fn drain(rig: &Rig, server: &Server, arguments: &[&str]) -> (Child, BufReader<Ch
     let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
     command.arg("drain").args(arguments).arg("--socket").arg(&server.socket);
     command.stdin(Stdio::null()).stderr(Stdio::piped());
-    place(&mut command, Placement { namespace: Some(&rig.server), ..Placement::default() }).unwrap();
+    within(&rig.server, &mut command);
     let mut child = command.spawn().unwrap();
     let said = BufReader::new(child.stderr.take().unwrap());
     (child, said)

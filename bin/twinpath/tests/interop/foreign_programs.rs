@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
-use twinpath_sys::child::{Placement, place};
+use twinpath_test_rig::within;
 
 use crate::rig::{CLIENT, PATIENCE, PORT, Rig, SERVER, Server, answered, ask, until};
 use crate::root_or_skip;
@@ -23,7 +23,7 @@ impl<'a> Tools<'a> {
         let mut command = Command::new("unshare");
         let hold = "mount -t bpf bpf /sys/fs/bpf && mount -t tmpfs tmpfs /run && echo ready && exec cat";
         command.args(["--mount", "sh", "-c", hold]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        place(&mut command, Placement { namespace: Some(&rig.server), ..Placement::default() }).unwrap();
+        within(&rig.server, &mut command);
         let mut holder = command.spawn().expect("util-linux is installed");
         let mut line = String::new();
         BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -36,8 +36,7 @@ impl<'a> Tools<'a> {
         command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.id()));
         command.arg(program).args(arguments).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let placement = Placement { namespace: Some(&self.rig.server), ..Placement::default() };
-        place(&mut command, placement).unwrap();
+        within(&self.rig.server, &mut command);
         command
     }
 

@@ -1,13 +1,12 @@
 //! Tests of goals for `adaptive` on real packets: a goal is obeyed, shown, changed and removed while running.
 
-use std::process::Child;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use twinpath_sys::clock;
 use twinpath_thread::sleep::Sleeper;
 
-use crate::rig::{PATIENCE, PORT, Rig, SERVER, Server};
+use crate::rig::{PATIENCE, PORT, Rig, SERVER, Server, Started};
 use crate::root_or_skip;
 
 /// Held by each test here, because one measures the CPU time that another one's busy processes would take.
@@ -71,18 +70,13 @@ fn a_share_of_a_core_bounds_what_is_spun_until_it_is_raised() {
 }
 
 /// A process that always wants a CPU. It ends with this value, and with the thread that started it.
-struct Busy(Child);
+struct Busy {
+    _process: Started,
+}
 
 impl Busy {
     fn new(rig: &Rig) -> Self {
-        Self(rig.run(&rig.server, "sh", &["-c", "while :; do :; done"]))
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        Self { _process: rig.run(&rig.server, "sh", &["-c", "while :; do :; done"]) }
     }
 }
 

@@ -1,21 +1,16 @@
 //! Tests of changes of namespaces, and of lost notifications.
 
-use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::process::{Command, Stdio};
 
 use rustix::process::{Signal, kill_process};
 use twinpath_sys::Namespace;
-use twinpath_sys::child::{Placement, place};
+use twinpath_test_rig::within;
 
 use crate::changes::served_fast;
-use crate::rig::{CLIENT, PORT, Rig, SERVER, SERVER_V6, SETUPS, answered, ask, udp_in, until};
+use crate::rig::{CLIENT, PORT, Rig, SERVER, SERVER_V6, SETUPS, answered, ask, move_link, udp_in, until};
 use crate::root_or_skip;
 
 /// A path that `ip` accepts for a namespace without a name.
-fn path_of(namespace: &Namespace) -> String {
-    format!("/proc/{}/fd/{}", std::process::id(), namespace.as_fd().as_raw_fd())
-}
-
 #[test]
 fn an_interface_that_is_moved_away_is_the_other_namespaces_and_comes_back() {
     if !root_or_skip() {
@@ -27,7 +22,7 @@ fn an_interface_that_is_moved_away_is_the_other_namespaces_and_comes_back() {
         let server = rig.serve(way);
         served_fast(&rig, &server, CLIENT, SERVER);
         let away = Namespace::new().unwrap();
-        rig.ip_server(&["link", "set", "vs", "netns", &path_of(&away)]);
+        move_link(&rig.server, "vs", &away);
         until("the link is seen gone", || server.show("interfaces")[0]["link"] == "gone");
         let local = rig.server_udp("127.0.0.1", 0);
         assert_eq!(ask(&local, "127.0.0.1", PORT, b"local"), b"local", "{path}: the kernel path goes on");
@@ -42,7 +37,7 @@ fn an_interface_that_is_moved_away_is_the_other_namespaces_and_comes_back() {
         }
         assert!(!answered(&client, SERVER, b"nobody answers"), "{path}");
         drop(plain);
-        crate::rig::ip(&away, &["link", "set", "vs", "netns", &path_of(&rig.server)]);
+        move_link(&away, "vs", &rig.server);
         rig.ip_server(&["address", "add", "10.7.0.2/24", "dev", "vs"]);
         rig.ip_server(&["link", "set", "vs", "up"]);
         until("the fast path is back", || server.path() != "kernel");
@@ -65,7 +60,7 @@ fn a_namespace_that_is_deleted_under_traffic_takes_only_itself_along() {
             let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
             command.args(["bench", "echo", &target, "--duration", "20", "--inflight", "64", "--json"]);
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            place(&mut command, Placement { namespace: Some(&rig.client), ..Placement::default() }).unwrap();
+            within(&rig.client, &mut command);
             command.spawn().unwrap()
         };
         let mut peer = load(&rig);

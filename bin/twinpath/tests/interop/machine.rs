@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use twinpath_sys::affinity::allowed_cpus;
 use twinpath_sys::child::{Placement, cpu_time, place};
+use twinpath_test_rig::within;
 
 use crate::rig::{CLIENT, PORT, Rig, SERVER, Server, ask, until};
 use crate::root_or_skip;
@@ -239,7 +240,7 @@ fn without_the_privilege_a_worker_says_that_it_is_beside_others() {
     ]);
     command.args(["echo", "--on", "vs", "--udp", &PORT.to_string(), "--socket"]).arg(&socket);
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    place(&mut command, Placement { namespace: Some(&rig.server), ..Placement::default() }).unwrap();
+    within(&rig.server, &mut command);
     let mut child = command.spawn().unwrap();
     let mut workers = serde_json::Value::Null;
     until("it tells", || {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
-use twinpath_sys::child::{Placement, place};
+use twinpath_test_rig::within;
 
 use crate::rig::{PATIENCE, PORT, Rig, until};
 use crate::root_or_skip;
@@ -21,7 +21,7 @@ fn by_shell(rig: &Rig, options: &str, variables: &[(&str, &str)]) -> Child {
     ));
     command.envs(variables.iter().copied()).current_dir(rig.directory.path());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    place(&mut command, Placement { namespace: Some(&rig.server), ..Placement::default() }).unwrap();
+    within(&rig.server, &mut command);
     command.spawn().unwrap()
 }
 
@@ -126,7 +126,7 @@ fn a_claim_at_an_address_that_is_not_there_is_not_called_claimed() {
     ]);
     command.arg("--socket").arg(&socket).stdin(Stdio::null()).stderr(Stdio::null());
     command.stdout(std::fs::File::create(rig.directory.path().join("out")).unwrap());
-    place(&mut command, Placement { namespace: Some(&rig.server), ..Placement::default() }).unwrap();
+    within(&rig.server, &mut command);
     let child = command.spawn().unwrap();
     until("it is ready", || read(rig.directory.path(), "out").contains("ask with"));
     let out = read(rig.directory.path(), "out");

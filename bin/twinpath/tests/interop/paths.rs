@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use twinpath_sys::Namespace;
 
-use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, Server, end, ip, udp_in, until};
+use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, Server, ip, name_of, udp_in, until};
 use crate::root_or_skip;
 use crate::twin_services::Plain;
 
@@ -82,11 +82,8 @@ const FAR_V6: &str = "fd09::1";
 /// [`FAR`] besides. The server reaches that by the client's host.
 fn with_far(rig: &Rig) -> Namespace {
     let far = Namespace::new().unwrap();
-    let holder = rig.run(&far, "sleep", &["60"]);
-    let pid = holder.id().to_string();
     let client = |arguments: &[&str]| rig.ip_client(arguments);
-    client(&["link", "add", "vb", "type", "veth", "peer", "name", "far0", "netns", &pid]);
-    end(holder);
+    client(&["link", "add", "vb", "type", "veth", "peer", "name", "far0", "netns", &name_of(&far)]);
     client(&["link", "add", "lan0", "type", "bridge"]);
     client(&["address", "flush", "dev", "vc", "scope", "global"]);
     for name in ["vc", "vb"] {

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use twinpath_sys::child::{Placement, place};
 use twinpath_sys::{Namespace, PacketSocket};
+use twinpath_test_rig::{End, command, pair, run, start, within};
+pub(crate) use twinpath_test_rig::{PATIENCE, Started, ip, kill, move_link, name_of, until};
 use twinpath_test_skip::few_or_all;
 use twinpath_wire::Mac;
 
@@ -22,9 +23,6 @@ pub(crate) const SERVER: &str = "10.7.0.2";
 pub(crate) const CLIENT_V6: &str = "fd07::1";
 pub(crate) const SERVER_V6: &str = "fd07::2";
 pub(crate) const PORT: u16 = 7007;
-
-/// Longest wait for an event.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Options for each fast path; the second word is how its name in `show` begins.
 pub(crate) const PACKET: &[&str] = &["--path", "packet"];
@@ -92,52 +90,22 @@ impl Rig {
 
     /// Makes a veth pair, `vc` in the client's namespace and `name` in the server's, with addresses, up.
     pub(crate) fn join(&self, name: &str, client: &[(&str, u8)], server: &[(&str, u8)]) {
-        let holder = self.run(&self.server, "sleep", &["60"]);
-        let peer = holder.id().to_string();
-        ip(
-            &self.client,
-            &[
-                "link",
-                "add",
-                "vc",
-                "numrxqueues",
-                "4",
-                "numtxqueues",
-                "4",
-                "type",
-                "veth",
-                "peer",
-                "name",
-                name,
-                "numrxqueues",
-                "4",
-                "numtxqueues",
-                "4",
-                "netns",
-                &peer,
-            ],
-        );
-        end(holder);
-        for (namespace, name, addresses) in [(&self.client, "vc", client), (&self.server, name, server)] {
-            for (address, prefix) in addresses {
-                let address = format!("{address}/{prefix}");
-                let mut arguments = vec!["address", "add", &address, "dev", name];
-                if address.contains(':') {
-                    arguments.push("nodad");
-                }
-                ip(namespace, &arguments);
-            }
-            ip(namespace, &["link", "set", "lo", "up"]);
-            ip(namespace, &["link", "set", name, "up"]);
-        }
+        let text = |addresses: &[(&str, u8)]| {
+            addresses.iter().map(|(address, prefix)| format!("{address}/{prefix}")).collect::<Vec<_>>()
+        };
+        let (client, server) = (text(client), text(server));
+        let [client, server] =
+            [&client, &server].map(|all| all.iter().map(String::as_str).collect::<Vec<_>>());
+        let end = |namespace, name, addresses| End {
+            with: "numrxqueues 4 numtxqueues 4",
+            ..End::new(namespace, name, addresses)
+        };
+        pair(end(&self.client, "vc", &client), end(&self.server, name, &server));
     }
 
     /// The output of `tc` in the server's namespace.
     pub(crate) fn tc_server(&self, arguments: &[&str]) -> String {
-        let run = || Command::new("tc").args(arguments).output();
-        let output = self.server.run(run).expect("entered").expect("iproute2 is installed");
-        assert!(output.status.success(), "tc {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        run(&self.server, "tc", arguments)
     }
 
     pub(crate) fn ip_server(&self, arguments: &[&str]) {
@@ -170,20 +138,15 @@ impl Rig {
         self.server.run(allow).expect("entered").expect("written");
     }
 
-    pub(crate) fn run(&self, namespace: &Namespace, program: &str, arguments: &[&str]) -> Child {
-        let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null());
-        place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() })
-            .expect("placed");
-        command.spawn().unwrap_or_else(|error| panic!("cannot run {program}: {error}"))
+    pub(crate) fn run(&self, namespace: &Namespace, program: &str, arguments: &[&str]) -> Started {
+        start(namespace, program, arguments)
     }
 
     /// Runs our program to its end.
     pub(crate) fn twinpath(&self, namespace: &Namespace, arguments: &[&str]) -> Finished {
         let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() })
-            .expect("placed");
+        within(namespace, &mut command);
         let output = command.output().expect("twinpath runs");
         Finished {
             code: output.status.code(),
@@ -251,8 +214,7 @@ impl Rig {
         let socket = self.directory.path().join(format!("{number}.sock"));
         command.arg("--socket").arg(&socket);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() })
-            .expect("placed");
+        within(namespace, &mut command);
         let mut child = command.spawn().expect("twinpath runs");
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
         let mut line = String::new();
@@ -315,15 +277,11 @@ impl Server {
         answer.get(topic).cloned().unwrap_or(answer)
     }
 
-    /// The same with what comes along with it.
+    /// The same with what comes along with it. It is what `twinpath show --json` prints, without a process for each look.
     pub(crate) fn answer(&self, topic: &str) -> Value {
-        let output = Command::new(env!("CARGO_BIN_EXE_twinpath"))
-            .args(["show", topic, "--json", "--socket"])
-            .arg(&self.socket)
-            .output()
-            .expect("twinpath runs");
-        assert!(output.status.success(), "show {topic}: {}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).expect("JSON")
+        let request = serde_json::from_value(serde_json::json!({ "show": topic })).expect("a topic");
+        let answer = twinpath_command::ask(&self.socket, &request);
+        answer.unwrap_or_else(|error| panic!("show {topic}: {error}"))
     }
 
     pub(crate) fn path(&self) -> String {
@@ -404,24 +362,14 @@ pub(crate) fn udp_in(namespace: &Namespace, local: SocketAddr) -> UdpSocket {
     socket
 }
 
-pub(crate) fn ip(namespace: &Namespace, arguments: &[&str]) {
-    let mut command = Command::new("ip");
-    command.args(arguments).stdin(Stdio::null());
-    place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() }).expect("placed");
-    let output = command.output().expect("iproute2 is installed");
-    assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
 /// Makes the namespace ask for its neighbours' link-layer addresses again.
 ///
 /// `ip neigh flush` fails if, each of the ten times that it looks, traffic has made a new entry. What was there before is
 /// gone all the same. It fails otherwise (255) if the kernel has removed an entry between its look and its request.
 pub(crate) fn forget_neighbours(namespace: &Namespace, interface: &str) {
     until("all neighbours were forgotten", || {
-        let mut command = Command::new("ip");
-        command.args(["neigh", "flush", "dev", interface]).stdin(Stdio::null()).stdout(Stdio::null());
-        place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() })
-            .expect("placed");
+        let mut command = command(namespace, "ip");
+        command.args(["neigh", "flush", "dev", interface]).stdout(Stdio::null());
         let status = command.status().expect("iproute2 is installed");
         status.code().is_some_and(|code| code <= 1)
     });
@@ -429,34 +377,19 @@ pub(crate) fn forget_neighbours(namespace: &Namespace, interface: &str) {
 
 /// Index and link-layer address of an interface.
 pub(crate) fn link(namespace: &Namespace, name: &str) -> (u32, [u8; 6]) {
-    let command = || Command::new("ip").args(["-json", "link", "show", "dev", name]).output();
-    let output = namespace.run(command).expect("entered").expect("iproute2 is installed");
-    let links: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let links: Value =
+        serde_json::from_str(&ip(namespace, &["-json", "link", "show", "dev", name])).expect("JSON");
     let mac: Mac = links[0]["address"].as_str().expect("an address").parse().expect("a MAC address");
     (links[0]["ifindex"].as_u64().expect("an index") as u32, mac.0)
 }
 
+/// A link, from iproute2's JSON; null if there is none.
 pub(crate) fn link_json(namespace: &Namespace, name: &str) -> Value {
-    let mut command = Command::new("ip");
-    command.args(["-json", "link", "show", "dev", name]).stdin(Stdio::null());
-    place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() }).expect("placed");
-    let output = command.output().expect("iproute2 is installed");
+    let mut command = command(namespace, "ip");
+    let output =
+        command.args(["-json", "link", "show", "dev", name]).output().expect("iproute2 is installed");
     let links: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     links[0].clone()
-}
-
-pub(crate) fn end(mut child: Child) {
-    let _ = child.kill();
-    let _ = child.wait();
-}
-
-/// Polls a condition, for changes by the kernel or a peer without a notification.
-pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !so() {
-        assert!(start.elapsed() < PATIENCE, "{what} did not happen within {PATIENCE:?}");
-        std::thread::yield_now();
-    }
 }
 
 /// Receives. A socket with a timeout is not waited for further once a process was frozen and goes on (signal(7)).

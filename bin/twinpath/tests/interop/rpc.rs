@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use twinpath_rpc::client::{
     Auth, Call, Refusal, Reply, handle_arguments, mount_arguments, portmap_arguments, portmap_boolean,
@@ -11,9 +11,11 @@ use twinpath_rpc::client::{
 use twinpath_rpc::nfs3_types::portmap::mapping;
 use twinpath_rpc::nfs3_types::{mount, nfs3, portmap};
 use twinpath_rpc::record::{RecordLimits, RecordReader};
-use twinpath_sys::child::{Placement, place};
+use twinpath_test_rig::within;
 
-use crate::rig::{CLIENT, CLIENT_V6, PATIENCE, Rig, SERVER, SERVER_V6, Server, answered, ask, until};
+use crate::rig::{
+    CLIENT, CLIENT_V6, PATIENCE, Rig, SERVER, SERVER_V6, Server, Started, answered, ask, until,
+};
 use crate::rig::{PORT, udp_in};
 use crate::root_or_skip;
 
@@ -267,7 +269,7 @@ fn half_a_header_then_silence_ends_in_time() {
 fn rpcinfo(rig: &Rig, arguments: &[&str]) -> Option<Output> {
     let mut command = Command::new("rpcinfo");
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    place(&mut command, Placement { namespace: Some(&rig.client), ..Placement::default() }).unwrap();
+    within(&rig.client, &mut command);
     match command.output() {
         Ok(output) => Some(output),
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -308,7 +310,9 @@ fn rpcinfo_is_answered_over_tcp_and_udp() {
 }
 
 /// An rpcbind in the server's namespace, with its own /run.
-struct Rpcbind(Child);
+struct Rpcbind {
+    _process: Started,
+}
 
 /// Runs the rest of a command with another folder as /run, which is the first argument.
 const OTHER_RUN: [&str; 4] = ["--mount", "sh", "-c", "mount --bind \"$0\" /run && exec \"$@\""];
@@ -328,18 +332,11 @@ impl Rpcbind {
     fn start_with(rig: &Rig, run: &str) -> Option<Self> {
         rpcinfo(rig, &["-h"])?;
         let arguments = [&OTHER_RUN[..], &[run, "rpcbind", "-f"]].concat();
-        let rpcbind = Self(rig.run(&rig.server, "unshare", &arguments));
+        let rpcbind = Self { _process: rig.run(&rig.server, "unshare", &arguments) };
         let target: SocketAddr = format!("{SERVER}:{RPCBIND}").parse().unwrap();
         let connect = || rig.client.run(|| TcpStream::connect(target)).unwrap();
         until("rpcbind serves", || connect().is_ok());
         Some(rpcbind)
-    }
-}
-
-impl Drop for Rpcbind {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -115,11 +115,7 @@ fn without_privileges_the_kernel_path_serves_and_says_why() {
     command.args(["--bounding-set=-all", "--inh-caps=-all", program, "serve", "echo", "--on", "vs", "--udp"]);
     command.arg(PORT.to_string()).arg("--socket").arg(&socket);
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let placement = twinpath_sys::child::Placement {
-        namespace: Some(&rig.server),
-        ..twinpath_sys::child::Placement::default()
-    };
-    twinpath_sys::child::place(&mut command, placement).unwrap();
+    twinpath_test_rig::within(&rig.server, &mut command);
     let mut child = command.spawn().unwrap();
     let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
     let mut said = String::new();

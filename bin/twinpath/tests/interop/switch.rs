@@ -29,8 +29,9 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 use twinpath_sys::{Namespace, PacketSocket};
+use twinpath_test_rig::{End, pair};
 
-use crate::rig::{PATIENCE, Rig, Server, end, ip, link, udp_in, until};
+use crate::rig::{PATIENCE, Rig, Server, ip, link, udp_in, until};
 
 /// All EtherTypes, linux/if_ether.h.
 const ETH_P_ALL: u16 = 3;
@@ -82,15 +83,11 @@ impl Site {
     /// Connects a host to the switch's namespace.
     fn plug_in(&self, host: usize) {
         let namespace = &self.hosts[host - 1];
-        let holder = self.rig.run(namespace, "sleep", &["60"]);
-        let (port, pid) = (format!("p{host}"), holder.id().to_string());
-        ip(&self.rig.server, &["link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", &pid]);
-        end(holder);
-        ip(namespace, &["address", "add", &format!("{}/24", address(host)), "dev", "eth0"]);
-        ip(namespace, &["address", "add", &format!("{}/64", address_v6(host)), "dev", "eth0", "nodad"]);
-        ip(namespace, &["link", "set", "lo", "up"]);
-        ip(namespace, &["link", "set", "eth0", "up"]);
-        ip(&self.rig.server, &["link", "set", &port, "up"]);
+        let addresses = [format!("{}/24", address(host)), format!("{}/64", address_v6(host))];
+        pair(
+            End::new(&self.rig.server, &format!("p{host}"), &[]),
+            End::new(namespace, "eth0", &addresses.each_ref().map(String::as_str)),
+        );
     }
 
     fn switch(&self, arguments: &[&str]) -> Server {

@@ -8,7 +8,7 @@ use twinpath_sys::Namespace;
 use twinpath_wire::Mac;
 use twinpath_wire::udp_frame::{UdpFrameRepr, write_headers};
 
-use crate::rig::{CLIENT, PATIENCE, PORT, Rig, SERVER, SETUPS, ask, end, link, receive, udp_in, until};
+use crate::rig::{CLIENT, PATIENCE, PORT, Rig, SERVER, SETUPS, ask, kill, link, receive, udp_in, until};
 use crate::root_or_skip;
 
 /// Longest time after a flood until a new peer has the fast path: a question that found no room is repeated after a
@@ -38,7 +38,7 @@ fn kill_9_under_load_gives_every_flow_back_and_a_restart_works_at_once() {
         let again = rig.serve(way);
         until("the same flow is on the fast path again", || again.worker("frames_in") > 100);
         assert!(load.try_wait().expect("a child").is_none(), "the same load goes on");
-        end(load);
+        kill(load);
         assert_eq!(again.interrupt(), Some(0));
         // Nothing is left on the interface.
         let plain = rig.server_udp(SERVER, PORT);

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use twinpath_sys::child::{Placement, place};
+use twinpath_test_rig::within;
 use twinpath_tune::{At, Host, Parameter, System as _};
 
 use crate::rig::{Finished, Rig};
@@ -75,8 +75,7 @@ impl Rig {
         let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
         command.arg("tune").args(arguments).args(["--only", ONLY, "--journal"]).arg(journal);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        place(&mut command, Placement { namespace: Some(&self.server), ..Placement::default() })
-            .expect("placed");
+        within(&self.server, &mut command);
         command
     }
 
@@ -278,8 +277,7 @@ fn what_runs_on_the_interface_is_what_it_is_tuned_for() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
         command.args(["serve", "echo", "--on", "vs", "--udp", "7007", "--mode", "interrupt", "--cpu", "0"]);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        place(&mut command, Placement { namespace: Some(&rig.server), ..Placement::default() })
-            .expect("placed");
+        within(&rig.server, &mut command);
         let mut child = command.spawn().expect("twinpath runs");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("readable");

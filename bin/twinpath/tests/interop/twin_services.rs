@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use twinpath_sys::{EventFd, Namespace};
 
-use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, end, udp_in};
+use crate::rig::{CLIENT, CLIENT_V6, PORT, Rig, SERVER, SERVER_V6, name_of, udp_in};
 use crate::root_or_skip;
 
 /// Both sides have so long to agree after a change. The kernel's own server has some of what it asks for after a second.
@@ -171,10 +171,8 @@ impl Side {
 /// A second link, `vd` of the client and `vt` of the server, addresses behind the client, and one of the server's loopback
 /// interface.
 fn second_link(rig: &Rig) {
-    let holder = rig.run(&rig.server, "sleep", &["60"]);
-    let pid = holder.id().to_string();
-    rig.ip_client(&["link", "add", "vd", "type", "veth", "peer", "name", "vt", "netns", &pid]);
-    end(holder);
+    let there = name_of(&rig.server);
+    rig.ip_client(&["link", "add", "vd", "type", "veth", "peer", "name", "vt", "netns", &there]);
     rig.ip_client(&["address", "add", "10.8.0.1/24", "dev", "vd"]);
     rig.ip_server(&["address", "add", "10.8.0.2/24", "dev", "vt"]);
     // The client asks for a neighbour in the name of the first datagram that waits for it. A server that checks sources strictly

@@ -3,7 +3,10 @@
 
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::UdpSocket;
+use std::process::{Command, Stdio};
 use std::time::Instant as Clock;
+
+use twinpath_test_rig::{ip_here, name_of, within as within_namespace};
 
 use super::*;
 
@@ -26,15 +29,8 @@ impl Lab {
         ip(&middle, "link add br0 type bridge");
         let hosts = [quiet(), quiet()];
         for (number, host) in hosts.iter().enumerate() {
-            // `ip link set ... netns` takes a process, so a child holds the namespace while the link moves.
-            let mut holder = Command::new("sleep");
-            holder.arg("60").stdin(Stdio::null());
-            place(&mut holder, Placement { namespace: Some(host), ..Placement::default() }).unwrap();
-            let mut holder = holder.spawn().unwrap();
-            let pid = holder.id();
-            ip(&middle, &format!("link add near{number} type veth peer name eth0 netns {pid}"));
-            holder.kill().unwrap();
-            holder.wait().unwrap();
+            let there = name_of(host);
+            ip(&middle, &format!("link add near{number} type veth peer name eth0 netns {there}"));
             ip(&middle, &format!("link set near{number} master br0 up"));
             ip(host, &format!("address add 10.0.0.{}/24 dev eth0", number + 1));
             ip(host, "link set eth0 up");
@@ -76,12 +72,7 @@ impl Lab {
 
     /// Whether the kernel bridge has learnt an address: it saw a frame of a host.
     fn bridge_has_learnt(&self) -> bool {
-        let mut command = Command::new("bridge");
-        command.args(["fdb", "show", "br", "br0", "dynamic"]).stdin(Stdio::null());
-        place(&mut command, Placement { namespace: Some(&self.middle), ..Placement::default() }).unwrap();
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        !output.stdout.is_empty()
+        !run(&self.middle, "bridge", "fdb show br br0 dynamic").is_empty()
     }
 }
 
@@ -121,11 +112,6 @@ fn while_workers_serve_the_bridge_sees_nothing_and_when_one_is_stuck_it_carries(
     assert!(switch.counters(0).frames_in.get() > before);
 }
 
-fn ip_here(arguments: &str) {
-    let output = Command::new("ip").args(arguments.split(' ')).output().unwrap();
-    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
 /// Not a test by itself: the process that is killed below.
 #[test]
 fn child() {
@@ -153,7 +139,7 @@ fn when_the_process_is_killed_the_bridge_carries() {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "bridge::child", "--nocapture"]).env(CHILD, "1");
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        place(&mut command, Placement { namespace: Some(&lab.middle), ..Placement::default() }).unwrap();
+        within_namespace(&lab.middle, &mut command);
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert!(lines.map_while(Result::ok).any(|line| line.contains("serving")));

@@ -7,7 +7,6 @@ mod frames;
 mod marks;
 mod slow;
 
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -18,39 +17,12 @@ use twinpath_port_carrier::{CarrierConfig, CarrierPort, QUEUE_FRAMES, capabiliti
 use twinpath_rings::pending::{Pending, STRIDE};
 use twinpath_steer_bpf::{PortPrograms, QUEUES_MAX, TcAttach, Unserved};
 use twinpath_sys::Namespace;
-use twinpath_sys::child::{Placement, place};
 use twinpath_sys::packet_socket::interface_index;
+use twinpath_test_rig::{ifindex, ip, quiet, run};
 use twinpath_time::{Duration, Instant};
 
 const MARK: u32 = 0x7477_6967;
 const QUEUE: PortId = PortId { port: PORTS_MAX as u16, queue: 0 };
-
-fn ip(namespace: &Namespace, arguments: &str) {
-    run(namespace, "ip", arguments);
-}
-
-fn run(namespace: &Namespace, program: &str, arguments: &str) {
-    let output = start(namespace, program, arguments).wait_with_output().unwrap();
-    assert!(output.status.success(), "{program} {arguments}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-fn start(namespace: &Namespace, program: &str, arguments: &str) -> Child {
-    let mut command = Command::new(program);
-    command.args(arguments.split(' ')).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() }).unwrap();
-    command.spawn().unwrap()
-}
-
-/// A namespace without IPv6, so that the kernel sends nothing by itself.
-fn quiet() -> Namespace {
-    let namespace = Namespace::new().unwrap();
-    namespace.run(|| std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap()).unwrap();
-    namespace
-}
-
-fn ifindex(namespace: &Namespace, name: &str) -> u32 {
-    namespace.run(|| interface_index(name).unwrap()).unwrap()
-}
 
 /// Runs `work` in a namespace, or in that of this process.
 fn within<R: Send>(namespace: Option<&Namespace>, work: impl FnOnce() -> R + Send) -> R {

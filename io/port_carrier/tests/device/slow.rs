@@ -1,6 +1,7 @@
 //! A port whose frames stay in the kernel keeps no frame of others.
 
 use twinpath_inspect::Reason;
+use twinpath_test_rig::move_link;
 
 use super::frames::{Far, cables};
 use super::*;
@@ -15,10 +16,7 @@ const OTHERS: usize = 20;
 /// the socket that has sent it, as packet sockets see nothing of it (what they see is a copy).
 fn shaped() -> (Namespace, Namespace) {
     let (namespace, host) = (cables(3), quiet());
-    let mut holder = start(&host, "sleep", "60");
-    ip(&namespace, &format!("link set far2 netns {}", holder.id()));
-    holder.kill().unwrap();
-    holder.wait().unwrap();
+    move_link(&namespace, "far2", &host);
     ip(&host, "link add bridge type bridge mcast_snooping 0");
     ip(&host, "link add shaped mtu 9000 type veth peer name beyond mtu 9000");
     for command in [

@@ -4,7 +4,6 @@
 mod segmentation;
 
 use std::os::fd::OwnedFd;
-use std::process::{Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
@@ -13,29 +12,9 @@ use twinpath_inspect::Reason;
 use twinpath_port::{PortId, PortQueue, WaitSource};
 use twinpath_port_vnet::{QUEUE_FRAMES, SocketConfig, Tap, TapError, TapHandle, VnetPort, open_socket};
 use twinpath_sys::Namespace;
-use twinpath_sys::child::{Placement, place};
+use twinpath_test_rig::{ifindex, ip, quiet};
 use twinpath_test_skip::root_or_skip;
 use twinpath_time::Instant;
-
-fn ip(namespace: &Namespace, arguments: &[&str]) -> String {
-    let mut command = Command::new("ip");
-    command.args(arguments).stdin(Stdio::null());
-    place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() }).unwrap();
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// A namespace without IPv6, so that the kernel sends nothing by itself.
-fn quiet() -> Namespace {
-    let namespace = Namespace::new().unwrap();
-    namespace.run(|| std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap()).unwrap();
-    namespace
-}
-
-fn ifindex(namespace: &Namespace, name: &str) -> u32 {
-    ip(namespace, &["-o", "link", "show", name]).split(':').next().unwrap().parse().unwrap()
-}
 
 fn socket(namespace: &Namespace, name: &str) -> OwnedFd {
     let config = SocketConfig { ifindex: ifindex(namespace, name), fanout_group: None, mark: 0 };

@@ -3,17 +3,16 @@
 //! The namespaces have no names: they go away with the last descriptor, however the test ends.
 #![allow(unsafe_code, reason = "packet sockets and namespaces have no safe call")]
 
-use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SocketFlags, SocketType};
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
-use twinpath_sys::packet_socket;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use twinpath_sys::{Namespace, packet_socket};
+use twinpath_test_rig::{ip_here, name_of, run_here};
 
 pub(crate) const NEAR: &str = "tpnear";
 const FAR: &str = "tpfar";
@@ -28,8 +27,8 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
 
 /// The pair; the calling thread is in the near namespace. Only one at a time.
 pub(crate) struct Lab {
-    near: File,
-    far: File,
+    near: Namespace,
+    far: Namespace,
     pub(crate) ifindex: u32,
     _alone: MutexGuard<'static, ()>,
 }
@@ -39,10 +38,10 @@ impl Lab {
     /// so that the kernel sends no frame by itself.
     pub(crate) fn new(addresses: bool) -> Self {
         let alone = alone();
-        let far = new_namespace();
-        let near = new_namespace();
-        let far_path = format!("/proc/{}/fd/{}", std::process::id(), far.as_raw_fd());
-        ip(&format!(
+        let [near, far] = [(); 2].map(|()| Namespace::new().unwrap());
+        enter(&near);
+        let far_path = name_of(&far);
+        ip_here(&format!(
             "link add {NEAR} address 02:00:00:00:00:02 mtu 3000 type veth peer name {FAR} address 02:00:00:00:00:01 mtu 3000 netns {far_path}"
         ));
         let lab = Self { near, far, ifindex: index_of(NEAR), _alone: alone };
@@ -52,16 +51,18 @@ impl Lab {
     }
 
     fn set_up(&self, name: &str, own: u8, other: u8, addresses: bool) {
-        ip("link set lo up");
+        ip_here("link set lo up");
         if !addresses {
-            ip(&format!("link set {name} addrgenmode none"));
+            ip_here(&format!("link set {name} addrgenmode none"));
         }
-        ip(&format!("link set {name} up"));
+        ip_here(&format!("link set {name} up"));
         if addresses {
-            ip(&format!("addr add 10.0.0.{own}/24 dev {name}"));
-            ip(&format!("addr add fd00::{own}/64 dev {name} nodad"));
+            ip_here(&format!("addr add 10.0.0.{own}/24 dev {name}"));
+            ip_here(&format!("addr add fd00::{own}/64 dev {name} nodad"));
             for peer in [format!("10.0.0.{other}"), format!("fd00::{other}")] {
-                ip(&format!("neigh replace {peer} lladdr 02:00:00:00:00:0{other} dev {name} nud permanent"));
+                ip_here(&format!(
+                    "neigh replace {peer} lladdr 02:00:00:00:00:0{other} dev {name} nud permanent"
+                ));
             }
         }
     }
@@ -90,26 +91,13 @@ impl Lab {
     }
 }
 
-fn new_namespace() -> File {
-    // SAFETY: only the network namespace is unshared, not the table of descriptors.
-    unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
-    File::open("/proc/thread-self/ns/net").unwrap()
-}
-
-fn enter(namespace: &File) {
+fn enter(namespace: &Namespace) {
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-}
-
-pub(crate) fn ip(arguments: &str) {
-    let output = Command::new("ip").args(arguments.split_whitespace()).output().unwrap();
-    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Runs `tc` and returns its output.
 pub(crate) fn tc(arguments: &[&str]) -> String {
-    let output = Command::new("tc").args(arguments).output().unwrap();
-    assert!(output.status.success(), "tc {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    run_here("tc", arguments)
 }
 
 fn index_of(name: &str) -> u32 {

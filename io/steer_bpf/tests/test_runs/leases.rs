@@ -17,6 +17,7 @@ use twinpath_steer_bpf::{Assigned, LEASE_SLOTS, Leases, TcAttach};
 use twinpath_sys::netns::Namespace;
 use twinpath_sys::packet_socket::interface_index;
 use twinpath_sys::{PacketSocket, clock};
+use twinpath_test_rig::ip_here;
 use twinpath_time::Instant;
 use twinpath_wire::checksum::Sum;
 use twinpath_wire::{Mac, Protocol};
@@ -130,8 +131,7 @@ fn alone(test: impl FnOnce() + Send) {
             for arguments in
                 ["link set lo up", "addr add 198.51.100.1 dev lo", "addr add 198.51.100.2 dev lo"]
             {
-                let status = std::process::Command::new("ip").args(arguments.split(' ')).status();
-                assert!(status.unwrap().success(), "{arguments}");
+                ip_here(arguments);
             }
             test();
         })
@@ -462,8 +462,7 @@ fn what_is_handed_over_reaches_the_socket_of_its_lease_alone() {
             "link set d0 up",
             "link set d1 up",
         ] {
-            let status = std::process::Command::new("ip").args(arguments.split(' ')).status();
-            assert!(status.unwrap().success(), "{arguments}");
+            ip_here(arguments);
         }
         let mut leases = leases();
         let device = interface_index("d0").unwrap();

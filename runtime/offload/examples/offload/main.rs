@@ -41,7 +41,7 @@ enum Open<'a> {
 impl Drop for Open<'_> {
     fn drop(&mut self) {
         match self {
-            Self::Bridge(hosts) => ip(&hosts.switch, "link del br0"),
+            Self::Bridge(hosts) => drop(ip(&hosts.switch, "link del br0")),
             Self::Bare { .. } => {}
             Self::Entries(switch) => {
                 assert!(switch.count(2).0 as usize > ROUND_TRIPS, "the entries were used");
@@ -60,7 +60,9 @@ fn open(hosts: &Hosts, mode: usize) -> Outcome<Open<'_>> {
         0 => {
             ip(&hosts.switch, "link add br0 type bridge");
             ip(&hosts.switch, "link set br0 up");
-            (1..=2).for_each(|port| ip(&hosts.switch, &format!("link set port{port} master br0")));
+            for port in 1..=2 {
+                ip(&hosts.switch, &format!("link set port{port} master br0"));
+            }
             Open::Bridge(hosts)
         }
         1 => bare(true)?,

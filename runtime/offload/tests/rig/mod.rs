@@ -3,7 +3,6 @@
 
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::process::Command;
 
 use rustix::net::{RecvFlags, SocketFlags, SocketType};
 use twinpath_offload::{KernelPort, Lifetime, NotOffloaded, Offloaded};
@@ -11,9 +10,9 @@ use twinpath_openflow::{Action, Field, Instruction, Match, MatchField};
 use twinpath_pipeline::{Flow, FlowId, Ingress, Inserted, Pipeline, Port};
 use twinpath_steer_bpf::{PortPrograms, TcAttach, Unserved};
 use twinpath_sys::Namespace;
-use twinpath_sys::child::{Placement, place};
 use twinpath_sys::clock;
-use twinpath_sys::packet_socket::{self, interface_index};
+use twinpath_sys::packet_socket;
+use twinpath_test_rig::{ifindex, name_of, quiet};
 use twinpath_time::Duration;
 
 const MARK: u32 = 0x7477_7377;
@@ -21,12 +20,7 @@ const MARK: u32 = 0x7477_7377;
 /// Of the hosts' interfaces.
 pub(crate) const MTU: u32 = 1500;
 
-pub(crate) fn ip(namespace: &Namespace, arguments: &str) {
-    let mut command = Command::new("ip");
-    command.args(arguments.split(' '));
-    place(&mut command, Placement { namespace: Some(namespace), ..Placement::default() }).unwrap();
-    assert!(command.status().unwrap().success(), "ip {arguments}");
-}
+pub(crate) use twinpath_test_rig::ip;
 
 /// The address of a host, 1 or 2.
 pub(crate) const fn mac(host: u8) -> [u8; 6] {
@@ -44,20 +38,17 @@ pub(crate) struct Hosts {
 impl Hosts {
     pub(crate) fn new() -> Self {
         let namespace = || {
-            let made = Namespace::new().unwrap();
-            let quiet = || std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
-            made.run(quiet).unwrap();
+            let made = quiet();
             ip(&made, "link set lo up");
             made
         };
         let (switch, hosts) = (namespace(), [namespace(), namespace()]);
         for (own, host) in (1..).zip(&hosts) {
-            let (other, pid) = (3 - own, std::process::id());
-            let fd = std::os::fd::AsRawFd::as_raw_fd(&switch.as_fd());
+            let (other, there) = (3 - own, name_of(&switch));
             ip(
                 host,
                 &format!(
-                    "link add eth0 address 02:00:00:00:00:0{own} mtu {MTU} type veth peer name port{own} mtu {MTU} netns /proc/{pid}/fd/{fd}"
+                    "link add eth0 address 02:00:00:00:00:0{own} mtu {MTU} type veth peer name port{own} mtu {MTU} netns {there}"
                 ),
             );
             ip(host, "link set eth0 up");
@@ -68,8 +59,7 @@ impl Hosts {
             );
             ip(&switch, &format!("link set port{own} up"));
         }
-        let index = |name: &str| switch.run(|| interface_index(name).unwrap()).unwrap();
-        let ifindexes = [index("port1"), index("port2")];
+        let ifindexes = [ifindex(&switch, "port1"), ifindex(&switch, "port2")];
         Self { switch, hosts, ifindexes }
     }
 

@@ -64,8 +64,6 @@ fn is_usual(rule: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
     use twinpath_sys::Namespace;
 
     use super::*;
@@ -77,13 +75,9 @@ mod tests {
         }
         let looked = Namespace::new().and_then(|namespace| {
             namespace.run(|| {
-                let ip = |arguments: &str| {
-                    let status = Command::new("ip").args(arguments.split(' ')).status();
-                    assert!(status.is_ok_and(|status| status.success()), "ip {arguments}");
-                };
                 let mut looks = Vec::new();
                 let mut after = |arguments: &str| {
-                    ip(arguments);
+                    twinpath_test_rig::ip_here(arguments);
                     looks.push(look().expect("an answer").is_some());
                 };
                 after("link set lo up");

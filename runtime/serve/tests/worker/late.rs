@@ -189,8 +189,7 @@ fn answer_on_the_link() {
     for arguments in
         ["addr add fe80::7/64 dev lo nodad", "addr add fd00::1/128 dev lo nodad", "link set lo up"]
     {
-        let done = std::process::Command::new("ip").args(arguments.split(' ')).status().expect("ip(8)");
-        assert!(done.success(), "ip {arguments}");
+        twinpath_test_rig::ip_here(arguments);
     }
     let lo = 1;
     let client = UdpSocket::bind(SocketAddrV6::new("fe80::7".parse().expect("ip"), 0, 0, lo)).expect("bound");

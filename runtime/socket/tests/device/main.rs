@@ -10,25 +10,17 @@ mod sharing;
 
 use std::io::ErrorKind;
 use std::net::UdpSocket as KernelSocket;
-use std::process::Command;
 use std::thread::yield_now;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use twinpath_socket::{LentBy, SocketPath, UdpSocket};
 use twinpath_sys::netns::Namespace;
-
-/// Longer than any test waits for something that comes.
-const PATIENCE: Duration = Duration::from_secs(20);
+use twinpath_test_rig::{End, PATIENCE, ip_here, pair};
 
 /// Two namespaces: the socket's, with `10.9.0.1` on `in0`, and the peer's, with `10.9.0.2`.
 struct Link {
     ours: Namespace,
     peers: Namespace,
-}
-
-fn ip(arguments: &str) {
-    let status = Command::new("ip").args(arguments.split_whitespace()).status();
-    assert!(status.unwrap().success(), "ip {arguments}");
 }
 
 /// A process that another test starts at this moment has the descriptors of this one until it runs its program: a port that was
@@ -50,30 +42,10 @@ impl Link {
             return None;
         }
         let [ours, peers] = [(); 2].map(|()| Namespace::new().unwrap());
-        let peers_pid = peers
-            .run(|| {
-                // A process that stays in the namespace, to name it to `ip`.
-                Command::new("sleep").arg("60").spawn().unwrap()
-            })
-            .unwrap();
-        let mut peers_pid = peers_pid;
-        ours.run(|| {
-            ip(&format!("link add in0 type veth peer name out0 netns {}", peers_pid.id()));
-            ip("addr add 10.9.0.1/24 dev in0");
-            ip("-6 addr add fd00:9::1/64 dev in0 nodad");
-            ip("link set in0 up");
-            ip("link set lo up");
-        })
-        .unwrap();
-        peers
-            .run(|| {
-                ip("addr add 10.9.0.2/24 dev out0");
-                ip("-6 addr add fd00:9::2/64 dev out0 nodad");
-                ip("link set out0 up");
-            })
-            .unwrap();
-        peers_pid.kill().unwrap();
-        peers_pid.wait().unwrap();
+        pair(
+            End::new(&ours, "in0", &["10.9.0.1/24", "fd00:9::1/64"]),
+            End::new(&peers, "out0", &["10.9.0.2/24", "fd00:9::2/64"]),
+        );
         Some(Self { ours, peers })
     }
 

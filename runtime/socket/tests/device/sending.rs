@@ -10,7 +10,7 @@ use twinpath_sys::PacketSocket;
 use twinpath_sys::packet_socket::interface_index;
 use twinpath_wire::{ChecksumTrust, EtherType, udp_frame};
 
-use crate::{Link, ip};
+use crate::{Link, ip_here};
 
 /// Frames of the peer's interface.
 fn tap(link: &Link) -> PacketSocket {
@@ -110,17 +110,17 @@ fn options_and_what_the_kernel_knows_are_followed() {
     let before = seen_source(&socket, to, &tap);
     link.ours
         .run(|| {
-            ip("addr add 10.9.0.7/24 dev in0");
-            ip("route replace 10.9.0.0/24 dev in0 src 10.9.0.7");
+            ip_here("addr add 10.9.0.7/24 dev in0");
+            ip_here("route replace 10.9.0.0/24 dev in0 src 10.9.0.7");
         })
         .unwrap();
     send_until(&socket, to, |text| seen(&tap, text).source.ip() != before.ip());
     assert_eq!(seen_source(&socket, to, &tap), "10.9.0.7:7022".parse().unwrap());
-    link.ours.run(|| ip("neigh replace 10.9.0.2 lladdr 02:00:00:00:00:77 dev in0")).unwrap();
+    link.ours.run(|| ip_here("neigh replace 10.9.0.2 lladdr 02:00:00:00:00:77 dev in0")).unwrap();
     send_until(&socket, to, |text| seen(&tap, text).destination_mac.0 == [2, 0, 0, 0, 0, 0x77]);
     // What was sent before counts no more once there is no way.
     send_until(&socket, to, is_by_frame(&socket));
-    link.ours.run(|| ip("link set in0 down")).unwrap();
+    link.ours.run(|| ip_here("link set in0 down")).unwrap();
     assert!(socket.send_to(b"nowhere", to).is_err());
 }
 
@@ -169,10 +169,10 @@ fn what_a_device_above_the_interface_sends_stays_with_the_kernel() {
     let Some(link) = Link::new() else { return };
     link.ours
         .run(|| {
-            ip("link add above0 link in0 type macvlan mode bridge");
-            ip("addr add 10.9.0.8/32 dev above0");
-            ip("link set above0 up");
-            ip("route replace 10.9.0.2/32 dev above0 src 10.9.0.8");
+            ip_here("link add above0 link in0 type macvlan mode bridge");
+            ip_here("addr add 10.9.0.8/32 dev above0");
+            ip_here("link set above0 up");
+            ip_here("route replace 10.9.0.2/32 dev above0 src 10.9.0.8");
         })
         .unwrap();
     let socket = link.socket("0.0.0.0:7025");
@@ -185,6 +185,6 @@ fn what_a_device_above_the_interface_sends_stays_with_the_kernel() {
     }
     assert_eq!(socket.counts().sent_by_frame, 0);
     // By the interface itself.
-    link.ours.run(|| ip("route del 10.9.0.2/32 dev above0")).unwrap();
+    link.ours.run(|| ip_here("route del 10.9.0.2/32 dev above0")).unwrap();
     send_until(&socket, to, is_by_frame(&socket));
 }

@@ -1,8 +1,6 @@
 //! Passes frames through the programs that forward flows in the kernel (BPF_PROG_TEST_RUN): what they forward leaves by the
 //! port that the interpreter says, unchanged, and is counted by the same flows; everything else goes to the worker.
 
-use std::process::Command;
-
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
 use twinpath_offload::{KernelPort, Lifetime, NotOffloaded, Offloaded};
 use twinpath_openflow::{Instruction, Match};
@@ -45,7 +43,7 @@ impl Kernel {
             // Programs at XDP send frames to interfaces that are there.
             let ifindex = OUT + number;
             let add = format!("link add out{number} index {ifindex} type veth peer name back{number}");
-            assert!(Command::new("ip").args(add.split(' ')).status().expect("ip runs").success(), "ip {add}");
+            twinpath_test_rig::ip_here(&add);
             programs.hold(ifindex, Unserved::Kernel, TcAttach::here()).expect("held");
         }
         let offloaded = Offloaded::new(programs.take_offload().expect("asked for"));

@@ -4,7 +4,7 @@ use serde_json::Value;
 use twinpath_sys::Namespace;
 
 use super::{KERNEL, PORT, add_addresses, bridge, has_flag, is_up, passes, rig};
-use crate::rig::{CLIENT, Rig, SERVER, Server, forget_neighbours, until};
+use crate::rig::{CLIENT, Rig, SERVER, Server, forget_neighbours, move_link, until};
 use crate::root_or_skip;
 
 fn mtu(link: &Value) -> u64 {
@@ -175,11 +175,8 @@ fn the_kernels_interface_may_live_in_another_namespace() {
     passes(&rig);
     assert!(by(&server).ends_with("frames cross within the kernel"), "{}", by(&server));
     let container = Namespace::new().unwrap();
-    let mut holder = rig.run(&container, "sleep", &["60"]);
-    rig.ip_server(&["link", "set", KERNEL, "netns", &holder.id().to_string()]);
+    move_link(&rig.server, KERNEL, &container);
     server.wait_until_said("was moved to another network namespace");
-    holder.kill().unwrap();
-    holder.wait().unwrap();
     let home = std::mem::replace(&mut rig.server, container);
     // A link that moves is set down and loses its addresses.
     rig.ip_server(&["link", "set", KERNEL, "up"]);

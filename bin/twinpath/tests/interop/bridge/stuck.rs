@@ -12,7 +12,7 @@ use twinpath_sys::StoppedThread;
 use super::{KERNEL, PORT, add_addresses, bridge, passes, rig};
 use crate::fail_open::thread_of;
 use crate::metrics::scraped;
-use crate::rig::{CLIENT, PATIENCE, Rig, SERVER, Server, until};
+use crate::rig::{CLIENT, PATIENCE, Rig, SERVER, Server, move_link, until};
 use crate::root_or_skip;
 
 const FAIL_OPEN_MS: &str = "100";
@@ -266,8 +266,7 @@ fn where_the_kernel_cannot_carry_frames_it_is_said() {
     let rig = super::rig();
     let server = bridge(&rig, &["--carrier", "workers"]);
     assert!(why(&server).contains("the kernel does while one is stuck"), "{}", why(&server));
-    let mut holder = rig.run(&rig.client, "sleep", &["1000"]);
-    rig.ip_server(&["link", "set", KERNEL, "netns", &holder.id().to_string()]);
+    move_link(&rig.server, KERNEL, &rig.client);
     server.wait_until_said("nobody does while one is stuck");
     assert!(
         why(&server).contains("in another network namespace, where the kernel cannot"),
@@ -275,8 +274,6 @@ fn where_the_kernel_cannot_carry_frames_it_is_said() {
         why(&server)
     );
     assert_eq!(server.interrupt(), Some(0));
-    holder.kill().unwrap();
-    holder.wait().unwrap();
 }
 
 /// A device that returns is held by the same programs, and its worker's words are the same as before.

@@ -10,7 +10,7 @@ use rustix::process::{Signal, kill_process};
 use super::{MODES, XDP_CLSACT, ask_until_reflex, figure, nothing_waits};
 use crate::fail_open::waiting_in_the_kernel;
 use crate::reload::{reloaded, until_nobody_has};
-use crate::rig::{CLIENT, CLSACT, PACKET, PORT, Rig, SERVER, Server, XDP, ask, end, receive, until};
+use crate::rig::{CLIENT, CLSACT, PACKET, PORT, Rig, SERVER, Server, XDP, ask, kill, receive, until};
 use crate::root_or_skip;
 use crate::several::serve;
 use crate::trouble::{OTHER_PORT, RATE, forged};
@@ -175,7 +175,7 @@ fn no_reflex_outlives_a_process_that_is_killed() {
             for _ in 0..3 {
                 receive(&plain, &mut [0; 2048]).expect("the flow is the kernel's again");
             }
-            end(load);
+            kill(load);
         }
     }
 }

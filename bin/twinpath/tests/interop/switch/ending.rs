@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use twinpath_sys::child::{Placement, place};
+use twinpath_test_rig::within;
 
 use super::{Site, terminate};
 use crate::rig::ip;
@@ -21,8 +21,7 @@ pub(super) fn bridge(site: &Site, ports: &[&str]) {
 fn bridge_has_learnt(site: &Site) -> bool {
     let mut command = Command::new("bridge");
     command.args(["fdb", "show", "br", "br0", "dynamic"]);
-    place(&mut command, Placement { namespace: Some(&site.rig.server), ..Placement::default() })
-        .expect("placed");
+    within(&site.rig.server, &mut command);
     let output = command.output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     !output.stdout.is_empty()

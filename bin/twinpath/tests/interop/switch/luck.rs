@@ -15,7 +15,7 @@ use twinpath_wire::Mac;
 use super::namespaces::{move_to, resident_kib};
 use super::ports::{Named, StopAtEnd, beside, change, echo_until, state, undisturbed};
 use super::{BY_WORKERS, Site, figure, ip_of, terminate};
-use crate::rig::{end, ip, link_json, until};
+use crate::rig::{ip, link_json, name_of, until};
 use crate::root_or_skip;
 
 /// How many come in a second of different source addresses by one port.
@@ -126,10 +126,8 @@ fn an_interface_that_moves_under_traffic_takes_its_port_and_nothing_else() {
             for _ in 0..3 {
                 move_to(&site, 3, &deleted);
                 until("the port is gone", || state(&switch, "p3") == "gone");
-                let home = site.rig.run(&site.rig.server, "sleep", &["60"]);
-                let home_pid = home.id().to_string();
-                ip(&site.rig.server, &["-n", &deleted.0, "link", "set", "p3", "netns", &home_pid]);
-                end(home);
+                let home = name_of(&site.rig.server);
+                ip(&site.rig.server, &["-n", &deleted.0, "link", "set", "p3", "netns", &home]);
                 ip(&site.rig.server, &["link", "set", "p3", "up"]);
                 until("the port is back", || state(&switch, "p3") == "up");
                 site.passes(1, 3);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::{Site, terminate};
-use crate::rig::{end, until};
+use crate::rig::{kill, until};
 use crate::root_or_skip;
 
 /// As the book on Ryu has it, of which os-ken is a fork: what has no flow goes to the controller, which learns the sender's port,
@@ -112,7 +112,7 @@ fn a_learning_switch_of_os_ken_rules_and_its_flows_go_into_the_kernel() {
         in_kernel.count() >= 2
     });
     assert_eq!(terminate(server), Some(0));
-    end(manager);
+    kill(manager);
 }
 
 /// Two switches of mininet's, each with a host, and the application as their controller.

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::Value;
-use twinpath_sys::child::{Placement, place};
+use twinpath_test_rig::within;
 use twinpath_test_skip::skip_without;
 
 use super::{Site, terminate};
@@ -251,8 +251,7 @@ fn ovs_ofctl_talks_tls_with_the_switch_if_the_authority_knows_it() {
             &file(&format!("{who}.pem")),
         ]);
         ofctl.args(arguments);
-        place(&mut ofctl, Placement { namespace: Some(&site.rig.server), ..Placement::default() })
-            .expect("placed");
+        within(&site.rig.server, &mut ofctl);
         let output = ofctl.output().expect("ovs-ofctl runs");
         if output.status.success() {
             Ok(())

@@ -14,7 +14,7 @@ use twinpath_sys::PacketSocket;
 use twinpath_sys::packet_socket::interface_index;
 
 use super::{Site, port, terminate};
-use crate::rig::{Server, end, forget_neighbours, ip, udp_in, until};
+use crate::rig::{Server, forget_neighbours, ip, kill, move_link, udp_in, until};
 use crate::root_or_skip;
 
 /// An EtherType for experiments (IEEE 802, table 3).
@@ -148,13 +148,9 @@ fn a_port_whose_interface_goes_is_back_with_it() {
     until("the port is back", || state(&switch, "p2") == "up");
     site.passes(1, 2);
     // Moved to another namespace, and back.
-    let holder = site.rig.run(&site.rig.client, "sleep", &["60"]);
-    ip(&site.rig.server, &["link", "set", "p2", "netns", &holder.id().to_string()]);
+    move_link(&site.rig.server, "p2", &site.rig.client);
     until("the port is gone", || state(&switch, "p2") == "gone");
-    end(holder);
-    let home = site.rig.run(&site.rig.server, "sleep", &["60"]);
-    ip(&site.rig.client, &["link", "set", "p2", "netns", &home.id().to_string()]);
-    end(home);
+    move_link(&site.rig.client, "p2", &site.rig.server);
     ip(&site.rig.server, &["link", "set", "p2", "up"]);
     until("the port is back", || state(&switch, "p2") == "up");
     site.passes(1, 2);
@@ -337,7 +333,7 @@ fn a_port_of_another_namespace_is_carried_here() {
     // With its last port the namespace was given back, and a confined process may not look into that of another.
     let said = change(&site, &switch, &["add", &there]).expect_err("refused");
     assert!(said.contains("give the namespace a name (ip netns attach NAME PID)"), "{said}");
-    end(holder);
+    kill(holder);
     assert_eq!(terminate(switch), Some(0));
 }
 
@@ -395,7 +391,7 @@ fn a_namespace_has_several_names_and_an_interface_is_one_port_of_a_switch() {
     let holder = site.rig.run(&site.rig.client, "sleep", &["60"]);
     let said = refused(&format!("p1@/proc/{}/ns/net", holder.id()));
     assert!(said.contains("give the namespace a name (ip netns attach NAME PID)"), "{said}");
-    end(holder);
+    kill(holder);
     let said = refused("p1@/proc/self/ns/net");
     assert!(said.contains("p1 is port p1 of this switch already"), "{said}");
     let said = refused("p1@/proc/self/status");

@@ -5,13 +5,13 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
 use tempfile::NamedTempFile;
-use twinpath_sys::child::{Placement, place};
+use twinpath_test_rig::within;
 use twinpath_test_skip::skip;
 
 use super::traffic::bulk;
 use super::{Site, address, terminate};
 use crate::capture::read;
-use crate::rig::{Server, end, until};
+use crate::rig::{Server, kill, until};
 use crate::root_or_skip;
 
 fn shown(switch: &Server, topic: &str) -> String {
@@ -150,8 +150,7 @@ impl Captures {
     fn start(site: &Site, command: &mut Command) -> Self {
         let file = NamedTempFile::new().expect("a file");
         command.stdin(Stdio::null()).stdout(file.reopen().expect("open")).stderr(Stdio::null());
-        let place_in = Placement { namespace: Some(&site.rig.server), ..Placement::default() };
-        place(command, place_in).expect("placed");
+        within(&site.rig.server, command);
         Self { child: command.spawn().expect("it runs"), file }
     }
 
@@ -216,6 +215,6 @@ fn a_capture_wants_the_tagged_frames_that_tcpdump_wants() {
         }
     }
     assert!(wanted >= 6, "{wanted} were wanted");
-    captures.into_iter().flatten().for_each(|capture| end(capture.child));
+    captures.into_iter().flatten().for_each(|capture| kill(capture.child));
     assert_eq!(terminate(switch), Some(0));
 }

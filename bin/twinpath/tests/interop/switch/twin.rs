@@ -29,7 +29,7 @@ use super::learned::until_by_kernel;
 use super::namespaces::move_to;
 use super::ports::Named;
 use super::{BY_WORKERS, Site};
-use crate::rig::{PATIENCE, Server, end, ip};
+use crate::rig::{PATIENCE, Server, ip, move_link};
 use crate::root_or_skip;
 use twinpath_test_skip::few_or_all;
 
@@ -403,9 +403,7 @@ fn end_of(site: &Site, host: usize, config: Config, quiet: &str) -> End {
 /// Moves the fourth host behind the third one, which is a bridge.
 fn bridge_on(site: &Site) {
     let there = &site.hosts[2];
-    let holder = site.rig.run(there, "sleep", &["60"]);
-    ip(&site.rig.server, &["link", "set", "p4", "netns", &holder.id().to_string()]);
-    end(holder);
+    move_link(&site.rig.server, "p4", there);
     sh(site, there, &bridge_of(&["eth0", "p4"]));
 }
 

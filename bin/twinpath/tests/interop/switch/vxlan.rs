@@ -18,9 +18,7 @@ fn site() -> Site {
     let site = Site::new(2);
     let [(v4, v4_there), (v6, v6_there)] = UNDERLAY;
     site.rig.join("u0", &[(v4_there, 24), (v6_there, 64)], &[(v4, 24), (v6, 64)]);
-    let holder = site.rig.run(&site.rig.client, "sleep", &["60"]);
-    ip(&site.rig.server, &["link", "set", "p2", "netns", &holder.id().to_string()]);
-    crate::rig::end(holder);
+    crate::rig::move_link(&site.rig.server, "p2", &site.rig.client);
     ip(&site.rig.client, &["link", "set", "p2", "up"]);
     for namespace in &site.hosts {
         // What an underlay of 1,500 bytes leaves to them over IPv6, with a tag.
@@ -345,7 +343,7 @@ fn what_cannot_be_a_vxlan_port_is_refused() {
     let holder = site.rig.run(&site.rig.client, "sleep", &["60"]);
     let elsewhere = format!("vxlan:c@/proc/{}/ns/net,vni=8,remotes=192.0.2.1", holder.id());
     let second = site.switch(&["two", "--port", &elsewhere]);
-    crate::rig::end(holder);
+    crate::rig::kill(holder);
     let taken = || UdpSocket::bind("0.0.0.0:4789").map_err(|error| error.kind());
     let taken = site.rig.client.run(taken).expect("entered").map(drop);
     assert_eq!(taken, Err(std::io::ErrorKind::AddrInUse), "its socket is there");
