@@ -213,7 +213,8 @@ MUTANTS_VERSION := 27.1.0
 # What tests call: device tests to change their namespaces, others to compare with. Who is not root does without: such a test
 # says that it was skipped.
 TEST_PACKAGES := iproute2=ip rpcbind=rpcinfo ethtool=ethtool xdp-tools=xdp-filter util-linux=nsenter \
-	tcpdump=tcpdump bind9-dnsutils=dig openvswitch-common=ovs-ofctl gcc=cc pkg-config=pkg-config binutils=objdump $(LAB_PACKAGES_kni)
+	tcpdump=tcpdump bind9-dnsutils=dig openvswitch-common=ovs-ofctl gcc=cc pkg-config=pkg-config binutils=objdump \
+	iputils-ping=ping mininet=mnexec python3-os-ken=/usr/lib/python3/dist-packages/os_ken/cmd/manager.py $(LAB_PACKAGES_kni)
 
 # Programs that the library's examples are compared with, and the C library musl. Unpacked, so that no service of theirs starts here.
 TEST_UNPACKED := memcached libmemcached-tools libmemcached11 libmemcachedutil2 libhashkit2 libevent-2.1-7 libsasl2-2 \
