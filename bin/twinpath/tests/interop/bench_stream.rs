@@ -6,9 +6,9 @@ use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use twinpath_sys::child::{Placement, place};
+use twinpath_test_rig::within;
 
-use crate::rig::{CLSACT, PACKET, Rig, SERVER, SERVER_V6, Server, until};
+use crate::rig::{CLSACT, PACKET, Rig, SERVER, SERVER_V6, Server, XDP, until};
 use crate::root_or_skip;
 
 const DISCARD: &str = "7009";
@@ -86,20 +86,25 @@ fn datagrams_are_counted_where_they_arrive_on_every_path() {
     if !root_or_skip() {
         return;
     }
-    for path in [PACKET, CLSACT, &["--path", "xdp"], &["--path", "kernel"]] {
+    for path in [PACKET, CLSACT, XDP, &["--path", "kernel"]] {
         let rig = Rig::of_workers();
         let server = serve_discard(&rig, path);
-        for (target, arguments) in [
-            (SERVER, "--size 1000"),
+        // Each kind of datagram for each path of the service, and each mode of sending for one of them.
+        let kinds = [
             (SERVER, "--size 40 --mode poll"),
             // Larger than the interface's packets.
             (SERVER, "--size 4000"),
-            (SERVER_V6, ""),
             (SERVER_V6, "-j 2"),
+            (SERVER_V6, "--on vc --path xdp"),
+        ];
+        let modes = [
+            (SERVER, "--size 1000"),
+            (SERVER_V6, ""),
             (SERVER, "--on vc --path packet --size 1000"),
             (SERVER, "--on vc --path packet -j 2 --mode interrupt"),
-            (SERVER_V6, "--on vc --path xdp"),
-        ] {
+        ];
+        let modes = if path == PACKET { &modes[..] } else { &[] };
+        for (target, arguments) in kinds.iter().chain(modes).copied() {
             let line = format!("-u -p {DISCARD} --rate 4M --duration 0.3 {arguments}");
             let report = stream(&rig, target, &line);
             let datagrams = &report["datagrams"];
@@ -174,7 +179,7 @@ fn begin(rig: &Rig, arguments: &str) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_twinpath"));
     command.args(["bench", "stream", SERVER, "--json", "--duration", "1000"]).args(words(arguments));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    place(&mut command, Placement { namespace: Some(&rig.client), ..Placement::default() }).unwrap();
+    within(&rig.client, &mut command);
     command.spawn().unwrap()
 }
 

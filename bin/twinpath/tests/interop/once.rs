@@ -1,7 +1,7 @@
 //! Tests that each datagram is answered once while the fast path is attached and detached: requests come at a steady
 //! rate, and the replies to each of them are counted.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
@@ -38,7 +38,6 @@ struct Outcome {
 /// Numbered requests at a steady rate during an event.
 struct Load {
     rate: u64,
-    sent: AtomicU64,
     answered: AtomicU64,
     over: AtomicBool,
 }
@@ -55,57 +54,70 @@ impl Drop for EndsLoad<'_> {
 impl Load {
     /// Runs `during` under load, with some load before and after it.
     fn on(rig: &Rig, rate: u64, during: impl FnOnce(&Self)) -> Outcome {
-        let load = Self { rate, sent: 0.into(), answered: 0.into(), over: false.into() };
+        let load = Self { rate, answered: 0.into(), over: false.into() };
         let sockets: Vec<_> = (0..FLOWS).map(|_| rig.client_udp(CLIENT, 0)).collect();
-        let doubled = std::thread::scope(|scope| {
-            let load = &load;
-            let ends = EndsLoad(load);
-            scope.spawn(|| load.send(&sockets));
-            let receivers: Vec<_> =
-                sockets.iter().map(|socket| scope.spawn(move || load.receive(socket))).collect();
+        for socket in &sockets {
+            set_socket_recv_buffer_size_force(socket, 8 << 20).unwrap();
+            socket.set_nonblocking(true).unwrap();
+        }
+        std::thread::scope(|scope| {
+            let ends = EndsLoad(&load);
+            let outcome = scope.spawn(|| load.run(&sockets));
             load.goes_on();
-            during(load);
+            during(&load);
             drop(ends);
-            receivers.into_iter().map(|receiver| receiver.join().unwrap()).sum()
-        });
-        Outcome { sent: load.sent.into_inner(), answered: load.answered.into_inner(), doubled }
+            outcome.join().unwrap()
+        })
     }
 
     /// Waits for some replies.
     fn goes_on(&self) {
         let before = self.answered.load(Ordering::SeqCst);
-        until("the load goes on", || self.answered.load(Ordering::SeqCst) > before + self.rate / 4);
+        until("the load goes on", || self.answered.load(Ordering::SeqCst) > before + self.rate / 10);
     }
 
-    fn send(&self, sockets: &[UdpSocket]) {
-        let begun = Instant::now();
-        let mut sent = 0;
-        while !self.over.load(Ordering::SeqCst) {
+    /// Sends, and receives in between. One thread does both, and is woken by no reply: so most of the CPU time is the server's.
+    fn run(&self, sockets: &[UdpSocket]) -> Outcome {
+        let (begun, mut last_reply) = (Instant::now(), Instant::now());
+        let (mut outcome, mut seen) = (Outcome::default(), Vec::new());
+        loop {
+            let over = self.over.load(Ordering::SeqCst);
             let due = begun.elapsed().as_micros() as u64 * self.rate / 1_000_000;
-            while sent < due {
-                let socket = &sockets[sent as usize % sockets.len()];
+            while !over && outcome.sent < due {
+                let socket = &sockets[outcome.sent as usize % sockets.len()];
                 // If the port was closed for a moment, the error of an earlier send appears here.
-                while socket.send_to(&sent.to_be_bytes(), (SERVER, PORT)).is_err() {}
-                sent += 1;
+                while socket.send_to(&outcome.sent.to_be_bytes(), (SERVER, PORT)).is_err() {}
+                outcome.sent += 1;
             }
             // A pause without descriptors, as there is nothing to wait for.
             rustix::event::poll(&mut [], Some(&BREAK)).unwrap();
+            seen.resize(outcome.sent as usize, false);
+            for socket in sockets {
+                outcome.receive(socket, &mut seen);
+            }
+            if self.answered.swap(outcome.answered, Ordering::SeqCst) != outcome.answered {
+                last_reply = Instant::now();
+            }
+            if over && last_reply.elapsed() > SILENCE {
+                return outcome;
+            }
         }
-        self.sent.store(sent, Ordering::SeqCst);
     }
+}
 
-    /// Receives replies; returns the number of repeated ones.
-    fn receive(&self, socket: &UdpSocket) -> u64 {
-        set_socket_recv_buffer_size_force(socket, 8 << 20).unwrap();
-        socket.set_read_timeout(Some(SILENCE)).unwrap();
-        let (mut seen, mut doubled) = (std::collections::HashSet::new(), 0);
+impl Outcome {
+    /// Counts the replies that have come. `seen` says of each request whether it has one.
+    fn receive(&mut self, socket: &UdpSocket, seen: &mut [bool]) {
         let mut buffer = [0; 8];
         loop {
             match socket.recv(&mut buffer) {
-                Ok(_) if seen.insert(buffer) => drop(self.answered.fetch_add(1, Ordering::SeqCst)),
-                Ok(_) => doubled += 1,
-                Err(_) if self.over.load(Ordering::SeqCst) => return doubled,
-                Err(_) => {}
+                Ok(_) if std::mem::replace(&mut seen[u64::from_be_bytes(buffer) as usize], true) => {
+                    self.doubled += 1;
+                }
+                Ok(_) => self.answered += 1,
+                // As for sending.
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+                Err(_) => return,
             }
         }
     }

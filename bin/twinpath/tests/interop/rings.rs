@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::time::Timespec;
+use twinpath_test_skip::few_or_all;
 
 use crate::rig::{CLIENT, PORT, Rig, SERVER, Server, until};
 use crate::root_or_skip;
@@ -21,8 +22,6 @@ const SPIN_US: &str = "2000";
 const REST: Timespec = Timespec { tv_sec: 0, tv_nsec: 4_000_000 };
 /// Another flow sends that often. So it comes at any moment of the others' cycle, also when a worker is about to sleep.
 const TRICKLE: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_900_000 };
-/// How often the rings are to be opened.
-const TIMES: u64 = 300;
 const ALL_TIMES: Duration = Duration::from_secs(90);
 
 /// One flow; its requests and the replies to them are numbered.
@@ -76,6 +75,8 @@ fn rings_that_open_and_close_under_load_change_nothing_for_a_flow() {
     if !root_or_skip() {
         return;
     }
+    // How often the rings are to be opened.
+    let times = few_or_all(100, 300);
     let setups: [&[&str]; 3] = [&["--workers", "1"], &["--workers", "2"], &["--attach", "clsact"]];
     for setup in setups {
         let rig = Rig::of_workers();
@@ -98,13 +99,13 @@ fn rings_that_open_and_close_under_load_change_nothing_for_a_flow() {
                 }
             });
             let opened =
-                std::panic::catch_unwind(AssertUnwindSafe(|| open_often(&server, &mut flows, TIMES)));
+                std::panic::catch_unwind(AssertUnwindSafe(|| open_often(&server, &mut flows, times)));
             over.store(true, Ordering::SeqCst);
             opened.unwrap()
         });
         let direct: u64 = of_queues(&server, "frames_direct").iter().sum();
         println!("{setup:?}: opened {opened} times, {direct} of {} frames by the ring", flows[0].sent * 8);
-        assert!(opened >= TIMES && direct >= opened, "{setup:?}: opened {opened} times, {direct} frames");
+        assert!(opened >= times && direct >= opened, "{setup:?}: opened {opened} times, {direct} frames");
         for flow in flows.iter().chain([&trickle]) {
             flow.socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
             assert!(flow.socket.recv_from(&mut [0; 4]).is_err(), "a reply came twice");

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use twinpath_rpc::nfs3_types::nfs3;
 
 use super::trouble::{Ends, asks_until, counted};
-use super::{MODES, ask_until_reflex, figure, nothing_waits};
+use super::{ask_until_reflex, figure, nothing_waits, with_modes};
 use crate::capture::{INBOUND, OUTBOUND, Seen, capture, has_right_checksum, read};
 use crate::rig::{CLIENT, PACKET, PORT, Rig, SERVER, SETUPS, Server, XDP, ask, until};
 use crate::{root_or_skip, rpc};
@@ -96,42 +96,40 @@ fn each_echo_by_reflex_is_captured_once_in_order_and_marked() {
     if !root_or_skip() {
         return;
     }
-    for way in SETUPS {
-        for mode in MODES {
-            let rig = Rig::new();
-            let server = rig.serve(&[way, &["--reflex", "auto", "--mode", mode]].concat());
-            let socket = rig.client_udp(CLIENT, 4000);
-            ask_until_reflex(&socket, SERVER, &server);
-            let all = Capturing::start(&server, &["udp"]);
-            let replies = format!("udp src port {PORT}");
-            let cut = Capturing::start(&server, &["--snaplen", "50", &replies]);
-            until_canary(&server, || drop(ask(&socket, SERVER, PORT, b"not of the series")));
-            let before = figure(&server, "reflex_replies");
-            let asked: Vec<_> = (0..SERIES)
-                .map(|number| {
-                    let len = 10 + number as usize * 3 % 1400;
-                    let payload = [b"number", &number.to_be_bytes()[..], &vec![7; len - 10]].concat();
-                    let reply = ask(&socket, SERVER, PORT, &payload);
-                    (payload, reply)
-                })
-                .collect();
-            let number_of = |bytes: &[u8]| {
-                let number = bytes.strip_prefix(b"number")?.first_chunk()?;
-                Some(u32::from_be_bytes(*number))
-            };
-            let by_reflex = figure(&server, "reflex_replies") - before;
-            assert!(by_reflex > u64::from(SERIES) / 2, "{way:?} {mode}: {by_reflex} by reflex");
-            assert_eq!(judge(&all.end(), &asked, number_of), by_reflex, "{way:?} {mode}");
-            let cut = cut.end();
-            assert!(cut.len() >= asked.len() && cut.iter().any(|frame| frame.comment.is_some()));
-            for frame in cut {
-                assert_eq!((frame.direction, frame.bytes.len()), (OUTBOUND, 50), "{way:?} {mode}");
-                assert!(frame.original_len > 50);
-            }
-            no_reflex_was_suspended(&server);
-            nothing_waits(&socket);
-            assert_eq!(server.interrupt(), Some(0));
+    for (way, mode) in with_modes(SETUPS) {
+        let rig = Rig::new();
+        let server = rig.serve(&[way, &["--reflex", "auto", "--mode", mode]].concat());
+        let socket = rig.client_udp(CLIENT, 4000);
+        ask_until_reflex(&socket, SERVER, &server);
+        let all = Capturing::start(&server, &["udp"]);
+        let replies = format!("udp src port {PORT}");
+        let cut = Capturing::start(&server, &["--snaplen", "50", &replies]);
+        until_canary(&server, || drop(ask(&socket, SERVER, PORT, b"not of the series")));
+        let before = figure(&server, "reflex_replies");
+        let asked: Vec<_> = (0..SERIES)
+            .map(|number| {
+                let len = 10 + number as usize * 3 % 1400;
+                let payload = [b"number", &number.to_be_bytes()[..], &vec![7; len - 10]].concat();
+                let reply = ask(&socket, SERVER, PORT, &payload);
+                (payload, reply)
+            })
+            .collect();
+        let number_of = |bytes: &[u8]| {
+            let number = bytes.strip_prefix(b"number")?.first_chunk()?;
+            Some(u32::from_be_bytes(*number))
+        };
+        let by_reflex = figure(&server, "reflex_replies") - before;
+        assert!(by_reflex > u64::from(SERIES) / 2, "{way:?} {mode}: {by_reflex} by reflex");
+        assert_eq!(judge(&all.end(), &asked, number_of), by_reflex, "{way:?} {mode}");
+        let cut = cut.end();
+        assert!(cut.len() >= asked.len() && cut.iter().any(|frame| frame.comment.is_some()));
+        for frame in cut {
+            assert_eq!((frame.direction, frame.bytes.len()), (OUTBOUND, 50), "{way:?} {mode}");
+            assert!(frame.original_len > 50);
         }
+        no_reflex_was_suspended(&server);
+        nothing_waits(&socket);
+        assert_eq!(server.interrupt(), Some(0));
     }
 }
 
@@ -140,7 +138,7 @@ fn each_kept_reply_is_captured_with_the_call_that_it_has_overwritten() {
     if !root_or_skip() {
         return;
     }
-    for (way, mode) in [PACKET, XDP].into_iter().flat_map(|way| MODES.map(|mode| (way, mode))) {
+    for (way, mode) in with_modes([PACKET, XDP]) {
         let rig = Rig::new();
         let server = rpc::serve(&rig, &[way, &["--reflex", "auto", "--mode", mode]].concat());
         let socket = rig.client_udp(CLIENT, 4000);
@@ -179,7 +177,7 @@ fn while_captures_begin_and_end_under_load_each_request_has_one_answer() {
     if !root_or_skip() {
         return;
     }
-    for (way, mode) in [PACKET, XDP].into_iter().flat_map(|way| MODES.map(|mode| (way, mode))) {
+    for (way, mode) in with_modes([PACKET, XDP]) {
         let rig = Rig::new();
         // At any load, as this one is one at which the worker may be tried.
         let server = rig.serve(&[way, &["--reflex", "always", "--mode", mode]].concat());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
 
-use super::{MODES, XDP_CLSACT, ask_until_reflex, figure, nothing_waits};
+use super::{XDP_CLSACT, ask_until_reflex, figure, nothing_waits, with_modes};
 use crate::fail_open::waiting_in_the_kernel;
 use crate::reload::{reloaded, until_nobody_has};
 use crate::rig::{CLIENT, CLSACT, PACKET, PORT, Rig, SERVER, Server, XDP, ask, kill, receive, until};
@@ -36,7 +36,7 @@ fn a_process_that_is_stopped_loses_its_reflexes_to_the_kernel_and_has_them_again
     if !root_or_skip() {
         return;
     }
-    for (way, mode) in [PACKET, XDP].into_iter().flat_map(|way| MODES.map(|mode| (way, mode))) {
+    for (way, mode) in with_modes([PACKET, XDP]) {
         let rig = Rig::new();
         let server = rig.serve(&[way, &["--mode", mode, "--fail-open-ms", FAIL_OPEN_MS]].concat());
         let first = rig.client_udp(CLIENT, 4000);
@@ -160,23 +160,21 @@ fn no_reflex_outlives_a_process_that_is_killed() {
     if !root_or_skip() {
         return;
     }
-    for way in [PACKET, CLSACT, XDP, XDP_CLSACT] {
-        for mode in MODES {
-            let rig = Rig::new();
-            let server = rig.serve(&[way, &["--mode", mode]].concat());
-            let target = format!("{SERVER}:{PORT}");
-            // Longer than any step takes on a slow machine: this test ends it.
-            let load = ["bench", "echo", &target, "--duration", "60", "--timeout", "0.2", "--json"];
-            let load = rig.run(&rig.client, env!("CARGO_BIN_EXE_twinpath"), &load);
-            until("programs answer the load", || figure(&server, "reflex_replies") > 100);
-            server.kill();
-            // A plain kernel server on the same port gets all datagrams from now on.
-            let plain = rig.server_udp(SERVER, PORT);
-            for _ in 0..3 {
-                receive(&plain, &mut [0; 2048]).expect("the flow is the kernel's again");
-            }
-            kill(load);
+    for (way, mode) in with_modes([PACKET, CLSACT, XDP, XDP_CLSACT]) {
+        let rig = Rig::new();
+        let server = rig.serve(&[way, &["--mode", mode]].concat());
+        let target = format!("{SERVER}:{PORT}");
+        // Longer than any step takes on a slow machine: this test ends it.
+        let load = ["bench", "echo", &target, "--duration", "60", "--timeout", "0.2", "--json"];
+        let load = rig.run(&rig.client, env!("CARGO_BIN_EXE_twinpath"), &load);
+        until("programs answer the load", || figure(&server, "reflex_replies") > 100);
+        server.kill();
+        // A plain kernel server on the same port gets all datagrams from now on.
+        let plain = rig.server_udp(SERVER, PORT);
+        for _ in 0..3 {
+            receive(&plain, &mut [0; 2048]).expect("the flow is the kernel's again");
         }
+        kill(load);
     }
 }
 
