@@ -2,37 +2,47 @@
 
 use std::sync::Mutex;
 
-use twinpath_inspect::{Counter, Drops, Reason};
+use twinpath_inspect::{Counter, Drops, Live, Reason, counters};
 
 use crate::metrics::OwnMetrics;
 
-/// Counters of one clone of a service: only its worker writes them, and any thread may read them.
-#[derive(Debug, Default)]
-pub struct ServiceCounters {
-    /// Requests answered, over any transport. Refusals are answers too, and so is work handed over for a later reply.
-    pub answered: Counter,
-    /// The answered requests whose reply was a kept one, sent again.
-    pub repeated: Counter,
-    /// Kept replies dropped before their age, to make room for others.
-    pub forgotten: Counter,
-    /// The answered requests that were refused, by reason.
-    pub refused: Drops,
-    /// UDP peers that have a session.
-    pub sessions: Counter,
-    /// Sessions opened so far.
-    pub sessions_opened: Counter,
-    /// Sessions ended because of their age.
-    pub sessions_aged: Counter,
-    /// Sessions ended to make room for others.
-    pub sessions_displaced: Counter,
-    /// Like `refused`, for requests answered later by other threads: [`Self::refuse_later`].
-    pub refused_later: Drops,
-    /// Like `forgotten`, for replies kept by other threads: [`Self::forget_later`].
-    pub forgotten_later: Counter,
-    /// What the service defines itself.
-    pub own: OwnMetrics,
-    /// Its holder may write `refused_later` and `forgotten_later`.
-    writer: Mutex<()>,
+counters! {
+    /// Counters of one clone of a service: only its worker writes them, and any thread may read them.
+    pub struct ServiceCounters {
+        /// What a service has counted of its sessions, in a report.
+        #[derive(Copy, PartialEq, Eq)]
+        SessionCounts {
+            /// UDP peers that have a session.
+            sessions: Counter => gauge("twinpath_service_sessions");
+            /// Sessions ended for their age.
+            sessions_aged: Counter => counter("twinpath_service_sessions_aged");
+            /// Sessions ended to make room for others.
+            sessions_displaced: Counter => counter("twinpath_service_sessions_displaced");
+        }
+        /// What a service has counted of its requests, over all transports, in a report.
+        #[derive(Copy, PartialEq, Eq)]
+        RequestCounts {
+            /// Answered. Refusals are answers too, and so is work handed over for a later reply.
+            answered: Counter;
+            /// The answered requests that were refused, with the reason in the reply.
+            refused: Drops;
+            /// The answered requests whose reply was a kept one, sent again.
+            repeated: Counter;
+            /// Replies kept for calls that come again, which made room for others before their age.
+            forgotten: Counter => counter("twinpath_service_replies_forgotten");
+        }
+    } and {
+        /// Sessions opened so far.
+        pub sessions_opened: Counter,
+        /// Like `refused`, for requests answered later by other threads: [`Self::refuse_later`].
+        pub refused_later: Drops,
+        /// Like `forgotten`, for replies kept by other threads: [`Self::forget_later`].
+        pub forgotten_later: Counter,
+        /// What the service defines itself.
+        pub own: OwnMetrics,
+        /// Its holder may write `refused_later` and `forgotten_later`.
+        writer: Mutex<()>,
+    }
 }
 
 impl ServiceCounters {
@@ -46,6 +56,17 @@ impl ServiceCounters {
     pub fn forget_later(&self) {
         let _writing = self.writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.forgotten_later.add(1);
+    }
+
+    /// What was counted of requests, by all threads.
+    #[must_use]
+    pub fn requests(&self) -> RequestCounts {
+        let by_worker = RequestCounts::from(self);
+        RequestCounts {
+            refused: by_worker.refused + Live::read(&self.refused_later),
+            forgotten: self.forgotten_in_all(),
+            ..by_worker
+        }
     }
 
     /// Kept replies dropped before their age, by all threads.

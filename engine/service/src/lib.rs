@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 pub use chargen::Chargen;
 pub use closed::Closed;
-pub use counters::ServiceCounters;
+pub use counters::{RequestCounts, ServiceCounters, SessionCounts};
 pub use datagram::{Answer, Beside, Datagram};
 pub use discard::Discard;
 pub use echo::Echo;

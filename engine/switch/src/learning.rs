@@ -193,9 +193,9 @@ fn spread<'a>(
         return Judgement { dropped: Some(reason), outputs: none };
     }
     match kind {
-        Kind::Broadcast => counters.broadcast.add(1),
-        Kind::Unknown => counters.unknown.add(1),
-        Kind::Multicast => counters.multicast.add(1),
+        Kind::Broadcast => counters.flooded_broadcast.add(1),
+        Kind::Unknown => counters.flooded_unknown.add(1),
+        Kind::Multicast => counters.flooded_multicast.add(1),
     }
     Judgement { dropped: None, outputs }
 }

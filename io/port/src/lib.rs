@@ -21,7 +21,7 @@ mod wait;
 pub mod wire_copy;
 
 pub use carried::{CarriedPort, CarriedPorts, Carrier, PORTS_MAX};
-pub use port::{Capabilities, GsoKinds, LinkState, PortCounters, PortId};
+pub use port::{Capabilities, GsoKinds, LinkState, PortCounters, PortCounts, PortId};
 pub use queue::{PortQueue, QueueInfo, Received};
 pub use super_frame::packets_of;
 pub use wait::WaitSource;

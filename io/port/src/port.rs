@@ -1,7 +1,7 @@
 //! A port as a value: its name, what it sends, the state of its interface, and its counters.
 
 use twinpath_frame::{Frame, GsoKind};
-use twinpath_inspect::{Counter, Drops};
+use twinpath_inspect::{Computed, Counter, Drops, counters};
 
 use crate::super_frame::packets_of;
 
@@ -78,50 +78,83 @@ impl LinkState {
     }
 }
 
-/// The counters of a queue. Written by its worker, read by control.
-#[derive(Debug, Default)]
-pub struct PortCounters {
-    /// Frames received.
-    pub frames_in: Counter,
-    /// Bytes received, from the Ethernet header.
-    pub bytes_in: Counter,
-    /// Frames received that came through the direct ring.
-    pub frames_direct: Counter,
-    /// How often the direct ring was opened again after a sleep.
-    pub direct_opened: Counter,
-    /// Frames sent.
-    pub frames_out: Counter,
-    /// Frames sent that left within super-frames.
-    pub frames_joined: Counter,
-    /// Super-frames that the kernel refused; after the first one, every frame is sent by itself.
-    pub super_frames_refused: Counter,
-    /// Bytes sent, from the Ethernet header.
-    pub bytes_out: Counter,
-    /// System calls made to send or to wake the kernel.
-    pub kicks: Counter,
-    /// Frames that the kernel could not deliver because the ring was full.
-    pub ring_full: Counter,
-    /// How often the worker found its claims withdrawn because it had not read its rings for too long.
-    pub times_stuck: Counter,
-    /// Times the device or socket reported an error condition, such as the interface going down.
-    pub errors: Counter,
-    /// Super-frames received; each counts as one frame above.
-    pub super_frames_in: Counter,
-    /// The packets that these are on a wire.
-    pub segments_in: Counter,
-    /// Super-frames sent, to be segmented by the kernel or the device; each counts as one frame above.
-    pub super_frames_out: Counter,
-    /// The packets that these are on a wire.
-    pub segments_out: Counter,
-    /// Super-frames segmented in software, as this port does not send them; their packets count as frames.
-    pub super_frames_segmented: Counter,
-    /// Checksums completed in software, as this port does not do it.
-    pub checksums_completed: Counter,
-    /// All drops, by reason.
-    pub drops: Drops,
+counters! {
+    /// The counters of a queue. Written by its worker, read by control.
+    pub struct PortCounters {
+        /// What a queue has counted, in a report.
+        #[derive(Copy, PartialEq, Eq)]
+        PortCounts {
+            /// Frames received on the fast path.
+            frames_in: Counter => counter("twinpath_queue_frames_received"), column("frames in"),
+                cell(|counts: &PortCounts| with_packets(counts.frames_in, counts.packets_in));
+            /// Frames sent on the fast path.
+            frames_out: Counter => counter("twinpath_queue_frames_sent"), column("frames out"),
+                cell(|counts: &PortCounts| with_packets(counts.frames_out, counts.packets_out));
+            /// Bytes received on the fast path, from the Ethernet header.
+            bytes_in: Counter => counter("twinpath_queue_bytes_received");
+            /// Bytes sent on the fast path, from the Ethernet header.
+            bytes_out: Counter => counter("twinpath_queue_bytes_sent");
+            /// Of the frames received, those that came through the direct ring.
+            frames_direct: Counter => counter("twinpath_queue_frames_direct");
+            /// How often the direct ring was opened again after a sleep of the worker.
+            direct_opened: Counter => counter("twinpath_queue_direct_opened");
+            /// Packets that the received frames are on a wire: a super-frame is several.
+            packets_in: Computed => counter("twinpath_queue_packets_received");
+            /// Packets that the sent frames are on a wire: a super-frame is several.
+            packets_out: Computed => counter("twinpath_queue_packets_sent");
+            /// Of the frames sent, those that left within super-frames, for the kernel to cut.
+            frames_joined: Counter => counter("twinpath_queue_frames_joined"), column("joined"), cell(joined);
+            /// Super-frames that the kernel refused; after the first, every frame leaves by itself.
+            super_frames_refused: Counter => counter("twinpath_queue_super_frames_refused");
+            /// System calls made to send or to wake the kernel.
+            kicks: Counter => counter("twinpath_queue_kicks");
+            /// Frames that the kernel could not deliver because the ring was full.
+            ring_full: Counter => column("ring full");
+        }
+    } and {
+        /// How often the worker found its claims withdrawn because it had not read its rings for too long.
+        pub times_stuck: Counter,
+        /// Times the device or socket reported an error condition, such as the interface going down.
+        pub errors: Counter,
+        /// Super-frames received; each counts as one frame above.
+        pub super_frames_in: Counter,
+        /// The packets that these are on a wire.
+        pub segments_in: Counter,
+        /// Super-frames sent, to be segmented by the kernel or the device; each counts as one frame above.
+        pub super_frames_out: Counter,
+        /// The packets that these are on a wire.
+        pub segments_out: Counter,
+        /// Super-frames segmented in software, as this port does not send them; their packets count as frames.
+        pub super_frames_segmented: Counter,
+        /// Checksums completed in software, as this port does not do it.
+        pub checksums_completed: Counter,
+        /// All drops, by reason.
+        pub drops: Drops,
+    }
+}
+
+/// A number of frames, with that of their packets if it is larger.
+fn with_packets(frames: u64, packets: u64) -> String {
+    if packets > frames { format!("{frames} ({packets} packets)") } else { frames.to_string() }
+}
+
+/// Frames that left within super-frames.
+fn joined(counts: &PortCounts) -> String {
+    let refused = if counts.super_frames_refused > 0 { " (refused)" } else { "" };
+    format!("{}{refused}", counts.frames_joined)
 }
 
 impl PortCounters {
+    /// What it has counted, for a report.
+    #[must_use]
+    pub fn counts(&self) -> PortCounts {
+        PortCounts {
+            packets_in: self.packets_in(),
+            packets_out: self.packets_out(),
+            ..PortCounts::from(self)
+        }
+    }
+
     /// The packets that the received frames are on a wire. The counters are read one after the other, so that the sum may
     /// be off by the frames of a turn.
     #[must_use]

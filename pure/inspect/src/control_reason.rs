@@ -1,114 +1,58 @@
 //! The closed list of reasons for a loss or refusal that control, a library or the kernel counts. They are shown
 //! together with the [`Reason`](crate::Reason)s that workers count.
 
-/// The reason for a loss or refusal that is not counted by a worker's [`Drops`](crate::Drops).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ControlReason {
+use crate::reason::reasons;
+
+reasons! {
+    /// The reason for a loss or refusal that is not counted by a worker's [`Drops`](crate::Drops).
+    pub enum ControlReason;
+
     /// The kernel had no room in a port's receive ring or socket for a frame.
-    RingFull,
+    RingFull => "ring_full",
     /// A port's descriptor reported an error, such as an interface going down.
-    DeviceErrors,
+    DeviceErrors => "device_errors",
     /// A command of control had to wait, because the worker's mailbox was full.
-    ControlMailboxFull,
+    ControlMailboxFull => "control_mailbox_full",
     /// The kernel's socket sent a reply, because its peer had no room in the egress table.
-    EgressTableFull,
+    EgressTableFull => "egress_table_full",
     /// The kernel lost notifications for control, which read its tables again.
-    NetlinkOverrun,
+    NetlinkOverrun => "netlink_overrun",
     /// A notification could not be decoded.
-    NetlinkUndecoded,
+    NetlinkUndecoded => "netlink_undecoded",
     /// A neighbour was left out, because control's table of neighbours was full.
-    NeighboursRefused,
+    NeighboursRefused => "neighbours_refused",
     /// A peer is answered through the kernel, because the book of peers was full.
-    PeersRefused,
+    PeersRefused => "peers_refused",
     /// A capture did not get a frame, because its ring was full.
-    CaptureMissed,
+    CaptureMissed => "capture_missed",
     /// An address was not learned by a switch, because its port had as many as it may.
-    MacLimit,
+    MacLimit => "mac_limit",
     /// An address was not learned by a switch, because its table had no place for it.
-    MacTableFull,
+    MacTableFull => "mac_table_full",
     /// A frame was not sent to OpenFlow controllers, because its port has sent as many as it may.
-    PacketInBudget,
+    PacketInBudget => "packet_in_budget",
     /// A frame was not sent to an OpenFlow controller that does not read.
-    PacketInUnread,
+    PacketInUnread => "packet_in_unread",
     /// Other news were not sent to an OpenFlow controller that does not read.
-    NewsUnread,
+    NewsUnread => "controller_news_unread",
     /// A connection of an OpenFlow controller was closed at once, or before it had greeted, because there were too many.
-    ControllersRefused,
+    ControllersRefused => "controllers_refused",
     /// A connection of an OpenFlow controller was closed: what came was no TLS, or from nobody who is believed.
-    BrokenTls,
+    BrokenTls => "broken_tls",
     /// A program was not served by the owner of an interface, because there were too many.
-    ProgramsRefused,
+    ProgramsRefused => "programs_refused",
     /// A socket of a program got no lease from the owner.
-    LeasesRefused,
+    LeasesRefused => "leases_refused",
     /// A program was served no more by the owner: what it had sent was no message.
-    ProgramFault,
+    ProgramFault => "program_fault",
     /// A datagram was in the ring of a program that has not read it, and its socket was closed.
-    RingUnread,
+    RingUnread => "ring_unread",
     /// Another instance got our sockets and did not serve.
-    TakeOverFailed,
+    TakeOverFailed => "take_over_failed",
     /// A scraper of metrics was refused, because there were too many.
-    MetricsClients,
+    MetricsClients => "metrics_clients",
     /// A scraper of metrics was too slow.
-    MetricsCutOff,
-}
-
-impl ControlReason {
-    /// All of these reasons.
-    pub const ALL: [Self; 23] = [
-        Self::RingFull,
-        Self::DeviceErrors,
-        Self::ControlMailboxFull,
-        Self::EgressTableFull,
-        Self::NetlinkOverrun,
-        Self::NetlinkUndecoded,
-        Self::NeighboursRefused,
-        Self::PeersRefused,
-        Self::CaptureMissed,
-        Self::MacLimit,
-        Self::MacTableFull,
-        Self::PacketInBudget,
-        Self::PacketInUnread,
-        Self::NewsUnread,
-        Self::ControllersRefused,
-        Self::BrokenTls,
-        Self::ProgramsRefused,
-        Self::LeasesRefused,
-        Self::ProgramFault,
-        Self::RingUnread,
-        Self::TakeOverFailed,
-        Self::MetricsClients,
-        Self::MetricsCutOff,
-    ];
-
-    /// The stable name that `show` and the metrics use.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::RingFull => "ring_full",
-            Self::DeviceErrors => "device_errors",
-            Self::ControlMailboxFull => "control_mailbox_full",
-            Self::EgressTableFull => "egress_table_full",
-            Self::NetlinkOverrun => "netlink_overrun",
-            Self::NetlinkUndecoded => "netlink_undecoded",
-            Self::NeighboursRefused => "neighbours_refused",
-            Self::PeersRefused => "peers_refused",
-            Self::CaptureMissed => "capture_missed",
-            Self::MacLimit => "mac_limit",
-            Self::MacTableFull => "mac_table_full",
-            Self::PacketInBudget => "packet_in_budget",
-            Self::PacketInUnread => "packet_in_unread",
-            Self::NewsUnread => "controller_news_unread",
-            Self::ControllersRefused => "controllers_refused",
-            Self::BrokenTls => "broken_tls",
-            Self::ProgramsRefused => "programs_refused",
-            Self::LeasesRefused => "leases_refused",
-            Self::ProgramFault => "program_fault",
-            Self::RingUnread => "ring_unread",
-            Self::TakeOverFailed => "take_over_failed",
-            Self::MetricsClients => "metrics_clients",
-            Self::MetricsCutOff => "metrics_cut_off",
-        }
-    }
+    MetricsCutOff => "metrics_cut_off",
 }
 
 #[cfg(test)]

@@ -5,15 +5,19 @@ use crate::Counter;
 
 /// Makes the enum, the list of all reasons, and their names from one list.
 macro_rules! reasons {
-    ($($(#[$about:meta])* $reason:ident => $name:literal,)*) => {
-        /// The reason for which a frame, datagram or connection was dropped or refused.
+    (
+        $(#[$about_all:meta])*
+        pub enum $Reason:ident;
+        $($(#[$about:meta])* $reason:ident => $name:literal,)*
+    ) => {
+        $(#[$about_all])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(usize)]
-        pub enum Reason {
+        pub enum $Reason {
             $($(#[$about])* $reason,)*
         }
 
-        impl Reason {
+        impl $Reason {
             /// All reasons, in the order of their counters.
             pub const ALL: [Self; [$($name),*].len()] = [$(Self::$reason),*];
 
@@ -28,7 +32,12 @@ macro_rules! reasons {
     };
 }
 
+pub(crate) use reasons;
+
 reasons! {
+    /// The reason for which a frame, datagram or connection was dropped or refused.
+    pub enum Reason;
+
     /// The frame is shorter than its headers say.
     Truncated => "truncated",
     /// The IP version, header length or total length contradicts itself or the frame.

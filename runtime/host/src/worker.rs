@@ -9,9 +9,9 @@ use rustix::io::Errno;
 use rustix::time::Timespec;
 use twinpath_frame::{Pool, PoolError, Region};
 use twinpath_idle::Goal;
-use twinpath_inspect::{ControlReason, Counter};
+use twinpath_inspect::ControlReason;
 use twinpath_machine::Scheduling;
-use twinpath_port::{CarriedPort, PortCounters, PortId, PortQueue};
+use twinpath_port::{CarriedPort, PortCounters, PortCounts, PortId, PortQueue};
 use twinpath_report as report;
 use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::mailbox::{Receiver, mailbox, mailbox_with_reserve};
@@ -83,24 +83,13 @@ impl KnownQueue {
     /// room for, beside those that its counters have.
     #[must_use]
     pub fn report(&self, worker: usize, path: &str, mode: Mode, lost: u64) -> report::Queue {
-        let counters = &*self.counters;
+        let counts = self.counters.counts();
         report::Queue {
             queue: u32::from(self.id.queue),
             worker: worker as u32,
             path: path.to_owned(),
             mode: mode.name().to_owned(),
-            frames_in: counters.frames_in.get(),
-            frames_out: counters.frames_out.get(),
-            bytes_in: counters.bytes_in.get(),
-            bytes_out: counters.bytes_out.get(),
-            frames_direct: counters.frames_direct.get(),
-            direct_opened: counters.direct_opened.get(),
-            packets_in: counters.packets_in(),
-            packets_out: counters.packets_out(),
-            frames_joined: counters.frames_joined.get(),
-            super_frames_refused: counters.super_frames_refused.get(),
-            kicks: counters.kicks.get(),
-            ring_full: counters.ring_full.get() + lost,
+            counts: PortCounts { ring_full: counts.ring_full + lost, ..counts },
         }
     }
 }
@@ -341,17 +330,15 @@ impl<E: Hosted> WorkerHandle<E> {
     #[must_use]
     pub fn report(&self, request: report::LatencyRequest) -> report::Worker {
         let counters = &*self.counters;
-        let sum = |count: fn(&PortCounters) -> &Counter| {
-            self.queues.iter().map(|queue| count(&queue.counters).get()).sum::<u64>()
-        };
+        let queues = PortCounts::sum(self.queues.iter().map(|queue| &*queue.counters));
         report::Worker {
             worker: self.number as u32,
             cpu: self.cpu.map(|cpu| cpu as u32),
             priority: self.scheduling.priority(counters).to_string(),
             priority_why: self.scheduling.why(counters, self.mode()),
             guard: self.scheduling.guard(counters),
-            frames_in: sum(|port| &port.frames_in),
-            frames_out: sum(|port| &port.frames_out),
+            frames_in: queues.frames_in,
+            frames_out: queues.frames_out,
             pool_mib: self.pool_bytes() as f64 / f64::from(1 << 20),
             pool_frames: self.pool_frames,
             ..report::Worker::of(counters, self.mode(), self.goal, request)

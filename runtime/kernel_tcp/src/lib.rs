@@ -16,6 +16,6 @@ mod table;
 mod waiting;
 
 pub use accept::{FIRST_TOKEN, LISTENERS_MAX};
-pub use counters::TcpCounters;
+pub use counters::{TcpCounters, TcpCounts};
 pub use limits::{CHUNK, TcpTotals};
 pub use server::{Call, TcpServer};

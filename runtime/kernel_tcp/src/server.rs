@@ -366,8 +366,8 @@ impl<C: Send> TcpServer<C> {
         let after = connection.work(socket, &mut turn);
         let (received, sent) = (turn.received(), turn.sent());
         (self.received, self.sent) = (self.received + received, self.sent + sent);
-        call.counters.bytes_in.add(received as u64);
-        call.counters.bytes_out.add(sent as u64);
+        call.counters.stream_bytes_in.add(received as u64);
+        call.counters.stream_bytes_out.add(sent as u64);
         let is_plain = connection.is_plain() && !connection.has_timer();
         if after == After::Keep && before == 0 && is_plain && idle_since.is_some() {
             return;

@@ -67,10 +67,8 @@ impl Scheduling {
         Some(report::Guard {
             spin_share_max: f64::from(shares.spin_permille) / 1e3,
             run_share_max: f64::from(shares.run_permille) / 1e3,
-            sleeps: counters.guard_sleeps.get(),
-            pauses: counters.guard_pauses.get(),
             lower: self.lower.map(|lower| lower.to_string()),
-            steps: counters.priority_steps.get(),
+            counts: counters.into(),
         })
     }
 }
@@ -106,7 +104,7 @@ mod tests {
                 .contains("mode poll never leaves it; fifo:1 when that is over")
         );
         let guard = stepping.guard(&counters).unwrap();
-        assert_eq!((guard.lower.as_deref(), guard.steps), (Some("slice:100"), 3));
+        assert_eq!((guard.lower.as_deref(), guard.counts.priority_steps), (Some("slice:100"), 3));
         counters.priority_refused.set(1);
         assert!(stepping.why(&counters, Mode::Adaptive).contains("now refuses it fifo:1"));
         // Without a lower one it has the granted one.

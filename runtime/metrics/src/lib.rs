@@ -1,8 +1,10 @@
 //! Metrics for Prometheus, from the same report as `show`: each family has a stable name, a type and a description.
 //!
-//! A scrape is a request to the control thread like any other, and workers are not involved. docs/metrics.md is the
-//! list for operators, and a test compares it with an instance.
+//! A metric of a counter is declared with the counter; the others are in `families.rs`. A scrape is a request to the
+//! control thread like any other, and workers are not involved. docs/metrics.md is the list for operators: `make documents`
+//! writes its table, and a test compares it with an instance.
 
+mod declared;
 mod families;
 mod format;
 mod http;
@@ -12,11 +14,13 @@ mod rows;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::LazyLock;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
+use twinpath_inspect::MetricKind;
 use twinpath_report::Report;
 
 pub use self::format::Format;
@@ -27,48 +31,29 @@ pub struct Family {
     /// Its name, without the suffix that its type adds in the text (`_total`, `_info`, `_bucket`, ...).
     pub name: &'static str,
     /// Its type.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// Its description.
     pub help: &'static str,
+    /// The names of its labels.
+    pub labels: Vec<&'static str>,
     /// Computes its metrics from a report.
-    rows: fn(&Report) -> Vec<Row>,
+    rows: Rows,
 }
 
-/// All families.
-pub fn families() -> impl Iterator<Item = &'static Family> {
-    families::FAMILIES.iter().chain(of_switch::FAMILIES).chain(of_owner::FAMILIES)
-}
+type Rows = Box<dyn Fn(&Report) -> Vec<Row> + Send + Sync>;
 
-/// The type of a family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Only increases, except when its source is attached anew.
-    Counter,
-    /// Increases and decreases.
-    Gauge,
-    /// Times in buckets.
-    Histogram,
-    /// Always 1: the information is in its labels.
-    Info,
+/// All families. Names and labels are stable, because dashboards depend on them.
+#[must_use]
+pub fn families() -> &'static [Family] {
+    static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(|| {
+        [families::all(), of_switch::all(), of_owner::all()].into_iter().flatten().collect()
+    });
+    &FAMILIES
 }
-
-impl Kind {
-    /// The name in the text format.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-            Self::Info => "info",
-        }
-    }
-}
-
-type Labels = Vec<(&'static str, String)>;
 
 struct Row {
-    labels: Labels,
+    /// The values of the family's labels, in that order.
+    labels: Vec<String>,
     value: Value,
 }
 
@@ -104,21 +89,30 @@ impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for family in families() {
             let (name, kind) = match (self.1, family.kind) {
-                (Format::OpenMetrics, Kind::Counter) => (Cow::Borrowed(family.name), MetricType::Counter),
-                (Format::OpenMetrics, Kind::Info) => (Cow::Borrowed(family.name), MetricType::Info),
-                (Format::Text, Kind::Counter) => {
+                (Format::OpenMetrics, MetricKind::Counter) => {
+                    (Cow::Borrowed(family.name), MetricType::Counter)
+                }
+                (Format::OpenMetrics, MetricKind::Info) => (Cow::Borrowed(family.name), MetricType::Info),
+                (Format::Text, MetricKind::Counter) => {
                     (format!("{}_total", family.name).into(), MetricType::Counter)
                 }
-                (Format::Text, Kind::Info) => (format!("{}_info", family.name).into(), MetricType::Gauge),
-                (_, Kind::Gauge) => (Cow::Borrowed(family.name), MetricType::Gauge),
-                (_, Kind::Histogram) => (Cow::Borrowed(family.name), MetricType::Histogram),
+                (Format::Text, MetricKind::Info) => {
+                    (format!("{}_info", family.name).into(), MetricType::Gauge)
+                }
+                (_, MetricKind::Gauge) => (Cow::Borrowed(family.name), MetricType::Gauge),
+                (_, MetricKind::Histogram) => (Cow::Borrowed(family.name), MetricType::Histogram),
             };
             let mut encoder = encoder.encode_descriptor(&name, family.help, None, kind)?;
             for row in (family.rows)(&self.0) {
-                match self.1 {
-                    Format::OpenMetrics => write(&mut encoder, family.kind, &row)?,
-                    // The name has its suffix already, and that of a gauge is written as it is.
-                    Format::Text => write(&mut encoder, Kind::Gauge, &row.with_a_value())?,
+                let labels: Vec<_> = family.labels.iter().copied().zip(&row.labels).collect();
+                match (self.1, row.value) {
+                    (Format::OpenMetrics, value) => write(&mut encoder, family.kind, &labels, &value)?,
+                    // The name has its suffix already, and that of a gauge is written as it is. Information has the
+                    // value 1.
+                    (Format::Text, Value::Labels) => {
+                        write(&mut encoder, MetricKind::Gauge, &labels, &Value::Count(1))?;
+                    }
+                    (Format::Text, value) => write(&mut encoder, MetricKind::Gauge, &labels, &value)?,
                 }
             }
         }
@@ -126,28 +120,29 @@ impl Collector for Scrape {
     }
 }
 
-impl Row {
-    /// The same with the value that information has: 1.
-    fn with_a_value(self) -> Self {
-        match self.value {
-            Value::Labels => Self { labels: self.labels, value: Value::Count(1) },
-            _ => self,
-        }
+type Labels<'a> = [(&'static str, &'a String)];
+
+fn write(
+    encoder: &mut MetricEncoder<'_>,
+    kind: MetricKind,
+    labels: &Labels<'_>,
+    value: &Value,
+) -> fmt::Result {
+    match value {
+        Value::Labels => encoder.encode_info(&labels),
+        value if labels.is_empty() => write_value(encoder, kind, value),
+        value => write_value(&mut encoder.encode_family(&labels)?, kind, value),
     }
 }
 
-fn write(encoder: &mut MetricEncoder<'_>, kind: Kind, row: &Row) -> fmt::Result {
-    match (&row.value, kind) {
-        (Value::Labels, _) => encoder.encode_info(&row.labels),
-        (value, _) if row.labels.is_empty() => write_value(encoder, kind, value),
-        (value, _) => write_value(&mut encoder.encode_family(&row.labels)?, kind, value),
-    }
-}
-
-fn write_value(encoder: &mut MetricEncoder<'_>, kind: Kind, value: &Value) -> fmt::Result {
+fn write_value(encoder: &mut MetricEncoder<'_>, kind: MetricKind, value: &Value) -> fmt::Result {
     match (value, kind) {
-        (Value::Count(count), Kind::Counter) => encoder.encode_counter::<NoLabelSet, _, f64>(count, None),
-        (Value::Number(number), Kind::Counter) => encoder.encode_counter::<NoLabelSet, _, f64>(number, None),
+        (Value::Count(count), MetricKind::Counter) => {
+            encoder.encode_counter::<NoLabelSet, _, f64>(count, None)
+        }
+        (Value::Number(number), MetricKind::Counter) => {
+            encoder.encode_counter::<NoLabelSet, _, f64>(number, None)
+        }
         (Value::Count(count), _) => encoder.encode_gauge(count),
         (Value::Number(number), _) => encoder.encode_gauge(number),
         (Value::Times { sum_s, count, buckets }, _) => {

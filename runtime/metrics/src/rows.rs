@@ -1,9 +1,9 @@
 //! Rows of metrics from the parts of a report: their labels, and their values.
 
 use twinpath_inspect::Times;
-use twinpath_report::{FallbackMeasure, Interface, OwnMetric, Queue, Report, Service, Worker};
+use twinpath_report::{FallbackMeasure, Interface, OwnMetric, Report, Service, Worker};
 
-use super::{Labels, Row, Value};
+use super::{Row, Value};
 
 /// Bounds of the histogram: two per doubling from 256 ns to 16.8 ms. Each is the upper bound of a bucket of the finer
 /// histogram in the report.
@@ -33,7 +33,7 @@ pub(super) fn own(report: &Report, value: impl Fn(&OwnMetric) -> Option<Value>) 
         report.services.iter().flat_map(|service| service.own.iter().map(move |own| (service, own)));
     metrics
         .filter_map(|(service, metric)| {
-            Some(Row { labels: with(of(service), "metric", &metric.name), value: value(metric)? })
+            Some(Row { labels: with(of(service), &metric.name), value: value(metric)? })
         })
         .collect()
 }
@@ -42,21 +42,24 @@ pub(super) fn flag(on: bool) -> Value {
     Value::Count(on.into())
 }
 
-pub(super) fn with(mut labels: Labels, name: &'static str, value: &str) -> Labels {
-    labels.push((name, value.to_owned()));
+pub(super) fn with(mut labels: Vec<String>, value: &str) -> Vec<String> {
+    labels.push(value.to_owned());
     labels
 }
 
-pub(super) fn on(interface: &Interface) -> Labels {
-    vec![("interface", interface.name.clone())]
+/// The value of the label of an interface.
+pub(super) fn on(interface: &Interface) -> Vec<String> {
+    vec![interface.name.clone()]
 }
 
-pub(super) fn of(service: &Service) -> Labels {
-    vec![("service", service.name.clone())]
+/// The value of the label of a service.
+pub(super) fn of(service: &Service) -> Vec<String> {
+    vec![service.name.clone()]
 }
 
-pub(super) fn by(worker: &Worker) -> Labels {
-    vec![("worker", worker.worker.to_string())]
+/// The value of the label of a worker.
+pub(super) fn by(worker: &Worker) -> Vec<String> {
+    vec![worker.worker.to_string()]
 }
 
 pub(super) fn each<'a, T, I: IntoIterator<Item = Row> + 'a>(
@@ -74,36 +77,10 @@ pub(super) fn of_measures(report: &Report, value: fn(&FallbackMeasure) -> f64) -
     each(&report.interfaces, |it| {
         each(&it.fallback, |fallback| {
             fallback.measures.iter().map(|measure| Row {
-                labels: with(with(on(it), "path", &fallback.path), "measure", &measure.name),
+                labels: with(with(on(it), &fallback.path), &measure.name),
                 value: Value::Number(value(measure)),
             })
         })
-    })
-}
-
-pub(super) fn of_queues(report: &Report, count: fn(&Queue) -> u64) -> Vec<Row> {
-    each(&report.interfaces, |it| {
-        it.queues.iter().map(move |queue| Row {
-            labels: with(
-                with(on(it), "queue", &queue.queue.to_string()),
-                "worker",
-                &queue.worker.to_string(),
-            ),
-            value: Value::Count(count(queue)),
-        })
-    })
-}
-
-pub(super) fn of_services(report: &Report, count: fn(&Service) -> u64) -> Vec<Row> {
-    each(&report.services, |it| [Row { labels: of(it), value: Value::Count(count(it)) }])
-}
-
-/// Two metrics per service: one of the fast path, one of the kernel's.
-pub(super) fn by_path(report: &Report, counts: fn(&Service) -> [u64; 2]) -> Vec<Row> {
-    each(&report.services, |service| {
-        let [fast, kernel] = counts(service);
-        [("fast", fast), ("kernel", kernel)]
-            .map(|(path, count)| Row { labels: with(of(service), "path", path), value: Value::Count(count) })
     })
 }
 

@@ -1,6 +1,6 @@
 use twinpath_report::{
-    Drop, Fallback, FallbackMeasure, FallbackProgram, Interface, Offload, Queue, Service, ServiceClaim,
-    ServiceRequests, Times, Worker,
+    Drop, Fallback, FallbackMeasure, FallbackProgram, Interface, Offload, PortCounts, Queue, RequestCounts,
+    ServeCounts, Service, ServiceClaim, Times, Worker, WorkerCounts,
 };
 
 use super::*;
@@ -31,14 +31,16 @@ fn report() -> Report {
                 }],
                 ..Fallback::default()
             }],
-            queues: vec![Queue { frames_in: 42, ..Queue::default() }],
+            queues: vec![Queue {
+                counts: PortCounts { frames_in: 42, ..PortCounts::default() },
+                ..Queue::default()
+            }],
             ..Interface::default()
         }],
         services: vec![Service {
             name: "echo".to_owned(),
-            fast_requests: 9,
-            kernel_requests: 1,
-            requests: Some(ServiceRequests { answered: 10, refused: 2, repeated: 1, forgotten: 4 }),
+            serve: ServeCounts { fast_requests: 9, kernel_requests: 1, ..ServeCounts::default() },
+            requests: Some(RequestCounts { answered: 10, refused: 2, repeated: 1, forgotten: 4 }),
             claims: vec![ServiceClaim {
                 claim: "udp port 7".to_owned(),
                 path: "packet".to_owned(),
@@ -48,11 +50,10 @@ fn report() -> Report {
         }],
         workers: vec![Worker {
             mode: "poll".to_owned(),
-            cpu_ns: 1_500_000_000,
-            service_time: Times {
-                sum_ns: 3_000,
-                buckets: vec![(255, 2), (271, 1), (1 << 33, 4)],
-                ..Times::default()
+            counts: WorkerCounts {
+                cpu_ns: 1_500_000_000,
+                service_time: Times { sum_ns: 3_000, buckets: vec![(255, 2), (271, 1), (1 << 33, 4)] },
+                ..WorkerCounts::default()
             },
             ..Worker::default()
         }],
@@ -91,7 +92,7 @@ fn a_report_is_written_as_open_metrics() {
     assert!(text.ends_with("# EOF\n"));
     // Every line is a comment or a metric of a declared family.
     for line in text.lines().filter(|line| !line.starts_with('#')) {
-        assert!(families().any(|family| line.starts_with(family.name)), "{line}");
+        assert!(families().iter().any(|family| line.starts_with(family.name)), "{line}");
     }
 }
 
@@ -137,15 +138,39 @@ fn every_bound_of_the_histogram_is_one_of_the_fine_one() {
     }
 }
 
+/// The families as rows of a table in Markdown.
+fn rows_of_the_document() -> String {
+    let row = |Family { name, kind, help, labels, .. }: &Family| {
+        let labels: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
+        format!("| `{name}` | {} | {help} | {} |\n", kind.name(), labels.join(", "))
+    };
+    families().iter().map(row).collect()
+}
+
 #[test]
-fn the_document_lists_every_family_with_its_type_and_sentence() {
-    let document = include_str!("../../../docs/metrics.md");
-    for Family { name, kind, help, .. } in families() {
-        let row = format!("| `{name}` | {} | {help} |", kind.name());
-        assert!(document.contains(&row), "docs/metrics.md lacks: {row}");
+fn the_document_lists_every_family_as_it_is_declared() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    let (before, rest) = document.split_once("|---|---|---|---|\n").expect("a table of the families");
+    let after = &rest[rest.find("\n\n").expect("an end of the table") + 1..];
+    let made = format!("{before}|---|---|---|---|\n{}{after}", rows_of_the_document());
+    if std::env::var_os("WRITE_DOCUMENTS").is_some() {
+        std::fs::write(path, &made).unwrap();
     }
-    let rows = document.lines().filter(|line| line.starts_with("| `twinpath_"));
-    assert_eq!(rows.count(), families().count(), "docs/metrics.md lists nothing else");
+    let written = std::fs::read_to_string(path).unwrap();
+    assert_eq!(written, made, "docs/metrics.md is not what is declared: run `make documents`");
+}
+
+#[test]
+fn every_count_is_in_one_family_and_every_row_has_its_labels() {
+    let names: std::collections::HashSet<_> = families().iter().map(|family| family.name).collect();
+    assert_eq!(names.len(), families().len(), "no family is declared twice");
+    let report = report();
+    for family in families() {
+        for row in (family.rows)(&report) {
+            assert_eq!(row.labels.len(), family.labels.len(), "{}", family.name);
+        }
+    }
 }
 
 /// What follows a family's name in the text, as its type says.
@@ -153,7 +178,7 @@ const SUFFIXES: [&str; 2] = ["_total", "_bucket"];
 
 #[test]
 fn alerts_and_dashboard_ask_for_metrics_that_exist() {
-    let known: Vec<&str> = families().map(|family| family.name).collect();
+    let known: Vec<&str> = families().iter().map(|family| family.name).collect();
     let texts = [
         include_str!("../../../docs/monitoring/alerts.yml"),
         include_str!("../../../docs/monitoring/dashboard.json"),

@@ -1,6 +1,8 @@
 //! Interfaces in a report: devices, paths, queues, and what attaching costs the kernel's own traffic.
 
 use serde::{Deserialize, Serialize};
+use twinpath_inspect::counts;
+use twinpath_port::PortCounts;
 
 use crate::Count;
 
@@ -97,20 +99,21 @@ pub struct Reflexes {
     pub kept: Option<KeptReplies>,
 }
 
-/// Replies that services keep for the kernel's programs.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct KeptReplies {
-    /// Why the programs do not repeat them; empty if they do.
-    pub off: String,
-    /// Valid entries.
-    pub entries: u64,
-    /// Most that there can be.
-    pub entries_max: u64,
-    /// How many had to make room for others.
-    pub evictions: u64,
-    /// Memory of the maps that they are in, bytes, used or not.
-    pub memory_bytes: u64,
+counts! {
+    /// Replies that services keep for the kernel's programs.
+    pub struct KeptReplies {
+        /// Why the programs do not repeat them; empty if they do.
+        pub off: String,
+        /// Most entries that there can be.
+        pub entries_max: u64,
+        /// Memory of the maps that they are in, bytes, used or not.
+        pub memory_bytes: u64,
+    } and {
+        /// Valid entries.
+        entries: u64;
+        /// Kept replies that were valid and made room for others.
+        evictions: u64 => counter("twinpath_kept_replies_displaced");
+    }
 }
 
 /// A program at tc whose process was killed.
@@ -213,37 +216,7 @@ pub struct Queue {
     pub path: String,
     /// Idle mode of its worker.
     pub mode: String,
-    /// Frames received on it.
-    pub frames_in: u64,
-    /// Frames sent through it.
-    pub frames_out: u64,
-    /// Bytes received, from the Ethernet header.
-    #[serde(default)]
-    pub bytes_in: u64,
-    /// Bytes sent, from the Ethernet header.
-    #[serde(default)]
-    pub bytes_out: u64,
-    /// The frames received that came through the direct ring.
-    #[serde(default)]
-    pub frames_direct: u64,
-    /// How often the direct ring was opened again after a sleep of the worker.
-    #[serde(default)]
-    pub direct_opened: u64,
-    /// The packets that the received frames are on a wire: a super-frame is several.
-    #[serde(default)]
-    pub packets_in: u64,
-    /// The packets that the sent frames are on a wire.
-    #[serde(default)]
-    pub packets_out: u64,
-    /// The frames that were sent as part of super-frames.
-    #[serde(default)]
-    pub frames_joined: u64,
-    /// Super-frames that the kernel refused; after the first, every frame is sent singly.
-    #[serde(default)]
-    pub super_frames_refused: u64,
-    /// System calls to send or to wake the kernel.
-    #[serde(default)]
-    pub kicks: u64,
-    /// Frames that the kernel dropped because the ring was full.
-    pub ring_full: u64,
+    /// What it has counted.
+    #[serde(flatten)]
+    pub counts: PortCounts,
 }

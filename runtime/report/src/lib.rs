@@ -3,6 +3,15 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use twinpath_inspect::Times;
+pub use twinpath_kernel_tcp::TcpCounts;
+pub use twinpath_port::PortCounts;
+pub use twinpath_serve::{ClaimCounts, ServeCounts};
+pub use twinpath_service::{RequestCounts, SessionCounts};
+#[cfg(feature = "switch")]
+pub use twinpath_switch::SwitchCounts;
+pub use twinpath_worker::{GuardCounts, IdleCounts, WorkerCounts};
+
 pub use self::instance::{Capability, Configuration, Draining, Instance, Sandbox, StandingBy};
 pub use self::interface::{
     Crossed, Device, Fallback, FallbackMeasure, FallbackProgram, Interface, KeptReplies, LeftBehind, Offload,
@@ -10,9 +19,8 @@ pub use self::interface::{
 };
 pub use self::openflow::{Band, Bucket, Controller, Flow, FlowTable, Group, Meter, OpenFlow};
 pub use self::program::Program;
-pub use self::service::{OwnMetric, Service, ServiceClaim, ServiceKept, ServiceRequests};
+pub use self::service::{OwnMetric, Service, ServiceClaim, ServiceKept};
 pub use self::switch::{Mac, Switch, SwitchPort};
-pub use self::times::Times;
 pub use self::worker::{Guard, Idle, LatencyRequest, Worker};
 
 mod instance;
@@ -21,8 +29,10 @@ mod openflow;
 mod program;
 mod service;
 mod switch;
-mod times;
 mod worker;
+
+#[cfg(test)]
+mod tests;
 
 /// The whole report. A topic (`interfaces`, `rules`, ...) is one field of it; an answer about one topic leaves out the
 /// others.

@@ -1,53 +1,58 @@
 //! The part of the report about a switch's OpenFlow.
 
 use serde::{Deserialize, Serialize};
+use twinpath_inspect::counts;
 
-/// OpenFlow in a switch that has tables.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct OpenFlow {
-    /// The number by which controllers know the switch: 16 hexadecimal digits.
-    pub datapath_id: String,
-    /// `secure` or `standalone`.
-    pub fail_mode: String,
-    /// What decides where frames go: `flows`, or `addresses` while no controller is connected.
-    pub forwarding: String,
-    /// Controllers that have greeted, also those that came by themselves, such as tools.
-    pub connected: u64,
-    /// Flows in all tables.
-    pub flows: u64,
-    /// Flows that there may be.
-    pub flows_max: u64,
-    /// Entries in the kernel of a former process of the switch that no flow has confirmed yet (`on_exit`).
-    pub kept: u64,
-    /// Groups.
-    pub groups: u64,
-    /// Meters.
-    pub meters: u64,
-    /// The tables that have flows, or were looked up in.
-    pub tables: Vec<FlowTable>,
-    /// The version of the tables that workers were told of last.
-    pub version: u64,
-    /// Workers that have not taken a version for over a second: changes go on without them.
-    pub waiting_for: Vec<u32>,
-    /// Frames that came from workers for controllers.
-    pub packet_ins: u64,
-    /// Frames of controllers that were sent.
-    pub packet_outs: u64,
+counts! {
+    /// OpenFlow in a switch that has tables.
+    #[derive(PartialEq, Eq)]
+    pub struct OpenFlow {
+        /// The number by which controllers know the switch: 16 hexadecimal digits.
+        pub datapath_id: String,
+        /// `secure` or `standalone`.
+        pub fail_mode: String,
+        /// What decides where frames go: `flows`, or `addresses` while no controller is connected.
+        pub forwarding: String,
+        /// Flows in all tables.
+        pub flows: u64,
+        /// Flows that there may be.
+        pub flows_max: u64,
+        /// Entries in the kernel of a former process of the switch that no flow has confirmed yet (`on_exit`).
+        pub kept: u64,
+        /// The tables that have flows, or were looked up in.
+        pub tables: Vec<FlowTable>,
+        /// The version of the tables that workers were told of last.
+        pub version: u64,
+        /// Workers that have not taken a version for over a second: changes go on without them.
+        pub waiting_for: Vec<u32>,
+    } and {
+        /// Controllers that are connected to a switch.
+        connected: u64 => gauge("twinpath_openflow_controllers");
+        /// Groups of a switch.
+        groups: u64 => gauge("twinpath_openflow_groups");
+        /// Meters of a switch.
+        meters: u64 => gauge("twinpath_openflow_meters");
+        /// Frames that workers had for controllers.
+        packet_ins: u64 => counter("twinpath_openflow_packet_ins");
+        /// Frames of controllers that were sent.
+        packet_outs: u64 => counter("twinpath_openflow_packet_outs");
+    }
 }
 
-/// A table.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct FlowTable {
-    /// Its number.
-    pub table: u8,
-    /// Its flows.
-    pub flows: u64,
-    /// Packets looked up.
-    pub lookups: u64,
-    /// Packets that a flow took.
-    pub matched: u64,
+counts! {
+    /// A table.
+    #[derive(PartialEq, Eq)]
+    pub struct FlowTable {
+        /// Its number.
+        pub table: u8,
+    } and {
+        /// Flows of a table.
+        flows: u64 => gauge("twinpath_openflow_flows");
+        /// Packets looked up in a table.
+        lookups: u64 => counter("twinpath_openflow_lookups");
+        /// Packets that a flow of a table took.
+        matched: u64 => counter("twinpath_openflow_matched");
+    }
 }
 
 /// A flow.

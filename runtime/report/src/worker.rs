@@ -2,88 +2,53 @@
 
 use serde::{Deserialize, Serialize};
 use twinpath_idle::{Goal, Summary};
-use twinpath_inspect::Counter;
+use twinpath_inspect::{Counter, counts};
 use twinpath_sys::clock;
-use twinpath_worker::WorkerCounters;
 use twinpath_worker::idle::Mode;
+use twinpath_worker::{GuardCounts, IdleCounts, WorkerCounters, WorkerCounts};
 
-use crate::Times;
-
-/// One worker.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Worker {
-    /// Number, from 0.
-    pub worker: u32,
-    /// CPU it is pinned to, if any.
-    pub cpu: Option<u32>,
-    /// `poll`, `adaptive` or `interrupt`.
-    pub mode: String,
-    /// Present priority of its thread: `normal`, `slice:100`, `nice:-20`, `fifo:1`.
-    #[serde(default)]
-    pub priority: String,
-    /// The reason for that priority.
-    #[serde(default)]
-    pub priority_why: String,
-    /// The limit on its use of the CPU, if it keeps to one.
-    #[serde(default)]
-    pub guard: Option<Guard>,
-    /// The CPU latency request: its setting, and its measured effect.
-    pub latency_request: LatencyRequest,
-    /// Turns that found work.
-    pub turns_busy: u64,
-    /// Turns that found none (spins).
-    pub turns_empty: u64,
-    /// Times it went to sleep.
-    pub sleeps: u64,
-    /// Wake-ups, by any cause.
-    pub wakeups: u64,
-    /// How it idles, and the reason.
-    #[serde(default)]
-    pub idle: Idle,
-    /// CPU time of the thread, ns.
-    pub cpu_ns: u64,
-    /// Frames received on the fast path.
-    pub frames_in: u64,
-    /// Frames sent on the fast path.
-    pub frames_out: u64,
-    /// Packets that it handed over to other workers, for ports that those have.
-    #[serde(default)]
-    pub handed_over: u64,
-    /// Packets that other workers handed over to it.
-    #[serde(default)]
-    pub handed_in: u64,
-    /// How often it signalled another worker that slept while something was handed over to it.
-    #[serde(default)]
-    pub handoff_signals: u64,
-    /// If it is stuck: for how long frames have been waiting for it; meanwhile the kernel serves, ms.
-    #[serde(default)]
-    pub stuck_ms: Option<u64>,
-    /// How often that happened.
-    #[serde(default)]
-    pub times_stuck: u64,
-    /// Requests that came through kernel sockets.
-    pub kernel_requests: u64,
-    /// Replies that left through kernel sockets.
-    pub kernel_replies: u64,
-    /// Time that answered frames spent inside: from the start of the turn that received them until the turn's replies
-    /// had left. The time in the receive ring before that is not included.
-    #[serde(default)]
-    pub service_time: Times,
-    /// CPU time of the worker's thread per turn, with or without work, while `set` had `turn_times` on.
-    #[serde(default)]
-    pub turn_cpu: Times,
-    /// Heap allocations made by the worker's thread since it started to serve.
-    pub allocations: u64,
-    /// TCP connections open on it.
-    pub connections: u64,
-    /// Heap bytes beyond those at its start: connections and their queues.
-    pub heap_bytes: u64,
-    /// Frame memory, MiB.
-    pub pool_mib: f64,
-    /// Frames in the pool.
-    pub pool_frames: u32,
-    /// Free frames.
-    pub pool_free: u32,
+counts! {
+    /// One worker.
+    pub struct Worker {
+        /// Number, from 0.
+        pub worker: u32,
+        /// CPU it is pinned to, if any.
+        pub cpu: Option<u32>,
+        /// `poll`, `adaptive` or `interrupt`.
+        pub mode: String,
+        /// Present priority of its thread: `normal`, `slice:100`, `nice:-20`, `fifo:1`.
+        pub priority: String,
+        /// The reason for that priority.
+        pub priority_why: String,
+        /// The limit on its use of the CPU, if it keeps to one.
+        pub guard: Option<Guard>,
+        /// The CPU latency request: its setting, and its measured effect.
+        pub latency_request: LatencyRequest,
+        /// What it has counted.
+        #[serde(flatten)]
+        pub counts: WorkerCounts,
+        /// How it idles, and the reason.
+        pub idle: Idle,
+        /// If it is stuck: for how long frames have been waiting for it; meanwhile the kernel serves, ms.
+        pub stuck_ms: Option<u64>,
+        /// TCP connections open on it.
+        pub connections: u64,
+        /// Frame memory, MiB.
+        pub pool_mib: f64,
+    } and {
+        /// Frames received on the fast path.
+        frames_in: u64 => column("frames in");
+        /// Frames sent on the fast path.
+        frames_out: u64 => column("frames out");
+        /// Requests that came through kernel sockets.
+        kernel_requests: u64 => column("kernel requests");
+        /// Replies that left through kernel sockets.
+        kernel_replies: u64 => column("kernel replies");
+        /// Times the kernel stopped claiming for it, as it was stuck.
+        times_stuck: u64 => counter("twinpath_worker_times_stuck");
+        /// Frames of its pool.
+        pool_frames: u32 => gauge("twinpath_worker_pool_frames");
+    }
 }
 
 /// How a worker idles: its behaviour, and its policy's decisions.
@@ -94,26 +59,9 @@ pub struct Idle {
     pub goal: String,
     /// The last decision of `adaptive` and its reason, in a sentence; empty in the other modes.
     pub decided: String,
-    /// Stretches of spinning, in `adaptive`.
-    pub spins: u64,
-    /// Wake-ups by packets.
-    pub woken_by_packet: u64,
-    /// Wake-ups by its own timer ahead of an expected packet.
-    pub woken_by_prediction: u64,
-    /// Other wake-ups: commands, deadlines, the release of a latency request.
-    pub woken_by_other: u64,
-    /// Time spent spinning, in `adaptive`, ns.
-    pub spun_ns: u64,
-    /// Time asleep, ns.
-    pub slept_ns: u64,
-    /// The part of that with a CPU latency request held, ns.
-    pub held_ns: u64,
-    /// How often it was made to sleep because it had been awake without a packet for too long, whatever its policy
-    /// decided. More than 0 is a fault worth reporting.
-    pub spin_limit_sleeps: u64,
-    /// From the kernel's time stamp of a packet until the worker received it, for each wake-up by a packet; empty if
-    /// packets have no stamps.
-    pub wake_latency: Times,
+    /// What it has counted.
+    #[serde(flatten)]
+    pub counts: IdleCounts,
 }
 
 impl Worker {
@@ -124,23 +72,12 @@ impl Worker {
             request.verdict =
                 "refused by the system: /dev/cpu_dma_latency cannot be opened for writing".to_owned();
         }
+        let cpu_ns = thread_cpu_ns(counters.tid.get());
         Self {
             mode: mode.name().to_owned(),
             latency_request: request,
-            turns_busy: counters.turns_busy.get(),
-            turns_empty: counters.turns_empty.get(),
-            sleeps: counters.sleeps.get(),
-            wakeups: counters.wakeups.get(),
+            counts: WorkerCounts { cpu_ns, ..counters.into() },
             idle: Idle::of(counters, mode, goal),
-            cpu_ns: thread_cpu_ns(counters.tid.get()),
-            handed_over: counters.handed_over.get(),
-            handed_in: counters.handed_in.get(),
-            handoff_signals: counters.handoff_signals.get(),
-            service_time: counters.service_time.read().into(),
-            turn_cpu: counters.turn_cpu.read().into(),
-            allocations: counters.allocations.get(),
-            heap_bytes: counters.heap_bytes.get(),
-            pool_free: counters.pool_free.get() as u32,
             ..Self::default()
         }
     }
@@ -152,15 +89,7 @@ impl Idle {
         Self {
             goal: goal.to_string(),
             decided: if mode == Mode::Adaptive { decided.said_at(clock::now()) } else { String::new() },
-            spins: counters.spins.get(),
-            woken_by_packet: counters.woken_by_packet.get(),
-            woken_by_prediction: counters.woken_by_prediction.get(),
-            woken_by_other: counters.woken_by_other.get(),
-            spun_ns: counters.spun_ns.get(),
-            slept_ns: counters.slept_ns.get(),
-            held_ns: counters.held_ns.get(),
-            spin_limit_sleeps: counters.spin_limit_sleeps.get(),
-            wake_latency: counters.wake_latency.read().into(),
+            counts: counters.into(),
         }
     }
 }
@@ -173,14 +102,11 @@ pub struct Guard {
     pub spin_share_max: f64,
     /// Largest share of time spent running, with work or without.
     pub run_share_max: f64,
-    /// How often it slept because its share of spinning was used up; work wakes it.
-    pub sleeps: u64,
-    /// How often it paused because its share of running was used up.
-    pub pauses: u64,
     /// The lower priority that it takes instead of sleeping or pausing.
     pub lower: Option<String>,
-    /// How often it changed between its two priorities.
-    pub steps: u64,
+    /// What it has counted.
+    #[serde(flatten)]
+    pub counts: GuardCounts,
 }
 
 /// A CPU latency request.

@@ -3,52 +3,69 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use twinpath_inspect::{Counter, Drops};
+use twinpath_inspect::{Computed, Counter, Drops, counters};
 use twinpath_kernel_tcp::TcpCounters;
 
-/// Counters of one entry of [`Served`](crate::Served).
-#[derive(Debug, Default)]
-pub struct ClaimCounters {
-    /// Requests that came on the fast path.
-    pub fast: Counter,
-    /// Requests that came through the kernel's socket.
-    pub kernel: Counter,
+counters! {
+    /// Counters of one entry of [`Served`](crate::Served).
+    pub struct ClaimCounters {
+        /// What an entry has counted, in a report.
+        #[derive(Copy, PartialEq, Eq)]
+        ClaimCounts {
+            /// Requests for this claim that came on the fast path.
+            fast_requests: Counter;
+            /// Requests for this claim that came through the kernel's UDP sockets.
+            kernel_requests: Counter;
+            /// Requests that the kernel's programs replied to by themselves: no worker has seen them.
+            reflex_replies: Computed => counter("twinpath_claim_reflex_replies");
+        }
+    } and {}
 }
 
-/// Counters of one serving engine; written by its worker, read by control.
-#[derive(Debug, Default)]
-pub struct ServeCounters {
-    /// One per entry of what is served.
-    pub claims: Box<[ClaimCounters]>,
-    /// Dropped frames and requests, if the worker has several services; otherwise they are in the worker's
-    /// counters.
-    pub drops: Drops,
-    /// Datagrams, or whole frames, that came by the fast path and were served.
-    pub fast_requests: Counter,
-    /// Replies that left on the fast path.
-    pub fast_replies: Counter,
-    /// Requests of the fast path whose reply the kernel's socket sent, because the egress was not known yet or
-    /// the reply was too large for it.
-    pub fast_replies_by_kernel: Counter,
-    /// Datagrams that came through the kernel's socket and were served.
-    pub kernel_requests: Counter,
-    /// Replies that the kernel's socket sent, whichever path the request came by.
-    pub kernel_replies: Counter,
-    /// Datagrams accepted although their sender had left the checksum to hardware.
-    pub partial_checksums: Counter,
-    /// Whether a callback of the service has been called and has not returned.
-    pub called: Arc<AtomicBool>,
-    /// The counters of TCP connections.
-    pub tcp: TcpCounters,
-    /// Requests handed to the handler pool.
-    pub deferred: Counter,
-    /// Requests that the handler pool has answered.
-    pub deferred_done: Counter,
-    /// Peers in the egress table: the egress is known or asked for.
-    pub peers: Counter,
-    /// Replies to peers for which there was no room in the egress table.
-    pub peers_overflow: Counter,
+counters! {
+    /// Counters of one serving engine; written by its worker, read by control.
+    pub struct ServeCounters {
+        /// What a service's engines have counted, in a report.
+        #[derive(Copy, PartialEq, Eq)]
+        ServeCounts {
+            /// Requests served that came on the fast path: datagrams, or whole frames.
+            fast_requests: Counter => counter("twinpath_service_requests"), about(REQUESTS), label("path", "fast");
+            /// Requests served that came through the kernel's sockets.
+            kernel_requests: Counter => counter("twinpath_service_requests"), about(REQUESTS), label("path", "kernel");
+            /// Replies that left on the fast path.
+            fast_replies: Counter => counter("twinpath_service_replies"), about(REPLIES), label("path", "fast");
+            /// Replies sent through the kernel's sockets, to requests of both paths.
+            kernel_replies: Counter => counter("twinpath_service_replies"), about(REPLIES), label("path", "kernel");
+            /// Fast-path requests whose reply left through the kernel: its way out was not known, or too small.
+            fast_replies_by_kernel: Counter => counter("twinpath_service_fast_requests_answered_by_kernel");
+            /// Requests that threads which may block work on, or will.
+            deferred: Counter => gauge("twinpath_service_deferred");
+            /// Requests answered by such threads.
+            deferred_done: Counter => counter("twinpath_service_deferred_done");
+            /// Such threads.
+            deferred_threads: Computed => gauge("twinpath_service_deferred_threads");
+            /// Peers whose way out is known or asked for.
+            peers: Counter => gauge("twinpath_service_peers");
+        }
+    } and {
+        /// One per entry of what is served.
+        pub claims: Box<[ClaimCounters]>,
+        /// Dropped frames and requests, if the worker has several services; otherwise they are in the worker's
+        /// counters.
+        pub drops: Drops,
+        /// Datagrams accepted although their sender had left the checksum to hardware.
+        pub partial_checksums: Counter,
+        /// Whether a callback of the service has been called and has not returned.
+        pub called: Arc<AtomicBool>,
+        /// The counters of TCP connections.
+        pub tcp: TcpCounters,
+        /// Replies to peers for which there was no room in the egress table.
+        pub peers_overflow: Counter,
+    }
 }
+
+const REQUESTS: &str = "Requests served, by the path they came by.";
+const REPLIES: &str = "Replies sent, by the path they left by.";
 
 impl ServeCounters {
     /// Counters for a service with `entries` entries.
@@ -63,7 +80,7 @@ impl ServeCounters {
     pub(crate) fn came_fast(&self, entry: usize) {
         self.fast_requests.add(1);
         if let Some(claim) = self.claims.get(entry) {
-            claim.fast.add(1);
+            claim.fast_requests.add(1);
         }
     }
 
@@ -72,7 +89,7 @@ impl ServeCounters {
     pub(crate) fn came_by_kernel(&self, entry: usize) {
         self.kernel_requests.add(1);
         if let Some(claim) = self.claims.get(entry) {
-            claim.kernel.add(1);
+            claim.kernel_requests.add(1);
         }
     }
 }

@@ -16,7 +16,7 @@ mod hosted;
 mod limits;
 mod prototype;
 
-pub use counters::{ClaimCounters, ServeCounters};
+pub use counters::{ClaimCounters, ClaimCounts, ServeCounters, ServeCounts};
 pub use demux::{Demux, DemuxCommand, PARTS_MAX, Prepare, Routes, ServicePart, Switch};
 pub use engine::{KernelSide, SOCKETS_MAX, ServeCommand, ServeConfig, ServeEngine, ServeEvent};
 pub use limits::ServiceLimits;

@@ -5,8 +5,7 @@ use twinpath_service::{MetricName, ServiceCounters};
 
 /// The metrics of all clones of a service, added up: each clone has the same ones, in the same order.
 pub fn own_metrics<'a>(clones: impl Iterator<Item = &'a ServiceCounters>) -> Vec<OwnMetric> {
-    let (mut sums, mut histograms): (Vec<OwnMetric>, Vec<(MetricName, twinpath_inspect::Times)>) =
-        (Vec::new(), Vec::new());
+    let (mut sums, mut histograms): (Vec<OwnMetric>, Vec<(MetricName, Times)>) = (Vec::new(), Vec::new());
     for counters in clones {
         let counted = counters.own.counters().map(|it| ("counter", it));
         let counted = counted.chain(counters.own.reasons().map(|it| ("reason", it)));
@@ -24,8 +23,8 @@ pub fn own_metrics<'a>(clones: impl Iterator<Item = &'a ServiceCounters>) -> Vec
         }
     }
     let histograms = histograms.into_iter().map(|(name, times)| {
-        let times = Times::from(times);
-        OwnMetric { times: Some(times.clone()), ..metric(name, "histogram", times.count) }
+        let count = times.count();
+        OwnMetric { times: Some(times), ..metric(name, "histogram", count) }
     });
     sums.into_iter().chain(histograms).collect()
 }
@@ -60,7 +59,7 @@ mod tests {
             [("hits", "counter", 7), ("key_too_long", "reason", 2), ("lookup", "histogram", 3)]
         );
         let times = own[2].times.clone().expect("it is a histogram");
-        assert_eq!((times.sum_ns, times.p50_ns), (1020, Some(10)));
+        assert_eq!((times.sum_ns, times.quantile(0.5)), (1020, Some(10)));
         assert_eq!(own_metrics([].into_iter()), []);
     }
 }

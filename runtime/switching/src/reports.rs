@@ -9,7 +9,7 @@ use twinpath_offload::PortForwarded;
 use twinpath_openflow_control::OpenFlow;
 use twinpath_port::PortId;
 use twinpath_report::{self as report, Report};
-use twinpath_switch::SwitchCounters;
+use twinpath_switch::{SwitchCounters, SwitchCounts};
 use twinpath_switch_engine::SwitchEngine;
 use twinpath_sys::clock;
 
@@ -123,12 +123,7 @@ impl Switching {
             ageing_s: config.ageing.as_secs(),
             addresses: self.ports.iter().map(|port| self.learned_on(port)).sum(),
             mac_entries_max: self.shared.table.places() as u64,
-            learned: self.counted(|counted| &counted.learned),
-            moved: self.counted(|counted| &counted.moved),
-            flooded_broadcast: self.counted(|counted| &counted.broadcast),
-            flooded_multicast: self.counted(|counted| &counted.multicast),
-            flooded_unknown: self.counted(|counted| &counted.unknown),
-            loops: self.counted(|counted| &counted.loops),
+            counts: SwitchCounts::sum(self.counted.iter().map(|counters| &**counters)),
             kernel_entries: self.learned.as_ref().map_or(0, |learned| learned.entries() as u64),
             openflow: self.openflow.as_ref().map(OpenFlow::summary),
         }

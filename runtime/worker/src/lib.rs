@@ -21,7 +21,7 @@ mod tap;
 mod turn;
 mod wake;
 
-pub use counters::WorkerCounters;
+pub use counters::{GuardCounts, IdleCounts, WorkerCounters, WorkerCounts};
 pub use engine::{Engine, Io, PARTS_MAX, part_of};
 pub use fds::Fds;
 pub use hosted::{EngineCommand, Hosted};

@@ -167,7 +167,7 @@ impl Facts for Report {
     }
 
     fn allocations(&self) -> u64 {
-        self.workers.iter().map(|worker| worker.allocations).sum()
+        self.workers.iter().map(|worker| worker.counts.allocations).sum()
     }
 
     fn request_held(&self) -> bool {

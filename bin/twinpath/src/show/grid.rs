@@ -2,6 +2,7 @@
 
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
+use twinpath_inspect::Counts;
 
 /// The width in a file or a pipe.
 const WIDTH_WITHOUT_TERMINAL: u16 = 120;
@@ -18,4 +19,14 @@ pub(crate) fn table(header: &[&str], first_number: usize) -> Table {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table
+}
+
+/// The headers of the columns that a set of counts declares.
+pub(crate) fn headers<T: Counts>() -> impl Iterator<Item = &'static str> {
+    T::DECLARED.iter().filter_map(|count| Some(count.column.as_ref()?.header))
+}
+
+/// What is in these columns.
+pub(crate) fn cells<T: Counts>(counts: &T) -> impl Iterator<Item = String> {
+    T::DECLARED.iter().filter(|count| count.column.is_some()).map(|count| count.cell_of(counts))
 }

@@ -1,8 +1,8 @@
 //! Formats what the owner of an interface reports of programs.
 
-use twinpath_report::Report;
+use twinpath_report::{Program, Report};
 
-use super::grid::table;
+use super::grid::{cells, headers, table};
 
 /// The programs, with their sockets.
 pub(super) fn programs(report: &Report) -> String {
@@ -10,15 +10,11 @@ pub(super) fn programs(report: &Report) -> String {
         return "no programs: `twinpath run` connects to an owner if a program has no rights of its own"
             .to_owned();
     }
-    let mut programs = table(&["pid", "user", "program", "by the ring", "sockets"], 4);
+    let columns = ["pid", "user", "program"].into_iter().chain(headers::<Program>()).chain(["sockets"]);
+    let mut programs = table(&columns.collect::<Vec<_>>(), 4);
     for program in &report.programs {
-        programs.add_row([
-            program.pid.to_string(),
-            program.user.to_string(),
-            program.name.clone(),
-            program.by_ring.to_string(),
-            program.sockets.join(", "),
-        ]);
+        let which = [program.pid.to_string(), program.user.to_string(), program.name.clone()];
+        programs.add_row(which.into_iter().chain(cells(program)).chain([program.sockets.join(", ")]));
     }
     programs.to_string()
 }

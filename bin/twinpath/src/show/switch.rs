@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use twinpath_report::{Report, SwitchPort};
 
-use super::grid::table;
+use super::grid::{cells, headers, table};
 
 /// The ports, and what the switch as a whole has learned and flooded.
 pub(super) fn ports(report: &Report) -> String {
@@ -17,14 +17,14 @@ pub(super) fn ports(report: &Report) -> String {
         switch.addresses,
         switch.mac_entries_max,
         switch.ageing_s,
-        switch.learned,
-        switch.moved,
-        switch.flooded_broadcast,
-        switch.flooded_multicast,
-        switch.flooded_unknown
+        switch.counts.learned,
+        switch.counts.moved,
+        switch.counts.flooded_broadcast,
+        switch.counts.flooded_multicast,
+        switch.counts.flooded_unknown
     );
-    if switch.loops > 0 {
-        let _ = write!(text, "\n  loops found: {}", switch.loops);
+    if switch.counts.loops > 0 {
+        let _ = write!(text, "\n  loops found: {}", switch.counts.loops);
     }
     let (all, by_kernel) = report
         .ports
@@ -63,34 +63,17 @@ pub(super) fn ports(report: &Report) -> String {
 }
 
 fn grid(list: &[SwitchPort]) -> comfy_table::Table {
-    let columns = [
-        "port",
-        "number",
-        "state",
-        "mode",
-        "VLANs",
-        "addresses",
-        "frames in",
-        "frames out",
-        "bytes in",
-        "bytes out",
-        "dropped",
-    ];
-    let mut ports = table(&columns, 5);
+    let columns = ["port", "number", "state", "mode", "VLANs"].into_iter().chain(headers::<SwitchPort>());
+    let mut ports = table(&columns.collect::<Vec<_>>(), 5);
     for port in list {
-        ports.add_row([
+        let which = [
             port.name.clone(),
             port.number.to_string(),
             port.state.clone(),
             port.mode.clone(),
             vlans_of(port),
-            port.addresses.to_string(),
-            port.frames_in.to_string(),
-            port.frames_out.to_string(),
-            port.bytes_in.to_string(),
-            port.bytes_out.to_string(),
-            port.dropped.to_string(),
-        ]);
+        ];
+        ports.add_row(which.into_iter().chain(cells(port)));
     }
     ports
 }

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use twinpath_command::Topic;
 use twinpath_report::{
-    Configuration, Device, Draining, Interface, KeptReplies, Queue, Reflexes, Report, Sandbox, Service,
-    StandingBy, Times, Worker,
+    Configuration, Device, Draining, Interface, KeptReplies, PortCounts, Reflexes, Report, Sandbox,
+    ServeCounts, Service, StandingBy, Worker, WorkerCounts,
 };
 
-use super::grid::table;
+use super::grid::{cells, headers, table};
 
 /// What the owner of an interface calls itself.
 const OWNER: &str = "sockets";
@@ -127,34 +127,15 @@ fn service(service: &Service) -> String {
     let mut text = format!("{}:", service.name);
     for claim in &service.claims {
         let _ = write!(text, "\n  {}: {} path; {}", claim.claim, claim.path, claim.why);
-        if claim.fast_requests + claim.kernel_requests > 0 {
-            let (fast, kernel) = (claim.fast_requests, claim.kernel_requests);
+        if claim.counts.fast_requests + claim.counts.kernel_requests > 0 {
+            let (fast, kernel) = (claim.counts.fast_requests, claim.counts.kernel_requests);
             let _ = write!(text, " ({fast} requests by the fast path, {kernel} by the kernel's)");
         }
-        if claim.reflex_replies > 0 {
-            let _ = write!(text, " ({} by reflex)", claim.reflex_replies);
+        if claim.counts.reflex_replies > 0 {
+            let _ = write!(text, " ({} by reflex)", claim.counts.reflex_replies);
         }
     }
-    let mut table = table(&["by the", "requests", "replies"], 1);
-    let by_kernel = service.fast_replies_by_kernel;
-    table.add_row([
-        "fast path".to_owned(),
-        service.fast_requests.to_string(),
-        match by_kernel {
-            0 => service.fast_replies.to_string(),
-            _ => format!("{} and {by_kernel} through the kernel", service.fast_replies),
-        },
-    ]);
-    if service.reflex_replies > 0 {
-        let replies = service.reflex_replies.to_string();
-        table.add_row(["reflex".to_owned(), replies.clone(), replies]);
-    }
-    table.add_row([
-        "kernel path".to_owned(),
-        service.kernel_requests.to_string(),
-        service.kernel_replies.saturating_sub(by_kernel).to_string(),
-    ]);
-    let _ = write!(text, "\n{table}");
+    let _ = write!(text, "\n{}", by_path(&service.serve, service.reflex_replies));
     if let Some(requests) = service.requests {
         let _ = write!(text, "\n  calls: {} answered", requests.answered);
         for (count, how) in [(requests.refused, "refused"), (requests.repeated, "by a reply that was kept")] {
@@ -165,32 +146,60 @@ fn service(service: &Service) -> String {
     }
     for own in &service.own {
         let _ = write!(text, "\n  {}: {}", own.name, own.count);
-        if let Some(Times { p50_ns: Some(p50), p99_ns: Some(p99), .. }) = &own.times {
+        if let Some(times) = &own.times
+            && let (Some(p50), Some(p99)) = (times.quantile(0.5), times.quantile(0.99))
+        {
             let _ = write!(text, ", p50 {p50} ns, p99 {p99} ns");
         }
     }
     text.push_str(&kept_replies(service));
     text.push_str(&unanswered_ports(service));
-    if service.accepted > 0 {
-        let _ = write!(text, "\n  TCP: {} connections, {} so far", service.connections, service.accepted);
-        if service.queued_bytes > 0 {
-            let _ = write!(text, "; they hold {} bytes", service.queued_bytes);
+    if service.tcp.accepted > 0 {
+        let _ =
+            write!(text, "\n  TCP: {} connections, {} so far", service.tcp.connections, service.tcp.accepted);
+        if service.tcp.queued_bytes > 0 {
+            let _ = write!(text, "; they hold {} bytes", service.tcp.queued_bytes);
         }
     }
-    if service.sessions > 0 {
-        let _ = write!(text, "\n  UDP: {} sessions", service.sessions);
+    if service.sessions.sessions > 0 {
+        let _ = write!(text, "\n  UDP: {} sessions", service.sessions.sessions);
     }
-    if service.deferred_threads > 0 {
-        let Service { deferred, deferred_done, deferred_waits, deferred_threads, .. } = service;
+    let ServeCounts { deferred, deferred_done, deferred_threads, .. } = service.serve;
+    if deferred_threads > 0 {
+        let deferred_waits = service.tcp.deferred_waits;
         let _ = write!(
             text,
             "\n  later: {deferred} requests, {deferred_done} so far, by {deferred_threads} threads now"
         );
-        if *deferred_waits > 0 {
+        if deferred_waits > 0 {
             let _ = write!(text, "; {deferred_waits} times one waited for room");
         }
     }
     text
+}
+
+/// Requests and replies, by the path that they took.
+fn by_path(serve: &ServeCounts, reflex_replies: u64) -> comfy_table::Table {
+    let mut table = table(&["by the", "requests", "replies"], 1);
+    let by_kernel = serve.fast_replies_by_kernel;
+    table.add_row([
+        "fast path".to_owned(),
+        serve.fast_requests.to_string(),
+        match by_kernel {
+            0 => serve.fast_replies.to_string(),
+            _ => format!("{} and {by_kernel} through the kernel", serve.fast_replies),
+        },
+    ]);
+    if reflex_replies > 0 {
+        let replies = reflex_replies.to_string();
+        table.add_row(["reflex".to_owned(), replies.clone(), replies]);
+    }
+    table.add_row([
+        "kernel path".to_owned(),
+        serve.kernel_requests.to_string(),
+        serve.kernel_replies.saturating_sub(by_kernel).to_string(),
+    ]);
+    table
 }
 
 /// From which source ports datagrams are not answered.
@@ -277,34 +286,17 @@ fn interface(interface: &Interface) -> String {
         );
     }
     if !interface.queues.is_empty() {
-        let mut table =
-            table(&["queue", "worker", "path", "mode", "frames in", "frames out", "joined", "ring full"], 4);
+        let header: Vec<_> =
+            ["queue", "worker", "path", "mode"].into_iter().chain(headers::<PortCounts>()).collect();
+        let mut table = table(&header, 4);
         for queue in &interface.queues {
-            table.add_row([
-                queue.queue.to_string(),
-                queue.worker.to_string(),
-                queue.path.clone(),
-                queue.mode.clone(),
-                frames(queue.frames_in, queue.packets_in),
-                frames(queue.frames_out, queue.packets_out),
-                joined(queue),
-                queue.ring_full.to_string(),
-            ]);
+            let which =
+                [queue.queue.to_string(), queue.worker.to_string(), queue.path.clone(), queue.mode.clone()];
+            table.add_row(which.into_iter().chain(cells(&queue.counts)));
         }
         let _ = write!(text, "\n{table}");
     }
     text
-}
-
-/// A number of frames, with that of their packets if it is larger.
-fn frames(frames: u64, packets: u64) -> String {
-    if packets > frames { format!("{frames} ({packets} packets)") } else { frames.to_string() }
-}
-
-/// Frames that left within super-frames.
-fn joined(queue: &Queue) -> String {
-    let refused = if queue.super_frames_refused > 0 { " (refused)" } else { "" };
-    format!("{}{refused}", queue.frames_joined)
 }
 
 /// Driver, link and offloads, a line each.
@@ -364,43 +356,19 @@ fn workers(report: &Report) -> String {
         return "workers: none".to_owned();
     }
     // Two tables, because one with all columns is too wide for a terminal.
-    let mut work = table(
-        &[
-            "worker",
-            "cpu",
-            "mode",
-            "priority",
-            "frames in",
-            "frames out",
-            "kernel requests",
-            "kernel replies",
-            "frames free",
-        ],
-        4,
-    );
-    let mut time =
-        table(&["worker", "busy turns", "empty turns", "sleeps", "wake-ups", "CPU time", "allocations"], 1);
+    let what = ["worker", "cpu", "mode", "priority"].into_iter().chain(headers::<Worker>());
+    let mut work = table(&what.chain(["frames free"]).collect::<Vec<_>>(), 4);
+    let mut time = table(&["worker"].into_iter().chain(headers::<WorkerCounts>()).collect::<Vec<_>>(), 1);
     for worker in &report.workers {
-        work.add_row([
+        let which = [
             worker.worker.to_string(),
             worker.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string()),
             worker.mode.clone(),
             worker.priority.clone(),
-            worker.frames_in.to_string(),
-            worker.frames_out.to_string(),
-            worker.kernel_requests.to_string(),
-            worker.kernel_replies.to_string(),
-            format!("{} of {}", worker.pool_free, worker.pool_frames),
-        ]);
-        time.add_row([
-            worker.worker.to_string(),
-            worker.turns_busy.to_string(),
-            worker.turns_empty.to_string(),
-            worker.sleeps.to_string(),
-            worker.wakeups.to_string(),
-            format!("{:.3} s", worker.cpu_ns as f64 / 1e9),
-            worker.allocations.to_string(),
-        ]);
+        ];
+        let free = format!("{} of {}", worker.counts.pool_free, worker.pool_frames);
+        work.add_row(which.into_iter().chain(cells(worker)).chain([free]));
+        time.add_row([worker.worker.to_string()].into_iter().chain(cells(&worker.counts)));
     }
     let mut text = format!("{work}\n{time}");
     let is_bridge = report.instance.service == "bridge";
@@ -422,7 +390,7 @@ fn scheduling(worker: &Worker) -> String {
     if let Some(guard) = &worker.guard
         && guard.lower.is_some()
     {
-        let _ = write!(text, "; it has changed {} times", guard.steps);
+        let _ = write!(text, "; it has changed {} times", guard.counts.priority_steps);
     } else if let Some(guard) = &worker.guard {
         let _ = write!(
             text,
@@ -432,8 +400,8 @@ fn scheduling(worker: &Worker) -> String {
             worker.priority,
             guard.spin_share_max * 100.0,
             guard.run_share_max * 100.0,
-            guard.sleeps,
-            guard.pauses
+            guard.counts.guard_sleeps,
+            guard.counts.guard_pauses
         );
     }
     text
@@ -464,7 +432,7 @@ fn stuck(worker: &Worker, is_bridge: bool) -> String {
 }
 
 fn idle(worker: &Worker) -> String {
-    let idle = &worker.idle;
+    let (idle, counts) = (&worker.idle, &worker.idle.counts);
     let mut text = format!("worker {}: ", worker.worker);
     if !idle.decided.is_empty() {
         let _ = write!(text, "goal: {}; {}; ", idle.goal, idle.decided);
@@ -473,22 +441,22 @@ fn idle(worker: &Worker) -> String {
         text,
         "woken {} times by packets, {} ahead of them, {} otherwise; spun {} times, {:.3} s; asleep {:.3} s, {:.3} s of that with a \
          latency request",
-        idle.woken_by_packet,
-        idle.woken_by_prediction,
-        idle.woken_by_other,
-        idle.spins,
-        idle.spun_ns as f64 / 1e9,
-        idle.slept_ns as f64 / 1e9,
-        idle.held_ns as f64 / 1e9
+        counts.woken_by_packet,
+        counts.woken_by_prediction,
+        counts.woken_by_other,
+        counts.spins,
+        counts.spun_ns as f64 / 1e9,
+        counts.slept_ns as f64 / 1e9,
+        counts.held_ns as f64 / 1e9
     );
-    if idle.spin_limit_sleeps > 0 {
+    if counts.spin_limit_sleeps > 0 {
         let _ = write!(
             text,
             "; made to sleep {} times, as it had been awake without a packet for too long: a fault, please report it",
-            idle.spin_limit_sleeps
+            counts.spin_limit_sleeps
         );
     }
-    if let (Some(p50), Some(p99)) = (idle.wake_latency.p50_ns, idle.wake_latency.p99_ns) {
+    if let (Some(p50), Some(p99)) = (counts.wake_latency.quantile(0.5), counts.wake_latency.quantile(0.99)) {
         let us = |nanos: u64| nanos as f64 / 1e3;
         let _ = write!(text, "; waking up took {:.1} us (p99 {:.1} us)", us(p50), us(p99));
     }

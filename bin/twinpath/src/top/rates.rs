@@ -1,8 +1,10 @@
 //! Computes the rates between two reports of one instance, per second. Pure.
 
 use serde::Serialize;
-use twinpath_inspect::Times;
-use twinpath_report::{Crossed, Interface, Queue, Report, Service, ServiceClaim, Worker};
+use twinpath_report::{
+    Crossed, Interface, PortCounts, Queue, Report, ServeCounts, Service, ServiceClaim, Times, Worker,
+    WorkerCounts,
+};
 
 /// An instance over an interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -124,14 +126,11 @@ impl Interval {
     fn service(&self, now: &Service, before: &Report, after: &Report) -> ServiceRates {
         let earlier =
             before.services.iter().find(|service| service.name == now.name).cloned().unwrap_or_default();
-        let rate = |count: fn(&Service) -> u64| self.rate(count(&earlier), count(now));
+        let rate = |count: fn(&ServeCounts) -> u64| self.rate(count(&earlier.serve), count(&now.serve));
         let (fast, kernel) = (rate(|it| it.fast_requests), rate(|it| it.kernel_requests));
         let requests_per_s = fast + kernel;
         let all = |report: &Report| {
-            report
-                .workers
-                .iter()
-                .fold(Times::default(), |sum, worker| sum.with(&(&worker.service_time).into()))
+            report.workers.iter().fold(Times::default(), |sum, worker| sum.with(&worker.counts.service_time))
         };
         let times = all(after).since(&all(before));
         ServiceRates {
@@ -142,7 +141,7 @@ impl Interval {
             p50_ns: times.quantile(0.5),
             p99_ns: times.quantile(0.99),
             p999_ns: times.quantile(0.999),
-            connections: now.connections,
+            connections: now.tcp.connections,
             claims: now.claims.clone(),
             why: self.why(now, kernel, rate(|it| it.fast_replies_by_kernel), before, after),
         }
@@ -200,12 +199,10 @@ impl Interval {
             let earlier = earlier.and_then(|it| it.queues.iter().find(|it| it.queue == queue.queue)).cloned();
             self.queue(queue, &earlier.unwrap_or_default())
         });
-        let as_queue = |crossed: &Crossed| Queue {
-            frames_in: crossed.frames_in,
-            frames_out: crossed.frames_out,
-            bytes_in: crossed.bytes_in,
-            bytes_out: crossed.bytes_out,
-            ..Queue::default()
+        let as_queue = |crossed: &Crossed| {
+            let Crossed { frames_in, frames_out, bytes_in, bytes_out } = *crossed;
+            let counts = PortCounts { frames_in, frames_out, bytes_in, bytes_out, ..PortCounts::default() };
+            Queue { counts, ..Queue::default() }
         };
         let crossed_before = earlier.and_then(|it| it.crossed.as_ref()).map(as_queue).unwrap_or_default();
         InterfaceRates {
@@ -218,7 +215,7 @@ impl Interval {
     }
 
     fn queue(&self, now: &Queue, earlier: &Queue) -> QueueRates {
-        let rate = |count: fn(&Queue) -> u64| self.rate(count(earlier), count(now));
+        let rate = |count: fn(&PortCounts) -> u64| self.rate(count(&earlier.counts), count(&now.counts));
         QueueRates {
             queue: now.queue,
             worker: now.worker,
@@ -233,8 +230,8 @@ impl Interval {
 
     fn worker(&self, now: &Worker, before: &Report) -> WorkerRates {
         let earlier = before.workers.iter().find(|it| it.worker == now.worker).cloned().unwrap_or_default();
-        let rate = |count: fn(&Worker) -> u64| self.rate(count(&earlier), count(now));
-        let times = Times::from(&now.service_time).since(&(&earlier.service_time).into());
+        let rate = |count: fn(&WorkerCounts) -> u64| self.rate(count(&earlier.counts), count(&now.counts));
+        let times = now.counts.service_time.since(&earlier.counts.service_time);
         WorkerRates {
             worker: now.worker,
             cpu: now.cpu,
@@ -244,7 +241,7 @@ impl Interval {
             sleeps_per_s: rate(|it| it.sleeps),
             wakeups_per_s: rate(|it| it.wakeups),
             latency_request_held: now.latency_request.held,
-            pool_free: now.pool_free,
+            pool_free: now.counts.pool_free as u32,
             pool_frames: now.pool_frames,
             p50_ns: times.quantile(0.5),
             p99_ns: times.quantile(0.99),
@@ -283,10 +280,13 @@ mod tests {
             instance: Instance { pid: 7, uptime_s, ..Instance::default() },
             services: vec![Service {
                 name: "echo".to_owned(),
-                fast_requests: 3 * requests,
-                fast_replies: 3 * requests,
-                kernel_requests: requests,
-                kernel_replies: requests,
+                serve: ServeCounts {
+                    fast_requests: 3 * requests,
+                    fast_replies: 3 * requests,
+                    kernel_requests: requests,
+                    kernel_replies: requests,
+                    ..ServeCounts::default()
+                },
                 claims: vec![
                     ServiceClaim {
                         claim: "udp port 7".into(),
@@ -305,14 +305,21 @@ mod tests {
             }],
             interfaces: vec![Interface {
                 name: "veth0".to_owned(),
-                queues: vec![Queue { frames_in: 3 * requests, bytes_in: 300 * requests, ..Queue::default() }],
+                queues: vec![Queue {
+                    counts: PortCounts {
+                        frames_in: 3 * requests,
+                        bytes_in: 300 * requests,
+                        ..PortCounts::default()
+                    },
+                    ..Queue::default()
+                }],
                 ..Interface::default()
             }],
             workers: vec![Worker {
-                cpu_ns: requests * 1_000_000,
-                service_time: report::Times {
-                    buckets: vec![(1_023, 3 * requests)],
-                    ..report::Times::default()
+                counts: WorkerCounts {
+                    cpu_ns: requests * 1_000_000,
+                    service_time: Times { buckets: vec![(1_023, 3 * requests)], ..Times::default() },
+                    ..WorkerCounts::default()
                 },
                 ..Worker::default()
             }],
@@ -362,7 +369,7 @@ mod tests {
         let since_start = rates(&other, &at(4.0, 400));
         assert_eq!((since_start.seconds, since_start.interfaces[0].queues[0].frames_in_per_s), (4.0, 300.0));
         let mut anew = at(12.0, 1_000);
-        anew.interfaces[0].queues[0].frames_in = 50;
+        anew.interfaces[0].queues[0].counts.frames_in = 50;
         assert_eq!(rates(&at(10.0, 1_000), &anew).interfaces[0].queues[0].frames_in_per_s, 25.0);
     }
 

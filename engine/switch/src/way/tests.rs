@@ -86,7 +86,8 @@ fn run(seed: u64) -> u32 {
             .and_then(|stations| Some((stations, shared.way(&snapshot, now, &arrival, &stations)?)));
         let counts = |switch: &Switch| {
             let counters = switch.counters();
-            [&counters.learned, &counters.moved, &counters.unknown].map(twinpath_inspect::Counter::get)
+            [&counters.learned, &counters.moved, &counters.flooded_unknown]
+                .map(twinpath_inspect::Counter::get)
         };
         let before = counts(&switch);
         let judged = outputs(switch.judge(now, &arrival));

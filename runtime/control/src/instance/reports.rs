@@ -5,12 +5,13 @@ use std::net::IpAddr;
 use twinpath_attach::{Attachment, describe, kernel_ring_bytes};
 use twinpath_config::{Path, mark_set};
 use twinpath_host::{report_process, rows};
-use twinpath_inspect::{ControlReason, Counter};
+use twinpath_inspect::ControlReason;
 use twinpath_mirror::table::Link;
 use twinpath_path::device;
 use twinpath_plan::{ServicePlan, port_claim};
-use twinpath_report::{self as report, Report, ServiceClaim, ServiceRequests};
-use twinpath_serve::ServeCounters;
+use twinpath_report::{
+    self as report, ClaimCounts, Report, RequestCounts, ServeCounts, ServiceClaim, SessionCounts, TcpCounts,
+};
 use twinpath_service::ServiceCounters;
 use twinpath_serving::{KeptEntries, ServiceHandle, WorkerHandle, own_metrics};
 use twinpath_steer::Claim;
@@ -100,40 +101,23 @@ impl Instance {
     }
 
     fn report_service(&self, plan: &ServicePlan, part: usize, kept: &KeptEntries) -> report::Service {
-        let sum = |count: fn(&ServeCounters) -> &Counter| {
-            self.handles(part).map(|handle| count(&handle.serve).get()).sum::<u64>()
-        };
-        let counted = |count: fn(&ServiceCounters) -> &Counter| {
-            let counted = self.handles(part).filter_map(|handle| handle.service.as_ref());
-            counted.map(|counters| count(counters).get()).sum::<u64>()
-        };
+        let handles = || self.handles(part);
+        let counted = || handles().filter_map(|handle| handle.service.as_deref());
         report::Service {
             name: plan.name.clone(),
             claims: self.report_claims(plan, part),
-            fast_requests: sum(|serve| &serve.fast_requests),
-            fast_replies: sum(|serve| &serve.fast_replies),
-            fast_replies_by_kernel: sum(|serve| &serve.fast_replies_by_kernel),
             reflex_replies: self.reflexes.of_service(self.interface.attachment.as_ref(), plan),
             no_reflex: plan.no_reflex.clone(),
             unanswered_ports: self.unanswered_ports(plan, part),
             kept: self.reflexes.report_kept(kept, plan),
-            kernel_requests: sum(|serve| &serve.kernel_requests),
-            kernel_replies: sum(|serve| &serve.kernel_replies),
-            requests: self.report_requests(part),
-            own: own_metrics(self.handles(part).filter_map(|handle| handle.service.as_deref())),
-            connections: sum(|serve| &serve.tcp.connections),
-            accepted: sum(|serve| &serve.tcp.accepted),
-            sessions: counted(|counters| &counters.sessions),
-            sessions_aged: counted(|counters| &counters.sessions_aged),
-            sessions_displaced: counted(|counters| &counters.sessions_displaced),
-            deferred: sum(|serve| &serve.deferred),
-            deferred_done: sum(|serve| &serve.deferred_done),
-            deferred_waits: sum(|serve| &serve.tcp.deferred_waits),
-            deferred_threads: self.handles(part).map(ServiceHandle::slow_threads).sum(),
-            queued_bytes: sum(|serve| &serve.tcp.queued_bytes),
-            stream_bytes_in: sum(|serve| &serve.tcp.bytes_in),
-            stream_bytes_out: sum(|serve| &serve.tcp.bytes_out),
-            peers: sum(|serve| &serve.peers),
+            serve: ServeCounts {
+                deferred_threads: handles().map(ServiceHandle::slow_threads).sum(),
+                ..ServeCounts::sum(handles().map(|handle| &*handle.serve))
+            },
+            tcp: TcpCounts::sum(handles().map(|handle| &handle.serve.tcp)),
+            sessions: SessionCounts::sum(counted()),
+            requests: counted().map(ServiceCounters::requests).reduce(RequestCounts::with),
+            own: own_metrics(counted()),
         }
     }
 
@@ -142,21 +126,6 @@ impl Instance {
         let has_datagrams = plan.udp.is_some() || !plan.flows.is_empty();
         let handle = self.handles(part).next().filter(|_| has_datagrams);
         handle.map_or_else(String::new, |handle| handle.unanswered_ports(plan.any_source_port))
-    }
-
-    /// The counters of the service itself.
-    fn report_requests(&self, part: usize) -> Option<ServiceRequests> {
-        let counted = self.handles(part).filter_map(|handle| handle.service.as_ref());
-        counted.fold(None, |sum, counters| {
-            let ServiceRequests { answered, refused, repeated, forgotten } = sum.unwrap_or_default();
-            let refusals: u64 = counters.refusals().map(|(_, count)| count).sum();
-            Some(ServiceRequests {
-                answered: answered + counters.answered.get(),
-                refused: refused + refusals,
-                repeated: repeated + counters.repeated.get(),
-                forgotten: forgotten + counters.forgotten_in_all(),
-            })
-        })
     }
 
     /// Whether each thing that the service claims is on the fast path, and why not, in the order of the entries
@@ -182,17 +151,14 @@ impl Instance {
             served.ethertype().map(|ethertype| (describe(&Claim::ethertype(ethertype)), self.path_now()));
         let claims = flows.chain(ports).chain(frames).enumerate().map(|(entry, (claim, (path, why)))| {
             let counted = self.handles(part).filter_map(|handle| handle.serve.claims.get(entry));
-            let (fast, kernel) = counted
-                .fold((0, 0), |(fast, kernel), claim| (fast + claim.fast.get(), kernel + claim.kernel.get()));
-            let path = path.name().to_owned();
-            let reflex = self.reflexes.of_claim(self.interface.attachment.as_ref(), plan, entry);
             ServiceClaim {
                 claim,
-                path,
+                path: path.name().to_owned(),
                 why,
-                fast_requests: fast,
-                kernel_requests: kernel,
-                reflex_replies: reflex,
+                counts: ClaimCounts {
+                    reflex_replies: self.reflexes.of_claim(self.interface.attachment.as_ref(), plan, entry),
+                    ..ClaimCounts::sum(counted)
+                },
             }
         });
         let tcp = plan.tcp.map(|port| ServiceClaim {

@@ -61,8 +61,8 @@ impl<C: Send> TcpServer<C> {
         let after = work(connection, socket, &mut turn);
         let (received, sent) = (turn.received(), turn.sent());
         (self.received, self.sent) = (self.received + received, self.sent + sent);
-        call.counters.bytes_in.add(received as u64);
-        call.counters.bytes_out.add(sent as u64);
+        call.counters.stream_bytes_in.add(received as u64);
+        call.counters.stream_bytes_out.add(sent as u64);
         self.note(number, before, after, call);
     }
 }

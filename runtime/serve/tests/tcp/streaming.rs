@@ -123,10 +123,10 @@ fn replies_without_end_hold_up_nobody_and_the_peers_end_is_heard() {
         polite.write_all(b"1\n").unwrap();
         let mut turns = 0;
         while polite.read(&mut buffer[..1]).is_err() {
-            let before = rig.serve.tcp.bytes_out.get();
+            let before = rig.serve.tcp.stream_bytes_out.get();
             rig.turn();
             turns += 1;
-            let sent = rig.serve.tcp.bytes_out.get() - before;
+            let sent = rig.serve.tcp.stream_bytes_out.get() - before;
             assert!(sent <= (1 << 20) + (256 << 10), "{sent} bytes in a turn");
             assert!(turns <= 8, "round {round}: the others first, for {turns} turns");
         }

@@ -105,7 +105,10 @@ pub(super) async fn answered(
     let count = |report: &twinpath_report::Report| {
         let services = report.services.iter();
         services.fold((0, 0), |(reflex, worker), service| {
-            (reflex + service.reflex_replies, worker + service.fast_requests + service.kernel_requests)
+            (
+                reflex + service.reflex_replies,
+                worker + service.serve.fast_requests + service.serve.kernel_requests,
+            )
         })
     };
     let (before, now) = (count(&before), count(&after));

@@ -63,7 +63,7 @@ async fn beside_flood(session: &Session, sources: &str) -> anyhow::Result<Sample
     let came: u64 = report
         .services
         .iter()
-        .map(|service| service.fast_requests + service.kernel_requests + service.reflex_replies)
+        .map(|service| service.serve.fast_requests + service.serve.kernel_requests + service.reflex_replies)
         .sum();
     ensure!(came > sent.frames / 2, "the service got {came} of {} datagrams", sent.frames);
     sample.values.insert("offered_per_s", offered);

@@ -78,7 +78,8 @@ async fn ours(session: &Session, what: &str) -> anyhow::Result<Sample> {
 /// The share of requests that the kernel's programs replied to; a failure if it is less than `least`: the row would measure
 /// something else.
 fn by_reflex(report: &Report, least: f64) -> anyhow::Result<f64> {
-    let all = report.services.iter().map(|service| service.fast_requests + service.kernel_requests);
+    let all =
+        report.services.iter().map(|service| service.serve.fast_requests + service.serve.kernel_requests);
     let reflex: u64 = report.services.iter().map(|service| service.reflex_replies).sum();
     let share = reflex as f64 / (reflex + all.sum::<u64>()).max(1) as f64;
     ensure!(share >= least, "{:.1} % of the replies came by reflex", share * 100.0);

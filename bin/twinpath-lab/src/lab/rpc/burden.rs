@@ -160,7 +160,8 @@ async fn hold(
 async fn settle(instance: &Instance) -> anyhow::Result<()> {
     let moved = async || {
         let report = instance.report().await?;
-        let moved = report.services.iter().map(|service| service.stream_bytes_in + service.stream_bytes_out);
+        let moved =
+            report.services.iter().map(|service| service.tcp.stream_bytes_in + service.tcp.stream_bytes_out);
         anyhow::Ok(moved.sum::<u64>())
     };
     let (mut still, mut last) = (0, moved().await?);
@@ -181,12 +182,12 @@ async fn settle(instance: &Instance) -> anyhow::Result<()> {
 
 /// The number of open TCP connections.
 async fn open(instance: &Instance) -> anyhow::Result<u64> {
-    Ok(instance.report().await?.services.iter().map(|service| service.connections).sum())
+    Ok(instance.report().await?.services.iter().map(|service| service.tcp.connections).sum())
 }
 
 /// TCP connections accepted so far. Unlike the open ones, this number does not decrease when a client ends.
 async fn accepted(instance: &Instance) -> anyhow::Result<u64> {
-    Ok(instance.report().await?.services.iter().map(|service| service.accepted).sum())
+    Ok(instance.report().await?.services.iter().map(|service| service.tcp.accepted).sum())
 }
 
 /// The number of idle connections that both processes may have, and a note if these are fewer than wanted.
@@ -217,8 +218,8 @@ impl Memory {
     async fn of(instance: &Instance) -> anyhow::Result<Self> {
         let report = instance.report().await?;
         Ok(Self {
-            heap: report.workers.iter().map(|worker| worker.heap_bytes).sum(),
-            queued: report.services.iter().map(|service| service.queued_bytes).sum(),
+            heap: report.workers.iter().map(|worker| worker.counts.heap_bytes).sum(),
+            queued: report.services.iter().map(|service| service.tcp.queued_bytes).sum(),
             private: private_bytes(instance.pid())?,
         })
     }

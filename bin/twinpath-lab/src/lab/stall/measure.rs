@@ -281,6 +281,6 @@ async fn done(instance: Option<&Instance>) -> anyhow::Result<Option<Done>> {
     let workers = instance.workers().await?;
     let worker = workers.first().context("twinpath has no worker")?;
     let waited = trace::waited(instance.pid(), trace::thread_named(instance.pid(), WORKER)?)?;
-    let steps = worker.guard.as_ref().map_or(0, |guard| guard.steps);
-    Ok(Some(Done { turns: (&worker.turn_cpu).into(), waited, steps }))
+    let steps = worker.guard.as_ref().map_or(0, |guard| guard.counts.priority_steps);
+    Ok(Some(Done { turns: worker.counts.turn_cpu.clone(), waited, steps }))
 }

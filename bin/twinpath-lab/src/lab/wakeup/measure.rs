@@ -163,9 +163,9 @@ async fn packets(
         if let (Receiver::Twinpath { .. }, Some(worker)) = (case.receiver, came.workers.first()) {
             sample.notes.push(format!("priority at the end: {}", worker.priority));
             if let Some(guard) = &worker.guard {
-                sample.values.insert("guard_sleeps", guard.sleeps as f64);
-                sample.values.insert("guard_pauses", guard.pauses as f64);
-                sample.values.insert("priority_steps", guard.steps as f64);
+                sample.values.insert("guard_sleeps", guard.counts.guard_sleeps as f64);
+                sample.values.insert("guard_pauses", guard.counts.guard_pauses as f64);
+                sample.values.insert("priority_steps", guard.counts.priority_steps as f64);
             }
         }
     }
@@ -274,9 +274,9 @@ fn idle(before: &Report, after: &Report, seconds: f64) -> [(&'static str, f64); 
     let per_s = |of: fn(&Idle) -> u64| sum(after, of).saturating_sub(sum(before, of)) as f64 / seconds;
     [
         // The time asleep with it held, as it has no effect otherwise.
-        ("request_held", per_s(|idle| idle.held_ns) / 1e9),
-        ("spun", per_s(|idle| idle.spun_ns) / 1e9),
-        ("woken_by_packet_per_s", per_s(|idle| idle.woken_by_packet)),
-        ("woken_by_prediction_per_s", per_s(|idle| idle.woken_by_prediction)),
+        ("request_held", per_s(|idle| idle.counts.held_ns) / 1e9),
+        ("spun", per_s(|idle| idle.counts.spun_ns) / 1e9),
+        ("woken_by_packet_per_s", per_s(|idle| idle.counts.woken_by_packet)),
+        ("woken_by_prediction_per_s", per_s(|idle| idle.counts.woken_by_prediction)),
     ]
 }

@@ -126,9 +126,9 @@ async fn after_load(session: &Session, instance: &Instance, length: Duration) ->
     let [before, after] = [&before, &after].map(|report| report.workers.first());
     let (before, after) = before.zip(after).context("no worker is reported")?;
     let values = BTreeMap::from([
-        ("cpu_worker", (after.cpu_ns - before.cpu_ns) as f64 / 1e9 / seconds),
-        ("sleeps_per_s", (after.sleeps - before.sleeps) as f64 / seconds),
-        ("spin_limit_sleeps", after.idle.spin_limit_sleeps as f64),
+        ("cpu_worker", (after.counts.cpu_ns - before.counts.cpu_ns) as f64 / 1e9 / seconds),
+        ("sleeps_per_s", (after.counts.sleeps - before.counts.sleeps) as f64 / seconds),
+        ("spin_limit_sleeps", after.idle.counts.spin_limit_sleeps as f64),
         ("silence_s", seconds),
     ]);
     let note = format!("decided last: {}", after.idle.decided);

@@ -35,6 +35,17 @@ fn instance_draining() -> Instance {
     }
 }
 
+fn served() -> ServeCounts {
+    ServeCounts {
+        fast_requests: 9,
+        fast_replies: 7,
+        fast_replies_by_kernel: 2,
+        kernel_requests: 1,
+        kernel_replies: 3,
+        ..ServeCounts::default()
+    }
+}
+
 fn report() -> Report {
     Report {
         instance: instance_draining(),
@@ -46,11 +57,7 @@ fn report() -> Report {
                 why: "it is TCP".to_owned(),
                 ..ServiceClaim::default()
             }],
-            fast_requests: 9,
-            fast_replies: 7,
-            fast_replies_by_kernel: 2,
-            kernel_requests: 1,
-            kernel_replies: 3,
+            serve: served(),
             ..Service::default()
         }],
         interfaces: vec![Interface {
@@ -72,9 +79,12 @@ fn report() -> Report {
             },
             queues: vec![Queue {
                 mode: "adaptive".to_owned(),
-                frames_in: 42,
-                frames_joined: 36,
-                super_frames_refused: 1,
+                counts: PortCounts {
+                    frames_in: 42,
+                    frames_joined: 36,
+                    super_frames_refused: 1,
+                    ..PortCounts::default()
+                },
                 ..Queue::default()
             }],
             ..Interface::default()

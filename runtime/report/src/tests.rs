@@ -1,0 +1,73 @@
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::*;
+
+/// The names of the fields in JSON, and that what was written is read.
+fn fields<T: Default + Serialize + DeserializeOwned>() -> BTreeSet<String> {
+    let value = serde_json::to_value(T::default()).unwrap();
+    let read: T = serde_json::from_value(value.clone()).unwrap();
+    assert_eq!(serde_json::to_value(read).unwrap(), value);
+    value.as_object().unwrap().keys().cloned().collect()
+}
+
+fn names(list: &str) -> BTreeSet<String> {
+    list.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Programs read them: what a counter is called where it is declared is its name here.
+#[test]
+fn counts_are_beside_the_other_fields_under_their_stable_names() {
+    assert_eq!(
+        fields::<Queue>(),
+        names(
+            "queue worker path mode frames_in frames_out bytes_in bytes_out frames_direct direct_opened packets_in \
+             packets_out frames_joined super_frames_refused kicks ring_full"
+        )
+    );
+    assert_eq!(
+        fields::<Worker>(),
+        names(
+            "worker cpu mode priority priority_why guard latency_request turns_busy turns_empty sleeps wakeups idle \
+             cpu_ns frames_in frames_out handed_over handed_in handoff_signals stuck_ms times_stuck kernel_requests \
+             kernel_replies service_time turn_cpu allocations connections heap_bytes pool_mib pool_frames pool_free"
+        )
+    );
+    assert_eq!(
+        fields::<Idle>(),
+        names(
+            "goal decided spins woken_by_packet woken_by_prediction woken_by_other spun_ns slept_ns held_ns \
+             spin_limit_sleeps wake_latency"
+        )
+    );
+    assert_eq!(fields::<Guard>(), names("spin_share_max run_share_max sleeps pauses lower steps"));
+    assert_eq!(
+        fields::<Service>(),
+        names(
+            "name claims fast_requests fast_replies fast_replies_by_kernel reflex_replies no_reflex unanswered_ports \
+             kept kernel_requests kernel_replies requests own connections accepted sessions sessions_aged \
+             sessions_displaced deferred deferred_done deferred_waits deferred_threads queued_bytes stream_bytes_in \
+             stream_bytes_out peers"
+        )
+    );
+    assert_eq!(
+        fields::<ServiceClaim>(),
+        names("claim path why fast_requests kernel_requests reflex_replies")
+    );
+    assert_eq!(fields::<RequestCounts>(), names("answered refused repeated forgotten"));
+    assert_eq!(fields::<Times>(), names("count sum_ns p50_ns p99_ns p999_ns buckets"));
+}
+
+#[cfg(feature = "switch")]
+#[test]
+fn counts_of_a_switch_are_beside_its_other_fields() {
+    assert_eq!(
+        fields::<Switch>(),
+        names(
+            "name vlans ageing_s addresses mac_entries_max learned moved flooded_broadcast flooded_multicast \
+             flooded_unknown loops kernel_entries"
+        )
+    );
+}
