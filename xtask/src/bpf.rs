@@ -8,6 +8,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::layouts;
+
 /// The crates with programs, and the programs of each. The last ones are of the labs.
 const OBJECTS: [(&str, &str); 9] = [
     ("io/steer_bpf", "packet"),
@@ -22,11 +24,18 @@ const OBJECTS: [(&str, &str); 9] = [
 ];
 const COMPILER: &str = "clang-14";
 const STRIP: &str = "llvm-strip-14";
+/// What to do about layouts in Rust that are not those of the sources.
+pub(crate) const LAYOUTS_ADVICE: &str = "run `cargo run -p xtask -- bpf` and commit";
 const INSTALL: &str = "install it with: apt-get install clang-14 llvm-14";
 
 /// Builds the objects into the tree; with `check`, compares with the committed ones and changes nothing.
 pub(crate) fn build(check: bool) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask stands in the tree's root")?;
+    // Without a compiler as well.
+    let different = layouts::write(root, check)?;
+    if check && !different.is_empty() {
+        bail!("{} is not what the sources say; {LAYOUTS_ADVICE}", different.join(" and "));
+    }
     let scratch = std::env::temp_dir().join(format!("twinpath-bpf-{}", std::process::id()));
     std::fs::create_dir_all(&scratch).with_context(|| format!("making {}", scratch.display()))?;
     let result = OBJECTS.iter().try_for_each(|(home, name)| build_one(root, home, &scratch, name, check));

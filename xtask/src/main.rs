@@ -7,6 +7,7 @@
 mod bpf;
 mod check;
 mod instructions;
+mod layouts;
 mod sbom;
 mod summary;
 
@@ -85,7 +86,13 @@ fn root() -> PathBuf {
 
 fn run_checks() -> Result<ExitCode> {
     let tree = check::Tree::of_checkout(&root()).context("reading the tracked files")?;
-    let report = check::run(&tree);
+    let mut report = check::run(&tree);
+    let different = layouts::write(&root(), true)?;
+    let finding = |path| {
+        check::Finding::error(path, 0, format!("it is not what the sources say; {}", bpf::LAYOUTS_ADVICE))
+    };
+    report.errors.extend(different.into_iter().map(finding));
+    report.rules += 1;
     for finding in &report.warnings {
         println!("warning: {finding}");
     }

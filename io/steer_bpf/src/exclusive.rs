@@ -15,7 +15,7 @@ use crate::clsact::{self, Listed};
 use crate::holder::{processes_holding, tap_of, xdp_holder};
 use crate::keep::{Left, switch_of};
 use crate::keep_lease::OwnPid;
-use crate::layout::{Crossed, Crossing};
+use crate::layouts::{Crossed, Crossing};
 use crate::maps::{typed, wrote};
 use crate::names::{OURS, PORT_INGRESS, interface_name};
 use crate::offload::Sizes;

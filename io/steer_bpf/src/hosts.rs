@@ -10,19 +10,15 @@ use twinpath_wire::flow_key::address_bytes;
 
 use crate::SteerError;
 use crate::layout::family;
+use crate::layouts::{HOST_BITS, HostKey};
 use crate::maps::{gone, typed, wrote};
 
-/// `HOST_BITS` of bpf/lease.c.
-const BITS: usize = 4096;
-
-/// `struct host`: the family, and the address as words in the order of its bytes.
-type Key = [u32; 5];
-type Bits = [u64; BITS / 64];
+type Bits = [u64; HOST_BITS / 64];
 
 pub(crate) struct Hosts {
-    hosts: HashMap<MapData, Key, u32>,
+    hosts: HashMap<MapData, HostKey, u32>,
     bits: Array<MapData, Bits>,
-    known: HashSet<Key>,
+    known: HashSet<HostKey>,
 }
 
 impl Hosts {
@@ -33,7 +29,7 @@ impl Hosts {
 
     /// Makes the maps equal to these addresses. New ones are in force before former ones are not.
     pub(crate) fn set(&mut self, hosts: &[IpAddr]) -> Result<(), SteerError> {
-        let wanted: HashSet<Key> = hosts.iter().map(|host| key(*host)).collect();
+        let wanted: HashSet<HostKey> = hosts.iter().map(|host| key(*host)).collect();
         if wanted == self.known {
             return Ok(());
         }
@@ -41,8 +37,8 @@ impl Hosts {
             self.hosts.insert(new, 1, 0).map_err(wrote("hosts"))?;
             self.known.insert(*new);
         }
-        let mut bits = [0; BITS / 64];
-        for [_, address @ ..] in &wanted {
+        let mut bits = [0; HOST_BITS / 64];
+        for HostKey { address, .. } in &wanted {
             let bit = bit(*address);
             bits[bit / 64] |= 1 << (bit % 64);
         }
@@ -55,9 +51,10 @@ impl Hosts {
     }
 }
 
-fn key(host: IpAddr) -> Key {
-    let mut key = [u32::from(family(host)), 0, 0, 0, 0];
-    for (word, bytes) in key[1..].iter_mut().zip(address_bytes(host).as_chunks().0) {
+/// The address as words in the order of its bytes.
+fn key(host: IpAddr) -> HostKey {
+    let mut key = HostKey { family: family(host).into(), address: [0; 4] };
+    for (word, bytes) in key.address.iter_mut().zip(address_bytes(host).as_chunks().0) {
         *word = u32::from_ne_bytes(*bytes);
     }
     key

@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering;
 use aya::maps::{Array, Map, MapData};
 use aya::programs::RawTracePoint;
 use aya::programs::raw_trace_point::RawTracePointLink;
-use aya::{Ebpf, EbpfLoader, Pod};
+use aya::{Ebpf, EbpfLoader};
 use twinpath_time::{Duration, Instant};
 
 use crate::SteerError;
+pub(crate) use crate::layouts::LeaseWords;
 use crate::mapped::Mapped;
 use crate::offload::Sizes;
 use crate::steering::{loaded, program};
@@ -21,22 +22,6 @@ const AT_END: &str = "twinpath_process_ends";
 
 /// Of all maps that a next process takes over: another number whenever the layout or the meaning of one changes.
 const LAYOUT: u64 = 2;
-
-/// `struct lease`.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub(crate) struct LeaseWords {
-    ended_ns: u64,
-    keep_ns: u64,
-    layout: u64,
-    entries_max: u64,
-    cpus: u64,
-    reserved: [u64; 3],
-}
-
-// SAFETY: eight 64-bit integers.
-#[allow(unsafe_code, reason = "aya takes map values as plain memory, which only an unsafe trait can say")]
-unsafe impl Pod for LeaseWords {}
 
 impl LeaseWords {
     /// Those of a pinned map; `None`: there is none.

@@ -1,19 +1,19 @@
 //! The memory of kept replies: maps that are made once for an instance, and that the programs of each attachment read.
-#![allow(unsafe_code, reason = "aya takes map values as plain memory, which only an unsafe trait can say")]
 
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use aya::Ebpf;
 use aya::maps::of_maps::ArrayOfMaps;
 use aya::maps::{Array, MapData};
-use aya::{Ebpf, Pod};
 use twinpath_frame::Mapping;
 use twinpath_reflex::kept_table::{ENTRY_LEN, GENERATIONS_LEN, KeptTable, SERVICES_MAX};
-use twinpath_reflex::{HashKeys, REQUEST_WORDS, SHAPES_MAX, SLOTS, Shape, VARYING_MAX};
-use twinpath_steer::{Answers, REFLEX_SERVICES_MAX, Table};
+use twinpath_reflex::{HashKeys, SHAPES_MAX, SLOTS, Shape};
+use twinpath_steer::{Answers, Table};
 
 use crate::SteerError;
+use crate::layouts::{Range, Service, ShapeWords};
 use crate::made::array;
 use crate::maps::{failed, typed, wrote};
 
@@ -140,33 +140,6 @@ impl KeptServices {
     }
 }
 
-/// `struct kept_service` of bpf/kept.h.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Service {
-    shapes: u32,
-    reserved: u32,
-    shape: [ShapeWords; SHAPES_MAX],
-}
-
-#[derive(Clone, Copy, Default)]
-#[repr(C)]
-struct ShapeWords {
-    masks: [u64; REQUEST_WORDS],
-    copies: [Range; VARYING_MAX],
-    request_min: u32,
-    reserved: u32,
-}
-
-#[derive(Clone, Copy, Default)]
-#[repr(C)]
-struct Range {
-    start: u16,
-    len: u16,
-    to: u16,
-    reserved: u16,
-}
-
 impl Service {
     fn of(shapes: &[Shape]) -> Self {
         let mut words = [ShapeWords::default(); SHAPES_MAX];
@@ -181,9 +154,3 @@ impl Service {
         Self { shapes: shapes.len().min(SHAPES_MAX) as u32, reserved: 0, shape: words }
     }
 }
-
-const _: () = assert!(SERVICES_MAX == REFLEX_SERVICES_MAX);
-const _: () = assert!(size_of::<Service>() == 8 + SHAPES_MAX * (8 * REQUEST_WORDS + 8 * VARYING_MAX + 8));
-
-// SAFETY: repr(C), no padding (the fields' sizes add up to the size asserted above), any bytes are a value.
-unsafe impl Pod for Service {}

@@ -13,6 +13,7 @@ use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use twinpath_steer::Table;
 
 use crate::hosts::Hosts;
+use crate::layouts::{LEASES_LIMIT, Lessee, PROCESSES_LIMIT, direct, slot};
 use crate::made::array;
 use crate::maps::{Maps, failed, typed, wrote};
 use crate::steering::{loaded, program};
@@ -25,15 +26,11 @@ static LEASE: &[u8] = include_bytes_aligned!("../object/lease.o");
 const INGRESS: &str = "twinpath_lease";
 const EGRESS: &str = "twinpath_sample";
 
-/// Leases of one process: `LEASES_LIMIT` of bpf/lease.c.
-pub const LEASES_MAX: u32 = 64;
+/// Leases of one process.
+pub const LEASES_MAX: u32 = LEASES_LIMIT;
 
-/// Processes that one program is for: `PROCESSES_LIMIT` of bpf/lease.c.
-pub const PROCESSES_MAX: u32 = 64;
-
-/// Lengths of `struct direct` and `struct slot` of bpf/direct.h.
-const STATE_LEN: u32 = 128;
-const SLOT_LEN: u32 = 2048;
+/// Processes that one program is for.
+pub const PROCESSES_MAX: u32 = PROCESSES_LIMIT;
 
 /// Slots of the ring of each.
 pub const LEASE_SLOTS: u32 = 256;
@@ -64,7 +61,7 @@ pub struct Leases {
     links: Vec<TcLink>,
     object: Ebpf,
     maps: Maps,
-    lessees: SkStorage<MapData, u64>,
+    lessees: SkStorage<MapData, Lessee>,
     withdrawal: Withdrawal,
     /// Where the program finds the states of a process's rings, and their slots; and what is there for a process that has gone.
     by_process: [ByProcess; 2],
@@ -76,7 +73,7 @@ pub struct Leases {
     hosts: Hosts,
     /// The mark of frames that are handed over; which lease they are of; and how many have come, and were passed.
     mark: u32,
-    handing: Array<MapData, u64>,
+    handing: Array<MapData, Lessee>,
     handed: PerCpuArray<MapData, [u64; 2]>,
     turns_around: bool,
     capacity: u32,
@@ -175,8 +172,8 @@ impl Leases {
     /// [`SteerError::Map`]: no memory.
     pub fn admit(&mut self) -> Result<Option<u32>, SteerError> {
         let Some(at) = self.rings.iter().position(Option::is_none) else { return Ok(None) };
-        let states = array("rings_of", STATE_LEN, self.capacity)?;
-        let slots = array("slots_of", SLOT_LEN, self.capacity * LEASE_SLOTS)?;
+        let states = array("rings_of", direct::LEN as u32, self.capacity)?;
+        let slots = array("slots_of", slot::LEN as u32, self.capacity * LEASE_SLOTS)?;
         self.rings[at] = Some(Rings { maps: [states, slots], is_in_force: false });
         Ok(Some(at as u32))
     }
@@ -372,9 +369,8 @@ impl Leases {
     #[must_use]
     pub fn assigned(&self, socket: BorrowedFd<'_>) -> Option<Assigned> {
         // It only fails for a socket without one, and for what is no socket, which no lease can be assigned to either.
-        let lessee = u64::from_le(self.lessees.get(&socket, 0).ok()?);
-        let (process, number) = (lessee as u32 >> 16, lessee as u32 & 0xffff);
-        Some(Assigned { process, number, lent: (lessee >> 32) as u32 })
+        let Lessee { number, process, lent } = self.lessees.get(&socket, 0).ok()?;
+        Some(Assigned { process: process.into(), number: number.into(), lent })
     }
 
     /// Frames that were put into rings of a number of a process so far, by whichever process had it.
@@ -404,9 +400,9 @@ impl Leases {
     }
 }
 
-/// `struct lessee`.
-fn lessee(of: Assigned) -> u64 {
-    (u64::from(of.lent) << 32 | u64::from(of.process) << 16 | u64::from(of.number)).to_le()
+/// As the programs know it: there are few processes, and few leases of each.
+const fn lessee(of: Assigned) -> Lessee {
+    Lessee { number: of.number as u16, process: of.process as u16, lent: of.lent }
 }
 
 /// A mark that nobody else has: the kernel draws the keys of such a state. Not 0, which frames have that nobody has marked.

@@ -8,13 +8,11 @@ use aya::Ebpf;
 use twinpath_wire::Mac;
 
 use crate::SteerError;
+use crate::layouts::{BRIDGED, MOVE_WORDS};
 use crate::mapped::Mapped;
 
-/// `MOVE_WORDS` of bpf/offload.h.
-const WORD_BITS: u32 = 14;
-
-/// `BRIDGED` of bpf/offload.h.
-const BRIDGED: usize = 1 << WORD_BITS;
+/// Bits of the place of an address among the words.
+const WORD_BITS: u32 = MOVE_WORDS.ilog2();
 
 /// The two addresses of an entry have not moved since this was read, and no frame was left to a bridge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,7 +6,6 @@
 //! call of [`Offload::remove`] or [`Offload::void_all`] has returned is not forwarded by it, and a barrier has to wait for nothing. Programs
 //! that have found it before may still be running. [`Offload::settle`] returns when there are none: from then on the entry's
 //! count is final, and its number can be used again.
-#![allow(unsafe_code, reason = "counts and masks lie in memory that the kernel's programs use")]
 
 use std::collections::HashMap as StdMap;
 use std::os::fd::AsFd as _;
@@ -14,20 +13,28 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use aya::maps::of_maps::ArrayOfMaps;
 use aya::maps::{Array, HashMap, Map, MapData};
-use aya::{Ebpf, EbpfLoader, Pod};
+use aya::{Ebpf, EbpfLoader};
 use twinpath_time::{Duration, Instant};
 
 use crate::SteerError;
-use crate::layout::PortWords;
+use crate::layouts::{
+    BY_XDP, COPIES, EntryWords, KeyWords, LEARNED, MASK_WORD, MASKS, PortWords, TIMED, WORDS, offload,
+    passing,
+};
 use crate::mapped::Mapped;
 use crate::maps::{failed, gone, typed, wrote};
 use crate::moves::{MoveWords, Unmoved};
 
 /// Words of a key.
-pub const OFFLOAD_WORDS: usize = 8;
+pub const OFFLOAD_WORDS: usize = WORDS;
 
 /// Masks that the programs try.
-pub const OFFLOAD_MASKS: usize = 8;
+pub const OFFLOAD_MASKS: usize = MASKS;
+
+/// Words of the state.
+const GENERATION: usize = offload::GENERATION_AT / 8;
+const VERSION: usize = offload::VERSION_AT / 8;
+const FIRST_MASK: usize = offload::MASKS_AT / 8;
 
 /// Counts of all CPUs together, at most: they occupy 16 bytes each.
 const COUNTS_MAX: u32 = 1 << 21;
@@ -38,43 +45,6 @@ const LOOKS: u32 = 1 << 15;
 
 /// The longest step of the clock that the programs read: entries end so much earlier.
 const TICK_MAX: Duration = Duration::from_millis(10);
-
-/// Copies of entries of each CPU (`COPIES` of bpf/offload.h).
-const COPIES: u32 = 64;
-
-/// The word of a key in which the number of its mask stands.
-const MASK_WORD: usize = 3;
-
-/// `struct key`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct KeyWords([u64; OFFLOAD_WORDS]);
-
-/// `struct entry`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct EntryWords {
-    generation: u64,
-    deadline_ns: u64,
-    idle_ns: u64,
-    peer: u64,
-    number: u32,
-    ifindex: u32,
-    frame_len_max: u32,
-    flags: u32,
-    stations: [u16; 2],
-    moves: u32,
-}
-
-/// Flags of an entry.
-const BY_XDP: u32 = 1;
-const TIMED: u32 = 2;
-const LEARNED: u32 = 4;
-
-// SAFETY: eight plain integers.
-unsafe impl Pod for KeyWords {}
-// SAFETY: plain integers without padding: four of 8 bytes, four of 4, two of 2, one of 4.
-unsafe impl Pod for EntryWords {}
 
 /// Where the frames of an entry go, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,7 +216,7 @@ fn ends_ns(deadline: Instant) -> u64 {
 const fn key_of(mask: u8, value: &[u64; OFFLOAD_WORDS]) -> KeyWords {
     let mut words = *value;
     words[MASK_WORD] |= mask as u64;
-    KeyWords(words)
+    KeyWords { words }
 }
 
 impl Offload {
@@ -258,9 +228,9 @@ impl Offload {
         let Sizes { capacity, cpus, .. } = sizes;
         let ports = again(ports, "ports")?;
         let port_words = again(port_words, "port_words")?;
-        let state = Mapped::take(object, "offload", 8 * (8 + OFFLOAD_MASKS * OFFLOAD_WORDS))?;
+        let state = Mapped::take(object, "offload", offload::LEN)?;
         let stored = |word| state.word(word).map_or(0, |word| word.load(Ordering::Relaxed));
-        let (generation, version) = (stored(0), stored(1));
+        let (generation, version) = (stored(GENERATION), stored(VERSION));
         Ok(Self {
             offloaded: typed(object, "offloaded")?,
             ports: HashMap::try_from(Map::HashMap(ports)).map_err(wrote("ports"))?,
@@ -270,7 +240,7 @@ impl Offload {
             state,
             counts: Mapped::take(object, "counts", 16 * sizes.counts() as usize)?,
             used: Mapped::take(object, "used", 8 * capacity as usize)?,
-            passing: Mapped::take(object, "passing", 64 * cpus as usize)?,
+            passing: Mapped::take(object, "passing", passing::LEN * cpus as usize)?,
             moves: MoveWords::take(object)?,
             capacity,
             cpus,
@@ -320,7 +290,7 @@ impl Offload {
     pub fn set_mask(&mut self, mask: u8, bits: &[u64; OFFLOAD_WORDS]) -> Result<(), SteerError> {
         // A program that has read some of the former bits would find entries by a mixture of both.
         self.settle()?;
-        let at = 8 + usize::from(mask) * OFFLOAD_WORDS;
+        let at = FIRST_MASK + usize::from(mask) * OFFLOAD_WORDS;
         for (number, bits) in (at..).zip(bits) {
             if let Some(word) = self.state.word(number) {
                 word.store(*bits, Ordering::Release);
@@ -389,7 +359,7 @@ impl Offload {
     fn changed(&mut self) {
         self.version += 1;
         self.settled = false;
-        if let Some(word) = self.state.word(1) {
+        if let Some(word) = self.state.word(VERSION) {
             word.store(self.version, Ordering::SeqCst);
         }
     }
@@ -431,10 +401,10 @@ impl Offload {
         Ok(kept)
     }
 
-    fn kept_entry(&self, KeyWords(mut value): KeyWords, words: EntryWords) -> KeptEntry {
+    fn kept_entry(&self, KeyWords { words: mut value }: KeyWords, words: EntryWords) -> KeptEntry {
         let mask = value[MASK_WORD] as u8;
         value[MASK_WORD] &= !u64::from(u32::MAX);
-        let at = 8 + usize::from(mask) * OFFLOAD_WORDS;
+        let at = FIRST_MASK + usize::from(mask) * OFFLOAD_WORDS;
         let bit = |word: usize| self.state.word(at + word).map_or(0, |word| word.load(Ordering::Relaxed));
         let [a, b, c, d, e, f, ..] = words.peer.to_be_bytes();
         let entry = OffloadEntry {
@@ -482,7 +452,7 @@ impl Offload {
     pub fn void_all(&mut self) {
         self.generation += 1;
         self.settled = false;
-        if let Some(word) = self.state.word(0) {
+        if let Some(word) = self.state.word(GENERATION) {
             word.store(self.generation, Ordering::SeqCst);
         }
     }
@@ -499,7 +469,9 @@ impl Offload {
         }
         // Either a program that starts now finds the entry gone, or its word is seen to be odd here.
         fence(Ordering::SeqCst);
-        let passing = |cpu: u32| self.passing.word(cpu as usize * 8).map(|word| word.load(Ordering::Acquire));
+        let passing = |cpu: u32| {
+            self.passing.word(cpu as usize * passing::LEN / 8).map(|word| word.load(Ordering::Acquire))
+        };
         let is_odd = |(_, word): &(u32, u64)| word % 2 == 1;
         let mut inside: Vec<_> =
             (0..self.cpus).filter_map(|cpu| Some((cpu, passing(cpu)?))).filter(is_odd).collect();

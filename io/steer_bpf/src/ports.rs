@@ -14,7 +14,7 @@ use twinpath_time::{Duration, Instant};
 use crate::SteerError;
 use crate::exclusive::{attach_both, load, refuse_if_held};
 use crate::keep_lease::{Lease, OwnPid};
-use crate::layout::PortWords;
+use crate::layouts::{FAILS_OPEN, PortWords};
 use crate::maps::{gone, typed, wrote};
 use crate::names::{PORT_INGRESS as INGRESS, interface_name};
 use crate::offload::{KeptEntry, Offload, PortPlaces, Sizes};
@@ -34,9 +34,6 @@ const KEEPING: [&str; 2] = ["twinpath_port_in_keeping", "twinpath_port_out_keepi
 const SERVE: [&str; 2] = ["twinpath_serve_in", "twinpath_serve_out"];
 /// One program for each worker, with the worker's number at the end.
 const LISTEN: &str = "twinpath_port";
-
-/// `FAILS_OPEN` of bpf/ports.c.
-const FAILS_OPEN: u32 = 1;
 
 /// What the kernel does with the frames of a port that no worker gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

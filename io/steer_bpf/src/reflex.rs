@@ -1,17 +1,13 @@
 //! Replies that the programs give by themselves (bpf/reflex.h): the peers that they may reply to, their limits, and what
 //! they have counted.
-#![allow(
-    unsafe_code,
-    reason = "aya takes map keys and values as plain memory, which only an unsafe trait can say"
-)]
 
 use std::collections::HashMap as Known;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, PerCpuValues};
 use aya::util::nr_cpus;
-use aya::{Ebpf, Pod};
 use twinpath_reflex::NotReplied;
 use twinpath_steer::{REFLEX_SERVICES_MAX, Table};
 use twinpath_wire::Mac;
@@ -20,6 +16,7 @@ use twinpath_wire::flow_key::address_bytes;
 use crate::SteerError;
 use crate::kept::{KeptMaps, KeptServices};
 use crate::layout::family;
+use crate::layouts::{CountWords, CpuWords, PEER_CANARY_NS, Peer, PeerKey, reflex_control};
 use crate::mapped::Mapped;
 use crate::maps::{failed, gone, typed, wrote};
 use crate::taps::{ReflexTap, Taps};
@@ -76,12 +73,11 @@ pub struct Reflexes {
 }
 
 /// Words of `struct reflex_control`.
-const SUSPENDED: usize = 0;
-const INTERVAL_NS: usize = 1;
-const FRAME_LEN_MAX: usize = 2;
-const CREDITS: usize = 3;
-const TAPS: usize = 4;
-const CONTROL_BYTES: usize = 16 * 8;
+const SUSPENDED: usize = reflex_control::SUSPENDED_AT / 8;
+const INTERVAL_NS: usize = reflex_control::INTERVAL_NS_AT / 8;
+const FRAME_LEN_MAX: usize = reflex_control::FRAME_LEN_MAX_AT / 8;
+const CREDITS: usize = reflex_control::CREDITS_AT / 8;
+const TAPS: usize = reflex_control::TAPS_AT / 8;
 
 /// A CPU takes as many replies from the common bucket at once as may be given in a millisecond, and at most so many.
 const CREDITS_PER_S: u32 = 1000;
@@ -91,9 +87,6 @@ const CREDITS_MAX: u32 = 64;
 /// (`twinpath_stack::egress::PROVEN_USES`).
 const TO_WORKER: u32 = 5;
 
-/// The time until the first request of a new peer goes to the worker, which has just had one: `PEER_CANARY_NS`.
-const PEER_CANARY_NS: u64 = 8_000_000_000;
-
 impl Reflexes {
     pub(crate) fn take(
         object: &mut Ebpf,
@@ -101,7 +94,7 @@ impl Reflexes {
         kept: Option<&Arc<KeptMaps>>,
     ) -> Result<Self, SteerError> {
         let kept = kept.map(|kept| kept.give(object)).transpose()?;
-        let control = Mapped::take(object, "reflex_control", CONTROL_BYTES)?;
+        let control = Mapped::take(object, "reflex_control", reflex_control::LEN)?;
         control.store(INTERVAL_NS, interval_ns(plan.rate.max(1)));
         control.store(CREDITS, u64::from((plan.rate / CREDITS_PER_S).clamp(1, CREDITS_MAX)));
         Ok(Self {
@@ -271,72 +264,8 @@ const fn interval_ns(rate: u32) -> u64 {
     if rate == 0 { 0 } else { 1_000_000_000 / rate as u64 }
 }
 
-/// `struct peer_key`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(C)]
-struct PeerKey {
-    family: u8,
-    reserved: [u8; 3],
-    address: [u8; 16],
-}
-
 impl PeerKey {
     fn of(address: IpAddr) -> Self {
         Self { family: family(address), reserved: [0; 3], address: address_bytes(address) }
     }
 }
-
-/// `struct peer`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Peer {
-    next_hop: [u8; 6],
-    own: [u8; 6],
-    mtu: u32,
-    full_at_ns: [u64; REFLEX_SERVICES_MAX],
-    canary_ns: u64,
-    to_worker: u32,
-    reserved: u32,
-}
-
-/// `struct reflex_count`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct CountWords {
-    replies: u64,
-    bytes: u64,
-}
-
-/// `struct reflex_cpu`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct CpuWords {
-    why: [u64; WHYS],
-    credits: u64,
-    for_trials: [u64; 3],
-    requests: [u64; REFLEX_SERVICES_MAX],
-    since_canary: [u64; REFLEX_SERVICES_MAX],
-    chunk: [u8; 520],
-}
-
-/// Counters of reasons.
-const WHYS: usize = 32;
-
-const _: () = {
-    assert!(
-        size_of::<PeerKey>() == 20
-            && size_of::<Peer>() == 32 + 8 * REFLEX_SERVICES_MAX
-            && size_of::<CountWords>() == 16
-    );
-    assert!(size_of::<CpuWords>() == WHYS * 8 + 4 * 8 + 16 * REFLEX_SERVICES_MAX + 520);
-    assert!(NotReplied::ALL.len() < WHYS);
-};
-
-// SAFETY: repr(C), no padding (the fields' sizes add up to the size asserted above), any bytes are a value.
-unsafe impl Pod for PeerKey {}
-// SAFETY: as for `PeerKey`.
-unsafe impl Pod for Peer {}
-// SAFETY: as for `PeerKey`.
-unsafe impl Pod for CountWords {}
-// SAFETY: as for `PeerKey`.
-unsafe impl Pod for CpuWords {}

@@ -37,7 +37,7 @@ const INGRESS_AGAIN: &str = "twinpath_ingress_again";
 pub(crate) const REDIRECT: &str = "twinpath_xdp";
 
 /// Queues that can have a socket: the size of the map in bpf/xdp.c.
-pub const QUEUES_MAX: u32 = 1024;
+pub const QUEUES_MAX: u32 = crate::layouts::QUEUES_MAX;
 
 /// Queues that can have their own socket filter: bpf/packet.c has as many programs.
 pub const FILTERS_MAX: u32 = 64;

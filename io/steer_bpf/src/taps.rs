@@ -11,19 +11,16 @@ use aya::maps::of_maps::ArrayOfMaps;
 use aya::maps::{Map, MapData, RingBuf};
 
 use crate::SteerError;
+use crate::layouts::{TAP_FRAME, TAPS, tapped};
 use crate::made::{array, ring};
 use crate::mapped::Mapped;
 use crate::maps::{typed, wrote};
 
-/// Taps at a time: `TAPS` of bpf/tap.h.
-pub const TAPS_MAX: usize = 4;
+/// Taps at a time.
+pub const TAPS_MAX: usize = TAPS;
 
 /// Memory of a tap's ring: some 4,000 requests of 400 bytes with their replies, or 15,000 of 64 bytes.
 const RING_BYTES: u32 = 4 << 20;
-
-/// `struct tapped` of bpf/tap.h: the most bytes of a frame, and what is in front of the bytes.
-const FRAME_MAX: usize = 2048;
-const HEAD: usize = 24;
 
 /// The end of a tap that programs are given.
 pub struct ReflexTap {
@@ -110,15 +107,15 @@ fn missed(words: &Mapped) -> u64 {
 }
 
 fn exchange(bytes: &[u8]) -> Option<Exchange<'_>> {
-    let (head, rest) = bytes.split_at_checked(HEAD)?;
+    let (head, rest) = bytes.split_at_checked(tapped::BYTES_AT)?;
     let word = |at: usize| Some(u64::from_ne_bytes(*head.get(at..)?.first_chunk()?));
     let len = |at: usize| Some(u32::from_ne_bytes(*head.get(at..)?.first_chunk()?));
-    let (request_len, reply_len) = (len(16)?, len(20)?);
-    let (request, reply) = rest.split_at_checked((request_len as usize).min(FRAME_MAX))?;
-    let reply = reply.get(..(reply_len as usize).min(FRAME_MAX))?;
+    let (request_len, reply_len) = (len(tapped::REQUEST_LEN_AT)?, len(tapped::REPLY_LEN_AT)?);
+    let (request, reply) = rest.split_at_checked((request_len as usize).min(TAP_FRAME))?;
+    let reply = reply.get(..(reply_len as usize).min(TAP_FRAME))?;
     Some(Exchange {
-        request: Shown { time_ns: word(0)?, frame_len: request_len, bytes: request },
-        reply: Shown { time_ns: word(8)?, frame_len: reply_len, bytes: reply },
+        request: Shown { time_ns: word(tapped::REQUEST_NS_AT)?, frame_len: request_len, bytes: request },
+        reply: Shown { time_ns: word(tapped::REPLY_NS_AT)?, frame_len: reply_len, bytes: reply },
     })
 }
 

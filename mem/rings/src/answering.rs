@@ -14,10 +14,9 @@
 use twinpath_idle::{Answering, Tried, Word};
 use twinpath_time::Instant;
 
+use crate::layouts::GIVEN_BACK;
 use crate::pending::Pending;
 use crate::sync::{AtomicU64, Ordering};
-
-const GIVEN_BACK: u64 = 1;
 
 /// Whether the worker of a queue answers.
 #[derive(Debug)]

@@ -25,30 +25,23 @@ use twinpath_frame::Mapping;
 use crate::sync::Arc;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
+pub(crate) mod layout;
 pub(crate) mod memory;
 
 use memory::Memory;
 
 #[cfg(not(loom))]
-const NO_VLAN: u16 = 0xffff;
+use crate::layouts::{VLAN_NONE as NO_VLAN, slot::BYTES_AT as HEADER_LEN};
+use layout::direct::{FULL_AT, WITHOUT_SOCKET_AT};
 
 /// Bytes of a slot, its header included.
-pub const SLOT_LEN: usize = 2048;
-/// Bytes in front of a frame in its slot: sequence, length, tag.
-#[cfg(not(loom))]
-const HEADER_LEN: usize = 16;
+pub const SLOT_LEN: usize = layout::SLOT_LEN;
 /// Bytes of the state that a worker and the program share beside the slots.
-pub const STATE_LEN: usize = 128;
-/// Offset in the state of the word that says that the worker has no socket.
-const WITHOUT_SOCKET_AT: usize = 0;
-/// Offset in the state of the head: the next position, and [`OPEN`].
-pub(crate) const HEAD_AT: usize = 64;
-/// Offset in the state of the program's count of frames for which there was no slot.
-const FULL_AT: usize = 72;
-/// In the head: frames may be put into the ring.
-pub(crate) const OPEN: u64 = 1 << 63;
-/// In the head: the position itself. The bits between are used by a lease only (`lease.rs`).
-pub(crate) const POSITION: u64 = (1 << 61) - 1;
+pub const STATE_LEN: usize = layout::direct::LEN;
+/// Offset in the state of the head: the next position, and [`OPEN`]. The bits between these are used by a lease only
+/// (`lease.rs`).
+pub(crate) const HEAD_AT: usize = layout::direct::HEAD_AT;
+pub(crate) use layout::{OPEN, POSITION};
 
 /// A received frame, still in the ring.
 #[derive(Debug)]

@@ -28,6 +28,9 @@
 use twinpath_frame::Mapping;
 use twinpath_time::{Duration, Instant};
 
+use crate::direct::layout::PASSED;
+pub(crate) use crate::direct::layout::SINGLE;
+use crate::direct::layout::direct::{ENDED_AT, FULL_AT, LAPSED_AT, ODD_AT, PASSED_AT, UNTIL_AT};
 use crate::direct::{DirectFrame, DirectRing, OPEN, POSITION};
 #[cfg(not(loom))]
 use crate::direct::{HEAD_AT, memory::state_long_word, memory::state_word};
@@ -51,24 +54,9 @@ const LOOK_AGAIN: Duration = Duration::from_micros(100);
 /// After so long the least number of missing datagrams is found anew.
 const FORGET_AFTER: Duration = Duration::from_millis(100);
 
-/// In the head: the ring takes one frame, and is closed with it.
-pub(crate) const SINGLE: u64 = 1 << 62;
-/// In the head: a frame has been passed to the kernel since the holder cleared it.
-const PASSED: u64 = 1 << 61;
+/// In the head: [`SINGLE`]: the ring takes one frame, and is closed with it; [`PASSED`]: a frame has been passed to the
+/// kernel since the holder cleared it.
 const _: () = assert!(POSITION == PASSED - 1 && OPEN == SINGLE << 1);
-
-/// Offset in the state of the time when the lease lapses.
-const UNTIL_AT: usize = 8;
-/// Offset of the number of times that the program has closed the ring.
-const ENDED_AT: usize = 16;
-/// Offset of those of them because it was full.
-const FULL_AT: usize = 72;
-/// Offset of those of them because the lease had lapsed.
-const LAPSED_AT: usize = 76;
-/// Offset of the number of frames, a datagram each, that the program has passed to the kernel.
-const PASSED_AT: usize = 80;
-/// Offset of the number of frames that it has passed and that may be anything.
-const ODD_AT: usize = 84;
 
 /// How many frames the ring may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

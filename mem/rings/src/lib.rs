@@ -24,6 +24,8 @@ pub mod answering;
 mod cursor;
 pub mod direct;
 pub mod handoff;
+#[cfg(not(loom))]
+mod layouts;
 pub mod lease;
 #[cfg(not(loom))]
 pub mod packet;

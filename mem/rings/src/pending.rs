@@ -20,12 +20,11 @@
 use twinpath_frame::Mapping;
 use twinpath_time::{Duration, Instant};
 
+use crate::layouts::{self, WITHDRAWN};
 use crate::sync::{Arc, AtomicU64, Ordering};
 
-const WITHDRAWN: u64 = 1 << 63;
-
 /// Bytes from one queue's word to the next.
-pub const STRIDE: usize = 64;
+pub const STRIDE: usize = layouts::pending::LEN;
 
 /// How old a worker that does not sleep lets its word become, where a worker is stuck after `fail_open`. The program adds
 /// as much to that time, so that no worker is taken to be stuck before.
@@ -54,14 +53,20 @@ impl Pending {
     #[inline]
     fn word(&self) -> &AtomicU64 {
         // SAFETY: `new` checked that the mapping holds it; a multiple of 64 in a page is aligned; a 64-bit atomic takes any bits.
-        unsafe { self.words.base().add(self.at).cast::<AtomicU64>().as_ref() }
+        unsafe { self.words.base().add(self.at + layouts::pending::SINCE_AT).cast::<AtomicU64>().as_ref() }
     }
 
     /// The second and the third word of the queue's line.
     #[inline]
     pub(crate) fn behind(&self) -> &[AtomicU64; 2] {
         // SAFETY: as for the first one; the line has eight.
-        unsafe { self.words.base().add(self.at + 8).cast::<[AtomicU64; 2]>().as_ref() }
+        unsafe {
+            self.words
+                .base()
+                .add(self.at + layouts::pending::WORKER_UNTIL_AT)
+                .cast::<[AtomicU64; 2]>()
+                .as_ref()
+        }
     }
 
     /// To be called before the rings are read. `false` means that claims were withdrawn: the caller must discard what

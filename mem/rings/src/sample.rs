@@ -12,22 +12,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use twinpath_frame::Mapping;
 
 use crate::direct::BadLayout;
+use crate::layouts::sample::{ASKED_AT, HEAD_AT, LEN_AT as FRAME_LEN_AT, STATE_AT};
+// While it is being written, a sample is the program's.
+use crate::layouts::{self, SAMPLE_ASKED as ASKED, SAMPLE_NONE as NONE, SAMPLE_WRITTEN as WRITTEN};
 
 /// Bytes of a sample in the map.
-pub const SAMPLE_LEN: usize = 128;
+pub const SAMPLE_LEN: usize = layouts::sample::LEN;
 /// Bytes of the frame in it: Ethernet, IPv6 and UDP headers, and two more.
-pub const HEAD_LEN: usize = 64;
-
-const STATE_AT: usize = 0;
-const FRAME_LEN_AT: usize = 4;
-const HEAD_AT: usize = 8;
-/// In the first sample: how many are asked for.
-const ASKED_AT: usize = 72;
-
-/// The states of a sample. While it is `WRITING`, it is the program's.
-const NONE: u32 = 0;
-const ASKED: u32 = 1;
-const WRITTEN: u32 = 3;
+pub const HEAD_LEN: usize = layouts::SAMPLE_LEN;
 
 /// The start of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,13 +18,14 @@ use twinpath_frame::Mapping;
 use twinpath_rings::direct::BadLayout;
 use twinpath_time::Instant;
 
+use crate::layouts::{self, kept};
 use crate::{
     GENERATIONS, Generations, HashKeys, Kept, NotKept, Publication, REPLY_MAX, REQUEST_WORDS, SLOTS, Shape,
     SlotState, Version, choose, hash,
 };
 
 /// Services that can have kept replies.
-pub const SERVICES_MAX: usize = 16;
+pub const SERVICES_MAX: usize = layouts::KEPT_SERVICES;
 /// Bytes of an entry in the map.
 pub const ENTRY_LEN: usize = 8 * ENTRY_WORDS;
 /// Bytes of the generations of all services.
@@ -33,20 +34,29 @@ pub const GENERATIONS_LEN: usize = 8 * GENERATIONS * SERVICES_MAX;
 /// Words of an entry, and where in it they are.
 const ENTRY_WORDS: usize = REQUEST_AT + REQUEST_WORDS + REPLY_WORDS;
 const REPLY_WORDS: usize = REPLY_MAX / 8;
-const SEQUENCE: usize = 0;
-const HASH: usize = 1;
-const GENERATION: usize = 2;
-const UNTIL: usize = 3;
+const SEQUENCE: usize = kept::SEQUENCE_AT / 8;
+const HASH: usize = kept::HASH_AT / 8;
+const GENERATION: usize = kept::GENERATION_AT / 8;
+const UNTIL: usize = kept::UNTIL_NS_AT / 8;
 /// The name in the lower half, above it service and shape.
-const WHOSE: usize = 4;
+const WHOSE: usize = kept::NAME_AT / 8;
 /// The lengths of request and reply in the lower half; above it whether a program has used it.
-const LENGTHS: usize = 5;
-const REQUEST_AT: usize = 8;
-const REPLY_AT: usize = REQUEST_AT + REQUEST_WORDS;
+const LENGTHS: usize = kept::REQUEST_LEN_AT / 8;
+const REQUEST_AT: usize = kept::REQUEST_AT / 8;
+const REPLY_AT: usize = kept::REPLY_AT / 8;
 const USED: u64 = u64::MAX << 32;
 
 // The layout is that of little-endian machines, for which the programs are compiled as well.
-const _: () = assert!(cfg!(target_endian = "little") && ENTRY_LEN == 1344);
+const _: () = {
+    assert!(cfg!(target_endian = "little") && ENTRY_LEN == kept::LEN);
+    assert!(kept::SERVICE_AT == kept::NAME_AT + 4 && kept::SHAPE_AT == kept::NAME_AT + 6);
+    assert!(kept::REPLY_LEN_AT == kept::REQUEST_LEN_AT + 2 && kept::USED_AT == kept::REQUEST_LEN_AT + 4);
+};
+// What is defined in lower crates is what the programs have.
+const _: () = {
+    assert!(SLOTS == layouts::KEPT_SLOTS && GENERATIONS == layouts::KEPT_GENERATIONS);
+    assert!(8 * REQUEST_WORDS == layouts::KEPT_REQUEST && REPLY_MAX == layouts::KEPT_REPLY);
+};
 
 /// What one worker alone has, of each set.
 #[derive(Debug, Default)]

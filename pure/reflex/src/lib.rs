@@ -12,6 +12,7 @@
 
 mod hash;
 pub mod kept_table;
+mod layouts;
 mod limits;
 pub mod mirror;
 mod name;

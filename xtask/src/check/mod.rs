@@ -35,7 +35,7 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    fn error(path: &str, line: usize, message: impl Into<String>) -> Self {
+    pub(crate) fn error(path: &str, line: usize, message: impl Into<String>) -> Self {
         Self { path: path.to_owned(), line, message: message.into(), warning: false }
     }
 
