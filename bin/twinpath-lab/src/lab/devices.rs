@@ -5,51 +5,27 @@
 mod crossing;
 mod reflex;
 
+use std::collections::BTreeMap;
 use std::process::Command;
+use std::sync::LazyLock;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use tokio::task::spawn_blocking;
 use twinpath_sys::{Namespace, ethtool};
 
 use super::instance::{Facts, Instance};
 use super::kni::{fragments, kill9};
-use super::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec, Sample};
+use super::model::Sample;
 use super::peers;
-use super::record::Record;
-use super::session::Session;
-use super::session::{InGuest, Lab};
+use super::session::{InGuest, Lab, Session};
+use super::spec::Table;
 use super::topology::{CLIENT, SERVER};
 
-pub(crate) const LAB: Lab = Lab {
+pub(crate) static LAB: Lab = Lab {
     name: "devices",
     about: "Whether each path works on a guest's network cards: answers, fragments, offloads, kills",
-    rows: &ROWS,
-    ratios: &RATIOS,
-    plots: &[],
-    summary: &[],
-    together: &[],
-    in_guest: &InGuest {
-        rows: &[
-            "exchange-packet",
-            "exchange-xdp",
-            "exchange-xdp-zerocopy",
-            "bare-packet",
-            "bare-xdp",
-            "bare-xdp-zerocopy",
-            "kill9-packet",
-            "kill9-xdp",
-            "kill9-xdp-zerocopy",
-            "vlan",
-            "bridge",
-            "switch",
-            "reflex",
-            "reflex-xdp",
-        ],
-        modules: &["8021q"],
-        programs: &["ethtool"],
-        files: &[],
-        links: &[],
-    },
+    table: LazyLock::new(|| Table::of(include_str!("../../tables/devices.txt"))),
+    in_guest: &InGuest { modules: &["8021q"], programs: &["ethtool"], files: &[], links: &[] },
     run: |session| Box::pin(run(session)),
 };
 
@@ -65,172 +41,45 @@ const REFUSED: &str = "is not possible";
 /// The offloads of a card, by their names in ethtool.
 const OFFLOADS: [&str; 6] = ["rx", "tx", "rxvlan", "txvlan", "gro", "tso"];
 
-/// The rows of one path.
-struct Rows {
-    path: &'static str,
-    exchange: &'static str,
-    bare: &'static str,
-    kill9: &'static str,
-}
-
-const PATHS: [Rows; 3] = [
-    Rows { path: "packet", exchange: "exchange-packet", bare: "bare-packet", kill9: "kill9-packet" },
-    Rows { path: "xdp", exchange: "exchange-xdp", bare: "bare-xdp", kill9: "kill9-xdp" },
-    Rows {
-        path: "xdp-zerocopy",
-        exchange: "exchange-xdp-zerocopy",
-        bare: "bare-xdp-zerocopy",
-        kill9: "kill9-xdp-zerocopy",
-    },
-];
-
-const fn row(id: &'static str, path: &'static str, main: &'static str, label: &'static str) -> RowSpec {
-    RowSpec { id, label, group: Group::Trouble, path: Some(path), mode: None, main, base: &[] }
-}
-
-/// Every row, in the order of the table.
-const ROWS: [RowSpec; 14] = [
-    row("exchange-packet", "packet", "answered", "packet: datagrams, whole and in 2 to 45 fragments"),
-    row("bare-packet", "packet", "answered", "packet: the same, the card's offloads switched off"),
-    row("kill9-packet", "packet", "resets", "packet: kernel connections that a kill -9 broke"),
-    row("exchange-xdp", "xdp", "answered", "xdp: datagrams, whole and in 2 to 45 fragments"),
-    row("bare-xdp", "xdp", "answered", "xdp: the same, the card's offloads switched off"),
-    row("kill9-xdp", "xdp", "resets", "xdp: kernel connections that a kill -9 broke"),
-    row(
-        "exchange-xdp-zerocopy",
-        "xdp-zerocopy",
-        "answered",
-        "zero-copy: datagrams, whole and in 2 to 45 fragments",
-    ),
-    row(
-        "bare-xdp-zerocopy",
-        "xdp-zerocopy",
-        "answered",
-        "zero-copy: the same, the card's offloads switched off",
-    ),
-    row("kill9-xdp-zerocopy", "xdp-zerocopy", "resets", "zero-copy: kernel connections that a kill -9 broke"),
-    row("vlan", "packet", "answered", "tagged datagrams, served on a VLAN interface"),
-    row("bridge", "exception", "answered", "requests through an exception port, and after its kill -9"),
-    row("switch", "switch", "answered", "requests through a switch, and after its kill -9"),
-    row("reflex", "packet", "answered", "calls that the kernel's programs answer from kept replies"),
-    row("reflex-xdp", "xdp", "answered", "the same, by the XDP program and the one at tc"),
-];
-
-const fn answered(id: &'static str, row: &'static str, what: &'static str) -> RatioSpec {
-    RatioSpec {
-        id,
-        what,
-        formula: Formula::Value((row, "answered")),
-        target: Some(1.0),
-        better: Better::Higher,
-        judged: Judged::Median,
-        check_pairs: 1,
-        also: &[],
-        steady: None,
-    }
-}
-
-const fn resets(
-    id: &'static str,
-    row: &'static str,
-    also: &'static [(super::model::Cell, f64)],
-) -> RatioSpec {
-    RatioSpec {
-        formula: Formula::Value((row, "resets")),
-        target: Some(0.0),
-        better: Better::Lower,
-        also,
-        ..answered(id, row, "kernel connections that a kill -9 beside them broke; none stays silent")
-    }
-}
-
-const WHAT: &str =
-    "share of datagrams, whole and in fragments, answered exactly once, the whole ones by the path";
-const WHAT_BARE: &str = "the same, the card's offloads switched off";
-
-/// The requirements, wherever the path is supported.
-const RATIOS: [RatioSpec; 14] = [
-    answered("packet-exchange", "exchange-packet", WHAT),
-    answered("packet-bare", "bare-packet", WHAT_BARE),
-    resets("packet-kill9", "kill9-packet", &[(("kill9-packet", "worst_ms"), SILENT_MS)]),
-    answered("xdp-exchange", "exchange-xdp", WHAT),
-    answered("xdp-bare", "bare-xdp", WHAT_BARE),
-    resets("xdp-kill9", "kill9-xdp", &[(("kill9-xdp", "worst_ms"), SILENT_MS)]),
-    answered("xdp-zerocopy-exchange", "exchange-xdp-zerocopy", WHAT),
-    answered("xdp-zerocopy-bare", "bare-xdp-zerocopy", WHAT_BARE),
-    resets("xdp-zerocopy-kill9", "kill9-xdp-zerocopy", &[(("kill9-xdp-zerocopy", "worst_ms"), SILENT_MS)]),
-    answered(
-        "vlan-answered",
-        "vlan",
-        "share of tagged datagrams answered exactly once, by the path of the tag's interface",
-    ),
-    answered(
-        "bridge-answered",
-        "bridge",
-        "share of requests answered, by each carrier, and by the kernel after a kill",
-    ),
-    answered("switch-answered", "switch", "share of requests answered, and by the kernel after a kill"),
-    answered(
-        "reflex-answered",
-        "reflex",
-        "share of calls answered, on a kernel whose programs answer most of them from kept replies",
-    ),
-    answered("reflex-xdp-answered", "reflex-xdp", "the same, on the XDP path"),
-];
-
-async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
-    let selected = |row: &'static str| session.selection.rows.contains(row);
-    let mut record = Record::default();
-    session.progress.expect(session.selection.rows.len());
-    for rows in &PATHS {
-        let mut wanted =
-            [rows.exchange, rows.bare, rows.kill9].into_iter().filter(|row| selected(row)).peekable();
-        if wanted.peek().is_none() {
-            continue;
-        }
-        if let Err(error) = available(session, rows.path).await {
-            let reason = format!("{error:#}");
-            session.progress.line(&format!("{}: {reason}", rows.path));
-            wanted.for_each(|row| match reason.contains(REFUSED) {
-                true => record.fail(row, reason.clone()),
-                false => record.add(row, 0, failed(&error)),
-            });
-            continue;
-        }
-        for row in wanted {
-            session.progress.step(row);
-            let measured = if row == rows.exchange {
-                exchange(session, rows.path).await
-            } else if row == rows.bare {
-                bare(session, rows.path).await
-            } else {
-                kill9::measure(session, rows.path, KILLS).await
-            };
-            record.add(row, 0, measured.unwrap_or_else(|error| failed(&error)));
-        }
-    }
-    for row in ["vlan", "bridge", "switch", "reflex", "reflex-xdp"].into_iter().filter(|row| selected(row)) {
-        session.progress.step(row);
-        if row == "reflex-xdp"
-            && let Err(error) = available(session, "xdp").await
+async fn run(session: &Session) -> anyhow::Result<usize> {
+    let rows = session.rows();
+    session.progress.expect(rows.len());
+    let mut unavailable: BTreeMap<&str, anyhow::Error> = BTreeMap::new();
+    for row in rows {
+        // What a row is tried on: a path that has to be there.
+        let (kind, path) = row.split_once('-').unwrap_or((row, ""));
+        if !path.is_empty()
+            && !unavailable.contains_key(path)
+            && let Err(error) = available(session, path).await
         {
-            record.fail(row, format!("{error:#}"));
+            unavailable.insert(path, error);
+        }
+        if let Some(error) = unavailable.get(path) {
+            match format!("{error:#}").contains(REFUSED) {
+                true => session.fail(&[row], error),
+                false => session.note(row, 0, Ok(failed(error))),
+            }
             continue;
         }
         if row == "switch" && is_virtual_function(session)? {
-            record.fail(row, "a virtual function gets the frames for its own address only".to_owned());
+            session.fail(&[row], &anyhow!("a virtual function gets the frames for its own address only"));
             continue;
         }
-        let measured = match row {
-            "vlan" => crossing::vlan(session).await,
-            "bridge" => crossing::bridge(session).await,
-            "reflex" => reflex::measure(session, "packet").await,
-            "reflex-xdp" => reflex::measure(session, "xdp").await,
-            _ => crossing::switch(session).await,
+        let measured = async {
+            let measured = match kind {
+                "exchange" => exchange(session, path).await,
+                "bare" => bare(session, path).await,
+                "kill9" => kill9::measure(session, path, KILLS).await,
+                "vlan" => crossing::vlan(session).await,
+                "bridge" => crossing::bridge(session).await,
+                "switch" => crossing::switch(session).await,
+                _ => reflex::measure(session, if path.is_empty() { "packet" } else { path }).await,
+            };
+            Ok(measured.unwrap_or_else(|error| failed(&error)))
         };
-        record.add(row, 0, measured.unwrap_or_else(|error| failed(&error)));
+        session.step(row, 0, measured).await;
     }
-    Ok((record, 1))
+    Ok(1)
 }
 
 fn is_virtual_function(session: &Session) -> anyhow::Result<bool> {
@@ -309,21 +158,21 @@ fn switch(namespace: &Namespace, interface: &str, to: &str) -> anyhow::Result<Ve
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::model::Formula;
+    use crate::lab::record::Record;
 
     #[test]
-    fn every_row_is_one_of_a_path_and_has_its_ratio_and_none_is_measured_outside_a_guest() {
-        let of_paths: Vec<_> = PATHS.iter().flat_map(|rows| [rows.exchange, rows.bare, rows.kill9]).collect();
-        let all: Vec<_> =
-            of_paths.into_iter().chain(["vlan", "bridge", "switch", "reflex", "reflex-xdp"]).collect();
-        assert_eq!(all, ROWS.map(|row| row.id));
-        assert_eq!(all, RATIOS.map(|ratio| ratio.formula.rows()[0]));
-        assert!(all.iter().all(|row| LAB.in_guest.rows.contains(row)));
+    fn every_row_has_its_ratio_and_none_is_measured_outside_a_guest() {
+        let rows: Vec<_> = LAB.table.rows.iter().map(|row| row.id).collect();
+        let asked: Vec<_> = LAB.table.ratios.iter().map(|ratio| ratio.formula.rows()[0]).collect();
+        assert_eq!(rows, asked);
+        assert!(rows.iter().all(|row| LAB.is_in_guest(row)));
     }
 
     #[test]
     fn a_path_that_does_not_work_misses_every_target() {
         let sample = failed(&anyhow::anyhow!("gone"));
-        for ratio in &RATIOS {
+        for ratio in LAB.table.ratios {
             let Formula::Value((_, value)) = ratio.formula else { panic!("{}", ratio.id) };
             let mut record = Record::default();
             record.add(ratio.formula.rows()[0], 0, sample.clone());

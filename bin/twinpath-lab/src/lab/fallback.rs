@@ -2,6 +2,7 @@
 //! --measure-fallback`, but with more samples; and the programs alone, in test runs.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use anyhow::Context;
 use tokio::task::spawn_blocking;
@@ -12,20 +13,15 @@ use twinpath_steer_bpf::TcAttach;
 use twinpath_sys::affinity;
 use twinpath_time::Duration;
 
-use super::model::{Better, Formula, Group, Judged, RatioSpec, RowSpec, Sample};
-use super::record::Record;
-use super::session::Session;
-use super::session::{InGuest, Lab};
+use super::model::Sample;
+use super::session::{InGuest, Lab, Session};
+use super::spec::Table;
 
 /// The lab that measures only this.
-pub(crate) const LAB: Lab = Lab {
+pub(crate) static LAB: Lab = Lab {
     name: "fallback",
     about: "What attaching costs the kernel's own traffic",
-    rows: &ROWS,
-    ratios: &[XDP_TAX],
-    plots: &[],
-    summary: &[],
-    together: &[],
+    table: LazyLock::new(|| Table::of(include_str!("../../tables/fallback.txt"))),
     in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),
 };
@@ -36,62 +32,27 @@ const CHECK_ROUNDS: usize = 3;
 /// Entries per ring: the default of `serve`.
 const RING_FRAMES: u32 = 512;
 
-const fn row(id: &'static str, label: &'static str, path: &'static str, main: &'static str) -> RowSpec {
-    RowSpec { id, label, group: Group::Beside, path: Some(path), mode: None, main, base: &[] }
-}
-
-/// The rows; `ratio` is after divided by before.
-pub(crate) const ROWS: [RowSpec; 8] = [
-    row("kernel-rtt-packet", "kernel UDP round trip beside the packet path", "packet", "ratio"),
-    row("kernel-bulk-packet", "kernel bulk TCP beside the packet path", "packet", "ratio"),
-    row("kernel-rate-packet", "kernel UDP 64 B requests beside the packet path", "packet", "ratio"),
-    row("kernel-rtt-xdp-native", "kernel UDP round trip beside native XDP", "xdp-native", "ratio"),
-    row("kernel-bulk-xdp-native", "kernel bulk TCP beside native XDP", "xdp-native", "ratio"),
-    row("kernel-rate-xdp-native", "kernel UDP 64 B requests beside native XDP", "xdp-native", "ratio"),
-    XDP_TAX_ROW,
-    PACKET_TAX_ROW,
-];
-
-/// The time that the XDP program adds to its hook.
-pub(crate) const XDP_TAX_ROW: RowSpec =
-    row("kernel-xdp-tax", "the XDP program on a frame of the kernel's", "xdp-native", "added_ns");
-/// The time that both programs of the packet path add.
-pub(crate) const PACKET_TAX_ROW: RowSpec =
-    row("kernel-packet-tax", "socket filter and tc program on such a frame", "packet", "added_ns");
-
-/// Cost of the steering program per packet of kernel traffic, ns; published elsewhere: 13.3.
-pub(crate) const XDP_TAX: RatioSpec = RatioSpec {
-    id: "kernel-xdp-tax-ns",
-    what: "XDP steering program on a frame that stays the kernel's, over an empty program, ns, the costliest kind",
-    formula: Formula::Value(("kernel-xdp-tax", "added_ns")),
-    target: Some(25.0),
-    better: Better::Lower,
-    judged: Judged::Median,
-    check_pairs: 1,
-    also: &[],
-    steady: None,
-};
+/// Rows of each path, whose `ratio` is after divided by before: round trips, bulk TCP, requests.
+const PACKET: [&str; 3] = ["kernel-rtt-packet", "kernel-bulk-packet", "kernel-rate-packet"];
+const XDP: [&str; 3] = ["kernel-rtt-xdp-native", "kernel-bulk-xdp-native", "kernel-rate-xdp-native"];
+/// Rows of what programs add: the XDP program, whose published counterpart takes 13.3 ns; both programs of the packet path.
+pub(crate) const TAXES: [&str; 2] = ["kernel-xdp-tax", "kernel-packet-tax"];
 
 /// Rows that are measured together, and the path that measures them.
-const PARTS: [(&[RowSpec], Option<Path>); 3] = [
-    (ROWS.split_at(3).0, Some(Path::Packet)),
-    (ROWS.split_at(3).1.split_at(3).0, Some(Path::XdpNative)),
-    (ROWS.split_at(6).1, None),
-];
+const PARTS: [(&[&str], Option<Path>); 3] =
+    [(&PACKET, Some(Path::Packet)), (&XDP, Some(Path::XdpNative)), (&TAXES, None)];
 
-async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
-    let rounds = session.repeat.unwrap_or(if session.check { CHECK_ROUNDS } else { 1 });
-    let mut record = Record::default();
+async fn run(session: &Session) -> anyhow::Result<usize> {
+    let rounds = session.repeat.unwrap_or(session.either(CHECK_ROUNDS, 1));
     session.progress.expect(steps(session) * rounds);
     for at in 0..rounds {
-        round(session, &mut record, at).await;
+        round(session, at).await;
     }
-    Ok((record, rounds))
+    Ok(rounds)
 }
 
-fn parts(session: &Session) -> impl Iterator<Item = &'static (&'static [RowSpec], Option<Path>)> {
-    let wanted = |row: &RowSpec| session.selection.rows.contains(row.id);
-    PARTS.iter().filter(move |(rows, _)| rows.iter().any(wanted))
+fn parts(session: &Session) -> impl Iterator<Item = &'static (&'static [&'static str], Option<Path>)> {
+    PARTS.iter().filter(move |(rows, _)| rows.iter().any(|row| session.wants(row)))
 }
 
 /// Number of steps of one round, for the progress bar.
@@ -99,8 +60,8 @@ pub(crate) fn steps(session: &Session) -> usize {
     parts(session).count()
 }
 
-/// Measures the selected rows of [`ROWS`] once; a failure is recorded as the rows' reason.
-pub(crate) async fn round(session: &Session, record: &mut Record, round: usize) {
+/// Measures the selected rows once; a failure is recorded as the rows' reason.
+pub(crate) async fn round(session: &Session, round: usize) {
     for (rows, path) in parts(session) {
         let measured = match path {
             Some(path) => {
@@ -112,23 +73,20 @@ pub(crate) async fn round(session: &Session, record: &mut Record, round: usize) 
                 taxes(session).await
             }
         };
-        if let Err(error) = &measured {
-            session.progress.line(&format!("{error:#}"));
-        }
-        note(record, round, rows, measured);
+        note(session, round, rows, measured);
     }
 }
 
 /// Records the samples, or the reason for each row without one.
 pub(crate) fn note(
-    record: &mut Record,
+    session: &Session,
     round: usize,
-    rows: &[RowSpec],
+    rows: &[&'static str],
     measured: anyhow::Result<Vec<(&'static str, Sample)>>,
 ) {
     match measured {
-        Ok(samples) => samples.into_iter().for_each(|(row, sample)| record.add(row, round, sample)),
-        Err(error) => rows.iter().for_each(|row| record.fail(row.id, format!("{error:#}"))),
+        Ok(samples) => samples.into_iter().for_each(|(row, sample)| session.note(row, round, Ok(sample))),
+        Err(error) => session.fail(rows, &error),
     }
 }
 
@@ -136,7 +94,7 @@ pub(crate) fn note(
 ///
 /// # Errors
 /// No scratch link, no such path on a veth, or a program that cannot be loaded.
-pub(crate) async fn measure(session: &Session, path: Path) -> anyhow::Result<Vec<(&'static str, Sample)>> {
+async fn measure(session: &Session, path: Path) -> anyhow::Result<Vec<(&'static str, Sample)>> {
     let question = Question {
         path,
         claims: traffic::table()?.claims().to_vec(),
@@ -183,7 +141,7 @@ pub(crate) async fn taxes(session: &Session) -> anyhow::Result<Vec<(&'static str
         pinned.join().map_err(|_| anyhow::anyhow!("the test runs panicked"))?
     });
     let [xdp, packet] = runs.await?.context("running the steering programs for a test")?;
-    Ok(vec![("kernel-xdp-tax", tax(&xdp)), ("kernel-packet-tax", tax(&packet))])
+    Ok(TAXES.into_iter().zip([tax(&xdp), tax(&packet)]).collect())
 }
 
 /// The most expensive kind of frame, summed over all programs of the path.
@@ -209,10 +167,10 @@ fn tax(costs: &[FrameCost]) -> Sample {
 }
 
 fn measure_row(path: Path, measure: Measure) -> &'static str {
-    let of = |rows: &[RowSpec]| match measure {
-        Measure::Rtt => rows[0].id,
-        Measure::Bulk => rows[1].id,
-        Measure::Rate => rows[2].id,
+    let at = match measure {
+        Measure::Rtt => 0,
+        Measure::Bulk => 1,
+        Measure::Rate => 2,
     };
-    if path == Path::Packet { of(&ROWS[..3]) } else { of(&ROWS[3..6]) }
+    if path == Path::Packet { PACKET[at] } else { XDP[at] }
 }

@@ -1,21 +1,18 @@
 //! Renders the report as one self-contained HTML file, without scripts, fonts or requests.
 
-mod columns;
-
 use std::fmt::Write;
 
 use plotters::style::RGBColor;
 
-use self::columns::{Column, columns};
-use super::lines::{self, Line};
+use super::chart::{self, Axis, Line, Point};
 use super::model::{Group, LabReport, PlotSpec, Ratio, Row, RowSpec};
-use super::pareto::{self, Point};
-use super::plot::{self, Curve};
+use super::plot;
 use super::record::Record;
 use super::session::Lab;
 use super::stats;
 use super::summary::{self, Ahead, Shown};
 use super::table::{self, label, of_group, to_base};
+use super::values::{VALUES, Value};
 
 /// Warm colours for the kernel, cool ones for twinpath, grey for the floor: legible on light and dark backgrounds.
 const KERNEL: [RGBColor; 3] =
@@ -60,10 +57,10 @@ pub(crate) fn render(lab: &Lab, report: &LabReport, record: &Record, shown: Show
     for group in [Group::Wake, Group::Competing] {
         against_cpu(&mut page, lab, report, group)?;
     }
-    for plot in lab.plots {
+    for plot in lab.table.plots {
         plotted(&mut page, plot, record)?;
     }
-    for group in Group::ALL {
+    for group in Group::ALL.iter().copied() {
         rows(&mut page, lab, report, record, group);
     }
     notes(&mut page, report);
@@ -164,6 +161,51 @@ fn is_ours(row: &Row) -> bool {
     OUR_ROWS.iter().any(|ours| row.id.starts_with(ours)) || row.id.contains("-twinpath")
 }
 
+/// Warm colours for the kernel's rows, cool ones for ours, in turn.
+struct Colours {
+    kernel: std::iter::Cycle<std::slice::Iter<'static, RGBColor>>,
+    ours: std::iter::Cycle<std::slice::Iter<'static, RGBColor>>,
+}
+
+impl Colours {
+    fn new() -> Self {
+        Self { kernel: KERNEL.iter().cycle(), ours: OURS.iter().cycle() }
+    }
+
+    fn next(&mut self, is_ours: bool) -> RGBColor {
+        let next = if is_ours { self.ours.next() } else { self.kernel.next() };
+        *next.unwrap_or(&FLOOR)
+    }
+}
+
+/// A picture with a line of its legend for each of its series: colour, name, and values.
+struct Figure {
+    title: String,
+    svg: String,
+    legend: Vec<(RGBColor, String, String)>,
+    caption: String,
+}
+
+impl Figure {
+    fn write(&self, page: &mut String) {
+        let _ = write!(
+            page,
+            "<section><h2>{}</h2><figure>{}<ul class=\"legend\">",
+            escape(&self.title),
+            self.svg
+        );
+        for (RGBColor(red, green, blue), name, values) in &self.legend {
+            let _ = write!(
+                page,
+                "<li><i style=\"background:#{red:02x}{green:02x}{blue:02x}\"></i><span>{}</span><span class=\"meta\">{}</span></li>",
+                escape(name),
+                escape(values),
+            );
+        }
+        let _ = write!(page, "</ul><figcaption>{}</figcaption></figure></section>", escape(&self.caption));
+    }
+}
+
 /// The latency curves of one group; nothing if it was not measured.
 fn latencies(
     page: &mut String,
@@ -172,118 +214,103 @@ fn latencies(
     record: &Record,
     group: Group,
 ) -> anyhow::Result<()> {
-    let (mut kernels, mut ours) = (KERNEL.iter().cycle(), OURS.iter().cycle());
-    let mut curves = Vec::new();
-    let mut legend = String::new();
+    let (mut colours, mut lines, mut legend) = (Colours::new(), Vec::new(), Vec::new());
     for (spec, row) in of_group(lab, report, group).filter(|(_, row)| row.skipped.is_none()) {
         let is_ours = is_ours(row) || matches!(group, Group::Walk | Group::Transit) && row.path.is_some();
-        let next = if is_ours { ours.next() } else { kernels.next() };
-        let colour = if row.path.is_none() { FLOOR } else { *next.unwrap_or(&FLOOR) };
+        let next = colours.next(is_ours);
+        let colour = if row.path.is_none() { FLOOR } else { next };
         let value =
             |name: &str| row.values.get(name).map_or_else(String::new, |s| table::significant(s.median));
-        let _ = write!(
-            legend,
-            "<li><i style=\"background:#{:02x}{:02x}{:02x}\"></i><span>{}</span><span class=\"meta\">p50 {} · p99 {} us</span></li>",
-            colour.0,
-            colour.1,
-            colour.2,
-            escape(&label(spec, row)),
-            value("p50_us"),
-            value("p99_us"),
-        );
-        curves.push(Curve { colour, histogram: record.histogram(spec.id), ours: is_ours });
+        let values = format!("p50 {} · p99 {} us", value("p50_us"), value("p99_us"));
+        legend.push((colour, label(spec, row), values));
+        lines.push(Line::new(colour, is_ours, chart::percentiles(&record.histogram(spec.id))));
     }
-    if curves.iter().any(|curve| !curve.histogram.is_empty()) {
-        let _ = write!(
-            page,
-            "<section><h2>Latency</h2><figure>{}<ul class=\"legend\">{legend}</ul><figcaption>{}, all rounds together. Lower is better; thick lines are twinpath.</figcaption></figure></section>",
-            plot::percentiles(&curves)?,
-            group.title()
-        );
+    let times = || lines.iter().flat_map(|line| &line.points).map(|point| point.y);
+    if times().next().is_none() {
+        return Ok(());
     }
+    let (across, up) = (Axis::percentiles(lines.iter()), Axis::times(times(), 10.0, "round trip"));
+    let svg = chart::draw(&across, &up, &lines)?;
+    let caption =
+        format!("{}, all rounds together. Lower is better; thick lines are twinpath.", group.title());
+    Figure { title: "Latency".to_owned(), svg, legend, caption }.write(page);
     Ok(())
 }
 
+/// Less CPU than this is drawn as this, percent of a core.
+const CPU_MIN: f64 = 0.1;
+
 /// A plot of latency against CPU, one point per row that has both.
 fn against_cpu(page: &mut String, lab: &Lab, report: &LabReport, group: Group) -> anyhow::Result<()> {
-    let (mut kernels, mut ours) = (KERNEL.iter().cycle(), OURS.iter().cycle());
-    let (mut points, mut names) = (Vec::new(), Vec::new());
+    let (mut colours, mut points, mut dots, mut legend) =
+        (Colours::new(), Vec::new(), Vec::new(), Vec::new());
     for (spec, row) in of_group(lab, report, group) {
         let value = |name: &str| row.values.get(name).map(|summary| summary.median);
-        let (Some(cpu), Some(latency_us)) = (value("cpu_server"), value("mean_us")) else { continue };
+        let (Some(cpu), Some(y)) = (value("cpu_server"), value("mean_us")) else { continue };
         let is_ours = is_ours(row);
-        let next = if is_ours { ours.next() } else { kernels.next() };
-        points.push(Point { cpu, latency_us, colour: *next.unwrap_or(&FLOOR), ours: is_ours });
-        names.push(label(spec, row));
+        let point = Point { x: (cpu * 100.0).max(CPU_MIN), y, up_to: None };
+        let colour = colours.next(is_ours);
+        points.push(point);
+        let number = Some(points.len());
+        let dot = if is_ours { 7 } else { 5 };
+        dots.push(Line { width: 0, dot, number, ..Line::new(colour, is_ours, vec![point]) });
+        let values = format!("{} us · {}", table::significant(y), table::percent(cpu));
+        legend.push((colour, format!("{} {}", points.len(), label(spec, row)), values));
     }
     if points.is_empty() {
         return Ok(());
     }
-    let front = pareto::front(&points);
-    let _ = write!(
-        page,
-        "<section><h2>Latency against CPU</h2><figure>{}<ul class=\"legend\">",
-        pareto::draw(&points)?
+    let front = chart::front(&points);
+    front.iter().for_each(|at| legend[*at].1.push_str(" (front)"));
+    let along = Line::new(FLOOR, false, front.into_iter().map(|at| points[at]).collect());
+    let across = Axis::of(
+        points.iter().map(|point| point.x).chain([100.0]),
+        5.0,
+        "CPU of the receiver, share of a core",
+        |percent| format!("{percent} %"),
     );
-    for (at, (point, name)) in points.iter().zip(&names).enumerate() {
-        let _ = write!(
-            page,
-            "<li><i style=\"background:#{:02x}{:02x}{:02x}\"></i><span>{} {}{}</span><span class=\"meta\">{} us · {}</span></li>",
-            point.colour.0,
-            point.colour.1,
-            point.colour.2,
-            at + 1,
-            escape(name),
-            if front.contains(&at) { " (front)" } else { "" },
-            table::significant(point.latency_us),
-            table::percent(point.cpu),
-        );
-    }
-    let _ = write!(
-        page,
-        "</ul><figcaption>{}. Towards the lower left is better; what is on the line is beaten by nothing in both.</figcaption></figure></section>",
-        escape(group.title())
+    let up = Axis::times(points.iter().map(|point| point.y), 5.0, "average round trip");
+    let lines: Vec<_> = std::iter::once(along).chain(dots).collect();
+    let svg = chart::draw(&across, &up, &lines)?;
+    let caption = format!(
+        "{}. Towards the lower left is better; what is on the line is beaten by nothing in both.",
+        group.title()
     );
+    Figure { title: "Latency against CPU".to_owned(), svg, legend, caption }.write(page);
     Ok(())
 }
 
 /// A plot that the lab asks for; nothing if none of its rows was measured.
 fn plotted(page: &mut String, plot: &PlotSpec, record: &Record) -> anyhow::Result<()> {
-    let (mut others, mut ours) = (KERNEL.iter().cycle(), OURS.iter().cycle());
-    let (mut lines, mut legend) = (Vec::new(), String::new());
-    for series in plot.series {
-        let next = if series.ours { ours.next() } else { others.next() };
-        let colour = *next.unwrap_or(&FLOOR);
+    // Ends of an axis are so many times apart, at least.
+    const FACTOR_MIN: f64 = 5.0;
+    let number = |value: f64| if value >= 100.0 { table::thousands(value) } else { table::short(value) };
+    let (mut colours, mut lines, mut legend) = (Colours::new(), Vec::new(), Vec::new());
+    for series in &plot.series {
+        let colour = colours.next(series.ours);
         let point = |row: &&str| {
             let value = |name| record.median(row, name);
             let (x, y) = (value(plot.across.value)?, value(plot.up.value)?);
-            Some(lines::Point { x, y, up_to: plot.up_to.and_then(value) })
+            Some(Point { x, y, up_to: plot.up_to.and_then(value) })
         };
         let points: Vec<_> = series.rows.iter().filter_map(point).collect();
         if points.is_empty() {
             continue;
         }
-        let _ = write!(
-            legend,
-            "<li><i style=\"background:#{:02x}{:02x}{:02x}\"></i><span>{}</span><span class=\"meta\">{} {}</span></li>",
-            colour.0,
-            colour.1,
-            colour.2,
-            escape(series.name),
-            points.iter().map(|point| lines::number(point.y)).collect::<Vec<_>>().join(" · "),
-            escape(plot.unit),
-        );
-        lines.push(Line { colour, ours: series.ours, points });
+        let values: Vec<_> = points.iter().map(|point| number(point.y)).collect();
+        legend.push((colour, series.name.to_owned(), format!("{} {}", values.join(" · "), plot.unit)));
+        lines.push(Line { dot: 4, ..Line::new(colour, series.ours, points) });
     }
-    if !lines.is_empty() {
-        let _ = write!(
-            page,
-            "<section><h2>{}</h2><figure>{}<ul class=\"legend\">{legend}</ul><figcaption>{} Both axes are logarithmic; thick lines are twinpath.</figcaption></figure></section>",
-            escape(plot.title),
-            lines::draw(&lines, plot.across.title, plot.up.title)?,
-            escape(plot.caption),
-        );
+    if lines.is_empty() {
+        return Ok(());
     }
+    let points = || lines.iter().flat_map(|line| &line.points);
+    let tick = |value: f64| if value >= 1.0 { table::thousands(value) } else { table::short(value) };
+    let across = Axis::of(points().map(|point| point.x), FACTOR_MIN, plot.across.title, tick);
+    let ys = points().flat_map(|point| [point.y, point.up_to.unwrap_or(point.y)]);
+    let svg = chart::draw(&across, &Axis::of(ys, FACTOR_MIN, plot.up.title, tick), &lines)?;
+    let caption = format!("{} Both axes are logarithmic; thick lines are twinpath.", plot.caption);
+    Figure { title: plot.title.to_owned(), svg, legend, caption }.write(page);
     Ok(())
 }
 
@@ -293,11 +320,11 @@ fn rows(page: &mut String, lab: &Lab, report: &LabReport, record: &Record, group
         return;
     }
     let measured = |name: &str| rows.iter().any(|(_, row)| row.values.contains_key(name));
-    let columns: Vec<&Column> = columns(group).iter().filter(|(name, ..)| measured(name)).collect();
+    let columns: Vec<&Value> = VALUES.iter().filter(|value| measured(value.name)).collect();
     let _ =
         write!(page, "<section><h2>{}</h2><div class=\"wide\"><table><thead><tr><th>", escape(group.title()));
-    for (_, heading, _) in &columns {
-        let _ = write!(page, "<th>{heading}");
+    for column in &columns {
+        let _ = write!(page, "<th>{}", column.heading);
     }
     let to_kernel: Vec<Option<f64>> = rows.iter().map(|(spec, _)| to_base(spec, record)).collect();
     let has_ratios = to_kernel.iter().any(Option::is_some);
@@ -318,16 +345,16 @@ fn rows(page: &mut String, lab: &Lab, report: &LabReport, record: &Record, group
         let ours = is_ours(row) || row.path.as_deref().is_some_and(|path| path != "kernel");
         let class = if ours { " class=\"ours\"" } else { "" };
         let _ = write!(page, "<tr{class}><td class=\"name\">{}", escape(&label(spec, row)));
-        for (name, _, write_value) in &columns {
+        for Value { name, write, .. } in &columns {
             match row.values.get(*name) {
                 Some(s) => {
                     let _ = write!(
                         page,
                         "<td title=\"{} to {} over {}\">{}",
-                        write_value(s.min),
-                        write_value(s.max),
+                        write(s.min),
+                        write(s.max),
                         stats::counted(row.n, "round"),
-                        write_value(s.median)
+                        write(s.median)
                     );
                 }
                 None => page.push_str("<td>"),
@@ -375,7 +402,7 @@ mod tests {
 
     #[test]
     fn no_two_series_of_a_plot_have_one_colour() {
-        for plot in crate::lab::LABS.iter().flat_map(|lab| lab.plots) {
+        for plot in crate::lab::LABS.iter().flat_map(|lab| lab.table.plots) {
             let ours = plot.series.iter().filter(|series| series.ours).count();
             assert!(ours <= OURS.len() && plot.series.len() - ours <= KERNEL.len(), "{}", plot.title);
         }
@@ -385,7 +412,7 @@ mod tests {
     fn made_up() -> (LabReport, Record) {
         let lab = &quick::LAB;
         let mut record = Record::default();
-        for (index, row) in lab.rows.iter().enumerate() {
+        for (index, row) in lab.table.rows.iter().enumerate() {
             if row.id.starts_with("xdp-generic") {
                 record.fail(row.id, "refused: a peer may send <coalesced> segments".to_owned());
                 continue;
@@ -420,8 +447,8 @@ mod tests {
             version: "0.1.0".to_owned(),
             kernel: "6.18.0".to_owned(),
             cpus: vec![0, 1],
-            rows: lab.rows.iter().map(|spec| record.row(spec)).collect(),
-            ratios: lab.ratios.iter().map(|spec| record.ratio(spec, false)).collect(),
+            rows: lab.table.rows.iter().map(|spec| record.row(spec)).collect(),
+            ratios: lab.table.ratios.iter().map(|spec| record.ratio(spec, false)).collect(),
             unix_time_s: 1_700_000_000,
             wall_s: 47.0,
             rounds: 6,
@@ -443,7 +470,7 @@ mod tests {
         }
         assert_eq!(page.matches("http").count(), page.matches("http://www.w3.org/2000/svg").count());
         assert!(page.contains("&lt;coalesced&gt;") && !page.contains("<coalesced>"));
-        for ratio in quick::LAB.ratios {
+        for ratio in quick::LAB.table.ratios {
             assert!(page.contains(ratio.id), "{}", ratio.id);
         }
         assert_eq!(page.matches("<svg").count(), 2);
@@ -464,10 +491,9 @@ mod tests {
             record.add(row, 0, Sample { values, ..Sample::default() });
         }
         let mut shown = |record: &Record, rows: &[&str]| {
-            let rows = lab.rows.iter().filter(|spec| rows.contains(&spec.id));
+            let rows = lab.table.rows.iter().filter(|spec| rows.contains(&spec.id));
             report.rows = rows.map(|spec| record.row(spec)).collect();
-            report.ratios = lab
-                .ratios
+            report.ratios = lab.table.ratios
                 .iter()
                 .filter(|spec| spec.id == "udp-rtt-poll")
                 .map(|spec| record.ratio(spec, false))

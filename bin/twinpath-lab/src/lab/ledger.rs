@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 
-use super::model::{Better, LabReport, Ratio, RatioSpec};
+use super::model::{Better, LabReport, Ratio};
 use super::session::Lab;
 use super::{Args, LABS, table};
 
@@ -173,10 +173,8 @@ fn read(path: &Path) -> anyhow::Result<Ledger> {
 
 /// The ratios of a lab that belong in the ledger: those that have a target, and need no guest. `only`: of these, if any are named.
 fn wanted(lab: &Lab, only: &[String]) -> Vec<&'static str> {
-    let needs_guest =
-        |ratio: &RatioSpec| ratio.formula.rows().iter().any(|row| lab.in_guest.rows.contains(row));
     let is_named = |id: &str| only.is_empty() || only.iter().any(|only| only.trim() == id);
-    let ratios = lab.ratios.iter().filter(|ratio| ratio.target.is_some() && !needs_guest(ratio));
+    let ratios = lab.table.ratios.iter().filter(|ratio| ratio.target.is_some() && !lab.needs_guest(ratio));
     ratios.map(|ratio| ratio.id).filter(|id| is_named(id)).collect()
 }
 

@@ -9,6 +9,7 @@ mod adopt;
 #[cfg(feature = "all")]
 mod asking;
 mod bystander;
+mod chart;
 mod client;
 #[cfg(feature = "all")]
 mod counters;
@@ -25,11 +26,9 @@ mod instructions;
 mod kni;
 #[cfg(feature = "all")]
 mod ledger;
-mod lines;
 mod model;
 #[cfg(feature = "all")]
 mod openflow;
-mod pareto;
 mod peers;
 mod plot;
 #[cfg(feature = "all")]
@@ -46,21 +45,26 @@ mod rpc;
 mod session;
 #[cfg(feature = "all")]
 mod sockets;
+mod spec;
 #[cfg(feature = "all")]
 mod stall;
 mod stats;
 mod summary;
 #[cfg(feature = "all")]
 mod switch;
+#[cfg(feature = "all")]
+mod switches;
 mod table;
 #[cfg(feature = "all")]
 mod three_rtts;
 mod topology;
 #[cfg(feature = "all")]
 mod traffic;
+mod values;
 #[cfg(feature = "all")]
 mod wakeup;
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -82,7 +86,7 @@ use self::summary::Shown;
 use self::topology::Topology;
 
 /// All labs that this program was built with, in the order of the help text. `make run` builds it for `quick` alone.
-const LABS: &[&Lab] = &[
+static LABS: &[&Lab] = &[
     &quick::LAB,
     #[cfg(feature = "all")]
     &kni::LAB,
@@ -204,7 +208,7 @@ pub(crate) fn run_inside_guest() -> anyhow::Result<ExitCode> {
 
 /// Targets are for runs that judge or ask for single rows, and for labs that have no summary.
 fn shown(lab: &Lab, args: &Args) -> Shown {
-    if args.check || !args.only.is_empty() || lab.summary.is_empty() {
+    if args.check || !args.only.is_empty() || lab.table.summary.is_empty() {
         Shown::Targets
     } else {
         Shown::Summary
@@ -213,7 +217,7 @@ fn shown(lab: &Lab, args: &Args) -> Shown {
 
 /// How the measurement ended.
 enum Ended {
-    Measured(Record, usize),
+    Measured(usize),
     Signal(u8),
 }
 
@@ -227,10 +231,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         .find(|lab| lab.name == args.name)
         .with_context(|| format!("no lab {} in this program{NOT_BUILT}", args.name))?;
     let selection = if args.summary {
-        anyhow::ensure!(!lab.summary.is_empty(), "lab {} has no summary: leave out --summary", lab.name);
+        anyhow::ensure!(
+            !lab.table.summary.is_empty(),
+            "lab {} has no summary: leave out --summary",
+            lab.name
+        );
         Selection::of_summary(lab)?
     } else {
-        Selection::new(lab.rows, lab.ratios, lab.together, &args.only)?
+        Selection::new(lab, &args.only)?
     };
     #[cfg(feature = "all")]
     if let Some(files) = args.files {
@@ -258,13 +266,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let ended = measure(lab, &session);
     session.launcher.end_all();
     session.progress.finish();
-    let (record, rounds) = match ended? {
-        Ended::Measured(record, rounds) => (record, rounds),
+    let rounds = match ended? {
+        Ended::Measured(rounds) => rounds,
         Ended::Signal(code) => {
             eprintln!("twinpath-lab: stopped; every process, namespace and program of the lab is gone");
             return Ok(ExitCode::from(code));
         }
     };
+    let record = session.record.borrow();
     let mut report = report(lab, &args, &session, &record, rounds)?;
     report.wall_s = begun.elapsed().as_secs_f64();
     let shown = shown(lab, &args);
@@ -277,7 +286,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(if args.check { record::check_code(&report.ratios) } else { 0 }))
 }
 
-fn session(lab: &Lab, args: &Args, selection: Selection) -> anyhow::Result<Session> {
+fn session(lab: &'static Lab, args: &Args, selection: Selection) -> anyhow::Result<Session> {
     let topology = match args.between.as_slice() {
         [client, server] => Topology::over([client, server]),
         _ => Topology::build(),
@@ -292,6 +301,8 @@ fn session(lab: &Lab, args: &Args, selection: Selection) -> anyhow::Result<Sessi
     })?;
     let cpus = session::cpus()?;
     Ok(Session {
+        lab,
+        record: RefCell::default(),
         launcher: Launcher::new(Programs::found()?, topology, cpus).adopting()?,
         cpus,
         run_dir: session::run_dir()?,
@@ -318,7 +329,7 @@ fn measure(lab: &Lab, session: &Session) -> anyhow::Result<Ended> {
             biased;
             _ = interrupt.recv() => Ok(Ended::Signal(INTERRUPTED)),
             _ = terminate.recv() => Ok(Ended::Signal(TERMINATED)),
-            result = (lab.run)(session) => result.map(|(record, rounds)| Ended::Measured(record, rounds)),
+            result = (lab.run)(session) => result.map(Ended::Measured),
         }
     });
     // A measurement on a thread of its own may take seconds more; it ends with the process.
@@ -339,8 +350,8 @@ fn report(
     if session.cpus[0] == session.cpus[1] {
         notes.push("only one CPU: both sides share it, so rows that spin measure the scheduler".to_owned());
     }
-    if let ([first, ..], false) = (lab.in_guest.rows, args.inside) {
-        notes.push(format!("{first} and its like are measured in a virtual machine only: --guest"));
+    if let (Some(RowSpec { id, .. }), false) = (lab.table.rows.iter().find(|row| row.in_guest), args.inside) {
+        notes.push(format!("{id} and its like are measured in a virtual machine only: --guest"));
     }
     notes.extend(record::interval_note(rounds));
     let uname = rustix::system::uname();
@@ -349,8 +360,14 @@ fn report(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         kernel: uname.release().to_string_lossy().into_owned(),
         cpus: session.cpus.to_vec(),
-        rows: lab.rows.iter().filter(rows).map(|spec| record.row(spec)).collect(),
-        ratios: lab.ratios.iter().filter(ratios).map(|spec| record.ratio(spec, session.check)).collect(),
+        rows: lab.table.rows.iter().filter(rows).map(|spec| record.row(spec)).collect(),
+        ratios: lab
+            .table
+            .ratios
+            .iter()
+            .filter(ratios)
+            .map(|spec| record.ratio(spec, session.check))
+            .collect(),
         unix_time_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
         wall_s: 0.0,
         rounds,

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::spec::How;
 use super::stats::Summary;
 
 /// The definition of a row. Ids are stable and documented in docs/measuring.md.
@@ -21,221 +22,91 @@ pub(crate) struct RowSpec {
     pub(crate) main: &'static str,
     /// The rows that it is compared with in the table: with the best of them.
     pub(crate) base: &'static [&'static str],
+    /// Whether it is measured in a virtual machine only.
+    pub(crate) in_guest: bool,
+    /// How its lab measures it.
+    pub(crate) how: How,
 }
 
-/// A row without path and mode, compared with none.
-pub(crate) const fn row(id: &'static str, group: Group, main: &'static str, label: &'static str) -> RowSpec {
-    RowSpec { id, label, group, path: None, mode: None, main, base: &[] }
-}
-
-impl RowSpec {
-    /// The row on that path and in that mode.
-    pub(crate) const fn on(self, path: &'static str, mode: &'static str) -> Self {
-        Self { path: Some(path), mode: Some(mode), ..self }
-    }
-
-    /// The row compared with the best of those.
-    pub(crate) const fn beside(self, base: &'static [&'static str]) -> Self {
-        Self { base, ..self }
-    }
-}
-
-/// A group of similar rows, which are shown together in tables and plots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Group {
-    /// Round trips, one request in flight.
-    Rtt,
-    /// Round trips of frames, one in flight.
-    Frames,
-    /// The same while the interface carries other traffic.
-    FramesLoaded,
-    /// Replies per second under load.
-    Rate,
-    /// Requests at a low rate, at random times.
-    Paced,
-    /// CPU at a fixed offered rate.
-    Cpu,
-    /// Services of the kernel beside the fast path.
-    Beside,
-    /// Kills under load, and fragmented datagrams.
-    Trouble,
-    /// An idle server.
-    Idle,
-    /// The results of the other paths.
-    Other,
-    /// Walks of a tree over NFS: calls, one outstanding.
-    Walk,
-    /// Transit times of a walk's frames from one end to the other.
-    Transit,
-    /// Waiting times of an end of a walk between frames.
-    NextCall,
-    Ack,
-    /// Times that wait for a timer tick.
-    Tick,
-    /// Single packets: latency against CPU.
-    Wake,
-    /// The same while deep idle states are forbidden.
-    Caps,
-    /// The same at other paces.
-    Paces,
-    /// The same beside a process that always wants the CPU.
-    Competing,
-    /// While modes are switched.
-    Switching,
-    /// The policy on simulated traffic.
-    Policy,
-    /// RPC calls over TCP, one in flight and many.
-    NullOne,
-    NullMany,
-    /// The same over UDP.
-    NullUdp,
-    /// Calls that ask for attributes.
-    Getattr,
-    /// A service beside clients that are a burden for it.
-    Burden,
-    /// Instruction counts.
-    Instructions,
-    /// Streams in one direction.
-    Stream,
-    /// Frames through a switch.
-    SwitchRate,
-    /// Round trips of kernel sockets through a switch: back to back, and paced.
-    SwitchRtt,
-    SwitchPaced,
-    /// Paced frames through a switch, timed between the hosts' interfaces.
-    SwitchOneWay,
-    /// Kernel TCP through a switch.
-    SwitchBulk,
-    /// Look-ups in a switch's MAC table.
-    SwitchTable,
-    /// Frames through one loop, or a packet thread beside control's.
-    SwitchLoop,
-    /// Frames between memory ports of a switch.
-    SwitchMemory,
-    /// Frames through a switch, by the source's frames per call.
-    SwitchBatch,
-    /// Round trips through a switch at a given rate.
-    SwitchLoad,
-    /// Changes of a switch's flows by its controller.
-    FlowMods,
-    /// Packets after a barrier's reply.
-    Barrier,
-    /// Counters of flows, tables and ports.
-    FlowCounters,
-    /// Frames through OpenFlow's tables.
-    Pipeline,
-    /// Round trips while a controller keeps the switch busy.
-    Stall,
-    /// Builds of programs on the library.
-    Build,
-    /// Gets, one in flight.
-    Memcached,
-}
-
-impl Group {
-    pub(crate) const ALL: [Self; 45] = [
-        Self::Build,
-        Self::Memcached,
-        Self::Stall,
-        Self::FlowMods,
-        Self::Barrier,
-        Self::FlowCounters,
-        Self::Pipeline,
-        Self::SwitchRate,
-        Self::SwitchRtt,
-        Self::SwitchPaced,
-        Self::SwitchOneWay,
-        Self::SwitchBulk,
-        Self::SwitchLoop,
-        Self::SwitchMemory,
-        Self::SwitchTable,
-        Self::SwitchBatch,
-        Self::SwitchLoad,
-        Self::NullOne,
-        Self::NullMany,
-        Self::NullUdp,
-        Self::Getattr,
-        Self::Stream,
-        Self::Wake,
-        Self::Caps,
-        Self::Paces,
-        Self::Competing,
-        Self::Switching,
-        Self::Policy,
-        Self::Walk,
-        Self::Transit,
-        Self::NextCall,
-        Self::Ack,
-        Self::Tick,
-        Self::Rtt,
-        Self::Frames,
-        Self::FramesLoaded,
-        Self::Rate,
-        Self::Paced,
-        Self::Cpu,
-        Self::Beside,
-        Self::Trouble,
-        Self::Idle,
-        Self::Burden,
-        Self::Instructions,
-        Self::Other,
-    ];
-
-    pub(crate) fn title(self) -> &'static str {
-        match self {
-            Self::Rtt => "Round trips: UDP echo, 64 B",
-            Self::Frames => "Round trips: reflected frames, 64 B",
-            Self::FramesLoaded => "The same, beside kernel traffic on the interface",
-            Self::Rate => "Rate: UDP echo, 64 in flight",
-            Self::Paced => "UDP echo, 3,000 requests per second at random times",
-            Self::Cpu => "CPU at the same offered rate",
-            Self::Beside => "The kernel's own traffic beside a fast path",
-            Self::Trouble => "A kill under load, and datagrams in pieces",
-            Self::Idle => "Nothing to do",
-            Self::Other => "What the other paths reach",
-            Self::Walk => "NFS walk: latency of a call",
-            Self::Transit => "Frames under way between both kernels",
-            Self::NextCall => "From a reply to the next call",
-            Self::Ack => "From a reply to its acknowledgement",
-            Self::Tick => "Near a multiple of 1/HZ",
-            Self::Wake => "One packet every 250 to 500 us",
-            Self::Caps => "One packet every 250 to 500 us, deep idle states forbidden",
-            Self::Paces => "Other paces",
-            Self::Competing => "One packet every 250 to 500 us, beside a process that wants the CPU",
-            Self::Switching => "Modes switched under load",
-            Self::Policy => "The policy, replayed",
-            Self::NullOne => "NULL over TCP, 1 in flight",
-            Self::NullMany => "NULL over TCP, 128 in flight on 1 connection",
-            Self::NullUdp => "NULL over UDP",
-            Self::Getattr => "GETATTR over TCP",
-            Self::Stream => "Streams in one direction: what arrives",
-            Self::Burden => "Beside connections that are a burden",
-            Self::Instructions => "Instructions of the pure part",
-            Self::SwitchRate => "Frames of 64 bytes through a switch",
-            Self::SwitchRtt => "Round trips through a switch: kernel UDP, 64 B",
-            Self::SwitchPaced => "The same, one request every 250 to 500 us",
-            Self::SwitchOneWay => {
-                "One datagram every 250 to 500 us, from interface to interface beside a flood"
-            }
-            Self::SwitchBulk => "Kernel TCP through a switch",
-            Self::SwitchLoop => "Packet sockets, 10 ports, 1,000 changes of control a second",
-            Self::SwitchMemory => "Frames of 64 bytes between two memory ports, both directions together",
-            Self::SwitchBatch => "Frames of 64 bytes through a switch, by the source's frames per call",
-            Self::SwitchLoad => "Round trips through a switch at a rate: kernel UDP, 64 B",
-            Self::FlowMods => "Flow-mods over one connection, acknowledged by a barrier",
-            Self::Barrier => "Packets that the former rule took after the barrier's reply",
-            Self::FlowCounters => "Packets by which counters of the switch and of the hosts differ",
-            Self::Stall => "Round trips at a pace, beside bulk traffic",
-            Self::Pipeline => "A frame in OpenFlow's tables",
-            Self::Build => "Cold builds on the library",
-            Self::Memcached => "memcached: get, one in flight",
-            Self::SwitchTable => "Look-ups in the MAC table",
+macro_rules! groups {
+    ($($group:ident $name:literal: $title:literal,)*) => {
+        /// A group of similar rows, which are shown together in tables and plots.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Group {
+            $(#[doc = $title] $group,)*
         }
-    }
+
+        impl Group {
+            /// In the order in which they are shown.
+            pub(crate) const ALL: &[Self] = &[$(Self::$group),*];
+
+            pub(crate) fn title(self) -> &'static str {
+                match self {
+                    $(Self::$group => $title,)*
+                }
+            }
+
+            /// The group that a table names so.
+            pub(crate) fn named(name: &str) -> Option<Self> {
+                match name {
+                    $($name => Some(Self::$group),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+groups! {
+    Build "build": "Cold builds on the library",
+    Memcached "memcached": "memcached: get, one in flight",
+    Stall "stall": "Round trips at a pace, beside bulk traffic",
+    FlowMods "flow-mods": "Flow-mods over one connection, acknowledged by a barrier",
+    Barrier "barrier": "Packets that the former rule took after the barrier's reply",
+    FlowCounters "flow-counters": "Packets by which counters of the switch and of the hosts differ",
+    Pipeline "pipeline": "A frame in OpenFlow's tables",
+    SwitchRate "switch-rate": "Frames of 64 bytes through a switch",
+    SwitchRtt "switch-rtt": "Round trips through a switch: kernel UDP, 64 B",
+    SwitchPaced "switch-paced": "The same, one request every 250 to 500 us",
+    SwitchOneWay "switch-one-way": "One datagram every 250 to 500 us, from interface to interface beside a flood",
+    SwitchBulk "switch-bulk": "Kernel TCP through a switch",
+    SwitchLoop "switch-loop": "Packet sockets, 10 ports, 1,000 changes of control a second",
+    SwitchMemory "switch-memory": "Frames of 64 bytes between two memory ports, both directions together",
+    SwitchTable "switch-table": "Look-ups in the MAC table",
+    SwitchBatch "switch-batch": "Frames of 64 bytes through a switch, by the source's frames per call",
+    SwitchLoad "switch-load": "Round trips through a switch at a rate: kernel UDP, 64 B",
+    NullOne "null-one": "NULL over TCP, 1 in flight",
+    NullMany "null-many": "NULL over TCP, 128 in flight on 1 connection",
+    NullUdp "null-udp": "NULL over UDP",
+    Getattr "getattr": "GETATTR over TCP",
+    Stream "stream": "Streams in one direction: what arrives",
+    Wake "wake": "One packet every 250 to 500 us",
+    Caps "caps": "One packet every 250 to 500 us, deep idle states forbidden",
+    Paces "paces": "Other paces",
+    Competing "competing": "One packet every 250 to 500 us, beside a process that wants the CPU",
+    Switching "switching": "Modes switched under load",
+    Policy "policy": "The policy, replayed",
+    Walk "walk": "NFS walk: latency of a call",
+    Transit "transit": "Frames under way between both kernels",
+    NextCall "next-call": "From a reply to the next call",
+    Ack "ack": "From a reply to its acknowledgement",
+    Tick "tick": "Near a multiple of 1/HZ",
+    Rtt "rtt": "Round trips: UDP echo, 64 B",
+    Frames "frames": "Round trips: reflected frames, 64 B",
+    FramesLoaded "frames-loaded": "The same, beside kernel traffic on the interface",
+    Rate "rate": "Rate: UDP echo, 64 in flight",
+    Paced "paced": "UDP echo, 3,000 requests per second at random times",
+    Cpu "cpu": "CPU at the same offered rate",
+    Beside "beside": "The kernel's own traffic beside a fast path",
+    Trouble "trouble": "A kill under load, and datagrams in pieces",
+    Idle "idle": "Nothing to do",
+    Burden "burden": "Beside connections that are a burden",
+    Instructions "instructions": "Instructions of the pure part",
+    Other "other": "What the other paths reach",
 }
 
 /// A plot of the HTML report: values of rows against each other, a line per series.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct PlotSpec {
     pub(crate) title: &'static str,
     pub(crate) across: AxisSpec,
@@ -244,12 +115,12 @@ pub(crate) struct PlotSpec {
     pub(crate) unit: &'static str,
     /// A value on the upward axis to which each point has a thin line, such as a high percentile.
     pub(crate) up_to: Option<&'static str>,
-    pub(crate) series: &'static [Series],
+    pub(crate) series: Vec<Series>,
     pub(crate) caption: &'static str,
 }
 
 /// An axis: the value of the rows, and its title.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct AxisSpec {
     pub(crate) value: &'static str,
     pub(crate) title: &'static str,
@@ -284,11 +155,6 @@ pub(crate) enum Formula {
 }
 
 impl Formula {
-    /// A value of a row over the sum of others.
-    pub(crate) const fn over(row: &'static str, value: &'static str, bottom: &'static [Cell]) -> Self {
-        Self::Over { top: (row, value), bottom }
-    }
-
     /// The rows it needs.
     pub(crate) fn rows(&self) -> Vec<&'static str> {
         match self {
@@ -339,21 +205,6 @@ pub(crate) struct RatioSpec {
     /// What two runs of the same make of each other; the ratio is undecided if the median is above that factor, or below its
     /// reciprocal.
     pub(crate) steady: Option<(Formula, f64)>,
-}
-
-impl RatioSpec {
-    /// A ratio whose median is compared with `target`.
-    pub(crate) const fn of_median(
-        id: &'static str,
-        formula: Formula,
-        better: Better,
-        target: f64,
-        what: &'static str,
-        check_pairs: usize,
-    ) -> Self {
-        let (target, judged) = (Some(target), Judged::Median);
-        Self { id, what, formula, target, better, judged, check_pairs, also: &[], steady: None }
-    }
 }
 
 /// A line of a lab's summary: the same measure for the kernel and for twinpath.

@@ -1,44 +1,50 @@
 //! One run of a lab: the network, the child processes, the selection of rows, and the progress.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use tempfile::TempDir;
 
-use super::model::{Compared, PlotSpec, RatioSpec, RowSpec};
+use super::model::{RatioSpec, Sample};
 use super::process::Launcher;
 use super::progress::Progress;
 use super::record::Record;
+use super::spec::Table;
 
-/// The definition of a lab. To add one, write its two tables and its function, and list it in `lab/mod.rs`.
+/// The definition of a lab. To add one, write its table and its function, and list it in `lab/mod.rs`.
 #[derive(Debug)]
 pub(crate) struct Lab {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    pub(crate) rows: &'static [RowSpec],
-    pub(crate) ratios: &'static [RatioSpec],
-    /// What its report plots beside the groups of all labs.
-    pub(crate) plots: &'static [PlotSpec],
-    /// What a run without `--check` and `--only` shows instead of rows and targets; empty: it shows these.
-    pub(crate) summary: &'static [Compared],
-    /// Rows that need others measured before them.
-    pub(crate) together: &'static [(&'static str, &'static [&'static str])],
-    /// Additional rows and files in a virtual machine.
+    pub(crate) table: LazyLock<Table>,
+    /// Additional files in a virtual machine.
     pub(crate) in_guest: &'static InGuest,
-    /// Measures the selected rows; returns the samples and the number of rounds.
+    /// Measures the selected rows; returns the number of rounds.
     pub(crate) run: for<'a> fn(&'a Session) -> Running<'a>,
 }
 
-/// The rows that a lab measures only in a virtual machine, and the files that it needs there. Files that this machine
-/// lacks are left out: the lab inside reports what is missing.
+impl Lab {
+    /// Whether a row is measured in a virtual machine only.
+    pub(crate) fn is_in_guest(&self, row: &str) -> bool {
+        self.table.row(row).is_some_and(|row| row.in_guest)
+    }
+
+    /// Whether a ratio needs such a row.
+    pub(crate) fn needs_guest(&self, ratio: &RatioSpec) -> bool {
+        ratio.formula.rows().iter().any(|row| self.is_in_guest(row))
+    }
+}
+
+/// The files that a lab needs in a virtual machine. Files that this machine lacks are left out: the lab inside reports what is
+/// missing.
 #[derive(Debug)]
 pub(crate) struct InGuest {
-    /// Rows that are measured only there. If the guest's instructions are emulated, its clock can count them: these
-    /// rows are meaningful then as well, and are the only ones measured unless others are selected.
-    pub(crate) rows: &'static [&'static str],
     /// Kernel modules, with their dependencies.
     pub(crate) modules: &'static [&'static str],
     /// Programs in PATH, with their libraries.
@@ -51,15 +57,18 @@ pub(crate) struct InGuest {
 
 impl InGuest {
     /// No additions.
-    pub(crate) const SAME: Self = Self { rows: &[], modules: &[], programs: &[], files: &[], links: &[] };
+    pub(crate) const SAME: Self = Self { modules: &[], programs: &[], files: &[], links: &[] };
 }
 
 /// The future of a running lab.
-pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = anyhow::Result<(Record, usize)>> + 'a>>;
+pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = anyhow::Result<usize>> + 'a>>;
 
 /// One run of a lab.
 #[derive(Debug)]
 pub(crate) struct Session {
+    pub(crate) lab: &'static Lab,
+    /// What has been measured so far.
+    pub(crate) record: RefCell<Record>,
     pub(crate) launcher: Launcher,
     /// The client's CPU, then the server's.
     pub(crate) cpus: [usize; 2],
@@ -77,6 +86,97 @@ pub(crate) struct Session {
     pub(crate) progress: Progress,
 }
 
+impl Session {
+    /// Whether a row is to be measured.
+    pub(crate) fn wants(&self, row: &str) -> bool {
+        self.selection.rows.contains(row)
+    }
+
+    /// The rows to be measured, in the order of the table.
+    pub(crate) fn rows(&self) -> Vec<&'static str> {
+        self.lab.table.rows.iter().map(|row| row.id).filter(|row| self.wants(row)).collect()
+    }
+
+    /// The number of rounds: at least `check` under `--check`, else `quick`; `--repeat` asks for others.
+    pub(crate) fn rounds(&self, check: usize, quick: usize) -> usize {
+        match self.check {
+            true => self.repeat.unwrap_or(check).max(check),
+            false => self.repeat.unwrap_or(quick),
+        }
+    }
+
+    /// `check` under `--check`, else `quick`.
+    pub(crate) fn either<T>(&self, check: T, quick: T) -> T {
+        if self.check { check } else { quick }
+    }
+
+    /// Runs rounds. Unless their number was asked for, none begins that would end after `budget`, but for the first two, as the
+    /// first one may be longer than others. Returns how many it was.
+    pub(crate) async fn in_rounds(
+        &self,
+        count: usize,
+        budget: Duration,
+        mut round: impl AsyncFnMut(usize),
+    ) -> usize {
+        let is_budgeted = !self.check && self.repeat.is_none();
+        let (begun, mut last) = (Instant::now(), Duration::ZERO);
+        for at in 0..count {
+            if is_budgeted && at > 1 && begun.elapsed() + last > budget {
+                self.progress.line(&format!("{at} rounds: another would take too long; --repeat N runs N"));
+                return at;
+            }
+            self.progress.line(&format!("round {} of {count}", at + 1));
+            let round_begun = Instant::now();
+            round(at).await;
+            last = round_begun.elapsed();
+        }
+        count
+    }
+
+    /// Measures a row once. A failure is recorded as its reason, and the lab goes on. A row that never succeeds is left out.
+    pub(crate) async fn step(
+        &self,
+        row: &'static str,
+        round: usize,
+        measured: impl Future<Output = anyhow::Result<Sample>>,
+    ) {
+        self.progress.step(self.lab.table.row(row).map_or(row, |spec| spec.label));
+        if !self.record.borrow().is_hopeless(row) {
+            let measured = measured.await;
+            self.note(row, round, measured);
+        }
+    }
+
+    /// Records what was measured, or why it was not.
+    pub(crate) fn note(&self, row: &'static str, round: usize, measured: anyhow::Result<Sample>) {
+        match measured {
+            Ok(sample) => self.record.borrow_mut().add(row, round, sample),
+            Err(error) => self.fail(&[row], &error),
+        }
+    }
+
+    /// Records why rows were not measured.
+    pub(crate) fn fail(&self, rows: &[&'static str], error: &anyhow::Error) {
+        let reason = format!("{error:#}");
+        self.progress.line(&format!("{}: {reason}", rows.join(", ")));
+        rows.iter().for_each(|row| self.record.borrow_mut().fail(row, reason.clone()));
+    }
+
+    /// A path below the directory of sockets.
+    pub(crate) fn socket(&self, name: &str) -> String {
+        self.run_dir.path().join(format!("{name}.sock")).display().to_string()
+    }
+}
+
+/// Backwards in odd rounds: any drift of the machine affects both sides of a pair alike.
+pub(crate) fn by_turns<T: Clone>(rows: &[T], round: usize) -> Vec<T> {
+    let mut rows = rows.to_vec();
+    if round % 2 == 1 {
+        rows.reverse();
+    }
+    rows
+}
+
 /// The rows and ratios to run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Selection {
@@ -85,14 +185,9 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// All rows and ratios, or those in `only` and those that they need. `together`: rows that need others measured
-    /// before them.
-    pub(crate) fn new(
-        rows: &[RowSpec],
-        ratios: &[RatioSpec],
-        together: &[(&'static str, &[&'static str])],
-        only: &[String],
-    ) -> anyhow::Result<Self> {
+    /// All rows and ratios, or those in `only` and those that they need.
+    pub(crate) fn new(lab: &Lab, only: &[String]) -> anyhow::Result<Self> {
+        let (rows, ratios) = (lab.table.rows, lab.table.ratios);
         if only.is_empty() {
             let (rows, ratios) = (rows.iter().map(|row| row.id), ratios.iter().map(|ratio| ratio.id));
             return Ok(Self { rows: rows.collect(), ratios: ratios.collect() });
@@ -111,7 +206,7 @@ impl Selection {
                 bail!("--only: no such id: {id}\nratios: {}\nrows: {}", ratios.join(", "), rows.join(", "));
             }
         }
-        for (row, needs) in together {
+        for (row, needs) in lab.table.needs {
             if chosen.rows.contains(row) {
                 chosen.rows.extend(needs.iter().copied());
             }
@@ -124,20 +219,20 @@ impl Selection {
 
     /// The rows that the summary of a lab is made from, and the ratios that need no others.
     pub(crate) fn of_summary(lab: &Lab) -> anyhow::Result<Self> {
-        let rows = lab.summary.iter().flat_map(|compared| compared.kernel.iter().chain([&compared.twinpath]));
+        let rows =
+            lab.table.summary.iter().flat_map(|compared| compared.kernel.iter().chain([&compared.twinpath]));
         let only: Vec<_> = rows.map(|row| (*row).to_owned()).collect();
-        let mut chosen = Self::new(lab.rows, lab.ratios, lab.together, &only)?;
+        let mut chosen = Self::new(lab, &only)?;
         let measured = |ratio: &&RatioSpec| ratio.formula.rows().iter().all(|row| chosen.rows.contains(row));
-        chosen.ratios = lab.ratios.iter().filter(measured).map(|ratio| ratio.id).collect();
+        chosen.ratios = lab.table.ratios.iter().filter(measured).map(|ratio| ratio.id).collect();
         Ok(chosen)
     }
 
     /// Removes the rows that are measured only in a virtual machine. `asked`: the ids of `--only`.
     pub(crate) fn outside_a_guest(mut self, lab: &Lab, asked: &[String]) -> anyhow::Result<Self> {
-        let rows = lab.in_guest.rows;
-        let inside = |ratio: &&RatioSpec| ratio.formula.rows().iter().any(|row| rows.contains(row));
-        let ratios: Vec<_> = lab.ratios.iter().filter(inside).map(|ratio| ratio.id).collect();
-        let is_inside = |id: &str| rows.contains(&id) || ratios.contains(&id);
+        let ratio = |id: &str| lab.table.ratios.iter().find(|ratio| ratio.id == id);
+        let is_inside =
+            |id: &str| lab.is_in_guest(id) || ratio(id).is_some_and(|ratio| lab.needs_guest(ratio));
         if let Some(id) = asked.iter().find(|id| is_inside(id.trim())) {
             bail!("{id} is measured in a virtual machine only: add --guest");
         }
@@ -180,8 +275,7 @@ mod tests {
 
     fn only(ids: &[&str]) -> anyhow::Result<Selection> {
         let ids: Vec<_> = ids.iter().map(|id| (*id).to_owned()).collect();
-        let lab = quick::LAB;
-        Selection::new(lab.rows, lab.ratios, lab.together, &ids)
+        Selection::new(&quick::LAB, &ids)
     }
 
     #[test]
@@ -192,7 +286,7 @@ mod tests {
         // The offered rate is half of the best plain server's.
         let cost = only(&["cpu-twinpath"]).unwrap();
         assert!(cost.rows.contains("rate-kernel-batch") && cost.ratios.is_empty());
-        assert_eq!(only(&[]).unwrap().ratios.len(), quick::LAB.ratios.len());
+        assert_eq!(only(&[]).unwrap().ratios.len(), quick::LAB.table.ratios.len());
     }
 
     #[test]
@@ -207,7 +301,7 @@ mod tests {
     fn an_unknown_id_is_answered_by_all_ids() {
         let error = only(&["pool-mib", "pool"]).unwrap_err().to_string();
         assert!(error.contains("no such id: pool\n"), "{error}");
-        for ratio in quick::LAB.ratios {
+        for ratio in quick::LAB.table.ratios {
             assert!(error.contains(ratio.id), "{error}");
         }
         assert!(only(&[","]).is_err());

@@ -81,7 +81,7 @@ impl Ahead {
 
 /// The lines of the summary that have been measured, at least on twinpath's side.
 pub(crate) fn lines(lab: &Lab, record: &Record) -> Vec<Line> {
-    lab.summary.iter().filter_map(|compared| line(compared, record)).collect()
+    lab.table.summary.iter().filter_map(|compared| line(compared, record)).collect()
 }
 
 fn line(compared: &Compared, record: &Record) -> Option<Line> {
@@ -164,7 +164,7 @@ pub(crate) fn render(lab: &Lab, report: &LabReport, record: &Record) -> String {
 /// A line for each row of the summary that could not be measured, with its reason.
 fn failures(lab: &Lab, report: &LabReport) -> Vec<String> {
     let shown = |id: &str| {
-        lab.summary.iter().any(|compared| compared.twinpath == id || compared.kernel.contains(&id))
+        lab.table.summary.iter().any(|compared| compared.twinpath == id || compared.kernel.contains(&id))
     };
     let rows = report.rows.iter().filter(|row| shown(&row.id));
     rows.filter_map(|row| Some(format!("not measured: {}: {}", row.label, row.skipped.as_ref()?))).collect()
@@ -175,7 +175,7 @@ pub(crate) fn with_unit(name: &str, value: f64) -> String {
     match name {
         "requests_per_s" => format!("{}/s", table::thousands(value)),
         "cpu_us_per_reply" => format!("{value:.2} us"),
-        "gbit_per_s" | "cpu_server" => table::with_unit(name, value),
+        "gbit_per_s" | "cpu_server" => super::values::with_unit(name, value),
         _ => format!("{} us", table::significant(value)),
     }
 }

@@ -13,6 +13,7 @@ use super::model::{Better, Group, LabReport, Ratio, Row, RowSpec};
 use super::record::Record;
 use super::session::Lab;
 use super::stats;
+use super::values::with_unit;
 
 /// The width in a file or a pipe.
 const WIDTH_WITHOUT_TERMINAL: u16 = 150;
@@ -57,7 +58,7 @@ kernel",
 fn measurements(lab: &Lab, report: &LabReport, record: &Record) -> Table {
     let mut table = new_table();
     let mut groups: Vec<(Group, Vec<Vec<String>>)> = Vec::new();
-    for group in Group::ALL {
+    for group in Group::ALL.iter().copied() {
         let rows = of_group(lab, report, group).filter(|(_, row)| row.skipped.is_none());
         let lines: Vec<_> = rows.map(|(spec, row)| line(spec, row, record)).collect();
         if !lines.is_empty() {
@@ -223,39 +224,8 @@ pub(crate) fn of_group<'a>(
     report: &'a LabReport,
     group: Group,
 ) -> impl Iterator<Item = (&'a RowSpec, &'a Row)> {
-    let specs = lab.rows.iter().filter(move |spec| spec.group == group);
+    let specs = lab.table.rows.iter().filter(move |spec| spec.group == group);
     specs.filter_map(|spec| Some((spec, report.rows.iter().find(|row| row.id == spec.id)?)))
-}
-
-/// A value with the unit at the end of its name.
-pub(crate) fn with_unit(name: &str, value: f64) -> String {
-    match name {
-        "gbit_per_s" => format!("{value:.1} Gbit/s"),
-        "mods_per_s" => format!("{} mods/s", thousands(value)),
-        "old_rule" => format!("{value:.0} by the former rule"),
-        "off" => format!("{value:.0} off"),
-        "exact_ns" => format!("{value:.0} ns"),
-        "frames_per_s" => format!("{} frames", thousands(value)),
-        "cpu_us_per_reply" => format!("{value:.2} us/reply"),
-        "cpu_us_per_call" => format!("{value:.2} us/call"),
-        "memory_share" => format!("{value:.2} of limit"),
-        "instructions_per_call" => format!("{value:.0} instr."),
-        "requests_per_s" => thousands(value),
-        "ratio" => format!("{value:.2} of before"),
-        "added_ns" => format!("{value:.0} ns"),
-        "worst_ms" => format!("{value:.1} ms"),
-        "share" => percent(value),
-        "crates" => format!("{value:.0} crates"),
-        "binary_mib" => format!("{value:.1} MiB"),
-        "wall_s" => format!("{value:.2} s"),
-        "cpu_server" | "cpu_client" => percent(value),
-        "wakeups_per_s" => format!("{value:.1} wake-ups/s"),
-        "failed" => format!("{value:.0} failed"),
-        "lost" => format!("{value:.0} lost"),
-        "turn_max_us" => format!("turn {} us", significant(value)),
-        _ if name.ends_with("_us") => significant(value),
-        _ => short(value),
-    }
 }
 
 /// Three significant digits, the precision of the histograms.

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use tokio::process::Command;
 
-use super::tables::{BINARY, CRATES, WALL};
 use crate::lab::model::Sample;
 use crate::lab::session::Session;
 
@@ -43,7 +42,7 @@ pub(super) async fn measure(session: &Session, row: &str) -> anyhow::Result<Samp
     let binary = project.path().join("target").join(folder).join("adopted");
     let size =
         binary.metadata().with_context(|| format!("there is no {}", binary.display()))?.len() as f64 / MIB;
-    let values = [(WALL, wall_s), (CRATES, crates as f64), (BINARY, size)].into();
+    let values = [("wall_s", wall_s), ("crates", crates as f64), ("binary_mib", size)].into();
     let notes = vec![format!("{crates} crates; the program has {size:.1} MiB")];
     Ok(Sample { values, notes, ..Sample::default() })
 }

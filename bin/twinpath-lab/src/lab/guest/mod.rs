@@ -120,9 +120,8 @@ struct LabRequest<'a> {
 impl LabRequest<'_> {
     /// Whether all selected requirements apply under counted instructions as well.
     fn counted(&self) -> bool {
-        let rows = self.lab.in_guest.rows;
-        let all = self.selection.rows.iter().all(|row| rows.contains(row));
-        !rows.is_empty() && (self.args.only.is_empty() || all)
+        let all = self.selection.rows.iter().all(|row| self.lab.is_in_guest(row));
+        self.lab.table.rows.iter().any(|row| row.in_guest) && (self.args.only.is_empty() || all)
     }
 
     /// The ids to measure: the requested ones, or all, or all that apply under counted instructions.
@@ -130,9 +129,8 @@ impl LabRequest<'_> {
         if !self.args.only.is_empty() || !accelerator.counts() {
             return self.args.only.clone();
         }
-        let rows = self.lab.in_guest.rows;
-        let holds = |ratio: &&RatioSpec| ratio.formula.rows().iter().all(|row| rows.contains(row));
-        self.lab.ratios.iter().filter(holds).map(|ratio| ratio.id.to_owned()).collect()
+        let holds = |ratio: &&RatioSpec| ratio.formula.rows().iter().all(|row| self.lab.is_in_guest(row));
+        self.lab.table.ratios.iter().filter(holds).map(|ratio| ratio.id.to_owned()).collect()
     }
 }
 

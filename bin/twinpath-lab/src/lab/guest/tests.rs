@@ -155,7 +155,7 @@ fn emulated(counted: bool) -> Accelerator {
 fn asked(line: &str, with: impl FnOnce(&LabRequest<'_>)) {
     let args = args(line);
     let lab = crate::lab::LABS.iter().find(|lab| lab.name == args.name).unwrap();
-    let selection = Selection::new(lab.rows, lab.ratios, lab.together, &args.only).unwrap();
+    let selection = Selection::new(lab, &args.only).unwrap();
     with(&LabRequest { lab, args: &args, selection: &selection, kernel: KERNEL });
 }
 

@@ -1,10 +1,8 @@
 //! Measurements besides the walks: the cost of attaching for the kernel's own traffic, of a killed instance, of a stuck
 //! worker; and fragmented datagrams.
 
-use super::{fail_open, fragments, kill9, tables};
+use super::{fail_open, fragments, kill9};
 use crate::lab::fallback;
-use crate::lab::model::Sample;
-use crate::lab::record::Record;
 use crate::lab::session::Session;
 
 /// Kills in a judged run, and in others; a worker is stopped as often.
@@ -15,54 +13,36 @@ const CHECK_DATAGRAMS: u64 = 400;
 const QUICK_DATAGRAMS: u64 = 100;
 /// The seed of the sizes, order and repetitions of fragments.
 const FRAGMENTS_SEED: u64 = 45;
+/// The rows of fragmented datagrams and of a killed instance.
+const FRAGMENTS: &str = "fragments";
+const KILL9: &str = "kill9";
 
 /// Number of steps, for the progress bar.
 pub(super) fn steps(session: &Session) -> usize {
-    let of_fail_open = fail_open::PATHS.iter().map(|way| way.row);
-    let parts = [tables::KILL9, tables::FRAGMENTS].into_iter().chain(of_fail_open);
-    fallback::steps(session) + parts.filter(|row| session.selection.rows.contains(row)).count()
+    let all = [FRAGMENTS, KILL9].into_iter().chain(fail_open::PATHS.iter().map(|way| way.row));
+    fallback::steps(session) + all.filter(|row| session.wants(row)).count()
 }
 
 /// Measures the selected rows once. A failure is recorded as the row's reason.
-pub(super) async fn measure(session: &Session, record: &mut Record) {
-    fallback::round(session, record, 0).await;
-    let (kills, datagrams) =
-        if session.check { (CHECK_KILLS, CHECK_DATAGRAMS) } else { (QUICK_KILLS, QUICK_DATAGRAMS) };
-    if begin(session, tables::FRAGMENTS) {
-        let measured = fragments::measure(session, "auto", datagrams, FRAGMENTS_SEED).await;
-        note(session, record, tables::FRAGMENTS, measured);
+pub(super) async fn measure(session: &Session) {
+    fallback::round(session, 0).await;
+    let kills = session.either(CHECK_KILLS, QUICK_KILLS);
+    let datagrams = session.either(CHECK_DATAGRAMS, QUICK_DATAGRAMS);
+    if session.wants(FRAGMENTS) {
+        session.step(FRAGMENTS, 0, fragments::measure(session, "auto", datagrams, FRAGMENTS_SEED)).await;
     }
-    if begin(session, tables::KILL9) {
-        note(session, record, tables::KILL9, kill9::measure(session, "auto", kills).await);
+    if session.wants(KILL9) {
+        session.step(KILL9, 0, kill9::measure(session, "auto", kills)).await;
     }
-    for way in &fail_open::PATHS {
-        if begin(session, way.row) {
-            note(session, record, way.row, fail_open::measure(session, way, kills).await);
-        }
-    }
-}
-
-fn begin(session: &Session, row: &str) -> bool {
-    let wanted = session.selection.rows.contains(row);
-    if wanted {
-        session.progress.step(row);
-    }
-    wanted
-}
-
-fn note(session: &Session, record: &mut Record, row: &'static str, measured: anyhow::Result<Sample>) {
-    match measured {
-        Ok(sample) => record.add(row, 0, sample),
-        Err(error) => {
-            let reason = format!("{error:#}");
-            session.progress.line(&format!("{row}: {reason}"));
-            record.fail(row, reason);
-        }
+    for way in fail_open::PATHS.iter().filter(|way| session.wants(way.row)) {
+        session.step(way.row, 0, fail_open::measure(session, way, kills)).await;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::super::LAB;
     use super::*;
     use crate::lab::process::Launcher;
@@ -79,10 +59,12 @@ mod tests {
         directory.pop();
         let programs = Programs { product: directory.join("twinpath"), own: directory.join("twinpath-lab") };
         Session {
+            lab: &LAB,
+            record: RefCell::default(),
             launcher: Launcher::new(programs, Topology::build().unwrap(), cpus),
             cpus,
             run_dir: session::run_dir().unwrap(),
-            selection: Selection::new(LAB.rows, LAB.ratios, LAB.together, &[]).unwrap(),
+            selection: Selection::new(&LAB, &[]).unwrap(),
             repeat: None,
             files: None,
             seed: 0,

@@ -16,7 +16,6 @@ use twinpath_plain::stuck_watch::{
     DEADLINE, Felt, RequestCounts, StuckWatch, StuckWatchConfig, StuckWatchError, Victim,
 };
 
-use super::tables;
 use crate::lab::instance::{Facts, Instance};
 use crate::lab::model::Sample;
 use crate::lab::peers::{self, FAST_PORT, TCP_PORT};
@@ -35,10 +34,10 @@ pub(super) struct Way {
 /// The packet socket, which a sleeping worker uses; the direct ring, for a worker that never sleeps; AF_XDP; and
 /// stopping a whole process.
 pub(super) const PATHS: [Way; 4] = [
-    Way { row: tables::FAIL_OPEN_PACKET, path: "packet", mode: "interrupt", whole: false },
-    Way { row: tables::FAIL_OPEN_DIRECT, path: "packet", mode: "poll", whole: false },
-    Way { row: tables::FAIL_OPEN_XDP, path: "xdp", mode: "interrupt", whole: false },
-    Way { row: tables::FAIL_OPEN_STANDBY, path: "packet", mode: "interrupt", whole: true },
+    Way { row: "fail-open-packet", path: "packet", mode: "interrupt", whole: false },
+    Way { row: "fail-open-direct", path: "packet", mode: "poll", whole: false },
+    Way { row: "fail-open-xdp", path: "xdp", mode: "interrupt", whole: false },
+    Way { row: "fail-open-standby", path: "packet", mode: "interrupt", whole: true },
 ];
 
 /// Flows over each family.

@@ -11,10 +11,9 @@ use twinpath_sys::clock;
 
 use super::modes::{Beside, Mode, Scene, Stage, ensure_full_load};
 use super::tick::Near;
-use super::{hops, tables};
+use super::{LAB, hops};
 use crate::lab::model::Sample;
 use crate::lab::process::{Finished, Server, Side, words};
-use crate::lab::record::Record;
 use crate::lab::session::Session;
 use crate::plain::nfs::{self, ListReport, NFS_PORT, Shape, WalkReport};
 use crate::plain::tap::Passed;
@@ -41,7 +40,7 @@ pub(super) fn captured_rows(mode: Mode) -> impl Iterator<Item = &'static str> {
     let suffix = mode.row().strip_prefix("nfs-").unwrap_or_default();
     let named = move |place: &'static str| {
         let is = |id: &str| id.strip_prefix(place).and_then(|rest| rest.strip_prefix('-')) == Some(suffix);
-        tables::ROWS.iter().map(|row| row.id).find(|id| is(id))
+        LAB.table.rows.iter().map(|row| row.id).find(|id| is(id))
     };
     PLACES.into_iter().filter_map(named)
 }
@@ -98,39 +97,26 @@ impl<'a> Walks<'a> {
     }
 
     /// Measures a mode once. A failure is recorded as the reason; the round continues.
-    pub(super) async fn measure(&self, mode: Mode, round: usize, captured: bool, record: &mut Record) {
-        let label = tables::ROWS.iter().find(|spec| spec.id == mode.row()).map_or("", |spec| spec.label);
-        self.session.progress.step(label);
-        let selected = |row: &&str| self.session.selection.rows.contains(*row);
-        if selected(&mode.row()) && !record.is_hopeless(mode.row()) {
-            match self.whole(mode).await {
-                Ok(sample) => record.add(mode.row(), round, sample),
-                Err(error) => self.fail(record, &[mode.row()], &error),
-            }
+    pub(super) async fn measure(&self, mode: Mode, round: usize, captured: bool) {
+        let session = self.session;
+        let selected = |row: &&str| session.wants(row);
+        if selected(&mode.row()) {
+            session.step(mode.row(), round, self.whole(mode)).await;
         }
-        if let Some(row) = mode.listing_row().filter(selected).filter(|row| !record.is_hopeless(row)) {
-            match self.listing(mode).await {
-                Ok(sample) => record.add(row, round, sample),
-                Err(error) => self.fail(record, &[row], &error),
-            }
+        if let Some(row) = mode.listing_row().filter(selected) {
+            session.step(row, round, self.listing(mode)).await;
         }
         let rows: Vec<_> = captured_rows(mode).filter(selected).collect();
-        if !captured || rows.iter().all(|row| record.is_hopeless(row)) {
+        if !captured || rows.iter().all(|row| session.record.borrow().is_hopeless(row)) {
             return;
         }
         match self.captured(mode).await {
             Ok(samples) => {
                 let wanted = samples.into_iter().filter(|(row, _)| rows.contains(row));
-                wanted.for_each(|(row, sample)| record.add(row, round, sample));
+                wanted.for_each(|(row, sample)| session.note(row, round, Ok(sample)));
             }
-            Err(error) => self.fail(record, &rows, &error),
+            Err(error) => session.fail(&rows, &error),
         }
-    }
-
-    fn fail(&self, record: &mut Record, rows: &[&'static str], error: &anyhow::Error) {
-        let reason = format!("{error:#}");
-        self.session.progress.line(&format!("{}: {reason}", rows.join(", ")));
-        rows.iter().for_each(|row| record.fail(row, reason.clone()));
     }
 
     /// A walk of the whole tree.

@@ -11,31 +11,29 @@ mod hops;
 pub(super) mod kill9;
 mod measure;
 mod modes;
-mod tables;
 mod tick;
 mod ticks;
 
-use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::sync::LazyLock;
+use std::time::Duration;
 
 use self::measure::Walks;
 use self::modes::{Mode, Stage};
-use crate::lab::record::Record;
-use crate::lab::session::Session;
-use crate::lab::session::{InGuest, Lab};
+use crate::lab::session::{InGuest, Lab, Session};
+use crate::lab::spec::Table;
 
 /// Fewest pairs per ratio under `--check`.
 const CHECK_PAIRS: usize = 10;
 /// Fewest files of a judged run.
 pub(crate) const CHECK_FILES: u32 = 20_000;
-/// Pairs under `--check` if the end of an interval is judged: with fewer it would be noise of the machine.
-const INTERVAL_CHECK_PAIRS: usize = 30;
-/// The modes of that ratio.
+/// The ratio whose interval is judged, which needs more pairs, and the modes of it.
+const INTERVAL: &str = "walk-attached-idle";
 const INTERVAL_MODES: [Mode; 2] = [Mode::Plain, Mode::Attached];
-/// Fewest pairs of listings in a guest under `--check`: with counted instructions they differ by one percent.
-const LISTING_CHECK_PAIRS: usize = 3;
-/// Fewest rounds with captures under `--check`.
-const CAPTURE_CHECK_ROUNDS: usize = 3;
+/// The ratios of listings in a guest, and of captures, by which the rounds of these are counted.
+const LISTING: &str = "guest-walk-attached";
+const CAPTURED: &str = "exception-queue-us";
+/// The row of times that wait for a timer tick.
+const TICK: &str = "tick";
 /// Most rounds otherwise, and until when one may begin.
 const QUICK_PAIRS: usize = 6;
 const QUICK_BUDGET: Duration = Duration::from_secs(135);
@@ -43,14 +41,10 @@ const QUICK_BUDGET: Duration = Duration::from_secs(135);
 const ORDER_SEED: u64 = 2015;
 
 /// The lab's definition.
-pub(crate) const LAB: Lab = Lab {
+pub(crate) static LAB: Lab = Lab {
     name: "kni",
     about: "An NFS walk beside twinpath and through its exception port, against plain veth; kills; stuck workers; fragments",
-    rows: tables::ROWS,
-    ratios: tables::RATIOS,
-    plots: &[],
-    summary: &[],
-    together: tables::TOGETHER,
+    table: LazyLock::new(|| Table::of(include_str!("../../../tables/kni.txt"))),
     in_guest: &IN_GUEST,
     run: |session| Box::pin(run(session)),
 };
@@ -59,7 +53,6 @@ pub(crate) const LAB: Lab = Lab {
 /// mounts from the first link, looks for rpcbind behind the second, and gets the names of transports from the last of
 /// the files.
 const IN_GUEST: InGuest = InGuest {
-    rows: &[tables::LISTING_PLAIN, tables::LISTING_ATTACHED, tables::LISTING_EXCEPTION],
     modules: &["nfs", "nfsv3"],
     programs: &["ls", "ganesha.nfsd"],
     files: &["/usr/lib/x86_64-linux-gnu/ganesha/libfsalvfs.so", "/etc/netconfig"],
@@ -79,75 +72,51 @@ struct Rounds {
 /// `walked`: whether there are other walks than those of a guest, whose times vary like the machine's.
 fn rounds(session: &Session, walked: bool) -> Rounds {
     if !walked {
-        let repeat = session.repeat.unwrap_or(LISTING_CHECK_PAIRS);
-        let all = if session.check { repeat.max(LISTING_CHECK_PAIRS) } else { repeat };
+        let listings = LAB.table.pairs(LISTING);
+        let all = session.rounds(listings, listings);
         return Rounds { all, interval: all, captures: 0 };
     }
-    let all = match (session.check, session.repeat) {
-        (true, repeat) => repeat.unwrap_or(CHECK_PAIRS).max(CHECK_PAIRS),
-        (false, repeat) => repeat.unwrap_or(QUICK_PAIRS),
-    };
-    let (interval, captures) =
-        if session.check { (all.max(INTERVAL_CHECK_PAIRS), CAPTURE_CHECK_ROUNDS) } else { (all, 1) };
-    Rounds { all, interval, captures }
+    let all = session.rounds(CHECK_PAIRS, QUICK_PAIRS);
+    let interval = if session.check { all.max(LAB.table.pairs(INTERVAL)) } else { all };
+    Rounds { all, interval, captures: session.either(LAB.table.pairs(CAPTURED), 1) }
 }
 
-async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
-    let selected = &session.selection.rows;
-    let modes: Vec<_> =
-        Mode::ALL.into_iter().filter(|mode| measure::rows(*mode).any(|row| selected.contains(row))).collect();
-    let walked = modes.iter().any(|mode| measure::walk_rows(*mode).any(|row| selected.contains(row)));
+async fn run(session: &Session) -> anyhow::Result<usize> {
+    let has = |mode: &Mode| measure::rows(*mode).any(|row| session.wants(row));
+    let modes: Vec<_> = Mode::ALL.into_iter().filter(has).collect();
+    let walked = modes.iter().any(|mode| measure::walk_rows(*mode).any(|row| session.wants(row)));
     let rounds = rounds(session, walked);
-    let mut record = Record::default();
     let more = (rounds.interval - rounds.all) * of_interval(&modes).len();
     session.progress.expect(beside::steps(session) + rounds.all * modes.len() + more);
     // First, while the machine is idle.
-    beside::measure(session, &mut record).await;
-    let done = if modes.is_empty() { 1 } else { walks(session, &modes, rounds, &mut record).await? };
-    if selected.contains(tables::TICK) {
-        ticks::note(&mut record);
+    beside::measure(session).await;
+    let done = if modes.is_empty() { 1 } else { walks(session, &modes, rounds).await? };
+    if session.wants(TICK) {
+        ticks::note(&mut session.record.borrow_mut());
     }
-    Ok((record, done))
+    Ok(done)
 }
 
 /// Runs the rounds of walks; returns how many.
-async fn walks(
-    session: &Session,
-    modes: &[Mode],
-    rounds: Rounds,
-    record: &mut Record,
-) -> anyhow::Result<usize> {
+async fn walks(session: &Session, modes: &[Mode], rounds: Rounds) -> anyhow::Result<usize> {
     let owner = session.launcher.topology().owned()?;
     let stage = Stage { session, owner: &owner };
     let walks = match Walks::start(session, stage).await {
         Ok(walks) => walks,
         Err(error) => {
-            let reason = format!("{error:#}");
-            session.progress.line(&reason);
-            for row in selected_rows(session, modes) {
-                record.fail(row, reason.clone());
-            }
+            let rows = modes.iter().flat_map(|mode| measure::rows(*mode)).filter(|row| session.wants(row));
+            session.fail(&rows.collect::<Vec<_>>(), &error);
             return Ok(0);
         }
     };
-    let (begun, mut last, mut done) = (Instant::now(), Duration::ZERO, 0);
-    for round in 0..rounds.interval {
-        let modes = if round < rounds.all { modes.to_vec() } else { of_interval(modes) };
-        if modes.is_empty() {
-            break;
+    let more = of_interval(modes);
+    let count = if more.is_empty() { rounds.all } else { rounds.interval };
+    let round = async |round: usize| {
+        for mode in order(if round < rounds.all { modes } else { &more }, round) {
+            walks.measure(mode, round, round < rounds.captures).await;
         }
-        let budgeted = !session.check && session.repeat.is_none();
-        if budgeted && round > 0 && begun.elapsed() + last > QUICK_BUDGET {
-            session.progress.line(&format!("{round} rounds: another would take too long; --repeat N runs N"));
-            break;
-        }
-        let round_begun = Instant::now();
-        session.progress.line(&format!("round {} of {}", round + 1, rounds.interval));
-        for mode in order(&modes, round) {
-            walks.measure(mode, round, round < rounds.captures, record).await;
-        }
-        (done, last) = (round + 1, round_begun.elapsed());
-    }
+    };
+    let done = session.in_rounds(count, QUICK_BUDGET, round).await;
     walks.stop().await?;
     Ok(done)
 }
@@ -156,11 +125,6 @@ async fn walks(
 fn of_interval(modes: &[Mode]) -> Vec<Mode> {
     let all = INTERVAL_MODES.iter().all(|mode| modes.contains(mode));
     if all { INTERVAL_MODES.to_vec() } else { Vec::new() }
-}
-
-fn selected_rows(session: &Session, modes: &[Mode]) -> BTreeSet<&'static str> {
-    let rows = modes.iter().flat_map(|mode| measure::rows(*mode));
-    rows.filter(|row| session.selection.rows.contains(row)).collect()
 }
 
 /// A different order in every round, so that no mode always follows the same one.
@@ -172,11 +136,13 @@ fn order(modes: &[Mode], round: usize) -> Vec<Mode> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn every_mode_has_its_rows_in_the_table_and_every_round_all_modes() {
-        let ids: BTreeSet<_> = tables::ROWS.iter().map(|row| row.id).collect();
+        let ids: BTreeSet<_> = LAB.table.rows.iter().map(|row| row.id).collect();
         for mode in Mode::ALL {
             assert!(ids.contains(mode.row()));
             assert!(measure::rows(mode).all(|row| ids.contains(row)));

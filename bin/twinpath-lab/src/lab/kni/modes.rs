@@ -7,7 +7,7 @@ use anyhow::{Context, bail, ensure};
 use twinpath_measure::report::BenchReport;
 use twinpath_sys::Namespace;
 
-use super::tables;
+use crate::lab::counters::Counters;
 use crate::lab::instance::{Facts, Instance};
 use crate::lab::peers::{FAST_PORT, LINGER_MS, PLAIN_PORT};
 use crate::lab::process::{Background, Server, Side, words};
@@ -77,9 +77,9 @@ impl Mode {
     /// The row of a listing in a guest, if there is one.
     pub(super) fn listing_row(self) -> Option<&'static str> {
         match self {
-            Self::Plain => Some(tables::LISTING_PLAIN),
-            Self::Attached => Some(tables::LISTING_ATTACHED),
-            Self::Exception => Some(tables::LISTING_EXCEPTION),
+            Self::Plain => Some("guest-nfs-plain"),
+            Self::Attached => Some("guest-nfs-attached"),
+            Self::Exception => Some("guest-nfs-exception"),
             Self::Again | Self::Busy | Self::BusyKernel | Self::ExceptionWorkers => None,
         }
     }
@@ -219,9 +219,7 @@ impl<'a> Stage<'a> {
 
     /// Frames received on the client's interface, on any path.
     fn frames_received(&self) -> anyhow::Result<u64> {
-        // Of the calling thread: the process's other threads are in another namespace.
-        let text = self.client().run(|| std::fs::read_to_string("/proc/thread-self/net/dev"))??;
-        received_in(&text, CLIENT.interface).with_context(|| format!("no counters of {}", CLIENT.interface))
+        Ok(Counters::of(self.client(), CLIENT.interface)?.received)
     }
 
     fn load_args(&self, port: u16, options: &str) -> Vec<String> {
@@ -305,13 +303,6 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Second column of /proc/net/dev: bytes, then frames received.
-fn received_in(devices: &str, interface: &str) -> Option<u64> {
-    let line =
-        devices.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
-    line.split_whitespace().nth(1)?.parse().ok()
-}
-
 fn load_of(printed: &str) -> anyhow::Result<BenchReport> {
     let report: BenchReport = serde_json::from_str(printed).context("cannot read the result of bench")?;
     ensure!(report.corrupt == 0, "{} replies of the load were corrupt", report.corrupt);
@@ -330,16 +321,4 @@ pub(super) fn ensure_full_load(load: &BenchReport) -> anyhow::Result<()> {
 
 fn nfs_of(end: End) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(end.ipv4), NFS_PORT)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn frames_received_are_those_of_the_interface_itself() {
-        let text = "Inter-|   Receive\n face |bytes packets errs\nclient01: 7 8 0\n client0: 640 10 0 0\n    lo: 1 2 3\n";
-        assert_eq!(received_in(text, "client0"), Some(10));
-        assert_eq!(received_in(text, "client"), None);
-    }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use twinpath_sys::clock;
 
+use super::TICK;
 use super::measure::{TICK_NEAR, TIMES, captured_rows};
 use super::modes::Mode;
-use super::tables;
 use super::tick::{self, Excess, Near};
 use crate::lab::model::Sample;
 use crate::lab::record::Record;
@@ -18,7 +18,7 @@ const OURS: [Mode; 4] = [Mode::Attached, Mode::Busy, Mode::Exception, Mode::Exce
 pub(super) fn note(record: &mut Record) {
     let found = compare(record);
     let Some((row, worst)) = found.iter().max_by(|a, b| a.1.at_least.total_cmp(&b.1.at_least)) else {
-        return record.fail(tables::TICK, "no mode and plain veth in the same round".to_owned());
+        return record.fail(TICK, "no mode and plain veth in the same round".to_owned());
     };
     let tick_ms = clock::tick().as_nanos() as f64 / 1e6;
     let seen_from = found.iter().map(|(_, excess)| excess.seen_from).fold(0.0, f64::max);
@@ -48,7 +48,7 @@ pub(super) fn note(record: &mut Record) {
     });
     let notes = std::iter::once(note).chain(once).collect();
     let values = [("excess_share", worst.at_least), ("seen_from", seen_from), ("tick_ms", tick_ms)];
-    record.add(tables::TICK, 0, Sample { values: BTreeMap::from(values), notes, ..Sample::default() });
+    record.add(TICK, 0, Sample { values: BTreeMap::from(values), notes, ..Sample::default() });
 }
 
 fn compare(record: &Record) -> Vec<(&'static str, Excess)> {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     fn notes(record: &Record) -> Vec<String> {
-        let row = tables::ROWS.iter().find(|row| row.id == tables::TICK).unwrap();
+        let row = super::super::LAB.table.row(TICK).unwrap();
         record.row(row).notes
     }
 
@@ -110,7 +110,7 @@ mod tests {
         walks(&mut record, "nfs-busy-kernel", &[6000, 6000, 6000]);
         note(&mut record);
         assert_eq!(compare(&record).len(), tick::COMPARED_MAX);
-        let value = |record: &Record, value| record.median(tables::TICK, value).unwrap();
+        let value = |record: &Record, value| record.median(TICK, value).unwrap();
         assert_eq!(value(&record, "excess_share"), 0.0);
         let said = notes(&record);
         assert!(
@@ -133,7 +133,7 @@ mod tests {
         let mut record = Record::default();
         walks(&mut record, "nfs-exception", &[0, 60, 60, 60]);
         note(&mut record);
-        assert_eq!(record.median(tables::TICK, "excess_share"), None);
+        assert_eq!(record.median(TICK, "excess_share"), None);
         walks(&mut record, "nfs-plain", &[0]);
         walks(&mut record, "nfs-plain-again", &[4, 60, 60, 60]);
         let [(_, found)] = compare(&record)[..] else { panic!("one distribution") };

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-use super::switches::Running;
-use super::tables::{LIES, OFF};
 use crate::lab::counters::Counters;
 use crate::lab::model::Sample;
+use crate::lab::switches::Running;
 use crate::lab::topology::{HOSTS, SwitchNetwork};
 use crate::openflow::{Controller, flows};
 
@@ -62,7 +61,7 @@ pub(super) fn after_barriers(network: &SwitchNetwork, socket: &Path) -> anyhow::
     }
     answers.sort_unstable();
     let mut sample = Sample::default();
-    sample.values.insert(LIES, f64::from(old));
+    sample.values.insert("old_rule", f64::from(old));
     sample.values.insert("lost", f64::from(lost));
     sample.values.insert("barrier_p50_us", answers[answers.len() / 2].as_secs_f64() * 1e6);
     sample.values.insert("barrier_max_us", answers[answers.len() - 1].as_secs_f64() * 1e6);
@@ -100,7 +99,7 @@ pub(super) async fn after_barriers_in_kernel(
         }
     }
     let mut sample = Sample::default();
-    sample.values.insert(LIES, f64::from(old));
+    sample.values.insert("old_rule", f64::from(old));
     sample.values.insert("lost", f64::from(lost));
     sample.values.insert("rounds", f64::from(round));
     Ok(sample)
@@ -151,7 +150,7 @@ pub(super) async fn counters(network: &SwitchNetwork, socket: &Path) -> anyhow::
         let off = Counted::of(&mut controller, network)?.off(&before);
         if off == 0 || begun.elapsed() > QUIET_DEADLINE {
             let mut sample = Sample::default();
-            sample.values.insert(OFF, off as f64);
+            sample.values.insert("off", off as f64);
             sample.values.insert("true_after_s", begun.elapsed().as_secs_f64());
             return Ok(sample);
         }

@@ -5,14 +5,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use twinpath_sys::child;
 
-use super::switches::{Kind, Running};
-use super::tables::{CPU, DUMP, EXACT, FRAMES, HOSTILE, MASKS, MODS};
+use super::LAB;
 use crate::lab::counters::Counters;
 use crate::lab::instance::voluntary_switches;
 use crate::lab::model::Sample;
 use crate::lab::process::{Side, words};
-use crate::lab::record::Record;
 use crate::lab::session::Session;
+use crate::lab::switches::{Kind, Running};
 use crate::lab::topology::{HOSTS, SwitchNetwork};
 use crate::lab::traffic::Traffic;
 use crate::plain::openflow::Modified;
@@ -34,40 +33,33 @@ const PORTS: usize = 2;
 const XDP_FRAMES: u32 = 2_000_000;
 const XDP_DEADLINE: Duration = Duration::from_secs(20);
 
-/// A switch to be measured, and its rows.
+/// A switch to be measured, by the name that its rows have in the table.
 #[derive(Debug)]
 pub(super) struct Contender {
-    pub(super) name: &'static str,
+    name: &'static str,
     /// `None`: the row starts what it needs.
     kind: Option<Kind>,
-    pub(super) rows: &'static [&'static str],
+}
+
+impl Contender {
+    /// Its rows, in the order of the table.
+    pub(super) fn rows(&self) -> impl Iterator<Item = &'static str> {
+        LAB.table.rows.iter().filter(|row| row.how.0 == self.name).map(|row| row.id)
+    }
 }
 
 /// All of them. One that is measured idle is started for that alone.
 pub(super) const CONTENDERS: &[Contender] = &[
-    Contender { name: "OVS", kind: Some(Kind::Ovs), rows: &["mods-ovs", "barrier-ovs", "counters-ovs"] },
-    Contender {
-        name: "twinpath",
-        kind: Some(Kind::Twinpath),
-        rows: &["mods-twinpath", "barrier-twinpath", "counters-twinpath"],
-    },
-    Contender { name: "twinpath, killed", kind: None, rows: &["restart-twinpath"] },
-    Contender {
-        name: "twinpath, all flows in workers",
-        kind: Some(Kind::TwinpathWorkers),
-        rows: &["counters-workers", "rtt-workers", "bulk-workers"],
-    },
-    Contender {
-        name: "twinpath, flows in the kernel",
-        kind: Some(Kind::Twinpath),
-        rows: &["rtt-offloaded", "bulk-offloaded", "barrier-offloaded"],
-    },
-    Contender { name: "twinpath, flows in drivers", kind: Some(Kind::TwinpathXdp), rows: &["xdp-offloaded"] },
-    Contender { name: "bare XDP redirect", kind: Some(Kind::XdpRedirect), rows: &["xdp-bare"] },
-    Contender { name: "the kernel's bridge", kind: Some(Kind::Bridge), rows: &["rtt-bridge", "bulk-bridge"] },
-    Contender { name: "OVS, idle", kind: Some(Kind::Ovs), rows: &["idle-of-ovs"] },
-    Contender { name: "twinpath, idle", kind: Some(Kind::Twinpath), rows: &["idle-of-twinpath"] },
-    Contender { name: "the tables", kind: None, rows: &["pipeline"] },
+    Contender { name: "ovs", kind: Some(Kind::Ovs) },
+    Contender { name: "twinpath", kind: Some(Kind::Twinpath) },
+    Contender { name: "workers", kind: Some(Kind::TwinpathWorkers) },
+    Contender { name: "kernel", kind: Some(Kind::Twinpath) },
+    Contender { name: "drivers", kind: Some(Kind::TwinpathXdp) },
+    Contender { name: "xdp-redirect", kind: Some(Kind::XdpRedirect) },
+    Contender { name: "bridge", kind: Some(Kind::Bridge) },
+    Contender { name: "ovs-idle", kind: Some(Kind::Ovs) },
+    Contender { name: "idle", kind: Some(Kind::Twinpath) },
+    Contender { name: "alone", kind: None },
 ];
 
 /// One round.
@@ -78,54 +70,44 @@ pub(super) struct Bench<'a> {
 
 impl Bench<'_> {
     /// Measures the selected rows of a switch; a failure is recorded as the rows' reason.
-    pub(super) async fn measure(&self, contender: &Contender, record: &mut Record) {
-        let wanted = |row: &&&'static str| self.session.selection.rows.contains(**row);
-        let rows: Vec<_> = contender.rows.iter().filter(wanted).copied().collect();
-        let rows: Vec<_> = rows.into_iter().filter(|row| !record.is_hopeless(row)).collect();
+    pub(super) async fn measure(&self, contender: &Contender) {
+        let session = self.session;
+        let rows = contender.rows().filter(|row| session.wants(row));
+        let rows: Vec<_> = rows.filter(|row| !session.record.borrow().is_hopeless(row)).collect();
         if rows.is_empty() {
             return;
         }
-        if let Err(error) = self.rows(contender, &rows, record).await {
-            for row in rows.into_iter().filter(|row| !record.has(row, self.round)).collect::<Vec<_>>() {
-                self.failed(row, &error, record);
-            }
+        if let Err(error) = self.rows(contender, &rows).await {
+            let left = |row: &&str| !session.record.borrow().has(row, self.round);
+            session.fail(&rows.into_iter().filter(left).collect::<Vec<_>>(), &error);
         }
     }
 
-    async fn rows(
-        &self,
-        contender: &Contender,
-        rows: &[&'static str],
-        record: &mut Record,
-    ) -> anyhow::Result<()> {
+    async fn rows(&self, contender: &Contender, rows: &[&'static str]) -> anyhow::Result<()> {
         let Some(kind) = contender.kind else {
             for row in rows {
-                let sample = match *row {
-                    "pipeline" => self.pipeline().await?,
-                    _ => super::restart::lost(self.session, &SwitchNetwork::build(PORTS)?).await?,
-                };
-                record.add(row, self.round, sample);
+                self.session.step(row, self.round, self.alone(row)).await;
             }
             return Ok(());
         };
         let network = SwitchNetwork::build(PORTS)?;
         let running = kind.start(self.session, &network).await?;
         for row in rows {
-            match self.row(row, &network, &running).await {
-                Ok(mut sample) => {
-                    sample.notes.extend(running.note.clone());
-                    record.add(row, self.round, sample);
-                }
-                Err(error) => self.failed(row, &error, record),
-            }
+            let measured = async {
+                let mut sample = self.row(row, &network, &running).await?;
+                sample.notes.extend(running.note.clone());
+                Ok(sample)
+            };
+            self.session.step(row, self.round, measured).await;
         }
         running.stop(self.session).await
     }
 
-    fn failed(&self, row: &'static str, error: &anyhow::Error, record: &mut Record) {
-        let reason = format!("{error:#}");
-        self.session.progress.line(&format!("{row}: {reason}"));
-        record.fail(row, reason);
+    async fn alone(&self, row: &str) -> anyhow::Result<Sample> {
+        match row {
+            "pipeline" => self.pipeline().await,
+            _ => super::restart::lost(self.session, &SwitchNetwork::build(PORTS)?).await,
+        }
     }
 
     async fn row(&self, row: &str, network: &SwitchNetwork, running: &Running) -> anyhow::Result<Sample> {
@@ -153,8 +135,8 @@ impl Bench<'_> {
         let modified: Modified =
             serde_json::from_str(&finished.stdout).context("cannot read the result of plain openflow")?;
         let mut sample = Sample::default();
-        sample.values.insert(MODS, modified.mods_per_s);
-        sample.values.insert(DUMP, modified.dump_s);
+        sample.values.insert("mods_per_s", modified.mods_per_s);
+        sample.values.insert("dump_s", modified.dump_s);
         sample.values.insert("cpu_s", used.as_secs_f64());
         Ok(sample)
     }
@@ -208,7 +190,7 @@ impl Bench<'_> {
             "{lost} of {XDP_FRAMES} frames did not arrive: flows are not in drivers"
         );
         let mut sample = Sample::default();
-        sample.values.insert(FRAMES, per_s);
+        sample.values.insert("frames_per_s", per_s);
         sample.values.insert("lost", f64::from(lost));
         Ok(sample)
     }
@@ -245,7 +227,7 @@ impl Bench<'_> {
         let sleeps = voluntary_switches(pid)?.saturating_sub(sleeps);
         self.session.launcher.stop(controller).await?;
         let mut sample = Sample::default();
-        sample.values.insert(CPU, used.as_secs_f64() / elapsed_s);
+        sample.values.insert("cpu_server", used.as_secs_f64() / elapsed_s);
         sample.values.insert("wakeups_per_s", sleeps as f64 / elapsed_s);
         Ok(sample)
     }
@@ -257,11 +239,11 @@ impl Bench<'_> {
         let timed: Timed =
             serde_json::from_str(&finished.stdout).context("cannot read the result of plain pipeline")?;
         let mut sample = Sample::default();
-        sample.values.insert(EXACT, timed.exact_ns);
+        sample.values.insert("exact_ns", timed.exact_ns);
         sample.values.insert("exact_100k_ns", timed.exact_100k_ns);
-        sample.values.insert(MASKS, timed.masks_ns);
+        sample.values.insert("masks_ns", timed.masks_ns);
         sample.values.insert("unknown_ns", timed.unknown_ns);
-        sample.values.insert(HOSTILE, timed.hostile_ns);
+        sample.values.insert("hostile_ns", timed.hostile_ns);
         sample.values.insert("change_us", timed.change_us);
         sample.values.insert("change_longest_us", timed.change_longest_us);
         Ok(sample)
@@ -272,13 +254,12 @@ impl Bench<'_> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::tables;
     use super::*;
 
     #[test]
     fn every_row_is_measured_on_one_switch() {
-        let measured: Vec<_> = CONTENDERS.iter().flat_map(|contender| contender.rows).collect();
-        let rows: BTreeSet<_> = tables::ROWS.iter().map(|row| &row.id).collect();
+        let measured: Vec<_> = CONTENDERS.iter().flat_map(Contender::rows).collect();
+        let rows: BTreeSet<_> = LAB.table.rows.iter().map(|row| row.id).collect();
         assert_eq!(measured.len(), rows.len());
         assert_eq!(measured.into_iter().collect::<BTreeSet<_>>(), rows);
     }

@@ -5,14 +5,15 @@
 mod judged;
 mod measure;
 mod restart;
-pub(crate) mod switches;
-mod tables;
+
+use std::sync::LazyLock;
+use std::time::Duration;
 
 use fastrand::Rng;
 
-use self::measure::Bench;
-use crate::lab::record::Record;
+use self::measure::{Bench, CONTENDERS};
 use crate::lab::session::{InGuest, Lab, Session};
+use crate::lab::spec::Table;
 
 /// Fewest pairs per ratio under `--check`.
 const CHECK_PAIRS: usize = 5;
@@ -20,35 +21,25 @@ const CHECK_PAIRS: usize = 5;
 const QUICK_PAIRS: usize = 1;
 
 /// The lab's definition.
-pub(crate) const LAB: Lab = Lab {
+pub(crate) static LAB: Lab = Lab {
     name: "openflow",
     about: "A switch and its OpenFlow controller: twinpath, Open vSwitch",
-    rows: tables::ROWS,
-    ratios: tables::RATIOS,
-    plots: &[],
-    summary: &[],
-    together: &[],
+    table: LazyLock::new(|| Table::of(include_str!("../../../tables/openflow.txt"))),
     in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),
 };
 
-async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
-    let fewest = if session.check { CHECK_PAIRS } else { QUICK_PAIRS };
-    let rounds = session.repeat.unwrap_or(fewest).max(if session.check { fewest } else { 1 });
-    let contenders: Vec<_> = measure::CONTENDERS
-        .iter()
-        .filter(|contender| contender.rows.iter().any(|row| session.selection.rows.contains(row)))
-        .collect();
+async fn run(session: &Session) -> anyhow::Result<usize> {
+    let rounds = session.rounds(CHECK_PAIRS, QUICK_PAIRS);
+    let contenders: Vec<_> =
+        CONTENDERS.iter().filter(|contender| contender.rows().any(|row| session.wants(row))).collect();
     session.progress.expect(rounds * contenders.len());
-    let mut record = Record::default();
-    for round in 0..rounds {
-        let mut random = Rng::with_seed(session.seed.wrapping_add(round as u64));
+    let in_round = async |round: usize| {
         let mut contenders = contenders.clone();
-        random.shuffle(&mut contenders);
+        Rng::with_seed(session.seed.wrapping_add(round as u64)).shuffle(&mut contenders);
         for contender in contenders {
-            session.progress.step(contender.name);
-            Bench { session, round }.measure(contender, &mut record).await;
+            Bench { session, round }.measure(contender).await;
         }
-    }
-    Ok((record, rounds))
+    };
+    Ok(session.in_rounds(rounds, Duration::MAX, in_round).await)
 }

@@ -11,10 +11,9 @@ use rustix::net::sockopt::set_socket_recv_buffer_size;
 use rustix::thread::{ClockId, Timespec, clock_nanosleep_relative};
 use twinpath_steer_bpf::Keep;
 
-use super::switches::{Kind, Running, Setting};
-use super::tables::LOST;
 use crate::lab::model::Sample;
 use crate::lab::session::Session;
+use crate::lab::switches::{Kind, Running, Setting};
 use crate::lab::topology::{HOSTS, SwitchNetwork};
 use crate::openflow::{Controller, flows};
 
@@ -144,7 +143,7 @@ pub(super) async fn lost(session: &Session, network: &SwitchNetwork) -> anyhow::
     running.stop(session).await?;
     ensure!(received <= sent, "{received} packets came of {sent}");
     let mut sample = Sample::default();
-    sample.values.insert(LOST, f64::from(sent - received));
+    sample.values.insert("lost", f64::from(sent - received));
     sample.values.insert("sent", f64::from(sent));
     sample.values.insert("kills", f64::from(KILLS));
     sample.values.insert("absent_ms", absent.as_secs_f64() * 1e3 / f64::from(KILLS));

@@ -9,14 +9,12 @@ use serde::Deserialize;
 use twinpath_report::Report;
 use twinpath_sys::LatencyRequest;
 
-use super::tables::{PLAIN_RATES, SLEEPING_RATES};
-use super::{Times, plan};
+use super::{COST, LAB, RATE, Times, plan};
 use crate::lab::client::{self, SLACK};
 use crate::lab::instance::{Facts, Instance, voluntary_switches};
 use crate::lab::model::Sample;
 use crate::lab::peers::{self, Bench, FAST_PORT, PLAIN_PORT, TCP_PORT};
 use crate::lab::process::Side;
-use crate::lab::record::Record;
 use crate::lab::session::Session;
 
 /// Requests that verify an attachment.
@@ -57,7 +55,6 @@ struct Bulk {
 pub(super) struct Quick<'a> {
     pub(super) session: &'a Session,
     pub(super) times: Times,
-    pub(super) record: &'a RefCell<Record>,
     pub(super) tcp_echo_pid: u32,
     pub(super) tcp_sink_pid: u32,
     /// Whether twinpath held a latency request in its last `interrupt` row: the floor is measured under the same
@@ -192,7 +189,10 @@ impl Quick<'_> {
     /// comparison with it would prove nothing.
     async fn kernel_cost(&self) -> anyhow::Result<Sample> {
         let rate = self.offered()?;
-        let best = self.record.borrow().best(SLEEPING_RATES, "requests_per_s");
+        let mode = |row: &str| LAB.table.row(row).and_then(|row| row.mode);
+        let plain = LAB.table.against(RATE).iter().copied();
+        let sleeping: Vec<_> = plain.filter(|row| mode(row) == mode(COST)).collect();
+        let best = self.session.record.borrow().best(&sleeping, "requests_per_s");
         let best = best.context("the rate of no sleeping plain server was measured")?;
         let method = best.trim_start_matches("rate-kernel-");
         let server =
@@ -214,9 +214,10 @@ impl Quick<'_> {
 
     /// Half of the best plain server's rate, by the medians so far.
     fn offered(&self) -> anyhow::Result<f64> {
-        let record = self.record.borrow();
-        let best =
-            record.best(PLAIN_RATES, "requests_per_s").context("no plain server's rate was measured")?;
+        let record = self.session.record.borrow();
+        let best = record
+            .best(LAB.table.against(RATE), "requests_per_s")
+            .context("no plain server's rate was measured")?;
         Ok(record.median(best, "requests_per_s").context("no rate")? / 2.0)
     }
 

@@ -2,11 +2,11 @@
 
 mod measure;
 mod plan;
-mod tables;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::sync::LazyLock;
+use std::time::Duration;
 
 use anyhow::Context;
 
@@ -17,16 +17,17 @@ use crate::lab::fallback;
 use crate::lab::model::Sample;
 use crate::lab::peers;
 use crate::lab::process::Side;
-use crate::lab::record::Record;
-use crate::lab::session::Session;
-use crate::lab::session::{InGuest, Lab};
+use crate::lab::session::{InGuest, Lab, Session};
+use crate::lab::spec::Table;
 
 /// Fewest pairs per ratio under `--check`.
 const CHECK_PAIRS: usize = 9;
-/// Fewest pairs of the TCP request/response under `--check`.
-const RR_CHECK_PAIRS: usize = 20;
-/// Measurements of an idle server under `--check`.
-const IDLE_CHECK_ROUNDS: usize = 3;
+/// The ratios whose rows have other numbers of rounds: as many as each needs pairs.
+const RR: &str = "tcp-rr-beside";
+const IDLE: &str = "idle-cpu";
+/// Rows that compare with the best of the plain servers, and that have an offered rate of their own.
+const RATE: &str = "rate-twinpath";
+const COST: &str = "cpu-kernel";
 /// Most pairs otherwise.
 const QUICK_PAIRS: usize = 6;
 /// Without a requested number of rounds, no round begins that would end later than this.
@@ -37,18 +38,10 @@ const CONTENDERS_FROM: usize = 2;
 const CONTENDER: f64 = 0.85;
 
 /// The lab's definition.
-pub(crate) const LAB: Lab = Lab {
+pub(crate) static LAB: Lab = Lab {
     name: "quick",
     about: "An echo service in two network namespaces of this machine: by the kernel's own sockets, and by twinpath",
-    rows: tables::ROWS,
-    ratios: tables::RATIOS,
-    plots: &[],
-    summary: tables::SUMMARY,
-    together: &[
-        ("cpu-kernel", tables::PLAIN_RATES),
-        ("cpu-twinpath", tables::PLAIN_RATES),
-        ("floor-eventfd", &["twinpath-interrupt"]),
-    ],
+    table: LazyLock::new(|| Table::of(include_str!("../../../tables/quick.txt"))),
     in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),
 };
@@ -88,18 +81,18 @@ const CHECK_TIMES: Times = Times {
 };
 
 fn rounds(session: &Session) -> Rounds {
+    let all = session.rounds(CHECK_PAIRS, QUICK_PAIRS);
+    let pairs = |ratio| LAB.table.pairs(ratio);
     if session.check {
-        let all = session.repeat.unwrap_or(CHECK_PAIRS).max(CHECK_PAIRS);
-        Rounds { all, tcp_rr: all.max(RR_CHECK_PAIRS), idle: IDLE_CHECK_ROUNDS, other: 3 }
+        Rounds { all, tcp_rr: all.max(pairs(RR)), idle: pairs(IDLE), other: 3 }
     } else {
-        let all = session.repeat.unwrap_or(QUICK_PAIRS);
         Rounds { all, tcp_rr: all, idle: 1, other: 1 }
     }
 }
 
-async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
+async fn run(session: &Session) -> anyhow::Result<usize> {
     let rounds = rounds(session);
-    let plan: Vec<_> =
+    let mut plan: Vec<_> =
         (0..rounds.count()).map(|round| plan::round(round, &session.selection.rows, &rounds)).collect();
     session.progress.expect(plan.iter().flatten().filter(|step| matches!(step, Step::Measure(_))).count());
     let tcp_echo =
@@ -107,45 +100,28 @@ async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
     let tcp_sink =
         session.launcher.server(Side::Server, &peers::tcp_sink()).await.context("the plain TCP sink")?;
     let bystander = Bystander::start(&session.launcher.topology().client, peers::server(peers::TCP_PORT))?;
-    let record = RefCell::new(Record::default());
     let quick = Quick {
         session,
-        times: if session.check { CHECK_TIMES } else { QUICK_TIMES },
-        record: &record,
+        times: session.either(CHECK_TIMES, QUICK_TIMES),
         tcp_echo_pid: tcp_echo.pid,
         tcp_sink_pid: tcp_sink.pid,
         request_held: Cell::new(false),
         chosen: RefCell::default(),
         why_not: RefCell::default(),
     };
-    taxes(&quick).await;
-    let begun = Instant::now();
-    let (mut done, mut last) = (0, Duration::ZERO);
-    for (round, steps) in plan.into_iter().enumerate() {
-        let budgeted = !session.check && session.repeat.is_none();
-        // The first round is longer than the others, as it includes the other paths and an idle server.
-        if budgeted && round > 1 && begun.elapsed() + last > QUICK_BUDGET {
-            session.progress.line(&format!("{round} rounds: another would take too long; --repeat N runs N"));
-            break;
-        }
-        let round_begun = Instant::now();
-        session.progress.line(&format!("round {} of {}", round + 1, rounds.count()));
-        run_round(&quick, round, steps).await;
-        (done, last) = (round + 1, round_begun.elapsed());
-    }
-    note_bystander(&record, &bystander.finish()?);
+    taxes(session).await;
+    let round = async |round: usize| run_round(&quick, round, std::mem::take(&mut plan[round])).await;
+    let done = session.in_rounds(rounds.count(), QUICK_BUDGET, round).await;
+    session.note("tcp-service", 0, bystander.finish().map(|seen| of_bystander(&seen)));
     session.launcher.stop(tcp_echo).await?;
     session.launcher.stop(tcp_sink).await?;
-    Ok((record.into_inner(), done.min(rounds.all)))
+    Ok(done.min(rounds.all))
 }
 
 /// Measures the cost of the programs for the kernel's frames: once, while the machine is idle.
-async fn taxes(quick: &Quick<'_>) {
-    let wanted = |row: &str| quick.session.selection.rows.contains(row);
-    let rows = [fallback::XDP_TAX_ROW, fallback::PACKET_TAX_ROW];
-    if rows.iter().any(|row| wanted(row.id)) {
-        let measured = fallback::taxes(quick.session).await;
-        fallback::note(&mut quick.record.borrow_mut(), 0, &rows, measured);
+async fn taxes(session: &Session) {
+    if fallback::TAXES.iter().any(|row| session.wants(row)) {
+        fallback::note(session, 0, &fallback::TAXES, fallback::taxes(session).await);
     }
 }
 
@@ -177,38 +153,30 @@ async fn run_round(quick: &Quick<'_>, round: usize, steps: Vec<Step>) {
 }
 
 async fn measure(quick: &Quick<'_>, round: usize, row: &'static str, phase: &Phase) {
-    let label = tables::ROWS.iter().find(|spec| spec.id == row).map_or(row, |spec| spec.label);
-    quick.session.progress.step(label);
-    if quick.record.borrow().is_hopeless(row) || is_beaten(quick, round, row) {
+    if is_beaten(quick, round, row) {
         return;
     }
-    let result = match phase {
-        Phase::Without => quick.without(row).await,
-        Phase::With(attached) => quick.with(row, attached).await,
-        // The floor is a property of the machine and needs no attachment.
-        Phase::Refused(_) if row == "floor-eventfd" => quick.without(row).await,
-        Phase::Refused(reason) => Err(anyhow::anyhow!(reason.clone())),
-    };
-    match result {
-        Ok(sample) => quick.record.borrow_mut().add(row, round, sample),
-        Err(error) => {
-            let reason = format!("{error:#}");
-            if !matches!(phase, Phase::Refused(_)) {
-                quick.session.progress.line(&format!("{row}: {reason}"));
-            }
-            quick.record.borrow_mut().fail(row, reason);
+    let measured = async {
+        match phase {
+            Phase::Without => quick.without(row).await,
+            Phase::With(attached) => quick.with(row, attached).await,
+            // The floor is a property of the machine and needs no attachment.
+            Phase::Refused(_) if row == "floor-eventfd" => quick.without(row).await,
+            Phase::Refused(reason) => Err(anyhow::anyhow!(reason.clone())),
         }
-    }
+    };
+    quick.session.step(row, round, measured).await;
 }
 
 /// Whether this plain server need not be measured again, because `udp-rate` compares with the best one.
 fn is_beaten(quick: &Quick<'_>, round: usize, row: &str) -> bool {
-    if quick.session.check || round < CONTENDERS_FROM || !tables::PLAIN_RATES.contains(&row) {
+    let plain = LAB.table.against(RATE);
+    if quick.session.check || round < CONTENDERS_FROM || !plain.contains(&row) {
         return false;
     }
-    let record = quick.record.borrow();
+    let record = quick.session.record.borrow();
     let rate = |row: &str| record.median(row, "requests_per_s");
-    let best = record.best(tables::PLAIN_RATES, "requests_per_s").and_then(rate);
+    let best = record.best(plain, "requests_per_s").and_then(rate);
     rate(row).zip(best).is_some_and(|(rate, best)| rate < CONTENDER * best)
 }
 
@@ -242,7 +210,7 @@ async fn attach_other(quick: &Quick<'_>, path: &'static str) -> Phase {
     }
 }
 
-fn note_bystander(record: &RefCell<Record>, seen: &Seen) {
+fn of_bystander(seen: &Seen) -> Sample {
     let values = BTreeMap::from([
         ("requests", seen.requests as f64),
         ("failed", seen.failed as f64),
@@ -250,5 +218,5 @@ fn note_bystander(record: &RefCell<Record>, seen: &Seen) {
         ("max_us", seen.longest_us),
     ]);
     let notes = seen.reason.iter().cloned().collect();
-    record.borrow_mut().add("tcp-service", 0, Sample { values, notes, ..Sample::default() });
+    Sample { values, notes, ..Sample::default() }
 }

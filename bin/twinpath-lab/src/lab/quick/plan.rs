@@ -126,7 +126,7 @@ fn mirrored(steps: Vec<Step>) -> Vec<Step> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tables::ROWS;
+    use super::super::LAB;
     use super::*;
 
     const ROUNDS: Rounds = Rounds { all: 2, tcp_rr: 3, idle: 1, other: 1 };
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn every_row_of_the_table_has_its_place() {
-        let wanted: BTreeSet<_> = ROWS.iter().map(|row| row.id).collect();
+        let wanted: BTreeSet<_> = LAB.table.rows.iter().map(|row| row.id).collect();
         let measured: BTreeSet<_> = round(0, &wanted, &ROUNDS)
             .into_iter()
             .filter_map(|step| if let Step::Measure(row) = step { Some(row) } else { None })

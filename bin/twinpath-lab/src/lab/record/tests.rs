@@ -184,7 +184,7 @@ fn a_row_keeps_its_reason_and_its_failures() {
         path: None,
         mode: Some("poll"),
         main: "p50_us",
-        base: &[],
+        base: &[], in_guest: false, how: crate::lab::spec::How(""),
     };
     let mut record = Record::default();
     assert_eq!(record.row(&spec).skipped.as_deref(), Some("not run"));

@@ -8,11 +8,13 @@ mod flood;
 mod loads;
 mod rates;
 mod services;
-mod tables;
+
+use std::sync::LazyLock;
+use std::time::Duration;
 
 use crate::lab::model::Sample;
-use crate::lab::record::Record;
-use crate::lab::session::{InGuest, Lab, Session};
+use crate::lab::session::{InGuest, Lab, Session, by_turns};
+use crate::lab::spec::Table;
 
 /// Fewest pairs per ratio under `--check`.
 const CHECK_PAIRS: usize = 9;
@@ -22,56 +24,30 @@ const QUICK_PAIRS: usize = 4;
 const PERIOD_US: [f64; 2] = [250.0, 500.0];
 
 /// The lab's definition.
-pub(crate) const LAB: Lab = Lab {
+pub(crate) static LAB: Lab = Lab {
     name: "reflex",
     about: "Services whose replies the kernel gives while the worker sleeps, against kernel sockets and other servers",
-    rows: tables::ROWS,
-    ratios: tables::RATIOS,
-    plots: &[],
-    summary: tables::SUMMARY,
-    together: &[],
+    table: LazyLock::new(|| Table::of(include_str!("../../../tables/reflex.txt"))),
     in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),
 };
 
-async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
-    let rounds = match session.check {
-        true => session.repeat.unwrap_or(CHECK_PAIRS).max(CHECK_PAIRS),
-        false => session.repeat.unwrap_or(QUICK_PAIRS),
-    };
-    let rows: Vec<&'static str> =
-        tables::ROWS.iter().map(|row| row.id).filter(|row| session.selection.rows.contains(row)).collect();
+async fn run(session: &Session) -> anyhow::Result<usize> {
+    let rounds = session.rounds(CHECK_PAIRS, QUICK_PAIRS);
+    let rows = session.rows();
     session.progress.expect(rounds * rows.len());
-    let mut record = Record::default();
     let mut random = fastrand::Rng::with_seed(session.seed);
-    for round in 0..rounds {
+    let in_round = async |at: usize| {
         let [least, most] = PERIOD_US;
-        let period_us = least + random.f64() * (most - least);
-        let seed = random.u64(..1 << 32);
-        session.progress.line(&format!("round {} of {rounds}: one request per {period_us:.0} us", round + 1));
-        let mut order = rows.clone();
-        // Any drift of the machine affects both sides of a pair alike.
-        if round % 2 == 1 {
-            order.reverse();
+        let round =
+            Round { session, period_us: least + random.f64() * (most - least), seed: random.u64(..1 << 32) };
+        session.progress.line(&format!("one request per {:.0} us", round.period_us));
+        // A minute of the hammer is enough.
+        for row in by_turns(&rows, at).into_iter().filter(|row| *row != "hammer" || at == 0) {
+            session.step(row, at, measure(&round, row)).await;
         }
-        for row in order {
-            let label = tables::ROWS.iter().find(|spec| spec.id == row).map_or(row, |spec| spec.label);
-            session.progress.step(label);
-            // A minute of it is enough.
-            if record.is_hopeless(row) || (row == "hammer" && round > 0) {
-                continue;
-            }
-            match measure(&Round { session, period_us, seed }, row).await {
-                Ok(sample) => record.add(row, round, sample),
-                Err(error) => {
-                    let reason = format!("{error:#}");
-                    session.progress.line(&format!("{row}: {reason}"));
-                    record.fail(row, reason);
-                }
-            }
-        }
-    }
-    Ok((record, rounds))
+    };
+    Ok(session.in_rounds(rounds, Duration::MAX, in_round).await)
 }
 
 /// A round of measurements.

@@ -5,7 +5,6 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use super::echo::{answered, bare, serve};
-use super::tables::{CPU_PER_REPLY, SAVED};
 use crate::lab::asking::{self, cpu_of_asking};
 use crate::lab::client::bench;
 use crate::lab::model::Sample;
@@ -21,6 +20,10 @@ const BUDGETS: &str = "--reply-rate 0 --reflex always --reflex-rate 10000000";
 /// Requests a second where CPU time is measured: what each plain server answers without loss.
 const OFFERED_PER_S: u32 = 60_000;
 const CPU_TIME: Duration = Duration::from_secs(1);
+/// CPU time of the whole machine for a reply, without that of the request.
+const CPU_PER_REPLY: &str = "cpu_us_per_reply";
+/// Replies that a CPU gives a second, by that time.
+const SAVED: &str = "replies_per_cpu_s";
 /// Start-up and calibration, beyond the measured time.
 const SLACK: Duration = Duration::from_secs(10);
 

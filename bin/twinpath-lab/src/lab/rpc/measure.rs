@@ -7,13 +7,12 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use twinpath_measure::report::BenchReport;
 
-use super::cases::{Case, Client, ClientSpec, PLAIN_MANY, RATE, Server as Peer};
+use super::cases::{Case, Client, ClientSpec, RATE, Server as Peer, plain_many};
 use super::peers;
 use crate::lab::instance::{Facts, Instance};
 use crate::lab::instructions::{NOTE, counted};
 use crate::lab::model::Sample;
 use crate::lab::process::{Server, Side};
-use crate::lab::record::Record;
 use crate::lab::session::Session;
 use crate::plain::nfs;
 
@@ -27,7 +26,6 @@ pub(super) struct Stage<'a> {
     pub(super) session: &'a Session,
     /// Duration of one measurement.
     pub(super) time: Duration,
-    pub(super) record: Record,
     /// Started for its first row.
     ganesha: Option<Ganesha>,
 }
@@ -57,14 +55,14 @@ impl Target {
 
 impl<'a> Stage<'a> {
     pub(super) fn new(session: &'a Session, time: Duration) -> Self {
-        Self { session, time, record: Record::default(), ganesha: None }
+        Self { session, time, ganesha: None }
     }
 
-    pub(super) async fn end(self) -> anyhow::Result<Record> {
+    pub(super) async fn end(self) -> anyhow::Result<()> {
         if let Some(ganesha) = self.ganesha {
             self.session.launcher.stop(ganesha.server).await?;
         }
-        Ok(self.record)
+        Ok(())
     }
 
     pub(super) async fn measure(&mut self, case: &Case) -> anyhow::Result<Sample> {
@@ -150,8 +148,9 @@ impl<'a> Stage<'a> {
 
     /// Half of the best bare server's rate, by the medians so far.
     fn half(&self) -> anyhow::Result<f64> {
-        let best = self.record.best(PLAIN_MANY, RATE).context("no bare server's rate was measured")?;
-        Ok(self.record.median(best, RATE).context("no rate")? / 2.0)
+        let record = self.session.record.borrow();
+        let best = record.best(plain_many(), RATE).context("no bare server's rate was measured")?;
+        Ok(record.median(best, RATE).context("no rate")? / 2.0)
     }
 
     /// Runs a client, and measures the server's CPU meanwhile.

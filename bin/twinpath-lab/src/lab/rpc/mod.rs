@@ -8,25 +8,23 @@ mod cases;
 mod measure;
 mod peers;
 mod streams;
-mod tables;
 
-use std::time::{Duration, Instant};
+use std::sync::LazyLock;
+use std::time::Duration;
 
 use fastrand::Rng;
 
-use self::cases::{IDLE, INSTRUCTIONS, NEVER_READS, SPIN_PAIR, TOGETHER, case_of};
+use self::cases::{IDLE, INSTRUCTIONS, NEVER_READS, SPIN_PAIR, TOGETHER, case_of, needs_rates};
 use self::measure::Stage;
 use crate::lab::model::Sample;
-use crate::lab::record::Record;
-use crate::lab::session::Session;
-use crate::lab::session::{InGuest, Lab};
+use crate::lab::session::{InGuest, Lab, Session};
+use crate::lab::spec::Table;
 
 /// Fewest pairs per ratio under `--check`.
 const CHECK_PAIRS: usize = 7;
-/// The same if the end of an interval is judged.
-const SPIN_CHECK_PAIRS: usize = 20;
-/// Rounds with burdens, and of rows without a ratio, under `--check`.
-const BURDEN_CHECK_ROUNDS: usize = 5;
+/// The ratio whose interval is judged, and one of those beside burdens, by whose pairs the rounds of these are counted.
+const SPIN: &str = "null-tcp-1-vs-spin";
+const BURDEN: &str = "never-reads";
 /// Most pairs otherwise.
 const QUICK_PAIRS: usize = 5;
 /// Without a requested number of rounds, no round begins that would end later than this.
@@ -35,14 +33,10 @@ const QUICK_TIME: Duration = Duration::from_millis(300);
 const CHECK_TIME: Duration = Duration::from_millis(800);
 
 /// The lab's definition.
-pub(crate) const LAB: Lab = Lab {
+pub(crate) static LAB: Lab = Lab {
     name: "rpc",
     about: "ONC RPC, NULL and GETATTR: twinpath against nfs-ganesha and bare servers",
-    rows: tables::ROWS,
-    ratios: tables::RATIOS,
-    plots: &[],
-    summary: &[],
-    together: tables::NEEDS,
+    table: LazyLock::new(|| Table::of(include_str!("../../../tables/rpc.txt"))),
     in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),
 };
@@ -59,11 +53,11 @@ struct Rounds {
 
 impl Rounds {
     fn of(session: &Session) -> Self {
+        let all = session.rounds(CHECK_PAIRS, QUICK_PAIRS);
+        let pairs = |ratio| LAB.table.pairs(ratio);
         if session.check {
-            let all = session.repeat.unwrap_or(CHECK_PAIRS).max(CHECK_PAIRS);
-            Self { all, spin: all.max(SPIN_CHECK_PAIRS), burden: BURDEN_CHECK_ROUNDS }
+            Self { all, spin: all.max(pairs(SPIN)), burden: pairs(BURDEN) }
         } else {
-            let all = session.repeat.unwrap_or(QUICK_PAIRS);
             Self { all, spin: all, burden: session.repeat.unwrap_or(1) }
         }
     }
@@ -90,85 +84,57 @@ fn plan(seed: u64, round: usize, wanted: impl Fn(&str) -> bool) -> Vec<&'static 
         TOGETHER.iter().chain(streams::TOGETHER).map(|rows| rows.to_vec()).collect();
     random.shuffle(&mut groups);
     // Their offered rates depend on rates of the same run.
-    groups.sort_by_key(|rows| round == 0 && rows.iter().any(|row| tables::needs_rates(row)));
+    groups.sort_by_key(|rows| round == 0 && rows.iter().any(|row| needs_rates(row)));
     if round % 2 == 1 {
         groups.iter_mut().for_each(|rows| rows.reverse());
     }
     groups.into_iter().flatten().filter(|row| wanted(row)).collect()
 }
 
-async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
+async fn run(session: &Session) -> anyhow::Result<usize> {
     let rounds = Rounds::of(session);
-    let selected = |row: &str| session.selection.rows.contains(row);
-    let plans: Vec<_> = (0..rounds.count())
-        .map(|round| plan(session.seed, round, |row| selected(row) && rounds.has(round, row)))
+    let mut plans: Vec<_> = (0..rounds.count())
+        .map(|round| plan(session.seed, round, |row| session.wants(row) && rounds.has(round, row)))
         .collect();
     session.progress.line(&format!("seed {}: --seed {0} draws the same order again", session.seed));
     session.progress.expect(plans.iter().map(Vec::len).sum());
-    let mut stage = Stage::new(session, if session.check { CHECK_TIME } else { QUICK_TIME });
-    if selected(INSTRUCTIONS) {
-        note(&mut stage, INSTRUCTIONS, 0, measure::instructions());
+    let mut stage = Stage::new(session, session.either(CHECK_TIME, QUICK_TIME));
+    if session.wants(INSTRUCTIONS) {
+        session.note(INSTRUCTIONS, 0, measure::instructions());
     }
-    let begun = Instant::now();
-    let (mut done, mut last) = (0, Duration::ZERO);
-    for (round, rows) in plans.into_iter().enumerate() {
-        let budgeted = !session.check && session.repeat.is_none();
-        if budgeted && round > 1 && begun.elapsed() + last > QUICK_BUDGET {
-            session.progress.line(&format!("{round} rounds: another would take too long; --repeat N runs N"));
-            break;
-        }
-        let round_begun = Instant::now();
-        session.progress.line(&format!("round {} of {}", round + 1, rounds.count()));
-        for row in rows {
+    let round = async |round: usize| {
+        for row in std::mem::take(&mut plans[round]) {
             step(&mut stage, round, row).await;
         }
-        (done, last) = (round + 1, round_begun.elapsed());
-    }
-    Ok((stage.end().await?, done.min(rounds.all)))
+    };
+    let done = session.in_rounds(rounds.count(), QUICK_BUDGET, round).await;
+    stage.end().await?;
+    Ok(done.min(rounds.all))
 }
 
-/// Measures a row; a failure is recorded as its reason, and the round continues.
+/// Measures a row, or both rows of [`IDLE`].
 async fn step(stage: &mut Stage<'_>, round: usize, row: &'static str) {
-    let label = tables::ROWS.iter().find(|spec| spec.id == row).map_or(row, |spec| spec.label);
-    stage.session.progress.step(label);
-    if stage.record.is_hopeless(row) {
+    let session = stage.session;
+    if !IDLE.contains(&row) {
+        return session.step(row, round, measured(stage, row)).await;
+    }
+    // The other row of the pair may have measured it.
+    if session.record.borrow().has(row, round) || session.record.borrow().is_hopeless(row) {
         return;
     }
-    if let Some(case) = case_of(row) {
-        let result = stage.measure(case).await;
-        note(stage, row, round, result);
-    } else if row == NEVER_READS {
-        let result = burden::never_reads(stage).await;
-        note(stage, row, round, result);
-    } else if streams::has(row) {
-        let result = streams::measure(stage, row).await;
-        note(stage, row, round, result);
-    } else if stage.record.by_round(row, cases::RATE).contains_key(&round) {
-        // The other row of the pair has measured it.
-    } else {
-        match burden::idle(stage, row == IDLE[0]).await {
-            Ok(samples) => {
-                for (row, sample) in IDLE.iter().zip(samples) {
-                    note(stage, row, round, Ok(sample));
-                }
-            }
-            Err(error) => {
-                let reason = format!("{error:#}");
-                IDLE.iter().for_each(|row| stage.record.fail(row, reason.clone()));
-                stage.session.progress.line(&format!("{}: {reason}", IDLE.join(", ")));
-            }
+    match burden::idle(stage, row == IDLE[0]).await {
+        Ok(samples) => {
+            IDLE.iter().zip(samples).for_each(|(row, sample)| session.note(row, round, Ok(sample)))
         }
+        Err(error) => session.fail(IDLE, &error),
     }
 }
 
-fn note(stage: &mut Stage<'_>, row: &'static str, round: usize, result: anyhow::Result<Sample>) {
-    match result {
-        Ok(sample) => stage.record.add(row, round, sample),
-        Err(error) => {
-            let reason = format!("{error:#}");
-            stage.session.progress.line(&format!("{row}: {reason}"));
-            stage.record.fail(row, reason);
-        }
+async fn measured(stage: &mut Stage<'_>, row: &str) -> anyhow::Result<Sample> {
+    match case_of(row) {
+        Some(case) => stage.measure(&case).await,
+        None if row == NEVER_READS => burden::never_reads(stage).await,
+        None => streams::measure(stage, row).await,
     }
 }
 
@@ -183,7 +149,7 @@ mod tests {
     fn every_row_has_its_place_and_pairs_stay_together() {
         let placed: Vec<_> = TOGETHER.iter().chain(streams::TOGETHER).copied().flatten().collect();
         let rows: BTreeSet<_> =
-            tables::ROWS.iter().map(|row| row.id).filter(|id| *id != INSTRUCTIONS).collect();
+            LAB.table.rows.iter().map(|row| row.id).filter(|id| *id != INSTRUCTIONS).collect();
         assert_eq!(placed.len(), rows.len());
         assert_eq!(placed.into_iter().copied().collect::<BTreeSet<_>>(), rows);
         for round in 0..4 {
@@ -207,6 +173,6 @@ mod tests {
         let of = |round: usize| plan(1, round, |row| rounds.has(round, row));
         assert_eq!(of(7).len(), SPIN_PAIR.len());
         assert!(of(4).contains(&NEVER_READS) && !of(5).contains(&NEVER_READS));
-        assert_eq!(of(0).len(), tables::ROWS.len() - 1);
+        assert_eq!(of(0).len(), LAB.table.rows.len() - 1);
     }
 }

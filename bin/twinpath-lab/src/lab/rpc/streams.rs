@@ -10,7 +10,6 @@ use twinpath_sys::LatencyRequest;
 use super::measure::Stage;
 use crate::lab::instance::{Facts, Instance};
 use crate::lab::model::Sample;
-use crate::lab::model::{Better, Formula, Group, RatioSpec, RowSpec, row};
 use crate::lab::peers::{LINGER_MS, server};
 use crate::lab::process::{Side, words};
 use crate::lab::topology::{CLIENT, SERVER};
@@ -26,7 +25,7 @@ const SLACK: Duration = Duration::from_secs(8);
 const FULL: usize = 1472;
 const SMALL: usize = 64;
 
-pub(super) const GBIT: &str = "gbit_per_s";
+const GBIT: &str = "gbit_per_s";
 
 /// The rows, in the order in which they are measured: both sides of a ratio stand together.
 pub(super) const TOGETHER: &[&[&str]] = &[
@@ -35,53 +34,9 @@ pub(super) const TOGETHER: &[&[&str]] = &[
     &["stream-udp-64-kernel", "stream-udp-64-fast"],
 ];
 
-const fn stream(id: &'static str, label: &'static str) -> RowSpec {
-    row(id, Group::Stream, GBIT, label)
-}
-
-pub(super) const ROWS: [RowSpec; 6] = [
-    stream("stream-tcp-iperf3", "TCP: iperf3 at both ends").on("kernel", "interrupt"),
-    stream("stream-tcp-twinpath", "TCP: bench stream, to serve discard")
-        .on("kernel", "interrupt")
-        .beside(&["stream-tcp-iperf3"]),
-    stream("stream-udp-kernel", "UDP, 1,472 bytes: bench stream, to serve discard").on("kernel", "poll"),
-    stream("stream-udp-fast", "the same, fast path at both ends")
-        .on("auto", "poll")
-        .beside(&["stream-udp-kernel"]),
-    stream("stream-udp-64-kernel", "UDP, 64 bytes").on("kernel", "poll"),
-    stream("stream-udp-64-fast", "the same, fast path at both ends")
-        .on("auto", "poll")
-        .beside(&["stream-udp-64-kernel"]),
-];
-
-const fn over(id: &'static str, formula: Formula, what: &'static str) -> RatioSpec {
-    RatioSpec {
-        target: None,
-        ..RatioSpec::of_median(id, formula, Better::Higher, 0.0, what, super::BURDEN_CHECK_ROUNDS)
-    }
-}
-
-pub(super) const RATIOS: [RatioSpec; 3] = [
-    over(
-        "stream-tcp-vs-iperf3",
-        Formula::over("stream-tcp-twinpath", GBIT, &[("stream-tcp-iperf3", GBIT)]),
-        "a stream over TCP: what arrives per second, bench stream and serve discard against iperf3",
-    ),
-    over(
-        "stream-udp-fast-vs-kernel",
-        Formula::over("stream-udp-fast", GBIT, &[("stream-udp-kernel", GBIT)]),
-        "datagrams of 1,472 bytes, as many as leave: what arrives per second, fast path at both ends against the kernel's",
-    ),
-    over(
-        "stream-udp-64-fast-vs-kernel",
-        Formula::over("stream-udp-64-fast", GBIT, &[("stream-udp-64-kernel", GBIT)]),
-        "the same with 64 bytes",
-    ),
-];
-
 /// Whether the row is one of these.
 pub(super) fn has(row: &str) -> bool {
-    ROWS.iter().any(|spec| spec.id == row)
+    TOGETHER.iter().any(|rows| rows.contains(&row))
 }
 
 pub(super) async fn measure(stage: &Stage<'_>, row: &str) -> anyhow::Result<Sample> {

@@ -4,13 +4,13 @@
 mod measure;
 mod owner;
 mod programs;
-mod tables;
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use self::measure::Bench;
-use crate::lab::record::Record;
-use crate::lab::session::{InGuest, Lab, Session};
+use crate::lab::session::{InGuest, Lab, Session, by_turns};
+use crate::lab::spec::Table;
 
 /// Fewest pairs per ratio under `--check`.
 const CHECK_PAIRS: usize = 9;
@@ -20,46 +20,23 @@ const CHECK_TIME: Duration = Duration::from_millis(600);
 const QUICK_TIME: Duration = Duration::from_millis(250);
 
 /// The lab's definition.
-pub(crate) const LAB: Lab = Lab {
+pub(crate) static LAB: Lab = Lab {
     name: "sockets",
     about: "Sockets in an application's own loop: ours, the kernel's, and a service on a worker",
-    rows: tables::ROWS,
-    ratios: tables::RATIOS,
-    plots: &[],
-    summary: &[],
-    together: &[],
+    table: LazyLock::new(|| Table::of(include_str!("../../../tables/sockets.txt"))),
     in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),
 };
 
-async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
-    let rounds = match (session.check, session.repeat) {
-        (true, repeat) => repeat.unwrap_or(CHECK_PAIRS).max(CHECK_PAIRS),
-        (false, repeat) => repeat.unwrap_or(QUICK_PAIRS),
-    };
-    let mut rows: Vec<_> =
-        tables::ROWS.iter().filter(|row| session.selection.rows.contains(row.id)).collect();
+async fn run(session: &Session) -> anyhow::Result<usize> {
+    let rounds = session.rounds(CHECK_PAIRS, QUICK_PAIRS);
+    let rows = session.rows();
     session.progress.expect(rounds * rows.len());
-    let time = if session.check { CHECK_TIME } else { QUICK_TIME };
-    let mut record = Record::default();
-    for round in 0..rounds {
-        let bench = Bench::new(session, time, round);
-        for row in &rows {
-            session.progress.step(row.label);
-            if record.is_hopeless(row.id) {
-                continue;
-            }
-            match bench.measure(row.id).await {
-                Ok(sample) => record.add(row.id, round, sample),
-                Err(error) => {
-                    let reason = format!("{error:#}");
-                    session.progress.line(&format!("{}: {reason}", row.id));
-                    record.fail(row.id, reason);
-                }
-            }
+    let round = async |round: usize| {
+        let bench = Bench::new(session, session.either(CHECK_TIME, QUICK_TIME), round);
+        for row in by_turns(&rows, round) {
+            session.step(row, round, bench.measure(row)).await;
         }
-        // Both sides of a pair come first in turns.
-        rows.reverse();
-    }
-    Ok((record, rounds))
+    };
+    Ok(session.in_rounds(rounds, Duration::MAX, round).await)
 }

@@ -10,13 +10,11 @@ use twinpath_sys::child;
 
 use super::measure::Bench;
 use crate::lab::instance::Instance;
-use crate::lab::model::{self, Formula, Group, RowSpec, Sample};
+use crate::lab::model::Sample;
 use crate::lab::peers::{self, PLAIN_PORT};
 use crate::lab::process::{Server, Side, words};
 use crate::lab::topology::SERVER;
 
-/// The p50 of round trips.
-const P50: &str = "p50_us";
 /// Share of a core.
 const CPU: &str = "cpu";
 /// The port of memcached in the row `run-idle`.
@@ -27,44 +25,6 @@ const START_MAX: Duration = Duration::from_secs(20);
 const SETTLING: Duration = Duration::from_secs(1);
 /// Time in which an idle program is watched: so long that a timer of a second counts.
 const IDLE: Duration = Duration::from_secs(5);
-
-/// A socket with a ring from the owner, in a thread without rights.
-pub(super) const OWNED: RowSpec = RowSpec {
-    mode: Some("poll"),
-    ..model::row(
-        "owner-spinning",
-        Group::Rtt,
-        P50,
-        "our socket with a ring from the owner, in a thread without rights, spinning",
-    )
-    .beside(&["own-spinning-sendto"])
-};
-
-/// The same by its own rights.
-pub(super) const OWN: RowSpec = RowSpec {
-    mode: Some("poll"),
-    ..model::row(
-        "own-spinning-sendto",
-        Group::Rtt,
-        P50,
-        "the same by rights of its own; both send by the kernel",
-    )
-};
-
-/// An unmodified program, and the owner.
-pub(super) const IDLING: RowSpec = RowSpec {
-    mode: Some("adaptive"),
-    ..model::row(
-        "run-idle",
-        Group::Idle,
-        CPU,
-        "memcached under twinpath run and the owner, with nothing to do",
-    )
-};
-
-/// What the way by the owner adds. The kernel's program fills the ring, whichever process has loaded it: there are no hand-offs to be subtracted.
-pub(super) const EXTRA: Formula = Formula::Difference { from: (OWNED.id, P50), less: (OWN.id, P50) };
-pub(super) const IDLE_CPU: Formula = Formula::Value((IDLING.id, CPU));
 
 /// The owner of the server's interface.
 struct Owner {

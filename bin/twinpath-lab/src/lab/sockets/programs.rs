@@ -4,14 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use crate::lab::asking::{CPU, asked, cpu_of_queries};
-use crate::lab::model::{self, Better, Formula, Group, Judged, RatioSpec, RowSpec, Sample};
+use crate::lab::asking::{asked, cpu_of_queries};
+use crate::lab::model::Sample;
 use crate::lab::peers;
 use crate::lab::process::{Side, words};
 use crate::lab::session::Session;
 
-const P50: &str = "p50_us";
-const P99: &str = "p99_us";
 const RATE: &str = "requests_per_s";
 /// The same of the server that runs alone, asked by turns with the other one.
 const RATE_ALONE: &str = "requests_per_s_alone";
@@ -27,91 +25,6 @@ const QUERIES_PER_S: u32 = 40_000;
 const REDIS_PER_S: u32 = 40_000;
 /// How often each of two servers is asked.
 const TURNS: usize = 7;
-
-const fn row(id: &'static str, group: Group, main: &'static str, label: &'static str) -> RowSpec {
-    model::row(id, group, main, label)
-}
-
-pub(super) const MEMCACHED_RUN: RowSpec =
-    row("memcached-run", Group::Rtt, P50, "memcached over UDP under run, adaptive").beside(&["memcached"]);
-pub(super) const MEMCACHED: RowSpec = row("memcached", Group::Rtt, P50, "memcached over UDP alone");
-pub(super) const THREADS_RUN: RowSpec = row(
-    "memcached-threads-run",
-    Group::Rtt,
-    P50,
-    "memcached over UDP with its default threads under run, adaptive",
-)
-.beside(&["memcached-threads"]);
-pub(super) const THREADS: RowSpec =
-    row("memcached-threads", Group::Rtt, P50, "memcached over UDP with its default threads alone");
-pub(super) const NSD_RUN: RowSpec =
-    row("nsd-run", Group::Cpu, CPU, "nsd under run, at a fixed rate of queries").beside(&["nsd"]);
-pub(super) const NSD: RowSpec = row("nsd", Group::Cpu, CPU, "nsd alone, at the same rate");
-pub(super) const REDIS_RUN: RowSpec =
-    row("redis-run", Group::Rate, RATE, "redis under run, whose sockets are TCP, by turns with one alone");
-
-const fn ratio(
-    id: &'static str,
-    formula: Formula,
-    target: f64,
-    better: Better,
-    what: &'static str,
-) -> RatioSpec {
-    RatioSpec {
-        id,
-        what,
-        formula,
-        target: Some(target),
-        better,
-        judged: Judged::Median,
-        check_pairs: super::CHECK_PAIRS,
-        also: &[],
-        steady: None,
-    }
-}
-
-pub(super) const RUN_MEMCACHED: RatioSpec = ratio(
-    "run-memcached",
-    Formula::over("memcached-run", P50, &[("memcached", P50)]),
-    0.8,
-    Better::Lower,
-    "round trip p50: memcached over UDP, unmodified under run and waiting adaptively, against memcached alone",
-);
-pub(super) const RUN_MEMCACHED_P99: RatioSpec = ratio(
-    "run-memcached-p99",
-    Formula::over("memcached-run", P99, &[("memcached", P99)]),
-    1.0,
-    Better::Lower,
-    "p99 of the same",
-);
-pub(super) const RUN_THREADS: RatioSpec = ratio(
-    "run-memcached-threads",
-    Formula::over("memcached-threads-run", P50, &[("memcached-threads", P50)]),
-    0.8,
-    Better::Lower,
-    "round trip p50: memcached with its default four threads, which all wait for one socket, under run against alone",
-);
-pub(super) const RUN_THREADS_P99: RatioSpec = ratio(
-    "run-memcached-threads-p99",
-    Formula::over("memcached-threads-run", P99, &[("memcached-threads", P99)]),
-    1.0,
-    Better::Lower,
-    "p99 of the same",
-);
-pub(super) const RUN_DNS: RatioSpec = ratio(
-    "run-dns",
-    Formula::over("nsd-run", CPU, &[("nsd", CPU)]),
-    0.8,
-    Better::Lower,
-    "CPU time of the machine per query, without the client's outside of the kernel: nsd, unmodified under run, against nsd alone",
-);
-pub(super) const RUN_OTHER_COST: RatioSpec = ratio(
-    "run-other-cost",
-    Formula::over("redis-run", RATE, &[("redis-run", RATE_ALONE)]),
-    0.98,
-    Better::Higher,
-    "requests a second: redis, whose sockets stay with the kernel, under run against alone",
-);
 
 /// Measures a row once; `None` if it is none of these.
 pub(super) async fn measure(session: &Session, time: Duration, row: &str) -> Option<anyhow::Result<Sample>> {

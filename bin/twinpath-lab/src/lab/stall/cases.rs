@@ -1,7 +1,7 @@
 //! The cases of `lab stall`: which switch, disturbed by what.
 
-use super::tables;
-use crate::lab::openflow::switches::Kind;
+use super::LAB;
+use crate::lab::switches::Kind;
 
 /// What happens while packets are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl Case {
 
 /// All of them.
 pub(super) fn all() -> impl Iterator<Item = Case> {
-    tables::ROWS.iter().filter_map(|row| Case::of(row.id))
+    LAB.table.rows.iter().filter_map(|row| Case::of(row.id))
 }
 
 #[cfg(test)]
@@ -102,6 +102,6 @@ mod tests {
     }
 
     fn ids() -> Vec<&'static str> {
-        tables::ROWS.iter().map(|row| row.id).collect()
+        LAB.table.rows.iter().map(|row| row.id).collect()
     }
 }

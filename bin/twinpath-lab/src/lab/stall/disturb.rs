@@ -10,9 +10,9 @@ use rustix::fs::OFlags;
 use rustix::pipe::PipeFlags;
 use twinpath_sys::Namespace;
 
-use crate::lab::openflow::switches::Running;
 use crate::lab::process::{Server, Side, words};
 use crate::lab::session::Session;
+use crate::lab::switches::Running;
 use crate::lab::topology::{self, SwitchNetwork};
 
 /// A name that only a resolver can know, as nobody may have it (RFC 6761).

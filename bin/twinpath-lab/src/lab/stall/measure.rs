@@ -13,15 +13,14 @@ use twinpath_plain::Pace;
 
 use super::cases::{Case, Disturbance};
 use super::disturb::{CONTROLLER, FullPipe, PortChanges, SilentResolver};
-use super::tables::{BULK, OTHER_CALLS, TURN};
 use super::trace;
 use crate::lab::counters::Counters;
 use crate::lab::instance::Instance;
 use crate::lab::model::Sample;
-use crate::lab::openflow::switches::{Kind, Running, Setting};
 use crate::lab::probe::Probe;
 use crate::lab::process::{Server, Side, words};
 use crate::lab::session::Session;
+use crate::lab::switches::{Kind, Running, Setting};
 use crate::lab::topology::{HOSTS, SwitchNetwork};
 use crate::lab::traffic::SLACK;
 use crate::plain::switch::Sent;
@@ -46,6 +45,12 @@ const TRACED: Duration = Duration::from_millis(200);
 const CONTROLLER_DEADLINE: Duration = Duration::from_secs(20);
 /// The name of the thread that carries frames.
 const WORKER: &str = "worker-0";
+/// Frames per second that the bulk traffic had, of those that the switch can carry.
+const BULK: &str = "bulk_per_s";
+/// The longest turn of a worker by its thread's CPU time.
+const TURN: &str = "turn_max_us";
+/// System calls of a worker that are none of the packet path.
+const OTHER_CALLS: &str = "other_calls";
 
 /// One round.
 pub(super) struct Bench<'a> {

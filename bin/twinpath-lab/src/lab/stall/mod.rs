@@ -7,17 +7,17 @@
 mod cases;
 mod disturb;
 mod measure;
-mod tables;
 mod trace;
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use fastrand::Rng;
 use twinpath_sys::affinity;
 
 use self::measure::Bench;
-use crate::lab::record::Record;
 use crate::lab::session::{InGuest, Lab, Session};
+use crate::lab::spec::Table;
 
 /// Fewest pairs per ratio under `--check`.
 const CHECK_PAIRS: usize = 5;
@@ -26,48 +26,28 @@ const CHECK_TIME: Duration = Duration::from_millis(1500);
 const QUICK_TIME: Duration = Duration::from_millis(1000);
 
 /// The lab's definition.
-pub(crate) const LAB: Lab = Lab {
+pub(crate) static LAB: Lab = Lab {
     name: "stall",
     about: "Frames through a switch while controllers and others keep it busy: twinpath, Open vSwitch",
-    rows: tables::ROWS,
-    ratios: tables::RATIOS,
-    plots: &[],
-    summary: &[],
-    together: &[],
+    table: LazyLock::new(|| Table::of(include_str!("../../../tables/stall.txt"))),
     in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),
 };
 
-async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
-    let rounds = match (session.check, session.repeat) {
-        (true, repeat) => repeat.unwrap_or(CHECK_PAIRS).max(CHECK_PAIRS),
-        (false, repeat) => repeat.unwrap_or(1),
-    };
-    let time = if session.check { CHECK_TIME } else { QUICK_TIME };
+async fn run(session: &Session) -> anyhow::Result<usize> {
+    let rounds = session.rounds(CHECK_PAIRS, 1);
     // Its own work must not take the packet thread's CPU.
     affinity::pin_current_thread(session.cpus[0])?;
-    let cases: Vec<_> = cases::all().filter(|case| session.selection.rows.contains(case.row)).collect();
+    let cases: Vec<_> = cases::all().filter(|case| session.wants(case.row)).collect();
     session.progress.expect(rounds * cases.len());
-    let mut record = Record::default();
-    for round in 0..rounds {
+    let round = async |round: usize| {
         let mut random = Rng::with_seed(session.seed.wrapping_add(round as u64));
-        let bench = Bench::new(session, time, &mut random);
+        let bench = Bench::new(session, session.either(CHECK_TIME, QUICK_TIME), &mut random);
         let mut cases = cases.clone();
         random.shuffle(&mut cases);
         for case in cases {
-            session.progress.step(case.row);
-            if record.is_hopeless(case.row) {
-                continue;
-            }
-            match bench.measure(&case).await {
-                Ok(sample) => record.add(case.row, round, sample),
-                Err(error) => {
-                    let reason = format!("{error:#}");
-                    session.progress.line(&format!("{}: {reason}", case.row));
-                    record.fail(case.row, reason);
-                }
-            }
+            session.step(case.row, round, bench.measure(&case)).await;
         }
-    }
-    Ok((record, rounds))
+    };
+    Ok(session.in_rounds(rounds, Duration::MAX, round).await)
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use super::measure::{Bench, number};
+use super::measure::{Bench, KILL9, number};
 use super::memory::BURST;
 use crate::lab::instructions::{NOTE, counted};
 use crate::lab::model::Sample;
@@ -27,7 +27,7 @@ impl Bench<'_> {
             "vxlan-bulk-kernel" | "vxlan-rtt-kernel" => self.vxlan_by_kernel(row).await,
             "vxlan-bulk-twinpath" | "vxlan-rtt-twinpath" => self.vxlan_by_twinpath(row).await,
             "flood-base" | "flood-limited" | "flood-unlimited" => self.flooded(row).await,
-            super::tables::KILL9 => self.kills().await,
+            KILL9 => self.kills().await,
             _ => bail!("{row} is not measured alone"),
         }
     }
@@ -41,7 +41,7 @@ impl Bench<'_> {
         let found: LookedUp =
             serde_json::from_str(&finished.stdout).context("cannot read the result of plain l2-lookup")?;
         let mut sample = Sample { notes: vec![NOTE.to_owned()], ..Sample::default() };
-        sample.values.insert(super::tables::LOOKUPS, found.lookups_per_s);
+        sample.values.insert("lookups_per_s", found.lookups_per_s);
         sample.values.insert("instructions_per_lookup", counted("l2-lookup")?);
         sample.values.insert("table_mib", found.table_mib);
         sample.values.insert("huge_mib", found.huge_mib);

@@ -7,6 +7,7 @@ use super::measure::Bench;
 use crate::lab::kni::kill9;
 use crate::lab::model::Sample;
 use crate::lab::process::{Side, words};
+use crate::lab::switches::directory;
 use crate::lab::topology::{HOSTS, SwitchNetwork};
 use crate::lab::traffic::{ECHO_PORT, PROBES, SLACK, address};
 
@@ -23,7 +24,7 @@ impl Bench<'_> {
         let network = SwitchNetwork::build(HOSTS.len())?;
         let mut bridge =
             words(&format!("plain switch bridge --ports {} --directory", network.ports.join(",")));
-        bridge.push(self.directory("bridge")?.display().to_string());
+        bridge.push(directory(self.session, "bridge")?.display().to_string());
         let bridge = launcher.server(Side::At(&network.switch, &self.session.cpus), &bridge).await?;
         let host = Side::At(&network.hosts[1], &self.session.cpus[..1]);
         let echo = |service: &str, port| {

@@ -5,6 +5,7 @@ use anyhow::Context;
 use super::measure::{BATCH, Bench, IDLE_PORTS};
 use crate::lab::model::Sample;
 use crate::lab::process::{Side, words};
+use crate::lab::switches::directory;
 use crate::lab::topology::SwitchNetwork;
 use crate::lab::traffic::{ECHO_PORT, PROBES, SLACK, address};
 use crate::plain::forward::Counts;
@@ -24,7 +25,7 @@ impl Bench<'_> {
             "plain forward {shape} --burst {burst} --ports {} --log",
             network.ports.join(",")
         ));
-        args.push(self.directory(who)?.join("log").display().to_string());
+        args.push(directory(self.session, who)?.join("log").display().to_string());
         let forwarder = launcher.background(Side::At(&network.switch, &self.session.cpus[1..]), &args)?;
         tokio::time::sleep(STARTING).await;
         let echo = words(&format!("plain udp-echo --listen {} --mode interrupt", address(ECHO_PORT)));

@@ -1,6 +1,5 @@
 //! Starts one switch between two hosts, and measures its rows.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -10,13 +9,13 @@ use twinpath_plain::Pace;
 use twinpath_report::SwitchPort;
 use twinpath_sys::child;
 
-use super::tables::{self, FRAMES, KILL9};
+use super::LAB;
 use crate::lab::counters::Counters;
 use crate::lab::instance::{Instance, voluntary_switches};
-use crate::lab::model::Sample;
-use crate::lab::process::{Server, Side, words};
-use crate::lab::record::Record;
+use crate::lab::model::{Group, Sample};
+use crate::lab::process::{Side, words};
 use crate::lab::session::Session;
+use crate::lab::switches::{self, Running, Setting};
 use crate::lab::topology::{HOSTS, SwitchNetwork};
 use crate::lab::traffic::{SLACK, Traffic};
 use crate::plain::switch::Sent;
@@ -30,26 +29,33 @@ pub(super) const IDLE_PORTS: usize = 10;
 const IDLE_SETTLE: Duration = Duration::from_millis(1500);
 /// Frames per system call of the source, where a row does not name it.
 pub(super) const BATCH: usize = 64;
+/// Frames that a source sends at once, and those that come through in a second.
+pub(super) const BATCH_VALUE: &str = "batch";
+pub(super) const FRAMES: &str = "frames_per_s";
+/// The row that is measured in the first round alone.
+pub(super) const KILL9: &str = "kill9-bridge";
 
-/// A switch to be measured, and its rows.
+/// A switch to be measured, by the name that its rows have in the table.
 #[derive(Debug)]
 pub(super) struct Contender {
-    pub(super) name: &'static str,
+    name: &'static str,
     kind: Kind,
-    pub(super) rows: &'static [&'static str],
+}
+
+impl Contender {
+    /// Its rows, in the order of the table.
+    pub(super) fn rows(&self) -> impl Iterator<Item = &'static str> {
+        LAB.table.rows.iter().filter(|row| row.how.0 == self.name).map(|row| row.id)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     /// As `plain switch` names it.
     Plain(&'static str),
-    /// In the mode in which it starts; workers forward all frames.
-    Twinpath(&'static str),
-    /// As it is by default: the kernel forwards between learned addresses.
-    Offloading,
-    /// The same, and a thread of the kernel takes the frames of each port.
-    Threads,
-    /// In adaptive mode, with so many ports, of which two are in use.
+    /// twinpath with these options, whose ports have these.
+    Twinpath(&'static str, &'static str),
+    /// twinpath whose worker forwards, with so many ports, of which two are in use.
     Ports(usize),
     /// Without hosts: each row is a process of its own.
     Alone,
@@ -57,149 +63,29 @@ enum Kind {
 
 /// All of them; a switch that is measured idle has more ports, so it is started for that alone.
 pub(super) const CONTENDERS: &[Contender] = &[
-    Contender {
-        name: "the kernel's bridge",
-        kind: Kind::Plain("bridge"),
-        rows: &[
-            "rate-bridge",
-            "rtt-bridge",
-            "paced-bridge",
-            "bulk-bridge",
-            "rate-bridge-1",
-            "rate-bridge-8",
-            "load-bridge-5k",
-            "load-bridge-20k",
-            "load-bridge-50k",
-        ],
-    },
-    Contender {
-        name: "OVS on packet sockets",
-        kind: Kind::Plain("ovs-netdev"),
-        rows: &[
-            "rate-ovs-netdev",
-            "rtt-ovs-netdev",
-            "paced-ovs-netdev",
-            "bulk-ovs-netdev",
-            "rate-ovs-netdev-1",
-            "rate-ovs-netdev-8",
-            "load-ovs-netdev-5k",
-            "load-ovs-netdev-20k",
-            "load-ovs-netdev-50k",
-        ],
-    },
-    Contender {
-        name: "OVS on AF_XDP",
-        kind: Kind::Plain("ovs-afxdp"),
-        rows: &[
-            "rate-ovs-afxdp",
-            "rtt-ovs-afxdp",
-            "rate-ovs-afxdp-1",
-            "rate-ovs-afxdp-8",
-            "load-ovs-afxdp-5k",
-            "load-ovs-afxdp-20k",
-            "load-ovs-afxdp-50k",
-        ],
-    },
-    Contender {
-        name: "testpmd on packet sockets",
-        kind: Kind::Plain("testpmd-packet"),
-        rows: &["rate-testpmd-packet", "rtt-testpmd-packet"],
-    },
-    Contender {
-        name: "testpmd on AF_XDP",
-        kind: Kind::Plain("testpmd-afxdp"),
-        rows: &["rate-testpmd-afxdp", "rtt-testpmd-afxdp"],
-    },
-    Contender {
-        name: "bare XDP redirect",
-        kind: Kind::Plain("xdp-redirect"),
-        rows: &["rate-xdp-redirect", "rtt-xdp-redirect"],
-    },
-    Contender {
-        name: "twinpath",
-        kind: Kind::Offloading,
-        rows: &[
-            "rate-twinpath",
-            "rate-twinpath-1",
-            "rate-twinpath-8",
-            "rtt-twinpath-kernel",
-            "bulk-twinpath-kernel",
-        ],
-    },
-    Contender {
-        name: "twinpath, frames taken by threads",
-        kind: Kind::Threads,
-        rows: &["rate-thread", "rate-thread-1", "rate-thread-8", "rtt-thread"],
-    },
-    Contender {
-        name: "twinpath's worker, adaptive",
-        kind: Kind::Twinpath("adaptive"),
-        rows: &[
-            "rate-worker",
-            "rate-worker-1",
-            "rate-worker-8",
-            "paced-twinpath",
-            "bulk-twinpath",
-            "load-twinpath-5k",
-            "load-twinpath-20k",
-            "load-twinpath-50k",
-        ],
-    },
-    Contender { name: "twinpath, poll", kind: Kind::Twinpath("poll"), rows: &["rtt-twinpath-poll"] },
-    Contender {
-        name: "twinpath, interrupt",
-        kind: Kind::Twinpath("interrupt"),
-        rows: &["rtt-twinpath-interrupt"],
-    },
-    Contender { name: "twinpath, 10 ports", kind: Kind::Ports(10), rows: &["ports-10"] },
-    Contender { name: "twinpath, 1,000 ports", kind: Kind::Ports(1000), rows: &["ports-1000"] },
-    Contender {
-        name: "OVS on packet sockets, idle",
-        kind: Kind::Plain("ovs-netdev"),
-        rows: &["idle-ovs-netdev"],
-    },
-    Contender { name: "the MAC table", kind: Kind::Alone, rows: &["l2-lookup"] },
-    Contender {
-        name: "twinpath, memory ports",
-        kind: Kind::Alone,
-        rows: &["memory-twinpath", "memory-twinpath-1", "memory-twinpath-8"],
-    },
-    Contender { name: "testpmd on memif", kind: Kind::Alone, rows: &["memory-testpmd"] },
-    Contender {
-        name: "one loop, and a packet thread beside control",
-        kind: Kind::Alone,
-        rows: &["loop-1", "threads-1", "loop-64", "threads-64"],
-    },
-    Contender {
-        name: "the kernel's VXLAN",
-        kind: Kind::Alone,
-        rows: &["vxlan-bulk-kernel", "vxlan-rtt-kernel"],
-    },
-    Contender {
-        name: "twinpath, VXLAN",
-        kind: Kind::Alone,
-        rows: &["vxlan-bulk-twinpath", "vxlan-rtt-twinpath"],
-    },
-    Contender {
-        name: "twinpath, flooded by a third port",
-        kind: Kind::Alone,
-        rows: &["flood-base", "flood-limited", "flood-unlimited"],
-    },
-    Contender { name: "twinpath, killed", kind: Kind::Alone, rows: &["kill9-bridge"] },
-    Contender { name: "twinpath, idle", kind: Kind::Offloading, rows: &["idle-twinpath"] },
+    Contender { name: "bridge", kind: Kind::Plain("bridge") },
+    Contender { name: "ovs-netdev", kind: Kind::Plain("ovs-netdev") },
+    Contender { name: "ovs-afxdp", kind: Kind::Plain("ovs-afxdp") },
+    Contender { name: "testpmd-packet", kind: Kind::Plain("testpmd-packet") },
+    Contender { name: "testpmd-afxdp", kind: Kind::Plain("testpmd-afxdp") },
+    Contender { name: "xdp-redirect", kind: Kind::Plain("xdp-redirect") },
+    // As it is by default: the kernel forwards between learned addresses.
+    Contender { name: "twinpath", kind: Kind::Twinpath("--mode adaptive", "") },
+    // The same, and a thread of the kernel takes the frames of each port.
+    Contender { name: "thread", kind: Kind::Twinpath("--mode adaptive", ",receive=thread") },
+    Contender { name: "worker", kind: Kind::Twinpath("--mode adaptive --offload off", "") },
+    Contender { name: "poll", kind: Kind::Twinpath("--mode poll --offload off", "") },
+    Contender { name: "interrupt", kind: Kind::Twinpath("--mode interrupt --offload off", "") },
+    Contender { name: "ports-10", kind: Kind::Ports(10) },
+    Contender { name: "ports-1000", kind: Kind::Ports(1000) },
+    Contender { name: "ovs-idle", kind: Kind::Plain("ovs-netdev") },
+    Contender { name: "alone", kind: Kind::Alone },
+    Contender { name: "idle", kind: Kind::Twinpath("--mode adaptive", "") },
 ];
 
-/// A switch that runs.
-struct Running {
-    process: Process,
-    /// The process whose CPU time counts; the kernel's bridge has none.
-    pid: Option<u32>,
-    note: Option<String>,
-}
-
-enum Process {
-    Plain(Server),
-    Twinpath(Instance),
+/// Whether a row is measured for a plot alone.
+fn is_for_a_plot(id: &str) -> bool {
+    LAB.table.row(id).is_some_and(|row| matches!(row.group, Group::SwitchBatch | Group::SwitchLoad))
 }
 
 /// One round.
@@ -227,34 +113,24 @@ impl<'a> Bench<'a> {
     }
 
     /// Measures the selected rows of a switch; a failure is recorded as the rows' reason.
-    pub(super) async fn measure(&self, contender: &Contender, record: &mut Record) {
-        let wanted = |row: &&&'static str| self.session.selection.rows.contains(**row);
-        let due = |row: &&str| self.round < super::PLOT_ROUNDS || !tables::is_for_a_plot(row);
-        let rows: Vec<_> = contender.rows.iter().filter(wanted).copied().filter(due).collect();
-        let rows: Vec<_> = rows.into_iter().filter(|row| !record.is_hopeless(row)).collect();
+    pub(super) async fn measure(&self, contender: &Contender) {
+        let due = |row: &&str| self.round < super::PLOT_ROUNDS || !is_for_a_plot(row);
+        let rows = contender.rows().filter(|row| self.session.wants(row)).filter(due);
+        let is_hopeless = |row: &&str| self.session.record.borrow().is_hopeless(row);
+        let rows: Vec<_> = rows.filter(|row| !is_hopeless(row)).collect();
         if rows.is_empty() {
             return;
         }
-        if let Err(error) = self.rows(contender, &rows, record).await {
-            let reason = format!("{error:#}");
-            self.session.progress.line(&format!("{}: {reason}", contender.name));
-            for row in rows {
-                if !record.has(row, self.round) {
-                    record.fail(row, reason.clone());
-                }
-            }
+        if let Err(error) = self.rows(contender, &rows).await {
+            let left = |row: &&str| !self.session.record.borrow().has(row, self.round);
+            self.session.fail(&rows.into_iter().filter(left).collect::<Vec<_>>(), &error);
         }
     }
 
-    async fn rows(
-        &self,
-        contender: &Contender,
-        rows: &[&'static str],
-        record: &mut Record,
-    ) -> anyhow::Result<()> {
+    async fn rows(&self, contender: &Contender, rows: &[&'static str]) -> anyhow::Result<()> {
         if let Kind::Alone = contender.kind {
             for row in rows.iter().filter(|row| self.round == 0 || **row != KILL9) {
-                self.keep(row, self.alone(row).await, record);
+                self.session.step(row, self.round, self.alone(row)).await;
             }
             return Ok(());
         }
@@ -271,73 +147,36 @@ impl<'a> Bench<'a> {
             tokio::time::sleep(IDLE_SETTLE).await;
         }
         for row in rows {
-            let mut measured = self.row(row, &network, &running).await;
-            if let (Ok(sample), Process::Twinpath(instance)) = (&mut measured, &running.process) {
-                sample.values.insert("kernel_share", kernel_share(instance).await?);
-            }
-            if let Ok(sample) = &mut measured {
+            let measured = async {
+                let mut sample = self.row(row, &network, &running).await?;
+                if let Some(instance) = running.instance() {
+                    sample.values.insert("kernel_share", kernel_share(instance).await?);
+                }
                 sample.notes.extend(running.note.clone());
-            }
-            self.keep(row, measured, record);
+                Ok(sample)
+            };
+            self.session.step(row, self.round, measured).await;
         }
-        match running.process {
-            Process::Plain(server) => self.session.launcher.stop(server).await,
-            Process::Twinpath(instance) => instance.stop(&self.session.launcher).await,
-        }
-    }
-
-    fn keep(&self, row: &'static str, measured: anyhow::Result<Sample>, record: &mut Record) {
-        match measured {
-            Ok(sample) => record.add(row, self.round, sample),
-            Err(error) => {
-                let reason = format!("{error:#}");
-                self.session.progress.line(&format!("{row}: {reason}"));
-                record.fail(row, reason);
-            }
-        }
+        running.stop(self.session).await
     }
 
     async fn start(&self, contender: &Contender, network: &SwitchNetwork) -> anyhow::Result<Running> {
-        let launcher = &self.session.launcher;
-        let cpu = self.session.cpus[1];
-        match contender.kind {
+        let (options, of_ports) = match contender.kind {
             Kind::Alone => bail!("{} is no switch", contender.name),
             Kind::Plain(kind) => {
-                let whole_checksums = kind != "bridge";
-                if whole_checksums {
-                    network.whole_checksums()?;
+                let mut running =
+                    switches::start_plain(self.session, network, kind, &Setting::default()).await?;
+                if let (Some(note), true) = (&mut running.note, kind != "bridge") {
+                    note.push_str("; the hosts compute checksums, which it does not pass on");
                 }
-                let directory = self.directory(kind)?;
-                let mut args = words(&format!(
-                    "plain switch {kind} --ports {} --cpu {cpu} --directory",
-                    network.ports.join(",")
-                ));
-                args.push(directory.display().to_string());
-                let server = launcher.server(Side::At(&network.switch, &[cpu]), &args).await?;
-                let pid = server.ready["switch_pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
-                let what = server.ready["what"].as_str().unwrap_or(kind);
-                let hosts = if whole_checksums {
-                    "; the hosts compute checksums, which it does not pass on"
-                } else {
-                    ""
-                };
-                let note = Some(format!("{what}{hosts}"));
-                Ok(Running { process: Process::Plain(server), pid, note })
+                return Ok(running);
             }
-            Kind::Twinpath(_) | Kind::Ports(_) | Kind::Offloading | Kind::Threads => {
-                let options = match contender.kind {
-                    Kind::Offloading | Kind::Threads => "--mode adaptive".to_owned(),
-                    Kind::Twinpath(mode) => format!("--mode {mode} --offload off"),
-                    _ => "--mode adaptive --offload off".to_owned(),
-                };
-                let receive = if let Kind::Threads = contender.kind { ",receive=thread" } else { "" };
-                let ports: Vec<_> = network.ports.iter().map(|port| format!("{port}{receive}")).collect();
-                let ports: Vec<_> = ports.iter().map(String::as_str).collect();
-                let instance = self.twinpath(network, &ports, &options).await?;
-                let pid = Some(instance.pid());
-                Ok(Running { process: Process::Twinpath(instance), pid, note: None })
-            }
-        }
+            Kind::Twinpath(options, of_ports) => (options, of_ports),
+            Kind::Ports(_) => ("--mode adaptive --offload off", ""),
+        };
+        let ports: Vec<_> = network.ports.iter().map(|port| format!("{port}{of_ports}")).collect();
+        let ports: Vec<_> = ports.iter().map(String::as_str).collect();
+        Ok(Running::of_twinpath(self.twinpath(network, &ports, options).await?))
     }
 
     /// twinpath's switch with these ports.
@@ -347,20 +186,9 @@ impl<'a> Bench<'a> {
         ports: &[&str],
         options: &str,
     ) -> anyhow::Result<Instance> {
-        let socket = self.session.run_dir.path().join("switch.sock");
-        let ports: String = ports.iter().map(|port| format!(" --port {port}")).collect();
-        let cpu = self.session.cpus[1];
-        let mut args = words(&format!("switch lab{ports} --cpu {cpu} {options} --socket"));
-        args.push(socket.display().to_string());
-        let side = Side::At(&network.switch, &self.session.cpus);
-        Instance::start_at(&self.session.launcher, side, &args).await
-    }
-
-    /// An empty directory for a switch's files.
-    pub(super) fn directory(&self, kind: &str) -> anyhow::Result<PathBuf> {
-        let directory = self.session.run_dir.path().join(format!("{kind}-{}", fastrand::u32(..)));
-        std::fs::create_dir(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
-        Ok(directory)
+        let ports: Vec<_> = ports.iter().map(|port| (*port).to_owned()).collect();
+        let options = words(&format!("{options} --socket {}", self.session.socket("switch")));
+        switches::twinpath(self.session, &network.switch, "lab", &ports, &options, None).await
     }
 
     async fn row(&self, row: &str, network: &SwitchNetwork, running: &Running) -> anyhow::Result<Sample> {
@@ -376,7 +204,7 @@ impl<'a> Bench<'a> {
             if row.starts_with("rate-") || row.starts_with("ports-") {
                 traffic.probe().await?;
                 // The number of a row of ports is theirs.
-                let batch = number(row).filter(|_| tables::is_for_a_plot(row)).unwrap_or(BATCH);
+                let batch = number(row).filter(|_| is_for_a_plot(row)).unwrap_or(BATCH);
                 return self.rate(network, running.pid, batch).await;
             }
             if row.starts_with("load-") {
@@ -435,7 +263,7 @@ impl<'a> Bench<'a> {
         ensure!(frames > 0.0, "none of {} frames came through", sent.frames);
         let mut sample = Sample::default();
         sample.values.insert(FRAMES, frames / sent.duration_s);
-        sample.values.insert(tables::BATCH, batch as f64);
+        sample.values.insert(BATCH_VALUE, batch as f64);
         sample.values.insert("offered_per_s", sent.frames as f64 / sent.duration_s);
         if let (Some(before), Some(after)) = (used_before, used_after) {
             sample
@@ -484,8 +312,8 @@ mod tests {
 
     #[test]
     fn every_row_is_measured_on_one_switch() {
-        let measured: Vec<_> = CONTENDERS.iter().flat_map(|contender| contender.rows).collect();
-        let rows: BTreeSet<_> = tables::ROWS.iter().map(|row| &row.id).collect();
+        let measured: Vec<_> = CONTENDERS.iter().flat_map(Contender::rows).collect();
+        let rows: BTreeSet<_> = LAB.table.rows.iter().map(|row| row.id).collect();
         assert_eq!(measured.len(), rows.len());
         assert_eq!(measured.into_iter().collect::<BTreeSet<_>>(), rows);
     }

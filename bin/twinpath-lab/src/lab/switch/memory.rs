@@ -3,10 +3,10 @@
 use anyhow::Context;
 use serde::Deserialize;
 
-use super::measure::Bench;
-use super::tables::{BATCH, FRAMES};
+use super::measure::{BATCH_VALUE, Bench, FRAMES};
 use crate::lab::model::Sample;
 use crate::lab::process::{Side, words};
+use crate::lab::switches::directory;
 use crate::lab::topology::SwitchNetwork;
 use crate::lab::traffic::SLACK;
 
@@ -36,7 +36,7 @@ impl Bench<'_> {
         let moved = self.moved(&network, &args, instance.pid()).await;
         instance.stop(&self.session.launcher).await?;
         let mut moved = moved?;
-        moved.values.insert(BATCH, batch as f64);
+        moved.values.insert(BATCH_VALUE, batch as f64);
         Ok(moved)
     }
 
@@ -44,7 +44,7 @@ impl Bench<'_> {
     pub(super) async fn memory_testpmd(&self) -> anyhow::Result<Sample> {
         let network = SwitchNetwork::build(0)?;
         let (launcher, [source, switch]) = (&self.session.launcher, self.session.cpus);
-        let directory = self.directory("testpmd-memif")?.display().to_string();
+        let directory = directory(self.session, "testpmd-memif")?.display().to_string();
         let mut args = words(&format!("plain switch testpmd-memif --cpu {switch} --directory"));
         args.push(directory.clone());
         let server = launcher.server(Side::At(&network.switch, &[switch]), &args).await?;

@@ -10,21 +10,19 @@ mod kills;
 mod loops;
 mod measure;
 mod memory;
-mod tables;
 mod vxlan;
 
-use std::time::{Duration, Instant};
+use std::sync::LazyLock;
+use std::time::Duration;
 
 use fastrand::Rng;
 
-use self::measure::{Bench, Contender};
-use crate::lab::record::Record;
+use self::measure::{Bench, CONTENDERS};
 use crate::lab::session::{InGuest, Lab, Session};
+use crate::lab::spec::Table;
 
 /// Fewest pairs per ratio under `--check`.
 const CHECK_PAIRS: usize = 6;
-/// An idle switch is watched for a long time, so three such times are enough.
-const IDLE_CHECK_ROUNDS: usize = 3;
 /// Switches of many ports are measured in so many rounds: making and removing a thousand interfaces takes seconds.
 const PORTS_ROUNDS: usize = 3;
 /// Points of plots that no ratio needs are measured in so many rounds.
@@ -38,48 +36,31 @@ const QUICK_IDLE: Duration = Duration::from_secs(1);
 const CHECK_IDLE: Duration = Duration::from_secs(5);
 
 /// The lab's definition.
-pub(crate) const LAB: Lab = Lab {
+pub(crate) static LAB: Lab = Lab {
     name: "switch",
     about: "Frames and round trips through a switch: twinpath, the kernel's bridge, Open vSwitch, testpmd",
-    rows: tables::ROWS,
-    ratios: tables::RATIOS,
-    plots: tables::PLOTS,
-    summary: &[],
-    together: &[],
+    table: LazyLock::new(|| Table::of(include_str!("../../../tables/switch.txt"))),
     in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),
 };
 
-async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
-    let rounds = match (session.check, session.repeat) {
-        (true, repeat) => repeat.unwrap_or(CHECK_PAIRS).max(CHECK_PAIRS),
-        (false, repeat) => repeat.unwrap_or(QUICK_PAIRS),
-    };
-    let selected =
-        |contender: &Contender| contender.rows.iter().any(|row| session.selection.rows.contains(row));
-    let contenders: Vec<_> = measure::CONTENDERS.iter().filter(|contender| selected(contender)).collect();
+async fn run(session: &Session) -> anyhow::Result<usize> {
+    let rounds = session.rounds(CHECK_PAIRS, QUICK_PAIRS);
+    let contenders: Vec<_> =
+        CONTENDERS.iter().filter(|contender| contender.rows().any(|row| session.wants(row))).collect();
     session.progress.expect(rounds * contenders.len());
     session
         .progress
         .line(&format!("--seed {} draws the paces, and the orders of the switches", session.seed));
-    let (time, idle_time) = if session.check { (CHECK_TIME, CHECK_IDLE) } else { (QUICK_TIME, QUICK_IDLE) };
-    let mut record = Record::default();
-    let (begun, mut last, mut done) = (Instant::now(), Duration::ZERO, 0);
-    for round in 0..rounds {
-        if !session.check && session.repeat.is_none() && round > 0 && begun.elapsed() + last > QUICK_BUDGET {
-            session.progress.line(&format!("{round} rounds: another would take too long; --repeat N runs N"));
-            break;
-        }
-        let round_begun = Instant::now();
+    let in_round = async |round: usize| {
         let mut random = Rng::with_seed(session.seed.wrapping_add(round as u64));
+        let (time, idle_time) = session.either((CHECK_TIME, CHECK_IDLE), (QUICK_TIME, QUICK_IDLE));
         let bench = Bench::new(session, round, time, idle_time, &mut random);
         let mut contenders = contenders.clone();
         random.shuffle(&mut contenders);
         for contender in contenders {
-            session.progress.step(contender.name);
-            bench.measure(contender, &mut record).await;
+            bench.measure(contender).await;
         }
-        (done, last) = (round + 1, round_begun.elapsed());
-    }
-    Ok((record, done))
+    };
+    Ok(session.in_rounds(rounds, QUICK_BUDGET, in_round).await)
 }

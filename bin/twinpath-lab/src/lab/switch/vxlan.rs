@@ -5,9 +5,9 @@
 use anyhow::bail;
 
 use super::measure::Bench;
-use crate::lab::instance::Instance;
 use crate::lab::model::Sample;
-use crate::lab::process::{Side, words};
+use crate::lab::process::words;
+use crate::lab::switches;
 use crate::lab::topology::{SwitchNetwork, UNDERLAY, VNI};
 use crate::lab::traffic::Traffic;
 
@@ -22,21 +22,17 @@ impl Bench<'_> {
     /// A switch of twinpath with a VXLAN port at each end.
     pub(super) async fn vxlan_by_twinpath(&self, row: &str) -> anyhow::Result<Sample> {
         let (network, far) = SwitchNetwork::apart()?;
-        let (launcher, cpu) = (&self.session.launcher, self.session.cpus[1]);
-        let mut switches = Vec::new();
+        let mut running = Vec::new();
         let ends = [("near", &network.switch, UNDERLAY[1]), ("far", &far, UNDERLAY[0])];
         for (name, namespace, remote) in ends {
-            let mut args = words(&format!(
-                "switch {name} --port {} --port vxlan:tunnel,vni={VNI},remotes={} --cpu {cpu} --mode adaptive --socket",
-                network.ports[0], remote.ipv4
-            ));
-            args.push(self.session.run_dir.path().join(format!("{name}.sock")).display().to_string());
-            switches
-                .push(Instance::start_at(launcher, Side::At(namespace, &self.session.cpus), &args).await?);
+            let tunnel = format!("vxlan:tunnel,vni={VNI},remotes={}", remote.ipv4);
+            let ports = [network.ports[0].to_owned(), tunnel];
+            let options = words(&format!("--mode adaptive --socket {}", self.session.socket(name)));
+            running.push(switches::twinpath(self.session, namespace, name, &ports, &options, None).await?);
         }
         let measured = self.through_tunnel(&network, row).await;
-        for switch in switches {
-            switch.stop(launcher).await?;
+        for switch in running {
+            switch.stop(&self.session.launcher).await?;
         }
         measured
     }

@@ -3,10 +3,9 @@
 
 mod drive;
 mod measure;
-mod tables;
 
-use std::cell::RefCell;
-use std::time::{Duration, Instant};
+use std::sync::LazyLock;
+use std::time::Duration;
 
 use anyhow::Context;
 
@@ -14,9 +13,8 @@ use self::measure::Bench;
 use crate::lab::fallback;
 use crate::lab::peers;
 use crate::lab::process::Side;
-use crate::lab::record::Record;
-use crate::lab::session::Session;
-use crate::lab::session::{InGuest, Lab};
+use crate::lab::session::{InGuest, Lab, Session, by_turns};
+use crate::lab::spec::Table;
 
 /// Fewest pairs per ratio under `--check`.
 const CHECK_PAIRS: usize = 9;
@@ -56,94 +54,54 @@ const ORDER_LOADED: &[&str] = &[
 ];
 
 /// The lab's definition.
-pub(crate) const LAB: Lab = Lab {
+pub(crate) static LAB: Lab = Lab {
     name: "three-rtts",
     about: "Reflected frames: by a worker, by another process over shared memory, by a packet socket",
-    rows: tables::ROWS,
-    ratios: tables::RATIOS,
-    plots: &[],
-    summary: &[],
-    together: &[],
+    table: LazyLock::new(|| Table::of(include_str!("../../../tables/three-rtts.txt"))),
     in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),
 };
 
-async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
-    let (all, loaded) = if session.check {
-        (session.repeat.unwrap_or(CHECK_PAIRS).max(CHECK_PAIRS), CHECK_LOADED)
-    } else {
-        (session.repeat.unwrap_or(QUICK_PAIRS), QUICK_LOADED)
-    };
+async fn run(session: &Session) -> anyhow::Result<usize> {
+    let all = session.rounds(CHECK_PAIRS, QUICK_PAIRS);
+    let loaded = session.either(CHECK_LOADED, QUICK_LOADED).min(all);
     let wanted = |order: &[&'static str]| -> Vec<&'static str> {
-        order.iter().filter(|row| session.selection.rows.contains(*row)).copied().collect()
+        order.iter().filter(|row| session.wants(row)).copied().collect()
     };
     let (idle_rows, loaded_rows) = (wanted(ORDER), wanted(ORDER_LOADED));
-    let loaded = loaded.min(all);
     session.progress.expect(fallback::steps(session) + all * idle_rows.len() + loaded * loaded_rows.len());
-    let mut record = Record::default();
     // The cost of (a)'s path for the kernel's own traffic.
-    fallback::round(session, &mut record, 0).await;
-    let record = RefCell::new(record);
+    fallback::round(session, 0).await;
     let echo = session.launcher.server(Side::Server, &peers::udp_echo("single", "interrupt")).await;
     let echo = echo.context("the plain UDP echo that the other traffic goes to")?;
-    let bench = Bench { session, time: if session.check { CHECK_TIME } else { QUICK_TIME } };
-    let begun = Instant::now();
-    let (mut done, mut last) = (0, Duration::ZERO);
-    for round in 0..all {
-        let budgeted = !session.check && session.repeat.is_none();
-        if budgeted && round > 1 && begun.elapsed() + last > QUICK_BUDGET {
-            session.progress.line(&format!("{round} rounds: another would take too long; --repeat N runs N"));
-            break;
-        }
-        let round_begun = Instant::now();
-        session.progress.line(&format!("round {} of {all}", round + 1));
-        run_rows(&bench, &record, round, &idle_rows).await;
-        last = round_begun.elapsed();
+    let bench = Bench { session, time: session.either(CHECK_TIME, QUICK_TIME) };
+    let round = async |round: usize| {
+        run_rows(&bench, round, &idle_rows).await;
         if round < loaded && !loaded_rows.is_empty() {
-            beside_traffic(&bench, &record, round, &loaded_rows).await;
+            beside_traffic(&bench, round, &loaded_rows).await;
         }
-        done = round + 1;
-    }
+    };
+    let done = session.in_rounds(all, QUICK_BUDGET, round).await;
     session.launcher.stop(echo).await?;
-    Ok((record.into_inner(), done))
+    Ok(done)
 }
 
-/// Measures rows; a failure is recorded as the row's reason, and the round continues.
-async fn run_rows(bench: &Bench<'_>, record: &RefCell<Record>, round: usize, rows: &[&'static str]) {
-    let mut rows = rows.to_vec();
-    if round % 2 == 1 {
-        rows.reverse();
-    }
-    for row in rows {
-        let label = tables::ROWS.iter().find(|spec| spec.id == row).map_or(row, |spec| spec.label);
-        bench.session.progress.step(label);
-        if record.borrow().is_hopeless(row) {
-            continue;
-        }
-        match bench.measure(row).await {
-            Ok(sample) => record.borrow_mut().add(row, round, sample),
-            Err(error) => {
-                let reason = format!("{error:#}");
-                bench.session.progress.line(&format!("{row}: {reason}"));
-                record.borrow_mut().fail(row, reason);
-            }
-        }
+async fn run_rows(bench: &Bench<'_>, round: usize, rows: &[&'static str]) {
+    for row in by_turns(rows, round) {
+        bench.session.step(row, round, bench.measure(row)).await;
     }
 }
 
 /// The same while a kernel client and server use the interface.
-async fn beside_traffic(bench: &Bench<'_>, record: &RefCell<Record>, round: usize, rows: &[&'static str]) {
+async fn beside_traffic(bench: &Bench<'_>, round: usize, rows: &[&'static str]) {
     let why = tokio::select! {
-        () = run_rows(bench, record, round, rows) => return,
+        () = run_rows(bench, round, rows) => return,
         ended = bench.traffic() => match ended {
-            Ok(()) => "the other traffic ended before the row did".to_owned(),
-            Err(error) => format!("there was no other traffic: {error:#}"),
+            Ok(()) => anyhow::anyhow!("the other traffic ended before the row did"),
+            Err(error) => error.context("there was no other traffic"),
         },
     };
-    bench.session.progress.line(&why);
-    for row in rows {
-        record.borrow_mut().fail(row, why.clone());
-    }
+    bench.session.fail(rows, &why);
 }
 
 #[cfg(test)]
@@ -156,7 +114,7 @@ mod tests {
     #[test]
     fn every_row_has_its_place_and_every_pair_stands_together() {
         let placed: BTreeSet<_> = ORDER.iter().chain(ORDER_LOADED).collect();
-        let rows = tables::ROWS.iter().filter(|row| row.group != Group::Beside);
+        let rows = LAB.table.rows.iter().filter(|row| row.group != Group::Beside);
         assert_eq!(placed, rows.map(|row| &row.id).collect());
         let at = |row: &str| ORDER.iter().position(|placed| *placed == row).expect("placed");
         for (one, other) in [

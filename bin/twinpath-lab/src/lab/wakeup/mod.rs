@@ -10,17 +10,17 @@ mod others;
 mod polled;
 mod replay;
 mod scene;
-mod tables;
 mod ticks;
 
-use std::time::{Duration, Instant};
+use std::sync::LazyLock;
+use std::time::Duration;
 
-use self::cases::{CASES, case_of};
+use self::cases::{Case, case_of};
 use self::draw::Draw;
 use self::measure::Times;
-use crate::lab::record::Record;
-use crate::lab::session::Session;
-use crate::lab::session::{InGuest, Lab};
+use crate::lab::model::Sample;
+use crate::lab::session::{InGuest, Lab, Session};
+use crate::lab::spec::Table;
 
 /// Fewest pairs per ratio under `--check`. In an average, one stall of a virtual machine's host outweighs a hundred
 /// good round trips, so many short rounds tell more than few long ones.
@@ -55,79 +55,55 @@ const AFTER_LOAD_ROUNDS: usize = 3;
 const AFTER_LOAD_SILENCE: Duration = Duration::from_secs(5);
 
 /// The lab's definition.
-pub(crate) const LAB: Lab = Lab {
+pub(crate) static LAB: Lab = Lab {
     name: "wakeup",
     about: "One packet every 350 us or so, and other paces, to every way to wait: latency against CPU",
-    rows: tables::ROWS,
-    ratios: tables::RATIOS,
-    plots: &[],
-    summary: &[],
-    together: tables::TOGETHER,
+    table: LazyLock::new(|| Table::of(include_str!("../../../tables/wakeup.txt"))),
     in_guest: &InGuest::SAME,
     run: |session| Box::pin(run(session)),
 };
 
-async fn run(session: &Session) -> anyhow::Result<(Record, usize)> {
-    let all = if session.check {
-        session.repeat.unwrap_or(CHECK_PAIRS).max(CHECK_PAIRS)
-    } else {
-        session.repeat.unwrap_or(QUICK_PAIRS)
-    };
-    let mut record = Record::default();
+async fn run(session: &Session) -> anyhow::Result<usize> {
+    let all = session.rounds(CHECK_PAIRS, QUICK_PAIRS);
     session.progress.line(&format!("seed {}: --seed {0} draws the same again", session.seed));
     session.progress.expect((0..all).map(|round| plan(session, round).len()).sum());
-    policy(session, &mut record).await;
-    let begun = Instant::now();
-    let (mut done, mut last) = (0, Duration::ZERO);
-    for round in 0..all {
-        let budgeted = !session.check && session.repeat.is_none();
-        // The first round is the longest.
-        if budgeted && round > 1 && begun.elapsed() + last > QUICK_BUDGET {
-            session.progress.line(&format!("{round} rounds: another would take too long; --repeat N runs N"));
-            break;
-        }
-        let round_begun = Instant::now();
+    policy(session).await;
+    let in_round = async |round: usize| {
         let draw = Draw::new(session.seed, round);
-        session.progress.line(&format!("round {} of {all}: one packet per {} us", round + 1, draw.period_us));
+        session.progress.line(&format!("one packet per {} us", draw.period_us));
         for row in plan(session, round) {
-            step(session, &mut record, round, row, &draw).await;
+            session.step(row, round, measured(session, row, &draw)).await;
         }
-        (done, last) = (round + 1, round_begun.elapsed());
+    };
+    let done = session.in_rounds(all, QUICK_BUDGET, in_round).await;
+    let record = &mut session.record.borrow_mut();
+    if session.wants("interrupt-floor") {
+        others::interrupt_floor(record);
     }
-    let wanted = |row: &str| session.selection.rows.contains(row);
-    if wanted("interrupt-floor") {
-        others::interrupt_floor(&mut record);
+    if session.wants("tick") {
+        others::tick(record);
     }
-    if wanted("tick") {
-        others::tick(&mut record);
-    }
-    Ok((record, done))
+    Ok(done)
 }
 
 /// Measures the policy by itself, before there is other load.
-async fn policy(session: &Session, record: &mut Record) {
-    if !replay::ROWS.iter().any(|row| session.selection.rows.contains(row)) {
+async fn policy(session: &Session) {
+    if !replay::ROWS.iter().any(|row| session.wants(row)) {
         return;
     }
     session.progress.line("the policy, replayed");
     match replay::replay(session.seed).await {
         Ok(samples) => {
-            for (row, sample) in replay::ROWS.into_iter().zip(samples) {
-                record.add(row, 0, sample);
-            }
+            replay::ROWS.into_iter().zip(samples).for_each(|(row, sample)| session.note(row, 0, Ok(sample)));
         }
-        Err(error) => replay::ROWS.iter().for_each(|row| record.fail(row, format!("{error:#}"))),
+        Err(error) => session.fail(&replay::ROWS, &error),
     }
 }
 
 /// The rows of a round, in order.
 fn plan(session: &Session, round: usize) -> Vec<&'static str> {
-    let mut rows: Vec<_> = CASES
-        .iter()
-        .filter_map(|case| case_of(case.row.id))
-        .filter(|case| case.often || round < RARE_ROUNDS || session.repeat.is_some())
-        .map(|case| case.row.id)
-        .collect();
+    let is_due = |case: &Case| case.often || round < RARE_ROUNDS || session.repeat.is_some();
+    let mut rows: Vec<_> = cases::all().filter(is_due).map(|case| case.row).collect();
     if round < SWITCHING_ROUNDS {
         rows.extend(["mode-kept", "mode-switching"]);
     }
@@ -137,34 +113,19 @@ fn plan(session: &Session, round: usize) -> Vec<&'static str> {
     if round == 0 {
         rows.push("silence");
     }
-    rows.retain(|row| session.selection.rows.contains(row));
+    rows.retain(|row| session.wants(row));
     draw::order(session.seed, round, rows)
 }
 
-/// Measures a row; a failure is recorded as its reason, and the round continues.
-async fn step(session: &Session, record: &mut Record, round: usize, row: &'static str, draw: &Draw) {
-    let label = tables::ROWS.iter().find(|spec| spec.id == row).map_or(row, |spec| spec.label);
-    session.progress.step(label);
-    if record.is_hopeless(row) {
-        return;
+async fn measured(session: &Session, row: &str, draw: &Draw) -> anyhow::Result<Sample> {
+    let times = session.either(CHECK_TIMES, QUICK_TIMES);
+    if let Some(case) = case_of(row) {
+        return measure::measure(session, &times, &case, draw).await;
     }
-    let times = if session.check { CHECK_TIMES } else { QUICK_TIMES };
-    let result = match (case_of(row), row) {
-        (Some(case), _) => measure::measure(session, &times, &case, draw).await,
-        (None, "silence") => {
-            let length = if session.check { CHECK_SILENCE } else { QUICK_SILENCE };
-            others::silence(session, draw, length).await
-        }
-        (None, "idle-after-load") => others::idle_after_load(session, AFTER_LOAD_SILENCE).await,
-        (None, "mode-kept") => others::switching(session, draw, times.often, &["adaptive"]).await,
-        (None, _) => others::switching(session, draw, times.often, &others::SWITCHED).await,
-    };
-    match result {
-        Ok(sample) => record.add(row, round, sample),
-        Err(error) => {
-            let reason = format!("{error:#}");
-            session.progress.line(&format!("{row}: {reason}"));
-            record.fail(row, reason);
-        }
+    match row {
+        "silence" => others::silence(session, draw, session.either(CHECK_SILENCE, QUICK_SILENCE)).await,
+        "idle-after-load" => others::idle_after_load(session, AFTER_LOAD_SILENCE).await,
+        "mode-kept" => others::switching(session, draw, times.often, &["adaptive"]).await,
+        _ => others::switching(session, draw, times.often, &others::SWITCHED).await,
     }
 }

@@ -9,11 +9,11 @@ use twinpath_load::Arrivals;
 use twinpath_measure::report::BenchReport;
 use twinpath_sys::{child, clock};
 
-use super::cases::{Receiver, Request};
+use super::LAB;
+use super::cases::Receiver;
 use super::draw::{Draw, Offer};
 use super::measure::{client, sample_of};
 use super::scene::serve;
-use super::tables::{FLOOR_ROWS, TICK_ROWS};
 use super::ticks::Ticks;
 use crate::lab::instance::{Facts, Instance, voluntary_switches};
 use crate::lab::model::Sample;
@@ -40,12 +40,9 @@ const SWITCHING_PER_S: f64 = 100_000.0;
 const SWITCH_EVERY: Duration = Duration::from_millis(20);
 const SLACK: Duration = Duration::from_secs(6);
 
-const ADAPTIVE: Receiver =
-    Receiver::Twinpath { mode: "adaptive", request: Request::Auto, cpu_budget: None, priority: None };
-
 /// Some traffic, then silence for `length`.
 pub(super) async fn silence(session: &Session, draw: &Draw, length: Duration) -> anyhow::Result<Sample> {
-    let instance = Instance::start(&session.launcher, &serve(session, &ADAPTIVE)?).await?;
+    let instance = Instance::start(&session.launcher, &serve(session, &Receiver::ADAPTIVE)?).await?;
     let measured = quiet(session, &instance, draw, length).await;
     instance.stop(&session.launcher).await?;
     measured
@@ -89,7 +86,7 @@ async fn quiet(
 /// worker nor client is pinned: a worker that is moved among busy processes has learnt the worst.
 pub(super) async fn idle_after_load(session: &Session, length: Duration) -> anyhow::Result<Sample> {
     let launcher = &session.launcher;
-    let mut args = serve(session, &ADAPTIVE)?;
+    let mut args = serve(session, &Receiver::ADAPTIVE)?;
     let cpu = args.iter().position(|arg| arg == "--cpu").context("serve is placed")?;
     args.drain(cpu..cpu + 2);
     let instance = Instance::start_at(launcher, Side::Both, &args).await?;
@@ -145,7 +142,7 @@ pub(super) async fn switching(
     length: Duration,
     modes: &[&str],
 ) -> anyhow::Result<Sample> {
-    let mut args = serve(session, &ADAPTIVE)?;
+    let mut args = serve(session, &Receiver::ADAPTIVE)?;
     args.extend(["--ring-frames".to_owned(), SWITCHING_RING_FRAMES.to_string()]);
     let instance = Instance::start(&session.launcher, &args).await?;
     let offer = Offer { rate_per_s: SWITCHING_PER_S, arrivals: Arrivals::Jittered(0.03), seed: draw.seed };
@@ -183,8 +180,14 @@ pub(super) async fn switching(
 
 /// `interrupt` divided by its floor, for the rounds that have all values.
 pub(super) fn interrupt_floor(record: &mut Record) {
-    let [p50, held, floor, floor_held, poll] =
-        std::array::from_fn(|at| record.by_round(FLOOR_ROWS[at], "p50_us"));
+    let [p50, held, floor, floor_held, poll] = [
+        "twinpath-interrupt",
+        "twinpath-interrupt-request",
+        "floor-eventfd",
+        "floor-eventfd-request",
+        "twinpath-poll",
+    ]
+    .map(|row| record.by_round(row, "p50_us"));
     for (round, poll) in poll {
         let over = |top: &BTreeMap<usize, f64>, floor: &BTreeMap<usize, f64>| {
             Some(top.get(&round)? / (floor.get(&round)? + poll))
@@ -206,7 +209,9 @@ pub(super) fn tick(record: &mut Record) {
         let ticks = Ticks::of(&record.histogram(row), tick_ns);
         (ticks.total > 0).then(|| (*row, ticks, ticks.excess()))
     };
-    let worst = TICK_ROWS.iter().filter_map(excess).max_by(|a, b| a.2.1.total_cmp(&b.2.1));
+    // Their receiver sleeps, and cannot be delayed by a competing process.
+    let rows = LAB.table.needs.iter().filter(|(row, _)| *row == "tick").flat_map(|(_, rows)| rows.iter());
+    let worst = rows.filter_map(excess).max_by(|a, b| a.2.1.total_cmp(&b.2.1));
     let Some((row, ticks, (share, low))) = worst else {
         return record.fail("tick", "no row was measured whose receiver sleeps".to_owned());
     };

@@ -10,12 +10,9 @@ use super::cases::{Case, Receiver, Request};
 use super::polled::Polled;
 use crate::lab::instance::Instance;
 use crate::lab::peers::{self, FAST_PORT, PLAIN_PORT, SCALE_PORT, udp_echo, udp_echo_on};
-use crate::lab::process::{Background, Launcher, Server, Side};
+use crate::lab::process::{Background, Launcher, Server, Side, words};
 use crate::lab::session::Session;
 use crate::lab::topology::SERVER;
-
-/// The best permitted priority: SCHED_FIFO if the machine allows it.
-const BEST_PRIORITY: &str = "auto";
 
 /// The running processes and settings of a row.
 pub(super) struct Scene {
@@ -59,13 +56,13 @@ impl Scene {
         let (request, mut said) = held(session, &case.receiver)?;
         let mut polled = None;
         let (port, receiver) = match case.receiver {
-            Receiver::Kernel { mode, fifo, .. } => {
+            Receiver::Kernel { mode, priority, .. } => {
                 let mut args = udp_echo("connected", mode);
-                if fifo {
-                    args.extend(["--priority".to_owned(), BEST_PRIORITY.to_owned()]);
-                }
+                args.extend(
+                    priority.into_iter().flat_map(|priority| words(&format!("--priority {priority}"))),
+                );
                 let server = launcher.server(Side::Server, &args).await?;
-                if fifo {
+                if priority.is_some() {
                     said = Some(format!(
                         "priority granted: {}",
                         server.ready["priority"].as_str().unwrap_or("")
@@ -77,7 +74,7 @@ impl Scene {
                 polled = Some(Polled::new(launcher.topology())?);
                 let line =
                     format!("plain udp-busy-echo --busy-poll-us {us} --listen {}", peers::server(PLAIN_PORT));
-                let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
+                let args = words(&line);
                 (PLAIN_PORT, Running::Kernel(launcher.server(Side::Server, &args).await?))
             }
             Receiver::Twinpath { .. } => {
@@ -152,8 +149,7 @@ fn cap(states: &[IdleState], place: usize) -> anyhow::Result<&IdleState> {
 }
 
 fn start_competing(session: &Session) -> anyhow::Result<Background> {
-    let args = [String::from("plain"), String::from("busy")];
-    session.launcher.background(Side::Server, &args)
+    session.launcher.background(Side::Server, &words("plain busy"))
 }
 
 /// The command line of a twinpath receiver.
@@ -166,21 +162,17 @@ pub(super) fn serve(session: &Session, receiver: &Receiver) -> anyhow::Result<Ve
         Request::Always => "always",
         Request::Auto => "auto",
     };
-    let socket = session.run_dir.path().join("wakeup.sock");
-    let line = format!(
+    let mut line = format!(
         "serve echo --on {} --udp {FAST_PORT} --path auto --mode {mode} --workers 1 --cpu {} --reply-rate 0 \
-         --reflex off --latency-request {request}",
-        SERVER.interface, session.cpus[1]
+         --reflex off --latency-request {request} --socket {}",
+        SERVER.interface,
+        session.cpus[1],
+        session.socket("wakeup")
     );
-    let mut args: Vec<String> = line.split(' ').map(str::to_owned).collect();
-    args.extend(["--socket".to_owned(), socket.display().to_string()]);
-    if let Some(budget) = cpu_budget {
-        args.extend(["--cpu-budget".to_owned(), (*budget).to_owned()]);
+    for (option, value) in [("cpu-budget", cpu_budget), ("priority", priority)] {
+        line.extend(value.iter().map(|value| format!(" --{option} {value}")));
     }
-    if let Some(priority) = priority {
-        args.extend(["--priority".to_owned(), (*priority).to_owned()]);
-    }
-    Ok(args)
+    Ok(words(&line))
 }
 
 /// Units of work per second between two moments, from marks every few ms.

@@ -1,0 +1,221 @@
+//! Switches between two hosts, with a socket for controllers.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail, ensure};
+use twinpath_report::Flow;
+use twinpath_sys::Namespace;
+
+use crate::lab::instance::Instance;
+use crate::lab::process::{Server, Side, words};
+use crate::lab::session::Session;
+use crate::lab::topology::SwitchNetwork;
+
+/// For how long flows go on, if they do: longer than a process takes to start.
+const KEEP: &str = "keep=30";
+
+/// A switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Ovs,
+    /// The kernel forwards flows where it can.
+    Twinpath,
+    /// The same, and flows go on in the kernel when the process has ended.
+    TwinpathKeeping,
+    /// Workers forward all.
+    TwinpathWorkers,
+    /// Drivers of its ports forward flows.
+    TwinpathXdp,
+    /// The kernel's bridge, which has no flows.
+    Bridge,
+    /// Programs in the drivers of two ports, which send every frame to the other one.
+    XdpRedirect,
+}
+
+/// What differs from a switch as `lab openflow` has it.
+#[derive(Debug, Default)]
+pub(crate) struct Setting<'a> {
+    /// The name of a switch of ours; `None`: `lab`.
+    pub(crate) name: Option<&'a str>,
+    /// Its ports; `None`: all of the network.
+    pub(crate) ports: Option<&'a [&'static str]>,
+    /// A controller that it connects to.
+    pub(crate) controller: Option<&'a str>,
+    /// Where twinpath's log goes.
+    pub(crate) log: Option<OwnedFd>,
+}
+
+/// A switch that runs.
+pub(crate) struct Running {
+    process: Process,
+    /// The process whose CPU time counts; the kernel's bridge has none.
+    pub(crate) pid: Option<u32>,
+    /// Where it listens for controllers, if it has flows.
+    pub(crate) socket: PathBuf,
+    pub(crate) note: Option<String>,
+    /// Whether controllers set its flows.
+    pub(crate) has_flows: bool,
+    /// Its files.
+    pub(crate) directory: PathBuf,
+}
+
+enum Process {
+    Plain(Server),
+    Twinpath(Instance),
+}
+
+impl Kind {
+    /// Starts the switch with the network's ports. Its thread that carries frames has the second CPU.
+    pub(crate) async fn start(self, session: &Session, network: &SwitchNetwork) -> anyhow::Result<Running> {
+        self.start_as(session, network, Setting::default()).await
+    }
+
+    /// The same in a setting of its own.
+    pub(crate) async fn start_as(
+        self,
+        session: &Session,
+        network: &SwitchNetwork,
+        setting: Setting<'_>,
+    ) -> anyhow::Result<Running> {
+        let kind = match self {
+            Self::Bridge => "bridge",
+            Self::XdpRedirect => "xdp-redirect",
+            Self::Ovs => "ovs-netdev --openflow",
+            Self::Twinpath | Self::TwinpathXdp | Self::TwinpathWorkers | Self::TwinpathKeeping => {
+                return self.start_twinpath(session, network, setting).await;
+            }
+        };
+        let running = start_plain(session, network, kind, &setting).await?;
+        let has_process = running.pid.is_some();
+        ensure!(has_process == running.has_flows, "`plain switch {kind}` names the wrong process");
+        Ok(running)
+    }
+
+    async fn start_twinpath(
+        self,
+        session: &Session,
+        network: &SwitchNetwork,
+        setting: Setting<'_>,
+    ) -> anyhow::Result<Running> {
+        let directory = directory(session, "openflow")?;
+        let socket = directory.join("controllers");
+        let of_ports = if self == Self::TwinpathXdp { ",offload=xdp" } else { "" };
+        let offload = if self == Self::TwinpathWorkers { "off" } else { "auto" };
+        let on_exit = if self == Self::TwinpathKeeping { KEEP } else { "dark" };
+        let ports = setting.ports.unwrap_or(&network.ports);
+        let ports: Vec<_> = ports.iter().map(|port| format!("{port}{of_ports}")).collect();
+        let mut options = words(&format!("--offload {offload} --on-exit {on_exit}"));
+        options.extend(["--listen".to_owned(), format!("unix:{}", socket.display())]);
+        options.extend(["--socket".to_owned(), directory.join("commands").display().to_string()]);
+        options.extend(setting.controller());
+        let name = setting.name.unwrap_or("lab");
+        let instance = twinpath(session, &network.switch, name, &ports, &options, setting.log).await?;
+        Ok(Running { socket, has_flows: true, directory, ..Running::of_twinpath(instance) })
+    }
+}
+
+impl Setting<'_> {
+    /// The option for the controller that it connects to.
+    fn controller(&self) -> impl Iterator<Item = String> {
+        self.controller.into_iter().flat_map(|to| ["--controller".to_owned(), to.to_owned()])
+    }
+}
+
+/// An empty directory for a switch's files.
+pub(crate) fn directory(session: &Session, kind: &str) -> anyhow::Result<PathBuf> {
+    let directory = session.run_dir.path().join(format!("{kind}-{}", fastrand::u32(..)));
+    std::fs::create_dir(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    Ok(directory)
+}
+
+/// `plain switch` with the network's ports, of this kind and with these options: on the second CPU, and Open vSwitch, some of
+/// whose threads poll, on both.
+pub(crate) async fn start_plain(
+    session: &Session,
+    network: &SwitchNetwork,
+    kind: &str,
+    setting: &Setting<'_>,
+) -> anyhow::Result<Running> {
+    let has_flows = kind.contains("--openflow");
+    if kind != "bridge" {
+        // The others do not pass on that a checksum is still to be computed.
+        network.whole_checksums()?;
+    }
+    let directory = directory(session, "switch")?;
+    let ports = setting.ports.unwrap_or(&network.ports).join(",");
+    let mut args =
+        words(&format!("plain switch {kind} --ports {ports} --cpu {} --directory", session.cpus[1]));
+    args.push(directory.display().to_string());
+    args.extend(setting.controller());
+    let cpus = if has_flows { &session.cpus[..] } else { &session.cpus[1..] };
+    let server = session.launcher.server(Side::At(&network.switch, cpus), &args).await?;
+    let pid = server.ready["switch_pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+    let note = server.ready["what"].as_str().map(str::to_owned);
+    let socket = directory.join("br0.mgmt");
+    Ok(Running { process: Process::Plain(server), pid, socket, note, has_flows, directory })
+}
+
+/// twinpath's switch in that namespace, on both CPUs, its worker on the second.
+pub(crate) async fn twinpath(
+    session: &Session,
+    namespace: &Namespace,
+    name: &str,
+    ports: &[String],
+    options: &[String],
+    log: Option<OwnedFd>,
+) -> anyhow::Result<Instance> {
+    let ports: String = ports.iter().map(|port| format!(" --port {port}")).collect();
+    let mut args = words(&format!("switch {name}{ports} --cpu {}", session.cpus[1]));
+    args.extend_from_slice(options);
+    Instance::start_with_log(&session.launcher, Side::At(namespace, &session.cpus), &args, log).await
+}
+
+impl Running {
+    /// One of twinpath's without controllers.
+    pub(crate) fn of_twinpath(instance: Instance) -> Self {
+        let pid = Some(instance.pid());
+        let (socket, directory) = Default::default();
+        Self { process: Process::Twinpath(instance), pid, socket, note: None, has_flows: false, directory }
+    }
+
+    /// The arguments of a controller. The switch's socket is in the file system, so that its namespace does not matter.
+    pub(crate) fn controller(&self, task: &str) -> Vec<String> {
+        let mut args = words("plain openflow --to");
+        args.push(self.socket.display().to_string());
+        args.extend(words(task));
+        args
+    }
+
+    /// twinpath's, to be asked.
+    pub(crate) const fn instance(&self) -> Option<&Instance> {
+        match &self.process {
+            Process::Twinpath(instance) => Some(instance),
+            Process::Plain(_) => None,
+        }
+    }
+
+    /// The flows of a switch of ours, and where they are.
+    pub(crate) async fn flows(&self) -> anyhow::Result<Vec<Flow>> {
+        match &self.process {
+            Process::Twinpath(instance) => instance.flows().await,
+            Process::Plain(_) => bail!("only twinpath says where its flows are"),
+        }
+    }
+
+    /// Kills it, and waits for its end.
+    pub(crate) async fn kill(self, session: &Session) -> anyhow::Result<()> {
+        match self.process {
+            Process::Plain(server) => session.launcher.kill(server).await,
+            Process::Twinpath(instance) => instance.kill(&session.launcher).await,
+        }
+    }
+
+    /// Ends it.
+    pub(crate) async fn stop(self, session: &Session) -> anyhow::Result<()> {
+        match self.process {
+            Process::Plain(server) => session.launcher.stop(server).await,
+            Process::Twinpath(instance) => instance.stop(&session.launcher).await,
+        }
+    }
+}

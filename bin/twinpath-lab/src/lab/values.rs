@@ -1,0 +1,133 @@
+//! What the values of rows are called, and how they are written. Pure.
+
+use super::table::{percent, short, significant, thousands};
+
+/// A value of rows.
+pub(crate) struct Value {
+    pub(crate) name: &'static str,
+    /// Over its column.
+    pub(crate) heading: &'static str,
+    pub(crate) write: fn(f64) -> String,
+    /// What follows the number where no heading says it.
+    unit: &'static str,
+}
+
+const fn value(
+    name: &'static str,
+    heading: &'static str,
+    write: fn(f64) -> String,
+    unit: &'static str,
+) -> Value {
+    Value { name, heading, write, unit }
+}
+
+fn whole(value: f64) -> String {
+    format!("{value:.0}")
+}
+
+fn tenths(value: f64) -> String {
+    format!("{value:.1}")
+}
+
+fn hundredths(value: f64) -> String {
+    format!("{value:.2}")
+}
+
+/// Values that have columns, in their order. A column in which no row of a group has a value is left out.
+pub(crate) const VALUES: &[Value] = &[
+    value("wall_s", "s", hundredths, " s"),
+    value("calls", "calls", thousands, " calls"),
+    value("mean_us", "avg", significant, ""),
+    value("min_us", "min", significant, ""),
+    value("p50_us", "p50", significant, ""),
+    value("p90_us", "p90", significant, ""),
+    value("p99_us", "p99", significant, ""),
+    value("p99_9_us", "p99.9", significant, ""),
+    value("max_us", "max us", significant, ""),
+    value("p99_alone_us", "p99 alone us", significant, ""),
+    value("p99_ratio", "p99 beside / alone", short, ""),
+    value("batch", "frames/call", thousands, ""),
+    value("requests_per_s", "requests/s", thousands, ""),
+    value("frames_per_s", "frames/s", thousands, " frames"),
+    value("gbit_per_s", "Gbit/s", tenths, " Gbit/s"),
+    value("sent_gbit_per_s", "left Gbit/s", short, " Gbit/s"),
+    value("offered_per_s", "offered/s", thousands, ""),
+    value("load_per_s", "load/s", thousands, ""),
+    value("cpu_us_per_reply", "CPU us/reply", hundredths, " us/reply"),
+    value("cpu_us_per_call", "CPU us/call", hundredths, " us/call"),
+    value("cpu_us_per_frame", "CPU us/frame", significant, ""),
+    value("cpu_server", "CPU server", percent, ""),
+    value("cpu_client", "CPU client", percent, ""),
+    value("wakeups_per_s", "wake-ups/s", tenths, " wake-ups/s"),
+    value("request_held", "request held", percent, ""),
+    value("spun", "spinning", percent, ""),
+    value("woken_by_prediction_per_s", "predicted/s", thousands, ""),
+    value("voluntary_per_s", "sleeps/s", thousands, ""),
+    value("involuntary_per_s", "preempted/s", thousands, ""),
+    value("sent_late_p99_us", "sent late p99", significant, ""),
+    value("neighbour_per_s", "competing work/s", thousands, ""),
+    value("switches", "switches", thousands, ""),
+    value("tick_share", "near a tick", short, ""),
+    value("excess_share", "share beyond plain", short, ""),
+    value("excess_low", "lower end", short, ""),
+    value("tick_ms", "tick ms", short, ""),
+    value("worst", "worst", short, ""),
+    value("median", "median", short, ""),
+    value("packet_calls_per_frame", "calls/frame", significant, ""),
+    value("control_calls_per_frame", "control's calls/frame", significant, ""),
+    value("retransmits", "retransmits", thousands, ""),
+    value("connections", "connections", thousands, ""),
+    value("bytes_per_connection", "bytes each", thousands, ""),
+    value("memory_bytes", "memory", thousands, ""),
+    value("memory_limit_bytes", "of at most", thousands, ""),
+    value("memory_share", "share", hundredths, " of limit"),
+    value("instructions_per_call", "instructions", whole, " instr."),
+    value("requests", "requests", thousands, ""),
+    value("failed", "failed", whole, " failed"),
+    value("before", "without", significant, ""),
+    value("after", "with", significant, ""),
+    value("ratio", "with / without", hundredths, " of before"),
+    value("added_ns", "added ns", whole, " ns"),
+    value("worst_ms", "worst ms", tenths, " ms"),
+    value("median_ms", "median ms", significant, ""),
+    value("tcp_worst_ms", "TCP worst ms", significant, ""),
+    value("kills", "kills", thousands, ""),
+    value("resets", "resets", thousands, ""),
+    value("share", "answered once", percent, ""),
+    value("datagrams", "datagrams", thousands, ""),
+    value("lost", "lost", whole, " lost"),
+    value("lost_here", "lost here", thousands, ""),
+    value("sent", "of", thousands, ""),
+    value("absent_ms", "until ready again, ms", significant, ""),
+    value("lookups_per_s", "look-ups/s", thousands, " look-ups"),
+    value("instructions_per_lookup", "instructions each", thousands, ""),
+    value("table_mib", "MiB", significant, ""),
+    value("huge_mib", "MiB on huge pages", significant, ""),
+    value("mods_per_s", "flow-mods/s", thousands, " mods/s"),
+    value("dump_s", "dump, s", significant, ""),
+    value("cpu_s", "CPU of the switch, s", significant, ""),
+    value("old_rule", "by the former rule", whole, " by the former rule"),
+    value("barrier_p50_us", "barrier p50, us", significant, ""),
+    value("barrier_max_us", "longest, us", thousands, ""),
+    value("off", "packets off", whole, " off"),
+    value("true_after_s", "true after, s", significant, ""),
+    value("exact_ns", "one exact table, ns", whole, " ns"),
+    value("exact_100k_ns", "with 100,000 flows, ns", significant, ""),
+    value("masks_ns", "8 masks, ns", significant, ""),
+    value("unknown_ns", "8 masks, no flow, ns", significant, ""),
+    value("hostile_ns", "1,024 masks, hostile, ns", significant, ""),
+    value("change_us", "a change, us", significant, ""),
+    value("change_longest_us", "longest, us", significant, ""),
+    value("turn_max_us", "turn max us", significant, " us a turn"),
+    value("crates", "crates", whole, " crates"),
+    value("binary_mib", "program, MiB", tenths, " MiB"),
+];
+
+/// A value with its unit.
+pub(crate) fn with_unit(name: &str, number: f64) -> String {
+    match VALUES.iter().find(|value| value.name == name) {
+        Some(value) => format!("{}{}", (value.write)(number), value.unit),
+        None if name.ends_with("_us") => significant(number),
+        None => short(number),
+    }
+}
