@@ -20,10 +20,17 @@ pub(crate) async fn bench(session: &Session, bench: &Bench, watched: Option<u32>
     sample_of(&finished)
 }
 
-/// The result of `twinpath bench`.
+/// The result of `twinpath bench`, and the CPU of the server that was watched.
 pub(crate) fn sample_of(finished: &Finished) -> anyhow::Result<Sample> {
-    let report: BenchReport =
-        serde_json::from_str(&finished.stdout).context("cannot read the result of bench")?;
+    let report: BenchReport = finished.json("bench")?;
+    let mut sample = sample(&report)?;
+    let measured = Duration::from_secs_f64(report.duration_s);
+    sample.values.extend(finished.cpu_share(measured).map(|share| ("cpu_server", share)));
+    Ok(sample)
+}
+
+/// What a report of `twinpath bench` says.
+pub(crate) fn sample(report: &BenchReport) -> anyhow::Result<Sample> {
     ensure!(report.corrupt == 0, "{} of {} replies were corrupt", report.corrupt, report.received);
     let rtt = report.rtt_us.as_ref().with_context(|| format!("no reply to {} requests", report.sent))?;
     let mut values = rtt.values();
@@ -31,10 +38,8 @@ pub(crate) fn sample_of(finished: &Finished) -> anyhow::Result<Sample> {
     values.insert("cpu_client", report.cpu_client);
     values.insert("lost", report.lost as f64);
     values.extend(report.allocations_per_packet.map(|count| ("allocations_per_packet", count)));
-    let measured = Duration::from_secs_f64(report.duration_s);
-    values.extend(finished.cpu_share(measured).map(|share| ("cpu_server", share)));
     // The server's report names the path and the reason in fewer words.
     let notes = report.notes.iter().filter(|note| !note.starts_with("path "));
     let notes = notes.map(|note| format!("client: {note}")).collect();
-    Ok(Sample { values, histogram: report.histogram, path: None, notes })
+    Ok(Sample { values, histogram: report.histogram.clone(), path: None, notes })
 }

@@ -493,7 +493,9 @@ mod tests {
         let mut shown = |record: &Record, rows: &[&str]| {
             let rows = lab.table.rows.iter().filter(|spec| rows.contains(&spec.id));
             report.rows = rows.map(|spec| record.row(spec)).collect();
-            report.ratios = lab.table.ratios
+            report.ratios = lab
+                .table
+                .ratios
                 .iter()
                 .filter(|spec| spec.id == "udp-rtt-poll")
                 .map(|spec| record.ratio(spec, false))

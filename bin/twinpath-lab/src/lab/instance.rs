@@ -1,19 +1,25 @@
 //! A running `twinpath serve`, controlled over its command socket, as any operator would do it.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use twinpath_report::{Flow, Report, Worker};
+use twinpath_sys::child;
 
 use super::process::{Launcher, Server, Side};
 
 /// A worker in `poll` mode on the same CPU delays the control thread by at most a few scheduler ticks.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
+/// How long one may hold a latency request after its last packet: longer than the linger time of a second; and how often that
+/// is looked at.
+const IDLE_DEADLINE: Duration = Duration::from_secs(4);
+const IDLE_LOOK: Duration = Duration::from_millis(60);
 
 /// A running server.
 #[derive(Debug)]
@@ -73,6 +79,35 @@ impl Instance {
     pub(crate) async fn flows(&self) -> anyhow::Result<Vec<Flow>> {
         let mut answer = self.ask(&json!({"show": "flows"})).await?;
         serde_json::from_value(answer["flows"].take()).context("cannot read what flows there are")
+    }
+
+    /// Waits until no worker holds a latency request of earlier traffic any more.
+    pub(crate) async fn until_idle(&self) -> anyhow::Result<Report> {
+        let deadline = Instant::now() + IDLE_DEADLINE;
+        loop {
+            tokio::time::sleep(IDLE_LOOK).await;
+            let report = self.report().await?;
+            if !report.request_held() {
+                return Ok(report);
+            }
+            let waited_s = IDLE_DEADLINE.as_secs();
+            ensure!(
+                Instant::now() < deadline,
+                "still holds a latency request {waited_s} s after its last packet"
+            );
+        }
+    }
+
+    /// Measures while an instance runs, and stops it.
+    pub(crate) async fn during<T>(
+        launcher: &Launcher,
+        args: &[String],
+        measure: impl AsyncFnOnce(&Self) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let instance = Self::start(launcher, args).await?;
+        let measured = measure(&instance).await;
+        instance.stop(launcher).await?;
+        measured
     }
 
     /// Switches all workers to `mode`.
@@ -184,8 +219,18 @@ impl Facts for Report {
     }
 }
 
+/// What a process does in a time: the share of a core that it uses, and how often it sleeps per second.
+pub(crate) async fn watched(pid: u32, time: Duration) -> anyhow::Result<BTreeMap<&'static str, f64>> {
+    let (begun, cpu, sleeps) = (Instant::now(), child::cpu_time(pid)?, voluntary_switches(pid)?);
+    tokio::time::sleep(time).await;
+    let seconds = begun.elapsed().as_secs_f64();
+    let used = child::cpu_time(pid)?.saturating_sub(cpu).as_secs_f64();
+    let slept = voluntary_switches(pid)?.saturating_sub(sleeps) as f64;
+    Ok([("cpu_server", used / seconds), ("wakeups_per_s", slept / seconds)].into())
+}
+
 /// Voluntary context switches of all threads of a process: the number of sleeps, and so of wake-ups.
-pub(crate) fn voluntary_switches(pid: u32) -> anyhow::Result<u64> {
+fn voluntary_switches(pid: u32) -> anyhow::Result<u64> {
     context_switches(pid).map(|[voluntary, _]| voluntary)
 }
 

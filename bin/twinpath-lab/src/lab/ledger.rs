@@ -131,13 +131,11 @@ fn told(former: &Ledger, now: &Ledger, all: bool, better: &BTreeMap<String, Bett
 }
 
 fn line_of(lab: &str, ratio: &Ratio, commit: &str, time: &str, machine: &str) -> Line {
-    let verdict = match (ratio.holds, &ratio.skipped) {
+    let verdict = match (ratio.holds, &ratio.undecided) {
         (Some(true), _) => "holds".to_owned(),
         (Some(false), _) => "misses".to_owned(),
-        (None, reason) => {
-            let reason = reason.as_deref().unwrap_or("undecided");
-            reason.replace(['\t', '\n'], " ").chars().take(100).collect()
-        }
+        // The report has what failed in full, with paths of this machine.
+        (None, reason) => reason.as_ref().map_or_else(|| "undecided".to_owned(), ToString::to_string),
     };
     let sign = if ratio.better == Better::Lower { "<=" } else { ">=" };
     Line {
@@ -252,6 +250,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::model::Sample;
+    use super::super::quick;
+    use super::super::record::Record;
     use super::*;
 
     fn line(value: Option<[f64; 3]>) -> Line {
@@ -278,6 +279,19 @@ mod tests {
         assert!(parse("id\tvalue\n").unwrap_err().to_string().contains("first line"));
         let cut_off = format!("{HEADER}\na\tquick\t1\n");
         assert!(parse(&cut_off).unwrap_err().to_string().contains("line 2"));
+    }
+
+    #[test]
+    fn the_ledger_names_a_row_that_was_not_measured_and_nothing_of_the_machine() {
+        let mut record = Record::default();
+        record.fail("kernel-spinning", "/home/x/twinpath-lab: no such file\t(exit status: 1)".to_owned());
+        let spec = quick::LAB.table.ratios.iter().find(|ratio| ratio.id == "udp-rtt-poll").unwrap();
+        record.add("twinpath-poll", 0, Sample { values: [("p50_us", 2.0)].into(), ..Sample::default() });
+        let ratio = record.ratio(spec, false);
+        assert!(ratio.skipped.as_ref().unwrap().contains("/home/x"), "the report says it in full: {ratio:?}");
+        let line = line_of("quick", &ratio, "abc", "now", "here");
+        assert_eq!(line.verdict, "kernel-spinning was not measured");
+        assert_eq!(Line::parse(&format!("udp-rtt-poll\t{line}")), Some(("udp-rtt-poll".to_owned(), line)));
     }
 
     #[test]

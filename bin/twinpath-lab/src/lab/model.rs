@@ -4,6 +4,7 @@
 //! verdicts and output are common to all labs.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -154,6 +155,13 @@ pub(crate) enum Formula {
     Value(Cell),
 }
 
+impl Ratio {
+    /// Whether it is undecided because two runs of the same differ.
+    pub(crate) fn is_unsteady(&self) -> bool {
+        matches!(self.undecided, Some(Undecided::Unsteady(_)))
+    }
+}
+
 impl Formula {
     /// The rows it needs.
     pub(crate) fn rows(&self) -> Vec<&'static str> {
@@ -247,6 +255,34 @@ pub(crate) struct Row {
     pub(crate) notes: Vec<String>,
 }
 
+/// Why a ratio has no verdict, in words that name nothing of the machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Undecided {
+    /// This row failed; the report says how.
+    NotMeasured(String),
+    /// This row was not run.
+    NotRun(String),
+    /// No round measured both sides.
+    NoPair,
+    /// So many pairs of those that it needs.
+    FewPairs(usize, usize),
+    /// Two runs of the same differ by this factor.
+    Unsteady(f64),
+}
+
+impl fmt::Display for Undecided {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotMeasured(row) => write!(f, "{row} was not measured"),
+            Self::NotRun(row) => write!(f, "{row}: not run"),
+            Self::NoPair => f.write_str("no round measured both sides"),
+            Self::FewPairs(pairs, needed) => write!(f, "only {pairs} of the {needed} pairs it needs"),
+            Self::Unsteady(factor) => write!(f, "two runs of the same differ: {factor:.2}"),
+        }
+    }
+}
+
 /// A ratio as reported.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Ratio {
@@ -263,9 +299,9 @@ pub(crate) struct Ratio {
     pub(crate) holds: Option<bool>,
     /// The reason that it could not be measured, or not be judged.
     pub(crate) skipped: Option<String>,
-    /// It is undecided because two runs of the same differ.
+    /// The same in short.
     #[serde(default)]
-    pub(crate) unsteady: bool,
+    pub(crate) undecided: Option<Undecided>,
     /// Pairs measured.
     pub(crate) pairs: usize,
     /// The pairs in the order they were measured.

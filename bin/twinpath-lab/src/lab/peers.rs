@@ -143,3 +143,10 @@ pub(crate) fn eventfd_pingpong(cpus: [usize; 2], duration: Duration) -> Vec<Stri
         duration.as_secs_f64()
     ))
 }
+
+/// A source of frames on an interface, from one address to another.
+#[cfg(feature = "all")]
+pub(crate) fn frame_source(on: &str, from: [u8; 6], to: [u8; 6], options: &str) -> Vec<String> {
+    let mac = |bytes: [u8; 6]| bytes.map(|byte| format!("{byte:02x}")).join(":");
+    words(&format!("plain frame-source --on {on} --from {} --to {} {options}", mac(from), mac(to)))
+}

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal};
+use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 use twinpath_sys::Namespace;
@@ -88,7 +89,17 @@ pub(crate) struct Finished {
     end: Instant,
 }
 
+/// What a child has printed as one JSON object. `what`: its command, for the error.
+pub(crate) fn json<T: DeserializeOwned>(printed: &str, what: &str) -> anyhow::Result<T> {
+    serde_json::from_str(printed).with_context(|| format!("cannot read the result of {what}"))
+}
+
 impl Finished {
+    /// The client's result.
+    pub(crate) fn json<T: DeserializeOwned>(&self, what: &str) -> anyhow::Result<T> {
+        json(&self.stdout, what)
+    }
+
     /// Share of a core that the watched process used over the last `measured` before the result, except for both ends
     /// of this time, which may belong to the client's warm-up or tear-down.
     pub(crate) fn cpu_share(&self, measured: Duration) -> Option<f64> {
@@ -97,6 +108,13 @@ impl Finished {
         let mut within = self.usage.iter().filter(|(time, _)| (from..=to).contains(time));
         let (first, last) = (within.next()?, within.next_back()?);
         Some(last.1.saturating_sub(first.1).as_secs_f64() / (last.0 - first.0).as_secs_f64())
+    }
+}
+
+impl Server {
+    /// A process that its `ready` line names.
+    pub(crate) fn process(&self, name: &str) -> Option<u32> {
+        self.ready[name].as_u64().and_then(|pid| u32::try_from(pid).ok())
     }
 }
 
@@ -187,6 +205,19 @@ impl Launcher {
             return Ok(());
         }
         Err(anyhow!(failure(&server.what, status, &mut server.stderr)))
+    }
+
+    /// Measures while a server runs, and stops it.
+    pub(crate) async fn beside<T>(
+        &self,
+        side: Side<'_>,
+        args: &[String],
+        measure: impl AsyncFnOnce(&Server) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let server = self.server(side, args).await?;
+        let measured = measure(&server).await;
+        self.stop(server).await?;
+        measured
     }
 
     /// Kills a server, and waits for its end.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::model::{Better, Formula, Judged, Ratio, RatioSpec, Row, RowSpec, Sample};
+use super::model::{Better, Formula, Judged, Ratio, RatioSpec, Row, RowSpec, Sample, Undecided};
 use super::stats::{self, INTERVAL_PAIRS_MIN};
 
 /// How many ratios of a lab may be undecided because two runs of the same differ.
@@ -164,27 +164,24 @@ impl Record {
                 Better::Higher => value > target,
             })
         });
-        let mut skipped = values.is_empty().then(|| self.why_missing(&spec.formula));
+        let mut undecided = values.is_empty().then(|| self.why_missing(&spec.formula));
         for ((row, value), limit) in spec.also {
             match self.median(row, value) {
                 Some(median) => holds = holds.map(|holds| holds && median < *limit),
                 None => {
-                    holds = None;
-                    skipped.get_or_insert_with(|| format!("{value} of {row} was not measured"));
+                    undecided.get_or_insert_with(|| self.why_row(row).unwrap_or(Undecided::NoPair));
                 }
             }
         }
-        let mut unsteady = false;
-        if skipped.is_none()
-            && let Some(reason) = self.why_unsteady(spec, &mut unsteady)
-        {
-            (holds, skipped) = (None, Some(reason));
-        }
         let needed = if check { spec.check_pairs } else { spec.check_pairs.min(INTERVAL_PAIRS_MIN) };
-        if spec.target.is_some() && skipped.is_none() && values.len() < needed {
+        let has_few = spec.target.is_some() && values.len() < needed;
+        let undecided = undecided
+            .or_else(|| self.why_unsteady(spec))
+            .or_else(|| has_few.then_some(Undecided::FewPairs(values.len(), needed)));
+        if undecided.is_some() {
             holds = None;
-            skipped = Some(format!("only {} of the {needed} pairs it needs", values.len()));
         }
+        let skipped = undecided.as_ref().map(|undecided| self.in_full(undecided));
         Ratio {
             id: spec.id.to_owned(),
             what: spec.what.to_owned(),
@@ -195,31 +192,40 @@ impl Record {
             better: spec.better,
             holds,
             skipped,
-            unsteady,
+            undecided,
             pairs: values.len(),
             judged: judged_name(spec).to_owned(),
             values,
         }
     }
 
-    /// Why two runs of the same do not let the ratio be judged. Sets `unsteady` if they differ.
-    fn why_unsteady(&self, spec: &RatioSpec, unsteady: &mut bool) -> Option<String> {
+    /// Why two runs of the same do not let the ratio be judged.
+    fn why_unsteady(&self, spec: &RatioSpec) -> Option<Undecided> {
         let (twice, factor) = spec.steady.as_ref()?;
         let Some(pairs) = stats::summary(&self.pairs(twice)) else { return Some(self.why_missing(twice)) };
-        *unsteady = !(1.0 / factor..=*factor).contains(&pairs.median);
-        unsteady.then(|| format!("two runs of the same differ: {:.2}", pairs.median))
+        let is_steady = (1.0 / factor..=*factor).contains(&pairs.median);
+        (!is_steady).then_some(Undecided::Unsteady(pairs.median))
     }
 
-    fn why_missing(&self, formula: &Formula) -> String {
-        let rows = formula.rows();
-        let missing: Vec<_> =
-            rows.iter().filter(|row| self.samples.get(*row).is_none_or(BTreeMap::is_empty)).collect();
-        match missing.first() {
-            Some(row) => {
-                let reason = self.failures.get(*row).and_then(|failures| failures.last());
-                format!("{row}: {}", reason.map_or("not run", String::as_str))
+    fn why_missing(&self, formula: &Formula) -> Undecided {
+        formula.rows().iter().find_map(|row| self.why_row(row)).unwrap_or(Undecided::NoPair)
+    }
+
+    /// Why a row has no sample.
+    fn why_row(&self, row: &str) -> Option<Undecided> {
+        let is_missing = self.samples.get(row).is_none_or(BTreeMap::is_empty);
+        let why = if self.failures.contains_key(row) { Undecided::NotMeasured } else { Undecided::NotRun };
+        is_missing.then(|| why(row.to_owned()))
+    }
+
+    /// A reason with what the row said when it failed.
+    fn in_full(&self, undecided: &Undecided) -> String {
+        match undecided {
+            Undecided::NotMeasured(row) => {
+                let failure = self.failures.get(row.as_str()).and_then(|failures| failures.last());
+                format!("{row}: {}", failure.map_or("not measured", String::as_str))
             }
-            None => "no round measured both sides".to_owned(),
+            other => other.to_string(),
         }
     }
 }
@@ -241,7 +247,7 @@ fn judged_name(spec: &RatioSpec) -> &'static str {
 /// [`UNSTEADY_MAX`] are undecided because two runs of the same differ, else 0.
 pub(crate) fn check_code(ratios: &[Ratio]) -> u8 {
     let undecided = |ratio: &&Ratio| ratio.holds.is_none() && ratio.target.is_some();
-    let unsteady = ratios.iter().filter(|ratio| ratio.unsteady).count();
+    let unsteady = ratios.iter().filter(|ratio| ratio.is_unsteady()).count();
     if ratios.iter().any(|ratio| ratio.holds == Some(false)) {
         1
     } else if unsteady > UNSTEADY_MAX || ratios.iter().filter(undecided).count() > unsteady {

@@ -150,7 +150,7 @@ pub(crate) async fn start_plain(
     args.extend(setting.controller());
     let cpus = if has_flows { &session.cpus[..] } else { &session.cpus[1..] };
     let server = session.launcher.server(Side::At(&network.switch, cpus), &args).await?;
-    let pid = server.ready["switch_pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+    let pid = server.process("switch_pid");
     let note = server.ready["what"].as_str().map(str::to_owned);
     let socket = directory.join("br0.mgmt");
     Ok(Running { process: Process::Plain(server), pid, socket, note, has_flows, directory })

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use serde::Deserialize;
-use twinpath_measure::report::{BenchReport, RttUs};
 
+use super::client;
 use super::model::Sample;
 use super::process::{Server, Side, words};
 use super::session::Session;
@@ -84,19 +84,7 @@ impl Traffic<'_> {
         args.extend_from_slice(load);
         let side = Side::At(&self.network.hosts[0], &self.session.cpus[..1]);
         let finished = self.session.launcher.client(side, &args, self.time + SLACK, self.switch).await?;
-        let report: BenchReport =
-            serde_json::from_str(&finished.stdout).context("cannot read the result of bench")?;
-        ensure!(report.corrupt == 0, "{} of {} replies were corrupt", report.corrupt, report.received);
-        let rtt: &RttUs =
-            report.rtt_us.as_ref().with_context(|| format!("no reply to {} requests", report.sent))?;
-        let mut values = rtt.values();
-        values.insert("requests_per_s", report.requests_per_s);
-        values.insert("lost", report.lost as f64);
-        values.insert("cpu_client", report.cpu_client);
-        if let Some(cpu) = finished.cpu_share(self.time) {
-            values.insert("cpu_server", cpu);
-        }
-        Ok(Sample { values, histogram: report.histogram, ..Sample::default() })
+        client::sample_of(&finished)
     }
 
     /// One TCP connection from the first host to the second, as fast as it goes; the median of [`TRANSFERS`]. The receiving host
@@ -129,8 +117,7 @@ impl Traffic<'_> {
         let finished = launcher.client(side, &args, self.time + SLACK, self.switch).await;
         launcher.stop(sink).await?;
         let finished = finished?;
-        let bulk: Bulk =
-            serde_json::from_str(&finished.stdout).context("cannot read the result of plain tcp-bulk")?;
+        let bulk: Bulk = finished.json("plain tcp-bulk")?;
         let mut sample = Sample::default();
         sample.values.insert(BULK, bulk.gbit_per_s);
         if let Some(cpu) = finished.cpu_share(self.time) {

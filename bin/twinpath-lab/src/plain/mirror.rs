@@ -1,8 +1,6 @@
 //! The peer `twinpath-lab plain mirror`: an echo by a program at tc of some thirty lines.
 
-use anyhow::Context;
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 use twinpath_measure::print;
 use twinpath_plain::TcMirror;
 
@@ -23,17 +21,12 @@ pub(crate) struct Args {
 
 /// Prints a line when the program is attached, and leaves it there until a signal.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.context("cannot start an event loop")?.block_on(async {
-        let (mut interrupt, mut terminate) =
-            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    super::on_event_loop(async {
+        let mut told = super::Told::new()?;
         let attach = if args.drop { TcMirror::drop_all } else { TcMirror::attach };
         let _program = attach(interface_index(&args.on)?, args.port)?;
         print(json!({ "ready": true, "pid": std::process::id() }))?;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
+        told.to_end().await;
         Ok(())
     })
 }

@@ -221,6 +221,33 @@ fn tcp_sink(server: &Server) -> anyhow::Result<()> {
     })
 }
 
+/// Runs `work` with an event loop.
+#[cfg(feature = "all")]
+fn on_event_loop<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("cannot start an event loop")?.block_on(work)
+}
+
+/// Waits until this process is told to end. It has to be made before anything is started.
+#[cfg(feature = "all")]
+struct Told([tokio::signal::unix::Signal; 2]);
+
+#[cfg(feature = "all")]
+impl Told {
+    fn new() -> anyhow::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?]))
+    }
+
+    async fn to_end(&mut self) {
+        let [interrupt, terminate] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    }
+}
+
 /// Prints the ready line, serves until a signal, prints the counts.
 fn serve(
     server: &Server,

@@ -22,6 +22,28 @@ fn lab_named(name: &str, args: &[&str]) -> Command {
     command
 }
 
+/// Runs a lab with these options for one round; returns its report, and what it said.
+fn measured(name: &str, args: &[&str]) -> (Value, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let (json, html) = (directory.path().join("report.json"), directory.path().join("report.html"));
+    let mut command = lab_named(name, &["--repeat", "1"]);
+    command.args(args).arg("--json").arg(&json).arg("--html").arg(&html);
+    let output = command.output().unwrap();
+    let said = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains(&format!("report: {}", html.display())), "{said}");
+    (serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap(), said)
+}
+
+/// The rows of a report, each of which was measured once.
+fn rows(report: &Value) -> &[Value] {
+    let rows = report["rows"].as_array().unwrap();
+    for row in rows {
+        assert_eq!((&row["n"], &row["skipped"]), (&Value::from(1), &Value::Null), "{row}");
+    }
+    rows
+}
+
 /// Processes of this binary that run in network namespaces of their own.
 fn in_other_namespaces() -> Vec<String> {
     let ours = std::fs::read_link("/proc/self/ns/net").expect("/proc is mounted");
@@ -40,25 +62,13 @@ fn a_named_ratio_is_reported_with_what_it_needs_and_nothing_else() {
     if !root_or_skip() {
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
-    let (json, html) = (directory.path().join("quick.json"), directory.path().join("quick.html"));
-    let output = lab(&["--only", "tcp-rr-beside,pool-mib", "--repeat", "1", "--json"])
-        .arg(&json)
-        .arg("--html")
-        .arg(&html)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains(&format!("report: {}", html.display())), "{said}");
-    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let (report, _) = measured("quick", &["--only", "tcp-rr-beside,pool-mib"]);
     let ids = |list: &str| -> Vec<String> {
         report[list].as_array().unwrap().iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect()
     };
     assert_eq!(ids("ratios"), ["tcp-rr-beside", "pool-mib"]);
     assert_eq!(ids("rows"), ["twinpath-poll", "tcp-rr-without", "tcp-rr-with"]);
-    for row in report["rows"].as_array().unwrap() {
-        assert_eq!((&row["n"], &row["skipped"]), (&Value::from(1), &Value::Null), "{row}");
+    for row in rows(&report) {
         for name in ["median", "min", "max"] {
             assert!(row["values"]["p50_us"][name].as_f64().unwrap() > 0.0, "{row}");
         }
@@ -144,24 +154,10 @@ fn frames_are_reflected_on_every_path_and_each_is_measured() {
     if !root_or_skip() {
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
-    let (json, html) = (directory.path().join("rtts.json"), directory.path().join("rtts.html"));
-    let rows = "direct-poll,direct-interrupt,packet-sleeping,udp-sleeping,shm-sleeping-loaded";
-    let ratios = "shm-spin-extra-us,shm-sleep-vs-floor";
-    let output = lab_named("three-rtts", &["--repeat", "1", "--only", &format!("{ratios},{rows}"), "--json"])
-        .arg(&json)
-        .arg("--html")
-        .arg(&html)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-    let rows = report["rows"].as_array().unwrap();
+    let only = "shm-spin-extra-us,shm-sleep-vs-floor,direct-poll,direct-interrupt,packet-sleeping,udp-sleeping,shm-sleeping-loaded";
+    let (report, _) = measured("three-rtts", &["--only", only]);
+    let rows = rows(&report);
     assert_eq!(rows.len(), 9);
-    for row in rows {
-        assert_eq!((&row["n"], &row["skipped"]), (&Value::from(1), &Value::Null), "{row}");
-    }
     // A difference of medians, of this round.
     let p50 = |id: &str| {
         let row = rows.iter().find(|row| row["id"] == id).unwrap();
@@ -178,24 +174,10 @@ fn packets_now_and_then_are_measured_with_what_they_cost() {
     if !root_or_skip() {
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
-    let (json, html) = (directory.path().join("wakeup.json"), directory.path().join("wakeup.html"));
     let only = "wake350-cpu,neighbour-alone,floor-eventfd,kernel-request";
-    let output = lab_named("wakeup", &["--repeat", "1", "--seed", "7", "--only", only, "--json"])
-        .arg(&json)
-        .arg("--html")
-        .arg(&html)
-        .output()
-        .unwrap();
-    let (out, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{out}\n{said}");
+    let (report, said) = measured("wakeup", &["--seed", "7", "--only", only]);
     assert!(said.contains("seed 7") && said.contains("one packet per "), "{said}");
-    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-    let row = |id: &str| {
-        let row = report["rows"].as_array().unwrap().iter().find(|row| row["id"] == id).unwrap();
-        assert_eq!((&row["n"], &row["skipped"]), (&Value::from(1), &Value::Null), "{row}");
-        row["values"].clone()
-    };
+    let row = |id: &str| rows(&report).iter().find(|row| row["id"] == id).unwrap()["values"].clone();
     let value =
         |row: &Value, name: &str| row[name]["median"].as_f64().unwrap_or_else(|| panic!("{name}: {row}"));
     let adaptive = row("twinpath-adaptive");
@@ -215,26 +197,15 @@ fn calls_are_measured_against_a_bare_server_and_beside_burdens() {
     if !root_or_skip() {
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
-    let (json, html) = (directory.path().join("rpc.json"), directory.path().join("rpc.html"));
     let only = "null-tcp-1-vs-spin,never-reads,idle-10k-bytes";
-    let output = lab_named("rpc", &["--repeat", "1", "--seed", "7", "--only", only, "--json"])
-        .arg(&json)
-        .arg("--html")
-        .arg(&html)
-        .output()
-        .unwrap();
-    let (out, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{out}\n{said}");
+    let (report, said) = measured("rpc", &["--seed", "7", "--only", only]);
     assert!(said.contains("seed 7"), "{said}");
-    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-    let rows = report["rows"].as_array().unwrap();
+    let rows = rows(&report);
     let ids: Vec<_> = rows.iter().map(|row| row["id"].as_str().unwrap()).collect();
     let expected =
         ["null-tcp-1-spin", "null-tcp-1-twinpath-poll", "idle-10k-alone", "idle-10k-beside", "never-reads"];
     assert_eq!(ids, expected);
     for row in rows {
-        assert_eq!((&row["n"], &row["skipped"]), (&Value::from(1), &Value::Null), "{row}");
         for name in ["mean_us", "p50_us", "p99_9_us", "requests_per_s", "cpu_client"] {
             assert!(row["values"][name]["median"].as_f64().unwrap() > 0.0, "{name}: {row}");
         }

@@ -180,7 +180,7 @@ async fn ask(session: &Session, to: &Namespace, ip: IpAddr) -> anyhow::Result<f6
              --warmup 0 --json"
         ));
         let finished = launcher.client(Side::Client, &args, ASK_DEADLINE, None).await?;
-        serde_json::from_str::<BenchReport>(&finished.stdout).context("cannot read the result of bench")
+        finished.json::<BenchReport>("bench")
     };
     // A card that was reset, as some are when an offload is switched, says that it carries before it does.
     let mut tries = 0..PROBES_MAX;

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
 use twinpath_measure::report::BenchReport;
 
 use crate::lab::instance::{Facts as _, Instance};
@@ -34,8 +33,7 @@ pub(super) async fn measure(session: &Session, path: &str) -> anyhow::Result<Sam
     let report = instance.report().await;
     instance.stop(&session.launcher).await?;
     let (asked, report) = (asked?, report?);
-    let asked: BenchReport =
-        serde_json::from_str(&asked.stdout).context("cannot read the result of bench")?;
+    let asked: BenchReport = asked.json("bench")?;
     let mut sample = Sample { path: Some(report.path()), ..Sample::default() };
     let programs =
         report.interfaces.first().and_then(|interface| interface.reflexes.clone()).unwrap_or_default();

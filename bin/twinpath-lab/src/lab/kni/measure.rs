@@ -165,7 +165,7 @@ impl<'a> Walks<'a> {
 
     async fn list(&self, scene: &Scene<'_>) -> anyhow::Result<ListReport> {
         let finished = self.walker(scene, "nfs-ls", &[]).await?;
-        serde_json::from_str(&finished.stdout).context("cannot read the result of plain nfs-ls")
+        finished.json("plain nfs-ls")
     }
 
     /// A shorter walk with a tap at both ends of the link.
@@ -217,7 +217,7 @@ impl<'a> Walks<'a> {
     async fn walk(&self, scene: &Scene<'_>, calls: Option<u64>) -> anyhow::Result<WalkReport> {
         let calls: Vec<_> = calls.into_iter().flat_map(|calls| words(&format!("--calls {calls}"))).collect();
         let finished = self.walker(scene, "nfs-walk", &calls).await?;
-        serde_json::from_str(&finished.stdout).context("cannot read the result of plain nfs-walk")
+        finished.json("plain nfs-walk")
     }
 
     async fn walker(&self, scene: &Scene<'_>, how: &str, options: &[String]) -> anyhow::Result<Finished> {

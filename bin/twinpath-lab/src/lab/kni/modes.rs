@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use twinpath_measure::report::BenchReport;
 use twinpath_sys::Namespace;
 
@@ -28,10 +28,6 @@ const LOAD_LOOK: Duration = Duration::from_millis(10);
 /// Requests that verify an attachment.
 const PROBES: u64 = 16;
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
-/// How long twinpath may take to become idle after its last packet.
-const IDLE_DEADLINE: Duration = Duration::from_secs(3);
-/// The interval of checks whether it is idle.
-const IDLE_LOOK: Duration = Duration::from_millis(60);
 /// The kernel's interface of the exception port.
 const TAP: &str = "tap0";
 
@@ -143,7 +139,7 @@ impl<'a> Stage<'a> {
             Mode::Plain | Mode::Again => Ok(self.scene(Running::Nothing)),
             Mode::Attached => {
                 let (instance, path, why) = self.attach().await?;
-                self.until_idle(&instance).await?;
+                instance.until_idle().await?;
                 Ok(Scene { path: Some(path), notes: vec![why], ..self.scene(Running::Attached(instance)) })
             }
             Mode::Busy => {
@@ -263,18 +259,6 @@ impl<'a> Stage<'a> {
 
     fn socket(&self) -> String {
         self.session.run_dir.path().join("kni.sock").display().to_string()
-    }
-
-    /// Waits until no latency request is held any more.
-    async fn until_idle(&self, instance: &Instance) -> anyhow::Result<()> {
-        let deadline = Instant::now() + IDLE_DEADLINE;
-        while Instant::now() < deadline {
-            tokio::time::sleep(IDLE_LOOK).await;
-            if !instance.report().await?.request_held() {
-                return Ok(());
-            }
-        }
-        bail!("still holds a latency request {} s after its last packet", IDLE_DEADLINE.as_secs())
     }
 
     /// Ends everything, and returns the measurements during the walk.

@@ -1,14 +1,15 @@
 //! Starts one switch between two hosts, with a socket for controllers, and measures its rows.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use twinpath_sys::child;
 
 use super::LAB;
 use crate::lab::counters::Counters;
-use crate::lab::instance::voluntary_switches;
+use crate::lab::instance::watched;
 use crate::lab::model::Sample;
+use crate::lab::peers;
 use crate::lab::process::{Side, words};
 use crate::lab::session::Session;
 use crate::lab::switches::{Kind, Running};
@@ -132,8 +133,7 @@ impl Bench<'_> {
         let used = child::cpu_time(pid)?;
         let finished = self.session.launcher.client(side, &args, MODS_DEADLINE, None).await?;
         let used = child::cpu_time(pid)?.saturating_sub(used);
-        let modified: Modified =
-            serde_json::from_str(&finished.stdout).context("cannot read the result of plain openflow")?;
+        let modified: Modified = finished.json("plain openflow")?;
         let mut sample = Sample::default();
         sample.values.insert("mods_per_s", modified.mods_per_s);
         sample.values.insert("dump_s", modified.dump_s);
@@ -197,20 +197,14 @@ impl Bench<'_> {
 
     /// Frames per second that arrive of so many, and how many do not.
     async fn xdp_frames(&self, network: &SwitchNetwork, frames: u32) -> anyhow::Result<(f64, u32)> {
-        let mac = |bytes: [u8; 6]| bytes.map(|byte| format!("{byte:02x}")).join(":");
-        let args = words(&format!(
-            "plain frame-source --on {} --from {} --to {} --xdp {frames}",
-            HOSTS[0].interface,
-            mac(HOSTS[0].mac),
-            mac(HOSTS[1].mac),
-        ));
+        let options = format!("--xdp {frames}");
+        let args = peers::frame_source(HOSTS[0].interface, HOSTS[0].mac, HOSTS[1].mac, &options);
         let arrived = || Counters::of(&network.hosts[1], HOSTS[1].interface).map(|counted| counted.received);
         let before = arrived()?;
         let side = Side::At(&network.hosts[0], &self.session.cpus[1..]);
         let finished = self.session.launcher.client(side, &args, XDP_DEADLINE, None).await?;
         let arrived = arrived()?.saturating_sub(before).min(frames.into()) as u32;
-        let sent: Sent =
-            serde_json::from_str(&finished.stdout).context("cannot read the result of plain frame-source")?;
+        let sent: Sent = finished.json("plain frame-source")?;
         Ok((f64::from(arrived) / sent.duration_s, frames - arrived))
     }
 
@@ -220,24 +214,16 @@ impl Bench<'_> {
         let controller = self.session.launcher.server(side, &running.controller("hold")).await?;
         tokio::time::sleep(IDLE_SETTLE).await;
         let pid = running.pid.context("no process to watch")?;
-        let (begun, used, sleeps) = (Instant::now(), child::cpu_time(pid)?, voluntary_switches(pid)?);
-        tokio::time::sleep(IDLE_TIME).await;
-        let elapsed_s = begun.elapsed().as_secs_f64();
-        let used = child::cpu_time(pid)?.saturating_sub(used);
-        let sleeps = voluntary_switches(pid)?.saturating_sub(sleeps);
+        let values = watched(pid, IDLE_TIME).await;
         self.session.launcher.stop(controller).await?;
-        let mut sample = Sample::default();
-        sample.values.insert("cpu_server", used.as_secs_f64() / elapsed_s);
-        sample.values.insert("wakeups_per_s", sleeps as f64 / elapsed_s);
-        Ok(sample)
+        Ok(Sample { values: values?, ..Sample::default() })
     }
 
     async fn pipeline(&self) -> anyhow::Result<Sample> {
         let args = format!("plain pipeline --cpu {}", self.session.cpus[1]);
         let launcher = &self.session.launcher;
         let finished = launcher.client(Side::Server, &words(&args), PIPELINE_DEADLINE, None).await?;
-        let timed: Timed =
-            serde_json::from_str(&finished.stdout).context("cannot read the result of plain pipeline")?;
+        let timed: Timed = finished.json("plain pipeline")?;
         let mut sample = Sample::default();
         sample.values.insert("exact_ns", timed.exact_ns);
         sample.values.insert("exact_100k_ns", timed.exact_100k_ns);

@@ -2,19 +2,18 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
-use twinpath_report::Report;
 use twinpath_sys::LatencyRequest;
 
 use super::{COST, LAB, RATE, Times, plan};
 use crate::lab::client::{self, SLACK};
-use crate::lab::instance::{Facts, Instance, voluntary_switches};
+use crate::lab::instance::{Facts, Instance, watched};
 use crate::lab::model::Sample;
 use crate::lab::peers::{self, Bench, FAST_PORT, PLAIN_PORT, TCP_PORT};
-use crate::lab::process::Side;
+use crate::lab::process::{Server, Side};
 use crate::lab::session::Session;
 
 /// Requests that verify an attachment.
@@ -23,10 +22,6 @@ const PROBES: u64 = 16;
 const PACED_PER_S: f64 = 3000.0;
 /// Most of them without a reply.
 const PACED_INFLIGHT: u32 = 16;
-/// How long a server may take to become idle after its last packet.
-const IDLE_DEADLINE: Duration = Duration::from_secs(3);
-/// The interval of checks whether it is idle.
-const IDLE_LOOK: Duration = Duration::from_millis(60);
 
 /// twinpath on the server's interface, verified.
 #[derive(Debug)]
@@ -113,12 +108,13 @@ impl Quick<'_> {
                 let _held = LatencyRequest::open(0)?;
                 self.kernel_round_trips("interrupt").await
             }
-            "rate-kernel-single" => self.kernel_rate("single", "interrupt").await,
-            "rate-kernel-batch" => self.kernel_rate("batch", "interrupt").await,
-            "rate-kernel-segments" => self.kernel_rate("segments", "interrupt").await,
-            "rate-kernel-single-spinning" => self.kernel_rate("single", "poll").await,
-            "rate-kernel-batch-spinning" => self.kernel_rate("batch", "poll").await,
-            "rate-kernel-segments-spinning" => self.kernel_rate("segments", "poll").await,
+            row if row.starts_with("rate-kernel-") => {
+                let method = row.trim_start_matches("rate-kernel-");
+                match method.strip_suffix("-spinning") {
+                    Some(method) => self.kernel_rate(method, "poll").await,
+                    None => self.kernel_rate(method, "interrupt").await,
+                }
+            }
             "cpu-kernel" => self.kernel_cost().await,
             "paced-kernel" => self.kernel_paced().await,
             "tcp-rr-without" => self.tcp_round_trips().await,
@@ -148,20 +144,19 @@ impl Quick<'_> {
         Ok(sample)
     }
 
+    /// A plain server, and a client that asks it.
+    async fn plain(&self, method: &str, mode: &str, client: &Bench) -> anyhow::Result<Sample> {
+        let measure = async |server: &Server| self.bench(client, Some(server.pid)).await;
+        self.session.launcher.beside(Side::Server, &peers::udp_echo(method, mode), measure).await
+    }
+
     async fn kernel_round_trips(&self, mode: &'static str) -> anyhow::Result<Sample> {
-        let server = self.session.launcher.server(Side::Server, &peers::udp_echo("connected", mode)).await?;
-        let bench = Bench::round_trips(PLAIN_PORT, "kernel", mode, self.times.rtt);
-        let result = self.bench(&bench, Some(server.pid)).await;
-        self.session.launcher.stop(server).await?;
-        result
+        let client = Bench::round_trips(PLAIN_PORT, "kernel", mode, self.times.rtt);
+        self.plain("connected", mode, &client).await
     }
 
     async fn kernel_paced(&self) -> anyhow::Result<Sample> {
-        let server =
-            self.session.launcher.server(Side::Server, &peers::udp_echo("connected", "interrupt")).await?;
-        let result = self.bench(&self.paced(PLAIN_PORT), Some(server.pid)).await;
-        self.session.launcher.stop(server).await?;
-        result
+        self.plain("connected", "interrupt", &self.paced(PLAIN_PORT)).await
     }
 
     async fn fast_paced(&self, attached: &Attachment) -> anyhow::Result<Sample> {
@@ -179,10 +174,7 @@ impl Quick<'_> {
     }
 
     async fn kernel_rate(&self, method: &str, mode: &str) -> anyhow::Result<Sample> {
-        let server = self.session.launcher.server(Side::Server, &peers::udp_echo(method, mode)).await?;
-        let result = self.bench(&Bench::flood(PLAIN_PORT, self.times.rate), Some(server.pid)).await;
-        self.session.launcher.stop(server).await?;
-        result
+        self.plain(method, mode, &Bench::flood(PLAIN_PORT, self.times.rate)).await
     }
 
     /// The best sleeping plain server, at half of the best rate of all. A spinning one takes a core at any load, so a
@@ -195,12 +187,8 @@ impl Quick<'_> {
         let best = self.session.record.borrow().best(&sleeping, "requests_per_s");
         let best = best.context("the rate of no sleeping plain server was measured")?;
         let method = best.trim_start_matches("rate-kernel-");
-        let server =
-            self.session.launcher.server(Side::Server, &peers::udp_echo(method, "interrupt")).await?;
         let bench = Bench { rate: Some(rate), ..Bench::flood(PLAIN_PORT, self.times.cost) };
-        let result = self.bench(&bench, Some(server.pid)).await;
-        self.session.launcher.stop(server).await?;
-        let mut sample = cost(result?, rate)?;
+        let mut sample = cost(self.plain(method, "interrupt", &bench).await?, rate)?;
         sample.notes.push(format!("the best plain server that sleeps is {best}"));
         Ok(sample)
     }
@@ -259,8 +247,7 @@ impl Quick<'_> {
         let args = peers::tcp_bulk(duration);
         let watched = Some(self.tcp_sink_pid);
         let finished = self.session.launcher.client(Side::Client, &args, duration + SLACK, watched).await?;
-        let bulk: Bulk =
-            serde_json::from_str(&finished.stdout).context("cannot read the result of plain tcp-bulk")?;
+        let bulk: Bulk = finished.json("plain tcp-bulk")?;
         let mut values = BTreeMap::from([("gbit_per_s", bulk.gbit_per_s)]);
         values.extend(finished.cpu_share(duration).map(|share| ("cpu_server", share)));
         Ok(Sample { values, ..Sample::default() })
@@ -273,7 +260,7 @@ impl Quick<'_> {
         measure: impl AsyncFnOnce() -> anyhow::Result<Sample>,
     ) -> anyhow::Result<Sample> {
         attached.instance.set_mode("adaptive").await?;
-        let before = self.until_idle(attached).await?;
+        let before = attached.instance.until_idle().await?;
         let mut sample = measure().await?;
         let after = attached.instance.report().await?;
         ensure!(after.path() == attached.path, "the path changed from {} to {}", attached.path, after.path());
@@ -286,30 +273,12 @@ impl Quick<'_> {
         Ok(sample)
     }
 
-    /// Waits until no latency request of earlier traffic is held any more.
-    async fn until_idle(&self, attached: &Attachment) -> anyhow::Result<Report> {
-        let deadline = Instant::now() + IDLE_DEADLINE;
-        loop {
-            tokio::time::sleep(IDLE_LOOK).await;
-            let report = attached.instance.report().await?;
-            if !report.request_held() {
-                return Ok(report);
-            }
-            ensure!(
-                Instant::now() < deadline,
-                "still holds a latency request {} s after its last packet",
-                IDLE_DEADLINE.as_secs()
-            );
-        }
-    }
-
     async fn floor(&self) -> anyhow::Result<Sample> {
         let held = if self.request_held.get() { Some(LatencyRequest::open(0)?) } else { None };
         let duration = self.times.floor;
         let args = peers::eventfd_pingpong(self.session.cpus, duration);
         let finished = self.session.launcher.client(Side::Both, &args, duration + SLACK, None).await?;
-        let result: PingPong = serde_json::from_str(&finished.stdout)
-            .context("cannot read the result of plain eventfd-pingpong")?;
+        let result: PingPong = finished.json("plain eventfd-pingpong")?;
         let note = if held.is_some() { "latency request held" } else { "no latency request held" };
         let values = result.rtt_us.values();
         Ok(Sample { values, histogram: result.histogram, path: None, notes: vec![note.to_owned()] })
@@ -318,20 +287,10 @@ impl Quick<'_> {
     /// An idle server: waits until the linger time is over, then measures.
     async fn idle(&self, attached: &Attachment) -> anyhow::Result<Sample> {
         attached.instance.set_mode("adaptive").await?;
-        self.until_idle(attached).await?;
-        let pid = attached.instance.pid();
-        let (cpu, switches, begun) =
-            (twinpath_sys::child::cpu_time(pid)?, voluntary_switches(pid)?, Instant::now());
-        tokio::time::sleep(self.times.idle).await;
-        let seconds = begun.elapsed().as_secs_f64();
-        let switches = (voluntary_switches(pid)? - switches) as f64;
-        let used = twinpath_sys::child::cpu_time(pid)?.saturating_sub(cpu).as_secs_f64();
+        attached.instance.until_idle().await?;
+        let mut values = watched(attached.instance.pid(), self.times.idle).await?;
         let held = attached.instance.report().await?.request_held();
-        let values = BTreeMap::from([
-            ("cpu_server", used / seconds),
-            ("wakeups_per_s", switches / seconds),
-            ("request_held", f64::from(u8::from(held))),
-        ]);
+        values.insert("request_held", f64::from(u8::from(held)));
         Ok(Sample { values, ..Sample::default() })
     }
 

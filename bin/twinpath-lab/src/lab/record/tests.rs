@@ -166,10 +166,10 @@ fn where_two_runs_of_the_same_differ_nothing_is_decided() {
         record(&[("a", "x", &[1.0]), ("b", "x", &[1.0]), ("c", "x", &[again])]).ratio(&spec, true)
     };
     for (again, holds) in [(1.0, Some(true)), (1.1, Some(true)), (1.2, None), (0.8, None)] {
-        assert_eq!((ratio(again).holds, ratio(again).unsteady), (holds, holds.is_none()), "{again}");
+        assert_eq!((ratio(again).holds, ratio(again).is_unsteady()), (holds, holds.is_none()), "{again}");
     }
     let missing = record(&[("a", "x", &[1.0]), ("b", "x", &[1.0])]).ratio(&spec, true);
-    assert_eq!((missing.holds, missing.unsteady), (None, false));
+    assert_eq!((missing.holds, missing.is_unsteady()), (None, false));
     // Two of them may be.
     assert_eq!([2, 3].map(|count| check_code(&vec![ratio(2.0); count])), [0, 3]);
     assert_eq!(check_code(&[ratio(2.0), missing]), 3);
@@ -184,7 +184,9 @@ fn a_row_keeps_its_reason_and_its_failures() {
         path: None,
         mode: Some("poll"),
         main: "p50_us",
-        base: &[], in_guest: false, how: crate::lab::spec::How(""),
+        base: &[],
+        in_guest: false,
+        how: crate::lab::spec::How(""),
     };
     let mut record = Record::default();
     assert_eq!(record.row(&spec).skipped.as_deref(), Some("not run"));

@@ -9,7 +9,7 @@ use crate::lab::client::bench;
 use crate::lab::instance::{Facts as _, Instance};
 use crate::lab::model::Sample;
 use crate::lab::peers::{self, Bench, FAST_PORT, PLAIN_PORT};
-use crate::lab::process::{Side, words};
+use crate::lab::process::{Server, Side, words};
 use crate::lab::session::Session;
 use crate::lab::topology::SERVER;
 
@@ -53,18 +53,17 @@ fn paced(session: &Session, port: u16, rate: f64) -> Bench {
 
 /// A plain server on kernel sockets.
 async fn by_kernel(session: &Session, mode: &str, client: &Bench) -> anyhow::Result<Sample> {
-    let server = session.launcher.server(Side::Server, &peers::udp_echo("connected", mode)).await?;
-    let result = bench(session, client, Some(server.pid)).await;
-    session.launcher.stop(server).await?;
-    result
+    plain(session, &peers::udp_echo("connected", mode), client).await
 }
 
 /// A program of some thirty lines.
-pub(super) async fn by_program(session: &Session, client: &Bench) -> anyhow::Result<Sample> {
-    let server = session.launcher.server(Side::Server, &bare("")).await?;
-    let result = bench(session, client, Some(server.pid)).await;
-    session.launcher.stop(server).await?;
-    result
+async fn by_program(session: &Session, client: &Bench) -> anyhow::Result<Sample> {
+    plain(session, &bare(""), client).await
+}
+
+async fn plain(session: &Session, server: &[String], client: &Bench) -> anyhow::Result<Sample> {
+    let measure = async |server: &Server| bench(session, client, Some(server.pid)).await;
+    session.launcher.beside(Side::Server, server, measure).await
 }
 
 /// The command of that program.

@@ -3,16 +3,16 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 
 use super::echo::serve;
 use crate::lab::client::bench;
 use crate::lab::instance::Facts as _;
 use crate::lab::model::Sample;
-use crate::lab::peers::{Bench, FAST_PORT, server};
-use crate::lab::process::{Side, words};
+use crate::lab::peers::{Bench, FAST_PORT, frame_source, server};
+use crate::lab::process::{self, Side};
 use crate::lab::session::Session;
-use crate::lab::topology::{CLIENT, CONNECTED, End, REMOTE, SERVER};
+use crate::lab::topology::{CLIENT, CONNECTED, REMOTE, SERVER};
 use crate::plain::switch::Sent;
 
 const DATAGRAMS_PER_S: u32 = 20_000;
@@ -39,22 +39,17 @@ pub(super) async fn measure(session: &Session, row: &str) -> anyhow::Result<Samp
 async fn beside_flood(session: &Session, sources: &str) -> anyhow::Result<Sample> {
     let launcher = &session.launcher;
     let instance = serve(session, &format!("--tcp {FAST_PORT}")).await?;
-    let mac = |end: End| end.mac.map(|byte| format!("{byte:02x}")).join(":");
-    let args = words(&format!(
-        "plain frame-source --on {} --from {} --to {} --datagrams-to {} --sources {sources} --batch {BATCH} \
-         --rate {DATAGRAMS_PER_S} --priority fifo:2 --duration {:.3}",
-        CLIENT.interface,
-        mac(CLIENT),
-        mac(SERVER),
+    let options = format!(
+        "--datagrams-to {} --sources {sources} --batch {BATCH} --rate {DATAGRAMS_PER_S} --priority fifo:2 --duration {:.3}",
         server(FAST_PORT),
         (SETTLE + ROUND_TRIPS + SLACK).as_secs_f64()
-    ));
+    );
+    let args = frame_source(CLIENT.interface, CLIENT.mac, SERVER.mac, &options);
     let source = launcher.background(Side::Client, &args)?;
     tokio::time::sleep(SETTLE).await;
     let client = Bench { tcp: true, ..Bench::round_trips(FAST_PORT, "kernel", "poll", ROUND_TRIPS) };
     let measured = bench(session, &client, Some(instance.pid())).await;
-    let sent: Sent = serde_json::from_str(&launcher.finish(source).await?)
-        .context("cannot read the result of plain frame-source")?;
+    let sent: Sent = process::json(&launcher.finish(source).await?, "plain frame-source")?;
     let report = instance.report().await;
     instance.stop(launcher).await?;
     let (mut sample, report) = (measured?, report?);

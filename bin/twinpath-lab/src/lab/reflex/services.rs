@@ -193,8 +193,7 @@ async fn hammer(round: &Round<'_>) -> anyhow::Result<Sample> {
     let client = round.session.launcher.client(Side::Client, &args, time + SLACK, None).await;
     let report = stop(round.session, instance).await;
     let (client, report) = (client?, report?);
-    let seen: HammerReport =
-        serde_json::from_str(&client.stdout).context("cannot read what plain hammer printed")?;
+    let seen: HammerReport = client.json("plain hammer")?;
     let mut sample = Sample { path: Some(report.path()), ..Sample::default() };
     sample.values.insert("reflex_share", by_reflex(&report, SHARE_OF_HAMMER)?);
     let HammerReport { read, changed, stale, twice, never } = seen;

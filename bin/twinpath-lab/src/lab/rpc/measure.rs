@@ -9,6 +9,7 @@ use twinpath_measure::report::BenchReport;
 
 use super::cases::{Case, Client, ClientSpec, RATE, Server as Peer, plain_many};
 use super::peers;
+use crate::lab::client;
 use crate::lab::instance::{Facts, Instance};
 use crate::lab::instructions::{NOTE, counted};
 use crate::lab::model::Sample;
@@ -118,12 +119,11 @@ impl<'a> Stage<'a> {
     }
 
     async fn plain(&self, args: &[String], asked: &ClientSpec, rate: Option<f64>) -> anyhow::Result<Sample> {
-        let server = self.session.launcher.server(Side::Server, args).await?;
-        let result = self
-            .ask(&Target { address: peers::plain(), pid: server.pid, file: String::new() }, asked, rate)
-            .await;
-        self.session.launcher.stop(server).await?;
-        result
+        let measure = async |server: &Server| {
+            let target = Target { address: peers::plain(), pid: server.pid, file: String::new() };
+            self.ask(&target, asked, rate).await
+        };
+        self.session.launcher.beside(Side::Server, args, measure).await
     }
 
     /// Its process id, and the handle of its root.
@@ -163,17 +163,9 @@ impl<'a> Stage<'a> {
         let args = peers::bench(target.address, asked, rate, &target.file, self.time);
         let finished =
             self.session.launcher.client(Side::Client, &args, self.time + SLACK, Some(target.pid)).await?;
-        let report: BenchReport =
-            serde_json::from_str(&finished.stdout).context("cannot read the result of bench")?;
-        let Some(rtt) = &report.rtt_us else { bail!("no reply to {} calls", report.sent) };
-        ensure!(report.corrupt == 0, "{} of {} replies were wrong", report.corrupt, report.received);
-        let mut values = rtt.values();
-        values.extend([
-            (RATE, report.requests_per_s),
-            ("cpu_client", report.cpu_client),
-            ("lost", report.lost as f64),
-        ]);
-        values.extend(report.allocations_per_packet.map(|count| ("allocations_per_packet", count)));
+        let report: BenchReport = finished.json("bench")?;
+        let mut sample = client::sample(&report)?;
+        let values = &mut sample.values;
         if let Some(offered) = rate {
             let answered = report.requests_per_s;
             ensure!(
@@ -187,10 +179,7 @@ impl<'a> Stage<'a> {
         } else if rate.is_some() {
             bail!("the server's CPU was not read often enough");
         }
-        // The server's report names the path and the reason in fewer words.
-        let notes = report.notes.iter().filter(|note| !note.starts_with("path "));
-        let notes = notes.map(|note| format!("client: {note}")).collect();
-        Ok(Sample { values, histogram: report.histogram, path: None, notes })
+        Ok(sample)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use twinpath_measure::stream::StreamReport;
 use twinpath_sys::LatencyRequest;
 
@@ -82,8 +82,7 @@ async fn ask(stage: &Stage<'_>, instance: &Instance, more: &str) -> anyhow::Resu
     let launcher = &stage.session.launcher;
     let before = instance.report().await?;
     let finished = launcher.client(Side::Client, &words(&line), TIME + SLACK, Some(instance.pid())).await?;
-    let report: StreamReport =
-        serde_json::from_str(&finished.stdout).context("cannot read the result of bench stream")?;
+    let report: StreamReport = finished.json("bench stream")?;
     ensure!(report.bytes > 0, "nothing arrived");
     let mut values = BTreeMap::from([(GBIT, report.bits_per_s / 1e9), ("cpu_client", report.cpu_client)]);
     values.extend(report.allocations_per_packet.map(|count| ("allocations_per_packet", count)));
@@ -121,13 +120,12 @@ async fn iperf3(stage: &Stage<'_>) -> anyhow::Result<Sample> {
     let target = server(IPERF3_PORT);
     let running =
         launcher.server(Side::Server, &words(&format!("plain program iperf3 --listen {target}"))).await?;
-    let pid = running.ready["program_pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+    let pid = running.process("program_pid");
     let line = format!("plain ask iperf3 {target} --duration {}", TIME.as_secs());
     let finished = launcher.client(Side::Client, &words(&line), TIME + SLACK, pid).await;
     launcher.stop(running).await?;
     let finished = finished?;
-    let report: AskReport =
-        serde_json::from_str(&finished.stdout).context("cannot read the result of iperf3")?;
+    let report: AskReport = finished.json("iperf3")?;
     let mut values = BTreeMap::from([(GBIT, report.bits_per_s / 1e9)]);
     values.extend(finished.cpu_share(TIME).map(|share| ("cpu_server", share)));
     Ok(Sample { values, ..Sample::default() })

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use serde::Deserialize;
 use twinpath_load::Arrivals;
-use twinpath_measure::report::BenchReport;
 use twinpath_sys::child;
 
 use super::programs;
+use crate::lab::client;
 use crate::lab::instance::Instance;
 use crate::lab::model::Sample;
 use crate::lab::peers::{self, FAST_PORT, PLAIN_PORT};
-use crate::lab::process::{Side, words};
+use crate::lab::process::{Server, Side, words};
 use crate::lab::session::Session;
 use crate::lab::topology::SERVER;
 
@@ -89,18 +89,14 @@ impl<'a> Bench<'a> {
     async fn service(&self) -> anyhow::Result<Sample> {
         let socket = self.session.run_dir.path().join("echo.sock");
         let args = peers::serve_in("packet", "poll", self.session.cpus[1], &socket);
-        let instance = Instance::start(&self.session.launcher, &args).await?;
-        let result = self.round_trips(FAST_PORT, true).await;
-        instance.stop(&self.session.launcher).await?;
-        result
+        let measure = async |_: &Instance| self.round_trips(FAST_PORT, true).await;
+        Instance::during(&self.session.launcher, &args, measure).await
     }
 
     /// A server of the other program. One whose datagrams did not come as they should says so when it ends.
     pub(super) async fn peer(&self, args: &[String], spins: bool) -> anyhow::Result<Sample> {
-        let server = self.session.launcher.server(Side::Server, args).await?;
-        let result = self.round_trips(PLAIN_PORT, spins).await;
-        self.session.launcher.stop(server).await?;
-        result
+        let measure = async |_: &Server| self.round_trips(PLAIN_PORT, spins).await;
+        self.session.launcher.beside(Side::Server, args, measure).await
     }
 
     /// The client is the same for both sides of a pair: on the packet path where both spin, else on a kernel socket that sleeps.
@@ -109,7 +105,7 @@ impl<'a> Bench<'a> {
         let bench = peers::Bench::round_trips(port, path, mode, self.time);
         let finished =
             self.session.launcher.client(Side::Client, &bench.args(), self.time + SLACK, None).await?;
-        sample_of(&finished.stdout)
+        client::sample_of(&finished)
     }
 
     /// Requests at a pace, whatever the answers do: latencies from when each was due, and the CPU that the server takes.
@@ -139,7 +135,7 @@ impl<'a> Bench<'a> {
         let client = self.session.launcher.client(Side::Client, &args, WARMUP + length + SLACK, None);
         let (finished, cpu) = tokio::join!(client, watch);
         self.session.launcher.stop(server).await?;
-        let mut sample = sample_of(&finished?.stdout)?;
+        let mut sample = client::sample_of(&finished?)?;
         sample.values.insert("cpu_server", cpu?);
         sample.values.insert("period_us", self.period_us);
         Ok(sample)
@@ -154,8 +150,7 @@ impl<'a> Bench<'a> {
         let side = Side::At(&self.session.launcher.topology().client, &self.session.cpus);
         let finished = self.session.launcher.client(side, &args, NUMBERS_TIME, None).await;
         self.session.launcher.stop(server).await?;
-        let numbered: Numbered = serde_json::from_str(&finished?.stdout)
-            .context("cannot read the result of plain socket-numbers")?;
+        let numbered: Numbered = finished?.json("plain socket-numbers")?;
         ensure!(
             numbered.by_ring > 0 && numbered.by_kernel > 0 && numbered.holders > 1,
             "nothing was tried: {} came by rings, {} by the kernel, to {} processes",
@@ -178,15 +173,4 @@ impl<'a> Bench<'a> {
         let values = values.into_iter().map(|(name, count)| (name, count as f64)).collect();
         Ok(Sample { values, ..Sample::default() })
     }
-}
-
-/// The result of `bench`.
-fn sample_of(stdout: &str) -> anyhow::Result<Sample> {
-    let report: BenchReport = serde_json::from_str(stdout).context("cannot read the result of bench")?;
-    ensure!(report.corrupt == 0, "{} of {} replies were corrupt", report.corrupt, report.received);
-    let rtt = report.rtt_us.as_ref().with_context(|| format!("no reply to {} requests", report.sent))?;
-    let mut values = rtt.values();
-    values.insert("requests_per_s", report.requests_per_s);
-    values.insert("lost", report.lost as f64);
-    Ok(Sample { values, histogram: report.histogram, ..Sample::default() })
 }

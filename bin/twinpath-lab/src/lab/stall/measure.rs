@@ -17,8 +17,9 @@ use super::trace;
 use crate::lab::counters::Counters;
 use crate::lab::instance::Instance;
 use crate::lab::model::Sample;
+use crate::lab::peers;
 use crate::lab::probe::Probe;
-use crate::lab::process::{Server, Side, words};
+use crate::lab::process::{self, Server, Side, words};
 use crate::lab::session::Session;
 use crate::lab::switches::{Kind, Running, Setting};
 use crate::lab::topology::{HOSTS, SwitchNetwork};
@@ -186,8 +187,7 @@ impl<'a> Bench<'a> {
         if let Some(instance) = running.instance().filter(|_| case.is_disturbed) {
             self.traced(instance, &mut measured).await;
         }
-        let sent: Sent = serde_json::from_str(&launcher.finish(source).await?)
-            .context("cannot read the result of plain frame-source")?;
+        let sent: Sent = process::json(&launcher.finish(source).await?, "plain frame-source")?;
         let mut sample = measured;
         if let (Some(before), Some(after)) = (before, after) {
             let waited = after.waited.saturating_sub(before.waited);
@@ -243,22 +243,15 @@ impl<'a> Bench<'a> {
         let args = self.source(&format!("--batch {BATCH}"), RATE_TIME);
         let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
         let finished = self.session.launcher.client(side, &args, RATE_TIME + SLACK, None).await?;
-        let sent: Sent =
-            serde_json::from_str(&finished.stdout).context("cannot read the result of plain frame-source")?;
+        let sent: Sent = finished.json("plain frame-source")?;
         let frames = sink()?.received.saturating_sub(before);
         ensure!(frames > 0, "none of {} frames came through", sent.frames);
         Ok(frames as f64 / sent.duration_s)
     }
 
     fn source(&self, options: &str, time: Duration) -> Vec<String> {
-        let mac = |bytes: [u8; 6]| bytes.map(|byte| format!("{byte:02x}")).join(":");
-        words(&format!(
-            "plain frame-source --on {} --from {} --to {} --duration {:.3} {options}",
-            HOSTS[0].interface,
-            mac(HOSTS[0].mac),
-            mac(HOSTS[1].mac),
-            time.as_secs_f64()
-        ))
+        let options = format!("--duration {:.3} {options}", time.as_secs_f64());
+        peers::frame_source(HOSTS[0].interface, HOSTS[0].mac, HOSTS[1].mac, &options)
     }
 
     /// A process on the hosts' CPU that takes the controller's traffic instead of the switch.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 
 use super::measure::{Bench, KILL9, number};
 use super::memory::BURST;
@@ -38,8 +38,7 @@ impl Bench<'_> {
         let launcher = &self.session.launcher;
         let finished =
             launcher.client(Side::Server, &words(&args), self.time + SLACK + LEARNING, None).await?;
-        let found: LookedUp =
-            serde_json::from_str(&finished.stdout).context("cannot read the result of plain l2-lookup")?;
+        let found: LookedUp = finished.json("plain l2-lookup")?;
         let mut sample = Sample { notes: vec![NOTE.to_owned()], ..Sample::default() };
         sample.values.insert("lookups_per_s", found.lookups_per_s);
         sample.values.insert("instructions_per_lookup", counted("l2-lookup")?);

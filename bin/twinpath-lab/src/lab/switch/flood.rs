@@ -6,13 +6,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use twinpath_sys::child;
 
 use super::measure::Bench;
 use crate::lab::model::Sample;
 use crate::lab::probe::Probe;
-use crate::lab::process::{Side, words};
+use crate::lab::process::{self, Side, words};
 use crate::lab::topology::SwitchNetwork;
 use crate::lab::traffic::SLACK;
 use crate::plain::switch::Sent;
@@ -65,8 +65,7 @@ impl Bench<'_> {
         let before = child::cpu_time(switch)?;
         let measured = probe.run(self.session.cpus[0], self.timed_pace()).await;
         let used = child::cpu_time(switch)?.saturating_sub(before);
-        let sent: Sent = serde_json::from_str(&launcher.finish(source).await?)
-            .context("cannot read the result of plain frame-source")?;
+        let sent: Sent = process::json(&launcher.finish(source).await?, "plain frame-source")?;
         let mut measured = measured?;
         let offered = sent.frames as f64 / sent.duration_s;
         ensure!(offered > f64::from(FRAMES_PER_S) / 2.0, "the source sent {offered:.0} frames/s only");

@@ -1,6 +1,6 @@
 //! Starts one switch between two hosts, and measures its rows.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use fastrand::Rng;
@@ -11,8 +11,9 @@ use twinpath_sys::child;
 
 use super::LAB;
 use crate::lab::counters::Counters;
-use crate::lab::instance::{Instance, voluntary_switches};
+use crate::lab::instance::{Instance, watched};
 use crate::lab::model::{Group, Sample};
+use crate::lab::peers;
 use crate::lab::process::{Side, words};
 use crate::lab::session::Session;
 use crate::lab::switches::{self, Running, Setting};
@@ -243,22 +244,15 @@ impl<'a> Bench<'a> {
         switch: Option<u32>,
         batch: usize,
     ) -> anyhow::Result<Sample> {
-        let mac = |bytes: [u8; 6]| bytes.map(|byte| format!("{byte:02x}")).join(":");
-        let args = words(&format!(
-            "plain frame-source --on {} --from {} --to {} --batch {batch} --duration {:.3}",
-            HOSTS[0].interface,
-            mac(HOSTS[0].mac),
-            mac(HOSTS[1].mac),
-            self.time.as_secs_f64()
-        ));
+        let options = format!("--batch {batch} --duration {:.3}", self.time.as_secs_f64());
+        let args = peers::frame_source(HOSTS[0].interface, HOSTS[0].mac, HOSTS[1].mac, &options);
         let side = Side::At(&network.hosts[0], &self.session.cpus[..1]);
         let used = || switch.map(child::cpu_time).transpose();
         let sink = || Counters::of(&network.hosts[1], HOSTS[1].interface);
         let (before, used_before) = (sink()?.received, used()?);
         let finished = self.session.launcher.client(side, &args, self.time + SLACK, switch).await?;
         let (after, used_after) = (sink()?.received, used()?);
-        let sent: Sent =
-            serde_json::from_str(&finished.stdout).context("cannot read the result of plain frame-source")?;
+        let sent: Sent = finished.json("plain frame-source")?;
         let frames = after.saturating_sub(before) as f64;
         ensure!(frames > 0.0, "none of {} frames came through", sent.frames);
         let mut sample = Sample::default();
@@ -280,15 +274,7 @@ impl<'a> Bench<'a> {
     async fn idle(&self, running: &Running) -> anyhow::Result<Sample> {
         let pid = running.pid.context("no process to watch")?;
         tokio::time::sleep(IDLE_SETTLE).await;
-        let (begun, before, sleeps) = (Instant::now(), child::cpu_time(pid)?, voluntary_switches(pid)?);
-        tokio::time::sleep(self.idle_time).await;
-        let elapsed_s = begun.elapsed().as_secs_f64();
-        let used = child::cpu_time(pid)?.saturating_sub(before);
-        let mut sample = Sample::default();
-        sample.values.insert("cpu_server", used.as_secs_f64() / elapsed_s);
-        let sleeps = voluntary_switches(pid)?.saturating_sub(sleeps);
-        sample.values.insert("wakeups_per_s", sleeps as f64 / elapsed_s);
-        Ok(sample)
+        Ok(Sample { values: watched(pid, self.idle_time).await?, ..Sample::default() })
     }
 }
 

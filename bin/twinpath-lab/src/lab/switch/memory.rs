@@ -48,7 +48,7 @@ impl Bench<'_> {
         let mut args = words(&format!("plain switch testpmd-memif --cpu {switch} --directory"));
         args.push(directory.clone());
         let server = launcher.server(Side::At(&network.switch, &[switch]), &args).await?;
-        let pid = server.ready["switch_pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+        let pid = server.process("switch_pid");
         let what = server.ready["what"].as_str().unwrap_or("testpmd").to_owned();
         let mut args = words(&format!(
             "plain memif-source --cpu {source} --duration {:.3} --directory",

@@ -7,13 +7,14 @@ use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use twinpath_measure::report::{BenchReport, RttUs, buckets};
+use twinpath_measure::report::{RttUs, buckets};
 use twinpath_port::PortId;
 use twinpath_port_shm::{Listener, Offer, SLOTS_DEFAULT, ShmConfig, ShmPort};
 use twinpath_sys::LatencyRequest;
 use twinpath_worker::idle::Mode;
 
 use super::drive::{self, Driven, ETHERTYPE, Role};
+use crate::lab::client::bench;
 use crate::lab::instance::Instance;
 use crate::lab::model::Sample;
 use crate::lab::peers;
@@ -88,10 +89,8 @@ impl Bench<'_> {
         );
         let mut args = words(&line);
         args.push(socket.display().to_string());
-        let instance = Instance::start(&self.session.launcher, &args).await?;
-        let result = self.one_thread(Role::Generator, of_name(mode)).await;
-        instance.stop(&self.session.launcher).await?;
-        result
+        let measure = async |_: &Instance| self.one_thread(Role::Generator, of_name(mode)).await;
+        Instance::during(&self.session.launcher, &args, measure).await
     }
 
     /// The application on a packet socket, on the server's CPU.
@@ -100,10 +99,8 @@ impl Bench<'_> {
             "plain packet-reflect --on {} --ethertype {ETHERTYPE:#06x} --mode {mode}",
             SERVER.interface
         );
-        let server = self.session.launcher.server(Side::Server, &words(&line)).await?;
-        let result = self.one_thread(Role::Generator, of_name(mode)).await;
-        self.session.launcher.stop(server).await?;
-        result
+        let measure = async |_: &Server| self.one_thread(Role::Generator, of_name(mode)).await;
+        self.session.launcher.beside(Side::Server, &words(&line), measure).await
     }
 
     /// The application on the server's CPU, with the worker in the generator's thread.
@@ -151,29 +148,15 @@ impl Bench<'_> {
 
     async fn kernel_udp(&self, mode: &'static str) -> anyhow::Result<Sample> {
         let args = peers::udp_echo_on(peers::SCALE_PORT, "connected", mode);
-        let server = self.session.launcher.server(Side::Server, &args).await?;
-        let bench = peers::Bench::round_trips(peers::SCALE_PORT, "kernel", mode, self.time);
-        let finished = self
-            .session
-            .launcher
-            .client(Side::Client, &bench.args(), self.time + SLACK, Some(server.pid))
-            .await;
-        self.session.launcher.stop(server).await?;
-        let report: BenchReport =
-            serde_json::from_str(&finished?.stdout).context("cannot read the result of bench")?;
-        ensure!(report.corrupt == 0, "{} of {} replies were corrupt", report.corrupt, report.received);
-        let rtt = report.rtt_us.as_ref().with_context(|| format!("no reply to {} requests", report.sent))?;
-        let mut values = rtt.values();
-        values.insert("requests_per_s", report.requests_per_s);
-        values.insert("lost", report.lost as f64);
-        Ok(Sample { values, histogram: report.histogram, ..Sample::default() })
+        let client = peers::Bench::round_trips(peers::SCALE_PORT, "kernel", mode, self.time);
+        let measure = async |server: &Server| bench(self.session, &client, Some(server.pid)).await;
+        self.session.launcher.beside(Side::Server, &args, measure).await
     }
 
     async fn floor(&self) -> anyhow::Result<Sample> {
         let args = peers::eventfd_pingpong(self.session.cpus, self.time);
         let finished = self.session.launcher.client(Side::Both, &args, self.time + SLACK, None).await?;
-        let result: PingPong = serde_json::from_str(&finished.stdout)
-            .context("cannot read the result of plain eventfd-pingpong")?;
+        let result: PingPong = finished.json("plain eventfd-pingpong")?;
         Ok(Sample { values: result.rtt_us.values(), histogram: result.histogram, ..Sample::default() })
     }
 }

@@ -13,10 +13,11 @@ use super::cases::{Case, Pace, Receiver, Request};
 use super::draw::{Draw, Offer};
 use super::polled::polled_packets;
 use super::scene::{Running, Scene, work_per_s};
+use crate::lab::client;
 use crate::lab::instance::{Facts, context_switches};
 use crate::lab::model::Sample;
 use crate::lab::peers;
-use crate::lab::process::Side;
+use crate::lab::process::{Side, words};
 use crate::lab::session::Session;
 
 /// Time for the start, and a second until the last requests are given up, beyond the measured time.
@@ -106,11 +107,10 @@ async fn floor(
         warmup.as_secs_f64(),
         length.as_secs_f64()
     );
-    let mut args: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    let mut args = words(&line);
     args.extend(offer.args());
     let finished = session.launcher.client(Side::Both, &args, warmup + length + SLACK, None).await?;
-    let woken: Woken =
-        serde_json::from_str(&finished.stdout).context("cannot read the result of plain eventfd-wake")?;
+    let woken: Woken = finished.json("plain eventfd-wake")?;
     Ok(Sample { values: woken.wake_us.values(), histogram: woken.histogram, ..Sample::default() })
 }
 
@@ -122,7 +122,7 @@ async fn packets(
     length: Duration,
 ) -> anyhow::Result<Sample> {
     let mut scene = Scene::set(session, case).await?;
-    let args = client(scene.port, offer, warmup, length);
+    let args = client_args(scene.port, offer, warmup, length);
     let polled = || match (case.receiver, scene.receiver.pid()) {
         (Receiver::KernelBusyPoll { .. }, Some(pid)) => polled_packets(pid),
         _ => None,
@@ -138,8 +138,7 @@ async fn packets(
     let said = scene.said.take();
     let marks = scene.end(&session.launcher).await?;
     let (finished, (before, after)) = (finished?, watched?);
-    let report: BenchReport =
-        serde_json::from_str(&finished.stdout).context("cannot read the result of bench")?;
+    let report: BenchReport = finished.json("bench")?;
     let mut sample = sample_of(&report)?;
     sample.notes.extend(said);
     accounts(&mut sample, case, &before, &after);
@@ -186,25 +185,21 @@ async fn packets(
 }
 
 /// The command line of the client: it spins on its own CPU and sends when a request is due, independent of replies.
-pub(super) fn client(port: u16, offer: &Offer, warmup: Duration, length: Duration) -> Vec<String> {
+pub(super) fn client_args(port: u16, offer: &Offer, warmup: Duration, length: Duration) -> Vec<String> {
     let line = format!(
         "bench echo {} --udp --path kernel --mode poll --size 64 --inflight {INFLIGHT} --batch --duration {:.3} --warmup {:.3} --json",
         peers::server(port),
         length.as_secs_f64(),
         warmup.as_secs_f64()
     );
-    line.split(' ').map(str::to_owned).chain(offer.args()).collect()
+    words(&line).into_iter().chain(offer.args()).collect()
 }
 
 /// The results of a client.
 pub(super) fn sample_of(report: &BenchReport) -> anyhow::Result<Sample> {
-    ensure!(report.corrupt == 0, "{} of {} replies were corrupt", report.corrupt, report.received);
-    let rtt = report.rtt_us.as_ref().with_context(|| format!("no reply to {} requests", report.sent))?;
-    let mut values = rtt.values();
-    values.insert("lost", report.lost as f64);
+    let mut sample = client::sample(report)?;
+    let values = &mut sample.values;
     values.insert("requests", report.sent as f64);
-    values.insert("requests_per_s", report.requests_per_s);
-    values.insert("cpu_client", report.cpu_client);
     if let Some(pacing) = &report.pacing_us {
         values.insert("sent_late_p50_us", pacing.p50);
         values.insert("sent_late_p99_us", pacing.p99);
@@ -217,8 +212,8 @@ pub(super) fn sample_of(report: &BenchReport) -> anyhow::Result<Sample> {
              the sender's CPU"
         )
     };
-    let notes = late.then(note).into_iter().collect();
-    Ok(Sample { values, histogram: report.histogram.clone(), notes, ..Sample::default() })
+    sample.notes = late.then(note).into_iter().collect();
+    Ok(sample)
 }
 
 /// Reads the receiver's counters twice within the measured time. Nothing of the lab runs in between.

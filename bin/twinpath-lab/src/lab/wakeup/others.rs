@@ -7,26 +7,23 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use twinpath_load::Arrivals;
 use twinpath_measure::report::BenchReport;
-use twinpath_sys::{child, clock};
+use twinpath_sys::clock;
 
 use super::LAB;
 use super::cases::Receiver;
 use super::draw::{Draw, Offer};
-use super::measure::{client, sample_of};
+use super::measure::{client_args, sample_of};
 use super::scene::serve;
 use super::ticks::Ticks;
-use crate::lab::instance::{Facts, Instance, voluntary_switches};
+use crate::lab::instance::{Facts, Instance, watched};
 use crate::lab::model::Sample;
 use crate::lab::peers::{self, FAST_PORT};
-use crate::lab::process::Side;
+use crate::lab::process::{Side, words};
 use crate::lab::record::Record;
 use crate::lab::session::Session;
 
 /// Traffic before the silence, so that a latency request is held.
 const BEFORE_SILENCE: Duration = Duration::from_millis(300);
-/// Time after the last packet by which nothing may be held any more; the linger time is a second.
-const LETS_GO: Duration = Duration::from_secs(4);
-const LETS_GO_LOOK: Duration = Duration::from_millis(200);
 /// Load that is followed by silence: its rate, its duration, and when measuring the silence begins.
 const LOAD_PER_S: u32 = 20_000;
 const LOAD: Duration = Duration::from_secs(4);
@@ -42,10 +39,8 @@ const SLACK: Duration = Duration::from_secs(6);
 
 /// Some traffic, then silence for `length`.
 pub(super) async fn silence(session: &Session, draw: &Draw, length: Duration) -> anyhow::Result<Sample> {
-    let instance = Instance::start(&session.launcher, &serve(session, &Receiver::ADAPTIVE)?).await?;
-    let measured = quiet(session, &instance, draw, length).await;
-    instance.stop(&session.launcher).await?;
-    measured
+    let measure = async |instance: &Instance| quiet(session, instance, draw, length).await;
+    Instance::during(&session.launcher, &serve(session, &Receiver::ADAPTIVE)?, measure).await
 }
 
 async fn quiet(
@@ -55,30 +50,13 @@ async fn quiet(
     length: Duration,
 ) -> anyhow::Result<Sample> {
     let offer = draw.offer(super::cases::Pace::Drawn);
-    let args = client(FAST_PORT, &offer, Duration::ZERO, BEFORE_SILENCE);
+    let args = client_args(FAST_PORT, &offer, Duration::ZERO, BEFORE_SILENCE);
     session.launcher.client(Side::Client, &args, BEFORE_SILENCE + SLACK, None).await?;
-    let deadline = Instant::now() + LETS_GO;
-    while instance.report().await?.request_held() {
-        ensure!(
-            Instant::now() < deadline,
-            "still holds a latency request {} s after its last packet",
-            LETS_GO.as_secs()
-        );
-        tokio::time::sleep(LETS_GO_LOOK).await;
-    }
-    let pid = instance.pid();
-    let (cpu, switches, begun) = (child::cpu_time(pid)?, voluntary_switches(pid)?, Instant::now());
-    tokio::time::sleep(length).await;
-    let seconds = begun.elapsed().as_secs_f64();
-    let used = child::cpu_time(pid)?.saturating_sub(cpu).as_secs_f64();
-    let switches = voluntary_switches(pid)? - switches;
+    instance.until_idle().await?;
+    let mut values = watched(instance.pid(), length).await?;
     let report = instance.report().await?;
-    let values = BTreeMap::from([
-        ("cpu_server", used / seconds),
-        ("wakeups_per_s", switches as f64 / seconds),
-        ("request_held", f64::from(u8::from(report.request_held()))),
-        ("silence_s", seconds),
-    ]);
+    values.insert("request_held", f64::from(u8::from(report.request_held())));
+    values.insert("silence_s", length.as_secs_f64());
     Ok(Sample { values, path: Some(report.path()), ..Sample::default() })
 }
 
@@ -93,7 +71,7 @@ pub(super) async fn idle_after_load(session: &Session, length: Duration) -> anyh
     let mut busy = Vec::new();
     let measured = async {
         for side in [Side::Client, Side::Server] {
-            busy.push(launcher.background(side, &["plain", "busy"].map(str::to_owned))?);
+            busy.push(launcher.background(side, &words("plain busy"))?);
         }
         after_load(session, &instance, length).await
     }
@@ -111,7 +89,7 @@ async fn after_load(session: &Session, instance: &Instance, length: Duration) ->
         peers::server(FAST_PORT),
         LOAD.as_secs()
     );
-    let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    let args = words(&line);
     let side = Side::At(&session.launcher.topology().client, &session.cpus);
     session.launcher.client(side, &args, LOAD + SLACK, None).await?;
     tokio::time::sleep(AFTER_LOAD).await;
@@ -146,7 +124,7 @@ pub(super) async fn switching(
     args.extend(["--ring-frames".to_owned(), SWITCHING_RING_FRAMES.to_string()]);
     let instance = Instance::start(&session.launcher, &args).await?;
     let offer = Offer { rate_per_s: SWITCHING_PER_S, arrivals: Arrivals::Jittered(0.03), seed: draw.seed };
-    let args = client(FAST_PORT, &offer, Duration::ZERO, length);
+    let args = client_args(FAST_PORT, &offer, Duration::ZERO, length);
     let running = session.launcher.client(Side::Client, &args, length + SLACK, None);
     let mut random = fastrand::Rng::with_seed(draw.seed);
     let mut switches = 0_u64;
@@ -165,8 +143,7 @@ pub(super) async fn switching(
     let report = instance.report().await;
     instance.stop(&session.launcher).await?;
     let (finished, report) = (finished?, report?);
-    let bench: BenchReport =
-        serde_json::from_str(&finished.stdout).context("cannot read the result of bench")?;
+    let bench: BenchReport = finished.json("bench")?;
     let mut sample = sample_of(&bench)?;
     ensure!(switches >= 3, "only {switches} switches within {:.1} s", length.as_secs_f64());
     sample.values.insert("switches", switches as f64);

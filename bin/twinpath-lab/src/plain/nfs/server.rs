@@ -13,7 +13,6 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use serde_json::json;
 use tokio::process::{Child, Command};
-use tokio::signal::unix::{SignalKind, signal};
 use twinpath_measure::print;
 use twinpath_sys::child::{self, Placement};
 use twinpath_sys::mounts;
@@ -55,13 +54,12 @@ pub(crate) fn serve(args: &ServerArgs) -> anyhow::Result<ExitCode> {
     let hidden: Vec<_> = [run, state, &export].into_iter().filter(|path| path.is_dir()).collect();
     mounts::hide(&hidden)?;
     tree.create(&export)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.context("cannot start an event loop")?.block_on(run_ganesha(&program, &directory, &export))?;
+    crate::plain::on_event_loop(run_ganesha(&program, &directory, &export))?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn run_ganesha(program: &Path, directory: &Path, export: &Path) -> anyhow::Result<()> {
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut told = crate::plain::Told::new()?;
     let (config, log) = (directory.join("ganesha.conf"), directory.join("ganesha.log"));
     std::fs::write(&config, configuration(export)?)
         .with_context(|| format!("cannot write {}", config.display()))?;
@@ -76,8 +74,7 @@ async fn run_ganesha(program: &Path, directory: &Path, export: &Path) -> anyhow:
         std::future::pending::<anyhow::Result<()>>().await
     };
     let ended = tokio::select! {
-        _ = interrupt.recv() => Ok(()),
-        _ = terminate.recv() => Ok(()),
+        () = told.to_end() => Ok(()),
         failed = serving => failed,
         never = portmapper::answer() => match never? {},
     };

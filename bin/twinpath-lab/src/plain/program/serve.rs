@@ -11,7 +11,6 @@ use anyhow::{Context, bail, ensure};
 use serde_json::json;
 use tokio::net::UnixDatagram;
 use tokio::process::Child;
-use tokio::signal::unix::{SignalKind, signal};
 use twinpath_measure::print;
 use twinpath_sys::child::{self, Placement};
 use twinpath_worker::idle::Mode;
@@ -77,10 +76,7 @@ pub(crate) fn serve(args: &ServerArgs) -> anyhow::Result<()> {
     let said = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
     command.args(arguments).stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
     child::place(&mut command, Placement::default())?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("cannot start an event loop")?;
-    runtime
-        .block_on(serve_until_told(command, args, notified.as_deref()))
+    crate::plain::on_event_loop(serve_until_told(command, args, notified.as_deref()))
         .with_context(|| format!("{program}: {}", last_lines(&log)))?;
     let explained = std::fs::read_to_string(folder.path().join("explain")).unwrap_or_default();
     Ok(print(json!({ "explained": explained.lines().collect::<Vec<_>>() }))?)
@@ -91,7 +87,7 @@ async fn serve_until_told(
     args: &ServerArgs,
     notified: Option<&Path>,
 ) -> anyhow::Result<()> {
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut told_to_end = crate::plain::Told::new()?;
     let mut command = tokio::process::Command::from(command);
     let told = notified.map(UnixDatagram::bind).transpose().context("cannot listen for its notice")?;
     let mut server = command.kill_on_drop(true).process_group(0).spawn().context("cannot start it")?;
@@ -101,8 +97,7 @@ async fn serve_until_told(
     }
     print(json!({ "ready": true, "pid": std::process::id(), "program_pid": server.id() }))?;
     tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+        () = told_to_end.to_end() => {}
         status = server.wait() => bail!("it ended ({})", status?),
     }
     if let Some(pid) = server.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed())) {

@@ -17,7 +17,6 @@ use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use serde_json::json;
 use tokio::process::Child;
-use tokio::signal::unix::{SignalKind, signal};
 use twinpath_measure::print;
 use twinpath_plain::XdpRedirect;
 
@@ -79,9 +78,8 @@ pub(crate) struct PortsArgs {
 
 /// Adds ports and removes them again, all at once, until a signal comes.
 pub(super) fn change_ports(args: &PortsArgs) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.context("cannot start an event loop")?.block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt())?;
+    super::on_event_loop(async {
+        let mut told = super::Told::new()?;
         print(json!({ "ready": true, "pid": std::process::id() }))?;
         let mut done = 0_u64;
         let changes = async {
@@ -91,7 +89,7 @@ pub(super) fn change_ports(args: &PortsArgs) -> anyhow::Result<()> {
             }
         };
         let failed: Option<anyhow::Error> = tokio::select! {
-            _ = interrupt.recv() => None,
+            () = told.to_end() => None,
             never = changes => { let never: anyhow::Result<std::convert::Infallible> = never; never.err() }
         };
         failed.map_or_else(|| Ok(print(json!({ "done": done }))?), Err)
@@ -115,21 +113,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "a switch has two ports at least: --ports {}",
         args.ports.join(",")
     );
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.context("cannot start an event loop")?.block_on(async {
-        let (mut interrupt, mut terminate) =
-            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    super::on_event_loop(async {
+        let mut told = super::Told::new()?;
         let running = tokio::select! {
-            _ = interrupt.recv() => return Ok(ExitCode::SUCCESS),
-            _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
+            () = told.to_end() => return Ok(ExitCode::SUCCESS),
             started = start(args) => started?,
         };
         let pid = running.processes.first().and_then(Child::id);
         print(json!({ "ready": true, "pid": std::process::id(), "switch_pid": pid, "what": running.what }))?;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
+        told.to_end().await;
         for mut process in running.processes {
             // Asked first, so that it takes its programs off the interfaces.
             if let Some(pid) = process.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()))
@@ -174,8 +166,7 @@ pub(super) struct MemifArgs {
 
 /// Runs a testpmd that is source and sink of another one between two memif ports, and prints the frames per second.
 pub(super) fn memif_source(args: &MemifArgs) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let frames_per_s = runtime.context("cannot start an event loop")?.block_on(async {
+    let frames_per_s = super::on_event_loop(async {
         let socket = args.directory.join(testpmd::MEMIF_SOCKET);
         testpmd::drive_memif(&socket, &args.directory, args.cpu, super::seconds(args.duration)?).await
     })?;
