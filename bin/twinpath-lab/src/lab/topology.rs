@@ -35,48 +35,35 @@ pub(crate) struct End {
     pub(crate) ipv6: Ipv6Addr,
 }
 
-/// Addresses are locally administered and private: nothing is visible outside.
-pub(crate) const CLIENT: End = End {
-    interface: "client0",
-    mac: [0x02, 0x74, 0x70, 0, 0, 1],
-    ipv4: Ipv4Addr::new(10, 112, 0, 1),
-    ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 0, 0, 0, 0, 1),
-};
-pub(crate) const SERVER: End = End {
-    interface: "server0",
-    mac: [0x02, 0x74, 0x70, 0, 0, 2],
-    ipv4: Ipv4Addr::new(10, 112, 0, 2),
-    ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 0, 0, 0, 0, 2),
-};
+impl End {
+    /// The host with this number in one of the labs' networks. Addresses are locally administered and private: nothing is
+    /// visible outside.
+    const fn new(interface: &'static str, network: u8, host: u8) -> Self {
+        Self {
+            interface,
+            mac: [0x02, 0x74, 0x70, 0, network, host],
+            ipv4: Ipv4Addr::new(10, 112, network, host),
+            ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, network as u16, 0, 0, 0, host as u16),
+        }
+    }
+
+    /// The same with the MAC address of another one.
+    const fn at(self, mac: [u8; 6]) -> Self {
+        Self { mac, ..self }
+    }
+}
+
+pub(crate) const CLIENT: End = End::new("client0", 0, 1);
+pub(crate) const SERVER: End = End::new("server0", 0, 2);
 
 /// An interface without addresses for user space alone, and its peer on the server's side.
-pub(crate) const OWNED: End = End {
-    interface: "owned0",
-    mac: [0x02, 0x74, 0x70, 0, 1, 1],
-    ipv4: Ipv4Addr::new(10, 112, 1, 1),
-    ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 1, 0, 0, 0, 1),
-};
-pub(crate) const OWNED_PEER: End = End {
-    interface: "server1",
-    mac: [0x02, 0x74, 0x70, 0, 1, 2],
-    ipv4: Ipv4Addr::new(10, 112, 1, 2),
-    ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 1, 0, 0, 0, 2),
-};
+pub(crate) const OWNED: End = End::new("owned0", 1, 1);
+pub(crate) const OWNED_PEER: End = End::new("server1", 1, 2);
 
 /// A VLAN over both ends.
 pub(crate) const VLAN: u16 = 100;
-pub(crate) const VLAN_CLIENT: End = End {
-    interface: "client0.100",
-    ipv4: Ipv4Addr::new(10, 112, 3, 1),
-    ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 3, 0, 0, 0, 1),
-    ..CLIENT
-};
-pub(crate) const VLAN_SERVER: End = End {
-    interface: "server0.100",
-    ipv4: Ipv4Addr::new(10, 112, 3, 2),
-    ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 3, 0, 0, 0, 2),
-    ..SERVER
-};
+pub(crate) const VLAN_CLIENT: End = End::new("client0.100", 3, 1).at(CLIENT.mac);
+pub(crate) const VLAN_SERVER: End = End::new("server0.100", 3, 2).at(SERVER.mac);
 
 /// A network that the server is connected to as well, and one behind the client: addresses of forged sources.
 pub(crate) const CONNECTED: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 113, 0, 0), 16);
@@ -85,45 +72,14 @@ pub(crate) const REMOTE: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 128, 0, 0), 9);
 const CONNECTED_SERVER: Ipv4Addr = Ipv4Addr::new(10, 113, 0, 2);
 
 /// A host behind the server's side, in the client's network, and the interface on the server's side that leads to it.
-pub(crate) const BEHIND: End = End {
-    interface: "behind0",
-    mac: [0x02, 0x74, 0x70, 0, 3, 1],
-    ipv4: Ipv4Addr::new(10, 112, 0, 3),
-    ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 0, 0, 0, 0, 3),
-};
+pub(crate) const BEHIND: End = End::new("behind0", 0, 3);
 pub(crate) const TO_BEHIND: &str = "server1";
 
 /// Hosts at a switch. Their addresses are of one network.
-pub(crate) const HOSTS: [End; 2] = [
-    End {
-        interface: "host0",
-        mac: [0x02, 0x74, 0x70, 0, 2, 1],
-        ipv4: Ipv4Addr::new(10, 112, 2, 1),
-        ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 2, 0, 0, 0, 1),
-    },
-    End {
-        interface: "host1",
-        mac: [0x02, 0x74, 0x70, 0, 2, 2],
-        ipv4: Ipv4Addr::new(10, 112, 2, 2),
-        ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 2, 0, 0, 0, 2),
-    },
-];
+pub(crate) const HOSTS: [End; 2] = [End::new("host0", 2, 1), End::new("host1", 2, 2)];
 
 /// The network between two hosts that have a switch each.
-pub(crate) const UNDERLAY: [End; 2] = [
-    End {
-        interface: "under0",
-        mac: [0x02, 0x74, 0x70, 0, 4, 1],
-        ipv4: Ipv4Addr::new(10, 112, 4, 1),
-        ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 4, 0, 0, 0, 1),
-    },
-    End {
-        interface: "under1",
-        mac: [0x02, 0x74, 0x70, 0, 4, 2],
-        ipv4: Ipv4Addr::new(10, 112, 4, 2),
-        ipv6: Ipv6Addr::new(0xfd74, 0x7770, 0, 4, 0, 0, 0, 2),
-    },
-];
+pub(crate) const UNDERLAY: [End; 2] = [End::new("under0", 4, 1), End::new("under1", 4, 2)];
 /// Its MTU: a tunnel over it has room for packets of 1,500 bytes.
 const UNDERLAY_MTU: u32 = 1600;
 /// The kernel's bridge and VXLAN interface, at each end of it.
@@ -198,7 +154,7 @@ impl SwitchNetwork {
         join(&network.switch, UNDERLAY[0], &far, UNDERLAY[1])?;
         for (namespace, end) in [&network.switch, &far].into_iter().zip(UNDERLAY) {
             inside(namespace, async |handle| {
-                let index = link(&handle, end.interface).await?.header.index;
+                let index = index_of(&handle, end.interface).await?;
                 let larger = LinkUnspec::new_with_index(index).mtu(UNDERLAY_MTU).build();
                 handle.link().set(larger).execute().await.context("cannot set the MTU")?;
                 add_address(&handle, index, (IpAddr::V4(end.ipv4), 24)).await?;
@@ -224,9 +180,9 @@ impl SwitchNetwork {
                     .execute()
                     .await
                     .context("cannot create a bridge")?;
-                let bridge = link(&handle, BRIDGE).await?.header.index;
+                let bridge = index_of(&handle, BRIDGE).await?;
                 for port in [VXLAN, self.ports[0]] {
-                    let index = link(&handle, port).await?.header.index;
+                    let index = index_of(&handle, port).await?;
                     let joined = LinkUnspec::new_with_index(index).controller(bridge).build();
                     let done = handle.link().set(joined).execute().await;
                     done.with_context(|| format!("cannot make {port} a port of a bridge"))?;
@@ -250,7 +206,7 @@ impl SwitchNetwork {
 fn set_up_host(namespace: &Namespace, host: End) -> anyhow::Result<()> {
     namespace.run(|| std::fs::write(NO_METRICS, "1"))?.context("cannot have TCP forget what it measured")?;
     inside(namespace, async |handle| {
-        let index = link(&handle, host.interface).await?.header.index;
+        let index = index_of(&handle, host.interface).await?;
         add_address(&handle, index, (IpAddr::V4(host.ipv4), 24)).await?;
         set_up_all(&handle, &["lo", host.interface]).await
     })?;
@@ -273,9 +229,7 @@ impl Topology {
         join(&topology.client, CLIENT, &topology.server, SERVER)?;
         inside(&topology.client, async |handle| configure(&handle, CLIENT).await)?;
         inside(&topology.server, async |handle| configure(&handle, SERVER).await)?;
-        for (namespace, end) in [(&topology.client, CLIENT), (&topology.server, SERVER)] {
-            wait_for_carrier(namespace, end.interface)?;
-        }
+        wait_for_carriers([(&topology.client, CLIENT), (&topology.server, SERVER)])?;
         Ok(topology)
     }
 
@@ -287,16 +241,14 @@ impl Topology {
         for (interface, (namespace, end)) in interfaces.into_iter().zip(ends) {
             take(interface, namespace)?;
             inside(namespace, async |handle| {
-                let index = link(&handle, interface).await?.header.index;
+                let index = index_of(&handle, interface).await?;
                 let renamed = LinkUnspec::new_with_index(index).name(end.interface).address(end.mac.to_vec());
                 let done = handle.link().set(renamed.build()).execute().await;
                 done.with_context(|| format!("cannot make {interface} {}", end.interface))?;
                 configure(&handle, end).await
             })?;
         }
-        for (namespace, end) in ends {
-            wait_for_carrier(namespace, end.interface)?;
-        }
+        wait_for_carriers(ends)?;
         Ok(topology)
     }
 
@@ -307,9 +259,7 @@ impl Topology {
         join(&owner, OWNED, &self.server, OWNED_PEER)?;
         inside(&owner, async |handle| set_up_all(&handle, &["lo", OWNED.interface]).await)?;
         inside(&self.server, async |handle| configure(&handle, OWNED_PEER).await)?;
-        for (namespace, end) in [(&owner, OWNED), (&self.server, OWNED_PEER)] {
-            wait_for_carrier(namespace, end.interface)?;
-        }
+        wait_for_carriers([(&owner, OWNED), (&self.server, OWNED_PEER)])?;
         Ok(owner)
     }
 }
@@ -320,7 +270,7 @@ impl Topology {
         let ends = [(&self.client, CLIENT, VLAN_CLIENT), (&self.server, SERVER, VLAN_SERVER)];
         for (namespace, below, end) in ends {
             inside(namespace, async |handle| {
-                let below = link(&handle, below.interface).await?.header.index;
+                let below = index_of(&handle, below.interface).await?;
                 let made = handle.link().add(LinkVlan::new(end.interface, below, VLAN).build());
                 made.execute().await.with_context(|| format!("cannot create {}", end.interface))?;
                 configure(&handle, end).await
@@ -334,7 +284,7 @@ impl Topology {
     pub(crate) fn no_vlan(&self) -> anyhow::Result<()> {
         for (namespace, end) in [(&self.client, VLAN_CLIENT), (&self.server, VLAN_SERVER)] {
             inside(namespace, async |handle| {
-                let index = link(&handle, end.interface).await?.header.index;
+                let index = index_of(&handle, end.interface).await?;
                 let removed = handle.link().del(index).execute().await;
                 removed.with_context(|| format!("cannot remove {}", end.interface))
             })?;
@@ -345,7 +295,7 @@ impl Topology {
     /// Connects the server to [`CONNECTED`], and has it reach [`REMOTE`] by the client.
     pub(crate) fn further_networks(&self) -> anyhow::Result<()> {
         inside(&self.server, async |handle| {
-            let index = link(&handle, SERVER.interface).await?.header.index;
+            let index = index_of(&handle, SERVER.interface).await?;
             add_address(&handle, index, (IpAddr::V4(CONNECTED_SERVER), CONNECTED.1)).await?;
             handle.route().add(to_remote()).execute().await.context("cannot add a route")
         })
@@ -355,7 +305,7 @@ impl Topology {
     pub(crate) fn no_further_networks(&self) -> anyhow::Result<()> {
         inside(&self.server, async |handle| {
             handle.route().del(to_remote()).execute().await.context("cannot remove a route")?;
-            let index = link(&handle, SERVER.interface).await?.header.index;
+            let index = index_of(&handle, SERVER.interface).await?;
             remove_addresses(&handle, index, |address| address == IpAddr::V4(CONNECTED_SERVER)).await
         })
     }
@@ -375,7 +325,7 @@ impl Topology {
 /// Removes all addresses from an interface, but for those that the kernel gives to every link.
 pub(crate) fn no_address(namespace: &Namespace, end: End) -> anyhow::Result<()> {
     inside(namespace, async |handle| {
-        let index = link(&handle, end.interface).await?.header.index;
+        let index = index_of(&handle, end.interface).await?;
         remove_addresses(&handle, index, |_| true).await
     })
 }
@@ -409,7 +359,7 @@ fn to_remote() -> RouteMessage {
 /// Gives an address to a namespace that no other host has, nor any way there.
 pub(crate) fn address_of_its_own(namespace: &Namespace, address: Ipv4Addr) -> anyhow::Result<()> {
     inside(namespace, async |handle| {
-        let index = link(&handle, "lo").await?.header.index;
+        let index = index_of(&handle, "lo").await?;
         add_address(&handle, index, (IpAddr::V4(address), 32)).await
     })
 }
@@ -423,7 +373,7 @@ pub(crate) fn address(namespace: &Namespace, end: End) -> anyhow::Result<()> {
 /// Moves an interface out of the caller's namespace.
 fn take(interface: &str, into: &Namespace) -> anyhow::Result<()> {
     here(async |handle| {
-        let index = link(&handle, interface).await?.header.index;
+        let index = index_of(&handle, interface).await?;
         let moved = LinkUnspec::new_with_index(index).setns_by_fd(into.as_fd().as_raw_fd()).build();
         let done = handle.link().set(moved).execute().await;
         done.with_context(|| format!("cannot move {interface} into a namespace"))
@@ -467,7 +417,7 @@ fn join(namespace: &Namespace, end: End, peer_namespace: &Namespace, peer: End) 
 }
 
 async fn configure(handle: &Handle, end: End) -> anyhow::Result<()> {
-    let index = link(handle, end.interface).await?.header.index;
+    let index = index_of(handle, end.interface).await?;
     for address in [(IpAddr::V4(end.ipv4), 24), (IpAddr::V6(end.ipv6), 64)] {
         add_address(handle, index, address).await?;
     }
@@ -489,6 +439,10 @@ async fn set_up_all(handle: &Handle, names: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
+async fn index_of(handle: &Handle, name: &str) -> anyhow::Result<u32> {
+    Ok(link(handle, name).await?.header.index)
+}
+
 async fn link(handle: &Handle, name: &str) -> anyhow::Result<LinkMessage> {
     let links = handle.link().get().match_name(name.to_owned()).execute();
     let mut links = std::pin::pin!(links);
@@ -497,6 +451,10 @@ async fn link(handle: &Handle, name: &str) -> anyhow::Result<LinkMessage> {
         .await
         .ok_or_else(|| anyhow!("no interface {name}"))?
         .with_context(|| format!("no interface {name}"))
+}
+
+fn wait_for_carriers(ends: [(&Namespace, End); 2]) -> anyhow::Result<()> {
+    ends.into_iter().try_for_each(|(namespace, end)| wait_for_carrier(namespace, end.interface))
 }
 
 fn wait_for_carrier(namespace: &Namespace, interface: &str) -> anyhow::Result<()> {

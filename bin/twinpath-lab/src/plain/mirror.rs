@@ -22,11 +22,11 @@ pub(crate) struct Args {
 /// Prints a line when the program is attached, and leaves it there until a signal.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     super::on_event_loop(async {
-        let mut told = super::Told::new()?;
+        let mut told = super::EndSignals::new()?;
         let attach = if args.drop { TcMirror::drop_all } else { TcMirror::attach };
         let _program = attach(interface_index(&args.on)?, args.port)?;
         print(json!({ "ready": true, "pid": std::process::id() }))?;
-        told.to_end().await;
+        told.come().await;
         Ok(())
     })
 }

@@ -230,16 +230,16 @@ fn on_event_loop<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Re
 
 /// Waits until this process is told to end. It has to be made before anything is started.
 #[cfg(feature = "all")]
-struct Told([tokio::signal::unix::Signal; 2]);
+struct EndSignals([tokio::signal::unix::Signal; 2]);
 
 #[cfg(feature = "all")]
-impl Told {
+impl EndSignals {
     fn new() -> anyhow::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Self([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?]))
     }
 
-    async fn to_end(&mut self) {
+    async fn come(&mut self) {
         let [interrupt, terminate] = &mut self.0;
         tokio::select! {
             _ = interrupt.recv() => {}

@@ -24,20 +24,20 @@ fn lab_named(name: &str, args: &[&str]) -> Command {
 
 /// Runs a lab with these options for one round; returns its report, and what it said.
 fn measured(name: &str, args: &[&str]) -> (Value, String) {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().expect("a directory");
     let (json, html) = (directory.path().join("report.json"), directory.path().join("report.html"));
     let mut command = lab_named(name, &["--repeat", "1"]);
     command.args(args).arg("--json").arg(&json).arg("--html").arg(&html);
-    let output = command.output().unwrap();
+    let output = command.output().expect("twinpath-lab runs");
     let said = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat();
     assert!(output.status.success(), "{said}");
     assert!(said.contains(&format!("report: {}", html.display())), "{said}");
-    (serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap(), said)
+    (serde_json::from_slice(&std::fs::read(&json).expect("a report")).expect("JSON"), said)
 }
 
 /// The rows of a report, each of which was measured once.
 fn rows(report: &Value) -> &[Value] {
-    let rows = report["rows"].as_array().unwrap();
+    let rows = report["rows"].as_array().expect("rows");
     for row in rows {
         assert_eq!((&row["n"], &row["skipped"]), (&Value::from(1), &Value::Null), "{row}");
     }

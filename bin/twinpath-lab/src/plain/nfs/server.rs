@@ -59,7 +59,7 @@ pub(crate) fn serve(args: &ServerArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn run_ganesha(program: &Path, directory: &Path, export: &Path) -> anyhow::Result<()> {
-    let mut told = crate::plain::Told::new()?;
+    let mut told = crate::plain::EndSignals::new()?;
     let (config, log) = (directory.join("ganesha.conf"), directory.join("ganesha.log"));
     std::fs::write(&config, configuration(export)?)
         .with_context(|| format!("cannot write {}", config.display()))?;
@@ -74,7 +74,7 @@ async fn run_ganesha(program: &Path, directory: &Path, export: &Path) -> anyhow:
         std::future::pending::<anyhow::Result<()>>().await
     };
     let ended = tokio::select! {
-        () = told.to_end() => Ok(()),
+        () = told.come() => Ok(()),
         failed = serving => failed,
         never = portmapper::answer() => match never? {},
     };

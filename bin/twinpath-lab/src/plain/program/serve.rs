@@ -87,7 +87,7 @@ async fn serve_until_told(
     args: &ServerArgs,
     notified: Option<&Path>,
 ) -> anyhow::Result<()> {
-    let mut told_to_end = crate::plain::Told::new()?;
+    let mut signals = crate::plain::EndSignals::new()?;
     let mut command = tokio::process::Command::from(command);
     let told = notified.map(UnixDatagram::bind).transpose().context("cannot listen for its notice")?;
     let mut server = command.kill_on_drop(true).process_group(0).spawn().context("cannot start it")?;
@@ -97,7 +97,7 @@ async fn serve_until_told(
     }
     print(json!({ "ready": true, "pid": std::process::id(), "program_pid": server.id() }))?;
     tokio::select! {
-        () = told_to_end.to_end() => {}
+        () = signals.come() => {}
         status = server.wait() => bail!("it ended ({})", status?),
     }
     if let Some(pid) = server.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed())) {

@@ -79,7 +79,7 @@ pub(crate) struct PortsArgs {
 /// Adds ports and removes them again, all at once, until a signal comes.
 pub(super) fn change_ports(args: &PortsArgs) -> anyhow::Result<()> {
     super::on_event_loop(async {
-        let mut told = super::Told::new()?;
+        let mut told = super::EndSignals::new()?;
         print(json!({ "ready": true, "pid": std::process::id() }))?;
         let mut done = 0_u64;
         let changes = async {
@@ -89,7 +89,7 @@ pub(super) fn change_ports(args: &PortsArgs) -> anyhow::Result<()> {
             }
         };
         let failed: Option<anyhow::Error> = tokio::select! {
-            () = told.to_end() => None,
+            () = told.come() => None,
             never = changes => { let never: anyhow::Result<std::convert::Infallible> = never; never.err() }
         };
         failed.map_or_else(|| Ok(print(json!({ "done": done }))?), Err)
@@ -114,14 +114,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         args.ports.join(",")
     );
     super::on_event_loop(async {
-        let mut told = super::Told::new()?;
+        let mut told = super::EndSignals::new()?;
         let running = tokio::select! {
-            () = told.to_end() => return Ok(ExitCode::SUCCESS),
+            () = told.come() => return Ok(ExitCode::SUCCESS),
             started = start(args) => started?,
         };
         let pid = running.processes.first().and_then(Child::id);
         print(json!({ "ready": true, "pid": std::process::id(), "switch_pid": pid, "what": running.what }))?;
-        told.to_end().await;
+        told.come().await;
         for mut process in running.processes {
             // Asked first, so that it takes its programs off the interfaces.
             if let Some(pid) = process.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()))
