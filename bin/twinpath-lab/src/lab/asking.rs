@@ -6,7 +6,7 @@ use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 
 use super::model::Sample;
-use super::process::{Background, Side, words};
+use super::process::{Background, Server, Side, words};
 use super::session::Session;
 use crate::plain::program::AskReport;
 
@@ -49,10 +49,8 @@ pub(super) async fn cpu_of_queries(
     ask: &[String],
     most: Duration,
 ) -> anyhow::Result<Sample> {
-    let server = session.launcher.server(Side::Server, &words(server)).await?;
-    let measured = cpu_of_asking(session, ask, most).await;
-    session.launcher.stop(server).await?;
-    measured
+    let measure = async |_: &Server| cpu_of_asking(session, ask, most).await;
+    session.launcher.beside(Side::Server, &words(server), measure).await
 }
 
 /// The same for a server that runs already.

@@ -4,12 +4,13 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
+use fastrand::Rng;
 use twinpath_report::Flow;
 use twinpath_sys::Namespace;
 
 use crate::lab::instance::Instance;
 use crate::lab::process::{Server, Side, words};
-use crate::lab::session::Session;
+use crate::lab::session::{Lab, Session};
 use crate::lab::topology::SwitchNetwork;
 
 /// For how long flows go on, if they do: longer than a process takes to start.
@@ -216,6 +217,46 @@ impl Running {
         match self.process {
             Process::Plain(server) => session.launcher.stop(server).await,
             Process::Twinpath(instance) => instance.stop(&session.launcher).await,
+        }
+    }
+}
+
+/// A switch to be measured, by the name that its rows have in the table of its lab.
+#[derive(Debug)]
+pub(crate) struct Contender<K> {
+    pub(crate) name: &'static str,
+    pub(crate) kind: K,
+}
+
+impl<K> Contender<K> {
+    /// Its rows, in the order of the table.
+    pub(crate) fn rows(&self, lab: &Lab) -> impl Iterator<Item = &'static str> {
+        lab.table.rows.iter().filter(|row| row.how.0 == self.name).map(|row| row.id)
+    }
+}
+
+/// Measures the contenders of which rows were asked for, in an order of their own in each round. A failure to start one is
+/// recorded as the reason of those of its rows that were not measured.
+pub(crate) async fn in_turns<K>(
+    session: &Session,
+    round: usize,
+    contenders: &'static [Contender<K>],
+    random: &mut Rng,
+    is_due: impl Fn(&str) -> bool,
+    mut measure: impl AsyncFnMut(&'static Contender<K>, &[&'static str]) -> anyhow::Result<()>,
+) {
+    let mut contenders: Vec<_> = contenders.iter().collect();
+    random.shuffle(&mut contenders);
+    for contender in contenders {
+        let is_hopeless = |row: &str| session.record.borrow().is_hopeless(row);
+        let rows = contender.rows(session.lab).filter(|row| session.wants(row) && is_due(row));
+        let rows: Vec<_> = rows.filter(|row| !is_hopeless(row)).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        if let Err(error) = measure(contender, &rows).await {
+            let left = |row: &&str| !session.record.borrow().has(row, round);
+            session.fail(&rows.into_iter().filter(left).collect::<Vec<_>>(), &error);
         }
     }
 }

@@ -64,6 +64,14 @@ impl Traffic<'_> {
         self.round_trips(&self.timed(&format!("--inflight 1 {options}"))).await
     }
 
+    /// The same with a server for it, which answers one client.
+    pub(crate) async fn round_trips_of_one(&self) -> anyhow::Result<Sample> {
+        let server = self.echo_server("connected").await?;
+        let measured = self.for_its_time("").await;
+        self.session.launcher.stop(server).await?;
+        measured
+    }
+
     /// For the time of a row, at a mean rate per second, with gaps as of independent clients. Requests do not wait for
     /// replies.
     pub(crate) async fn at_rate(&self, rate: f64, seed: u64) -> anyhow::Result<Sample> {

@@ -5,14 +5,13 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use twinpath_sys::child;
 
-use super::LAB;
 use crate::lab::counters::Counters;
 use crate::lab::instance::watched;
 use crate::lab::model::Sample;
 use crate::lab::peers;
 use crate::lab::process::{Side, words};
 use crate::lab::session::Session;
-use crate::lab::switches::{Kind, Running};
+use crate::lab::switches::{Contender, Kind, Running};
 use crate::lab::topology::{HOSTS, SwitchNetwork};
 use crate::lab::traffic::Traffic;
 use crate::plain::openflow::Modified;
@@ -34,23 +33,9 @@ const PORTS: usize = 2;
 const XDP_FRAMES: u32 = 2_000_000;
 const XDP_DEADLINE: Duration = Duration::from_secs(20);
 
-/// A switch to be measured, by the name that its rows have in the table.
-#[derive(Debug)]
-pub(super) struct Contender {
-    name: &'static str,
-    /// `None`: the row starts what it needs.
-    kind: Option<Kind>,
-}
-
-impl Contender {
-    /// Its rows, in the order of the table.
-    pub(super) fn rows(&self) -> impl Iterator<Item = &'static str> {
-        LAB.table.rows.iter().filter(|row| row.how.0 == self.name).map(|row| row.id)
-    }
-}
-
 /// All of them. One that is measured idle is started for that alone.
-pub(super) const CONTENDERS: &[Contender] = &[
+/// Without a kind, the row starts what it needs.
+pub(super) static CONTENDERS: &[Contender<Option<Kind>>] = &[
     Contender { name: "ovs", kind: Some(Kind::Ovs) },
     Contender { name: "twinpath", kind: Some(Kind::Twinpath) },
     Contender { name: "workers", kind: Some(Kind::TwinpathWorkers) },
@@ -70,21 +55,12 @@ pub(super) struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Measures the selected rows of a switch; a failure is recorded as the rows' reason.
-    pub(super) async fn measure(&self, contender: &Contender) {
-        let session = self.session;
-        let rows = contender.rows().filter(|row| session.wants(row));
-        let rows: Vec<_> = rows.filter(|row| !session.record.borrow().is_hopeless(row)).collect();
-        if rows.is_empty() {
-            return;
-        }
-        if let Err(error) = self.rows(contender, &rows).await {
-            let left = |row: &&str| !session.record.borrow().has(row, self.round);
-            session.fail(&rows.into_iter().filter(left).collect::<Vec<_>>(), &error);
-        }
-    }
-
-    async fn rows(&self, contender: &Contender, rows: &[&'static str]) -> anyhow::Result<()> {
+    /// Measures these rows of a switch.
+    pub(super) async fn rows(
+        &self,
+        contender: &Contender<Option<Kind>>,
+        rows: &[&'static str],
+    ) -> anyhow::Result<()> {
         let Some(kind) = contender.kind else {
             for row in rows {
                 self.session.step(row, self.round, self.alone(row)).await;
@@ -162,10 +138,7 @@ impl Bench<'_> {
         if is_bulk {
             return traffic.bulk().await;
         }
-        let server = traffic.echo_server("connected").await?;
-        let measured = traffic.for_its_time("").await;
-        launcher.stop(server).await?;
-        measured
+        traffic.round_trips_of_one().await
     }
 
     /// Frames of XDP programs from one host to the other: these programs and those of the switch have one CPU.
@@ -240,11 +213,12 @@ impl Bench<'_> {
 mod tests {
     use std::collections::BTreeSet;
 
+    use super::super::LAB;
     use super::*;
 
     #[test]
     fn every_row_is_measured_on_one_switch() {
-        let measured: Vec<_> = CONTENDERS.iter().flat_map(Contender::rows).collect();
+        let measured: Vec<_> = CONTENDERS.iter().flat_map(|contender| contender.rows(&LAB)).collect();
         let rows: BTreeSet<_> = LAB.table.rows.iter().map(|row| row.id).collect();
         assert_eq!(measured.len(), rows.len());
         assert_eq!(measured.into_iter().collect::<BTreeSet<_>>(), rows);

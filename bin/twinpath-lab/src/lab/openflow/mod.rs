@@ -14,6 +14,7 @@ use fastrand::Rng;
 use self::measure::{Bench, CONTENDERS};
 use crate::lab::session::{InGuest, Lab, Session};
 use crate::lab::spec::Table;
+use crate::lab::switches::{self, Contender, Kind};
 
 /// Fewest pairs per ratio under `--check`.
 const CHECK_PAIRS: usize = 5;
@@ -31,15 +32,14 @@ pub(crate) static LAB: Lab = Lab {
 
 async fn run(session: &Session) -> anyhow::Result<usize> {
     let rounds = session.rounds(CHECK_PAIRS, QUICK_PAIRS);
-    let contenders: Vec<_> =
-        CONTENDERS.iter().filter(|contender| contender.rows().any(|row| session.wants(row))).collect();
-    session.progress.expect(rounds * contenders.len());
+    session.progress.expect(rounds * session.rows().len());
     let in_round = async |round: usize| {
-        let mut contenders = contenders.clone();
-        Rng::with_seed(session.seed.wrapping_add(round as u64)).shuffle(&mut contenders);
-        for contender in contenders {
-            Bench { session, round }.measure(contender).await;
-        }
+        let mut random = Rng::with_seed(session.seed.wrapping_add(round as u64));
+        let bench = Bench { session, round };
+        let measure = async |contender: &'static Contender<Option<Kind>>, rows: &[&'static str]| {
+            bench.rows(contender, rows).await
+        };
+        switches::in_turns(session, round, CONTENDERS, &mut random, |_| true, measure).await;
     };
     Ok(session.in_rounds(rounds, Duration::MAX, in_round).await)
 }

@@ -30,7 +30,6 @@ pub(super) async fn measure(session: &Session, row: &str) -> anyhow::Result<Samp
         SERVER.interface, session.cpus[1]
     ));
     args.push(session.run_dir.path().join("load.sock").display().to_string());
-    let instance = Instance::start(&session.launcher, &args).await?;
     let line = format!(
         "bench rpc {} --udp --on {} --path xdp --mode poll --inflight {in_flight} --duration {:.3} --warmup {:.3} --json",
         server(PORT),
@@ -39,8 +38,9 @@ pub(super) async fn measure(session: &Session, row: &str) -> anyhow::Result<Samp
         WARMUP.as_secs_f64()
     );
     let asked = words(&line);
-    let finished =
-        session.launcher.client(Side::Client, &asked, WARMUP + TIME + SLACK, Some(instance.pid())).await;
-    instance.stop(&session.launcher).await?;
-    client::sample_of(&finished?)
+    let measure = async |instance: &Instance| {
+        let (side, deadline) = (Side::Client, WARMUP + TIME + SLACK);
+        client::sample_of(&session.launcher.client(side, &asked, deadline, Some(instance.pid())).await?)
+    };
+    Instance::during(&session.launcher, &args, measure).await
 }

@@ -67,16 +67,13 @@ fn flood(port: u16) -> Bench {
     Bench { inflight: INFLIGHT, ..Bench::flood(port, RATE_TIME) }
 }
 
-/// Measures while a server runs.
+/// Measures while a plain server runs.
 async fn beside(
     session: &Session,
     server: &[String],
     measure: impl Future<Output = anyhow::Result<Sample>>,
 ) -> anyhow::Result<Sample> {
-    let server = session.launcher.server(Side::Server, server).await?;
-    let result = measure.await;
-    session.launcher.stop(server).await?;
-    result
+    session.launcher.beside(Side::Server, server, async |_| measure.await).await
 }
 
 /// The CPU time of the whole machine while a client that sleeps offers datagrams.

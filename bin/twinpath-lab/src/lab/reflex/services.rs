@@ -49,10 +49,7 @@ pub(super) async fn round_trips(session: &Session, row: &str) -> anyhow::Result<
         "null-spinning" => {
             let listen = server(PLAIN_PORT);
             let args = words(&format!("plain udp-null --listen {listen} --method single --mode poll"));
-            let running = session.launcher.server(Side::Server, &args).await?;
-            let result = calls(session, PLAIN_PORT, "").await;
-            session.launcher.stop(running).await?;
-            result
+            session.launcher.beside(Side::Server, &args, async |_| calls(session, PLAIN_PORT, "").await).await
         }
         _ => bail!("no such row: {row}"),
     }
@@ -158,10 +155,7 @@ async fn own_memcached(round: &Round<'_>) -> anyhow::Result<Sample> {
 async fn memcached_alone(round: &Round<'_>) -> anyhow::Result<Sample> {
     let launcher = &round.session.launcher;
     let serves = words(&format!("plain program memcached --listen {}", server(PORT)));
-    let running = launcher.server(Side::Server, &serves).await?;
-    let sample = paced_gets(round, "memcached").await;
-    launcher.stop(running).await?;
-    sample
+    launcher.beside(Side::Server, &serves, async |_| paced_gets(round, "memcached").await).await
 }
 
 async fn paced_gets(round: &Round<'_>, kind: &str) -> anyhow::Result<Sample> {

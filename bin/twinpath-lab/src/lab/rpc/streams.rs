@@ -71,10 +71,7 @@ async fn twinpath(stage: &Stage<'_>, path: &str, mode: &str, more: &str) -> anyh
         SERVER.interface, session.cpus[1]
     ));
     args.push(session.run_dir.path().join("discard.sock").display().to_string());
-    let instance = Instance::start(&session.launcher, &args).await?;
-    let result = ask(stage, &instance, more).await;
-    instance.stop(&session.launcher).await?;
-    result
+    Instance::during(&session.launcher, &args, async |instance| ask(stage, instance, more).await).await
 }
 
 async fn ask(stage: &Stage<'_>, instance: &Instance, more: &str) -> anyhow::Result<Sample> {

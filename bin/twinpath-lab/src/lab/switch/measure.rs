@@ -16,7 +16,7 @@ use crate::lab::model::{Group, Sample};
 use crate::lab::peers;
 use crate::lab::process::{Side, words};
 use crate::lab::session::Session;
-use crate::lab::switches::{self, Running, Setting};
+use crate::lab::switches::{self, Contender, Running, Setting};
 use crate::lab::topology::{HOSTS, SwitchNetwork};
 use crate::lab::traffic::{SLACK, Traffic};
 use crate::plain::switch::Sent;
@@ -36,22 +36,8 @@ pub(super) const FRAMES: &str = "frames_per_s";
 /// The row that is measured in the first round alone.
 pub(super) const KILL9: &str = "kill9-bridge";
 
-/// A switch to be measured, by the name that its rows have in the table.
-#[derive(Debug)]
-pub(super) struct Contender {
-    name: &'static str,
-    kind: Kind,
-}
-
-impl Contender {
-    /// Its rows, in the order of the table.
-    pub(super) fn rows(&self) -> impl Iterator<Item = &'static str> {
-        LAB.table.rows.iter().filter(|row| row.how.0 == self.name).map(|row| row.id)
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+pub(super) enum Kind {
     /// As `plain switch` names it.
     Plain(&'static str),
     /// twinpath with these options, whose ports have these.
@@ -63,7 +49,7 @@ enum Kind {
 }
 
 /// All of them; a switch that is measured idle has more ports, so it is started for that alone.
-pub(super) const CONTENDERS: &[Contender] = &[
+pub(super) static CONTENDERS: &[Contender<Kind>] = &[
     Contender { name: "bridge", kind: Kind::Plain("bridge") },
     Contender { name: "ovs-netdev", kind: Kind::Plain("ovs-netdev") },
     Contender { name: "ovs-afxdp", kind: Kind::Plain("ovs-afxdp") },
@@ -85,7 +71,7 @@ pub(super) const CONTENDERS: &[Contender] = &[
 ];
 
 /// Whether a row is measured for a plot alone.
-fn is_for_a_plot(id: &str) -> bool {
+pub(super) fn is_for_a_plot(id: &str) -> bool {
     LAB.table.row(id).is_some_and(|row| matches!(row.group, Group::SwitchBatch | Group::SwitchLoad))
 }
 
@@ -113,22 +99,12 @@ impl<'a> Bench<'a> {
         Self { session, round, time, idle_time, period_us, seed: random.u64(..1 << 32) }
     }
 
-    /// Measures the selected rows of a switch; a failure is recorded as the rows' reason.
-    pub(super) async fn measure(&self, contender: &Contender) {
-        let due = |row: &&str| self.round < super::PLOT_ROUNDS || !is_for_a_plot(row);
-        let rows = contender.rows().filter(|row| self.session.wants(row)).filter(due);
-        let is_hopeless = |row: &&str| self.session.record.borrow().is_hopeless(row);
-        let rows: Vec<_> = rows.filter(|row| !is_hopeless(row)).collect();
-        if rows.is_empty() {
-            return;
-        }
-        if let Err(error) = self.rows(contender, &rows).await {
-            let left = |row: &&str| !self.session.record.borrow().has(row, self.round);
-            self.session.fail(&rows.into_iter().filter(left).collect::<Vec<_>>(), &error);
-        }
-    }
-
-    async fn rows(&self, contender: &Contender, rows: &[&'static str]) -> anyhow::Result<()> {
+    /// Measures these rows of a switch.
+    pub(super) async fn rows(
+        &self,
+        contender: &Contender<Kind>,
+        rows: &[&'static str],
+    ) -> anyhow::Result<()> {
         if let Kind::Alone = contender.kind {
             for row in rows.iter().filter(|row| self.round == 0 || **row != KILL9) {
                 self.session.step(row, self.round, self.alone(row)).await;
@@ -161,7 +137,7 @@ impl<'a> Bench<'a> {
         running.stop(self.session).await
     }
 
-    async fn start(&self, contender: &Contender, network: &SwitchNetwork) -> anyhow::Result<Running> {
+    async fn start(&self, contender: &Contender<Kind>, network: &SwitchNetwork) -> anyhow::Result<Running> {
         let (options, of_ports) = match contender.kind {
             Kind::Alone => bail!("{} is no switch", contender.name),
             Kind::Plain(kind) => {
@@ -298,7 +274,7 @@ mod tests {
 
     #[test]
     fn every_row_is_measured_on_one_switch() {
-        let measured: Vec<_> = CONTENDERS.iter().flat_map(Contender::rows).collect();
+        let measured: Vec<_> = CONTENDERS.iter().flat_map(|contender| contender.rows(&LAB)).collect();
         let rows: BTreeSet<_> = LAB.table.rows.iter().map(|row| row.id).collect();
         assert_eq!(measured.len(), rows.len());
         assert_eq!(measured.into_iter().collect::<BTreeSet<_>>(), rows);

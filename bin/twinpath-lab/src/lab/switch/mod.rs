@@ -17,9 +17,10 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use self::measure::{Bench, CONTENDERS};
+use self::measure::{Bench, CONTENDERS, Kind, is_for_a_plot};
 use crate::lab::session::{InGuest, Lab, Session};
 use crate::lab::spec::Table;
+use crate::lab::switches::{self, Contender};
 
 /// Fewest pairs per ratio under `--check`.
 const CHECK_PAIRS: usize = 6;
@@ -46,9 +47,7 @@ pub(crate) static LAB: Lab = Lab {
 
 async fn run(session: &Session) -> anyhow::Result<usize> {
     let rounds = session.rounds(CHECK_PAIRS, QUICK_PAIRS);
-    let contenders: Vec<_> =
-        CONTENDERS.iter().filter(|contender| contender.rows().any(|row| session.wants(row))).collect();
-    session.progress.expect(rounds * contenders.len());
+    session.progress.expect(rounds * session.rows().len());
     session
         .progress
         .line(&format!("--seed {} draws the paces, and the orders of the switches", session.seed));
@@ -56,11 +55,11 @@ async fn run(session: &Session) -> anyhow::Result<usize> {
         let mut random = Rng::with_seed(session.seed.wrapping_add(round as u64));
         let (time, idle_time) = session.either((CHECK_TIME, CHECK_IDLE), (QUICK_TIME, QUICK_IDLE));
         let bench = Bench::new(session, round, time, idle_time, &mut random);
-        let mut contenders = contenders.clone();
-        random.shuffle(&mut contenders);
-        for contender in contenders {
-            bench.measure(contender).await;
-        }
+        let is_due = |row: &str| round < PLOT_ROUNDS || !is_for_a_plot(row);
+        let measure = async |contender: &'static Contender<Kind>, rows: &[&'static str]| {
+            bench.rows(contender, rows).await
+        };
+        switches::in_turns(session, round, CONTENDERS, &mut random, is_due, measure).await;
     };
     Ok(session.in_rounds(rounds, QUICK_BUDGET, in_round).await)
 }
