@@ -7,14 +7,12 @@
 
 mod chargen;
 mod closed;
-mod counters;
 mod datagram;
 mod discard;
 mod echo;
 mod frame;
 mod handle;
 mod later;
-mod metrics;
 mod outbox;
 mod output;
 mod reflect;
@@ -27,20 +25,20 @@ use std::sync::Arc;
 
 pub use chargen::Chargen;
 pub use closed::Closed;
-pub use counters::{RequestCounts, ServiceCounters, SessionCounts};
 pub use datagram::{Answer, Beside, Datagram};
 pub use discard::Discard;
 pub use echo::Echo;
 pub use frame::EthernetFrame;
 pub use handle::{Begin, Message, MessageQueue, NotSent, SendHandle};
 pub use later::{Job, Later, Order, Work};
-pub use metrics::{CounterId, HistogramId, MetricName, OwnMetrics, ReasonId};
 pub use outbox::{ConnectionId, Outbox, Recipient};
 pub use output::{Next, Output};
 pub use reflect::Reflect;
 pub use reflex::{BINDINGS_MAX, Keep, Keeper, KeptReplies, Reflex, TooManyBindings};
 pub use sessions::{SessionLimits, Sessions, WhenFull};
 pub use twinpath_inspect::Reason;
+pub use twinpath_inspect::ServiceCounters;
+pub use twinpath_inspect::{CounterId, HistogramId, MetricName, OwnMetrics, ReasonId};
 pub use twinpath_reflex::{HOLD_MAX, Name, Shape, Version};
 pub use twinpath_time::{Duration, Instant};
 

@@ -4,13 +4,13 @@ use twinpath_inspect::Reason;
 use twinpath_time::Instant;
 
 use crate::arrival::{Arrival, BROADCAST, PAUSE, is_group, is_reserved};
-use crate::counters::SwitchCounters;
 use crate::outputs::{Judgement, Outputs, Tagged};
 use crate::shared::Shared;
 use crate::snapshot::{NO_PORT, NO_VLAN, Port, Snapshot};
 use crate::storm::Kind;
 use crate::table::{Learned, Place, tick_of};
 use crate::vlan::VLAN_DEFAULT;
+use twinpath_inspect::SwitchCounters;
 
 /// A frame whose VLAN is known, and the places of its addresses.
 #[derive(Clone, Copy, Debug)]

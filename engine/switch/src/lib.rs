@@ -28,7 +28,6 @@
 
 mod arrival;
 mod config;
-mod counters;
 mod guard;
 mod learning;
 mod outputs;
@@ -47,7 +46,6 @@ pub use config::{
     AGEING, AGEING_MAX, AGEING_MIN, ConfigError, LoopGuard, Mode, PORT_MAX, PortConfig, StaticEntry,
     StormLimits, SwitchConfig,
 };
-pub use counters::{SwitchCounters, SwitchCounts};
 pub use guard::Loop;
 pub use outputs::{Judgement, Output, Outputs, Tagging};
 pub use runs::{FRAMES_MAX, Runs};

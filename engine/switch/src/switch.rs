@@ -8,7 +8,6 @@ use twinpath_time::{Duration, Instant};
 use twinpath_wire::Mac;
 
 use crate::arrival::{Arrival, mac_of};
-use crate::counters::SwitchCounters;
 use crate::guard::{Loop, Question};
 use crate::learning::{self, Classified};
 use crate::outputs::{Judgement, Outputs, Tagged};
@@ -16,6 +15,7 @@ use crate::runs::{Run, Runs};
 use crate::shared::Shared;
 use crate::snapshot::{NO_PORT, NO_VLAN, Snapshot};
 use crate::table::Learned;
+use twinpath_inspect::SwitchCounters;
 
 /// How often a worker asks for places to be freed at most.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);

@@ -12,25 +12,35 @@
 
 mod listed;
 
-use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use aya::programs::TcAttachType;
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::tc::{
-    TcAttribute, TcBpfFlags, TcFilterBpf, TcFilterBpfOption, TcHandle, TcHeader, TcMessage, TcOption,
-    TcU32OptionFlags,
-};
 use rustix::io::Errno;
+use twinpath_netlink::{Body, Netlink, NetlinkError, Protocol, Request};
 use twinpath_sys::Alive;
 use twinpath_sys::alive::is_alive;
 
 pub(crate) use self::listed::Listed;
-use self::listed::{CLSACT, Tag, disciplines, filters};
+use self::listed::{
+    BPF, CLSACT, TC_H_CLSACT, TCA_BPF_NAME, TCA_KIND, TCA_OPTIONS, Tag, disciplines, filters,
+};
 use crate::SteerError;
 use crate::names::interface_name;
-use crate::netlink::{Netlink, is};
+
+// linux/rtnetlink.h, linux/pkt_cls.h
+const RTM_NEWQDISC: u16 = 36;
+const RTM_DELQDISC: u16 = 37;
+const RTM_NEWTFILTER: u16 = 44;
+const RTM_DELTFILTER: u16 = 45;
+const TCA_BPF_FD: u16 = 6;
+const TCA_BPF_FLAGS: u16 = 8;
+const TCA_BPF_FLAGS_GEN: u16 = 9;
+const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
+const TCA_CLS_FLAGS_SKIP_HW: u32 = 1;
+/// The handle of a discipline of kind `clsact`, and its two hooks.
+const HANDLE: u32 = TC_H_CLSACT & 0xffff_0000;
+const TC_H_MIN_INGRESS: u32 = 0xfff2;
+const TC_H_MIN_EGRESS: u32 = 0xfff3;
 
 /// Runs before all others.
 const PRIORITY: u16 = 1;
@@ -72,8 +82,8 @@ impl Filter {
             let interface = interface.clone();
             move |error| SteerError::Clsact { interface, step, error }
         };
-        let netlink = Netlink::open().map_err(failed("netlink"))?;
-        let alive = Alive::new().map_err(failed("a name that ends with the process"))?;
+        let netlink = Netlink::open(Protocol::Route).map_err(failed("netlink"))?;
+        let alive = Alive::new().map_err(SteerError::Alive)?;
         // Handles start at 1. If another filter has this one, the kernel refuses and the caller draws a new number.
         let handle = (alive.id() as u32).max(1);
         let mut attempts = 0..ATTEMPTS;
@@ -89,25 +99,25 @@ impl Filter {
             }
             let last = attempts.is_empty();
             match added {
-                Err(error) if last || !is(&error, Errno::NOENT) => {
+                Err(error) if last || !error.is(Errno::NOENT) => {
                     let _ = remove_discipline(&netlink, ifindex, made_discipline);
                     // Within one priority all filters have the same kind and protocol.
                     let first = there.into_iter().find(|filter| filter.priority == PRIORITY);
                     return Err(
-                        match first.filter(|first| first.kind != "bpf" || first.protocol != PROTOCOL) {
+                        match first.filter(|first| first.kind != BPF || first.protocol != PROTOCOL) {
                             Some(first) => SteerError::NotFirst { interface, who: first.to_string() },
                             None => failed("the filter")(error),
                         },
                     );
                 }
-                Ok(()) if last => return Err(failed("the filter")(Errno::NOENT.into())),
+                Ok(()) if last => return Err(failed("the filter")(vanished())),
                 _ => {}
             }
         }
     }
 
     /// Which filter runs before it.
-    pub(crate) fn position(&self) -> io::Result<Position> {
+    pub(crate) fn position(&self) -> Result<Position, NetlinkError> {
         let there = filters(&self.netlink, self.ifindex, self.hook)?;
         let ours = |filter: &Listed| filter.handle == self.handle && filter.is_ours();
         let Some(at) = there.iter().position(ours) else { return Ok(Position::Gone) };
@@ -153,7 +163,7 @@ pub fn tidy(interface: Option<u32>) -> Result<Vec<Leftover>, SteerError> {
         match remove(netlink, filter.ifindex, filter.hook, filter.handle, tag.made_discipline) {
             Ok(()) => Ok(true),
             // Another process removed it first, or the interface is gone.
-            Err(error) if is(&error, Errno::NOENT) || is(&error, Errno::NODEV) => Ok(false),
+            Err(error) if error.is(Errno::NOENT) || error.is(Errno::NODEV) => Ok(false),
             Err(error) => Err(error),
         }
     });
@@ -163,9 +173,9 @@ pub fn tidy(interface: Option<u32>) -> Result<Vec<Leftover>, SteerError> {
 /// The filters on the interface, or on all, whose process is gone and for which `act` returns true.
 fn each_leftover(
     interface: Option<u32>,
-    act: impl Fn(&Netlink, &Listed, &Tag) -> io::Result<bool>,
-) -> io::Result<Vec<Leftover>> {
-    let netlink = Netlink::open()?;
+    act: impl Fn(&Netlink, &Listed, &Tag) -> Result<bool, NetlinkError>,
+) -> Result<Vec<Leftover>, NetlinkError> {
+    let netlink = Netlink::open(Protocol::Route)?;
     let mut found = Vec::new();
     let held = match interface {
         // The kernel lists the disciplines of all interfaces, of which there may be thousands.
@@ -194,17 +204,17 @@ fn each_leftover(
 }
 
 /// The filters at a hook of the interface, in the order in which they run; none where no discipline holds filters.
-pub(crate) fn at(ifindex: u32, hook: TcAttachType) -> io::Result<Vec<Listed>> {
-    filters(&Netlink::open()?, ifindex, hook)
+pub(crate) fn at(ifindex: u32, hook: TcAttachType) -> Result<Vec<Listed>, NetlinkError> {
+    filters(&Netlink::open(Protocol::Route)?, ifindex, hook)
 }
 
 /// Makes the discipline that holds the filters. Returns whether to remove it with the last of them: if it did not
 /// exist, or another instance made it and left it to the last one.
-fn make_discipline(netlink: &Netlink, ifindex: u32) -> io::Result<bool> {
-    let message = discipline(ifindex);
-    match netlink.ask(RouteNetlinkMessage::NewQueueDiscipline(message), NLM_F_CREATE | NLM_F_EXCL) {
+fn make_discipline(netlink: &Netlink, ifindex: u32) -> Result<bool, NetlinkError> {
+    let asked = format!("make the discipline {CLSACT} of interface {ifindex}");
+    match netlink.request(&Request::create(&asked, RTM_NEWQDISC, &discipline(ifindex))) {
         Ok(_) => Ok(true),
-        Err(error) if is(&error, Errno::EXIST) => {
+        Err(error) if error.is(Errno::EXIST) => {
             let made = |filter: &Listed| filter.tag().is_some_and(|tag| tag.made_discipline);
             Ok(filters(netlink, ifindex, TcAttachType::Ingress)?.iter().any(made)
                 || filters(netlink, ifindex, TcAttachType::Egress)?.iter().any(made))
@@ -213,11 +223,18 @@ fn make_discipline(netlink: &Netlink, ifindex: u32) -> io::Result<bool> {
     }
 }
 
-fn discipline(ifindex: u32) -> TcMessage {
-    let handle = TcHandle { minor: 0, ..TcHandle::CLSACT };
-    let header =
-        TcHeader { index: ifindex.cast_signed(), handle, parent: TcHandle::CLSACT, ..TcHeader::default() };
-    TcMessage::from_parts(header, vec![TcAttribute::Kind(CLSACT.to_owned())])
+/// The error of a filter that was added and is not there.
+fn vanished() -> NetlinkError {
+    NetlinkError::refused("keep the filter".to_owned(), Errno::NOENT)
+}
+
+fn discipline(ifindex: u32) -> Body {
+    message(ifindex, HANDLE, TC_H_CLSACT, 0).text(TCA_KIND, CLSACT)
+}
+
+/// `struct tcmsg`: family, padding, interface, handle, parent, and what a filter has beside that.
+fn message(ifindex: u32, handle: u32, parent: u32, info: u32) -> Body {
+    Body::new([0, ifindex, handle, parent, info].map(u32::to_ne_bytes).concat())
 }
 
 fn add(
@@ -227,19 +244,17 @@ fn add(
     handle: u32,
     ifindex: u32,
     hook: TcAttachType,
-) -> io::Result<()> {
-    let mut message = filter(ifindex, hook, handle);
-    let fd = u32::try_from(program.as_raw_fd()).map_err(io::Error::other)?;
-    let options = [
-        TcFilterBpfOption::ProgFd(fd),
-        TcFilterBpfOption::ProgName(tag.to_string()),
+) -> Result<(), NetlinkError> {
+    let options = Body::new([])
+        .bytes(TCA_BPF_FD, program.as_raw_fd().to_ne_bytes())
+        .text(TCA_BPF_NAME, &tag.to_string())
         // The program's return value decides about the frame.
-        TcFilterBpfOption::Flags(TcBpfFlags::DirectAction),
+        .u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT)
         // The device is not asked to run it in hardware.
-        TcFilterBpfOption::FlagsGeneric(TcU32OptionFlags::SkipHw),
-    ];
-    message.attributes.push(TcAttribute::Options(options.into_iter().map(TcOption::Bpf).collect()));
-    netlink.ask(RouteNetlinkMessage::NewTrafficFilter(message), NLM_F_CREATE | NLM_F_EXCL).map(drop)
+        .u32(TCA_BPF_FLAGS_GEN, TCA_CLS_FLAGS_SKIP_HW);
+    let body = filter(ifindex, hook, handle).nested(TCA_OPTIONS, &options);
+    let asked = format!("add a filter at tc of interface {ifindex}");
+    netlink.request(&Request::create(&asked, RTM_NEWTFILTER, &body)).map(drop)
 }
 
 /// Removes a filter, and also its discipline if one of our instances made it and nobody else uses it.
@@ -249,37 +264,33 @@ fn remove(
     hook: TcAttachType,
     handle: u32,
     made_discipline: bool,
-) -> io::Result<()> {
-    netlink.ask(RouteNetlinkMessage::DelTrafficFilter(filter(ifindex, hook, handle)), 0)?;
+) -> Result<(), NetlinkError> {
+    let asked = format!("remove a filter at tc of interface {ifindex}");
+    netlink.request(&Request::new(&asked, RTM_DELTFILTER, &filter(ifindex, hook, handle)))?;
     remove_discipline(netlink, ifindex, made_discipline)
 }
 
-fn remove_discipline(netlink: &Netlink, ifindex: u32, made: bool) -> io::Result<()> {
+fn remove_discipline(netlink: &Netlink, ifindex: u32, made: bool) -> Result<(), NetlinkError> {
     if !made
         || !filters(netlink, ifindex, TcAttachType::Ingress)?.is_empty()
         || !filters(netlink, ifindex, TcAttachType::Egress)?.is_empty()
     {
         return Ok(());
     }
-    netlink.ask(RouteNetlinkMessage::DelQueueDiscipline(discipline(ifindex)), 0).map(drop)
+    let asked = format!("remove the discipline {CLSACT} of interface {ifindex}");
+    netlink.request(&Request::new(&asked, RTM_DELQDISC, &discipline(ifindex))).map(drop)
 }
 
 /// A message that identifies the filter of that handle.
-fn filter(ifindex: u32, hook: TcAttachType, handle: u32) -> TcMessage {
-    let header = TcHeader {
-        index: ifindex.cast_signed(),
-        handle: handle.into(),
-        parent: parent(hook),
-        info: u32::from(PRIORITY) << 16 | u32::from(PROTOCOL),
-        ..TcHeader::default()
-    };
-    TcMessage::from_parts(header, vec![TcAttribute::Kind(TcFilterBpf::KIND.to_owned())])
+fn filter(ifindex: u32, hook: TcAttachType, handle: u32) -> Body {
+    let info = u32::from(PRIORITY) << 16 | u32::from(PROTOCOL);
+    message(ifindex, handle, parent(hook), info).text(TCA_KIND, BPF)
 }
 
-fn parent(hook: TcAttachType) -> TcHandle {
-    let minor = match hook {
-        TcAttachType::Egress => TcHandle::MIN_EGRESS,
-        _ => TcHandle::MIN_INGRESS,
-    };
-    TcHandle { minor, ..TcHandle::CLSACT }
+fn parent(hook: TcAttachType) -> u32 {
+    HANDLE
+        | match hook {
+            TcAttachType::Egress => TC_H_MIN_EGRESS,
+            _ => TC_H_MIN_INGRESS,
+        }
 }

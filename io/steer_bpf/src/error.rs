@@ -2,6 +2,8 @@
 
 use aya::maps::MapError;
 use aya::programs::ProgramError;
+use rustix::io::Errno;
+use twinpath_netlink::NetlinkError;
 
 use crate::XdpHolder;
 
@@ -69,8 +71,11 @@ pub enum SteerError {
         step: &'static str,
         /// The kernel's answer.
         #[source]
-        error: std::io::Error,
+        error: NetlinkError,
     },
+    /// A filter could not be named after this process.
+    #[error("cannot hold a name that ends with the process: {0}")]
+    Alive(#[source] std::io::Error),
     /// A foreign program runs before ours and we cannot get in front of it.
     #[error(
         "{who} is asked before any filter of ours at tc of {interface}, and what it passes would be served twice: give it a \
@@ -84,7 +89,7 @@ pub enum SteerError {
     },
     /// The filters of dead instances cannot be listed or removed.
     #[error("asking the kernel for filters at tc: {0}; removing one takes CAP_NET_ADMIN")]
-    Leftovers(#[source] std::io::Error),
+    Leftovers(#[source] NetlinkError),
     /// The order of the programs at tc ingress cannot be read.
     #[error("asking which programs are at tc ingress of {interface}: {error}; it takes CAP_SYS_ADMIN")]
     Order {
@@ -183,28 +188,20 @@ pub enum SteerError {
         max: u32,
     },
     /// The interface's XDP program could not be read.
-    #[error("asking the kernel for the XDP program of interface {ifindex} ({step}): {error}")]
-    Query {
-        /// The interface.
-        ifindex: u32,
-        /// The step that failed.
-        step: &'static str,
-        /// The kernel's answer.
-        #[source]
-        error: std::io::Error,
-    },
+    #[error("asking the kernel for the XDP program of an interface: {0}")]
+    Query(#[source] NetlinkError),
 }
 
 /// Advice for the user, as far as the kernel's error allows.
-fn lacking(step: &str, error: &std::io::Error) -> String {
+fn lacking(step: &str, error: &NetlinkError) -> String {
     let module = if step == "the filter" { "cls_bpf" } else { "sch_ingress" };
-    match error.raw_os_error() {
-        Some(libc::ENOENT | libc::EOPNOTSUPP) => {
+    match error.errno() {
+        Some(Errno::NOENT | Errno::OPNOTSUPP) => {
             format!(
                 "; this kernel lacks the module {module}: load it (modprobe {module}) or use another path"
             )
         }
-        Some(libc::EPERM) => "; CAP_NET_ADMIN is missing".to_owned(),
+        Some(Errno::PERM) => "; CAP_NET_ADMIN is missing".to_owned(),
         _ => String::new(),
     }
 }

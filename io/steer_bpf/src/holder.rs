@@ -1,15 +1,12 @@
 //! Finds the program on an interface's XDP hook, and the processes that hold it.
 
 use std::fs;
-use std::io;
 
 use aya::programs::{ProgramInfo, loaded_programs};
-use netlink_packet_core::Parseable as _;
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp, XdpAttached};
+use twinpath_netlink::route::{IFLA_XDP, IFLA_XDP_ATTACHED, LinkChange, XDP_PROGRAMS};
+use twinpath_netlink::{Attributes, Netlink, Protocol};
 
 use crate::SteerError;
-use crate::netlink::Netlink;
 use crate::xdp_holder::{Attachment, XdpHolder};
 
 /// The program on an interface's XDP hook, if there is one.
@@ -42,11 +39,9 @@ pub fn xdp_program(ifindex: u32) -> Result<Option<u32>, SteerError> {
 }
 
 fn on_hook(ifindex: u32) -> Result<Option<(u32, Attachment)>, SteerError> {
-    let xdp = link_attributes(ifindex)?.into_iter().find_map(|attribute| match attribute {
-        LinkAttribute::Xdp(xdp) => Some(xdp),
-        _ => None,
-    });
-    Ok(xdp.as_deref().and_then(attached))
+    let link = LinkChange::of(ifindex);
+    let read = |netlink: Netlink| link.look(&netlink, |_, link| attached(link.inside(IFLA_XDP)));
+    Netlink::open(Protocol::Route).and_then(read).map_err(SteerError::Query)
 }
 
 /// libxdp's dispatcher: it calls up to ten programs, which it pins as `prog0-prog`, `prog1-prog`, ... in the order of
@@ -67,37 +62,18 @@ fn run_ns(total_ns: u128, runs: u64) -> Option<u64> {
     (total_ns > 0).then(|| u64::try_from(mean).unwrap_or(u64::MAX))
 }
 
-fn attached(xdp: &[LinkXdp]) -> Option<(u32, Attachment)> {
-    let mode = xdp.iter().find_map(|attribute| match attribute {
-        LinkXdp::Attached(XdpAttached::Driver) => Some(Attachment::Native),
-        LinkXdp::Attached(XdpAttached::SocketBuffer) => Some(Attachment::Generic),
-        LinkXdp::Attached(XdpAttached::Hardware) => Some(Attachment::Offloaded),
-        LinkXdp::Attached(XdpAttached::Multiple) => Some(Attachment::Several),
-        _ => None,
-    })?;
-    let program_id = xdp.iter().find_map(|attribute| match attribute {
-        LinkXdp::ProgId(id) | LinkXdp::DrvProgId(id) | LinkXdp::SkbProgId(id) | LinkXdp::HwProgId(id) => {
-            Some(*id)
-        }
-        _ => None,
-    })?;
+fn attached(xdp: Attributes<'_>) -> Option<(u32, Attachment)> {
+    // XDP_ATTACHED_* of linux/if_link.h.
+    let mode = match xdp.get(IFLA_XDP_ATTACHED)? {
+        [1] => Attachment::Native,
+        [2] => Attachment::Generic,
+        [3] => Attachment::Offloaded,
+        [4] => Attachment::Several,
+        _ => return None,
+    };
+    let program = xdp.iter().find(|(kind, _)| XDP_PROGRAMS.contains(kind));
+    let program_id = program.and_then(|(_, id)| id.first_chunk().map(|id| u32::from_ne_bytes(*id)))?;
     Some((program_id, mode))
-}
-
-/// One RTM_GETLINK request and its answer.
-fn link_attributes(ifindex: u32) -> Result<Vec<LinkAttribute>, SteerError> {
-    let failed = |step: &'static str, error: io::Error| SteerError::Query { ifindex, step, error };
-    let mut link = LinkMessage::default();
-    link.header.index = ifindex;
-    let question = RouteNetlinkMessage::GetLink(link);
-    let answers = Netlink::open()
-        .and_then(|netlink| netlink.ask(question, 0))
-        .map_err(|error| failed("asking", error))?;
-    let said =
-        answers.first().ok_or_else(|| failed("answer", io::Error::other("an answer that is no link")))?;
-    let link = LinkMessage::parse(&said.payload[..])
-        .map_err(|error| failed("answer", io::Error::other(error.to_string())))?;
-    Ok(link.attributes)
 }
 
 /// Processes with a descriptor of the program or of a link to it: the fdinfo of both has `prog_id` (Linux,

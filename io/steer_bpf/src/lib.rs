@@ -47,7 +47,6 @@ mod mapped;
 mod maps;
 mod moves;
 mod names;
-mod netlink;
 mod offload;
 mod pins;
 mod ports;

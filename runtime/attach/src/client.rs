@@ -104,7 +104,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`]; nothing is attached yet.
     pub async fn find(interface: &str, asked: PathAsked, target: SocketAddr) -> Result<Self, ClientError> {
-        let mut mirror = Mirror::open(MirrorLimits::default()).await?;
+        let mut mirror = Mirror::open(MirrorLimits::default())?;
         let link = find_link(&mirror, interface)?;
         // Naming an interface for a client is a request for a fast path on it.
         let facts = learn_facts(&mirror, &link, false, AttachAsked::Auto);
@@ -114,7 +114,7 @@ impl Client {
             return Err(ClientError::NoFastPath { interface: interface.to_owned(), why: choice.why });
         };
         mirror.serve_on([link.ifindex]);
-        let egress = mirror.resolve(target.ip(), None, RESOLVE_PATIENCE).await.map_err(|reason| {
+        let egress = mirror.resolve(target.ip(), None, RESOLVE_PATIENCE).map_err(|reason| {
             no_way(match reason {
                 KernelReason::Unknown => "the kernel did not say how in time",
                 KernelReason::Unresolved | KernelReason::UnresolvedPeer { .. } => {

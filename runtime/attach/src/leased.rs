@@ -230,7 +230,7 @@ impl LeasedInterface {
         sockets: u32,
         load: Load,
     ) -> Result<Self, LeaseError> {
-        let mirror = Mirror::open(MirrorLimits::default()).await?;
+        let mirror = Mirror::open(MirrorLimits::default())?;
         let link = find_link(&mirror, interface)?;
         let facts = learn_facts(&mirror, &link, true, AttachAsked::Auto);
         choose(&facts, PathAsked::Packet)?;

@@ -8,8 +8,8 @@
 
 use std::io;
 
-use netlink_packet_core::DefaultNla;
-use twinpath_netlink::generic::{Attributes, Family, attributes_of, nested, number, text, value};
+use twinpath_netlink::generic::{Family, command};
+use twinpath_netlink::{Attributes, Body};
 use twinpath_sys::ethtool;
 use twinpath_tune::{Parameter, Trouble, set_napis};
 
@@ -96,28 +96,24 @@ impl ReceiveThread {
     }
 }
 
-fn header(ifindex: u32) -> DefaultNla {
-    nested(ETHTOOL_A_FEATURES_HEADER, &[number(ETHTOOL_A_HEADER_DEV_INDEX, ifindex)])
+/// A request, up to its header: the interface.
+fn request(message: u8, ifindex: u32) -> Body {
+    let header = Body::new([]).u32(ETHTOOL_A_HEADER_DEV_INDEX, ifindex);
+    command(message).nested(ETHTOOL_A_FEATURES_HEADER, &header)
 }
 
 /// The names of the features that are on.
 fn active(ifindex: u32) -> io::Result<Vec<String>> {
-    let answers = Family::find("ethtool")?.request(ETHTOOL_MSG_FEATURES_GET, 0, &[header(ifindex)])?;
-    let bits = |attributes: &Attributes| {
-        value(&attributes_of(&value(attributes, ETHTOOL_A_FEATURES_ACTIVE)?), ETHTOOL_A_BITSET_BITS)
-    };
-    let bits = answers.first().and_then(bits).unwrap_or_default();
-    Ok(names(&bits))
+    let asked = format!("list the features of interface {ifindex}");
+    let answers = Family::find("ethtool")?.ask(&asked, &request(ETHTOOL_MSG_FEATURES_GET, ifindex))?;
+    let active = answers.first().unwrap_or_default().inside(ETHTOOL_A_FEATURES_ACTIVE);
+    Ok(names(active.inside(ETHTOOL_A_BITSET_BITS)))
 }
 
 /// The names in a list of bits.
-fn names(bits: &[u8]) -> Vec<String> {
-    let name = |bit: &DefaultNla| {
-        let bit = attributes_of(&value(std::slice::from_ref(bit), ETHTOOL_A_BITSET_BITS_BIT)?);
-        let name = value(&bit, ETHTOOL_A_BITSET_BIT_NAME)?;
-        Some(String::from_utf8_lossy(name.strip_suffix(b"\0")?).into_owned())
-    };
-    attributes_of(bits).iter().filter_map(name).collect()
+fn names(bits: Attributes<'_>) -> Vec<String> {
+    let bits = bits.iter().filter(|(kind, _)| *kind == ETHTOOL_A_BITSET_BITS_BIT);
+    bits.filter_map(|(_, bit)| Attributes::of(bit).text(ETHTOOL_A_BITSET_BIT_NAME)).collect()
 }
 
 /// Switches features on or off.
@@ -125,15 +121,15 @@ fn switch(ifindex: u32, features: &[&str], on: bool) -> io::Result<()> {
     if features.is_empty() {
         return Ok(());
     }
-    let bit = |name: &&str| {
-        let mut bit = vec![text(ETHTOOL_A_BITSET_BIT_NAME, name)];
-        // Without it the bit is to be zero.
-        bit.extend(on.then(|| DefaultNla::new(ETHTOOL_A_BITSET_BIT_VALUE, Vec::new())));
-        nested(ETHTOOL_A_BITSET_BITS_BIT, &bit)
-    };
-    let bits = nested(ETHTOOL_A_BITSET_BITS, &features.iter().map(bit).collect::<Vec<_>>());
-    let wanted = nested(ETHTOOL_A_FEATURES_WANTED, &[bits]);
-    Family::find("ethtool")?.request(ETHTOOL_MSG_FEATURES_SET, 0, &[header(ifindex), wanted])?;
+    let bits = features.iter().fold(Body::new([]), |bits, name| {
+        let bit = Body::new([]).text(ETHTOOL_A_BITSET_BIT_NAME, name);
+        // Without a value the bit is to be zero.
+        let bit = if on { bit.bytes(ETHTOOL_A_BITSET_BIT_VALUE, []) } else { bit };
+        bits.nested(ETHTOOL_A_BITSET_BITS_BIT, &bit)
+    });
+    let wanted = Body::new([]).nested(ETHTOOL_A_BITSET_BITS, &bits);
+    let body = request(ETHTOOL_MSG_FEATURES_SET, ifindex).nested(ETHTOOL_A_FEATURES_WANTED, &wanted);
+    Family::find("ethtool")?.ask(&format!("switch features of interface {ifindex}"), &body)?;
     let active = active(ifindex)?;
     let is_as_wanted = |feature: &&&str| active.iter().any(|name| name == **feature) == on;
     match features.iter().find(|feature| !is_as_wanted(feature)) {
@@ -150,11 +146,12 @@ mod tests {
 
     #[test]
     fn names_are_read_from_bits_and_nothing_else_is() {
-        let bit = |name: &str| nested(ETHTOOL_A_BITSET_BITS_BIT, &[text(ETHTOOL_A_BITSET_BIT_NAME, name)]);
-        let list = nested(ETHTOOL_A_BITSET_BITS, &[bit("rx-gro"), text(7, "other"), bit("rx-checksum")]);
-        let bits = value(&[list], ETHTOOL_A_BITSET_BITS).unwrap();
-        assert_eq!(names(&bits), ["rx-gro", "rx-checksum"]);
-        assert_eq!(names(&bits[..5]), Vec::<String>::new());
-        assert_eq!(names(&[]), Vec::<String>::new());
+        let bit = |name: &str| Body::new([]).text(ETHTOOL_A_BITSET_BIT_NAME, name);
+        let list = Body::new([]).nested(ETHTOOL_A_BITSET_BITS_BIT, &bit("rx-gro")).text(7, "other");
+        let list = list.nested(ETHTOOL_A_BITSET_BITS_BIT, &bit("rx-checksum"));
+        let bits = list.as_slice();
+        assert_eq!(names(Attributes::of(bits)), ["rx-gro", "rx-checksum"]);
+        assert_eq!(names(Attributes::of(&bits[..5])), Vec::<String>::new());
+        assert_eq!(names(Attributes::of(&[])), Vec::<String>::new());
     }
 }

@@ -1,9 +1,8 @@
 //! A thread of the kernel for the frames of a veth interface: the settings that it is made of, and that these are put back.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
-use netlink_packet_core::NLM_F_DUMP;
 use twinpath_attach::{ReceiveThread, ReceiveThreadError};
-use twinpath_netlink::generic::{Family, number, unsigned};
+use twinpath_netlink::generic::{Family, command};
 use twinpath_sys::Namespace;
 use twinpath_sys::packet_socket::interface_index;
 use twinpath_test_rig::ip_here;
@@ -16,9 +15,9 @@ const NETDEV_A_NAPI_PID: u16 = 4;
 /// The NAPI instances of an interface: whether each has a thread.
 fn threads(ifindex: u32) -> Vec<bool> {
     let netdev = Family::find("netdev").unwrap();
-    let of = [number(NETDEV_A_NAPI_IFINDEX, ifindex)];
-    let instances = netdev.request(NETDEV_CMD_NAPI_GET, NLM_F_DUMP, &of).unwrap();
-    instances.iter().map(|instance| unsigned(instance, NETDEV_A_NAPI_PID).is_some()).collect()
+    let of = command(NETDEV_CMD_NAPI_GET).u32(NETDEV_A_NAPI_IFINDEX, ifindex);
+    let instances = netdev.list("list NAPI instances", &of).unwrap();
+    instances.iter().map(|instance| instance.unsigned(NETDEV_A_NAPI_PID).is_some()).collect()
 }
 
 #[test]

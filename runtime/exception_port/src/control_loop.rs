@@ -54,14 +54,14 @@ impl Controlled for Bridge {
 
     async fn happened(&mut self, event: Woken) -> bool {
         match event {
-            Woken::Mirror(event) => self.kernel_says(event).await,
+            Woken::Mirror(event) => self.kernel_says(event),
             Woken::Stuck => self.look_at_stuck(),
         }
         true
     }
 
     async fn read_workers(&mut self) {
-        self.take_events().await;
+        self.take_events();
     }
 
     async fn request(&mut self, request: Request, answer: Answer) {

@@ -15,7 +15,7 @@ use super::{Bridge, Carrier, Location};
 impl Bridge {
     /// Closes queues that the workers return. A queue of the kernel's interface that was not asked for means
     /// that the interface is gone.
-    pub(super) async fn take_events(&mut self) {
+    pub(super) fn take_events(&mut self) {
         let mut gone = false;
         for worker in &mut self.workers {
             worker.host.events.drain();
@@ -27,20 +27,18 @@ impl Bridge {
             }
         }
         if gone && self.kernel.place != Location::Nowhere && !self.kernel.handle.exists() {
-            self.kernel_removed().await;
+            self.kernel_removed();
         }
     }
 
-    pub(super) async fn kernel_says(&mut self, event: Event) {
+    pub(super) fn kernel_says(&mut self, event: Event) {
         match event {
-            Event::Link(link) if self.port.ifindex == Some(link.ifindex) => self.settle().await,
-            Event::Link(link) if self.is_kernel(link.ifindex) => self.settle().await,
+            Event::Link(link) if self.port.ifindex == Some(link.ifindex) => self.settle(),
+            Event::Link(link) if self.is_kernel(link.ifindex) => self.settle(),
             Event::Link(link) if self.port.ifindex.is_none() && link.name == self.port.name => {
-                self.port_is_back(&link).await;
+                self.port_is_back(&link);
             }
-            Event::Link(link) if self.kernel.place == Location::Elsewhere => {
-                self.kernel_may_be_back(&link).await
-            }
+            Event::Link(link) if self.kernel.place == Location::Elsewhere => self.kernel_may_be_back(&link),
             Event::Renamed { ifindex, to, .. } if self.port.ifindex == Some(ifindex) => {
                 tracing::info!("{} is now called {to}", self.port.name);
                 self.port.name = to;
@@ -50,18 +48,18 @@ impl Bridge {
                 self.kernel.name = to;
             }
             Event::LinkGone { ifindex, .. } if self.port.ifindex == Some(ifindex) => {
-                self.port_is_gone(ifindex).await
+                self.port_is_gone(ifindex)
             }
             Event::LinkGone { ifindex, .. } if self.is_kernel(ifindex) => {
                 if self.kernel.handle.exists() {
-                    self.kernel_moved().await;
+                    self.kernel_moved();
                 } else {
-                    self.kernel_removed().await;
+                    self.kernel_removed();
                 }
             }
             // The name that an interface could not get may be free now.
             Event::LinkGone { .. } | Event::Renamed { .. } if self.kernel.place == Location::Nowhere => {
-                self.make_kernel().await;
+                self.make_kernel();
             }
             Event::Addresses { ifindex } if self.port.ifindex == Some(ifindex) => {
                 self.warn_of_addresses(ifindex)
@@ -81,7 +79,7 @@ impl Bridge {
         }
     }
 
-    async fn port_is_gone(&mut self, ifindex: u32) {
+    fn port_is_gone(&mut self, ifindex: u32) {
         tracing::warn!("{} is gone: {} has no carrier until it is back", self.port.name, self.kernel.name);
         if let Err(error) = self.exclusive.release() {
             tracing::error!("{error}");
@@ -92,10 +90,10 @@ impl Bridge {
         for worker in &mut self.workers {
             worker.host.detach(ifindex);
         }
-        self.settle().await;
+        self.settle();
     }
 
-    async fn port_is_back(&mut self, link: &Link) {
+    fn port_is_back(&mut self, link: &Link) {
         let held = hold_port(&mut self.exclusive, link, self.plan.queues);
         match held.and_then(|()| self.attach_port(link)) {
             Ok(()) => tracing::info!("{} is back", link.name),
@@ -105,11 +103,11 @@ impl Bridge {
                 tracing::error!("{} is back, but not in use: {error}", link.name);
             }
         }
-        self.settle().await;
+        self.settle();
     }
 
     /// The kernel's interface continues to work in another namespace: the queues are descriptors.
-    async fn kernel_moved(&mut self) {
+    fn kernel_moved(&mut self) {
         tracing::warn!(
             "{} was moved to another network namespace: frames go on; what is changed there (MTU, address, up or down) is \
              no longer mirrored to {}, whose carrier still is",
@@ -117,49 +115,49 @@ impl Bridge {
             self.port.name
         );
         self.kernel.place = Location::Elsewhere;
-        self.settle().await;
+        self.settle();
     }
 
     /// A link that appeared, or changed, may be the kernel's interface that was moved back.
-    async fn kernel_may_be_back(&mut self, link: &Link) {
+    fn kernel_may_be_back(&mut self, link: &Link) {
         let ours =
             self.kernel.handle.name().is_ok_and(|name| name == link.name) && self.kernel.handle.is_here();
         if ours {
             tracing::info!("{} is back in this network namespace", link.name);
             self.kernel.name.clone_from(&link.name);
             (self.kernel.ifindex, self.kernel.place) = (link.ifindex, Location::Home);
-            self.settle().await;
+            self.settle();
         }
     }
 
-    async fn kernel_removed(&mut self) {
+    fn kernel_removed(&mut self) {
         for worker in &mut self.workers {
             worker.host.detach(self.kernel.ifindex);
         }
         self.kernel.place = Location::Nowhere;
         self.choose_carrier();
         tracing::warn!("{} was removed by somebody else: making it again", self.kernel.name);
-        self.make_kernel().await;
+        self.make_kernel();
     }
 
-    async fn make_kernel(&mut self) {
+    fn make_kernel(&mut self) {
         match self.make_kernel_again() {
             Ok(()) => {
                 let name = &self.kernel.name;
                 tracing::warn!(
                     "{name} is there again, without addresses: the former ones went with it; add them anew"
                 );
-                self.settle().await;
+                self.settle();
             }
             Err(error) => tracing::error!("cannot make {} again: {error}", self.kernel.name),
         }
     }
 
     /// Reads both links and applies the changes that follow, until there are none.
-    pub(super) async fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         // Each round either is the last one or follows a change made during the one before.
         for _ in 0..8 {
-            self.seen = [self.link(Side::Port).await, self.link(Side::Kernel).await];
+            self.seen = [self.link(Side::Port), self.link(Side::Kernel)];
             let [port, kernel] =
                 [Side::Port, Side::Kernel].map(|side| self.seen[side as usize].as_ref().and_then(state));
             let actions = self.sides.step(port, kernel);
@@ -167,7 +165,7 @@ impl Bridge {
                 break;
             }
             for action in actions {
-                self.act(action).await;
+                self.act(action);
             }
         }
         self.choose_carrier();
@@ -213,21 +211,21 @@ impl Bridge {
         }
     }
 
-    async fn link(&self, side: Side) -> Option<Link> {
+    fn link(&self, side: Side) -> Option<Link> {
         match side {
-            Side::Port => self.links.get(self.port.ifindex?).await,
-            Side::Kernel if self.kernel.place == Location::Home => self.links.get(self.kernel.ifindex).await,
+            Side::Port => self.links.get(self.port.ifindex?),
+            Side::Kernel if self.kernel.place == Location::Home => self.links.get(self.kernel.ifindex),
             Side::Kernel => None,
         }
     }
 
-    async fn act(&mut self, action: Action) {
+    fn act(&mut self, action: Action) {
         let mut next = Some(action);
         while let Some(action) = next.take() {
             let outcome = match action {
-                Action::Mtu(side, mtu) => self.links.set_mtu(self.ifindex(side), mtu).await,
-                Action::Address(side, mac) => self.links.set_mac(self.ifindex(side), mac).await,
-                Action::Up(side, up) => self.links.set_up(self.ifindex(side), up).await,
+                Action::Mtu(side, mtu) => self.links.set_mtu(self.ifindex(side), mtu),
+                Action::Address(side, mac) => self.links.set_mac(self.ifindex(side), mac),
+                Action::Up(side, up) => self.links.set_up(self.ifindex(side), up),
                 Action::Carrier(carrier) => {
                     // This fails only for an interface that is gone, which an event reports.
                     let _ = self.kernel.handle.set_carrier(carrier);
@@ -239,7 +237,7 @@ impl Bridge {
                 Action::Mtu(side, _) | Action::Address(side, _) | Action::Up(side, _) => side,
                 Action::Carrier(_) => Side::Kernel,
             };
-            let now = self.link(side).await;
+            let now = self.link(side);
             // A link that is gone takes no change, and an event reports that.
             if now.is_some() {
                 tracing::warn!("{} refuses {}: {error}", self.name_of(side), in_words(action));

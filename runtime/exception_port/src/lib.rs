@@ -26,7 +26,7 @@ use std::str::FromStr;
 
 use twinpath_bridge::Side;
 use twinpath_config::Sandbox;
-use twinpath_host::{Addresses, Ready, StartError, run_to_end};
+use twinpath_host::{Addresses, Awaited, Ready, StartError, run_to_end};
 use twinpath_metrics::MetricsError;
 use twinpath_mirror::table::Link;
 use twinpath_mirror::{Mirror, MirrorError};
@@ -243,7 +243,7 @@ struct KernelSide {
 /// One running exception port.
 struct Bridge {
     plan: BridgePlan,
-    mirror: Mirror,
+    mirror: Awaited<Mirror>,
     links: Links,
     /// The programs that withhold the device, and let frames cross.
     exclusive: Exclusive,

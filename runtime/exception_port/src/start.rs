@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::AsFd;
 
 use twinpath_bridge::Side;
+use twinpath_host::Awaited;
 use twinpath_machine::Machine;
 use twinpath_mirror::table::{Link, Tables};
 use twinpath_mirror::{Mirror, MirrorLimits};
@@ -29,8 +30,8 @@ impl Bridge {
         if plan.queues == 0 || plan.queues > QUEUES_MAX {
             return Err(BridgeError::Queues(plan.queues));
         }
-        let mirror = Mirror::open(MirrorLimits::default()).await?;
-        let links = Links::open().map_err(BridgeError::Control)?;
+        let mirror = Awaited::new(Mirror::open(MirrorLimits::default())?).map_err(BridgeError::Control)?;
+        let links = Links::open().map_err(|error| BridgeError::Control(error.into()))?;
         let link = fit_for_a_port(mirror.tables(), &plan)?;
         let machine = Machine::learn(plan.machine, plan.idle.mode, &plan.cpus, &link.name);
         let needs = Needs {
@@ -88,7 +89,7 @@ impl Bridge {
             return Err(error);
         }
         bridge.attach_kernel(tap);
-        bridge.settle().await;
+        bridge.settle();
         Ok(bridge)
     }
 

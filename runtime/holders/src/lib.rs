@@ -1,10 +1,9 @@
 //! Finds the process that holds a port of this host, for the message "already in use".
 
 use std::fmt;
-use std::net::IpAddr;
-
-use procfs::net::TcpState;
-use procfs::process::{FDTarget, Process};
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 
 /// The transport of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +53,7 @@ impl fmt::Display for Holder {
 /// read: it is only for a message.
 #[must_use]
 pub fn holders(transport: Transport, port: u16) -> Vec<Holder> {
-    let mut sockets = match transport {
-        Transport::Udp => udp(port),
-        Transport::Tcp => tcp(port),
-    };
+    let mut sockets = sockets(transport, port).unwrap_or_default();
     sockets.dedup_by_key(|(inode, _)| *inode);
     sockets.into_iter().map(|(inode, holder)| Holder { process: process_of(inode), ..holder }).collect()
 }
@@ -65,35 +61,47 @@ pub fn holders(transport: Transport, port: u16) -> Vec<Holder> {
 /// Whether any socket of this network namespace holds `port`, of TCP a listening one; `None` if that cannot be read.
 #[must_use]
 pub fn is_held(transport: Transport, port: u16) -> Option<bool> {
-    let tables = own_tables()?;
-    // Without IPv6 there is no second table.
-    let (is_readable, sockets) = match transport {
-        Transport::Udp => (tables.udp().is_ok(), udp(port)),
-        Transport::Tcp => (tables.tcp().is_ok(), tcp(port)),
-    };
-    is_readable.then_some(!sockets.is_empty())
+    sockets(transport, port).map(|sockets| !sockets.is_empty())
 }
 
-/// The tables of the calling thread's namespace: /proc/net shows that of the process's main thread.
-fn own_tables() -> Option<Process> {
+/// The sockets that hold a port, each with its inode, those of IPv4 first; `None` if they cannot be read.
+fn sockets(transport: Transport, port: u16) -> Option<Vec<(u64, Holder)>> {
+    // /proc/net shows the namespace of the process's main thread, and this is the calling one's.
     let thread = rustix::thread::gettid().as_raw_nonzero();
-    Process::new_with_root(format!("/proc/self/task/{thread}").into()).ok()
+    let table =
+        |suffix: &str| fs::read_to_string(format!("/proc/self/task/{thread}/net/{transport}{suffix}"));
+    // Without IPv6 there is no second table.
+    let tables = [table("").ok()?, table("6").unwrap_or_default()];
+    let rows = tables.iter().flat_map(|table| table.lines().skip(1));
+    Some(rows.filter_map(|row| socket(row, transport)).filter(|(_, holder)| holder.port == port).collect())
 }
 
-fn udp(port: u16) -> Vec<(u64, Holder)> {
-    let Some(tables) = own_tables() else { return Vec::new() };
-    let rows = [tables.udp(), tables.udp6()].into_iter().flatten().flatten();
-    rows.filter(|row| row.local_address.port() == port)
-        .map(|row| (row.inode, holder(Transport::Udp, row.local_address.ip(), port, row.uid)))
-        .collect()
+/// The socket in a row of a table (`udp4_seq_show`, `tcp4_seq_show`: number, own and other address, state, queues, timer,
+/// retransmissions, user, timeout, inode); `None` for TCP sockets that do not listen.
+fn socket(row: &str, transport: Transport) -> Option<(u64, Holder)> {
+    const LISTEN: &str = "0A";
+    let fields: Vec<&str> = row.split_ascii_whitespace().collect();
+    let [_, own, _, state, _, _, _, uid, _, inode, ..] = fields[..] else { return None };
+    if transport == Transport::Tcp && state != LISTEN {
+        return None;
+    }
+    let (address, port) = own.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    Some((inode.parse().ok()?, holder(transport, ip(address)?, port, uid.parse().ok()?)))
 }
 
-fn tcp(port: u16) -> Vec<(u64, Holder)> {
-    let Some(tables) = own_tables() else { return Vec::new() };
-    let rows = [tables.tcp(), tables.tcp6()].into_iter().flatten().flatten();
-    rows.filter(|row| row.local_address.port() == port && row.state == TcpState::Listen)
-        .map(|row| (row.inode, holder(Transport::Tcp, row.local_address.ip(), port, row.uid)))
-        .collect()
+/// An address as the tables have it: words of 32 bits, each written as a number of the machine's byte order.
+fn ip(text: &str) -> Option<IpAddr> {
+    let mut bytes = [0; 16];
+    for (at, word) in bytes.chunks_exact_mut(4).enumerate().take(text.len() / 8) {
+        let number = u32::from_str_radix(text.get(at * 8..at * 8 + 8)?, 16).ok()?;
+        word.copy_from_slice(&number.to_ne_bytes());
+    }
+    match text.len() {
+        8 => bytes.first_chunk::<4>().map(|v4| Ipv4Addr::from(*v4).into()),
+        32 => Some(Ipv6Addr::from(bytes).into()),
+        _ => None,
+    }
 }
 
 const fn holder(transport: Transport, address: IpAddr, port: u16, uid: u32) -> Holder {
@@ -108,14 +116,14 @@ pub fn holder_of_socket(inode: u64) -> Option<String> {
 
 /// The first process that has that socket open.
 fn process_of(inode: u64) -> Option<(i32, String)> {
-    procfs::process::all_processes().ok()?.flatten().find_map(|process| {
-        let holds = process
-            .fd()
-            .ok()?
-            .flatten()
-            .any(|descriptor| matches!(descriptor.target, FDTarget::Socket(held) if held == inode));
-        let name = holds.then(|| process.stat().map_or_else(|_| "?".to_owned(), |stat| stat.comm))?;
-        Some((process.pid, name))
+    let socket = format!("socket:[{inode}]");
+    fs::read_dir("/proc").ok()?.flatten().find_map(|process| {
+        let pid = process.file_name().to_str()?.parse().ok()?;
+        let descriptors = fs::read_dir(process.path().join("fd")).ok()?;
+        let holds =
+            descriptors.flatten().any(|fd| fs::read_link(fd.path()).is_ok_and(|is| is == Path::new(&socket)));
+        let name = holds.then(|| fs::read_to_string(process.path().join("comm")))?;
+        Some((pid, name.map_or_else(|_| "?".to_owned(), |name| name.trim_end().to_owned())))
     })
 }
 
@@ -152,6 +160,21 @@ mod tests {
             let found = holders(Transport::Tcp, tcp.local_addr().unwrap().port());
             assert_eq!(found[0].process.as_ref().map(|(pid, _)| *pid), Some(own));
         }
+    }
+
+    #[test]
+    fn rows_of_the_tables_are_read() {
+        let row = "  40: 0100007F:0277 00000000:0000 0A 00000000:00000000 00:00000000 00000000   101        0 14713 1 ffff 100 0";
+        let (inode, held) = socket(row, Transport::Tcp).unwrap();
+        if cfg!(target_endian = "little") {
+            assert_eq!(held, holder(Transport::Tcp, IpAddr::from([127, 0, 0, 1]), 631, 101));
+        }
+        assert_eq!(inode, 14_713);
+        assert_eq!(socket(&row.replace(" 0A ", " 01 "), Transport::Tcp), None, "a connection");
+        assert!(socket(&row.replace(" 0A ", " 07 "), Transport::Udp).is_some());
+        assert_eq!(socket(&row[..60], Transport::Tcp), None, "cut short");
+        assert_eq!(ip(&"0".repeat(32)), Some(Ipv6Addr::UNSPECIFIED.into()));
+        assert_eq!((ip("0100007"), ip(""), ip("0100007G")), (None, None, None));
     }
 
     #[test]

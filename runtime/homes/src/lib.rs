@@ -18,7 +18,7 @@ use std::path::Path;
 use slab::Slab;
 use tokio::io::unix::AsyncFd;
 use twinpath_attach::{AttachError, PlacedQueue, PortSet, PortSetPlan, ReceiveThread};
-use twinpath_host::readable_copy;
+use twinpath_host::{Awaited, readable_copy};
 use twinpath_mirror::table::{Link, Tables};
 use twinpath_mirror::{Event, Mirror, MirrorError, MirrorLimits};
 use twinpath_path::XdpAnnouncements;
@@ -38,7 +38,7 @@ struct Home {
     /// As it is named for its ports; `None`: our own.
     name: Option<String>,
     namespace: Namespace,
-    mirror: Mirror,
+    mirror: Awaited<Mirror>,
     /// What its interfaces that are ports have in common, while there are any.
     interfaces: Option<Interfaces>,
     /// The UDP ports of its VXLAN ports.
@@ -55,7 +55,7 @@ struct Interfaces {
     /// Readable when a worker was found stuck.
     stuck: Option<AsyncFd<OwnedFd>>,
     /// What drivers can do with XDP, once one forwards frames.
-    xdp: Option<XdpAnnouncements>,
+    xdp: Option<Awaited<XdpAnnouncements>>,
 }
 
 /// Why a network namespace could not be opened.
@@ -66,6 +66,8 @@ pub enum HomeError {
     Namespace(#[from] NetnsError),
     #[error("{0}")]
     Mirror(#[from] MirrorError),
+    #[error("cannot wait for the kernel's notifications: {0}")]
+    Wait(#[source] io::Error),
 }
 
 /// Why an interface could not be made a port.
@@ -120,7 +122,10 @@ impl Home {
         };
         let xdp = async {
             match xdp {
-                Some(announcements) => announcements.next().await,
+                Some(announcements) => match announcements.next().await {
+                    Ok(()) => (),
+                    Err(never) => match never {},
+                },
                 None => std::future::pending().await,
             }
         };
@@ -196,13 +201,18 @@ fn set_of(queue: PortId) -> Option<u16> {
     queue.port.checked_sub(PORTS_MAX as u16)
 }
 
+/// A mirror of the calling thread's network namespace.
+fn open_mirror() -> Result<Awaited<Mirror>, HomeError> {
+    Awaited::new(Mirror::open(MirrorLimits::default())?).map_err(HomeError::Wait)
+}
+
 impl Homes {
     /// Our own namespace alone. `keep`: what outlives the process, and for how long flows go on.
     ///
     /// # Errors
     /// [`HomeError`].
     pub async fn own(keep: Option<(Keep, Duration)>) -> Result<Self, HomeError> {
-        let (namespace, mirror) = (Namespace::own()?, Mirror::open(MirrorLimits::default()).await?);
+        let (namespace, mirror) = (Namespace::own()?, open_mirror()?);
         let own = Home { name: None, namespace, mirror, interfaces: None, udp_ports: UdpPorts::default() };
         let mut all = Slab::new();
         all.insert(own);
@@ -231,7 +241,7 @@ impl Homes {
         let mirror = {
             // Nothing else runs on this thread until its sockets are there: they stay in the namespace.
             let _visit = namespace.visit()?;
-            Mirror::open(MirrorLimits::default()).await?
+            open_mirror()?
         };
         let name = Some(name.to_owned());
         let udp_ports = UdpPorts::default();
@@ -362,7 +372,9 @@ impl Homes {
         let _visit = self.all[at].visit()?;
         let Some(Interfaces { set, xdp, .. }) = &mut self.all[at].interfaces else { return Ok(()) };
         set.attach_xdp(ifindex)?;
-        xdp.get_or_insert_with(XdpAnnouncements::open);
+        if xdp.is_none() {
+            *xdp = Some(Awaited::new(XdpAnnouncements::open())?);
+        }
         Ok(())
     }
 
@@ -432,7 +444,7 @@ impl Homes {
     /// # Errors
     /// The kernel refuses; the interface may be gone.
     pub fn set_up(&mut self, at: HomeAt, ifindex: u32, up: bool) -> io::Result<()> {
-        self.run(at, || link::set_up(ifindex, up)).map_err(io::Error::other)??;
+        self.run(at, || link::set_up(ifindex, up)).map_err(io::Error::other)?.map_err(io::Error::from)?;
         if up {
             self.down.remove(&(at, ifindex));
         } else {

@@ -26,6 +26,6 @@ pub use control::{
 pub use no_captures::Captures;
 pub use no_workers::NoWorkers;
 pub use outbox::RETRY_INTERVAL;
-pub use readable::{readable, readable_copy, until, until_readable};
+pub use readable::{Awaited, readable, readable_copy, until, until_readable};
 pub use signals::{Ended, Remote, Signals, is_in_runtime};
 pub use worker::{KnownQueue, StartError, WorkerHandle, WorkerPlan, rows, stop_all};

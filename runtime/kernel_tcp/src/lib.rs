@@ -4,7 +4,6 @@
 //! which of them the worker serves when ([`TcpServer`]).
 
 mod accept;
-mod counters;
 mod host;
 mod limits;
 mod polled;
@@ -16,6 +15,5 @@ mod table;
 mod waiting;
 
 pub use accept::{FIRST_TOKEN, LISTENERS_MAX};
-pub use counters::{TcpCounters, TcpCounts};
 pub use limits::{CHUNK, TcpTotals};
 pub use server::{Call, TcpServer};

@@ -23,7 +23,6 @@ use twinpath_time::{Instant, Wheel};
 use twinpath_worker::Fds;
 
 use crate::accept::{Acceptor, FIRST_TOKEN, LISTENERS_MAX};
-use crate::counters::TcpCounters;
 use crate::host::ConnectionHost;
 use crate::limits::{CHUNK, TcpTotals};
 use crate::polled::Polled;
@@ -31,6 +30,7 @@ use crate::socket::Socket;
 use crate::sources::{Source, Sources};
 use crate::table::Table;
 use crate::waiting::Waiting;
+use twinpath_inspect::TcpCounters;
 
 /// The tokens of connections follow those of the listeners.
 const FIRST_CONNECTION_TOKEN: u32 = FIRST_TOKEN + LISTENERS_MAX;

@@ -1,6 +1,6 @@
 //! The mirror of the kernel's tables, and questions to the kernel about the egress of peers.
 //!
-//! It runs on the control thread (tokio, current thread). It subscribes before it reads the tables, reads them again
+//! It runs on the control thread, and never waits for anything but the kernel's answers: see [`Source`]. It subscribes before it reads the tables, reads them again
 //! when notifications were lost (counted), and decides nothing by itself: the kernel answers a route question per peer,
 //! and resolves and confirms neighbours.
 
@@ -15,18 +15,18 @@ mod watch;
 use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::{AsFd as _, BorrowedFd};
 
-use futures_util::future::{FutureExt as _, LocalBoxFuture};
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use twinpath_netlink::{NetlinkError, Source};
 use twinpath_report as report;
 use twinpath_stack::egress::{Egress, KernelReason, Update};
 use twinpath_sys::clock;
-use twinpath_time::Duration;
+use twinpath_time::{Duration, Instant};
 
 use self::path_watch::PathWatch;
 use self::table::{Change, Effect, Link, Tables};
 use self::watch::{Heard, Watch};
-use crate::egress_book::{BookCounters, BookLimits, EgressBook, Question, Route, Step, lookup_interface};
+use crate::egress_book::{BookCounters, BookLimits, EgressBook, Question, Step, lookup_interface};
 
 /// Bounds of the mirror.
 #[derive(Clone, Copy, Debug)]
@@ -101,8 +101,8 @@ pub enum Event {
 #[derive(Debug, thiserror::Error)]
 pub enum MirrorError {
     /// The socket could not be opened.
-    #[error("cannot open a netlink socket: {0}")]
-    Open(#[source] io::Error),
+    #[error("{0}")]
+    Open(#[source] NetlinkError),
     /// The buffer could not be set.
     #[error("cannot give the netlink socket a buffer of {bytes} bytes: {error}")]
     Buffer {
@@ -113,21 +113,14 @@ pub enum MirrorError {
     },
     /// The subscription failed.
     #[error("cannot subscribe to link, address, neighbour and route notifications: {0}")]
-    Subscribe(#[source] io::Error),
+    Subscribe(#[source] NetlinkError),
     /// Notifications cannot be received any more.
     #[error("cannot read netlink notifications: {0}")]
     Receive(#[source] io::Error),
     /// A table could not be read.
-    #[error("cannot read the kernel's {what}: {error}")]
-    Dump {
-        /// Which table.
-        what: &'static str,
-        /// Why.
-        error: ask::AskError,
-    },
+    #[error("cannot read the kernel's tables: {0}")]
+    Dump(#[source] NetlinkError),
 }
-
-pub use self::ask::AskError;
 
 /// Counters of the mirror, for `show`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -144,22 +137,19 @@ pub struct MirrorCounters {
     pub book: BookCounters,
 }
 
-enum Done {
-    Route(Question, Result<Route, KernelReason>),
-    Resolved(Result<(), AskError>),
-    Dump(Result<Vec<Change>, MirrorError>),
-}
+/// Route questions and datagrams that one [`Mirror::take`] gets through, so that a flood of them leaves the control thread time for
+/// others.
+const TURN_MAX: u32 = 64;
 
-/// The mirror. It works only while [`Mirror::next`] is polled.
+/// The mirror. It works only while events are taken from it.
 pub struct Mirror {
     tables: Tables,
     book: EgressBook,
     watch: Watch,
     paths: PathWatch,
     kernel: ask::Kernel,
-    under_way: FuturesUnordered<LocalBoxFuture<'static, Done>>,
-    /// The tables are being read again: notifications wait in the kernel until that is done.
-    dumping: bool,
+    /// The last turn has left something to do.
+    has_more: bool,
     events: VecDeque<Event>,
     effects: Vec<Effect>,
     overruns: u64,
@@ -167,23 +157,22 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Subscribes and reads the tables. Needs a tokio runtime with I/O and time; no capability.
+    /// Subscribes and reads the tables, in the calling thread's network namespace. Needs no capability.
     ///
     /// # Errors
     /// Any step that failed, by name.
-    pub async fn open(limits: MirrorLimits) -> Result<Self, MirrorError> {
+    pub fn open(limits: MirrorLimits) -> Result<Self, MirrorError> {
         let watch = Watch::open(limits.notification_bytes)?;
         let kernel = ask::Kernel::open()?;
         let mut tables = Tables::new(limits.neighbours);
-        tables.replace(kernel.clone().dump().await?, &mut Vec::new());
+        tables.replace(kernel.dump()?, &mut Vec::new());
         Ok(Self {
             tables,
             book: EgressBook::new(limits.book),
             watch,
             paths: PathWatch::closed(),
             kernel,
-            under_way: FuturesUnordered::new(),
-            dumping: false,
+            has_more: false,
             events: VecDeque::new(),
             effects: Vec::new(),
             overruns: 0,
@@ -216,67 +205,60 @@ impl Mirror {
         self.book.ask(peer, source, clock::now(), &self.tables);
     }
 
-    /// Waits for the next event. Cancelling it loses nothing.
+    /// The next event until that time; `None`: there is none. Blocks the calling thread; a control loop waits for the descriptors
+    /// instead ([`Source`]).
     ///
     /// # Errors
     /// The netlink socket failed; the tables stay as they are.
-    pub async fn next(&mut self) -> Result<Event, MirrorError> {
+    pub fn next_by(&mut self, until: Instant) -> Result<Option<Event>, MirrorError> {
         loop {
-            self.take_steps();
-            if let Some(event) = self.events.pop_front() {
-                return Ok(event);
+            if let Some(event) = self.take()? {
+                return Ok(Some(event));
             }
-            let wait = self.book.deadline().map(|at| at.since(clock::now()));
-            tokio::select! {
-                heard = self.watch.next(), if !self.dumping => match heard? {
-                    Heard::Changes(changes) => self.changed(changes),
-                    Heard::Overrun => self.overrun(),
-                },
-                peer = self.paths.next(), if !self.book.is_empty() => self.book.path_changed(peer, clock::now()),
-                Some(done) = self.under_way.next() => self.done(done)?,
-                () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => self.book.act(clock::now()),
+            if clock::now() >= until {
+                return Ok(None);
             }
+            self.watch.wait(self.deadline().map_or(until, |deadline| deadline.min(until)))?;
         }
     }
 
-    /// The egress of one peer; waits up to `patience` for its neighbour to be resolved. Events in that time are kept
-    /// for [`Mirror::next`].
+    /// The egress of one peer; blocks the calling thread up to `patience` for its neighbour to be resolved. Events in that time are
+    /// kept.
     ///
     /// # Errors
     /// The reason that the kernel's socket must be used.
-    pub async fn resolve(
+    pub fn resolve(
         &mut self,
         peer: IpAddr,
         source: Option<IpAddr>,
         patience: Duration,
     ) -> Result<Egress, KernelReason> {
+        let until = clock::now() + patience;
         let mut kept = VecDeque::new();
         self.ask(peer, source);
-        let answer = tokio::time::timeout(patience, async {
-            loop {
-                match self.next().await {
-                    Ok(event) => {
-                        let forgotten = event == Event::Egress(Update::Clear)
-                            || event == Event::Egress(Update::Forget { peer });
-                        kept.push_back(event);
-                        // The routes changed meanwhile, and workers do not ask.
-                        if forgotten {
-                            self.ask(peer, source);
-                        }
+        let answer = loop {
+            match self.next_by(until) {
+                Ok(Some(event)) => {
+                    let forgotten = event == Event::Egress(Update::Clear)
+                        || event == Event::Egress(Update::Forget { peer });
+                    kept.push_back(event);
+                    // The routes changed meanwhile, and workers do not ask.
+                    if forgotten {
+                        self.ask(peer, source);
                     }
-                    Err(_) => return Err(KernelReason::Unknown),
                 }
-                match self.book.told(peer) {
-                    None | Some(Err(KernelReason::Unknown)) => {}
-                    Some(Err(reason)) if reason.is_unresolved() => {}
-                    Some(answer) => return answer,
-                }
+                Ok(None) => break self.book.told(peer).unwrap_or(Err(KernelReason::Unknown)),
+                Err(_) => break Err(KernelReason::Unknown),
             }
-        })
-        .await;
+            match self.book.told(peer) {
+                None | Some(Err(KernelReason::Unknown)) => {}
+                Some(Err(reason)) if reason.is_unresolved() => {}
+                Some(answer) => break answer,
+            }
+        };
         kept.append(&mut self.events);
         self.events = kept;
-        answer.unwrap_or_else(|_| self.book.told(peer).unwrap_or(Err(KernelReason::Unknown)))
+        answer
     }
 
     /// The counters.
@@ -304,37 +286,19 @@ impl Mirror {
         self.take_effects();
     }
 
-    /// Reads everything again after lost notifications; new ones wait and are applied afterwards.
-    fn overrun(&mut self) {
+    /// Reads everything again after lost notifications.
+    fn overrun(&mut self) -> Result<(), MirrorError> {
         self.overruns += 1;
         tracing::warn!(
             times = self.overruns,
             "netlink notifications were lost: reading links, addresses and neighbours again"
         );
-        self.dumping = true;
-        self.under_way.push(self.kernel.clone().dump().map(Done::Dump).boxed_local());
-    }
-
-    fn done(&mut self, done: Done) -> Result<(), MirrorError> {
-        match done {
-            Done::Route(question, answer) => {
-                self.book.route_answered(question, answer, clock::now(), &self.tables);
-            }
-            Done::Resolved(outcome) => {
-                if let Err(error) = outcome {
-                    self.resolves_refused += 1;
-                    tracing::debug!(%error, "the kernel did not take the request to resolve a neighbour");
-                }
-            }
-            Done::Dump(dump) => {
-                self.dumping = false;
-                self.tables.replace(dump?, &mut self.effects);
-                // These are in no table, so notifications of them may be among those that were lost.
-                self.effects.push(Effect::SourceCheck(None));
-                self.effects.extend(self.tables.links().map(|link| Effect::TrafficControl(link.ifindex)));
-                self.take_effects();
-            }
-        }
+        self.watch.drop_stale()?;
+        self.tables.replace(self.kernel.dump()?, &mut self.effects);
+        // These are in no table, so notifications of them may be among those that were lost.
+        self.effects.push(Effect::SourceCheck(None));
+        self.effects.extend(self.tables.links().map(|link| Effect::TrafficControl(link.ifindex)));
+        self.take_effects();
         Ok(())
     }
 
@@ -366,26 +330,83 @@ impl Mirror {
     }
 
     fn take_steps(&mut self) {
-        while let Some(step) = self.book.step() {
-            match step {
-                Step::Tell(update) => self.events.push_back(Event::Egress(update)),
-                Step::Resolve { ifindex, next_hop } => {
-                    let kernel = self.kernel.clone();
-                    self.under_way.push(kernel.resolve(ifindex, next_hop).map(Done::Resolved).boxed_local());
-                }
-                Step::AskRoute(question) => {
-                    match lookup_interface(question.peer, self.book.fast(), &self.tables) {
-                        Ok(interface) => {
-                            let answer = self.kernel.clone().route(question.peer, question.source, interface);
-                            self.under_way
-                                .push(answer.map(move |answer| Done::Route(question, answer)).boxed_local());
-                        }
-                        Err(reason) => {
-                            self.book.route_answered(question, Err(reason), clock::now(), &self.tables);
-                        }
+        for _ in 0..TURN_MAX {
+            match self.book.step() {
+                Some(Step::Tell(update)) => self.events.push_back(Event::Egress(update)),
+                Some(Step::Resolve { ifindex, next_hop }) => {
+                    if let Err(error) = self.kernel.resolve(ifindex, next_hop) {
+                        self.resolves_refused += 1;
+                        tracing::debug!("{error}");
                     }
                 }
+                Some(Step::AskRoute(question)) => {
+                    let Question { peer, source, .. } = question;
+                    let answer = lookup_interface(peer, self.book.fast(), &self.tables)
+                        .and_then(|interface| self.kernel.route(peer, source, interface));
+                    self.book.route_answered(question, answer, clock::now(), &self.tables);
+                }
+                None => return,
             }
         }
+        self.has_more = true;
+    }
+
+    /// Does one thing that is due; false if there is nothing.
+    fn turn(&mut self, now: Instant) -> Result<bool, MirrorError> {
+        if self.book.deadline().is_some_and(|due| due <= now) {
+            self.book.act(now);
+            return Ok(true);
+        }
+        match self.watch.take()? {
+            Heard::Changes(changes) => self.changed(changes),
+            Heard::Overrun => self.overrun()?,
+            Heard::Nothing => {
+                // Without peers nobody wants to know.
+                let peer = if self.book.is_empty() { None } else { self.paths.take(now) };
+                let Some(peer) = peer else { return Ok(false) };
+                self.book.path_changed(peer, now);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Source for Mirror {
+    type Event = Event;
+    type Error = MirrorError;
+
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        std::iter::once(self.watch.as_fd()).chain(self.paths.descriptors()).collect()
+    }
+
+    fn is_watched(&self, descriptor: usize) -> bool {
+        // Anybody can send the messages that tell of paths.
+        descriptor == 0 || (!self.book.is_empty() && self.paths.deadline().is_none())
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        if self.has_more {
+            return Some(Instant::ZERO);
+        }
+        let paths = self.paths.deadline().filter(|_| !self.book.is_empty());
+        [self.book.deadline(), paths].into_iter().flatten().min()
+    }
+
+    /// # Errors
+    /// The netlink socket failed; the tables stay as they are.
+    fn take(&mut self) -> Result<Option<Event>, MirrorError> {
+        if let Some(event) = self.events.pop_front() {
+            return Ok(Some(event));
+        }
+        // Notifications come before questions: they may void the answers.
+        self.has_more = true;
+        for _ in 0..TURN_MAX {
+            if !self.turn(clock::now())? {
+                self.has_more = false;
+                break;
+            }
+        }
+        self.take_steps();
+        Ok(self.events.pop_front())
     }
 }

@@ -4,12 +4,11 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd as _, BorrowedFd};
 
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-use tokio::time::{Duration, Instant, sleep_until};
 use twinpath_sys::PathMessages;
 use twinpath_sys::path_messages::MESSAGE_BYTES;
+use twinpath_time::{Duration, Instant};
 
 /// Anybody can send such messages. So the control thread reads [`BATCH`] of them in each [`BATCH_TIME`] at most. Meanwhile the kernel
 /// keeps some tens, and drops the rest.
@@ -18,70 +17,80 @@ const BATCH_TIME: Duration = Duration::from_millis(20);
 
 /// The messages of both families, as far as this process may see them.
 pub(super) struct PathWatch {
-    of_ipv4: Option<AsyncFd<PathMessages>>,
-    of_ipv6: Option<AsyncFd<PathMessages>>,
+    of_ipv4: Option<PathMessages>,
+    of_ipv6: Option<PathMessages>,
     began: Instant,
     read: u32,
 }
 
 impl PathWatch {
     /// Nothing is seen.
-    pub(super) fn closed() -> Self {
-        Self { of_ipv4: None, of_ipv6: None, began: Instant::now(), read: 0 }
+    pub(super) const fn closed() -> Self {
+        Self { of_ipv4: None, of_ipv6: None, began: Instant::ZERO, read: 0 }
     }
 
     /// Opens what this process may see: it needs CAP_NET_RAW.
     pub(super) fn open() -> Self {
         let watched = |of: io::Result<PathMessages>| {
-            of.and_then(readable)
-                .inspect_err(|error| {
-                    tracing::debug!(%error, "no copies of ICMP messages: a path that changes is noticed later");
-                })
-                .ok()
+            of.inspect_err(|error| {
+                tracing::debug!(%error, "no copies of ICMP messages: a path that changes is noticed later");
+            })
+            .ok()
         };
         let (of_ipv4, of_ipv6) = (watched(PathMessages::of_ipv4()), watched(PathMessages::of_ipv6()));
-        Self { of_ipv4, of_ipv6, began: Instant::now(), read: 0 }
+        Self { of_ipv4, of_ipv6, ..Self::closed() }
     }
 
-    /// Waits for the next message that names a peer. Cancelling loses nothing. Never ends if nothing is seen.
-    pub(super) async fn next(&mut self) -> IpAddr {
-        loop {
-            if self.read == BATCH {
-                sleep_until(self.began + BATCH_TIME).await;
-            }
-            if self.read == BATCH || self.began.elapsed() >= BATCH_TIME {
-                (self.began, self.read) = (Instant::now(), 0);
-            }
-            let read = tokio::select! {
-                read = read(self.of_ipv4.as_ref(), peer_in_ipv4) => read,
-                read = read(self.of_ipv6.as_ref(), peer_in_ipv6) => read,
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        [&self.of_ipv4, &self.of_ipv6].into_iter().flatten().map(|messages| messages.as_fd())
+    }
+
+    /// When messages are read again, if too many have come.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        (self.read == BATCH).then(|| self.began + BATCH_TIME)
+    }
+
+    /// Takes the next message that names a peer. Does not wait.
+    pub(super) fn take(&mut self, now: Instant) -> Option<IpAddr> {
+        if now.since(self.began) >= BATCH_TIME {
+            (self.began, self.read) = (now, 0);
+        }
+        while self.read < BATCH {
+            let read = match read(self.of_ipv4.as_ref(), peer_in_ipv4) {
+                Ok(None) => read(self.of_ipv6.as_ref(), peer_in_ipv6),
+                read => read,
             };
-            self.read += 1;
             match read {
-                Ok(Some(peer)) => return peer,
-                Ok(None) => {}
+                Ok(Some(peer)) => {
+                    self.read += 1;
+                    if peer.is_some() {
+                        return peer;
+                    }
+                }
+                Ok(None) => return None,
                 Err(error) => {
                     tracing::warn!(%error, "no more copies of ICMP messages: a path that changes is noticed later");
                     *self = Self::closed();
+                    return None;
                 }
             }
         }
+        None
     }
 }
 
-#[allow(deprecated, reason = "AsyncFd asks for an fd that stays open: it owns this one")]
-fn readable(messages: PathMessages) -> io::Result<AsyncFd<PathMessages>> {
-    AsyncFd::with_interest(messages, Interest::READABLE)
-}
-
-async fn read(
-    messages: Option<&AsyncFd<PathMessages>>,
+/// Reads one message, if there is one: the peer that it names, if it names one.
+fn read(
+    messages: Option<&PathMessages>,
     peer: impl Fn(&[u8]) -> Option<IpAddr>,
-) -> io::Result<Option<IpAddr>> {
-    let Some(messages) = messages else { return std::future::pending().await };
+) -> io::Result<Option<Option<IpAddr>>> {
+    let Some(messages) = messages else { return Ok(None) };
     let mut message = [0; MESSAGE_BYTES];
-    let len = messages.async_io(Interest::READABLE, |messages| messages.read(&mut message)).await?;
-    Ok(message.get(..len).and_then(peer))
+    match messages.read(&mut message) {
+        Ok(len) => Ok(Some(message.get(..len).and_then(peer))),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The destination of the packet that an ICMP message is about; the message is behind its IP header.

@@ -1,39 +1,23 @@
 //! The subscription to notifications, on a netlink socket of its own: a lost notification is detected, and waiting ones
 //! use a kernel buffer of fixed size.
 
-use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd, BorrowedFd};
 
-use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket, protocols::NETLINK_ROUTE};
-use rtnetlink::MulticastGroup;
-use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
+use twinpath_netlink::{Heard as Read, Protocol, Subscription};
+use twinpath_time::Instant;
 
 use super::table::Change;
 use super::{MirrorError, message};
 
-/// Everything the tables and the egress answers depend on, and what control would otherwise have to look for regularly.
-const GROUPS: [MulticastGroup; 11] = [
-    MulticastGroup::Link,
-    MulticastGroup::Neigh,
-    MulticastGroup::Ipv4Ifaddr,
-    MulticastGroup::Ipv6Ifaddr,
-    MulticastGroup::Ipv4Route,
-    MulticastGroup::Ipv6Route,
-    MulticastGroup::Ipv4Rule,
-    MulticastGroup::Ipv6Rule,
-    MulticastGroup::Nexthop,
-    MulticastGroup::Ipv4Netconf,
-    MulticastGroup::Tc,
-];
+/// Everything the tables and the egress answers depend on, and what control would otherwise have to look for regularly: links,
+/// neighbours, traffic control, addresses, routes and rules of both families, and the source check (`RTNLGRP_*` of linux/rtnetlink.h).
+const GROUPS: [u32; 10] = [1, 3, 4, 5, 9, 7, 11, 8, 19, 24];
 
-/// Longest datagram the kernel builds for a netlink socket: 32 KiB (since 4.9), twice that for safety.
-const DATAGRAM_BYTES: usize = 64 * 1024;
+/// RTNLGRP_NEXTHOP. Next-hop objects came with Linux 5.3; without them routes alone are enough.
+const NEXT_HOPS: u32 = 32;
 
-/// Length of `struct nlmsghdr`, and the alignment between messages.
-const HEADER_BYTES: usize = 16;
-const ALIGN: usize = 4;
+/// Datagrams that are taken at most when notifications were lost: more than the socket holds.
+const STALE_MAX: usize = 65_536;
 
 /// The result of one read of the socket.
 #[derive(Debug)]
@@ -42,30 +26,27 @@ pub(super) enum Heard {
     Changes(Vec<Change>),
     /// Notifications were lost because the socket was full.
     Overrun,
+    /// There are none now.
+    Nothing,
 }
 
 /// The subscribed socket.
 pub(super) struct Watch {
-    socket: TokioSocket,
-    buffer: Vec<u8>,
+    subscription: Subscription,
     undecoded: u64,
 }
 
 impl Watch {
     /// Subscribes, with room for about `buffer_bytes` of notifications.
     pub(super) fn open(buffer_bytes: usize) -> Result<Self, MirrorError> {
-        let mut socket = TokioSocket::new(NETLINK_ROUTE).map_err(MirrorError::Open)?;
-        set_receive_buffer(&socket, buffer_bytes)?;
-        let by_bind = GROUPS.iter().filter(|group| !group.need_via_add_membership());
-        let mask = by_bind.fold(0_u32, |mask, group| mask | 1 << (*group as u32 - 1));
-        socket.socket_mut().bind(&SocketAddr::new(0, mask)).map_err(MirrorError::Subscribe)?;
-        for group in GROUPS.iter().filter(|group| group.need_via_add_membership()) {
-            // Next-hop objects came with Linux 5.3; without them routes alone are enough.
-            if let Err(error) = socket.socket_mut().add_membership(*group as u32) {
-                tracing::debug!(%error, ?group, "no such notifications on this kernel");
-            }
+        let subscription = Subscription::open(Protocol::Route, &[]).map_err(MirrorError::Open)?;
+        let room = subscription.set_room(buffer_bytes);
+        room.map_err(|error| MirrorError::Buffer { bytes: buffer_bytes, error })?;
+        GROUPS.iter().try_for_each(|group| subscription.join(*group)).map_err(MirrorError::Subscribe)?;
+        if let Err(error) = subscription.join(NEXT_HOPS) {
+            tracing::debug!("next-hop objects: {error}");
         }
-        Ok(Self { socket, buffer: Vec::with_capacity(DATAGRAM_BYTES), undecoded: 0 })
+        Ok(Self { subscription, undecoded: 0 })
     }
 
     /// Messages that could not be decoded and were skipped.
@@ -73,65 +54,46 @@ impl Watch {
         self.undecoded
     }
 
-    /// Waits for the next datagram. Cancelling loses nothing.
-    pub(super) async fn next(&mut self) -> Result<Heard, MirrorError> {
-        loop {
-            self.buffer.clear();
-            self.buffer.reserve(DATAGRAM_BYTES);
-            match self.socket.recv_from(&mut self.buffer).await {
-                // Only messages from the kernel count.
-                Ok(sender) if sender.port_number() != 0 => {}
-                Ok(_) => return Ok(Heard::Changes(self.decode())),
-                Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) => {
-                    return Ok(Heard::Overrun);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(MirrorError::Receive(error)),
-            }
-        }
-    }
-
-    fn decode(&mut self) -> Vec<Change> {
-        let mut changes = Vec::new();
-        let mut rest = self.buffer.as_slice();
-        while let Some((message, kind, after)) = split(rest) {
-            rest = after;
-            if let Some(change) = message::change_by_kind(kind, &message[HEADER_BYTES..]) {
-                changes.extend(change);
-                continue;
-            }
-            match NetlinkMessage::<RouteNetlinkMessage>::deserialize(message) {
-                Ok(decoded) => {
-                    if let NetlinkPayload::InnerMessage(inner) = decoded.payload {
-                        changes.extend(message::change(inner));
+    /// Reads the next datagram. Does not wait.
+    pub(super) fn take(&mut self) -> Result<Heard, MirrorError> {
+        match self.subscription.read().map_err(MirrorError::Receive)? {
+            Read::Nothing => Ok(Heard::Nothing),
+            Read::Overrun => Ok(Heard::Overrun),
+            Read::Messages(messages) => {
+                let mut changes = Vec::new();
+                for message in messages {
+                    match message::change(&message) {
+                        Ok(change) => changes.extend(change),
+                        Err(message::CutShort) => {
+                            self.undecoded += 1;
+                            tracing::debug!(kind = message.kind, "netlink message skipped");
+                        }
                     }
                 }
-                Err(error) => {
-                    self.undecoded += 1;
-                    tracing::debug!(%error, kind, "netlink message skipped");
-                }
+                Ok(Heard::Changes(changes))
             }
         }
-        changes
+    }
+
+    /// Takes the notifications that waited when others were lost. They are older than the tables that are read next, and would undo
+    /// some of them.
+    pub(super) fn drop_stale(&mut self) -> Result<(), MirrorError> {
+        for _ in 0..STALE_MAX {
+            if matches!(self.subscription.read().map_err(MirrorError::Receive)?, Read::Nothing) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until there is something, or the time has come.
+    pub(super) fn wait(&self, until: Instant) -> Result<(), MirrorError> {
+        self.subscription.wait(until).map(drop).map_err(MirrorError::Receive)
     }
 }
 
-/// The first message of `bytes`, its type, and the bytes after it; `None` at the end or for inconsistent lengths.
-fn split(bytes: &[u8]) -> Option<(&[u8], u16, &[u8])> {
-    let length = u32::from_ne_bytes(bytes.get(0..4)?.try_into().ok()?) as usize;
-    let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
-    if length < HEADER_BYTES {
-        return None;
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.subscription.as_fd()
     }
-    let message = bytes.get(..length)?;
-    let next = length.next_multiple_of(ALIGN).min(bytes.len());
-    Some((message, kind, &bytes[next..]))
-}
-
-/// A size above `net.core.rmem_max` needs CAP_NET_ADMIN; without it the host's limit applies.
-fn set_receive_buffer(socket: &TokioSocket, bytes: usize) -> Result<(), MirrorError> {
-    let fd = socket.socket_ref().as_fd();
-    set_socket_recv_buffer_size_force(fd, bytes)
-        .or_else(|_| set_socket_recv_buffer_size(fd, bytes))
-        .map_err(|error| MirrorError::Buffer { bytes, error: error.into() })
 }

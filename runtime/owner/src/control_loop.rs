@@ -9,7 +9,7 @@ use futures_util::future::select_all;
 use rustix::net::{AddressFamily, SocketType, socket};
 use twinpath_attach::{LeasedInterface, Load, find_link, hosts};
 use twinpath_command::{Request, refusal};
-use twinpath_host::{Controlled, NoWorkers, WorkerHandle, flush, notify};
+use twinpath_host::{Awaited, Controlled, NoWorkers, WorkerHandle, flush, notify};
 use twinpath_inspect::Counter;
 use twinpath_machine::Answer;
 use twinpath_mirror::{Event, Mirror, MirrorLimits};
@@ -97,7 +97,7 @@ impl Controlled for Owner {
         };
         Ok(tokio::select! {
             event = self.mirror.next() => Woken::Mirror(event?),
-            announced = self.announcements.next() => Woken::Announced(announced),
+            Ok(announced) = self.announcements.next() => Woken::Announced(announced),
             () = async {
                 aside::catches_up().await;
                 self.door.knocked().await;
@@ -183,8 +183,8 @@ impl Owner {
             drop(LeasedInterface::open_for_others(&plan.interface, 1, 1, Load::AtOnce).await?);
             None
         };
-        let mirror = Mirror::open(MirrorLimits::default()).await?;
-        let announcements = Announcements::open();
+        let mirror = Awaited::new(Mirror::open(MirrorLimits::default())?)?;
+        let announcements = Awaited::new(Announcements::open())?;
         let link = find_link(&mirror, &plan.interface).map_err(twinpath_attach::LeaseError::from)?;
         let own = socket(AddressFamily::INET, SocketType::DGRAM, None).map_err(std::io::Error::from)?;
         let namespace = network_namespace(own.as_fd())?;

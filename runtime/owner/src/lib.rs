@@ -32,7 +32,7 @@ use std::sync::Arc;
 use twinpath_attach::LeasedInterface;
 pub use twinpath_attach::SOCKETS_MAX;
 use twinpath_config::Sandbox;
-use twinpath_host::{Addresses, NoWorkers, Ready, WorkerHandle, run_to_end};
+use twinpath_host::{Addresses, Awaited, NoWorkers, Ready, WorkerHandle, run_to_end};
 use twinpath_inspect::Counter;
 use twinpath_lending::message::Token;
 use twinpath_metrics::MetricsError;
@@ -157,8 +157,8 @@ struct Refused {
 /// One running owner.
 struct Owner {
     plan: OwnerPlan,
-    mirror: Mirror,
-    announcements: Announcements,
+    mirror: Awaited<Mirror>,
+    announcements: Awaited<Announcements>,
     door: Door,
     /// Identifies its network namespace.
     namespace: u64,

@@ -1,12 +1,10 @@
 //! Notifications from the kernel that facts about an interface may have changed, so that nobody has to look regularly.
 
-use std::future::pending;
-use std::io;
+use std::convert::Infallible;
+use std::os::fd::{AsFd as _, BorrowedFd};
 
-use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_XFRM};
-use netlink_sys::{AsyncSocket, AsyncSocketExt as _, SocketAddr, TokioSocket};
-use rustix::io::Errno;
 use twinpath_netlink::generic::Family;
+use twinpath_netlink::{NetlinkError, Protocol, Source, Subscription};
 
 /// XFRMNLGRP_POLICY of linux/xfrm.h: policies that are added, changed or removed, and the default policy.
 const POLICY_GROUP: u32 = 4;
@@ -26,79 +24,129 @@ pub enum Announced {
     Device,
 }
 
-/// Subscriptions, in the network namespace of the thread that opened them.
+/// Subscriptions, in the network namespace of the thread that opened them. All notifications of one kind that wait are one event.
 pub struct Announcements {
-    policies: Option<TokioSocket>,
-    devices: Option<TokioSocket>,
+    policies: Announcement,
+    devices: Announcement,
 }
 
 impl Announcements {
-    /// Subscribes. Called within a tokio runtime. A subscription that fails is logged and left out: IPsec policies are announced, as they
-    /// are listed, to processes with CAP_NET_ADMIN only.
+    /// Subscribes. A subscription that fails is logged and left out: IPsec policies are announced, as they are listed, to processes with
+    /// CAP_NET_ADMIN only.
     #[must_use]
     pub fn open() -> Self {
-        let policies = subscribe(NETLINK_XFRM, POLICY_GROUP);
+        let policies = Subscription::open(Protocol::Xfrm, &[POLICY_GROUP]);
         // Since Linux 5.6.
-        let devices = Family::group("ethtool", MONITOR).and_then(|group| subscribe(NETLINK_GENERIC, group));
-        let or_log = |what, socket: io::Result<TokioSocket>| {
-            socket.inspect_err(|error| tracing::debug!("changes of {what} are not announced: {error}")).ok()
-        };
-        Self { policies: or_log("IPsec policies", policies), devices: or_log("device settings", devices) }
-    }
-
-    /// Waits for the next notification, and takes all others of its kind that wait with it. Cancelling loses nothing.
-    pub async fn next(&mut self) -> Announced {
-        tokio::select! {
-            () = heard(&mut self.policies) => Announced::Policies,
-            () = heard(&mut self.devices) => Announced::Device,
+        let devices = of_family("ethtool", MONITOR);
+        Self {
+            policies: Announcement::or_log("IPsec policies", policies),
+            devices: Announcement::or_log("device settings", devices),
         }
     }
 }
 
-/// A subscription to what drivers can do with XDP, in the network namespace of the thread that opened it.
-pub struct XdpAnnouncements(Option<TokioSocket>);
+impl Source for Announcements {
+    type Event = Announced;
+    type Error = Infallible;
+
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.policies.descriptor().into_iter().chain(self.devices.descriptor()).collect()
+    }
+
+    fn take(&mut self) -> Result<Option<Announced>, Infallible> {
+        let announced = if self.policies.take() { Some(Announced::Policies) } else { None };
+        Ok(announced.or_else(|| self.devices.take().then_some(Announced::Device)))
+    }
+}
+
+/// A subscription to what drivers can do with XDP, in the network namespace of the thread that opened it. All notifications that wait
+/// are one event.
+pub struct XdpAnnouncements(Announcement);
 
 impl XdpAnnouncements {
-    /// Subscribes. Called within a tokio runtime. If that fails, it is logged, and nothing is heard; the kernel has announced it
-    /// since Linux 6.3.
+    /// Subscribes. If that fails, it is logged, and nothing is heard; the kernel has announced it since Linux 6.3.
     #[must_use]
     pub fn open() -> Self {
-        let socket = Family::group("netdev", MANAGEMENT).and_then(|group| subscribe(NETLINK_GENERIC, group));
-        let log = |error: &io::Error| tracing::debug!("changes of XDP features are not announced: {error}");
-        Self(socket.inspect_err(log).ok())
-    }
-
-    /// Waits for the next notification, and takes all others that wait with it. Cancelling loses nothing.
-    pub async fn next(&mut self) {
-        heard(&mut self.0).await;
+        Self(Announcement::or_log("XDP features", of_family("netdev", MANAGEMENT)))
     }
 }
 
-/// Waits until something is in the socket, and empties it. Lost notifications mean that something has changed, too.
-async fn heard(socket: &mut Option<TokioSocket>) {
-    let Some(open) = socket else { return pending().await };
-    // The text is not read: what changed is asked for.
-    let mut text = [0; 16];
-    let mut outcome = open.recv(&mut &mut text[..]).await;
-    loop {
-        match outcome {
-            Ok(()) => {}
-            Err(error) if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-            Err(error) => {
+impl Source for XdpAnnouncements {
+    type Event = ();
+    type Error = Infallible;
+
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.0.descriptor().into_iter().collect()
+    }
+
+    fn take(&mut self) -> Result<Option<()>, Infallible> {
+        Ok(self.0.take().then_some(()))
+    }
+}
+
+/// One subscription, or none. The text of its notifications is not read: what changed is asked for.
+struct Announcement(Option<Subscription>);
+
+impl Announcement {
+    fn or_log(what: &str, opened: Result<Subscription, NetlinkError>) -> Self {
+        let log = |error: &NetlinkError| tracing::debug!("changes of {what} are not announced: {error}");
+        Self(opened.inspect_err(log).ok())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.0.as_ref().map(|subscription| subscription.as_fd())
+    }
+
+    /// Takes all notifications that wait: whether there were any. Lost ones mean that something has changed, too.
+    fn take(&mut self) -> bool {
+        match self.0.as_mut().map(Subscription::take_all) {
+            Some(Ok(any)) => any,
+            Some(Err(error)) => {
                 tracing::warn!("a netlink subscription has ended: {error}");
-                *socket = None;
-                return;
+                self.0 = None;
+                true
             }
+            None => false,
         }
-        outcome = open.socket_ref().recv(&mut &mut text[..], 0).map(drop);
     }
 }
 
-fn subscribe(protocol: isize, group: u32) -> io::Result<TokioSocket> {
-    let mut socket = TokioSocket::new(protocol)?;
-    socket.socket_mut().bind(&SocketAddr::new(0, 0))?;
-    socket.socket_mut().add_membership(group)?;
-    Ok(socket)
+fn of_family(family: &str, group: &str) -> Result<Subscription, NetlinkError> {
+    Subscription::open(Protocol::Generic, &[Family::group(family, group)?])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use twinpath_sys::Namespace;
+
+    use super::*;
+
+    #[test]
+    fn policies_that_change_are_announced_once_however_many() {
+        if !twinpath_test_skip::root_or_skip() {
+            return;
+        }
+        let seen = Namespace::new().and_then(|namespace| {
+            namespace.run(|| {
+                let run = |program: &str, arguments: &str| {
+                    let status = Command::new(program).args(arguments.split(' ')).status();
+                    assert!(status.is_ok_and(|status| status.success()), "{program} {arguments}");
+                };
+                let mut announcements = Announcements::open();
+                run("ip", "link add p0 type veth peer name p1");
+                // The loop that the descriptors wake takes until there are no more.
+                while announcements.take().is_ok_and(|event| event.is_some()) {}
+                run("ip", "xfrm policy add src 192.0.2.0/24 dst 198.51.100.0/24 dir out action allow");
+                run("ip", "xfrm policy flush");
+                let mut seen = Vec::new();
+                while let Ok(Some(event)) = announcements.take() {
+                    seen.push(event);
+                }
+                (announcements.descriptors().len(), seen)
+            })
+        });
+        assert_eq!(seen.expect("a namespace"), (2, vec![Announced::Policies]));
+    }
 }

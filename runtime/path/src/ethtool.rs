@@ -1,7 +1,8 @@
 //! Settings of an interface, from the generic netlink family `ethtool` (linux/ethtool_netlink.h,
 //! Documentation/netlink/specs/ethtool.yaml), in the calling thread's network namespace.
 
-use twinpath_netlink::generic::{Attributes, Family, attributes_of, inside, nested, text, unsigned, value};
+use twinpath_netlink::generic::{Answers, Family, command};
+use twinpath_netlink::{Attributes, Body};
 
 const ETHTOOL_MSG_LINKMODES_GET: u8 = 4;
 const ETHTOOL_MSG_FEATURES_GET: u8 = 11;
@@ -26,7 +27,8 @@ const ETHTOOL_A_BITSET_BIT_NAME: u16 = 2;
 /// Queues in use: (receive, transmit). `None` if the driver does not report them.
 pub fn queues(name: &str) -> Option<(u32, u32)> {
     let answer = ask(name, ETHTOOL_MSG_CHANNELS_GET)?;
-    let count = |kind| unsigned(&answer, kind).unwrap_or(0) as u32;
+    let answer = answer.first()?;
+    let count = |kind| answer.unsigned(kind).unwrap_or(0) as u32;
     let combined = count(ETHTOOL_A_CHANNELS_COMBINED_COUNT);
     let receive = count(ETHTOOL_A_CHANNELS_RX_COUNT) + combined;
     let transmit = count(ETHTOOL_A_CHANNELS_TX_COUNT) + combined;
@@ -36,17 +38,10 @@ pub fn queues(name: &str) -> Option<(u32, u32)> {
 /// Names of the features that are on, such as `rx-gro`; `None` if the kernel does not report them.
 pub(crate) fn active_features(name: &str) -> Option<Vec<String>> {
     let answer = ask(name, ETHTOOL_MSG_FEATURES_GET)?;
-    let active = value(&answer, ETHTOOL_A_FEATURES_ACTIVE)?;
     // A set without a mask: it lists what is on.
-    let bits = value(&attributes_of(&active), ETHTOOL_A_BITSET_BITS)?;
-    let names = attributes_of(&bits)
-        .iter()
-        .filter_map(|bit| {
-            let name = value(&inside(bit), ETHTOOL_A_BITSET_BIT_NAME)?;
-            String::from_utf8(name).ok().map(|name| name.trim_end_matches('\0').to_owned())
-        })
-        .collect();
-    Some(names)
+    let bits = answer.first()?.inside(ETHTOOL_A_FEATURES_ACTIVE).get(ETHTOOL_A_BITSET_BITS)?;
+    let each = Attributes::of(bits).iter();
+    Some(each.filter_map(|(_, bit)| Attributes::of(bit).text(ETHTOOL_A_BITSET_BIT_NAME)).collect())
 }
 
 /// Whether a device with these features on takes tags off the frames that it receives, those of customers or of services.
@@ -56,14 +51,15 @@ pub(crate) fn takes_tags_off(active: &[String]) -> bool {
 
 /// Speed of the link, Mbit/s; `None` if there is no link, or the driver does not report it.
 pub(crate) fn speed(name: &str) -> Option<u32> {
-    let speed = unsigned(&ask(name, ETHTOOL_MSG_LINKMODES_GET)?, ETHTOOL_A_LINKMODES_SPEED)?;
+    let speed = ask(name, ETHTOOL_MSG_LINKMODES_GET)?.first()?.unsigned(ETHTOOL_A_LINKMODES_SPEED)?;
     (speed != SPEED_UNKNOWN).then_some(speed as u32)
 }
 
 /// The answer to a request about one interface.
-fn ask(name: &str, command: u8) -> Option<Attributes> {
-    let header = nested(HEADER, &[text(ETHTOOL_A_HEADER_DEV_NAME, name)]);
-    Family::find("ethtool").ok()?.request(command, 0, &[header]).ok()?.into_iter().next()
+fn ask(name: &str, message: u8) -> Option<Answers> {
+    let header = Body::new([]).text(ETHTOOL_A_HEADER_DEV_NAME, name);
+    let body = command(message).nested(HEADER, &header);
+    Family::find("ethtool").ok()?.ask("tell about the interface", &body).ok()
 }
 
 #[cfg(test)]

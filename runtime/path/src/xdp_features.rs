@@ -1,7 +1,7 @@
 //! Reads a driver's XDP features from the `netdev` generic netlink family (Linux 6.3,
 //! Documentation/netlink/specs/netdev.yaml), without attaching anything.
 
-use twinpath_netlink::generic::{Family, number, unsigned};
+use twinpath_netlink::generic::{Family, command};
 
 // linux/netdev.h
 const NETDEV_CMD_DEV_GET: u8 = 1;
@@ -34,11 +34,12 @@ pub struct XdpFeatures {
 /// The features that the driver of an interface reports; `None` if the kernel has no such family or interface.
 pub(crate) fn query(ifindex: u32) -> Option<XdpFeatures> {
     let netdev = Family::find("netdev").ok()?;
-    let answers = netdev.request(NETDEV_CMD_DEV_GET, 0, &[number(NETDEV_A_DEV_IFINDEX, ifindex)]).ok()?;
+    let body = command(NETDEV_CMD_DEV_GET).u32(NETDEV_A_DEV_IFINDEX, ifindex);
+    let answers = netdev.ask("tell about the interface", &body).ok()?;
     let device = answers.first()?;
-    let bits = unsigned(device, NETDEV_A_DEV_XDP_FEATURES).unwrap_or(0);
+    let bits = device.unsigned(NETDEV_A_DEV_XDP_FEATURES).unwrap_or(0);
     let segments =
-        unsigned(device, NETDEV_A_DEV_XDP_ZC_MAX_SEGS).and_then(|segments| segments.try_into().ok());
+        device.unsigned(NETDEV_A_DEV_XDP_ZC_MAX_SEGS).and_then(|segments| segments.try_into().ok());
     Some(XdpFeatures {
         basic: bits & NETDEV_XDP_ACT_BASIC != 0,
         redirect: bits & NETDEV_XDP_ACT_REDIRECT != 0,

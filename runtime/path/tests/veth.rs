@@ -10,7 +10,7 @@ use twinpath_test_rig::ip_here;
 use twinpath_test_skip::root_or_skip;
 
 /// Runs `test` with a mirror of a namespace that has `veth0`, up and with an address.
-fn with_veth(test: impl AsyncFnOnce(&mut Mirror) + Send) {
+fn with_veth(test: impl FnOnce(&mut Mirror) + Send) {
     let namespace = Namespace::new().expect("root may create a namespace");
     let work = || {
         ip_here("link add veth0 type veth peer name veth1");
@@ -18,14 +18,8 @@ fn with_veth(test: impl AsyncFnOnce(&mut Mirror) + Send) {
         for link in ["lo", "veth0", "veth1"] {
             ip_here(&format!("link set {link} up"));
         }
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime can be built");
-        runtime.block_on(async {
-            let mut mirror = Mirror::open(MirrorLimits::default()).await.expect("the mirror opens");
-            test(&mut mirror).await;
-        });
+        let mut mirror = Mirror::open(MirrorLimits::default()).expect("the mirror opens");
+        test(&mut mirror);
     };
     namespace.run(work).expect("the test holds");
 }
@@ -39,7 +33,7 @@ fn the_facts_of_a_veth_lead_to_the_packet_path_and_those_of_loopback_to_the_kern
     if !root_or_skip() {
         return;
     }
-    with_veth(async |mirror| {
+    with_veth(|mirror| {
         let veth = mirror.tables().link_named("veth0").expect("veth0 is there");
         let facts = collect(veth, mirror.tables(), everything());
         assert_eq!((facts.kind.as_str(), facts.software, facts.foreign_xdp.clone()), ("veth", true, None));

@@ -3,13 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use twinpath_inspect::Times;
-pub use twinpath_kernel_tcp::TcpCounts;
+pub use twinpath_inspect::{
+    ClaimCounts, RequestCounts, ServeCounts, SessionCounts, SwitchCounts, TcpCounts, Times,
+};
 pub use twinpath_port::PortCounts;
-pub use twinpath_serve::{ClaimCounts, ServeCounts};
-pub use twinpath_service::{RequestCounts, SessionCounts};
-#[cfg(feature = "switch")]
-pub use twinpath_switch::SwitchCounts;
 pub use twinpath_worker::{GuardCounts, IdleCounts, WorkerCounts};
 
 pub use self::instance::{Capability, Configuration, Draining, Instance, Sandbox, StandingBy};

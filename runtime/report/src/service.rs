@@ -1,10 +1,8 @@
 //! Services in a report: their claims, paths and counts.
 
 use serde::{Deserialize, Serialize};
+use twinpath_inspect::{ClaimCounts, RequestCounts, ServeCounts, SessionCounts, TcpCounts};
 use twinpath_inspect::{Times, counts};
-use twinpath_kernel_tcp::TcpCounts;
-use twinpath_serve::{ClaimCounts, ServeCounts};
-use twinpath_service::{RequestCounts, SessionCounts};
 
 use crate::Count;
 

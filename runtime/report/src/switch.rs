@@ -1,9 +1,8 @@
 //! The part of the report about a switch.
 
 use serde::{Deserialize, Serialize};
+use twinpath_inspect::SwitchCounts;
 use twinpath_inspect::counts;
-#[cfg(feature = "switch")]
-use twinpath_switch::SwitchCounts;
 
 use crate::openflow::OpenFlow;
 
@@ -21,7 +20,6 @@ counts! {
         /// The most that there can be: the places of the table, of which there are two for each of `switch.mac_entries`.
         pub mac_entries_max: u64,
         /// What its workers have counted.
-        #[cfg(feature = "switch")]
         #[serde(flatten)]
         pub counts: SwitchCounts,
         /// Its OpenFlow, if it has tables.

@@ -60,7 +60,6 @@ fn counts_are_beside_the_other_fields_under_their_stable_names() {
     assert_eq!(fields::<Times>(), names("count sum_ns p50_ns p99_ns p999_ns buckets"));
 }
 
-#[cfg(feature = "switch")]
 #[test]
 fn counts_of_a_switch_are_beside_its_other_fields() {
     assert_eq!(

@@ -17,9 +17,9 @@ use twinpath_time::Instant;
 use twinpath_wire::{EtherType, Protocol, eth};
 use twinpath_worker::{ENGINE_RESERVE, Engine, Io, part_of};
 
-use crate::counters::ServeCounters;
 use crate::engine::{ServeCommand, ServeEngine, ServeEvent};
 use crate::limits::ServiceLimits;
+use twinpath_inspect::ServeCounters;
 
 /// Most parts of a worker: services that it may have at a time.
 pub const PARTS_MAX: usize = 64;

@@ -30,9 +30,9 @@ use twinpath_worker::{Attached, Engine, Io};
 
 use self::late::{Awaited, Origin};
 use self::sends::Cause;
-use crate::counters::ServeCounters;
 use crate::frames;
 use crate::limits::{ServiceLimits, unforeseeable};
+use twinpath_inspect::ServeCounters;
 
 /// The longest UDP payload, in bytes.
 const DATAGRAM_MAX: usize = 65_535;

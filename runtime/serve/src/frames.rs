@@ -7,7 +7,7 @@ use twinpath_inspect::Reason;
 use twinpath_service::{Answer, EthernetFrame, Service};
 use twinpath_wire::eth;
 
-use crate::counters::ServeCounters;
+use twinpath_inspect::ServeCounters;
 
 /// The offset of the EtherType in a frame (IEEE 802.3, 3.1.1).
 const TYPE_AT: usize = 12;

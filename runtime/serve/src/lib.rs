@@ -8,7 +8,6 @@
 //! If the egress of a reply is not known yet, or the reply is too large for it, the kernel's socket sends the
 //! reply of a fast-path request as well.
 
-mod counters;
 mod demux;
 mod engine;
 mod frames;
@@ -16,11 +15,11 @@ mod hosted;
 mod limits;
 mod prototype;
 
-pub use counters::{ClaimCounters, ClaimCounts, ServeCounters, ServeCounts};
 pub use demux::{Demux, DemuxCommand, PARTS_MAX, Prepare, Routes, ServicePart, Switch};
 pub use engine::{KernelSide, SOCKETS_MAX, ServeCommand, ServeConfig, ServeEngine, ServeEvent};
 pub use limits::ServiceLimits;
 pub use prototype::Prototype;
 pub use twinpath_handlers::{HandlerPool, Panicked, Sends};
+pub use twinpath_inspect::{ClaimCounters, ServeCounters};
 pub use twinpath_kernel_tcp::{CHUNK, TcpTotals};
 pub use twinpath_stack::served::{Served, ServedPort};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use twinpath_service::{Reflex, Service, ServiceCounters};
 
-use crate::counters::ServeCounters;
 use crate::demux::ServicePart;
 use crate::engine::{ServeConfig, ServeEngine};
+use twinpath_inspect::ServeCounters;
 
 /// A service whose type only the crate that made it knows. The generic code of its engine is compiled in that
 /// crate, which should therefore be one that is optimised.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use twinpath_frame::{Frame, Meta, Pool};
 use twinpath_port::loopback::{LoopbackPort, pair};
 use twinpath_port::{Capabilities, PortQueue};
-use twinpath_switch::{Mode, PortConfig, Shared, Snapshot, SwitchConfig, SwitchCounters, VlanSet};
+use twinpath_switch::{Mode, PortConfig, Shared, Snapshot, SwitchConfig, VlanSet};
 use twinpath_worker::idle::IdleConfig;
 use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
 use twinpath_worker::{Command, Event, Worker, WorkerConfig, WorkerCounters};
@@ -73,7 +73,7 @@ fn rig_with(
     let numbers: Vec<u16> = config.ports.iter().map(|port| port.number).collect();
     let snapshot = Arc::new(Snapshot::compile(config).unwrap());
     let shared = Arc::new(Shared::new(4096, [1, 2]).expect("memory"));
-    let engine = SwitchEngine::new(Switch::new(snapshot, shared, Arc::<SwitchCounters>::default()), tables);
+    let engine = SwitchEngine::new(Switch::new(snapshot, shared, Arc::default()), tables);
     let (commands, inbox) = mailbox(16).unwrap();
     let (outbox, events) =
         twinpath_worker::mailbox::mailbox_with_reserve(16, twinpath_worker::ENGINE_RESERVE).unwrap();

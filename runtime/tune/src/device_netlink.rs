@@ -2,10 +2,8 @@
 //! linux/ethtool_netlink.h), and parameters of NAPI instances (family `netdev`, linux/netdev.h,
 //! Documentation/netlink/specs/netdev.yaml).
 
-use netlink_packet_core::{DefaultNla, NLM_F_DUMP};
-use twinpath_netlink::generic::{
-    Attributes, Family, attributes_of, inside, nested, number, text, uint, unsigned, value,
-};
+use twinpath_netlink::generic::{Family, command};
+use twinpath_netlink::{Attributes, Body};
 
 use super::parameter::Parameter;
 use super::system::{Group, Trouble};
@@ -43,44 +41,40 @@ const NETDEV_A_NAPI_ID: u16 = 2;
 
 /// Parameters of an interface's device, as text in the form of [`super::At::Ethtool`].
 pub(crate) fn group(interface: &str, group: Group) -> Result<String, Trouble> {
-    let (command, known) = match group {
+    let (message, known) = match group {
         Group::Coalescing => (ETHTOOL_MSG_COALESCE_GET, &COALESCING[..]),
         Group::Rings => (ETHTOOL_MSG_RINGS_GET, &RINGS[..]),
         Group::RingLimits => (ETHTOOL_MSG_RINGS_GET, &RING_LIMITS[..]),
         Group::Features => (ETHTOOL_MSG_FEATURES_GET, &[][..]),
     };
     let ethtool = Family::find("ethtool").map_err(|error| Trouble::of_read(&error))?;
+    let asked = format!("tell about {} of {interface}", group.name());
     let answers =
-        ethtool.request(command, 0, &[header(interface)]).map_err(|error| Trouble::of_read(&error))?;
-    let attributes = answers.into_iter().next().ok_or(Trouble::Absent)?;
+        ethtool.ask(&asked, &request(message, interface)).map_err(|error| Trouble::of_read(&error))?;
+    let attributes = answers.first().ok_or(Trouble::Absent)?;
     let parts: Vec<String> = match group {
-        Group::Features => features(&attributes),
-        _ => known.iter().filter_map(|known| parameter(&attributes, *known)).collect(),
+        Group::Features => features(attributes),
+        _ => known.iter().filter_map(|known| parameter(attributes, *known)).collect(),
     };
     if parts.is_empty() { Err(Trouble::Absent) } else { Ok(parts.join(", ")) }
 }
 
 /// One parameter with its value, if the device has it.
-fn parameter(attributes: &Attributes, (name, kind, switch): Known) -> Option<String> {
+fn parameter(attributes: Attributes<'_>, (name, kind, switch): Known) -> Option<String> {
     Some(match switch {
-        true => format!("{name} {}", if value(attributes, kind)?.first() == Some(&0) { "off" } else { "on" }),
-        false => format!("{name} {}", unsigned(attributes, kind)?),
+        true => format!("{name} {}", if attributes.get(kind)?.first() == Some(&0) { "off" } else { "on" }),
+        false => format!("{name} {}", attributes.unsigned(kind)?),
     })
 }
 
 /// The features that the device can change, each on or off.
-fn features(attributes: &Attributes) -> Vec<String> {
-    let names = |kind: u16| -> Vec<Vec<u8>> {
-        let bits = value(attributes, kind)
-            .and_then(|set| value(&attributes_of(&set), ETHTOOL_A_BITSET_BITS))
-            .unwrap_or_default();
-        let each = attributes_of(&bits);
-        each.iter().filter_map(|bit| value(&inside(bit), ETHTOOL_A_BITSET_BIT_NAME)).collect()
+fn features(attributes: Attributes<'_>) -> Vec<String> {
+    let names = |kind: u16| -> Vec<String> {
+        let bits = attributes.inside(kind).inside(ETHTOOL_A_BITSET_BITS);
+        bits.iter().filter_map(|(_, bit)| Attributes::of(bit).text(ETHTOOL_A_BITSET_BIT_NAME)).collect()
     };
     let (changeable, on) = (names(ETHTOOL_A_FEATURES_HW), names(ETHTOOL_A_FEATURES_ACTIVE));
-    let has = |names: &[Vec<u8>], name: &str| {
-        names.iter().any(|known| known.strip_suffix(b"\0") == Some(name.as_bytes()))
-    };
+    let has = |names: &[String], name: &str| names.iter().any(|known| known == name);
     let changeable = FEATURES.iter().filter(|(_, kernel)| has(&changeable, kernel));
     changeable
         .map(|(name, kernel)| format!("{name} {}", if has(&on, kernel) { "on" } else { "off" }))
@@ -89,37 +83,38 @@ fn features(attributes: &Attributes) -> Vec<String> {
 
 /// Sets all parameters named at once, as some of them make sense only together.
 pub(crate) fn set_group(interface: &str, group: Group, wanted: &str) -> Result<(), Trouble> {
-    let (command, known) = match group {
+    let (message, known) = match group {
         Group::Coalescing => (ETHTOOL_MSG_COALESCE_SET, &COALESCING[..]),
         Group::Rings => (ETHTOOL_MSG_RINGS_SET, &RINGS[..]),
         Group::RingLimits | Group::Features => {
             return Err(Trouble::Refused("it is not set from here".to_owned()));
         }
     };
-    let mut attributes = vec![header(interface)];
+    let mut body = request(message, interface);
     for part in wanted.split(", ") {
         let wrong = || Trouble::Refused(format!("{part:?} is no parameter of the device"));
         let (name, value) = part.split_once(' ').ok_or_else(wrong)?;
         let (_, kind, switch) = known.iter().find(|known| known.0 == name).ok_or_else(wrong)?;
-        attributes.push(match switch {
-            true => DefaultNla::new(*kind, vec![u8::from(value == "on")]),
-            false => number(*kind, value.parse().map_err(|_| wrong())?),
-        });
+        body = match switch {
+            true => body.bytes(*kind, [u8::from(value == "on")]),
+            false => body.u32(*kind, value.parse().map_err(|_| wrong())?),
+        };
     }
     let ethtool = Family::find("ethtool").map_err(|error| Trouble::of_write(&error))?;
-    ethtool.request(command, 0, &attributes).map_err(|error| Trouble::of_write(&error))?;
+    let asked = format!("set {} of {interface} to {wanted}", group.name());
+    ethtool.ask(&asked, &body).map_err(|error| Trouble::of_write(&error))?;
     Ok(())
 }
 
 /// Id and value of each NAPI instance of an interface that has the parameter, by id.
 pub(crate) fn napis(ifindex: u32, parameter: Parameter) -> Result<Vec<(u32, u64)>, Trouble> {
     let netdev = Family::find("netdev").map_err(|error| Trouble::of_read(&error))?;
-    let answers = netdev
-        .request(NETDEV_CMD_NAPI_GET, NLM_F_DUMP, &[number(NETDEV_A_NAPI_IFINDEX, ifindex)])
-        .map_err(|error| Trouble::of_read(&error))?;
-    let napi = |attributes: &Attributes| {
-        let id = unsigned(attributes, NETDEV_A_NAPI_ID)?.try_into().ok()?;
-        Some((id, unsigned(attributes, parameter.attribute())?))
+    let body = command(NETDEV_CMD_NAPI_GET).u32(NETDEV_A_NAPI_IFINDEX, ifindex);
+    let asked = format!("list the NAPI instances of interface {ifindex}");
+    let answers = netdev.list(&asked, &body).map_err(|error| Trouble::of_read(&error))?;
+    let napi = |attributes: Attributes<'_>| {
+        let id = attributes.unsigned(NETDEV_A_NAPI_ID)?.try_into().ok()?;
+        Some((id, attributes.unsigned(parameter.attribute())?))
     };
     let mut napis: Vec<(u32, u64)> = answers.iter().filter_map(napi).collect();
     napis.sort_unstable();
@@ -130,13 +125,15 @@ pub(crate) fn napis(ifindex: u32, parameter: Parameter) -> Result<Vec<(u32, u64)
 pub(crate) fn set_napis(napis: &[(u32, u64)], parameter: Parameter) -> Result<(), Trouble> {
     let netdev = Family::find("netdev").map_err(|error| Trouble::of_write(&error))?;
     for (id, value) in napis {
-        let attributes = [number(NETDEV_A_NAPI_ID, *id), uint(parameter.attribute(), *value)];
-        netdev.request(NETDEV_CMD_NAPI_SET, 0, &attributes).map_err(|error| Trouble::of_write(&error))?;
+        let body =
+            command(NETDEV_CMD_NAPI_SET).u32(NETDEV_A_NAPI_ID, *id).uint(parameter.attribute(), *value);
+        let asked = format!("set a parameter of NAPI instance {id}");
+        netdev.ask(&asked, &body).map_err(|error| Trouble::of_write(&error))?;
     }
     Ok(())
 }
 
-/// The header of an ethtool request: the device's name.
-fn header(interface: &str) -> DefaultNla {
-    nested(ETHTOOL_A_HEADER, &[text(ETHTOOL_A_HEADER_DEV_NAME, interface)])
+/// A request of the family `ethtool`, up to its header: the device's name.
+fn request(message: u8, interface: &str) -> Body {
+    command(message).nested(ETHTOOL_A_HEADER, &Body::new([]).text(ETHTOOL_A_HEADER_DEV_NAME, interface))
 }

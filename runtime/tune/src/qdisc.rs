@@ -1,9 +1,6 @@
 //! Reads the queueing disciplines of an interface over netlink (linux/rtnetlink.h, linux/pkt_sched.h).
 
-use netlink_packet_core::NLM_F_DUMP;
-use netlink_sys::protocols::NETLINK_ROUTE;
-use twinpath_netlink::Netlink;
-use twinpath_netlink::generic::{attributes_of, value};
+use twinpath_netlink::{Body, Message, Netlink, Protocol, Request};
 
 use super::system::Trouble;
 
@@ -22,15 +19,16 @@ const TC_H_INGRESS: u32 = 0xffff_fff1;
 
 /// The kinds of the disciplines through which the interface sends, without repetition, the root first.
 pub(crate) fn of(ifindex: u32) -> Result<String, Trouble> {
-    let netlink = Netlink::connect(NETLINK_ROUTE).map_err(|error| Trouble::of_read(&error))?;
+    let body = Body::new([0; TCMSG_LEN]);
+    let request = Request::list("list the queueing disciplines", RTM_GETQDISC, &body);
+    let answers = Netlink::open(Protocol::Route).and_then(|netlink| netlink.request(&request));
+    let answers = answers.map_err(|error| Trouble::of_read(&error))?;
     let mut kinds: Vec<(bool, String)> = Vec::new();
-    netlink
-        .request(RTM_GETQDISC, NLM_F_DUMP, &[0; TCMSG_LEN], |_, body| {
-            if let Some(kind) = kind(body, ifindex).filter(|kind| !kinds.contains(kind)) {
-                kinds.push(kind);
-            }
-        })
-        .map_err(|error| Trouble::of_read(&error))?;
+    for found in answers.iter().filter_map(|message| kind(&message, ifindex)) {
+        if !kinds.contains(&found) {
+            kinds.push(found);
+        }
+    }
     kinds.sort_by_key(|(is_root, _)| !is_root);
     match kinds.is_empty() {
         true => Err(Trouble::Absent),
@@ -39,13 +37,12 @@ pub(crate) fn of(ifindex: u32) -> Result<String, Trouble> {
 }
 
 /// Whether a discipline is the root, and its kind; none if it is another interface's, or one for received frames.
-fn kind(body: &[u8], ifindex: u32) -> Option<(bool, String)> {
-    let number = |at: usize| Some(u32::from_ne_bytes(*body.get(at..)?.first_chunk()?));
+fn kind(message: &Message<'_>, ifindex: u32) -> Option<(bool, String)> {
+    let (header, attributes) = message.parts::<TCMSG_LEN>()?;
+    let number = |at: usize| Some(u32::from_ne_bytes(*header.get(at..)?.first_chunk()?));
     let parent = number(TCM_PARENT)?;
     (number(TCM_IFINDEX)? == ifindex && parent != TC_H_INGRESS).then_some(())?;
-    let kind = value(&attributes_of(body.get(TCMSG_LEN..)?), TCA_KIND)?;
-    let kind = String::from_utf8_lossy(&kind).trim_end_matches('\0').to_owned();
-    Some((parent == TC_H_ROOT, kind))
+    Some((parent == TC_H_ROOT, attributes.text(TCA_KIND)?))
 }
 
 #[cfg(test)]
@@ -63,8 +60,9 @@ mod tests {
         body[TCM_IFINDEX] = 7;
         body[TCM_PARENT..TCM_PARENT + 4].copy_from_slice(&TC_H_ROOT.to_ne_bytes());
         body[TCMSG_LEN..].copy_from_slice(&[8, 0, TCA_KIND as u8, 0, b'f', b'q', 0, 0]);
+        let kind = |body, ifindex| kind(&Message::new(36, body), ifindex);
         assert_eq!(kind(&body, 7), Some((true, "fq".to_owned())));
         assert_eq!(kind(&body, 8), None);
-        (0..TCMSG_LEN + 8).for_each(|len| assert_eq!(kind(&body[..len], 7), None));
+        (0..TCMSG_LEN + 7).for_each(|len| assert_eq!(kind(&body[..len], 7), None));
     }
 }

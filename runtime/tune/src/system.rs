@@ -1,8 +1,10 @@
 //! The interface to a machine's settings: read, write and list. The host implements it, and a directory in tests.
 
+use std::fmt;
 use std::io;
 
 use rustix::io::Errno;
+use twinpath_netlink::NetlinkError;
 
 use super::parameter::Parameter;
 
@@ -47,6 +49,18 @@ pub enum Group {
     Features,
 }
 
+impl Group {
+    /// Its name in messages.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Coalescing => "interrupt coalescing",
+            Self::Rings => "the rings",
+            Self::RingLimits => "the largest rings",
+            Self::Features => "the features",
+        }
+    }
+}
+
 /// The reason that a value cannot be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
@@ -63,23 +77,40 @@ pub enum Trouble {
 
 impl Trouble {
     /// The reason for a failed read: a file may exist although the device behind it lacks the setting.
-    pub(crate) fn of_read(error: &io::Error) -> Self {
+    pub(crate) fn of_read(error: &impl Failure) -> Self {
         let absent = [Errno::NOENT, Errno::NODEV, Errno::NOTDIR, Errno::OPNOTSUPP, Errno::INVAL, Errno::NXIO];
-        match Errno::from_io_error(error) {
+        match error.errno() {
             Some(errno) if absent.contains(&errno) => Self::Absent,
             _ => Self::of_write(error),
         }
     }
 
     /// The reason for a failed write.
-    pub(crate) fn of_write(error: &io::Error) -> Self {
+    pub(crate) fn of_write(error: &impl Failure) -> Self {
         let (denied, absent) =
             ([Errno::PERM, Errno::ACCESS, Errno::ROFS], [Errno::NOENT, Errno::NODEV, Errno::OPNOTSUPP]);
-        match Errno::from_io_error(error) {
+        match error.errno() {
             Some(errno) if denied.contains(&errno) => Self::Denied(error.to_string()),
             Some(errno) if absent.contains(&errno) => Self::Absent,
             _ => Self::Refused(error.to_string()),
         }
+    }
+}
+
+/// An error with the kernel's error number, if it has one.
+pub(crate) trait Failure: fmt::Display {
+    fn errno(&self) -> Option<Errno>;
+}
+
+impl Failure for io::Error {
+    fn errno(&self) -> Option<Errno> {
+        Errno::from_io_error(self)
+    }
+}
+
+impl Failure for NetlinkError {
+    fn errno(&self) -> Option<Errno> {
+        self.errno()
     }
 }
 

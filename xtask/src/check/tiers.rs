@@ -34,6 +34,7 @@ const TIERS: &[Tier] = &[
         below: &["pure", "mem"],
         order: &[
             "sys",
+            "netlink",
             "steer_bpf",
             "port",
             "port_xdp",
@@ -61,7 +62,6 @@ const TIERS: &[Tier] = &[
             "measure",
             "costs",
             "holders",
-            "netlink",
             "tune",
             "capture",
             "rpcbind",
@@ -119,8 +119,7 @@ const LAB_CRATES: &[&str] = &["twinpath-plain", "twinpath-file-ring", "nfs3_clie
 const LAB_PROGRAM: &str = "bin/twinpath-lab";
 
 /// Third-party crates that access the host, forbidden in the tiers that must not.
-const HOST_CRATES: &[&str] =
-    &["aya", "caps", "libc", "mio", "nix", "procfs", "rtnetlink", "rustix", "socket2", "tokio"];
+const HOST_CRATES: &[&str] = &["aya", "caps", "libc", "mio", "nix", "procfs", "rustix", "socket2", "tokio"];
 
 /// A member of the workspace.
 struct Member<'a> {

@@ -1,21 +1,29 @@
 //! The network of a lab: two anonymous namespaces joined by a veth pair, which end with the process.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd as _;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
-use futures_util::StreamExt;
-use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
-use netlink_packet_route::link::{InfoData, InfoVeth, LinkAttribute, LinkMessage, State};
-use netlink_packet_route::route::RouteMessage;
-use rtnetlink::{
-    Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth, LinkVlan, LinkVxlan, MulticastGroup,
-    RouteMessageBuilder,
+use anyhow::Context;
+use twinpath_netlink::route::{
+    self, ADDRESS_HEADER_LEN, IFA_ADDRESS, IFLA_LINK, LinkAddress, LinkChange, octets,
 };
-use twinpath_sys::Namespace;
+use twinpath_netlink::{Body, Netlink, Protocol, Request};
 use twinpath_sys::ethtool::{Offload, set_offload};
+use twinpath_sys::{Namespace, clock};
+
+// linux/rtnetlink.h, linux/if_link.h
+const RTM_NEWROUTE: u16 = 24;
+const RTM_DELROUTE: u16 = 25;
+const RTA_DST: u16 = 1;
+const RTA_GATEWAY: u16 = 5;
+const RT_SCOPE_LINK: u8 = 253;
+const IFLA_VLAN_ID: u16 = 1;
+const IFLA_VXLAN_ID: u16 = 1;
+const IFLA_VXLAN_GROUP: u16 = 2;
+const IFLA_VXLAN_LOCAL: u16 = 4;
+const IFLA_VXLAN_PORT: u16 = 15;
 
 /// A link without carrier after this time will not get it.
 const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
@@ -129,11 +137,11 @@ impl SwitchNetwork {
                 ..OWNED
             });
             join(&network.switch, end, namespace, host)?;
-            inside(&network.switch, async |handle| set_up_all(&handle, &["lo", end.interface]).await)?;
+            inside(&network.switch, |netlink| set_up_all(netlink, &["lo", end.interface]))?;
             if at < HOSTS.len() {
                 set_up_host(namespace, host)?;
             } else {
-                inside(namespace, async |handle| set_up_all(&handle, &[host.interface]).await)?;
+                inside(namespace, |netlink| set_up_all(netlink, &[host.interface]))?;
             }
             wait_for_carrier(&network.switch, end.interface)?;
         }
@@ -149,16 +157,15 @@ impl SwitchNetwork {
         }
         let port = End { interface: network.ports[0], mac: [0x02, 0x74, 0x70, 1, 1, 0], ..OWNED };
         join(&far, port, &network.hosts[1], HOSTS[1])?;
-        inside(&far, async |handle| set_up_all(&handle, &["lo", port.interface]).await)?;
+        inside(&far, |netlink| set_up_all(netlink, &["lo", port.interface]))?;
         set_up_host(&network.hosts[1], HOSTS[1])?;
         join(&network.switch, UNDERLAY[0], &far, UNDERLAY[1])?;
         for (namespace, end) in [&network.switch, &far].into_iter().zip(UNDERLAY) {
-            inside(namespace, async |handle| {
-                let index = index_of(&handle, end.interface).await?;
-                let larger = LinkUnspec::new_with_index(index).mtu(UNDERLAY_MTU).build();
-                handle.link().set(larger).execute().await.context("cannot set the MTU")?;
-                add_address(&handle, index, (IpAddr::V4(end.ipv4), 24)).await?;
-                set_up_all(&handle, &[end.interface]).await
+            inside(namespace, |netlink| {
+                let index = index_of(netlink, end.interface)?;
+                LinkChange::of(index).mtu(UNDERLAY_MTU).change(netlink)?;
+                add_address(netlink, index, (IpAddr::V4(end.ipv4), 24))?;
+                set_up_all(netlink, &[end.interface])
             })?;
         }
         for (namespace, end) in [(&network.switch, UNDERLAY[0]), (&far, UNDERLAY[1]), (&far, port)] {
@@ -171,23 +178,19 @@ impl SwitchNetwork {
     pub(crate) fn join_by_kernel(&self, far: &Namespace) -> anyhow::Result<()> {
         let [one, other] = UNDERLAY.map(|end| end.ipv4);
         for (namespace, local, remote) in [(&self.switch, one, other), (far, other, one)] {
-            inside(namespace, async |handle| {
-                let vxlan = LinkVxlan::new(VXLAN, VNI).local(local).remote(remote).port(VXLAN_PORT).build();
-                handle.link().add(vxlan).execute().await.context("cannot create a VXLAN interface")?;
-                handle
-                    .link()
-                    .add(LinkBridge::new(BRIDGE).build())
-                    .execute()
-                    .await
-                    .context("cannot create a bridge")?;
-                let bridge = index_of(&handle, BRIDGE).await?;
+            inside(namespace, |netlink| {
+                let tunnel = Body::new([])
+                    .u32(IFLA_VXLAN_ID, VNI)
+                    .bytes(IFLA_VXLAN_LOCAL, local.octets())
+                    .bytes(IFLA_VXLAN_GROUP, remote.octets())
+                    .bytes(IFLA_VXLAN_PORT, VXLAN_PORT.to_be_bytes());
+                LinkChange::named(VXLAN).kind("vxlan", &tunnel).make(netlink)?;
+                LinkChange::named(BRIDGE).kind("bridge", &Body::new([])).make(netlink)?;
+                let bridge = index_of(netlink, BRIDGE)?;
                 for port in [VXLAN, self.ports[0]] {
-                    let index = index_of(&handle, port).await?;
-                    let joined = LinkUnspec::new_with_index(index).controller(bridge).build();
-                    let done = handle.link().set(joined).execute().await;
-                    done.with_context(|| format!("cannot make {port} a port of a bridge"))?;
+                    LinkChange::named(port).master(bridge).change(netlink)?;
                 }
-                set_up_all(&handle, &[VXLAN, BRIDGE]).await
+                set_up_all(netlink, &[VXLAN, BRIDGE])
             })?;
         }
         Ok(())
@@ -205,10 +208,10 @@ impl SwitchNetwork {
 /// Gives a host of a switch its address, and sets it up.
 fn set_up_host(namespace: &Namespace, host: End) -> anyhow::Result<()> {
     namespace.run(|| std::fs::write(NO_METRICS, "1"))?.context("cannot have TCP forget what it measured")?;
-    inside(namespace, async |handle| {
-        let index = index_of(&handle, host.interface).await?;
-        add_address(&handle, index, (IpAddr::V4(host.ipv4), 24)).await?;
-        set_up_all(&handle, &["lo", host.interface]).await
+    inside(namespace, |netlink| {
+        let index = index_of(netlink, host.interface)?;
+        add_address(netlink, index, (IpAddr::V4(host.ipv4), 24))?;
+        set_up_all(netlink, &["lo", host.interface])
     })?;
     // Without it, nothing that an XDP program redirects to the port arrives. On Linux 6.18 it did not matter whether
     // this or setting the link up came first.
@@ -227,9 +230,11 @@ impl Topology {
     pub(crate) fn build() -> anyhow::Result<Self> {
         let topology = Self { client: Namespace::new()?, server: Namespace::new()? };
         join(&topology.client, CLIENT, &topology.server, SERVER)?;
-        inside(&topology.client, async |handle| configure(&handle, CLIENT).await)?;
-        inside(&topology.server, async |handle| configure(&handle, SERVER).await)?;
-        wait_for_carriers([(&topology.client, CLIENT), (&topology.server, SERVER)])?;
+        inside(&topology.client, |netlink| configure(netlink, CLIENT))?;
+        inside(&topology.server, |netlink| configure(netlink, SERVER))?;
+        for (namespace, end) in [(&topology.client, CLIENT), (&topology.server, SERVER)] {
+            wait_for_carrier(namespace, end.interface)?;
+        }
         Ok(topology)
     }
 
@@ -240,12 +245,10 @@ impl Topology {
         let ends = [(&topology.client, CLIENT), (&topology.server, SERVER)];
         for (interface, (namespace, end)) in interfaces.into_iter().zip(ends) {
             take(interface, namespace)?;
-            inside(namespace, async |handle| {
-                let index = index_of(&handle, interface).await?;
-                let renamed = LinkUnspec::new_with_index(index).name(end.interface).address(end.mac.to_vec());
-                let done = handle.link().set(renamed.build()).execute().await;
-                done.with_context(|| format!("cannot make {interface} {}", end.interface))?;
-                configure(&handle, end).await
+            inside(namespace, |netlink| {
+                let index = index_of(netlink, interface)?;
+                LinkChange::of(index).renamed(end.interface).address(end.mac).change(netlink)?;
+                configure(netlink, end)
             })?;
         }
         wait_for_carriers(ends)?;
@@ -257,9 +260,11 @@ impl Topology {
     pub(crate) fn owned(&self) -> anyhow::Result<Namespace> {
         let owner = Namespace::new()?;
         join(&owner, OWNED, &self.server, OWNED_PEER)?;
-        inside(&owner, async |handle| set_up_all(&handle, &["lo", OWNED.interface]).await)?;
-        inside(&self.server, async |handle| configure(&handle, OWNED_PEER).await)?;
-        wait_for_carriers([(&owner, OWNED), (&self.server, OWNED_PEER)])?;
+        inside(&owner, |netlink| set_up_all(netlink, &["lo", OWNED.interface]))?;
+        inside(&self.server, |netlink| configure(netlink, OWNED_PEER))?;
+        for (namespace, end) in [(&owner, OWNED), (&self.server, OWNED_PEER)] {
+            wait_for_carrier(namespace, end.interface)?;
+        }
         Ok(owner)
     }
 }
@@ -269,11 +274,12 @@ impl Topology {
     pub(crate) fn vlan(&self) -> anyhow::Result<()> {
         let ends = [(&self.client, CLIENT, VLAN_CLIENT), (&self.server, SERVER, VLAN_SERVER)];
         for (namespace, below, end) in ends {
-            inside(namespace, async |handle| {
-                let below = index_of(&handle, below.interface).await?;
-                let made = handle.link().add(LinkVlan::new(end.interface, below, VLAN).build());
-                made.execute().await.with_context(|| format!("cannot create {}", end.interface))?;
-                configure(&handle, end).await
+            inside(namespace, |netlink| {
+                let below = index_of(netlink, below.interface)?;
+                let tag = Body::new([]).bytes(IFLA_VLAN_ID, VLAN.to_ne_bytes());
+                let vlan = LinkChange::named(end.interface).with(IFLA_LINK, below.to_ne_bytes());
+                vlan.kind("vlan", &tag).make(netlink)?;
+                configure(netlink, end)
             })?;
             wait_for_carrier(namespace, end.interface)?;
         }
@@ -283,30 +289,27 @@ impl Topology {
     /// Removes them.
     pub(crate) fn no_vlan(&self) -> anyhow::Result<()> {
         for (namespace, end) in [(&self.client, VLAN_CLIENT), (&self.server, VLAN_SERVER)] {
-            inside(namespace, async |handle| {
-                let index = index_of(&handle, end.interface).await?;
-                let removed = handle.link().del(index).execute().await;
-                removed.with_context(|| format!("cannot remove {}", end.interface))
-            })?;
+            inside(namespace, |netlink| Ok(LinkChange::named(end.interface).remove(netlink)?))?;
         }
         Ok(())
     }
 
     /// Connects the server to [`CONNECTED`], and has it reach [`REMOTE`] by the client.
     pub(crate) fn further_networks(&self) -> anyhow::Result<()> {
-        inside(&self.server, async |handle| {
-            let index = index_of(&handle, SERVER.interface).await?;
-            add_address(&handle, index, (IpAddr::V4(CONNECTED_SERVER), CONNECTED.1)).await?;
-            handle.route().add(to_remote()).execute().await.context("cannot add a route")
+        inside(&self.server, |netlink| {
+            let index = index_of(netlink, SERVER.interface)?;
+            add_address(netlink, index, (IpAddr::V4(CONNECTED_SERVER), CONNECTED.1))?;
+            netlink.request(&Request::create("add a route", RTM_NEWROUTE, &to_remote()))?;
+            Ok(())
         })
     }
 
     /// Undoes that.
     pub(crate) fn no_further_networks(&self) -> anyhow::Result<()> {
-        inside(&self.server, async |handle| {
-            handle.route().del(to_remote()).execute().await.context("cannot remove a route")?;
-            let index = index_of(&handle, SERVER.interface).await?;
-            remove_addresses(&handle, index, |address| address == IpAddr::V4(CONNECTED_SERVER)).await
+        inside(&self.server, |netlink| {
+            netlink.request(&Request::new("remove a route", RTM_DELROUTE, &to_remote()))?;
+            let index = index_of(netlink, SERVER.interface)?;
+            remove_addresses(netlink, index, |address| address == IpAddr::V4(CONNECTED_SERVER))
         })
     }
 
@@ -315,8 +318,8 @@ impl Topology {
         let host = Namespace::new()?;
         let port = End { interface: TO_BEHIND, mac: [0x02, 0x74, 0x70, 0, 3, 2], ..BEHIND };
         join(&host, BEHIND, &self.server, port)?;
-        inside(&host, async |handle| configure(&handle, BEHIND).await)?;
-        inside(&self.server, async |handle| set_up_all(&handle, &[TO_BEHIND]).await)?;
+        inside(&host, |netlink| configure(netlink, BEHIND))?;
+        inside(&self.server, |netlink| set_up_all(netlink, &[TO_BEHIND]))?;
         wait_for_carrier(&host, BEHIND.interface)?;
         Ok(host)
     }
@@ -324,133 +327,86 @@ impl Topology {
 
 /// Removes all addresses from an interface, but for those that the kernel gives to every link.
 pub(crate) fn no_address(namespace: &Namespace, end: End) -> anyhow::Result<()> {
-    inside(namespace, async |handle| {
-        let index = index_of(&handle, end.interface).await?;
-        remove_addresses(&handle, index, |_| true).await
+    inside(namespace, |netlink| {
+        let index = index_of(netlink, end.interface)?;
+        remove_addresses(netlink, index, |_| true)
     })
 }
 
 /// Removes some of the addresses of an interface that the kernel has not given to it.
-async fn remove_addresses(handle: &Handle, index: u32, which: impl Fn(IpAddr) -> bool) -> anyhow::Result<()> {
-    let mut found = std::pin::pin!(handle.address().get().set_link_index_filter(index).execute());
-    let mut all = Vec::new();
-    while let Some(address) = found.next().await {
-        all.push(address.with_context(|| format!("cannot list the addresses of interface {index}"))?);
-    }
-    let is_one = |address: &AddressMessage| {
-        address.attributes.iter().any(|attribute| match attribute {
-            AddressAttribute::Address(address) => which(*address),
-            _ => false,
-        })
-    };
-    for address in all.into_iter().filter(|address| address.header.scope != AddressScope::Link) {
-        if is_one(&address) {
-            let removed = handle.address().del(address).execute().await;
-            removed.with_context(|| format!("cannot remove an address of interface {index}"))?;
+fn remove_addresses(netlink: &Netlink, ifindex: u32, which: impl Fn(IpAddr) -> bool) -> anyhow::Result<()> {
+    let asked = format!("list the addresses of interface {ifindex}");
+    let body = Body::new([[0; 4], ifindex.to_ne_bytes()].concat());
+    for message in &netlink.request(&Request::list(&asked, route::RTM_GETADDR, &body))? {
+        let Some((header, attributes)) = message.parts::<ADDRESS_HEADER_LEN>() else { continue };
+        let [_, prefix, _, scope, index @ ..] = *header;
+        let v4 = attributes.array::<4>(IFA_ADDRESS).map(IpAddr::from);
+        let address = attributes.array::<16>(IFA_ADDRESS).map(IpAddr::from).or(v4);
+        let address = address.filter(|address| which(*address) && scope != RT_SCOPE_LINK);
+        if let Some(address) = address.filter(|_| u32::from_ne_bytes(index) == ifindex) {
+            LinkAddress { ifindex, address, prefix }.remove(netlink)?;
         }
     }
     Ok(())
 }
 
-fn to_remote() -> RouteMessage {
-    RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(REMOTE.0, REMOTE.1).gateway(CLIENT.ipv4).build()
+/// The way to [`REMOTE`]: `struct rtmsg` with the main table, for a static route to anywhere, and its attributes.
+fn to_remote() -> Body {
+    let (table, is_static, unicast) = (254, 4, 1);
+    let header = [2, REMOTE.1, 0, 0, table, is_static, 0, unicast, 0, 0, 0, 0];
+    Body::new(header).bytes(RTA_DST, REMOTE.0.octets()).bytes(RTA_GATEWAY, octets(CLIENT.ipv4.into()))
 }
 
 /// Gives an address to a namespace that no other host has, nor any way there.
 pub(crate) fn address_of_its_own(namespace: &Namespace, address: Ipv4Addr) -> anyhow::Result<()> {
-    inside(namespace, async |handle| {
-        let index = index_of(&handle, "lo").await?;
-        add_address(&handle, index, (IpAddr::V4(address), 32)).await
+    inside(namespace, |netlink| {
+        let index = index_of(netlink, "lo")?;
+        add_address(netlink, index, (IpAddr::V4(address), 32))
     })
 }
 
 /// Gives `end`'s addresses to an existing interface, and sets it up.
 pub(crate) fn address(namespace: &Namespace, end: End) -> anyhow::Result<()> {
-    inside(namespace, async |handle| configure(&handle, end).await)?;
+    inside(namespace, |netlink| configure(netlink, end))?;
     wait_for_carrier(namespace, end.interface)
 }
 
 /// Moves an interface out of the caller's namespace.
 fn take(interface: &str, into: &Namespace) -> anyhow::Result<()> {
-    here(async |handle| {
-        let index = index_of(&handle, interface).await?;
-        let moved = LinkUnspec::new_with_index(index).setns_by_fd(into.as_fd().as_raw_fd()).build();
-        let done = handle.link().set(moved).execute().await;
-        done.with_context(|| format!("cannot move {interface} into a namespace"))
-    })
+    Ok(LinkChange::named(interface).namespace(into.as_fd()).change(&Netlink::open(Protocol::Route)?)?)
 }
 
 /// Sets up an interface of the caller's namespace, and waits until it carries.
 pub(crate) fn set_up(interface: &str) -> anyhow::Result<()> {
-    here(async |handle| {
-        set_up_all(&handle, &[interface]).await?;
-        carrier(interface).await
-    })
-}
-
-/// Runs `work` with a netlink connection of the caller's namespace.
-fn here(work: impl AsyncFnOnce(Handle) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.context("cannot start an event loop")?.block_on(async {
-        let (connection, handle, _) = rtnetlink::new_connection().context("cannot open a netlink socket")?;
-        let connection = tokio::spawn(connection);
-        let done = work(handle).await;
-        connection.abort();
-        done
-    })
+    set_up_all(&Netlink::open(Protocol::Route)?, &[interface])?;
+    carrier(interface)
 }
 
 /// One message creates both ends, the second directly in the other namespace.
 fn join(namespace: &Namespace, end: End, peer_namespace: &Namespace, peer: End) -> anyhow::Result<()> {
-    let other = LinkMessageBuilder::<LinkUnspec>::new()
-        .name(peer.interface)
-        .address(peer.mac.to_vec())
-        .setns_by_fd(peer_namespace.as_fd().as_raw_fd())
-        .build();
-    let pair: LinkMessage = LinkVeth::new(end.interface, peer.interface)
-        .address(end.mac.to_vec())
-        .set_info_data(InfoData::Veth(InfoVeth::Peer(other)))
-        .build();
-    inside(namespace, async move |handle| {
-        handle.link().add(pair).execute().await.context("cannot create a veth pair")
-    })
+    let other = LinkChange::named(peer.interface).address(peer.mac).namespace(peer_namespace.as_fd());
+    let pair = LinkChange::named(end.interface).address(end.mac).pair(&other);
+    inside(namespace, |netlink| Ok(pair.make(netlink)?))
 }
 
-async fn configure(handle: &Handle, end: End) -> anyhow::Result<()> {
-    let index = index_of(handle, end.interface).await?;
+fn configure(netlink: &Netlink, end: End) -> anyhow::Result<()> {
+    let index = index_of(netlink, end.interface)?;
     for address in [(IpAddr::V4(end.ipv4), 24), (IpAddr::V6(end.ipv6), 64)] {
-        add_address(handle, index, address).await?;
+        add_address(netlink, index, address)?;
     }
-    set_up_all(handle, &["lo", end.interface]).await
+    set_up_all(netlink, &["lo", end.interface])
 }
 
-async fn add_address(handle: &Handle, index: u32, (address, prefix): (IpAddr, u8)) -> anyhow::Result<()> {
-    let mut request = handle.address().add(index, address, prefix);
-    // Without duplicate address detection, addresses are usable at once.
-    request.message_mut().header.flags |= AddressHeaderFlags::Nodad;
-    request.execute().await.with_context(|| format!("cannot add {address} to interface {index}"))
+fn add_address(netlink: &Netlink, ifindex: u32, (address, prefix): (IpAddr, u8)) -> anyhow::Result<()> {
+    Ok(LinkAddress { ifindex, address, prefix }.add(netlink)?)
 }
 
-async fn set_up_all(handle: &Handle, names: &[&str]) -> anyhow::Result<()> {
-    for name in names {
-        let up = LinkUnspec::new_with_name(name).up().build();
-        handle.link().set(up).execute().await.with_context(|| format!("cannot set {name} up"))?;
-    }
-    Ok(())
+fn set_up_all(netlink: &Netlink, names: &[&str]) -> anyhow::Result<()> {
+    Ok(names.iter().try_for_each(|name| LinkChange::named(name).up(true).change(netlink))?)
 }
 
-async fn index_of(handle: &Handle, name: &str) -> anyhow::Result<u32> {
-    Ok(link(handle, name).await?.header.index)
-}
-
-async fn link(handle: &Handle, name: &str) -> anyhow::Result<LinkMessage> {
-    let links = handle.link().get().match_name(name.to_owned()).execute();
-    let mut links = std::pin::pin!(links);
-    links
-        .next()
-        .await
-        .ok_or_else(|| anyhow!("no interface {name}"))?
-        .with_context(|| format!("no interface {name}"))
+fn index_of(netlink: &Netlink, name: &str) -> anyhow::Result<u32> {
+    Ok(LinkChange::named(name).look(netlink, |header, _| header.ifindex)?)
 }
 
 fn wait_for_carriers(ends: [(&Namespace, End); 2]) -> anyhow::Result<()> {
@@ -458,52 +414,21 @@ fn wait_for_carriers(ends: [(&Namespace, End); 2]) -> anyhow::Result<()> {
 }
 
 fn wait_for_carrier(namespace: &Namespace, interface: &str) -> anyhow::Result<()> {
-    on_runtime(namespace, async || carrier(interface).await)
+    namespace.run(|| carrier(interface))?
 }
 
-/// Subscribes first and looks then, so that no change falls in between.
-async fn carrier(interface: &str) -> anyhow::Result<()> {
-    let wait = async {
-        let (connection, handle, mut events) = rtnetlink::new_multicast_connection(&[MulticastGroup::Link])
-            .context("cannot listen for link events")?;
-        let connection = tokio::spawn(connection);
-        while !carries(&link(&handle, interface).await?) {
-            events.next().await.context("the kernel ended the link events")?;
-        }
-        connection.abort();
-        anyhow::Ok(())
-    };
-    let late = || format!("{interface} has no carrier after {} s", CARRIER_DEADLINE.as_secs());
-    tokio::time::timeout(CARRIER_DEADLINE, wait).await.with_context(late)?
+fn carrier(interface: &str) -> anyhow::Result<()> {
+    let carries = route::wait_for_carrier(interface, clock::now() + CARRIER_DEADLINE)?;
+    anyhow::ensure!(carries, "{interface} has no carrier after {} s", CARRIER_DEADLINE.as_secs());
+    Ok(())
 }
 
-fn carries(link: &LinkMessage) -> bool {
-    link.attributes.iter().any(|attribute| matches!(attribute, LinkAttribute::OperState(State::Up)))
-}
-
-/// Runs `work` with a netlink connection of `namespace`.
+/// Runs `work` on a thread inside `namespace`, with a netlink socket there.
 fn inside<R: Send>(
     namespace: &Namespace,
-    work: impl AsyncFnOnce(Handle) -> anyhow::Result<R> + Send,
+    work: impl FnOnce(&Netlink) -> anyhow::Result<R> + Send,
 ) -> anyhow::Result<R> {
-    on_runtime(namespace, async || {
-        let (connection, handle, _) = rtnetlink::new_connection().context("cannot open a netlink socket")?;
-        let connection = tokio::spawn(connection);
-        let result = work(handle).await;
-        connection.abort();
-        result
-    })
-}
-
-/// Runs `work` with an event loop on a thread of its own inside `namespace`, to which its sockets then belong.
-fn on_runtime<R: Send>(
-    namespace: &Namespace,
-    work: impl AsyncFnOnce() -> anyhow::Result<R> + Send,
-) -> anyhow::Result<R> {
-    namespace.run(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.context("cannot start an event loop in a namespace")?.block_on(work())
-    })?
+    namespace.run(|| work(&Netlink::open(Protocol::Route)?.strict()))?
 }
 
 #[cfg(test)]

@@ -81,8 +81,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn look(args: &Args) -> anyhow::Result<Findings> {
-    let mirror =
-        Mirror::open(MirrorLimits::default()).await.context("cannot read the kernel's interfaces")?;
+    let mirror = Mirror::open(MirrorLimits::default()).context("cannot read the kernel's interfaces")?;
     let links: Vec<_> = if args.interfaces.is_empty() {
         mirror.tables().links().filter(|link| link.up).cloned().collect()
     } else {

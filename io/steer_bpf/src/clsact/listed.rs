@@ -1,29 +1,30 @@
 //! Reads the kernel's list of filters and disciplines, and the names that we give to our own filters.
 
 use std::fmt;
-use std::io;
 use std::str::FromStr;
 
 use aya::programs::TcAttachType;
-use netlink_packet_core::{NLM_F_DUMP, parse_string, parse_u32};
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::tc::{TcHandle, TcHeader, TcMessage};
+use twinpath_netlink::{Attributes, Message, Netlink, NetlinkError, Request};
 
-use super::parent;
+use super::{message, parent};
 use crate::names::OURS;
-use crate::netlink::{Answer, Netlink};
 
 pub(super) const CLSACT: &str = "clsact";
+/// The kind of filters that are BPF programs.
+pub(super) const BPF: &str = "bpf";
 
 /// Bytes of `struct tcmsg`.
 const HEADER_LEN: usize = 20;
 // linux/rtnetlink.h, linux/pkt_cls.h
 const RTM_NEWQDISC: u16 = 36;
+const RTM_GETQDISC: u16 = 38;
 const RTM_NEWTFILTER: u16 = 44;
-const TCA_KIND: u16 = 1;
-const TCA_OPTIONS: u16 = 2;
+const RTM_GETTFILTER: u16 = 46;
+pub(super) const TC_H_CLSACT: u32 = 0xffff_fff1;
+pub(super) const TCA_KIND: u16 = 1;
+pub(super) const TCA_OPTIONS: u16 = 2;
 const TCA_CHAIN: u16 = 11;
-const TCA_BPF_NAME: u16 = 7;
+pub(super) const TCA_BPF_NAME: u16 = 7;
 const TCA_BPF_ID: u16 = 11;
 
 /// A filter as the kernel lists it.
@@ -105,69 +106,65 @@ impl FromStr for Tag {
 }
 
 /// Filters at a hook, in the order in which they run; none where no discipline holds filters.
-pub(super) fn filters(netlink: &Netlink, ifindex: u32, hook: TcAttachType) -> io::Result<Vec<Listed>> {
-    let header = TcHeader { index: ifindex.cast_signed(), parent: parent(hook), ..TcHeader::default() };
-    let question = RouteNetlinkMessage::GetTrafficFilter(TcMessage::from_parts(header, Vec::new()));
-    let answers = netlink.ask(question, NLM_F_DUMP)?;
-    Ok(answers.iter().filter_map(|answer| listed(answer, hook)).collect())
+pub(super) fn filters(
+    netlink: &Netlink,
+    ifindex: u32,
+    hook: TcAttachType,
+) -> Result<Vec<Listed>, NetlinkError> {
+    let asked = format!("list the filters at tc of interface {ifindex}");
+    let body = message(ifindex, 0, parent(hook), 0);
+    let answers = netlink.request(&Request::list(&asked, RTM_GETTFILTER, &body))?;
+    Ok(answers.iter().filter_map(|answer| listed(&answer, hook)).collect())
 }
 
 /// Interfaces with a discipline that holds ingress filters, and its kind: `clsact` or `ingress`.
-pub(super) fn disciplines(netlink: &Netlink) -> io::Result<Vec<(u32, String)>> {
-    let question = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
-    let answers = netlink.ask(question, NLM_F_DUMP)?;
+pub(super) fn disciplines(netlink: &Netlink) -> Result<Vec<(u32, String)>, NetlinkError> {
+    let body = message(0, 0, 0, 0);
+    let answers = netlink.request(&Request::list("list the queueing disciplines", RTM_GETQDISC, &body))?;
     let found = answers.iter().filter(|answer| answer.kind == RTM_NEWQDISC).filter_map(|answer| {
-        let (header, attributes) = parts(answer)?;
-        let kind = value(attributes, TCA_KIND).and_then(|kind| parse_string(kind).ok())?;
-        (header.parent == TcHandle::CLSACT).then(|| (header.index.cast_unsigned(), kind))
+        let (header, attributes) = parts(&answer)?;
+        let kind = attributes.text(TCA_KIND)?;
+        (header.parent == TC_H_CLSACT).then_some((header.ifindex, kind))
     });
     Ok(found.collect())
 }
 
 /// Reads only the attributes that we need: options of other kinds may have any layout.
-fn listed(answer: &Answer, hook: TcAttachType) -> Option<Listed> {
-    let (header, attributes) = parts(answer).filter(|_| answer.kind == RTM_NEWTFILTER)?;
-    let number = |bytes: &[u8]| parse_u32(bytes).ok();
+fn listed(answer: &Message<'_>, hook: TcAttachType) -> Option<Listed> {
+    let (Header { ifindex, handle, info, .. }, attributes) =
+        parts(answer).filter(|_| answer.kind == RTM_NEWTFILTER)?;
     // Other chains run only if a filter of this one refers to them. An entry without a handle is not a filter but the
     // head of several.
-    let (chain, handle) = (value(attributes, TCA_CHAIN).and_then(number), u32::from(header.handle));
-    if chain.unwrap_or(0) != 0 || handle == 0 {
+    if attributes.u32(TCA_CHAIN).unwrap_or(0) != 0 || handle == 0 {
         return None;
     }
-    let kind = value(attributes, TCA_KIND).and_then(|kind| parse_string(kind).ok())?;
-    let options = value(attributes, TCA_OPTIONS).filter(|_| kind == "bpf").unwrap_or_default();
-    let name = value(options, TCA_BPF_NAME).and_then(|name| parse_string(name).ok());
+    let kind = attributes.text(TCA_KIND)?;
+    let options = if kind == BPF { attributes.inside(TCA_OPTIONS) } else { Attributes::default() };
     Some(Listed {
-        ifindex: header.index.cast_unsigned(),
+        ifindex,
         hook,
         handle,
-        priority: (header.info >> 16) as u16,
-        protocol: header.info as u16,
+        priority: (info >> 16) as u16,
+        protocol: info as u16,
         kind,
-        name: name.unwrap_or_default(),
-        program_id: value(options, TCA_BPF_ID).and_then(number),
+        name: options.text(TCA_BPF_NAME).unwrap_or_default(),
+        program_id: options.u32(TCA_BPF_ID),
     })
 }
 
-fn parts(answer: &Answer) -> Option<(TcHeader, &[u8])> {
-    Some((TcHeader::parse(&answer.payload).ok()?, answer.payload.get(HEADER_LEN..)?))
+/// `struct tcmsg`.
+struct Header {
+    ifindex: u32,
+    handle: u32,
+    parent: u32,
+    info: u32,
 }
 
-fn value(attributes: &[u8], kind: u16) -> Option<&[u8]> {
-    let mut rest = attributes;
-    // The library's iterator returns values that borrow from its own items.
-    while let [a, b, c, d, ..] = *rest {
-        let len = usize::from(u16::from_ne_bytes([a, b]));
-        if u16::from_ne_bytes([c, d]) & KIND_MASK == kind {
-            return rest.get(4..len);
-        }
-        rest = rest.get(len.max(4).next_multiple_of(4)..).unwrap_or_default();
-    }
-    None
+fn parts<'a>(answer: &Message<'a>) -> Option<(Header, Attributes<'a>)> {
+    let (header, attributes) = answer.parts::<HEADER_LEN>()?;
+    let word = |at: usize| header[at * 4..].first_chunk().map_or(0, |word| u32::from_ne_bytes(*word));
+    Some((Header { ifindex: word(1), handle: word(2), parent: word(3), info: word(4) }, attributes))
 }
-
-/// The other bits describe the encoding of the value.
-const KIND_MASK: u16 = 0x3fff;
 
 #[cfg(test)]
 mod tests {
@@ -196,14 +193,5 @@ mod tests {
         ] {
             assert_eq!(name.parse::<Tag>(), Err(()), "{name}");
         }
-    }
-
-    #[test]
-    fn attributes_that_end_too_early_are_not_read() {
-        let bytes = [8, 0, 1, 0, 1, 2, 3, 4, 5, 0, 2, 0, 9, 0, 0, 0, 12, 0, 3, 0, 1];
-        assert_eq!(value(&bytes, 1), Some(&[1, 2, 3, 4][..]));
-        assert_eq!(value(&bytes, 2), Some(&[9][..]));
-        assert_eq!((value(&bytes, 3), value(&[0, 0, 0, 0], 1)), (None, None));
-        assert_eq!(value(&[0, 0, 1, 0], 1), None);
     }
 }

@@ -53,7 +53,7 @@ impl Controlled for Instance {
         let (due, cut) = (self.drain_due(), self.reloads.cut_due());
         Ok(tokio::select! {
             event = self.mirror.next() => Woken::Mirror(event?),
-            announced = self.announcements.next() => Woken::Announced(announced),
+            Ok(announced) = self.announcements.next() => Woken::Announced(announced),
             () = until_readable(self.interface.stuck_said.as_ref()) => Woken::Stuck,
             () = stand_in_due(self.stand_in.as_ref()) => Woken::Stuck,
             Some(outcome) = self.outcomes.recv() => Woken::Outcome(outcome),

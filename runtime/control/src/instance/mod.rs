@@ -40,7 +40,7 @@ use twinpath_command as command;
 use twinpath_config::Path;
 use twinpath_hold::{Held, HoldError};
 use twinpath_host::metrics::{self, MetricsError};
-use twinpath_host::{Captures, Offers, Ready, Signals, StartError};
+use twinpath_host::{Awaited, Captures, Offers, Ready, Signals, StartError};
 use twinpath_mirror::{Mirror, MirrorError};
 use twinpath_path::Announcements;
 use twinpath_path::choose::{Choice, Refusal};
@@ -168,8 +168,8 @@ impl From<WatchEvent> for Outcome {
 /// One running instance.
 struct Instance {
     plan: Plan,
-    mirror: Mirror,
-    announcements: Announcements,
+    mirror: Awaited<Mirror>,
+    announcements: Awaited<Announcements>,
     workers: Vec<WorkerHandle>,
     /// The worker that serves the kernel's sockets while another one is stuck.
     stand_in: Option<StandIn>,

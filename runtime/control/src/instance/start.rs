@@ -9,7 +9,7 @@ use twinpath_attach::{
 };
 use twinpath_config::{Path, PathAsked};
 use twinpath_hold::{Held, HoldError, Inherited, KernelSockets, former_of, hold_all_ports, hold_frames};
-use twinpath_host::MESSAGES_MAX;
+use twinpath_host::{Awaited, MESSAGES_MAX};
 use twinpath_machine::Machine;
 use twinpath_mirror::table::Link;
 use twinpath_mirror::{Mirror, MirrorLimits};
@@ -42,6 +42,15 @@ const SLOW_SOCKETS_BESIDE: usize = 1;
 /// socket.
 const SLOW_SOCKETS_EACH: usize = 4;
 
+/// Subscribes to what the kernel announces, and reads its tables.
+fn listen_to_kernel(plan: &Plan) -> Result<(Awaited<Mirror>, Awaited<Announcements>), InstanceError> {
+    let mut limits = MirrorLimits::default();
+    limits.book.peers = plan.peers_max as usize;
+    let mirror = Awaited::new(Mirror::open(limits)?.hearing_of_paths()).map_err(InstanceError::Control)?;
+    let announcements = Awaited::new(Announcements::open()).map_err(InstanceError::Control)?;
+    Ok((mirror, announcements))
+}
+
 /// The number of sockets that take long to close, as far as that is known before the device is.
 fn slow_sockets(plan: &Plan) -> usize {
     SLOW_SOCKETS_EACH * plan.workers.max(1) as usize + SLOW_SOCKETS_BESIDE
@@ -57,10 +66,7 @@ impl Instance {
     ) -> Result<Self, InstanceError> {
         let reflexes = ServedReflexes::of(&mut plan, parts.services);
         set_aside(slow_sockets(&plan));
-        let mut limits = MirrorLimits::default();
-        limits.book.peers = plan.peers_max as usize;
-        let mirror = Mirror::open(limits).await?.hearing_of_paths();
-        let announcements = Announcements::open();
+        let (mirror, announcements) = listen_to_kernel(&plan)?;
         let link = find_link(&mirror, &plan.interface)?;
         let (mut former, sockets) = hold(&plan, &mirror, &link.name)?;
         plan.services.iter_mut().zip(&sockets).for_each(|(service, sockets)| sockets.name_ports(service));

@@ -1,173 +1,189 @@
-use netlink_packet_route::link::{InfoKind, LinkHeader};
-use netlink_packet_route::neighbour::NeighbourHeader;
-use netlink_packet_route::route::RouteHeader;
+use twinpath_netlink::Body;
+use twinpath_netlink::route::LINK_HEADER_LEN;
 
 use super::*;
+
+const AF_BRIDGE: u8 = 7;
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn link_message(family: AddressFamily, attributes: Vec<LinkAttribute>) -> LinkMessage {
-    let mut message = LinkMessage::default();
-    message.header = LinkHeader { interface_family: family, index: 5, ..LinkHeader::default() };
-    message.header.link_layer_type = LinkLayerType::Ether;
-    message.header.flags = LinkFlags::Up;
-    message.attributes = attributes;
-    message
+fn octets(text: &str) -> Vec<u8> {
+    match ip(text) {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
 }
 
-fn address_message(flags: AddressHeaderFlags, attributes: Vec<AddressAttribute>) -> AddressMessage {
-    let mut message = AddressMessage::default();
-    (message.header.index, message.header.prefix_len, message.header.flags) = (5, 24, flags);
-    message.attributes = attributes;
-    message
+fn change(kind: u16, body: &Body) -> Option<Change> {
+    super::change(&Message::new(kind, body.as_slice())).expect("it is not cut short")
 }
 
-fn neighbour_message(header: NeighbourHeader, attributes: Vec<NeighbourAttribute>) -> NeighbourMessage {
-    let mut message = NeighbourMessage::default();
-    (message.header, message.attributes) = (header, attributes);
-    message
+/// Link 5, an Ethernet device that is up.
+fn link_header(family: u8) -> Body {
+    let mut header = [0; LINK_HEADER_LEN];
+    (header[0], header[2], header[4], header[8]) = (family, 1, 5, 1);
+    Body::new(header)
 }
 
-fn route_message(kind: RouteType, attributes: Vec<RouteAttribute>) -> RouteMessage {
-    let mut message = RouteMessage::default();
-    message.header = RouteHeader { kind, ..RouteHeader::default() };
-    message.attributes = attributes;
-    message
+/// An address of link 5.
+fn address_header(flags: u8) -> Body {
+    Body::new([AF_INET, 24, flags, 0, 5, 0, 0, 0])
+}
+
+/// A neighbour at link 5.
+fn neighbour_header(family: u8, flags: u8) -> Body {
+    Body::new([family, 0, 0, 0, 5, 0, 0, 0, 2, 0, flags, 0])
+}
+
+fn route_header(kind: u8) -> Body {
+    let mut header = [0; ROUTE_HEADER_LEN];
+    header[7] = kind;
+    Body::new(header)
 }
 
 #[test]
 fn a_bridge_port_that_leaves_its_bridge_is_not_gone() {
-    let gone = |family| change(RouteNetlinkMessage::DelLink(link_message(family, Vec::new())));
-    assert_eq!(gone(AddressFamily::Unspec), Some(Change::LinkGone(5)));
-    assert_eq!(gone(AddressFamily::Bridge), None);
-    let port = link_message(AddressFamily::Bridge, vec![LinkAttribute::IfName("x".to_owned())]);
-    assert_eq!(change(RouteNetlinkMessage::NewLink(port)), None);
+    assert_eq!(change(RTM_DELLINK, &link_header(AF_UNSPEC)), Some(Change::LinkGone(5)));
+    assert_eq!(change(RTM_DELLINK, &link_header(AF_BRIDGE)), None);
+    assert_eq!(change(RTM_NEWLINK, &link_header(AF_BRIDGE).text(IFLA_IFNAME, "x")), None);
 }
 
 #[test]
 fn a_link_is_read_with_its_kind_master_and_program() {
-    let attributes = vec![
-        LinkAttribute::IfName("v100".to_owned()),
-        LinkAttribute::Address(vec![2, 0, 0, 0, 0, 1]),
-        LinkAttribute::Mtu(1400),
-        LinkAttribute::Controller(9),
-        LinkAttribute::Link(3),
-        LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Vlan)]),
-        LinkAttribute::Xdp(vec![LinkXdp::ProgId(0), LinkXdp::DrvProgId(44)]),
-    ];
-    let Some(Change::Link(link)) =
-        change(RouteNetlinkMessage::NewLink(link_message(AddressFamily::Unspec, attributes.clone())))
-    else {
-        panic!("a link expected");
-    };
+    let info = Body::new([]).text(IFLA_INFO_KIND, "vlan").text(IFLA_INFO_SLAVE_KIND, "bridge");
+    let xdp = Body::new([]).bytes(2, [1]).u32(4, 0).u32(5, 44);
+    let message = link_header(AF_UNSPEC)
+        .text(IFLA_IFNAME, "v100")
+        .bytes(IFLA_ADDRESS, [2, 0, 0, 0, 0, 1])
+        .u32(IFLA_MTU, 1400)
+        .u32(IFLA_MASTER, 9)
+        .u32(IFLA_LINK, 3)
+        .u32(IFLA_MAX_MTU, 0)
+        .u32(IFLA_NUM_RX_QUEUES, 4)
+        .nested(IFLA_LINKINFO, &info)
+        .nested(IFLA_XDP, &xdp);
+    let Some(Change::Link(link)) = change(RTM_NEWLINK, &message) else { panic!("a link expected") };
     assert_eq!((link.name.as_str(), link.kind.as_str(), link.mtu), ("v100", "vlan", 1400));
+    assert_eq!((link.port_kind.as_str(), link.mtu_max), ("bridge", None));
+    assert_eq!((link.rx_queues, link.tx_queues), (4, 1));
     assert_eq!((link.master, link.lower, link.xdp_program), (Some(9), Some(3), Some(44)));
     assert_eq!((link.mac, link.up, link.running), (Some(Mac([2, 0, 0, 0, 0, 1])), true, false));
     // In this case the lower index belongs to another namespace.
-    let elsewhere = [attributes, vec![LinkAttribute::LinkNetNsId(0)]].concat();
-    let message = link_message(AddressFamily::Unspec, elsewhere);
-    assert!(matches!(
-        change(RouteNetlinkMessage::NewLink(message)),
-        Some(Change::Link(Link { lower: None, .. }))
-    ));
+    let elsewhere = change(RTM_NEWLINK, &message.u32(IFLA_LINK_NETNSID, 0));
+    assert!(matches!(elsewhere, Some(Change::Link(Link { lower: None, .. }))));
 }
 
 #[test]
 fn an_address_counts_once_it_may_be_used() {
     let said = |flags| {
-        let message = address_message(flags, vec![AddressAttribute::Address(ip("fd00::1"))]);
-        matches!(change(RouteNetlinkMessage::NewAddress(message)), Some(Change::Address { .. }))
+        let message = address_header(flags).bytes(IFA_ADDRESS, octets("fd00::1"));
+        matches!(change(RTM_NEWADDR, &message), Some(Change::Address { .. }))
     };
-    assert!(said(AddressHeaderFlags::Permanent));
-    assert!(!said(AddressHeaderFlags::Tentative));
-    assert!(!said(AddressHeaderFlags::Dadfailed | AddressHeaderFlags::Permanent));
-    assert!(said(AddressHeaderFlags::Tentative | AddressHeaderFlags::Optimistic));
+    let permanent = 0x80;
+    assert!(said(permanent));
+    assert!(!said(IFA_F_TENTATIVE));
+    assert!(!said(IFA_F_DADFAILED | permanent));
+    assert!(said(IFA_F_TENTATIVE | IFA_F_OPTIMISTIC));
     // On a point-to-point link the first one is the other end's.
-    let both = vec![AddressAttribute::Address(ip("10.0.0.2")), AddressAttribute::Local(ip("10.0.0.1"))];
-    let message = address_message(AddressHeaderFlags::empty(), both);
-    let ours = Change::Address { ifindex: 5, address: ip("10.0.0.1"), prefix: 24 };
-    assert_eq!(change(RouteNetlinkMessage::NewAddress(message)), Some(ours));
+    let message =
+        address_header(0).bytes(IFA_ADDRESS, octets("10.0.0.2")).bytes(IFA_LOCAL, octets("10.0.0.1"));
+    let ours = (5, ip("10.0.0.1"), 24);
+    let (ifindex, address, prefix) = ours;
+    assert_eq!(change(RTM_NEWADDR, &message), Some(Change::Address { ifindex, address, prefix }));
+    assert_eq!(change(RTM_DELADDR, &message), Some(Change::AddressGone { ifindex, address, prefix }));
 }
 
 #[test]
 fn proxied_and_bridged_entries_are_no_neighbours() {
     let said = |family, flags| {
-        let header = NeighbourHeader { family, flags, ifindex: 5, ..NeighbourHeader::default() };
-        let address = NeighbourAttribute::Destination(NeighbourAddress::Inet([10, 0, 0, 2].into()));
-        change(RouteNetlinkMessage::NewNeighbour(neighbour_message(header, vec![address])))
+        let message = neighbour_header(family, flags).bytes(NDA_DST, octets("10.0.0.2"));
+        change(RTM_NEWNEIGH, &message)
     };
-    assert_eq!(said(AddressFamily::Bridge, NeighbourFlags::empty()), None);
-    assert_eq!(said(AddressFamily::Inet, NeighbourFlags::Proxy), None);
-    let kept = |flags| match said(AddressFamily::Inet, flags) {
+    assert_eq!(said(AF_BRIDGE, 0), None);
+    assert_eq!(said(AF_INET, NTF_PROXY), None);
+    let kept = |message: Option<Change>| match message {
         Some(Change::Neighbour { neighbour, .. }) => neighbour.kept_by_other,
         other => panic!("a neighbour expected, not {other:?}"),
     };
-    assert!(!kept(NeighbourFlags::empty()));
-    assert!(kept(NeighbourFlags::ExtLearned));
+    assert!(!kept(said(AF_INET, 0)));
+    assert!(kept(said(AF_INET, NTF_EXT_LEARNED)));
+    let managed = neighbour_header(AF_INET, 0)
+        .bytes(NDA_DST, octets("10.0.0.2"))
+        .bytes(NDA_LLADDR, [2, 0, 0, 0, 0, 2])
+        .u32(NDA_FLAGS_EXT, NTF_EXT_MANAGED);
+    assert!(kept(change(RTM_NEWNEIGH, &managed)));
+    let Some(Change::Neighbour { neighbour, .. }) = change(RTM_NEWNEIGH, &managed) else {
+        panic!("a neighbour")
+    };
+    assert_eq!((neighbour.mac, neighbour.state), (Some(Mac([2, 0, 0, 0, 0, 2])), NeighbourState::Reachable));
+    let gone = Some(Change::NeighbourGone { ifindex: 5, address: ip("10.0.0.2") });
+    assert_eq!(change(RTM_DELNEIGH, &managed), gone);
 }
 
 #[test]
 fn only_a_frame_to_one_neighbour_is_a_plain_route() {
     let peer = ip("10.9.9.9");
-    let oif = RouteAttribute::Oif(5);
+    let unicast = || route_header(RTN_UNICAST).u32(RTA_OIF, 5);
     let plain = |next_hop| Ok(Route { ifindex: 5, next_hop, mtu: None });
-    let gateway = RouteAttribute::Gateway(RouteAddress::Inet([10, 0, 0, 254].into()));
-    let via = RouteAttribute::Via(RouteVia::Inet6("fe80::1".parse().unwrap()));
-    let mtu = RouteAttribute::Metrics(vec![RouteMetric::Hoplimit(3), RouteMetric::Mtu(1300)]);
-    for (kind, attributes, expected) in [
-        (RouteType::Unicast, vec![oif.clone()], plain(peer)),
-        (RouteType::Unicast, vec![oif.clone(), gateway], plain(ip("10.0.0.254"))),
-        (RouteType::Unicast, vec![oif.clone(), via], plain(ip("fe80::1"))),
-        (
-            RouteType::Unicast,
-            vec![oif.clone(), mtu],
-            Ok(Route { ifindex: 5, next_hop: peer, mtu: Some(1300) }),
-        ),
-        (RouteType::Unicast, vec![], Err(KernelReason::NoRoute)),
-        (
-            RouteType::Unicast,
-            vec![oif.clone(), RouteAttribute::MultiPath(vec![])],
-            Err(KernelReason::NotPlain),
-        ),
-        (RouteType::Unicast, vec![oif.clone(), RouteAttribute::Encap(vec![])], Err(KernelReason::NotPlain)),
-        (RouteType::Local, vec![oif.clone()], Err(KernelReason::NotPlain)),
-        (RouteType::Broadcast, vec![oif.clone()], Err(KernelReason::NotPlain)),
-        (RouteType::Prohibit, vec![oif], Err(KernelReason::NoRoute)),
-    ] {
-        assert_eq!(
-            route(peer, &route_message(kind, attributes.clone())),
-            expected,
-            "{kind:?} {attributes:?}"
-        );
+    let metrics = Body::new([]).u32(10, 3).u32(RTAX_MTU, 1300);
+    let via = [&10_u16.to_ne_bytes()[..], &octets("fe80::1")].concat();
+    let [local, broadcast, prohibit] = [2, 3, 8].map(|kind| route_header(kind).u32(RTA_OIF, 5));
+    for (number, (message, expected)) in [
+        (unicast(), plain(peer)),
+        (unicast().bytes(RTA_GATEWAY, octets("10.0.0.254")), plain(ip("10.0.0.254"))),
+        (unicast().bytes(RTA_VIA, via), plain(ip("fe80::1"))),
+        (unicast().nested(RTA_METRICS, &metrics), Ok(Route { ifindex: 5, next_hop: peer, mtu: Some(1300) })),
+        (route_header(RTN_UNICAST), Err(KernelReason::NoRoute)),
+        (unicast().bytes(RTA_GATEWAY, [1; 5]), Err(KernelReason::NotPlain)),
+        (unicast().bytes(RTA_MULTIPATH, []), Err(KernelReason::NotPlain)),
+        (unicast().bytes(RTA_ENCAP, []), Err(KernelReason::NotPlain)),
+        (local, Err(KernelReason::NotPlain)),
+        (broadcast, Err(KernelReason::NotPlain)),
+        (prohibit, Err(KernelReason::NoRoute)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let message = Message::new(RTM_NEWROUTE, message.as_slice());
+        assert_eq!(route(peer, &message), expected, "case {number}");
     }
 }
 
 #[test]
 fn a_change_of_the_source_check_is_read_for_one_link_or_all() {
-    let attribute =
-        |kind: u16, value: i32| [&8u16.to_ne_bytes()[..], &kind.to_ne_bytes(), &value.to_ne_bytes()].concat();
-    let netconf = |ifindex, told| {
-        let body = [&[2, 0, 0, 0][..], &attribute(NETCONFA_IFINDEX, ifindex), &attribute(told, 1)].concat();
-        change_by_kind(NETCONF, &body)
+    let netconf = |ifindex: i32, told| {
+        let body = Body::new([2]).bytes(NETCONFA_IFINDEX, ifindex.to_ne_bytes()).u32(told, 1);
+        change(RTM_NEWNETCONF, &body)
     };
-    assert_eq!(netconf(7, NETCONFA_RP_FILTER), Some(Some(Change::SourceCheck { ifindex: Some(7) })));
-    assert_eq!(
-        netconf(NETCONFA_IFINDEX_ALL, NETCONFA_RP_FILTER),
-        Some(Some(Change::SourceCheck { ifindex: None }))
-    );
-    assert_eq!(netconf(-2, NETCONFA_RP_FILTER), Some(None), "of links to come");
-    assert_eq!(netconf(7, 2), Some(None), "forwarding");
-    assert_eq!(change_by_kind(NETCONF, &[]), Some(None), "cut short");
+    assert_eq!(netconf(7, NETCONFA_RP_FILTER), Some(Change::SourceCheck { ifindex: Some(7) }));
+    let all = Some(Change::SourceCheck { ifindex: None });
+    assert_eq!(netconf(NETCONFA_IFINDEX_ALL, NETCONFA_RP_FILTER), all);
+    assert_eq!(netconf(-2, NETCONFA_RP_FILTER), None, "of links to come");
+    assert_eq!(netconf(7, 2), None, "forwarding");
 }
 
 #[test]
 fn a_change_of_traffic_control_names_its_link() {
-    let body = [&[0; 4][..], &7u32.to_ne_bytes(), &[0; 12]].concat();
+    let body = Body::new([[0; 4], 7_u32.to_ne_bytes(), [0; 4], [0; 4], [0; 4]].concat());
     for kind in [36, 45] {
-        assert_eq!(change_by_kind(kind, &body), Some(Some(Change::TrafficControl { ifindex: 7 })));
+        assert_eq!(change(kind, &body), Some(Change::TrafficControl { ifindex: 7 }));
     }
-    assert_eq!(change_by_kind(44, &body[..6]), Some(None), "cut short");
-    assert_eq!(change_by_kind(16, &body), None, "a link is decoded");
+}
+
+#[test]
+fn a_message_that_ends_within_its_header_is_counted_and_not_read() {
+    for (kind, len) in [
+        (RTM_NEWLINK, LINK_HEADER_LEN),
+        (RTM_DELADDR, ADDRESS_HEADER_LEN),
+        (RTM_NEWNEIGH, NEIGHBOUR_HEADER_LEN),
+        (44, 8),
+        (RTM_NEWNETCONF, 1),
+    ] {
+        let body = vec![0; len - 1];
+        assert_eq!(super::change(&Message::new(kind, &body)), Err(CutShort), "{kind}");
+    }
+    assert_eq!(super::change(&Message::new(RTM_NEWROUTE, &[])), Ok(Some(Change::Routes)));
+    assert_eq!(super::change(&Message::new(1000, &[])), Ok(None), "a message of another table");
 }

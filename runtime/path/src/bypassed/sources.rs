@@ -1,11 +1,7 @@
 //! Whether the kernel may drop what comes from some address because it has no route there, where `rp_filter` is loose (2): it looks each
 //! sender up in its routes (`__fib_validate_source`, net/ipv4/fib_frontend.c).
 
-use std::io;
-
-use netlink_packet_core::{NLM_F_DUMP, NlasIterator, parse_u32};
-use netlink_sys::protocols::NETLINK_ROUTE;
-use twinpath_netlink::Netlink;
+use twinpath_netlink::{Body, Message, Netlink, NetlinkError, Protocol, Request};
 
 use super::Bypassed;
 
@@ -28,37 +24,33 @@ const USUAL: [(u8, u32); 3] = [(255, 0), (254, 32_766), (253, 32_767)];
 const NOBODY: [u8; 4] = [240, 0, 0, 1];
 
 /// Why the kernel may find no route to a sender, in the calling thread's network namespace.
-pub(super) fn look() -> io::Result<Option<Bypassed>> {
-    let netlink = Netlink::connect(NETLINK_ROUTE)?;
+pub(super) fn look() -> Result<Option<Bypassed>, NetlinkError> {
+    let netlink = Netlink::open(Protocol::Route)?;
     let mut header = [0; HEADER_LEN];
     header[0] = AF_INET;
-    let mut has_others = false;
-    netlink.request(RTM_GETRULE, NLM_F_DUMP, &header, |kind, body| {
-        has_others |= kind == RTM_NEWRULE && !is_usual(body);
-    })?;
-    if has_others {
+    let body = Body::new(header);
+    let rules = netlink.request(&Request::list("list the routing rules", RTM_GETRULE, &body))?;
+    if rules.iter().any(|message| message.kind == RTM_NEWRULE && !is_usual(&message)) {
         return Ok(Some(Bypassed::LooseSourceCheck(
             "there are routing rules beside the usual ones (ip rule)",
         )));
     }
     header[1] = 32;
     header[8..].copy_from_slice(&RTM_F_FIB_MATCH.to_ne_bytes());
-    let attribute = [&8u16.to_ne_bytes()[..], &RTA_DST.to_ne_bytes(), &NOBODY].concat();
-    let mut has_default = false;
-    let asked = netlink.request(RTM_GETROUTE, 0, &[&header[..], &attribute].concat(), |kind, body| {
-        has_default |= kind == RTM_NEWROUTE && body.get(7) == Some(&RTN_UNICAST);
-    });
+    let body = Body::new(header).bytes(RTA_DST, NOBODY);
+    let routes = netlink.request(&Request::new("find the default route", RTM_GETROUTE, &body));
+    let is_default =
+        |message: Message<'_>| message.kind == RTM_NEWROUTE && message.body.get(7) == Some(&RTN_UNICAST);
     // Without a route the kernel answers with an error, and means that.
-    Ok((asked.is_err() || !has_default).then_some(Bypassed::LooseSourceCheck("there is no default route")))
+    let has_default = routes.is_ok_and(|routes| routes.iter().any(is_default));
+    Ok((!has_default).then_some(Bypassed::LooseSourceCheck("there is no default route")))
 }
 
-fn is_usual(rule: &[u8]) -> bool {
-    let Some(&[_, to_len, from_len, service, table, ..]) = rule.first_chunk::<HEADER_LEN>() else {
+fn is_usual(rule: &Message<'_>) -> bool {
+    let Some((&[_, to_len, from_len, service, table, ..], attributes)) = rule.parts::<HEADER_LEN>() else {
         return false;
     };
-    let attributes = NlasIterator::new(&rule[HEADER_LEN..]).filter_map(Result::ok);
-    let priority = attributes.filter(|attribute| attribute.kind() == FRA_PRIORITY);
-    let priority = priority.filter_map(|attribute| parse_u32(attribute.value()).ok()).last().unwrap_or(0);
+    let priority = attributes.u32(FRA_PRIORITY).unwrap_or(0);
     (to_len, from_len, service) == (0, 0, 0) && USUAL.contains(&(table, priority))
 }
 

@@ -2,12 +2,10 @@
 //! path would bypass it in any case.
 
 use std::fmt;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use netlink_packet_core::NLM_F_DUMP;
-use netlink_sys::protocols::NETLINK_XFRM;
-use twinpath_netlink::Netlink;
+use rustix::io::Errno;
+use twinpath_netlink::{Body, Netlink, NetlinkError, Protocol, Request};
 
 use super::{Bypassed, Claimed};
 
@@ -38,30 +36,24 @@ impl fmt::Display for Direction {
 }
 
 /// Looks for a policy that applies to the claims, in the calling thread's network namespace.
-pub(super) fn look(claimed: &Claimed) -> io::Result<Option<Bypassed>> {
-    let netlink = match Netlink::connect(NETLINK_XFRM) {
+pub(super) fn look(claimed: &Claimed) -> Result<Option<Bypassed>, NetlinkError> {
+    let netlink = match Netlink::open(Protocol::Xfrm) {
         Ok(netlink) => netlink,
         // A kernel without IPsec.
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::PROTONOSUPPORT.raw_os_error()) => {
-            return Ok(None);
-        }
+        Err(error) if error.is(Errno::PROTONOSUPPORT) => return Ok(None),
         Err(error) => return Err(error),
     };
     // Linux before 5.16 has no default, and refuses the request.
-    let mut default = None;
-    let asked = netlink.request(XFRM_MSG_GETDEFAULT, 0, &[0; 4], |kind, body| {
-        default = default.or_else(|| default_of(kind, body));
-    });
-    if let (Ok(()), Some(direction)) = (asked, default) {
+    let body = Body::new([0; 4]);
+    let default = netlink.request(&Request::new("tell the default IPsec policy", XFRM_MSG_GETDEFAULT, &body));
+    let default = default.unwrap_or_default();
+    if let Some(direction) = default.iter().find_map(|message| default_of(message.kind, message.body)) {
         return Ok(Some(Bypassed::DefaultBlocks(direction)));
     }
-    let mut policy = None;
-    netlink.request(XFRM_MSG_GETPOLICY, NLM_F_DUMP, &[0; 64], |kind, body| {
-        if policy.is_none() && kind == XFRM_MSG_NEWPOLICY {
-            policy = policy_on(body, claimed);
-        }
-    })?;
-    Ok(policy.map(Bypassed::Policy))
+    let body = Body::new([0; 64]);
+    let policies = netlink.request(&Request::list("list the IPsec policies", XFRM_MSG_GETPOLICY, &body))?;
+    let mut policies = policies.iter().filter(|message| message.kind == XFRM_MSG_NEWPOLICY);
+    Ok(policies.find_map(|message| policy_on(message.body, claimed)).map(Bypassed::Policy))
 }
 
 /// The direction in which packets without a policy are blocked (`struct xfrm_userpolicy_default`: in, forward, out).

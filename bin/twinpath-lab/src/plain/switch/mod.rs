@@ -141,7 +141,7 @@ async fn start(args: &Args) -> anyhow::Result<Running> {
     let directory = std::fs::canonicalize(&args.directory)
         .with_context(|| format!("no directory {}", args.directory.display()))?;
     match args.kind {
-        Kind::Bridge => bridge::start(&args.ports).await,
+        Kind::Bridge => bridge::start(&args.ports),
         Kind::OvsNetdev => ovs::start(args, None, &directory).await,
         Kind::OvsAfxdp => ovs::start(args, Some("afxdp"), &directory).await,
         Kind::TestpmdPacket => testpmd::start(&args.ports, "net_af_packet", &directory, args.cpu).await,

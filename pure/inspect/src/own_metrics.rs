@@ -2,7 +2,7 @@
 
 use std::ops::Index;
 
-use twinpath_inspect::{Counter, Histogram, Reason, Times};
+use crate::{Counter, Histogram, Reason, Times};
 
 /// The name of a metric, and what it means, in a sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct ReasonId(usize);
 /// same ones, in the same order.
 ///
 /// ```
-/// use twinpath_service::OwnMetrics;
+/// use twinpath_inspect::OwnMetrics;
 ///
 /// let mut metrics = OwnMetrics::default();
 /// let hits = metrics.counter("hits", "Keys that were there.");

@@ -1,6 +1,6 @@
 //! What a worker counts of its switch.
 
-use twinpath_inspect::{Counter, counters};
+use crate::{Counter, counters};
 
 counters! {
     /// The counters of one worker; control reads them. Dropped frames are counted by the caller, under their reason.

@@ -2,9 +2,8 @@
 
 use std::sync::Mutex;
 
-use twinpath_inspect::{Counter, Drops, Live, Reason, counters};
-
-use crate::metrics::OwnMetrics;
+use crate::own_metrics::OwnMetrics;
+use crate::{Counter, Drops, Live, Reason, counters};
 
 counters! {
     /// Counters of one clone of a service: only its worker writes them, and any thread may read them.

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use twinpath_inspect::{Computed, Counter, Drops, counters};
-use twinpath_kernel_tcp::TcpCounters;
+use crate::{Computed, Counter, Drops, TcpCounters, counters};
 
 counters! {
-    /// Counters of one entry of [`Served`](crate::Served).
+    /// Counters of one entry of what a service is served by.
     pub struct ClaimCounters {
         /// What an entry has counted, in a report.
         #[derive(Copy, PartialEq, Eq)]
@@ -77,7 +76,7 @@ impl ServeCounters {
 
     /// Counts a request of entry `entry` that came by the fast path.
     #[inline]
-    pub(crate) fn came_fast(&self, entry: usize) {
+    pub fn came_fast(&self, entry: usize) {
         self.fast_requests.add(1);
         if let Some(claim) = self.claims.get(entry) {
             claim.fast_requests.add(1);
@@ -86,7 +85,7 @@ impl ServeCounters {
 
     /// Counts a request of entry `entry` that came through the kernel's socket.
     #[inline]
-    pub(crate) fn came_by_kernel(&self, entry: usize) {
+    pub fn came_by_kernel(&self, entry: usize) {
         self.kernel_requests.add(1);
         if let Some(claim) = self.claims.get(entry) {
             claim.kernel_requests.add(1);

@@ -1,6 +1,6 @@
 //! The counters of a service's TCP connections on one worker.
 
-use twinpath_inspect::{Counter, counters};
+use crate::{Counter, counters};
 
 counters! {
     /// Counters of one worker's TCP connections; written by the worker, read by control.

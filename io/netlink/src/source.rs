@@ -1,0 +1,33 @@
+//! Something that events are taken from without waiting, for a loop that waits on descriptors.
+
+use std::os::fd::BorrowedFd;
+
+use twinpath_time::Instant;
+
+/// A source of events. Its owner takes them until there are none, then waits for one of its descriptors or for its deadline, and takes
+/// again.
+pub trait Source {
+    /// An event.
+    type Event;
+    /// Why there are no more.
+    type Error;
+
+    /// The descriptors that are readable when there may be events: the same ones as long as it lives.
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>>;
+
+    /// Whether that descriptor, by its place among them, matters at present.
+    fn is_watched(&self, _descriptor: usize) -> bool {
+        true
+    }
+
+    /// When there may be events even if no descriptor is readable.
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Takes the next event. Does not wait: `None` if there is none now.
+    ///
+    /// # Errors
+    /// It is of no use any more.
+    fn take(&mut self) -> Result<Option<Self::Event>, Self::Error>;
+}
