@@ -32,6 +32,8 @@ pub fn readable_copy(fd: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
 pub struct Awaited<S> {
     source: S,
     readable: Vec<AsyncFd<OwnedFd>>,
+    /// There may be events: taking them takes system calls, and there may be a thousand sources.
+    is_due: bool,
 }
 
 impl<S: Source> Awaited<S> {
@@ -41,7 +43,7 @@ impl<S: Source> Awaited<S> {
     /// What duplicating or registering one of them returns.
     pub fn new(source: S) -> io::Result<Self> {
         let readable = source.descriptors().into_iter().map(readable_copy).collect::<Result<_, _>>()?;
-        Ok(Self { source, readable })
+        Ok(Self { source, readable, is_due: true })
     }
 
     /// Waits for the next event. Cancelling loses nothing.
@@ -51,8 +53,11 @@ impl<S: Source> Awaited<S> {
     pub async fn next(&mut self) -> Result<S::Event, S::Error> {
         loop {
             // Readiness is told once, so all that is there is taken first.
-            if let Some(event) = self.source.take()? {
-                return Ok(event);
+            if self.is_due {
+                match self.source.take()? {
+                    Some(event) => return Ok(event),
+                    None => self.is_due = false,
+                }
             }
             let wait = self.source.deadline().map(|at| at.since(clock::now()));
             let watched = self.readable.iter().enumerate().filter(|(at, _)| self.source.is_watched(*at));
@@ -60,6 +65,7 @@ impl<S: Source> Awaited<S> {
                 () = any_readable(watched.map(|(_, fd)| fd)) => {}
                 () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
             }
+            self.is_due = true;
         }
     }
 }
@@ -74,6 +80,8 @@ impl<S> Deref for Awaited<S> {
 
 impl<S> DerefMut for Awaited<S> {
     fn deref_mut(&mut self) -> &mut S {
+        // What is changed may have made an event.
+        self.is_due = true;
         &mut self.source
     }
 }
@@ -106,5 +114,62 @@ pub async fn until(at: Option<tokio::time::Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+    use std::os::fd::AsFd as _;
+    use std::time::Duration;
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    struct Events {
+        fd: OwnedFd,
+        waiting: VecDeque<u32>,
+        takes: u32,
+    }
+
+    impl Source for Events {
+        type Event = u32;
+        type Error = Infallible;
+
+        fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+            vec![self.fd.as_fd()]
+        }
+
+        fn take(&mut self) -> Result<Option<u32>, Infallible> {
+            self.takes += 1;
+            if let Some(event) = self.waiting.pop_front() {
+                return Ok(Some(event));
+            }
+            let mut count = [0; 8];
+            Ok(rustix::io::read(&self.fd, &mut count).ok().map(|_| u64::from_ne_bytes(count) as u32))
+        }
+    }
+
+    #[test]
+    fn a_source_is_asked_only_when_it_may_have_events_and_then_until_it_has_none() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
+            let mut events = Awaited::new(Events { fd, waiting: [1, 2].into(), takes: 0 }).unwrap();
+            assert_eq!((events.next().await, events.next().await), (Ok(1), Ok(2)));
+            let nothing = Duration::from_millis(1);
+            for _ in 0..3 {
+                assert!(tokio::time::timeout(nothing, events.next()).await.is_err());
+            }
+            assert_eq!(events.takes, 3);
+            rustix::io::write(&events.fd, &7_u64.to_ne_bytes()).unwrap();
+            assert_eq!(events.next().await, Ok(7));
+            assert!(tokio::time::timeout(nothing, events.next()).await.is_err());
+            // What changes it may make an event that no descriptor tells of.
+            events.waiting.push_back(9);
+            assert_eq!(events.next().await, Ok(9));
+        });
     }
 }
