@@ -117,10 +117,10 @@ mod tests {
         }
         let [here, there] = [(); 2].map(|()| Namespace::new().unwrap());
         pair(
-            End::new(&here, "a", &["10.9.0.1/24", "fd09::1/64"]),
+            End::new(&here, "near0", &["10.9.0.1/24", "fd09::1/64"]),
             End {
                 with: "address 02:00:00:00:00:02",
-                ..End::new(&there, "b", &["10.9.0.2/24", "fd09::2/64"])
+                ..End::new(&there, "far0", &["10.9.0.2/24", "fd09::2/64"])
             },
         );
         for (from, to) in [("10.9.0.1", "10.9.0.2"), ("fd09::1", "fd09::2")] {
@@ -132,9 +132,9 @@ mod tests {
             sends.send_to(b"x", receives.local_addr().unwrap()).unwrap();
             assert_eq!(receives.recv_from(&mut [0; 8]).unwrap(), (1, sends.local_addr().unwrap()));
         }
-        assert!(ip(&there, "link show b").contains("02:00:00:00:00:02"));
-        move_link(&there, "b", &here);
-        assert!(ifindex(&here, "b") > 0 && !ip(&there, "link").contains(" b@"));
+        assert!(ip(&there, "link show far0").contains("02:00:00:00:00:02"));
+        move_link(&there, "far0", &here);
+        assert!(ifindex(&here, "far0") > 0 && !ip(&there, "link").contains("far0"));
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
             return;
         }
         let namespace = quiet();
-        ip(&namespace, "link add a up type veth peer name b");
-        assert!(!ip(&namespace, "address show a").contains("inet6"));
+        ip(&namespace, "link add near0 up type veth peer name far0");
+        assert!(!ip(&namespace, "address show near0").contains("inet6"));
     }
 }
