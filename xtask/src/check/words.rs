@@ -57,6 +57,8 @@ const NO_NEIGHBOUR_AT: &[&str] = &[
 const NEIGHBOUR_AT: &[&str] = &[
     "bin/twinpath-lab/src/lab/peers.rs",
     "bin/twinpath-lab/src/lab/rpc/peers.rs",
+    "bin/twinpath-lab/tables/reflex.txt",
+    "bin/twinpath-lab/tables/wakeup.txt",
     "io/socket_load/src/error.rs",
     "io/steer_bpf/tests/device/lab.rs",
     "pure/inspect/src/control_reason.rs",

@@ -8,7 +8,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::spec::How;
 use super::stats::Summary;
 
 /// The definition of a row. Ids are stable and documented in docs/measuring.md.
@@ -27,6 +26,26 @@ pub(crate) struct RowSpec {
     pub(crate) in_guest: bool,
     /// How its lab measures it.
     pub(crate) how: How,
+}
+
+/// The words of a row that say how it is measured: flags, and `name=value`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct How(pub(crate) &'static str);
+
+impl How {
+    pub(crate) fn has(self, flag: &str) -> bool {
+        self.0.split(' ').any(|word| word == flag)
+    }
+
+    pub(crate) fn get(self, name: &str) -> Option<&'static str> {
+        self.0.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+    }
+
+    /// The first word, and what it equals.
+    pub(crate) fn first(self) -> (&'static str, Option<&'static str>) {
+        let word = self.0.split(' ').next().unwrap_or_default();
+        word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)))
+    }
 }
 
 macro_rules! groups {

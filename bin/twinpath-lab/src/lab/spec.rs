@@ -19,13 +19,16 @@
 //! - `take ID ...`: rows or ratios of lab `fallback`.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use anyhow::{Context, bail};
 
-use super::fallback;
 use super::model::{
-    AxisSpec, Better, Cell, Compared, Formula, Group, Judged, PlotSpec, RatioSpec, RowSpec, Series,
+    AxisSpec, Better, Cell, Compared, Formula, Group, How, Judged, PlotSpec, RatioSpec, RowSpec, Series,
 };
+
+/// The lab that others take rows and ratios from.
+static FALLBACK: LazyLock<Table> = LazyLock::new(|| Table::of(include_str!("../../tables/fallback.txt")));
 
 /// Ids of rows.
 type Ids = &'static [&'static str];
@@ -77,26 +80,6 @@ impl Table {
     /// The fewest pairs under `--check` of a ratio.
     pub(crate) fn pairs(&self, ratio: &str) -> usize {
         self.ratios.iter().find(|spec| spec.id == ratio).map_or(1, |spec| spec.check_pairs)
-    }
-}
-
-/// The words of a row that say how it is measured: flags, and `name=value`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct How(pub(crate) &'static str);
-
-impl How {
-    pub(crate) fn has(self, flag: &str) -> bool {
-        self.0.split(' ').any(|word| word == flag)
-    }
-
-    pub(crate) fn get(self, name: &str) -> Option<&'static str> {
-        self.0.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
-    }
-
-    /// The first word, and what it equals.
-    pub(crate) fn first(self) -> (&'static str, Option<&'static str>) {
-        let word = self.0.split(' ').next().unwrap_or_default();
-        word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)))
     }
 }
 
@@ -181,7 +164,7 @@ impl Reader {
 
     fn take(&mut self, ids: &'static str) -> anyhow::Result<()> {
         for id in ids.split(' ') {
-            let table = &fallback::LAB.table;
+            let table = &*FALLBACK;
             let ratio = table.ratios.iter().find(|ratio| ratio.id == id);
             self.rows.extend(table.row(id));
             self.ratios.extend(ratio);

@@ -14,6 +14,7 @@ use super::record::Record;
 use super::session::Lab;
 use super::stats;
 use super::values::with_unit;
+pub(crate) use super::values::{percent, short, significant, thousands};
 
 /// The width in a file or a pipe.
 const WIDTH_WITHOUT_TERMINAL: u16 = 150;
@@ -226,44 +227,6 @@ pub(crate) fn of_group<'a>(
 ) -> impl Iterator<Item = (&'a RowSpec, &'a Row)> {
     let specs = lab.table.rows.iter().filter(move |spec| spec.group == group);
     specs.filter_map(|spec| Some((spec, report.rows.iter().find(|row| row.id == spec.id)?)))
-}
-
-/// Three significant digits, the precision of the histograms.
-pub(crate) fn significant(value: f64) -> String {
-    match value.abs() {
-        v if v < 10.0 => format!("{value:.2}"),
-        v if v < 100.0 => format!("{value:.1}"),
-        _ => format!("{value:.0}"),
-    }
-}
-
-/// A plain number with a suitable number of digits.
-pub(crate) fn short(value: f64) -> String {
-    match value.abs() {
-        v if v == 0.0 || v >= 100.0 => format!("{value:.0}"),
-        v if v >= 10.0 => format!("{value:.1}"),
-        v if v >= 0.1 => format!("{value:.2}"),
-        v if v >= 0.01 => format!("{value:.3}"),
-        v if v >= 0.001 => format!("{value:.4}"),
-        _ => format!("{value:.0e}"),
-    }
-}
-
-pub(crate) fn percent(share: f64) -> String {
-    if share < 0.1 { format!("{:.2} %", share * 100.0) } else { format!("{:.0} %", share * 100.0) }
-}
-
-/// `1234567.8` as `1,234,568`.
-pub(crate) fn thousands(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// `2026-01-31T23:59:59Z`, from seconds since 1970.

@@ -1,7 +1,5 @@
 //! What the values of rows are called, and how they are written. Pure.
 
-use super::table::{percent, short, significant, thousands};
-
 /// A value of rows.
 pub(crate) struct Value {
     pub(crate) name: &'static str,
@@ -130,4 +128,42 @@ pub(crate) fn with_unit(name: &str, number: f64) -> String {
         None if name.ends_with("_us") => significant(number),
         None => short(number),
     }
+}
+
+/// Three significant digits, the precision of the histograms.
+pub(crate) fn significant(value: f64) -> String {
+    match value.abs() {
+        v if v < 10.0 => format!("{value:.2}"),
+        v if v < 100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// A plain number with a suitable number of digits.
+pub(crate) fn short(value: f64) -> String {
+    match value.abs() {
+        v if v == 0.0 || v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        v if v >= 0.1 => format!("{value:.2}"),
+        v if v >= 0.01 => format!("{value:.3}"),
+        v if v >= 0.001 => format!("{value:.4}"),
+        _ => format!("{value:.0e}"),
+    }
+}
+
+pub(crate) fn percent(share: f64) -> String {
+    if share < 0.1 { format!("{:.2} %", share * 100.0) } else { format!("{:.0} %", share * 100.0) }
+}
+
+/// `1234567.8` as `1,234,568`.
+pub(crate) fn thousands(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }

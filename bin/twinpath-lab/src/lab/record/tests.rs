@@ -186,7 +186,7 @@ fn a_row_keeps_its_reason_and_its_failures() {
         main: "p50_us",
         base: &[],
         in_guest: false,
-        how: crate::lab::spec::How(""),
+        how: crate::lab::model::How(""),
     };
     let mut record = Record::default();
     assert_eq!(record.row(&spec).skipped.as_deref(), Some("not run"));
