@@ -2,22 +2,15 @@
 
 use core::fmt::Debug;
 
-use twinpath_openflow::{Band, Bucket, Count, GroupType, Instruction, Match, PortStats};
+use twinpath_openflow::{Match, PortStats};
+use twinpath_pipeline::{Flow, FlowCount, GroupConfig, MeterConfig, PartsCount, Port, TableCount, TableFull};
 use twinpath_time::Instant;
 
-/// A flow as it is put in. It has been checked.
+/// A flow as it is put in, with how long it stays. It has been checked.
 #[derive(Clone, Copy, Debug)]
-pub struct Flow<'a> {
-    /// Its table.
-    pub table_id: u8,
-    /// Its priority.
-    pub priority: u16,
-    /// What it matches.
-    pub matches: &'a Match,
-    /// What is done then.
-    pub instructions: &'a [Instruction],
-    /// What packet-ins say of it.
-    pub cookie: u64,
+pub struct TimedFlow<'a> {
+    /// What workers judge by.
+    pub flow: Flow<'a>,
     /// When it was put in.
     pub created: Instant,
     /// It goes when it took no packet for so long, s; 0: never.
@@ -25,49 +18,6 @@ pub struct Flow<'a> {
     /// It goes after so long, s; 0: never.
     pub hard_timeout_s: u16,
 }
-
-/// What a flow has counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FlowCount {
-    /// Packets and bytes.
-    pub count: Count,
-    /// When it matched last; [`Instant::ZERO`]: never.
-    pub used: Instant,
-}
-
-/// What a table has counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TableCount {
-    /// Frames looked up.
-    pub lookups: u64,
-    /// Frames that a flow took.
-    pub matched: u64,
-}
-
-/// What a group or a meter has counted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PartsCount {
-    /// In all.
-    pub whole: Count,
-    /// By its buckets or bands, in order.
-    pub parts: Box<[Count]>,
-}
-
-/// A port, as far as it decides what becomes of frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PortFlags {
-    /// Its number.
-    pub port_no: u32,
-    /// Of [`twinpath_openflow::port_config`].
-    pub config: u32,
-    /// Whether buckets that watch it are live.
-    pub is_live: bool,
-}
-
-/// There is no room for another flow, group or meter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the tables of the workers are full")]
-pub struct NoRoom;
 
 /// The tables that workers judge by, as control changes them. Nothing here waits for a worker: a change is in force once
 /// [`Datapath::is_in_force`] says so of the version that [`Datapath::barrier`] named after it.
@@ -78,10 +28,10 @@ pub trait Datapath {
     /// Puts a flow in. The table has none with the same match and priority.
     ///
     /// # Errors
-    /// [`NoRoom`].
-    fn add_flow(&mut self, flow: Flow<'_>) -> Result<Self::FlowId, NoRoom>;
+    /// [`TableFull`].
+    fn add_flow(&mut self, flow: TimedFlow<'_>) -> Result<Self::FlowId, TableFull>;
     /// Gives a flow other instructions and another cookie; the rest is as it was. It goes on counting.
-    fn change_flow(&mut self, id: Self::FlowId, flow: Flow<'_>);
+    fn change_flow(&mut self, id: Self::FlowId, flow: TimedFlow<'_>);
     /// Takes a flow out; [`Datapath::take_gone`] reports it once no worker judges by it.
     fn remove_flow(&mut self, id: Self::FlowId);
     /// A controller has deleted the flows with this match, in a table or in all (`None`), whether there were any or not;
@@ -100,23 +50,23 @@ pub trait Datapath {
     /// Puts a group in, or another one in its place.
     ///
     /// # Errors
-    /// [`NoRoom`].
-    fn set_group(&mut self, group_id: u32, group_type: GroupType, buckets: &[Bucket]) -> Result<(), NoRoom>;
+    /// [`TableFull`].
+    fn set_group(&mut self, group_id: u32, group: GroupConfig) -> Result<(), TableFull>;
     /// Takes a group out.
     fn remove_group(&mut self, group_id: u32);
     /// What a group has counted.
     fn group_count(&self, group_id: u32) -> PartsCount;
-    /// Puts a meter in, or another one in its place. `flags` are [`twinpath_openflow::meter_flags`].
+    /// Puts a meter in, or another one in its place.
     ///
     /// # Errors
-    /// [`NoRoom`].
-    fn set_meter(&mut self, meter_id: u32, flags: u16, bands: &[Band]) -> Result<(), NoRoom>;
+    /// [`TableFull`].
+    fn set_meter(&mut self, meter_id: u32, meter: &MeterConfig) -> Result<(), TableFull>;
     /// Takes a meter out.
     fn remove_meter(&mut self, meter_id: u32);
     /// What a meter has counted.
     fn meter_count(&self, meter_id: u32) -> PartsCount;
     /// Replaces what is known of the ports.
-    fn set_ports(&mut self, ports: &[PortFlags]);
+    fn set_ports(&mut self, ports: &[Port]);
     /// Whether fragments of IP packets are dropped before they come to the tables.
     fn set_drop_fragments(&mut self, drop: bool);
     /// What a port has counted; the durations are left out.

@@ -1,6 +1,7 @@
 //! A flow as it was sent, and the places of all flows of a switch by number.
 
 use twinpath_openflow::{Action, FlowStatsRequest, Instruction, Match, flow_flags, number};
+use twinpath_pipeline::Flow;
 use twinpath_time::{Duration, Instant};
 
 use crate::check::{actions_of, groups_of};
@@ -47,6 +48,17 @@ impl Filter {
 }
 
 impl<I> FlowEntry<I> {
+    /// As workers have it.
+    pub(crate) fn as_flow(&self) -> Flow<'_> {
+        Flow {
+            table: self.table_id,
+            priority: self.priority,
+            fields: &self.matches,
+            instructions: &self.instructions,
+            cookie: self.cookie,
+        }
+    }
+
     pub(crate) fn reports_its_end(&self) -> bool {
         self.flags & flow_flags::SEND_FLOW_REM != 0
     }

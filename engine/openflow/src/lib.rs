@@ -29,7 +29,7 @@ mod view;
 mod walk;
 
 pub use buffers::BUFFERS;
-pub use datapath::{Datapath, Flow, FlowCount, NoRoom, PartsCount, PortFlags, TableCount};
+pub use datapath::{Datapath, TimedFlow};
 pub use describe::SwitchInfo;
 pub use session::Ending;
 pub use switch::{CONTROLLERS_MAX, ControllerId, Dropped, OpenFlowSwitch, Punt, Request};

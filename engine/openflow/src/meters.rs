@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use twinpath_openflow::{Band, ErrorCode, MeterMod, MeterModFailed, meter_flags, number};
+use twinpath_pipeline::{MeterConfig, MeterUnit};
 use twinpath_time::Instant;
 
 /// Bands of a meter at most.
@@ -15,6 +16,17 @@ pub(crate) struct MeterEntry {
     pub(crate) created: Instant,
     /// Flows that name it.
     pub(crate) flows: u32,
+}
+
+/// A meter as workers have it.
+pub(crate) fn for_workers(change: &MeterMod) -> MeterConfig {
+    // Without a flag that says so, rates are in kilobits (section 7.3.4.4).
+    let in_packets = change.flags & meter_flags::PKTPS != 0;
+    MeterConfig {
+        unit: if in_packets { MeterUnit::Packets } else { MeterUnit::Kilobits },
+        has_burst: change.flags & meter_flags::BURST != 0,
+        bands: change.bands.to_vec(),
+    }
 }
 
 /// All meters of a switch.

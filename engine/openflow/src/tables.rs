@@ -8,10 +8,11 @@ use twinpath_openflow::{
     PortModFailed, PortReason, PortStatus, TableMod, TableModFailed, flow_flags, number, port_config,
     port_state,
 };
+use twinpath_pipeline::{Flow, FlowCount, GroupConfig, TableFull};
 use twinpath_time::Instant;
 
 use crate::check::{self, References, actions_of, groups_of};
-use crate::datapath::{Datapath, Flow, FlowCount, NoRoom, PortFlags};
+use crate::datapath::{Datapath, TimedFlow};
 use crate::entry::{Filter, FlowEntry};
 use crate::flows::FlowStore;
 use crate::groups::Groups;
@@ -59,6 +60,18 @@ impl PortEntry {
             0 => self.state,
             _ => self.state & !port_state::LIVE | port_state::LINK_DOWN,
         };
+    }
+}
+
+/// What workers need to know of a port.
+fn for_workers(port: &Port) -> twinpath_pipeline::Port {
+    let has = |bits: u32| port.config & bits != 0;
+    twinpath_pipeline::Port {
+        number: port.port_no,
+        no_receive: has(port_config::PORT_DOWN | port_config::NO_RECV),
+        no_forward: has(port_config::PORT_DOWN | port_config::NO_FWD),
+        no_packet_in: has(port_config::NO_PACKET_IN),
+        is_live: port.state & port_state::LIVE != 0,
     }
 }
 
@@ -174,12 +187,9 @@ impl<D: Datapath> Tables<D> {
         {
             return Err(FlowModFailed::Overlap.into());
         }
-        let flow = Flow {
-            table_id,
-            priority,
-            matches: &change.matches,
-            instructions: &change.instructions,
-            cookie,
+        let (fields, instructions) = (&change.matches, &change.instructions);
+        let flow = TimedFlow {
+            flow: Flow { table: table_id, priority, fields, instructions, cookie },
             created: now,
             idle_timeout_s: change.idle_timeout_s,
             hard_timeout_s: change.hard_timeout_s,
@@ -196,7 +206,7 @@ impl<D: Datapath> Tables<D> {
                 former.id
             }
             None if self.flows.len() >= self.flows_max => return Err(FlowModFailed::TableFull.into()),
-            None => self.datapath.add_flow(flow).map_err(|NoRoom| FlowModFailed::TableFull)?,
+            None => self.datapath.add_flow(flow).map_err(|TableFull| FlowModFailed::TableFull)?,
         };
         let used = used_by(&change.instructions);
         let number = self.flows.insert(FlowEntry {
@@ -228,12 +238,8 @@ impl<D: Datapath> Tables<D> {
             let id = entry.id;
             self.datapath.change_flow(
                 id,
-                Flow {
-                    table_id: entry.table_id,
-                    priority: entry.priority,
-                    matches: &entry.matches,
-                    instructions: &entry.instructions,
-                    cookie: entry.cookie,
+                TimedFlow {
+                    flow: entry.as_flow(),
                     created: entry.created,
                     idle_timeout_s: entry.idle_timeout_s,
                     hard_timeout_s: entry.hard_timeout_s,
@@ -340,9 +346,8 @@ impl<D: Datapath> Tables<D> {
             GroupModCommand::Add | GroupModCommand::Modify => {}
         }
         self.groups.check(&change, &self.existing())?;
-        self.datapath
-            .set_group(change.group_id, change.group_type, &change.buckets)
-            .map_err(|NoRoom| GroupModFailed::OutOfGroups)?;
+        let group = GroupConfig { kind: change.group_type, buckets: change.buckets.to_vec() };
+        self.datapath.set_group(change.group_id, group).map_err(|TableFull| GroupModFailed::OutOfGroups)?;
         self.groups.set(now, change.group_id, change.group_type, change.buckets);
         Ok(())
     }
@@ -383,8 +388,8 @@ impl<D: Datapath> Tables<D> {
             return Err(MeterModFailed::UnknownMeter.into());
         }
         self.datapath
-            .set_meter(change.meter_id, change.flags, &change.bands)
-            .map_err(|NoRoom| MeterModFailed::OutOfMeters)?;
+            .set_meter(change.meter_id, &meters::for_workers(&change))
+            .map_err(|TableFull| MeterModFailed::OutOfMeters)?;
         let flows = self.meters.get(&change.meter_id).map_or(0, |former| former.flows);
         let entry = MeterEntry { flags: change.flags, bands: change.bands, created: now, flows };
         self.meters.insert(change.meter_id, entry);
@@ -440,12 +445,7 @@ impl<D: Datapath> Tables<D> {
     }
 
     fn publish_ports(&mut self) {
-        let flags = |PortEntry { port, .. }: &PortEntry| PortFlags {
-            port_no: port.port_no,
-            config: port.config,
-            is_live: port.state & port_state::LIVE != 0,
-        };
-        let ports: Vec<_> = self.ports.values().map(flags).collect();
+        let ports: Vec<_> = self.ports.values().map(|entry| for_workers(&entry.port)).collect();
         self.datapath.set_ports(&ports);
     }
 

@@ -1,9 +1,10 @@
 //! The state of a switch for those who show it.
 
 use twinpath_openflow::{Band, Bucket, GroupType, Instruction, Match, number};
+use twinpath_pipeline::{FlowCount, PartsCount, TableCount};
 use twinpath_time::{Duration, Instant};
 
-use crate::datapath::{Datapath, FlowCount, PartsCount, TableCount};
+use crate::datapath::Datapath;
 use crate::switch::OpenFlowSwitch;
 
 /// How much there is in a switch.

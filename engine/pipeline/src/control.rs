@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use foldhash::fast::FixedState;
-use twinpath_openflow::{Bucket, Instruction, Match, number};
+use twinpath_openflow::{Bucket, Count, Instruction, Match, number};
 use twinpath_time::Instant;
 
-use crate::counters::{Count, Counters, NoCounter, Numbers};
+use crate::counters::{Counters, NoCounter, Numbers};
 use crate::group::{Choice, Group, GroupConfig};
 use crate::hash::{Mask, Seed, mix};
 use crate::key::{self, Key};
@@ -32,7 +32,7 @@ const WATCH_DEPTH_MAX: usize = 32;
 const CACHED_RULES: usize = 256;
 
 /// A flow as it is put in.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Flow<'a> {
     /// Its table, below [`TABLES`].
     pub table: u8,
@@ -61,7 +61,7 @@ impl From<NoCounter> for TableFull {
 }
 
 /// What a flow has counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCount {
     /// Packets and bytes.
     pub count: Count,
@@ -77,7 +77,7 @@ pub struct TableCount {
     /// Packets looked up.
     pub lookups: u64,
     /// Packets that matched a flow.
-    pub matches: u64,
+    pub matched: u64,
 }
 
 /// What a group or a meter has counted, in all and by bucket or band.
@@ -86,7 +86,7 @@ pub struct PartsCount {
     /// In all.
     pub whole: Count,
     /// By its buckets or bands, in order.
-    pub parts: Vec<Count>,
+    pub parts: Box<[Count]>,
 }
 
 #[derive(Debug)]
@@ -516,9 +516,9 @@ impl Pipeline {
     #[must_use]
     pub fn table_count(&self, table: u8) -> TableCount {
         let sums = self.counters.iter().map(|worker| worker.lookups(table));
-        let [lookups, matches] =
-            sums.fold([0; 2], |[one, two], [lookups, matches]| [one + lookups, two + matches]);
-        TableCount { flows: self.tables.get(usize::from(table)).map_or(0, Table::len), lookups, matches }
+        let [lookups, matched] =
+            sums.fold([0; 2], |[one, two], [lookups, matched]| [one + lookups, two + matched]);
+        TableCount { flows: self.tables.get(usize::from(table)).map_or(0, Table::len), lookups, matched }
     }
 
     /// The most that a look-up in a table costs, in comparisons with a flow; a probe of a hash table counts as two.

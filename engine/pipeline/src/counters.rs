@@ -6,6 +6,7 @@
 
 use std::sync::OnceLock;
 
+use twinpath_openflow::Count;
 use twinpath_time::Instant;
 
 use crate::sync::{AtomicU64, Ordering};
@@ -21,31 +22,6 @@ const TABLES: usize = if cfg!(loom) { 1 } else { u8::MAX as usize + 1 };
 
 /// Counters that there may be.
 pub(crate) const COUNTERS_MAX: usize = BLOCK * BLOCKS;
-
-/// What was counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
-    /// Packets; of a super-frame, those that it is on a wire.
-    pub packets: u64,
-    /// Their bytes, from the destination address on, without checksum.
-    pub bytes: u64,
-}
-
-impl Count {
-    pub(crate) const fn plus(self, other: Self) -> Self {
-        Self {
-            packets: self.packets.wrapping_add(other.packets),
-            bytes: self.bytes.wrapping_add(other.bytes),
-        }
-    }
-
-    pub(crate) const fn minus(self, other: Self) -> Self {
-        Self {
-            packets: self.packets.wrapping_sub(other.packets),
-            bytes: self.bytes.wrapping_sub(other.bytes),
-        }
-    }
-}
 
 /// One counter; half a cache line.
 #[derive(Debug, Default)]

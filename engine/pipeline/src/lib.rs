@@ -38,7 +38,6 @@ mod trie;
 mod worker;
 
 pub use control::{Flow, FlowCount, PartsCount, Pipeline, TABLES, TableCount, TableFull};
-pub use counters::Count;
 pub use exact::{Entry, ExactEntries, Inserted, MASKS};
 pub use group::GroupConfig;
 pub use meter::{MeterConfig, MeterUnit};
@@ -48,4 +47,5 @@ pub use port::{Port, Ports};
 pub use rule::FlowId;
 pub use snapshot::Snapshot;
 pub use trace::{EXACT_WORDS, ExactKey, Path, Trace, WhyNot};
+pub use twinpath_openflow::Count;
 pub use worker::{Arrival, Worker};

@@ -3,10 +3,9 @@
 //! A band is a token bucket in one word, the time at which it would be full again (GCRA, ITU-T I.371). All workers share
 //! it, so that the rate holds for the switch; none waits for another.
 
-use twinpath_openflow::Band;
+use twinpath_openflow::{Band, Count};
 use twinpath_time::Instant;
 
-use crate::counters::Count;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Parts of a nanosecond in which a bucket counts: so a frame's share of the highest rate is still a whole number. What

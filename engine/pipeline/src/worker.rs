@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use twinpath_frame::Frame;
 use twinpath_inspect::Reason;
-use twinpath_openflow::{Action, number};
+use twinpath_openflow::{Action, Count, number};
 use twinpath_time::Instant;
 
 use crate::action_set::SetPart;
-use crate::counters::{Count, Counters};
+use crate::counters::Counters;
 use crate::group::Choice;
 use crate::meter::{Metered, remarked};
 use crate::outlet::{Destination, Outlet, PacketIn, PacketInReason};

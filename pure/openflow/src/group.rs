@@ -113,13 +113,33 @@ impl Wire for GroupMod {
     }
 }
 
-/// Packets and bytes of a bucket or a meter's band.
+/// Packets and bytes of a flow, a bucket or a meter's band.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Packets.
+    /// Packets; of a super-frame, those that it is on a wire.
     pub packets: u64,
-    /// Bytes of them.
+    /// Their bytes, from the destination address on, without checksum.
     pub bytes: u64,
+}
+
+impl Count {
+    /// Both together; counters go on at 0.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            packets: self.packets.wrapping_add(other.packets),
+            bytes: self.bytes.wrapping_add(other.bytes),
+        }
+    }
+
+    /// What was counted since `other`.
+    #[must_use]
+    pub const fn minus(self, other: Self) -> Self {
+        Self {
+            packets: self.packets.wrapping_sub(other.packets),
+            bytes: self.bytes.wrapping_sub(other.bytes),
+        }
+    }
 }
 
 impl Wire for Count {

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 
 use twinpath_offload::Lifetime;
-use twinpath_openflow::{Band, Bucket, Count, GroupType, Match, PortStats, meter_flags, port_config};
-use twinpath_openflow_switch::{Datapath, Flow, FlowCount, NoRoom, PartsCount, PortFlags, TableCount};
+use twinpath_openflow::{Match, PortStats};
+use twinpath_openflow_switch::{Datapath, TimedFlow};
 use twinpath_pipeline::{
-    Count as Counted, Flow as PipelineFlow, FlowId, GroupConfig, MeterConfig, MeterUnit, Pipeline, Port,
-    TableFull,
+    Flow, FlowCount, FlowId, GroupConfig, MeterConfig, PartsCount, Pipeline, Port, TableCount, TableFull,
 };
 use twinpath_sys::clock;
 use twinpath_time::Duration;
@@ -23,30 +22,17 @@ pub(crate) struct Tables {
     pub(crate) ports: BTreeMap<u32, PortCounts>,
     pub(crate) kernel: Kernel,
     /// As they were told last.
-    flags: Vec<PortFlags>,
+    told: Vec<Port>,
 }
 
 impl Tables {
     pub(crate) fn new(pipeline: Pipeline) -> Self {
-        Self { pipeline, ports: BTreeMap::new(), kernel: Kernel::default(), flags: Vec::new() }
+        Self { pipeline, ports: BTreeMap::new(), kernel: Kernel::default(), told: Vec::new() }
     }
 }
 
-const fn count(Counted { packets, bytes }: Counted) -> Count {
-    Count { packets, bytes }
-}
-
-fn parts(counted: Option<twinpath_pipeline::PartsCount>) -> PartsCount {
-    let counted = counted.unwrap_or_default();
-    PartsCount { whole: count(counted.whole), parts: counted.parts.into_iter().map(count).collect() }
-}
-
-const fn flow_count(counted: twinpath_pipeline::FlowCount) -> FlowCount {
-    FlowCount { count: count(counted.count), used: counted.used }
-}
-
 /// How long entries for frames of a flow are good for.
-fn lifetime_of(flow: &Flow<'_>) -> Lifetime {
+fn lifetime_of(flow: &TimedFlow<'_>) -> Lifetime {
     let seconds = |seconds: u16| (seconds > 0).then(|| Duration::from_secs(seconds.into()));
     Lifetime {
         deadline: seconds(flow.hard_timeout_s).map(|timeout| flow.created + timeout),
@@ -55,35 +41,22 @@ fn lifetime_of(flow: &Flow<'_>) -> Lifetime {
     }
 }
 
-/// What workers need to know of a port.
-fn port(flags: &PortFlags) -> Port {
-    let has = |bits: u32| flags.config & bits != 0;
-    Port {
-        number: flags.port_no,
-        no_receive: has(port_config::PORT_DOWN | port_config::NO_RECV),
-        no_forward: has(port_config::PORT_DOWN | port_config::NO_FWD),
-        no_packet_in: has(port_config::NO_PACKET_IN),
-        is_live: flags.is_live,
-    }
-}
-
 impl Datapath for Tables {
     type FlowId = FlowId;
 
-    fn add_flow(&mut self, flow: Flow<'_>) -> Result<FlowId, NoRoom> {
-        let lifetime = lifetime_of(&flow);
-        let Flow { table_id, priority, matches, instructions, cookie, .. } = flow;
-        let flow = PipelineFlow { table: table_id, priority, fields: matches, instructions, cookie };
-        let id = self.pipeline.add_flow(&flow).map_err(|TableFull| NoRoom)?;
-        self.kernel.flow_added(table_id, priority, matches, id, lifetime);
-        self.kernel.review(clock::now(), &mut self.pipeline, matches);
+    fn add_flow(&mut self, flow: TimedFlow<'_>) -> Result<FlowId, TableFull> {
+        let id = self.pipeline.add_flow(&flow.flow)?;
+        let Flow { table, priority, fields, .. } = flow.flow;
+        self.kernel.flow_added(table, priority, fields, id, lifetime_of(&flow));
+        self.kernel.review(clock::now(), &mut self.pipeline, fields);
         Ok(id)
     }
 
-    fn change_flow(&mut self, id: FlowId, flow: Flow<'_>) {
+    fn change_flow(&mut self, id: FlowId, flow: TimedFlow<'_>) {
         self.kernel.flow_changed(id, lifetime_of(&flow));
-        self.pipeline.change_flow(id, flow.instructions, flow.cookie);
-        self.kernel.review(clock::now(), &mut self.pipeline, flow.matches);
+        let Flow { fields, instructions, cookie, .. } = flow.flow;
+        self.pipeline.change_flow(id, instructions, cookie);
+        self.kernel.review(clock::now(), &mut self.pipeline, fields);
     }
 
     fn remove_flow(&mut self, id: FlowId) {
@@ -97,11 +70,11 @@ impl Datapath for Tables {
     }
 
     fn take_gone(&mut self) -> Vec<(FlowId, FlowCount)> {
-        self.pipeline.take_gone().into_iter().map(|(id, counted)| (id, flow_count(counted))).collect()
+        self.pipeline.take_gone()
     }
 
     fn flow_count(&self, id: FlowId) -> FlowCount {
-        self.pipeline.flow_count(id).map(flow_count).unwrap_or_default()
+        self.pipeline.flow_count(id).unwrap_or_default()
     }
 
     fn reset_flow_count(&mut self, id: FlowId) {
@@ -110,14 +83,12 @@ impl Datapath for Tables {
     }
 
     fn table_count(&self, table_id: u8) -> TableCount {
-        let counted = self.pipeline.table_count(table_id);
-        TableCount { lookups: counted.lookups, matched: counted.matches }
+        self.pipeline.table_count(table_id)
     }
 
-    fn set_group(&mut self, group_id: u32, group_type: GroupType, buckets: &[Bucket]) -> Result<(), NoRoom> {
+    fn set_group(&mut self, group_id: u32, group: GroupConfig) -> Result<(), TableFull> {
         self.kernel.groups_changed();
-        let config = GroupConfig { kind: group_type, buckets: buckets.to_vec() };
-        self.pipeline.set_group(group_id, config).map_err(|TableFull| NoRoom)
+        self.pipeline.set_group(group_id, group)
     }
 
     fn remove_group(&mut self, group_id: u32) {
@@ -126,18 +97,11 @@ impl Datapath for Tables {
     }
 
     fn group_count(&self, group_id: u32) -> PartsCount {
-        parts(self.pipeline.group_count(group_id))
+        self.pipeline.group_count(group_id).unwrap_or_default()
     }
 
-    fn set_meter(&mut self, meter_id: u32, flags: u16, bands: &[Band]) -> Result<(), NoRoom> {
-        // Without a flag that says so, rates are in kilobits (section 7.3.4.4).
-        let in_packets = flags & meter_flags::PKTPS != 0;
-        let config = MeterConfig {
-            unit: if in_packets { MeterUnit::Packets } else { MeterUnit::Kilobits },
-            has_burst: flags & meter_flags::BURST != 0,
-            bands: bands.to_vec(),
-        };
-        self.pipeline.set_meter(meter_id, &config).map_err(|TableFull| NoRoom)
+    fn set_meter(&mut self, meter_id: u32, meter: &MeterConfig) -> Result<(), TableFull> {
+        self.pipeline.set_meter(meter_id, meter)
     }
 
     fn remove_meter(&mut self, meter_id: u32) {
@@ -145,16 +109,16 @@ impl Datapath for Tables {
     }
 
     fn meter_count(&self, meter_id: u32) -> PartsCount {
-        parts(self.pipeline.meter_count(meter_id))
+        self.pipeline.meter_count(meter_id).unwrap_or_default()
     }
 
-    fn set_ports(&mut self, ports: &[PortFlags]) {
-        if self.flags != ports {
-            let former = std::mem::replace(&mut self.flags, ports.to_vec());
+    fn set_ports(&mut self, ports: &[Port]) {
+        if self.told != ports {
+            let former = std::mem::replace(&mut self.told, ports.to_vec());
             let gone = former.iter().filter(|port| !ports.contains(port));
-            self.kernel.ports_changed(gone.map(|port| port.port_no));
+            self.kernel.ports_changed(gone.map(|port| port.number));
         }
-        self.pipeline.set_ports(ports.iter().map(port).collect());
+        self.pipeline.set_ports(ports.to_vec());
     }
 
     fn set_drop_fragments(&mut self, drop: bool) {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use twinpath_openflow::{
-    Action, Band, Bucket, Desc, Field, FlowMod, FlowModCommand, GroupType, Hello, Instruction, Match,
-    MatchField, Message, PortStats, number,
+    Action, Desc, Field, FlowMod, FlowModCommand, Hello, Instruction, Match, MatchField, Message, PortStats,
+    number,
 };
-use twinpath_openflow_switch::{
-    Datapath, Flow, FlowCount, NoRoom, OpenFlowSwitch, PartsCount, PortFlags, SwitchInfo, TableCount,
+use twinpath_openflow_switch::{Datapath, OpenFlowSwitch, SwitchInfo, TimedFlow};
+use twinpath_pipeline::{
+    FlowCount, FlowId, GroupConfig, MeterConfig, PartsCount, Pipeline, Port, Snapshot, TableCount, TableFull,
 };
-use twinpath_pipeline::{Flow as PipelineFlow, FlowId, Pipeline, Snapshot, TableFull};
 use twinpath_time::Instant;
 
 /// Bytes that arrive at once, and flow-mods after which workers get a version.
@@ -23,14 +23,12 @@ struct Tables(Pipeline);
 impl Datapath for Tables {
     type FlowId = FlowId;
 
-    fn add_flow(&mut self, flow: Flow<'_>) -> Result<FlowId, NoRoom> {
-        let Flow { table_id, priority, matches, instructions, cookie, .. } = flow;
-        let flow = PipelineFlow { table: table_id, priority, fields: matches, instructions, cookie };
-        self.0.add_flow(&flow).map_err(|TableFull| NoRoom)
+    fn add_flow(&mut self, flow: TimedFlow<'_>) -> Result<FlowId, TableFull> {
+        self.0.add_flow(&flow.flow)
     }
 
-    fn change_flow(&mut self, id: FlowId, flow: Flow<'_>) {
-        self.0.change_flow(id, flow.instructions, flow.cookie);
+    fn change_flow(&mut self, id: FlowId, flow: TimedFlow<'_>) {
+        self.0.change_flow(id, flow.flow.instructions, flow.flow.cookie);
     }
 
     fn remove_flow(&mut self, id: FlowId) {
@@ -53,8 +51,8 @@ impl Datapath for Tables {
         TableCount::default()
     }
 
-    fn set_group(&mut self, _: u32, _: GroupType, _: &[Bucket]) -> Result<(), NoRoom> {
-        Err(NoRoom)
+    fn set_group(&mut self, _: u32, _: GroupConfig) -> Result<(), TableFull> {
+        Err(TableFull)
     }
 
     fn remove_group(&mut self, _: u32) {}
@@ -63,8 +61,8 @@ impl Datapath for Tables {
         PartsCount::default()
     }
 
-    fn set_meter(&mut self, _: u32, _: u16, _: &[Band]) -> Result<(), NoRoom> {
-        Err(NoRoom)
+    fn set_meter(&mut self, _: u32, _: &MeterConfig) -> Result<(), TableFull> {
+        Err(TableFull)
     }
 
     fn remove_meter(&mut self, _: u32) {}
@@ -73,7 +71,7 @@ impl Datapath for Tables {
         PartsCount::default()
     }
 
-    fn set_ports(&mut self, _: &[PortFlags]) {}
+    fn set_ports(&mut self, _: &[Port]) {}
 
     fn set_drop_fragments(&mut self, _: bool) {}
 

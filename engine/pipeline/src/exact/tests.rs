@@ -111,6 +111,6 @@ fn a_flow_in_a_table_that_matched_nothing_takes_frames_too() {
     assert_eq!(entries.overlapping(3, 0, &matching(&[station(1)])), [0]);
     assert_eq!(entries.overlapping(2, 0, &matching(&[station(1)])), []);
     pipeline.record(traced.path(), crate::Count { packets: 2, bytes: 2 }, twinpath_time::Instant::ZERO);
-    assert_eq!((pipeline.table_count(0).matches, pipeline.table_count(3).lookups), (2, 2));
-    assert_eq!(pipeline.table_count(3).matches, 0);
+    assert_eq!((pipeline.table_count(0).matched, pipeline.table_count(3).lookups), (2, 2));
+    assert_eq!(pipeline.table_count(3).matched, 0);
 }

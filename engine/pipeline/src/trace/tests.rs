@@ -133,6 +133,6 @@ fn what_the_kernel_has_counted_is_added_to_what_workers_have() {
     let counted = pipeline.flow_count(flow).expect("there");
     assert_eq!((counted.count.packets, counted.count.bytes, counted.used), (6, 360, used));
     let table = pipeline.table_count(0);
-    assert_eq!((table.lookups, table.matches), (6, 6));
+    assert_eq!((table.lookups, table.matched), (6, 6));
     assert!(pipeline.worker(1).is_none(), "what is counted elsewhere is no worker");
 }

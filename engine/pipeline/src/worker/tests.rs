@@ -209,5 +209,5 @@ fn a_flow_of_higher_priority_takes_the_frames_of_a_lower_one() {
     receive(&mut worker, &mut sent, 5, 1);
     assert_eq!(sent.to, [3, 2, 4].map(Destination::Port));
     assert_eq!(pipeline.flow_count(id).map(|flow| flow.count.packets), Some(2), "it goes on counting");
-    assert_eq!(pipeline.table_count(0), crate::TableCount { flows: 2, lookups: 3, matches: 3 });
+    assert_eq!(pipeline.table_count(0), crate::TableCount { flows: 2, lookups: 3, matched: 3 });
 }

@@ -153,7 +153,7 @@ impl Pair {
         }
         for (table, counted) in (0_u8..).zip(&self.naive.lookups) {
             let own = self.pipeline.table_count(table);
-            assert_eq!((own.lookups, own.matches), *counted);
+            assert_eq!((own.lookups, own.matched), *counted);
             assert_eq!(own.flows, self.naive.flows.iter().filter(|flow| flow.table == table).count());
         }
         for (group, counted) in &self.naive.group_counts {

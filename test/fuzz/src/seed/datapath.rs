@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use twinpath_openflow::{Band, Bucket, Count, GroupType, Instruction, PortStats};
-use twinpath_openflow_switch::{Datapath, Flow, FlowCount, NoRoom, PartsCount, PortFlags, TableCount};
+use twinpath_openflow::{Count, GroupType, Instruction, PortStats};
+use twinpath_openflow_switch::{Datapath, TimedFlow};
+use twinpath_pipeline::{FlowCount, GroupConfig, MeterConfig, PartsCount, Port, TableCount, TableFull};
 
 /// A flow as it was put in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub struct Maps {
     /// Meters with the number of their bands.
     pub meters: BTreeMap<u32, usize>,
     /// The ports as they were set last.
-    pub ports: Vec<PortFlags>,
+    pub ports: Vec<Port>,
     /// Whether fragments are dropped.
     pub drop_fragments: bool,
     /// What each flow has counted.
@@ -50,17 +51,17 @@ impl Maps {
 impl Datapath for Maps {
     type FlowId = u32;
 
-    fn add_flow(&mut self, flow: Flow<'_>) -> Result<u32, NoRoom> {
+    fn add_flow(&mut self, TimedFlow { flow, .. }: TimedFlow<'_>) -> Result<u32, TableFull> {
         self.change();
         self.next_flow += 1;
-        let numbers = (flow.table_id, flow.priority, flow.cookie);
+        let numbers = (flow.table, flow.priority, flow.cookie);
         self.flows.insert(self.next_flow, PutFlow { numbers, instructions: flow.instructions.into() });
         Ok(self.next_flow)
     }
 
-    fn change_flow(&mut self, id: u32, flow: Flow<'_>) {
+    fn change_flow(&mut self, id: u32, TimedFlow { flow, .. }: TimedFlow<'_>) {
         self.change();
-        let numbers = (flow.table_id, flow.priority, flow.cookie);
+        let numbers = (flow.table, flow.priority, flow.cookie);
         let former = self.flows.insert(id, PutFlow { numbers, instructions: flow.instructions.into() });
         assert!(former.is_some_and(|former| (former.numbers.0, former.numbers.1) == (numbers.0, numbers.1)));
     }
@@ -87,12 +88,12 @@ impl Datapath for Maps {
     }
 
     fn table_count(&self, table_id: u8) -> TableCount {
-        TableCount { lookups: table_id.into(), matched: 0 }
+        TableCount { lookups: table_id.into(), ..TableCount::default() }
     }
 
-    fn set_group(&mut self, group_id: u32, group_type: GroupType, buckets: &[Bucket]) -> Result<(), NoRoom> {
+    fn set_group(&mut self, group_id: u32, group: GroupConfig) -> Result<(), TableFull> {
         self.change();
-        self.groups.insert(group_id, (group_type, buckets.len()));
+        self.groups.insert(group_id, (group.kind, group.buckets.len()));
         Ok(())
     }
 
@@ -106,9 +107,9 @@ impl Datapath for Maps {
         PartsCount { whole: Count::default(), parts: vec![Count::default(); parts].into() }
     }
 
-    fn set_meter(&mut self, meter_id: u32, _: u16, bands: &[Band]) -> Result<(), NoRoom> {
+    fn set_meter(&mut self, meter_id: u32, meter: &MeterConfig) -> Result<(), TableFull> {
         self.change();
-        self.meters.insert(meter_id, bands.len());
+        self.meters.insert(meter_id, meter.bands.len());
         Ok(())
     }
 
@@ -122,7 +123,7 @@ impl Datapath for Maps {
         PartsCount { whole: Count::default(), parts: vec![Count::default(); parts].into() }
     }
 
-    fn set_ports(&mut self, ports: &[PortFlags]) {
+    fn set_ports(&mut self, ports: &[Port]) {
         self.change();
         self.ports = ports.to_vec();
     }
