@@ -77,7 +77,7 @@ fn ports_that_the_kernel_chose_are_told_and_served() {
     }
     let report = running.report().unwrap();
     assert_eq!(report.instance.ports, [format!("udp/{udp}"), format!("tcp/{tcp}")]);
-    assert_eq!((report.services[0].kernel_requests, report.services[0].accepted), (1, 8));
+    assert_eq!((report.services[0].serve.kernel_requests, report.services[0].tcp.accepted), (1, 8));
     assert!(running.socket().exists());
     let socket = running.socket().to_owned();
     drop(streams);
@@ -358,7 +358,7 @@ fn hanging() -> (twinpath::Running, Arc<(Mutex<bool>, Condvar)>) {
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     client.send_to(b"hang", ("127.0.0.1", port)).unwrap();
     let deadline = std::time::Instant::now() + PATIENCE;
-    while running.report().unwrap().services[1].kernel_requests < 2 {
+    while running.report().unwrap().services[1].serve.kernel_requests < 2 {
         assert!(std::time::Instant::now() < deadline);
         std::thread::yield_now();
     }

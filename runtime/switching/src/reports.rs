@@ -4,12 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 
 use twinpath_config::{PortMode, SwitchPort};
 use twinpath_host::{KnownQueue, WorkerHandle, report_process, rows};
-use twinpath_inspect::{ControlReason, Counter};
+use twinpath_inspect::{ControlReason, Counter, SwitchCounters, SwitchCounts};
 use twinpath_offload::PortForwarded;
 use twinpath_openflow_control::OpenFlow;
 use twinpath_port::PortId;
 use twinpath_report::{self as report, Report};
-use twinpath_switch::{SwitchCounters, SwitchCounts};
 use twinpath_switch_engine::SwitchEngine;
 use twinpath_sys::clock;
 

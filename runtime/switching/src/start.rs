@@ -12,6 +12,7 @@ use twinpath_config::{Offload, OnExit, PortName, PortOffload, Switch as SwitchCo
 use twinpath_frame::BURST_MAX;
 use twinpath_homes::{Held, HoldError, HomeAt, HomeError, Homes};
 use twinpath_host::{Captures, WorkerHandle, WorkerPlan};
+use twinpath_inspect::SwitchCounters;
 use twinpath_machine::Machine;
 use twinpath_memory_port::Memory;
 use twinpath_metrics as metrics;
@@ -25,7 +26,7 @@ use twinpath_port_vxlan::VxlanConfig;
 use twinpath_report as report;
 use twinpath_sandbox::{self as sandbox, Needs};
 use twinpath_steer_bpf::{TcAttach, Unserved};
-use twinpath_switch::{NoMemory, OnMove, Shared, Snapshot, Switch, SwitchCounters};
+use twinpath_switch::{NoMemory, OnMove, Shared, Snapshot, Switch};
 use twinpath_switch_engine::SwitchEngine;
 use twinpath_sys::affinity::keep_current_thread_off;
 use twinpath_sys::{Namespace, TrustedDir, clock, ethtool};

@@ -10,9 +10,7 @@ use rustix::net::{RecvFlags, SocketFlags, SocketType};
 use rustix::time::Timespec;
 use twinpath_offload::{KernelPort, Learned, Moves, PortForwarded};
 use twinpath_steer_bpf::{PortPrograms, TcAttach, Unserved};
-use twinpath_switch::{
-    Arrival, CAPACITY, OnMove, PortConfig, Shared, Snapshot, Switch, SwitchConfig, SwitchCounters,
-};
+use twinpath_switch::{Arrival, CAPACITY, OnMove, PortConfig, Shared, Snapshot, Switch, SwitchConfig};
 use twinpath_sys::{clock, packet_socket};
 use twinpath_time::{Duration, Instant};
 
@@ -62,8 +60,7 @@ impl Learning {
         let moves = Arc::new(Moves::new([1, 2]));
         let shared = Shared::new(CAPACITY, [3, 4]).unwrap();
         let shared = Arc::new(shared.heard_by(Arc::clone(&moves) as Arc<dyn OnMove>));
-        let worker =
-            Switch::new(Arc::clone(&snapshot), Arc::clone(&shared), Arc::<SwitchCounters>::default());
+        let worker = Switch::new(Arc::clone(&snapshot), Arc::clone(&shared), Arc::default());
         let mut learned = Learned::new(shared, moves);
         learned.add(0, programs.take_offload().unwrap());
         let udp = [hosts.udp(0), hosts.udp(1)];
