@@ -145,7 +145,7 @@ instructions: setup ## count the instructions of a call of RPC and of a frame in
 	@xtask/host.sh need valgrind=valgrind
 	$(CARGO) run -q $(CARGO_FLAGS) -p xtask -- instructions --check
 
-mutants: setup ## make small changes to a crate's code, and count those its tests notice: make mutants CRATE=pure/wire SHARD=0/4
+mutants: setup ## make small changes to a crate's code, and count those its tests notice: make mutants CRATE=core/wire SHARD=0/4
 	@xtask/host.sh mutants $(MUTANTS_VERSION) "$(CRATE)" "$(SHARD)" $(ARGS)
 
 conformance: ## run another project's suite against us: make conformance SUITE=ksf DIR=path/to/its/checkout (root or sudo)

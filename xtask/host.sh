@@ -81,7 +81,7 @@ mutants() {
     local version=$1 crate=$2 shard=$3 tool package all out code=0 caught missed
     shift 3
     package=$(sed -n 's/^name = "\(.*\)"$/\1/p' "$crate/Cargo.toml" 2>/dev/null) && [ -n "$package" ] ||
-        fail "make mutants needs CRATE=FOLDER, the folder of a crate, such as pure/wire (here: '$crate')."
+        fail "make mutants needs CRATE=FOLDER, the folder of a crate, such as core/wire (here: '$crate')."
     tool cargo-mutants "$version"
     all=${CARGO_TARGET_DIR:-target}/mutants
     out=$all/$package

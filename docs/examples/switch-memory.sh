@@ -1,6 +1,6 @@
 #!/bin/sh
 # A container and a process on one switch. The process has no interface and no socket: it takes frames from shared memory
-# and answers ARP, pings, and UDP echo at 10.8.0.9. It is an example of the library, io/port_shm/examples/responder.rs.
+# and answers ARP, pings, and UDP echo at 10.8.0.9. It is an example of the library, ports/shm/examples/responder.rs.
 # Run as root; TWINPATH names the program if it is not in the PATH, RESPONDER the example if cargo is not to run it.
 set -eu
 twinpath=${TWINPATH:-twinpath}

@@ -12,15 +12,15 @@ use crate::layouts;
 
 /// The crates with programs, and the programs of each. The last ones are of the labs.
 const OBJECTS: [(&str, &str); 9] = [
-    ("io/steer_bpf", "packet"),
-    ("io/steer_bpf", "lease"),
-    ("io/steer_bpf", "xdp"),
-    ("io/steer_bpf", "bridge"),
-    ("io/steer_bpf", "ports"),
-    ("io/steer_bpf", "empty"),
-    ("io/steer_bpf", "foreign"),
-    ("io/plain", "redirect"),
-    ("io/plain", "mirror"),
+    ("stack/bpf", "packet"),
+    ("stack/bpf", "lease"),
+    ("stack/bpf", "xdp"),
+    ("stack/bpf", "bridge"),
+    ("stack/bpf", "ports"),
+    ("stack/bpf", "empty"),
+    ("stack/bpf", "foreign"),
+    ("lab/plain", "redirect"),
+    ("lab/plain", "mirror"),
 ];
 const COMPILER: &str = "clang-14";
 const STRIP: &str = "llvm-strip-14";

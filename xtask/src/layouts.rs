@@ -12,7 +12,7 @@ use self::shared::{FILES, Item, LEN, Made, Struct};
 mod shared;
 
 /// The sources.
-const SOURCES: &str = "io/steer_bpf/bpf";
+const SOURCES: &str = "stack/bpf/bpf";
 
 /// A field of a struct in C.
 #[derive(Clone)]

@@ -1,16 +1,16 @@
-//! The rule about configuration keys: their options come from their definitions in `runtime/config`.
+//! The rule about configuration keys: their options come from their definitions in `host/config`.
 
 use super::{Finding, Tree};
 
 /// Where keys are defined.
-const DEFINITIONS: &str = "runtime/config/src/";
+const DEFINITIONS: &str = "host/config/src/";
 /// The commands with workers of their own. An option of another command can have the name of a key's option and mean
 /// something else, as `--socket` of `show` does.
 const COMMANDS: &[&str] = &[
-    "bin/twinpath/src/bridge/",
-    "bin/twinpath/src/serve/",
-    "bin/twinpath/src/switch/",
-    "bin/twinpath/src/tune/",
+    "cli/src/bridge/",
+    "cli/src/serve/",
+    "cli/src/switch/",
+    "cli/src/tune/",
 ];
 
 /// No command that runs an instance defines the option of a key a second time.

@@ -52,10 +52,10 @@ const WALL_CLOCKS: &[&str] = &["std::time::SystemTime", "UNIX_EPOCH", "CLOCK_REA
 /// computes how old the kernel's stamp on a packet is, as those stamps are of this clock; and once at the start of the
 /// memcached example, whose clients give dates.
 const WALL_CLOCK_AT: &[&str] = &[
-    "bin/twinpath-lab/src/lab/",
-    "bin/twinpath/src/bench/moment.rs",
-    "runtime/capture/src/lib.rs",
-    "io/sys/src/stamp.rs",
+    "lab/lab/src/lab/",
+    "cli/src/bench/moment.rs",
+    "host/capture/src/lib.rs",
+    "core/sys/src/stamp.rs",
     "api/twinpath/examples/memcached/calendar.rs",
 ];
 
@@ -83,7 +83,7 @@ pub(super) fn every_file_parses(tree: &Tree) -> Vec<Finding> {
 }
 
 /// Crates of other tiers that C calls, with pointers.
-const CALLED_BY_C: &[&str] = &["api/calls/", "api/capi/", "api/preload/"];
+const CALLED_BY_C: &[&str] = &["sockets/calls/", "sockets/capi/", "sockets/preload/"];
 
 /// `unsafe` is allowed only in the two tiers that share memory with the kernel or another process, and in the crates that C calls;
 /// not even in tests elsewhere.

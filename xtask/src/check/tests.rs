@@ -44,8 +44,8 @@ fn a_dependency_that_nobody_names_is_found() {
     let rule = tiers::dependencies_are_used;
     let manifest = manifest("wire", &["some-crate"]);
     let found =
-        |code: &str| errors(rule, &[("pure/wire/Cargo.toml", &manifest), ("pure/wire/src/lib.rs", code)]);
-    assert_eq!(found("fn a() {}"), ["pure/wire/Cargo.toml: some-crate is not used: remove it"]);
+        |code: &str| errors(rule, &[("core/wire/Cargo.toml", &manifest), ("core/wire/src/lib.rs", code)]);
+    assert_eq!(found("fn a() {}"), ["core/wire/Cargo.toml: some-crate is not used: remove it"]);
     // Neither the name as a word of a comment, nor a name that only begins with it.
     assert_eq!(found("// some_crate\nuse some_crate_of_others::b;").len(), 1);
     for used in [
@@ -56,14 +56,14 @@ fn a_dependency_that_nobody_names_is_found() {
     ] {
         assert_eq!(found(used), Vec::<String>::new(), "{used}");
     }
-    let by_tests = "pure/wire/Cargo.toml: some-crate is used by tests only: move it to [dev-dependencies]";
+    let by_tests = "core/wire/Cargo.toml: some-crate is used by tests only: move it to [dev-dependencies]";
     assert_eq!(found("#[cfg(test)]\nmod tests { use some_crate::b; }"), [by_tests]);
 
     let root = "[workspace.dependencies]\nsome-crate = \"1\"\nleft-behind = \"1\"\n";
     let files = [
         ("Cargo.toml", root),
-        ("pure/wire/Cargo.toml", &manifest),
-        ("pure/wire/src/lib.rs", "use some_crate::b;"),
+        ("core/wire/Cargo.toml", &manifest),
+        ("core/wire/src/lib.rs", "use some_crate::b;"),
     ];
     assert_eq!(errors(rule, &files), ["Cargo.toml: left-behind is used by no crate: remove it"]);
 }
@@ -74,26 +74,26 @@ fn engines_and_io_meet_only_in_runtime() {
         let found = errors(
             tiers::crates_use_only_tiers_below,
             &[
-                ("pure/wire/Cargo.toml", &manifest("wire", &[])),
-                ("engine/stack/Cargo.toml", &manifest("stack", &[])),
-                ("io/port/Cargo.toml", &manifest("port", &[])),
-                ("runtime/worker/Cargo.toml", &manifest("worker", &[])),
-                ("runtime/control/Cargo.toml", &manifest("control", &[])),
+                ("core/wire/Cargo.toml", &manifest("wire", &[])),
+                ("stack/udp/Cargo.toml", &manifest("stack", &[])),
+                ("core/port/Cargo.toml", &manifest("port", &[])),
+                ("core/worker/Cargo.toml", &manifest("worker", &[])),
+                ("service/instance/Cargo.toml", &manifest("control", &[])),
                 (user, &manifest(name, &[uses])),
             ],
         );
         assert!(found.len() <= 1, "{found:?}");
         found.into_iter().next().unwrap_or_default()
     };
-    assert!(tree("engine/stack/Cargo.toml", "stack", "port").contains("engine/ may use pure/, mem/"));
-    assert!(tree("io/sys/Cargo.toml", "sys", "stack").contains("io/ may use pure/, mem/"));
-    assert!(tree("pure/steer/Cargo.toml", "steer", "port").contains("pure/ may use itself only"));
-    assert!(tree("pure/time/Cargo.toml", "time", "wire").contains("comes after it"));
-    assert!(tree("runtime/worker/Cargo.toml", "worker", "control").contains("comes after it in runtime/"));
-    assert!(tree("engine/stack/Cargo.toml", "stack", "rustix").contains("reaches the host"));
+    assert!(tree("stack/udp/Cargo.toml", "stack", "port").contains("engine/ may use pure/, mem/"));
+    assert!(tree("core/sys/Cargo.toml", "sys", "stack").contains("io/ may use pure/, mem/"));
+    assert!(tree("stack/claims/Cargo.toml", "steer", "port").contains("pure/ may use itself only"));
+    assert!(tree("core/time/Cargo.toml", "time", "wire").contains("comes after it"));
+    assert!(tree("core/worker/Cargo.toml", "worker", "control").contains("comes after it in runtime/"));
+    assert!(tree("stack/udp/Cargo.toml", "stack", "rustix").contains("reaches the host"));
     assert!(tree("engine/new/Cargo.toml", "new", "wire").contains("add it to TIERS"));
     assert!(tree("misc/new/Cargo.toml", "new", "wire").contains("is in no tier"));
-    assert_eq!(tree("runtime/control/Cargo.toml", "control", "worker"), "");
+    assert_eq!(tree("service/instance/Cargo.toml", "control", "worker"), "");
     assert_eq!(tree("test/sim/Cargo.toml", "sim", "control"), "");
 }
 
@@ -102,7 +102,7 @@ fn a_dependency_for_tests_or_one_target_counts_too() {
     for section in ["dev-dependencies", "target.'cfg(unix)'.dependencies"] {
         let stack = format!("[package]\nname = \"stack\"\n[{section}]\nport.workspace = true\n");
         let files =
-            [("engine/stack/Cargo.toml", stack.as_str()), ("io/port/Cargo.toml", &manifest("port", &[]))];
+            [("stack/udp/Cargo.toml", stack.as_str()), ("core/port/Cargo.toml", &manifest("port", &[]))];
         assert_eq!(errors(tiers::crates_use_only_tiers_below, &files).len(), 1, "{section}");
     }
 }
@@ -111,7 +111,7 @@ fn a_dependency_for_tests_or_one_target_counts_too() {
 fn only_tests_use_the_test_folder() {
     for (section, findings) in [("dependencies", 1), ("dev-dependencies", 0)] {
         let sys = format!("[package]\nname = \"sys\"\n[{section}]\nskip.workspace = true\n");
-        let files = [("io/sys/Cargo.toml", sys.as_str()), ("test/skip/Cargo.toml", &manifest("skip", &[]))];
+        let files = [("core/sys/Cargo.toml", sys.as_str()), ("test/skip/Cargo.toml", &manifest("skip", &[]))];
         assert_eq!(errors(tiers::crates_use_only_tiers_below, &files).len(), findings, "{section}");
     }
 }
@@ -145,10 +145,10 @@ fn an_example_that_no_test_runs_is_found_and_a_crate_that_has_none() {
 fn a_product_that_is_built_with_what_labs_need_is_found() {
     let rule = tiers::labs_stay_out_of_the_product;
     let with = manifest("twinpath", &["twinpath-plain"]);
-    let part = "is built with twinpath-plain, which is for bin/twinpath-lab alone";
-    one_error(rule, "bin/twinpath/Cargo.toml", &with, 0, part, &with.replace("[dep", "[dev-dep"));
-    assert_eq!(errors(rule, &[("runtime/control/Cargo.toml", &with)]).len(), 1);
-    assert_eq!(errors(rule, &[("bin/twinpath-lab/Cargo.toml", &with)]), Vec::<String>::new());
+    let part = "is built with twinpath-plain, which is for lab/lab alone";
+    one_error(rule, "cli/Cargo.toml", &with, 0, part, &with.replace("[dep", "[dev-dep"));
+    assert_eq!(errors(rule, &[("service/instance/Cargo.toml", &with)]).len(), 1);
+    assert_eq!(errors(rule, &[("lab/lab/Cargo.toml", &with)]), Vec::<String>::new());
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn the_wall_clock_is_for_reports_only() {
     one_error(rule, "bin/x/src/a.rs", "fn f() { std::time::SystemTime::now(); }", 1, "may be set", good);
     one_error(rule, "io/x/src/a.rs", "fn f() { g(libc::CLOCK_REALTIME) }", 1, "CLOCK_REALTIME", good);
     one_error(rule, "io/x/src/a.rs", "fn f() { g(rustix::time::ClockId::Realtime) }", 1, "Realtime", good);
-    let report = [("bin/twinpath-lab/src/lab/mod.rs", "use std::time::{SystemTime, UNIX_EPOCH};")];
+    let report = [("lab/lab/src/lab/mod.rs", "use std::time::{SystemTime, UNIX_EPOCH};")];
     assert_eq!(errors(rule, &report), Vec::<String>::new());
 }
 
@@ -406,10 +406,10 @@ fn retired_words_are_found_in_names_and_prose() {
         "struct Connection;",
     );
     one_error(rule, "docs/a.md", "Gathered in one send.", 1, "batch", "Batched in one send.");
-    one_error(rule, "io/port/src/a.rs", "// a busy neighbour", 1, "competing process", "// a busy process");
+    one_error(rule, "core/port/src/a.rs", "// a busy neighbour", 1, "competing process", "// a busy process");
     // The kernel's tables have neighbours, and an offload of devices is called so.
     assert_eq!(
-        errors(rule, &[("engine/stack/src/egress.rs", "// a neighbour\n// tx-scatter-gather")]),
+        errors(rule, &[("stack/udp/src/egress.rs", "// a neighbour\n// tx-scatter-gather")]),
         [""; 0]
     );
 }
@@ -474,22 +474,22 @@ fn a_file_without_a_first_comment_is_found() {
 #[test]
 fn an_option_of_a_key_that_is_written_again_is_found() {
     let keys = (
-        "runtime/config/src/limits.rs",
+        "host/config/src/limits.rs",
         "drain_ms: u32 = 5 => unit(\"ms\"), option(\"drain-ms\", \"MS\", SERVE);",
     );
     let found = |path: &str, command: &str| errors(keys::keys_are_written_once, &[keys, (path, command)]);
     let by_field = "struct A {\n    #[arg(long, value_name = \"MS\")]\n    drain_ms: u32,\n}";
     let by_name = "struct A {\n    #[arg(long = \"drain-ms\")]\n    pub(crate) time: u32,\n}";
     for command in [by_field, by_name] {
-        let found = found("bin/twinpath/src/serve/mod.rs", command);
+        let found = found("cli/src/serve/mod.rs", command);
         assert!(
             found.len() == 1 && found[0].contains("serve/mod.rs:2: --drain-ms is the option"),
             "{found:?}"
         );
     }
-    assert!(found("bin/twinpath/src/drain.rs", by_field).is_empty());
+    assert!(found("cli/src/drain.rs", by_field).is_empty());
     assert!(
-        found("bin/twinpath/src/serve/mod.rs", "struct A {\n    #[arg(long)]\n    standby: u32,\n}")
+        found("cli/src/serve/mod.rs", "struct A {\n    #[arg(long)]\n    standby: u32,\n}")
             .is_empty()
     );
 }

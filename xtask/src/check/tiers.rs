@@ -111,12 +111,12 @@ const TIERS: &[Tier] = &[
 
 /// These two crates measure over kernel sockets: they use the load generator's protocol, and are no part of the
 /// product's packet path. Pairs of (crate folder, crate folder it may use).
-const EXCEPTIONS: &[(&str, &str)] = &[("io/socket_load", "engine/load"), ("io/plain", "engine/load")];
+const EXCEPTIONS: &[(&str, &str)] = &[("bench/socket_load", "bench/load"), ("lab/plain", "bench/load")];
 
 /// Crates that only the labs and examples need. Of the programs, only the labs' own is built with them; tests and examples
 /// may use them.
 const LAB_CRATES: &[&str] = &["twinpath-plain", "twinpath-file-ring", "nfs3_client"];
-const LAB_PROGRAM: &str = "bin/twinpath-lab";
+const LAB_PROGRAM: &str = "lab/lab";
 
 /// Third-party crates that access the host, forbidden in the tiers that must not.
 const HOST_CRATES: &[&str] = &["aya", "caps", "libc", "mio", "nix", "procfs", "rustix", "socket2", "tokio"];

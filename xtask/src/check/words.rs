@@ -37,31 +37,31 @@ const NEIGHBOUR: &str = "a competing process or co-located load (on the same CPU
 
 /// Where ARP and ND do not come in, so that a neighbour would be something else.
 const NO_NEIGHBOUR_AT: &[&str] = &[
-    "bin/twinpath-lab/",
-    "bin/twinpath/tests/interop/machine.rs",
-    "engine/load/",
-    "engine/rpc/",
-    "engine/service/",
+    "lab/lab/",
+    "cli/tests/interop/machine.rs",
+    "bench/load/",
+    "service/rpc/",
+    "service/service/",
     "io/",
     "mem/",
     "pure/",
-    "runtime/handlers/",
-    "runtime/kernel_tcp/",
-    "runtime/serve/",
-    "runtime/thread/",
-    "runtime/worker/",
+    "service/handlers/",
+    "service/kernel_tcp/",
+    "service/serve/",
+    "core/thread/",
+    "core/worker/",
     "xtask/",
 ];
 
 /// The files in there that mean the kernel's table.
 const NEIGHBOUR_AT: &[&str] = &[
-    "bin/twinpath-lab/src/lab/peers.rs",
-    "bin/twinpath-lab/src/lab/rpc/peers.rs",
-    "bin/twinpath-lab/tables/reflex.txt",
-    "bin/twinpath-lab/tables/wakeup.txt",
-    "io/socket_load/src/error.rs",
-    "io/steer_bpf/tests/device/lab.rs",
-    "pure/inspect/src/control_reason.rs",
+    "lab/lab/src/lab/peers.rs",
+    "lab/lab/src/lab/rpc/peers.rs",
+    "lab/lab/tables/reflex.txt",
+    "lab/lab/tables/wakeup.txt",
+    "bench/socket_load/src/error.rs",
+    "stack/bpf/tests/device/lab.rs",
+    "core/inspect/src/control_reason.rs",
 ];
 
 /// Names of types that each stand for several things, and how many definitions there still are, as of 2026-11-22: one may
@@ -179,7 +179,7 @@ fn words_of(line: &str) -> Vec<String> {
 
 /// A tier, or the crate where one crate of a tier is counted by itself.
 fn folder_of(path: &str) -> &str {
-    ["pure/idle", "engine/service", "engine/connection"]
+    ["core/idle", "service/service", "service/connection"]
         .into_iter()
         .find(|folder| path.starts_with(folder))
         .unwrap_or(tier_of(path))

@@ -41,7 +41,7 @@ const VALUE: &str = "Clone, Copy, Debug, Default, PartialEq, Eq";
 
 pub(super) const FILES: [Made; 4] = [
     Made {
-        path: "mem/rings/src/direct/layout.rs",
+        path: "core/rings/src/direct/layout.rs",
         about: "The state of a direct ring, and its head.",
         items: &[
             Item::Numbers("direct.h", "usize", &["SLOT_LEN"]),
@@ -54,7 +54,7 @@ pub(super) const FILES: [Made; 4] = [
         ],
     },
     Made {
-        path: "mem/rings/src/layouts.rs",
+        path: "core/rings/src/layouts.rs",
         about: "What else rings and words beside them share with the programs of the kernel.",
         items: &[
             Item::Numbers("maps.h", "u16", &["VLAN_NONE"]),
@@ -68,7 +68,7 @@ pub(super) const FILES: [Made; 4] = [
         ],
     },
     Made {
-        path: "pure/reflex/src/layouts.rs",
+        path: "stack/reflex/src/layouts.rs",
         about: "Kept replies, as the programs of the kernel read them.",
         items: &[
             Item::Numbers(
@@ -98,7 +98,7 @@ pub(super) const FILES: [Made; 4] = [
         ],
     },
     Made {
-        path: "io/steer_bpf/src/layouts.rs",
+        path: "stack/bpf/src/layouts.rs",
         about: "What we share with the programs of the kernel: the keys and values of their maps, and numbers.",
         items: &[
             Item::Numbers(

@@ -1,0 +1,102 @@
+//! Leases for sockets of other processes, each of which maps the memory of its rings and has no rights: the program that fills the rings
+//! is this process's.
+//!
+//! The rings of each process are in two maps that it alone has. Whatever it writes there, it does to its own datagrams: which lease is of
+//! which socket is in maps that no other process has, the program checks each number that it reads (`stack/bpf/bpf/lease.c`), puts
+//! nothing there but frames that the kernel would give to a socket with a lease, and this process reads nothing of it.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use twinpath_frame::Mapping;
+use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
+use twinpath_rings::lease::Lease;
+use twinpath_steer_bpf::{LEASE_SLOTS, LEASES_MAX};
+
+use crate::leased::{LeaseError, LeasedInterface, LeasedOn};
+
+/// A lease for a socket of another process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loan {
+    /// Its number: the place of its ring in the memory.
+    pub number: u32,
+    /// Rings in the memory.
+    pub capacity: u32,
+    /// The interface.
+    pub on: LeasedOn,
+}
+
+impl LeasedInterface {
+    /// One more process has rings: its number, until [`Self::release`].
+    ///
+    /// # Errors
+    /// [`LeaseError`]: no memory, or there are as many as there can be.
+    pub fn admit(&mut self) -> Result<u32, LeaseError> {
+        self.leases.admit()?.ok_or_else(|| self.full())
+    }
+
+    /// The process has gone, or is served no more: nothing is put into its rings.
+    pub fn release(&mut self, process: u32) {
+        self.forget_claims(process);
+        // There is none if the interface has more addresses than a table holds: then the former table stays.
+        let table = self.table().ok();
+        self.leases.release(process, table.as_ref());
+    }
+
+    /// Gives a socket of another process, which is bound to `local`, a lease. Waits as [`LeasedInterface::lend`] does. This process
+    /// need not keep the descriptor.
+    ///
+    /// # Errors
+    /// [`LeaseError`]; the socket then has none.
+    pub fn lend_to_other(
+        &mut self,
+        process: u32,
+        socket: BorrowedFd<'_>,
+        local: SocketAddr,
+    ) -> Result<Loan, LeaseError> {
+        let number = self.place_for(process, socket, local)?;
+        self.occupy(process, number, socket, local)?;
+        Ok(Loan { number, capacity: self.leases.capacity(), on: self.on() })
+    }
+
+    /// The socket has no lease any more. The other process has closed the ring.
+    pub fn take_from_other(&mut self, process: u32, number: u32) {
+        self.vacate(process, number);
+    }
+
+    /// Frames that were put into rings of the process since [`Self::admit`] and before, of processes that had its number.
+    #[must_use]
+    pub fn put_for(&self, process: u32) -> u64 {
+        self.leases.put_for(process)
+    }
+
+    /// What keeps the program attached, for another process that serves the same sockets from then on; `None` if the kernel has no
+    /// links for it.
+    #[must_use]
+    pub fn links(&self) -> Option<Vec<BorrowedFd<'_>>> {
+        self.leases.links()
+    }
+
+    /// The memory of the rings of a process: their states, and their slots.
+    #[must_use]
+    pub fn memory(&self, process: u32) -> Option<[BorrowedFd<'_>; 2]> {
+        self.leases.rings(process)
+    }
+}
+
+/// The holder's end of a loan, in the process that has got its memory ([`LeasedInterface::memory`]).
+///
+/// # Errors
+/// What mmap(2) returns; EINVAL if the numbers are not possible.
+pub fn ring_of(loan: &Loan, states: impl AsFd, slots: impl AsFd) -> Result<Lease, Errno> {
+    if loan.capacity > LEASES_MAX || loan.number >= loan.capacity {
+        return Err(Errno::INVAL);
+    }
+    let states = Mapping::of_fd(states, loan.capacity as usize * STATE_LEN, 0)?;
+    let bytes = LEASE_SLOTS as usize * SLOT_LEN;
+    let slots = Mapping::of_fd(slots, bytes, u64::from(loan.number) * bytes as u64)?;
+    let ring = DirectRing::new(Arc::new(states), loan.number, slots, LEASE_SLOTS as usize);
+    ring.map(Lease::new).map_err(|_| Errno::INVAL)
+}

@@ -1,0 +1,341 @@
+//! Starting an instance, step by step.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant as Due, interval};
+use twinpath_attach::{
+    AttachError, AttachPlan, Attachment, PlacedQueue, Target, find_link, learn_facts, pool_frames, tidy,
+};
+use twinpath_config::{Path, PathAsked};
+use twinpath_hold::{Held, HoldError, Inherited, KernelSockets, former_of, hold_all_ports, hold_frames};
+use twinpath_host::{Awaited, MESSAGES_MAX};
+use twinpath_machine::Machine;
+use twinpath_mirror::table::Link;
+use twinpath_mirror::{Mirror, MirrorLimits};
+use twinpath_path::choose::{Choice, Refusal, WhyNot, choose_without};
+use twinpath_path::facts::InterfaceFacts;
+use twinpath_path::{Announcements, device};
+use twinpath_plan::{Plan, ServicePlan};
+use twinpath_sandbox::{self as sandbox, Needs};
+use twinpath_serve::{Prototype, Routes};
+use twinpath_serving::{ForWorkers, ServedReflexes, WorkerHandle, cpu_of};
+use twinpath_sys::descriptors::set_aside;
+use twinpath_sys::{FrameClaim, clock};
+use twinpath_time::Duration;
+
+use super::Parts;
+use super::addresses::{OwnAddresses, check_addresses, claimed};
+use super::fallback::Fallback;
+use super::reload::{Reloads, Source};
+use super::stand_by::StandingBy;
+use super::{Instance, InstanceError, Interface, needs_fast_path};
+
+/// How often to check whether the workers are at rest, so that the cost of waking up can be measured again when
+/// that is due.
+const REST_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The socket that holds an EtherType also takes long to close.
+const SLOW_SOCKETS_BESIDE: usize = 1;
+
+/// Most sockets per worker that take long to close: two packet sockets to send, one to receive, one AF_XDP
+/// socket.
+const SLOW_SOCKETS_EACH: usize = 4;
+
+/// Subscribes to what the kernel announces, and reads its tables.
+fn listen_to_kernel(plan: &Plan) -> Result<(Awaited<Mirror>, Awaited<Announcements>), InstanceError> {
+    let mut limits = MirrorLimits::default();
+    limits.book.peers = plan.peers_max as usize;
+    let mirror = Awaited::new(Mirror::open(limits)?.hearing_of_paths()).map_err(InstanceError::Control)?;
+    let announcements = Awaited::new(Announcements::open()).map_err(InstanceError::Control)?;
+    Ok((mirror, announcements))
+}
+
+/// The number of sockets that take long to close, as far as that is known before the device is.
+fn slow_sockets(plan: &Plan) -> usize {
+    SLOW_SOCKETS_EACH * plan.workers.max(1) as usize + SLOW_SOCKETS_BESIDE
+}
+
+impl Instance {
+    /// Does every step of the start, until both paths serve.
+    pub(super) async fn start(
+        mut plan: Plan,
+        parts: Parts<'_>,
+        source: Option<Source>,
+        socket: &std::path::Path,
+    ) -> Result<Self, InstanceError> {
+        let reflexes = ServedReflexes::of(&mut plan, parts.services);
+        set_aside(slow_sockets(&plan));
+        let (mirror, announcements) = listen_to_kernel(&plan)?;
+        let link = find_link(&mirror, &plan.interface)?;
+        let (mut former, sockets) = hold(&plan, &mirror, &link.name)?;
+        plan.services.iter_mut().zip(&sockets).for_each(|(service, sockets)| sockets.name_ports(service));
+        let held = Held::of_all(&sockets).map_err(InstanceError::Control)?;
+        let standing_by = stand_by(&plan, &mut former, &held)?;
+        former.aside()?;
+        let frame_claims = hold_frames(&plan.services, &plan.interface, link.ifindex)?;
+        tidy(&link);
+        let mut facts = learn_facts(&mirror, &link, plan.ethertype().is_none(), plan.attach);
+        if standing_by.is_some() {
+            // It is the first instance's program, which is gone when this one attaches.
+            facts.foreign_xdp = None;
+        }
+        let addresses = claimed(&plan.services, &mirror, link.ifindex);
+        let (choice, fallback) = Fallback::settle(&plan, &facts, &addresses, parts.measure_fallback)?;
+        needs_fast_path(&plan, &choice)?;
+        let machine = Machine::learn(plan.machine, plan.idle.mode, &plan.cpus, &link.name);
+        let needs = needs(&plan, &machine, source.as_ref(), socket);
+        let (confined, pools_for_xdp) = (sandbox::enter(plan.sandbox, &needs), choice.path.is_xdp());
+        let interface = Interface::new(&link, facts, choice, fallback, frame_claims).await;
+        let (tell, outcomes) = mpsc::channel(MESSAGES_MAX);
+        let mut instance = Self {
+            plan,
+            mirror,
+            announcements,
+            workers: Vec::new(),
+            stand_in: None,
+            unserved: None,
+            interface,
+            pools_for_xdp,
+            machine,
+            scrapers: None,
+            captures: Default::default(),
+            reflexes,
+            registered: Default::default(),
+            confined,
+            drain: None,
+            takers: Default::default(),
+            standing_by,
+            stood_by: Vec::new(),
+            begun: 0,
+            own: Default::default(),
+            reloads: Reloads::new(source),
+            offered: watch::Sender::new(None),
+            held,
+            tell,
+            outcomes,
+            rest: interval(REST_INTERVAL),
+            started: clock::now(),
+        };
+        match instance.begin_to_serve(sockets, parts.services, former).await {
+            Ok(()) => Ok(instance),
+            Err(error) => {
+                let _ = instance.stop();
+                Err(error)
+            }
+        }
+    }
+
+    async fn begin_to_serve(
+        &mut self,
+        sockets: Vec<KernelSockets>,
+        services: &[Box<dyn Prototype>],
+        former: Inherited,
+    ) -> Result<(), InstanceError> {
+        self.own = OwnAddresses::now(&self.plan.services, &self.mirror, self.interface.ifindex);
+        // What waits in the sockets belongs to the former instance until everything is ready.
+        self.start_workers(sockets, services, former.is_some() || self.standing_by.is_some())?;
+        self.reflexes.settle(&mut self.plan);
+        self.stand_in = self.new_stand_in(services)?;
+        if let Some(standing_by) = &self.standing_by {
+            (self.interface.choice.path, self.interface.choice.why) = (Path::Kernel, standing_by.sentence());
+            return Ok(());
+        }
+        self.attach_first().await?;
+        self.wait_until_steered();
+        if former.is_some() {
+            self.begin_with_sockets()?;
+        }
+        Ok(former.serving()?)
+    }
+
+    fn start_workers(
+        &mut self,
+        sockets: Vec<KernelSockets>,
+        services: &[Box<dyn Prototype>],
+        waits: bool,
+    ) -> Result<(), InstanceError> {
+        let path = self.interface.choice.path;
+        let queues = self.interface.facts.rx_queues.max(1);
+        // On the XDP path, a worker without a queue would only sleep.
+        let count = if path.is_xdp() { self.plan.workers.min(queues) } else { self.plan.workers };
+        let queues_each = queues.div_ceil(count);
+        let mut idle = self.plan.idle;
+        idle.request = self.machine.may_hold();
+        idle.machine = self.machine.figures();
+        let mut each: Vec<Vec<_>> = (0..count).map(|_| Vec::new()).collect();
+        let workers = self.for_workers(count as usize, waits);
+        for (at, sockets) in sockets.into_iter().enumerate() {
+            let new =
+                workers.service(&self.plan.services[at], self.held[at].part, &*services[at], sockets)?;
+            each.iter_mut().zip(new).for_each(|(worker, new)| worker.push(new));
+        }
+        for (number, services) in each.into_iter().enumerate() {
+            let cpu = cpu_of(&self.plan.cpus, number);
+            let frames = pool_frames(path, queues_each, self.plan.ring_frames);
+            let placement = self.machine.placement(cpu);
+            let routes = self.routes();
+            self.workers.push(WorkerHandle::start(number, placement, idle, frames, routes, services)?);
+        }
+        Ok(())
+    }
+
+    /// The parameters of new services, for `count` workers.
+    pub(super) fn for_workers(&self, count: usize, wait: bool) -> ForWorkers<'_> {
+        let (cpus, kept) = (self.plan.cpus.as_slice(), self.reflexes.kept());
+        ForWorkers { count, cpus, addresses: self.addresses().into(), wait, kept }
+    }
+
+    /// The first attachment. A path that was asked for by name must work; `auto` continues with the next best one.
+    async fn attach_first(&mut self) -> Result<(), InstanceError> {
+        if self.interface.choice.path != Path::Kernel && self.is_held_back() {
+            return Ok(());
+        }
+        let mut failed = Vec::new();
+        while self.interface.choice.path != Path::Kernel {
+            let path = self.interface.choice.path;
+            let Err(source) = self.attach().await else { return Ok(()) };
+            if self.plan.path != PathAsked::Auto {
+                return Err(InstanceError::Attach { path, interface: self.interface.name.clone(), source });
+            }
+            failed.push(WhyNot { path, reason: format!("attaching failed: {source}") });
+            self.interface.choice = self.choose_path(&failed)?;
+            let next = self.interface.choice.path;
+            tracing::warn!("cannot attach {path} to {}: {source}; going on with {next}", self.interface.name);
+            needs_fast_path(&self.plan, &self.interface.choice)?;
+        }
+        Ok(())
+    }
+
+    /// The best path by the ranking of `host/path/src/choose.rs`, without those that are ruled out: by the
+    /// measurement at start, by the size of the workers' pools, or because attaching has `failed`.
+    pub(super) fn choose_path(&self, failed: &[WhyNot]) -> Result<Choice, Refusal> {
+        let Interface { facts, fallback, .. } = &self.interface;
+        let mut ruled_out = [fallback.ruled_out.as_slice(), failed].concat();
+        if !self.pools_for_xdp {
+            ruled_out.extend([Path::XdpNative, Path::XdpGeneric].map(|path| {
+                let reason =
+                    "the frame memory taken at start suits the packet path only; restart to change that";
+                WhyNot { path, reason: reason.to_owned() }
+            }));
+        }
+        choose_without(facts, self.plan.path, &ruled_out)
+    }
+}
+
+/// Holds the ports of the plan, those that another instance passes on among them.
+fn hold(
+    plan: &Plan,
+    mirror: &Mirror,
+    interface: &str,
+) -> Result<(Inherited, Vec<KernelSockets>), InstanceError> {
+    let mut former = former_of(plan)?;
+    // What another instance serves goes on.
+    check_addresses(
+        &plan.services,
+        |service, address| former.serves_at(service, address),
+        mirror,
+        interface,
+    )?;
+    let sockets = hold_all_ports(&plan.services, plan.workers, &mut former)?;
+    Ok((former, sockets))
+}
+
+/// The rights that the sandbox must leave to the instance.
+fn needs(plan: &Plan, machine: &Machine, source: Option<&Source>, socket: &std::path::Path) -> Needs {
+    Needs {
+        socket: socket.to_owned(),
+        former_values: machine.former_values.clone(),
+        rpcbind: plan.services.iter().any(|service| !service.rpcbind.is_empty()),
+        configuration: source.map(|source| source.file.clone()),
+        ..Needs::default()
+    }
+}
+
+/// Becomes a standby of the instance that the sockets came from, if the plan says so.
+fn stand_by(plan: &Plan, former: &mut Inherited, held: &[Held]) -> Result<Option<StandingBy>, HoldError> {
+    let Some(first) = &plan.stand_by else { return Ok(None) };
+    let failed = |why: String| HoldError::StandBy { from: first.clone(), why };
+    let former = std::mem::take(former);
+    if former.left().is_some() {
+        return Err(failed("it serves more ports than this one: give both the same".to_owned()));
+    }
+    let watched = StandingBy::new(former, held, plan.fail_open);
+    watched.map(Some).map_err(|error| failed(format!("its process cannot be watched: {error}")))
+}
+
+impl Interface {
+    /// The interface before anything is attached.
+    async fn new(
+        link: &Link,
+        facts: InterfaceFacts,
+        choice: Choice,
+        fallback: Fallback,
+        frame_claims: Vec<FrameClaim>,
+    ) -> Self {
+        Self {
+            name: link.name.clone(),
+            ifindex: Some(link.ifindex),
+            device: device::look(&link.name),
+            device_due: false,
+            queues_due: false,
+            look_at: Due::now(),
+            facts,
+            choice,
+            fallback,
+            attachment: None,
+            stuck_said: None,
+            link_told: None,
+            frame_claims,
+            attach_due: false,
+            next_port: 0,
+            held_back: false,
+            went_in_front: 0,
+        }
+    }
+}
+
+impl Instance {
+    /// The routes of frames to the services of a worker.
+    pub(super) fn routes(&self) -> Routes {
+        let served: Vec<_> = self.plan.services.iter().map(ServicePlan::served).collect();
+        Routes::of(self.held.iter().map(|held| held.part).zip(&served))
+    }
+
+    /// Attaches the interface to the chosen path, and gives the queues to the workers.
+    pub(super) async fn attach(&mut self) -> Result<(), AttachError> {
+        // Done before the programs are attached; otherwise their links would get the low descriptor numbers
+        // that the former sockets had.
+        set_aside(slow_sockets(&self.plan));
+        let Some(ifindex) = self.interface.ifindex else { return Ok(()) };
+        let claims = self.plan.claims();
+        if claims.is_empty() {
+            return Ok(());
+        }
+        let Some(mac) = self.mirror.tables().link(ifindex).and_then(|link| link.mac) else { return Ok(()) };
+        let target = Target { ifindex, mac, addresses: self.claimed_addresses(), claims };
+        let plan = AttachPlan {
+            path: self.interface.choice.path,
+            rx_queues: self.interface.facts.rx_queues.max(1),
+            ring_frames: self.plan.ring_frames,
+            tc: self.interface.facts.tc_attach(),
+            virtual_device: self.interface.facts.is_virtual(),
+            port: self.interface.next_port,
+            fail_open: self.plan.fail_open,
+            replies: self.reflexes.replies(&self.plan),
+        };
+        let regions: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.region)).collect();
+        let (attachment, placed) = Attachment::attach(target, &plan, &regions).await?;
+        self.interface.next_port = self.interface.next_port.wrapping_add(1);
+        self.interface.attachment = Some(attachment);
+        self.show_replies();
+        self.watch_workers();
+        self.mirror.serve_on([ifindex]);
+        for placed in placed {
+            let PlacedQueue { worker, queue } = placed;
+            self.workers[worker].attach(queue);
+        }
+        self.tell_link(true);
+        Ok(())
+    }
+}

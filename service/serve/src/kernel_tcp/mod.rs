@@ -1,0 +1,19 @@
+//! TCP on the kernel path: the connections of a service on one worker, on the kernel's sockets.
+//!
+//! `service/connection` says how a connection behaves. This crate accepts connections, limits them, and decides
+//! which of them the worker serves when ([`TcpServer`]).
+
+mod accept;
+mod host;
+mod limits;
+mod polled;
+mod read_delay;
+mod server;
+mod socket;
+mod sources;
+mod table;
+mod waiting;
+
+pub use accept::{FIRST_TOKEN, LISTENERS_MAX};
+pub use limits::{CHUNK, TcpTotals};
+pub use server::{Call, TcpServer};

@@ -1,0 +1,329 @@
+//! The verdict on one frame. `stack/bpf/bpf/verdict.h` is the same in C, check by check and in the same order.
+
+use core::net::IpAddr;
+
+use twinpath_wire::tcp::Flags;
+use twinpath_wire::{EtherType, FlowKey, Mac, Protocol, Tag, eth, ipv4, ipv6, tcp, udp};
+
+use crate::{ClaimKind, Table};
+
+/// What the kernel knows of a frame besides its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Context {
+    /// A VLAN tag outside the frame's bytes: the device or the kernel has removed it from them.
+    pub tag: Option<Tag>,
+    /// Number of segments that GSO at the sender or GRO at the receiver coalesced; 0 or 1: none. Where only a segment
+    /// size is known, a size above 0 means coalesced: pass 2.
+    pub segments: u32,
+}
+
+/// Where a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// To the fast path, by the claim of this index.
+    Claimed(u16),
+    /// To the kernel.
+    Pass(PassReason),
+}
+
+/// Why a frame passes to the kernel. The numbers index the kernel-side counters; numbers are only ever added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum PassReason {
+    /// No claim matches.
+    Unclaimed = 1,
+    /// The destination MAC is not the interface's.
+    NotForThisHost = 2,
+    /// Sent to a multicast or broadcast MAC.
+    Multicast = 3,
+    /// The destination address is not a local one: the packet is to be forwarded, or is multicast.
+    NotOwnAddress = 4,
+    /// The frame has a VLAN tag that no claim on this traffic names, a service tag, or two tags.
+    VlanTag = 5,
+    /// An IP fragment, first or later.
+    Fragment = 6,
+    /// The packet has IPv4 options, an IPv6 extension header, or an IP version that contradicts the EtherType.
+    HeaderNotUnderstood = 7,
+    /// The frame ends before its headers do.
+    Truncated = 8,
+    /// A length field contradicts the headers or the frame.
+    BadLength = 9,
+    /// The frame is longer than the receiver of claimed frames can hold.
+    TooLong = 10,
+    /// Several segments coalesced by an offload (GSO or GRO).
+    Coalesced = 11,
+    /// A TCP segment that does not open a connection and belongs to no claimed one.
+    TcpNotOpening = 12,
+    /// The sender is not on the claim's allow-list.
+    SourceNotAllowed = 13,
+}
+
+impl PassReason {
+    /// Every reason, in the order of its number.
+    pub const ALL: [Self; 13] = [
+        Self::Unclaimed,
+        Self::NotForThisHost,
+        Self::Multicast,
+        Self::NotOwnAddress,
+        Self::VlanTag,
+        Self::Fragment,
+        Self::HeaderNotUnderstood,
+        Self::Truncated,
+        Self::BadLength,
+        Self::TooLong,
+        Self::Coalesced,
+        Self::TcpNotOpening,
+        Self::SourceNotAllowed,
+    ];
+
+    /// The stable name an operator sees.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unclaimed => "unclaimed",
+            Self::NotForThisHost => "not_for_this_host",
+            Self::Multicast => "multicast",
+            Self::NotOwnAddress => "not_own_address",
+            Self::VlanTag => "vlan_tag",
+            Self::Fragment => "fragment",
+            Self::HeaderNotUnderstood => "header_not_understood",
+            Self::Truncated => "truncated",
+            Self::BadLength => "bad_length",
+            Self::TooLong => "too_long",
+            Self::Coalesced => "coalesced",
+            Self::TcpNotOpening => "tcp_not_opening",
+            Self::SourceNotAllowed => "source_not_allowed",
+        }
+    }
+}
+
+impl Verdict {
+    /// How many different numbers [`Verdict::number`] returns.
+    pub const NUMBERS: usize = PassReason::ALL.len() + 1;
+
+    /// The index of this verdict's counter: 0 for claimed, else the reason's number.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Claimed(_) => 0,
+            Self::Pass(reason) => reason as u8,
+        }
+    }
+
+    /// The stable name of the counter with this index.
+    #[must_use]
+    pub fn name_of(number: u8) -> Option<&'static str> {
+        match number {
+            0 => Some("claimed"),
+            _ => PassReason::ALL.get(usize::from(number) - 1).map(|reason| reason.name()),
+        }
+    }
+}
+
+/// Decides one frame; `frame` starts at its MAC header.
+#[must_use]
+pub fn verdict(frame: &[u8], context: &Context, table: &Table) -> Verdict {
+    match decide(frame, context, table) {
+        Ok(claim) => Verdict::Claimed(claim),
+        Err(reason) => Verdict::Pass(reason),
+    }
+}
+
+fn decide(frame: &[u8], context: &Context, table: &Table) -> Result<u16, PassReason> {
+    let header: &[u8; eth::HEADER_LEN] = frame.first_chunk().ok_or(PassReason::Truncated)?;
+    let mut ethertype = EtherType(be16(header, 12)?);
+    let mut ip_at = eth::HEADER_LEN;
+    let mut tag = context.tag;
+    if ethertype.is_tag() {
+        let control = be16(frame, 14)?;
+        let inner = EtherType(be16(frame, 16)?);
+        if tag.is_some() || inner.is_tag() {
+            return Err(PassReason::VlanTag);
+        }
+        tag = Some(Tag { protocol: ethertype, control });
+        ethertype = inner;
+        ip_at += eth::TAG_LEN;
+    }
+    let frame = Frame { bytes: frame, tag, ip_at, coalesced: context.segments > 1 };
+    let names_vlans = table.claims().iter().any(|claim| claim.vlan.is_some());
+    if tag.is_some_and(|tag| tag.protocol != EtherType::VLAN || !names_vlans) {
+        return Err(PassReason::VlanTag);
+    }
+    match ethertype {
+        EtherType::IPV4 => ipv4(&frame, table),
+        EtherType::IPV6 => ipv6(&frame, table),
+        EtherType(number) => other(&frame, number, table),
+    }
+}
+
+/// A frame whose Ethernet header has been read.
+struct Frame<'a> {
+    bytes: &'a [u8],
+    tag: Option<Tag>,
+    ip_at: usize,
+    coalesced: bool,
+}
+
+impl Frame<'_> {
+    /// The index of the claim of this kind on this frame's VLAN.
+    fn claim(&self, table: &Table, kind: ClaimKind) -> Option<u16> {
+        let vlan = self.tag.map(Tag::id);
+        let index = table.claims().iter().position(|claim| claim.kind == kind && claim.vlan == vlan)?;
+        Some(index as u16)
+    }
+
+    /// The reason to report when no claim matches.
+    fn unclaimed(&self) -> PassReason {
+        if self.tag.is_some() { PassReason::VlanTag } else { PassReason::Unclaimed }
+    }
+
+    /// The checks that every claim makes, whatever the frame carries.
+    fn check_frame(&self, table: &Table) -> Result<(), PassReason> {
+        if self.coalesced {
+            return Err(PassReason::Coalesced);
+        }
+        let destination = Mac(*self.bytes.first_chunk().ok_or(PassReason::Truncated)?);
+        if destination.is_group() {
+            return Err(PassReason::Multicast);
+        }
+        if destination != table.mac() {
+            return Err(PassReason::NotForThisHost);
+        }
+        if self.bytes.len() > table.frame_len_max() as usize {
+            return Err(PassReason::TooLong);
+        }
+        Ok(())
+    }
+}
+
+fn other(frame: &Frame<'_>, ethertype: u16, table: &Table) -> Result<u16, PassReason> {
+    let claim = frame.claim(table, ClaimKind::EtherType(ethertype)).ok_or_else(|| frame.unclaimed())?;
+    frame.check_frame(table)?;
+    Ok(claim)
+}
+
+/// An IP packet that carries a transport with ports.
+struct Packet {
+    protocol: Protocol,
+    source: IpAddr,
+    destination: IpAddr,
+    /// Offset of the transport header in the frame.
+    transport_at: usize,
+    /// Bytes after the IP header, by that header's length field; `None` if the field is less than the header itself.
+    transport_len: Option<usize>,
+}
+
+fn ipv4(frame: &Frame<'_>, table: &Table) -> Result<u16, PassReason> {
+    let header: &[u8; ipv4::HEADER_LEN] =
+        frame.bytes.get(frame.ip_at..).and_then(<[u8]>::first_chunk).ok_or(PassReason::Truncated)?;
+    if header[0] != 0x45 {
+        return Err(PassReason::HeaderNotUnderstood);
+    }
+    let protocol = Protocol::from_number(header[9]).ok_or_else(|| frame.unclaimed())?;
+    if be16(header, 6)? & 0x3fff != 0 {
+        return Err(PassReason::Fragment);
+    }
+    let [.., a, b, c, d, e, f, g, h] = *header;
+    let packet = Packet {
+        protocol,
+        source: IpAddr::from([a, b, c, d]),
+        destination: IpAddr::from([e, f, g, h]),
+        transport_at: frame.ip_at + ipv4::HEADER_LEN,
+        transport_len: usize::from(be16(header, 2)?).checked_sub(ipv4::HEADER_LEN),
+    };
+    transport(frame, &packet, table)
+}
+
+fn ipv6(frame: &Frame<'_>, table: &Table) -> Result<u16, PassReason> {
+    let header: &[u8; ipv6::HEADER_LEN] =
+        frame.bytes.get(frame.ip_at..).and_then(<[u8]>::first_chunk).ok_or(PassReason::Truncated)?;
+    if header[0] >> 4 != 6 {
+        return Err(PassReason::HeaderNotUnderstood);
+    }
+    let protocol = match header[6] {
+        ipv6::FRAGMENT => return Err(PassReason::Fragment),
+        number if ipv6::EXTENSIONS.contains(&number) => return Err(PassReason::HeaderNotUnderstood),
+        number => Protocol::from_number(number).ok_or_else(|| frame.unclaimed())?,
+    };
+    let address = |at: usize| header.get(at..).and_then(<[u8]>::first_chunk::<16>).copied();
+    let packet = Packet {
+        protocol,
+        source: address(8).ok_or(PassReason::Truncated)?.into(),
+        destination: address(24).ok_or(PassReason::Truncated)?.into(),
+        transport_at: frame.ip_at + ipv6::HEADER_LEN,
+        transport_len: Some(usize::from(be16(header, 4)?)),
+    };
+    transport(frame, &packet, table)
+}
+
+fn transport(frame: &Frame<'_>, packet: &Packet, table: &Table) -> Result<u16, PassReason> {
+    let source_port = be16(frame.bytes, packet.transport_at)?;
+    let port = be16(frame.bytes, packet.transport_at + 2)?;
+    // The kernel's programs look this up in a bitmap. It is the only look-up that an unclaimed frame costs.
+    if !table.claims().iter().any(|claim| claim.transport() == Some((packet.protocol, port))) {
+        return Err(frame.unclaimed());
+    }
+    frame.check_frame(table)?;
+    let opening = check_lengths(frame.bytes, packet)?;
+    if !table.addresses().contains(&packet.destination) {
+        return Err(PassReason::NotOwnAddress);
+    }
+    let flow = FlowKey {
+        protocol: packet.protocol,
+        source: (packet.source, source_port).into(),
+        destination: (packet.destination, port).into(),
+    };
+    if let Some(claim) = frame.claim(table, ClaimKind::Flow(flow)) {
+        return Ok(claim);
+    }
+    if !opening {
+        return Err(PassReason::TcpNotOpening);
+    }
+    let at = |address| frame.claim(table, ClaimKind::Port { protocol: packet.protocol, port, address });
+    let claim = at(Some(packet.destination)).or_else(|| at(None)).ok_or_else(|| frame.unclaimed())?;
+    let sources = table.claims().get(usize::from(claim)).map_or(&[][..], |claim| &claim.sources);
+    if !sources.is_empty() && !sources.iter().any(|prefix| prefix.contains(packet.source)) {
+        return Err(PassReason::SourceNotAllowed);
+    }
+    Ok(claim)
+}
+
+/// Checks the transport header's lengths against the packet's and the frame's. Returns whether the packet may open a
+/// new flow: TCP only by its SYN, UDP always.
+fn check_lengths(frame: &[u8], packet: &Packet) -> Result<bool, PassReason> {
+    let len = packet.transport_len.ok_or(PassReason::BadLength)?;
+    if packet.transport_at + len > frame.len() {
+        return Err(PassReason::BadLength);
+    }
+    match packet.protocol {
+        Protocol::Udp => {
+            if len < udp::HEADER_LEN {
+                return Err(PassReason::BadLength);
+            }
+            let udp_len = usize::from(be16(frame, packet.transport_at + 4)?);
+            if udp_len < udp::HEADER_LEN || udp_len > len {
+                return Err(PassReason::BadLength);
+            }
+            Ok(true)
+        }
+        Protocol::Tcp => {
+            if len < tcp::HEADER_LEN {
+                return Err(PassReason::BadLength);
+            }
+            let [offset, flags] = be16(frame, packet.transport_at + 12)?.to_be_bytes();
+            let header_len = usize::from(offset >> 4) * 4;
+            if header_len < tcp::HEADER_LEN || header_len > len {
+                return Err(PassReason::BadLength);
+            }
+            Ok(Flags(flags).opens())
+        }
+    }
+}
+
+fn be16(bytes: &[u8], at: usize) -> Result<u16, PassReason> {
+    let pair = bytes.get(at..).and_then(<[u8]>::first_chunk::<2>).ok_or(PassReason::Truncated)?;
+    Ok(u16::from_be_bytes(*pair))
+}
+
+#[cfg(test)]
+mod tests;
