@@ -2,16 +2,16 @@
 
 use std::os::unix::net::UnixStream;
 
-use twinpath_bridge::BridgeEngine;
-use twinpath_command::Request;
+use twinpath_attach::mirror::Event;
+use twinpath_host::machine::Answer;
 use twinpath_host::{Controlled, flush, notify};
-use twinpath_machine::Answer;
-use twinpath_mirror::Event;
-use twinpath_report::Report;
+use twinpath_observe::command::Request;
+use twinpath_observe::report::Report;
 use twinpath_time::Duration;
 
 use super::workers::WorkerHandle;
 use super::{Bridge, BridgeError};
+use crate::engine::BridgeEngine;
 
 /// The answer to a request to read the configuration again.
 const NO_RELOAD: &str = "there is no file to read again: a bridge is told everything on its command line; restart it with what is to change";
@@ -103,7 +103,7 @@ impl Bridge {
             Request::Show(topic) => topic.of(&self.report()),
             Request::Sockets | Request::StandBy | Request::Drain(_) => Err(NO_CONNECTIONS.to_owned()),
             Request::Reload => Err(NO_RELOAD.to_owned()),
-            Request::Port(_) => Err(twinpath_command::NO_SWITCH.to_owned()),
+            Request::Port(_) => Err(twinpath_observe::command::NO_SWITCH.to_owned()),
             Request::Measure => Err("a bridge measures what waking up costs at its start only".to_owned()),
             Request::Capture(_) => {
                 Err("a bridge has no captures: tcpdump on the device sees all it carries".to_owned())

@@ -1,16 +1,16 @@
 //! Handles changes of either side of an exception port.
 
-use twinpath_bridge::Side;
-use twinpath_mirror::Event;
-use twinpath_mirror::table::Link;
-use twinpath_path::device;
-use twinpath_report as report;
+use twinpath_attach::mirror::Event;
+use twinpath_attach::mirror::table::Link;
+use twinpath_attach::path::device;
+use twinpath_observe::report;
 use twinpath_worker::Event as WorkerEvent;
 
 use super::links::state;
 use super::sides::Action;
 use super::start::{hold_port, kernel_addresses};
 use super::{Bridge, Carrier, Location};
+use crate::engine::Side;
 
 impl Bridge {
     /// Closes queues that the workers return. A queue of the kernel's interface that was not asked for means

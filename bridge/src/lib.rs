@@ -4,12 +4,13 @@
 //! PORT is a device on which the kernel holds no address. NAME is a TAP interface that takes its place: it has PORT's
 //! address, MTU and carrier, and workers carry every frame from one to the other. They sleep on the descriptors
 //! themselves. Meanwhile the kernel's stack receives nothing from PORT and sends nothing through it
-//! ([`twinpath_steer_bpf::Exclusive`]). All of this, the sockets and NAME depend on descriptors, so however the process
+//! ([`twinpath_bpf::Exclusive`]). All of this, the sockets and NAME depend on descriptors, so however the process
 //! ends, PORT is as it was before.
 //!
 //! This crate handles no frames. [`sides`] decides which properties are mirrored, and in which direction.
 
 mod control_loop;
+pub mod engine;
 mod events;
 mod links;
 mod reports;
@@ -24,22 +25,22 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use twinpath_bridge::Side;
+use twinpath_attach::mirror::table::Link;
+use twinpath_attach::mirror::{Mirror, MirrorError};
+use twinpath_bpf::{Exclusive, SteerError};
 use twinpath_config::Sandbox;
 use twinpath_host::{Addresses, Awaited, Ready, StartError, run_to_end};
-use twinpath_metrics::MetricsError;
-use twinpath_mirror::table::Link;
-use twinpath_mirror::{Mirror, MirrorError};
-use twinpath_port_vnet::{Offloads, TapError, TapHandle};
-use twinpath_report as report;
-use twinpath_steer_bpf::{Exclusive, SteerError};
+use twinpath_observe::metrics::MetricsError;
+use twinpath_observe::report;
 use twinpath_sys::packet_socket::PacketSocketError;
 use twinpath_time::{Duration, Instant};
+use twinpath_vnet::{Offloads, TapError, TapHandle};
 use twinpath_worker::idle::IdleConfig;
 
 use self::links::Links;
 use self::sides::Sides;
 use self::workers::WorkerHandle;
+use crate::engine::Side;
 
 /// The path of both interfaces in reports.
 const PATH: &str = "exception";
@@ -104,7 +105,7 @@ pub struct BridgePlan {
     /// How workers idle; `request` is set from measurements.
     pub idle: IdleConfig,
     /// Latency requests and priority.
-    pub machine: twinpath_machine::Wanted,
+    pub machine: twinpath_host::machine::Wanted,
     /// Whether it confines the calling thread, and those that it starts, after the start.
     pub sandbox: Sandbox,
     /// The command socket.
@@ -182,7 +183,7 @@ pub enum BridgeError {
     Metrics(#[from] MetricsError),
     /// The command socket.
     #[error("{0}")]
-    Command(#[from] twinpath_command::CommandError),
+    Command(#[from] twinpath_observe::command::CommandError),
     /// The runtime or a descriptor.
     #[error("cannot start the control thread: {0}")]
     Control(#[from] std::io::Error),
@@ -256,7 +257,7 @@ struct Bridge {
     /// Their drivers and offloads.
     devices: [report::Device; 2],
     workers: Vec<WorkerHandle>,
-    machine: twinpath_machine::Machine,
+    machine: twinpath_host::machine::Machine,
     /// Its confinement.
     confined: report::Sandbox,
     started: Instant,

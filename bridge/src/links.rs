@@ -1,7 +1,7 @@
 //! The two links of an exception port, read and changed by netlink.
 
-use twinpath_mirror::message;
-use twinpath_mirror::table::Link;
+use twinpath_attach::mirror::message;
+use twinpath_attach::mirror::table::Link;
 use twinpath_netlink::route::LinkChange;
 use twinpath_netlink::{Netlink, NetlinkError, Protocol};
 use twinpath_wire::Mac;

@@ -1,14 +1,14 @@
 //! The report of an exception port.
 
-use twinpath_bridge::Side;
+use twinpath_attach::mirror::table::Link;
+use twinpath_bpf::Crossed;
 use twinpath_host::report_process;
 use twinpath_inspect::ControlReason;
-use twinpath_mirror::table::Link;
-use twinpath_report::{self as report, Report};
-use twinpath_steer_bpf::Crossed;
+use twinpath_observe::report::{self as report, Report};
 use twinpath_sys::packet_socket;
 
 use super::{Bridge, Carrier, Location, PATH};
+use crate::engine::Side;
 
 impl Bridge {
     /// The configuration keys, including changes by `twinpath set`.

@@ -4,8 +4,9 @@
 //! together. Decisions are not based on notifications: both links are read at each step, and compared with what this
 //! module asked for. So the two sides cannot start an endless exchange of changes.
 
-use twinpath_bridge::Side;
 use twinpath_wire::Mac;
+
+use crate::engine::Side;
 
 /// The mirrored properties of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

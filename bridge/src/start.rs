@@ -3,24 +3,24 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::AsFd;
 
-use twinpath_bridge::Side;
+use twinpath_attach::mirror::table::{Link, Tables};
+use twinpath_attach::mirror::{Mirror, MirrorLimits};
+use twinpath_bpf::{Exclusive, TcAttach};
 use twinpath_host::Awaited;
-use twinpath_machine::Machine;
-use twinpath_mirror::table::{Link, Tables};
-use twinpath_mirror::{Mirror, MirrorLimits};
+use twinpath_host::machine::Machine;
+use twinpath_host::sandbox::{self as sandbox, Needs};
 use twinpath_port::PortId;
-use twinpath_port_vnet::{SocketConfig, Tap, TapHandle, VnetPort, open_socket};
-use twinpath_sandbox::{self as sandbox, Needs};
-use twinpath_steer_bpf::{Exclusive, TcAttach};
 use twinpath_sys::clock;
 use twinpath_sys::descriptors::set_aside;
 use twinpath_sys::packet_socket::FanoutGroup;
+use twinpath_vnet::{SocketConfig, Tap, TapHandle, VnetPort, open_socket};
 
 use super::links::Links;
 use super::sides::Sides;
 use super::stuck::Watch;
 use super::workers::WorkerHandle;
 use super::{Bridge, BridgeError, BridgePlan, Carrier, KernelSide, Location, PortSide, QUEUES_MAX};
+use crate::engine::Side;
 
 /// The mark of our own frames on their way to a device with a queueing discipline ("twin").
 const MARK: u32 = 0x7477_696e;

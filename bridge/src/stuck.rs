@@ -10,17 +10,17 @@ use std::sync::Arc;
 
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant as Due;
-use twinpath_bridge::Side;
+use twinpath_bpf::{Exclusive, FILTERS_MAX};
 use twinpath_frame::Mapping;
 use twinpath_host::readable_copy;
 use twinpath_inspect::Reason;
 use twinpath_rings::pending::{Pending, STRIDE};
-use twinpath_steer_bpf::{Exclusive, FILTERS_MAX};
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 
 use super::workers::{Stuck, WorkerHandle};
 use super::{Bridge, BridgeError, Carrier, Location};
+use crate::engine::Side;
 
 /// How often control checks whether a stuck worker runs again.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);

@@ -1,16 +1,17 @@
 //! The workers of an exception port: one per pair of queues.
 
-use twinpath_bridge::{BridgeEngine, Side};
 use twinpath_frame::BURST_MAX;
 use twinpath_host::{KnownQueue, StartError, WorkerPlan};
 use twinpath_inspect::Counter;
+use twinpath_observe::report;
 use twinpath_port::PortCounters;
-use twinpath_port_vnet::QUEUE_FRAMES;
-use twinpath_report as report;
 use twinpath_sys::clock;
 use twinpath_time::Instant;
+use twinpath_vnet::QUEUE_FRAMES;
 use twinpath_worker::idle::IdleConfig;
 use twinpath_worker::place::Placement;
+
+use crate::engine::{BridgeEngine, Side};
 
 /// Messages between control and one worker, in each direction: attachments of two queues at a time are the only ones.
 const MAILBOX_LEN: u32 = 64;

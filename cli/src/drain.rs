@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use twinpath_command::{Drain, follow_drain};
-use twinpath_report::Draining;
+use twinpath_observe::command::{Drain, follow_drain};
+use twinpath_observe::report::Draining;
 
 /// The exit code if connections were closed before all their requests were answered.
 const CUT_OFF: u8 = 3;

@@ -64,7 +64,7 @@ pub(crate) fn start(args: &LogArgs) -> anyhow::Result<Voice> {
     tracing_subscriber::registry().with(lines).with(filter).init();
     if let Some(fault) = fault {
         tracing::warn!(
-            "RUST_LOG is not understood ({fault}): write `debug`, or `twinpath_control=debug,info`"
+            "RUST_LOG is not understood ({fault}): write `debug`, or `twinpath_instance=debug,info`"
         );
     }
     let ready = args.ready_fd.map(open).transpose()?;

@@ -141,7 +141,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("twinpath: {}", twinpath_measure::in_words(error.as_ref()));
+            eprintln!("twinpath: {}", twinpath_clients::measure::in_words(error.as_ref()));
             ExitCode::FAILURE
         }
     }

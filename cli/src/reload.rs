@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use twinpath_command::{CommandError, Request, ask};
+use twinpath_observe::command::{CommandError, Request, ask};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, bail};
-use twinpath_lending::Access;
-use twinpath_rules::{
+use twinpath_leases::lending::Access;
+use twinpath_leases::rules::{
     ASAN_VARIABLE, EXPLAIN_VARIABLE, OWNER_VARIABLE, PRELOAD_VARIABLE, RULES_VARIABLE, Rule, Rules,
     asan_options, preload,
 };

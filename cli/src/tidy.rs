@@ -6,7 +6,7 @@
 
 use std::process::ExitCode;
 
-use twinpath_steer_bpf::{Left, Leftover, kept, leftovers, remove_kept, tidy};
+use twinpath_bpf::{Left, Leftover, kept, leftovers, remove_kept, tidy};
 use twinpath_sys::clock;
 
 #[derive(clap::Args)]

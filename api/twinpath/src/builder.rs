@@ -7,17 +7,17 @@ use std::path::{Path as FilePath, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde::de::DeserializeOwned;
-use twinpath_command::{default_socket, run_directory};
 #[cfg(feature = "metrics")]
 use twinpath_config::MetricsAddress;
 #[cfg(feature = "sandbox")]
 use twinpath_config::Sandbox;
 use twinpath_config::{Config, Mode, PathAsked, Pool};
-use twinpath_control::instance;
 use twinpath_host::{Ready, Remote, Signals, is_in_runtime};
+use twinpath_instance as instance;
+use twinpath_observe::command::{default_socket, run_directory};
 use twinpath_serve::Prototype;
 use twinpath_service::Service;
-use twinpath_thread::PoolLimits;
+use twinpath_worker::thread::PoolLimits;
 
 use crate::error::Error;
 use crate::running::{Running, StopHandle};

@@ -3,8 +3,8 @@
 use std::{fmt, io};
 
 use twinpath_config::ConfigError;
-use twinpath_control::instance::InstanceError;
 use twinpath_host::Ended;
+use twinpath_instance::InstanceError;
 
 /// Why a service could not run.
 ///

@@ -199,8 +199,12 @@ pub use error::Error;
 pub use running::{Drained, Running, ServedPorts, StopHandle};
 pub use twinpath_config::{Config, Mode, PathAsked as Path};
 pub use twinpath_host::Ready;
+#[cfg(feature = "sockets")]
+pub use twinpath_leases::sockets::{
+    Access, Event, Interest, LentBy, Poll, SendBy, SocketCounts, SocketPath, UdpSocket,
+};
 /// The state of an instance, as [`Running::report`] returns it and `twinpath show` prints it.
-pub use twinpath_report as report;
+pub use twinpath_observe::report;
 /// ONC RPC: programs with procedures, and the service that connects them to streams and datagrams.
 #[cfg(feature = "rpc")]
 pub use twinpath_rpc as rpc;
@@ -210,9 +214,5 @@ pub use twinpath_service::{
     ReasonId, Reflect, Reflex, SendHandle, Service, ServiceCounters, SessionLimits, Sessions, Shape, Version,
     WhenFull,
 };
-#[cfg(feature = "sockets")]
-pub use twinpath_socket::{
-    Access, Event, Interest, LentBy, Poll, SendBy, SocketCounts, SocketPath, UdpSocket,
-};
 pub use twinpath_stream::TcpLimits;
-pub use twinpath_thread::PoolLimits;
+pub use twinpath_worker::thread::PoolLimits;

@@ -5,10 +5,10 @@ use std::path::Path as FilePath;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 
-use twinpath_control::instance;
 use twinpath_host::{Ended, Ready, Remote, Signals};
-use twinpath_plan::Plan;
-use twinpath_report::Report;
+use twinpath_instance as instance;
+use twinpath_instance::plan::Plan;
+use twinpath_observe::report::Report;
 use twinpath_serve::Prototype;
 use twinpath_time::Duration;
 
@@ -232,7 +232,7 @@ impl Drop for Control {
 }
 
 fn ports(plan: &Plan) -> Vec<ServedPorts> {
-    let ports = |service: &twinpath_plan::ServicePlan| ServedPorts {
+    let ports = |service: &twinpath_instance::plan::ServicePlan| ServedPorts {
         service: service.name.clone(),
         udp: service.udp,
         tcp: service.tcp,

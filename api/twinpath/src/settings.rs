@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use twinpath_config::{Config, ConfigError, Given, Service as ServiceConfig, ServiceKind};
-use twinpath_control::instance::{Loaded, Parts, Source};
-use twinpath_plan::Plan;
+use twinpath_instance::plan::Plan;
+use twinpath_instance::{Loaded, Parts, Source};
 use twinpath_serve::{Prototype, ServeConfig, ServicePart};
 use twinpath_service::{Reflex, ServiceCounters};
 use twinpath_sys::descriptors;
@@ -22,7 +22,7 @@ const NAME: &str = "service";
 pub(crate) fn parts(services: &[Box<dyn Prototype>]) -> Parts<'_> {
     #[cfg(feature = "measure-fallback")]
     let measure_fallback =
-        Some(twinpath_fallback::measure_for_instance as twinpath_control::instance::MeasureFallback);
+        Some(twinpath_fallback::measure_for_instance as twinpath_instance::MeasureFallback);
     #[cfg(not(feature = "measure-fallback"))]
     let measure_fallback = None;
     Parts { services, measure_fallback }

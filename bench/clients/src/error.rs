@@ -2,10 +2,10 @@
 
 use rustix::io::Errno;
 use twinpath_attach::ClientError;
+use twinpath_bpf::SteerError;
 use twinpath_config::Path;
 use twinpath_load::LoadError;
 use twinpath_socket_load::SocketError;
-use twinpath_steer_bpf::SteerError;
 use twinpath_sys::affinity::AffinityError;
 
 /// The reason that a run did not start, or did not complete.

@@ -10,9 +10,9 @@ use twinpath_inspect::Reason;
 use twinpath_load::{Codec, Load, Reply, Summary};
 use twinpath_port::PortId;
 use twinpath_socket_load::{Progress, Stop};
-use twinpath_stack::udp;
 use twinpath_sys::{affinity, clock};
 use twinpath_time::{Duration, Instant};
+use twinpath_udp::udp;
 use twinpath_worker::{Engine, Io};
 
 use crate::error::RunError;

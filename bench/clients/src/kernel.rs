@@ -3,7 +3,6 @@
 use std::thread;
 
 use twinpath_load::Codec;
-use twinpath_measure::in_words;
 use twinpath_socket_load::{
     ClientConfig, ClientOutcome, Progress, SocketError, Stop, TcpClient, UdpClient, Wait,
 };
@@ -11,6 +10,7 @@ use twinpath_time::Duration;
 use twinpath_worker::idle::Mode;
 
 use crate::error::RunError;
+use crate::measure::in_words;
 use crate::measured::{Measured, ThreadMeasured};
 use crate::plan::{RunPlan, Transport};
 

@@ -5,6 +5,7 @@ mod error;
 mod fast;
 mod flow;
 mod kernel;
+pub mod measure;
 mod measured;
 mod plan;
 mod stream;

@@ -17,4 +17,4 @@ mod scratch;
 pub mod traffic;
 
 pub use measure::{FallbackError, FrameCost, Measured, Question, measure, measure_for_instance, test_runs};
-pub use twinpath_steer_bpf::ProgramCost;
+pub use twinpath_bpf::ProgramCost;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use twinpath_load::{INTERVAL_PAIRS_MIN, interval95, median};
 
-use twinpath_report as report;
+use twinpath_observe::report;
 
 /// A measure of kernel sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,18 +5,18 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use twinpath_attach::{AttachError, AttachPlan, Attachment, Target, pool_frames};
+use twinpath_bpf::{EmptyXdp, ProgramCost, SteerError, TcAttach, XdpMode, program_costs};
+use twinpath_claims::{ADDRESSES_MAX, Claim, Table, TableError};
 use twinpath_config::Path;
-use twinpath_control::instance::FallbackQuestion;
 use twinpath_frame::{Pool, PoolError};
+use twinpath_instance::FallbackQuestion;
 use twinpath_load::{Echo, Limit, LoadConfig};
+use twinpath_observe::report;
 use twinpath_port::PortQueue;
-use twinpath_report as report;
 use twinpath_socket_load::{
     ClientConfig, ClientOutcome, EchoMethod, Peers, Progress, SocketError, Stop, TcpSink, UdpEcho, Wait,
     tcp_bulk, udp_client,
 };
-use twinpath_steer::{ADDRESSES_MAX, Claim, Table, TableError};
-use twinpath_steer_bpf::{EmptyXdp, ProgramCost, SteerError, TcAttach, XdpMode, program_costs};
 use twinpath_sys::netns::NetnsError;
 use twinpath_sys::{affinity, clock};
 use twinpath_time::Duration;
@@ -166,7 +166,7 @@ pub enum FallbackError {
 /// # Errors
 /// [`FallbackError::Steer`], [`FallbackError::Frames`].
 pub fn test_runs(path: Path, table: &Table) -> Result<Vec<FrameCost>, FallbackError> {
-    let of = if path.is_xdp() { twinpath_steer_bpf::Path::Xdp } else { twinpath_steer_bpf::Path::Packet };
+    let of = if path.is_xdp() { twinpath_bpf::Path::Xdp } else { twinpath_bpf::Path::Packet };
     let frames = traffic::frames()?;
     let bytes: Vec<&[u8]> = frames.iter().map(|frame| frame.bytes.as_slice()).collect();
     let costs = program_costs(of, table, &bytes)?;

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use twinpath_claims::{Claim, Table, TableError};
 use twinpath_frame::UMEM_CHUNK_DATA_MAX;
-use twinpath_steer::{Claim, Table, TableError};
 use twinpath_wire::{EmitError, EtherType, Mac, Protocol, eth, ipv4, ipv6};
 
 const HOST: Mac = Mac([0x02, 0x74, 0x70, 0, 1, 2]);
@@ -130,7 +130,7 @@ fn frame(v4: bool, protocol: Protocol, transport: &[u8]) -> Result<Vec<u8>, Emit
 
 #[cfg(test)]
 mod tests {
-    use twinpath_steer::{Context, PassReason, Verdict, verdict};
+    use twinpath_claims::{Context, PassReason, Verdict, verdict};
 
     use super::*;
 

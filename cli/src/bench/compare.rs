@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
+use twinpath_clients::measure::print;
+use twinpath_clients::measure::report::{BenchReport, RttUs, RunReport};
 use twinpath_load::{Ratio, median, unpaired_ratio};
-use twinpath_measure::print;
-use twinpath_measure::report::{BenchReport, RttUs, RunReport};
 
 use super::output::REPORT;
 

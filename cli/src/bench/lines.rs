@@ -1,7 +1,7 @@
 //! Prints a line per run, like ksf's tools: the median (or average) of the runs so far, then the values of this run.
 
+use twinpath_clients::measure::report::{RunReport, ThreadReport};
 use twinpath_load::median;
-use twinpath_measure::report::{RunReport, ThreadReport};
 
 use super::moment::Moment;
 use super::plan::{BenchPlan, quantile_name};
@@ -107,9 +107,10 @@ fn joined<'a>(cells: impl Iterator<Item = (usize, &'a str)>) -> String {
 mod tests {
     use clap::Parser;
 
+    use twinpath_clients::measure::report::{QuantileUs, RttUs, SystemCalls};
+
     use super::super::options::EchoArgs;
     use super::*;
-    use twinpath_measure::report::{QuantileUs, RttUs, SystemCalls};
 
     #[derive(Parser)]
     struct Line {

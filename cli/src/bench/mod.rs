@@ -18,7 +18,7 @@ mod target;
 
 use std::process::ExitCode;
 
-use twinpath_measure::{attend, print};
+use twinpath_clients::measure::{attend, print};
 use twinpath_socket_load::Stop;
 use twinpath_sys::LatencyRequest;
 

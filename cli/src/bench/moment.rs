@@ -12,7 +12,7 @@ impl Moment {
         Self(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
     }
 
-    /// From the form in [`RunReport::started_unix_s`](twinpath_measure::report::RunReport::started_unix_s).
+    /// From the form in [`RunReport::started_unix_s`](twinpath_clients::measure::report::RunReport::started_unix_s).
     pub(crate) fn from_unix_s(unix_s: f64) -> Self {
         Self(Duration::try_from_secs_f64(unix_s).unwrap_or_default())
     }

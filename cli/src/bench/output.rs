@@ -12,7 +12,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
 use twinpath_clients::Measured;
-use twinpath_measure::report::BenchReport;
+use twinpath_clients::measure::report::BenchReport;
 
 use super::moment::Moment;
 use super::plan::BenchPlan;

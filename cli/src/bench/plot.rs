@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use twinpath_measure::axis::{Unit, scalable};
+use twinpath_clients::measure::axis::{Unit, scalable};
 
 const SIZE: (u32, u32) = (1000, 800);
 /// Points per decade of rarity: enough for a smooth curve.

@@ -2,11 +2,11 @@
 
 use anyhow::Context;
 use hdrhistogram::Histogram;
-use twinpath_clients::{Measured, ThreadMeasured};
-use twinpath_load::{Summary, median};
-use twinpath_measure::report::{
+use twinpath_clients::measure::report::{
     BenchReport, QuantileUs, RttUs, RunReport, SystemCalls, ThreadReport, buckets,
 };
+use twinpath_clients::{Measured, ThreadMeasured};
+use twinpath_load::{Summary, median};
 use twinpath_socket_load::Stop;
 
 use super::moment::Moment;

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use twinpath_bridge::{self as bridge, BridgePlan, Carrier};
 use twinpath_config::Setting;
 use twinpath_config::{
     Command, Config, Control, Given, Key, Mode, Overrides, Priority, Sandbox, Worker, keys,
 };
-use twinpath_exception_port::{self as bridge, BridgePlan, Carrier};
 use twinpath_host::Ready;
-use twinpath_plan::{idle_config, wanted};
+use twinpath_instance::plan::{idle_config, wanted};
 use twinpath_time::Duration;
 
 use crate::log::{LogArgs, Voice};

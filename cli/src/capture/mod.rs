@@ -15,12 +15,12 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until, timeout};
-use twinpath_capture::SNAPLEN_MAX;
-use twinpath_command::{
+use twinpath_observe::capture::SNAPLEN_MAX;
+use twinpath_observe::command::{
     self as command, Capture, PATIENCE, Request, Topic, ask, find_instances, run_directories,
 };
-use twinpath_filter::Filter;
-use twinpath_report::Report;
+use twinpath_observe::report::Report;
+use twinpath_wire::filter::Filter;
 
 use self::blocks::Blocks;
 

@@ -3,9 +3,9 @@
 use std::fs::OpenOptions;
 
 use serde::Serialize;
-use twinpath_path::privileges::Capabilities;
+use twinpath_attach::path::privileges::Capabilities;
+use twinpath_bpf::{KeptMaps, TcAttach};
 use twinpath_reflex::ENTRIES_DEFAULT;
-use twinpath_steer_bpf::{KeptMaps, TcAttach};
 use twinpath_sys::{affinity, scheduling};
 
 use super::interface::Interface;
@@ -69,7 +69,7 @@ pub(super) fn look(interfaces: &[Interface], not_known: &mut Vec<NotKnown>) -> H
 }
 
 fn abilities() -> Vec<Ability> {
-    let probe = twinpath_steer_bpf::probe();
+    let probe = twinpath_bpf::probe();
     let packet = probe.packet.map(|()| match probe.tc {
         TcAttach::Tcx => "by BPF links, which end with the process".to_owned(),
         TcAttach::Clsact => {
@@ -81,7 +81,7 @@ fn abilities() -> Vec<Ability> {
         Ability { name, can, note: found.unwrap_or_else(|reason| reason) }
     };
     let held = Capabilities::held();
-    let reflexes = twinpath_steer_bpf::probe_reflexes();
+    let reflexes = twinpath_bpf::probe_reflexes();
     vec![
         ability("packet path", packet),
         ability("replies by the kernel", reflexes.mirrors.map(|()| replies(reflexes.at_xdp))),
@@ -202,7 +202,7 @@ fn newer(interfaces: &[Interface]) -> Vec<Newer> {
             },
         ),
         (
-            twinpath_sandbox::has_landlock(),
+            twinpath_host::sandbox::has_landlock(),
             Newer { since: "5.13", feature: "Landlock", brings: "a running instance opens no other files" },
         ),
     ];

@@ -1,13 +1,13 @@
 //! What an interface would get, and what stands in the way of more.
 
 use serde::Serialize;
+use twinpath_attach::mirror::Mirror;
+use twinpath_attach::mirror::table::Link;
+use twinpath_attach::path::bypassed::{self, Claimed};
+use twinpath_attach::path::choose::choose;
+use twinpath_attach::path::forwarding::ForwardingFacts;
 use twinpath_attach::{InterfaceError, find_link, learn_facts};
 use twinpath_config::{AttachAsked, PathAsked};
-use twinpath_mirror::Mirror;
-use twinpath_mirror::table::Link;
-use twinpath_path::bypassed::{self, Claimed};
-use twinpath_path::choose::choose;
-use twinpath_path::forwarding::ForwardingFacts;
 
 use super::{NotKnown, settings};
 
@@ -29,7 +29,7 @@ pub(super) struct Interface {
     /// The reason.
     pub(super) why: String,
     /// The other paths, each with the reason against it.
-    pub(super) why_not: Vec<twinpath_report::WhyNot>,
+    pub(super) why_not: Vec<twinpath_observe::report::WhyNot>,
     /// Why a switch would not forward in its driver; none if it would. Only in JSON.
     pub(super) not_in_driver: Option<String>,
     /// What prevents the fast path although the interface has one.

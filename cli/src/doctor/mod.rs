@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use serde::Serialize;
-use twinpath_mirror::{Mirror, MirrorLimits};
+use twinpath_attach::mirror::{Mirror, MirrorLimits};
 
 use host::Host;
 use interface::Interface;
@@ -97,7 +97,7 @@ async fn look(args: &Args) -> anyhow::Result<Findings> {
     }
     interfaces.sort_by_key(|interface: &Interface| interface.ifindex);
     let host = host::look(&interfaces, &mut not_known);
-    let left_behind = twinpath_steer_bpf::leftovers(None).map_err(|error| {
+    let left_behind = twinpath_bpf::leftovers(None).map_err(|error| {
         not_known.push(NotKnown::new("what killed instances have left at interfaces", error))
     });
     Ok(Findings {
@@ -113,7 +113,7 @@ async fn look(args: &Args) -> anyhow::Result<Findings> {
 
 /// The instances that this user may ask.
 fn running(not_known: &mut Vec<NotKnown>) -> Vec<String> {
-    match twinpath_command::find_instances(&twinpath_command::run_directories()) {
+    match twinpath_observe::command::find_instances(&twinpath_observe::command::run_directories()) {
         Ok(found) => {
             for path in found.closed_to_us {
                 let what = format!("instances of another user at {}", path.display());

@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::wrap::wrapped;
-
 use super::Findings;
 use super::interface::Interface;
+use crate::wrap::wrapped;
 
 /// Most interfaces that are shown without being named.
 const INTERFACES_MAX: usize = 10;
@@ -115,7 +114,7 @@ fn by_reason<'a>(all: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<(String, 
 
 #[cfg(test)]
 mod tests {
-    use twinpath_report::WhyNot;
+    use twinpath_observe::report::WhyNot;
 
     use super::*;
     use crate::doctor::NotKnown;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use twinpath_command::{CommandError, PortChange, Request, ask};
+use twinpath_observe::command::{CommandError, PortChange, Request, ask};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

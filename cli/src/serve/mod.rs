@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use twinpath_config::{Command, Config, Control, Overrides, Sandbox, ServiceKind};
-use twinpath_control::instance::{self, InstanceError, Loaded, Parts, Source};
 use twinpath_host::{Ready, Signals};
-use twinpath_plan::Plan;
+use twinpath_instance::plan::Plan;
+use twinpath_instance::{self as instance, InstanceError, Loaded, Parts, Source};
 use twinpath_serve::Prototype;
 use twinpath_sys::descriptors;
 
@@ -138,7 +138,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let read_from = file.clone();
         let read = move || {
             load(Some(&read_from), &overrides, open_files)
-                .map_err(|error| twinpath_measure::in_words(error.as_ref()))
+                .map_err(|error| twinpath_clients::measure::in_words(error.as_ref()))
         };
         Source { file, config, read: Box::new(read) }
     });
@@ -175,9 +175,9 @@ fn plan(config: &Config) -> anyhow::Result<(Plan, Vec<Box<dyn Prototype>>)> {
         bail!("which interface? add --on IFACE, or name it under [interface] in the configuration");
     };
     for (planned, asked) in plan.services.iter_mut().zip(&config.services) {
-        planned.rpcbind = twinpath_services::registrations(config, asked);
+        planned.rpcbind = twinpath_instance::services::registrations(config, asked);
     }
-    let services = config.services.iter().map(|asked| twinpath_services::prototype(config, asked));
+    let services = config.services.iter().map(|asked| twinpath_instance::services::prototype(config, asked));
     Ok((plan, services.collect::<Result<_, _>>()?))
 }
 

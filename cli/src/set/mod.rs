@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::json;
-use twinpath_command::{Request, Set, ask};
 use twinpath_config::{Change, Key, Worker};
+use twinpath_observe::command::{Request, Set, ask};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -1,6 +1,6 @@
 //! Formats the cost of attaching for the kernel's own traffic: for the start and `show`.
 
-use twinpath_report::{Fallback, FallbackMeasure};
+use twinpath_observe::report::{Fallback, FallbackMeasure};
 
 /// A few lines about one measured path.
 pub(crate) fn lines(fallback: &Fallback) -> Vec<String> {
@@ -51,7 +51,7 @@ fn programs(fallback: &Fallback) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use twinpath_report::FallbackProgram;
+    use twinpath_observe::report::FallbackProgram;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use twinpath_costs::{Costs, Pair, Spread};
+use twinpath_worker::costs::{Costs, Pair, Spread};
 
 use super::grid::table;
 
@@ -95,8 +95,9 @@ fn request(costs: &Costs) -> String {
 
 #[cfg(test)]
 mod tests {
+    use twinpath_worker::costs::{Cap, IdleState, RequestCosts};
+
     use super::*;
-    use twinpath_costs::{Cap, IdleState, RequestCosts};
 
     #[test]
     fn a_virtual_machine_where_the_request_helps() {

@@ -15,8 +15,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
-use twinpath_command::{Request, Topic, ask, find_instances, run_directories};
-use twinpath_report::Report;
+use twinpath_observe::command::{Request, Topic, ask, find_instances, run_directories};
+use twinpath_observe::report::Report;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use twinpath_command::Topic;
-use twinpath_report::{Controller, Flow, Group, Meter, OpenFlow, Report};
+use twinpath_observe::command::Topic;
+use twinpath_observe::report::{Controller, Flow, Group, Meter, OpenFlow, Report};
 
 use super::grid::table;
 

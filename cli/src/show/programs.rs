@@ -1,6 +1,6 @@
 //! Formats what the owner of an interface reports of programs.
 
-use twinpath_report::{Program, Report};
+use twinpath_observe::report::{Program, Report};
 
 use super::grid::{cells, headers, table};
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use twinpath_report::{Report, SwitchPort};
+use twinpath_observe::report::{Report, SwitchPort};
 
 use super::grid::{cells, headers, table};
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use twinpath_command::Topic;
-use twinpath_report::{
+use twinpath_observe::command::Topic;
+use twinpath_observe::report::{
     Configuration, Device, Draining, Interface, KeptReplies, PortCounts, Reflexes, Report, Sandbox,
     ServeCounts, Service, StandingBy, Worker, WorkerCounts,
 };

@@ -33,7 +33,8 @@ fn the_only_instance_is_asked_and_of_several_one_has_to_be_named() {
 #[test]
 fn a_service_says_why_the_programs_answer_nothing_for_it() {
     let why = "there is no memory for the replies that it keeps: ENOMEM".to_owned();
-    let service = twinpath_report::Service { name: "rpc".to_owned(), no_reflex: why, ..Default::default() };
+    let service =
+        twinpath_observe::report::Service { name: "rpc".to_owned(), no_reflex: why, ..Default::default() };
     let report = Report { services: vec![service], ..Report::default() };
     let text = table::render(Topic::Services, &report);
     assert!(

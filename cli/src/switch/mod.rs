@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use twinpath_config::{Command, Config, Control, Given, Key, Mode, Overrides, Priority, Sandbox, Worker};
 use twinpath_host::Ready;
-use twinpath_plan::{idle_config, wanted};
-use twinpath_switching::{self as switching, Loaded, Source, SwitchPlan};
+use twinpath_instance::plan::{idle_config, wanted};
+use twinpath_switch_control::{self as switching, Loaded, Source, SwitchPlan};
 use twinpath_sys::descriptors;
 
 use crate::log::{LogArgs, Voice};
@@ -65,7 +65,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let read_from = file.clone();
         let read = move || {
             let loaded = load(Some(&read_from), &overrides);
-            loaded.map(|(loaded, _)| loaded).map_err(|error| twinpath_measure::in_words(error.as_ref()))
+            loaded
+                .map(|(loaded, _)| loaded)
+                .map_err(|error| twinpath_clients::measure::in_words(error.as_ref()))
         };
         Source { file, read: Box::new(read) }
     });

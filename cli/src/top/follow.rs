@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use twinpath_command::{CommandError, Request, Topic, ask, find_instances, run_directories};
-use twinpath_report::Report;
+use twinpath_observe::command::{CommandError, Request, Topic, ask, find_instances, run_directories};
+use twinpath_observe::report::Report;
 
 use super::rates::{Rates, rates};
 

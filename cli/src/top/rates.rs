@@ -1,7 +1,7 @@
 //! Computes the rates between two reports of one instance, per second. Pure.
 
 use serde::Serialize;
-use twinpath_report::{
+use twinpath_observe::report::{
     Crossed, Interface, PortCounts, Queue, Report, ServeCounts, Service, ServiceClaim, Times, Worker,
     WorkerCounts,
 };
@@ -271,7 +271,7 @@ impl Interval {
 
 #[cfg(test)]
 mod tests {
-    use twinpath_report::{self as report, Count, Drop, Instance};
+    use twinpath_observe::report::{self as report, Count, Drop, Instance};
 
     use super::*;
 

@@ -14,12 +14,12 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 use twinpath_config::{Command, Key, Mode, WorkerOverrides};
-use twinpath_costs::Costs;
-use twinpath_machine::withdraw_abandoned_requests;
+use twinpath_host::machine::withdraw_abandoned_requests;
 use twinpath_tune::apply::{MACHINE, Outcome, apply};
 use twinpath_tune::journal::{self, Journal, Stage};
 use twinpath_tune::restore::{Which, recover, restore};
 use twinpath_tune::{Host, Id, Line, State, System, Wish, advise, apply::Done, survey, topology};
+use twinpath_worker::costs::Costs;
 
 use crate::options::{HasKeys, KeyOptions};
 

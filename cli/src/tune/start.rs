@@ -3,16 +3,16 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use twinpath_command::{Request, Topic, ask, find_instances, run_directories};
 use twinpath_config::Mode;
-use twinpath_costs::{self as costs, Costs};
-use twinpath_report::Report;
+use twinpath_observe::command::{Request, Topic, ask, find_instances, run_directories};
+use twinpath_observe::report::Report;
 use twinpath_sys::affinity;
 use twinpath_time::Duration;
 use twinpath_tune::Host;
 use twinpath_tune::apply::Outcome;
 use twinpath_tune::journal::{self, Journal, JournalError, Stage};
 use twinpath_tune::restore::recover;
+use twinpath_worker::costs::{self as costs, Costs};
 
 /// Duration of the measurement of wake-ups: the same as at the start of an instance.
 const MEASURE: Duration = Duration::from_millis(120);

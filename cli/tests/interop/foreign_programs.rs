@@ -10,7 +10,7 @@ use crate::rig::{CLIENT, PATIENCE, PORT, Rig, SERVER, Server, answered, ask, unt
 use crate::root_or_skip;
 
 /// Programs that are attached as other tools do it.
-pub(crate) const FOREIGN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../io/steer_bpf/object/foreign.o");
+pub(crate) const FOREIGN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../stack/bpf/object/foreign.o");
 
 /// The server's side of a rig with its own BPF file system and run directory, where xdp-tools keeps pins and locks.
 struct Tools<'a> {

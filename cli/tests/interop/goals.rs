@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use twinpath_sys::clock;
-use twinpath_thread::sleep::Sleeper;
+use twinpath_worker::thread::sleep::Sleeper;
 
 use crate::rig::{PATIENCE, PORT, Rig, SERVER, Server, Started};
 use crate::root_or_skip;

@@ -280,7 +280,7 @@ impl Server {
     /// The same with what comes along with it. It is what `twinpath show --json` prints, without a process for each look.
     pub(crate) fn answer(&self, topic: &str) -> Value {
         let request = serde_json::from_value(serde_json::json!({ "show": topic })).expect("a topic");
-        let answer = twinpath_command::ask(&self.socket, &request);
+        let answer = twinpath_observe::command::ask(&self.socket, &request);
         answer.unwrap_or_else(|error| panic!("show {topic}: {error}"))
     }
 

@@ -1,7 +1,7 @@
 //! Tests of a running instance's confinement. All other tests show that everything works under it.
 
 use serde_json::Value;
-use twinpath_command::{Request, Topic, ask};
+use twinpath_observe::command::{Request, Topic, ask};
 
 use crate::rig::{Rig, Server};
 

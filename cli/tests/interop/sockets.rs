@@ -14,8 +14,8 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
     SocketType, connect, sendmsg, socket_with,
 };
-use twinpath_lending::message::{ANSWER_MAX, Answer, Request};
-use twinpath_socket::{Access, LentBy, SocketPath, UdpSocket};
+use twinpath_leases::lending::message::{ANSWER_MAX, Answer, Request};
+use twinpath_leases::sockets::{Access, LentBy, SocketPath, UdpSocket};
 use twinpath_sys::{EventFd, fd_passing, fork};
 use twinpath_worker::idle::Mode;
 

@@ -1,4 +1,4 @@
-//! The clocks of this host. Only `runtime/`, `bin/` and the plain peers read them; all other code gets the time as an
+//! The clocks of this host. Only crates of the tier runtime and the plain peers read them; all other code gets the time as an
 //! argument.
 
 use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};

@@ -2,7 +2,7 @@
 //! CPUs.
 //!
 //! It reads and never writes. The values need not be true: virtual machines state 1 us for an idle state that takes
-//! 50 (`twinpath_costs` measures it). Documentation/admin-guide/pm/cpuidle.rst.
+//! 50 (`twinpath_worker::costs` measures it). Documentation/admin-guide/pm/cpuidle.rst.
 
 use std::fs;
 

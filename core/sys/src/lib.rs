@@ -2,7 +2,7 @@
 //! sockets, settings.
 //!
 //! Each module wraps one kernel interface; its errors name the call that failed. Decisions when to use what belong to
-//! `runtime/`.
+//! the tier runtime.
 
 pub mod affinity;
 pub mod alive;

@@ -1,6 +1,6 @@
 //! Time as a value that is passed as an argument.
 //!
-//! Nothing below `runtime/` reads a clock. An [`Instant`] can be built from any number, so a test starts at zero and
+//! Nothing below the tier runtime reads a clock. An [`Instant`] can be built from any number, so a test starts at zero and
 //! advances time as it likes.
 
 use core::ops::{Add, AddAssign, Sub};

@@ -11,6 +11,7 @@ pub mod checksum;
 pub mod coalesce;
 mod error;
 pub mod eth;
+pub mod filter;
 pub mod flow_key;
 pub mod ipv4;
 pub mod ipv6;

@@ -5,7 +5,6 @@ use twinpath_frame::{BURST_MAX, Burst, Frame, Pool};
 use twinpath_inspect::{Drops, Reason};
 use twinpath_port::fit::fit;
 use twinpath_port::{Capabilities, GsoKinds, PortCounters, PortId};
-use twinpath_thread::mailbox::Sender;
 use twinpath_time::Instant;
 
 use crate::counters::WorkerCounters;
@@ -14,6 +13,7 @@ use crate::message::Event;
 use crate::peers::Peers;
 use crate::ports::{Attached, Here, Ports};
 use crate::tap::Taps;
+use crate::thread::mailbox::Sender;
 
 /// The code that handles a worker's frames: a server, a load generator, later a switch.
 ///

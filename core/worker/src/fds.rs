@@ -5,7 +5,8 @@ use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 use twinpath_inspect::Drops;
-use twinpath_thread::sleep::Sleeper;
+
+use crate::thread::sleep::Sleeper;
 
 /// Engine tokens stand above those of the worker's own fds.
 pub(crate) const ENGINE_TOKENS: u64 = 1 << 32;

@@ -2,12 +2,13 @@
 //!
 //! A [`Worker`] turns: it reads the clock once, takes a burst from each port, lets the engine work, reads its mailbox,
 //! and flushes the ports ([`Worker::turn`]). Between turns the idle policy ([`idle`]) decides whether to
-//! turn again or to sleep; only [`twinpath_thread::sleep`] sleeps. [`place`] gives a worker a thread of its own; nothing in a turn
+//! turn again or to sleep; only [`crate::thread::sleep`] sleeps. [`place`] gives a worker a thread of its own; nothing in a turn
 //! demands that, so an application's loop can drive one as well.
 //!
 //! A worker never blocks, locks, allocates or logs while packets flow. What control wants of it arrives through a bounded
 //! mailbox ([`mailbox`]), and what it must not do itself (closing a device) it hands back the same way.
 
+pub mod costs;
 mod counters;
 mod engine;
 mod fds;
@@ -18,9 +19,11 @@ pub mod peers;
 pub mod place;
 mod ports;
 mod tap;
+pub mod thread;
 mod turn;
 mod wake;
 
+pub use crate::thread::mailbox;
 pub use counters::{GuardCounts, IdleCounts, WorkerCounters, WorkerCounts};
 pub use engine::{Engine, Io, PARTS_MAX, part_of};
 pub use fds::Fds;
@@ -29,4 +32,3 @@ pub use message::{Command, Event};
 pub use ports::Attached;
 pub use tap::{CopiesError, CopyConsumer, CopyProducer, TAPS_MAX, Tap, TapCounters, copies, tag};
 pub use turn::{ENGINE_RESERVE, EVENTS_RESERVE, Remains, Worker, WorkerConfig};
-pub use twinpath_thread::mailbox;

@@ -7,12 +7,12 @@ use rustix::io::Errno;
 use twinpath_sys::affinity::{self, AffinityError};
 use twinpath_sys::cpuidle;
 use twinpath_sys::scheduling::{RealTimeBudget, SchedulingError};
-use twinpath_thread::guard::{Guard, Shares};
-use twinpath_thread::panics;
-use twinpath_thread::priority::{Granted, Priority};
-use twinpath_thread::request::Request;
 
 use crate::engine::Engine;
+use crate::thread::guard::{Guard, Shares};
+use crate::thread::panics;
+use crate::thread::priority::{Granted, Priority};
+use crate::thread::request::Request;
 use crate::turn::{Remains, Worker};
 
 /// Why a worker could not be given a thread.
@@ -68,7 +68,7 @@ pub struct Placement {
     /// How it makes its latency requests.
     pub request: Request,
     /// The share of its CPU, in thousandths, that it may spin where it shares it and others could not; without it
-    /// [`SPIN_PERMILLE`](twinpath_thread::guard::SPIN_PERMILLE).
+    /// [`SPIN_PERMILLE`](crate::thread::guard::SPIN_PERMILLE).
     pub spin_permille: Option<u32>,
 }
 

@@ -7,7 +7,6 @@ mod copies;
 
 use std::sync::Arc;
 
-use twinpath_filter::{Filter, outermost_beside};
 use twinpath_frame::{Checksum, Frame, GsoKind};
 use twinpath_inspect::Counter;
 use twinpath_port::PortQueue;
@@ -15,6 +14,7 @@ use twinpath_port::wire_copy::{Seen, WireCopy};
 use twinpath_rings::slots::Note;
 use twinpath_sys::{EventFd, clock};
 use twinpath_time::Instant;
+use twinpath_wire::filter::{Filter, outermost_beside};
 
 pub use self::copies::{CopiesError, CopyConsumer, CopyProducer, copies};
 

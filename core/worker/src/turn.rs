@@ -12,13 +12,15 @@ use twinpath_idle::{Arrival, Contention};
 use twinpath_inspect::Reason;
 use twinpath_port::{PORTS_MAX, PortQueue};
 use twinpath_sys::{RunDelay, allocations, clock};
-use twinpath_thread::guard::Guard;
-use twinpath_thread::mailbox::{Receiver, Sender};
-use twinpath_thread::priority::Priority;
-use twinpath_thread::request::Request;
-use twinpath_thread::sleep::{Ready, Sleeper};
-use twinpath_thread::spin_limit::{Allowed, SpinLimit};
 use twinpath_time::{Duration, Instant};
+
+use crate::thread::guard::Guard;
+use crate::thread::mailbox::{Receiver, Sender};
+use crate::thread::priority::Priority;
+use crate::thread::request::Request;
+use crate::thread::sleep::{Ready, Sleeper};
+use crate::thread::spin_limit::{Allowed, SpinLimit};
+use queues::port_token;
 
 use crate::counters::WorkerCounters;
 use crate::engine::{Engine, Io, PEERS};
@@ -28,7 +30,6 @@ use crate::message::{Command, Event};
 use crate::peers::Peers;
 use crate::ports::{Here, Ports, Queue};
 use crate::tap::{Tap, Taps};
-use queues::port_token;
 
 /// How many events of an engine that must arrive may be unread at a time: a few for each part of an engine that has as many
 /// parts as a server may have.

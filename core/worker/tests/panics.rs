@@ -8,11 +8,11 @@ use std::thread;
 use rustix::io::Errno;
 use twinpath_frame::{Burst, Pool};
 use twinpath_port::PortId;
-use twinpath_thread::panics::{EXIT_CODE, caught, end_process_on_panic};
 use twinpath_time::Instant;
 use twinpath_worker::idle::IdleConfig;
 use twinpath_worker::mailbox::mailbox;
 use twinpath_worker::place::{self, Placement};
+use twinpath_worker::thread::panics::{EXIT_CODE, caught, end_process_on_panic};
 use twinpath_worker::{Engine, Io, Worker, WorkerConfig, WorkerCounters};
 
 /// Panics when it is told to, and else survives what it calls.
@@ -25,10 +25,7 @@ impl Engine for Dies {
     fn start(&mut self, _: Instant, _: &mut Io<'_, ()>) -> Result<(), Errno> {
         for round in 0..3 {
             let why = caught(|| panic!("caught {round}")).unwrap_err();
-            assert!(
-                why.starts_with(&format!("`caught {round}` at core/worker/tests/panics.rs:")),
-                "{why}"
-            );
+            assert!(why.starts_with(&format!("`caught {round}` at core/worker/tests/panics.rs:")), "{why}");
         }
         assert_eq!(caught(|| 7), Ok(7));
         Ok(())

@@ -6,16 +6,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::Arc;
 
+use twinpath_bpf::{DIRECT_SLOTS, Kept, Path as Steered, SteerError, Steering, TcAttach, XdpMode};
+use twinpath_claims::{Claim, ClaimKind, Table, TableError};
 use twinpath_frame::{HEADROOM, Mapping, Region, UMEM_CHUNK_DATA_MAX};
+use twinpath_packet::{PacketConfig, PacketPort};
 use twinpath_port::{PORTS_MAX, PortId, PortQueue};
-use twinpath_port_packet::{PacketConfig, PacketPort};
-use twinpath_port_xdp::{CopyMode, XdpConfig, XdpPort};
 use twinpath_rings::direct::{self, DirectRing};
-use twinpath_steer::{Claim, ClaimKind, Table, TableError};
-use twinpath_steer_bpf::{DIRECT_SLOTS, Kept, Path as Steered, SteerError, Steering, TcAttach, XdpMode};
 use twinpath_sys::packet_socket::FanoutGroup;
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::Mac;
+use twinpath_xdp::{CopyMode, XdpConfig, XdpPort};
 
 use twinpath_config::Path;
 
@@ -107,10 +107,10 @@ pub enum AttachError {
     Steer(#[from] SteerError),
     /// A packet socket.
     #[error("{0}")]
-    Packet(#[from] twinpath_port_packet::OpenError<SteerError>),
+    Packet(#[from] twinpath_packet::OpenError<SteerError>),
     /// An AF_XDP socket.
     #[error("{0}")]
-    Xdp(#[from] twinpath_port_xdp::OpenError),
+    Xdp(#[from] twinpath_xdp::OpenError),
     /// Sharing the memory among queues.
     #[error("cannot share the frame memory among queues: {0}")]
     ShareUmem(Errno),
@@ -123,7 +123,7 @@ pub enum AttachError {
     )]
     StillBusy {
         /// The error of the last try.
-        source: twinpath_port_xdp::OpenError,
+        source: twinpath_xdp::OpenError,
         /// The time spent trying.
         waited: Duration,
     },
@@ -361,7 +361,7 @@ impl Attachment {
     #[must_use]
     pub fn lost_frames(&self, id: PortId) -> u64 {
         let socket = self.sockets.iter().find(|(known, _)| *known == id);
-        socket.map_or(0, |(_, socket)| twinpath_port_xdp::lost_frames(socket))
+        socket.map_or(0, |(_, socket)| twinpath_xdp::lost_frames(socket))
     }
 
     /// The path.
@@ -429,13 +429,13 @@ const fn loading(path: Steered, workers: u32, plan: &AttachPlan) -> Loading {
 /// Opens a queue, trying again while a process that has just died may still hold it.
 async fn open_patiently(
     config: &XdpConfig,
-    umem: Option<&twinpath_port_xdp::Umem>,
+    umem: Option<&twinpath_xdp::Umem>,
     region: &Region,
 ) -> Result<XdpPort, AttachError> {
     let start: Instant = twinpath_sys::clock::now();
     loop {
         match XdpPort::open(config, umem, region) {
-            Err(source @ twinpath_port_xdp::OpenError::Busy { .. }) => {
+            Err(source @ twinpath_xdp::OpenError::Busy { .. }) => {
                 let waited = twinpath_sys::clock::now().since(start);
                 if waited > BUSY_PATIENCE {
                     return Err(AttachError::StillBusy { source, waited: BUSY_PATIENCE });

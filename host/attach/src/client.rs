@@ -2,18 +2,18 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
+use twinpath_claims::Claim;
 use twinpath_config::{AttachAsked, Path, PathAsked};
 use twinpath_frame::{Pool, PoolError};
-use twinpath_mirror::{Mirror, MirrorError, MirrorLimits};
-use twinpath_path::choose::{Choice, Refusal, choose};
-use twinpath_path::facts::InterfaceFacts;
-use twinpath_stack::egress::{Egress, KernelReason};
-use twinpath_steer::Claim;
 use twinpath_time::Duration;
+use twinpath_udp::egress::{Egress, KernelReason};
 use twinpath_wire::{FlowKey, Protocol};
 
 use crate::attachment::{AttachError, AttachPlan, Attachment, PlacedQueue, Target, pool_frames};
 use crate::interface::{InterfaceError, find_link, learn_facts};
+use crate::mirror::{Mirror, MirrorError, MirrorLimits};
+use crate::path::choose::{Choice, Refusal, choose};
+use crate::path::facts::InterfaceFacts;
 
 /// How long a neighbour may take to answer: the kernel tries three times, a second apart.
 const RESOLVE_PATIENCE: Duration = Duration::from_secs(4);

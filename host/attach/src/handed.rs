@@ -9,10 +9,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use twinpath_bpf::{Assigned, LEASE_SLOTS};
 use twinpath_frame::Mapping;
 use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
 use twinpath_rings::remains::Remains;
-use twinpath_steer_bpf::{Assigned, LEASE_SLOTS};
 use twinpath_sys::{PacketSocket, clock};
 use twinpath_time::Duration;
 use twinpath_wire::checksum::Sum;

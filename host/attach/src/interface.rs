@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use twinpath_bpf::{Leftover, Withheld};
 use twinpath_config::AttachAsked;
-use twinpath_mirror::Mirror;
-use twinpath_mirror::table::Link;
-use twinpath_path::choose::settle;
-use twinpath_path::facts::{self, ForeignXdp, InterfaceFacts, KernelSupport, Support};
-use twinpath_steer_bpf::{Leftover, Withheld};
+
+use crate::mirror::Mirror;
+use crate::mirror::table::Link;
+use crate::path::choose::settle;
+use crate::path::facts::{self, ForeignXdp, InterfaceFacts, KernelSupport, Support};
 
 /// The reason that frames arriving on an interface cannot be claimed.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +46,7 @@ pub fn find_link(mirror: &Mirror, name: &str) -> Result<Link, InterfaceError> {
         let available = names.into_iter().collect::<Vec<_>>().join(", ");
         InterfaceError::NoInterface { name: name.to_owned(), available }
     })?;
-    let Some(Withheld { holder, kernel }) = twinpath_steer_bpf::withheld(link.ifindex) else {
+    let Some(Withheld { holder, kernel }) = twinpath_bpf::withheld(link.ifindex) else {
         return Ok(link);
     };
     let kernel = kernel.unwrap_or_else(|| "the interface it was given as --kernel".to_owned());
@@ -55,7 +56,7 @@ pub fn find_link(mirror: &Mirror, name: &str) -> Result<Link, InterfaceError> {
 
 /// Removes the programs that killed instances have left on the interface.
 pub fn tidy(link: &Link) {
-    match twinpath_steer_bpf::tidy(Some(link.ifindex)) {
+    match twinpath_bpf::tidy(Some(link.ifindex)) {
         Ok(removed) => {
             for Leftover { interface, program, pid } in removed {
                 tracing::info!(
@@ -72,14 +73,14 @@ pub fn tidy(link: &Link) {
 /// could serve all claims, which they cannot for frames of an EtherType.
 pub fn learn_facts(mirror: &Mirror, link: &Link, sockets: bool, asked: AttachAsked) -> InterfaceFacts {
     let support = |probed: Result<(), String>| probed.map_or_else(Support::No, |()| Support::Yes);
-    let probe = twinpath_steer_bpf::probe();
+    let probe = twinpath_bpf::probe();
     let kernel =
         KernelSupport { tc: probe.packet.and_then(|()| settle(asked, probe.tc)), af_xdp: support(probe.xdp) };
     let mut facts = facts::collect(link, mirror.tables(), kernel);
     // Read again, because the mirror may still show a program of ours that has just been detached.
-    if let Ok(holder) = twinpath_steer_bpf::xdp_holder(link.ifindex) {
+    if let Ok(holder) = twinpath_bpf::xdp_holder(link.ifindex) {
         facts.foreign_xdp = holder.map(ForeignXdp::from);
     }
-    facts.crossed = sockets && twinpath_steer_bpf::crosses(link.ifindex);
+    facts.crossed = sockets && twinpath_bpf::crosses(link.ifindex);
     facts
 }

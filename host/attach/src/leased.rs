@@ -7,18 +7,13 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_send_buffer_size, socket_send_buffer_size};
+use twinpath_bpf::{Assigned, LEASE_SLOTS, LEASES_MAX, Leases, SteerError, Withdrawal};
+use twinpath_claims::{Claim, Table};
 use twinpath_config::{AttachAsked, PathAsked};
 use twinpath_frame::Mapping;
-use twinpath_mirror::table::Tables;
-use twinpath_mirror::{Mirror, MirrorError, MirrorLimits};
-use twinpath_path::bypassed::{self, Bypassed, Claimed};
-use twinpath_path::choose::{Refusal, choose};
-use twinpath_path::facts::InterfaceFacts;
 use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
 use twinpath_rings::lease::Lease;
 use twinpath_rings::sample::{SAMPLE_LEN, Sample};
-use twinpath_steer::{Claim, Table};
-use twinpath_steer_bpf::{Assigned, LEASE_SLOTS, LEASES_MAX, Leases, SteerError, Withdrawal};
 use twinpath_sys::PacketSocket;
 use twinpath_sys::scheduling::when_idle;
 use twinpath_sys::udp_socket::has_filter;
@@ -26,6 +21,11 @@ use twinpath_wire::{Mac, Protocol};
 
 use crate::attachment::{AttachError, Target};
 use crate::interface::{InterfaceError, find_link, learn_facts};
+use crate::mirror::table::Tables;
+use crate::mirror::{Mirror, MirrorError, MirrorLimits};
+use crate::path::bypassed::{self, Bypassed, Claimed};
+use crate::path::choose::{Refusal, choose};
+use crate::path::facts::InterfaceFacts;
 
 /// Sockets with a lease on one interface, of one process, at most. Each takes 512 KiB.
 pub const SOCKETS_MAX: u32 = 16;

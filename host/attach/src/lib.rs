@@ -8,6 +8,8 @@ mod interface;
 mod leased;
 mod load;
 mod loan;
+pub mod mirror;
+pub mod path;
 #[cfg(feature = "port-set")]
 mod port_set;
 mod receive_thread;
@@ -25,4 +27,4 @@ pub use loan::{Loan, ring_of};
 #[cfg(feature = "port-set")]
 pub use port_set::{PortSet, PortSetPlan};
 pub use receive_thread::{ReceiveThread, ReceiveThreadError};
-pub use twinpath_steer_bpf::Withdrawal;
+pub use twinpath_bpf::Withdrawal;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use twinpath_bpf::{KeptMaps, Path, QUEUES_MAX, ReflexPlan, SteerError, Steering};
 use twinpath_frame::Mapping;
 use twinpath_port::PortId;
 use twinpath_rings::pending::{self, Pending};
-use twinpath_steer_bpf::{KeptMaps, Path, QUEUES_MAX, ReflexPlan, SteerError, Steering};
 use twinpath_time::Duration;
 
 /// The words of all queues, and the time after which a worker is stuck.

@@ -10,10 +10,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use twinpath_bpf::{LEASE_SLOTS, LEASES_MAX};
 use twinpath_frame::Mapping;
 use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
 use twinpath_rings::lease::Lease;
-use twinpath_steer_bpf::{LEASE_SLOTS, LEASES_MAX};
 
 use crate::leased::{LeaseError, LeasedInterface, LeasedOn};
 

@@ -11,11 +11,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::net::{SocketFlags, SocketType};
+use twinpath_bpf::{KeepPlan, KeptEntry, Offload, PortPrograms, QUEUES_MAX, TcAttach, Unserved};
+use twinpath_carrier::{CarrierConfig, CarrierPort, SOCKETS, SPARES_MAX, capabilities, spare};
 use twinpath_frame::Mapping;
 use twinpath_port::{CarriedPort, GsoKinds, PORTS_MAX, PortId};
-use twinpath_port_carrier::{CarrierConfig, CarrierPort, SOCKETS, SPARES_MAX, capabilities, spare};
 use twinpath_rings::pending::{self, Pending};
-use twinpath_steer_bpf::{KeepPlan, KeptEntry, Offload, PortPrograms, QUEUES_MAX, TcAttach, Unserved};
 use twinpath_sys::descriptors::{close_late, set_aside};
 use twinpath_sys::ethtool;
 use twinpath_sys::packet_socket::{self, FanoutGroup, Membership, PacketSocketError};

@@ -1,7 +1,7 @@
 //! What an attachment's programs answer by themselves: what they know for it, and what they have counted.
 
-use twinpath_stack::egress::{Egress, Update};
-use twinpath_steer_bpf::{ReflexPeer, ReflexTap, Reflexes, SteerError};
+use twinpath_bpf::{ReflexPeer, ReflexTap, Reflexes, SteerError};
+use twinpath_udp::egress::{Egress, Update};
 use twinpath_wire::eth;
 
 use crate::attachment::Attachment;

@@ -4,13 +4,13 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use twinpath_mirror::egress_book::BookLimits;
-use twinpath_mirror::table::NeighbourState;
-use twinpath_mirror::{Event, Mirror, MirrorLimits};
-use twinpath_stack::egress::{Egress, KernelReason, Update};
+use twinpath_attach::mirror::egress_book::BookLimits;
+use twinpath_attach::mirror::table::NeighbourState;
+use twinpath_attach::mirror::{Event, Mirror, MirrorLimits};
 use twinpath_sys::{Namespace, clock};
 use twinpath_test_rig::{End, ip, ip_here};
 use twinpath_test_skip::root_or_skip;
+use twinpath_udp::egress::{Egress, KernelReason, Update};
 use twinpath_wire::Mac;
 
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -4,10 +4,10 @@
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use twinpath_attach::{PlacedQueue, PortSet, PortSetPlan};
+use twinpath_bpf::{TcAttach, Unserved};
+use twinpath_carrier::QUEUE_FRAMES;
 use twinpath_frame::{Burst, Pool};
 use twinpath_port::{CarriedPort, GsoKinds, PortQueue};
-use twinpath_port_carrier::QUEUE_FRAMES;
-use twinpath_steer_bpf::{TcAttach, Unserved};
 use twinpath_sys::Namespace;
 use twinpath_sys::packet_socket::{PacketSocket, interface_index};
 use twinpath_test_rig::ip;

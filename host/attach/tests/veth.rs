@@ -1,10 +1,10 @@
 //! What is found out of a veth and of loopback, in a network namespace of the test's own, and which path follows.
 
+use twinpath_attach::mirror::{Mirror, MirrorLimits};
+use twinpath_attach::path::choose::choose;
+use twinpath_attach::path::facts::{KernelSupport, Support, collect};
+use twinpath_bpf::TcAttach;
 use twinpath_config::{Path, PathAsked};
-use twinpath_mirror::{Mirror, MirrorLimits};
-use twinpath_path::choose::choose;
-use twinpath_path::facts::{KernelSupport, Support, collect};
-use twinpath_steer_bpf::TcAttach;
 use twinpath_sys::Namespace;
 use twinpath_test_rig::ip_here;
 use twinpath_test_skip::root_or_skip;

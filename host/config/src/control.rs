@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use twinpath_values::{MetricsAddress, Sandbox};
-
 use super::key::{Change, section};
 use super::{INSTANCES, Wrong};
+use crate::values::{MetricsAddress, Sandbox};
 
 /// Longest path of a UNIX socket: `sun_path` of linux/un.h without its terminator.
 const SOCKET_PATH_MAX: usize = 107;

@@ -10,7 +10,7 @@
 //!
 //! The doc comment is the help text. What follows `=>` are methods of [`Key`].
 
-use twinpath_values::Command;
+use crate::values::Command;
 
 /// One key of the configuration.
 #[derive(Debug)]

@@ -10,15 +10,15 @@ use std::path::Path as FilePath;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-pub use twinpath_thread::priority::Priority;
-pub use twinpath_thread::request::RequestScope;
-pub use twinpath_values::{
+pub use crate::values::{
     AddressError, AddressList, AttachAsked, Command, ConfigError, CpuGoal, DatapathId, Endpoint, FailMode,
     Fault, FlowText, LatencyGoal, MetricsAddress, Mistake, Offload, OnExit, Path, PathAsked, PortMode,
     PortName, PortOffload, Receive, ReflexAsked, Sandbox, ServiceKind, SourceText, StaticEntry,
     UnknownAttach, UnknownPath, VlanList, goal,
 };
 pub use twinpath_worker::idle::{Mode, RequestSetting as LatencyRequest};
+pub use twinpath_worker::thread::priority::Priority;
+pub use twinpath_worker::thread::request::RequestScope;
 
 pub use changes::{Changes, Difference, Origin};
 pub use control::{Control, ControlOverrides};
@@ -51,6 +51,7 @@ mod setting;
 mod settings;
 mod switch;
 mod value;
+pub mod values;
 mod worker;
 
 /// A complete configuration of services with every key, as shown in docs/config.md.

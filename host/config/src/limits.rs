@@ -7,7 +7,7 @@ use twinpath_time::Duration;
 use super::key::{Change, section};
 use super::{SERVE, Wrong};
 
-/// The workers' tables hold no more peers (`twinpath_stack::egress::PEERS_MAX`).
+/// The workers' tables hold no more peers (`twinpath_udp::egress::PEERS_MAX`).
 const PEERS_MAX: u32 = 4096;
 /// Two echo services on each other make some 100,000 rounds a second: half of that ends them, and is a tenth of a core.
 const REPLY_RATE: u32 = 50_000;

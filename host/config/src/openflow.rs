@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use twinpath_values::{Endpoint, Offload};
-
 use super::switch::{NUMBER_MAX, Switch};
+use crate::values::{Endpoint, Offload};
 
 /// Most controllers, and most addresses to listen at.
 const ENDPOINTS_MAX: usize = 16;

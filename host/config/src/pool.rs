@@ -1,7 +1,7 @@
 //! `[pool]`: threads for work that may block, of services that have such work.
 
-use twinpath_thread::PoolLimits;
 use twinpath_time::Duration;
+use twinpath_worker::thread::PoolLimits;
 
 use super::Wrong;
 use super::key::section;

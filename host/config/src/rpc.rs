@@ -1,9 +1,8 @@
 //! `[rpc]`: bounds of ONC RPC, for `kind = "rpc"`.
 
-use twinpath_values::Command;
-
 use super::Wrong;
 use super::key::{Change, section};
+use crate::values::Command;
 
 /// The longest header fits (RFC 5531, 8.2).
 const RECORD_BYTES_MIN: u64 = 1024;

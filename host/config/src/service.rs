@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
-use twinpath_steer::{Claim, SOURCES_MAX};
-use twinpath_values::{Command, FlowText, NAME_MAX, ServiceKind, SourceText, is_name};
+use twinpath_claims::{Claim, SOURCES_MAX};
 use twinpath_wire::Protocol;
 
 use super::key::{Change, Override as _, section};
 use super::worker::WORKERS_MAX;
 use super::{Config, Fault, LimitOverrides, Limits, RpcOverrides, Wrong};
+use crate::values::{Command, FlowText, NAME_MAX, ServiceKind, SourceText, is_name};
 
 /// Most own addresses of a service: each has a socket of its own.
 const ADDRESSES_MAX: usize = 64;

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::Value;
 use twinpath_idle::Goal;
-use twinpath_values::{CpuGoal, LatencyGoal};
 
 use super::reading::keys_of;
 use super::setting::Setting;
 use super::{
     Config, Control, Interface, Key, Limits, Mode, Overrides, Pool, Rpc, Service, Switch, SwitchPort, Worker,
 };
+use crate::values::{CpuGoal, LatencyGoal};
 
 /// The keys that are given, as `worker.mode` or `service[1].udp`. The default: none, and there is no file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

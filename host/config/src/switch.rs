@@ -5,14 +5,14 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use twinpath_values::{
-    AddressList, Command, DatapathId, Endpoint, FailMode, NAME_MAX, Offload, OnExit, PortMode, PortName,
-    PortOffload, Receive, StaticEntry, VLAN_MAX, VlanList, is_name,
-};
 use twinpath_wire::vxlan;
 
 use super::key::{Change, KeyValue, Override as _, Takes, section};
 use super::{Config, Fault, Wrong};
+use crate::values::{
+    AddressList, Command, DatapathId, Endpoint, FailMode, NAME_MAX, Offload, OnExit, PortMode, PortName,
+    PortOffload, Receive, StaticEntry, VLAN_MAX, VlanList, is_name,
+};
 
 /// Most ports: their numbers are below 4095, in the engine and in workers.
 const PORTS_MAX: usize = twinpath_port::PORTS_MAX;

@@ -7,19 +7,19 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use twinpath_sys::affinity::parse_cpu_list;
-use twinpath_thread::priority::Priority;
-use twinpath_thread::request::RequestScope;
-use twinpath_values::{
-    AddressList, AttachAsked, CpuGoal, DatapathId, Endpoint, FailMode, FlowText, LatencyGoal, MetricsAddress,
-    Offload, OnExit, PathAsked, PortMode, PortName, PortOffload, Receive, ReflexAsked, Sandbox, ServiceKind,
-    SourceText, StaticEntry, VlanList,
-};
 use twinpath_wire::EtherType;
 use twinpath_worker::idle::{Mode, RequestSetting};
+use twinpath_worker::thread::priority::Priority;
+use twinpath_worker::thread::request::RequestScope;
 
 use super::key::{KeyValue, Takes};
 use super::limits::LimitOverrides;
 use super::rpc::RpcOverrides;
+use crate::values::{
+    AddressList, AttachAsked, CpuGoal, DatapathId, Endpoint, FailMode, FlowText, LatencyGoal, MetricsAddress,
+    Offload, OnExit, PathAsked, PortMode, PortName, PortOffload, Receive, ReflexAsked, Sandbox, ServiceKind,
+    SourceText, StaticEntry, VlanList,
+};
 
 fn parse<T: FromStr<Err: Display>>(texts: &[String]) -> Result<T, String> {
     let text = texts.last().map_or("", String::as_str);

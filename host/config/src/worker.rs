@@ -12,7 +12,7 @@ pub(super) const WORKERS_MAX: u32 = 64;
 const SPIN_US_MAX: u64 = 1_000_000;
 /// An hour after the last frame nothing lingers.
 const LINGER_MS_MAX: u64 = 3_600_000;
-/// In percent. 0 would be mode interrupt, and no worker runs for longer than this (`twinpath_thread::guard::RUN_PERMILLE`).
+/// In percent. 0 would be mode interrupt, and no worker runs for longer than this (`twinpath_worker::thread::guard::RUN_PERMILLE`).
 const SPIN_SHARE_MAX: u64 = 90;
 /// Two ticks of the kernel's coarsest clock.
 const FAIL_OPEN_MS_MIN: u64 = 20;
@@ -75,7 +75,7 @@ section! {
             option("priority", "PRIORITY", INSTANCES);
 
         /// At a priority that keeps others off the CPU, the share of it that a worker spins at most
-        spin_share_max: u32 = twinpath_thread::guard::SPIN_PERMILLE / 10 =>
+        spin_share_max: u32 = twinpath_worker::thread::guard::SPIN_PERMILLE / 10 =>
             range(1, SPIN_SHARE_MAX), unit("%"), advice("the rest is for others"),
             option("spin-share-max", "PERCENT", INSTANCES);
 

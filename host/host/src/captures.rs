@@ -5,15 +5,16 @@ use std::io::{self, Write as _};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use twinpath_capture::{CAPTURES_MAX, CapturePlan, Replied, Running, SLOTS, SNAPLEN_MAX, Source};
-use twinpath_command as command;
-use twinpath_filter::Filter;
-use twinpath_steer_bpf::ReflexTap;
+use twinpath_bpf::ReflexTap;
+use twinpath_observe::capture::{CAPTURES_MAX, CapturePlan, Replied, Running, SLOTS, SNAPLEN_MAX, Source};
+use twinpath_observe::command;
 use twinpath_sys::EventFd;
+use twinpath_wire::filter::Filter;
 use twinpath_worker::{Command, CopiesError, Tap, TapCounters, copies};
 
-use crate::worker::WorkerHandle;
 use twinpath_worker::Hosted;
+
+use crate::worker::WorkerHandle;
 
 /// The running captures, by number.
 #[derive(Default)]
@@ -76,7 +77,7 @@ impl Captures {
     ) -> Result<(), String> {
         let failed = |error: io::Error| format!("cannot capture: {error}");
         let filter: Filter =
-            wish.filter.parse().map_err(|error: twinpath_filter::FilterError| error.to_string())?;
+            wish.filter.parse().map_err(|error: twinpath_wire::filter::FilterError| error.to_string())?;
         if self.running.len() >= CAPTURES_MAX {
             return Err(format!("{CAPTURES_MAX} captures are under way already: end one of them"));
         }

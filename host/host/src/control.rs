@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use tokio::sync::{mpsc, oneshot, watch};
-use twinpath_command::{CommandError, Request, Server, default_socket, run_directory};
-use twinpath_machine::Answer;
-use twinpath_report::{self as report, Report};
+use twinpath_observe::command::{CommandError, Request, Server, default_socket, run_directory};
+use twinpath_observe::report::{self as report, Report};
 use twinpath_sys::clock;
-use twinpath_thread::panics;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::Hosted;
+use twinpath_worker::thread::panics;
 
+use crate::machine::Answer;
 use crate::metrics::{self, MetricsError};
 use crate::notify;
 use crate::outbox::RETRY_INTERVAL;

@@ -4,6 +4,7 @@
 #[cfg(feature = "capture")]
 mod captures;
 mod control;
+pub mod machine;
 pub mod metrics;
 #[cfg(not(feature = "capture"))]
 mod no_captures;
@@ -13,6 +14,7 @@ mod no_workers;
 pub mod notify;
 mod outbox;
 mod readable;
+pub mod sandbox;
 mod signals;
 mod watchdog;
 mod worker;

@@ -2,11 +2,12 @@
 
 use std::os::unix::net::UnixStream;
 
-use twinpath_command as command;
-use twinpath_steer_bpf::ReflexTap;
+use twinpath_bpf::ReflexTap;
+use twinpath_observe::command;
+
+use twinpath_worker::Hosted;
 
 use crate::worker::WorkerHandle;
-use twinpath_worker::Hosted;
 
 /// There are none.
 #[derive(Default)]

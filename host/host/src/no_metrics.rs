@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use twinpath_inspect::Counter;
-use twinpath_report::Report;
+use twinpath_observe::report::Report;
 
 /// Counts of clients, of which there are none.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use std::time::Instant as StdInstant;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::watch;
-use twinpath_report::Report;
+use twinpath_observe::report::Report;
 use twinpath_time::Duration;
 
 /// Requests of a program that may wait for the control loop: its handle makes one at a time.

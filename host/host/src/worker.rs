@@ -10,9 +10,8 @@ use rustix::time::Timespec;
 use twinpath_frame::{Pool, PoolError, Region};
 use twinpath_idle::Goal;
 use twinpath_inspect::ControlReason;
-use twinpath_machine::Scheduling;
+use twinpath_observe::report;
 use twinpath_port::{CarriedPort, PortCounters, PortCounts, PortId, PortQueue};
-use twinpath_report as report;
 use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::mailbox::{Receiver, mailbox, mailbox_with_reserve};
 use twinpath_worker::peers::Peers;
@@ -21,6 +20,7 @@ use twinpath_worker::{
     Command, EVENTS_RESERVE, Engine, Event, Hosted, Remains, Worker, WorkerConfig, WorkerCounters,
 };
 
+use crate::machine::Scheduling;
 use crate::outbox::Outbox;
 
 /// How often at least to look whether a worker that was told to end has ended.

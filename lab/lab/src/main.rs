@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("twinpath-lab: {}", twinpath_measure::in_words(error.as_ref()));
+            eprintln!("twinpath-lab: {}", twinpath_clients::measure::in_words(error.as_ref()));
             ExitCode::FAILURE
         }
     }

@@ -1,6 +1,6 @@
 /* The shortest echo that the kernel has: at tc ingress, addresses and ports of a datagram to one UDP port over IPv4 change places,
  * and it leaves by the interface that it came by. Nothing is verified, limited or counted. */
-#include "../../steer_bpf/bpf/kernel.h"
+#include "../../../stack/bpf/bpf/kernel.h"
 
 /* The port, as on the wire; set before loading. */
 const volatile __u32 port = 0;

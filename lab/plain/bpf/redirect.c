@@ -1,6 +1,6 @@
 /* The shortest paths between two interfaces that the kernel has: every frame goes to the other one, unseen. And the source and
  * the sink of frames that are never packets of the kernel's. */
-#include "../../steer_bpf/bpf/kernel.h"
+#include "../../../stack/bpf/bpf/kernel.h"
 
 /* The index of the interface that frames leave by; set before loading. */
 const volatile __u32 other = 0;

@@ -14,18 +14,18 @@ use std::time::Duration as Span;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
+use twinpath_bpf::{Exclusive, Path, PortPrograms, Steering, TcAttach, Unserved, XdpMode};
+use twinpath_carrier::{CarrierConfig, CarrierPort, QUEUE_FRAMES, capabilities};
+use twinpath_claims::{Claim, Table};
 use twinpath_frame::{Burst, Checksum, Frame, Gso, GsoKind, Pool};
 use twinpath_port::{CarriedPort, Carrier, GsoKinds, PORTS_MAX, PortId, PortQueue, WaitSource};
-use twinpath_port_carrier::{CarrierConfig, CarrierPort, QUEUE_FRAMES, capabilities};
-use twinpath_port_vnet::{SocketConfig, VnetPort, open_socket};
-use twinpath_port_xdp::{CopyMode, XdpConfig, XdpPort};
-use twinpath_steer::{Claim, Table};
-use twinpath_steer_bpf::{Exclusive, Path, PortPrograms, Steering, TcAttach, Unserved, XdpMode};
 use twinpath_sys::child::{Placement, place};
 use twinpath_sys::packet_socket::interface_index;
 use twinpath_sys::{Namespace, affinity, clock};
 use twinpath_time::{Duration, Instant};
+use twinpath_vnet::{SocketConfig, VnetPort, open_socket};
 use twinpath_wire::Mac;
+use twinpath_xdp::{CopyMode, XdpConfig, XdpPort};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 

@@ -2,7 +2,7 @@
 //! ring for all of them, and one to send.
 //!
 //! The receive socket belongs to no interface: it takes the frames of all that are ports, as its filter says
-//! (`PortPrograms` of `steer_bpf`, which also keeps the kernel's own stack from getting them). A slot of the ring says on
+//! (`PortPrograms` of `stack/bpf`, which also keeps the kernel's own stack from getting them). A slot of the ring says on
 //! which interface its frame arrived, so a turn looks at one ring, however many ports are idle. Several workers have a
 //! queue each, joined by PACKET_FANOUT: the kernel chooses by the hash of the flow, for all interfaces alike.
 //!
@@ -58,20 +58,21 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use twinpath_frame::{BURST_MAX, Burst, CHUNK_SIZE, Frame, HEADROOM, Pool};
 use twinpath_inspect::Reason;
+use twinpath_packet::{OpenError, lost_frames};
 use twinpath_port::{
     Capabilities, CarriedPort, CarriedPorts, Carrier, GsoKinds, LinkState, PortQueue, QueueInfo, WaitSource,
 };
-use twinpath_port_packet::{OpenError, lost_frames};
-use twinpath_port_vnet::chain::{CHAIN, PACKET_LEN_MAX, Prepared};
 use twinpath_rings::packet::PacketRing;
 use twinpath_rings::pending::Pending;
 use twinpath_time::{Duration, Instant};
+use twinpath_vnet::chain::{CHAIN, PACKET_LEN_MAX, Prepared};
+
+pub use crate::open::{CarrierConfig, spare};
+pub use crate::spare::SPARES_MAX;
 
 use crate::ahead::Ahead;
-pub use crate::open::{CarrierConfig, spare};
 use crate::read::{Reader, Taken, discard_queued};
 use crate::send::Sender;
-pub use crate::spare::SPARES_MAX;
 
 /// Chunks that one call of [`PortQueue::receive`] takes, exceeded by one packet at most: four of the largest packets.
 const CHUNKS_PER_TURN: usize = 4 * CHAIN;

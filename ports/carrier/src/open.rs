@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, sockopt};
+use twinpath_packet::{OpenError, receive_ring};
 use twinpath_port::PortId;
-use twinpath_port_packet::{OpenError, receive_ring};
 use twinpath_rings::packet::PacketRing;
 use twinpath_sys::descriptors::close_late;
 use twinpath_sys::last_errno;

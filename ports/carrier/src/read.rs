@@ -7,8 +7,8 @@ use twinpath_frame::{CHUNK_SIZE, Frame, HEADROOM, OutOfChunk, Pool};
 use twinpath_inspect::Reason;
 use twinpath_port::fit::insert_tag;
 use twinpath_port::{CarriedPorts, vnet_header};
-use twinpath_port_vnet::chain::{PACKET_LEN_MAX, Prepared};
 use twinpath_rings::packet::Slot;
+use twinpath_vnet::chain::{PACKET_LEN_MAX, Prepared};
 
 use crate::ahead::Ahead;
 

@@ -36,13 +36,13 @@ use twinpath_frame::{Burst, CHUNK_SIZE, Checksum, Frame, HEADROOM, OutOfChunk, P
 use twinpath_inspect::Reason;
 use twinpath_port::fit::is_plain;
 use twinpath_port::{Capabilities, LinkState, PortQueue, QueueInfo, Received, WaitSource};
-use twinpath_port_xdp::XdpPort;
 use twinpath_rings::answering::ByWorker;
 use twinpath_rings::direct::{DirectFrame, DirectRing};
 use twinpath_rings::packet::Slot;
 use twinpath_rings::pending::Pending;
 use twinpath_sys::cpuidle::online_cpus;
 use twinpath_time::Instant;
+use twinpath_xdp::XdpPort;
 
 use crate::receive::{Arrived, Rings};
 use crate::transmit::Transmitter;

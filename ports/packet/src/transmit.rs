@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use twinpath_frame::{BURST_MAX, Burst, Frame, Pool};
 use twinpath_inspect::Reason;
 use twinpath_port::{LinkState, PortCounters, PortQueue, WaitSource};
-use twinpath_port_xdp::XdpPort;
 use twinpath_sys::last_errno;
+use twinpath_xdp::XdpPort;
 
 use crate::segments::{self, SUPER_FRAME_MAX};
 

@@ -8,8 +8,8 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use twinpath_frame::{Burst, Frame, Pool};
+use twinpath_packet::{PacketConfig, PacketPort};
 use twinpath_port::{LinkState, PortId, PortQueue};
-use twinpath_port_packet::{PacketConfig, PacketPort};
 use twinpath_sys::Namespace;
 use twinpath_sys::packet_socket::interface_index;
 use twinpath_test_rig::ip_here;

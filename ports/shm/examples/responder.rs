@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::net::Ipv4Addr;
 
-use twinpath_port_shm::{Application, Woken};
+use twinpath_shm::{Application, Woken};
 
 /// The Ethernet address of the process: one that its owner chooses (IEEE 802, 8.4).
 const OWN: [u8; 6] = [2, 0, 0, 0, 0, 9];

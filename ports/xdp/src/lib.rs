@@ -7,7 +7,7 @@
 //! A frame given to the kernel moves into this port's table, and only a frame in the table comes back: an invalid
 //! descriptor from the kernel is counted and never used.
 //!
-//! Never here: a decision about what is claimed; the XDP program and its map of sockets belong to `steer_bpf`.
+//! Never here: a decision about what is claimed; the XDP program and its map of sockets belong to `stack/bpf`.
 
 mod lent;
 mod open;

@@ -5,13 +5,13 @@ use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use twinpath_mirror::Mirror;
-use twinpath_plan::ServicePlan;
+use twinpath_attach::mirror::Mirror;
+use twinpath_claims::ADDRESSES_MAX;
 use twinpath_serve::ServeCommand;
-use twinpath_steer::ADDRESSES_MAX;
 use twinpath_sys::udp_socket::can_serve_at;
 
 use super::{Instance, InstanceError};
+use crate::plan::ServicePlan;
 
 /// Most addresses of the interface that an error lists.
 const LISTED_MAX: usize = 8;

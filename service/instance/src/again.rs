@@ -1,13 +1,13 @@
 //! Attaches an interface again: after it has come back, after its queues have changed, or once claims are
 //! permitted again.
 
+use twinpath_attach::mirror::table::Link;
+use twinpath_attach::path::facts;
 use twinpath_attach::{learn_facts, tidy};
 use twinpath_config::Path;
-use twinpath_hold::hold_frames;
-use twinpath_mirror::table::Link;
-use twinpath_path::facts;
 
 use super::{Instance, InstanceError};
+use crate::hold::hold_frames;
 
 impl Instance {
     /// The number of queues that workers have yet to return.

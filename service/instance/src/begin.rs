@@ -3,13 +3,13 @@
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
-use twinpath_hold::HoldError;
 use twinpath_host::RETRY_INTERVAL;
 use twinpath_serve::ServeCommand;
 use twinpath_sys::clock;
 use twinpath_time::Duration;
 
 use super::{Instance, InstanceError};
+use crate::hold::HoldError;
 
 /// How long to wait for workers. They need one turn, unless the machine is very busy.
 const STEERED_PATIENCE: Duration = Duration::from_millis(900);

@@ -1,9 +1,9 @@
 //! Withholds the claims while the kernel is configured to check packets (IPsec, filters) that claimed flows
 //! would bypass.
 
+use twinpath_attach::path::bypassed::{self, Bypassed, Claimed};
+use twinpath_claims::{Claim, ClaimKind};
 use twinpath_config::Path;
-use twinpath_path::bypassed::{self, Bypassed, Claimed};
-use twinpath_steer::{Claim, ClaimKind};
 
 use super::Instance;
 

@@ -3,8 +3,8 @@
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 
-use twinpath_command as command;
 use twinpath_host::Captures;
+use twinpath_observe::command;
 
 use super::{Instance, Outcome};
 

@@ -2,20 +2,20 @@
 
 use std::os::unix::net::UnixStream;
 
-use twinpath_command::{self as command, Request, Topic};
+use twinpath_attach::mirror::Event;
+use twinpath_attach::path::Announced;
+use twinpath_host::machine::Answer;
 use twinpath_host::{Controlled, flush, until, until_readable};
-use twinpath_machine::Answer;
-use twinpath_mirror::Event;
-use twinpath_path::Announced;
-use twinpath_report::Report;
+use twinpath_observe::command::{self as command, Request, Topic};
+use twinpath_observe::report::Report;
 use twinpath_serve::Demux;
-use twinpath_serving::StandIn;
 use twinpath_time::Duration;
 use twinpath_worker::Command;
 use twinpath_worker::idle::Mode;
 
 use super::drain::{self, Drain};
 use super::{Instance, InstanceError, Outcome, foreign};
+use crate::serving::StandIn;
 
 /// An event of the control loop.
 pub(super) enum Woken {
@@ -221,7 +221,7 @@ impl Instance {
         }
     }
 
-    fn measured(&mut self, costs: twinpath_costs::Costs) {
+    fn measured(&mut self, costs: twinpath_worker::costs::Costs) {
         if self.machine.learnt(costs) {
             let (machine, hold) = (self.machine.figures(), self.machine.may_hold());
             for worker in &mut self.workers {

@@ -6,14 +6,14 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::net::UnixStream;
 
 use tokio::time::Instant;
-use twinpath_command::{self as command, DRAIN_PROGRESS};
-use twinpath_hold::Held;
 use twinpath_inspect::{Counter, Reason};
-use twinpath_report::Draining;
+use twinpath_observe::command::{self as command, DRAIN_PROGRESS};
+use twinpath_observe::report::Draining;
 use twinpath_serve::{ServeCommand, ServeCounters};
 use twinpath_time::Duration;
 
 use super::Instance;
+use crate::hold::Held;
 
 /// How long to wait for workers to close the remaining connections. They need one turn, unless the machine is
 /// very busy.

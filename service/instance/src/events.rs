@@ -1,8 +1,8 @@
 //! Handles the kernel's announcements about the interface.
 
+use twinpath_attach::mirror::Event;
+use twinpath_attach::mirror::table::Link;
 use twinpath_config::Path;
-use twinpath_mirror::Event;
-use twinpath_mirror::table::Link;
 use twinpath_serve::ServeCommand;
 use twinpath_worker::Command;
 

@@ -3,13 +3,14 @@
 
 use std::net::IpAddr;
 
+use twinpath_attach::path::choose::{Choice, Refusal, WhyNot, choose_without};
+use twinpath_attach::path::facts::InterfaceFacts;
+use twinpath_bpf::TcAttach;
+use twinpath_claims::Claim;
 use twinpath_config::{Path, PathAsked};
-use twinpath_path::choose::{Choice, Refusal, WhyNot, choose_without};
-use twinpath_path::facts::InterfaceFacts;
-use twinpath_plan::Plan;
-use twinpath_report as report;
-use twinpath_steer::Claim;
-use twinpath_steer_bpf::TcAttach;
+use twinpath_observe::report;
+
+use crate::plan::Plan;
 
 /// What is to be measured for one path.
 #[derive(Clone, Debug)]
@@ -114,10 +115,11 @@ mod tests {
     use twinpath_time::Duration;
     use twinpath_worker::idle::IdleConfig;
 
+    use twinpath_attach::path::facts::{InterfaceFacts, Support, XdpFeatures};
+    use twinpath_attach::path::privileges::Capabilities;
+
     use super::*;
-    use twinpath_path::facts::{InterfaceFacts, Support, XdpFeatures};
-    use twinpath_path::privileges::Capabilities;
-    use twinpath_plan::ServicePlan;
+    use crate::plan::ServicePlan;
 
     fn plan(path: PathAsked) -> Plan {
         Plan {

@@ -3,10 +3,10 @@
 
 use tokio::time::Instant as Due;
 use twinpath_attach::Attachment;
+use twinpath_attach::path::choose::choose_without;
+use twinpath_attach::path::facts::ForeignXdp;
+use twinpath_bpf::{Kept, SteerError, TcAttach, xdp_holder, xdp_program};
 use twinpath_config::Path;
-use twinpath_path::choose::choose_without;
-use twinpath_path::facts::ForeignXdp;
-use twinpath_steer_bpf::{Kept, SteerError, TcAttach, xdp_holder, xdp_program};
 use twinpath_time::Duration;
 
 use super::{Instance, Interface};

@@ -16,14 +16,14 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use twinpath_command as command;
 use twinpath_config::Path;
-use twinpath_hold::{Step, send};
 use twinpath_host::readable;
 use twinpath_inspect::Counter;
+use twinpath_observe::command;
 use twinpath_time::Duration;
 
 use super::{Instance, Outcome};
+use crate::hold::{Step, send};
 
 /// How long to wait for the process of a failed new instance to end, so that its programs are detached.
 const END_PATIENCE: Duration = Duration::from_secs(2);

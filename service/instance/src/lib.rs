@@ -16,12 +16,19 @@ mod events;
 mod fallback;
 mod foreign;
 mod hand_over;
+pub mod hold;
+pub mod plan;
 mod reload;
 mod reports;
+pub mod rpcbind;
 mod said;
+#[cfg(feature = "services")]
+pub mod services;
+pub mod serving;
 mod stand_by;
 mod stand_in;
 mod start;
+pub mod stuck;
 mod unserved;
 
 use std::net::IpAddr;
@@ -29,32 +36,33 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use self::fallback::Fallback;
 pub use fallback::{FallbackQuestion, MeasureFallback};
 pub use reload::{Loaded, Source};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant as Due, Interval};
+use twinpath_attach::mirror::{Mirror, MirrorError};
+use twinpath_attach::path::Announcements;
+use twinpath_attach::path::choose::{Choice, Refusal};
+use twinpath_attach::path::facts::InterfaceFacts;
 use twinpath_attach::{AttachError, Attachment, InterfaceError};
-use twinpath_command as command;
 use twinpath_config::Path;
-use twinpath_hold::{Held, HoldError};
 use twinpath_host::metrics::{self, MetricsError};
 use twinpath_host::{Awaited, Captures, Offers, Ready, Signals, StartError};
-use twinpath_mirror::{Mirror, MirrorError};
-use twinpath_path::Announcements;
-use twinpath_path::choose::{Choice, Refusal};
-use twinpath_path::facts::InterfaceFacts;
-use twinpath_plan::Plan;
+use twinpath_observe::command;
+use twinpath_observe::report;
 use twinpath_port::LinkState;
-use twinpath_report as report;
-use twinpath_rpcbind::Registered;
 use twinpath_serve::Prototype;
-use twinpath_serving::{StandIn, WorkerHandle};
-use twinpath_stuck::{First, WatchEvent, Watched};
 use twinpath_sys::FrameClaim;
-use twinpath_thread::panics;
 use twinpath_time::Instant;
+use twinpath_worker::thread::panics;
+
+use self::fallback::Fallback;
+use crate::hold::{Held, HoldError};
+use crate::plan::Plan;
+use crate::rpcbind::Registered;
+use crate::serving::{StandIn, WorkerHandle};
+use crate::stuck::{First, WatchEvent, Watched};
 
 /// Why an instance could not start, or a reload could not be done.
 #[derive(Debug, thiserror::Error)]
@@ -119,7 +127,7 @@ pub enum InstanceError {
     Workers(#[from] StartError),
     /// The command socket could not be opened.
     #[error("{0}")]
-    Command(#[from] twinpath_command::CommandError),
+    Command(#[from] twinpath_observe::command::CommandError),
     /// The listener for metrics could not be opened.
     #[error("{0}")]
     Metrics(#[from] MetricsError),
@@ -142,7 +150,7 @@ fn needs_fast_path(plan: &Plan, choice: &Choice) -> Result<(), InstanceError> {
 /// A message to the control loop from a task or thread beside it.
 enum Outcome {
     /// The cost of waking up has been measured again.
-    Measured(Box<twinpath_costs::Costs>),
+    Measured(Box<twinpath_worker::costs::Costs>),
     /// The state of the instance that this one is a standby for has changed.
     First(First),
     /// Workers leave something waiting in their sockets.
@@ -178,12 +186,12 @@ struct Instance {
     interface: Interface,
     /// Whether the workers' pools were sized for the XDP path.
     pools_for_xdp: bool,
-    machine: twinpath_machine::Machine,
+    machine: twinpath_host::machine::Machine,
     /// Counters of the clients that scrape metrics.
     scrapers: Option<Arc<metrics::Counters>>,
     captures: Captures,
     /// What the kernel's programs may answer.
-    reflexes: twinpath_serving::ServedReflexes,
+    reflexes: crate::serving::ServedReflexes,
     /// Our registrations with rpcbind.
     registered: Registered,
     /// The sockets of each service of the plan, in the plan's order.

@@ -12,24 +12,24 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use tokio::time::Instant as Deadline;
-use twinpath_command::Set;
 use twinpath_config::{Changes, Config, Fault, Origin, Path};
-use twinpath_hold::{Held, Inherited, hold_all_ports, hold_frames};
 use twinpath_host::metrics;
 use twinpath_host::notify;
-use twinpath_plan::{Plan, ServicePlan};
-use twinpath_report as report;
-use twinpath_rpcbind::Registered;
+use twinpath_observe::command::Set;
+use twinpath_observe::report;
 use twinpath_serve::{
     DemuxCommand, PARTS_MAX, Prepare, Prototype, Routes, ServeCommand, Served, ServiceLimits, Switch,
 };
-use twinpath_serving::{NewService, ServiceHandle, limits_for};
 use twinpath_sys::{FrameClaim, clock};
 use twinpath_time::Instant;
 use twinpath_worker::Command;
 
 use super::addresses::{OwnAddresses, check_addresses, named};
 use super::{Instance, InstanceError, needs_fast_path};
+use crate::hold::{Held, Inherited, hold_all_ports, hold_frames};
+use crate::plan::{Plan, ServicePlan};
+use crate::rpcbind::Registered;
+use crate::serving::{NewService, ServiceHandle, limits_for};
 
 /// The answer of an instance that has no file to read again.
 const NO_FILE: &str = "there is no file to read again: this instance was told everything on its command line; restart it with what is to \

@@ -2,23 +2,23 @@
 
 use std::net::IpAddr;
 
+use twinpath_attach::mirror::table::Link;
+use twinpath_attach::path::device;
 use twinpath_attach::{Attachment, describe, kernel_ring_bytes};
+use twinpath_bpf::Leftover;
+use twinpath_claims::Claim;
 use twinpath_config::{Path, mark_set};
 use twinpath_host::{report_process, rows};
 use twinpath_inspect::ControlReason;
-use twinpath_mirror::table::Link;
-use twinpath_path::device;
-use twinpath_plan::{ServicePlan, port_claim};
-use twinpath_report::{
+use twinpath_observe::report::{
     self as report, ClaimCounts, Report, RequestCounts, ServeCounts, ServiceClaim, SessionCounts, TcpCounts,
 };
 use twinpath_service::ServiceCounters;
-use twinpath_serving::{KeptEntries, ServiceHandle, WorkerHandle, own_metrics};
-use twinpath_steer::Claim;
-use twinpath_steer_bpf::Leftover;
 
 use super::Instance;
 use super::stand_by::StandingBy;
+use crate::plan::{ServicePlan, port_claim};
+use crate::serving::{KeptEntries, ServiceHandle, WorkerHandle, own_metrics};
 
 impl Instance {
     /// The configuration keys, including changes by `twinpath set`.
@@ -272,6 +272,6 @@ impl Instance {
 
 /// Programs that killed instances have left on the interface; `twinpath tidy`, or the next start, removes them.
 fn left_behind(ifindex: u32) -> Vec<report::LeftBehind> {
-    let leftovers = twinpath_steer_bpf::leftovers(Some(ifindex)).unwrap_or_default();
+    let leftovers = twinpath_bpf::leftovers(Some(ifindex)).unwrap_or_default();
     leftovers.into_iter().map(|Leftover { program, pid, .. }| report::LeftBehind { program, pid }).collect()
 }

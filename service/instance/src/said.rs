@@ -2,11 +2,11 @@
 
 use twinpath_port::PortId;
 use twinpath_serve::{Panicked, ServeEvent};
-use twinpath_serving::WorkerHandle;
 use twinpath_worker::Event as WorkerEvent;
 
 use super::Instance;
 use super::drain::Drain;
+use crate::serving::WorkerHandle;
 
 impl Instance {
     /// Handles all events that the workers, and the stand-in, have sent.

@@ -1,19 +1,19 @@
 //! A standby: an instance that holds the sockets of another one, and serves them only while that one is stuck
-//! as a whole, or once it has ended (`service/stuck`). When they change places, each datagram and each
+//! as a whole, or once it has ended (`service/instance/src/stuck`). When they change places, each datagram and each
 //! connection is still taken from its socket by exactly one of the two.
 
 use std::io;
 use std::os::unix::net::UnixStream;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use twinpath_hold::{Held, HoldError, Inherited, STOPPING, send};
-use twinpath_report as report;
-use twinpath_rpcbind::Registered;
+use twinpath_observe::report;
 use twinpath_serve::ServeCommand;
-use twinpath_stuck::{First, FirstWatch};
 use twinpath_time::Duration;
 
 use super::{Instance, InstanceError};
+use crate::hold::{Held, HoldError, Inherited, STOPPING, send};
+use crate::rpcbind::Registered;
+use crate::stuck::{First, FirstWatch};
 
 /// Most standbys of one instance.
 pub(super) const MOST: usize = 4;

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use twinpath_host::{StartError, readable_copy};
 use twinpath_serve::Prototype;
-use twinpath_serving::{StandIn, WorkerHandle};
 use twinpath_sys::clock;
 
 use super::Instance;
 use super::drain::END_PATIENCE;
+use crate::serving::{StandIn, WorkerHandle};
 
 impl Instance {
     /// Makes a stand-in for the services of the plan; `None` if stuck workers are not looked for.

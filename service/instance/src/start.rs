@@ -4,22 +4,19 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant as Due, interval};
+use twinpath_attach::mirror::table::Link;
+use twinpath_attach::mirror::{Mirror, MirrorLimits};
+use twinpath_attach::path::choose::{Choice, Refusal, WhyNot, choose_without};
+use twinpath_attach::path::facts::InterfaceFacts;
+use twinpath_attach::path::{Announcements, device};
 use twinpath_attach::{
     AttachError, AttachPlan, Attachment, PlacedQueue, Target, find_link, learn_facts, pool_frames, tidy,
 };
 use twinpath_config::{Path, PathAsked};
-use twinpath_hold::{Held, HoldError, Inherited, KernelSockets, former_of, hold_all_ports, hold_frames};
+use twinpath_host::machine::Machine;
+use twinpath_host::sandbox::{self as sandbox, Needs};
 use twinpath_host::{Awaited, MESSAGES_MAX};
-use twinpath_machine::Machine;
-use twinpath_mirror::table::Link;
-use twinpath_mirror::{Mirror, MirrorLimits};
-use twinpath_path::choose::{Choice, Refusal, WhyNot, choose_without};
-use twinpath_path::facts::InterfaceFacts;
-use twinpath_path::{Announcements, device};
-use twinpath_plan::{Plan, ServicePlan};
-use twinpath_sandbox::{self as sandbox, Needs};
 use twinpath_serve::{Prototype, Routes};
-use twinpath_serving::{ForWorkers, ServedReflexes, WorkerHandle, cpu_of};
 use twinpath_sys::descriptors::set_aside;
 use twinpath_sys::{FrameClaim, clock};
 use twinpath_time::Duration;
@@ -30,6 +27,9 @@ use super::fallback::Fallback;
 use super::reload::{Reloads, Source};
 use super::stand_by::StandingBy;
 use super::{Instance, InstanceError, Interface, needs_fast_path};
+use crate::hold::{Held, HoldError, Inherited, KernelSockets, former_of, hold_all_ports, hold_frames};
+use crate::plan::{Plan, ServicePlan};
+use crate::serving::{ForWorkers, ServedReflexes, WorkerHandle, cpu_of};
 
 /// How often to check whether the workers are at rest, so that the cost of waking up can be measured again when
 /// that is due.
@@ -207,7 +207,7 @@ impl Instance {
         Ok(())
     }
 
-    /// The best path by the ranking of `host/path/src/choose.rs`, without those that are ruled out: by the
+    /// The best path by the ranking of `host/attach/src/path/choose.rs`, without those that are ruled out: by the
     /// measurement at start, by the size of the workers' pools, or because attaching has `failed`.
     pub(super) fn choose_path(&self, failed: &[WhyNot]) -> Result<Choice, Refusal> {
         let Interface { facts, fallback, .. } = &self.interface;

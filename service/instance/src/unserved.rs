@@ -1,11 +1,10 @@
-//! Handles workers that leave something waiting in the kernel's sockets: `service/stuck` finds them, and the
+//! Handles workers that leave something waiting in the kernel's sockets: `service/instance/src/stuck` finds them, and the
 //! stand-in replaces them.
 
 use std::sync::Arc;
 
-use twinpath_stuck::{WatchEvent, Watched};
-
 use super::Instance;
+use crate::stuck::{WatchEvent, Watched};
 
 impl Instance {
     /// Watches the sockets of the workers, if this instance is the one that serves them.

@@ -12,14 +12,15 @@ use twinpath_frame::Burst;
 use twinpath_inspect::Reason;
 use twinpath_port::PortId;
 use twinpath_service::Service;
-use twinpath_stack::served::Served;
 use twinpath_time::Instant;
+use twinpath_udp::served::Served;
 use twinpath_wire::{EtherType, Protocol, eth};
 use twinpath_worker::{ENGINE_RESERVE, Engine, Io, part_of};
 
+use twinpath_inspect::ServeCounters;
+
 use crate::engine::{ServeCommand, ServeEngine, ServeEvent};
 use crate::limits::ServiceLimits;
-use twinpath_inspect::ServeCounters;
 
 /// Most parts of a worker: services that it may have at a time.
 pub const PARTS_MAX: usize = 64;

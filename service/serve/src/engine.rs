@@ -12,27 +12,28 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use twinpath_frame::{Burst, Frame};
-use twinpath_handlers::{Guarded, HandlerPool, Panicked, Sends};
 use twinpath_inspect::Reason;
-use twinpath_kernel_tcp::{CHUNK, Call, FIRST_TOKEN, LISTENERS_MAX, TcpServer, TcpTotals};
 use twinpath_port::{Capabilities, PortId};
 use twinpath_service::{Answer, Beside, Datagram, Keeper, Service};
-use twinpath_stack::admit::{SourcePorts, admit, is_among};
-use twinpath_stack::egress::{Egress, EgressTable, Update};
-use twinpath_stack::reply_limit::ReplyLimit;
-use twinpath_stack::served::Served;
-use twinpath_stack::udp;
 use twinpath_stream::TcpLimits;
 use twinpath_sys::UdpSocket;
 use twinpath_time::Instant;
+use twinpath_udp::admit::{SourcePorts, admit, is_among};
+use twinpath_udp::egress::{Egress, EgressTable, Update};
+use twinpath_udp::reply_limit::ReplyLimit;
+use twinpath_udp::served::Served;
+use twinpath_udp::udp;
 use twinpath_wire::Protocol;
 use twinpath_worker::{Attached, Engine, Io};
+
+use crate::handlers::{Guarded, HandlerPool, Panicked, Sends};
+use crate::kernel_tcp::{CHUNK, Call, FIRST_TOKEN, LISTENERS_MAX, TcpServer, TcpTotals};
+use twinpath_inspect::ServeCounters;
 
 use self::late::{Awaited, Origin};
 use self::sends::Cause;
 use crate::frames;
 use crate::limits::{ServiceLimits, unforeseeable};
-use twinpath_inspect::ServeCounters;
 
 /// The longest UDP payload, in bytes.
 const DATAGRAM_MAX: usize = 65_535;

@@ -2,10 +2,11 @@
 //! no kernel socket can hold such a claim.
 
 use twinpath_frame::{Checksum, Frame};
-use twinpath_handlers::Guarded;
 use twinpath_inspect::Reason;
 use twinpath_service::{Answer, EthernetFrame, Service};
 use twinpath_wire::eth;
+
+use crate::handlers::Guarded;
 
 use twinpath_inspect::ServeCounters;
 

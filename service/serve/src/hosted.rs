@@ -1,6 +1,6 @@
 //! The engine as a host runs it. The loop of a serving worker is compiled here.
 
-use twinpath_stack::egress::Update;
+use twinpath_udp::egress::Update;
 use twinpath_worker::place::{self, PlaceError, Placed, Placement};
 use twinpath_worker::{EngineCommand, Hosted, Worker};
 

@@ -11,15 +11,17 @@
 mod demux;
 mod engine;
 mod frames;
+pub mod handlers;
 mod hosted;
+pub mod kernel_tcp;
 mod limits;
 mod prototype;
 
+pub use crate::handlers::{HandlerPool, Panicked, Sends};
+pub use crate::kernel_tcp::{CHUNK, TcpTotals};
 pub use demux::{Demux, DemuxCommand, PARTS_MAX, Prepare, Routes, ServicePart, Switch};
 pub use engine::{KernelSide, SOCKETS_MAX, ServeCommand, ServeConfig, ServeEngine, ServeEvent};
 pub use limits::ServiceLimits;
 pub use prototype::Prototype;
-pub use twinpath_handlers::{HandlerPool, Panicked, Sends};
 pub use twinpath_inspect::{ClaimCounters, ServeCounters};
-pub use twinpath_kernel_tcp::{CHUNK, TcpTotals};
-pub use twinpath_stack::served::{Served, ServedPort};
+pub use twinpath_udp::served::{Served, ServedPort};

@@ -3,9 +3,10 @@
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
-use twinpath_kernel_tcp::TcpTotals;
-use twinpath_stack::admit::SourcePorts;
-use twinpath_stack::reply_limit::ReplyLimit;
+use twinpath_udp::admit::SourcePorts;
+use twinpath_udp::reply_limit::ReplyLimit;
+
+use crate::kernel_tcp::TcpTotals;
 
 /// Limits on what the peers of an engine may use in all. It gets them when it is made, and may get others while
 /// it serves.

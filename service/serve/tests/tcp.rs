@@ -1,5 +1,5 @@
 //! Connections of a worker over the kernel's sockets, driven turn by turn over loopback: no thread, no sleep, and time is what the test says.
-//! The tests of a single connection, over any transport, are in `service/connection`.
+//! The tests of a single connection, over any transport, are in `service/service/src/connections`.
 #![allow(clippy::unwrap_used, reason = "all of it is a test")]
 
 use std::io::{ErrorKind, Read, Write};
@@ -16,10 +16,10 @@ use twinpath_service::{Closed, Order, Output, Service};
 use twinpath_stream::TcpLimits;
 use twinpath_sys::allocations::{self, Counting};
 use twinpath_sys::tcp_listener::listen;
-use twinpath_thread::PoolLimits;
 use twinpath_time::wheel::TICK;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
+use twinpath_worker::thread::PoolLimits;
 use twinpath_worker::{Command, Event, Worker, WorkerConfig, WorkerCounters};
 
 #[path = "tcp/changes.rs"]

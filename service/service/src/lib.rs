@@ -7,6 +7,7 @@
 
 mod chargen;
 mod closed;
+pub mod connections;
 mod datagram;
 mod discard;
 mod echo;
@@ -50,7 +51,7 @@ pub use twinpath_time::{Duration, Instant};
 ///
 /// ```
 /// use std::net::SocketAddr;
-/// use twinpath_service::{Answer, Datagram, Instant, Output, Reason, Service};
+/// use crate::{Answer, Datagram, Instant, Output, Reason, Service};
 ///
 /// /// Answers every datagram and every line of a stream with its length.
 /// #[derive(Clone)]

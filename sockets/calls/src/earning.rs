@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, TryLockError};
 
 use libc::c_int;
-use twinpath_socket::early::{self, DESCRIPTORS, EarlyWaits};
-use twinpath_socket::{Access, Asking, Lent, LentOn};
+use twinpath_leases::sockets::early::{self, DESCRIPTORS, EarlyWaits};
+use twinpath_leases::sockets::{Access, Asking, Lent, LentOn};
 use twinpath_sys::clock;
 
 /// A socket has to receive as many datagrams within [`WINDOW_MS`]: at a lower rate a ring saves little.
@@ -113,7 +113,7 @@ fn with_requests<R>(work: impl FnOnce(&mut Vec<Request>) -> R) -> Option<R> {
 /// # Errors
 /// The reason as text.
 pub(crate) fn ask(descriptor: c_int, interface: &str, access: &Access) -> Result<Option<c_int>, String> {
-    let busy = || twinpath_socket::Lessee::IS_BUSY.to_owned();
+    let busy = || twinpath_leases::sockets::Lessee::IS_BUSY.to_owned();
     with_requests(|requests| {
         requests.retain(|request| request.descriptor >= 0 || !request.asking.abandon());
         let asking = Asking::begin(interface, access)?;

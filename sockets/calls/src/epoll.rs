@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use libc::{POLLIN, c_int, epoll_event, pollfd, sigset_t, timespec};
-use twinpath_socket::Readiness;
+use twinpath_leases::sockets::Readiness;
 use twinpath_sys::clock;
 
 use crate::kernel::Kernel;

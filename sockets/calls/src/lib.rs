@@ -27,4 +27,4 @@ mod waiting;
 
 pub use kernel::{Kernel, errno, set_errno};
 pub use options::Why;
-pub use twinpath_socket::{Access, LentBy, early};
+pub use twinpath_leases::sockets::{Access, LentBy, early};

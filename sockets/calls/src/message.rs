@@ -5,7 +5,7 @@ use std::mem::{MaybeUninit, size_of};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use libc::{c_int, msghdr, socklen_t};
-use twinpath_socket::Received;
+use twinpath_leases::sockets::Received;
 
 use crate::kernel::set_errno;
 use crate::options::Wanted;

@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use std::sync::atomic::{Ordering, fence};
 
 use libc::{c_int, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
-use twinpath_socket::{Call, KernelRead, Readiness, Received, Step, Wait};
+use twinpath_leases::sockets::{Call, KernelRead, Readiness, Received, Step, Wait};
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, Ordering, fe
 use std::sync::{Once, OnceLock};
 
 use libc::c_int;
-use twinpath_socket::{Access, LentBy, Lessee, SocketCounts};
+use twinpath_leases::sockets::{Access, LentBy, Lessee, SocketCounts};
 use twinpath_worker::idle::Mode;
 
-use crate::earning;
 pub use crate::earning::{ENOUGH, WINDOW_MS};
+
+use crate::earning;
 use crate::identity;
 use crate::options::{self, Means, Wanted, Why};
 use crate::users;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use libc::{c_int, sigset_t, timespec};
 use twinpath_idle::Woken;
-use twinpath_socket::{Awaited, Lead, Precise, Readiness, Watch, wait};
+use twinpath_leases::sockets::{Awaited, Lead, Precise, Readiness, Watch, wait};
 use twinpath_sys::clock;
 use twinpath_time::Instant;
 use twinpath_worker::idle::Decision;

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use libc::c_int;
 use twinpath_calls::table::{self, TakenUp};
 use twinpath_calls::{Access, epoll};
-use twinpath_rules::{Bound, Rule};
+use twinpath_leases::rules::{Bound, Rule};
 
 use crate::started::{BY_RULE, NO_RULE, Started, runs, started};
 use crate::{explain, group, handler, interface, own};

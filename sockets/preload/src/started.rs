@@ -7,7 +7,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use twinpath_calls::Access;
-use twinpath_rules::{Bound, EXPLAIN_VARIABLE, LineError, OWNER_VARIABLE, RULES_VARIABLE, Rule, Rules};
+use twinpath_leases::rules::{
+    Bound, EXPLAIN_VARIABLE, LineError, OWNER_VARIABLE, RULES_VARIABLE, Rule, Rules,
+};
 
 /// What the program was started with.
 pub(crate) struct Started {

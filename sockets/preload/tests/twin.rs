@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use twinpath_test_skip::{few_or_all, root_or_skip};
-use twinpath_twin::soak::run;
-use twinpath_twin::twin::{Script, Twin};
+use twinpath_test_twin::soak::run;
+use twinpath_test_twin::twin::{Script, Twin};
 use twinpath_worker::idle::Mode;
 
 /// What was found once: the end of a lease by an option put what was in the ring behind what came later; and a child that had not used the

@@ -8,7 +8,7 @@
  * reply out and then looks whether the sequence is what it was before. An entry carries the generation that its name had before
  * the state was read that the reply was made from. The program compares it with the present one last, when the copy is complete:
  * once a name was withdrawn, no request that comes then gets the reply, whenever it was published.
- * core/rings/src/kept.rs has the same layouts. */
+ * stack/reflex/src/kept_table.rs has the same layouts. */
 #ifndef TWINPATH_KEPT_H
 #define TWINPATH_KEPT_H
 

@@ -1,4 +1,4 @@
-/* Copies of requests that a program has replied to, and of the replies, for captures (host/capture).
+/* Copies of requests that a program has replied to, and of the replies, for captures (host/observe/src/capture).
  *
  * Each capture brings a ring of its own, and a word that counts the frames for which the ring had no room; control puts both into
  * the maps below, and then sets the capture's bit in `reflex_control.taps`. While that is 0, nothing else is looked at. The

@@ -9,8 +9,8 @@ use std::error::Error;
 use std::net::UdpSocket;
 use std::time::Instant;
 
-use twinpath_steer::{Claim, Table};
-use twinpath_steer_bpf::{Leases, TcAttach};
+use twinpath_bpf::{Leases, TcAttach};
+use twinpath_claims::{Claim, Table};
 use twinpath_sys::affinity;
 use twinpath_sys::netns::Namespace;
 use twinpath_wire::{Mac, Protocol};

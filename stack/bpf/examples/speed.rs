@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use common::{direct_ring, direct_ring_of, filter, ingress, run, xdp};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use twinpath_bpf::{DIRECT_SLOTS, Path, QUEUES_MAX, ReflexPlan, Steering, program_costs};
+use twinpath_claims::corpus::{self, Corpus};
+use twinpath_claims::{Answers, Claim, Reflex, Table};
 use twinpath_frame::Mapping;
 use twinpath_rings::direct::DirectRing;
 use twinpath_rings::pending::STRIDE;
-use twinpath_steer::corpus::{self, Corpus};
-use twinpath_steer::{Answers, Claim, Reflex, Table};
-use twinpath_steer_bpf::{DIRECT_SLOTS, Path, QUEUES_MAX, ReflexPlan, Steering, program_costs};
 use twinpath_sys::affinity;
 
 const REPEAT: u32 = 1_000_000;

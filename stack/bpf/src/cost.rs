@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use aya::programs::{
     ProgramError, SchedClassifier, SocketFilter, TestRun, TestRunOptions, TestRunResult, Xdp,
 };
-use twinpath_steer::Table;
+use twinpath_claims::Table;
 use twinpath_wire::eth;
 
 use crate::empty::Empty;

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use aya::Ebpf;
 use aya::maps::of_maps::ArrayOfMaps;
 use aya::maps::{Array, MapData};
+use twinpath_claims::{Answers, Table};
 use twinpath_frame::Mapping;
 use twinpath_reflex::kept_table::{ENTRY_LEN, GENERATIONS_LEN, KeptTable, SERVICES_MAX};
 use twinpath_reflex::{HashKeys, SHAPES_MAX, SLOTS, Shape};
-use twinpath_steer::{Answers, Table};
 
 use crate::SteerError;
 use crate::layouts::{Range, Service, ShapeWords};
@@ -79,7 +79,7 @@ impl KeptMaps {
         table.map_err(|_| failed("kept_entries", "mapping", std::io::ErrorKind::InvalidData.into()))
     }
 
-    /// The shapes of a service, by its [number](twinpath_steer::Reflex::service), before claims of it are applied. They
+    /// The shapes of a service, by its [number](twinpath_claims::Reflex::service), before claims of it are applied. They
     /// may change only when nothing of the service is kept.
     pub fn set_shapes(&self, service: u8, shapes: &[Shape]) {
         let mut all = self.shapes.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
+use twinpath_claims::{Answers, PassReason, REFLEX_SERVICES_MAX, Reflex};
 use twinpath_reflex::kept_table::SERVICES_MAX;
 use twinpath_reflex::{NotReplied, REQUEST_MAX, SHAPES_MAX, VARYING_MAX};
-use twinpath_steer::{Answers, PassReason, REFLEX_SERVICES_MAX, Reflex};
 use twinpath_wire::Protocol;
 use twinpath_wire::flow_key::address_bytes;
 

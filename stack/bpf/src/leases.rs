@@ -10,7 +10,7 @@ use aya::maps::of_maps::ArrayOfMaps;
 use aya::maps::{Array, Map, MapData, MapError, PerCpuArray, SkStorage};
 use aya::programs::{SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
-use twinpath_steer::Table;
+use twinpath_claims::Table;
 
 use crate::hosts::Hosts;
 use crate::layouts::{LEASES_LIMIT, Lessee, PROCESSES_LIMIT, direct, slot};

@@ -8,7 +8,7 @@ use aya::Ebpf;
 use aya::maps::lpm_trie::{Key, LpmTrie};
 use aya::maps::of_maps::ArrayOfMaps;
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
-use twinpath_steer::{Table, Verdict};
+use twinpath_claims::{Table, Verdict};
 
 use crate::SteerError;
 use crate::layout::{

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, PerCpuValues};
 use aya::util::nr_cpus;
+use twinpath_claims::{REFLEX_SERVICES_MAX, Table};
 use twinpath_reflex::NotReplied;
-use twinpath_steer::{REFLEX_SERVICES_MAX, Table};
 use twinpath_wire::Mac;
 use twinpath_wire::flow_key::address_bytes;
 
@@ -21,7 +21,7 @@ use crate::mapped::Mapped;
 use crate::maps::{failed, gone, typed, wrote};
 use crate::taps::{ReflexTap, Taps};
 
-/// Peers that the programs can reply to. It is as many as workers know (`twinpath_stack::egress::PEERS_MAX`).
+/// Peers that the programs can reply to. It is as many as workers know (`twinpath_udp::egress::PEERS_MAX`).
 pub const REFLEX_PEERS_MAX: u32 = 4096;
 
 /// What the programs that reply by themselves need to know from the start.
@@ -47,7 +47,7 @@ pub struct ReflexPeer {
     pub mtu: u32,
 }
 
-/// What programs have replied to, by a claim's [place](twinpath_steer::Reflex::place).
+/// What programs have replied to, by a claim's [place](twinpath_claims::Reflex::place).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReflexCount {
     /// Replies.
@@ -84,7 +84,7 @@ const CREDITS_PER_S: u32 = 1000;
 const CREDITS_MAX: u32 = 64;
 
 /// Requests of a new peer that go to the worker first: more than make it active there
-/// (`twinpath_stack::egress::PROVEN_USES`).
+/// (`twinpath_udp::egress::PROVEN_USES`).
 const TO_WORKER: u32 = 5;
 
 impl Reflexes {

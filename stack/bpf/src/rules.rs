@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use twinpath_steer::{Claim, ClaimKind, Table};
+use twinpath_claims::{Claim, ClaimKind, Table};
 use twinpath_wire::Protocol;
 use twinpath_wire::flow_key::address_bytes;
 

@@ -12,7 +12,7 @@ use aya::programs::{
 };
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
-use twinpath_steer::Table;
+use twinpath_claims::Table;
 use twinpath_sys::signals::HeldBack;
 use twinpath_time::Duration;
 
@@ -28,7 +28,7 @@ use crate::{SteerError, TcAttach, XdpHolder, revision, xdp_holder};
 static PACKET: &[u8] = include_bytes_aligned!("../object/packet.o");
 static XDP: &[u8] = include_bytes_aligned!("../object/xdp.o");
 
-pub(crate) const FILTER: &str = "twinpath_filter";
+pub(crate) const FILTER: &str = "twinpath_wire::filter";
 /// The rest of a filter, for claims with a reflex.
 const FILTER_REPLIES: &str = "twinpath_filter_replies";
 pub(crate) const INGRESS: &str = "twinpath_ingress";
@@ -125,7 +125,7 @@ impl Steering {
     }
 
     /// As [`Steering::load_for`], with programs that reply by themselves to requests of claims with a
-    /// [reflex](twinpath_steer::Claim::reflex), once [`Steering::attach_tc`] was called. They repeat the replies that are
+    /// [reflex](twinpath_claims::Claim::reflex), once [`Steering::attach_tc`] was called. They repeat the replies that are
     /// `kept`.
     ///
     /// # Errors

@@ -5,9 +5,9 @@ use std::fs::File;
 use std::process::{Command, Stdio};
 
 use fastrand::Rng;
-use twinpath_filter::Filter;
-use twinpath_steer::corpus;
+use twinpath_claims::corpus;
 use twinpath_test_skip::skip;
+use twinpath_wire::filter::Filter;
 
 const FILTERS: [&str; 56] = [
     "udp",

@@ -3,8 +3,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use twinpath_claims::Prefix;
 use twinpath_inspect::Reason;
-use twinpath_steer::Prefix;
 use twinpath_wire::{FlowKey, Protocol};
 
 /// A port, at every address or at one.

@@ -8,7 +8,9 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant as Clock};
 
-use twinpath_switch::{AGEING, Arrival, MacTable, PortConfig, Runs, Shared, Snapshot, Switch, SwitchConfig};
+use twinpath_learning::{
+    AGEING, Arrival, MacTable, PortConfig, Runs, Shared, Snapshot, Switch, SwitchConfig,
+};
 use twinpath_time::Instant;
 use twinpath_wire::Mac;
 

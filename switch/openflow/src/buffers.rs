@@ -1,6 +1,6 @@
 //! Frames that the switch holds for controllers (section 7.4.1).
 
-use twinpath_openflow::number;
+use twinpath_openflow_wire::number;
 
 /// Frames held at most.
 pub const BUFFERS: usize = 256;

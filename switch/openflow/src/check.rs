@@ -1,6 +1,6 @@
 //! Whether instructions and actions can be done (sections 5.9, 5.12, 7.2.4, 7.2.5 and 7.4.4).
 
-use twinpath_openflow::{
+use twinpath_openflow_wire::{
     Action, BadAction, BadInstruction, ErrorCode, Field, Instruction, Match, MeterModFailed, Prerequisite,
     number,
 };

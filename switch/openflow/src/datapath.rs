@@ -2,7 +2,7 @@
 
 use core::fmt::Debug;
 
-use twinpath_openflow::{Match, PortStats};
+use twinpath_openflow_wire::{Match, PortStats};
 use twinpath_pipeline::{Flow, FlowCount, GroupConfig, MeterConfig, PartsCount, Port, TableCount, TableFull};
 use twinpath_time::Instant;
 

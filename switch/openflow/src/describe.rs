@@ -1,6 +1,6 @@
 //! What the switch says of itself (sections 7.3.1, 7.3.5.5, 7.3.5.11 and 7.3.5.14).
 
-use twinpath_openflow::{
+use twinpath_openflow_wire::{
     ActionType, BandType, Desc, Field, GroupFeatures, InstructionType, MeterFeatures, PropertyId,
     TableFeatures, TableProperty, TablePropertyType, capabilities, group_capabilities, meter_flags, number,
 };

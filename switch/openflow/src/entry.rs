@@ -1,6 +1,6 @@
 //! A flow as it was sent, and the places of all flows of a switch by number.
 
-use twinpath_openflow::{Action, FlowStatsRequest, Instruction, Match, flow_flags, number};
+use twinpath_openflow_wire::{Action, FlowStatsRequest, Instruction, Match, flow_flags, number};
 use twinpath_pipeline::Flow;
 use twinpath_time::{Duration, Instant};
 

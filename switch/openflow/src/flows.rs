@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use twinpath_openflow::{Match, number};
+use twinpath_openflow_wire::{Match, number};
 use twinpath_time::{Instant, Wheel};
 
 use crate::entry::{Entries, FlowEntry};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use twinpath_openflow::{Bucket, ErrorCode, GroupMod, GroupModFailed, GroupType, number};
+use twinpath_openflow_wire::{Bucket, ErrorCode, GroupMod, GroupModFailed, GroupType, number};
 use twinpath_time::Instant;
 
 use crate::check::{self, Place, References, groups_of};

@@ -1,6 +1,6 @@
 //! What each message of a controller does (sections 6.3 and 7.3).
 
-use twinpath_openflow::{
+use twinpath_openflow_wire::{
     Action, BadRequest, Config, ErrorCode, ErrorMessage, Features, FlowMod, FlowModCommand, Hello,
     HelloFailed, LostFraming, MESSAGE_LEN_MAX, Message, Multipart, MultipartRequest, PacketOut, PortMod,
     QueueConfig, QueueOpFailed, Role, RoleMessage, RoleRequestFailed, SwitchConfigFailed, config_flags,
@@ -124,7 +124,7 @@ impl<D: Datapath> OpenFlowSwitch<D> {
         bytes: &[u8],
         message: Message,
     ) -> Result<(), ErrorCode> {
-        let xid = twinpath_openflow::Header::of(bytes).map_or(0, |header| header.xid);
+        let xid = twinpath_openflow_wire::Header::of(bytes).map_or(0, |header| header.xid);
         if session.role == Role::Slave && changes_something(&message) {
             return Err(BadRequest::IsSlave.into());
         }

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, Hasher};
 
 use foldhash::quality::FixedState;
-use twinpath_openflow::{Field, Match, MatchField};
+use twinpath_openflow_wire::{Field, Match, MatchField};
 
 use crate::entry::{Entries, FlowEntry};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use twinpath_openflow::{Band, ErrorCode, MeterMod, MeterModFailed, meter_flags, number};
+use twinpath_openflow_wire::{Band, ErrorCode, MeterMod, MeterModFailed, meter_flags, number};
 use twinpath_pipeline::{MeterConfig, MeterUnit};
 use twinpath_time::Instant;
 

@@ -1,6 +1,6 @@
 //! One connection with a controller: what it has agreed on, and what is to be sent to it.
 
-use twinpath_openflow::{
+use twinpath_openflow_wire::{
     AsyncConfig, ErrorCode, ErrorMessage, FlowRemovedReason, Frames, Message, Multipart, MultipartReply,
     PacketInReason, PortReason, Role,
 };
@@ -167,7 +167,7 @@ impl Session {
     }
 
     pub(crate) fn send_error(&mut self, error: ErrorCode, message: &[u8]) {
-        let xid = twinpath_openflow::Header::of(message).map_or(0, |header| header.xid);
+        let xid = twinpath_openflow_wire::Header::of(message).map_or(0, |header| header.xid);
         self.send(xid, &Message::Error(ErrorMessage::about(error, message)));
     }
 

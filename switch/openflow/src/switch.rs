@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use twinpath_openflow::{
+use twinpath_openflow_wire::{
     Action, Field, FlowRemoved, Hello, MESSAGE_LEN_MAX, Match, MatchField, Message, PacketIn, PacketInReason,
     Port, PortStatus, Role, number,
 };
@@ -39,7 +39,7 @@ pub enum Request {
         /// The frame.
         frame: Box<[u8]>,
     },
-    /// A port has another configuration, of [`twinpath_openflow::port_config`].
+    /// A port has another configuration, of [`twinpath_openflow_wire::port_config`].
     PortConfig {
         /// The port.
         port_no: u32,
@@ -324,7 +324,7 @@ impl<D: Datapath> OpenFlowSwitch<D> {
         }
     }
 
-    /// What is configured of a port, of [`port_config`](twinpath_openflow::port_config); `None`: there is no such port.
+    /// What is configured of a port, of [`port_config`](twinpath_openflow_wire::port_config); `None`: there is no such port.
     #[must_use]
     pub fn port_config(&self, port_no: u32) -> Option<u32> {
         self.tables.ports.get(&port_no).map(|entry| entry.port.config)
@@ -415,7 +415,7 @@ impl<D: Datapath> OpenFlowSwitch<D> {
 }
 
 /// What a switch knows of a frame beside its bytes (section 7.4.1).
-fn origin(punt: &Punt<'_>) -> Result<Match, twinpath_openflow::ErrorCode> {
+fn origin(punt: &Punt<'_>) -> Result<Match, twinpath_openflow_wire::ErrorCode> {
     let mut fields = vec![MatchField::exact(Field::InPort, punt.in_port.into())];
     if punt.in_phy_port != punt.in_port {
         fields.push(MatchField::exact(Field::InPhyPort, punt.in_phy_port.into()));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use twinpath_openflow::{
+use twinpath_openflow_wire::{
     Action, ErrorCode, FlowMod, FlowModCommand, FlowModFailed, FlowRemoved, FlowRemovedReason, GroupMod,
     GroupModCommand, GroupModFailed, Instruction, MeterMod, MeterModCommand, MeterModFailed, Port, PortMod,
     PortModFailed, PortReason, PortStatus, TableMod, TableModFailed, flow_flags, number, port_config,

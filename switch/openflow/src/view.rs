@@ -1,6 +1,6 @@
 //! The state of a switch for those who show it.
 
-use twinpath_openflow::{Band, Bucket, GroupType, Instruction, Match, number};
+use twinpath_openflow_wire::{Band, Bucket, GroupType, Instruction, Match, number};
 use twinpath_pipeline::{FlowCount, PartsCount, TableCount};
 use twinpath_time::{Duration, Instant};
 
@@ -72,7 +72,7 @@ pub struct GroupView<'a> {
 pub struct MeterView<'a> {
     /// Its number.
     pub meter_id: u32,
-    /// Of [`twinpath_openflow::meter_flags`].
+    /// Of [`twinpath_openflow_wire::meter_flags`].
     pub flags: u16,
     /// Its bands.
     pub bands: &'a [Band],

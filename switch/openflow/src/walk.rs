@@ -1,7 +1,7 @@
 //! Replies that take several messages, made part by part (section 7.3.5): a long one stalls nothing, and takes no memory
 //! beyond its present part.
 
-use twinpath_openflow::{
+use twinpath_openflow_wire::{
     Aggregate, BadRequest, Count, ErrorCode, FlowStats, FlowStatsRequest, GroupDesc, GroupStats, MeterConfig,
     MeterModFailed, MeterStats, MultipartReply, MultipartRequest, PortStats, QueueOpFailed,
     TableFeaturesFailed, TableStats, number,

@@ -1,6 +1,6 @@
 //! The messages that os-ken's tests have recorded. They come from os-ken itself, from libofproto and from Open vSwitch.
 
-use twinpath_openflow::{BadAction, BadMatch, Field, Header, Message};
+use twinpath_openflow_wire::{BadAction, BadMatch, Field, Header, Message};
 
 /// A line for each: its name, its bytes, and the field in it that OpenFlow 1.3 does not define, if there is one.
 const RECORDED: &str = include_str!("os_ken.tsv");

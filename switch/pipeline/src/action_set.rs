@@ -1,6 +1,6 @@
 //! The action set: what is done with a frame when no table follows (OpenFlow 1.3.5, 5.10).
 
-use twinpath_openflow::{Action, Field};
+use twinpath_openflow_wire::{Action, Field};
 
 /// The kinds of actions of a set, in the order in which they are done. Of each there is one at most, and set-field once per
 /// field. The order of several pops is left open there; here outer headers go first.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use foldhash::fast::FixedState;
-use twinpath_openflow::{Bucket, Count, Instruction, Match, number};
+use twinpath_openflow_wire::{Bucket, Count, Instruction, Match, number};
 use twinpath_time::Instant;
 
 use crate::counters::{Counters, NoCounter, Numbers};

@@ -6,7 +6,7 @@
 
 use std::sync::OnceLock;
 
-use twinpath_openflow::Count;
+use twinpath_openflow_wire::Count;
 use twinpath_time::Instant;
 
 use crate::sync::{AtomicU64, Ordering};

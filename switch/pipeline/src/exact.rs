@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use twinpath_openflow::Match;
+use twinpath_openflow_wire::Match;
 
 use crate::key::{self, Key};
 use crate::rule::FlowId;

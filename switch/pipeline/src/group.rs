@@ -1,6 +1,6 @@
 //! Groups: sets of buckets that frames go through (OpenFlow 1.3.5, 5.6).
 
-use twinpath_openflow::{Action, Bucket, GroupType};
+use twinpath_openflow_wire::{Action, Bucket, GroupType};
 
 use crate::action_set::SetPart;
 
@@ -91,7 +91,7 @@ impl Group {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use twinpath_openflow::number;
+    use twinpath_openflow_wire::number;
 
     use super::*;
 

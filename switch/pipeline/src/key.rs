@@ -5,7 +5,7 @@
 //! that a frame does not have matches nothing, whatever its value (OpenFlow 1.3.5, 7.2.3.6 asks for prerequisites, which
 //! say the same of well-formed frames).
 
-use twinpath_openflow::{Field, Match};
+use twinpath_openflow_wire::{Field, Match};
 
 /// Words of a key; the last two are always zero, so that the number of a word is any four bits.
 pub(crate) const WORDS: usize = 16;
@@ -214,7 +214,7 @@ pub(crate) const fn short_port(port: u32) -> u16 {
     const NOBODY: u16 = 0xff00;
     if port < NOBODY as u32 {
         port as u16
-    } else if port > twinpath_openflow::number::port::MAX {
+    } else if port > twinpath_openflow_wire::number::port::MAX {
         NOBODY | port as u16
     } else {
         NOBODY
@@ -253,7 +253,7 @@ pub(crate) fn compile(match_: &Match) -> (Key, Key) {
 
 #[cfg(test)]
 mod tests {
-    use twinpath_openflow::MatchField;
+    use twinpath_openflow_wire::MatchField;
 
     use super::*;
 

@@ -47,5 +47,5 @@ pub use port::{Port, Ports};
 pub use rule::FlowId;
 pub use snapshot::Snapshot;
 pub use trace::{EXACT_WORDS, ExactKey, Path, Trace, WhyNot};
-pub use twinpath_openflow::Count;
+pub use twinpath_openflow_wire::Count;
 pub use worker::{Arrival, Worker};

@@ -3,7 +3,7 @@
 //! A band is a token bucket in one word, the time at which it would be full again (GCRA, ITU-T I.371). All workers share
 //! it, so that the rate holds for the switch; none waits for another.
 
-use twinpath_openflow::{Band, Count};
+use twinpath_openflow_wire::{Band, Count};
 use twinpath_time::Instant;
 
 use crate::sync::{AtomicU64, Ordering};

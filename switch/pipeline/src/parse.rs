@@ -3,7 +3,7 @@
 //! Every length is checked; a header that is cut off or contradicts itself is not there, nor what would be behind it. A
 //! frame without even an Ethernet header has no key.
 
-use twinpath_openflow::number::VLAN_PRESENT;
+use twinpath_openflow_wire::number::VLAN_PRESENT;
 use twinpath_wire::{EtherType, eth};
 
 use crate::key::{self, Key, Layers};

@@ -3,7 +3,7 @@
 /// A port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Its OpenFlow number; the local port's is [`number::port::LOCAL`](twinpath_openflow::number::port::LOCAL).
+    /// Its OpenFlow number; the local port's is [`number::port::LOCAL`](twinpath_openflow_wire::number::port::LOCAL).
     pub number: u32,
     /// Whether frames that arrive are dropped (`OFPPC_NO_RECV`, or the port is down).
     pub no_receive: bool,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use twinpath_openflow::{Action, Instruction};
+use twinpath_openflow_wire::{Action, Instruction};
 
 use crate::action_set::SetPart;
 use crate::hash::Mask;

@@ -1,7 +1,7 @@
 //! What becomes of frames like one that is given, without any frame: which flows they match, by which of their fields that
 //! is decided, and whether something simpler than a worker can do the same with all of them, such as a program in the kernel.
 
-use twinpath_openflow::{Action, number};
+use twinpath_openflow_wire::{Action, number};
 
 use crate::action_set::SetPart;
 use crate::group::{BucketActions, Choice, Group};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use twinpath_frame::Frame;
 use twinpath_inspect::Reason;
-use twinpath_openflow::{Action, Count, number};
+use twinpath_openflow_wire::{Action, Count, number};
 use twinpath_time::Instant;
 
 use crate::action_set::SetPart;

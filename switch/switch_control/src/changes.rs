@@ -4,11 +4,11 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use twinpath_command::PortChange;
 use twinpath_config::{Changes, Config, Fault, Given, PortName, SwitchPort, SwitchPortOverrides};
+use twinpath_host::machine::Answer;
 use twinpath_host::notify;
-use twinpath_machine::Answer;
-use twinpath_metrics as metrics;
+use twinpath_observe::command::PortChange;
+use twinpath_observe::metrics;
 use twinpath_sys::clock;
 
 use super::port::{Port, State};

@@ -4,18 +4,18 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 
 use futures_util::future::select_all;
-use twinpath_command::{Capture, Request, Topic};
-use twinpath_homes::{Heard, HomeAt, HomeError};
+use twinpath_host::machine::Answer;
 use twinpath_host::{Controlled, WorkerHandle, flush, stop_all};
-use twinpath_machine::Answer;
-use twinpath_offload::Learned;
-use twinpath_openflow_control::OpenFlow;
-use twinpath_report::Report;
+use twinpath_observe::command::{Capture, Request, Topic};
+use twinpath_observe::report::Report;
 use twinpath_switch_engine::SwitchEngine;
 use twinpath_time::{Duration, Instant};
 
 use super::port::On;
 use super::{SwitchError, Switching};
+use crate::homes::{Heard, HomeAt, HomeError};
+use crate::offload::Learned;
+use crate::openflow_control::OpenFlow;
 
 /// Why it gives no client its connection.
 const NO_CONNECTIONS: &str = "a switch has no connections of its own: end it with a signal";
@@ -138,7 +138,7 @@ impl Controlled for Switching {
         };
         if let Err(sentence) = outcome {
             // A line fits into the buffer of a connection that nothing was written to, unless the client has gone.
-            let _ = stream.write_all(&twinpath_command::refusal(&sentence));
+            let _ = stream.write_all(&twinpath_observe::command::refusal(&sentence));
         }
     }
 
@@ -216,7 +216,7 @@ impl Switching {
                     change.turn_times.into_iter().for_each(|on| worker.time_turns(on));
                 }
                 let modes = self.workers.iter().map(|worker| (worker.number(), worker.mode()));
-                Ok(twinpath_command::with_notes(change.notes(modes)))
+                Ok(twinpath_observe::command::with_notes(change.notes(modes)))
             }
         }
     }

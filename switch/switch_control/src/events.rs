@@ -1,13 +1,10 @@
 //! What becomes of ports: interfaces and applications that come and go, and what the worker says.
 
+use twinpath_attach::mirror::Event;
+use twinpath_attach::mirror::table::Link;
 use twinpath_config::PortName;
-use twinpath_homes::HomeAt;
-use twinpath_memory_port::Looked;
-use twinpath_mirror::Event;
-use twinpath_mirror::table::Link;
-use twinpath_offload::peer_of;
+use twinpath_learning::{Loop, Notice};
 use twinpath_port::{PortId, PortQueue};
-use twinpath_switch::{Loop, Notice};
 use twinpath_switch_engine::SwitchEvent;
 use twinpath_sys::{clock, ethtool};
 use twinpath_worker::{Command, Event as WorkerEvent};
@@ -15,6 +12,9 @@ use twinpath_worker::{Command, Event as WorkerEvent};
 use super::Switching;
 use super::port::{On, State};
 use super::start::Opened;
+use crate::homes::HomeAt;
+use crate::memory_port::Looked;
+use crate::offload::peer_of;
 
 /// Parts of the MAC table that are swept before other work gets its turn.
 const SWEEP_PARTS: usize = 1024;

@@ -1,7 +1,7 @@
 //! What a former process of the switch has left, and what this one will leave.
 
+use twinpath_bpf::{Keep, KeepError};
 use twinpath_config::OnExit;
-use twinpath_steer_bpf::{Keep, KeepError};
 use twinpath_sys::clock;
 use twinpath_time::Duration;
 

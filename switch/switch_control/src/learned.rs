@@ -1,14 +1,14 @@
 //! The part of a switch without tables that is for frames which the kernel forwards between learned addresses.
 
-use twinpath_homes::HomeOffload;
-use twinpath_offload::Learned;
-use twinpath_switch::Snapshot;
+use twinpath_learning::Snapshot;
 use twinpath_switch_engine::{SAMPLES_MAX, Sample, SwitchCommand};
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::Command;
 
 use super::Switching;
+use crate::homes::HomeOffload;
+use crate::offload::Learned;
 
 impl Switching {
     /// Does something with them, if there are any.

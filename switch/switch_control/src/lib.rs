@@ -5,15 +5,20 @@
 //! Everything that a port needs depends on descriptors, so however the process ends, its interfaces are as they were
 //! before.
 //!
-//! This crate handles no frames ([`twinpath_switch_engine`]) and decides nothing about them ([`twinpath_switch`]).
+//! This crate handles no frames ([`twinpath_switch_engine`]) and decides nothing about them ([`twinpath_learning`]).
 
 mod changes;
 mod control_loop;
+pub mod controllers;
 mod events;
+pub mod homes;
 mod keep;
 mod learned;
+pub mod memory_port;
 mod numbers;
+pub mod offload;
 mod openflow;
+pub mod openflow_control;
 mod port;
 mod receive;
 mod reports;
@@ -26,17 +31,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
+use twinpath_bpf::KeepError;
 use twinpath_config::{Config, Given, PortName, Sandbox, Switch, SwitchPort};
-use twinpath_homes::{HomeError, Homes};
 use twinpath_host::{Addresses, Captures, Ready, StartError, WorkerHandle, run_to_end};
 use twinpath_inspect::SwitchCounters;
-use twinpath_metrics::{self as metrics, MetricsError};
-use twinpath_offload::Learned;
-use twinpath_openflow_control::OpenFlow;
+use twinpath_learning::{ConfigError, NoMemory, Shared};
+use twinpath_observe::metrics::{self as metrics, MetricsError};
+use twinpath_observe::report;
 use twinpath_port::GsoKinds;
-use twinpath_report as report;
-use twinpath_steer_bpf::KeepError;
-use twinpath_switch::{ConfigError, NoMemory, Shared};
 use twinpath_switch_engine::SwitchEngine;
 use twinpath_sys::netns::NetnsError;
 use twinpath_time::Instant;
@@ -44,6 +46,9 @@ use twinpath_worker::idle::IdleConfig;
 
 use self::port::Port;
 use self::snapshots::Snapshots;
+use crate::homes::{HomeError, Homes};
+use crate::offload::Learned;
+use crate::openflow_control::OpenFlow;
 
 /// The path of a switch's ports in reports.
 const PATH: &str = "switch";
@@ -64,7 +69,7 @@ pub struct SwitchPlan {
     /// How workers idle; `request` is set from measurements.
     pub idle: IdleConfig,
     /// Latency requests and priority.
-    pub machine: twinpath_machine::Wanted,
+    pub machine: twinpath_host::machine::Wanted,
     /// Whether it confines the calling thread, and those that it starts, after the start.
     pub sandbox: Sandbox,
     /// The command socket.
@@ -133,13 +138,13 @@ pub enum SwitchError {
     Keep(#[from] KeepError),
     /// Controllers.
     #[error("{0}")]
-    OpenFlow(#[from] twinpath_openflow_control::StartError),
+    OpenFlow(#[from] crate::openflow_control::StartError),
     /// The listener for metrics.
     #[error("{0}")]
     Metrics(#[from] MetricsError),
     /// The command socket.
     #[error("{0}")]
-    Command(#[from] twinpath_command::CommandError),
+    Command(#[from] twinpath_observe::command::CommandError),
     /// The runtime or a descriptor.
     #[error("cannot start the control thread: {0}")]
     Control(#[from] std::io::Error),
@@ -187,7 +192,7 @@ struct Switching {
     segmentation: GsoKinds,
     /// Where applications connect to memory ports.
     folder: PathBuf,
-    machine: twinpath_machine::Machine,
+    machine: twinpath_host::machine::Machine,
     /// Its confinement.
     confined: report::Sandbox,
     started: Instant,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use twinpath_config::{PortName, SwitchPort};
-use twinpath_switch::PORT_MAX;
+use twinpath_learning::PORT_MAX;
 
 use super::Switching;
 use super::port::OpenError;

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use twinpath_config::Switch;
-use twinpath_controllers::Bound;
-use twinpath_homes::HomeOffload;
-use twinpath_offload::KernelPort;
-use twinpath_openflow_control::{OpenFlow, PortCounts, PortFacts, Workers};
 use twinpath_switch_engine::SwitchEvent;
 
 use super::Switching;
 use super::port::{On, Port};
+use crate::controllers::Bound;
+use crate::homes::HomeOffload;
+use crate::offload::KernelPort;
+use crate::openflow_control::{OpenFlow, PortCounts, PortFacts, Workers};
 
 /// Bytes of an Ethernet header.
 const ETHERNET_LEN: u32 = 14;

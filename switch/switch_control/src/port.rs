@@ -1,15 +1,16 @@
 //! One port: what it is on, and whether that is there.
 
 use std::net::{IpAddr, Ipv6Addr};
+use twinpath_attach::mirror::table::{Link, Tables};
 use twinpath_attach::{ReceiveThread, ReceiveThreadError};
 use twinpath_config::{OnExit, PortName, SwitchPort};
-use twinpath_homes::{HoldError, HomeAt};
-use twinpath_memory_port::Memory;
-use twinpath_mirror::table::{Link, Tables};
-use twinpath_openflow_control::Counts;
 use twinpath_port::{PortId, PortQueue};
-use twinpath_port_vnet::{Tap, TapError, TapHandle, VnetPort};
 use twinpath_sys::ethtool::LinkSettings;
+use twinpath_vnet::{Tap, TapError, TapHandle, VnetPort};
+
+use crate::homes::{HoldError, HomeAt};
+use crate::memory_port::Memory;
+use crate::openflow_control::Counts;
 
 /// Why a port could not be opened. The sentence does not name the port.
 #[derive(Debug, thiserror::Error)]
@@ -41,9 +42,9 @@ pub(super) enum OpenError {
     #[error("cannot hold a descriptor a second time: {0}; raise the limit of open files (ulimit -n)")]
     Descriptor(#[from] std::io::Error),
     #[error("{0}")]
-    Memory(#[from] twinpath_port_shm::CreateError),
+    Memory(#[from] twinpath_shm::CreateError),
     #[error("{0}")]
-    Vxlan(#[from] twinpath_port_vxlan::OpenError),
+    Vxlan(#[from] twinpath_vxlan::OpenError),
     #[error("{0}")]
     Namespace(#[from] twinpath_sys::netns::NetnsError),
     #[error("{interface} is port {port} of this switch already")]

@@ -1,8 +1,8 @@
 //! Threads of the kernel that take the frames of ports.
 
 use twinpath_attach::ReceiveThread;
+use twinpath_attach::mirror::table::Link;
 use twinpath_config::Receive;
-use twinpath_mirror::table::Link;
 
 use super::Switching;
 use super::port::{OpenError, Port};

@@ -5,15 +5,15 @@ use std::collections::{BTreeSet, HashMap};
 use twinpath_config::{PortMode, SwitchPort};
 use twinpath_host::{KnownQueue, WorkerHandle, report_process, rows};
 use twinpath_inspect::{ControlReason, Counter, SwitchCounters, SwitchCounts};
-use twinpath_offload::PortForwarded;
-use twinpath_openflow_control::OpenFlow;
+use twinpath_observe::report::{self as report, Report};
 use twinpath_port::PortId;
-use twinpath_report::{self as report, Report};
 use twinpath_switch_engine::SwitchEngine;
 use twinpath_sys::clock;
 
 use super::port::{On, Port, State};
 use super::{PATH, Switching};
+use crate::offload::PortForwarded;
+use crate::openflow_control::OpenFlow;
 
 /// A queue of a port, and the worker that serves it.
 type WorkersQueue<'a> = (&'a WorkerHandle<SwitchEngine>, &'a KnownQueue);
@@ -193,7 +193,7 @@ impl Switching {
         let numbers: BTreeSet<u16> = macs.iter().map(|entry| entry.port).collect();
         let names: HashMap<u16, String> =
             numbers.into_iter().map(|number| (number, self.name_of(number))).collect();
-        let of = |entry: twinpath_switch::Entry| report::Mac {
+        let of = |entry: twinpath_learning::Entry| report::Mac {
             mac: entry.mac.to_string(),
             vlan: entry.vlan,
             port: names.get(&entry.port).cloned().unwrap_or_default(),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use twinpath_config::{PortMode, PortName, SwitchPort};
-use twinpath_switch::{
+use twinpath_learning::{
     ConfigError, LoopGuard, Mode, PortConfig, Snapshot, StaticEntry, StormLimits, SwitchConfig, VlanSet,
 };
 use twinpath_switch_engine::SwitchCommand;

@@ -7,36 +7,36 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
+use twinpath_attach::mirror::table::Link;
+use twinpath_attach::path::forwarding::ForwardingFacts;
 use twinpath_attach::{PlacedQueue, PortSetPlan};
+use twinpath_bpf::{TcAttach, Unserved};
 use twinpath_config::{Offload, OnExit, PortName, PortOffload, Switch as SwitchConfig, SwitchPort};
 use twinpath_frame::BURST_MAX;
-use twinpath_homes::{Held, HoldError, HomeAt, HomeError, Homes};
+use twinpath_host::machine::Machine;
+use twinpath_host::sandbox::{self as sandbox, Needs};
 use twinpath_host::{Captures, WorkerHandle, WorkerPlan};
 use twinpath_inspect::SwitchCounters;
-use twinpath_machine::Machine;
-use twinpath_memory_port::Memory;
-use twinpath_metrics as metrics;
-use twinpath_mirror::table::Link;
-use twinpath_offload::{LEARNED_HOMES_MAX, Learned, Moves, peer_of};
-use twinpath_openflow_control::{Counts, OpenFlow};
-use twinpath_path::forwarding::ForwardingFacts;
+use twinpath_learning::{NoMemory, OnMove, Shared, Snapshot, Switch};
+use twinpath_observe::metrics;
+use twinpath_observe::report;
 use twinpath_port::{GsoKinds, PORTS_MAX as CARRIED_MAX, PortQueue};
-use twinpath_port_vnet::{QUEUE_FRAMES, Tap};
-use twinpath_port_vxlan::VxlanConfig;
-use twinpath_report as report;
-use twinpath_sandbox::{self as sandbox, Needs};
-use twinpath_steer_bpf::{TcAttach, Unserved};
-use twinpath_switch::{NoMemory, OnMove, Shared, Snapshot, Switch};
 use twinpath_switch_engine::SwitchEngine;
 use twinpath_sys::affinity::keep_current_thread_off;
 use twinpath_sys::{Namespace, TrustedDir, clock, ethtool};
 use twinpath_time::Duration;
+use twinpath_vnet::{QUEUE_FRAMES, Tap};
+use twinpath_vxlan::VxlanConfig;
 use twinpath_worker::peers::{LENT_MAX, mesh};
 
 use super::keep;
 use super::port::{On, OpenError, Port, State, fit_for_a_port, make_local};
 use super::snapshots::{self, Snapshots};
 use super::{Source, SwitchError, SwitchPlan, Switching, configured};
+use crate::homes::{Held, HoldError, HomeAt, HomeError, Homes};
+use crate::memory_port::Memory;
+use crate::offload::{LEARNED_HOMES_MAX, Learned, Moves, peer_of};
+use crate::openflow_control::{Counts, OpenFlow};
 
 /// Messages between control and one worker, in each direction. While more ports come and go at a time, they wait.
 const MAILBOX_LEN: u32 = 1024;
@@ -45,7 +45,7 @@ const MAILBOX_LEN: u32 = 1024;
 /// hold, and a burst that waits to leave by it.
 ///
 /// (1,350 + 64) x 2 KiB = 2.8 MiB.
-const FRAMES_PER_CARRIER: u32 = twinpath_port_carrier::QUEUE_FRAMES + BURST_MAX as u32;
+const FRAMES_PER_CARRIER: u32 = twinpath_carrier::QUEUE_FRAMES + BURST_MAX as u32;
 
 /// The same for a VXLAN port, and for the host's interface.
 ///

@@ -4,15 +4,15 @@ use std::io::{ErrorKind, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
-use twinpath_controllers::Controllers;
-use twinpath_openflow::{
+use twinpath_config::values::Endpoint;
+use twinpath_openflow::{CONTROLLERS_MAX, OpenFlowSwitch, SwitchInfo};
+use twinpath_openflow_wire::{
     Action, Config, Desc, Frames, Hello, Message, Multipart, MultipartRequest, PacketOut, number,
 };
-use twinpath_openflow_switch::{CONTROLLERS_MAX, OpenFlowSwitch, SwitchInfo};
+use twinpath_switch_control::controllers::Controllers;
 use twinpath_test_fuzz::seed::datapath::Maps;
 use twinpath_test_fuzz::seed::handshakes::handshakes;
 use twinpath_time::{Duration, Instant};
-use twinpath_values::Endpoint;
 
 const START: Instant = Instant::from_nanos(1 << 40);
 

@@ -8,10 +8,10 @@ use std::io::{Read as _, Write as _};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
-use twinpath_openflow::{Field, Match, MatchField};
+use twinpath_openflow_wire::{Field, Match, MatchField};
 
 use rig::{Hosts, Switch, mac};
-use twinpath_offload::peer_of;
+use twinpath_switch_control::offload::peer_of;
 
 const DATAGRAMS: u64 = 1000;
 const HEADERS: u64 = 14 + 20 + 8;

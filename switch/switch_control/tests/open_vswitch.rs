@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use twinpath_openflow::{Frames, Header, MessageType};
+use twinpath_openflow_wire::{Frames, Header, MessageType};
 use twinpath_test_fuzz::seed::wrong::{Answers, Case, Switch, ask, committed, greet, greetings, messages};
 use twinpath_test_skip::skip_without;
 

@@ -9,12 +9,12 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use twinpath_controllers::{Controllers, Tls};
-use twinpath_openflow::{Desc, Frames, Hello, Message};
-use twinpath_openflow_switch::{OpenFlowSwitch, SwitchInfo};
+use twinpath_config::values::Endpoint;
+use twinpath_openflow::{OpenFlowSwitch, SwitchInfo};
+use twinpath_openflow_wire::{Desc, Frames, Hello, Message};
+use twinpath_switch_control::controllers::{Controllers, Tls};
 use twinpath_test_fuzz::seed::datapath::Maps;
 use twinpath_time::{Duration, Instant};
-use twinpath_values::Endpoint;
 
 const START: Instant = Instant::from_nanos(1 << 40);
 

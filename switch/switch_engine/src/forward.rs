@@ -2,8 +2,8 @@
 
 use twinpath_frame::Frame;
 use twinpath_inspect::Reason;
+use twinpath_learning::{Output, Tagging};
 use twinpath_port::fit::remove_tag;
-use twinpath_switch::{Output, Tagging};
 use twinpath_worker::Io;
 
 use crate::message::SwitchEvent;

@@ -1,6 +1,6 @@
 //! The engine of a switch: frames that arrive on one port leave by those that the switch says, in the same turn.
 //!
-//! [`twinpath_switch`] judges each frame and never touches one. Here further ports share the bytes of a frame, VLAN tags
+//! [`twinpath_learning`] judges each frame and never touches one. Here further ports share the bytes of a frame, VLAN tags
 //! are changed, and what a port does not take is done in software ([`twinpath_port::fit`]). Control sends a new snapshot
 //! for each change of the configuration; the former one goes back to it, so that the worker frees nothing.
 //!
@@ -21,9 +21,9 @@ mod tables;
 use rustix::io::Errno;
 use twinpath_frame::{BURST_MAX, Burst, Frame};
 use twinpath_inspect::Reason;
+use twinpath_learning::{Arrival, FRAMES_MAX, Judgement, NO_PORT, Probe, Runs, Switch};
 use twinpath_port::fit::is_plain;
 use twinpath_port::{PortId, packets_of};
-use twinpath_switch::{Arrival, FRAMES_MAX, Judgement, NO_PORT, Probe, Runs, Switch};
 use twinpath_time::Instant;
 use twinpath_worker::{Engine, Io};
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use twinpath_frame::Frame;
 use twinpath_inspect::Reason;
-use twinpath_openflow::Action;
+use twinpath_learning::{Notice, Snapshot};
+use twinpath_openflow_wire::Action;
 use twinpath_pipeline::PacketIn;
 use twinpath_port::wire_copy::Seen;
-use twinpath_switch::{Notice, Snapshot};
 use twinpath_worker::{ENGINE_RESERVE, Io};
 
 /// Packet-in buffers that control lends each worker, more than a port may send at once; a further one comes back empty.

@@ -2,9 +2,9 @@
 
 use twinpath_frame::{Frame, GsoKind};
 use twinpath_inspect::Reason;
+use twinpath_learning::{Limit, Shared};
 use twinpath_pipeline::PacketIn;
 use twinpath_port::packets_of;
-use twinpath_switch::{Limit, Shared};
 use twinpath_time::Instant;
 use twinpath_worker::Io;
 

@@ -2,7 +2,7 @@
 //! no use for those of a port, as the kernel cannot forward such frames, it gets fewer of that port.
 
 use twinpath_frame::Frame;
-use twinpath_switch::PORT_MAX;
+use twinpath_learning::PORT_MAX;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::Io;
 

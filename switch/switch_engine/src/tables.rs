@@ -2,9 +2,9 @@
 
 use twinpath_frame::{BURST_MAX, Burst, Frame};
 use twinpath_inspect::Reason;
+use twinpath_learning::Switch;
 use twinpath_pipeline::{Arrival, Count, Ingress, Outlet as _, Worker};
 use twinpath_port::packets_of;
-use twinpath_switch::Switch;
 use twinpath_time::Instant;
 use twinpath_worker::Io;
 

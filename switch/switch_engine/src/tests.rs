@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use twinpath_frame::{Frame, Meta, Pool};
+use twinpath_learning::{Mode, PortConfig, Shared, Snapshot, SwitchConfig, VlanSet};
 use twinpath_port::loopback::{LoopbackPort, pair};
 use twinpath_port::{Capabilities, PortQueue};
-use twinpath_switch::{Mode, PortConfig, Shared, Snapshot, SwitchConfig, VlanSet};
 use twinpath_worker::idle::IdleConfig;
 use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
 use twinpath_worker::{Command, Event, Worker, WorkerConfig, WorkerCounters};

@@ -1,6 +1,6 @@
 //! Fuzzes requests on the command socket: a request that is accepted reads back as it was written.
 
-use twinpath_command::{Request, Topic};
+use twinpath_observe::command::{Request, Topic};
 
 use crate::fuzz;
 

@@ -1,7 +1,7 @@
 //! Fuzzes OpenFlow: messages are the same when they are written and read again, whatever the bytes, and however their
 //! stream is divided; what is said of two matches is true of the frames that they take.
 
-use twinpath_openflow::{ErrorMessage, Field, Frames, HEADER_LEN, Match, MatchField, Message};
+use twinpath_openflow_wire::{ErrorMessage, Field, Frames, HEADER_LEN, Match, MatchField, Message};
 
 use crate::fuzz;
 use crate::seed::openflow::{Choices, message};

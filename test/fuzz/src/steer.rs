@@ -1,7 +1,7 @@
 //! Fuzzes the verdict: a claimed frame is complete, for this host, and matches its claim; any other passes to the
 //! kernel.
 
-use twinpath_steer::{Claim, ClaimKind, Context, Table, Verdict, corpus, verdict};
+use twinpath_claims::{Claim, ClaimKind, Context, Table, Verdict, corpus, verdict};
 use twinpath_wire::{ChecksumTrust, EtherType, FlowKey, ParseError, Protocol, Tag, eth, udp_frame};
 
 use crate::{fuzz, seed};

@@ -19,7 +19,7 @@ use twinpath_rpc::nfs3_types::nfs3;
 use twinpath_rpc::record::RecordLimits;
 use twinpath_rpc::{DuplicateLimits, Program, RpcService, Server};
 use twinpath_service::{Answer, Datagram, Duration, Instant, Output, Service};
-use twinpath_stack::reply_limit::ReplyLimit;
+use twinpath_udp::reply_limit::ReplyLimit;
 
 /// Room in a connection's output: more than any reply, bytes.
 const OUTPUT_MAX: usize = 65_536;

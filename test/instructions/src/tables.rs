@@ -4,9 +4,9 @@ use std::hint::black_box;
 
 use twinpath_frame::{Frame, Pool};
 use twinpath_inspect::Reason;
-use twinpath_openflow::{Action, Field, Instruction, Match, MatchField, number};
+use twinpath_learning::Switch;
+use twinpath_openflow_wire::{Action, Field, Instruction, Match, MatchField, number};
 use twinpath_pipeline::{Arrival, Count, Destination, Flow, Ingress, Outlet, Pipeline, Port, Ports, Worker};
-use twinpath_switch::Switch;
 use twinpath_time::Instant;
 
 use crate::switch;
@@ -99,7 +99,7 @@ impl Outlet for Back {
 
     fn send(&mut self, frame: Frame, to: Destination, _: &Ports) {
         if let Destination::Normal(port) = to {
-            let arrival = twinpath_switch::Arrival::read(port as u16, frame.bytes(), None, 1);
+            let arrival = twinpath_learning::Arrival::read(port as u16, frame.bytes(), None, 1);
             self.sent += self.switch.normal(NOW, &arrival).outputs.count() as u64;
         } else {
             self.sent += 1;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
-use twinpath_twin::generate::{kinds, script};
-use twinpath_twin::soak::run;
-use twinpath_twin::twin::{Script, Twin};
+use twinpath_test_twin::generate::{kinds, script};
+use twinpath_test_twin::soak::run;
+use twinpath_test_twin::twin::{Script, Twin};
 use twinpath_worker::idle::Mode;
 
 /// Drives a plain kernel socket and a leased one through the same sequences, and says where a program sees a difference.

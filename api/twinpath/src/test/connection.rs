@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use twinpath_connection::{After, Connection, ConnectionLimits, Host, Scratch, Turn};
+use twinpath_service::connections::{After, Connection, ConnectionLimits, Host, Scratch, Turn};
 use twinpath_service::{Closed, ConnectionId, Service, Work};
 use twinpath_stream::{Broken, Received, Transport};
 use twinpath_time::Instant;

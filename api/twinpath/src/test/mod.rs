@@ -60,7 +60,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use twinpath_connection::ConnectionLimits;
+use twinpath_service::connections::ConnectionLimits;
 use twinpath_service::{
     Answer, Begin, Beside, Closed, ConnectionId, Datagram, Message, MessageQueue, NotSent, Outbox, Recipient,
     SendHandle, Service,

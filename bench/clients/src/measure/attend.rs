@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use twinpath_socket_load::Stop;
 
-use crate::MeasureError;
+use crate::measure::MeasureError;
 
 /// The interval at which progress is drawn.
 const TICK: Duration = Duration::from_millis(100);

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::io::Write;
 
-use crate::MeasureError;
+use crate::measure::MeasureError;
 
 /// Prints one text and a line feed to standard output.
 ///

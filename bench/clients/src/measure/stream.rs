@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::report::SystemCalls;
+use crate::measure::report::SystemCalls;
 
 /// One measurement. Bits and bytes are those of payload.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

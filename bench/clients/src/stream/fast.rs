@@ -6,9 +6,9 @@ use twinpath_frame::{BURST_MAX, Burst};
 use twinpath_load::{DATAGRAM_MIN, Datagrams};
 use twinpath_port::PortId;
 use twinpath_socket_load::{Progress, Stop};
-use twinpath_stack::udp;
 use twinpath_sys::affinity;
 use twinpath_time::Instant;
+use twinpath_udp::udp;
 use twinpath_worker::{Engine, Io};
 
 use super::{FlowMeasured, Moved, StreamMeasured, StreamPlan};

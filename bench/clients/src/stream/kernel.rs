@@ -1,12 +1,12 @@
 //! Streams over kernel sockets, one thread each.
 
-use twinpath_measure::in_words;
 use twinpath_socket_load::{Progress, Stop, TcpStreamConfig, TcpStreaming, UdpStream, UdpStreamOutcome};
 
 use super::{CALL_BYTES, DATAGRAM_BYTES, FlowMeasured, Moved, StreamMeasured, StreamPlan};
 use crate::error::RunError;
 use crate::flow::on_threads;
 use crate::kernel::wait_of;
+use crate::measure::in_words;
 
 pub(super) fn run_datagrams(
     plan: &StreamPlan,

@@ -6,8 +6,8 @@ mod show;
 
 use std::process::ExitCode;
 
+use twinpath_clients::measure::{attend, print};
 use twinpath_clients::run_stream;
-use twinpath_measure::{attend, print};
 use twinpath_socket_load::{Progress, Stop};
 use twinpath_sys::LatencyRequest;
 

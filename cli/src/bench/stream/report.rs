@@ -1,9 +1,11 @@
 //! Makes the report of what was measured.
 
+use twinpath_clients::measure::report::SystemCalls;
+use twinpath_clients::measure::stream::{
+    ConnectionCounts, DatagramCounts, FlowReport, IntervalReport, StreamReport,
+};
 use twinpath_clients::{FlowMeasured, Moved, StreamMeasured, Transport};
 use twinpath_load::DatagramsSummary;
-use twinpath_measure::report::SystemCalls;
-use twinpath_measure::stream::{ConnectionCounts, DatagramCounts, FlowReport, IntervalReport, StreamReport};
 use twinpath_socket_load::{TcpStreamOutcome, Transfers};
 use twinpath_time::Duration;
 

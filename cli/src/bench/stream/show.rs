@@ -4,8 +4,8 @@ use std::io::IsTerminal;
 
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
+use twinpath_clients::measure::stream::{IntervalReport, StreamReport};
 use twinpath_clients::{Moved, StreamMeasured, Transport};
-use twinpath_measure::stream::{IntervalReport, StreamReport};
 use twinpath_socket_load::Progress;
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};

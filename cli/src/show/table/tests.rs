@@ -1,4 +1,4 @@
-use twinpath_report::{
+use twinpath_observe::report::{
     Capability, Count, Drop, Instance, Interface, LatencyRequest, Neighbour, Offload, Queue, Rules,
     ServiceClaim, Switch, WhyNot,
 };

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use fastrand::Rng;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use twinpath_port_shm::{Application, MAGIC, VERSION};
+use twinpath_shm::{Application, MAGIC, VERSION};
 use twinpath_sys::{EventFd, fd_passing};
 use twinpath_test_skip::few_or_all;
 

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Instant;
 
-use twinpath_openflow::{
+use twinpath_openflow_wire::{
     Action, FlowMod, FlowModCommand, Frames, Hello, Instruction, Match, Message, PacketOut, number,
 };
 

@@ -75,10 +75,8 @@ fn a_network_of_mininet() {
         return twinpath_test_skip::skip("needs mininet and ping (Debian's packages mininet, iputils-ping)");
     }
     let site = Site::new(0);
-    let (examples, program) = (
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/examples"),
-        Path::new(env!("CARGO_BIN_EXE_twinpath")),
-    );
+    let (examples, program) =
+        (concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/examples"), Path::new(env!("CARGO_BIN_EXE_twinpath")));
     let path = std::env::var("PATH").unwrap_or_default();
     let path = format!("{}:{path}", program.parent().expect("a directory").display());
     // Its hosts and switches end with the first process of a namespace, whatever becomes of the test.

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use twinpath_openflow::{Frames, Header, Hello, Message, number};
+use twinpath_openflow_wire::{Frames, Header, Hello, Message, number};
 use twinpath_test_fuzz::seed::handshakes::handshakes;
 
 use super::{Site, terminate};

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use twinpath_openflow::{Field, FlowMod, FlowModCommand, Match, MatchField, number};
-use twinpath_steer_bpf::Keep;
+use twinpath_bpf::Keep;
+use twinpath_openflow_wire::{Field, FlowMod, FlowModCommand, Match, MatchField, number};
 use twinpath_sys::PacketSocket;
 use twinpath_sys::ethtool::{Offload, set_offload};
 

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use twinpath_openflow::{
+use twinpath_openflow_wire::{
     Action, Bucket, Field, FlowMod, FlowRemovedReason, GroupMod, GroupModCommand, GroupType, Match,
     MatchField, Message, Multipart, MultipartReply, MultipartRequest, PacketInReason, Port, PortMod,
     PortReason, Role, RoleMessage, flow_flags, number, port_config, port_features, port_state,

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use rustix::event::poll;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::time::Timespec;
-use twinpath_port_shm::{Application, Woken};
-use twinpath_port_vnet::Tap;
+use twinpath_shm::{Application, Woken};
 use twinpath_sys::PacketSocket;
 use twinpath_sys::packet_socket::interface_index;
+use twinpath_vnet::Tap;
 
 use super::{Site, port, terminate};
 use crate::rig::{Server, forget_neighbours, ip, kill, move_link, udp_in, until};
@@ -294,7 +294,7 @@ fn a_virtual_machines_interface_is_a_port_while_the_machine_runs() {
     for _ in 0..2 {
         // As a virtual machine opens it; frames that its kernel would send are written there.
         let machine = site.rig.server.run(|| Tap::make("vm0", 1)).expect("entered").expect("a TAP interface");
-        twinpath_port_vnet::TapHandle::of(&machine).unwrap().set_carrier(true).unwrap();
+        twinpath_vnet::TapHandle::of(&machine).unwrap().set_carrier(true).unwrap();
         ip(&site.rig.server, &["link", "set", "vm0", "up"]);
         until("the port is up", || state(&switch, "tap:vm0") == "up");
         let listens = frames(&site, 1);

@@ -18,11 +18,13 @@ use fastrand::Rng;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde_json::Value;
-use twinpath_port_vnet::{SocketConfig, Tap, TapHandle, open_socket};
 use twinpath_sys::Namespace;
 use twinpath_sys::packet_socket::interface_index;
+use twinpath_vnet::{SocketConfig, Tap, TapHandle, open_socket};
 use twinpath_wire::Mac;
 use twinpath_wire::checksum::Sum;
+
+use twinpath_test_skip::few_or_all;
 
 use self::frames::{Bounds, Frame, VNET_HEADER_LEN, frame};
 use super::learned::until_by_kernel;
@@ -31,7 +33,6 @@ use super::ports::Named;
 use super::{BY_WORKERS, Site};
 use crate::rig::{PATIENCE, Server, ip, move_link};
 use crate::root_or_skip;
-use twinpath_test_skip::few_or_all;
 
 /// Steps of a seed, few and in full: in each one host sends some frames.
 const STEPS: [usize; 2] = [60, 400];

@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, UdpSocket};
 
-use twinpath_openflow::{Action, Field, Match, MatchField, Message, number};
+use twinpath_openflow_wire::{Action, Field, Match, MatchField, Message, number};
 
 use super::controller::{Controller, flow, output};
 use super::traffic::{bulk, echo};

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use twinpath_port_shm::Application;
-use twinpath_port_vnet::{Tap, TapHandle};
+use twinpath_shm::Application;
 use twinpath_sys::packet_socket::interface_index;
 use twinpath_sys::{Namespace, PacketSocket, StoppedThread};
+use twinpath_vnet::{Tap, TapHandle};
 
 use super::ports::{StopAtEnd, change, echo_until};
 use super::{BY_WORKERS, Site, figure, ip_of, port, terminate};

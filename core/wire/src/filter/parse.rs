@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
-use crate::test::{Family, Net, Side, Test};
-use crate::{Filter, Step, UNWANTED, WANTED};
+use crate::filter::test::{Family, Net, Side, Test};
+use crate::filter::{Filter, Step, UNWANTED, WANTED};
 
 /// Longest text, bytes.
 pub const TEXT_MAX: usize = 4096;

@@ -16,8 +16,9 @@ use twinpath_sys::{affinity, clock, cpuidle};
 use twinpath_time::Duration;
 
 use judge::{Judged, Set};
-use twinpath_thread::priority::Priority;
-use twinpath_thread::request::Request;
+
+use crate::thread::priority::Priority;
+use crate::thread::request::Request;
 
 /// Most limits that are tried besides 0: each takes 5 ms per pair.
 const CAPS_MAX: usize = 2;
@@ -187,7 +188,7 @@ pub struct Measurement {
     pub max_exit_us: Option<u32>,
     /// The priority of the woken thread.
     pub priority: Priority,
-    /// The scope of the requests during the measurement; see [`twinpath_thread::request`].
+    /// The scope of the requests during the measurement; see [`crate::thread::request`].
     pub scope: Scope,
 }
 

@@ -9,7 +9,7 @@ use twinpath_sys::{EventFd, affinity, clock};
 use twinpath_time::Duration;
 
 use super::judge::Set;
-use twinpath_thread::sleep::Sleeper;
+use crate::thread::sleep::Sleeper;
 
 /// Wake-ups and timers per sample.
 const ROUNDS: usize = 12;

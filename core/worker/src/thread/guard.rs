@@ -16,7 +16,7 @@
 use twinpath_sys::scheduling::RealTimeBudget;
 use twinpath_time::{Duration, Instant};
 
-use crate::priority::Priority;
+use crate::thread::priority::Priority;
 
 /// The default share of a shared CPU that a worker may spin, in thousandths. At one packet per 350 us, a competing
 /// process gets nine tenths of the CPU, less the time that the packets take.

@@ -3,13 +3,13 @@
 
 use twinpath_idle::Contention;
 use twinpath_sys::clock;
-use twinpath_thread::guard::{Guard, Step, Verdict};
-use twinpath_thread::spin_limit::{Allowed, Found, REST};
 use twinpath_time::{Duration, Instant};
 
 use super::Worker;
 use crate::engine::Engine;
 use crate::idle::Mode;
+use crate::thread::guard::{Guard, Step, Verdict};
+use crate::thread::spin_limit::{Allowed, Found, REST};
 
 /// The account of waiting is read again before a sleep if it was read longer ago.
 const WAITED_READ_AGAIN: Duration = Duration::from_millis(1);

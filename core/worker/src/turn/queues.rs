@@ -4,12 +4,12 @@ use rustix::io::Errno;
 use twinpath_frame::BURST_MAX;
 use twinpath_inspect::Reason;
 use twinpath_port::{CarriedPort, LinkState, PortId, PortQueue};
-use twinpath_thread::sleep::Sleeper;
 use twinpath_time::Instant;
 
 use super::{Event, Worker};
 use crate::engine::Engine;
 use crate::ports::Attached;
+use crate::thread::sleep::Sleeper;
 
 /// The most turns for emptying the rings: more than any ring has bursts.
 const EMPTYING_TURNS_MAX: u32 = 1024;

@@ -1,8 +1,8 @@
 use twinpath_port::{LinkState, PortId, loopback};
 use twinpath_sys::EventFd;
-use twinpath_thread::mailbox::mailbox;
 
 use super::*;
+use crate::thread::mailbox::mailbox;
 
 #[derive(Default)]
 struct Does {

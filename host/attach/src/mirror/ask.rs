@@ -7,12 +7,12 @@ use twinpath_netlink::route::{
     ADDRESS_HEADER_LEN, LINK_HEADER_LEN, RTM_GETADDR, RTM_GETLINK, family, octets,
 };
 use twinpath_netlink::{Body, Failure, Netlink, NetlinkError, Protocol, Request};
-use twinpath_stack::egress::KernelReason;
+use twinpath_udp::egress::KernelReason;
 
 use super::table::Change;
 use super::{MirrorError, message};
-use crate::egress_book::Route;
-use crate::message::{
+use crate::mirror::egress_book::Route;
+use crate::mirror::message::{
     AF_INET, AF_INET6, NDA_DST, NEIGHBOUR_HEADER_LEN, ROUTE_HEADER_LEN, RTA_OIF, RTM_NEWROUTE,
 };
 

@@ -6,12 +6,12 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 
-use twinpath_report as report;
-use twinpath_stack::egress::unresolved::UnresolvedNetworks;
-use twinpath_stack::egress::{ASK_INTERVAL, Egress, KernelReason, Update};
+use twinpath_observe::report;
 use twinpath_time::{Duration, Instant};
+use twinpath_udp::egress::unresolved::UnresolvedNetworks;
+use twinpath_udp::egress::{ASK_INTERVAL, Egress, KernelReason, Update};
 
-use crate::table::{NeighbourState, Tables};
+use crate::mirror::table::{NeighbourState, Tables};
 
 /// Bounds of the book. Peers beyond a bound are served through the kernel's sockets, and counted.
 #[derive(Clone, Copy, Debug)]

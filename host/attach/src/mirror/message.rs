@@ -9,11 +9,11 @@ use twinpath_netlink::route::{
     RTM_DELLINK, RTM_NEWADDR, RTM_NEWLINK, XDP_PROGRAMS,
 };
 use twinpath_netlink::{Attributes, Message};
-use twinpath_stack::egress::KernelReason;
+use twinpath_udp::egress::KernelReason;
 use twinpath_wire::Mac;
 
 use super::table::{Change, Link, Neighbour, NeighbourState};
-use crate::egress_book::Route;
+use crate::mirror::egress_book::Route;
 
 // linux/rtnetlink.h
 pub(crate) const RTM_NEWROUTE: u16 = 24;

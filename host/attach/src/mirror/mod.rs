@@ -18,15 +18,15 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 use twinpath_netlink::{NetlinkError, Source};
-use twinpath_report as report;
-use twinpath_stack::egress::{Egress, KernelReason, Update};
+use twinpath_observe::report;
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
+use twinpath_udp::egress::{Egress, KernelReason, Update};
 
 use self::path_watch::PathWatch;
 use self::table::{Change, Effect, Link, Tables};
 use self::watch::{Heard, Watch};
-use crate::egress_book::{BookCounters, BookLimits, EgressBook, Question, Step, lookup_interface};
+use crate::mirror::egress_book::{BookCounters, BookLimits, EgressBook, Question, Step, lookup_interface};
 
 /// Bounds of the mirror.
 #[derive(Clone, Copy, Debug)]

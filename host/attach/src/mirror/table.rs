@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
+use twinpath_claims::Prefix;
 use twinpath_port::LinkState;
-use twinpath_steer::Prefix;
 use twinpath_wire::Mac;
 
 /// How deep the kernel lets devices be stacked (`MAX_NEST_DEV`, linux/netdevice.h).

@@ -4,11 +4,11 @@
 //! any XDP mode and does not disable the peer's segmentation offload; on hardware with native XDP, copy mode is faster.
 //! Nothing is attached to find out.
 
+use twinpath_bpf::TcAttach;
 use twinpath_config::{AttachAsked, Path, PathAsked};
-use twinpath_report as report;
-use twinpath_steer_bpf::TcAttach;
+use twinpath_observe::report;
 
-use crate::facts::{InterfaceFacts, Support, XdpFeatures};
+use crate::path::facts::{InterfaceFacts, Support, XdpFeatures};
 
 /// Decides how the program at tc ingress is attached; `best` is the better kind that the kernel supports.
 ///

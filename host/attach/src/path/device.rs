@@ -1,10 +1,10 @@
 //! Reads driver, link and offloads of an interface, for `show` and metrics: what an operator would ask `ethtool` for.
 
-use twinpath_report::{Device, Offload};
+use twinpath_observe::report::{Device, Offload};
 use twinpath_sys::ethtool as ioctl;
 
-use crate::ethtool;
-use crate::facts::{InterfaceFacts, XdpFeatures};
+use crate::path::ethtool;
+use crate::path::facts::{InterfaceFacts, XdpFeatures};
 
 /// The offloads reported here: the name in `ethtool -k`, and the kernel's features any of which counts as on.
 const OFFLOADS: [(&str, &[&str]); 11] = [

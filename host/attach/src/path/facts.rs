@@ -3,15 +3,17 @@
 
 use std::fmt;
 
-use twinpath_mirror::table::{Link, Tables};
-use twinpath_steer_bpf::{TcAttach, XdpHolder};
+use twinpath_bpf::{TcAttach, XdpHolder};
 use twinpath_sys::ethtool as ioctl;
 
-pub use crate::ethtool::queues;
-use crate::ethtool::{active_features, takes_tags_off};
-use crate::privileges::Capabilities;
-use crate::xdp_features;
-pub use crate::xdp_features::XdpFeatures;
+use crate::mirror::table::{Link, Tables};
+
+pub use crate::path::ethtool::queues;
+pub use crate::path::xdp_features::XdpFeatures;
+
+use crate::path::ethtool::{active_features, takes_tags_off};
+use crate::path::privileges::Capabilities;
+use crate::path::xdp_features;
 
 /// Whether this kernel supports a feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +70,7 @@ impl ForeignXdp {
 
     /// The program with the tool that loads it: `xdpfilt_alw_udp of xdp-filter`.
     fn with_tool(name: &str) -> String {
-        twinpath_steer_bpf::tool_of(name).map_or_else(|| name.to_owned(), |tool| format!("{name} of {tool}"))
+        twinpath_bpf::tool_of(name).map_or_else(|| name.to_owned(), |tool| format!("{name} of {tool}"))
     }
 }
 

@@ -1,12 +1,12 @@
 //! Whether the driver of a switch's port forwards frames, by an XDP program: what is known of the interface, and what `auto` makes
 //! of it (docs/decisions/0011-flows-at-xdp.md).
 
-use twinpath_mirror::table::Link;
 use twinpath_sys::ethtool;
 
-use crate::ethtool::{active_features, takes_tags_off};
-use crate::facts::{PARAVIRTUAL, XdpFeatures};
-use crate::xdp_features;
+use crate::mirror::table::Link;
+use crate::path::ethtool::{active_features, takes_tags_off};
+use crate::path::facts::{PARAVIRTUAL, XdpFeatures};
+use crate::path::xdp_features;
 
 /// What the choice depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]

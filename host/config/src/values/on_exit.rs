@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::FailMode;
+use crate::values::FailMode;
 
 /// What becomes of the frames of a switch's interfaces when it has ended, or hangs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use twinpath_steer::{Prefix, PrefixError};
+use twinpath_claims::{Prefix, PrefixError};
 use twinpath_wire::{FlowKey, Protocol};
 
 /// The kinds of services.

@@ -4,16 +4,16 @@
 use std::thread;
 
 use tokio::sync::oneshot;
-use twinpath_costs::again::Again;
-use twinpath_costs::{Costs, Measurement, Scope, measure_as};
-use twinpath_thread::priority::Priority;
 use twinpath_time::{Duration, Instant};
+use twinpath_worker::costs::again::Again;
+use twinpath_worker::costs::{Costs, Measurement, Scope, measure_as};
+use twinpath_worker::thread::priority::Priority;
 
 /// The receiver of the result on the command socket.
 pub type Answer = oneshot::Sender<Result<serde_json::Value, String>>;
 
 /// Most clients that wait for one measurement: as many as there can be.
-const WAITING_MAX: usize = twinpath_command::CLIENTS_MAX;
+const WAITING_MAX: usize = twinpath_observe::command::CLIENTS_MAX;
 
 /// The current measurement, and the time of the next one.
 pub(super) struct Measuring {

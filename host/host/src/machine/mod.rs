@@ -3,17 +3,17 @@
 
 use std::path::PathBuf;
 
-use twinpath_costs::{self as costs, Costs, Measurement, Scope};
 use twinpath_sys::trusted_dir::TrustError;
 use twinpath_sys::{clock, cpu_request, cpuidle};
-use twinpath_thread::priority::Priority;
-use twinpath_thread::request::{Request, RequestScope};
 use twinpath_time::Duration;
+use twinpath_worker::costs::{self as costs, Costs, Measurement, Scope};
 use twinpath_worker::idle::{Mode, RequestSetting, Requests};
 use twinpath_worker::place::Placement;
+use twinpath_worker::thread::priority::Priority;
+use twinpath_worker::thread::request::{Request, RequestScope};
 
-use twinpath_command::run_directory;
-use twinpath_report as report;
+use twinpath_observe::command::run_directory;
+use twinpath_observe::report;
 use twinpath_tune::{Host, topology};
 
 mod again;

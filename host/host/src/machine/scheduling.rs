@@ -1,11 +1,11 @@
 //! A worker's scheduling: its present priority, the reason for it, and its share of the CPU.
 
-use twinpath_thread::guard::Shares;
-use twinpath_thread::priority::{Granted, Priority};
 use twinpath_worker::WorkerCounters;
 use twinpath_worker::idle::Mode;
+use twinpath_worker::thread::guard::Shares;
+use twinpath_worker::thread::priority::{Granted, Priority};
 
-use twinpath_report as report;
+use twinpath_observe::report;
 
 /// The requested scheduling, and the result.
 #[derive(Clone, Debug)]

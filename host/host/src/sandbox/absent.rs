@@ -2,7 +2,7 @@
 
 /// Files.
 pub(super) mod files {
-    use crate::Needs;
+    use crate::sandbox::Needs;
 
     pub(crate) fn confine(_: &Needs) -> Result<String, String> {
         Err("files are not confined: this program is built without the feature `sandbox` of the library"
@@ -16,7 +16,7 @@ pub(super) mod files {
 
 /// System calls.
 pub(super) mod calls {
-    use crate::Needs;
+    use crate::sandbox::Needs;
 
     pub(crate) fn confine(_: &Needs) -> Result<String, String> {
         Err("system calls are not confined: this program is built without the feature `sandbox` of the library"

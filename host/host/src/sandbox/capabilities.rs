@@ -1,7 +1,7 @@
 //! The capabilities that are needed again after the start, with their purpose; all others are dropped from every set.
 
 use caps::{CapSet, Capability, CapsHashSet};
-use twinpath_report as report;
+use twinpath_observe::report;
 
 use super::Needs;
 

@@ -7,20 +7,20 @@
 //!
 //! What a kernel does not support is left out and reported ([`report::Sandbox`]), and does not prevent serving.
 
-#[cfg(not(feature = "confine"))]
+#[cfg(not(feature = "sandbox"))]
 mod absent;
-#[cfg(feature = "confine")]
+#[cfg(feature = "sandbox")]
 mod calls;
 mod capabilities;
-#[cfg(feature = "confine")]
+#[cfg(feature = "sandbox")]
 mod files;
 
 use std::path::PathBuf;
 
 use twinpath_config::Sandbox;
-use twinpath_report as report;
+use twinpath_observe::report;
 
-#[cfg(not(feature = "confine"))]
+#[cfg(not(feature = "sandbox"))]
 use self::absent::{calls, files};
 
 /// The needs that differ between instances.

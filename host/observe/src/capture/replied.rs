@@ -3,9 +3,9 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use twinpath_filter::{Filter, outermost_beside};
+use twinpath_bpf::{Shown, TapReader};
 use twinpath_rings::slots::Note;
-use twinpath_steer_bpf::{Shown, TapReader};
+use twinpath_wire::filter::{Filter, outermost_beside};
 use twinpath_wire::offload::{Headers, completed};
 use twinpath_worker::{TapCounters, tag};
 
@@ -82,10 +82,11 @@ fn complete(frame: &mut [u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::net::SocketAddr;
     use twinpath_wire::Mac;
     use twinpath_wire::udp_frame::{UdpFrameRepr, write_headers};
+
+    use super::*;
 
     #[test]
     fn a_checksum_that_was_left_to_hardware_is_completed_behind_which_padding_may_be() {

@@ -9,11 +9,11 @@ use rustix::fs::FileType;
 use rustix::net::sockopt::socket_peercred;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use twinpath_report::Draining;
 use twinpath_sys::trusted_dir::TrustError;
 use twinpath_sys::{TrustedDir, fd_passing};
 
 use super::{ANSWER_MAX, Answer, CommandError, Drain, PATIENCE, RELOAD_PATIENCE, Request, is_trusted};
+use crate::report::Draining;
 
 /// Connects to the instance that listens there, which must belong to root or this user.
 ///

@@ -57,7 +57,7 @@ pub enum Request {
     #[serde(rename = "standby")]
     StandBy,
     /// Answer all accepted requests, and end: `{"drain":{"timeout_ms":1000}}`. The answer, repeated every
-    /// [`DRAIN_PROGRESS`], is a [`Draining`](twinpath_report::Draining); the last one reports the end.
+    /// [`DRAIN_PROGRESS`], is a [`Draining`](crate::report::Draining); the last one reports the end.
     Drain(Drain),
     /// Read the configuration's file again, and apply it: `"reload"`. The answer, once that is complete, lists the
     /// changes, a line for each: `{"changed":["worker.mode: \"adaptive\" -> \"poll\""]}`.
@@ -172,7 +172,7 @@ pub enum PortChange {
 pub struct Capture {
     /// The interface.
     pub interface: String,
-    /// A filter in the language of `twinpath_filter`; empty: all frames.
+    /// A filter in the language of `twinpath_wire::filter`; empty: all frames.
     #[serde(default)]
     pub filter: String,
     /// Bytes of each frame to keep; without it, all.
@@ -279,7 +279,7 @@ impl Topic {
     ///
     /// # Errors
     /// A sentence, if the report cannot be written as JSON (it always can).
-    pub fn of(self, report: &twinpath_report::Report) -> Result<serde_json::Value, String> {
+    pub fn of(self, report: &crate::report::Report) -> Result<serde_json::Value, String> {
         let whole = serde_json::to_value(report).map_err(|error| error.to_string())?;
         match whole {
             serde_json::Value::Object(mut fields) if self != Self::All => {

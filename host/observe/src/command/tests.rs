@@ -3,9 +3,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 
 use serde_json::{Value, json};
-use twinpath_report::{Drop, Report};
 
 use super::*;
+use crate::report::{Drop, Report};
 
 fn report() -> Report {
     let drop = Drop { place: "worker 0".to_owned(), reason: "martian".to_owned(), count: 3 };

@@ -3,14 +3,14 @@
 use std::sync::LazyLock;
 
 use twinpath_inspect::{Counts, Declared, Reading};
-use twinpath_report::{
+
+use super::rows::{by, of, on, times};
+use super::{Family, Row, Value};
+use crate::report::{
     ClaimCounts, FlowTable, GuardCounts, IdleCounts, KeptReplies, OpenFlow, PortCounts, Program, Report,
     RequestCounts, ServeCounts, ServiceKept, SessionCounts, Switch, SwitchCounts, SwitchPort, TcpCounts,
     Worker, WorkerCounts,
 };
-
-use super::rows::{by, of, on, times};
-use super::{Family, Row, Value};
 
 /// Counts, each with the values of its labels.
 type Labelled<'a, T> = Vec<(Vec<String>, &'a T)>;
@@ -27,7 +27,7 @@ pub(super) const QUEUES: Place<PortCounts> = Place {
     labels: &["interface", "queue", "worker"],
     each: |report| {
         let queues = report.interfaces.iter().flat_map(|it| it.queues.iter().map(move |queue| (it, queue)));
-        let labels = |queue: &twinpath_report::Queue| [queue.queue.to_string(), queue.worker.to_string()];
+        let labels = |queue: &crate::report::Queue| [queue.queue.to_string(), queue.worker.to_string()];
         queues.map(|(it, queue)| ([on(it), labels(queue).to_vec()].concat(), &queue.counts)).collect()
     },
 };

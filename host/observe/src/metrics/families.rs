@@ -3,7 +3,6 @@
 
 use twinpath_config::Path;
 use twinpath_inspect::MetricKind;
-use twinpath_report::{Interface, Report, RequestCounts};
 use twinpath_worker::idle::Mode;
 
 use super::declared::{
@@ -12,6 +11,7 @@ use super::declared::{
 };
 use super::rows::{by, each, flag, of, of_interfaces, of_measures, of_workers, on, own, times, with};
 use super::{Family, Row, Value};
+use crate::report::{Interface, Report, RequestCounts};
 
 type Rows = fn(&Report) -> Vec<Row>;
 

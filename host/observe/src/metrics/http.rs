@@ -19,12 +19,12 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use twinpath_holders::{Transport, holders};
 use twinpath_inspect::Counter;
-use twinpath_report::Report;
 use twinpath_time::Duration;
 
-use crate::{Format, encode};
+use crate::holders::{Transport, holders};
+use crate::metrics::{Format, encode};
+use crate::report::Report;
 
 /// Clients at once; a further one is disconnected.
 pub const CLIENTS_MAX: usize = 16;

@@ -21,7 +21,8 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use twinpath_inspect::MetricKind;
-use twinpath_report::Report;
+
+use crate::report::Report;
 
 pub use self::format::Format;
 pub use self::http::{CLIENTS_MAX, Counters, MetricsError, PATIENCE, Server, serve_where_offered};

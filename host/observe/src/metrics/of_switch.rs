@@ -1,11 +1,10 @@
 //! The metric families of switches, behind the others in docs/metrics.md.
 
-use twinpath_report::{OpenFlow, Report, SwitchPort};
-
 use super::declared::{OPENFLOW, PORTS, SWITCH, SWITCHING, TABLES};
 use super::families::gauge;
 use super::rows::{each, flag};
 use super::{Family, Row, Value};
+use crate::report::{OpenFlow, Report, SwitchPort};
 
 /// The families.
 pub(super) fn all() -> Vec<Family> {

@@ -1,9 +1,9 @@
 //! Rows of metrics from the parts of a report: their labels, and their values.
 
 use twinpath_inspect::Times;
-use twinpath_report::{FallbackMeasure, Interface, OwnMetric, Report, Service, Worker};
 
 use super::{Row, Value};
+use crate::report::{FallbackMeasure, Interface, OwnMetric, Report, Service, Worker};
 
 /// Bounds of the histogram: two per doubling from 256 ns to 16.8 ms. Each is the upper bound of a bucket of the finer
 /// histogram in the report.

@@ -1,9 +1,8 @@
-use twinpath_report::{
+use super::*;
+use crate::report::{
     Drop, Fallback, FallbackMeasure, FallbackProgram, Interface, Offload, PortCounts, Queue, RequestCounts,
     ServeCounts, Service, ServiceClaim, Times, Worker, WorkerCounts,
 };
-
-use super::*;
 
 fn report() -> Report {
     Report {
@@ -11,7 +10,7 @@ fn report() -> Report {
             name: "veth0".to_owned(),
             path: "packet".to_owned(),
             link: "up".to_owned(),
-            device: twinpath_report::Device {
+            device: crate::report::Device {
                 speed_mbps: Some(10_000),
                 offloads: vec![Offload { name: "rx-checksumming".to_owned(), on: true }],
                 ..Default::default()
@@ -180,8 +179,8 @@ const SUFFIXES: [&str; 2] = ["_total", "_bucket"];
 fn alerts_and_dashboard_ask_for_metrics_that_exist() {
     let known: Vec<&str> = families().iter().map(|family| family.name).collect();
     let texts = [
-        include_str!("../../../docs/monitoring/alerts.yml"),
-        include_str!("../../../docs/monitoring/dashboard.json"),
+        include_str!("../../../../docs/monitoring/alerts.yml"),
+        include_str!("../../../../docs/monitoring/dashboard.json"),
     ];
     let mut asked = 0;
     for text in texts {

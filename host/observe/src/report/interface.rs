@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use twinpath_inspect::counts;
 use twinpath_port::PortCounts;
 
-use crate::Count;
+use crate::report::Count;
 
 /// Driver and device of an interface, as the kernel reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

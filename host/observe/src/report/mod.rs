@@ -45,7 +45,7 @@ pub struct Report {
     /// The claims, and how often each verdict was given.
     pub rules: Rules,
     /// The cost of a wake-up on this machine, as measured last.
-    pub machine: Option<twinpath_costs::Costs>,
+    pub machine: Option<twinpath_worker::costs::Costs>,
     /// One entry per worker.
     pub workers: Vec<Worker>,
     /// Next hops in use, as mirrored from the kernel.

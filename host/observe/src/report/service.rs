@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use twinpath_inspect::{ClaimCounts, RequestCounts, ServeCounts, SessionCounts, TcpCounts};
 use twinpath_inspect::{Times, counts};
 
-use crate::Count;
+use crate::report::Count;
 
 /// One service, on all workers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use twinpath_inspect::SwitchCounts;
 use twinpath_inspect::counts;
 
-use crate::openflow::OpenFlow;
+use crate::report::openflow::OpenFlow;
 
 counts! {
     /// A switch.

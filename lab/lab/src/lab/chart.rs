@@ -3,7 +3,7 @@
 use anyhow::anyhow;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use twinpath_measure::axis::{Unit, scalable};
+use twinpath_clients::measure::axis::{Unit, scalable};
 
 use super::stats::quantile_ns;
 

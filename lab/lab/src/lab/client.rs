@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use twinpath_measure::report::BenchReport;
+use twinpath_clients::measure::report::BenchReport;
 
 use super::model::Sample;
 use super::peers::Bench;

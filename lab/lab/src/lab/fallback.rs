@@ -6,10 +6,10 @@ use std::sync::LazyLock;
 
 use anyhow::Context;
 use tokio::task::spawn_blocking;
+use twinpath_bpf::TcAttach;
 use twinpath_config::Path;
 use twinpath_fallback::loss::Measure;
 use twinpath_fallback::{FrameCost, Question, measure as measure_on_scratch, test_runs, traffic};
-use twinpath_steer_bpf::TcAttach;
 use twinpath_sys::affinity;
 use twinpath_time::Duration;
 

@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
-use twinpath_report::{Flow, Report, Worker};
+use twinpath_observe::report::{Flow, Report, Worker};
 use twinpath_sys::child;
 
 use super::process::{Launcher, Server, Side};
@@ -61,7 +61,8 @@ impl Instance {
     /// The instance of a program that `plain program` has started, and that serves by the library.
     pub(crate) fn of_program(server: Server, service: &str, interface: &str) -> anyhow::Result<Self> {
         let pid = server.ready["program_pid"].as_u64().context("the ready line names no process")?;
-        let socket = twinpath_command::run_directory().join(format!("{service}-{interface}-{pid}.sock"));
+        let socket =
+            twinpath_observe::command::run_directory().join(format!("{service}-{interface}-{pid}.sock"));
         Ok(Self { server, socket })
     }
 

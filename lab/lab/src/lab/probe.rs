@@ -5,11 +5,11 @@ use std::net::{SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use twinpath_measure::report::{RttUs, buckets};
+use twinpath_clients::measure::report::{RttUs, buckets};
 use twinpath_plain::{Pace, Stamped, StampedPair};
 use twinpath_socket_load::Stop;
 use twinpath_sys::affinity;
-use twinpath_thread::priority::Priority;
+use twinpath_worker::thread::priority::Priority;
 
 use super::model::Sample;
 use super::topology::{HOSTS, SwitchNetwork};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
 use fastrand::Rng;
-use twinpath_report::Flow;
+use twinpath_observe::report::Flow;
 use twinpath_sys::Namespace;
 
 use crate::lab::instance::Instance;

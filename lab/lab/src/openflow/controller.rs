@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use twinpath_openflow::{
+use twinpath_openflow_wire::{
     FlowStats, FlowStatsRequest, Header, Hello, Match, Message, Multipart, MultipartReply, MultipartRequest,
     PortStats, TableStats, number,
 };

@@ -1,6 +1,6 @@
 //! The flows that the labs' controllers put in.
 
-use twinpath_openflow::{
+use twinpath_openflow_wire::{
     Action, ErrorCode, Field, FlowMod, FlowModCommand, Instruction, Match, MatchField, Message, PortMod,
     number, port_config,
 };

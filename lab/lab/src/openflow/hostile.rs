@@ -1,7 +1,7 @@
 //! Tuple-space explosion (Csikor et al., CoNEXT 2019): flows with a mask for each pair of prefix lengths, 1,024 in all, in no
 //! order of priority, and the headers that have a table search as many of them as can be. Always the same ones.
 
-use twinpath_openflow::{ErrorCode, Message};
+use twinpath_openflow_wire::{ErrorCode, Message};
 use twinpath_plain::{FRAME_BYTES, Frame, bare_frame};
 
 use super::flows;

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use serde_json::json;
-use twinpath_measure::{attend, print};
+use twinpath_clients::measure::{attend, print};
 use twinpath_socket_load::Stop;
 use twinpath_sys::{affinity, clock, scheduling};
 use twinpath_time::Instant;

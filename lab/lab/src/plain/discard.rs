@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use serde_json::json;
-use twinpath_measure::{attend, print};
-use twinpath_openflow::{
+use twinpath_clients::measure::{attend, print};
+use twinpath_openflow_wire::{
     FlowMod, FlowStats, Frames, Header, Hello, Message, MessageType, Multipart, MultipartReply, number,
 };
 use twinpath_socket_load::Stop;

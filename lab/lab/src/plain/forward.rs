@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use twinpath_measure::{attend, print};
+use twinpath_clients::measure::{attend, print};
 use twinpath_plain::{FORWARD_BURST_MAX, Forwarding, Shape, forward};
 use twinpath_socket_load::Stop;
 

@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use twinpath_measure::{attend, print};
+use twinpath_clients::measure::{attend, print};
 use twinpath_plain::{Held, Holding, tcp_hold};
 use twinpath_socket_load::Stop;
 

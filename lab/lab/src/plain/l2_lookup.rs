@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::ensure;
 use serde::{Deserialize, Serialize};
-use twinpath_measure::print;
-use twinpath_switch::{AGEING, Arrival, CAPACITY_MAX, PortConfig, Shared, Snapshot, Switch, SwitchConfig};
+use twinpath_clients::measure::print;
+use twinpath_learning::{AGEING, Arrival, CAPACITY_MAX, PortConfig, Shared, Snapshot, Switch, SwitchConfig};
 use twinpath_sys::{affinity, clock};
 use twinpath_wire::Mac;
 

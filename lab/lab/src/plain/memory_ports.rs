@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
 use serde_json::json;
-use twinpath_measure::{attend, print};
-use twinpath_port_shm::{Application, Fault, Packet};
+use twinpath_clients::measure::{attend, print};
+use twinpath_shm::{Application, Fault, Packet};
 use twinpath_socket_load::Stop;
 use twinpath_sys::{affinity, clock};
 use twinpath_time::Duration;

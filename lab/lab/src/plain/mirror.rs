@@ -1,7 +1,7 @@
 //! The peer `twinpath-lab plain mirror`: an echo by a program at tc of some thirty lines.
 
 use serde_json::json;
-use twinpath_measure::print;
+use twinpath_clients::measure::print;
 use twinpath_plain::TcMirror;
 
 use super::reflect::interface_index;

@@ -46,18 +46,18 @@ use std::process::ExitCode;
 use anyhow::{Context, ensure};
 use clap::{Subcommand, ValueEnum};
 use serde_json::json;
+use twinpath_clients::measure::attend;
+use twinpath_clients::measure::print;
+use twinpath_clients::measure::report::{RttUs, buckets};
 use twinpath_load::Limit;
-use twinpath_measure::attend;
-use twinpath_measure::print;
-use twinpath_measure::report::{RttUs, buckets};
 use twinpath_plain::{TcpEcho, eventfd_pingpong};
 use twinpath_socket_load::{
     BulkCounts, Echo, EchoCounts, EchoMethod, Peers, Reply, Stop, TcpSink, UdpServer, Wait, tcp_bulk,
 };
 use twinpath_sys::{LatencyRequest, affinity, clock};
-use twinpath_thread::priority::Priority;
 use twinpath_time::Duration;
 use twinpath_worker::idle::Mode;
+use twinpath_worker::thread::priority::Priority;
 
 /// How long an adaptive server polls after the last request before it sleeps; the client's time is the same.
 const ADAPTIVE_SPIN: Duration = Duration::from_micros(50);

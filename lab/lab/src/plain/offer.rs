@@ -10,7 +10,7 @@ use anyhow::ensure;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
-use twinpath_measure::print;
+use twinpath_clients::measure::print;
 use twinpath_sys::clock;
 
 use super::program::AskReport;

@@ -7,8 +7,8 @@ use anyhow::ensure;
 use clap::{Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use twinpath_measure::{attend, print};
-use twinpath_openflow::{ErrorCode, Message};
+use twinpath_clients::measure::{attend, print};
+use twinpath_openflow_wire::{ErrorCode, Message};
 use twinpath_socket_load::Stop;
 
 use crate::openflow::{Controller, flows, hostile};

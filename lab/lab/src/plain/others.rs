@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Subcommand;
 use serde_json::json;
+use twinpath_clients::measure::report::{RttUs, buckets};
+use twinpath_clients::measure::{attend, print};
 use twinpath_load::Arrivals;
-use twinpath_measure::report::{RttUs, buckets};
-use twinpath_measure::{attend, print};
 use twinpath_plain::{BusyPollEcho, Null, Pace, TcpNull, paced_wake};
 use twinpath_socket_load::Stop;
-use twinpath_thread::priority::Priority;
 use twinpath_worker::idle::Mode;
+use twinpath_worker::thread::priority::Priority;
 
 use super::{
     Method, Server, busy, discard, echo_counts, forward, hold, l2_lookup, memory_ports, mirror, nfs, numbers,

@@ -8,10 +8,10 @@ use std::time::Instant as Clock;
 
 use anyhow::ensure;
 use serde::{Deserialize, Serialize};
+use twinpath_clients::measure::print;
 use twinpath_frame::{Frame, Pool};
 use twinpath_inspect::Reason;
-use twinpath_measure::print;
-use twinpath_openflow::{Action, Field, Instruction, Match, MatchField};
+use twinpath_openflow_wire::{Action, Field, Instruction, Match, MatchField};
 use twinpath_pipeline::{
     Arrival, Count, Destination, Flow, FlowId, Ingress, Outlet, Pipeline, Port, Ports, Worker,
 };

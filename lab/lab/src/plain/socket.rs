@@ -12,7 +12,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 use serde_json::json;
-use twinpath_socket::{Access, Interest, Poll, SendBy, SocketPath, UdpSocket};
+use twinpath_leases::sockets::{Access, Interest, Poll, SendBy, SocketPath, UdpSocket};
 use twinpath_socket_load::Stop;
 use twinpath_time::Duration;
 

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use twinpath_measure::{attend, print};
+use twinpath_clients::measure::{attend, print};
 use twinpath_socket_load::Stop;
 use twinpath_sys::FrameTap;
 

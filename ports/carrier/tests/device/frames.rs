@@ -2,7 +2,7 @@
 
 use twinpath_frame::{Checksum, Gso, GsoKind};
 use twinpath_inspect::Reason;
-use twinpath_port_vnet::{SocketConfig, VnetPort, open_socket};
+use twinpath_vnet::{SocketConfig, VnetPort, open_socket};
 
 use super::*;
 
@@ -17,7 +17,7 @@ impl Far {
         let ifindex = ifindex(namespace, name);
         let config = SocketConfig { ifindex, fanout_group: None, mark: 0 };
         let socket = namespace.run(|| open_socket(&config)).unwrap().unwrap();
-        let mut pool = Pool::new(2 * twinpath_port_vnet::QUEUE_FRAMES).unwrap();
+        let mut pool = Pool::new(2 * twinpath_vnet::QUEUE_FRAMES).unwrap();
         let mut port = VnetPort::socket(PortId { port: 9, queue: 0 }, ifindex, socket);
         port.prepare(&mut pool);
         Self { port, pool }

@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
+use twinpath_bpf::{PortPrograms, QUEUES_MAX, TcAttach, Unserved};
+use twinpath_carrier::{CarrierConfig, CarrierPort, QUEUE_FRAMES, capabilities, spare};
 use twinpath_frame::{Burst, Frame, Mapping, Pool};
 use twinpath_port::{CarriedPort, Carrier, GsoKinds, PORTS_MAX, PortId, PortQueue, WaitSource};
-use twinpath_port_carrier::{CarrierConfig, CarrierPort, QUEUE_FRAMES, capabilities, spare};
 use twinpath_rings::pending::{Pending, STRIDE};
-use twinpath_steer_bpf::{PortPrograms, QUEUES_MAX, TcAttach, Unserved};
 use twinpath_sys::Namespace;
 use twinpath_sys::packet_socket::interface_index;
 use twinpath_test_rig::{ifindex, ip, quiet, run};

@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use serde::{Deserialize, Serialize};
-use twinpath_command as command;
-use twinpath_plan::ServicePlan;
+use twinpath_observe::command;
 use twinpath_sys::UdpSocket;
 use twinpath_sys::fd_passing::{self, FDS_MAX};
 use twinpath_sys::tcp_listener::Group;
+
+use crate::plan::ServicePlan;
 
 /// The kernel's sockets of a service, before they are given to workers.
 pub struct KernelSockets {

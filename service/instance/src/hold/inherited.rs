@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use twinpath_command::{self as command, Request};
-use twinpath_plan::{Plan, ServicePlan};
+use twinpath_observe::command::{self as command, Request};
 use twinpath_sys::UdpSocket;
 use twinpath_sys::tcp_listener::Group;
 
-use crate::HoldError;
-use crate::held::{Held, Name, Use};
+use crate::hold::HoldError;
+use crate::hold::held::{Held, Name, Use};
+use crate::plan::{Plan, ServicePlan};
 
 /// How long the former instance may take for a step. It detaches programs and closes sockets, each after an RCU
 /// grace period, which can take seconds on a busy machine; it serves meanwhile.

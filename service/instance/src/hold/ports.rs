@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use twinpath_holders::{Transport, holder_of_socket, holders};
-use twinpath_plan::ServicePlan;
+use twinpath_observe::holders::{Transport, holder_of_socket, holders};
 use twinpath_sys::UdpSocket;
 use twinpath_sys::frame_claim::{self, FrameClaim};
 use twinpath_sys::tcp_listener::listen_group;
 
-use crate::HoldError;
-use crate::held::KernelSockets;
-use crate::inherited::Inherited;
+use crate::hold::HoldError;
+use crate::hold::held::KernelSockets;
+use crate::hold::inherited::Inherited;
+use crate::plan::ServicePlan;
 
 /// Holds the ports of several services, with `workers` listeners for each TCP port. Sockets that `former` has
 /// are taken from it.

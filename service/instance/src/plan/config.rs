@@ -3,11 +3,11 @@
 use std::num::NonZeroU16;
 
 use twinpath_config::{Config, Sandbox, Service, Worker, goal};
-use twinpath_machine::Wanted;
+use twinpath_host::machine::Wanted;
 use twinpath_time::Duration;
 use twinpath_worker::idle::IdleConfig;
 
-use crate::{Plan, ServicePlan};
+use crate::plan::{Plan, ServicePlan};
 
 /// How workers idle that are configured like this.
 #[must_use]

@@ -6,16 +6,17 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use twinpath_command::{default_socket, run_directory};
+use twinpath_claims::{Answers, Claim, ClaimKind, Prefix, REFLEX_CLAIMS_MAX, REFLEX_SERVICES_MAX, Reflex};
 use twinpath_config::{AttachAsked, Origin, PathAsked, ReflexAsked, Sandbox};
-use twinpath_rpcbind::Registration;
+use twinpath_observe::command::{default_socket, run_directory};
 use twinpath_serve::{Served, ServedPort};
-use twinpath_steer::{Answers, Claim, ClaimKind, Prefix, REFLEX_CLAIMS_MAX, REFLEX_SERVICES_MAX, Reflex};
 use twinpath_stream::TcpLimits;
-use twinpath_thread::PoolLimits;
 use twinpath_time::Duration;
 use twinpath_wire::{FlowKey, Protocol};
 use twinpath_worker::idle::IdleConfig;
+use twinpath_worker::thread::PoolLimits;
+
+use crate::rpcbind::Registration;
 
 pub use config::{idle_config, wanted};
 
@@ -47,7 +48,7 @@ pub struct Plan {
     /// How they idle; `request` is set by what is measured.
     pub idle: IdleConfig,
     /// Latency requests and priority.
-    pub machine: twinpath_machine::Wanted,
+    pub machine: twinpath_host::machine::Wanted,
     /// How long connections may take to end when it stops.
     pub drain: Duration,
     /// Peers answered on the fast path at once.

@@ -1,7 +1,7 @@
 //! Stands in for the client, in a program that is built without the feature `client`, which has no service of ONC RPC
 //! to register.
 
-use crate::Registration;
+use crate::rpcbind::Registration;
 
 /// No registrations.
 #[derive(Debug, Default)]

@@ -6,12 +6,12 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::net::UdpSocket;
 use tokio::time::{Duration, timeout};
-use twinpath_holders::{Transport, is_held};
+use twinpath_observe::holders::{Transport, is_held};
 use twinpath_rpc::client::{Auth, Call, Reply, ReplyError, portmap_arguments, portmap_boolean, portmap_port};
 use twinpath_rpc::nfs3_types::portmap::{PMAP_PORT, PMAP_PROG, PROGRAM, VERSION, mapping};
 use twinpath_sys::clock;
 
-use crate::Registration;
+use crate::rpcbind::Registration;
 
 /// Time for a reply, after which the call is repeated: over loopback only a full buffer loses packets.
 const REPLY_TIME: Duration = Duration::from_millis(300);

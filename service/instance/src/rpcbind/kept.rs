@@ -6,9 +6,9 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Duration, Instant, sleep_until};
 
-use crate::Registration;
-use crate::client::{self, Known, RpcbindError};
-use crate::signs::Signs;
+use crate::rpcbind::Registration;
+use crate::rpcbind::client::{self, Known, RpcbindError};
+use crate::rpcbind::signs::Signs;
 
 /// After the start, and after a sign that rpcbind starts, it is tried so often, first after this time and then each time
 /// after twice as long: for 102 s. So an rpcbind that gives no sign here is found if it starts soon, and a host without

@@ -6,20 +6,20 @@
 //!
 //! A registration is made good when it is lost: once rpcbind starts, for the first time or again (`signs.rs`).
 
-#[cfg(not(feature = "client"))]
+#[cfg(not(feature = "rpcbind"))]
 mod absent;
-#[cfg(feature = "client")]
+#[cfg(feature = "rpcbind")]
 mod client;
-#[cfg(feature = "client")]
+#[cfg(feature = "rpcbind")]
 mod kept;
-#[cfg(feature = "client")]
+#[cfg(feature = "rpcbind")]
 mod signs;
 
 use std::fmt;
 
-#[cfg(not(feature = "client"))]
+#[cfg(not(feature = "rpcbind"))]
 pub use absent::Registered;
-#[cfg(feature = "client")]
+#[cfg(feature = "rpcbind")]
 pub use kept::Registered;
 
 /// A program's registration.

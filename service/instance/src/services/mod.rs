@@ -5,9 +5,10 @@ mod rpc;
 
 use twinpath_config::{Config, Service, ServiceKind};
 use twinpath_rpc::TableError;
-use twinpath_rpcbind::Registration;
 use twinpath_serve::Prototype;
 use twinpath_service::{Chargen, Discard, Echo, Reflect};
+
+use crate::rpcbind::Registration;
 
 /// The reason that a service cannot be created.
 #[derive(Debug, thiserror::Error)]

@@ -8,8 +8,9 @@ use twinpath_rpc::mount3::Mount3;
 use twinpath_rpc::nfs3::{Nfs3, Tree};
 use twinpath_rpc::record::RecordLimits;
 use twinpath_rpc::{DuplicateLimits, Program, RpcService, Server, TableError};
-use twinpath_rpcbind::Registration;
 use twinpath_time::Duration;
+
+use crate::rpcbind::Registration;
 
 /// The programs that are served: NFSv3 and MOUNT on a small fixed tree.
 fn programs() -> Vec<Box<dyn Program>> {

@@ -6,10 +6,10 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use twinpath_bpf::{KeptMaps, SteerError};
 use twinpath_reflex::kept_table::{KeptTable, SERVICES_MAX};
 use twinpath_reflex::{Generations, Kept, Name, NotKept, Publication, Version, withdraw_all};
 use twinpath_service::{Keeper, KeptReplies, TooManyBindings};
-use twinpath_steer_bpf::{KeptMaps, SteerError};
 use twinpath_time::{Duration, Instant};
 
 /// The kept replies of an instance. Control has it; each service on each worker has a [`Keeper`] from it.

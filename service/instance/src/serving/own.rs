@@ -1,6 +1,6 @@
 //! The part of a report that services define themselves.
 
-use twinpath_report::{OwnMetric, Times};
+use twinpath_observe::report::{OwnMetric, Times};
 use twinpath_service::{MetricName, ServiceCounters};
 
 /// The metrics of all clones of a service, added up: each clone has the same ones, in the same order.

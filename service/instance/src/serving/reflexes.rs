@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use twinpath_attach::{Attachment, Replies};
-use twinpath_plan::{Allowed, FormerReflexes, Plan, ServicePlan, ServiceReflex};
+use twinpath_claims::{Answers, REFLEX_CLAIMS_MAX};
+use twinpath_config::values::{PathAsked, ReflexAsked};
+use twinpath_observe::report::{Count, KeptReplies, Reflexes as Report, ServiceKept};
 use twinpath_reflex::kept_table::SERVICES_MAX;
-use twinpath_report::{Count, KeptReplies, Reflexes as Report, ServiceKept};
 use twinpath_serve::Prototype;
 use twinpath_service::{Reflex, TooManyBindings};
-use twinpath_steer::{Answers, REFLEX_CLAIMS_MAX};
 use twinpath_time::Instant;
-use twinpath_values::{PathAsked, ReflexAsked};
 
-use crate::kept::KeptStore;
+use crate::plan::{Allowed, FormerReflexes, Plan, ServicePlan, ServiceReflex};
+use crate::serving::kept::KeptStore;
 
 /// The number of valid kept replies, by the service's number.
 pub struct KeptEntries([u32; SERVICES_MAX]);

@@ -5,19 +5,19 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use twinpath_hold::KernelSockets;
+use twinpath_claims::Answers;
 use twinpath_host::StartError;
-use twinpath_plan::ServicePlan;
 use twinpath_reflex::ports::ANSWERING_PORTS;
 use twinpath_serve::{
     Demux, HandlerPool, KernelSide, Prototype, Routes, Sends, ServeConfig, ServeCounters, ServiceLimits,
     ServicePart, TcpTotals,
 };
 use twinpath_service::{Reflex, ServiceCounters};
-use twinpath_steer::Answers;
 use twinpath_sys::tcp_listener::Group;
 
-use crate::kept::{KeptPart, KeptStore};
+use crate::hold::KernelSockets;
+use crate::plan::ServicePlan;
+use crate::serving::kept::{KeptPart, KeptStore};
 
 /// Control's handle of one service on one worker.
 pub struct ServiceHandle {

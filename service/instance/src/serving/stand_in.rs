@@ -8,16 +8,16 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant as Due;
-use twinpath_hold::Held;
 use twinpath_host::{StartError, readable_copy, until_readable};
-use twinpath_plan::ServicePlan;
 use twinpath_serve::{HandlerPool, KernelSide, Prototype, Routes, ServeCommand, ServeConfig, TcpTotals};
 use twinpath_time::Duration;
 use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::place::Placement;
 
-use crate::service::{NewService, part_of, sends_of};
-use crate::worker::WorkerHandle;
+use crate::hold::Held;
+use crate::plan::ServicePlan;
+use crate::serving::service::{NewService, part_of, sends_of};
+use crate::serving::worker::WorkerHandle;
 
 /// The interval at which control checks whether a stuck worker has continued.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);

@@ -6,16 +6,16 @@ use std::sync::atomic::Ordering;
 
 use twinpath_host::{StartError, WorkerPlan, rows};
 use twinpath_inspect::{ControlReason, Counter, Reason};
-use twinpath_report as report;
+use twinpath_observe::report;
 use twinpath_serve::{Demux, DemuxCommand, Routes, ServeCommand, ServeCounters};
-use twinpath_stuck::Unserved;
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::Command;
 use twinpath_worker::idle::IdleConfig;
 use twinpath_worker::place::Placement;
 
-use crate::service::{NewService, ServiceHandle, engine_with};
+use crate::serving::service::{NewService, ServiceHandle, engine_with};
+use crate::stuck::Unserved;
 
 /// Messages in each direction between control and one worker. A worker asks about at most 4096 peers per ten
 /// seconds, and control answers each question with one update. If a ring is full, control's messages wait in

@@ -20,12 +20,12 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 use tokio::time::{sleep, timeout};
-use twinpath_command::Request;
-use twinpath_hold::{Held, Inherited, Name, STOPPING};
 use twinpath_host::readable;
+use twinpath_observe::command::Request;
 use twinpath_time::Duration;
 
-use crate::waiting::{Waiting, is_something};
+use crate::hold::{Held, Inherited, Name, STOPPING};
+use crate::stuck::waiting::{Waiting, is_something};
 
 /// The interval at which a standby that serves in place of a stuck first instance checks whether that one
 /// continues. For no longer than this both serve.

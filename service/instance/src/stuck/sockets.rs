@@ -15,12 +15,12 @@ use std::sync::{Arc, Weak};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
-use twinpath_hold::{Held, Use};
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::WorkerCounters;
 
-use crate::waiting::{Waiting, is_something};
+use crate::hold::{Held, Use};
+use crate::stuck::waiting::{Waiting, is_something};
 
 /// Workers, by number, that leave something waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]

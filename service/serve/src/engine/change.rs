@@ -1,11 +1,11 @@
 //! Changes of an engine while its worker serves: new limits, stepping back from the kernel's sockets, leaving.
 
-use twinpath_kernel_tcp::TcpServer;
 use twinpath_service::Service;
 use twinpath_time::Instant;
 use twinpath_worker::Io;
 
 use super::{ServeEngine, ServeEvent};
+use crate::kernel_tcp::TcpServer;
 use crate::limits::ServiceLimits;
 
 /// Bursts taken from a socket before its service leaves: more small datagrams than the socket's buffer holds.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use twinpath_inspect::Reason;
 use twinpath_service::{Answer, Datagram, Service};
-use twinpath_stack::admit::admit_port;
 use twinpath_time::Instant;
+use twinpath_udp::admit::admit_port;
 use twinpath_wire::Protocol;
 use twinpath_worker::Io;
 

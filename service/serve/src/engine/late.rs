@@ -3,16 +3,16 @@
 
 use std::net::SocketAddr;
 
-use twinpath_handlers::{Done, HandlerPool, Requester};
 use twinpath_inspect::Reason;
 use twinpath_port::PortId;
 use twinpath_service::{Answer, Job, Service};
-use twinpath_stack::admit::is_among;
-use twinpath_stack::udp;
 use twinpath_time::Instant;
+use twinpath_udp::admit::is_among;
+use twinpath_udp::udp;
 use twinpath_worker::Io;
 
 use super::{ServeEngine, ServeEvent, ifindex_of, with_scope};
+use crate::handlers::{Done, HandlerPool, Requester};
 
 /// A datagram with a deferred reply that is still to come.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use twinpath_inspect::Reason;
 use twinpath_port::PortId;
 use twinpath_service::{Begin, Message, Outbox, Recipient, Service};
-use twinpath_stack::admit::is_among;
 use twinpath_time::{Duration, Instant};
+use twinpath_udp::admit::is_among;
 use twinpath_worker::Io;
 
 use super::{ServeEngine, ServeEvent, ifindex_of, with_scope};

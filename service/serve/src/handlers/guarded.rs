@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use twinpath_inspect::Reason;
-use twinpath_thread::panics;
 use twinpath_time::{Duration, Instant};
+use twinpath_worker::thread::panics;
 
 /// Control is told of panics at most this often. All are counted.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);

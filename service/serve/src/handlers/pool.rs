@@ -13,8 +13,8 @@ use std::thread;
 use rustix::io::Errno;
 use twinpath_service::Work;
 use twinpath_sys::{EventFd, affinity, clock};
-use twinpath_thread::{PoolLimits, panics};
 use twinpath_time::Instant;
+use twinpath_worker::thread::{PoolLimits, panics};
 
 /// The connection or peer that a task was submitted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,10 @@
 //! Gives a connection the service and the handler pool of its worker.
 
-use twinpath_connection::Host;
-use twinpath_handlers::{Guarded, HandlerPool, Requester};
 use twinpath_inspect::Reason;
+use twinpath_service::connections::Host;
 use twinpath_service::{ConnectionId, Service, Work};
+
+use crate::handlers::{Guarded, HandlerPool, Requester};
 
 /// The service and its handler pool, for the connection `id`.
 pub(crate) struct ConnectionHost<'a, S> {

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use twinpath_connection::ConnectionLimits;
+use twinpath_service::connections::ConnectionLimits;
 use twinpath_stream::TcpLimits;
 
-use crate::sources::{Source, SourceCounts};
+use crate::kernel_tcp::sources::{Source, SourceCounts};
 
 /// The size of a read, and the least that a connection may hold in each direction, in bytes.
 pub const CHUNK: usize = 64 * 1024;

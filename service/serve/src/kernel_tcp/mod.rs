@@ -1,6 +1,6 @@
 //! TCP on the kernel path: the connections of a service on one worker, on the kernel's sockets.
 //!
-//! `service/connection` says how a connection behaves. This crate accepts connections, limits them, and decides
+//! `service/service/src/connections` says how a connection behaves. This crate accepts connections, limits them, and decides
 //! which of them the worker serves when ([`TcpServer`]).
 
 mod accept;

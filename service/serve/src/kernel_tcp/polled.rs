@@ -8,7 +8,7 @@
 
 use twinpath_time::{Duration, Instant};
 
-use crate::read_delay::ReadDelay;
+use crate::kernel_tcp::read_delay::ReadDelay;
 
 /// Events in a row for one connection, after which it is polled. Adding it to the epoll and removing it costs
 /// two system calls, which is little for so many events.

@@ -14,23 +14,24 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use twinpath_connection::{After, Connection, Scratch, Turn};
-use twinpath_handlers::{Guarded, HandlerPool};
 use twinpath_inspect::Reason;
+use twinpath_service::connections::{After, Connection, Scratch, Turn};
 use twinpath_service::{Closed, ConnectionId, Service};
-use twinpath_stack::served::Served;
 use twinpath_time::{Instant, Wheel};
+use twinpath_udp::served::Served;
 use twinpath_worker::Fds;
 
-use crate::accept::{Acceptor, FIRST_TOKEN, LISTENERS_MAX};
-use crate::host::ConnectionHost;
-use crate::limits::{CHUNK, TcpTotals};
-use crate::polled::Polled;
-use crate::socket::Socket;
-use crate::sources::{Source, Sources};
-use crate::table::Table;
-use crate::waiting::Waiting;
+use crate::handlers::{Guarded, HandlerPool};
 use twinpath_inspect::TcpCounters;
+
+use crate::kernel_tcp::accept::{Acceptor, FIRST_TOKEN, LISTENERS_MAX};
+use crate::kernel_tcp::host::ConnectionHost;
+use crate::kernel_tcp::limits::{CHUNK, TcpTotals};
+use crate::kernel_tcp::polled::Polled;
+use crate::kernel_tcp::socket::Socket;
+use crate::kernel_tcp::sources::{Source, Sources};
+use crate::kernel_tcp::table::Table;
+use crate::kernel_tcp::waiting::Waiting;
 
 /// The tokens of connections follow those of the listeners.
 const FIRST_CONNECTION_TOKEN: u32 = FIRST_TOKEN + LISTENERS_MAX;

@@ -7,10 +7,10 @@ use twinpath_port::PortId;
 use twinpath_port::loopback::pair;
 use twinpath_serve::{HandlerPool, ServeCommand, ServeEvent};
 use twinpath_service::{Answer, Datagram, Reason, Service};
-use twinpath_stack::egress::KernelReason;
 use twinpath_sys::Namespace;
-use twinpath_thread::PoolLimits;
 use twinpath_time::{Duration, Instant};
+use twinpath_udp::egress::KernelReason;
+use twinpath_worker::thread::PoolLimits;
 use twinpath_worker::{Command, Event};
 
 use crate::wire::{Rig, WAY_BACK};

@@ -10,8 +10,8 @@ use twinpath_frame::Burst;
 use twinpath_inspect::Reason;
 use twinpath_port::PortQueue;
 use twinpath_service::{Answer, Datagram, Service};
-use twinpath_stack::egress::{Egress, KernelReason};
 use twinpath_time::Instant;
+use twinpath_udp::egress::{Egress, KernelReason};
 use twinpath_worker::{Command, Event};
 
 use self::wire::{Rig, WAY_BACK};

@@ -10,10 +10,10 @@ use twinpath_serve::{
     HandlerPool, KernelSide, Sends, ServeCommand, ServeConfig, ServeCounters, ServeEngine, ServeEvent, Served,
 };
 use twinpath_service::{Echo, Service};
-use twinpath_stack::egress::{Egress, KernelReason, Update};
-use twinpath_stack::udp;
 use twinpath_sys::UdpSocket;
 use twinpath_time::Instant;
+use twinpath_udp::egress::{Egress, KernelReason, Update};
+use twinpath_udp::udp;
 use twinpath_wire::{Mac, Protocol};
 use twinpath_worker::mailbox::{Receiver, Sender, mailbox};
 use twinpath_worker::{Command, Event, Worker, WorkerConfig, WorkerCounters};

@@ -5,13 +5,13 @@
 mod answer;
 
 use twinpath_inspect::Reason;
-use twinpath_service::{Closed, Next, Service};
 use twinpath_stream::{Broken, Received, Transport};
 use twinpath_time::{Duration, Instant};
 
-use crate::held::Held;
-use crate::host::Host;
-use crate::turn::{After, ConnectionLimits, Scratch, Turn};
+use crate::connections::held::Held;
+use crate::connections::host::Host;
+use crate::connections::turn::{After, ConnectionLimits, Scratch, Turn};
+use crate::{Closed, Next, Service};
 
 /// The least that a buffer for an incomplete request grows by.
 const GROW_MIN: usize = 4096;

@@ -2,9 +2,8 @@
 
 use std::collections::VecDeque;
 
-use twinpath_service::{Job, Later, Order};
-
-use crate::host::Host;
+use crate::connections::host::Host;
+use crate::{Job, Later, Order};
 
 /// A part of the output that is sent in order.
 enum Part {

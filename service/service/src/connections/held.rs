@@ -1,7 +1,8 @@
 //! The buffers of a connection: input of an incomplete request, and output that waits for the transport or for a reply.
 
-use crate::deferred::Deferred;
 use twinpath_stream::{Broken, Transport};
+
+use crate::connections::deferred::Deferred;
 
 #[derive(Default)]
 pub(crate) struct Held {

@@ -1,7 +1,8 @@
 //! The interface to a connection's host: its service, and the threads for work that may block.
 
 use twinpath_inspect::Reason;
-use twinpath_service::{ConnectionId, Service, Work};
+
+use crate::{ConnectionId, Service, Work};
 
 /// Hosts a connection for the duration of a call.
 pub trait Host {
@@ -26,6 +27,6 @@ pub trait Host {
     fn room_for_work(&self, awaited: usize) -> Option<usize>;
 
     /// Starts work for this connection; there is room for it. Its reply comes back to
-    /// [`Connection::done`](crate::Connection::done) with the returned number, which is never used again.
+    /// [`Connection::done`](crate::connections::Connection::done) with the returned number, which is never used again.
     fn hand_over(&mut self, work: Work) -> u64;
 }

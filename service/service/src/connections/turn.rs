@@ -1,10 +1,10 @@
 //! A connection's part in a turn of its host: the limits and buffers it may use, and the result.
 
-use twinpath_service::{Closed, Later, Output};
 use twinpath_time::{Duration, Instant};
 
-use crate::held::Held;
-use crate::host::Host;
+use crate::connections::held::Held;
+use crate::connections::host::Host;
+use crate::{Closed, Later, Output};
 
 /// Bytes after which a connection waits for the next turn, so that one endless reply does not delay the others; and the
 /// most sends, for a service that writes little at a time.

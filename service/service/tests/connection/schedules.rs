@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use twinpath_connection::ConnectionLimits;
 use twinpath_inspect::Reason;
+use twinpath_service::connections::ConnectionLimits;
 use twinpath_service::{Closed, Order, Output, Service};
 use twinpath_time::{Duration, Instant};
 

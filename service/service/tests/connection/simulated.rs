@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use twinpath_connection::{After, Connection, ConnectionLimits, Host, Scratch, Turn};
 use twinpath_inspect::Reason;
+use twinpath_service::connections::{After, Connection, ConnectionLimits, Host, Scratch, Turn};
 use twinpath_service::{Closed, ConnectionId, Service, Work};
 use twinpath_stream::{Broken, Received, Transport};
 use twinpath_time::{Duration, Instant};

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use libc::c_int;
-use twinpath_socket::{Access, LentBy, Lessee};
+use twinpath_leases::sockets::{Access, LentBy, Lessee};
 use twinpath_worker::idle::Mode;
 
 use super::{

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use twinpath_sys::fork::process_number;
 
+use twinpath_leases::sockets::early;
+
 use super::leaving::close_own;
 use super::{
     ASKED, CLAIMED, EARNING, FIRST, KERNEL, OF_DESCRIPTOR, PROCESS, TAKEN, TELL, USED, process, replace,
 };
 use crate::kernel::{errno, set_errno};
 use crate::{earning, limit, users};
-use twinpath_socket::early;
 
 /// The table belongs to this process from now on.
 pub(super) fn begin() {

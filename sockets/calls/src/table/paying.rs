@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use twinpath_socket::SocketCounts;
+use twinpath_leases::sockets::SocketCounts;
 use twinpath_sys::clock;
 
 /// Receiving calls from one judgement to the next, at least.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use libc::c_int;
-use twinpath_socket::Lessee;
+use twinpath_leases::sockets::Lessee;
 
 use super::paying::Paying;
 use super::{SETS, process};

@@ -7,10 +7,10 @@ use twinpath_attach::ring_of;
 use twinpath_rings::lease::Lease;
 use twinpath_sys::clock;
 
-use crate::connection::{Connection, OwnerError, PATIENCE};
-use crate::lent::{Lent, Withdrawal};
-use crate::message::{Answer, Request};
-use crate::place::Place;
+use crate::lending::connection::{Connection, OwnerError, PATIENCE};
+use crate::lending::lent::{Lent, Withdrawal};
+use crate::lending::message::{Answer, Request};
+use crate::lending::place::Place;
 
 /// The sockets of this process that an owner has given rings.
 #[derive(Debug)]

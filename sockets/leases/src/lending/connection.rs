@@ -13,8 +13,8 @@ use twinpath_sys::fork::InheritedFd;
 use twinpath_sys::{clock, fd_passing};
 use twinpath_time::{Duration, Instant};
 
-use crate::message::{ANSWER_MAX, Answer, BadMessage, MEMORY_FDS, REQUEST_LEN, Request};
-use crate::place::Place;
+use crate::lending::message::{ANSWER_MAX, Answer, BadMessage, MEMORY_FDS, REQUEST_LEN, Request};
+use crate::lending::place::Place;
 
 /// How long an owner may take to answer. It waits for the kernel several times, each time for as long as every CPU needs to have
 /// passed a quiet state, which takes seconds on a busy machine.

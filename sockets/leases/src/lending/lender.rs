@@ -10,14 +10,14 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use twinpath_attach::path::privileges::Capabilities;
 use twinpath_attach::{LeaseError, LeasedInterface, OwnLease, SOCKETS_MAX, Sending};
-use twinpath_path::privileges::Capabilities;
 use twinpath_rings::lease::Lease;
 
-use crate::borrower::{AskedFor, Borrower};
-use crate::connection::{Connection, OwnerError};
-use crate::lent::{Lent, Withdrawal};
-use crate::place::{Place, Started};
+use crate::lending::borrower::{AskedFor, Borrower};
+use crate::lending::connection::{Connection, OwnerError};
+use crate::lending::lent::{Lent, Withdrawal};
+use crate::lending::place::{Place, Started};
 
 /// Where owners listen that were not told otherwise.
 const SYSTEM_DIRECTORY: &str = "/run/twinpath";

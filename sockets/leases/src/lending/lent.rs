@@ -6,7 +6,7 @@ use std::sync::Arc;
 use twinpath_attach::LeasedOn;
 use twinpath_rings::lease::Lease;
 
-use crate::connection::Connection;
+use crate::lending::connection::Connection;
 
 /// Takes a lease from its socket.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ impl Withdrawal {
     }
 
     /// Asks the owner to hand over what is in the ring, which it closes then. It neither allocates nor waits. Returns whether an owner was
-    /// told; `None`: it is this process that has to do it ([`Lender::hand_over`](crate::Lender::hand_over)).
+    /// told; `None`: it is this process that has to do it ([`Lender::hand_over`](crate::lending::Lender::hand_over)).
     #[must_use]
     pub fn hand_over(&self) -> Option<bool> {
         match self {
@@ -66,7 +66,7 @@ pub struct Lent {
     pub number: u32,
     /// The holder's end.
     pub lease: Lease,
-    /// Takes it from the socket when that is closed while others have the lender: then [`Lender::set_free`](crate::Lender::set_free).
+    /// Takes it from the socket when that is closed while others have the lender: then [`Lender::set_free`](crate::lending::Lender::set_free).
     pub withdrawal: Withdrawal,
     /// The interface.
     pub on: LeasedOn,

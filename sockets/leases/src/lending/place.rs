@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use rustix::net::SocketAddrUnix;
 
-use crate::message::{TOKEN_LEN, Token};
+use crate::lending::message::{TOKEN_LEN, Token};
 
 /// Where an owner listens.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Ends what programs have been given, when the kernel begins to check their datagrams in a way that rings would leave out.
 
-use twinpath_path::bypassed::{self, Claimed};
+use twinpath_attach::path::bypassed::{self, Claimed};
 
-use crate::Owner;
-use crate::program::Program;
+use crate::owner::Owner;
+use crate::owner::program::Program;
 
 impl Owner {
     /// The kernel's configuration of such checks may have changed: a program is served no more if one is for a port of its. The kernel

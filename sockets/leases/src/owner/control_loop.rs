@@ -7,25 +7,25 @@ use std::path::Path;
 
 use futures_util::future::select_all;
 use rustix::net::{AddressFamily, SocketType, socket};
+use twinpath_attach::mirror::{Event, Mirror, MirrorLimits};
+use twinpath_attach::path::{Announced, Announcements, bypassed};
 use twinpath_attach::{LeasedInterface, Load, find_link, hosts};
-use twinpath_command::{Request, refusal};
+use twinpath_host::machine::Answer;
+use twinpath_host::sandbox::{self as sandbox, Needs};
 use twinpath_host::{Awaited, Controlled, NoWorkers, WorkerHandle, flush, notify};
 use twinpath_inspect::Counter;
-use twinpath_machine::Answer;
-use twinpath_mirror::{Event, Mirror, MirrorLimits};
-use twinpath_path::{Announced, Announcements, bypassed};
-use twinpath_report::Report;
-use twinpath_sandbox::{self as sandbox, Needs};
+use twinpath_observe::command::{Request, refusal};
+use twinpath_observe::report::Report;
 use twinpath_sys::clock;
 use twinpath_sys::descriptors::raise_limit;
 use twinpath_sys::socket_kind::network_namespace;
 use twinpath_time::Duration;
 
-use crate::budget::Budget;
-use crate::door::Door;
-use crate::program::Program;
-use crate::take_over::{Former, take_over};
-use crate::{
+use crate::owner::budget::Budget;
+use crate::owner::door::Door;
+use crate::owner::program::Program;
+use crate::owner::take_over::{Former, take_over};
+use crate::owner::{
     HANDED_BURST, HANDED_EVERY, LENT_EVERY, OPENED_EVERY, Owner, OwnerError, OwnerPlan, PROGRAMS_MAX,
     Refused, aside,
 };
@@ -240,7 +240,7 @@ impl Owner {
         match request {
             Request::Show(topic) => topic.of(&self.report_all()),
             Request::Reload => Err(NO_RELOAD.to_owned()),
-            Request::Port(_) => Err(twinpath_command::NO_SWITCH.to_owned()),
+            Request::Port(_) => Err(twinpath_observe::command::NO_SWITCH.to_owned()),
             Request::Capture(_) => Err(
                 "the owner of an interface has no captures: what programs receive does not come through it"
                     .to_owned(),

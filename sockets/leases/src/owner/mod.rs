@@ -1,7 +1,7 @@
 //! The owner of an interface: a process with the rights to open it, which gives rings to programs that have none, each for its own UDP
 //! sockets only.
 //!
-//! A program connects to a UNIX socket, and shows a socket of its own by its descriptor ([`twinpath_lending::message`] has what is
+//! A program connects to a UNIX socket, and shows a socket of its own by its descriptor ([`crate::lending::message`] has what is
 //! said). The owner reads from that socket which port it holds, and whether it is of the owner's network namespace; has one
 //! program in the kernel for all processes ([`twinpath_attach::LeasedInterface`]); and hands out the memory of the process's own rings.
 //! Neither the owner nor the kernel's program believes anything that is written there, and the owner has no part in what
@@ -31,21 +31,21 @@ use std::sync::Arc;
 
 use twinpath_attach::LeasedInterface;
 pub use twinpath_attach::SOCKETS_MAX;
+use twinpath_attach::mirror::{Mirror, MirrorError};
+use twinpath_attach::path::Announcements;
 use twinpath_config::Sandbox;
 use twinpath_host::{Addresses, Awaited, NoWorkers, Ready, WorkerHandle, run_to_end};
 use twinpath_inspect::Counter;
-use twinpath_lending::message::Token;
-use twinpath_metrics::MetricsError;
-use twinpath_mirror::{Mirror, MirrorError};
-use twinpath_path::Announcements;
-use twinpath_report as report;
-use twinpath_rules::Rules;
+use twinpath_observe::metrics::MetricsError;
+use twinpath_observe::report;
 use twinpath_time::{Duration, Instant};
 
 use self::budget::Budget;
 use self::door::Door;
 use self::program::Program;
 use self::take_over::Taker;
+use crate::lending::message::Token;
+use crate::rules::Rules;
 
 /// Most programs.
 pub const PROGRAMS_MAX: u32 = 60;
@@ -137,7 +137,7 @@ pub enum OwnerError {
     Metrics(#[from] MetricsError),
     /// The command socket.
     #[error("{0}")]
-    Command(#[from] twinpath_command::CommandError),
+    Command(#[from] twinpath_observe::command::CommandError),
     /// The runtime or a descriptor.
     #[error("cannot start the control thread: {0}")]
     Control(#[from] io::Error),

@@ -12,12 +12,12 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use twinpath_attach::{LeasedInterface, SOCKETS_MAX};
 use twinpath_host::readable;
-use twinpath_lending::message::{Answer, REQUEST_LEN, Request, Token};
 use twinpath_sys::socket_kind::peer;
 use twinpath_sys::{clock, fd_passing};
 use twinpath_time::{Duration, Instant};
 
-use crate::aside;
+use crate::lending::message::{Answer, REQUEST_LEN, Request, Token};
+use crate::owner::aside;
 
 /// After a refusal: one that asks without end takes little of the owner's time.
 const REFUSED_PAUSE: Duration = Duration::from_millis(10);

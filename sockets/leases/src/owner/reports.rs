@@ -1,13 +1,13 @@
 //! The report of an owner.
 
 use twinpath_attach::LeasedInterface;
+use twinpath_attach::mirror::table::Link;
 use twinpath_host::report_process;
 use twinpath_inspect::ControlReason;
-use twinpath_mirror::table::Link;
-use twinpath_report::{self as report, Report};
+use twinpath_observe::report::{self as report, Report};
 
-use crate::Owner;
-use crate::program::Program;
+use crate::owner::Owner;
+use crate::owner::program::Program;
 
 /// The path of leases in reports.
 const PATH: &str = "packet";

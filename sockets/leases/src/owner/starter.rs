@@ -14,8 +14,9 @@ use rustix::net::{
     socket_with, socketpair,
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use twinpath_lending::{CLIENT_NAME, Started};
 use twinpath_sys::fd_passing;
+
+use crate::lending::{CLIENT_NAME, Started};
 
 /// Connections that may wait.
 const BACKLOG: i32 = 64;
@@ -155,9 +156,9 @@ mod tests {
     use std::time::Duration;
 
     use rustix::net::connect;
-    use twinpath_lending::message::TOKEN_LEN;
 
     use super::*;
+    use crate::lending::message::TOKEN_LEN;
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -182,7 +183,7 @@ mod tests {
         let first = program.id();
         let (tell, told) = mpsc::channel();
         let starter = thread::spawn(move || {
-            let family = Family { first, variable: (twinpath_rules::OWNER_VARIABLE, "nobody has it") };
+            let family = Family { first, variable: (crate::rules::OWNER_VARIABLE, "nobody has it") };
             let start = |interface: &str, gets: OwnedFd| {
                 tell.send((interface.to_owned(), gets)).unwrap();
                 Command::new("cat").stdin(Stdio::piped()).spawn()

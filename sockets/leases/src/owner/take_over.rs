@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tokio::io::unix::AsyncFd;
-use twinpath_command::{self as command, Request};
 use twinpath_host::readable;
+use twinpath_observe::command::{self as command, Request};
 use twinpath_sys::fd_passing::{self, FDS_MAX};
 
-use crate::door::Door;
-use crate::program::{self, Program, Ring};
-use crate::{Owner, OwnerError};
+use crate::owner::door::Door;
+use crate::owner::program::{self, Program, Ring};
+use crate::owner::{Owner, OwnerError};
 
 /// What the new owner says when it serves.
 const SERVING: &[u8] = b"serving\n";

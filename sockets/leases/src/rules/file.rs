@@ -6,7 +6,7 @@ use std::str::FromStr as _;
 use serde::Deserialize;
 use twinpath_worker::idle::Mode;
 
-use crate::{Rule, Rules};
+use crate::rules::{Rule, Rules};
 
 /// What is wrong with a file of rules.
 #[derive(Debug, thiserror::Error)]
@@ -139,7 +139,7 @@ pub(crate) fn range(text: &str) -> Result<(u16, u16), String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Bound, Rules};
+    use crate::rules::{Bound, Rules};
 
     #[test]
     fn the_first_rule_that_matches_decides() {

@@ -5,8 +5,8 @@ use std::str::FromStr as _;
 
 use twinpath_worker::idle::Mode;
 
-use crate::file::{at_bind, range};
-use crate::{Rule, Rules};
+use crate::rules::file::{at_bind, range};
+use crate::rules::{Rule, Rules};
 
 /// A line that was not written by [`Rules::to_line`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

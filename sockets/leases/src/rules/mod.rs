@@ -17,7 +17,7 @@ pub use loading::{ASAN_VARIABLE, PRELOAD_VARIABLE, asan_options, preload};
 pub const RULES_VARIABLE: &str = "TWINPATH_RUN_RULES";
 /// The one with the file to write to which path each socket has, and why; `-` is standard error.
 pub const EXPLAIN_VARIABLE: &str = "TWINPATH_RUN_EXPLAIN";
-/// The one that says by whose rights sockets get rings, as `twinpath_lending::Access` is written.
+/// The one that says by whose rights sockets get rings, as `crate::lending::Access` is written.
 pub const OWNER_VARIABLE: &str = "TWINPATH_RUN_OWNER";
 
 /// A rule. What is `None` matches everything.

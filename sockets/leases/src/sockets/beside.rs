@@ -11,7 +11,7 @@ use rustix::net::{RecvFlags, SocketAddrAny, recvfrom};
 use twinpath_rings::lease::{Ends, LeaseView};
 use twinpath_worker::idle::Mode;
 
-use crate::counts::SocketCounts;
+use crate::sockets::counts::SocketCounts;
 
 /// IPv4 and UDP.
 const HEADERS_MIN: usize = 28;

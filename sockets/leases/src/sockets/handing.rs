@@ -6,13 +6,13 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::thread::yield_now;
 
-use twinpath_lending::Withdrawal;
 use twinpath_sys::clock;
 use twinpath_time::Duration;
 
-use crate::holder::Holder;
-use crate::interfaces;
-use crate::lessee::{Leased, Lessee};
+use crate::lending::Withdrawal;
+use crate::sockets::holder::Holder;
+use crate::sockets::interfaces;
+use crate::sockets::lessee::{Leased, Lessee};
 
 /// How long a call waits until it has been done: usually for some 100 us. Then the kernel alone serves the socket, and gets what is in the
 /// ring a little later.

@@ -11,7 +11,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketAddrAny, recvfrom};
 use twinpath_idle::{Arrival, Woken};
-use twinpath_lending::{Connection, Lent};
 use twinpath_rings::lease::{LEASE, Lease, Next, Room};
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
@@ -19,10 +18,11 @@ use twinpath_wire::ChecksumTrust;
 use twinpath_wire::udp_frame::{self, UdpFrame};
 use twinpath_worker::idle::{Decision, Idle, IdleConfig, Mode};
 
-use crate::address::View;
-use crate::beside::{self, Beside};
-use crate::counts::SocketCounts;
-use crate::precise::Precise;
+use crate::lending::{Connection, Lent};
+use crate::sockets::address::View;
+use crate::sockets::beside::{self, Beside};
+use crate::sockets::counts::SocketCounts;
+use crate::sockets::precise::Precise;
 
 /// How often a thread that spins looks at the kernel's socket, for what does not come through the interface.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_micros(50);

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
 use twinpath_attach::Sending;
-use twinpath_lending::{Access, AskedFor, Connection, LendError, Lender, Lent, Open};
 use twinpath_rings::lease::Lease;
 use twinpath_sys::clock;
 use twinpath_sys::fork::process_number;
+
+use crate::lending::{Access, AskedFor, Connection, LendError, Lender, Lent, Open};
 
 /// An interface, for all sockets that have a lease there.
 pub(crate) type Shared = Arc<Mutex<Lender>>;

@@ -12,19 +12,19 @@ use rustix::fs::CWD;
 use rustix::thread::futex;
 use twinpath_attach::Sending;
 use twinpath_idle::Woken;
-use twinpath_lending::{Access, Connection, Lent, Withdrawal};
 use twinpath_rings::lease::Room;
 use twinpath_sys::clock;
 use twinpath_time::Instant;
 use twinpath_worker::idle::{Decision, Mode};
 
-use crate::address::View;
-use crate::beside::Beside;
-use crate::counts::SocketCounts;
-use crate::early;
-use crate::holder::{Call, Holder, KernelRead, Readiness, Received, Step};
-use crate::interfaces;
-use crate::leading::{Lead, Leading, Watch};
+use crate::lending::{Access, Connection, Lent, Withdrawal};
+use crate::sockets::address::View;
+use crate::sockets::beside::Beside;
+use crate::sockets::counts::SocketCounts;
+use crate::sockets::early;
+use crate::sockets::holder::{Call, Holder, KernelRead, Readiness, Received, Step};
+use crate::sockets::interfaces;
+use crate::sockets::leading::{Lead, Leading, Watch};
 
 /// By whose rights a socket has its lease.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -29,6 +29,7 @@ mod sender;
 mod socket;
 mod waiting;
 
+pub use crate::lending::{Access, Lent};
 pub use counts::SocketCounts;
 pub use holder::{Call, KernelRead, Readiness, Received, Step, Wait};
 pub use leading::{Lead, Watch};
@@ -36,5 +37,4 @@ pub use lessee::{Asking, LentBy, LentOn, Lessee, Waits};
 pub use poll::{Event, Interest, Poll};
 pub use precise::Precise;
 pub use socket::{SendBy, SocketPath, UdpSocket};
-pub use twinpath_lending::{Access, Lent};
 pub use waiting::{Awaited, wait};

@@ -10,8 +10,8 @@ use rustix::event::{Timespec, epoll};
 use twinpath_sys::{EventFd, clock};
 use twinpath_time::Instant;
 
-use crate::holder::Wait;
-use crate::precise;
+use crate::sockets::holder::Wait;
+use crate::sockets::precise;
 
 /// What a thread that waited is to do.
 pub(crate) enum Came {

@@ -14,10 +14,10 @@ use twinpath_sys::clock;
 use twinpath_time::Instant;
 use twinpath_worker::idle::{Decision, Idle, IdleConfig, Mode};
 
-use crate::UdpSocket;
-use crate::precise::{self, Precise};
-use crate::socket::Shared;
-use crate::waiting::{Awaited, wait};
+use crate::sockets::UdpSocket;
+use crate::sockets::precise::{self, Precise};
+use crate::sockets::socket::Shared;
+use crate::sockets::waiting::{Awaited, wait};
 
 /// Events of one call.
 const EVENTS_MAX: usize = 64;

@@ -8,20 +8,20 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 
-use twinpath_lending::Access;
 use twinpath_sys::clock;
 use twinpath_sys::fork::process_number;
 use twinpath_time::Instant;
 use twinpath_worker::idle::Mode;
 
-use crate::address::View;
-use crate::beside::Beside;
-use crate::counts::SocketCounts;
-use crate::holder::{Call, Holder, Wait};
-use crate::interfaces;
-use crate::lessee::LentBy;
-use crate::others::{Came, Others};
-use crate::sender::Sender;
+use crate::lending::Access;
+use crate::sockets::address::View;
+use crate::sockets::beside::Beside;
+use crate::sockets::counts::SocketCounts;
+use crate::sockets::holder::{Call, Holder, Wait};
+use crate::sockets::interfaces;
+use crate::sockets::lessee::LentBy;
+use crate::sockets::others::{Came, Others};
+use crate::sockets::sender::Sender;
 
 /// How datagrams leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,7 +111,7 @@ pub(crate) struct Shared {
 ///
 /// The fast path is taken only while a thread looks. After a call it is kept for 1 ms at most, for the next call, and not at
 /// all once the descriptor was given out ([`AsFd`]), as somebody might wait for it in the kernel then: to wait for the
-/// socket and for others, use [`Poll`](crate::Poll).
+/// socket and for others, use [`Poll`](crate::sockets::Poll).
 ///
 /// [`UdpSocket::try_clone`] gives another handle of the same socket, which shares the fast path. A child made by `fork` has
 /// the socket, and the kernel alone serves it there: the fast path stays with the process that has asked for it.

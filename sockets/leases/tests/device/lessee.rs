@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::thread::{scope, yield_now};
 use std::time::Instant;
 
-use twinpath_socket::{Access, Call, Lessee, SocketPath, Step, UdpSocket, Wait};
+use twinpath_leases::sockets::{Access, Call, Lessee, SocketPath, Step, UdpSocket, Wait};
 use twinpath_sys::fork::fork;
 use twinpath_worker::idle::Mode;
 

@@ -13,7 +13,7 @@ use std::net::UdpSocket as KernelSocket;
 use std::thread::yield_now;
 use std::time::Instant;
 
-use twinpath_socket::{LentBy, SocketPath, UdpSocket};
+use twinpath_leases::sockets::{LentBy, SocketPath, UdpSocket};
 use twinpath_sys::netns::Namespace;
 use twinpath_test_rig::{End, PATIENCE, ip_here, pair};
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
-use twinpath_socket::{Interest, Poll};
+use twinpath_leases::sockets::{Interest, Poll};
 use twinpath_worker::idle::Mode;
 
 use crate::Link;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
-use twinpath_socket::{SocketPath, UdpSocket};
+use twinpath_leases::sockets::{SocketPath, UdpSocket};
 use twinpath_worker::idle::Mode;
 
 use crate::Link;

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket as KernelSocket};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use twinpath_socket::{SendBy, UdpSocket};
+use twinpath_leases::sockets::{SendBy, UdpSocket};
 use twinpath_sys::PacketSocket;
 use twinpath_sys::packet_socket::interface_index;
 use twinpath_wire::{ChecksumTrust, EtherType, udp_frame};

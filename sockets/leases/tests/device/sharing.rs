@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Instant;
 
-use twinpath_socket::UdpSocket;
+use twinpath_leases::sockets::UdpSocket;
 use twinpath_sys::fork::fork;
 use twinpath_worker::idle::Mode;
 

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use twinpath_rules::Rule;
+use twinpath_leases::rules::Rule;
 use twinpath_test_skip::root_or_skip;
 use twinpath_worker::idle::Mode;
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use twinpath_rules::{OWNER_VARIABLE, Rule};
+use twinpath_leases::rules::{OWNER_VARIABLE, Rule};
 use twinpath_test_skip::root_or_skip;
 use twinpath_worker::idle::Mode;
 

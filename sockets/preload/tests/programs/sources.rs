@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use twinpath_rules::{OWNER_VARIABLE, Rule};
+use twinpath_leases::rules::{OWNER_VARIABLE, Rule};
 use twinpath_sys::PacketSocket;
 use twinpath_sys::packet_socket::interface_index;
 use twinpath_test_rig::ip;

@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use twinpath_bpf::{ReflexPeer, Steering};
+use twinpath_claims::{Answers, Claim, Context, Reflex, Table, Verdict, verdict};
 use twinpath_reflex::NotReplied;
 use twinpath_reflex::mirror::{self, Known, Way};
-use twinpath_steer::{Answers, Claim, Context, Reflex, Table, Verdict, verdict};
-use twinpath_steer_bpf::{ReflexPeer, Steering};
 use twinpath_wire::Mac;
 use twinpath_wire::udp_frame::{UdpFrameRepr, write_headers};
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use aya::programs::{Program, SchedClassifier, SocketFilter, TestRun, TestRunOptions, TestRunResult, Xdp};
+use twinpath_bpf::{DIRECT_SLOTS, Steering};
 use twinpath_frame::Mapping;
 use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
-use twinpath_steer_bpf::{DIRECT_SLOTS, Steering};
 
 /// A worker's direct ring, closed.
 pub(crate) fn direct_ring_of(steering: &Steering, queue: u32) -> DirectRing {
@@ -29,7 +29,7 @@ pub(crate) fn xdp(steering: &Steering) -> &Xdp {
 }
 
 pub(crate) fn filter(steering: &Steering) -> &SocketFilter {
-    program(steering, "twinpath_filter")
+    program(steering, "twinpath_wire::filter")
 }
 
 pub(crate) fn ingress(steering: &Steering) -> &SchedClassifier {

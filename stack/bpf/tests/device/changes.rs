@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use twinpath_steer::{Claim, ClaimKind, Table};
-use twinpath_steer_bpf::{Kept, Path, Steering, TcAttach};
+use twinpath_bpf::{Kept, Path, Steering, TcAttach};
+use twinpath_claims::{Claim, ClaimKind, Table};
 use twinpath_wire::{FlowKey, Protocol};
 
 use crate::foreign::ForeignProgram;

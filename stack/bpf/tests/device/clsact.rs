@@ -1,7 +1,7 @@
 //! Tests classic filters beside foreign ones, and what happens to the discipline that holds them.
 
-use twinpath_steer::Claim;
-use twinpath_steer_bpf::{Kept, Path, SteerError, Steering, TcAttach, leftovers, tidy};
+use twinpath_bpf::{Kept, Path, SteerError, Steering, TcAttach, leftovers, tidy};
+use twinpath_claims::Claim;
 use twinpath_wire::Protocol;
 
 use crate::foreign::ForeignProgram;

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use twinpath_steer::corpus::{self, Case};
-use twinpath_steer_bpf::{Path, Steering, XdpMode};
+use twinpath_bpf::{Path, Steering, XdpMode};
+use twinpath_claims::corpus::{self, Case};
 
 use crate::each_way;
 use crate::lab::{Lab, PacketSocket};
@@ -30,7 +30,7 @@ pub(crate) fn counted(steering: &Steering, inject: impl FnOnce()) -> Result<&'st
 }
 
 fn expected(case: &Case) -> &'static str {
-    twinpath_steer::Verdict::name_of(case.verdict.number()).unwrap()
+    twinpath_claims::Verdict::name_of(case.verdict.number()).unwrap()
 }
 
 #[test]

@@ -4,10 +4,10 @@
 use std::net::UdpSocket;
 use std::sync::Arc;
 
+use twinpath_bpf::{DIRECT_SLOTS, Path, Steering, TcAttach};
+use twinpath_claims::Claim;
 use twinpath_frame::Mapping;
 use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
-use twinpath_steer::Claim;
-use twinpath_steer_bpf::{DIRECT_SLOTS, Path, Steering, TcAttach};
 use twinpath_sys::packet_socket::FanoutGroup;
 use twinpath_time::Duration;
 use twinpath_wire::Protocol;

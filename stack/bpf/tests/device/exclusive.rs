@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use twinpath_steer_bpf::{Exclusive, SteerError, TcAttach};
+use twinpath_bpf::{Exclusive, SteerError, TcAttach};
 use twinpath_time::Duration;
 
 use crate::lab::{Lab, PacketSocket, near_udp, set_option, take, wait_for};

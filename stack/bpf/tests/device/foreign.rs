@@ -3,8 +3,8 @@
 use aya::programs::tc::{NlOptions, SchedClassifierLinkId, TcAttachOptions};
 use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
 use aya::{Ebpf, include_bytes_aligned};
-use twinpath_steer::Claim;
-use twinpath_steer_bpf::{Kept, TcAttach};
+use twinpath_bpf::{Kept, TcAttach};
+use twinpath_claims::Claim;
 use twinpath_wire::Protocol;
 
 use crate::lab::{NEAR, near_udp, take};

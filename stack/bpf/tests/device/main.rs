@@ -18,8 +18,8 @@ use std::os::fd::AsFd;
 
 use aya::programs::{SchedClassifier, TcAttachType};
 use lab::{Lab, NEAR, PacketSocket, near_udp, set_option, take, tc, wait_for};
-use twinpath_steer::{Claim, Table};
-use twinpath_steer_bpf::{Path, Steering, TcAttach};
+use twinpath_bpf::{Path, Steering, TcAttach};
+use twinpath_claims::{Claim, Table};
 use twinpath_wire::{Mac, Protocol};
 
 /// Offset of the payload in an IPv4 UDP frame without options.

@@ -3,11 +3,11 @@
 use std::os::fd::AsFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use twinpath_bpf::{Path, ReflexPlan, Steering, TcAttach, XdpMode};
+use twinpath_claims::corpus;
+use twinpath_claims::{Context, Table, Verdict, verdict};
 use twinpath_reflex::NotReplied;
 use twinpath_reflex::mirror::Known;
-use twinpath_steer::corpus;
-use twinpath_steer::{Context, Table, Verdict, verdict};
-use twinpath_steer_bpf::{Path, ReflexPlan, Steering, TcAttach, XdpMode};
 use twinpath_time::Duration;
 
 use crate::corpus::counted;

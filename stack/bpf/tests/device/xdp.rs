@@ -4,10 +4,10 @@ use std::os::fd::AsFd;
 
 use aya::programs::{TestRun, TestRunOptions, Xdp};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-use twinpath_steer::{Claim, corpus};
-use twinpath_steer_bpf::{
+use twinpath_bpf::{
     Attachment, Path, QUEUES_MAX, SteerError, Steering, TcAttach, XdpMode, probe, xdp_holder,
 };
+use twinpath_claims::{Claim, corpus};
 use twinpath_wire::Protocol;
 
 use crate::lab::{Lab, alone};

@@ -4,10 +4,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use twinpath_bpf::{DIRECT_SLOTS, Path, Steering};
+use twinpath_claims::corpus;
 use twinpath_frame::Mapping;
 use twinpath_rings::direct::{DirectRing, SLOT_LEN, STATE_LEN};
-use twinpath_steer::corpus;
-use twinpath_steer_bpf::{DIRECT_SLOTS, Path, Steering};
 
 use crate::common::{direct_ring, filter, ingress, run};
 

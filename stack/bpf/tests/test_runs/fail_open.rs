@@ -10,10 +10,10 @@ use std::time::Duration;
 use aya::programs::{SchedClassifier, SocketFilter, Xdp};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use twinpath_bpf::{FILTERS_MAX, Path, QUEUES_MAX, Steering};
+use twinpath_claims::corpus;
 use twinpath_frame::Mapping;
 use twinpath_rings::pending::{Pending, STRIDE};
-use twinpath_steer::corpus;
-use twinpath_steer_bpf::{FILTERS_MAX, Path, QUEUES_MAX, Steering};
 use twinpath_time::Instant;
 
 use crate::common::{direct_ring, direct_ring_of, filter, ingress, run, xdp};
@@ -187,7 +187,8 @@ fn from_the_direct_rings_that_the_filters_fill() {
         let mut ring = direct_ring_of(&rig.steering, queue);
         ring.open();
         let ring = std::cell::RefCell::new(ring);
-        let name = if queue == 0 { "twinpath_filter".to_owned() } else { format!("twinpath_filter_{queue}") };
+        let name =
+            if queue == 0 { "twinpath_wire::filter".to_owned() } else { format!("twinpath_filter_{queue}") };
         let runs = |rig: &Rig, claimed: bool| {
             let frame = if claimed { &rig.claimed } else { &rig.unclaimed };
             let program = rig.steering.program(&name).unwrap();

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use twinpath_steer_bpf::{KeptMaps, Path, ReflexPlan, Steering};
+use twinpath_bpf::{KeptMaps, Path, ReflexPlan, Steering};
 use twinpath_time::Duration;
 
 static COME: AtomicU64 = AtomicU64::new(0);

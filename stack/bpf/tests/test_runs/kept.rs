@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
+use twinpath_bpf::{KeptMaps, ReflexPlan};
+use twinpath_claims::{Answers, Reflex, corpus};
 use twinpath_reflex::{
     Generations as _, Name, NotReplied, Publication, Shape, Table, Version, WhyNot, withdraw,
 };
-use twinpath_steer::{Answers, Reflex, corpus};
-use twinpath_steer_bpf::{KeptMaps, ReflexPlan};
 use twinpath_time::Instant;
 use twinpath_wire::ChecksumTrust;
 use twinpath_wire::udp_frame::{self, UdpFrameRepr, write_headers};

@@ -2,7 +2,7 @@
 //! frames is compared with an interpreter in test/fuzz.
 
 use aya::programs::{TestRun as _, TestRunOptions};
-use twinpath_steer_bpf::{Offload, OffloadCount, OffloadEntry, PortPrograms, TcAttach, Unserved};
+use twinpath_bpf::{Offload, OffloadCount, OffloadEntry, PortPrograms, TcAttach, Unserved};
 use twinpath_sys::{clock, netns::Namespace};
 use twinpath_time::{Duration, Instant};
 

@@ -4,15 +4,15 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use twinpath_bpf::{KeptMaps, Path, QUEUES_MAX, ReflexPlan, Steering};
+use twinpath_claims::corpus;
+use twinpath_claims::{Answers, Claim, Context, Reflex, Table, Verdict, verdict};
 use twinpath_frame::Mapping;
 use twinpath_reflex::NotReplied;
 use twinpath_reflex::mirror::{self, Known};
 use twinpath_rings::answering::ByWorker;
 use twinpath_rings::direct::DirectRing;
 use twinpath_rings::pending::{self, Pending};
-use twinpath_steer::corpus;
-use twinpath_steer::{Answers, Claim, Context, Reflex, Table, Verdict, verdict};
-use twinpath_steer_bpf::{KeptMaps, Path, QUEUES_MAX, ReflexPlan, Steering};
 use twinpath_sys::clock;
 use twinpath_time::Duration;
 use twinpath_wire::Protocol;

@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use twinpath_bpf::{KeptMaps, Path, ReflexPlan, Steering};
+use twinpath_claims::{Answers, Context, Reflex, Table, Verdict, corpus, verdict};
 use twinpath_reflex::mirror::Known;
 use twinpath_reflex::{Generations as _, NotReplied, Publication, Shape, Version};
-use twinpath_steer::{Answers, Context, Reflex, Table, Verdict, corpus, verdict};
-use twinpath_steer_bpf::{KeptMaps, Path, ReflexPlan, Steering};
 use twinpath_time::Duration;
 
 use crate::common::xdp;

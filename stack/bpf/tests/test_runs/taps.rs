@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
+use twinpath_bpf::{KeptMaps, ReflexPlan, ReflexTap, TAPS_MAX, TapReader};
+use twinpath_claims::corpus;
 use twinpath_reflex::{Generations as _, Name, Publication, Version};
-use twinpath_steer::corpus;
-use twinpath_steer_bpf::{KeptMaps, ReflexPlan, ReflexTap, TAPS_MAX, TapReader};
 
 use crate::kept::{SERVICE, SHAPES, load, now};
 use crate::mirrors::{PEERS, RATE, mirrored, request};

@@ -1,8 +1,8 @@
 //! Compares the kernel's programs with user space: on the corpus, and on thousands of frames corrupted from it.
 
-use twinpath_steer::corpus::{self, Case};
-use twinpath_steer::{Context, PassReason, Table, Verdict, verdict};
-use twinpath_steer_bpf::{Path, Steering};
+use twinpath_bpf::{Path, Steering};
+use twinpath_claims::corpus::{self, Case};
+use twinpath_claims::{Context, PassReason, Table, Verdict, verdict};
 
 use crate::common::{filter, ingress, run, xdp};
 use crate::frames::{least_for_skb, stay_on_one_cpu};

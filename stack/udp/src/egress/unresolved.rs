@@ -12,7 +12,7 @@
 
 use std::net::IpAddr;
 
-use twinpath_steer::Prefix;
+use twinpath_claims::Prefix;
 use twinpath_time::{Duration, Instant};
 
 use super::{Egress, KernelReason};

@@ -1,7 +1,7 @@
 //! What the specification's chapters on messages demand, clause by clause, where no test of a subject says it already.
 //! Lengths, types, padding and reserved values are in `wrong.rs`, changes of flows (section 6.4) in `naive.rs`.
 
-use twinpath_openflow::{
+use twinpath_openflow_wire::{
     Action, FlowMod, FlowModCommand, FlowRemovedReason, Header, Instruction, Message, MessageType, Multipart,
     MultipartReply, MultipartRequest, flow_flags, number,
 };

@@ -1,11 +1,11 @@
 //! A switch with a datapath of maps, and controllers that talk to it.
 
-use twinpath_openflow::{
+use twinpath_openflow::{ControllerId, OpenFlowSwitch, SwitchInfo};
+use twinpath_openflow_wire::{
     Action, Desc, ErrorCode, Field, FlowMod, FlowModCommand, FlowStats, FlowStatsRequest, Frames, Hello,
     Instruction, Match, MatchField, Message, Multipart, MultipartReply, MultipartRequest, Port, number,
     port_state,
 };
-use twinpath_openflow_switch::{ControllerId, OpenFlowSwitch, SwitchInfo};
 use twinpath_test_fuzz::seed::datapath::Maps;
 use twinpath_time::{Duration, Instant};
 

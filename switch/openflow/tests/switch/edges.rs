@@ -1,12 +1,12 @@
 //! What controllers meet at the edges of the specification.
 
-use twinpath_openflow::{
+use twinpath_openflow::{ControllerId, Punt};
+use twinpath_openflow_wire::{
     Action, BadInstruction, BadMatch, BadRequest, Bucket, ErrorCode, Field, FlowMod, FlowModCommand,
     GroupMod, GroupModCommand, GroupModFailed, GroupType, Instruction, Match, MatchField, Message, MeterMod,
     MeterModCommand, MeterModFailed, MultipartReply, MultipartRequest, PacketInReason, PacketOut, Port,
     PortMod, Role, RoleMessage, meter_flags, number, port_config, port_state,
 };
-use twinpath_openflow_switch::{ControllerId, Punt};
 
 use crate::controller::{Bench, FLOWS_MAX, add, port};
 

@@ -1,7 +1,7 @@
 //! Flow-mods against a list that is searched from start to end: the specification's rules (section 6.4) as plainly as can
 //! be.
 
-use twinpath_openflow::{
+use twinpath_openflow_wire::{
     Action, ErrorCode, Field, FlowMod, FlowModCommand, FlowModFailed, FlowRemovedReason, Instruction, Match,
     MatchField, Message, flow_flags, number,
 };

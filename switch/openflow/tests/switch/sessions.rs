@@ -1,11 +1,11 @@
 //! Sessions: greeting, roles, asynchronous messages, barriers, and controllers that do not read.
 
-use twinpath_openflow::{
+use twinpath_openflow::{CONTROLLERS_MAX, ControllerId, Ending, Punt, Request};
+use twinpath_openflow_wire::{
     Action, AsyncConfig, BadRequest, Config, ErrorCode, FlowMod, FlowModCommand, Hello, HelloFailed, Message,
     Multipart, MultipartReply, MultipartRequest, PacketIn, PacketInReason, PacketOut, PortMod, PortReason,
     Role, RoleMessage, RoleRequestFailed, SwitchConfigFailed, config_flags, number, port_config,
 };
-use twinpath_openflow_switch::{CONTROLLERS_MAX, ControllerId, Ending, Punt, Request};
 
 use crate::controller::{Bench, add, at, every_flow, from_port, output, port};
 

@@ -2,8 +2,8 @@
 //! order, and none waits for anything from outside.
 
 use fastrand::Rng;
-use twinpath_openflow::{Action, Frames, Header, Hello, Message, PacketOut, Role, RoleMessage, number};
-use twinpath_openflow_switch::{CONTROLLERS_MAX, ControllerId};
+use twinpath_openflow::{CONTROLLERS_MAX, ControllerId};
+use twinpath_openflow_wire::{Action, Frames, Header, Hello, Message, PacketOut, Role, RoleMessage, number};
 use twinpath_test_fuzz::seed::handshakes::handshakes;
 use twinpath_test_fuzz::seed::wrong::messages;
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use twinpath_openflow::{Frames, Header, MessageType};
-use twinpath_openflow_switch::ControllerId;
+use twinpath_openflow::ControllerId;
+use twinpath_openflow_wire::{Frames, Header, MessageType};
 use twinpath_test_fuzz::seed::wrong::{
     Answers, Case, Switch, ask, committed, differences, greet, greetings, known, messages,
 };

@@ -6,7 +6,7 @@ use loom::sync::{Arc, Mutex};
 use loom::thread;
 use twinpath_frame::{Frame, Pool};
 use twinpath_inspect::Reason;
-use twinpath_openflow::{Action, Field, MatchField};
+use twinpath_openflow_wire::{Action, Field, MatchField};
 
 use super::*;
 use crate::sync::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-use twinpath_openflow::{Action, Field, Instruction, MatchField};
+use twinpath_openflow_wire::{Action, Field, Instruction, MatchField};
 
 use super::*;
 use crate::{Flow, Ingress, Pipeline, Port};

@@ -1,6 +1,6 @@
 //! Set-field.
 
-use twinpath_openflow::Field;
+use twinpath_openflow_wire::Field;
 
 use crate::key::{self, Layers};
 use crate::packet::Packet;

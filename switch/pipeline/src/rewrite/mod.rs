@@ -9,7 +9,7 @@ mod field;
 mod tags;
 mod ttl;
 
-use twinpath_openflow::Action;
+use twinpath_openflow_wire::Action;
 
 use crate::packet::Packet;
 

@@ -1,7 +1,7 @@
 //! What the fuzz target, which compares with an interpreter, does not see: what stands beside a frame's bytes.
 
 use twinpath_frame::{Checksum, Frame, Pool};
-use twinpath_openflow::{Action, Field};
+use twinpath_openflow_wire::{Action, Field};
 
 use super::*;
 use crate::parse::Ingress;

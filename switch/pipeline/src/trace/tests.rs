@@ -1,4 +1,4 @@
-use twinpath_openflow::{Bucket, Field, GroupType, Instruction, Match, MatchField};
+use twinpath_openflow_wire::{Bucket, Field, GroupType, Instruction, Match, MatchField};
 
 use super::*;
 use crate::{Count, Flow, GroupConfig, MeterConfig, MeterUnit, Pipeline, Port};

@@ -1,5 +1,5 @@
 use twinpath_frame::Pool;
-use twinpath_openflow::{Bucket, Field, GroupType, Instruction, Match, MatchField};
+use twinpath_openflow_wire::{Bucket, Field, GroupType, Instruction, Match, MatchField};
 
 use super::*;
 use crate::{Flow, GroupConfig, Pipeline, Port, Ports};

@@ -4,12 +4,12 @@ use std::io;
 use std::net::IpAddr;
 use std::task::Context;
 
-use twinpath_openflow_switch::{ControllerId, Datapath, Ending, OpenFlowSwitch};
+use twinpath_config::values::Endpoint;
+use twinpath_openflow::{ControllerId, Datapath, Ending, OpenFlowSwitch};
 use twinpath_time::Instant;
-use twinpath_values::Endpoint;
 
-use crate::state::{ControllerState, News, Stage};
-use crate::stream::Stream;
+use crate::controllers::state::{ControllerState, News, Stage};
+use crate::controllers::stream::Stream;
 
 /// Bytes read at once, and at most in a turn that several connections share.
 const READ_EACH: usize = 32 << 10;

@@ -8,12 +8,12 @@ use std::task::{Context, Poll};
 use rustix::net::SocketType;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::time::{Sleep, sleep};
+use twinpath_config::values::Endpoint;
 use twinpath_sys::SocketFile;
 use twinpath_time::Duration;
-use twinpath_values::Endpoint;
 
-use crate::stream::{Stream, no_tls};
-use crate::tls::Tls;
+use crate::controllers::stream::{Stream, no_tls};
+use crate::controllers::tls::Tls;
 
 /// The pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

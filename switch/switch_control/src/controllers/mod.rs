@@ -18,15 +18,16 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use tokio::time::{Sleep, sleep_until};
-use twinpath_openflow_switch::{CONTROLLERS_MAX, Datapath, OpenFlowSwitch};
+use twinpath_config::values::Endpoint;
+use twinpath_openflow::{CONTROLLERS_MAX, Datapath, OpenFlowSwitch};
 use twinpath_time::{Duration, Instant};
-use twinpath_values::Endpoint;
+
+pub use self::state::{ControllerState, News, Stage};
+pub use self::tls::{Tls, TlsError};
 
 use self::connection::Connection;
 use self::listener::Listener;
 use self::outgoing::Outgoing;
-pub use self::state::{ControllerState, News, Stage};
-pub use self::tls::{Tls, TlsError};
 
 /// Why a connection gives way.
 const DISPLACED: &str = "it had not greeted when there was no room for another";

@@ -5,12 +5,12 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use twinpath_config::values::Endpoint;
 use twinpath_time::{Duration, Instant};
-use twinpath_values::Endpoint;
 
-use crate::state::{ControllerState, Stage};
-use crate::stream::Stream;
-use crate::tls::Tls;
+use crate::controllers::state::{ControllerState, Stage};
+use crate::controllers::stream::Stream;
+use crate::controllers::tls::Tls;
 
 /// The first pause before a controller is connected to again, and the longest; each is twice the one before.
 const PAUSE_MIN: Duration = Duration::from_secs(1);

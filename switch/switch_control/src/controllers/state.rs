@@ -1,8 +1,8 @@
 //! How connections with controllers are, for those who show and log it.
 
-use twinpath_openflow::Role;
+use twinpath_config::values::Endpoint;
+use twinpath_openflow_wire::Role;
 use twinpath_time::Duration;
-use twinpath_values::Endpoint;
 
 /// What became of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::task::Context;
 
 use tokio::net::{TcpStream, UnixStream};
-use twinpath_values::Endpoint;
+use twinpath_config::values::Endpoint;
 
-use crate::tls::{Tls, TlsStream};
+use crate::controllers::tls::{Tls, TlsStream};
 
 /// A connected socket.
 #[derive(Debug)]

@@ -17,18 +17,18 @@ use std::path::Path;
 
 use slab::Slab;
 use tokio::io::unix::AsyncFd;
+use twinpath_attach::mirror::table::{Link, Tables};
+use twinpath_attach::mirror::{Event, Mirror, MirrorError, MirrorLimits};
+use twinpath_attach::path::XdpAnnouncements;
+use twinpath_attach::path::forwarding::takes_redirected;
 use twinpath_attach::{AttachError, PlacedQueue, PortSet, PortSetPlan, ReceiveThread};
+use twinpath_bpf::{Keep, KeepError, KeepPlan, KeptEntry, Offload, Unserved};
 use twinpath_host::{Awaited, readable_copy};
-use twinpath_mirror::table::{Link, Tables};
-use twinpath_mirror::{Event, Mirror, MirrorError, MirrorLimits};
-use twinpath_path::XdpAnnouncements;
-use twinpath_path::forwarding::takes_redirected;
 use twinpath_port::{CarriedPort, PORTS_MAX, PortId};
-use twinpath_port_vxlan::{OpenError, UdpPorts, VxlanConfig, VxlanPort};
-use twinpath_steer_bpf::{Keep, KeepError, KeepPlan, KeptEntry, Offload, Unserved};
 use twinpath_sys::netns::{NetnsError, Visit};
 use twinpath_sys::{Namespace, clock};
 use twinpath_time::{Duration, Instant};
+use twinpath_vxlan::{OpenError, UdpPorts, VxlanConfig, VxlanPort};
 
 /// Numbers of sets of queues: with those of ports they fit into 16 bits, and the last one is nobody's.
 const SETS_MAX: u16 = u16::MAX - PORTS_MAX as u16;

@@ -11,7 +11,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::Instant as Due;
 use twinpath_host::{readable, readable_copy};
 use twinpath_port::{PortId, PortQueue};
-use twinpath_port_shm::{Listener, OfferError, SLOTS_DEFAULT, ShmConfig, ShmPort};
+use twinpath_shm::{Listener, OfferError, SLOTS_DEFAULT, ShmConfig, ShmPort};
 use twinpath_time::Duration;
 
 /// How long an application may take to say which version it uses.

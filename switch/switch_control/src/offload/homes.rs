@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use twinpath_steer_bpf::SteerError;
+use twinpath_bpf::SteerError;
 use twinpath_time::{Duration, Instant};
 
-use crate::{KernelPort, Offloaded, PortForwarded, Record};
+use crate::offload::{KernelPort, Offloaded, PortForwarded, Record};
 
 /// With more entries, what they have counted is read at most once in [`READ_EVERY`].
 const READ_ALWAYS: usize = 256;

@@ -7,12 +7,12 @@
 
 use std::collections::HashMap;
 
-use twinpath_openflow::Match;
+use twinpath_bpf::{KeptEntry, OffloadEntry, SteerError};
+use twinpath_openflow_wire::Match;
 use twinpath_pipeline::{Count, ExactKey, Pipeline, Trace};
-use twinpath_steer_bpf::{KeptEntry, OffloadEntry, SteerError};
 use twinpath_time::Instant;
 
-use crate::{Lifetime, Offloaded, entry_to};
+use crate::offload::{Lifetime, Offloaded, entry_to};
 
 /// Entries that are not confirmed, and what they have counted.
 #[derive(Debug, Default)]

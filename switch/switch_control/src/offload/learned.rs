@@ -16,12 +16,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use twinpath_bpf::{Offload, Unmoved};
+use twinpath_learning::{Arrival, Shared, Snapshot, Stations, Way};
 use twinpath_pipeline::{Inserted, Trace, WhyNot};
-use twinpath_steer_bpf::{Offload, Unmoved};
-use twinpath_switch::{Arrival, Shared, Snapshot, Stations, Way};
 use twinpath_time::{Duration, Instant};
 
-use crate::{
+use crate::offload::{
     KernelPort, Lifetime, Moves, NotOffloaded, Offloaded, OffloadedHomes, PortForwarded, PortsAlone,
 };
 

@@ -23,17 +23,18 @@ mod peer;
 
 use std::collections::{HashMap, HashSet};
 
-use twinpath_openflow::Match;
+use twinpath_bpf::{Offload, OffloadCount, OffloadEntry, SteerError, Unmoved};
+use twinpath_openflow_wire::Match;
 use twinpath_pipeline::{Count, ExactEntries, FlowId, Inserted, Path, Pipeline, Trace, WhyNot};
-use twinpath_steer_bpf::{Offload, OffloadCount, OffloadEntry, SteerError, Unmoved};
 use twinpath_time::{Duration, Instant};
 
 pub use self::homes::OffloadedHomes;
-use self::kept::Kept;
 pub use self::kept::Review;
 pub use self::learned::Learned;
 pub use self::moves::{LEARNED_HOMES_MAX, Moves};
 pub use self::peer::peer_of;
+
+use self::kept::Kept;
 
 /// An interface that is a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

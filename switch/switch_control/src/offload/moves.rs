@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU8, Ordering, fence};
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 
-use twinpath_steer_bpf::{MoveWords, Offload};
-use twinpath_switch::{OnMove, PORT_MAX};
+use twinpath_bpf::{MoveWords, Offload};
+use twinpath_learning::{OnMove, PORT_MAX};
 use twinpath_wire::Mac;
 
 /// Network namespaces in which the kernel forwards between learned addresses at a time, at most: each has programs of its own,

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use twinpath_config::Endpoint;
-use twinpath_controllers::News;
 use twinpath_host::WorkerHandle;
-use twinpath_openflow::port_config;
-use twinpath_openflow_switch::Request;
+use twinpath_openflow::Request;
+use twinpath_openflow_wire::port_config;
 use twinpath_pipeline::Snapshot;
 use twinpath_switch_engine::{
     Forwarding, LENT_MAX, PacketInBuffer, PacketOut, SAMPLES_MAX, Sample, SwitchCommand, SwitchEngine,
@@ -15,9 +14,10 @@ use twinpath_switch_engine::{
 use twinpath_sys::clock;
 use twinpath_worker::Command;
 
-use crate::OpenFlow;
-use crate::datapath::Tables;
-use crate::packets::{self, FRAME_MAX};
+use crate::controllers::News;
+use crate::openflow_control::OpenFlow;
+use crate::openflow_control::datapath::Tables;
+use crate::openflow_control::packets::{self, FRAME_MAX};
 
 /// Requests of controllers that are done in one turn at most.
 const REQUESTS_EACH: usize = 64;

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use twinpath_offload::Lifetime;
-use twinpath_openflow::{Match, PortStats};
-use twinpath_openflow_switch::{Datapath, TimedFlow};
+use twinpath_openflow::{Datapath, TimedFlow};
+use twinpath_openflow_wire::{Match, PortStats};
 use twinpath_pipeline::{
     Flow, FlowCount, FlowId, GroupConfig, MeterConfig, PartsCount, Pipeline, Port, TableCount, TableFull,
 };
 use twinpath_sys::clock;
 use twinpath_time::Duration;
 
-use crate::counts::PortCounts;
-use crate::kernel::Kernel;
+use crate::offload::Lifetime;
+use crate::openflow_control::counts::PortCounts;
+use crate::openflow_control::kernel::Kernel;
 
 /// The tables, and what ports count.
 #[derive(Debug)]

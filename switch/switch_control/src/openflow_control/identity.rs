@@ -3,7 +3,7 @@
 use std::hash::Hasher as _;
 
 use siphasher::sip::SipHasher13;
-use twinpath_openflow::Desc;
+use twinpath_openflow_wire::Desc;
 
 /// The number of this installation of the system, machine-id(5).
 const MACHINE_ID: &str = "/etc/machine-id";

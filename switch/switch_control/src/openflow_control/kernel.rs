@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 
-use twinpath_offload::{
-    Hooks, KernelPort, Lifetime, NotOffloaded, Offloaded, OffloadedHomes, PortForwarded, Review,
-};
-use twinpath_openflow::Match;
+use twinpath_bpf::{KeptEntry, Offload};
+use twinpath_openflow_wire::Match;
 use twinpath_pipeline::{FlowId, Ingress, Inserted, Pipeline, Trace, WhyNot};
-use twinpath_steer_bpf::{KeptEntry, Offload};
 use twinpath_switch_engine::Sample;
 use twinpath_time::Instant;
+
+use crate::offload::{
+    Hooks, KernelPort, Lifetime, NotOffloaded, Offloaded, OffloadedHomes, PortForwarded, Review,
+};
 
 /// The entries of all network namespaces, by their places.
 #[derive(Debug, Default)]

@@ -21,20 +21,22 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use twinpath_bpf::{KeptEntry, Offload};
 use twinpath_config::{Endpoint, Switch};
-use twinpath_controllers::{Bound, Controllers, Tls, TlsError};
-use twinpath_openflow_switch::{OpenFlowSwitch, SwitchInfo};
+use twinpath_openflow::{OpenFlowSwitch, SwitchInfo};
 use twinpath_pipeline::{Pipeline, Snapshot, Worker};
-use twinpath_steer_bpf::{KeptEntry, Offload};
 use twinpath_sys::clock;
 use twinpath_time::{Duration, Instant};
 
+use crate::controllers::{Bound, Controllers, Tls, TlsError};
+
 pub use self::control::Workers;
 pub use self::counts::{Counts, PortCounts};
+pub use self::ports::PortFacts;
+
 use self::datapath::Tables;
 use self::fail::Fail;
 use self::packets::Packets;
-pub use self::ports::PortFacts;
 use self::versions::Versions;
 
 /// Why a switch cannot have controllers as they are configured.
@@ -68,7 +70,7 @@ pub enum StartError {
 
 /// Listens for controllers.
 async fn bind(endpoint: &Endpoint, tls: Option<Tls>) -> Result<Bound, StartError> {
-    let bound = twinpath_controllers::bind(endpoint, tls).await;
+    let bound = crate::controllers::bind(endpoint, tls).await;
     bound.map_err(|error| StartError::Listen { endpoint: endpoint.clone(), error })
 }
 

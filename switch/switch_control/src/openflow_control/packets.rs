@@ -1,8 +1,8 @@
 //! Frames between controllers and workers: packet-outs on their way, and what came of them; packet-ins.
 
 use twinpath_inspect::Reason;
-use twinpath_openflow::PacketInReason;
-use twinpath_openflow_switch::Punt;
+use twinpath_openflow::Punt;
+use twinpath_openflow_wire::PacketInReason;
 use twinpath_switch_engine::{PACKET_OUTS_MAX, PacketInBuffer};
 
 /// The longest frame. Only memory that was written to is taken, so buffers are as small as the frames in them.

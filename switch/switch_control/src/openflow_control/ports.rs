@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use twinpath_offload::{KernelPort, PortForwarded};
-use twinpath_openflow::{PORT_NAME_LEN, Port as Described, number, port_config, port_state};
+use twinpath_openflow_wire::{PORT_NAME_LEN, Port as Described, number, port_config, port_state};
 use twinpath_switch_engine::SwitchCommand;
 use twinpath_sys::clock;
 use twinpath_sys::ethtool::LinkSettings;
 use twinpath_worker::Command;
 
-use crate::control::Workers;
-use crate::counts::PortCounts;
-use crate::{OpenFlow, identity, speeds};
+use crate::offload::{KernelPort, PortForwarded};
+use crate::openflow_control::control::Workers;
+use crate::openflow_control::counts::PortCounts;
+use crate::openflow_control::{OpenFlow, identity, speeds};
 
 /// What is known of a port.
 #[derive(Clone, Debug)]

@@ -3,10 +3,10 @@
 use std::io::ErrorKind;
 
 use twinpath_config::{Endpoint, Switch};
-use twinpath_controllers::Bound;
 
-use crate::control::Workers;
-use crate::{OpenFlow, StartError};
+use crate::controllers::Bound;
+use crate::openflow_control::control::Workers;
+use crate::openflow_control::{OpenFlow, StartError};
 
 impl OpenFlow {
     /// Binds the addresses to listen at that are new. Mistakes are added to the list.

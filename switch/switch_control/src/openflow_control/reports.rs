@@ -1,16 +1,16 @@
 //! What `show` tells of OpenFlow.
 
-use twinpath_controllers::Stage;
 use twinpath_inspect::ControlReason;
-use twinpath_offload::Hooks;
-use twinpath_openflow::{Action, Count, Instruction, Role, meter_flags, number};
-use twinpath_openflow_switch::{FlowView, GroupView, MeterView};
+use twinpath_observe::report;
+use twinpath_openflow::{FlowView, GroupView, MeterView};
+use twinpath_openflow_wire::{Action, Count, Instruction, Role, meter_flags, number};
 use twinpath_pipeline::{PartsCount, WhyNot};
-use twinpath_report as report;
 use twinpath_switch_engine::Forwarding;
 use twinpath_sys::clock;
 
-use crate::OpenFlow;
+use crate::controllers::Stage;
+use crate::offload::Hooks;
+use crate::openflow_control::OpenFlow;
 
 /// Most flows, groups or meters that are listed: some 10 MiB of an answer.
 const LISTED_MAX: usize = 20_000;
@@ -45,7 +45,7 @@ fn part(count: &PartsCount, at: usize) -> Count {
 }
 
 fn group(view: &GroupView<'_>) -> report::Group {
-    let bucket = |(at, bucket): (usize, &twinpath_openflow::Bucket)| report::Bucket {
+    let bucket = |(at, bucket): (usize, &twinpath_openflow_wire::Bucket)| report::Bucket {
         actions: match &*bucket.actions {
             [] => "drop".to_owned(),
             actions => actions.iter().map(Action::to_string).collect::<Vec<_>>().join(","),
@@ -67,7 +67,7 @@ fn group(view: &GroupView<'_>) -> report::Group {
 }
 
 fn meter(view: &MeterView<'_>) -> report::Meter {
-    let band = |(at, band): (usize, &twinpath_openflow::Band)| report::Band {
+    let band = |(at, band): (usize, &twinpath_openflow_wire::Band)| report::Band {
         band: band.to_string(),
         packets: part(&view.count, at).packets,
         bytes: part(&view.count, at).bytes,

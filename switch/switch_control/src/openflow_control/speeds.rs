@@ -1,6 +1,6 @@
 //! Speeds and media of ports, as controllers are told of them.
 
-use twinpath_openflow::{Port, port_features as of};
+use twinpath_openflow_wire::{Port, port_features as of};
 use twinpath_sys::ethtool::LinkSettings;
 
 /// Modes that ethtool has (`SUPPORTED_...` in linux/ethtool.h), by bits, and what they are here. The first six are the same

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvFlags, SocketFlags, SocketType};
 use rustix::time::Timespec;
-use twinpath_offload::{KernelPort, Learned, Moves, PortForwarded};
-use twinpath_steer_bpf::{PortPrograms, TcAttach, Unserved};
-use twinpath_switch::{Arrival, CAPACITY, OnMove, PortConfig, Shared, Snapshot, Switch, SwitchConfig};
+use twinpath_bpf::{PortPrograms, TcAttach, Unserved};
+use twinpath_learning::{Arrival, CAPACITY, OnMove, PortConfig, Shared, Snapshot, Switch, SwitchConfig};
+use twinpath_switch_control::offload::{KernelPort, Learned, Moves, PortForwarded};
 use twinpath_sys::{clock, packet_socket};
 use twinpath_time::{Duration, Instant};
 

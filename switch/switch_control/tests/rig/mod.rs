@@ -5,10 +5,10 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::net::{RecvFlags, SocketFlags, SocketType};
-use twinpath_offload::{KernelPort, Lifetime, NotOffloaded, Offloaded};
-use twinpath_openflow::{Action, Field, Instruction, Match, MatchField};
+use twinpath_bpf::{PortPrograms, TcAttach, Unserved};
+use twinpath_openflow_wire::{Action, Field, Instruction, Match, MatchField};
 use twinpath_pipeline::{Flow, FlowId, Ingress, Inserted, Pipeline, Port};
-use twinpath_steer_bpf::{PortPrograms, TcAttach, Unserved};
+use twinpath_switch_control::offload::{KernelPort, Lifetime, NotOffloaded, Offloaded};
 use twinpath_sys::Namespace;
 use twinpath_sys::clock;
 use twinpath_sys::packet_socket;

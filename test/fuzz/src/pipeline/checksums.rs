@@ -1,6 +1,6 @@
 //! The checksums of a frame, computed over all that they are over.
 
-use twinpath_openflow::Field;
+use twinpath_openflow_wire::Field;
 use twinpath_pipeline::Ingress;
 
 use super::fields;

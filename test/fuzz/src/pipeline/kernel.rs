@@ -2,10 +2,10 @@
 //! port that the interpreter says, unchanged, and is counted by the same flows; everything else goes to the worker.
 
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
-use twinpath_offload::{KernelPort, Lifetime, NotOffloaded, Offloaded};
-use twinpath_openflow::{Instruction, Match};
+use twinpath_bpf::{PortPrograms, TcAttach, Unserved};
+use twinpath_openflow_wire::{Instruction, Match};
 use twinpath_pipeline::{Flow, Ingress};
-use twinpath_steer_bpf::{PortPrograms, TcAttach, Unserved};
+use twinpath_switch_control::offload::{KernelPort, Lifetime, NotOffloaded, Offloaded};
 use twinpath_sys::netns::Namespace;
 
 use super::*;

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use twinpath_openflow::number::{self, port};
-use twinpath_openflow::{Action, Band, Bucket, Field, GroupType, Instruction, Match, MatchField};
+use twinpath_openflow_wire::number::{self, port};
+use twinpath_openflow_wire::{Action, Band, Bucket, Field, GroupType, Instruction, Match, MatchField};
 use twinpath_pipeline::{Flow, FlowId, GroupConfig, Ingress, MeterConfig, MeterUnit, Pipeline, Port};
 use twinpath_time::Instant;
 

@@ -9,7 +9,7 @@ mod naive;
 
 use twinpath_frame::{Frame, Pool};
 use twinpath_inspect::Reason;
-use twinpath_openflow::Action;
+use twinpath_openflow_wire::Action;
 use twinpath_pipeline::{
     Arrival, Count, Destination, FlowId, Outlet, Pipeline, Ports, Trace, WhyNot, Worker,
 };

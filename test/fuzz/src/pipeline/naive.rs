@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 
-use twinpath_openflow::number::port;
-use twinpath_openflow::{Action, Band, Field, GroupType, Instruction, Match};
+use twinpath_openflow_wire::number::port;
+use twinpath_openflow_wire::{Action, Band, Field, GroupType, Instruction, Match};
 use twinpath_pipeline::{Destination, GroupConfig, Ingress, MeterConfig, PacketIn, PacketInReason, Port};
 use twinpath_time::Instant;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use twinpath_openflow::{Count, GroupType, Instruction, PortStats};
-use twinpath_openflow_switch::{Datapath, TimedFlow};
+use twinpath_openflow::{Datapath, TimedFlow};
+use twinpath_openflow_wire::{Count, GroupType, Instruction, PortStats};
 use twinpath_pipeline::{FlowCount, GroupConfig, MeterConfig, PartsCount, Port, TableCount, TableFull};
 
 /// A flow as it was put in.

@@ -1,6 +1,6 @@
 //! The handshakes of controllers, read from their sources: what each writes at once, and what it waits for before it goes on.
 
-use twinpath_openflow::{
+use twinpath_openflow_wire::{
     Action, Config, FlowMod, FlowModCommand, GroupMod, GroupModCommand, GroupType, Header, Hello,
     Instruction, Match, Message, MessageType, Multipart, MultipartRequest, Role, RoleMessage, number,
 };

@@ -1,6 +1,6 @@
 //! OpenFlow messages of every type, from bytes: equal bytes give an equal message.
 
-use twinpath_openflow::{
+use twinpath_openflow_wire::{
     Action, ActionType, Aggregate, AsyncConfig, Band, Bucket, Config, Count, Desc, ErrorMessage,
     ExperimenterBody, Features, Field, FlowMod, FlowModCommand, FlowRemoved, FlowRemovedReason, FlowStats,
     FlowStatsRequest, GroupDesc, GroupFeatures, GroupMod, GroupModCommand, GroupStats, GroupType, Hello,

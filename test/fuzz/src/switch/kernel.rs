@@ -2,9 +2,9 @@
 //! forward leaves by the port that the naive switch says, unchanged, and is counted once; everything else goes to the worker.
 
 use fastrand::Rng;
-use twinpath_offload::{KernelPort, Learned, Moves};
-use twinpath_steer_bpf::{PortPrograms, TcAttach, Unserved};
-use twinpath_switch::OnMove;
+use twinpath_bpf::{PortPrograms, TcAttach, Unserved};
+use twinpath_learning::OnMove;
+use twinpath_switch_control::offload::{KernelPort, Learned, Moves};
 use twinpath_sys::clock;
 use twinpath_sys::netns::Namespace;
 

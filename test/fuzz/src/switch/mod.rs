@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use twinpath_inspect::Reason;
-use twinpath_switch::{
+use twinpath_learning::{
     AGEING, Arrival, FRAMES_MAX, LoopGuard, Mode, Output, PortConfig, Probe, Runs, Shared, Snapshot,
     StaticEntry, StormLimits, Switch, SwitchConfig, Tagging,
 };

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use twinpath_inspect::Reason;
-use twinpath_switch::{Mode, PortConfig, SwitchConfig, VLAN_MAX};
+use twinpath_learning::{Mode, PortConfig, SwitchConfig, VLAN_MAX};
 use twinpath_time::Instant;
 use twinpath_wire::Mac;
 

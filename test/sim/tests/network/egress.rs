@@ -4,8 +4,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 
-use twinpath_stack::egress::{Egress, EgressTable, KernelReason, Update};
 use twinpath_time::Instant;
+use twinpath_udp::egress::{Egress, EgressTable, KernelReason, Update};
 use twinpath_wire::Mac;
 
 type Answer = Result<Egress, KernelReason>;

@@ -11,7 +11,7 @@ use rustix::io::pwrite;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use twinpath_inspect::Reason;
 use twinpath_port::{PortCounters, PortId};
-use twinpath_port_shm::{Application, MAGIC, Offer, OfferError, VERSION};
+use twinpath_shm::{Application, MAGIC, Offer, OfferError, VERSION};
 use twinpath_sys::child::{Placement, place};
 use twinpath_sys::fd_passing;
 

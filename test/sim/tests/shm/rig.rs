@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use twinpath_frame::{Burst, Pool, leaked};
 use twinpath_port::loopback::{LoopbackPort, pair};
 use twinpath_port::{PortId, PortQueue, WaitSource};
-use twinpath_port_shm::{ShmConfig, ShmPort};
+use twinpath_shm::{ShmConfig, ShmPort};
 use twinpath_time::Instant;
 use twinpath_worker::idle::{IdleConfig, Mode};
 use twinpath_worker::mailbox::{Receiver, Sender, mailbox};

@@ -1,7 +1,7 @@
 use twinpath_wire::Mac;
 
 use super::*;
-use crate::table::{Change, Link, Neighbour};
+use crate::mirror::table::{Change, Link, Neighbour};
 
 const FAST: u32 = 3;
 const OTHER: u32 = 4;

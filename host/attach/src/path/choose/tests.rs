@@ -1,8 +1,8 @@
-use twinpath_steer_bpf::TcAttach;
+use twinpath_bpf::TcAttach;
 
 use super::*;
-use crate::facts::ForeignXdp;
-use crate::privileges::Capabilities;
+use crate::path::facts::ForeignXdp;
+use crate::path::privileges::Capabilities;
 
 const NATIVE: XdpFeatures = XdpFeatures {
     basic: true,

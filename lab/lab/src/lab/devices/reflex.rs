@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use twinpath_measure::report::BenchReport;
+use twinpath_clients::measure::report::BenchReport;
 
 use crate::lab::instance::{Facts as _, Instance};
 use crate::lab::model::Sample;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use hdrhistogram::Histogram;
-use twinpath_measure::report::{RttUs, buckets};
+use twinpath_clients::measure::report::{RttUs, buckets};
 use twinpath_sys::clock;
 
 use super::modes::{Beside, Mode, Scene, Stage, ensure_full_load};

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use twinpath_measure::report::BenchReport;
+use twinpath_clients::measure::report::BenchReport;
 use twinpath_sys::Namespace;
 
 use crate::lab::counters::Counters;

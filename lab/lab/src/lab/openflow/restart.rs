@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use rustix::thread::{ClockId, Timespec, clock_nanosleep_relative};
-use twinpath_steer_bpf::Keep;
+use twinpath_bpf::Keep;
 
 use crate::lab::model::Sample;
 use crate::lab::session::Session;

@@ -37,7 +37,7 @@ pub(super) struct Attachment {
 /// The output of `plain eventfd-pingpong`.
 #[derive(Deserialize)]
 struct PingPong {
-    rtt_us: twinpath_measure::report::RttUs,
+    rtt_us: twinpath_clients::measure::report::RttUs,
     histogram: Vec<(u64, u64)>,
 }
 

@@ -101,7 +101,7 @@ pub(super) async fn answered(
     let before = instance.report().await?;
     let mut sample = measure.await?;
     let after = instance.report().await?;
-    let count = |report: &twinpath_report::Report| {
+    let count = |report: &twinpath_observe::report::Report| {
         let services = report.services.iter();
         services.fold((0, 0), |(reflex, worker), service| {
             (

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use twinpath_report::Report;
+use twinpath_observe::report::Report;
 
 use super::Round;
 use crate::lab::asking::{asked, cpu_of_asking, cpu_of_queries};

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use twinpath_measure::report::BenchReport;
+use twinpath_clients::measure::report::BenchReport;
 
 use super::cases::{Case, Client, ClientSpec, RATE, Server as Peer, plain_many};
 use super::peers;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::ensure;
-use twinpath_measure::stream::StreamReport;
+use twinpath_clients::measure::stream::StreamReport;
 use twinpath_sys::LatencyRequest;
 
 use super::measure::Stage;

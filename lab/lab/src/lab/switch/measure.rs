@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use fastrand::Rng;
 use twinpath_load::Arrivals;
+use twinpath_observe::report::SwitchPort;
 use twinpath_plain::Pace;
-use twinpath_report::SwitchPort;
 use twinpath_sys::child;
 
 use super::LAB;

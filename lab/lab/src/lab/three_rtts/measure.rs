@@ -7,9 +7,9 @@ use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use twinpath_measure::report::{RttUs, buckets};
+use twinpath_clients::measure::report::{RttUs, buckets};
 use twinpath_port::PortId;
-use twinpath_port_shm::{Listener, Offer, SLOTS_DEFAULT, ShmConfig, ShmPort};
+use twinpath_shm::{Listener, Offer, SLOTS_DEFAULT, ShmConfig, ShmPort};
 use twinpath_sys::LatencyRequest;
 use twinpath_worker::idle::Mode;
 

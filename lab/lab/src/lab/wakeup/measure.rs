@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde::Deserialize;
-use twinpath_measure::report::{BenchReport, RttUs};
-use twinpath_report::{Idle, Report};
+use twinpath_clients::measure::report::{BenchReport, RttUs};
+use twinpath_observe::report::{Idle, Report};
 use twinpath_sys::{LatencyRequest, child, clock};
 use twinpath_time::Instant;
 

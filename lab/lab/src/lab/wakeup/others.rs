@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use twinpath_clients::measure::report::BenchReport;
 use twinpath_load::Arrivals;
-use twinpath_measure::report::BenchReport;
 use twinpath_sys::clock;
 
 use super::LAB;

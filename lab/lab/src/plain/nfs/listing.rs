@@ -12,7 +12,7 @@ use anyhow::{Context, ensure};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use twinpath_measure::print;
+use twinpath_clients::measure::print;
 use twinpath_sys::child::{self, Placement};
 use twinpath_sys::mounts;
 

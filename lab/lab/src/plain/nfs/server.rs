@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use serde_json::json;
 use tokio::process::{Child, Command};
-use twinpath_measure::print;
+use twinpath_clients::measure::print;
 use twinpath_sys::child::{self, Placement};
 use twinpath_sys::mounts;
 

@@ -20,8 +20,8 @@ use nfs3_types::nfs3::{
 use nfs3_types::rpc::{auth_unix, opaque_auth};
 use nfs3_types::xdr_codec::Opaque;
 use serde::{Deserialize, Serialize};
-use twinpath_measure::print;
-use twinpath_measure::report::{RttUs, buckets};
+use twinpath_clients::measure::print;
+use twinpath_clients::measure::report::{RttUs, buckets};
 use twinpath_sys::clock;
 
 use super::transport::{Latency, Transport, done};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
-use twinpath_measure::print;
-use twinpath_measure::report::RttUs;
+use twinpath_clients::measure::print;
+use twinpath_clients::measure::report::RttUs;
 use twinpath_sys::clock;
 
 use super::serve::HOSTS;

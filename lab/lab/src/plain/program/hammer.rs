@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
-use twinpath_measure::print;
+use twinpath_clients::measure::print;
 use twinpath_sys::clock;
 use twinpath_time::Instant;
 

@@ -11,7 +11,7 @@ use anyhow::{Context, bail, ensure};
 use serde_json::json;
 use tokio::net::UnixDatagram;
 use tokio::process::Child;
-use twinpath_measure::print;
+use twinpath_clients::measure::print;
 use twinpath_sys::child::{self, Placement};
 use twinpath_worker::idle::Mode;
 

@@ -17,7 +17,7 @@ use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use serde_json::json;
 use tokio::process::Child;
-use twinpath_measure::print;
+use twinpath_clients::measure::print;
 use twinpath_plain::XdpRedirect;
 
 use super::reflect::interface_index;

@@ -10,18 +10,17 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use serde::Deserialize;
 use serde_json::json;
-use twinpath_measure::{attend, print};
+use twinpath_claims::Prefix;
+use twinpath_clients::measure::{attend, print};
 use twinpath_plain::{
     BATCH_MAX, FRAME_BYTES, Frame, Sending, XdpSink, XdpSource, bare_frame, datagram_frame, send_frames,
 };
 use twinpath_socket_load::Stop;
-use twinpath_steer::Prefix;
 use twinpath_sys::affinity;
-use twinpath_thread::priority::Priority;
 use twinpath_wire::{EtherType, Mac};
+use twinpath_worker::thread::priority::Priority;
 
 use crate::openflow::hostile;
-
 use crate::plain::reflect::interface_index;
 
 #[derive(clap::Args)]

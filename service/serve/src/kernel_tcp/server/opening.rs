@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use twinpath_connection::Connection;
 use twinpath_inspect::Reason;
+use twinpath_service::connections::Connection;
 use twinpath_service::{Closed, ConnectionId, Service};
 
 use super::{Call, FIRST_CONNECTION_TOKEN, TcpServer, Tracked, close};
-use crate::socket::Socket;
-use crate::sources::Source;
+use crate::kernel_tcp::socket::Socket;
+use crate::kernel_tcp::sources::Source;
 
 /// Most connections examined to find one that can be closed for a new one. A busy one leaves the list, so the
 /// next search skips it.

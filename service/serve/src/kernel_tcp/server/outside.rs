@@ -1,13 +1,13 @@
 //! What happens on a connection without input: it begins, its service is woken, or sends outside of a reply.
 
-use twinpath_connection::{After, Connection, Turn};
 use twinpath_inspect::Reason;
+use twinpath_service::connections::{After, Connection, Turn};
 use twinpath_service::{ConnectionId, Service};
 use twinpath_time::Instant;
 
 use super::{Call, TcpServer, Tracked};
-use crate::host::ConnectionHost;
-use crate::socket::Socket;
+use crate::kernel_tcp::host::ConnectionHost;
+use crate::kernel_tcp::socket::Socket;
 
 impl<C: Send> TcpServer<C> {
     /// Sends bytes on a connection.

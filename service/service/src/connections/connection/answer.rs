@@ -1,12 +1,12 @@
 //! Passes a connection's input to the service, and sends the service's output.
 
-use twinpath_service::{Next, Output, Service};
 use twinpath_stream::{Broken, Transport};
 use twinpath_time::Instant;
 
 use super::{Connection, Fault, Progress};
-use crate::host::Host;
-use crate::turn::{Scratch, Turn, output};
+use crate::connections::host::Host;
+use crate::connections::turn::{Scratch, Turn, output};
+use crate::{Next, Output, Service};
 
 impl<C> Connection<C> {
     /// Passes input to the service for as long as it uses some, sends its output, and tells it of the room that

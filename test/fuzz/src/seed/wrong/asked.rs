@@ -1,6 +1,6 @@
 //! How a switch is asked: what comes before a message, and which answers are those to it.
 
-use twinpath_openflow::{
+use twinpath_openflow_wire::{
     Action, AsyncConfig, Band, Bucket, Config, Field, FlowMod, FlowModCommand, GroupMod, GroupModCommand,
     GroupType, Header, Hello, Instruction, Match, MatchField, Message, MessageType, MeterMod,
     MeterModCommand, PortMod, Role, RoleMessage, meter_flags, number, port_config,

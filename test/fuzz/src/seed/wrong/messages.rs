@@ -1,6 +1,6 @@
 //! The messages of controllers, field by field (OpenFlow 1.3.5, chapter 7).
 
-use twinpath_openflow::{
+use twinpath_openflow_wire::{
     ActionType, Field, InstructionType, MessageType, MultipartType, Prerequisite, number,
 };
 

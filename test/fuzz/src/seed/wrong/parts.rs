@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use twinpath_openflow::{HEADER_LEN, MessageType, number};
+use twinpath_openflow_wire::{HEADER_LEN, MessageType, number};
 
 /// Transaction number of the message that is wrong.
 pub(super) const XID: u32 = 0x0102_0304;
