@@ -6,12 +6,7 @@ use super::{Finding, Tree};
 const DEFINITIONS: &str = "host/config/src/";
 /// The commands with workers of their own. An option of another command can have the name of a key's option and mean
 /// something else, as `--socket` of `show` does.
-const COMMANDS: &[&str] = &[
-    "cli/src/bridge/",
-    "cli/src/serve/",
-    "cli/src/switch/",
-    "cli/src/tune/",
-];
+const COMMANDS: &[&str] = &["cli/src/bridge/", "cli/src/serve/", "cli/src/switch/", "cli/src/tune/"];
 
 /// No command that runs an instance defines the option of a key a second time.
 pub(super) fn keys_are_written_once(tree: &Tree) -> Vec<Finding> {

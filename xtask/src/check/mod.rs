@@ -30,17 +30,11 @@ pub(crate) struct Finding {
     /// Counted from 1; 0 for the file as a whole.
     line: usize,
     message: String,
-    /// Whether it is only reported, and does not fail the check.
-    warning: bool,
 }
 
 impl Finding {
     pub(crate) fn error(path: &str, line: usize, message: impl Into<String>) -> Self {
-        Self { path: path.to_owned(), line, message: message.into(), warning: false }
-    }
-
-    fn warning(path: &str, line: usize, message: impl Into<String>) -> Self {
-        Self { warning: true, ..Self::error(path, line, message) }
+        Self { path: path.to_owned(), line, message: message.into() }
     }
 }
 
@@ -57,7 +51,6 @@ impl fmt::Display for Finding {
 pub(crate) struct Report {
     pub(crate) rules: usize,
     pub(crate) errors: Vec<Finding>,
-    pub(crate) warnings: Vec<Finding>,
 }
 
 type Rule = fn(&Tree) -> Vec<Finding>;
@@ -65,13 +58,14 @@ type Rule = fn(&Tree) -> Vec<Finding>;
 /// Every rule, in the order of the report.
 const RULES: &[Rule] = &[
     source::every_file_parses,
-    tiers::crates_use_only_tiers_below,
+    tiers::arrows_point_down,
+    tiers::packages_are_named_as_their_folders,
     tiers::labs_stay_out_of_the_product,
     tiers::manifests_follow_the_workspace,
     tiers::only_examples_are_looked_for,
     tiers::dependencies_are_used,
-    tiers::each_tier_has_a_readme,
-    source::unsafe_stays_in_mem_and_io,
+    tiers::each_folder_has_a_readme,
+    source::unsafe_stays_in_its_tiers,
     source::each_unsafe_says_why_it_is_sound,
     source::unsafe_is_allowed_with_a_reason,
     source::tiers_keep_off_clocks_threads_and_files,
@@ -83,20 +77,17 @@ const RULES: &[Rule] = &[
     source::crates_say_what_they_are,
     source::files_say_what_they_are_for,
     circles::no_files_import_in_a_circle,
-    text::files_are_short,
     text::links_resolve,
     text::no_machine_paths,
     keys::keys_are_written_once,
-    words::retired_words_stay_retired,
-    words::ambiguous_types_are_defined_once,
     words::markdown_lines_are_short,
     words::named_files_exist,
 ];
 
 /// Checks the tree against every rule.
 pub(crate) fn run(tree: &Tree) -> Report {
-    let (warnings, errors) = RULES.iter().flat_map(|rule| rule(tree)).partition(|finding| finding.warning);
-    Report { rules: RULES.len(), errors, warnings }
+    let errors = RULES.iter().flat_map(|rule| rule(tree)).collect();
+    Report { rules: RULES.len(), errors }
 }
 
 /// A Rust file, parsed once.
@@ -113,6 +104,8 @@ pub(crate) struct Tree {
     texts: BTreeMap<String, String>,
     paths: BTreeSet<String>,
     sources: Vec<Source>,
+    /// The tier of each crate, as its manifest says, by its folder.
+    tiers: BTreeMap<String, String>,
 }
 
 impl Tree {
@@ -164,7 +157,20 @@ impl Tree {
                     .is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
             });
         }
-        Self { texts, paths, sources }
+        let tiers = texts.iter().filter_map(|(path, text)| tier_in(path, text)).collect();
+        Self { texts, paths, sources, tiers }
+    }
+
+    /// The tier of the crate that a path belongs to; empty if there is none.
+    fn tier_of(&self, path: &str) -> &str {
+        let mut folder = path;
+        loop {
+            if let Some(tier) = self.tiers.get(folder) {
+                return tier;
+            }
+            let Some((above, _)) = folder.rsplit_once('/') else { return "" };
+            folder = above;
+        }
     }
 
     /// The number of files.
@@ -186,14 +192,22 @@ impl Tree {
     }
 }
 
-/// The first folder of a path: its tier, or the file itself at the root.
-fn tier_of(path: &str) -> &str {
+/// The folder and the tier of a crate, if the file is its manifest and gives one.
+fn tier_in(path: &str, text: &str) -> Option<(String, String)> {
+    let folder = path.strip_suffix("/Cargo.toml")?;
+    let manifest = text.parse::<toml::Table>().ok()?;
+    let tier = manifest.get("package")?.get("metadata")?.get("twinpath")?.get("tier")?.as_str()?;
+    Some((folder.to_owned(), tier.to_owned()))
+}
+
+/// The first folder of a path, or the file itself at the root.
+fn first_of(path: &str) -> &str {
     path.split('/').next().unwrap_or(path)
 }
 
 /// Whether the path alone makes a file test code.
 fn is_test_path(path: &str) -> bool {
-    tier_of(path) == "test" || path.split('/').any(|part| matches!(part, "tests" | "benches" | "tests.rs"))
+    first_of(path) == "test" || path.split('/').any(|part| matches!(part, "tests" | "benches" | "tests.rs"))
 }
 
 /// The path stems of the files that `source` declares as test modules (`#[cfg(test)] mod x;`).

@@ -1,7 +1,7 @@
 //! Rules about Rust code.
 
 use super::facts::{Facts, Function, Place};
-use super::{Finding, Source, Tree, tier_of};
+use super::{Finding, Source, Tree, first_of};
 
 /// Most lines of a function, from its signature to its closing brace.
 const FUNCTION_LINES: usize = 70;
@@ -23,12 +23,12 @@ struct Banned {
 }
 
 const BELOW_IO: &[&str] = &["pure", "engine"];
-const BELOW_RUNTIME_WITHOUT_IO: &[&str] = &["pure", "mem", "engine"];
+const BELOW_RUNTIME_WITHOUT_IO: &[&str] = &["pure", "memory", "engine"];
 
 const CLOCK: &str =
     "take `now: twinpath_time::Instant` as an argument; the worker reads the clock once per turn";
-const THREAD: &str = "make it a function of (state, now, input); runtime/ owns the threads";
-const OUTSIDE: &str = "take the bytes or values as arguments; io/ and runtime/ talk to the host";
+const THREAD: &str = "make it a function of (state, now, input); the tier runtime owns the threads";
+const OUTSIDE: &str = "take the bytes or values as arguments; the tiers io and runtime talk to the host";
 
 const BANNED: &[Banned] = &[
     Banned { tiers: BELOW_RUNTIME_WITHOUT_IO, name: "std::time::Instant", instead: CLOCK },
@@ -54,7 +54,7 @@ const WALL_CLOCKS: &[&str] = &["std::time::SystemTime", "UNIX_EPOCH", "CLOCK_REA
 const WALL_CLOCK_AT: &[&str] = &[
     "lab/lab/src/lab/",
     "cli/src/bench/moment.rs",
-    "host/capture/src/lib.rs",
+    "host/observe/src/capture/mod.rs",
     "core/sys/src/stamp.rs",
     "api/twinpath/examples/memcached/calendar.rs",
 ];
@@ -82,19 +82,13 @@ pub(super) fn every_file_parses(tree: &Tree) -> Vec<Finding> {
     tree.sources.iter().filter_map(failing).collect()
 }
 
-/// Crates of other tiers that C calls, with pointers.
-const CALLED_BY_C: &[&str] = &["sockets/calls/", "sockets/capi/", "sockets/preload/"];
-
-/// `unsafe` is allowed only in the two tiers that share memory with the kernel or another process, and in the crates that C calls;
-/// not even in tests elsewhere.
-pub(super) fn unsafe_stays_in_mem_and_io(tree: &Tree) -> Vec<Finding> {
-    let is_outside = |source: &Source| {
-        !matches!(tier_of(&source.path), "mem" | "io")
-            && !CALLED_BY_C.iter().any(|folder| source.path.starts_with(folder))
-    };
+/// `unsafe` is allowed only in the tiers that share memory with the kernel or another process, and in the one that C calls; not even in
+/// tests elsewhere.
+pub(super) fn unsafe_stays_in_its_tiers(tree: &Tree) -> Vec<Finding> {
+    let is_outside = |source: &Source| !matches!(tree.tier_of(&source.path), "memory" | "io" | "c-abi");
     let outside = tree.parsed().filter(|(source, _)| is_outside(source));
     let in_file = |(source, facts): (&Source, &Facts)| -> Vec<Finding> {
-        let message = "unsafe outside mem/, io/ and what C calls: give one of their crates a safe call for it and use that";
+        let message = "unsafe outside the tiers memory, io and c-abi: give one of their crates a safe call for it and use that";
         facts.unsafes.iter().map(|found| Finding::error(&source.path, found.at.line, message)).collect()
     };
     outside.flat_map(in_file).collect()
@@ -146,10 +140,10 @@ pub(super) fn tiers_keep_off_clocks_threads_and_files(tree: &Tree) -> Vec<Findin
         if source.test || at.test {
             return None;
         }
-        let tier = tier_of(&source.path);
+        let tier = tree.tier_of(&source.path);
         let hit =
             BANNED.iter().find(|banned| banned.tiers.contains(&tier) && is_or_below(name, banned.name))?;
-        Some(format!("{name} in {tier}/: {}", hit.instead))
+        Some(format!("{name} in the tier {tier}: {}", hit.instead))
     })
 }
 
@@ -158,7 +152,7 @@ pub(super) fn nothing_depends_on_the_wall_clock(tree: &Tree) -> Vec<Finding> {
     each_name(tree, |source, name, at| {
         let free = source.test
             || at.test
-            || matches!(tier_of(&source.path), "test" | "xtask")
+            || matches!(first_of(&source.path), "test" | "xtask")
             || WALL_CLOCK_AT.iter().any(|place| source.path.starts_with(place));
         let wall = |clock: &&str| is_or_below(name, clock) || name.ends_with(&format!("::{clock}"));
         let hit = WALL_CLOCKS.iter().find(|clock| wall(clock)).filter(|_| !free)?;
@@ -174,7 +168,7 @@ fn is_or_below(name: &str, banned: &str) -> bool {
 
 pub(super) fn nothing_panics_by_unwrap(tree: &Tree) -> Vec<Finding> {
     each_name(tree, |source, name, at| {
-        let product = !source.test && !at.test && tier_of(&source.path) != "xtask";
+        let product = !source.test && !at.test && first_of(&source.path) != "xtask";
         let message =
             "unwrap() outside tests: return an error, or `expect(\"the invariant\")` where it cannot fail";
         (product && name == ".unwrap").then(|| message.to_owned())

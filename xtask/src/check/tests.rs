@@ -1,13 +1,31 @@
 use super::*;
 
+/// The folder of a crate that is named after its tier.
+fn crate_of_tier(path: &str) -> Option<String> {
+    let (tier, rest) = path.split_once('/')?;
+    let (name, file) = rest.split_once('/')?;
+    let is_tier = ["pure", "memory", "engine", "io", "runtime"].contains(&tier);
+    (is_tier && file.ends_with(".rs")).then(|| format!("{tier}/{name}"))
+}
+
 /// The errors that `rule` finds in a tree of these files.
 fn errors(rule: Rule, files: &[(&str, &str)]) -> Vec<String> {
-    let files = files.iter().map(|(path, text)| ((*path).to_owned(), Some((*text).to_owned()))).collect();
-    rule(&Tree::new(files))
-        .into_iter()
-        .filter(|finding| !finding.warning)
-        .map(|finding| finding.to_string())
-        .collect()
+    let mut files: Vec<_> =
+        files.iter().map(|(path, text)| ((*path).to_owned(), Some((*text).to_owned()))).collect();
+    // A file in `pure/x/` is of a crate of the tier pure.
+    let crates: BTreeSet<String> = files
+        .iter()
+        .filter_map(|(path, _)| crate_of_tier(path))
+        .filter(|of| !files.iter().any(|(path, _)| *path == format!("{of}/Cargo.toml")))
+        .collect();
+    for of in crates {
+        let tier = first_of(&of).to_owned();
+        files.push((
+            format!("{of}/Cargo.toml"),
+            Some(format!("[package.metadata.twinpath]\ntier = \"{tier}\"")),
+        ));
+    }
+    rule(&Tree::new(files)).into_iter().map(|finding| finding.to_string()).collect()
 }
 
 /// Checks that `rule` finds exactly one error in `bad`, at that line, with `part` in its message, and none in `good`.
@@ -68,51 +86,86 @@ fn a_dependency_that_nobody_names_is_found() {
     assert_eq!(errors(rule, &files), ["Cargo.toml: left-behind is used by no crate: remove it"]);
 }
 
+fn of_tier(tier: &str, name: &str, dependencies: &[&str]) -> String {
+    let tier = format!("[package.metadata.twinpath]\ntier = \"{tier}\"\n");
+    format!("{}{tier}", manifest(name, dependencies))
+}
+
 #[test]
-fn engines_and_io_meet_only_in_runtime() {
-    let tree = |user: &str, name: &str, uses: &str| {
+fn arrows_between_folders_and_tiers_that_point_up_are_found() {
+    let tree = |user: &str, tier: &str, uses: &str| {
         let found = errors(
-            tiers::crates_use_only_tiers_below,
+            tiers::arrows_point_down,
             &[
-                ("core/wire/Cargo.toml", &manifest("wire", &[])),
-                ("stack/udp/Cargo.toml", &manifest("stack", &[])),
-                ("core/port/Cargo.toml", &manifest("port", &[])),
-                ("core/worker/Cargo.toml", &manifest("worker", &[])),
-                ("service/instance/Cargo.toml", &manifest("control", &[])),
-                (user, &manifest(name, &[uses])),
+                ("core/wire/Cargo.toml", &of_tier("pure", "wire", &[])),
+                ("core/port/Cargo.toml", &of_tier("io", "port", &[])),
+                ("stack/udp/Cargo.toml", &of_tier("engine", "udp", &[])),
+                ("service/serve/Cargo.toml", &of_tier("runtime", "serve", &[])),
+                ("switch/learning/Cargo.toml", &of_tier("engine", "learning", &[])),
+                (&format!("{user}/Cargo.toml"), &of_tier(tier, "new", &[uses])),
             ],
         );
         assert!(found.len() <= 1, "{found:?}");
         found.into_iter().next().unwrap_or_default()
     };
-    assert!(tree("stack/udp/Cargo.toml", "stack", "port").contains("engine/ may use pure/, mem/"));
-    assert!(tree("core/sys/Cargo.toml", "sys", "stack").contains("io/ may use pure/, mem/"));
-    assert!(tree("stack/claims/Cargo.toml", "steer", "port").contains("pure/ may use itself only"));
-    assert!(tree("core/time/Cargo.toml", "time", "wire").contains("comes after it"));
-    assert!(tree("core/worker/Cargo.toml", "worker", "control").contains("comes after it in runtime/"));
-    assert!(tree("stack/udp/Cargo.toml", "stack", "rustix").contains("reaches the host"));
-    assert!(tree("engine/new/Cargo.toml", "new", "wire").contains("add it to TIERS"));
-    assert!(tree("misc/new/Cargo.toml", "new", "wire").contains("is in no tier"));
-    assert_eq!(tree("service/instance/Cargo.toml", "control", "worker"), "");
-    assert_eq!(tree("test/sim/Cargo.toml", "sim", "control"), "");
+    assert!(tree("core/new", "engine", "udp").contains("core/ may use itself only"));
+    assert!(tree("switch/new", "runtime", "serve").contains("switch/ may use core/, stack/, ports/, host/"));
+    assert!(tree("core/new", "pure", "port").contains("pure may use itself only"));
+    assert!(tree("stack/new", "engine", "port").contains("engine may use pure, memory"));
+    assert!(tree("switch/new", "io", "learning").contains("io may use pure, memory"));
+    assert!(tree("stack/new", "engine", "rustix").contains("reaches the host"));
+    assert!(tree("misc/new", "pure", "wire").contains("is in no folder of the house"));
+    assert!(tree("core/new", "unheard", "wire").contains("give one of pure, memory"));
+    for (user, tier, uses) in [
+        ("stack/new", "engine", "wire"),
+        ("cli/new", "runtime", "serve"),
+        ("test/new", "test", "serve"),
+        ("switch/new", "runtime", "learning"),
+    ] {
+        assert_eq!(tree(user, tier, uses), "");
+    }
 }
 
 #[test]
 fn a_dependency_for_tests_or_one_target_counts_too() {
     for section in ["dev-dependencies", "target.'cfg(unix)'.dependencies"] {
-        let stack = format!("[package]\nname = \"stack\"\n[{section}]\nport.workspace = true\n");
+        let wire = format!(
+            "[package]\nname = \"wire\"\n[package.metadata.twinpath]\ntier = \"pure\"\n[{section}]\nport.workspace = true\n"
+        );
         let files =
-            [("stack/udp/Cargo.toml", stack.as_str()), ("core/port/Cargo.toml", &manifest("port", &[]))];
-        assert_eq!(errors(tiers::crates_use_only_tiers_below, &files).len(), 1, "{section}");
+            [("core/wire/Cargo.toml", wire.as_str()), ("core/port/Cargo.toml", &of_tier("io", "port", &[]))];
+        assert_eq!(errors(tiers::arrows_point_down, &files).len(), 1, "{section}");
     }
 }
 
 #[test]
-fn only_tests_use_the_test_folder() {
-    for (section, findings) in [("dependencies", 1), ("dev-dependencies", 0)] {
-        let sys = format!("[package]\nname = \"sys\"\n[{section}]\nskip.workspace = true\n");
-        let files = [("core/sys/Cargo.toml", sys.as_str()), ("test/skip/Cargo.toml", &manifest("skip", &[]))];
-        assert_eq!(errors(tiers::crates_use_only_tiers_below, &files).len(), findings, "{section}");
+fn only_tests_use_the_test_folder_and_the_labs() {
+    for (section, findings) in [("dependencies", 2), ("dev-dependencies", 0)] {
+        let sys = format!(
+            "[package]\nname = \"sys\"\n[package.metadata.twinpath]\ntier = \"io\"\n[{section}]\nskip.workspace = true\n"
+        );
+        for (beside, tier) in [("test/skip", "test"), ("lab/skip", "runtime")] {
+            let files = [
+                ("core/sys/Cargo.toml", sys.as_str()),
+                (&format!("{beside}/Cargo.toml"), &of_tier(tier, "skip", &[])),
+            ];
+            // By its folder and by its tier.
+            assert_eq!(errors(tiers::arrows_point_down, &files).len(), findings, "{section}");
+        }
+    }
+}
+
+#[test]
+fn a_package_with_another_name_than_its_folder_is_found() {
+    let rule = tiers::packages_are_named_as_their_folders;
+    for (path, good) in [
+        ("switch/switch_engine/Cargo.toml", "twinpath-switch-engine"),
+        ("cli/Cargo.toml", "twinpath-cli"),
+        ("test/fuzz/Cargo.toml", "twinpath-test-fuzz"),
+        ("api/twinpath/Cargo.toml", "twinpath"),
+    ] {
+        let part = format!("is to be named {good}");
+        one_error(rule, path, &manifest("twinpath-other", &[]), 0, &part, &manifest(good, &[]));
     }
 }
 
@@ -144,25 +197,26 @@ fn an_example_that_no_test_runs_is_found_and_a_crate_that_has_none() {
 #[test]
 fn a_product_that_is_built_with_what_labs_need_is_found() {
     let rule = tiers::labs_stay_out_of_the_product;
-    let with = manifest("twinpath", &["twinpath-plain"]);
-    let part = "is built with twinpath-plain, which is for lab/lab alone";
+    let with = manifest("twinpath-cli", &["nfs3_client"]);
+    let part = "is built with nfs3_client, which is for lab/ alone";
     one_error(rule, "cli/Cargo.toml", &with, 0, part, &with.replace("[dep", "[dev-dep"));
-    assert_eq!(errors(rule, &[("service/instance/Cargo.toml", &with)]).len(), 1);
     assert_eq!(errors(rule, &[("lab/lab/Cargo.toml", &with)]), Vec::<String>::new());
 }
 
 #[test]
-fn a_tier_without_a_readme_is_found() {
-    let found = errors(tiers::each_tier_has_a_readme, &[("pure/x/src/lib.rs", ""), ("mem/README.md", "")]);
-    assert_eq!(found, ["pure/README.md: is missing: say what the tier holds and what it may use"]);
+fn a_folder_without_a_readme_is_found() {
+    let found =
+        errors(tiers::each_folder_has_a_readme, &[("core/x/src/lib.rs", ""), ("stack/README.md", "")]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("core/README.md: is missing"), "{found:?}");
 }
 
 #[test]
 fn unsafe_outside_its_tiers_is_found() {
     let code = "fn f() {\n    // SAFETY: no\n    unsafe { g() }\n}";
-    let rule: Rule = source::unsafe_stays_in_mem_and_io;
+    let rule: Rule = source::unsafe_stays_in_its_tiers;
     one_error(rule, "bin/x/src/main.rs", code, 3, "unsafe outside", "fn f() {}");
-    assert_eq!(errors(rule, &[("mem/x/src/a.rs", code)]), Vec::<String>::new());
+    assert_eq!(errors(rule, &[("memory/x/src/a.rs", code)]), Vec::<String>::new());
     one_error(rule, "test/x/src/a.rs", "fn f() { assert!(unsafe { g() }); }", 1, "unsafe outside", "");
 }
 
@@ -170,20 +224,20 @@ fn unsafe_outside_its_tiers_is_found() {
 fn unsafe_without_a_remark_is_found() {
     let rule: Rule = source::each_unsafe_says_why_it_is_sound;
     let good = "// SAFETY: only read.\nunsafe impl Send for A {}";
-    one_error(rule, "mem/x/src/a.rs", "\nunsafe impl Send for A {}", 2, "SAFETY:", good);
+    one_error(rule, "memory/x/src/a.rs", "\nunsafe impl Send for A {}", 2, "SAFETY:", good);
     let good = "fn f() {\n    // SAFETY: in bounds.\n    #[allow(unsafe_code, reason = \"r\")]\n    let a =\n        unsafe { g() };\n}";
-    one_error(rule, "mem/x/src/a.rs", "fn f() {\n    unsafe { g() }\n}", 2, "SAFETY:", good);
+    one_error(rule, "memory/x/src/a.rs", "fn f() {\n    unsafe { g() }\n}", 2, "SAFETY:", good);
     let good = "/// Reads.\n///\n/// # Safety\n/// In bounds.\nunsafe fn f() {}";
-    one_error(rule, "mem/x/src/a.rs", "/// Reads.\nunsafe fn f() {}", 2, "# Safety", good);
+    one_error(rule, "memory/x/src/a.rs", "/// Reads.\nunsafe fn f() {}", 2, "# Safety", good);
 }
 
 #[test]
 fn unsafe_without_a_reasoned_allow_is_found() {
     let rule: Rule = source::unsafe_is_allowed_with_a_reason;
     let good = "#![allow(unsafe_code, reason = \"shared memory\")]\nfn f() { unsafe { g() } }";
-    one_error(rule, "mem/x/src/a.rs", "fn f() { unsafe { g() } }", 1, "does not opt in", good);
+    one_error(rule, "memory/x/src/a.rs", "fn f() { unsafe { g() } }", 1, "does not opt in", good);
     let bad = "#![allow(unsafe_code)]\nfn f() { unsafe { g() } }";
-    one_error(rule, "mem/x/src/a.rs", bad, 1, "without a reason", good);
+    one_error(rule, "memory/x/src/a.rs", bad, 1, "without a reason", good);
 }
 
 #[test]
@@ -201,7 +255,7 @@ fn clocks_threads_and_files_are_found_below_runtime() {
     );
     one_error(
         rule,
-        "mem/x/src/a.rs",
+        "memory/x/src/a.rs",
         "fn f() { m!(rustix::time::clock_gettime(c)) }",
         1,
         "clock_gettime",
@@ -209,7 +263,7 @@ fn clocks_threads_and_files_are_found_below_runtime() {
     );
     one_error(rule, "engine/x/src/a.rs", "use std::fs::File;", 1, "std::fs::File", good);
     assert_eq!(errors(rule, &[("runtime/x/src/a.rs", "use std::thread;")]), Vec::<String>::new());
-    assert_eq!(errors(rule, &[("mem/x/src/a/tests.rs", "use std::thread;")]), Vec::<String>::new());
+    assert_eq!(errors(rule, &[("memory/x/src/a/tests.rs", "use std::thread;")]), Vec::<String>::new());
 }
 
 #[test]
@@ -356,17 +410,6 @@ fn files_that_import_each_other_are_found() {
 }
 
 #[test]
-fn long_files_are_found_up_to_their_tests() {
-    let lines = |count: usize| "fn f() {}\n".repeat(count);
-    let with_tests = format!("{}#[cfg(test)]\nmod tests {{\n{}}}\n", lines(500), lines(500));
-    one_error(text::files_are_short, "pure/x/src/a.rs", &lines(801), 0, "801 lines of 800", &with_tests);
-    one_error(text::files_are_short, "io/x/bpf/a.c", &"x;\n".repeat(801), 0, "801 lines of 800", "x;\n");
-    let tree = Tree::new(vec![("pure/x/src/a.rs".to_owned(), Some(lines(601)))]);
-    let found = text::files_are_short(&tree);
-    assert!(found.len() == 1 && found[0].warning, "between the marks it is a warning");
-}
-
-#[test]
 fn dead_links_are_found() {
     let rule: Rule = text::links_resolve;
     let other = ("docs/testing.md", "# Tests\n## How to run\n");
@@ -395,54 +438,6 @@ fn paths_of_one_machine_are_found() {
 }
 
 #[test]
-fn retired_words_are_found_in_names_and_prose() {
-    let rule = words::retired_words_stay_retired;
-    one_error(
-        rule,
-        "io/a/src/lib.rs",
-        "\nstruct FavouriteConnection;",
-        2,
-        "read directly",
-        "struct Connection;",
-    );
-    one_error(rule, "docs/a.md", "Gathered in one send.", 1, "batch", "Batched in one send.");
-    one_error(rule, "core/port/src/a.rs", "// a busy neighbour", 1, "competing process", "// a busy process");
-    // The kernel's tables have neighbours, and an offload of devices is called so.
-    assert_eq!(
-        errors(rule, &[("stack/udp/src/egress.rs", "// a neighbour\n// tx-scatter-gather")]),
-        [""; 0]
-    );
-}
-
-#[test]
-fn the_uses_still_allowed_only_shrink() {
-    let found = |uses: usize| {
-        let findings = (1..=uses).map(|line| Finding::error("bin/a.rs", line, "retired")).collect();
-        std::collections::BTreeMap::from([(("bin", "desk"), findings)])
-    };
-    let count = |uses: usize, allowed: usize| {
-        let findings = words::allowed(found(uses), &[("bin", "desk", allowed)]);
-        let errors = findings.iter().filter(|finding| !finding.warning).count();
-        (errors, findings.len() - errors)
-    };
-    assert_eq!([count(2, 2), count(3, 2), count(1, 2), count(0, 2)], [(0, 0), (3, 0), (0, 1), (0, 1)]);
-}
-
-#[test]
-fn a_type_name_that_means_several_types_gets_no_more_definitions() {
-    let rule = words::ambiguous_types_are_defined_once;
-    let files: Vec<_> = (0..6)
-        .map(|number| (format!("bin/{number}/src/main.rs"), "pub(crate) struct Plan;\nstruct Planned;"))
-        .collect();
-    let found = |count: usize| {
-        let files: Vec<_> = files.iter().take(count).map(|(path, text)| (path.as_str(), *text)).collect();
-        errors(rule, &files)
-    };
-    assert_eq!(found(1), [""; 0]);
-    assert!(found(2).len() == 1 && found(2)[0].starts_with("bin/1/src/main.rs:1: "), "{:?}", found(2));
-}
-
-#[test]
 fn long_lines_of_markdown_are_found_but_not_in_tables() {
     let rule = words::markdown_lines_are_short;
     let (long, row) = ("a ".repeat(61), format!("| {} |", "a ".repeat(61)));
@@ -453,8 +448,11 @@ fn long_lines_of_markdown_are_found_but_not_in_tables() {
 fn a_file_that_a_document_names_exists() {
     let rule = words::named_files_exist;
     let file = ("io/a/src/lib.rs", "");
-    assert_eq!(errors(rule, &[file, ("docs/a.md", "`a/src/lib.rs` and `lib.rs`, `x*.rs`")]), [""; 0]);
-    assert_eq!(errors(rule, &[file, ("docs/a.md", "`b/src/lib.rs`")]).len(), 1);
+    assert_eq!(errors(rule, &[file, ("docs/a.md", "`io/a/src/lib.rs`, `x*.rs`")]), [""; 0]);
+    assert_eq!(errors(rule, &[file, ("io/README.md", "`a/src/lib.rs`")]), [""; 0]);
+    for name in ["b/src/lib.rs", "a/src/lib.rs", "lib.rs"] {
+        assert_eq!(errors(rule, &[file, ("docs/a.md", &format!("`{name}`"))]).len(), 1, "{name}");
+    }
 }
 
 #[test]
@@ -488,8 +486,5 @@ fn an_option_of_a_key_that_is_written_again_is_found() {
         );
     }
     assert!(found("cli/src/drain.rs", by_field).is_empty());
-    assert!(
-        found("cli/src/serve/mod.rs", "struct A {\n    #[arg(long)]\n    standby: u32,\n}")
-            .is_empty()
-    );
+    assert!(found("cli/src/serve/mod.rs", "struct A {\n    #[arg(long)]\n    standby: u32,\n}").is_empty());
 }

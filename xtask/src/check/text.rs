@@ -1,11 +1,6 @@
-//! Rules about files as text: lengths, links, machine paths.
+//! Rules about files as text: links, machine paths.
 
 use super::{Finding, Tree};
-
-/// Most lines of a source file, without its tests.
-const FILE_LINES: usize = 800;
-/// From this length on, a file probably has two subjects.
-const FILE_LINES_WARNING: usize = 600;
 
 /// Written in two parts so that this file does not contain what it looks for.
 const MACHINE: &[(&str, &str)] = &[
@@ -16,32 +11,6 @@ const MACHINE: &[(&str, &str)] = &[
     (concat!("static.crates", ".io"), "a registry's host: cargo knows where its registry is"),
     (concat!("replace", "-with"), "a registry's mirror: it belongs into the user's own cargo configuration"),
 ];
-
-/// The Rust files that are not tests, each with its number of lines up to its tests.
-fn rust_files(tree: &Tree) -> impl Iterator<Item = (&str, usize)> {
-    tree.parsed().filter(|(source, _)| !source.test).map(|(source, facts)| {
-        let lines = facts.tests_from.map_or(facts.lines.len(), |line| line - 1);
-        (source.path.as_str(), lines)
-    })
-}
-
-/// Source files are short. Rust files are counted up to their tests.
-pub(super) fn files_are_short(tree: &Tree) -> Vec<Finding> {
-    let rust = rust_files(tree);
-    let others =
-        tree.texts.iter().filter(|(path, _)| [".c", ".h", ".sh"].iter().any(|end| path.ends_with(end)));
-    let others = others.map(|(path, text)| (path.as_str(), text.lines().count()));
-    let judge = |(path, lines): (&str, usize)| {
-        let message =
-            |limit| format!("{lines} lines of {limit}: which two files are these? Part them by subject");
-        match lines {
-            _ if lines > FILE_LINES => Some(Finding::error(path, 0, message(FILE_LINES))),
-            _ if lines > FILE_LINES_WARNING => Some(Finding::warning(path, 0, message(FILE_LINES_WARNING))),
-            _ => None,
-        }
-    };
-    rust.chain(others).filter_map(judge).collect()
-}
 
 /// A relative link leads to a tracked file or folder, and its `#part` to a heading.
 pub(super) fn links_resolve(tree: &Tree) -> Vec<Finding> {

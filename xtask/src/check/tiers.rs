@@ -1,122 +1,57 @@
-//! Rules about dependencies: folders are tiers, and each tier may use only certain others.
+//! Rules about dependencies. A folder is a product, and uses the folders that its list has. A tier is what a crate may do; its
+//! manifest says it, and a crate uses only crates of its own tier and of those below.
 
 use std::collections::BTreeMap;
 
 use toml::{Table, Value};
 
 use super::facts::Facts;
-use super::{Finding, Source, Tree, tier_of};
+use super::{Finding, Source, Tree, first_of};
 
-/// A tier, and the crates it may use.
-struct Tier {
-    folder: &'static str,
-    /// Tiers that its crates may use beside their own.
-    below: &'static [&'static str],
-    /// Its crates by folder name, lowest first: a crate uses only crates listed before it.
-    order: &'static [&'static str],
+/// A folder of the root, and the other folders that its crates may use.
+struct Folder {
+    name: &'static str,
+    uses: &'static [&'static str],
 }
 
-/// The tiers. `test/` and `xtask/` may use everything; other crates may use them only for tests.
-const TIERS: &[Tier] = &[
-    Tier {
-        folder: "pure",
-        below: &[],
-        order: &["time", "inspect", "wire", "steer", "reflex", "filter", "idle", "openflow"],
-    },
-    Tier { folder: "mem", below: &["pure"], order: &["frame", "rings"] },
-    Tier {
-        folder: "engine",
-        below: &["pure", "mem"],
-        order: &["service", "stream", "stack", "rpc", "load", "switch", "pipeline", "openflow"],
-    },
-    Tier {
-        folder: "io",
-        below: &["pure", "mem"],
-        order: &[
-            "sys",
-            "netlink",
-            "steer_bpf",
-            "port",
-            "port_xdp",
-            "port_packet",
-            "port_vnet",
-            "port_carrier",
-            "port_shm",
-            "port_vxlan",
-            "socket_load",
-            "plain",
-            "file_ring",
-        ],
-    },
-    Tier {
-        folder: "runtime",
-        below: &["pure", "mem", "engine", "io"],
-        order: &[
-            "thread",
-            "worker",
-            "handlers",
-            "kernel_tcp",
-            "serve",
-            "bridge",
-            "switch",
-            "measure",
-            "costs",
-            "holders",
-            "tune",
-            "capture",
-            "rpcbind",
-            "report",
-            "values",
-            "rules",
-            "config",
-            "command",
-            "sandbox",
-            "controllers",
-            "machine",
-            "metrics",
-            "mirror",
-            "path",
-            "services",
-            "plan",
-            "host",
-            "attach",
-            "lending",
-            "offload",
-            "fallback",
-            "hold",
-            "stuck",
-            "serving",
-            "clients",
-            "exception_port",
-            "openflow",
-            "memory_port",
-            "homes",
-            "switching",
-            "control",
-            "owner",
-            "socket",
-        ],
-    },
-    Tier {
-        folder: "api",
-        below: &["pure", "mem", "engine", "io", "runtime"],
-        order: &["twinpath", "calls", "capi", "preload"],
-    },
-    Tier {
-        folder: "bin",
-        below: &["pure", "mem", "engine", "io", "runtime"],
-        order: &["twinpath", "twinpath-lab"],
+/// The folders, lowest first. `lab`, `test` and `xtask` may use everything; other crates may use them only for tests.
+const FOLDERS: &[Folder] = &[
+    Folder { name: "core", uses: &[] },
+    Folder { name: "stack", uses: &["core"] },
+    Folder { name: "ports", uses: &["core", "stack"] },
+    Folder { name: "host", uses: &["core", "stack", "ports"] },
+    Folder { name: "service", uses: &["core", "stack", "host"] },
+    Folder { name: "bridge", uses: &["core", "stack", "ports", "host"] },
+    Folder { name: "switch", uses: &["core", "stack", "ports", "host"] },
+    Folder { name: "sockets", uses: &["core", "stack", "host"] },
+    Folder { name: "bench", uses: &["core", "stack", "host", "service"] },
+    Folder { name: "api", uses: &["core", "stack", "host", "service", "sockets", "bench"] },
+    Folder {
+        name: "cli",
+        uses: &["core", "stack", "ports", "host", "service", "bridge", "switch", "sockets", "bench"],
     },
 ];
 
-/// These two crates measure over kernel sockets: they use the load generator's protocol, and are no part of the
-/// product's packet path. Pairs of (crate folder, crate folder it may use).
+/// Folders beside the product.
+const BESIDE: &[&str] = &["lab", "test", "xtask"];
+
+/// The tiers, and those that each may use beside itself. `xtask` and what is in `test/` has the tier `test`.
+const TIERS: &[(&str, &[&str])] = &[
+    ("pure", &[]),
+    ("memory", &["pure"]),
+    ("engine", &["pure", "memory"]),
+    ("io", &["pure", "memory"]),
+    ("runtime", &["pure", "memory", "engine", "io"]),
+    ("c-abi", &["pure", "memory", "engine", "io", "runtime"]),
+    ("test", &["pure", "memory", "engine", "io", "runtime", "c-abi"]),
+];
+
+/// These crates measure over kernel sockets: they use the load generator's protocol, and are no part of the product's packet path.
+/// Pairs of (crate folder, crate folder it may use).
 const EXCEPTIONS: &[(&str, &str)] = &[("bench/socket_load", "bench/load"), ("lab/plain", "bench/load")];
 
-/// Crates that only the labs and examples need. Of the programs, only the labs' own is built with them; tests and examples
-/// may use them.
-const LAB_CRATES: &[&str] = &["twinpath-plain", "twinpath-file-ring", "nfs3_client"];
-const LAB_PROGRAM: &str = "lab/lab";
+/// Crates of other projects that only the labs and examples are built with.
+const LAB_CRATES: &[&str] = &["nfs3_client"];
 
 /// Third-party crates that access the host, forbidden in the tiers that must not.
 const HOST_CRATES: &[&str] = &["aya", "caps", "libc", "mio", "nix", "procfs", "rustix", "socket2", "tokio"];
@@ -169,37 +104,88 @@ fn members(tree: &Tree) -> (Vec<Member<'_>>, Vec<Finding>) {
     (members, findings)
 }
 
-/// A crate uses only crates listed before it in its own tier, and the tiers below.
-pub(super) fn crates_use_only_tiers_below(tree: &Tree) -> Vec<Finding> {
+/// Its package's name.
+fn name_of<'a>(member: &'a Member<'_>) -> Option<&'a str> {
+    member.manifest.get("package")?.get("name")?.as_str()
+}
+
+/// Arrows between folders, and between tiers, point down.
+pub(super) fn arrows_point_down(tree: &Tree) -> Vec<Finding> {
     let (members, mut findings) = members(tree);
-    let package =
-        |member: &Member<'_>| Some(member.manifest.get("package")?.get("name")?.as_str()?.to_owned());
-    let folders: BTreeMap<String, &str> =
-        members.iter().filter_map(|member| Some((package(member)?, member.folder))).collect();
-    for member in &members {
+    let folders: BTreeMap<&str, &str> =
+        members.iter().filter_map(|member| Some((name_of(member)?, member.folder))).collect();
+    for member in members.iter().filter(|member| !member.folder.is_empty()) {
         let report = |message: String| Finding::error(&member.manifest_path(), 0, message);
-        let Some(tier) = TIERS.iter().find(|tier| tier.folder == tier_of(member.folder)) else {
-            if !matches!(tier_of(member.folder), "test" | "xtask") {
-                findings.push(report(
-                    "is in no tier: put it in one, or add its folder to TIERS in xtask".to_owned(),
-                ));
-            }
+        let tier = tree.tier_of(member.folder);
+        let Some((tier, below)) = TIERS.iter().find(|(name, _)| *name == tier) else {
+            let known: Vec<_> = TIERS.iter().map(|(name, _)| *name).collect();
+            let known = known.join(", ");
+            findings.push(report(format!("`[package.metadata.twinpath]` has no tier: give one of {known}")));
             continue;
         };
+        let place = first_of(member.folder);
+        let folder = FOLDERS.iter().find(|folder| folder.name == place);
+        if folder.is_none() && !BESIDE.contains(&place) {
+            findings
+                .push(report("is in no folder of the house: put it in one, or add it to FOLDERS".to_owned()));
+            continue;
+        }
         let built_with = member.built_with();
         let used = member.uses().into_iter().filter_map(|name| Some((name, *folders.get(name)?)));
-        // Tests may use test/; the product may not.
-        let used = used.filter(|(name, used)| tier_of(used) != "test" || built_with.contains(name));
-        let used = used.map(|(_, used)| used);
-        findings.extend(used.filter_map(|used| judge(member.folder, tier, used)).map(report));
-        if matches!(tier.folder, "pure" | "engine") {
+        // Tests may use what stands beside the product; the product may not.
+        let used = used.filter(|(name, used)| !BESIDE.contains(&first_of(used)) || built_with.contains(name));
+        for used in used.map(|(_, used)| used).filter(|used| *used != member.folder) {
+            let target = first_of(used);
+            if let Some(folder) = folder.filter(|folder| target != place && !folder.uses.contains(&target)) {
+                findings.push(report(format!(
+                    "uses {used}, but {place}/ may use {}: move what both need into a folder below",
+                    listed(folder.uses, "/")
+                )));
+            }
+            let of_used = tree.tier_of(used);
+            let is_exception = EXCEPTIONS.contains(&(member.folder, used));
+            if of_used != *tier && !below.contains(&of_used) && !is_exception {
+                findings.push(report(format!(
+                    "uses {used} of the tier {of_used}, but {tier} may use {}: move the shared part down, or join them in runtime",
+                    listed(below, "")
+                )));
+            }
+        }
+        if matches!(*tier, "pure" | "engine") {
             let reach = built_with.iter().filter(|name| HOST_CRATES.contains(name));
             findings.extend(reach.map(|name| {
                 report(format!(
-                    "{name} in {}/: it reaches the host; io/ does that, take its result",
-                    tier.folder
+                    "{name} in the tier {tier}: it reaches the host; io does that, take its result"
                 ))
             }));
+        }
+    }
+    findings
+}
+
+fn listed(names: &[&str], after: &str) -> String {
+    if names.is_empty() {
+        return "itself only".to_owned();
+    }
+    names.iter().map(|name| format!("{name}{after}")).collect::<Vec<_>>().join(", ")
+}
+
+/// A package is named as its folder; `twinpath` itself is the library, and `lab/lab` is `twinpath-lab`.
+pub(super) fn packages_are_named_as_their_folders(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for member in members(tree).0.iter().filter(|member| !member.folder.is_empty()) {
+        let last = member.folder.rsplit('/').next().unwrap_or_default().replace('_', "-");
+        let name = match (member.folder, first_of(member.folder)) {
+            ("api/twinpath" | "xtask", _) => last,
+            (_, "test") => format!("twinpath-test-{last}"),
+            _ => format!("twinpath-{last}"),
+        };
+        if name_of(member).is_some_and(|given| given != name) {
+            findings.push(Finding::error(
+                &member.manifest_path(),
+                0,
+                format!("its package is to be named {name}"),
+            ));
         }
     }
     findings
@@ -208,48 +194,15 @@ pub(super) fn crates_use_only_tiers_below(tree: &Tree) -> Vec<Finding> {
 /// The product, and everything it is built from, does not use the crates of the labs.
 pub(super) fn labs_stay_out_of_the_product(tree: &Tree) -> Vec<Finding> {
     let (members, mut findings) = members(tree);
-    let others = members.iter().filter(|member| {
-        member.folder != LAB_PROGRAM && TIERS.iter().any(|tier| tier.folder == tier_of(member.folder))
-    });
-    for member in others {
+    for member in members.iter().filter(|member| !BESIDE.contains(&first_of(member.folder))) {
         for name in member.built_with().into_iter().filter(|name| LAB_CRATES.contains(name)) {
             let message = format!(
-                "is built with {name}, which is for {LAB_PROGRAM} alone: take what the product needs out of it"
+                "is built with {name}, which is for lab/ alone: take what the product needs out of it"
             );
             findings.push(Finding::error(&member.manifest_path(), 0, message));
         }
     }
     findings
-}
-
-/// Why a crate in `folder`, of `tier`, may not use the one in `used`.
-fn judge(folder: &str, tier: &Tier, used: &str) -> Option<String> {
-    let name = |folder: &str| folder.split('/').nth(1).unwrap_or_default().to_owned();
-    let rank = |folder: &str| tier.order.iter().position(|listed| *listed == name(folder));
-    if used == folder || EXCEPTIONS.contains(&(folder, used)) {
-        return None;
-    }
-    let Some(own_rank) = rank(folder) else {
-        return Some(format!("is not in the order of {}/: add it to TIERS in xtask", tier.folder));
-    };
-    if tier_of(used) == tier.folder {
-        let lower = rank(used).is_some_and(|used_rank| used_rank < own_rank);
-        let message = || {
-            format!(
-                "uses {used}, which comes after it in {}/: move what both need into a lower one",
-                tier.folder
-            )
-        };
-        return (!lower).then(message);
-    }
-    (!tier.below.contains(&tier_of(used))).then(|| {
-        let below =
-            if tier.below.is_empty() { "itself only".to_owned() } else { tier.below.join("/, ") + "/" };
-        format!(
-            "uses {used}, but {}/ may use {below}: move the shared part down, or let runtime/ join them",
-            tier.folder
-        )
-    })
 }
 
 /// Lints and versions come from the workspace, so one edit changes them everywhere.
@@ -328,7 +281,9 @@ pub(super) fn dependencies_are_used(tree: &Tree) -> Vec<Finding> {
                 let message = match uses.max() {
                     None => format!("{name} is not used: remove it"),
                     // Everything in test/ is for tests.
-                    Some(Use::ByTests) if section == "dependencies" && tier_of(member.folder) != "test" => {
+                    Some(Use::ByTests)
+                        if section == "dependencies" && tree.tier_of(member.folder) != "test" =>
+                    {
                         format!("{name} is used by tests only: move it to [dev-dependencies]")
                     }
                     Some(_) => continue,
@@ -374,11 +329,14 @@ fn uses_of(dependency: &str, source: &Source, facts: &Facts) -> Vec<Use> {
     names.chain(attributes).map(|(_, place)| told(place.test)).collect()
 }
 
-/// Each tier has a README that says what it may use.
-pub(super) fn each_tier_has_a_readme(tree: &Tree) -> Vec<Finding> {
-    let folders = TIERS.iter().map(|tier| tier.folder).chain(["test"]).filter(|folder| tree.exists(folder));
-    let missing = folders.map(|folder| format!("{folder}/README.md")).filter(|path| !tree.exists(path));
+/// Each folder has a page that says what it is.
+pub(super) fn each_folder_has_a_readme(tree: &Tree) -> Vec<Finding> {
+    let folders = FOLDERS.iter().map(|folder| folder.name).chain(BESIDE.iter().copied());
+    let missing = folders.filter(|folder| tree.exists(folder)).map(|folder| format!("{folder}/README.md"));
     missing
-        .map(|path| Finding::error(&path, 0, "is missing: say what the tier holds and what it may use"))
+        .filter(|path| !tree.exists(path))
+        .map(|path| {
+            Finding::error(&path, 0, "is missing: say what the folder holds, what it may use, where to start")
+        })
         .collect()
 }
