@@ -15,12 +15,12 @@ into=$ready$prefix
 
 install -D -m 755 "$built/twinpath" "$into/bin/twinpath"
 install -D -m 755 "$built/libtwinpath_preload.so" "$into/lib/twinpath/libtwinpath_preload.so"
-PREFIX="$prefix" DESTDIR="$ready" "$here/../api/capi/install.sh" "$built/libtwinpath_c.a"
+PREFIX="$prefix" DESTDIR="$ready" "$here/../sockets/capi/install.sh" "$built/libtwinpath_c.a"
 
 install -d "$into/share/man/man1"
-install -m 644 "$here"/../docs/man/*.1 "$into/share/man/man1"
+install -m 644 "$here"/../docs/man/*.1 "$here"/../docs/generated/man/*.1 "$into/share/man/man1"
 
-completions=$here/../docs/completions
+completions=$here/../docs/generated/completions
 install -D -m 644 "$completions/twinpath.bash" "$into/share/bash-completion/completions/twinpath"
 install -D -m 644 "$completions/_twinpath" "$into/share/zsh/site-functions/_twinpath"
 install -D -m 644 "$completions/twinpath.fish" "$into/share/fish/vendor_completions.d/twinpath.fish"

@@ -9,8 +9,13 @@ use clap_complete::Shell;
 
 use crate::Cli;
 
-/// Pages that are written by hand: they say more than their options.
+/// Pages that are written by hand, in docs/man/: they say more than their options.
 const BY_HAND: [&str; 2] = ["twinpath-run.1", "twinpath-sockets.1"];
+
+/// The folder of documents.
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs")
+}
 
 /// The program without its hidden commands.
 fn command() -> Command {
@@ -24,7 +29,7 @@ fn command() -> Command {
         .subcommands(shown)
 }
 
-/// The files made from the definitions of the options, by their paths below docs/.
+/// The files made from the definitions of the options, by their paths below docs/generated/.
 fn made() -> Vec<(PathBuf, String)> {
     let directory = tempfile::tempdir().unwrap();
     let (pages, completions) = (directory.path().join("man"), directory.path().join("completions"));
@@ -57,7 +62,7 @@ fn tidy(text: &str) -> String {
 
 #[test]
 fn the_manual_and_the_completions_are_made_from_the_options() {
-    let documents = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let documents = docs().join("generated");
     let made = made();
     assert!(made.len() > 15, "a page for each command, and three completions: {}", made.len());
     if std::env::var_os("WRITE_DOCUMENTS").is_some() {
@@ -75,12 +80,16 @@ fn the_manual_and_the_completions_are_made_from_the_options() {
 
 #[test]
 fn no_page_is_of_a_command_that_is_gone() {
-    let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/man");
+    let names = |folder: &Path| -> Vec<String> {
+        let entries = std::fs::read_dir(docs().join(folder)).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    };
     let made: Vec<PathBuf> = made().into_iter().map(|(path, _)| path).collect();
-    for entry in std::fs::read_dir(pages).unwrap() {
-        let name = entry.unwrap().file_name();
-        let is_known = made.iter().any(|path| path.file_name() == Some(&name))
-            || BY_HAND.iter().any(|page| *name == **page);
-        assert!(is_known, "docs/man/{} is of no command: remove it", name.display());
+    for name in names(Path::new("generated/man")) {
+        let is_known = made.contains(&Path::new("man").join(&name));
+        assert!(is_known, "docs/generated/man/{name} is of no command: remove it");
     }
+    let mut by_hand = names(Path::new("man"));
+    by_hand.sort();
+    assert_eq!(by_hand, BY_HAND, "docs/man has the pages that are written by hand, and no other");
 }

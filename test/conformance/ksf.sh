@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Runs rpctest and echotest of ksf (github.com/beckerg/ksf) against `twinpath serve rpc` and `serve echo`, over a veth pair
-# between two namespaces of its own. docs/conformance.md holds the settings, and how each is expected to end.
+# between two namespaces of its own. ksf.md holds the settings, and how each is expected to end; docs/conformance.md explains it.
 #
 #   ksf.sh build CHECKOUT OUT               build both from a copy of CHECKOUT in the directory OUT
 #   ksf.sh run OUT TWINPATH                 run them (as root); the last line is `N passed, N failed`
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
-table=$here/../../docs/conformance.md
+table=$here/ksf.md
 
 # Messages of each thread in each iteration, iterations, and how long a setting may take. One that hangs takes all of it.
 count=2000
@@ -162,7 +162,7 @@ inside() {
         said_now=$(check "$tool" "$port" "${words[@]:1}") || outcome=fails
         if [ "$outcome" != "$expected" ]; then
             failed=$((failed + 1))
-            printf 'FAILED: %s: %s (%s); docs/conformance.md says that it %s\n' "${words[*]}" "$outcome" "$said_now" "$expected"
+            printf 'FAILED: %s: %s (%s); ksf.md says that it %s\n' "${words[*]}" "$outcome" "$said_now" "$expected"
             head -n 20 "$scratch/errors"
         else
             passed=$((passed + 1))
@@ -170,10 +170,10 @@ inside() {
             printf '%-6s  %s: %s\n' "$outcome" "${words[*]}" "$said_now"
         fi
     done < <(grep -E '^\| `(rpctest|echotest)' "$table")
-    [ -n "$was" ] || fail "no settings of ksf in docs/conformance.md"
+    [ -n "$was" ] || fail "no settings of ksf in $table"
     stop_server "$was"
 
-    printf 'of these %s fail as docs/conformance.md says, for a reason of ksf\n' "$known"
+    printf 'of these %s fail as ksf.md says, for a reason of ksf\n' "$known"
     printf '%s passed, %s failed\n' "$passed" "$failed"
     [ "$failed" = 0 ]
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the switch test of os-ken (opendev.org/openstack/os-ken, tag 3.1.1) against `twinpath switch`, and against Open vSwitch as
-# the target, with another Open vSwitch as the tester's switch. docs/conformance.md explains it, docs/conformance/openflow.md holds
-# each case and how it ends.
+# the target, with another Open vSwitch as the tester's switch. docs/conformance.md explains it. docs/generated/conformance/openflow.md
+# holds each case and how it ends.
 #
 #   os-ken.sh build CHECKOUT OUT            install os-ken from CHECKOUT, and what it needs, in the directory OUT
 #   os-ken.sh run OUT TWINPATH              run all cases (as root); the last line is `N passed, N failed`
@@ -12,7 +12,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 cases=$here/os-ken/cases.py
-committed=$here/../../docs/conformance/openflow.md
+committed=$here/../../docs/generated/conformance/openflow.md
 
 # The switch that is tested has this datapath id, and so has the tester's.
 target_id=0000000000000001

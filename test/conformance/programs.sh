@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs unmodified programs of Debian under `twinpath run`, and beside it alone, in network namespaces of its own, and compares what
-# they do. docs/conformance.md explains it, docs/conformance/programs.md is the table that it writes.
+# they do. docs/conformance.md explains it, docs/generated/conformance/programs.md is the table that it writes.
 #
 #   programs.sh build NOTHING OUT           build what is of no package in the directory OUT
 #   programs.sh run OUT TWINPATH            run all programs (as root); the last line is `N passed, N failed, N skipped`
@@ -10,7 +10,7 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
-committed=$here/../../docs/conformance/programs.md
+committed=$here/../../docs/generated/conformance/programs.md
 
 fail() { printf '%s\n' "$*" >&2; exit 1; }
 

@@ -187,7 +187,7 @@ def table(arguments):
     if not ran["ours"]:
         print("nothing was run against twinpath")
         return
-    print(f"of these {known} fail as docs/conformance/openflow.md says, or as fast frames do against OVS, too")
+    print(f"of these {known} fail as docs/generated/conformance/openflow.md says, or as fast frames do against OVS, too")
     print(f"{len(ran['ours']) - len(failed)} passed, {len(failed)} failed")
     sys.exit(1 if failed else 0)
 
@@ -197,7 +197,7 @@ def write(out, rows, ovs):
     lines = [
         "# OpenFlow: the cases of os-ken's switch test",
         "",
-        "Written by `make conformance SUITE=os-ken`; [conformance.md](../conformance.md) explains it. The last column",
+        "Written by `make conformance SUITE=os-ken`; [conformance.md](../../conformance.md) explains it. The last column",
         f"holds what the tester complains of. Of {len(rows)} cases twinpath passes {count[0]}, Open vSwitch {ovs} passes {count[1]}.",
     ]
     file = None

@@ -172,7 +172,7 @@ ratio.
 
 HEAD = """# Programs under `twinpath run`
 
-Written by `make conformance SUITE=programs`; [conformance.md](../conformance.md) explains it. Each program runs
+Written by `make conformance SUITE=programs`; [conformance.md](../../conformance.md) explains it. Each program runs
 unmodified, once alone and once under `run`, on the same virtual link, and what it does has to be the same.
 
 | program | what it does | with `run` | datagrams | under a lease | of these by the ring | path, and why the kernel's |
