@@ -96,10 +96,11 @@ lint: setup ## formatting, clippy, the house rules, dependencies, and the commit
 	    echo "SKIPPED: xtask bpf --check: needs the packages above, which make lint installs as root only"; \
 	fi
 
-documents: setup ## write what is made from the definitions of keys, options and counters: parts of docs/config.md and docs/metrics.md, the examples, the manual, the completions
+documents: setup ## write what is made from the definitions of keys, options and counters: parts of docs/config.md and docs/metrics.md, the examples, the manual, the completions, the tables of labs
 	WRITE_DOCUMENTS=1 $(CARGO) test -q $(CARGO_FLAGS) -p twinpath-config --test documents
 	WRITE_DOCUMENTS=1 $(CARGO) test -q $(CARGO_FLAGS) -p twinpath-observe --lib the_document_lists
 	WRITE_DOCUMENTS=1 $(CARGO) test -q $(CARGO_FLAGS) -p twinpath-cli --bins documents
+	WRITE_DOCUMENTS=1 $(CARGO) test -q $(CARGO_FLAGS) -p twinpath-lab --bins documents
 
 deb: ## build Debian packages into target/deb: the program, the C library, and what programs in C are built with
 	@xtask/host.sh need dpkg-dev=dpkg-shlibdeps

@@ -5,7 +5,7 @@
 //! kernel's test runs with the present claims; it is valid for any device, as the programs and the CPU are the same.
 //! The second is the performance of kernel sockets on a scratch link, a veth pair between two anonymous namespaces,
 //! without and with the same programs, claims and sockets attached; it contains what a test run cannot show (packet
-//! sockets, lost offloads). Neither includes the driver of a real NIC, or its caches under load: docs/operations.md
+//! sockets, lost offloads). Neither includes the driver of a real NIC, or its caches under load: docs/paths.md
 //! says what remains open.
 //!
 //! [`loss`] (from samples to a loss, with its interval) and [`traffic`] (frames and claims for test runs) are pure; `scratch` and

@@ -18,7 +18,7 @@ pub(crate) fn lines(fallback: &Fallback) -> Vec<String> {
             format!("  within the {:.0} % that it may cost, as far as this tells", fallback.loss_max * 100.0)
         }
     });
-    lines.push("  the driver of a real NIC is not in these figures: see docs/operations.md".to_owned());
+    lines.push("  the driver of a real NIC is not in these figures: see docs/paths.md".to_owned());
     lines
 }
 

@@ -15,6 +15,8 @@ mod client;
 mod counters;
 #[cfg(feature = "all")]
 mod devices;
+#[cfg(all(test, feature = "all"))]
+mod documents;
 mod fallback;
 #[cfg(feature = "all")]
 mod guest;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::stats::Summary;
 
-/// The definition of a row. Ids are stable and documented in docs/measuring.md.
+/// The definition of a row. Ids are stable and documented in docs/labs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowSpec {
     pub(crate) id: &'static str,
