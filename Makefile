@@ -126,7 +126,7 @@ test-aarch64: setup ## run the tests that need no device and no rights as aarch6
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
 	    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu" \
 	    $(CARGO) test $(CARGO_FLAGS) --no-fail-fast --target $(AARCH64) \
-	    $(foreach manifest,$(wildcard $(addsuffix /*/Cargo.toml,pure mem engine)),--package $(firstword $(shell sed -n 's/^name = "\(.*\)"$$/\1/p' $(manifest)))) $(ARGS)
+	    $(foreach manifest,$(shell grep -lE '^tier = "(pure|memory|engine)"' */*/Cargo.toml),--package $(firstword $(shell sed -n 's/^name = "\(.*\)"$$/\1/p' $(manifest)))) $(ARGS)
 
 image: ## build an OCI image by podman or docker: make image IMAGE=twinpath:latest
 	@packaging/image.sh $(TARGET_DIR)/image "$(IMAGE)"
