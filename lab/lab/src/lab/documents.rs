@@ -58,7 +58,7 @@ fn target(ratio: &RatioSpec) -> String {
         let _ = write!(text, "; {} < {limit}", cell(also));
     }
     if let Some((twice, factor)) = &ratio.steady {
-        let _ = write!(text, "; undecided if {} differ by a factor above {factor}", formula(twice));
+        let _ = write!(text, "; undecided if {} differs from 1 by a factor above {factor}", formula(twice));
     }
     text
 }

@@ -208,7 +208,7 @@ fn measure(lab: &Lab, ratios: &[&str], args: &Args, json: &Path) -> anyhow::Resu
 
 /// Runs the labs one after the other, and writes the ledger.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let path = args.ledger.as_deref().unwrap_or(Path::new("docs/ledger.tsv"));
+    let path = args.ledger.as_deref().unwrap_or(Path::new("docs/generated/ledger.tsv"));
     let former = read(path)?;
     let commit = args.commit.as_deref().unwrap_or("unknown");
     let reports = tempfile::tempdir().context("cannot make a directory for the reports")?;

@@ -153,7 +153,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=500))]
     repeat: Option<u16>,
     #[cfg(feature = "all")]
-    /// With `all`: where the ledger is. Default: docs/ledger.tsv
+    /// With `all`: where the ledger is. Default: docs/generated/ledger.tsv
     #[arg(long, value_name = "FILE")]
     ledger: Option<PathBuf>,
     #[cfg(feature = "all")]
