@@ -10,7 +10,7 @@ use super::model::{Better, Cell, Formula, Judged, RatioSpec, RowSpec};
 
 const HEAD: &str = "# Rows and ratios of the labs
 
-Written by `make documents` from the definitions in `lab/lab/src/lab`. [How the labs measure](../measuring.md) explains
+Written by `make documents` from the tables in `lab/lab/tables`. [How the labs measure](../measuring.md) explains
 pairs, intervals and verdicts, and has a page for each lab.
 ";
 
@@ -80,9 +80,9 @@ fn page() -> String {
     for lab in LABS {
         let _ = write!(text, "\n## {}\n\n{}.\n", lab.name, lab.about);
         text += "\n| ratio | what | formula | target | pairs for a verdict with `--check` |\n|---|---|---|---|---|\n";
-        text.extend(lab.ratios.iter().map(ratio));
+        text.extend(lab.table.ratios.iter().map(ratio));
         text += "\n| row | group | what | path | mode | main value |\n|---|---|---|---|---|---|\n";
-        text.extend(lab.rows.iter().map(row));
+        text.extend(lab.table.rows.iter().map(row));
     }
     // An empty cell has one space.
     while text.contains("|  |") {
