@@ -27,7 +27,7 @@ use crate::tc::{TcAttach, TcLink, replace};
 static PORTS: &[u8] = include_bytes_aligned!("../object/ports.o");
 
 const EGRESS: &str = "twinpath_port_out";
-const XDP: &str = "twinpath_xdp";
+const XDP: &str = "twinpath_port_xdp";
 /// In place of these two if flows are to go on without the process.
 const KEEPING: [&str; 2] = ["twinpath_port_in_keeping", "twinpath_port_out_keeping"];
 /// What these two do while there is a process to serve, by their places in the array of tail calls.

@@ -28,7 +28,7 @@ use crate::{SteerError, TcAttach, XdpHolder, revision, xdp_holder};
 static PACKET: &[u8] = include_bytes_aligned!("../object/packet.o");
 static XDP: &[u8] = include_bytes_aligned!("../object/xdp.o");
 
-pub(crate) const FILTER: &str = "twinpath_wire::filter";
+pub(crate) const FILTER: &str = "twinpath_filter";
 /// The rest of a filter, for claims with a reflex.
 const FILTER_REPLIES: &str = "twinpath_filter_replies";
 pub(crate) const INGRESS: &str = "twinpath_ingress";

@@ -29,7 +29,7 @@ pub(crate) fn xdp(steering: &Steering) -> &Xdp {
 }
 
 pub(crate) fn filter(steering: &Steering) -> &SocketFilter {
-    program(steering, "twinpath_wire::filter")
+    program(steering, "twinpath_filter")
 }
 
 pub(crate) fn ingress(steering: &Steering) -> &SchedClassifier {

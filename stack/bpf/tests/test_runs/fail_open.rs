@@ -187,8 +187,7 @@ fn from_the_direct_rings_that_the_filters_fill() {
         let mut ring = direct_ring_of(&rig.steering, queue);
         ring.open();
         let ring = std::cell::RefCell::new(ring);
-        let name =
-            if queue == 0 { "twinpath_wire::filter".to_owned() } else { format!("twinpath_filter_{queue}") };
+        let name = if queue == 0 { "twinpath_filter".to_owned() } else { format!("twinpath_filter_{queue}") };
         let runs = |rig: &Rig, claimed: bool| {
             let frame = if claimed { &rig.claimed } else { &rig.unclaimed };
             let program = rig.steering.program(&name).unwrap();
