@@ -25,7 +25,7 @@ DESTDIR ?=
 # `make image IMAGE=registry.example/twinpath:1`
 IMAGE ?= twinpath:latest
 
-.PHONY: run build build-quick install uninstall deb image release release-check aarch64 test-aarch64 test test-guest example lint documents lab instructions mutants conformance clean help setup
+.PHONY: run build build-quick install uninstall deb image release release-check aarch64 test-aarch64 test test-guest example lint documents lab lab-build lab-test instructions mutants conformance clean help setup
 
 run: ## build, then measure twinpath against the kernel's own sockets in namespaces of its own (root or sudo, under 60 s)
 	@xtask/host.sh may-be-root "twinpath-lab quick builds network namespaces, which"
@@ -33,8 +33,11 @@ run: ## build, then measure twinpath against the kernel's own sockets in namespa
 	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH_LAB) quick $(if $(findstring --repeat,$(ARGS)),,--repeat 4) \
 	    $(if $(or $(findstring --only,$(ARGS)),$(findstring --check,$(ARGS))),,--summary) $(ARGS)
 
-build: setup ## build target/release/twinpath, and twinpath-lab with all labs, which measure it
-	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath-cli -p twinpath-lab -p twinpath-preload
+build: setup ## build target/release/twinpath and what `twinpath run` needs
+	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath-cli -p twinpath-preload
+
+lab-build: setup ## build the same, and target/release/twinpath-lab with all labs, which measure it
+	$(CARGO) build $(CARGO_FLAGS) --release -p twinpath-cli -p twinpath-preload -p twinpath-lab
 
 # What `make run` runs and no more: `serve`, `bench` and what looks after them, and of the labs the one. What only control and
 # the lab run is built faster than it is released.
@@ -57,7 +60,7 @@ test: setup ## run every test; say how many ran and why any was skipped (device 
 
 test-guest: ## test the paths on the network cards of guests, for each of GUEST_KERNELS and GUEST_NICS (no root; skips say why)
 	@xtask/host.sh need $(GUEST_PACKAGES) ethtool=ethtool
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory lab-build
 	@mkdir -p $(TARGET_DIR)/test-guest
 	@failed=; skipped=; measured=0; for kernel in $(GUEST_KERNELS); do for nic in $(GUEST_NICS); do \
 	    echo "make test-guest: kernel $$kernel, card $$nic"; \
@@ -86,7 +89,7 @@ lint: setup ## formatting, clippy, the house rules, dependencies, and the commit
 	@xtask/host.sh component rustfmt
 	@xtask/host.sh component clippy
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
+	$(CARGO) clippy $(CARGO_FLAGS) --all-targets -- -D warnings
 	$(CARGO) run -q $(CARGO_FLAGS) -p xtask -- check
 	@xtask/host.sh deny $(DENY_VERSION)
 	@if [ "$$(id -u)" = 0 ]; then xtask/host.sh need $(BPF_PACKAGES) || exit 1; fi; \
@@ -131,12 +134,18 @@ test-aarch64: setup ## run the tests that need no device and no rights as aarch6
 image: ## build an OCI image by podman or docker: make image IMAGE=twinpath:latest
 	@packaging/image.sh $(TARGET_DIR)/image "$(IMAGE)"
 
+lab-test: setup ## clippy and the tests of the labs, which run the product's program
+	@xtask/host.sh component clippy
+	$(CARGO) clippy $(CARGO_FLAGS) $(foreach crate,lab plain file-ring,-p twinpath-$(crate)) --all-targets -- -D warnings
+	$(CARGO) build $(CARGO_FLAGS) -p twinpath-cli
+	@$(MAKE) --no-print-directory test ARGS="$(foreach crate,lab plain file-ring,-p twinpath-$(crate))"
+
 lab: ## run one lab: make lab LAB=quick ARGS="--check --json out.json" (root or sudo); in a virtual machine: --guest
 	@xtask/host.sh may-be-root "twinpath-lab $(LAB) builds network namespaces, which"
 	@xtask/host.sh need $(if $(filter --guest --guest=%,$(ARGS)),$(GUEST_PACKAGES)) $(foreach lab,$(LABS),$(LAB_PACKAGES_$(lab)))
 	@$(foreach lab,$(LABS),$(if $(LAB_UNPACKED_$(lab)), \
 	    xtask/host.sh unpack $(TARGET_DIR)/$(or $(LAB_PEERS_$(lab)),lab-peers) $(LAB_UNPACKED_$(lab)) &&)) true
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory lab-build
 	@$(foreach lab,$(LABS),$(if $(LAB_EXAMPLES_$(lab)), \
 	    $(CARGO) build $(CARGO_FLAGS) --release -p twinpath $(LAB_EXAMPLES_$(lab)) &&)) true
 	@xtask/host.sh as-root "measuring in network namespaces of its own" $(TWINPATH_LAB) $(LAB) $(ARGS) \

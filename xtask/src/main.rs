@@ -51,7 +51,7 @@ enum Command {
     },
     /// Run the tests and say at the end how many ran and why any was skipped.
     TestSummary {
-        /// Arguments for `cargo test` in place of the whole workspace and the models, e.g. `-p twinpath-wire`.
+        /// Arguments for `cargo test` in place of the whole product and the models, e.g. `-p twinpath-wire`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         cargo_args: Vec<String>,
     },

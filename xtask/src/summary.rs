@@ -132,7 +132,7 @@ fn skips_in(log: &str, prefix: &str) -> BTreeMap<String, String> {
     log.lines().filter_map(entry).collect()
 }
 
-/// Runs the tests: the whole workspace and the models of what crosses cores, or `cargo test` with `cargo_args`.
+/// Runs the tests: those of the default members of the workspace and the models of what crosses cores, or `cargo test` with `cargo_args`.
 pub(crate) fn run(root: &Path, cargo_args: &[String]) -> Result<ExitCode> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     std::fs::create_dir_all(&target).with_context(|| format!("making {}", target.display()))?;
@@ -147,7 +147,7 @@ pub(crate) fn run(root: &Path, cargo_args: &[String]) -> Result<ExitCode> {
     };
     let everything = cargo_args.is_empty();
     let (what, arguments) = if everything {
-        ("tests of the workspace", &["--workspace".to_owned()][..])
+        ("tests of the product", &[][..])
     } else {
         ("tests", cargo_args)
     };
