@@ -9,9 +9,9 @@ use anyhow::Context as _;
 use twinpath_attach::path::privileges::Capabilities;
 use twinpath_config::Sandbox;
 use twinpath_leases::lending::{Access, Started};
-use twinpath_leases::owner::starter::{self, Family};
-use twinpath_leases::owner::{self as owner, OwnerPlan, PROGRAMS_MAX, Passed, ProgramLimits, SOCKETS_MAX};
 use twinpath_leases::rules::OWNER_VARIABLE;
+use twinpath_owner::starter::{self, Family};
+use twinpath_owner::{self as owner, OwnerPlan, PROGRAMS_MAX, Passed, ProgramLimits, SOCKETS_MAX};
 use twinpath_sys::child;
 
 /// Its own file, as the kernel knows it.

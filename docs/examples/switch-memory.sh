@@ -4,7 +4,7 @@
 # Run as root; TWINPATH names the program if it is not in the PATH, RESPONDER the example if cargo is not to run it.
 set -eu
 twinpath=${TWINPATH:-twinpath}
-responder=${RESPONDER:-cargo run -q -p twinpath-port-shm --example responder --}
+responder=${RESPONDER:-cargo run -q -p twinpath-shm --example responder --}
 # Names that are free on any host.
 container=container-$$ port=port-$$
 log=$(mktemp -d)

@@ -163,7 +163,8 @@ impl Layout {
             let line = line.strip_prefix("struct ").unwrap_or(line);
             let (kind, declared) = line.split_once(char::is_whitespace)?;
             let mut parts = declared.split('[');
-            let name = parts.next()?.to_owned();
+            // No pointer, bit-field or second name in one declaration: their sizes would be wrong.
+            let name = parts.next().filter(|name| name.chars().all(is_word))?.to_owned();
             let dimensions =
                 parts.map(|part| number(part.strip_suffix(']')?, all).map(|number| number as u64));
             let dimensions = dimensions.collect::<Option<Vec<_>>>()?;
@@ -187,12 +188,15 @@ fn size_of(kind: &str, all: &Source) -> Option<(u64, u64)> {
         .or_else(|| all.structs.get(kind).map(|layout| (layout.size, layout.align)))
 }
 
+fn is_word(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || letter == '_'
+}
+
 /// The value of a constant expression.
 fn number(text: &str, all: &Source) -> Option<i128> {
     let mut tokens = Vec::new();
     let mut rest = text.trim();
     while let Some(first) = rest.chars().next() {
-        let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
         let len = match first {
             _ if is_word(first) => rest.find(|letter| !is_word(letter)).unwrap_or(rest.len()),
             '<' | '>' => 2,
@@ -358,6 +362,14 @@ mod tests {
 
     fn source() -> Source {
         Source::read(SOURCE, &Source::default())
+    }
+
+    #[test]
+    fn a_field_whose_size_would_be_guessed_is_none() {
+        for field in ["__u32 a, b", "__u8 *p", "__u32 x:3"] {
+            let source = Source::read(&format!("struct s {{\n\t{field};\n}};\n"), &Source::default());
+            assert!(source.structs.is_empty(), "{field}");
+        }
     }
 
     #[test]

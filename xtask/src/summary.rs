@@ -146,11 +146,8 @@ pub(crate) fn run(root: &Path, cargo_args: &[String]) -> Result<ExitCode> {
         Err(_) => 0,
     };
     let everything = cargo_args.is_empty();
-    let (what, arguments) = if everything {
-        ("tests of the product", &[][..])
-    } else {
-        ("tests", cargo_args)
-    };
+    let (what, arguments) =
+        if everything { ("tests of the product", &[][..]) } else { ("tests", cargo_args) };
     let mut first = run_step(what, &mut cargo_test(root, &skip_log, arguments), &mut out)?;
     let selection = arguments.split(|argument| argument == "--").next().unwrap_or_default();
     let again = |program: &[String]| {

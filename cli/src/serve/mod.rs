@@ -175,9 +175,9 @@ fn plan(config: &Config) -> anyhow::Result<(Plan, Vec<Box<dyn Prototype>>)> {
         bail!("which interface? add --on IFACE, or name it under [interface] in the configuration");
     };
     for (planned, asked) in plan.services.iter_mut().zip(&config.services) {
-        planned.rpcbind = twinpath_instance::services::registrations(config, asked);
+        planned.rpcbind = twinpath_services::registrations(config, asked);
     }
-    let services = config.services.iter().map(|asked| twinpath_instance::services::prototype(config, asked));
+    let services = config.services.iter().map(|asked| twinpath_services::prototype(config, asked));
     Ok((plan, services.collect::<Result<_, _>>()?))
 }
 

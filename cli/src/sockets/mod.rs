@@ -9,13 +9,13 @@ use anyhow::Context as _;
 use twinpath_config::Sandbox;
 use twinpath_host::Ready;
 use twinpath_leases::lending::owner_socket;
-use twinpath_leases::owner::{self as owner, OwnerPlan, PROGRAMS_MAX, ProgramLimits};
 use twinpath_leases::rules::Rules;
+use twinpath_owner::{self as owner, OwnerPlan, PROGRAMS_MAX, ProgramLimits};
 
 use crate::log::{LogArgs, Voice};
 
 /// The most of each limit on sockets.
-const SOCKETS_MAX: i64 = twinpath_leases::owner::SOCKETS_MAX as i64;
+const SOCKETS_MAX: i64 = twinpath_owner::SOCKETS_MAX as i64;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

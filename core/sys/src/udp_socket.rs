@@ -306,7 +306,7 @@ pub fn has_filter(socket: BorrowedFd<'_>) -> io::Result<bool> {
     };
     match (asked, io::Error::last_os_error()) {
         (0, _) => Ok(len > 0),
-        // A BPF program, which is not shown (`sk_get_filter`, net/core/wire/src/filter.c).
+        // A BPF program, which is not shown (`sk_get_filter`, net/core/filter.c).
         (_, error) if error.raw_os_error() == Some(libc::EACCES) => Ok(true),
         (_, error) => Err(error),
     }

@@ -1,7 +1,7 @@
 //! Measures passing frames on between two veth interfaces: frames a second, and CPU time per frame of the thread that
 //! passes them on and of the one that sends them, for frames of 64 bytes and super-frames of 64 KiB.
 //!
-//! `cargo run --release -p twinpath-port-carrier --example forward [IDLE]`, as root, with two CPUs. Compared are one packet
+//! `cargo run --release -p twinpath-carrier --example forward [IDLE]`, as root, with two CPUs. Compared are one packet
 //! socket per interface with a system call for each frame ([`VnetPort`]), one queue for all ([`CarrierPort`]), alone and
 //! beside `IDLE` ports (default 10) that have no frames, and AF_XDP behind a program in the driver ([`XdpPort`]), which cannot
 //! carry super-frames. Each row is the median of five rounds, which alternate.

@@ -65,12 +65,15 @@ impl Fallback {
             bare: facts.kind == "veth",
             loss_max: plan.fallback_loss_max,
         };
-        Self::settle_with(plan, facts, |path| match measure {
-            Some(measure) => measure(&question(path)),
-            None => {
-                Err("this program is built without the feature `measure-fallback` of the library".to_owned())
-            }
-        })
+        let Some(measure) = measure else { return Self::settle_without(plan, facts) };
+        Self::settle_with(plan, facts, |path| measure(&question(path)))
+    }
+
+    fn settle_without(plan: &Plan, facts: &InterfaceFacts) -> Result<(Choice, Self), Refusal> {
+        let choice = choose_without(facts, plan.path, &[])?;
+        let error = "this program is built without the feature `measure-fallback` of the library".to_owned();
+        let reports = plan.measure_fallback.then(|| not_measured(plan, choice.path, error));
+        Ok((choice, Self { reports: reports.into_iter().collect(), ruled_out: Vec::new() }))
     }
 
     fn settle_with(
@@ -85,18 +88,7 @@ impl Fallback {
             if !plan.measure_fallback || choice.path == Path::Kernel || seen {
                 return Ok((choice, fallback));
             }
-            let report = measure(choice.path).unwrap_or_else(|error| {
-                tracing::warn!(
-                    "what {} costs the kernel's own traffic was not measured: {error}",
-                    choice.path
-                );
-                report::Fallback {
-                    path: choice.path.name().to_owned(),
-                    loss_max: plan.fallback_loss_max,
-                    not_measured: Some(error),
-                    ..report::Fallback::default()
-                }
-            });
+            let report = measure(choice.path).unwrap_or_else(|error| not_measured(plan, choice.path, error));
             let beyond = report.beyond.clone();
             fallback.reports.push(report);
             let Some(reason) = beyond else { return Ok((choice, fallback)) };
@@ -107,6 +99,17 @@ impl Fallback {
             tracing::warn!("not {}: {reason}", choice.path);
             fallback.ruled_out.push(WhyNot { path: choice.path, reason });
         }
+    }
+}
+
+/// Says in the log and in the report that nothing was measured, and why.
+fn not_measured(plan: &Plan, path: Path, error: String) -> report::Fallback {
+    tracing::warn!("what {path} costs the kernel's own traffic was not measured: {error}");
+    report::Fallback {
+        path: path.name().to_owned(),
+        loss_max: plan.fallback_loss_max,
+        not_measured: Some(error),
+        ..report::Fallback::default()
     }
 }
 
@@ -241,9 +244,11 @@ mod tests {
                 .unwrap();
         assert_eq!(choice.path, Path::XdpNative);
         assert_eq!(fallback.reports[0].not_measured.as_deref(), Some("no namespace"));
-        let (choice, fallback) = Fallback::settle(&plan(PathAsked::Auto), &nic(), &[], None).unwrap();
-        assert_eq!(choice.path, Path::XdpNative);
-        assert!(fallback.reports[0].not_measured.as_ref().is_some_and(|why| why.contains("feature")));
+        for (asked, path) in [(PathAsked::Auto, Path::XdpNative), (PathAsked::Kernel, Path::Kernel)] {
+            let (choice, fallback) = Fallback::settle(&plan(asked), &nic(), &[], None).unwrap();
+            assert_eq!(choice.path, path);
+            assert!(fallback.reports[0].not_measured.as_ref().is_some_and(|why| why.contains("feature")));
+        }
         let unasked = Plan { measure_fallback: false, ..plan(PathAsked::Auto) };
         let (_, fallback) = Fallback::settle_with(&unasked, &nic(), |_| panic!("not asked for")).unwrap();
         assert!(fallback.reports.is_empty());

@@ -22,8 +22,6 @@ mod reload;
 mod reports;
 pub mod rpcbind;
 mod said;
-#[cfg(feature = "services")]
-pub mod services;
 pub mod serving;
 mod stand_by;
 mod stand_in;

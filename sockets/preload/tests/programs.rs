@@ -30,8 +30,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use twinpath_config::Sandbox;
-use twinpath_leases::owner::{self as owner, OwnerPlan, ProgramLimits};
 use twinpath_leases::rules::{EXPLAIN_VARIABLE, OWNER_VARIABLE, RULES_VARIABLE, Rule, Rules};
+use twinpath_owner::{self as owner, OwnerPlan, ProgramLimits};
 use twinpath_sys::Namespace;
 use twinpath_test_skip::root_or_skip;
 use twinpath_worker::idle::Mode;

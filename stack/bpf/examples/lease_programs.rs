@@ -1,7 +1,7 @@
 //! Measures what the program of an owner of an interface (`twinpath sockets`) costs a frame that is the kernel's, with so many processes
 //! that have rings.
 //!
-//! `cargo run --release -p twinpath-steer-bpf --example lease_programs`, as root. Datagrams are sent to a port of the loopback device of
+//! `cargo run --release -p twinpath-bpf --example lease_programs`, as root. Datagrams are sent to a port of the loopback device of
 //! a network namespace of its own, and none of the programs claims it: the time from the sender's call through the receive path to a receive
 //! buffer that is full, as medians of batches, against that without programs.
 

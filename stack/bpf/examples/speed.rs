@@ -1,6 +1,6 @@
 //! Measures what a verdict costs: nanoseconds per frame of the programs as they run in production.
 //!
-//! `cargo run --release -p twinpath-steer-bpf --example speed`, as root. A test run's own cost, some 20 to 30 ns, is
+//! `cargo run --release -p twinpath-bpf --example speed`, as root. A test run's own cost, some 20 to 30 ns, is
 //! in every figure: the column `tcx, no note` is little else. `tcx, ring` is the program at tc ingress while it fills
 //! the direct ring of a worker without a socket, and `filter, ring` is the socket's filter while it fills it. A second
 //! table shows the cost of checking whether the worker is stuck, a third one what a frame that is the kernel's, or a worker's, pays more

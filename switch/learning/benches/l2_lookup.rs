@@ -1,5 +1,5 @@
 //! Look-ups and judged frames per second, by the number of known addresses:
-//! `cargo run --release -p twinpath-switch --example l2_lookup`.
+//! `cargo run --release -p twinpath-learning --example l2_lookup`.
 //!
 //! One thread; addresses without an order, each table shared by nobody else. Medians of several rounds, in which the
 //! sizes alternate.

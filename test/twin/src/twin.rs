@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use tempfile::TempDir;
 use twinpath_config::Sandbox;
-use twinpath_leases::owner::{self as owner, OwnerPlan, ProgramLimits};
 use twinpath_leases::rules::{EXPLAIN_VARIABLE, OWNER_VARIABLE, RULES_VARIABLE, Rule, Rules};
+use twinpath_owner::{self as owner, OwnerPlan, ProgramLimits};
 use twinpath_worker::idle::Mode;
 
 use crate::compare::{Difference, differences, may_lend};

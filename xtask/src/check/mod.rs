@@ -60,6 +60,7 @@ const RULES: &[Rule] = &[
     source::every_file_parses,
     tiers::arrows_point_down,
     tiers::packages_are_named_as_their_folders,
+    tiers::named_packages_exist,
     tiers::labs_stay_out_of_the_product,
     tiers::manifests_follow_the_workspace,
     tiers::only_examples_are_looked_for,

@@ -195,6 +195,18 @@ fn an_example_that_no_test_runs_is_found_and_a_crate_that_has_none() {
 }
 
 #[test]
+fn a_command_that_names_no_package_of_ours_is_found() {
+    let rule = tiers::named_packages_exist;
+    let package = ("core/wire/Cargo.toml", &*manifest("twinpath-wire", &[]));
+    let found = |line: &str| errors(rule, &[package, ("docs/a.md", line)]);
+    assert_eq!(
+        found("`cargo test -p twinpath-wire NAME`; `-p $(foreach crate,a,-p twinpath-$(crate))`"),
+        [""; 0]
+    );
+    assert_eq!(found("cargo run -p twinpath-wires"), ["docs/a.md:1: there is no package twinpath-wires"]);
+}
+
+#[test]
 fn a_product_that_is_built_with_what_labs_need_is_found() {
     let rule = tiers::labs_stay_out_of_the_product;
     let with = manifest("twinpath-cli", &["nfs3_client"]);

@@ -191,6 +191,29 @@ pub(super) fn packages_are_named_as_their_folders(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// A package of ours that a command names (`cargo ... -p NAME`) is one: in documents, scripts and comments.
+pub(super) fn named_packages_exist(tree: &Tree) -> Vec<Finding> {
+    let (members, mut findings) = members(tree);
+    let known: Vec<&str> = members.iter().filter_map(name_of).collect();
+    let texts = tree.texts.iter().filter(|(path, _)| {
+        let is_read = [".md", ".rs", ".sh", ".py", "Makefile", "/run"].iter().any(|end| path.ends_with(end));
+        is_read && !path.starts_with("docs/decisions/") && !path.starts_with("xtask/src/check/")
+    });
+    for (path, text) in texts {
+        for (index, line) in text.lines().enumerate() {
+            for rest in line.split("-p twinpath").skip(1) {
+                let name = rest.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-').next();
+                let name = format!("twinpath{}", name.unwrap_or_default());
+                // A name that make puts together.
+                if !known.contains(&name.as_str()) && !name.ends_with('-') {
+                    findings.push(Finding::error(path, index + 1, format!("there is no package {name}")));
+                }
+            }
+        }
+    }
+    findings
+}
+
 /// The product, and everything it is built from, does not use the crates of the labs.
 pub(super) fn labs_stay_out_of_the_product(tree: &Tree) -> Vec<Finding> {
     let (members, mut findings) = members(tree);

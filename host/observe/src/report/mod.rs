@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use twinpath_config::Setting;
 pub use twinpath_inspect::{
     ClaimCounts, RequestCounts, ServeCounts, SessionCounts, SwitchCounts, TcpCounts, Times,
 };
@@ -53,7 +54,7 @@ pub struct Report {
     /// All frames and requests dropped or refused, by reason; only counters that are not zero.
     pub drops: Vec<Drop>,
     /// Every configuration key with its value.
-    pub config: Vec<twinpath_config::Setting>,
+    pub config: Vec<Setting>,
     /// The switch, if the program is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switch: Option<Switch>,

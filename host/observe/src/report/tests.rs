@@ -1,16 +1,47 @@
 use std::collections::BTreeSet;
+use std::fmt;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
 
 use super::*;
 
-/// The names of the fields in JSON, and that what was written is read.
+/// The keys of an object, in order, also one that comes twice.
+struct Keys(Vec<String>);
+
+impl<'de> Deserialize<'de> for Keys {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(KeysOf)
+    }
+}
+
+struct KeysOf;
+
+impl<'de> Visitor<'de> for KeysOf {
+    type Value = Keys;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Keys, A::Error> {
+        let mut keys = Vec::new();
+        while let Some((key, IgnoredAny)) = map.next_entry()? {
+            keys.push(key);
+        }
+        Ok(Keys(keys))
+    }
+}
+
+/// The names of the fields in JSON: none comes twice, and what was written is read.
 fn fields<T: Default + Serialize + DeserializeOwned>() -> BTreeSet<String> {
-    let value = serde_json::to_value(T::default()).unwrap();
-    let read: T = serde_json::from_value(value.clone()).unwrap();
-    assert_eq!(serde_json::to_value(read).unwrap(), value);
-    value.as_object().unwrap().keys().cloned().collect()
+    let text = serde_json::to_string(&T::default()).unwrap();
+    let read: T = serde_json::from_str(&text).unwrap();
+    assert_eq!(serde_json::to_string(&read).unwrap(), text);
+    let Keys(keys) = serde_json::from_str(&text).unwrap();
+    let names: BTreeSet<String> = keys.iter().cloned().collect();
+    assert_eq!(names.len(), keys.len(), "{keys:?}");
+    names
 }
 
 fn names(list: &str) -> BTreeSet<String> {
@@ -69,4 +100,15 @@ fn counts_of_a_switch_are_beside_its_other_fields() {
              flooded_unknown loops kernel_entries"
         )
     );
+}
+
+#[test]
+fn no_name_comes_twice_in_what_has_groups_of_counts() {
+    fields::<Interface>();
+    fields::<KeptReplies>();
+    fields::<OpenFlow>();
+    fields::<FlowTable>();
+    fields::<Program>();
+    fields::<ServiceKept>();
+    fields::<SwitchPort>();
 }

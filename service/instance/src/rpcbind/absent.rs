@@ -1,4 +1,4 @@
-//! Stands in for the client, in a program that is built without the feature `client`, which has no service of ONC RPC
+//! Stands in for the client, in a program that is built without the feature `rpcbind`, which has no service of ONC RPC
 //! to register.
 
 use crate::rpcbind::Registration;

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use twinpath_leases::owner::ProgramLimits;
 use twinpath_leases::rules::OWNER_VARIABLE;
+use twinpath_owner::ProgramLimits;
 use twinpath_test_skip::root_or_skip;
 use twinpath_worker::idle::Mode;
 

@@ -1,7 +1,7 @@
 //! What flows cost that the kernel forwards: the round trip of UDP sockets in two network namespaces, and TCP bulk, through
 //! entries (past the interface, and through it), the kernel's bridge, and programs that redirect every frame unseen.
 //!
-//! `cargo run --release -p twinpath-offload --example offload [ROUNDS]`, as root; `... offload xdp [ROUNDS]` for frames of XDP
+//! `cargo run --release -p twinpath-switch-control --example offload [ROUNDS]`, as root; `... offload xdp [ROUNDS]` for frames of XDP
 //! programs. Each round has every mode once, in turns; the
 //! medians of the rounds are compared.
 #![allow(clippy::unwrap_used, reason = "the hosts are those of the tests")]

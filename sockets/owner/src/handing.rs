@@ -2,8 +2,8 @@
 
 use twinpath_sys::clock;
 
-use crate::owner::program::Ring;
-use crate::owner::{HANDED_EVERY, Owner};
+use crate::program::Ring;
+use crate::{HANDED_EVERY, Owner};
 
 impl Owner {
     /// A program has gone: what it has not read is for those who have its sockets as well.

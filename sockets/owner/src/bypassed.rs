@@ -2,8 +2,8 @@
 
 use twinpath_attach::path::bypassed::{self, Claimed};
 
-use crate::owner::Owner;
-use crate::owner::program::Program;
+use crate::Owner;
+use crate::program::Program;
 
 impl Owner {
     /// The kernel's configuration of such checks may have changed: a program is served no more if one is for a port of its. The kernel

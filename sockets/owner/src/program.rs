@@ -16,8 +16,8 @@ use twinpath_sys::socket_kind::peer;
 use twinpath_sys::{clock, fd_passing};
 use twinpath_time::{Duration, Instant};
 
-use crate::lending::message::{Answer, REQUEST_LEN, Request, Token};
-use crate::owner::aside;
+use crate::aside;
+use twinpath_leases::lending::message::{Answer, REQUEST_LEN, Request, Token};
 
 /// After a refusal: one that asks without end takes little of the owner's time.
 const REFUSED_PAUSE: Duration = Duration::from_millis(10);

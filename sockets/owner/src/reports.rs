@@ -6,8 +6,8 @@ use twinpath_host::report_process;
 use twinpath_inspect::ControlReason;
 use twinpath_observe::report::{self as report, Report};
 
-use crate::owner::Owner;
-use crate::owner::program::Program;
+use crate::Owner;
+use crate::program::Program;
 
 /// The path of leases in reports.
 const PATH: &str = "packet";

@@ -10,7 +10,7 @@ use twinpath_rpc::record::RecordLimits;
 use twinpath_rpc::{DuplicateLimits, Program, RpcService, Server, TableError};
 use twinpath_time::Duration;
 
-use crate::rpcbind::Registration;
+use twinpath_instance::rpcbind::Registration;
 
 /// The programs that are served: NFSv3 and MOUNT on a small fixed tree.
 fn programs() -> Vec<Box<dyn Program>> {

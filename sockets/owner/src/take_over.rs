@@ -16,9 +16,9 @@ use twinpath_host::readable;
 use twinpath_observe::command::{self as command, Request};
 use twinpath_sys::fd_passing::{self, FDS_MAX};
 
-use crate::owner::door::Door;
-use crate::owner::program::{self, Program, Ring};
-use crate::owner::{Owner, OwnerError};
+use crate::door::Door;
+use crate::program::{self, Program, Ring};
+use crate::{Owner, OwnerError};
 
 /// What the new owner says when it serves.
 const SERVING: &[u8] = b"serving\n";

@@ -21,11 +21,11 @@ use twinpath_sys::descriptors::raise_limit;
 use twinpath_sys::socket_kind::network_namespace;
 use twinpath_time::Duration;
 
-use crate::owner::budget::Budget;
-use crate::owner::door::Door;
-use crate::owner::program::Program;
-use crate::owner::take_over::{Former, take_over};
-use crate::owner::{
+use crate::budget::Budget;
+use crate::door::Door;
+use crate::program::Program;
+use crate::take_over::{Former, take_over};
+use crate::{
     HANDED_BURST, HANDED_EVERY, LENT_EVERY, OPENED_EVERY, Owner, OwnerError, OwnerPlan, PROGRAMS_MAX,
     Refused, aside,
 };

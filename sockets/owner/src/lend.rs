@@ -7,11 +7,11 @@ use twinpath_attach::{LeaseError, LeasedInterface, Load};
 use twinpath_sys::clock;
 use twinpath_sys::socket_kind::{is_udp, network_namespace};
 
-use crate::lending::message::{Answer, Request};
-use crate::owner::places::{self, Occupant, Place};
-use crate::owner::program::{Heard, Program, Ring};
-use crate::owner::{LENT_EVERY, OPENED_EVERY, Owner, aside};
-use crate::rules::Bound;
+use crate::places::{self, Occupant, Place};
+use crate::program::{Heard, Program, Ring};
+use crate::{LENT_EVERY, OPENED_EVERY, Owner, aside};
+use twinpath_leases::lending::message::{Answer, Request};
+use twinpath_leases::rules::Bound;
 
 /// Messages of a program in one turn, so that others have theirs. A lease ends the turn: it may take the kernel a while.
 const MESSAGES_MAX: usize = 8;

@@ -16,7 +16,7 @@ use rustix::net::{
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use twinpath_sys::fd_passing;
 
-use crate::lending::{CLIENT_NAME, Started};
+use twinpath_leases::lending::{CLIENT_NAME, Started};
 
 /// Connections that may wait.
 const BACKLOG: i32 = 64;
@@ -158,7 +158,7 @@ mod tests {
     use rustix::net::connect;
 
     use super::*;
-    use crate::lending::message::TOKEN_LEN;
+    use twinpath_leases::lending::message::TOKEN_LEN;
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -183,7 +183,8 @@ mod tests {
         let first = program.id();
         let (tell, told) = mpsc::channel();
         let starter = thread::spawn(move || {
-            let family = Family { first, variable: (crate::rules::OWNER_VARIABLE, "nobody has it") };
+            let family =
+                Family { first, variable: (twinpath_leases::rules::OWNER_VARIABLE, "nobody has it") };
             let start = |interface: &str, gets: OwnedFd| {
                 tell.send((interface.to_owned(), gets)).unwrap();
                 Command::new("cat").stdin(Stdio::piped()).spawn()

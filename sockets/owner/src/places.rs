@@ -3,7 +3,7 @@
 
 use twinpath_time::{Duration, Instant};
 
-use crate::owner::ProgramLimits;
+use crate::ProgramLimits;
 
 /// A program that has no ring, and has said nothing for so long, may lose its place: one that connects asks at once.
 pub(crate) const SILENCE: Duration = Duration::from_secs(2);

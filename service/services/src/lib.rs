@@ -8,7 +8,7 @@ use twinpath_rpc::TableError;
 use twinpath_serve::Prototype;
 use twinpath_service::{Chargen, Discard, Echo, Reflect};
 
-use crate::rpcbind::Registration;
+use twinpath_instance::rpcbind::Registration;
 
 /// The reason that a service cannot be created.
 #[derive(Debug, thiserror::Error)]

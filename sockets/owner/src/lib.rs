@@ -1,7 +1,7 @@
 //! The owner of an interface: a process with the rights to open it, which gives rings to programs that have none, each for its own UDP
 //! sockets only.
 //!
-//! A program connects to a UNIX socket, and shows a socket of its own by its descriptor ([`crate::lending::message`] has what is
+//! A program connects to a UNIX socket, and shows a socket of its own by its descriptor ([`twinpath_leases::lending::message`] has what is
 //! said). The owner reads from that socket which port it holds, and whether it is of the owner's network namespace; has one
 //! program in the kernel for all processes ([`twinpath_attach::LeasedInterface`]); and hands out the memory of the process's own rings.
 //! Neither the owner nor the kernel's program believes anything that is written there, and the owner has no part in what
@@ -44,8 +44,8 @@ use self::budget::Budget;
 use self::door::Door;
 use self::program::Program;
 use self::take_over::Taker;
-use crate::lending::message::Token;
-use crate::rules::Rules;
+use twinpath_leases::lending::message::Token;
+use twinpath_leases::rules::Rules;
 
 /// Most programs.
 pub const PROGRAMS_MAX: u32 = 60;
