@@ -1,7 +1,7 @@
 //! Netlink: requests to the kernel with their answers ([`Netlink`]), and its notifications ([`Subscription`]).
 //!
-//! All calls are synchronous. The kernel handles a request within the send, so a request waits for the kernel alone, and has a
-//! deadline all the same. A subscription is read without waiting; its descriptor is readable when there is something.
+//! All calls are synchronous. The kernel handles a request within the send, and goes on with a list within the receive; it may wait for
+//! a lock of its own there. What it has sent is waited for up to a deadline. A subscription is read without waiting; its descriptor is readable when there is something.
 //!
 //! A message is a fixed header and attributes: [`Body`] writes them, [`Attributes`] reads them. Only the attributes that the caller
 //! wants are read, so a newer kernel that sends others, or longer ones, is understood. [`route`] has requests about links,

@@ -23,8 +23,8 @@ const NLMSGERR_ATTR_MSG: u16 = 1;
 /// The kernel answers at once, but this thread may wait for its CPU beside busy ones.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Longest answer, bytes: some hundred thousand entries.
-const ANSWER_MAX: usize = 64 * 1024 * 1024;
+/// Longest answer, bytes: some 150,000 links, or three million neighbours.
+const ANSWER_MAX: usize = 256 * 1024 * 1024;
 
 /// A list that changed while the kernel sent it is asked for at most this often; the last one has to do.
 const ATTEMPTS: u32 = 5;
@@ -120,6 +120,8 @@ struct Turn {
     /// Number of the last request: the kernel's answers carry it.
     sequence: u32,
     datagram: Vec<u8>,
+    /// The number of a list that was not read to its end. Until it is, the kernel begins no other one.
+    given_up: Option<u32>,
 }
 
 impl Netlink {
@@ -170,7 +172,8 @@ impl Netlink {
         let asked = || request.asked.to_owned();
         let failed = |error: Errno| Failure::Socket { asked: asked(), error: error.into() };
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let Turn { sequence, datagram } = &mut *turn;
+        let Turn { sequence, datagram, given_up } = &mut *turn;
+        self.finish(datagram, given_up);
         *sequence = sequence.wrapping_add(1);
         let sequence = *sequence;
         let body = request.body.as_slice();
@@ -179,7 +182,8 @@ impl Netlink {
         let header = header((HEADER_LEN + body.len()) as u32, request.kind, flags, sequence);
         send(&self.socket, &[&header[..], body].concat(), SendFlags::empty()).map_err(failed)?;
 
-        let until = clock::now() + self.patience;
+        *given_up = request.is_list().then_some(sequence);
+        let mut until = clock::now() + self.patience;
         let (mut answers, mut is_whole) = (Answers::default(), true);
         let (mut is_lost, mut is_long) = (false, false);
         loop {
@@ -190,9 +194,12 @@ impl Netlink {
             if is_lost && !request.is_list() {
                 return Err(Failure::Overrun { asked: asked() });
             }
+            let mut is_answered = false;
             for message in Messages::of(datagram).filter(|message| message.sequence == sequence) {
+                is_answered = true;
                 is_whole &= message.flags & NLM_F_DUMP_INTR == 0;
                 if matches!(message.kind, NLMSG_ERROR | NLMSG_DONE) {
+                    *given_up = None;
                     return match outcome(&message) {
                         Err((error, text)) => {
                             Err(Failure::Refused { asked: asked(), error: error.into(), text })
@@ -208,6 +215,28 @@ impl Netlink {
                     answers.push(&message);
                 }
             }
+            let now = clock::now();
+            if is_answered {
+                // A long list may take longer, and what is there already is never late.
+                until = now + self.patience;
+            } else if now >= until {
+                return Err(Failure::Silent { asked: asked(), patience: self.patience });
+            }
+        }
+    }
+
+    /// Reads what waits of a list that was given up, up to its end: each read has the kernel go on with it.
+    fn finish(&self, datagram: &mut Vec<u8>, given_up: &mut Option<u32>) {
+        while let Some(sequence) = *given_up {
+            match socket::receive(&self.socket, datagram) {
+                Ok(true) => {}
+                Err(Errno::NOBUFS | Errno::MSGSIZE) => datagram.clear(),
+                Ok(false) | Err(_) => return,
+            }
+            let mut of_list = Messages::of(datagram).filter(|message| message.sequence == sequence);
+            if of_list.any(|message| matches!(message.kind, NLMSG_ERROR | NLMSG_DONE)) {
+                *given_up = None;
+            }
         }
     }
 
@@ -215,7 +244,6 @@ impl Netlink {
     fn receive(&self, datagram: &mut Vec<u8>, until: Instant, is_lost: &mut bool) -> Result<bool, Errno> {
         loop {
             match socket::receive(&self.socket, datagram) {
-                Ok(true) if clock::now() >= until => return Ok(false),
                 Ok(true) => return Ok(true),
                 Ok(false) if !socket::wait(&self.socket, until)? => return Ok(false),
                 Ok(false) => {}
@@ -245,7 +273,9 @@ fn outcome(message: &Message<'_>) -> Result<(), (Errno, Option<String>)> {
         rest = rest.get(len..).unwrap_or_default();
     }
     let text = (message.flags & NLM_F_ACK_TLVS != 0).then(|| Attributes::of(rest).text(NLMSGERR_ATTR_MSG));
-    Err((Errno::from_raw_os_error(code.saturating_neg()), text.flatten()))
+    // A driver may return what is no error number.
+    let error = if (-4095..0).contains(&code) { Errno::from_raw_os_error(-code) } else { Errno::IO };
+    Err((error, text.flatten()))
 }
 
 #[cfg(test)]

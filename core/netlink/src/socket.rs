@@ -23,7 +23,7 @@ pub(crate) const NETLINK_GET_STRICT_CHK: i32 = 12;
 
 /// Room for a datagram, bytes. The kernel fills that much of a list at a time, if a reader has shown that it has the room.
 const DATAGRAM_USUAL: usize = 32 * 1024;
-/// Longest datagram that is read, bytes. The message of one link with hundreds of virtual functions has up to 256 KiB.
+/// Longest datagram that is read, bytes. The message of one link has some KiB; nobody asks for its virtual functions.
 const DATAGRAM_MAX: usize = 1024 * 1024;
 
 /// What a socket is for.

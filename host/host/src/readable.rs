@@ -3,11 +3,15 @@
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use twinpath_netlink::Source;
 use twinpath_sys::clock;
+
+/// An error alone counts, too: a netlink socket has no more than that when the kernel could not keep a notification.
+const READABLE: Interest = Interest::READABLE.add(Interest::ERROR);
 
 /// Registers a descriptor to wait on. Called within a tokio runtime.
 ///
@@ -16,7 +20,7 @@ use twinpath_sys::clock;
 /// What the registration returns.
 #[allow(deprecated, reason = "AsyncFd asks for an fd that stays open: it owns this one")]
 pub fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    AsyncFd::with_interest(fd, Interest::READABLE)
+    AsyncFd::with_interest(fd, READABLE)
 }
 
 /// Registers a duplicate of `fd`, so that the loop can wait on it while the owner of `fd` is borrowed.
@@ -60,6 +64,12 @@ impl<S: Source> Awaited<S> {
                 }
             }
             let wait = self.source.deadline().map(|at| at.since(clock::now()));
+            if wait == Some(Duration::ZERO) {
+                // A timer would wait for its next millisecond. Others have their turn all the same.
+                tokio::task::yield_now().await;
+                self.is_due = true;
+                continue;
+            }
             let watched = self.readable.iter().enumerate().filter(|(at, _)| self.source.is_watched(*at));
             tokio::select! {
                 () = any_readable(watched.map(|(_, fd)| fd)) => {}
@@ -88,7 +98,7 @@ impl<S> DerefMut for Awaited<S> {
 
 /// Waits until one of the descriptors is readable; for ever if there are none.
 pub(crate) async fn any_readable(fds: impl IntoIterator<Item = &AsyncFd<OwnedFd>>) {
-    let waits: Vec<_> = fds.into_iter().map(|fd| Box::pin(fd.readable())).collect();
+    let waits: Vec<_> = fds.into_iter().map(|fd| Box::pin(fd.ready(READABLE))).collect();
     if waits.is_empty() {
         return std::future::pending().await;
     }

@@ -166,3 +166,30 @@ fn a_list_is_read_whole_by_a_socket_of_either_kind() {
         assert!(names.into_iter().any(|name| name == "lo"));
     }
 }
+
+#[test]
+fn what_is_no_error_number_is_an_error_all_the_same() {
+    let body = Body::new([]);
+    let request = Request::new("set the MTU of interface 7", 19, &body);
+    for code in [5_i32, -5000, i32::MIN, i32::MAX] {
+        let answer = move |sequence| vec![message(NLMSG_ERROR, 0, sequence, &code.to_ne_bytes())];
+        let error = ask(&request, LONG, vec![Box::new(answer)]).unwrap_err();
+        assert!(error.is(Errno::IO), "{code}: {error}");
+    }
+}
+
+#[test]
+fn a_list_that_was_given_up_is_read_to_its_end_before_the_next_request() {
+    let body = Body::new([]);
+    let request = Request::list("list the links", 18, &body);
+    let (netlink, kernel) = pair(Duration::from_millis(20));
+    send(&kernel, &message(ROW, 0, 1, &[1; 4]), SendFlags::empty()).unwrap();
+    assert!(matches!(netlink.request(&request).unwrap_err().failure(), Failure::Silent { .. }));
+    // As the kernel refuses a second list until the first one has ended, the end of that one comes first.
+    for datagram in [message(ROW, 0, 1, &[2; 4]), done(1, 0), message(ROW, 0, 2, &[3; 4]), done(2, 0)] {
+        send(&kernel, &datagram, SendFlags::empty()).unwrap();
+    }
+    assert_eq!(values(&netlink.request(&request).unwrap()), [3]);
+    let turn = netlink.turn.lock().unwrap();
+    assert_eq!(turn.given_up, None);
+}

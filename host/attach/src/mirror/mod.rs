@@ -381,7 +381,8 @@ impl Source for Mirror {
 
     fn is_watched(&self, descriptor: usize) -> bool {
         // Anybody can send the messages that tell of paths.
-        descriptor == 0 || (!self.book.is_empty() && self.paths.deadline().is_none())
+        descriptor == 0
+            || (!self.book.is_empty() && !self.paths.has_ended() && self.paths.deadline().is_none())
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -400,9 +401,14 @@ impl Source for Mirror {
         }
         // Notifications come before questions: they may void the answers.
         self.has_more = true;
+        let overruns = self.overruns;
         for _ in 0..TURN_MAX {
             if !self.turn(clock::now())? {
                 self.has_more = false;
+                break;
+            }
+            // Reading everything again takes long, and may be due again at once: others have their turn between.
+            if self.overruns != overruns {
                 break;
             }
         }

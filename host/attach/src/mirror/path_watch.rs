@@ -21,12 +21,14 @@ pub(super) struct PathWatch {
     of_ipv6: Option<PathMessages>,
     began: Instant,
     read: u32,
+    /// One of them failed. The control loop has duplicates of their descriptors, so both stay as they are.
+    has_ended: bool,
 }
 
 impl PathWatch {
     /// Nothing is seen.
     pub(super) const fn closed() -> Self {
-        Self { of_ipv4: None, of_ipv6: None, began: Instant::ZERO, read: 0 }
+        Self { of_ipv4: None, of_ipv6: None, began: Instant::ZERO, read: 0, has_ended: false }
     }
 
     /// Opens what this process may see: it needs CAP_NET_RAW.
@@ -45,6 +47,11 @@ impl PathWatch {
         [&self.of_ipv4, &self.of_ipv6].into_iter().flatten().map(|messages| messages.as_fd())
     }
 
+    /// Whether nothing is read any more.
+    pub(super) const fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
     /// When messages are read again, if too many have come.
     pub(super) fn deadline(&self) -> Option<Instant> {
         (self.read == BATCH).then(|| self.began + BATCH_TIME)
@@ -55,10 +62,14 @@ impl PathWatch {
         if now.since(self.began) >= BATCH_TIME {
             (self.began, self.read) = (now, 0);
         }
-        while self.read < BATCH {
-            let read = match read(self.of_ipv4.as_ref(), peer_in_ipv4) {
-                Ok(None) => read(self.of_ipv6.as_ref(), peer_in_ipv6),
-                read => read,
+        while self.read < BATCH && !self.has_ended {
+            let of_ipv4 = || read(self.of_ipv4.as_ref(), peer_in_ipv4);
+            let of_ipv6 = || read(self.of_ipv6.as_ref(), peer_in_ipv6);
+            // In turn: a flood of one family's messages keeps no message of the other from being read.
+            let read = if self.read.is_multiple_of(2) {
+                of_ipv4().and_then(|read| if read.is_none() { of_ipv6() } else { Ok(read) })
+            } else {
+                of_ipv6().and_then(|read| if read.is_none() { of_ipv4() } else { Ok(read) })
             };
             match read {
                 Ok(Some(peer)) => {
@@ -70,7 +81,7 @@ impl PathWatch {
                 Ok(None) => return None,
                 Err(error) => {
                     tracing::warn!(%error, "no more copies of ICMP messages: a path that changes is noticed later");
-                    *self = Self::closed();
+                    self.has_ended = true;
                     return None;
                 }
             }

@@ -53,6 +53,11 @@ impl Source for Announcements {
         self.policies.descriptor().into_iter().chain(self.devices.descriptor()).collect()
     }
 
+    fn is_watched(&self, descriptor: usize) -> bool {
+        let open = [&self.policies, &self.devices].into_iter().filter(|of| of.subscription.is_some());
+        open.map(|of| !of.has_ended).nth(descriptor).unwrap_or(false)
+    }
+
     fn take(&mut self) -> Result<Option<Announced>, Infallible> {
         let announced = if self.policies.take() { Some(Announced::Policies) } else { None };
         Ok(announced.or_else(|| self.devices.take().then_some(Announced::Device)))
@@ -79,31 +84,40 @@ impl Source for XdpAnnouncements {
         self.0.descriptor().into_iter().collect()
     }
 
+    fn is_watched(&self, _descriptor: usize) -> bool {
+        !self.0.has_ended
+    }
+
     fn take(&mut self) -> Result<Option<()>, Infallible> {
         Ok(self.0.take().then_some(()))
     }
 }
 
 /// One subscription, or none. The text of its notifications is not read: what changed is asked for.
-struct Announcement(Option<Subscription>);
+struct Announcement {
+    subscription: Option<Subscription>,
+    /// It failed. The control loop has a duplicate of its descriptor, so it stays.
+    has_ended: bool,
+}
 
 impl Announcement {
     fn or_log(what: &str, opened: Result<Subscription, NetlinkError>) -> Self {
         let log = |error: &NetlinkError| tracing::debug!("changes of {what} are not announced: {error}");
-        Self(opened.inspect_err(log).ok())
+        Self { subscription: opened.inspect_err(log).ok(), has_ended: false }
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.0.as_ref().map(|subscription| subscription.as_fd())
+        self.subscription.as_ref().map(|subscription| subscription.as_fd())
     }
 
     /// Takes all notifications that wait: whether there were any. Lost ones mean that something has changed, too.
     fn take(&mut self) -> bool {
-        match self.0.as_mut().map(Subscription::take_all) {
+        let open = self.subscription.as_mut().filter(|_| !self.has_ended);
+        match open.map(Subscription::take_all) {
             Some(Ok(any)) => any,
             Some(Err(error)) => {
                 tracing::warn!("a netlink subscription has ended: {error}");
-                self.0 = None;
+                self.has_ended = true;
                 true
             }
             None => false,

@@ -371,9 +371,11 @@ impl Homes {
     pub fn attach_xdp(&mut self, at: HomeAt, ifindex: u32) -> Result<(), HoldError> {
         let _visit = self.all[at].visit()?;
         let Some(Interfaces { set, xdp, .. }) = &mut self.all[at].interfaces else { return Ok(()) };
+        // First what can fail without a trace.
+        let announced = xdp.is_none().then(|| Awaited::new(XdpAnnouncements::open())).transpose()?;
         set.attach_xdp(ifindex)?;
-        if xdp.is_none() {
-            *xdp = Some(Awaited::new(XdpAnnouncements::open())?);
+        if announced.is_some() {
+            *xdp = announced;
         }
         Ok(())
     }
