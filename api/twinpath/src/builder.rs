@@ -286,7 +286,7 @@ impl Builder {
     /// let mut reply = [0; 16];
     /// let (len, _) = client.recv_from(&mut reply)?;
     /// assert_eq!(&reply[..len], b"hello");
-    /// assert_eq!(running.report()?.services[0].kernel_requests, 1);
+    /// assert_eq!(running.report()?.services[0].serve.kernel_requests, 1);
     /// running.drain(std::time::Duration::from_secs(1))?;
     /// # Ok(())
     /// # }

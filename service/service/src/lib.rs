@@ -51,7 +51,7 @@ pub use twinpath_time::{Duration, Instant};
 ///
 /// ```
 /// use std::net::SocketAddr;
-/// use crate::{Answer, Datagram, Instant, Output, Reason, Service};
+/// use twinpath_service::{Answer, Datagram, Instant, Output, Reason, Service};
 ///
 /// /// Answers every datagram and every line of a stream with its length.
 /// #[derive(Clone)]

@@ -53,7 +53,7 @@ pub struct Keep<'a> {
 /// use std::collections::HashMap;
 /// use std::net::SocketAddr;
 /// use std::sync::{Arc, PoisonError, RwLock};
-/// use crate::{
+/// use twinpath_service::{
 ///     Answer, Datagram, Duration, Instant, Keep, KeptReplies, Name, Output, Reason, Reflex, Service, Shape,
 /// };
 ///

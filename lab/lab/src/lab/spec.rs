@@ -341,20 +341,6 @@ mod tests {
         }
     }
 
-    /// A ratio is described by its id, or with others by the beginning or the end that they have in common.
-    #[test]
-    fn the_documentation_has_every_ratio() {
-        let text = include_str!("../../../../docs/measuring.md");
-        for id in LABS.iter().flat_map(|lab| lab.table.ratios).map(|ratio| ratio.id) {
-            let is_told = text.contains(&format!("`{id}`"))
-                || id.rsplit_once('-').is_some_and(|(start, end)| {
-                    text.contains(&format!("`{start}-"))
-                        || text.contains(&format!("`{start}`")) && text.contains(&format!("`-{end}`"))
-                });
-            assert!(is_told, "{id}");
-        }
-    }
-
     #[test]
     fn a_table_that_is_wrong_says_where() {
         for (text, why) in [
