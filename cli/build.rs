@@ -11,12 +11,13 @@ fn main() {
     println!("cargo:rustc-env=TWINPATH_VERSION={version}");
 }
 
-/// The commit: as a packager says, by the environment, else as git knows it; `None` outside of a checkout.
+/// The commit: from the environment, if a packager sets it, otherwise from git; `None` outside of a
+/// checkout.
 fn commit() -> Option<String> {
     if let Ok(commit) = std::env::var("TWINPATH_COMMIT") {
         return (!commit.is_empty()).then_some(commit);
     }
-    // What changes when another commit is checked out, or made.
+    // These files change when another commit is checked out, or made.
     for file in ["HEAD", "logs/HEAD"] {
         println!(
             "cargo:rerun-if-changed={}",

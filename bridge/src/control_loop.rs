@@ -13,7 +13,7 @@ use super::workers::WorkerHandle;
 use super::{Bridge, BridgeError};
 use crate::engine::BridgeEngine;
 
-/// The answer to a request to read the configuration again.
+/// The answer to a request to reload the configuration.
 const NO_RELOAD: &str = "there is no file to read again: a bridge is told everything on its command line; restart it with what is to change";
 
 /// The answer to a request that would need the client's connection.

@@ -13,8 +13,8 @@ use super::{Bridge, Carrier, Location};
 use crate::engine::Side;
 
 impl Bridge {
-    /// Closes queues that the workers return. A queue of the kernel's interface that was not asked for means
-    /// that the interface is gone.
+    /// Closes queues that the workers return. If a queue of the kernel's interface is returned without a
+    /// request, the interface is gone.
     pub(super) fn take_events(&mut self) {
         let mut gone = false;
         for worker in &mut self.workers {
@@ -98,7 +98,7 @@ impl Bridge {
         match held.and_then(|()| self.attach_port(link)) {
             Ok(()) => tracing::info!("{} is back", link.name),
             Err(error) => {
-                // The kernel's stack gets the device, rather than no one.
+                // The kernel's stack gets the device; otherwise nobody would have it.
                 let _ = self.exclusive.release();
                 tracing::error!("{} is back, but not in use: {error}", link.name);
             }
@@ -155,7 +155,7 @@ impl Bridge {
 
     /// Reads both links and applies the changes that follow, until there are none.
     pub(super) fn settle(&mut self) {
-        // Each round either is the last one or follows a change made during the one before.
+        // Each round is either the last one, or follows a change made during the previous one.
         for _ in 0..8 {
             self.seen = [self.link(Side::Port), self.link(Side::Kernel)];
             let [port, kernel] =
@@ -177,8 +177,8 @@ impl Bridge {
         }
     }
 
-    /// Lets frames cross within the kernel if that is wanted and possible, always or while a worker is stuck. The same
-    /// words decide which frames a worker's socket takes, so no frame crosses twice.
+    /// Lets frames cross within the kernel if that is requested and possible, always or while a worker is
+    /// stuck. The same words decide which frames a worker's socket takes, so no frame crosses twice.
     fn choose_carrier(&mut self) {
         if self.exclusive.ifindex().is_none() {
             return;
@@ -204,7 +204,7 @@ impl Bridge {
         if former.0 != carrier {
             tracing::debug!("{} carries frames of {}", carrier, self.port.name);
         }
-        // If the kernel never could, `show` and the first log lines say so.
+        // If the kernel never could do it, `show` and the first log lines have said so.
         if former.1 && !fails_open {
             let (port, why) = (&self.port.name, self.why_not_open());
             tracing::warn!("workers carry frames of {port}, and nobody does while one is stuck: {why}");

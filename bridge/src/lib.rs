@@ -1,11 +1,11 @@
-//! Control of an exception port: an interface that user space owns completely, beside an interface for the kernel's own
-//! stack.
+//! Control of an exception port: an interface that user space owns completely, with a second interface for
+//! the kernel's own stack.
 //!
-//! PORT is a device on which the kernel holds no address. NAME is a TAP interface that takes its place: it has PORT's
-//! address, MTU and carrier, and workers carry every frame from one to the other. They sleep on the descriptors
-//! themselves. Meanwhile the kernel's stack receives nothing from PORT and sends nothing through it
-//! ([`twinpath_bpf::Exclusive`]). All of this, the sockets and NAME depend on descriptors, so however the process
-//! ends, PORT is as it was before.
+//! PORT is a device on which the kernel holds no address. NAME is a TAP interface that takes its place: it
+//! has PORT's address, MTU and carrier, and workers carry every frame between the two. The workers sleep
+//! directly on the descriptors. Meanwhile the kernel's stack receives nothing from PORT and sends nothing
+//! through it ([`twinpath_bpf::Exclusive`]). All of this, the sockets and NAME depend on descriptors, so
+//! PORT returns to its former state however the process ends.
 //!
 //! This crate handles no frames. [`sides`] decides which properties are mirrored, and in which direction.
 
@@ -45,7 +45,7 @@ use crate::engine::Side;
 /// The path of both interfaces in reports.
 const PATH: &str = "exception";
 
-/// Most pairs of queues.
+/// Maximum number of pairs of queues.
 pub const QUEUES_MAX: u32 = 64;
 
 /// The component that carries frames from one side to the other.
@@ -95,12 +95,12 @@ pub struct BridgePlan {
     pub kernel: String,
     /// The component that carries frames.
     pub carrier: Carrier,
-    /// Pairs of queues, each with a worker of its own.
+    /// Pairs of queues, each with its own worker.
     pub queues: u32,
     /// CPUs for the workers, in order; empty: not pinned.
     pub cpus: Vec<usize>,
-    /// When frames have waited for a worker for this long, it is stuck, and the kernel carries frames if it can; 0:
-    /// never.
+    /// When frames have waited for a worker for this long, it counts as stuck, and the kernel carries
+    /// frames if it can; 0: never.
     pub fail_open: Duration,
     /// How workers idle; `request` is set from measurements.
     pub idle: IdleConfig,
@@ -110,7 +110,7 @@ pub struct BridgePlan {
     pub sandbox: Sandbox,
     /// The command socket.
     pub socket: Option<PathBuf>,
-    /// Where metrics are offered.
+    /// The address of the metrics endpoint.
     pub metrics: Option<SocketAddr>,
     /// The configuration keys with their values, for `show config`.
     pub settings: Vec<twinpath_config::Setting>,
@@ -246,7 +246,7 @@ struct Bridge {
     plan: BridgePlan,
     mirror: Awaited<Mirror>,
     links: Links,
-    /// The programs that withhold the device, and let frames cross.
+    /// The programs that withhold the device from the kernel's stack, and let frames cross.
     exclusive: Exclusive,
     stuck: stuck::Watch,
     port: PortSide,
@@ -274,8 +274,8 @@ impl Bridge {
     }
 }
 
-/// Carries frames until SIGINT or SIGTERM, and calls `ready` when it does. Returns the names of workers that were stuck at the end,
-/// which end with the process.
+/// Carries frames until SIGINT or SIGTERM, and calls `ready` once it does. Returns the names of workers
+/// that were stuck at the end; they end with the process.
 ///
 /// # Errors
 ///

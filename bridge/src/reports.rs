@@ -22,7 +22,7 @@ impl Bridge {
 
     /// The whole report.
     pub(super) fn report_all(&mut self) -> Report {
-        // Reading what a socket lost sets it to zero there.
+        // Reading a socket's count of lost frames resets it.
         for (socket, lost) in &mut self.port.sockets {
             *lost += u64::from(packet_socket::lost_frames(socket).unwrap_or(0));
         }
@@ -45,7 +45,7 @@ impl Bridge {
         }
     }
 
-    /// What has crossed within the kernel since the start, seen from the device.
+    /// The frames that have crossed within the kernel since the start, as seen from the device.
     fn crossed(&self) -> Crossed {
         self.exclusive.crossed().unwrap_or_default()
     }

@@ -117,8 +117,8 @@ impl Sides {
                 }
                 Some(Action::Mtu(Side::Kernel, now.mtu))
             }
-            // The two differ from here on, until one of them changes. Frames pass all the same, because the device
-            // accepts every address.
+            // The two differ from here on, until one of them changes. Frames pass anyway, because the
+            // device accepts every address.
             Action::Address(Side::Port, _) | Action::Up(Side::Port, _) => {
                 self.port = Some(now);
                 None

@@ -13,7 +13,8 @@ use twinpath_worker::place::Placement;
 
 use crate::engine::{BridgeEngine, Side};
 
-/// Messages between control and one worker, in each direction: attachments of two queues at a time are the only ones.
+/// Messages between control and one worker, in each direction. The only ones are attachments of two queues
+/// at a time.
 const MAILBOX_LEN: u32 = 64;
 
 /// Frames of one worker's pool: the number that the queues of both sides can hold, and a burst of packets of a
@@ -75,7 +76,7 @@ impl WorkerHandle {
         Some(queue.report(self.host.number(), super::PATH, self.host.mode(), lost))
     }
 
-    /// What its queues counted, summed up.
+    /// The sum of a counter over its queues.
     pub(super) fn of_queues(&self, count: fn(&PortCounters) -> &Counter) -> u64 {
         self.host.queues().iter().map(|queue| count(&queue.counters).get()).sum()
     }

@@ -1,6 +1,6 @@
-//! The manual pages and the completions for shells are made from the definitions of the options.
+//! Makes the manual pages and the shell completions from the definitions of the options.
 //!
-//! `make documents` writes them; without `WRITE_DOCUMENTS` in the environment they are compared.
+//! `make documents` writes them. Without `WRITE_DOCUMENTS` in the environment they are only compared.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use clap_complete::Shell;
 
 use crate::Cli;
 
-/// Pages that are written by hand, in docs/man/: they say more than their options.
+/// Pages in docs/man/ that are written by hand, because they contain more than the options.
 const BY_HAND: [&str; 2] = ["twinpath-run.1", "twinpath-sockets.1"];
 
 /// The folder of documents.

@@ -1,15 +1,15 @@
-//! What the file of a program says of itself.
+//! Reads from a program's file whether it can use the preload library.
 
 use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-/// Why a program does without the library.
+/// Why a program runs without the library.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// Nothing loads it, or it changes nothing; what the program starts may have it.
+    /// Nothing would load it, or it would change nothing; programs started by this one may have it.
     NotLoaded(&'static str),
-    /// The program does not start with it, or says something that it does not say alone.
+    /// The program does not start with it, or prints messages that it would not print otherwise.
     CannotLoad(String),
 }
 
@@ -22,8 +22,8 @@ impl fmt::Display for Why {
     }
 }
 
-/// Why a library cannot take the place of the C library's calls in a program; `None` if it can, as far as the file says, or if it is no
-/// ELF file.
+/// Why a library cannot replace the C library's calls in a program. `None` if it can, as far as the file
+/// shows, or if it is not an ELF file.
 pub(crate) fn left_alone(file: &File) -> Option<Why> {
     let mut start = vec![0; 4096];
     let len = file.read_at(&mut start, 0).ok()?;
@@ -52,21 +52,21 @@ pub(crate) fn left_alone(file: &File) -> Option<Why> {
 
 /// 64 bits, little-endian.
 const OWN_KIND: [u8; 2] = [2, 1];
-/// The machine that this program is built for, as files name it.
+/// The machine type that this program is built for, as in ELF files.
 const OWN_MACHINE: usize = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 
-/// Kinds of parts of an ELF file: what is loaded, what the dynamic loader reads, the loader that it asks for, and notes.
+/// Types of program headers: loaded segments, dynamic section, interpreter, and notes.
 const LOADED: usize = 1;
 const DYNAMIC: usize = 2;
 const INTERPRETER: usize = 3;
 const NOTE: usize = 4;
 
-/// What is read of notes, and of the name of a loader.
+/// Maximum number of bytes read of notes, and of the interpreter's name.
 const PART_MAX: usize = 4096;
-/// What is read of the names in a file. Those of large programs have some 100 KiB.
+/// Maximum number of bytes read of a file's names. Large programs have about 100 KiB.
 const NAMES_MAX: usize = 64 << 20;
 
-/// A part of a program's file.
+/// A segment of a program's file.
 struct Part {
     kind: usize,
     at: u64,
@@ -88,13 +88,13 @@ fn read(file: &File, at: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A number of that many bytes, little-endian.
+/// A little-endian number of this many bytes.
 fn number(bytes: &[u8], at: usize, len: usize) -> Option<usize> {
     let bytes = bytes.get(at..at.checked_add(len)?)?;
     Some(bytes.iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte)))
 }
 
-/// The parts that an ELF file of 64 bits has, by its first bytes; `None` if they are not all there.
+/// The program headers of a 64-bit ELF file, from its first bytes; `None` if they are not all there.
 fn parts(start: &[u8]) -> Option<Vec<Part>> {
     let (table, len, count) = (number(start, 32, 8)?, number(start, 54, 2)?, number(start, 56, 2)?);
     let part = |entry: usize| {
@@ -106,16 +106,16 @@ fn parts(start: &[u8]) -> Option<Vec<Part>> {
     (0..count).map(part).collect()
 }
 
-/// The loader, by its path with a zero at the end, if it is not glibc's.
+/// The interpreter, given as its path with a zero at the end, if it is not glibc's.
 fn other_loader(path: &[u8]) -> Option<String> {
     let path = String::from_utf8_lossy(path.split(|byte| *byte == 0).next()?);
     let name = path.rsplit('/').next()?;
     (!name.starts_with("ld-linux")).then(|| path.clone().into_owned())
 }
 
-/// The names that the dynamic loader reads: of libraries that the program needs, and of what it has and asks for.
+/// The names that the dynamic loader reads: needed libraries, and defined and undefined symbols.
 fn names(parts: &[Part], file: &File) -> Option<Vec<u8>> {
-    // Kinds of entries: where the names are, and how long they are together.
+    // Types of entries: the address of the names, and their total length.
     const NAMES: usize = 5;
     const NAMES_LEN: usize = 10;
     let dynamic = parts.iter().find(|part| part.kind == DYNAMIC)?.read(file, NAMES_MAX);
@@ -132,8 +132,8 @@ fn names(parts: &[Part], file: &File) -> Option<Vec<u8>> {
     Some(read(file, at, len.min(NAMES_MAX)))
 }
 
-/// The checks that the compiler has built into a program, by the names in its file: of the library that does them, or of a function that
-/// is in the program itself.
+/// The sanitizer that the compiler has built into a program, found by a name in its file: that of the
+/// sanitizer's library, or of one of its functions in the program itself.
 fn sanitizer(names: &[u8]) -> Option<&'static str> {
     let all: [(&str, &[u8], &[u8]); 5] = [
         ("AddressSanitizer", b"libasan.so", b"__asan_init"),
@@ -178,7 +178,7 @@ mod tests {
     fn this_program_is_linked_dynamically_and_a_script_is_no_program() {
         let own = File::open(std::env::current_exe().unwrap()).unwrap();
         assert_eq!(left_alone(&own), None);
-        // What else is wrong with a file is all in here.
+        // All other faults of a file are within its first bytes.
         let own = super::read(&own, 0, 4096);
         assert_eq!(left_alone(&file_of(b"#!/bin/sh\n")), None);
         assert!(parts(&own[..128]).is_none());
@@ -191,7 +191,7 @@ mod tests {
             other[at] = byte;
             assert!(matches!(left_alone(&file_of(&other)), Some(Why::CannotLoad(_))), "{at}");
         }
-        // Whatever a file is cut to, or says of itself, is read without harm.
+        // However a file is truncated, and whatever it contains, it is read without harm.
         for len in 0..600 {
             let _ = left_alone(&file_of(&own[..len]));
         }

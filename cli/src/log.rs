@@ -1,5 +1,5 @@
-//! Output of a running instance: the log on standard error, from `info` on or as `RUST_LOG` says; the ready line, on
-//! standard output or a given descriptor; and a description for users on standard output.
+//! Output of a running instance: the log on standard error, at level `info` or as set by `RUST_LOG`; the
+//! ready line, on standard output or a given descriptor; and a description for users on standard output.
 
 mod lines;
 
@@ -44,10 +44,10 @@ pub(crate) struct Voice {
     prose: bool,
 }
 
-/// Initialises the log, once.
+/// Initialises the log; must be called once.
 ///
 /// # Errors
-/// The descriptor for the ready line is not open, or not for writing.
+/// The descriptor for the ready line is not open, or not writable.
 pub(crate) fn start(args: &LogArgs) -> anyhow::Result<Voice> {
     let asked = std::env::var("RUST_LOG").ok().filter(|asked| !asked.is_empty());
     let least = if args.quiet { LevelFilter::WARN } else { LevelFilter::INFO };
@@ -85,8 +85,8 @@ fn open(number: u32) -> anyhow::Result<File> {
 }
 
 impl Voice {
-    /// Reports that it is ready: `facts` in a line for programs, and `prose` for users. Closed output does not prevent
-    /// serving.
+    /// Reports that it is ready: `facts` in one line for programs, and `prose` for users. A closed output
+    /// does not prevent serving.
     pub(crate) fn ready(mut self, facts: &[Value], prose: &str) {
         let mut text = String::new();
         for facts in facts {

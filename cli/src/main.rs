@@ -147,7 +147,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The exit code of a program with workers. `left`: what hung when it ended, which the log names, and which ended with the process.
+/// The exit code of a program with workers. `left`: threads that hung at the end; the log names them, and
+/// they ended with the process.
 fn ended(left: &[String]) -> ExitCode {
     if left.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,4 +1,5 @@
-//! Commands that are not in this build, as `make run` builds only what it measures with: each says so.
+//! Commands that are not in this build, because `make run` builds only what it measures with. Each of them
+//! says so.
 
 use std::process::ExitCode;
 

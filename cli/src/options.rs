@@ -1,5 +1,5 @@
-//! Options of configuration keys: the arguments of every command that has such options are made from the definitions in
-//! `twinpath_config`.
+//! Options for configuration keys: the arguments of every command with such options are made from the
+//! definitions in `twinpath_config`.
 
 use std::marker::PhantomData;
 
@@ -10,19 +10,19 @@ use twinpath_config::{CliOption, Command, Config, Given, Key, Overrides, Takes, 
 
 /// A command that has options for keys.
 pub(crate) trait HasKeys {
-    /// Which command it is.
+    /// The command.
     const COMMAND: Command;
 
-    /// Whether a number is compared with the range of its key at once. `serve` compares it later, to report all mistakes
-    /// together.
+    /// Whether a number is compared with the range of its key immediately. `serve` compares it later, to
+    /// report all mistakes together.
     const CHECKS_RANGES: bool = true;
 
-    /// The values of keys that nobody gives.
+    /// The values of keys that are not given.
     fn usual() -> Config {
         Config::default()
     }
 
-    /// The help text of a key and its default, where they are others than the key's own.
+    /// The help text of a key and its default, if they differ from the key's own.
     fn help(_: &Key) -> Option<(&'static str, &'static str)> {
         None
     }
@@ -31,12 +31,12 @@ pub(crate) trait HasKeys {
 /// The options of a command for keys.
 #[derive(Debug)]
 pub(crate) struct KeyOptions<C> {
-    /// What was given.
+    /// The values that were given.
     pub(crate) overrides: Overrides,
     command: PhantomData<C>,
 }
 
-/// The keys that a command has options for.
+/// The keys for which a command has options.
 fn keys_of<C: HasKeys>() -> impl Iterator<Item = (&'static Key, CliOption)> {
     let with_option = keys().filter_map(|key| Some((key, key.option?)));
     with_option.filter(|(_, option)| option.of.contains(&C::COMMAND))

@@ -1,10 +1,10 @@
-//! The library that `twinpath run` loads into unmodified programs: where its file is.
+//! Finds the file of the library that `twinpath run` loads into unmodified programs.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
-/// The library, beside this program or where `make install` puts it.
+/// The library's file name; it is beside this program or where `make install` puts it.
 const LIBRARY: &str = "libtwinpath_preload.so";
 const INSTALLED: &str = "../lib/twinpath";
 

@@ -1,4 +1,4 @@
-//! The program that `twinpath run` starts: where its file is, and whether it can have the library.
+//! Finds the file of the program that `twinpath run` starts, and checks whether it can have the library.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::elf::{self, Why};
 
-/// A file whose program does without the library.
+/// A file whose program runs without the library.
 pub(crate) struct LeftAlone {
     file: PathBuf,
     pub(crate) why: Why,
@@ -22,10 +22,11 @@ impl fmt::Display for LeftAlone {
     }
 }
 
-/// Why the program, named as in a shell, does without the library; `None` if it has it, as far as its file says.
+/// Why the program, named as in a shell, runs without the library; `None` if it has it, as far as its file
+/// shows.
 pub(crate) fn left_alone(program: &OsStr) -> Option<LeftAlone> {
     let mut file = found(program)?;
-    // The interpreter of a script may be one itself.
+    // The interpreter of a script may be a script itself.
     for _ in 0..SCRIPTS_MAX {
         let Some(next) = interpreter(&file) else { break };
         file = next;
@@ -39,9 +40,9 @@ pub(crate) fn left_alone(program: &OsStr) -> Option<LeftAlone> {
     Some(LeftAlone { file, why })
 }
 
-/// Scripts in a row, as the kernel follows them.
+/// Maximum number of nested scripts; the kernel's limit is the same.
 const SCRIPTS_MAX: usize = 5;
-/// What the kernel reads of a script's first line.
+/// Maximum number of bytes that the kernel reads of a script's first line.
 const LINE_MAX: u64 = 256;
 
 /// The file of a program, as the shell finds it.
@@ -56,7 +57,7 @@ fn found(program: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(is_program)
 }
 
-/// The program that a script asks for in its first line; of `env`, the one that this finds.
+/// The interpreter in a script's first line; for `env`, the program that it finds.
 fn interpreter(script: &Path) -> Option<PathBuf> {
     let mut start = Vec::new();
     File::open(script).ok()?.take(LINE_MAX).read_to_end(&mut start).ok()?;
@@ -132,7 +133,7 @@ mod tests {
         assert_eq!(interpreter_of("\x7fELF"), None);
         assert_eq!(interpreter_of("#!\n"), None);
         assert_eq!(interpreter_of(""), None);
-        // One that names itself is not followed for ever.
+        // A script that names itself is not followed for ever.
         std::fs::write(&script, format!("#!{}\n", script.display())).unwrap();
         assert!(left_alone(script.as_os_str()).is_none());
     }

@@ -64,7 +64,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     Err(error).with_context(|| format!("cannot run {}", name.display()))
 }
 
-/// Has the library loaded into the program, and says what it is to do.
+/// Makes the program load the library, and passes the library its settings.
 fn load(command: &mut Command, args: &Args, rules: &Rules, library: &Path) -> Result<()> {
     let access = match &args.owner {
         Some(Access::Owner(path)) => Access::Owner(std::path::absolute(path)?),

@@ -1,4 +1,5 @@
-//! The process that starts owners for the program of `twinpath run`: this program again, apart from the one that it serves.
+//! The process that starts owners for the program of `twinpath run`: this program again, separated from the
+//! program that it serves.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -14,7 +15,7 @@ use twinpath_owner::starter::{self, Family};
 use twinpath_owner::{self as owner, OwnerPlan, PROGRAMS_MAX, Passed, ProgramLimits, SOCKETS_MAX};
 use twinpath_sys::child;
 
-/// Its own file, as the kernel knows it.
+/// Its own file, by the kernel's link.
 const OWN_FILE: &str = "/proc/self/exe";
 
 #[derive(clap::Args)]
@@ -27,7 +28,7 @@ pub(crate) struct Args {
     on: Option<String>,
 }
 
-/// By whose rights the program that this process becomes gets rings: those of an owner that is started for it, if that can be.
+/// How the program that this process becomes gets rings: from an owner started for it, if possible.
 pub(crate) fn started_for_this_process() -> Access {
     let held = Capabilities::held();
     if !(held.bpf && held.net_admin && held.net_raw) {
@@ -48,12 +49,12 @@ fn start() -> io::Result<Started> {
     command.args(["starter", "--process", &std::process::id().to_string()]);
     become_apart(&mut command, listener, &started.to_string());
     child::detach(&mut command);
-    // What is spawned ends at once, and leaves the starter.
+    // The spawned process ends immediately, and leaves the starter running.
     command.spawn()?.wait()?;
     Ok(started)
 }
 
-/// It has nothing of the program but what it is told.
+/// Gives it nothing of the program except its input.
 fn become_apart(command: &mut Command, input: OwnedFd, started: &str) {
     command.env_clear().env(OWNER_VARIABLE, started).current_dir("/");
     command.stdin(Stdio::from(input)).stdout(Stdio::null()).stderr(Stdio::null());

@@ -1,8 +1,8 @@
 //! `twinpath tidy`: removes what killed instances have left behind, and nothing of a live one.
 //!
-//! Classic filters at tc are left behind on kernels without BPF links there. They have no effect, but are called for each
-//! frame. A switch with `on_exit = "keep=SECONDS"` leaves the programs by which its flows go on, which have no effect once
-//! that time is over; until then they are removed only on request.
+//! Classic filters at tc are left behind on kernels without BPF links for tc. They have no effect, but are
+//! called for each frame. A switch with `on_exit = "keep=SECONDS"` leaves the programs by which its flows
+//! continue. These have no effect once that time is over; until then they are removed only on request.
 
 use std::process::ExitCode;
 

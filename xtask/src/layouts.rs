@@ -1,5 +1,5 @@
-//! What the programs of the kernel and we share: layouts of memory, and numbers. They are defined once, in the C sources of
-//! the programs. `xtask bpf` writes them in Rust; `xtask check` compares, which takes no compiler.
+//! What the kernel's programs and our code share: layouts of memory, and numbers. They are defined once, in the C
+//! sources of the programs. `xtask bpf` writes them in Rust; `xtask check` compares them, which takes no compiler.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,9 +1,9 @@
 //! Runs the tests, passes their output through, and reports at the end how many ran and why any was skipped.
 //!
-//! A test that cannot run here appends `SKIPPED: <crate> <test>: <reason>` to the file named by `TWINPATH_SKIP_LOG`
-//! and returns; for libtest it has passed, so it is subtracted from the passed ones here. With
-//! `TWINPATH_REQUIRE_ROOT_TESTS=1` a skip counts as a failure. `WITHOUT: <crate> <test>: <reason>` is of a test whose
-//! material no package of the system has: skipped, but never a failure.
+//! A test that cannot run here appends `SKIPPED: <crate> <test>: <reason>` to the file named by `TWINPATH_SKIP_LOG` and
+//! returns. libtest counts it as passed, so it is subtracted from the passed ones here. With
+//! `TWINPATH_REQUIRE_ROOT_TESTS=1` a skip counts as a failure. `WITHOUT: <crate> <test>: <reason>` is for a test that
+//! needs material which no package of the system has: skipped, but never a failure.
 //!
 //! With `TWINPATH_TEST_RETRIES=N`, up to N tests that failed are run a second time, alone. Those that pass then are
 //! listed as `FLAKY` at the end, since each of them is a defect, of the test or of what it tests.
@@ -32,7 +32,7 @@ const WITHOUT: &str = "WITHOUT: ";
 /// How cargo says which arguments run a program of tests again.
 const RERUN: &str = "error: test failed, to rerun pass `";
 
-/// The tests that a run has waited for longest are listed: so many.
+/// How many tests are listed as those that a run has waited for longest.
 const SLOWEST: usize = 12;
 
 /// Device tests share few cores with the kernel work that they cause.

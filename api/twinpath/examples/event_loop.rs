@@ -1,6 +1,7 @@
-//! One loop of an application with a UDP socket that has a fast path, kernel TCP connections, a pipe, a timer and a file on disk:
-//! `cargo run --example event_loop eth0 /etc/services`. It echoes at UDP and TCP port 7008, and a line on standard input, and counts
-//! the bytes and lines of the file. epoll refuses regular files, so io_uring reads it and says by an eventfd that it did.
+//! One application loop with a UDP socket that has a fast path, kernel TCP connections, a pipe, a timer and
+//! a file on disk: `cargo run --example event_loop eth0 /etc/services`. It echoes at UDP and TCP port 7008,
+//! echoes lines from standard input, and counts the bytes and lines of the file. epoll refuses regular
+//! files, so io_uring reads the file and signals completion by an eventfd.
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -18,10 +19,10 @@ const LISTENER: u64 = 1;
 const PIPE: u64 = 2;
 const TIMER: u64 = 3;
 const DISK: u64 = 4;
-/// Connections have tokens from here on.
+/// The first token of a connection.
 const CONNECTIONS: u64 = 100;
 
-/// A file that is read in parts, the next one when the last has come.
+/// A file read in parts: each part is requested when the previous one has arrived.
 struct Disk {
     file: File,
     ring: FileRing,
@@ -30,7 +31,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// Starts reading; `None` if io_uring is refused, and the file is then read already.
+    /// Starts reading. Returns `None` if io_uring is refused; the file has then been read already.
     fn start(path: &str) -> io::Result<Option<Self>> {
         let file = File::open(path)?;
         match FileRing::new(1 << 16) {
@@ -49,7 +50,7 @@ impl Disk {
         }
     }
 
-    /// Takes the part that has come and asks for the next one; true at the end of the file.
+    /// Takes the part that has arrived and requests the next one; true at the end of the file.
     fn take(&mut self) -> io::Result<bool> {
         let Some(part) = self.ring.completion()? else { return Ok(false) };
         if part.is_empty() {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use twinpath::{Answer, Datagram, Error, Instant, Output, Reason, Service};
 
-/// Most keys of the store, and most mistakes of a connection.
+/// Maximum number of keys in the store, and of mistakes on a connection.
 const KEYS_MAX: usize = 100_000;
 const MISTAKES_MAX: u32 = 10;
 

@@ -1,10 +1,10 @@
-//! A service that returns the size of a file by its name, one name per line over TCP or per datagram. A look-up may
-//! wait for a disk, so the threads of the pool do it. `cargo run --example lookup eth0`, or `cargo run --example
-//! lookup -- --config lookup.toml`
+//! A service that returns the size of a file by its name, one name per line over TCP or per datagram. A
+//! look-up may wait for a disk, so threads of the pool do it. `cargo run --example lookup eth0`, or `cargo
+//! run --example lookup -- --config lookup.toml`
 use std::net::SocketAddr;
 use twinpath::{Answer, Datagram, Error, Instant, Order, Output, Reason, Service};
 
-/// Longest file name, bytes.
+/// Maximum length of a file name, bytes.
 const NAME_MAX: usize = 1000;
 
 #[derive(Clone)]
@@ -22,7 +22,7 @@ fn look(name: &[u8]) -> Vec<u8> {
 impl Service for Lookup {
     type Connection = ();
 
-    /// Without room in the pool the datagram is dropped (`handlers_busy`): its sender repeats it.
+    /// If the pool has no room, the datagram is dropped (`handlers_busy`): its sender repeats it.
     fn datagram(&mut self, datagram: &mut Datagram<'_>) -> Answer {
         let name = datagram.request().to_vec();
         datagram.later(move || look(&name))
@@ -42,13 +42,13 @@ impl Service for Lookup {
         if !output.may_defer() {
             return 0; // The line comes again when there is room.
         }
-        // Answers leave in the order of the questions. With Order::AsDone they would leave as soon as they are ready,
-        // which is possible because each names its file.
+        // Answers leave in the order of the questions. With Order::AsDone they would leave as soon as they
+        // are ready, which would work here because each answer names its file.
         let name = input[..end].to_vec();
         if output.later(Order::AsAsked, move || look(&name)) { end + 1 } else { 0 }
     }
 
-    /// The service has work that may block, so threads are started for it, as [pool] of the configuration says.
+    /// The service has work that may block, so threads are started for it, as configured by [pool].
     fn defers(&self) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! A program over ONC RPC, with a procedure that answers at once and one that has to wait for a disk:
+//! An ONC RPC program with one procedure that answers immediately and one that has to wait for a disk:
 //! `cargo run --example rpc_program eth0`
 use std::ops::RangeInclusive;
 use twinpath::rpc::record::RecordLimits;
@@ -10,7 +10,7 @@ const NAME_MAX: u32 = 255;
 const LENGTH: u32 = 1;
 const SIZE_OF: u32 = 2;
 
-/// LENGTH returns the length of a string, SIZE_OF that of the file of this name, bytes.
+/// LENGTH returns the length of a string, SIZE_OF the size of the file with this name, in bytes.
 struct Sizes;
 
 impl Program for Sizes {
@@ -56,7 +56,7 @@ impl Program for Sizes {
 fn main() -> Result<(), Error> {
     let interface = std::env::args().nth(1).unwrap_or("lo".to_owned());
     let duplicates = DuplicateLimits { calls: 64, age: Duration::from_secs(120) };
-    // The seed keys the hash of the table of kept replies; for these procedures no replies are kept.
+    // The seed keys the hash of the duplicate-request table; no replies are kept for these procedures.
     let server = Server::new(vec![Box::new(Sizes)], duplicates, 0).expect("one program with one version");
     let service = RpcService::new(server, RecordLimits { record_bytes: 4096, fragments: 8 });
     twinpath::serve(service).named("sizes").on(&interface).tcp(7009).udp(7009).run()

@@ -1,6 +1,7 @@
-//! A socket with a fast path in a tokio program: `cargo run --example with_tokio eth0`. A thread receives, as the fast path is only
-//! there while a thread looks; tasks do the work and send the answers. It answers datagrams at UDP port 7010 with themselves in
-//! capitals, each in a task, and a line on standard input with the counts.
+//! A socket with a fast path in a tokio program: `cargo run --example with_tokio eth0`. One thread
+//! receives, because the fast path works only while a thread polls it. Tasks do the work and send the
+//! answers. Each datagram at UDP port 7010 is answered by a task of its own, with the same text in
+//! capitals. A line on standard input prints the counts.
 use std::io;
 use std::net::SocketAddr;
 
@@ -8,7 +9,8 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::sync::mpsc;
 use twinpath::UdpSocket;
 
-/// Datagrams that wait for a task. Further ones are dropped, as the kernel drops what a full socket receives.
+/// Maximum number of datagrams that wait for a task. Further ones are dropped, as the kernel does when a
+/// socket's buffer is full.
 const WAITING_MAX: usize = 1024;
 
 type Received = (Vec<u8>, SocketAddr);
@@ -31,7 +33,7 @@ fn receive(socket: &UdpSocket, tasks: &mpsc::Sender<Received>) -> io::Result<()>
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> io::Result<()> {
     let interface = std::env::args().nth(1).unwrap_or("lo".to_owned());
-    // Attaching takes some tens of milliseconds, and not on a thread of the runtime.
+    // Attaching takes some tens of milliseconds, so it is not done on a thread of the runtime.
     let socket =
         tokio::task::spawn_blocking(move || UdpSocket::bind("[::]:7010").map(|socket| socket.on(&interface)));
     let socket = socket.await??;

@@ -23,9 +23,9 @@ use crate::error::Error;
 use crate::running::{Running, StopHandle};
 use crate::settings::{Draft, Settings, parts};
 
-/// Serves `service`. Set an interface with [`Builder::on`] and at least one of [`Builder::udp`], [`Builder::tcp`] and
-/// [`Builder::ethertype`], then call [`Builder::run`], or [`Builder::spawn`] to serve beside what else the program does.
-/// Every worker gets a clone of the service.
+/// Serves `service`. Set an interface with [`Builder::on`] and at least one of [`Builder::udp`],
+/// [`Builder::tcp`] and [`Builder::ethertype`]. Then call [`Builder::run`], or [`Builder::spawn`] to serve
+/// on separate threads while the program does other work. Every worker gets a clone of the service.
 #[must_use]
 pub fn serve<S: Service + Clone + 'static>(service: S) -> Builder {
     let asked = Signals::of_program();
@@ -33,12 +33,12 @@ pub fn serve<S: Service + Clone + 'static>(service: S) -> Builder {
 }
 
 /// The services of an instance, and its configuration. Settings without a method here are set by
-/// [`Builder::configure`], or by a [file](Builder::file). What the methods set wins over the file, in the order of the
-/// calls.
+/// [`Builder::configure`], or by a [file](Builder::file). Settings made by methods override the file, in
+/// the order of the calls.
 pub struct Builder {
     services: Vec<Box<dyn Prototype + Send>>,
     settings: Settings,
-    /// The two ends by which the instance is asked, and asks.
+    /// The two ends of the channel between the program and the instance.
     asked: (Remote, Signals),
 }
 
@@ -48,13 +48,13 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// Instances that this process has started beside others, so that each has a command socket of its own.
+/// Number of further instances started in this process: each gets a command socket of its own.
 static SPAWNED: AtomicU32 = AtomicU32::new(0);
 
 impl Builder {
-    /// Adds another service to the instance, with ports of its own: [`Builder::named`], [`Builder::udp`],
-    /// [`Builder::tcp`], [`Builder::ethertype`] and [`Builder::address`] are about the service that was added last.
-    /// Give each a name; an instance has 16 services at most.
+    /// Adds another service to the instance, with its own ports. [`Builder::named`], [`Builder::udp`],
+    /// [`Builder::tcp`], [`Builder::ethertype`] and [`Builder::address`] apply to the service that was
+    /// added last. Give each service a name; an instance can have at most 16.
     ///
     /// ```no_run
     /// # use twinpath::{Echo, Error};
@@ -69,7 +69,8 @@ impl Builder {
         self
     }
 
-    /// Sets the service's name for `twinpath show`, metrics, and its table in a file, if that has several.
+    /// Sets the service's name for `twinpath show` and metrics, and for its table in a file that has
+    /// several.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         self.settings.name_service(name);
@@ -83,7 +84,8 @@ impl Builder {
         self.configure(move |config| config.interface.name = Some(interface.clone()))
     }
 
-    /// Serves this UDP port, on both paths. 0: the kernel chooses one, which [`Running::udp_port`] tells.
+    /// Serves this UDP port, on both paths. With 0 the kernel chooses a port, which [`Running::udp_port`]
+    /// returns.
     #[must_use]
     pub fn udp(mut self, port: u16) -> Self {
         self.settings.change_service(move |draft, at| {
@@ -93,7 +95,7 @@ impl Builder {
         self
     }
 
-    /// Serves this TCP port. 0: the kernel chooses one, which [`Running::tcp_port`] tells.
+    /// Serves this TCP port. With 0 the kernel chooses a port, which [`Running::tcp_port`] returns.
     #[must_use]
     pub fn tcp(mut self, port: u16) -> Self {
         self.settings.change_service(move |draft, at| {
@@ -103,7 +105,7 @@ impl Builder {
         self
     }
 
-    /// Serves whole frames of this EtherType, on the fast path.
+    /// Serves whole frames with this EtherType, on the fast path.
     #[must_use]
     pub fn ethertype(mut self, ethertype: u16) -> Self {
         self.settings.change_service(move |draft, at| {
@@ -141,7 +143,7 @@ impl Builder {
         })
     }
 
-    /// Sets the workers' idle mode.
+    /// Sets the idle mode of the workers.
     #[must_use]
     pub fn mode(self, mode: Mode) -> Self {
         self.configure(move |config| config.worker.mode = mode)
@@ -161,10 +163,11 @@ impl Builder {
         self.configure(move |config| config.control.socket = Some(path.clone()))
     }
 
-    /// Confines the process once it has started, as `twinpath serve` does: the calling thread and the instance's
-    /// threads give up capabilities, files and system calls that serving does not need (docs/operations.md), for
-    /// good. The service must have opened what it needs before. Other threads of the program are not changed; with
-    /// [`Builder::spawn`] the calling thread is not changed either. Needs the feature `sandbox`.
+    /// Confines the process once it has started, as `twinpath serve` does. The calling thread and the
+    /// instance's threads permanently give up the capabilities, files and system calls that serving does
+    /// not need (docs/operations.md). The service must have opened its files and sockets before. Other
+    /// threads of the program are not changed. With [`Builder::spawn`] the calling thread is not changed
+    /// either. Needs the feature `sandbox`.
     #[cfg(feature = "sandbox")]
     #[must_use]
     pub fn sandbox(self) -> Self {
@@ -178,8 +181,9 @@ impl Builder {
         self.configure(move |config| config.control.metrics = Some(MetricsAddress(address)))
     }
 
-    /// Changes any setting of the configuration, as docs/config.md describes it, whose services are in the order in
-    /// which they were added. Their kinds and names are ignored. Called at the start, and again for each reload.
+    /// Changes any setting of the configuration, as described in docs/config.md. Its services are in the
+    /// order in which they were added; their kinds and names are ignored. Called at the start, and again
+    /// for each reload.
     #[must_use]
     pub fn configure(mut self, change: impl Fn(&mut Config) + Send + 'static) -> Self {
         self.settings.change(move |draft: &mut Draft| change(&mut draft.config));
@@ -195,9 +199,9 @@ impl Builder {
         self
     }
 
-    /// Passes the program its own table of the [file](Self::file), `[program]`, or its default, if the file has none or
-    /// there is no file. `apply` is called on control's thread: at the start, and each time that the file is read again,
-    /// once the rest of it is in force; a mistake in the table refuses the whole file. It must not block.
+    /// Passes the program its own table `[program]` of the [file](Self::file), or the table's default if
+    /// there is none. `apply` is called on the control thread: at the start, and after each reload, once
+    /// the rest of the file is in force. It must not block. A mistake in the table rejects the whole file.
     ///
     /// ```
     /// # #[derive(Clone)] struct Cache;
@@ -229,7 +233,8 @@ impl Builder {
         self
     }
 
-    /// A handle that ends the instance from any thread, also before it [runs](Self::run).
+    /// A handle that ends the instance from any thread. It may be used before the instance
+    /// [runs](Self::run).
     ///
     /// ```
     /// # fn main() -> Result<(), twinpath::Error> {
@@ -246,8 +251,9 @@ impl Builder {
         StopHandle(self.asked.0.clone())
     }
 
-    /// Serves until SIGINT or SIGTERM, or until a [handle](Self::stop_handle) ends it. On a thread of a tokio runtime, where
-    /// control cannot wait, control gets a thread of its own; the calling thread is blocked all the same.
+    /// Serves until SIGINT or SIGTERM, or until a [handle](Self::stop_handle) ends it. On a thread of a
+    /// tokio runtime, control cannot wait and gets a separate thread; the calling thread is blocked in that
+    /// case too.
     ///
     /// # Errors
     /// [`Error`]; nothing on the host is left changed then, but for what [`Error::LeftBehind`] names.
@@ -255,7 +261,7 @@ impl Builder {
         self.run_and_tell(|_| ())
     }
 
-    /// As [`Builder::run`]; calls `ready` once it serves.
+    /// Like [`Builder::run`]; calls `ready` once the instance serves.
     ///
     /// # Errors
     /// As [`Builder::run`].
@@ -273,10 +279,10 @@ impl Builder {
         Ok(())
     }
 
-    /// Serves on threads of its own, beside what else the program does, and returns once it serves. Signals are left
-    /// to the program, and the service manager is not told that it is ready. A process may have several such instances.
-    /// The limit of open files of the process is raised, as for [`Builder::run`], and a panic on a thread of the instance
-    /// outside of a callback of the service ends the process, so that nothing is left half served.
+    /// Serves on separate threads, and returns once it serves. Signals are left to the program, and the
+    /// service manager is not notified. A process may have several such instances. As with
+    /// [`Builder::run`], the process's limit of open files is raised. A panic on a thread of the instance,
+    /// outside of the service's callbacks, ends the process, so that nothing is left half served.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -296,7 +302,7 @@ impl Builder {
     /// As [`Builder::run`], and [`Error::Thread`].
     pub fn spawn(self) -> Result<Running, Error> {
         let number = SPAWNED.fetch_add(1, Ordering::Relaxed);
-        // A socket that somebody has named comes first.
+        // A socket path set by the program takes precedence.
         let mut settings = self.settings;
         settings.finish(move |Draft { config, .. }| {
             let Config { control, interface, services, .. } = config;

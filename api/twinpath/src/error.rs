@@ -21,17 +21,18 @@ pub enum Error {
     /// The instance could not start.
     #[error("{0}")]
     Instance(InstanceError),
-    /// It has ended, but for threads that hang: one sentence for each, which says what of which service has not returned.
-    /// They end once that returns; until then they may keep sockets of the instance open.
+    /// The instance has ended, but some threads hang: one sentence for each, which names the service and
+    /// the callback that has not returned. A thread ends once its callback returns; until then it may keep
+    /// sockets of the instance open.
     #[error("{}", .0.join("\n"))]
     LeftBehind(Vec<String>),
     /// No thread could be started for it.
     #[error("cannot start a thread for the instance: {0}")]
     Thread(io::Error),
-    /// It was asked for something, and has ended.
+    /// The instance has ended and cannot answer.
     #[error("{0}")]
     Ended(#[from] Ended),
-    /// The configuration was not read again; nothing was changed. One line for each reason.
+    /// The configuration was not reloaded, and nothing was changed. One line for each reason.
     #[error("{0}")]
     NotReloaded(String),
 }

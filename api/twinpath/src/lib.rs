@@ -41,14 +41,16 @@
 //!
 //! # Running
 //!
-//! [`Builder::run`] serves until SIGINT or SIGTERM, and then drains: no connection is accepted any more, and each that is
-//! open ends once its requests are answered. [`Builder::spawn`] does the same on threads of its own, and returns a handle
-//! ([`Running`]) to drain it, to have its file read again, and to ask for its report; a [`StopHandle`] ends either from any thread; ports that are 0 are chosen by the
-//! kernel. [`Builder::and`] adds further services to the same instance, and a process may have several instances.
+//! [`Builder::run`] serves until SIGINT or SIGTERM, and then drains: it accepts no more connections, and
+//! closes each open one once its requests are answered. [`Builder::spawn`] serves on separate threads, and
+//! returns a handle ([`Running`]) to drain the instance, to reload its file, and to get its report. A
+//! [`StopHandle`] ends either from any thread. For a port of 0 the kernel chooses one. [`Builder::and`]
+//! adds further services to the same instance, and a process may have several instances.
 //!
-//! Serving through the kernel's sockets needs no privileges; the log says which ones are missing for the fast path, and
-//! `twinpath show`, which paths are in use and why. The instance has a command socket: `twinpath show`, `top`, `set`,
-//! `drain` and `capture` work on it as on the program's own services.
+//! Serving through the kernel's sockets needs no privileges. The log says which privileges are missing for
+//! the fast path. `twinpath show` says which paths are in use and why. The instance has a command socket,
+//! so `twinpath show`, `top`, `set`, `drain` and `capture` work on it as on the `twinpath` program's own
+//! services.
 //!
 //! # Testing
 //!
@@ -65,9 +67,9 @@
 //!
 //! # Time
 //!
-//! Callbacks are told the time of their turn ([`Instant`], which starts anywhere and never goes back). A service that
-//! wants to be called without input says when, by [`Service::deadline`], and a connection by [`Output::wake_at`]. The
-//! worker sleeps until then, and no timer runs otherwise.
+//! Callbacks are passed the time of their turn ([`Instant`], which has an arbitrary start and never goes
+//! back). A service can ask to be called without input, by [`Service::deadline`], and a connection by
+//! [`Output::wake_at`]. The worker sleeps until then; no other timer runs.
 //!
 //! ```
 //! use std::net::SocketAddr;
@@ -107,47 +109,51 @@
 //!
 //! # Sending besides answers
 //!
-//! [`Datagram::send`] adds datagrams before the answer. An [`Outbox`], in timers and in [`Datagram::outbox`], sends to any
-//! peer and on any connection of the same worker. Other threads send by a [`SendHandle`], which a service that
-//! [sends later](Service::sends_later) gets when it [starts](Service::start) on a worker. All of these are bounded: what has
-//! no room is refused to the caller at once, or counted under its [`Reason`].
+//! [`Datagram::send`] sends datagrams before the answer. An [`Outbox`], in timers and in
+//! [`Datagram::outbox`], sends to any peer and on any connection of the same worker. Other threads send by
+//! a [`SendHandle`], which a service that [sends later](Service::sends_later) gets when it
+//! [starts](Service::start) on a worker. All of these are bounded: a message without room is refused to the
+//! caller immediately, or counted under its [`Reason`].
 //!
 //! # Work that blocks
 //!
-//! Callbacks must not block: the worker serves nobody meanwhile. [`Output::later`] and [`Datagram::later`] hand work over
-//! to threads that may block, whose number and queue are [limited](Builder::pool); a service that uses them returns true
-//! from [`Service::defers`].
+//! Callbacks must not block: the worker serves nobody meanwhile. [`Output::later`] and [`Datagram::later`]
+//! hand work over to threads that may block. The number of threads and their queue are
+//! [limited](Builder::pool). A service that uses them returns true from [`Service::defers`].
 //!
 //! # Counting
 //!
-//! What a service drops or refuses is counted under the [`Reason`] that it returns, and shown by `twinpath show drops`.
-//! Counters, histograms and reasons of its own are [`OwnMetrics`], in the report, in `twinpath show services` and in the
-//! [metrics](Builder::metrics).
+//! Input that a service drops or refuses is counted under the [`Reason`] that it returns, and shown by
+//! `twinpath show drops`. [`OwnMetrics`] are a service's own counters, histograms and reasons. They appear
+//! in the report, in `twinpath show services` and in the [metrics](Builder::metrics).
 //!
 //! # Configuration
 //!
-//! [`Builder::file`] reads the same TOML file as `twinpath serve --config` (docs/config.md), at the start and again at
-//! each reload; what the program has set wins. A table `[program]` in it is the program's own ([`Builder::section`]).
+//! [`Builder::file`] reads the same TOML file as `twinpath serve --config` (docs/config.md), at the start
+//! and again at each reload. Settings made by the program override it. The table `[program]` is the
+//! program's own ([`Builder::section`]).
 //!
 //! # Logging
 //!
-//! The library writes `tracing` events, and installs no subscriber: without one nothing is written. Targets begin with
-//! `twinpath_`. `error` is what an operator has to act on, `warn` what works less well than asked for, and says why,
-//! `info` is a change of state, such as a reload; there is nothing below that, and no span. Workers write nothing:
-//! nothing is written per packet or request. Levels are kept as they are; sentences may change in any version.
+//! The library writes `tracing` events, and installs no subscriber: without one nothing is written. Targets
+//! begin with `twinpath_`. `error` needs an operator's action. `warn` says what works less well than asked
+//! for, and why. `info` is a change of state, such as a reload. There is no lower level and no span.
+//! Workers write nothing, so nothing is written per packet or request. Levels are stable; sentences may
+//! change in any version.
 //!
 //! # Threads and panics
 //!
-//! Each worker has a thread and a clone of each service, whose callbacks are called on that thread alone. Control has one
-//! thread: that of [`Builder::run`], or one of its own. A panic in a callback of the service closes its connection or
-//! drops its datagram, and is counted (`handler_failed`). Any other panic on a thread of the instance ends the process
-//! with exit code 70, as a worker that is gone cannot be replaced. For that a panic hook is installed, which passes the
-//! panics of other threads on to the previous hook.
+//! Each worker has a thread and a clone of each service, whose callbacks are called on that thread only.
+//! Control has one thread: that of [`Builder::run`], or one of its own. A panic in a callback of the
+//! service closes its connection or drops its datagram, and is counted (`handler_failed`). Any other panic
+//! on a thread of the instance ends the process with exit code 70, because a lost worker cannot be
+//! replaced. A panic hook is installed for this; it passes the panics of other threads on to the previous
+//! hook.
 //!
 //! # Sockets
 //!
-//! With the feature `sockets`: a program that has a loop of its own uses a [`UdpSocket`], which is the kernel's and has a fast path besides, and waits
-//! for it and for other descriptors with [`Poll`]:
+//! With the feature `sockets`, a program with its own loop can use a [`UdpSocket`]: a kernel socket with an
+//! additional fast path. [`Poll`] waits for it and for other descriptors:
 //!
 //! ```no_run
 //! # fn main() -> std::io::Result<()> {
@@ -162,8 +168,8 @@
 //!
 //! # Features
 //!
-//! None is on by default, so that a program is built from what it needs: both paths, UDP, TCP, files of configuration,
-//! reload, the report and the command socket are always there.
+//! None is on by default, so that a program is built only from what it needs. Both paths, UDP, TCP,
+//! configuration files, reload, the report and the command socket are always included.
 //!
 //! | feature | adds |
 //! |---|---|
@@ -175,17 +181,18 @@
 //! | `sockets` | [`UdpSocket`] and [`Poll`], for a program with a loop of its own |
 //! | `full` | all of these |
 //!
-//! A file that asks for one which the program is not built with gets an error (metrics), or a warning and a line in the
-//! report (the sandbox, the measurement).
+//! A file that asks for a feature which the program was built without gets an error (metrics), or a warning
+//! and a line in the report (the sandbox, the measurement).
 //!
 //! # Versions
 //!
-//! What is public here follows semantic versioning: while the version is `0.x`, a change of `x` may break programs, and
-//! CHANGELOG.md says how to adapt them; other versions only add. New methods of [`Service`] have default bodies. The
-//! crates that this one is made of (`twinpath-*`) promise nothing by themselves. The names of reasons, metrics and fields
-//! of the [`report`] are kept in the same way. The least version of Rust may rise with any `x`.
+//! The public interface follows semantic versioning: while the version is `0.x`, a change of `x` may break
+//! programs, and CHANGELOG.md says how to adapt them; other versions only add. New methods of [`Service`]
+//! have default bodies. The names of reasons, metrics and fields of the [`report`] are kept in the same
+//! way. The underlying crates (`twinpath-*`) promise no stability. The minimum version of Rust may rise
+//! with any `x`.
 
-// The guide names what only some features have.
+// The guide links to items that exist only with some features.
 #![cfg_attr(not(feature = "full"), allow(rustdoc::broken_intra_doc_links))]
 
 mod builder;

@@ -1,4 +1,4 @@
-//! An instance that serves on threads of its own, beside what else the program does.
+//! An instance that serves on its own threads, beside the rest of the program.
 
 use std::net::SocketAddr;
 use std::path::Path as FilePath;
@@ -15,7 +15,7 @@ use twinpath_time::Duration;
 use crate::error::Error;
 use crate::settings::{Settings, parts};
 
-/// A service of a running instance, and its ports, host order; also where the kernel has chosen them.
+/// A service of a running instance, and its ports in host order, including ports chosen by the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServedPorts {
@@ -27,19 +27,20 @@ pub struct ServedPorts {
     pub tcp: Option<u16>,
 }
 
-/// The end of a drain.
+/// The result of a drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drained {
-    /// Connections, requests handed over to other threads, and messages of other threads
-    /// ([`SendHandle`](crate::SendHandle)), that were not done in time.
+    /// Connections, requests handed over to other threads, and messages from other threads
+    /// ([`SendHandle`](crate::SendHandle)) that were not done in time.
     pub cut_off: u64,
 }
 
 /// Ends an instance from any thread: from [`Running::stop_handle`], or from
 /// [`Builder::stop_handle`](crate::Builder::stop_handle) before it runs.
 ///
-/// Clones of it end the same instance. It keeps nothing alive, and does nothing once the instance has ended.
+/// Clones end the same instance. A handle keeps nothing alive, and does nothing once the instance has
+/// ended.
 #[derive(Clone)]
 pub struct StopHandle(pub(crate) Remote);
 
@@ -50,23 +51,25 @@ impl std::fmt::Debug for StopHandle {
 }
 
 impl StopHandle {
-    /// Has the instance drain for `timeout` at most, and end: as [`Running::drain`], but without waiting, so it may be
-    /// called in a callback of the service too. Zero ends it at once. Before the instance runs, the call is kept until it
-    /// does. If it is called several times, the earliest of the times counts.
+    /// Makes the instance drain for at most `timeout`, and end. Unlike [`Running::drain`] it does not wait,
+    /// so it may also be called in a callback of the service. Zero ends the instance immediately. A call
+    /// before the instance runs takes effect when it does. If it is called several times, the earliest time
+    /// counts.
     pub fn stop(&self, timeout: Duration) {
         self.0.end(timeout);
     }
 }
 
-/// How long control's thread may take beyond the timeout of a drain, or after a drop, before it is given up.
+/// How long the control thread may take beyond the timeout of a drain, or after a drop, before it is given
+/// up.
 const CONTROL_PATIENCE: Duration = Duration::from_secs(5);
 
-/// An instance on threads of its own, from [`Builder::spawn`](crate::Builder::spawn).
+/// An instance on its own threads, from [`Builder::spawn`](crate::Builder::spawn).
 ///
-/// All methods may be called on any thread; those that wait say so, and must not be called in a callback of the
-/// service: its worker would wait for itself. If it is dropped, the instance ends at once, and the drop waits for that: a
-/// second for each worker at most, if a callback has not returned, and five seconds in all. Such a worker is left behind
-/// with its sockets, and is in the log as an error.
+/// All methods may be called on any thread. Those that wait say so; they must not be called in a callback
+/// of the service, because its worker would wait for itself. Dropping it ends the instance immediately, and
+/// waits for the end: at most one second for each worker whose callback has not returned, and five seconds
+/// in all. Such a worker is left behind with its sockets, and logged as an error.
 #[derive(Debug)]
 pub struct Running {
     services: Vec<ServedPorts>,
@@ -74,10 +77,10 @@ pub struct Running {
     control: Control,
 }
 
-/// Control's thread; dropping it ends the instance.
+/// The control thread; dropping this ends the instance.
 struct Control {
     remote: Remote,
-    /// How the instance has ended; taken by who waits for it.
+    /// How the instance ended; taken by the caller that waits for it.
     outcome: Option<Receiver<Result<u64, Error>>>,
 }
 
@@ -98,7 +101,7 @@ impl Running {
         let serve = move || {
             let (loaded, source) = settings.load(services)?;
             let ready = |ready: &Ready, plan: &Plan| {
-                // Its receiver waits, and is gone only with the whole program.
+                // Its receiver is waiting, unless the whole program ends.
                 let _ = tell.send((ready.clone(), ports(plan)));
             };
             Ok(instance::run(loaded.plan, parts(&loaded.services), source, signals, ready)?)
@@ -132,19 +135,19 @@ impl Running {
         self.services.iter().find_map(|service| service.tcp)
     }
 
-    /// Its command socket, at which `twinpath show --socket` asks.
+    /// Its command socket, for `twinpath show --socket`.
     #[must_use]
     pub fn socket(&self) -> &FilePath {
         &self.ready.socket
     }
 
-    /// Where its metrics are, if they are offered.
+    /// The address of the metrics endpoint, if there is one.
     #[must_use]
     pub const fn metrics(&self) -> Option<SocketAddr> {
         self.ready.metrics
     }
 
-    /// Its present state: what `twinpath show` and the metrics say. Waits for control's thread.
+    /// Its present state, as in `twinpath show` and the metrics. Waits for the control thread.
     ///
     /// # Errors
     /// [`Error::Ended`].
@@ -152,8 +155,8 @@ impl Running {
         Ok(self.control.remote.report()?)
     }
 
-    /// Reads its [file](crate::Builder::file) again, and applies all of it or nothing. Returns the changes, one line for
-    /// each. Waits until they are in force.
+    /// Reloads its [file](crate::Builder::file), and applies all of it or nothing. Waits until the changes
+    /// are in force, and returns them, one line each.
     ///
     /// # Errors
     /// [`Error::NotReloaded`], [`Error::Ended`].
@@ -172,22 +175,22 @@ impl Running {
         &self.ready
     }
 
-    /// Accepts no more connections, ends each that is open once its requests are answered, closes those that are left
-    /// after `timeout`, and ends. Datagrams are answered until then. Waits for that: for the timeout, and a second or two
-    /// more if a callback hangs.
+    /// Accepts no more connections, closes each open one once its requests are answered, closes the
+    /// remaining ones after `timeout`, and ends. Datagrams are answered until the end. Waits for the end:
+    /// for the timeout, and a second or two more if a callback hangs.
     ///
     /// # Errors
-    /// [`Error::LeftBehind`] if a worker has not ended, because a callback of the service has not returned, or if control's
-    /// thread has not; why the instance had ended before.
+    /// [`Error::LeftBehind`] if a worker has not ended because a callback of the service has not returned,
+    /// or if the control thread has not ended. Otherwise the reason why the instance had ended before.
     pub fn drain(self, timeout: Duration) -> Result<Drained, Error> {
-        // Zero ends it without a drain, and nothing that is cut off would be counted.
+        // Zero would end it without a drain, and would not count what is cut off.
         self.control.remote.end(timeout.max(Duration::from_micros(1)));
         let cut_off = self.control.join(Some(timeout.saturating_add(CONTROL_PATIENCE)))?;
         Ok(Drained { cut_off })
     }
 
-    /// Waits until it ends by itself: by `twinpath drain`, because another instance has taken over, or because it cannot
-    /// continue.
+    /// Waits until it ends by itself: because of `twinpath drain`, because another instance has taken over,
+    /// or because it cannot continue.
     ///
     /// # Errors
     /// Why it could not continue.
@@ -198,7 +201,7 @@ impl Running {
 }
 
 impl Control {
-    /// Waits until the instance has ended, for `patience` at most.
+    /// Waits until the instance has ended, for at most `patience`.
     fn join(mut self, patience: Option<Duration>) -> Result<u64, Error> {
         match self.outcome.take() {
             Some(outcome) => wait(&outcome, patience),
@@ -214,7 +217,7 @@ fn wait(outcome: &Receiver<Result<u64, Error>>, patience: Option<Duration>) -> R
             "the control thread is left behind: what it has called has not returned, such as the closure of a section"
                 .to_owned(),
         ])),
-        // A panic of control's thread ends the process, so there is none to pass on.
+        // A panic of the control thread ends the process, so there is none to pass on.
         Err(RecvTimeoutError::Disconnected) => Err(Error::Ended(Ended)),
     }
 }

@@ -1,4 +1,5 @@
-//! The settings of a builder: a file, and changes to what it says, applied at the start and again at each reload.
+//! The settings of a builder: a file, and changes to its settings, applied at the start and again at each
+//! reload.
 
 use std::num::NonZeroU16;
 use std::path::{Path as FilePath, PathBuf};
@@ -15,10 +16,10 @@ use twinpath_sys::descriptors;
 
 use crate::error::Error;
 
-/// The name of a service that was given none.
+/// The default name of a service.
 const NAME: &str = "service";
 
-/// What an instance serves by: these services, and what the features of the library bring.
+/// The parts of an instance: these services, and those that the library's features add.
 pub(crate) fn parts(services: &[Box<dyn Prototype>]) -> Parts<'_> {
     #[cfg(feature = "measure-fallback")]
     let measure_fallback =
@@ -35,8 +36,8 @@ pub(crate) struct Chosen {
     pub(crate) tcp: bool,
 }
 
-/// A configuration, while the builder's changes are applied to it. Both lists have one entry for each service, in
-/// the order in which they were added.
+/// A configuration while the builder's changes are applied to it. Both lists have one entry for each
+/// service, in the order in which they were added.
 pub(crate) struct Draft {
     pub(crate) config: Config,
     pub(crate) chosen: Vec<Chosen>,
@@ -44,10 +45,10 @@ pub(crate) struct Draft {
 
 type Change = Box<dyn Fn(&mut Draft) + Send>;
 
-/// Passes the program's own table of a file to it, once it is in force.
+/// Passes the program its own table of a file, once the file is in force.
 type Applied = Box<dyn FnOnce()>;
 
-/// Reads a file, if there is one, with the program's own table.
+/// Reads the program's own table of a file, if there is a file.
 type Section = Box<dyn Fn(Option<(&str, &FilePath)>) -> Result<(Config, Applied), ConfigError> + Send>;
 
 /// The settings.
@@ -86,7 +87,7 @@ impl Settings {
         self.change(move |draft| change(draft, at));
     }
 
-    /// The change that comes after all others.
+    /// Adds a change that is applied after all others.
     pub(crate) fn finish(&mut self, change: impl Fn(&mut Draft) + Send + 'static) {
         self.last = Some(Box::new(change));
     }
@@ -142,12 +143,12 @@ impl Settings {
                     format!("what is to be served{which}? Add udp(PORT), tcp(PORT) or ethertype(TYPE)");
                 return Err(Error::Invalid(vec![sentence]));
             }
-            // The kind of one of the program's own services selects which settings are allowed together.
+            // The kind of a program's own service determines which settings may be combined.
             let kind = if service.ethertype.is_some() { ServiceKind::Reflect } else { ServiceKind::Echo };
             (service.name, service.kind) = (Some(name.clone()), Some(kind));
         }
         let judged = with_chosen(&config, &chosen);
-        // If this is refused, the limit of descriptors is counted where it is reached.
+        // If raising is refused, the limit of descriptors is noticed where it is reached.
         let files = descriptors::raise_limit().and_then(|hard| judged.check_open_files(hard));
         let faults: Vec<String> =
             judged.validate().into_iter().chain(files).map(|fault| fault.to_string()).collect();
@@ -156,13 +157,13 @@ impl Settings {
             planned.udp = if chosen.udp { Some(0) } else { planned.udp };
             planned.tcp = if chosen.tcp { Some(0) } else { planned.tcp };
         }
-        // Its kind is ours to say, and is none of the program's.
+        // The kind is set here, so it is not reported as a setting of the program.
         plan.settings = config.settings(&Config::default(), &given);
         plan.settings.retain(|setting| setting.key != "service.kind");
         Ok((config, plan, applied))
     }
 
-    /// What the file says, with one table for each service, in their order.
+    /// Reads the file, with one table for each service, in their order.
     fn read(&self) -> Result<(Config, Given, Applied), Error> {
         let Some(file) = &self.file else {
             let services = self.names.iter().map(|_| ServiceConfig::default()).collect();
@@ -210,7 +211,8 @@ impl Settings {
     }
 }
 
-/// The configuration with a port in place of each that the kernel chooses: for its judgement, which knows no port 0.
+/// The configuration with a placeholder in place of each port that the kernel chooses, because validation
+/// does not accept port 0.
 fn with_chosen(config: &Config, chosen: &[Chosen]) -> Config {
     let mut judged = config.clone();
     let taken: Vec<NonZeroU16> =

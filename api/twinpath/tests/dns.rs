@@ -1,4 +1,4 @@
-//! The example of a DNS server: what it answers, as a function.
+//! Tests the answers of the DNS server example, as a function of query and zone.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 #[path = "../examples/dns/answer.rs"]
@@ -35,7 +35,7 @@ sub IN DS 1 13 2 00112233445566778899aabbccddeeff00112233445566778899aabbccddeef
 ns.sub IN A 192.0.2.53
 ";
 
-/// A zone of these records and of one name with many.
+/// A zone of these records, and of one name with many records.
 fn text() -> String {
     (0..60).fold(HEAD.to_owned(), |text, number| text + &format!("many IN TXT \"{number:0>40}\"\n"))
 }
@@ -66,7 +66,7 @@ fn query(name: &str, rtype: Rtype, edns: Option<u16>) -> Vec<u8> {
     builder.finish()
 }
 
-/// What a reply says: status, whether it is authoritative, and its sections, a line per record.
+/// The contents of a reply: status, whether it is authoritative, and its sections, a line per record.
 #[derive(Debug, PartialEq, Eq)]
 struct Said {
     rcode: Rcode,

@@ -1,4 +1,5 @@
-//! The example of a DNS server: its program over loopback, with real clients, and beside a server that many use.
+//! Tests the program of the DNS server example over loopback, with real clients, and against a widely used
+//! server.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 mod peers;
@@ -18,7 +19,7 @@ use twinpath_test_rig::{PATIENCE, loopback, within};
 use twinpath_test_skip::{root_or_skip, skip};
 
 const PORT: u16 = 5353;
-/// The port of the server that it is compared with.
+/// The port of the reference server.
 const OTHER_PORT: u16 = 5354;
 
 /// A zone with all kinds of names.
@@ -35,7 +36,7 @@ fn zone(serial: u32) -> String {
     (0..60).fold(head, |text, number| text + &format!("many TXT \"{number:0>40}\"\n"))
 }
 
-/// The program, on loopback of its own namespace.
+/// The program, on loopback of a separate namespace.
 struct Server {
     namespace: Namespace,
     child: Child,
@@ -57,7 +58,7 @@ impl Server {
         server
     }
 
-    /// Connects, once it listens.
+    /// Connects once the program listens.
     fn tcp(&self) -> TcpStream {
         let begun = std::time::Instant::now();
         loop {
@@ -72,7 +73,7 @@ impl Server {
         }
     }
 
-    /// Has it read another zone, and waits until it has.
+    /// Makes it reload another zone, and waits until that is done.
     fn reload(&mut self, zone: &str) {
         std::fs::write(self.folder.path().join("zone"), zone).unwrap();
         let pid = rustix::process::Pid::from_child(&self.child);
@@ -82,7 +83,7 @@ impl Server {
         assert!(said.starts_with("reloaded"), "{said}");
     }
 
-    /// What a program says that is run beside it.
+    /// The output of a program that runs beside it.
     fn run(&self, mut command: Command, arguments: &str) -> String {
         within(&self.namespace, command.args(arguments.split(' ')));
         let output = command.output().unwrap();
@@ -115,7 +116,7 @@ fn query(name: &str, rtype: Rtype, class: Class, edns: Option<u16>) -> Vec<u8> {
     builder.finish()
 }
 
-/// What a reply says: the bits and status of its head, and each section as a set.
+/// The contents of a reply: the flags and status of its header, and each section as a set.
 fn said(reply: &[u8]) -> (u16, Vec<BTreeSet<String>>) {
     let message = Message::from_slice(reply).unwrap();
     let flags = u16::from_be_bytes([reply[2], reply[3]]);
@@ -136,7 +137,8 @@ fn said(reply: &[u8]) -> (u16, Vec<BTreeSet<String>>) {
     }
 }
 
-/// Asks over UDP, again if no answer comes: a server that has just begun may not be there yet.
+/// Asks over UDP, and repeats the query if no answer arrives: a server that has just started may not listen
+/// yet.
 fn ask(namespace: &Namespace, port: u16, query: &[u8]) -> (u16, Vec<BTreeSet<String>>) {
     let socket = namespace.run(|| UdpSocket::bind("127.0.0.1:0")).unwrap().unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
@@ -163,7 +165,7 @@ fn queries_come_one_after_the_other_and_the_zone_is_read_anew() {
         if serial > 1 {
             server.reload(&zone(serial));
         }
-        // The later ones are kept replies, where programs may give them.
+        // The later ones are kept replies, if programs may send them.
         for _ in 0..3 {
             let (_, sections) = ask(&server.namespace, PORT, &www);
             assert!(
@@ -179,7 +181,7 @@ fn queries_come_one_after_the_other_and_the_zone_is_read_anew() {
         [&(query.len() as u16).to_be_bytes()[..], &query].concat()
     });
     let framed = framed.collect::<Vec<_>>().concat();
-    // All at once, but for the last byte.
+    // All of it, except for the last byte.
     let (last, most) = framed.split_last().unwrap();
     stream.write_all(most).unwrap();
     for (number, name) in (1..).zip(&names) {
@@ -334,11 +336,11 @@ fn nsd_answers_the_same_from_the_same_zone() {
             let [(flags, mut ours), (others_flags, mut others)] =
                 [PORT, OTHER_PORT].map(|port| ask(&server.namespace, port, &query));
             assert_eq!(flags, others_flags, "{name} {rtype}: head");
-            // What does not fit is asked for over TCP, whatever is there.
+            // Answers that do not fit are requested over TCP, whatever part of them was sent.
             if flags & 0x200 != 0 {
                 continue;
             }
-            // Which further addresses an answer has is a server's own choice; those of a delegation are not.
+            // A server may choose which additional addresses it sends, except for those of a delegation.
             if !ours[0].is_empty() {
                 [&mut ours, &mut others].into_iter().for_each(|sections| sections.truncate(2));
             }
@@ -359,7 +361,7 @@ struct Other(Child);
 
 impl Drop for Other {
     fn drop(&mut self) {
-        // Its own children end with it when it is asked to end.
+        // Its child processes end with it when it is asked to end.
         let _ = rustix::process::kill_process(
             rustix::process::Pid::from_child(&self.0),
             rustix::process::Signal::TERM,

@@ -1,5 +1,5 @@
-//! Runs the example of an application's own loop: its UDP socket, a TCP connection, its pipe, over loopback; and its file,
-//! with io_uring and without.
+//! Runs the example of an application's own loop over loopback: its UDP socket, a TCP connection and its
+//! pipe. Tests its file with io_uring and without.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ fn a_kernel_that_refuses_io_uring_is_named_and_the_file_is_read() {
     if !root_or_skip() {
         return;
     }
-    // A filter of system calls is its thread's, and the example inherits it.
+    // A seccomp filter belongs to its thread, and the example inherits it.
     let thread = std::thread::spawn(|| {
         let rules = BTreeMap::from([(libc::SYS_io_uring_setup, Vec::new())]);
         let refuse = SeccompAction::Errno(libc::EPERM as u32);
@@ -37,7 +37,7 @@ fn a_kernel_that_refuses_io_uring_is_named_and_the_file_is_read() {
     thread.join().unwrap();
 }
 
-/// Runs the example in a namespace of its own; `is_refused` if the test made the kernel refuse io_uring.
+/// Runs the example in a separate namespace. `is_refused`: the test made the kernel refuse io_uring.
 fn serve(is_refused: bool) {
     let namespace = loopback();
     let tests = std::env::current_exe().unwrap();
@@ -51,7 +51,7 @@ fn serve(is_refused: bool) {
     let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     // There is no fast path on loopback, and the example says why.
     assert!(said.next().unwrap().starts_with("UDP by the kernel: "));
-    // This kernel may refuse io_uring by itself.
+    // This kernel may refuse io_uring on its own.
     let disk = said.next().unwrap();
     if is_refused || disk.starts_with("io_uring is refused") {
         assert!(disk.starts_with("io_uring is refused ("), "{disk}");

@@ -1,8 +1,9 @@
-//! Change, read and late publication over both paths and both transports: no reply is older than what was acknowledged
-//! before its request was sent, each request is answered, and none is answered twice. On the packet path the kernel's
-//! programs answer, in modes in which the worker has a direct ring always, never, and now and then.
+//! Changes, reads and late publications over both paths and both transports: no reply is older than a
+//! change that was acknowledged before its request was sent, each request is answered, and none is answered
+//! twice. On the packet path the kernel's programs answer, in modes in which the worker has a direct ring
+//! always, never, or sometimes.
 //!
-//! `TWINPATH_HAMMER_SECONDS` says for how long; by default it is short.
+//! `TWINPATH_HAMMER_SECONDS` sets the duration; the default is short.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 use std::io::{BufRead, BufReader, Write};
@@ -27,11 +28,11 @@ const READERS: u64 = 3;
 /// The reply has the request's ID.
 const BY_ID: Shape = Shape::EXACT.copying(0, 2, 0);
 
-/// Replies that the kernel's programs have to give at least.
+/// Minimum number of replies that the kernel's programs must send.
 const BY_PROGRAMS: u64 = 100;
 
-/// Values that only grow, by key. Datagrams are an ID, `get` or `add`, and a key; lines are keys to be added to, or `got`
-/// for the number of `get` that workers have had.
+/// Values that only grow, by key. Datagrams are an ID, `get` or `add`, and a key. Lines are keys to be
+/// added to, or `got` for the number of `get` requests that reached workers.
 #[derive(Clone)]
 struct Counters {
     values: Arc<[AtomicU64; KEYS]>,
@@ -47,7 +48,7 @@ impl Counters {
         value
     }
 
-    /// A pause of random length, so that publications are late now and then.
+    /// A pause of random length, so that some publications are late.
     fn dawdle(&mut self) {
         match self.random.u32(..16) {
             0 => std::thread::yield_now(),
@@ -107,7 +108,7 @@ impl Service for Counters {
     }
 }
 
-/// The server of the other test, which starts this program again to run it. By itself it tests nothing.
+/// The server of the other test, which starts this program again to run it. On its own it tests nothing.
 #[test]
 fn serves() {
     let (Ok(path), Ok(mode)) = (std::env::var("HAMMER_PATH"), std::env::var("HAMMER_MODE")) else { return };
@@ -115,7 +116,7 @@ fn serves() {
     let random = fastrand::Rng::with_seed(18);
     let service = Counters { values: Arc::default(), got: Arc::default(), kept, random };
     let (path, mode) = (path.parse::<Path>().unwrap(), mode.parse::<Mode>().unwrap());
-    // Among several workers each has a socket all the time; one that polls has none.
+    // With several workers, each has a socket all the time; a worker that polls has none.
     let workers = if mode == Mode::Adaptive { 2 } else { 1 };
     let serve = twinpath::serve(service).on("vs").udp(PORT).tcp(PORT).path(path);
     serve.mode(mode).workers(workers).run().unwrap();
@@ -170,7 +171,7 @@ impl Rig {
 struct Asker {
     socket: UdpSocket,
     id: u16,
-    /// Replies to requests that had one before.
+    /// Replies to requests for which there had been a reply before.
     twice: u64,
 }
 
@@ -190,8 +191,8 @@ impl Asker {
         }
     }
 
-    /// Waits now and then for something that must not come, so that workers sleep, and their rings are closed and opened
-    /// again.
+    /// Sometimes waits for a reply that must not arrive, so that workers sleep, and their rings are closed
+    /// and opened again.
     fn pause(&mut self, random: &mut fastrand::Rng) {
         if random.u32(..200) == 0 {
             self.socket.set_read_timeout(Some(Duration::from_micros(random.u64(1..3000)))).unwrap();
@@ -209,7 +210,8 @@ fn tell(lines: &mut BufReader<TcpStream>, line: &str) -> u64 {
     reply.trim().parse().unwrap()
 }
 
-/// Waits until readers have read so much more; otherwise nearly every value is asked for once, and by a worker.
+/// Waits until readers have read this many more values. Otherwise nearly every value is requested only
+/// once, and answered by a worker.
 fn let_read(read: &AtomicU64, more: u64, is_over: impl Fn() -> bool) {
     let before = read.load(Ordering::Relaxed);
     while read.load(Ordering::Relaxed) < before + more && !is_over() {
@@ -220,7 +222,7 @@ fn let_read(read: &AtomicU64, more: u64, is_over: impl Fn() -> bool) {
 fn hammer(path: &str, mode: &str, time: Duration) {
     let rig = Rig::start(path, mode);
     let mut lines = BufReader::new(rig.tcp());
-    // By key, what clients have been told.
+    // By key, the values that clients have been told.
     let told: [AtomicU64; KEYS] = Default::default();
     let (over, done, read) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
     let (stale, twice, begun) = (AtomicU64::new(0), AtomicU64::new(0), Clock::now());
@@ -240,7 +242,7 @@ fn hammer(path: &str, mode: &str, time: Duration) {
                     read.fetch_add(1, Ordering::Relaxed);
                     asker.pause(&mut random);
                 }
-                // One more on the same way, behind which nothing can be left.
+                // One more request by the same path, after which nothing can be left.
                 asker.ask(b"get", 0);
                 twice.fetch_add(asker.twice, Ordering::Relaxed);
             });

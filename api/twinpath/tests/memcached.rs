@@ -1,4 +1,5 @@
-//! The example of a memcached: its parser, its store, and the service in simulation, also against Debian's memcached.
+//! Tests the memcached example: its parser, its store, and the service in simulation, also against Debian's
+//! memcached.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 #[path = "../examples/memcached/calendar.rs"]
@@ -36,7 +37,8 @@ fn simulation(network: Network) -> Simulation<Memcached> {
     Simulation::on(network, Memcached::new(8 * MIB)).limits(&limits)
 }
 
-/// What a new service says to these bytes on a connection, cut into segments of so many bytes at most.
+/// The output of a new service for these bytes on a connection, cut into segments of at most this many
+/// bytes.
 fn said_to(input: &[u8], segment_bytes: usize) -> Vec<u8> {
     let mut simulation = simulation(Network { segment_bytes, ..Network::default() });
     let peer = simulation.new_peer();
@@ -46,7 +48,7 @@ fn said_to(input: &[u8], segment_bytes: usize) -> Vec<u8> {
     simulation.read(client)
 }
 
-/// Requests, and what memcached 1.6.18 says to them.
+/// Requests, and the replies of memcached 1.6.18.
 #[allow(clippy::too_many_lines, reason = "a table of requests and replies")]
 fn script() -> Vec<(String, String)> {
     let (most, long, large) = ("k".repeat(250), "k".repeat(251), "x".repeat(VALUE_MAX + 1));
@@ -154,7 +156,7 @@ fn requests_are_answered_as_memcached_answers_them() {
 
 #[test]
 fn the_reply_does_not_depend_on_where_requests_are_cut() {
-    // What is as long as a value is cut in the next test.
+    // Input as long as a value is cut in the next test.
     let script: Vec<_> = script().into_iter().filter(|(asked, _)| asked.len() < 4096).collect();
     let asked: String = script.iter().map(|(asked, _)| asked.as_str()).collect();
     let said: String = script.iter().map(|(_, said)| said.as_str()).collect();
@@ -191,7 +193,7 @@ fn large_values_are_stored_and_read_by_clients_that_take_little_at_a_time() {
     }
     simulation.settle();
     assert_eq!(simulation.read(client), b"STORED\r\n".repeat(3));
-    // Three values are longer than any output; what is asked for behind them waits.
+    // Three values are longer than any output, so the requests after them wait.
     simulation.set_window(client, 0);
     simulation.write(client, b"get a none b c\r\nversion\r\nget none\r\n");
     let mut read = Vec::new();
@@ -255,14 +257,14 @@ fn memory_is_bounded_and_what_was_read_lately_stays() {
     let key = |number: u32| number.to_be_bytes();
     for number in 0..5000 {
         assert_eq!(store.store(now, When::Always, &key(number), 0, Instant::NEVER, &value), Outcome::Stored);
-        // The first one is read all the time.
+        // The first one is read throughout.
         assert!(store.get(now, &key(0)).is_some(), "{number}");
     }
     // Without a mark of their own, as `get` would set.
     let there = (0..5000).filter(|number| store.get(now, &key(*number)).is_some()).count();
     assert!((350..=4 * MIB / 10_000).contains(&there), "{there}");
     assert!(store.get(now, &key(4999)).is_some() && store.get(now, &key(1)).is_none());
-    // One as large as can be has room, too.
+    // An item of the maximum size has room, too.
     store.store(now, When::Always, b"large", 0, Instant::NEVER, &vec![1; VALUE_MAX]);
     assert_eq!(store.get(now, b"large").unwrap().value.len(), VALUE_MAX);
     store.clear();
@@ -313,7 +315,7 @@ fn dates_are_times_of_the_clock() {
     assert!(calendar.until(now, i64::MAX) > now);
 }
 
-/// What a request in a datagram is answered with: the headers, and all that is behind them.
+/// The answer to a request in a datagram: the headers, and everything after them.
 fn ask(simulation: &mut Simulation<Memcached>, header: [u8; 8], request: &[u8]) -> (Vec<[u8; 8]>, Vec<u8>) {
     let peer = simulation.new_peer();
     let (mut headers, mut said) = (Vec::new(), Vec::new());
@@ -372,7 +374,7 @@ fn commands_in_datagrams_are_answered_and_all_else_is_not() {
     let before = simulation.dropped(Reason::ProtocolError);
     assert!(before > 0 && ask(&mut simulation, header, b"flush_all\r\n").1 == b"OK\r\n");
     let nothing = (Vec::new(), Vec::new());
-    // No command; none with two; no end; more than one datagram; replies of another server.
+    // No command; no command but two words; no end; more than one datagram; replies of another server.
     for asked in
         ["foo\r\n", "version\r\nversion\r\n", "get a", "ERROR\r\n", "END\r\n", "VALUE a 0 1\r\nx\r\nEND\r\n"]
     {
@@ -390,7 +392,7 @@ fn commands_in_datagrams_are_answered_and_all_else_is_not() {
     );
 }
 
-/// Random requests, of few keys, so that they meet.
+/// Random requests with few keys, so that they collide.
 fn requests(random: &mut fastrand::Rng) -> String {
     let number = |random: &mut fastrand::Rng| {
         random.choice(["0", "1", "7", "99", "18446744073709551615", "x", ""]).unwrap()
@@ -406,7 +408,7 @@ fn requests(random: &mut fastrand::Rng) -> String {
             "set" | "add" | "replace" | "cas" => {
                 let value =
                     random.choice(["", "5", "12345", "abc", "18446744073709551610", "a\r\nb"]).unwrap();
-                // Now and then too short or too long.
+                // Sometimes too short or too long.
                 let bytes = if random.u8(..) < 16 { random.usize(..9) } else { value.len() };
                 let cas = if name == "cas" { " 999999" } else { "" };
                 let exptime = random.choice(["0", "-1", "100", "y"]).unwrap();

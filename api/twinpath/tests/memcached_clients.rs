@@ -13,7 +13,7 @@ use twinpath_test_skip::{root_or_skip, skip};
 
 const PORT: u16 = 11_211;
 
-/// The program, on loopback of its own namespace.
+/// The program, on loopback of a separate namespace.
 struct Server {
     namespace: Namespace,
     child: Child,
@@ -91,7 +91,7 @@ fn what_is_set_over_one_transport_is_got_over_the_other() {
     by_tcp("get long\r\n", &format!("VALUE long 0 200000\r\n{long}\r\nEND\r\n"));
     by_tcp("flush_all\r\nget long\r\nwhat\r\nversion\r\n", "OK\r\nEND\r\nERROR\r\nVERSION twinpath\r\n");
     by_udp("get long\r\n", "END\r\n");
-    // What is no command, or takes several datagrams, has no answer; the next request has.
+    // Invalid commands, and commands in several datagrams, are not answered; the next request is.
     for (header, request) in
         [([0, 1, 0, 0, 0, 1, 0, 0], "END\r\n"), ([0, 1, 0, 0, 0, 2, 0, 0], "get key\r\n")]
     {

@@ -1,5 +1,5 @@
-//! The example of a protocol of one's own over UDP: its state machines over a network that loses, doubles and reorders, by seeds;
-//! and its two programs over loopback.
+//! Tests the example of an application's own protocol over UDP: its state machines over a seeded network
+//! that loses, duplicates and reorders, and its two programs over loopback.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 #[path = "../examples/messages/protocol.rs"]
@@ -16,7 +16,7 @@ use twinpath_test_skip::root_or_skip;
 
 const MESSAGES: u32 = 400;
 
-/// Datagrams on their way, by when they arrive.
+/// Datagrams under way, by arrival time.
 #[derive(Default)]
 struct Wire {
     under_way: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
@@ -24,7 +24,7 @@ struct Wire {
 }
 
 impl Wire {
-    /// From `side` to the other: lost, doubled or late, as it happens.
+    /// Sends from `side` to the other one: the datagram may be lost, duplicated or late.
     fn send(&mut self, random: &mut fastrand::Rng, now: Instant, side: usize, datagram: &[u8]) {
         let copies = match random.u32(..10) {
             0..2 => 0,
@@ -68,7 +68,7 @@ fn messages_come_once_and_in_order_whatever_the_network_does() {
             now = arrives.into_iter().chain(due).min().unwrap_or(later).max(now);
             while let Some(entry) = wire.under_way.first_entry().filter(|entry| entry.key().0 <= now) {
                 let (side, datagram) = entry.remove();
-                // What is doubled may come so late that it is outside of the window.
+                // A duplicate may arrive so late that it is outside of the window.
                 assert_ne!(ends[side].receive(&datagram), Err(Refused::Malformed), "seed {seed}");
             }
             assert!(!ends.iter().any(Connection::is_lost), "seed {seed}");

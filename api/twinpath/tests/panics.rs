@@ -1,5 +1,5 @@
-//! Tests a service that panics: its connection is closed or its datagram dropped, and nothing else happens; a thread
-//! that dies ends the process. And one that hangs: other clients are served meanwhile.
+//! Tests a service that panics: its connection is closed or its datagram dropped, and nothing else happens.
+//! A thread that dies ends the process. While one hangs, other clients are served.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it needs, and its service panics")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,8 +18,8 @@ use twinpath_test_skip::root_or_skip;
 const SERVER: &str = "10.7.0.2";
 const PORT: u16 = 7007;
 
-/// Echoes lines and datagrams. `hang` does not return before another request says `release`. `panic` panics. `die`
-/// panics in a way that cannot be caught: the panic's payload panics when it is dropped.
+/// Echoes lines and datagrams. `hang` does not return before another request says `release`. `panic`
+/// panics. `die` panics in a way that cannot be caught: the panic's payload panics when it is dropped.
 #[derive(Clone)]
 struct Panics;
 
@@ -66,7 +66,7 @@ impl Service for Panics {
     }
 }
 
-/// The server of the other test, which starts this program again to run it. By itself it tests nothing.
+/// The server of the other test, which starts this program again to run it. On its own it tests nothing.
 #[test]
 fn serves() {
     let Ok(socket) = std::env::var("PANICS_SOCKET") else { return };
@@ -141,7 +141,7 @@ fn show(socket: &FilePath, topic: &str) -> String {
     line
 }
 
-/// How often the service has panicked, by the instance's report.
+/// How often the service has panicked, according to the instance's report.
 fn failed(socket: &FilePath) -> u64 {
     let line = show(socket, "drops");
     let Some(at) = line.find("handler_failed") else { return 0 };
@@ -222,7 +222,7 @@ fn while_a_call_hangs_others_are_served_and_its_late_answer_is_dropped() {
     let mut stays = rig.connect();
     echoes(&mut stays);
     let [hung, other] = [rig.udp(), rig.udp()];
-    // The claims are in force once a request has come over the fast path.
+    // The claims are in force once a request has arrived over the fast path.
     let begun = StdInstant::now();
     while show(&socket, "workers").contains("\"frames_in\":0") {
         ask_until_answered(&other, b"warm");
@@ -233,7 +233,7 @@ fn while_a_call_hangs_others_are_served_and_its_late_answer_is_dropped() {
     echoes(&mut rig.connect());
     ask_until_answered(&other, b"release");
     echoes(&mut stays);
-    // The answer to the dropped request would have come before this one's.
+    // The answer to the dropped request would have arrived before this one's.
     ask_until_answered(&hung, b"later");
     drop(stays);
     rustix::process::kill_process(rustix::process::Pid::from_child(&rig.child), rustix::process::Signal::INT)

@@ -1,4 +1,4 @@
-//! Services on a simulated network: what a test of a service can rely on.
+//! Tests the guarantees of the simulated network for tests of services.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Instances that run beside what else a program does: without privileges, several at a time.
+//! Tests instances that run beside the rest of a program: without privileges, several at a time.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 use std::io::{Read, Write};
@@ -37,7 +37,7 @@ impl Service for Louder {
     }
 }
 
-/// Through the kernel's sockets: the loopback interface of this host is left as it is.
+/// Serves through the kernel's sockets: the loopback interface of this host is not changed.
 fn quiet(builder: Builder) -> Builder {
     builder.on("lo").path(Path::Kernel).mode(Mode::Interrupt)
 }
@@ -112,7 +112,7 @@ fn a_drain_waits_for_what_is_asked_and_cuts_off_what_takes_too_long() {
     let begin = || quiet(twinpath::serve(Louder).tcp(0)).spawn().unwrap();
     let (running, patient) = (begin(), begin());
     let mut half = connect(running.tcp_port().unwrap());
-    // The service has this one, and waits for the rest of its second line.
+    // The service has received this line, and waits for the rest of the second one.
     assert_eq!(say(&mut half, b"one\n"), b"ONE\n");
     half.write_all(b"tw").unwrap();
     let mut idle = connect(patient.tcp_port().unwrap());
@@ -120,7 +120,7 @@ fn a_drain_waits_for_what_is_asked_and_cuts_off_what_takes_too_long() {
     drop(idle);
     assert_eq!(patient.drain(PATIENCE).unwrap().cut_off, 0);
     drop(running);
-    // Dropping it has closed the connection, after what it had answered.
+    // Dropping it has closed the connection, after the answers that were ready.
     let mut rest = Vec::new();
     let _ = half.read_to_end(&mut rest);
     assert!(rest.is_empty(), "{rest:?}");
@@ -161,7 +161,8 @@ fn what_cannot_start_says_why_and_leaves_nothing() {
     assert!(error.contains("what is to be served by `b`?"), "{error}");
 }
 
-/// Greets each connection, tells the test its name and the handle of its worker, and says each 50 ms that it is alive.
+/// Greets each connection, tells the test its name and the handle of its worker, and sends a sign of life
+/// every 50 ms.
 #[derive(Clone)]
 struct Greeter {
     tell: Sender<(SendHandle, ConnectionId)>,
@@ -223,7 +224,7 @@ fn connections_are_greeted_woken_and_written_to_from_other_threads() {
     running.drain(PATIENCE).unwrap();
 }
 
-/// Counts what it is asked, and refuses what it does not like.
+/// Counts requests, and refuses some.
 struct Counting {
     counters: Arc<ServiceCounters>,
     asked: CounterId,
@@ -348,7 +349,7 @@ impl Service for Hangs {
     }
 }
 
-/// An instance of which one worker hangs, and what releases it.
+/// An instance with one hanging worker, and the means to release it.
 fn hanging() -> (twinpath::Running, Arc<(Mutex<bool>, Condvar)>) {
     let release = Arc::new((Mutex::new(false), Condvar::new()));
     let services = twinpath::serve(Echo).named("echo").udp(0).and(Hangs(Arc::clone(&release))).named("hangs");
@@ -410,7 +411,8 @@ fn run_works_within_a_runtime_and_is_ended_by_a_handle() {
         .unwrap();
 }
 
-/// Runs in a process of its own, because the environment is the whole process's. By itself it tests nothing.
+/// Runs in a separate process, because the environment belongs to the whole process. On its own it tests
+/// nothing.
 #[test]
 fn reloads_beside_a_notify_socket() {
     let Some(file) = std::env::var_os("SPAWN_RELOADS") else { return };
@@ -436,7 +438,7 @@ fn the_service_manager_hears_nothing_of_an_instance_beside_a_program() {
 
 #[test]
 fn the_kernel_chooses_again_if_its_port_is_taken_at_a_further_address() {
-    // Most of the ports that the kernel may choose for the first address are taken at the second one.
+    // Most ports that the kernel may choose for the first address are taken at the second one.
     let taken: Vec<_> =
         (32768..60999).filter_map(|port| UdpSocket::bind(("127.0.0.3", port)).ok()).take(9000).collect();
     let (first, second) = (std::net::Ipv4Addr::new(127, 0, 0, 2), std::net::Ipv4Addr::new(127, 0, 0, 3));

@@ -105,7 +105,7 @@ fn threads_answer_with_a_socket_each_and_with_one_for_all() {
         let len = client.recv(&mut buffer).unwrap();
         String::from_utf8(buffer[..len].to_vec()).unwrap()
     };
-    // Each peer has one socket of the group, and both have peers.
+    // Each peer stays with one socket of the group, and both sockets have peers.
     let (begun, mut names) = (Instant::now(), BTreeSet::new());
     while names.len() < 2 {
         let client = example.client();

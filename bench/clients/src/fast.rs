@@ -1,7 +1,8 @@
 //! Clients on the fast path, with twinpath's own transport.
 //!
-//! Each thread is a worker whose engine is the load: turn, idle policy, ports and stack are those of a server. A round
-//! trip counts from the turn that sends to the turn that finds the reply, so it includes a whole turn.
+//! Each thread is a worker whose engine is the load; turn, idle policy, ports and stack are those of a
+//! server. A round trip is measured from the turn that sends to the turn that finds the reply, so it
+//! includes a whole turn.
 
 use rustix::io::Errno;
 use twinpath_attach::ClientPath;
@@ -33,7 +34,7 @@ pub(super) fn run(
     let found = ClientInterface::find(plan.interface.as_deref(), plan.path, plan.target)?;
     let codecs = (0..plan.threads).map(codec).collect::<Result<Vec<_>, RunError>>()?;
     let request_len = codecs.iter().map(|codec| codec.request_len()).max().unwrap_or(0);
-    // The window fits twice, so that the ring loses no frames.
+    // Twice the window fits, so that the ring loses no frames.
     let ring_frames = (2 * plan.load.inflight).next_power_of_two().max(RING_FRAMES_MIN);
     let flows = found.open(plan.threads, request_len, ring_frames)?;
     let parts = flows.into_iter().zip(codecs).zip(progress);
@@ -116,7 +117,7 @@ struct LoadEngine<'a> {
     /// The counters when measuring began, and when it ended.
     at_start: Option<Accounts>,
     at_end: Option<Accounts>,
-    /// When to check `stop` again at the latest.
+    /// The latest time to check `stop` again.
     heed_at: Instant,
     done: bool,
 }
@@ -128,7 +129,7 @@ impl LoadEngine<'_> {
             busy = true;
             self.load.sent(id, now);
             let Some(mut frame) = io.take() else {
-                // It counts as lost when its time is up.
+                // It counts as lost when its time-out expires.
                 io.drops().add(Reason::PoolEmpty, 1);
                 continue;
             };
@@ -169,7 +170,7 @@ impl Engine for LoadEngine<'_> {
             io.release(frame);
         }
         self.progress.add(matched);
-        // At once, so that the next requests leave with this turn's first flush.
+        // Sent immediately, so that the next requests leave with this turn's first flush.
         self.send_due(now, io);
     }
 
@@ -189,8 +190,8 @@ impl Engine for LoadEngine<'_> {
             let end = Accounts::now();
             self.at_start.get_or_insert(end);
             self.at_end = Some(end);
-            // This counts as work, as otherwise the worker would sleep before it checks whether it is done, and might
-            // never wake.
+            // This counts as work. Otherwise the worker would sleep before it checks whether it is done,
+            // and might never wake.
             return true;
         }
         self.heed_at = now + HEED_INTERVAL;

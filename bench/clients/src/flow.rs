@@ -1,4 +1,4 @@
-//! Flows of clients on the fast path: found, claimed, and each driven by a worker on a thread of its own.
+//! Flows of clients on the fast path: found, claimed, and each driven by a worker on its own thread.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use twinpath_worker::{Engine, Worker, WorkerConfig, WorkerCounters};
 
 use crate::error::RunError;
 
-/// Fewest entries per ring: the default of a server.
+/// Minimum number of entries per ring: the default of a server.
 pub(crate) const RING_FRAMES_MIN: u32 = 512;
 
 /// The latest time at which a request to stop is noticed, even without replies.
@@ -74,14 +74,14 @@ impl ClientInterface {
         if path.is_xdp() { "xdp".to_owned() } else { path.name().to_owned() }
     }
 
-    /// Why it is this path.
+    /// Why this path was chosen.
     pub(crate) fn note(&self) -> String {
         let choice = self.client.choice();
         format!("path {}: {}", choice.path, choice.why)
     }
 }
 
-/// Runs each part on a thread of its own; `work` gets its number, from 0.
+/// Runs each part on its own thread; `work` gets its number, from 0.
 pub(crate) fn on_threads<P: Send, T: Send>(
     parts: impl Iterator<Item = P>,
     work: impl Fn(u32, P) -> Result<T, RunError> + Sync,
@@ -121,7 +121,7 @@ impl Link {
     }
 }
 
-/// An engine that has ended, and what was dropped meanwhile, in words.
+/// An engine that has ended, and a description of the frames dropped meanwhile.
 pub(crate) struct Driven<E> {
     pub(crate) engine: E,
     pub(crate) dropped: Vec<String>,
@@ -152,7 +152,7 @@ where
     }
     worker.start()?;
     let remains = worker.run();
-    // The programs first: from here on late replies go to the kernel's socket that holds the port.
+    // The programs are detached first: late replies then go to the kernel's socket that holds the port.
     drop(attachment);
     drop(socket);
     let mut pool = remains.pool;

@@ -14,7 +14,8 @@ use crate::measure::in_words;
 use crate::measured::{Measured, ThreadMeasured};
 use crate::plan::{RunPlan, Transport};
 
-/// How long an adaptive client polls after the last reply before it sleeps: some ten round trips between machines.
+/// How long an adaptive client polls after the last reply before it sleeps: about ten round trips between
+/// machines.
 const ADAPTIVE_SPIN: Duration = Duration::from_micros(50);
 
 /// Runs the plan once to its end, or until `stop` is requested. `progress` has one entry per thread. `codec` makes the

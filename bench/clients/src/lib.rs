@@ -1,5 +1,5 @@
-//! The clients of `bench`: a load against a service, or a stream to it, over kernel sockets or the fast path, and its
-//! results. Their generic code is compiled here.
+//! The clients of `bench`: a load against a service, or a stream to it, over kernel sockets or the fast
+//! path, and the results. Their generic code is compiled here.
 
 mod error;
 mod fast;
@@ -25,7 +25,7 @@ pub use stream::{FlowMeasured, Moved, StreamMeasured, StreamPlan, run_stream};
 /// [`RunError`]
 pub fn run(plan: &RunPlan, stop: &Stop, progress: &[Progress]) -> Result<Measured, RunError> {
     let seed = |thread: u32| plan.seed.wrapping_add(u64::from(thread));
-    // Each thread has a codec of its own.
+    // Each thread has its own codec.
     let codec = |thread: u32| -> Result<Box<dyn Codec>, RunError> {
         Ok(match &plan.requests {
             Requests::Echo { size } => Box::new(Echo::new(*size, seed(thread))?),

@@ -26,7 +26,7 @@ pub struct ThreadMeasured {
     pub transfers: Option<Transfers>,
     /// A description of the first wrong reply.
     pub complaint: Option<String>,
-    /// The error that ended it early, after some replies had come.
+    /// The error that ended it early, after some replies had arrived.
     pub broken: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Streams in one direction, as fast as they go or at a rate: to a service that discards them, or from one that makes
-//! them.
+//! Streams in one direction, as fast as possible or at a given rate: to a service that discards them, or
+//! from one that generates them.
 
 mod fast;
 mod kernel;
@@ -15,9 +15,9 @@ use twinpath_worker::idle::Mode;
 use crate::error::RunError;
 use crate::plan::Transport;
 
-/// Bytes of a system call on a stream of bytes, unless told: as iperf3's.
+/// Default number of bytes of a system call on a byte stream; iperf3's is the same.
 const CALL_BYTES: usize = 128 << 10;
-/// Bytes of a datagram where the kernel does not say what leaves in one piece: Ethernet's, over IPv6.
+/// Bytes of a datagram if the kernel does not report the path's MTU: Ethernet's, over IPv6.
 const DATAGRAM_BYTES: usize = 1452;
 
 /// One measurement of streams.
@@ -33,21 +33,21 @@ pub struct StreamPlan {
     pub interface: Option<String>,
     /// [`PathAsked::Kernel`]: over kernel sockets.
     pub path: PathAsked,
-    /// How a client waits that has a rate.
+    /// How a client with a rate waits.
     pub mode: Mode,
-    /// Streams, each on a connection or flow of its own.
+    /// Streams, each on its own connection or flow.
     pub threads: u32,
     /// CPUs for the threads, in order; empty: not pinned.
     pub cpus: Vec<usize>,
-    /// Bytes of a datagram, or of a system call; `None`: what leaves in one piece, or [`CALL_BYTES`].
+    /// Bytes of a datagram, or of a system call; `None`: as much as leaves in one piece, or [`CALL_BYTES`].
     pub size: Option<usize>,
-    /// Payload bits that are due per second, all streams together; `None`: as many as leave.
+    /// Payload bits due per second, all streams together; `None`: unlimited.
     pub rate_bits_per_s: Option<f64>,
     /// How long to send.
     pub duration: Duration,
     /// How long the service may take to answer.
     pub timeout: Duration,
-    /// Tells the datagrams of this measurement from those of others.
+    /// Distinguishes the datagrams of this measurement from those of others.
     pub session: u64,
 }
 
@@ -96,7 +96,7 @@ pub struct FlowMeasured {
     pub broken: Option<String>,
 }
 
-/// What a stream has moved.
+/// The traffic of a stream.
 pub enum Moved {
     /// Datagrams.
     Datagrams(DatagramsSummary),

@@ -73,7 +73,7 @@ pub struct Pair {
 /// The loss of one measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Loss {
-    /// Of what.
+    /// The measure.
     pub measure: Measure,
     /// Median without.
     pub before: f64,
@@ -118,7 +118,8 @@ impl Loss {
         [a.min(b), a.max(b)]
     }
 
-    /// Whether the loss is above `loss_max` beyond noise: the whole interval is, and there are pairs enough for one.
+    /// Whether the loss exceeds `loss_max` beyond noise: the whole interval does, and there are enough
+    /// pairs for an interval.
     #[must_use]
     pub fn is_beyond(&self, loss_max: f64) -> bool {
         self.pairs >= INTERVAL_PAIRS_MIN && self.lost_interval()[0] > loss_max
@@ -154,7 +155,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// The reason to give up a path: every measure that lost more than `loss_max`; `None` if none did.
+/// The reason for giving up a path: every measure that lost more than `loss_max`; `None` if none did.
 #[must_use]
 pub fn beyond(losses: &[Loss], loss_max: f64) -> Option<String> {
     let beyond: Vec<String> =

@@ -30,7 +30,7 @@ use super::traffic;
 const IN_FLIGHT: u32 = 64;
 /// Several round trips.
 const SPIN: Duration = Duration::from_micros(50);
-/// Time before each slice of datagrams that does not count.
+/// Warm-up before each slice of datagrams, which does not count.
 const WARM_UP: Duration = Duration::from_millis(4);
 /// A veth loses nothing; a longer stall affects only its slice.
 const LOSS_TIMEOUT: Duration = Duration::from_millis(200);
@@ -48,11 +48,12 @@ pub struct Question {
     pub ring_frames: u32,
     /// How the packet path's program is attached.
     pub tc: TcAttach,
-    /// Whether to compare with the unchanged link. Otherwise, on the XDP paths, the comparison is with the link under
-    /// an empty XDP program, so that the cost of running XDP on a veth at all does not count if the interface is no
-    /// veth.
+    /// Whether to compare with the unchanged link. Otherwise, on the XDP paths, the comparison is with the
+    /// link under an empty XDP program. Then the cost of running XDP on a veth does not count, which is
+    /// right if the interface is not a veth.
     pub bare: bool,
-    /// Measurements without and with twinpath, of each measure; from 6 on there is an interval.
+    /// Number of pairs of measurements, without and with twinpath, for each measure; there is an interval
+    /// from 6 on.
     pub pairs: usize,
     /// Length of each.
     pub slice: Duration,
@@ -160,8 +161,8 @@ pub enum FallbackError {
     Silent(&'static str),
 }
 
-/// Measures the cost of a path's programs for frames of the kernel's traffic, under the claims of `table`. The calling
-/// thread should stay on its CPU.
+/// Measures the cost of a path's programs for frames of the kernel's traffic, with the claims of `table`.
+/// The calling thread should stay on its CPU.
 ///
 /// # Errors
 /// [`FallbackError::Steer`], [`FallbackError::Frames`].
@@ -190,7 +191,7 @@ pub fn measure(question: &Question) -> Result<Measured, FallbackError> {
     })
 }
 
-/// Measures a path for an instance that is about to start: some 3 s.
+/// Measures a path for an instance that is about to start; takes about 3 s.
 ///
 /// # Errors
 /// [`FallbackError`] as a sentence.
@@ -335,8 +336,9 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Sleeping at once would add the scheduler's noise to both sides, so the ends poll for a while before they sleep.
-    /// Polling for ever would keep the kernel's own packet thread from its CPU for whole ticks.
+    /// Sleeping immediately would add the scheduler's noise to both sides, so the ends poll for a while
+    /// before they sleep. Polling for ever would keep the kernel's own packet thread off its CPU for whole
+    /// ticks.
     fn wait(&self) -> Wait {
         if self.peer_cpu == self.host_cpu { Wait::Sleep } else { Wait::SpinThenSleep(SPIN) }
     }
@@ -477,8 +479,8 @@ mod tests {
                 slice: Duration::from_millis(20),
             };
             let leaked = twinpath_frame::leaked();
-            // On a very busy machine a whole slice may pass without an answer; such pairs are left out, and these may
-            // be all.
+            // On a very busy machine a whole slice may pass without an answer. Such pairs are left out, and
+            // none may remain.
             let found = loop {
                 match measure(&question) {
                     Err(FallbackError::Silent(_)) => {

@@ -27,7 +27,7 @@ pub(super) const HOST: End =
 pub(super) const PEER: End =
     End { name: "peer0", mac: Mac([0x02, 0x74, 0x70, 0, 1, 1]), address: Ipv4Addr::new(10, 113, 0, 1) };
 
-/// A veth pair has carrier at once; a kernel that needs longer is not worth measuring on.
+/// A veth pair has carrier immediately; a kernel that needs longer is not worth measuring on.
 const CARRIER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The reason that there is no scratch link.

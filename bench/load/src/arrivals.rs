@@ -12,7 +12,8 @@ pub enum Arrivals {
     /// At equal intervals.
     #[default]
     Even,
-    /// At such intervals, each longer or shorter by up to this share of it, evenly distributed.
+    /// At such intervals, each longer or shorter by a random part of up to this share, uniformly
+    /// distributed.
     Jittered(f64),
     /// A Poisson process: exponentially distributed gaps.
     Poisson,

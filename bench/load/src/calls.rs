@@ -8,7 +8,7 @@ use twinpath_rpc::record::{MARK_LEN, mark};
 
 use crate::codec::{Answer, Codec, Cut, RequestId};
 
-/// Most fragments of a record, in either direction.
+/// Maximum number of fragments of a record, in either direction.
 pub const FRAGMENTS_MAX: usize = 16;
 /// The longest valid reply: 24 bytes around a verifier of at most 400 (RFC 5531, 8.2), and the attributes.
 const REPLY_MAX: usize = 24 + 400 + GETATTR_RESULTS;
@@ -35,15 +35,15 @@ pub enum NfsProcedure {
 pub enum Framing {
     /// As a UDP datagram.
     Datagram,
-    /// As a record of so many fragments, 1 to [`FRAGMENTS_MAX`]. The first one carries one byte, with three or more
-    /// also the last one, and those between share the rest.
+    /// As a record of this many fragments, 1 to [`FRAGMENTS_MAX`]. The first one carries one byte. With
+    /// three or more, the last one does too, and the fragments between them share the rest.
     Record {
         /// Number of fragments.
         fragments: usize,
     },
 }
 
-/// What is wrong with a reply.
+/// The error in a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// It cannot be decoded, or it reports an error.
@@ -52,7 +52,7 @@ pub enum CallError {
     /// The lengths of its fragments do not add up.
     #[error("the reply's fragments are not those of one record")]
     Fragments,
-    /// Two replies for one handle are about two files.
+    /// Two replies for one handle describe different files.
     #[error("GETATTR told of file {found}, and before of file {before}, for one handle")]
     AnotherFile {
         /// The file's number in this reply.

@@ -5,13 +5,15 @@ pub type RequestId = u64;
 
 /// Requests and replies of one service, over one transport. All requests have the same length.
 ///
-/// A codec neither allocates nor panics, whatever the bytes of a reply are. It is called through a pointer, so that the clients' loops
-/// are compiled once for all services; that is two such calls per request.
+/// A codec neither allocates nor panics, whatever the bytes of a reply are. It is called through a pointer,
+/// so that the clients' loops are compiled once for all services. This costs two indirect calls per
+/// request.
 pub trait Codec: Send {
-    /// How many low bits of its request's number a reply carries: 32 to 64, which is the whole number.
+    /// The number of low bits of its request's number that a reply carries: 32 to 64, where 64 is the whole
+    /// number.
     fn id_bits(&self) -> u32;
 
-    /// Length of each request, the transport's framing included, bytes.
+    /// Length of each request, including the transport's framing, bytes.
     fn request_len(&self) -> usize;
 
     /// Length of the longest valid reply, bytes. A receive buffer for datagrams has one byte more, so that a longer
@@ -21,11 +23,11 @@ pub trait Codec: Send {
     /// Fills request `id`, [`request_len`](Self::request_len) bytes.
     fn write(&self, id: RequestId, request: &mut [u8]);
 
-    /// Checks a whole reply; with its framing if it came in a stream.
+    /// Checks a whole reply, including its framing if it arrived in a stream.
     fn check(&mut self, reply: &[u8]) -> Answer;
 
-    /// Finds the end of the first reply in a stream. For an empty stream it returns how many bytes a client may read
-    /// at once without reading a part of the following reply, as far as that is known.
+    /// Finds the end of the first reply in a stream. For an empty stream, returns how many bytes a client
+    /// may read without reading a part of the following reply, if that is known.
     fn cut(&self, stream: &[u8]) -> Cut;
 
     /// A description of the first reply that was refused or wrong; `None` if there is nothing to report.
@@ -45,16 +47,16 @@ pub enum Answer {
     Wrong,
 }
 
-/// What a stream begins with.
+/// The contents of the start of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// A complete reply of so many bytes.
+    /// A complete reply of this many bytes.
     Whole(usize),
-    /// A part of a reply: at least so many bytes are missing.
+    /// A part of a reply: at least this many bytes are missing.
     Partial {
         /// At least 1.
         missing: usize,
     },
-    /// Bytes that are no reply: the start of the next one cannot be found.
+    /// Bytes that are not a reply: the start of the next one cannot be found.
     Broken,
 }

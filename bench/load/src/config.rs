@@ -1,18 +1,18 @@
-//! The configuration of a load, its limits, and why one is impossible.
+//! The configuration of a load, its limits, and the reasons why a load is impossible.
 
 use twinpath_time::Duration;
 
 use crate::Arrivals;
 
-/// Smallest payload: 8 bytes of request number and 8 that verify that it is ours.
+/// Minimum payload: 8 bytes of request number, and 8 that prove that the request is ours.
 pub const PAYLOAD_MIN: usize = 16;
 /// Largest payload of a UDP datagram over IPv4: 65,535 less 20 of IP header and 8 of UDP header.
 pub const PAYLOAD_MAX: usize = 65_507;
-/// Smallest datagram of a stream: what it is counted by.
+/// Minimum datagram of a stream: the header by which it is counted.
 pub const DATAGRAM_MIN: usize = twinpath_service::stream::HEADER_LEN;
-/// Most requests that may be outstanding at once.
+/// Maximum number of outstanding requests.
 pub const INFLIGHT_MAX: u32 = 1024;
-/// After so many loss time-outs without any reply the run is given up.
+/// The run is given up after this many loss time-outs without any reply.
 pub const SILENT_TIMEOUTS: u32 = 3;
 /// Replies later than this are beyond the histogram's range, so a longer time-out would be useless.
 pub(crate) const LOSS_TIMEOUT_MAX: Duration = Duration::from_secs(60);
@@ -20,10 +20,11 @@ pub(crate) const LOSS_TIMEOUT_MAX: Duration = Duration::from_secs(60);
 /// The configuration of a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoadConfig {
-    /// Requests that may be outstanding at once, 1 to [`INFLIGHT_MAX`].
+    /// Maximum number of outstanding requests, 1 to [`INFLIGHT_MAX`].
     pub inflight: u32,
-    /// `None`: closed loop, in which each reply makes room for the next request. `Some`: open loop, in which so many
-    /// requests per second are due independently of the replies, and latency counts from the due time.
+    /// `None`: closed loop, in which each reply makes room for the next request. `Some`: open loop, in
+    /// which this many requests per second are due independently of the replies, and latency counts from
+    /// the due time.
     pub rate_per_s: Option<f64>,
     /// How the requests of an open loop are distributed over time.
     pub arrivals: Arrivals,
@@ -55,9 +56,9 @@ impl Default for LoadConfig {
 /// When a load ends, not counting its warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// After so many requests.
+    /// After this many requests.
     Count(u64),
-    /// After so long.
+    /// After this time.
     Duration(Duration),
 }
 

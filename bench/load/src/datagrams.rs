@@ -1,34 +1,36 @@
-//! A stream of datagrams to a service that counts them ([`twinpath_service::stream`]), as a value: what to send when, and
-//! what has arrived.
+//! A stream of datagrams to a service that counts them ([`twinpath_service::stream`]), as a value: what to
+//! send when, and how much has arrived.
 //!
-//! It asks before it sends, so that nobody is flooded who does not count. While it sends it asks once per interval. Then
-//! it asks until what was under way has arrived, or no more of it does.
+//! It sends a question first, so that a host that does not count is never flooded. While it sends, it asks
+//! once per interval. At the end it asks until all datagrams under way have arrived, or no more arrive.
 
 use twinpath_service::stream::{self, Arrived, Message, QUESTION_LEN};
 use twinpath_time::{Duration, Instant};
 
 use crate::config::{DATAGRAM_MIN, LOSS_TIMEOUT_MAX, LoadError, PAYLOAD_MAX};
 
-/// Most samples that a stream keeps: an hour of seconds. The intervals of a longer one are longer.
+/// Maximum number of samples that a stream keeps: an hour of seconds. A longer stream has longer intervals.
 pub const SAMPLES_MAX: usize = 3600;
-/// After so long without an answer a question is asked again; also the time in which something must arrive at the end, or
-/// nothing more is expected.
+/// A question is repeated after this time without an answer. At the end, also the time without arrivals
+/// after which no more are expected.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
-/// While it sends, it is given up after so many time-outs without an answer: questions get lost among too much data.
+/// While it sends, it is given up after this many time-outs without an answer: questions get lost among too
+/// much data.
 const SILENT_TIMEOUTS: u32 = 10;
-/// What was not sent in so long a time after it was due is left out, so that a pause is followed by no flood.
+/// Datagrams that could not be sent within this time after they were due are left out, so that no flood
+/// follows a pause.
 const BEHIND_MAX: Duration = Duration::from_millis(50);
-/// Datagrams that may be sent late in any case.
+/// Number of datagrams that may be sent late in any case.
 const BEHIND_MIN: u64 = 64;
 
 /// The configuration of a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DatagramsConfig {
-    /// Tells its datagrams from those of other streams.
+    /// Distinguishes its datagrams from those of other streams.
     pub session: u64,
     /// Bytes of a datagram, from [`DATAGRAM_MIN`].
     pub size: usize,
-    /// How many are due per second; `None`: as many as leave.
+    /// Number of datagrams due per second; `None`: unlimited.
     pub rate_per_s: Option<f64>,
     /// How long to send.
     pub duration: Duration,
@@ -37,10 +39,10 @@ pub struct DatagramsConfig {
 }
 
 impl DatagramsConfig {
-    /// Checks it.
+    /// Checks the configuration.
     ///
     /// # Errors
-    /// What is impossible about it.
+    /// The field that is impossible.
     pub fn validate(&self) -> Result<(), LoadError> {
         if !(DATAGRAM_MIN..=PAYLOAD_MAX).contains(&self.size) {
             return Err(LoadError::DatagramLen(self.size));
@@ -58,7 +60,8 @@ impl DatagramsConfig {
     }
 }
 
-/// The length of an interval of which a sample is taken: a second, or a multiple of it where there would be too many.
+/// The length of an interval between samples: a second, or a multiple of it if there would be too many
+/// samples.
 #[must_use]
 pub fn sample_interval(duration: Duration) -> Duration {
     Duration::from_secs(duration.as_secs().div_ceil(SAMPLES_MAX as u64).max(1))
@@ -86,7 +89,7 @@ pub struct Datagrams {
     /// Number of the last question that was answered, plus one.
     answered: u64,
     answered_at: Instant,
-    /// What the service says, and what it had said before it began to count anew.
+    /// The counts reported by the service, and its last counts before it restarted counting.
     told: Arrived,
     told_before: Arrived,
     has_restarted: bool,
@@ -97,15 +100,15 @@ pub struct Datagrams {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// It asks whether somebody counts.
+    /// It asks whether the service counts.
     Asking,
     Sending,
-    /// It waits for what is under way.
+    /// It waits for datagrams under way.
     Settling,
     Done,
 }
 
-/// The state of a stream when an answer came.
+/// The state of a stream when an answer arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatagramSample {
     /// Since sending began.
@@ -114,32 +117,32 @@ pub struct DatagramSample {
     pub sent: u64,
     /// Datagrams that had not left, because there was no room.
     pub lost_here: u64,
-    /// Those that had arrived, and their bytes.
+    /// Datagrams that had arrived.
     pub arrived: u64,
-    /// Bytes of those.
+    /// Bytes of these datagrams.
     pub bytes: u64,
 }
 
-/// What became of a stream.
+/// The result of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DatagramsSummary {
     /// Datagrams that left.
     pub sent: u64,
-    /// Datagrams that the port or the kernel had no room for.
+    /// Datagrams for which the port or the kernel had no room.
     pub lost_here: u64,
-    /// Datagrams that were due and left out, as this client did not come to send them.
+    /// Datagrams that were due and left out, because this client was too slow.
     pub left_out: u64,
-    /// What arrived.
+    /// The counts of arrived datagrams.
     pub arrived: Arrived,
     /// How long it was sent.
     pub elapsed: Duration,
     /// Whether the service answered at all.
     pub is_counted: bool,
-    /// The service answered, and then no more: what arrived is as of its last answer.
+    /// The service stopped answering: the counts of arrived datagrams are those of its last answer.
     pub is_silent: bool,
-    /// The service forgot the stream and began anew, so that it may have counted too few.
+    /// The service forgot the stream and restarted counting, so its counts may be too low.
     pub has_restarted: bool,
-    /// Datagrams that are no answers.
+    /// Datagrams that are not answers.
     pub foreign: u64,
     /// The intervals, in order.
     pub samples: Vec<DatagramSample>,
@@ -185,13 +188,14 @@ impl Datagrams {
         &self.config
     }
 
-    /// Bytes of a question: those of a datagram with data, so that both go by the same path, but for short ones.
+    /// Length of a question: that of a data datagram, so that both take the same path, unless that is
+    /// shorter than the minimum.
     #[must_use]
     pub const fn question_len(&self) -> usize {
         if self.config.size > QUESTION_LEN { self.config.size } else { QUESTION_LEN }
     }
 
-    /// Whether a question is due. If so, [`Self::write_question`] is to be called.
+    /// Whether a question is due. If so, [`Self::write_question`] must be called.
     #[inline]
     pub fn asks(&mut self, now: Instant) -> bool {
         self.proceed(now);
@@ -207,7 +211,7 @@ impl Datagrams {
         self.awaits_answer = true;
     }
 
-    /// How many datagrams may leave now: as many as are due, or any number.
+    /// The number of datagrams that may leave now: all that are due, or any number.
     #[inline]
     pub fn due(&mut self, now: Instant) -> u64 {
         if self.phase != Phase::Sending {
@@ -222,7 +226,8 @@ impl Datagrams {
         behind.min(most)
     }
 
-    /// How many datagrams are due and were neither written nor left out. One is due at the beginning, none at the end.
+    /// The number of datagrams that are due and were neither written nor left out. One is due at the
+    /// beginning, none at the end.
     fn behind(&self, rate_per_s: f64, now: Instant) -> u64 {
         let per_ns = rate_per_s / 1e9;
         let whole = (self.ends.nanos_since(self.began) as f64 * per_ns).ceil() as u64;
@@ -230,38 +235,38 @@ impl Datagrams {
         due.min(whole).saturating_sub(self.sequence + self.left_out)
     }
 
-    /// Writes the next datagram with data, which then counts as sent.
+    /// Writes the next data datagram, which then counts as sent.
     #[inline]
     pub fn write(&mut self, payload: &mut [u8]) {
         stream::write_data(payload, self.config.session, self.sequence);
         self.sequence += 1;
     }
 
-    /// So many of the datagrams written last did not leave: there was no room.
+    /// Records that this many of the datagrams written last did not leave, because there was no room.
     #[inline]
     pub fn lost_here(&mut self, count: u64) {
         self.lost_here += count;
     }
 
-    /// Datagrams with data that were written so far, whether they left or not.
+    /// Data datagrams written so far, whether they left or not.
     #[must_use]
     pub const fn written(&self) -> u64 {
         self.sequence
     }
 
-    /// Whether an answer may come.
+    /// Whether an answer may arrive.
     #[must_use]
     pub const fn awaits_answer(&self) -> bool {
         self.awaits_answer
     }
 
-    /// Takes a datagram that came from the service.
+    /// Takes a datagram from the service.
     pub fn receive(&mut self, datagram: &[u8], now: Instant) {
         match stream::read(datagram) {
             Some((session, Message::Answer { number, arrived }))
                 if session == self.config.session && number < self.question =>
             {
-                // A former answer that comes late says nothing new.
+                // A late answer to an earlier question contains nothing new.
                 if number >= self.answered && self.phase != Phase::Done {
                     self.answer(number, &arrived, now);
                 }
@@ -291,7 +296,7 @@ impl Datagrams {
                 let past = now.since(self.began).as_secs() / self.interval.as_secs();
                 self.ask_at = self.began + self.interval * u32::try_from(past + 1).unwrap_or(u32::MAX);
             }
-            // Everything has arrived, or nothing has since the last answer.
+            // Everything has arrived, or nothing more has since the last answer.
             Phase::Settling if number >= self.first_settling => {
                 if self.arrived().datagrams >= self.sent() || is_all {
                     self.sample(self.ends);
@@ -312,7 +317,7 @@ impl Datagrams {
             arrived: arrived.datagrams,
             bytes: arrived.bytes,
         };
-        // What arrives after the end belongs to the last interval.
+        // Datagrams that arrive after the end belong to the last interval.
         self.samples.pop_if(|last| last.at >= sample.at);
         if self.samples.len() < self.samples.capacity() {
             self.samples.push(sample);
@@ -334,7 +339,7 @@ impl Datagrams {
         }
     }
 
-    /// What time alone changes.
+    /// Makes the changes that depend only on time.
     fn proceed(&mut self, now: Instant) {
         let timeout = self.config.timeout;
         match self.phase {
@@ -346,7 +351,7 @@ impl Datagrams {
                 self.ends = now;
                 self.phase = Phase::Done;
             }
-            // What was due before the end is sent first.
+            // Datagrams due before the end are sent first.
             Phase::Sending
                 if now >= self.ends
                     && self.config.rate_per_s.is_none_or(|rate| self.behind(rate, now) == 0) =>
@@ -368,7 +373,7 @@ impl Datagrams {
         self.ask_at = now;
     }
 
-    /// Sends no more: what has arrived is asked for, and it is done.
+    /// Stops sending: asks for the counts, and is then done.
     pub fn end(&mut self, now: Instant) {
         match self.phase {
             Phase::Asking => self.phase = Phase::Done,
@@ -377,7 +382,7 @@ impl Datagrams {
         }
     }
 
-    /// Nothing more is to be expected: it is done now.
+    /// No more answers are expected: it is done now.
     pub fn give_up(&mut self, now: Instant) {
         self.is_silent |= self.is_counted();
         if self.phase == Phase::Sending {
@@ -398,13 +403,13 @@ impl Datagrams {
         self.phase == Phase::Sending
     }
 
-    /// Whether nothing is left to be done.
+    /// Whether nothing is left to do.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.phase == Phase::Done
     }
 
-    /// When something is to be done at the latest.
+    /// The latest time of the next action.
     #[must_use]
     pub fn next_deadline(&self) -> Instant {
         match self.phase {
@@ -421,7 +426,7 @@ impl Datagrams {
         self.began + Duration::from_nanos(offset_ns.ceil() as u64)
     }
 
-    /// What became of it.
+    /// The result.
     #[must_use]
     pub fn summary(&self) -> DatagramsSummary {
         DatagramsSummary {

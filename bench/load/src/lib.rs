@@ -1,9 +1,10 @@
 //! The load generator as a value: it determines what to send when, and checks each reply.
 //!
-//! A client calls [`Load::due`] for the next request, [`Load::write`] to fill its payload, [`Load::sent`] when it has
-//! been sent, and [`Load::reply`] for every reply it receives. The same value drives kernel sockets and the fast
-//! path, so both are measured in the same way. A [`Codec`] defines requests and replies. A load never reads a clock,
-//! uses a socket, or allocates after [`Load::new`]. [`Datagrams`] is the same for a stream in one direction.
+//! A client calls [`Load::due`] for the next request, [`Load::write`] to fill its payload, [`Load::sent`]
+//! when it has been sent, and [`Load::reply`] for every reply that it receives. The same value drives
+//! kernel sockets and the fast path, so both are measured in the same way. A [`Codec`] defines requests and
+//! replies. A load never reads a clock, uses a socket, or allocates after [`Load::new`]. [`Datagrams`] is
+//! the counterpart for a stream in one direction.
 
 mod arrivals;
 mod calls;

@@ -11,10 +11,10 @@ use crate::summary::Summary;
 const SLOT_BITS: u32 = 10;
 const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
 const _: () = assert!(crate::INFLIGHT_MAX as u64 <= 1 << SLOT_BITS);
-/// Lost requests remembered per slot, to tell a late reply from a duplicate. A reply to an older one counts as a
-/// duplicate: it took more than this many loss time-outs.
+/// Number of lost requests remembered per slot, to distinguish a late reply from a duplicate. A reply to an
+/// older one counts as a duplicate: it took more than this many loss time-outs.
 const LOST_MEMORY: usize = 4;
-/// Not the number of any request: its sequence would be the last of 2^54.
+/// Not the number of any request: its sequence number would be the last of 2^54.
 const NO_REQUEST: RequestId = RequestId::MAX;
 
 /// How a reply was classified.
@@ -36,7 +36,7 @@ pub enum Reply {
 pub struct Load {
     config: LoadConfig,
     codec: Box<dyn Codec>,
-    /// How many low bits of a request's number its reply carries.
+    /// The number of low bits of a request's number that its reply carries.
     id_bits: u32,
     started: Instant,
     /// The schedule of an open loop.
@@ -48,7 +48,7 @@ pub struct Load {
     now: Instant,
     last_reply: Instant,
     answered: bool,
-    /// Replies that answer no request of ours, those during the warm-up included.
+    /// Replies that answer none of our requests, including those during the warm-up.
     strange: u64,
     /// Requests made so far; the next one's sequence number.
     sequence: u64,
@@ -119,7 +119,7 @@ impl Load {
         })
     }
 
-    /// Counts so many requests as made and answered.
+    /// Counts this many requests as made and answered.
     #[cfg(test)]
     pub(crate) fn made_before(&mut self, requests: u64) {
         self.sequence = requests;
@@ -157,8 +157,8 @@ impl Load {
         self.codec.write(id, payload);
     }
 
-    /// To be called after request `id` was passed to the transport; `now` is the time just before that, so that
-    /// sending is part of the round trip.
+    /// Must be called after request `id` was passed to the transport. `now` is the time just before that,
+    /// so that sending is part of the round trip.
     #[inline]
     pub fn sent(&mut self, id: RequestId, now: Instant) {
         let Some(slot) = self.slots.get_mut((id & SLOT_MASK) as usize) else { return };
@@ -181,8 +181,8 @@ impl Load {
         self.answer(answer, now)
     }
 
-    /// The first half of [`reply`](Self::reply), which takes most of the time. A caller that reads the clock between
-    /// the two halves has the check in the round trip.
+    /// The first half of [`reply`](Self::reply), which takes most of the time. If the caller reads the
+    /// clock between the two halves, the check is part of the round trip.
     #[inline]
     pub fn check(&mut self, reply: &[u8]) -> Answer {
         self.codec.check(reply)
@@ -218,7 +218,7 @@ impl Load {
         if id >> SLOT_BITS < self.sequence && slot.id != id { self.stray(id) } else { self.corrupt(now) }
     }
 
-    /// Counts bytes that are no reply at all.
+    /// Counts bytes that are not a reply.
     #[cold]
     pub fn corrupt(&mut self, now: Instant) -> Reply {
         self.now = now;
@@ -227,7 +227,7 @@ impl Load {
         Reply::Corrupt
     }
 
-    /// The latest request whose number ends in the bits of `low`, which are those that replies carry.
+    /// The latest request whose number ends in the bits of `low`, which are the bits that replies carry.
     #[inline]
     fn widen(&self, low: u64) -> RequestId {
         if self.id_bits == u64::BITS {
@@ -237,8 +237,8 @@ impl Load {
         newest.wrapping_sub(newest.wrapping_sub(low) & ((1 << self.id_bits) - 1))
     }
 
-    /// Counts as lost what has been outstanding for the loss time-out; returns the number of such requests. Cheap if
-    /// nothing can have expired, so it may be called every turn.
+    /// Counts requests as lost that have been outstanding for the loss time-out; returns their number. This
+    /// is cheap if none can have expired, so it may be called every turn.
     #[inline]
     pub fn expire(&mut self, now: Instant) -> u32 {
         self.now = now;
@@ -252,9 +252,9 @@ impl Load {
         !self.free.is_empty() && !self.issued_all(now) && self.next_begin(now) <= now
     }
 
-    /// When the client must act without a reply: at the next due request of an open loop, or the next loss. It is in
-    /// the past if a request is due now, or if nothing is left. It is never later than needed, and earlier only once
-    /// per loss time-out if [`expire`](Self::expire) is called at each deadline.
+    /// When the client must act without a reply: at the next due request of an open loop, or at the next
+    /// loss. It is in the past if a request is due now, or if nothing is left. It is never too late. It is
+    /// too early only once per loss time-out, if [`expire`](Self::expire) is called at each deadline.
     #[must_use]
     pub fn next_deadline(&self) -> Instant {
         if self.done(self.now) {
@@ -289,16 +289,16 @@ impl Load {
         self.slots.len() - self.free.len()
     }
 
-    /// Whether nothing was answered for [`SILENT_TIMEOUTS`] loss time-outs, the warm-up included: no server is there,
-    /// or none that knows the protocol.
+    /// Whether nothing was answered for [`SILENT_TIMEOUTS`] loss time-outs, including the warm-up: there is
+    /// no server, or it does not know the protocol.
     #[inline]
     #[must_use]
     pub fn is_hopeless(&self, now: Instant) -> bool {
         !self.answered && now.since(self.started) > self.config.loss_timeout * SILENT_TIMEOUTS
     }
 
-    /// A description of the first reply that was refused or wrong; if nothing was answered, the number of replies
-    /// that belong to no request of ours.
+    /// A description of the first reply that was refused or wrong. If nothing was answered, the number of
+    /// replies that belong to none of our requests.
     #[must_use]
     pub fn complaint(&self) -> Option<String> {
         let strange = || format!("replies to requests that were never made: {}", self.strange);
@@ -334,8 +334,8 @@ impl Load {
     #[must_use]
     pub fn summary(&self) -> Summary {
         let ended = match self.config.limit {
-            // A load with a count ends with its last reply: otherwise a loss at the end would add its time-out to the
-            // duration.
+            // A load with a count ends with its last reply. Otherwise a loss at the end would add its
+            // time-out to the duration.
             Limit::Count(_) => self.last_reply,
             Limit::Duration(_) => self.until.min(self.now),
         };
@@ -349,7 +349,7 @@ impl Load {
         }
     }
 
-    /// When the next request begins: at once in a closed loop, as scheduled in an open one.
+    /// When the next request begins: immediately in a closed loop, as scheduled in an open one.
     #[inline]
     fn next_begin(&self, now: Instant) -> Instant {
         self.schedule.as_ref().map_or(now, Schedule::due)
@@ -380,7 +380,7 @@ impl Load {
         self.free.push(slot);
     }
 
-    /// Classifies a right payload for a request that is no longer outstanding.
+    /// Classifies a correct payload for a request that is no longer outstanding.
     #[cold]
     fn stray(&mut self, id: RequestId) -> Reply {
         let counted = u64::from(self.is_measured(id));

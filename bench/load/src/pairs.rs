@@ -1,6 +1,7 @@
 //! Statistics of repeated measurements: medians and their confidence intervals.
 
-/// Fewest values whose whole range is a 95 % confidence interval of the median: 1 - 2 / 2^6 = 96.9 %.
+/// Minimum number of values whose whole range is a 95 % confidence interval of the median: 1 - 2 / 2^6 =
+/// 96.9 %.
 pub const INTERVAL_PAIRS_MIN: usize = 6;
 
 /// The median; `None` without values.
@@ -12,7 +13,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some(if sorted.len() % 2 == 1 { upper } else { f64::midpoint(sorted[middle - 1], upper) })
 }
 
-/// The exact confidence interval of the median with at least 95 %: two of the measured values.
+/// The exact confidence interval of the median, of at least 95 %: two of the measured values.
 ///
 /// The number of values below the true median is binomial (n, 1/2) for any distribution, so the k-th lowest and k-th
 /// highest enclose it with probability 1 - 2 P(Bin(n, 1/2) < k); k is the largest that still reaches 95 %. It needs

@@ -4,7 +4,8 @@
 use crate::codec::{Answer, Codec, Cut, RequestId};
 use crate::config::{LoadError, PAYLOAD_MAX, PAYLOAD_MIN};
 
-/// Added from word to word. It is odd, so that the words of one payload differ, and cheap enough to be vectorised.
+/// Added from word to word. It is odd, so that the words of one payload differ, and the addition is cheap
+/// enough to be vectorised.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// The codec of echo requests, all of one length, each with different bytes.

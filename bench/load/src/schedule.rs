@@ -1,4 +1,5 @@
-//! When the requests of an open loop are due: determined by a rate, a distribution and a seed, never by the replies.
+//! The due times of the requests of an open loop. They follow from a rate, a distribution and a seed, never
+//! from the replies.
 
 use fastrand::Rng;
 use twinpath_time::{Duration, Instant};

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use twinpath_time::Duration;
 
-/// Longest round trip of the histogram; a longer one is recorded as this.
+/// Maximum round trip in the histogram; a longer one is recorded as this.
 const RTT_MAX_NS: u64 = 60_000_000_000;
 /// Three digits: buckets no wider than 0.1 % of their value.
 const SIGNIFICANT_DIGITS: u8 = 3;

@@ -1,10 +1,10 @@
-//! Statistics of two sets of measurements that were not taken in pairs: by which factor one exceeds the other, with a
-//! confidence interval.
+//! Statistics of two sets of measurements that were not taken in pairs: the factor by which one exceeds the
+//! other, with a confidence interval.
 
 /// Up to this product of the two sizes the exact distribution is computed; above, the normal distribution is a good
 /// approximation.
 const EXACT_MAX: usize = 2500;
-/// The quantile of the standard normal distribution above which 2.5 % lie.
+/// The quantile of the standard normal distribution that is exceeded with a probability of 2.5 %.
 const NORMAL_975: f64 = 1.959_963_984_540_054;
 
 /// The ratio of the second set to the first.
@@ -13,14 +13,14 @@ pub struct Ratio {
     /// The median of all ratios of one value of the second set to one of the first (Hodges and Lehmann's estimator,
     /// on the logarithms).
     pub ratio: f64,
-    /// Confidence interval of at least 95 %, if the sets differ by a factor alone; `None` if they are too small for
-    /// one.
+    /// Confidence interval of at least 95 %, assuming that the sets differ only by a factor; `None` if they
+    /// are too small for one.
     pub interval95: Option<[f64; 2]>,
 }
 
-/// Compares `second` with `first`. The interval is that of Mann and Whitney's test: as many of the ratios are cut off
-/// at either end as leave 95 % for any distribution of the values. `None` if a set is empty or has a value that is
-/// not above zero.
+/// Compares `second` with `first`. The interval is that of Mann and Whitney's test: at either end, the
+/// ratios are cut off that leave 95 % for any distribution of the values. `None` if a set is empty or has a
+/// value that is not above zero.
 #[must_use]
 pub fn unpaired_ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     let is_good =
@@ -38,7 +38,7 @@ pub fn unpaired_ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     Some(Ratio { ratio, interval95: cut.map(|cut| [ratios[cut], ratios[last - cut]]) })
 }
 
-/// How many of all ratios to cut off at either end; `None` if even all of them are no 95 % interval.
+/// How many of all ratios to cut off at either end; `None` if not even all of them make a 95 % interval.
 fn cut_off(first: usize, second: usize) -> Option<usize> {
     let product = first * second;
     if product > EXACT_MAX {
@@ -58,8 +58,8 @@ fn cut_off(first: usize, second: usize) -> Option<usize> {
 
 /// The probability of each value of Mann and Whitney's U, from 0 on, if both sets have the same distribution.
 ///
-/// The largest of all values is from the first set with probability i / (i + j), and is then above all j of the
-/// second.
+/// The largest of all values is from the first set with probability i / (i + j), and then exceeds all j of
+/// the second.
 fn u_distribution(first: usize, second: usize) -> Vec<f64> {
     // For sets of i and 0..=second values, starting with i = 0.
     let mut rows: Vec<Vec<f64>> = vec![vec![1.0]; second + 1];

@@ -7,7 +7,7 @@ use std::ptr;
 
 use rustix::io::Errno;
 
-/// Most datagrams of one burst.
+/// Maximum number of datagrams in one burst.
 pub(crate) const BURST_MAX: usize = 64;
 /// Bytes of one control message carrying an `int`, rounded up: `CMSG_SPACE(4)` is 24 on 64-bit Linux.
 const CONTROL_BYTES: usize = 32;
@@ -73,8 +73,9 @@ impl Burst {
         self.segment_sizes[slot]
     }
 
-    /// Replaces each request in `slot`, coalesced or not, by a reply of `bytes`: `write` turns the beginning of a
-    /// buffer into the reply. If coalesced requests are smaller than a reply, only the first one is answered.
+    /// Replaces each request in `slot`, coalesced or not, by a reply of `bytes`: `write` turns the start of
+    /// a buffer into the reply. If coalesced requests are smaller than a reply, only the first one is
+    /// answered.
     #[inline]
     pub(crate) fn rewrite(&mut self, slot: usize, bytes: usize, write: impl Fn(&mut [u8])) {
         let buffer = &mut self.buffers[slot * self.slot_bytes..][..self.slot_bytes];

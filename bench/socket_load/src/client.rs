@@ -1,4 +1,4 @@
-//! What the UDP and the TCP client have in common: their configuration and their accounting.
+//! The common parts of the UDP and the TCP client: their configuration and their accounting.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -18,10 +18,11 @@ pub struct ClientConfig {
     pub wait: Wait,
     /// The load to offer.
     pub load: LoadConfig,
-    /// Whether requests that are due at the same time share a system call, and likewise replies that have arrived.
+    /// Whether requests that are due at the same time share a send call, and replies that have arrived
+    /// share a receive call.
     pub batch: bool,
-    /// Over TCP, whether the kernel may keep a request while earlier ones are unacknowledged, so that several leave in one
-    /// segment (Nagle's algorithm, RFC 9293, 3.7.4); without, `TCP_NODELAY` is set.
+    /// Over TCP, whether the kernel may hold back a request while earlier ones are unacknowledged, so that
+    /// several leave in one segment (Nagle's algorithm, RFC 9293, 3.7.4). If not, `TCP_NODELAY` is set.
     pub nagle: bool,
     /// The CPU to run on; anywhere if `None`.
     pub cpu: Option<usize>,
@@ -38,7 +39,7 @@ pub struct ClientOutcome {
     pub transfers: Transfers,
     /// A description of the first reply that was refused or wrong.
     pub complaint: Option<String>,
-    /// The error that ended it early, after some replies had come.
+    /// The error that ended it early, after some replies had arrived.
     pub broken: Option<SocketError>,
 }
 
@@ -47,7 +48,7 @@ pub struct ClientOutcome {
 pub struct Transfers {
     /// Send calls that moved bytes.
     pub sends: u64,
-    /// Send calls that the kernel had no room for.
+    /// Send calls for which the kernel had no room.
     pub sends_refused: u64,
     /// Receive calls that returned bytes.
     pub receives: u64,
@@ -94,14 +95,14 @@ impl Transfers {
     }
 }
 
-/// The readings at the end of the warm-up, from which on CPU time and transfers are accounted.
+/// The readings at the end of the warm-up, where the accounting of CPU time and transfers starts.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     from: Option<(Duration, Transfers)>,
 }
 
 impl Account {
-    /// To be called every turn: takes the readings once, when the warm-up is over.
+    /// Must be called every turn: takes the readings once, when the warm-up is over.
     #[inline]
     pub(crate) fn begin(&mut self, load: &Load, now: Instant, transfers: &Transfers) {
         if self.from.is_none() && load.is_measuring(now) {
@@ -109,8 +110,8 @@ impl Account {
         }
     }
 
-    /// The result. A failure after the first reply keeps what was measured until then; a socket that `stop` has shut
-    /// down has not failed.
+    /// The result. If the client failed after the first reply, the results until then are kept. A socket
+    /// that `stop` has shut down has not failed.
     pub(crate) fn outcome(
         &self,
         load: &Load,
@@ -140,8 +141,8 @@ impl Account {
     }
 }
 
-/// Sets the timer slack to a nanosecond, from the default of 50 us: an open loop sleeps until the next request is
-/// due.
+/// Reduces the timer slack from the default of 50 us to a nanosecond, because an open loop sleeps until the
+/// next request is due.
 pub(crate) fn set_timer_slack() -> Result<(), SocketError> {
     rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN))
         .map_err(|source| SocketError::Option { option: "PR_SET_TIMERSLACK", source: source.into() })

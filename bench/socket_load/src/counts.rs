@@ -5,7 +5,7 @@
 pub struct EchoCounts {
     /// Requests received.
     pub received: u64,
-    /// Replies that the kernel took.
+    /// Replies that the kernel accepted.
     pub sent: u64,
     /// Replies that the kernel refused.
     pub refused: u64,

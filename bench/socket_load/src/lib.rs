@@ -1,8 +1,9 @@
-//! Load over the kernel's own sockets: the measuring clients of `bench`, and the servers of `--measure-fallback`: a
-//! UDP echo server and a TCP sink.
+//! Load over the kernel's own sockets: the measuring clients of `bench`, and the servers of
+//! `--measure-fallback` (a UDP echo server and a TCP sink).
 //!
-//! The labs compare twinpath with these too, so they are as well tuned as ordinary sockets allow, and use nothing of
-//! twinpath's own data path. `docs/measuring.md` says how each was tuned and what was tried and rejected.
+//! The labs also compare twinpath with these clients and servers. So they are tuned as well as ordinary
+//! sockets allow, and use no part of twinpath's own data path. `docs/measuring.md` says how each was tuned,
+//! and what was tried and rejected.
 
 mod burst;
 mod client;
@@ -45,7 +46,7 @@ pub enum Wait {
 }
 
 impl Wait {
-    /// Whether to poll without sleeping, if the last packet came at `last`.
+    /// Whether to poll without sleeping, if the last packet arrived at `last`.
     #[inline]
     #[must_use]
     pub fn spins(self, last: Instant, now: Instant) -> bool {

@@ -13,7 +13,7 @@ const SEGMENTS_MAX: usize = 64;
 /// A segment must fit the path's MTU, or the kernel refuses the whole message: the smallest MTU of IPv6, 1280, less
 /// 48 of headers.
 const SEGMENT_BYTES_MAX: usize = 1232;
-/// Most payload of one message.
+/// Maximum payload of one message.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 65_487;
 
 /// Sends the first `count` datagrams of `burst` back; consecutive ones of equal size to one peer leave as one

@@ -11,7 +11,7 @@ use twinpath_time::Duration;
 
 use crate::SocketError;
 
-/// Longest wait for a TCP connection.
+/// Maximum wait for a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A UDP socket bound to `address`; port 0 takes any free port.
@@ -40,7 +40,7 @@ pub fn listen_tcp(address: SocketAddr) -> Result<(Arc<OwnedFd>, SocketAddr), Soc
     Ok((Arc::new(socket.into()), local))
 }
 
-/// A TCP connection; without `nagle` it sends every request at once.
+/// A TCP connection; without `nagle` it sends every request immediately.
 pub fn connect_tcp(target: SocketAddr, nagle: bool) -> Result<Arc<OwnedFd>, SocketError> {
     let stream = TcpStream::connect_timeout(&target, CONNECT_TIMEOUT).map_err(|source| {
         if source.kind() == io::ErrorKind::ConnectionRefused {
@@ -65,12 +65,12 @@ pub fn is_transient(error: Errno) -> bool {
     matches!(error, Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM)
 }
 
-/// Whether a UDP socket reports with this error an ICMP error about a datagram sent earlier (udp(7), ip(7)).
+/// Whether this error of a UDP socket is an ICMP error about a datagram sent earlier (udp(7), ip(7)).
 pub fn is_icmp(error: Errno) -> bool {
     matches!(error, Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH)
 }
 
-/// Whether this error is one of the connection to be accepted, and not of the listener (accept(2)).
+/// Whether this error concerns the connection to be accepted, and not the listener (accept(2)).
 pub fn may_pass(error: Errno) -> bool {
     is_transient(error)
         || matches!(error, Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN | Errno::HOSTUNREACH)

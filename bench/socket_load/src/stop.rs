@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustix::net::{Shutdown, shutdown};
 
-/// A request to stop, shared by the thread that makes it and the peers that obey it.
+/// A request to stop, shared by the thread that makes it and the peers that follow it.
 ///
-/// It shuts down their sockets, which wakes the threads that sleep on them (an unconnected UDP socket too:
-/// `inet_shutdown` in net/ipv4/af_inet.c reports ENOTCONN and shuts it down nevertheless). So the measured loops need
-/// neither a signal nor a further descriptor.
+/// It shuts down their sockets, which wakes the threads that sleep on them. This works for an unconnected
+/// UDP socket too: `inet_shutdown` in net/ipv4/af_inet.c reports ENOTCONN, but shuts it down. So the
+/// measured loops need neither a signal nor a further descriptor.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<Shared>);
 
@@ -43,7 +43,8 @@ impl Stop {
         self.0.requested.load(Ordering::Relaxed)
     }
 
-    /// Registers `socket` to be shut down when the request is made; at once if it has been made.
+    /// Registers `socket` to be shut down when the request is made; if it has been made already, shuts it
+    /// down immediately.
     pub fn watch(&self, socket: &Arc<OwnedFd>) {
         let mut sockets = self.0.sockets.lock().unwrap_or_else(PoisonError::into_inner);
         if self.0.requested.load(Ordering::SeqCst) {
@@ -65,13 +66,14 @@ fn wake(socket: &OwnedFd) {
 pub struct Progress(AtomicU64);
 
 impl Progress {
-    /// Replies so far, warm-up included; of a stream, its bytes.
+    /// Number of replies so far, including the warm-up; for a stream, of bytes.
     #[must_use]
     pub fn answered(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Counts replies, or bytes. Only one thread may add to it, so no locked instruction is needed; give each thread its own.
+    /// Counts replies, or bytes. Only one thread may add to it, so no locked instruction is needed: give
+    /// each thread its own.
     #[inline]
     pub fn add(&self, count: u64) {
         self.0.store(self.0.load(Ordering::Relaxed) + count, Ordering::Relaxed);

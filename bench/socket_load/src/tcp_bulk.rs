@@ -13,7 +13,8 @@ use crate::SocketError;
 use crate::socket::{connect_tcp, is_transient, listen_tcp};
 use crate::stop::Stop;
 
-/// Bytes per system call: large enough that system calls do not matter, small enough for the second-level cache.
+/// Bytes per system call: large enough that the cost of system calls does not matter, and small enough for
+/// the second-level cache.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// The result of a transfer.
@@ -26,7 +27,7 @@ pub struct BulkCounts {
 }
 
 impl BulkCounts {
-    /// Payload bytes per second; zero when nothing came.
+    /// Payload bytes per second; zero if nothing arrived.
     #[must_use]
     pub fn bytes_per_s(&self) -> f64 {
         if self.elapsed.is_zero() { 0.0 } else { self.bytes as f64 / self.elapsed.as_secs_f64() }
@@ -56,8 +57,8 @@ impl TcpSink {
         self.address
     }
 
-    /// Accepts one connection after the other until `stop` is requested, and calls `finished` with the result of
-    /// each.
+    /// Accepts one connection after another until `stop` is requested, and calls `finished` with the result
+    /// of each.
     ///
     /// # Errors
     /// Accepting failed with an error that is not temporary.

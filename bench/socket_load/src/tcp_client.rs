@@ -1,8 +1,8 @@
 //! The TCP client: it sends requests on one connection, and its codec divides the stream into replies.
 //!
-//! One request per send and one reply per receive, as a client does that waits for each answer: a receive reads no
-//! more bytes than the next reply has, as far as its length is known. With `batch`, a send carries all requests that
-//! are due, and a receive takes all bytes that have arrived.
+//! Without `batch`, one send carries one request and one receive takes one reply, as in a client that waits
+//! for each answer: a receive reads no more bytes than the next reply has, if its length is known. With
+//! `batch`, a send carries all requests that are due, and a receive takes all bytes that have arrived.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,13 +19,14 @@ use crate::socket::{connect_tcp, is_transient, set_receive_timeout};
 use crate::stop::{Progress, Stop};
 use crate::{ClientConfig, ClientOutcome, SocketError};
 
-/// Most bytes of requests that are sent at once (or one request, if that is larger), and of a receive.
+/// Maximum number of bytes of requests per send (or one request, if that is larger), and of a receive.
 const QUEUED_BYTES_MAX: usize = 64 << 10;
 
 /// Connects, and offers the load on the calling thread until it is done or `stop` is requested.
 ///
 /// # Errors
-/// The configuration is impossible, nothing listens at the target, or the connection breaks before a reply came.
+/// The configuration is impossible, nothing listens at the target, or the connection broke before a reply
+/// arrived.
 pub fn tcp_client(
     config: &ClientConfig,
     codec: Box<dyn Codec>,
@@ -71,7 +72,7 @@ impl TcpClient {
     /// Offers the load on the calling thread until it is done or `stop` is requested.
     ///
     /// # Errors
-    /// The CPU may not be used, or the connection breaks before a reply came.
+    /// The CPU may not be used, or the connection broke before a reply arrived.
     pub fn run(self, stop: &Stop, progress: &Progress) -> Result<ClientOutcome, SocketError> {
         let Self { codec, mut connection } = self;
         if let Some(cpu) = connection.config.cpu {
@@ -103,7 +104,7 @@ struct Connection {
     /// The received beginning of an incomplete reply is at `..partial`.
     incoming: Box<[u8]>,
     partial: usize,
-    /// Bytes that are missing of the next reply, at least.
+    /// Minimum number of bytes that are missing of the next reply.
     missing: usize,
     transfers: Transfers,
 }
@@ -140,7 +141,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Adds the requests that are due after those not sent yet, as far as there is room.
+    /// Adds the due requests after those not sent yet, while there is room.
     fn queue_due(&mut self, load: &mut Load, now: Instant) {
         let len = self.request_len;
         if self.unsent == self.queued {
@@ -155,7 +156,8 @@ impl Connection {
         }
     }
 
-    /// Sends as much as the kernel takes now. It never waits: the server may be waiting for us to read.
+    /// Sends as many bytes as the kernel takes now. It never waits, because the server may be waiting for
+    /// us to read.
     fn send_queued(&mut self) -> Result<(), SocketError> {
         while self.unsent < self.queued {
             let rest = &self.outgoing[self.unsent..self.queued];
@@ -178,7 +180,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits as configured and receives bytes; returns how many.
+    /// Waits as configured and receives bytes; returns their number.
     fn receive(&mut self, load: &Load, spins: bool, now: Instant) -> Result<usize, SocketError> {
         let stuck = self.unsent < self.queued;
         // If there are requests to send, it does not wait.
@@ -238,7 +240,7 @@ impl Connection {
         Ok((replies, now.unwrap_or_else(clock::now)))
     }
 
-    /// Sleeps until bytes have come, the kernel can take more (if `stuck`), or `deadline` has come.
+    /// Sleeps until bytes have arrived, the kernel can take more (if `stuck`), or `deadline` has passed.
     fn sleep_until(&self, deadline: Instant, now: Instant, stuck: bool) -> Result<(), SocketError> {
         let wait_ns = deadline.nanos_since(now);
         let timeout =

@@ -15,22 +15,22 @@ const INFO_BYTES: usize = 152;
 pub struct TcpInfo {
     /// The smoothed round-trip time.
     pub rtt: Duration,
-    /// The shortest one.
+    /// The minimum round-trip time.
     pub rtt_min: Duration,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub retransmits: u64,
     /// Bytes that the peer has acknowledged.
     pub bytes_acked: u64,
     /// The congestion window, in segments.
     pub window: u32,
-    /// Bytes of a segment.
+    /// Maximum segment size, bytes.
     pub segment_bytes: u32,
 }
 
 /// Asks the kernel about a connection.
 ///
 /// # Errors
-/// What `getsockopt(2)` returns.
+/// The error of `getsockopt(2)`.
 pub fn tcp_info(socket: impl AsFd) -> Result<TcpInfo, Errno> {
     let mut info = [0_u8; INFO_BYTES];
     let mut len = INFO_BYTES as libc::socklen_t;
@@ -47,7 +47,7 @@ pub fn tcp_info(socket: impl AsFd) -> Result<TcpInfo, Errno> {
     if result < 0 { Err(last_errno()) } else { Ok(read(&info)) }
 }
 
-/// The fields at their places; what an older kernel did not write is 0.
+/// Parses the fields. A field that an older kernel did not write is 0.
 fn read(info: &[u8; INFO_BYTES]) -> TcpInfo {
     let word = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
     let low_first = cfg!(target_endian = "little");

@@ -1,7 +1,8 @@
-//! One connection of `bench stream`: a stream of bytes to a service that discards them, or from one that makes them.
+//! One connection of `bench stream`: a stream of bytes to a service that discards them, or from one that
+//! generates them.
 //!
-//! A stream to a service ends with our last byte (shutdown), and is over when the service has closed the connection: then
-//! it has read everything.
+//! A stream to a service ends with our FIN (shutdown). It is over when the service has closed the
+//! connection, because then the service has read everything.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -20,7 +21,7 @@ use crate::socket::{connect_tcp, is_transient};
 use crate::stop::{Progress, Stop};
 use crate::tcp_info::{TcpInfo, tcp_info};
 
-/// The longest system call: requests to stop, and the end of an interval, are noticed after that.
+/// Maximum duration of a system call: requests to stop, and the end of an interval, are noticed after that.
 const CALL_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The configuration of one stream of bytes.
@@ -34,7 +35,7 @@ pub struct TcpStreamConfig {
     pub size: usize,
     /// How long to send or receive.
     pub duration: Duration,
-    /// How long nothing may move at the end, or at the beginning.
+    /// Maximum time without progress at the end, or at the beginning.
     pub timeout: Duration,
     /// The CPU to run on; anywhere if `None`.
     pub cpu: Option<usize>,
@@ -47,16 +48,16 @@ pub struct TcpSample {
     pub at: Duration,
     /// Bytes that had arrived: acknowledged by the service, or received from it.
     pub bytes: u64,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub retransmits: u64,
 }
 
-/// What became of a stream of bytes.
+/// The result of a stream of bytes.
 #[derive(Debug)]
 pub struct TcpStreamOutcome {
     /// Bytes that arrived.
     pub bytes: u64,
-    /// Until then: of a stream to a service until that had closed the connection.
+    /// Time until they had arrived; for a stream to a service, until it had closed the connection.
     pub elapsed: Duration,
     /// CPU time of the thread.
     pub cpu_time: Duration,
@@ -64,9 +65,10 @@ pub struct TcpStreamOutcome {
     pub transfers: Transfers,
     /// The connection at the end.
     pub info: TcpInfo,
-    /// Whether the service closed a stream to it, which says that it has read everything.
+    /// Whether the service closed the connection of a stream to it, which proves that it has read
+    /// everything.
     pub is_closed: bool,
-    /// Bytes that came back from a service that is to discard.
+    /// Bytes sent back by a service that should discard them.
     pub came_back: u64,
     /// The intervals, in order.
     pub samples: Vec<TcpSample>,
@@ -112,7 +114,7 @@ impl TcpStreaming {
             interval,
             next_sample: now + interval,
             samples: Vec::with_capacity(samples),
-            // Its bytes are none that could be compressed to nothing on the way.
+            // The bytes are such that they cannot be compressed to nothing on the way.
             chunk: (0..config.size).map(|at| ((at * 167) >> 3) as u8).collect(),
             bytes: 0,
             came_back: 0,
@@ -172,7 +174,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Sends the last byte, and waits until the service has closed the connection or takes nothing more.
+    /// Sends the FIN, and waits until the service has closed the connection or takes nothing more.
     fn finish(&mut self) -> Result<(), SocketError> {
         let _ = shutdown(&self.socket, Shutdown::Write);
         let mut moved_at = clock::now();
@@ -249,7 +251,7 @@ impl Flow {
         }
     }
 
-    /// Bytes that have arrived. The kernel may count the beginning and the end of the connection as a byte each.
+    /// Bytes that have arrived. The kernel may count the SYN and the FIN as a byte each.
     fn arrived(&self) -> u64 {
         if self.config.from_service {
             self.bytes
@@ -275,7 +277,7 @@ impl Flow {
             self.info = info;
         }
         let (bytes, elapsed) = (self.arrived(), self.ended.since(self.began));
-        // The last interval is one only if it has a length that says something.
+        // The last interval counts only if it is long enough to be meaningful.
         let last = TcpSample { at: elapsed, bytes, retransmits: self.info.retransmits };
         let since = elapsed.saturating_sub(self.samples.last().map_or(Duration::ZERO, |sample| sample.at));
         if since < self.interval / 10 && !self.samples.is_empty() {

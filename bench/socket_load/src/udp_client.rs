@@ -1,7 +1,7 @@
 //! The UDP client: it offers a [`Load`] over one connected socket.
 //!
-//! One request per send and one reply per receive; with `batch`, a system call sends all requests that are due, or
-//! receives all replies that have arrived, up to [`BURST_MAX`].
+//! Without `batch`, one send carries one request and one receive takes one reply. With `batch`, a system
+//! call sends all requests that are due, or receives all replies that have arrived, up to [`BURST_MAX`].
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -22,7 +22,8 @@ use crate::{ClientConfig, ClientOutcome, SocketError};
 /// Offers the load on the calling thread until it is done or `stop` is requested.
 ///
 /// # Errors
-/// The configuration is impossible, nothing listens at the target, or the socket fails before a reply came.
+/// The configuration is impossible, nothing listens at the target, or the socket failed before a reply
+/// arrived.
 pub fn udp_client(
     config: &ClientConfig,
     codec: Box<dyn Codec>,
@@ -54,7 +55,7 @@ impl UdpClient {
     /// Offers the load on the calling thread until it is done or `stop` is requested.
     ///
     /// # Errors
-    /// The CPU may not be used, or the socket fails before a reply came.
+    /// The CPU may not be used, or the socket failed before a reply arrived.
     pub fn run(self, stop: &Stop, progress: &Progress) -> Result<ClientOutcome, SocketError> {
         let Self { config, codec, socket } = self;
         if let Some(cpu) = config.cpu {
@@ -78,7 +79,7 @@ struct Flow {
     /// Requests to be sent, then received replies.
     burst: Burst,
     ids: [RequestId; BURST_MAX],
-    /// Whether any reply has come: before the first one, a refusal means that nobody listens.
+    /// Whether any reply has arrived: before the first one, a refusal means that nobody listens.
     answered: bool,
     transfers: Transfers,
 }
@@ -247,7 +248,7 @@ impl Flow {
         }
     }
 
-    /// Sleeps until a datagram has come or `deadline` has come.
+    /// Sleeps until a datagram has arrived or `deadline` has passed.
     fn sleep_until(&self, deadline: Instant, now: Instant) -> Result<(), SocketError> {
         let wait_ns = deadline.nanos_since(now);
         let timeout =

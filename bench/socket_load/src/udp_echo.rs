@@ -1,4 +1,4 @@
-//! UDP servers over kernel sockets, which differ in the reply that they write over a request.
+//! UDP servers over kernel sockets, which differ in the reply that they write in place of a request.
 
 use std::marker::PhantomData;
 use std::net::SocketAddr;
@@ -25,12 +25,12 @@ pub const DATAGRAM_BYTES: usize = 65_535;
 pub enum Peers {
     /// Every peer.
     Any,
-    /// Only the first peer that sends: the socket is connected to it, which saves a route look-up and an address per
-    /// packet. It is no usable service, but the fastest that sockets can be for one flow.
+    /// Only the first peer that sends: the socket is connected to it, which saves a route look-up and an
+    /// address per packet. It is not a usable service, but shows the maximum speed of sockets for one flow.
     First,
 }
 
-/// How datagrams go in and out.
+/// How datagrams are received and sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EchoMethod {
     /// One per system call.
@@ -251,7 +251,8 @@ fn send_burst(burst: &mut Burst, socket: BorrowedFd<'_>, count: usize, named: bo
     }
 }
 
-/// Ignores errors that are no reason to stop: nothing was received, or ICMP reports an error about an earlier reply.
+/// Ignores errors that are no reason to stop: nothing was received, or an ICMP error about an earlier reply
+/// was reported.
 fn tolerate(error: Errno) -> Result<(), Errno> {
     if is_transient(error) || is_icmp(error) { Ok(()) } else { Err(error) }
 }

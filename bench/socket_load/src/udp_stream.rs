@@ -1,7 +1,7 @@
 //! The sender of a stream of datagrams ([`Datagrams`]), over one connected socket.
 //!
-//! Datagrams that are due together leave with one system call: as one message that the kernel or the device segments
-//! (`UDP_SEGMENT`), where the path takes it.
+//! Datagrams that are due together leave with one system call: as one message that the kernel or the device
+//! segments (`UDP_SEGMENT`), if the path supports it.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,10 +23,10 @@ use crate::socket::{connect_udp, is_icmp, is_transient};
 use crate::stop::{Progress, Stop};
 use crate::{SocketError, Wait};
 
-/// The latest time at which a request to stop is noticed.
+/// Maximum interval between checks for a request to stop.
 const HEED_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A stream of datagrams to a connected socket, not begun.
+/// A stream of datagrams over a connected socket, not started yet.
 pub struct UdpStream {
     target: SocketAddr,
     wait: Wait,
@@ -34,16 +34,16 @@ pub struct UdpStream {
     socket: Arc<OwnedFd>,
 }
 
-/// What became of a stream of datagrams.
+/// The result of a stream of datagrams.
 #[derive(Debug)]
 pub struct UdpStreamOutcome {
-    /// What was sent, and what arrived.
+    /// The counts of sent and arrived datagrams.
     pub summary: DatagramsSummary,
     /// CPU time of the thread while it sent.
     pub cpu_time: Duration,
     /// System calls and bytes while it sent.
     pub transfers: Transfers,
-    /// Whether the kernel or the device segmented what was sent.
+    /// Whether the kernel or the device segmented the messages.
     pub is_segmented: bool,
     /// Why it ended early, after the service had answered.
     pub broken: Option<SocketError>,
@@ -56,7 +56,7 @@ impl UdpStream {
     /// There is no route to the target.
     pub fn connect(target: SocketAddr, wait: Wait, cpu: Option<usize>) -> Result<Self, SocketError> {
         let socket = connect_udp(target)?;
-        // Without it the kernel does not tell that its queue had no room (ip(7)).
+        // Without it the kernel does not report that its queue had no room (ip(7)).
         let (level, option) = if target.is_ipv4() {
             (libc::IPPROTO_IP, libc::IP_RECVERR)
         } else {
@@ -67,7 +67,8 @@ impl UdpStream {
         Ok(Self { target, wait, cpu, socket })
     }
 
-    /// Bytes of the largest datagram that is not fragmented on its way to the target, as far as the kernel knows.
+    /// Maximum length of a datagram that is not fragmented on its way to the target, as known to the
+    /// kernel.
     #[must_use]
     pub fn payload_max(&self) -> Option<usize> {
         let (mtu, headers) = if self.target.is_ipv4() {
@@ -78,8 +79,8 @@ impl UdpStream {
         mtu.ok().and_then(|mtu| (mtu as usize).checked_sub(headers))
     }
 
-    /// Sends on the calling thread until the stream is done, or `stop` is requested and what was sent is counted.
-    /// `progress` gets the bytes.
+    /// Sends on the calling thread until the stream is done, or until `stop` is requested and the sent
+    /// datagrams are counted. `progress` gets the bytes.
     ///
     /// # Errors
     /// The configuration is impossible, the CPU may not be used, nobody listens, or the socket fails.
@@ -132,7 +133,7 @@ impl UdpStream {
     }
 }
 
-/// `UDP_SEGMENT` takes segments of 16 bits.
+/// Maximum segment size that `UDP_SEGMENT` accepts: segments have 16 bits.
 const SEGMENT_BYTES_MAX: usize = u16::MAX as usize / 2;
 
 struct Flow {
@@ -141,7 +142,7 @@ struct Flow {
     socket: Arc<OwnedFd>,
     burst: Burst,
     spins: bool,
-    /// How many datagrams one message has at most; 1: they are not segmented.
+    /// Maximum number of datagrams in one message; 1: messages are not segmented.
     message: usize,
     was_segmented: bool,
     transfers: Transfers,
@@ -150,7 +151,8 @@ struct Flow {
 }
 
 impl Flow {
-    /// Sends what is due, waits if nothing is, and takes the answers that came. Returns the bytes sent.
+    /// Sends the due datagrams, waits if none is due, and takes the answers that have arrived. Returns the
+    /// bytes sent.
     fn turn(&mut self) -> Result<u64, SocketError> {
         let now = clock::now();
         if self.stream.asks(now) {
@@ -173,7 +175,7 @@ impl Flow {
         self.stream.write_question(self.burst.payload_mut(0, len), now);
         match send(&self.socket, self.burst.payload(0), SendFlags::empty()) {
             Ok(_) => Ok(()),
-            // It is asked again.
+            // The question will be repeated.
             Err(error) if is_transient(error) => Ok(()),
             Err(error) => self.fail(error),
         }
@@ -199,18 +201,19 @@ impl Flow {
                     next += sent;
                 }
                 Err(Errno::INTR) => {}
-                // The datagrams are larger than the path's packets, or the device can't: one by one.
+                // The datagrams are larger than the path's packets, or the device cannot segment them: send
+                // them one by one.
                 Err(Errno::INVAL | Errno::MSGSIZE | Errno::IO | Errno::OPNOTSUPP) if self.message > 1 => {
                     self.message = 1;
                 }
                 Err(error) if is_transient(error) => {
-                    // The message, or the first of those that did not leave.
+                    // The whole message, or the first of the datagrams that did not leave.
                     let lost = if self.message > 1 { count - next } else { 1 };
                     self.stream.lost_here(lost as u64);
                     self.transfers.sends_refused += 1;
                     next += lost;
                 }
-                // About a datagram sent earlier: this one was not sent yet.
+                // The error is about a datagram sent earlier: this one was not sent yet.
                 Err(error) => self.fail(error)?,
             }
         }
@@ -246,13 +249,13 @@ impl Flow {
         Err(unreachable(self.target, error))
     }
 
-    /// Empties the queue of errors that the kernel keeps for the socket: until then it counts as ready.
+    /// Empties the kernel's error queue of the socket: until then the socket counts as ready.
     fn forget_errors(&mut self) {
         let flags = RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT;
         while recv(&self.socket, &mut [0_u8; 64][..], flags).is_ok() {}
     }
 
-    /// Sleeps until an answer has come or `deadline` has come.
+    /// Sleeps until an answer has arrived or `deadline` has passed.
     fn sleep_until(&mut self, deadline: Instant, now: Instant) -> Result<(), SocketError> {
         let wait_ns = deadline.nanos_since(now);
         let timeout =

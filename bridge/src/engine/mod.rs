@@ -1,9 +1,9 @@
-//! The engine of an exception port: what arrives on one side leaves by the other, in the same turn.
+//! The engine of an exception port: frames that arrive on one side leave by the other, in the same turn.
 //!
-//! A worker has one queue of each side. Where the other side does not take a frame as it is, the worker makes it fit
-//! ([`twinpath_port::fit`]).
+//! A worker has one queue of each side. If the other side does not accept a frame as it is, the worker
+//! makes it fit ([`twinpath_port::fit`]).
 //!
-//! Never here: a queue of its own, a timer, a look at what a frame says.
+//! This engine has no queues or timers of its own, and never inspects the contents of a frame.
 
 use rustix::io::Errno;
 use twinpath_frame::Burst;
@@ -96,7 +96,7 @@ impl Engine for BridgeEngine {
     fn command(&mut self, _now: Instant, _command: (), _io: &mut Io<'_, ()>) {}
 }
 
-/// The loop of a bridging worker is compiled here.
+/// Compiles the loop of a bridging worker.
 impl Hosted for BridgeEngine {
     fn spawn(worker: Worker<Self>, number: u32, placement: Placement) -> Result<Placed<Self>, PlaceError> {
         place::spawn(worker, number, placement)

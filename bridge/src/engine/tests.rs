@@ -11,7 +11,7 @@ use twinpath_worker::{Command, Event, Worker, WorkerConfig, WorkerCounters};
 
 use super::*;
 
-/// The outer end of a side's wire, with a pool of its own.
+/// The outer end of a side's wire, with its own pool.
 struct Outside {
     wire: LoopbackPort,
     pool: Pool,
@@ -41,7 +41,7 @@ impl Outside {
     }
 }
 
-/// What a virtual device takes.
+/// The offloads that a virtual device accepts.
 const ALL: Capabilities = Capabilities {
     frame_len_max: 70_000,
     checksum: true,
@@ -92,7 +92,7 @@ fn frames_cross_in_both_directions_in_the_turn_that_takes_them_and_a_missing_sid
     assert_eq!(counters.drops.get(Reason::PortDown), 1);
 }
 
-/// UDP over IPv4 from 192.0.2.1:7 to 192.0.2.2:9, of 3,000 bytes, whose checksum is left to hardware.
+/// UDP over IPv4 from 192.0.2.1:7 to 192.0.2.2:9, with 3,000 bytes, whose checksum is left to hardware.
 fn super_frame() -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
     frame.extend([0x45, 0, 0x0b, 0xd4, 0, 0, 0x40, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);

@@ -13,7 +13,7 @@ const fn link(mtu: u32, mac: Mac, up: bool, running: bool) -> LinkState {
 struct World {
     port: Option<LinkState>,
     kernel: Option<LinkState>,
-    /// Largest MTU the device takes.
+    /// Maximum MTU of the device.
     port_mtu_max: u32,
     /// Whether the device's cable is connected.
     cable: bool,
@@ -194,7 +194,7 @@ fn whatever_administrators_do_the_sides_settle_and_agree() {
             for _ in 0..random.usize(1..4) {
                 let side = if random.bool() { Side::Port } else { Side::Kernel };
                 match random.u8(0..4) {
-                    // The device's own limit holds for its administrator as well.
+                    // The device's own limit also applies to its administrator.
                     0 if side == Side::Port => world.side(side).mtu = random.u32(1_280..1_600),
                     0 => world.side(side).mtu = random.u32(1_280..2_000),
                     1 => world.side(side).mac = [MAC_A, MAC_B, MAC_C][random.usize(0..3)],

@@ -46,7 +46,7 @@ struct Side {
     file: PathBuf,
     target: String,
     runs: usize,
-    /// Whether it ended before it was done.
+    /// Whether it ended early.
     partial: bool,
 }
 

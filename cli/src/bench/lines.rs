@@ -7,7 +7,7 @@ use super::moment::Moment;
 use super::plan::{BenchPlan, quantile_name};
 use super::runs::summarise;
 
-/// The least width of a column; a longer name widens it.
+/// Minimum width of a column; a longer name widens it.
 const WIDTH: usize = 8;
 /// Shown for a value that was not measured.
 const NOTHING: &str = "-";

@@ -26,7 +26,7 @@ const RPCBIND_PORT: u16 = 111;
 const PATH_MAX: usize = 1024;
 /// No call made here has longer results.
 const REPLY_LIMITS: RecordLimits = RecordLimits { record_bytes: 4096, fragments: 64 };
-/// How often a datagram is sent before it counts as lost.
+/// How many times a datagram is sent before it counts as lost.
 const DATAGRAM_TRIES: u32 = 3;
 
 /// The export to mount.
@@ -38,7 +38,7 @@ pub(crate) struct Exported<'a> {
     pub(crate) transport: Transport,
     pub(crate) path: &'a str,
     pub(crate) auth: &'a Auth,
-    /// The longest wait for an answer.
+    /// Maximum wait for an answer.
     pub(crate) patience: Duration,
 }
 

@@ -1,4 +1,5 @@
-//! Derives the plan of a measurement from the arguments, and refuses invalid combinations with one sentence.
+//! Derives the plan of a measurement from the arguments, and rejects invalid combinations with one
+//! sentence.
 
 use std::path::PathBuf;
 
@@ -67,7 +68,7 @@ pub(crate) struct BenchPlan {
     pub(crate) seed: u64,
     pub(crate) iterations: u32,
     pub(crate) running_average: bool,
-    /// Most requests that may be lost, %.
+    /// Maximum share of requests that may be lost, %.
     pub(crate) loss_max: Option<f64>,
     pub(crate) latency_request: bool,
     pub(crate) shown: Shown,

@@ -20,7 +20,7 @@ const BARS: usize = 400;
 /// replies: a long tail would leave no room for the rest.
 const CLIPPED_AT: f64 = 0.999;
 const BULKS: u64 = 4;
-/// The percentiles that are marked: name, and the number of replies of which one is slower.
+/// The marked percentiles: name, and the number of replies of which one is slower.
 const MARKED: [(&str, f64); 4] = [("p50", 2.0), ("p90", 10.0), ("p99", 100.0), ("p99.9", 1_000.0)];
 /// The labels are one below the other in the upper plot, at this distance in pixels.
 const LABEL_HEIGHT: i32 = 18;

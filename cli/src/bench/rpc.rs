@@ -138,7 +138,7 @@ fn framing(args: &RpcArgs, transport: Transport) -> anyhow::Result<Framing> {
     }
 }
 
-/// This machine's name, and the caller's user and groups, as far as they fit into AUTH_SYS.
+/// This machine's name, and the caller's user and groups, truncated to what fits into AUTH_SYS.
 fn own_credential() -> anyhow::Result<Auth> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let mut name_len = name.len().min(MACHINE_NAME_MAX as usize);

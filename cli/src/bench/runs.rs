@@ -33,7 +33,7 @@ pub(crate) struct Done {
     pub(crate) report: BenchReport,
     /// Round-trip times of all runs, ns.
     pub(crate) histogram: Histogram<u64>,
-    /// The reason that there are no more runs, if a run other than the first failed.
+    /// The reason why there are no more runs, if a run other than the first failed.
     pub(crate) failure: Option<anyhow::Error>,
 }
 

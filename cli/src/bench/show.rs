@@ -216,7 +216,7 @@ fn row(header: &[impl AsRef<str>], values: &[String]) -> String {
     format!("{table}\n")
 }
 
-/// The reason that the measurement failed; `None` if it succeeded.
+/// The reason why the measurement failed; `None` if it succeeded.
 pub(crate) fn complaint(plan: &BenchPlan, report: &BenchReport, was_interrupted: bool) -> Option<String> {
     let Target { address, .. } = &plan.target;
     let first = report.complaint.as_ref().map_or(String::new(), |first| format!("; the first: {first}"));

@@ -50,7 +50,7 @@ impl Target {
         Ok(Self { name, address })
     }
 
-    /// The same where a link-local address without a zone is one of this interface's link.
+    /// The same, but a link-local address without a zone gets the link of this interface.
     pub(crate) fn on(mut self, interface: Option<&str>) -> anyhow::Result<Self> {
         let name = &self.name;
         if let SocketAddr::V6(address) = &mut self.address
@@ -81,8 +81,8 @@ fn named_port(written: &str) -> Option<u16> {
     (!host.is_empty() && (!host.contains(':') || host.ends_with(']'))).then(|| port.parse().ok())?
 }
 
-/// The address, if an IPv6 address with a zone is written, `[fe80::1%eth0]:7`: a zone is an interface's name or number (RFC
-/// 4007, section 11). The library's resolver takes numbers only.
+/// The address, if an IPv6 address with a zone is written, `[fe80::1%eth0]:7`. A zone is an interface's
+/// name or number (RFC 4007, section 11), but the library's resolver accepts only numbers.
 fn in_zone(name: &str) -> anyhow::Result<Option<SocketAddr>> {
     let Some((host, port)) = name.rsplit_once(':') else { return Ok(None) };
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));

@@ -1,4 +1,5 @@
-//! `twinpath bridge`: an interface that user space owns completely, and one for the kernel's own stack in its place.
+//! `twinpath bridge`: an interface that user space owns completely, with another one in its place for the
+//! kernel's own stack.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -56,7 +57,7 @@ impl HasKeys for Bridge {
     }
 }
 
-/// The configuration of the command line, and the values of keys that it does not give.
+/// The configuration from the command line, and the values of keys that it does not give.
 fn config(overrides: &Overrides) -> (Config, Config) {
     let mut usual = Bridge::usual();
     let worker = &overrides.worker;
@@ -92,7 +93,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(crate::ended(&left))
 }
 
-/// The keys that a bridge has options for, with their values.
+/// The keys for which a bridge has options, with their values.
 fn settings(config: &Config, usual: &Config, overrides: &Overrides) -> Vec<Setting> {
     let has_option = |key: &Key| key.option.is_some_and(|option| option.of.contains(&Command::Bridge));
     let known: Vec<_> = keys().filter(|key| has_option(key)).map(|key| key.path).collect();
@@ -101,7 +102,7 @@ fn settings(config: &Config, usual: &Config, overrides: &Overrides) -> Vec<Setti
     settings
 }
 
-/// Prints that frames are carried: a line for programs, the rest for people.
+/// Prints that frames are carried: one line for programs, the rest for people.
 fn announce(ready: &Ready, voice: Voice) {
     let report = &ready.report;
     let [port, kernel] = report.interfaces.as_slice() else { return };

@@ -13,9 +13,9 @@ pub(crate) struct Blocks {
     /// The start of an incomplete block.
     rest: Vec<u8>,
     frames: u64,
-    /// Frames that were missed; `None` before the last block.
+    /// Frames that were missed; `None` until the last block.
     missed: Option<u64>,
-    /// The stream is not pcapng: nothing more is counted.
+    /// The stream is not pcapng: counting has stopped.
     lost: bool,
 }
 
@@ -40,12 +40,12 @@ impl Blocks {
         self.rest.drain(..done);
     }
 
-    /// Whether the end of the file has come, as far as can be told.
+    /// Whether the end of the file has been reached, as far as can be told.
     pub(crate) const fn are_whole(&self) -> bool {
         self.lost || self.missed.is_some()
     }
 
-    /// Reads one block; returns how many bytes are behind it.
+    /// Reads one block; returns how many bytes follow it.
     fn next(&mut self, from: usize) -> Result<usize, PcapError> {
         let bytes = &self.rest[from..];
         let Some(parser) = &mut self.parser else {

@@ -163,13 +163,13 @@ struct Followed {
 enum Ended {
     /// The instance has sent all of the file.
     Whole,
-    /// Nobody reads the file any more.
+    /// The file's reader has gone.
     Unread,
-    /// It was told to end, and the rest of the file did not come in time.
+    /// It was told to end, and the rest of the file did not arrive in time.
     Late,
-    /// It was told so once more meanwhile.
+    /// It was told to end a second time meanwhile.
     Interrupted,
-    /// The connection ended before the file did; what the kernel said of it, if anything.
+    /// The connection ended before the file did; the kernel's error, if there is one.
     Broken(String),
 }
 

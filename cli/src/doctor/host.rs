@@ -1,4 +1,4 @@
-//! What the machine allows, for all of its interfaces: each finding with what it is needed for.
+//! The capabilities of the machine, for all of its interfaces. Each finding says what it is needed for.
 
 use std::fs::OpenOptions;
 
@@ -20,24 +20,24 @@ pub(super) struct Host {
     pub(super) architecture: String,
     /// CPUs that this process may use.
     pub(super) cpus: usize,
-    /// Whether it says that it is a virtual machine.
+    /// Whether it reports that it is a virtual machine.
     pub(super) is_virtual: bool,
     /// What it can do.
     pub(super) abilities: Vec<Ability>,
-    /// Settings that `tune` finds not as advised, by name.
+    /// Names of settings that `tune` finds not as advised.
     pub(super) to_tune: Vec<String>,
-    /// What it lacks, and a newer kernel has.
+    /// Features that it lacks, and that a newer kernel has.
     pub(super) newer: Vec<Newer>,
 }
 
-/// Something that the machine can or cannot do for this user.
+/// Something that the machine can do for this user, or cannot.
 #[derive(Debug, Serialize)]
 pub(super) struct Ability {
     /// Its name.
     pub(super) name: &'static str,
     /// Whether it can.
     pub(super) can: bool,
-    /// How; or why not, and what is lost.
+    /// How; or why not, and what is lost by that.
     pub(super) note: String,
 }
 
@@ -48,11 +48,11 @@ pub(super) struct Newer {
     pub(super) since: &'static str,
     /// The feature.
     pub(super) feature: &'static str,
-    /// What it brings.
+    /// Its benefit.
     pub(super) brings: &'static str,
 }
 
-/// Looks. Nothing is attached, and no setting is changed.
+/// Collects the findings. Nothing is attached, and no setting is changed.
 pub(super) fn look(interfaces: &[Interface], not_known: &mut Vec<NotKnown>) -> Host {
     let uname = rustix::system::uname();
     let cpus = affinity::allowed_cpus().map_or(1, |cpus| cpus.len());
@@ -99,7 +99,7 @@ fn abilities() -> Vec<Ability> {
     ]
 }
 
-/// Where there are replies by the kernel.
+/// Where the kernel can send replies.
 fn replies(at_xdp: Result<(), String>) -> String {
     match at_xdp {
         Ok(()) => "on every fast path, where services allow it (`--reflex`)".to_owned(),
@@ -109,7 +109,7 @@ fn replies(at_xdp: Result<(), String>) -> String {
     }
 }
 
-/// What an instance takes for them.
+/// The memory that an instance needs for kept replies.
 fn kept_replies() -> String {
     let mib = KeptMaps::bytes_of(ENTRIES_DEFAULT) as f64 / f64::from(1 << 20);
     format!(
@@ -125,7 +125,7 @@ fn compiler() -> Result<String, String> {
                 .to_owned())
         }
         Ok(_) => Ok("the kernel compiles BPF programs".to_owned()),
-        // The file is not in other network namespaces than the first.
+        // The file exists only in the first network namespace.
         Err(_) => Ok("not to be seen from here; kernels have it on by default".to_owned()),
     }
 }
@@ -140,7 +140,7 @@ fn ports_below_1024(held: Capabilities) -> Result<String, String> {
     }
 }
 
-/// Asked for on a thread of its own, as it changes the thread that asks.
+/// Asked on a separate thread, because asking changes the calling thread.
 fn real_time() -> Result<String, String> {
     let asked = std::thread::spawn(|| scheduling::set_fifo(1).map_err(|error| error.to_string()));
     match asked.join() {

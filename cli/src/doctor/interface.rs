@@ -1,4 +1,4 @@
-//! What an interface would get, and what stands in the way of more.
+//! The path that an interface would get, and what prevents a better one.
 
 use serde::Serialize;
 use twinpath_attach::mirror::Mirror;
@@ -16,7 +16,7 @@ use super::{NotKnown, settings};
 pub(super) struct Interface {
     /// Its name.
     pub(super) name: String,
-    /// The kernel's number of it.
+    /// Its kernel index.
     pub(super) ifindex: u32,
     /// The kind of software device, or the driver; may be empty.
     pub(super) kind: String,
@@ -32,19 +32,19 @@ pub(super) struct Interface {
     pub(super) why_not: Vec<twinpath_observe::report::WhyNot>,
     /// Why a switch would not forward in its driver; none if it would. Only in JSON.
     pub(super) not_in_driver: Option<String>,
-    /// What prevents the fast path although the interface has one.
+    /// What prevents the fast path, although the interface supports one.
     pub(super) obstacles: Vec<String>,
-    /// Settings that `tune` finds not as advised, by name.
+    /// Names of settings that `tune` finds not as advised.
     pub(super) to_tune: Vec<String>,
     /// Whether it is the loopback interface.
     #[serde(skip)]
     pub(super) loopback: bool,
-    /// Whether the kernel says what XDP the driver has.
+    /// Whether the kernel reports the driver's XDP features.
     #[serde(skip)]
     pub(super) tells_xdp: bool,
 }
 
-/// The link of that name; also if a bridge of ours has its frames.
+/// The link with that name, even if one of our bridges has its frames.
 pub(super) fn named(mirror: &Mirror, name: &str) -> Result<Link, InterfaceError> {
     match mirror.tables().link_named(name) {
         Some(link) => Ok(link.clone()),
@@ -52,7 +52,7 @@ pub(super) fn named(mirror: &Mirror, name: &str) -> Result<Link, InterfaceError>
     }
 }
 
-/// Looks at a link, for a service at that UDP port.
+/// Collects the findings about a link, for a service at this UDP port.
 pub(super) async fn look(
     mirror: &Mirror,
     link: &Link,

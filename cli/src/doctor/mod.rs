@@ -1,5 +1,5 @@
-//! `twinpath doctor`: what this host can do, which path each interface would get, what stands in the way, and what newer
-//! kernels would bring, on one screen. It changes nothing.
+//! `twinpath doctor`: shows on one screen what this host can do, which path each interface would get, what
+//! prevents a better one, and what newer kernels would bring. It changes nothing.
 
 mod host;
 mod interface;
@@ -39,22 +39,22 @@ struct Findings {
     host: Host,
     /// The interfaces, in the kernel's order.
     interfaces: Vec<Interface>,
-    /// The names of those that are down, which are not looked at without being named.
+    /// Names of interfaces that are down, which are examined only if they are named.
     down: Vec<String>,
     /// Running instances, by the names of their command sockets.
     running: Vec<String>,
-    /// What killed instances have left at interfaces; none if that is not known.
+    /// Number of programs that killed instances have left on interfaces; none if that is not known.
     left_behind: Option<usize>,
-    /// What could not be looked at.
+    /// Checks that could not be made.
     not_known: Vec<NotKnown>,
 }
 
-/// Something that could not be looked at. It is not the same as nothing found.
+/// A check that could not be made. This is not the same as a check that found nothing.
 #[derive(Debug, Serialize)]
 struct NotKnown {
-    /// What was looked for.
+    /// The subject of the check.
     what: String,
-    /// Why it could not be.
+    /// The reason.
     why: String,
 }
 
@@ -111,7 +111,7 @@ async fn look(args: &Args) -> anyhow::Result<Findings> {
     })
 }
 
-/// The instances that this user may ask.
+/// The instances that this user may query.
 fn running(not_known: &mut Vec<NotKnown>) -> Vec<String> {
     match twinpath_observe::command::find_instances(&twinpath_observe::command::run_directories()) {
         Ok(found) => {

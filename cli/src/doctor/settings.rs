@@ -5,7 +5,8 @@ use twinpath_tune::{Host, Line, State, Wish, advise, survey, topology};
 
 use super::NotKnown;
 
-/// The names of those of an interface, or of the machine alone, for workers in the default mode on any CPU.
+/// Names of such settings of an interface, or only of the machine, for workers in the default mode on any
+/// CPU.
 pub(super) fn not_as_advised(interface: Option<&str>, not_known: &mut Vec<NotKnown>) -> Vec<String> {
     let what = || format!("settings of {}", interface.unwrap_or("the machine"));
     let host = match Host::open(interface) {

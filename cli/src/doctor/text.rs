@@ -6,7 +6,7 @@ use super::Findings;
 use super::interface::Interface;
 use crate::wrap::wrapped;
 
-/// Most interfaces that are shown without being named.
+/// Maximum number of interfaces shown without being named.
 const INTERFACES_MAX: usize = 10;
 
 pub(super) fn render(findings: &Findings) -> String {
@@ -72,7 +72,7 @@ pub(super) fn render(findings: &Findings) -> String {
     text
 }
 
-/// One line of what it would get, and one of each thing that stands in the way of more.
+/// One line about the path that it would get, and one for each thing that prevents a better one.
 fn of_interface(interface: &Interface) -> String {
     let Interface { name, kind, path, why, .. } = interface;
     let kind = if kind.is_empty() { String::new() } else { format!(" ({kind})") };
@@ -86,7 +86,7 @@ fn of_interface(interface: &Interface) -> String {
     for obstacle in &interface.obstacles {
         line(format!("in the way: {obstacle}"));
     }
-    // Where there is a fast path, the others are of little interest.
+    // If there is a fast path, the reasons against the others matter little.
     if path == "kernel" && !interface.loopback {
         let all = interface.why_not.iter().map(|not| (not.path.as_str(), not.reason.as_str()));
         by_reason(all).into_iter().for_each(|(paths, reason)| line(format!("not {paths}: {reason}")));
@@ -97,7 +97,7 @@ fn of_interface(interface: &Interface) -> String {
     text
 }
 
-/// Names with the reason of each: those with one reason together.
+/// Names with their reasons; names with the same reason are grouped.
 fn by_reason<'a>(all: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<(String, &'a str)> {
     let mut reasons: Vec<(String, &str)> = Vec::new();
     for (name, reason) in all {

@@ -1,5 +1,5 @@
-//! Where lines of the log go: to standard error, for as long as somebody reads them. A pipe, terminal or socket that is full
-//! would otherwise stop the thread that has something to say, and with it all control of an instance.
+//! Writes the lines of the log to standard error while somebody reads it. A full pipe, terminal or socket
+//! would otherwise block the thread that logs, and with it all control of an instance.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -9,11 +9,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// How long a line waits for room, unless the one before was lost. A reader that is merely slower than a burst of lines
-/// makes room sooner.
+/// How long a line waits for room, unless the previous one was lost. A reader that is merely slower than a
+/// burst of lines makes room sooner.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Writes each line at once, or loses it. The next line that can be written says how many were lost.
+/// Writes each line immediately, or drops it. The next line that can be written says how many were dropped.
 #[derive(Debug)]
 pub(super) struct Lines<T> {
     to: T,
@@ -31,13 +31,13 @@ impl<T: AsFd> Lines<T> {
         match rustix::event::poll(&mut writable, Some(&wait)) {
             // For a pipe this means room for 4,096 bytes at least (pipe(7)), which no line of ours exceeds in practice.
             Ok(_) => writable[0].revents().contains(PollFlags::OUT),
-            // Also after a signal: the line may wait for nobody, as the program may be told to end.
+            // Also after a signal: the line may have no reader, and the program may be told to end.
             Err(_) => false,
         }
     }
 }
 
-/// One line, from the thread that says it.
+/// One line, from the thread that logs it.
 pub(super) struct Line<'a, T>(&'a Lines<T>);
 
 impl<T: AsFd> io::Write for Line<'_, T> {

@@ -91,7 +91,7 @@ commands! {
     Rpc = ServeRpc;
 }
 
-/// What the command line says.
+/// The values from the command line.
 struct Given {
     overrides: Overrides,
     file: Option<PathBuf>,
@@ -154,13 +154,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The values of keys that nobody gives: the program confines itself.
+/// The values of keys that are not given: the program confines itself.
 fn usual() -> Config {
     let control = Control { sandbox: Some(Sandbox::On), ..Control::default() };
     Config { control, ..Config::default() }
 }
 
-/// The plan of the file and the command line.
+/// The plan from the file and the command line.
 fn load(file: Option<&Path>, overrides: &Overrides, open_files: Option<u64>) -> anyhow::Result<Loaded> {
     let (mut config, given) = Config::load(file, overrides, open_files)?;
     config.control.sandbox.get_or_insert(Sandbox::On);
@@ -181,7 +181,7 @@ fn plan(config: &Config) -> anyhow::Result<(Plan, Vec<Box<dyn Prototype>>)> {
     Ok((plan, services.collect::<Result<_, _>>()?))
 }
 
-/// Prints that it serves: a line for programs, the rest for people.
+/// Prints that it serves: one line for programs, the rest for people.
 fn announce(ready: &Ready, voice: Voice) {
     let report = &ready.report;
     let (mut facts, mut out) = (Vec::new(), String::new());

@@ -47,7 +47,7 @@ impl std::str::FromStr for Which {
     }
 }
 
-/// The keys of a worker that can be changed while it runs: those of which the configuration says so.
+/// The keys of a worker that can be changed while it runs, according to the configuration's definitions.
 fn settings() -> impl Iterator<Item = &'static Key> {
     Worker::KEYS.iter().filter(|key| key.change == Change::Set)
 }

@@ -4,7 +4,7 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 use twinpath_config::Setting;
 
-/// A line for each key, of any length: no name and no value is broken in two.
+/// One line for each key, however long: names and values are never wrapped.
 pub(super) fn render(settings: &[Setting]) -> String {
     if settings.is_empty() {
         return "config: the instance reports no keys".to_owned();

@@ -26,7 +26,7 @@ pub(crate) fn headers<T: Counts>() -> impl Iterator<Item = &'static str> {
     T::DECLARED.iter().filter_map(|count| Some(count.column.as_ref()?.header))
 }
 
-/// What is in these columns.
+/// The contents of these columns.
 pub(crate) fn cells<T: Counts>(counts: &T) -> impl Iterator<Item = String> {
     T::DECLARED.iter().filter(|count| count.column.is_some()).map(|count| count.cell_of(counts))
 }

@@ -1,4 +1,4 @@
-//! Formats what a switch reports of OpenFlow.
+//! Formats a switch's OpenFlow report.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,10 @@ use twinpath_observe::report::{Controller, Flow, Group, Meter, OpenFlow, Report}
 
 use super::grid::table;
 
-/// What a switch without tables says.
+/// The output for a switch without tables.
 const NO_TABLES: &str = "this instance is no switch with OpenFlow tables: a switch has them once it is given --controller or --listen";
 
-/// The part about OpenFlow that was asked for.
+/// The requested part about OpenFlow.
 pub(super) fn render(topic: Topic, report: &Report) -> Option<String> {
     let has_tables = report.switch.as_ref().is_some_and(|switch| switch.openflow.is_some());
     let render: fn(&Report) -> String = match topic {
@@ -24,7 +24,7 @@ pub(super) fn render(topic: Topic, report: &Report) -> Option<String> {
     Some(if has_tables { render(report) } else { NO_TABLES.to_owned() })
 }
 
-/// What is said of a switch's OpenFlow, a line each.
+/// A summary of a switch's OpenFlow, one line each.
 pub(super) fn summary(openflow: &OpenFlow) -> Vec<String> {
     let OpenFlow { datapath_id, fail_mode, connected, flows, groups, meters, tables, .. } = openflow;
     let mut lines = vec![format!(

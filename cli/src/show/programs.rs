@@ -1,4 +1,4 @@
-//! Formats what the owner of an interface reports of programs.
+//! Formats the report of an interface's owner about programs.
 
 use twinpath_observe::report::{Program, Report};
 

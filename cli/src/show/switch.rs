@@ -1,4 +1,4 @@
-//! Formats what a switch reports of its ports and addresses.
+//! Formats a switch's report of its ports and addresses.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use twinpath_observe::report::{Report, SwitchPort};
 
 use super::grid::{cells, headers, table};
 
-/// The ports, and what the switch as a whole has learned and flooded.
+/// The ports, and the numbers of learned addresses and flooded frames of the whole switch.
 pub(super) fn ports(report: &Report) -> String {
     let Some(switch) = &report.switch else { return NO_SWITCH.to_owned() };
     let vlans = if switch.vlans { "with VLANs" } else { "without VLANs" };

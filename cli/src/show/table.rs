@@ -10,7 +10,7 @@ use twinpath_observe::report::{
 
 use super::grid::{cells, headers, table};
 
-/// What the owner of an interface calls itself.
+/// The service name of an interface's owner.
 const OWNER: &str = "sockets";
 
 /// The requested part of the report.
@@ -20,9 +20,9 @@ pub(crate) fn render(topic: Topic, report: &Report) -> String {
     if part(Topic::Instance) {
         sections.push(instance(report));
     }
-    // A switch has neither services nor claims, and no peers that it answers.
+    // A switch has neither services nor claims, and answers no peers.
     let is_switch = report.switch.is_some();
-    // Nor has the owner of an interface, which has no workers either.
+    // The same holds for the owner of an interface, which has no workers either.
     let is_owner = report.instance.service == OWNER;
     let part_of_service = |wanted: Topic| topic == wanted || (topic == Topic::All && !is_switch && !is_owner);
     if topic == Topic::Ports || (topic == Topic::All && is_switch) {
@@ -56,7 +56,7 @@ pub(crate) fn render(topic: Topic, report: &Report) -> String {
     if part(Topic::Drops) {
         sections.push(drops(report));
     }
-    // Without a topic, keys would be longer than everything else.
+    // Without a topic, the keys would be longer than everything else.
     if topic == Topic::Config {
         sections.push(super::config::render(&report.config));
     }
@@ -202,13 +202,13 @@ fn by_path(serve: &ServeCounts, reflex_replies: u64) -> comfy_table::Table {
     table
 }
 
-/// From which source ports datagrams are not answered.
+/// The source ports whose datagrams are not answered.
 fn unanswered_ports(service: &Service) -> String {
     let said = &service.unanswered_ports;
     if said.is_empty() { String::new() } else { format!("\n  source ports: {said}") }
 }
 
-/// What a service keeps for the kernel's programs, or why they answer nothing for it.
+/// The replies that a service keeps for the kernel's programs, or why these answer nothing for it.
 fn kept_replies(service: &Service) -> String {
     let why = &service.no_reflex;
     let none = if why.is_empty() { String::new() } else { format!("\n  reflexes: none, as {why}") };
@@ -271,7 +271,7 @@ fn interface(interface: &Interface) -> String {
     for not in &interface.why_not {
         let _ = write!(text, "\n  why not {}: {}", not.path, not.reason);
     }
-    // A switch does not choose a path by what its ports are.
+    // A switch does not choose a path by the devices of its ports.
     if interface.device != Device::default() {
         text.push_str(&device(&interface.device));
     }

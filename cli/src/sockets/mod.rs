@@ -1,4 +1,4 @@
-//! `twinpath sockets`: owns an interface, and gives programs without rights rings for their own UDP sockets.
+//! `twinpath sockets`: owns an interface, and gives rings to the UDP sockets of unprivileged programs.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use twinpath_owner::{self as owner, OwnerPlan, PROGRAMS_MAX, ProgramLimits};
 
 use crate::log::{LogArgs, Voice};
 
-/// The most of each limit on sockets.
+/// Maximum of each limit on sockets.
 const SOCKETS_MAX: i64 = twinpath_owner::SOCKETS_MAX as i64;
 
 #[derive(clap::Args)]
@@ -84,7 +84,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints that programs can connect: a line for programs, the rest for people.
+/// Prints that programs can connect: one line for programs, the rest for people.
 fn announce(ready: &Ready, voice: Voice) {
     let report = &ready.report;
     let ([interface], [programs]) = (report.interfaces.as_slice(), report.instance.ports.as_slice()) else {

@@ -36,8 +36,8 @@ impl HasKeys for Switch {
     const COMMAND: Command = Command::Switch;
     const CHECKS_RANGES: bool = false;
 
-    /// Its ports have no ring to look into: spinning reads their descriptors, on CPU time that those who talk through them
-    /// need for their next frame. So it sleeps, and has no priority over them.
+    /// Its ports have no ring to check. Spinning reads their descriptors, using CPU time that the programs
+    /// communicating through them need for their next frame. So it sleeps, and has no priority over them.
     fn usual() -> Config {
         let worker = Worker { mode: Mode::Interrupt, priority: Priority::Normal, ..Worker::default() };
         let control = Control { sandbox: Some(Sandbox::On), ..Control::default() };
@@ -75,7 +75,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(crate::ended(&left))
 }
 
-/// What the file and the command line say, and the values of keys that neither gives.
+/// The values from the file and the command line, and those of keys that neither gives.
 fn load(file: Option<&Path>, overrides: &Overrides) -> anyhow::Result<(Loaded, Config)> {
     let (mut config, given) = Config::load_switch(file, overrides)?;
     let usual = usual(&mut config, &given);
@@ -98,12 +98,12 @@ fn plan(config: Config, usual: Config, given: Given) -> SwitchPlan {
     }
 }
 
-/// Gives keys that nobody gives their values for a switch; returns these.
+/// Gives keys that are not given their values for a switch; returns these.
 fn usual(config: &mut Config, given: &Given) -> Config {
     let mut usual = Switch::usual();
     let worker = &mut config.worker;
     if worker.latency.is_some() || worker.cpu.is_some() || worker.spin_us.is_some() {
-        // Spinning is wanted, as it has something to reach.
+        // A goal, or a fixed spin, has no meaning in mode `interrupt`.
         usual.worker.mode = Mode::Adaptive;
     }
     if !given.has("worker.mode") {
@@ -118,7 +118,7 @@ fn usual(config: &mut Config, given: &Given) -> Config {
     usual
 }
 
-/// Prints that it carries frames: a line for programs, the rest for people.
+/// Prints that it carries frames: one line for programs, the rest for people.
 fn announce(ready: &Ready, voice: Voice) {
     let report = &ready.report;
     let name = report.instance.ports.join("");

@@ -17,7 +17,7 @@ use self::follow::{Followed, Look};
 use self::sections::sections;
 use crate::show::grid::table;
 
-/// The shortest interval: with a shorter one the polling would affect the result.
+/// Minimum interval: with a shorter one the polling would affect the result.
 const INTERVAL_MIN_S: f64 = 0.1;
 
 #[derive(clap::Args)]

@@ -30,7 +30,7 @@ pub(crate) struct ServiceRates {
     /// On both paths.
     pub(crate) requests_per_s: f64,
     pub(crate) replies_per_s: f64,
-    /// Share of the requests that came through the kernel's sockets, 0 to 1; `None` without requests.
+    /// Share of the requests that arrived through the kernel's sockets, 0 to 1; `None` without requests.
     pub(crate) kernel_share: Option<f64>,
     /// Time that answered frames spent inside, ns, over all workers; `None` without any.
     pub(crate) p50_ns: Option<u64>,
@@ -39,7 +39,7 @@ pub(crate) struct ServiceRates {
     /// TCP connections open.
     pub(crate) connections: u64,
     pub(crate) claims: Vec<ServiceClaim>,
-    /// The reasons that requests are not on the fast path: a sentence each.
+    /// The reasons why requests are not on the fast path: a sentence each.
     pub(crate) why: Vec<String>,
 }
 
@@ -91,8 +91,8 @@ pub(crate) struct DropRate {
     pub(crate) total: u64,
 }
 
-/// The rates from `before` to `after`. If `before` is of another process, or later than `after`, the rates are those
-/// since the start.
+/// The rates from `before` to `after`. If `before` belongs to another process, or is later than `after`,
+/// the rates are those since the start.
 pub(crate) fn rates(before: &Report, after: &Report) -> Rates {
     let none = Report::default();
     let same =
@@ -147,7 +147,7 @@ impl Interval {
         }
     }
 
-    /// The reasons that requests are not on the fast path.
+    /// The reasons why requests are not on the fast path.
     fn why(
         &self,
         now: &Service,

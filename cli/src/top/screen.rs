@@ -32,7 +32,7 @@ pub(crate) fn run(followed: Followed, interval: Duration) -> anyhow::Result<Exit
     let mut terminal = ratatui::try_init().context("the terminal can't be taken over; ask with --batch")?;
     let outcome = runtime.block_on(serve(&mut terminal, followed, interval));
     ratatui::restore();
-    // A poll may be waiting for an instance that does not answer, and need not be waited for.
+    // A poll may be waiting for an instance that does not answer; it is not waited for.
     runtime.shutdown_background();
     outcome.map(|()| ExitCode::SUCCESS)
 }
@@ -67,7 +67,7 @@ async fn serve(terminal: &mut DefaultTerminal, followed: Followed, interval: Dur
     }
 }
 
-/// Polls on a thread of its own, so that an instance that answers slowly does not delay the keys.
+/// Polls on a separate thread, so that an instance that answers slowly does not delay key presses.
 fn look_again_and_again(mut followed: Followed, interval: Duration) -> mpsc::Receiver<anyhow::Result<Look>> {
     let (tell, looks) = mpsc::channel(1);
     tokio::spawn(async move {
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!((lines("abcdefghijk", 5), lines("a abcdefghijk", 5)), (3, 4));
     }
 
-    /// Rates as wide as usual ones get, and zeros beside them.
+    /// Rates as wide as they usually get, and zeros beside them.
     fn busy() -> Look {
         let queue =
             QueueRates { frames_in_per_s: 123_456.0, bits_in_per_s: 98_760_000.0, ..Default::default() };

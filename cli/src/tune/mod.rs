@@ -110,7 +110,7 @@ struct JournalState {
     entries: usize,
     /// Settings that an apply was about to change when it died.
     unfinished: usize,
-    /// The reason that it cannot be read; empty if it can.
+    /// The reason why it cannot be read; empty if it can.
     trouble: String,
 }
 

@@ -33,7 +33,7 @@ impl Rings {
     }
 }
 
-/// Sends so many packets by `TWINS` + 1 ports, and returns nanoseconds per packet.
+/// Sends `count` packets by `TWINS` + 1 ports, and returns nanoseconds per packet.
 fn flood<const TWINS: usize>(
     pool: &mut Pool,
     bytes: &[u8],

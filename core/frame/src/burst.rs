@@ -3,8 +3,8 @@
 use crate::frame::Frame;
 use crate::pool::Pool;
 
-/// Most frames in a burst. Large enough to amortise a system call or a cache miss, small enough that the first frame
-/// does not wait long for the last: the headers of 64 frames touch 8 KiB of cache.
+/// Maximum number of frames in a burst. Large enough to amortise a system call or a cache miss, small enough that
+/// the first frame does not wait long for the last: the headers of 64 frames touch 8 KiB of cache.
 pub const BURST_MAX: usize = 64;
 
 /// Up to [`BURST_MAX`] frames in order. Its memory is allocated once; pushing never allocates.
@@ -27,7 +27,8 @@ impl Burst {
         Self { frames: Vec::with_capacity(BURST_MAX), limit: BURST_MAX }
     }
 
-    /// From now on it takes `limit` frames at most, and [`BURST_MAX`] if that is less. Frames that it has stay.
+    /// Limits it to `limit` frames from now on, or to [`BURST_MAX`] if that is less. Frames that it already holds
+    /// stay.
     #[inline]
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit.min(BURST_MAX);
@@ -70,12 +71,12 @@ impl Burst {
     /// Adds frames in order, as many as fit; the others stay where they are.
     #[inline]
     pub fn fill(&mut self, frames: &mut impl Iterator<Item = Frame>) {
-        // There is memory for as many.
+        // Memory for this many is already allocated.
         self.frames.extend(frames.take(self.room()));
     }
 
-    /// Adds all frames of another burst, as many as fit; the others stay there. If this one is empty, the two change places, which
-    /// costs nothing for each of them.
+    /// Adds all frames of another burst that fit; the others stay there. If this one is empty, the two are swapped,
+    /// which takes the same time for any number of frames.
     #[inline]
     pub fn append(&mut self, from: &mut Self) {
         if self.is_empty() && from.len() <= self.limit {

@@ -16,7 +16,7 @@ use twinpath_time::Instant;
 pub const CHUNK_SIZE: u32 = 2048;
 
 /// Bytes left free in front of the data of a new frame, so that headers can be put in front of a payload without
-/// moving it. AF_XDP leaves as many in front of what it receives (`XDP_PACKET_HEADROOM`, linux/bpf.h).
+/// moving it. AF_XDP leaves the same headroom in front of received data (`XDP_PACKET_HEADROOM`, linux/bpf.h).
 pub const HEADROOM: u32 = 256;
 
 static LEAKED: AtomicU64 = AtomicU64::new(0);
@@ -113,9 +113,9 @@ const _: () = assert!(CHUNK_SIZE <= u16::MAX as u32, "an offset within a chunk f
 /// Whether bytes are shared, in one word:
 ///
 /// - 0: they are not;
-/// - in the header of a frame: one plus the index of the source, the frame whose chunk it reads, and [`Sharing::COPIED`]
-///   when it has a copy by now and only still counts;
-/// - in the header of a source, which nobody holds as a frame: how many frames count.
+/// - in a frame's header: one plus the index of its source, the frame whose chunk it reads. [`Sharing::COPIED`] is
+///   added once the frame has a copy of its own but is still counted as a reader;
+/// - in a source's header: the number of its readers. Nobody holds a source as a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sharing(pub(crate) u32);
 
@@ -123,12 +123,13 @@ impl Sharing {
     pub(crate) const NONE: Self = Self(0);
     const COPIED: u32 = 1 << 31;
 
-    /// Of a frame that reads the chunk of the source with this index.
+    /// For a frame that reads the chunk of the source with this index.
     pub(crate) const fn reading(source: u32) -> Self {
         Self(source + 1)
     }
 
-    /// Whether the bytes are another frame's. One comparison, as it is asked before each access that may write.
+    /// Whether the bytes are another frame's. A single comparison, because it runs before each access that may
+    /// write.
     #[inline]
     const fn is_reading(self) -> bool {
         self.0.wrapping_sub(1) < Self::COPIED
@@ -138,7 +139,7 @@ impl Sharing {
         Self(self.0 | Self::COPIED)
     }
 
-    /// The index of the source, for a frame that counts.
+    /// The index of the source, if the frame is counted as a reader of one.
     pub(crate) const fn source(self) -> Option<u32> {
         (self.0 & !Self::COPIED).checked_sub(1)
     }
@@ -157,7 +158,7 @@ impl Header {
         }
     }
 
-    /// The header's own chunk, whichever it reads.
+    /// The header's own chunk, even while it reads another one.
     fn own_chunk(&self) -> NonNull<u8> {
         let source = if self.sharing.is_reading() { self.sharing.source() } else { None };
         let ahead = i64::from(self.index) - i64::from(source.unwrap_or(self.index));
@@ -165,13 +166,14 @@ impl Header {
         unsafe { self.chunk.offset(ahead as isize * CHUNK_SIZE as isize) }
     }
 
-    /// Makes it read its own chunk again, and count no more; returns the index of the source for which it counted.
+    /// Makes it read its own chunk again and ends its count as a reader. Returns the index of the source that
+    /// counted it.
     pub(crate) fn end_sharing(&mut self) -> Option<u32> {
         self.chunk = self.own_chunk();
         std::mem::take(&mut self.sharing).source()
     }
 
-    /// Makes it read what `source` reads, as a frame that counts for the source with index `counted`.
+    /// Makes it read the same bytes as `source`, counted as a reader of the source with index `counted`.
     pub(crate) const fn share(&mut self, source: &Self, counted: u32) {
         self.sharing = Sharing::reading(counted);
         (self.chunk, self.offset, self.len) = (source.chunk, source.offset, source.len);
@@ -252,7 +254,7 @@ impl Frame {
         }
     }
 
-    /// Every frame has a chunk of its own, also while it reads another one's: so this needs no memory.
+    /// Every frame keeps its own chunk while it reads another one's, so this needs no memory.
     #[cold]
     fn copy_to_own_chunk(&mut self) {
         let header = self.header_mut();
@@ -301,7 +303,8 @@ impl Frame {
         }
     }
 
-    /// Makes the data begin `offset` bytes from the chunk's start, `len` bytes long. The chunk's bytes are unchanged.
+    /// Sets the data to `len` bytes that begin `offset` bytes from the chunk's start. The chunk's bytes are
+    /// unchanged.
     ///
     /// # Errors
     /// [`OutOfChunk`] if that does not fit; the frame is unchanged then.

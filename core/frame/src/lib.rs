@@ -2,11 +2,11 @@
 //!
 //! A [`Pool`] cuts one shared mapping into chunks of equal size and hands them out as [`Frame`]s. A frame is
 //! move-only: its holder owns the bytes, and passing it to the kernel, another core or the pool moves it. So the
-//! compiler makes sure that no two parties write the same packet. Metadata is stored outside the chunk: a chunk may
-//! be mapped into the kernel's AF_XDP memory, where another party could change it.
+//! compiler ensures that no two parties write the same packet. Metadata is stored outside the chunk, because the
+//! chunk may be mapped into the kernel's AF_XDP memory, where another party could change it.
 //!
-//! A packet that leaves by several ports is not copied for each: frames may share their bytes ([`Pool::share`]). Each
-//! has metadata of its own, and gets a copy of the bytes when it writes to them.
+//! A packet that leaves by several ports is not copied for each of them: frames may share their bytes
+//! ([`Pool::share`]). Each frame has metadata of its own, and gets a copy of the bytes before it writes to them.
 //!
 //! Never here: a clock, a lock, an allocation after [`Pool::new`].
 

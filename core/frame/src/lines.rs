@@ -1,5 +1,5 @@
-//! Zeroed cache lines of atomic words, on huge pages where the kernel gives them: memory for a table that is read in no
-//! order.
+//! Zeroed cache lines of atomic words, on huge pages where the kernel provides them: memory for a table that is
+//! read in random order.
 #![allow(unsafe_code, reason = "anonymous memory is mapped here and shown as atomic words")]
 
 use std::ffi::c_void;
@@ -18,7 +18,8 @@ const WORDS: usize = 8;
 #[repr(C, align(64))]
 pub struct Line(pub [AtomicU64; WORDS]);
 
-/// So many lines, all zero at first. With small pages, most reads of a large table would also miss the TLB.
+/// A fixed number of lines, all zero at first. With small pages, most reads of a large table would also miss the
+/// TLB.
 #[derive(Debug)]
 pub struct Lines {
     base: NonNull<Line>,
@@ -31,7 +32,7 @@ unsafe impl Send for Lines {}
 unsafe impl Sync for Lines {}
 
 impl Lines {
-    /// Allocates and touches all of them, so that no later access waits for the kernel.
+    /// Allocates all of them and touches each page, so that no later access waits for the kernel.
     ///
     /// # Errors
     /// What `mmap(2)` returns: `ENOMEM`, or `EINVAL` for none.

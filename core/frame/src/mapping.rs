@@ -12,8 +12,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 /// A `MAP_SHARED` mapping of `len` bytes that only its owner unmaps.
 ///
 /// It is shared, because after `fork(2)` a private mapping would be copied on write, and the process and the kernel
-/// would see different bytes. But for [`Mapping::with_children`] it is also `MADV_DONTFORK`, so that a child does not have it at
-/// all.
+/// would see different bytes. It is also `MADV_DONTFORK`, except for [`Mapping::with_children`], so that a child
+/// does not have it at all.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -39,8 +39,8 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// As [`Mapping::of_fd`], but children of `fork(2)` have it as well. Only for memory of which each access is atomic
-    /// and complete in itself.
+    /// As [`Mapping::of_fd`], but children of `fork(2)` have it as well. Only for memory where each access is
+    /// atomic and leaves it consistent.
     ///
     /// # Errors
     /// As [`Mapping::of_fd`].

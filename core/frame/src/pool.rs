@@ -158,18 +158,18 @@ impl Pool {
         }
     }
 
-    /// Makes room for so many frames of other pools, for a worker to which others hand frames over.
+    /// Makes room for `frames` frames of other pools. For a worker that sends frames which other workers received.
     pub fn expect_foreign(&mut self, frames: usize) {
         self.foreign.reserve_exact(frames);
     }
 
-    /// The frames of other pools that were released here, each by itself, to be returned.
+    /// The frames of other pools that were released here, unchained, to be returned to their owners.
     #[inline]
     pub fn foreign(&mut self) -> impl Iterator<Item = Frame> + '_ {
         self.foreign.drain(..)
     }
 
-    /// A frame of this pool counts no more for the bytes that it shares. The source is released with the last one.
+    /// Removes a frame of this pool from its source's readers. The last reader releases the source.
     pub(crate) fn end_sharing(&mut self, frame: &mut Frame) {
         let Some(source) = frame.header_mut().end_sharing() else { return };
         let source = self.header_of(source);
@@ -182,7 +182,7 @@ impl Pool {
         }
     }
 
-    /// Makes one more frame count for the source with this index.
+    /// Counts one more reader of the source with this index.
     pub(crate) fn count_sharing(&mut self, source: u32) {
         let source = self.header_of(source);
         // SAFETY: as in `end_sharing`.

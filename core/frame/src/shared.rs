@@ -1,27 +1,28 @@
-//! Packets whose bytes several frames share: flooding, mirroring.
+//! Packets whose bytes several frames share, for flooding and mirroring.
 //!
-//! To share a packet, the pool keeps its frames, as sources that nobody can write to any more, and gives out frames that
-//! read the sources' chunks. Each source has a count of them, which only the pool changes, when it gives such a frame out
-//! and when it takes one back; so the count needs no atomics, wherever the frames are meanwhile. A frame that is written
-//! to copies the bytes into its own chunk, which every frame has.
+//! To share a packet, the pool keeps its frames as sources, which nobody can write to any more, and gives out
+//! frames that read the sources' chunks. Each source counts its readers. Only the pool changes this count, when it
+//! gives out a reader or takes one back, so it needs no atomics wherever the frames are meanwhile. A frame that is
+//! written to copies the bytes into its own chunk, which every frame has.
 //!
-//! A short packet is copied at once, which costs less.
+//! A short packet is copied immediately, which costs less.
 
 use crate::frame::Frame;
 use crate::pool::Pool;
 
-/// A packet of one frame that is not longer is copied. With what writing it to the ports costs, that is a sixth less than
-/// sharing it where it leaves by two ports, and 3 to 6 % more where it leaves by eight. Beyond this length it depends on
-/// the number of ports: by two a copy is cheaper up to some 1,200 bytes, by eight it costs 12 % more at 512
+/// A packet of one frame that is not longer is copied. Including the cost of sending it, copying costs a sixth less
+/// than sharing for two output ports, and 3 to 6 % more for eight. Beyond this length it depends on the number of
+/// ports: for two, a copy is cheaper up to about 1,200 bytes; for eight, it costs 12 % more at 512 bytes
 /// (`benches/flood.rs`).
 const COPIED_MAX: usize = 256;
 
 impl Pool {
-    /// Another packet with the same bytes and metadata, for which no byte is copied until one of the two is written to; a
-    /// packet of one frame of up to 256 bytes is copied at once. `None` if too few frames are free, or the packet is of
-    /// another pool; nothing has changed then.
+    /// Another packet with the same bytes and metadata. No byte is copied until one of the two is written to,
+    /// except that a packet of one frame of up to 256 bytes is copied immediately. Returns `None`, with nothing
+    /// changed, if too few frames are free or the packet is of another pool.
     ///
-    /// Takes a frame for each of the packet, and when a packet is shared for the first time one more for each.
+    /// Takes one frame for each frame of the packet, and one more for each when the packet is shared for the first
+    /// time.
     pub fn share(&mut self, packet: &mut Frame) -> Option<Frame> {
         let is_own = packet.chain().all(|frame| self.is_own(frame));
         if is_own && packet.len() <= COPIED_MAX && packet.meta().next.is_none() && !packet.is_shared() {
@@ -41,7 +42,7 @@ impl Pool {
         Some(twin)
     }
 
-    /// A frame that reads the bytes of `frame`, without those that follow in its chain.
+    /// A frame that reads the bytes of `frame`, without the rest of its chain.
     fn share_one(&mut self, frame: &mut Frame) -> Option<Frame> {
         if !frame.is_shared() {
             self.make_source(frame)?;
@@ -57,7 +58,7 @@ impl Pool {
     /// Keeps a frame as a source, and puts one that reads it in its place.
     fn make_source(&mut self, frame: &mut Frame) -> Option<()> {
         let mut reader = self.take()?;
-        // It may have a copy of bytes that it shared before.
+        // It may have its own copy of bytes that it shared before.
         self.end_sharing(frame);
         let index = frame.index();
         reader.header_mut().share(frame.header(), index);
@@ -112,7 +113,7 @@ mod tests {
     }
 
     proptest! {
-        /// Packets that share bytes behave as copies: whatever is done with one, the others do not notice.
+        /// Packets that share bytes behave as copies: a change to one does not affect the others.
         #[test]
         fn shared_packets_behave_as_copies(steps in prop::collection::vec(step(), 1..120)) {
             let mut pool = Pool::new(48).expect("pool");

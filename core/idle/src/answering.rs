@@ -1,33 +1,35 @@
-//! Who answers requests that programs in the kernel can answer by themselves: they, or the worker.
+//! Decides whether requests that BPF programs in the kernel can answer are answered by them or by the worker.
 //!
-//! A program answers on the CPU that the request comes by, one after the other, and no thread is woken. A worker that is awake takes what
-//! waits in one turn, on a CPU of its own. So the programs are right while requests come one by one, and the worker is where it finds
-//! several at a time, or where more come once it answers, as clients wait for replies. Only the worker can see that: the programs try it
-//! now and then (`stack/bpf/bpf/reflex.h`), and it says whether it goes on.
+//! A program answers on the CPU that receives the request, one request after the other, and wakes no thread. A
+//! worker that is awake takes all waiting requests in one turn, on its own CPU. So the programs are better while
+//! requests come one by one. The worker is better if it finds several at a time, or if more come once it answers,
+//! because clients wait for replies. Only the worker can see that, so the programs let it try from time to time
+//! (`stack/bpf/bpf/reflex.h`), and it decides whether to continue.
 
 use twinpath_time::{Duration, Instant};
 
-/// A decision needs so many turns that found requests.
+/// Number of turns with requests that a decision needs.
 const LOOKS: u32 = 16;
-/// The worker begins to answer if a turn finds so many quarters of a request on average: 1.5 requests.
+/// The worker begins to answer if a turn finds this many quarters of a request on average: 1.5 requests.
 const BEGINS: u32 = 6;
-/// It goes on as long as a turn finds so many quarters: 1.25 requests.
+/// It continues while a turn finds at least this many quarters: 1.25 requests.
 const GOES_ON: u32 = 5;
-/// It also begins if the rate of requests is this times the rate before the trial.
+/// It also begins if the rate of requests is this many times the rate before the trial.
 const MORE: f64 = 1.15;
 /// The rate of a trial is known after this time,
 const TRIED_FOR: Duration = Duration::from_millis(1);
 /// and this number of requests: the rate of fewer varies by chance.
 const ENOUGH: u32 = 200;
-/// It also goes on while the rate is this times the rate before the trial,
+/// It also continues while the rate is this many times the rate before the trial,
 const STILL_MORE: f64 = 1.08;
-/// for this time at most: there may be more clients by then, whom the programs would serve as well.
+/// but for at most this time: by then there may be more clients, which the programs would serve as well.
 const MORE_FOR: Duration = Duration::from_secs(2);
-/// While it answers, it decides anew after each of these.
+/// While it answers, it decides again at the end of each such window.
 const WINDOW: Duration = Duration::from_millis(4);
 /// After a decision it answers for this time, unless it decides again.
 const KEPT: Duration = Duration::from_millis(12);
-/// It answers for this time at least, unless the rate falls. The time doubles whenever the programs could not keep up.
+/// It answers for at least this time, unless the rate falls. The time doubles whenever the programs could not keep
+/// up.
 const HOLD_LEAST: Duration = Duration::from_millis(8);
 const HOLD_MOST: Duration = Duration::from_secs(2);
 /// The rate of requests that come to the worker while the programs answer is counted over this time.
@@ -38,53 +40,55 @@ const SOON: Duration = Duration::from_millis(500);
 /// What the worker tells the programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// It answers until then.
+    /// The worker answers until this time.
     Worker {
-        /// When the programs answer again, if it says nothing more.
+        /// When the programs answer again, unless another word comes.
         until: Instant,
     },
     /// The trial is over: the programs answer better.
     Programs,
-    /// As [`Word::Programs`], after the worker has answered: it may be tried again soon.
+    /// As [`Word::Programs`], but after the worker has answered: the next trial may come soon.
     GivenBack,
 }
 
 /// What the programs say of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tried {
-    /// The worker answers until then, if it says nothing.
+    /// The worker answers until then, unless it says otherwise.
     pub until: Instant,
-    /// Requests a second that they have answered before.
+    /// Requests a second that the programs answered before the trial.
     pub before: u64,
 }
 
-/// What the worker knows of who answers better. A value without a clock, told what each turn has found.
+/// What the worker has observed to decide who answers. A value without a clock: it is told what each turn found.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Answering {
-    /// The end of the trial, or of the time that it answers, as the programs know it.
+    /// The end of the trial, or of the time that the worker answers, as the programs know it.
     until: Instant,
     /// It has decided to answer.
     answers: bool,
-    /// What came in a second before the worker was tried, to the programs and to it.
+    /// Requests a second before the trial, to the programs and the worker together.
     before: f64,
-    /// What comes to it in a second while the programs answer: requests of other services, and those that they do not answer.
+    /// Requests a second that come to the worker while the programs answer: those for other services, and those
+    /// that the programs cannot answer.
     beside: f64,
-    /// What has come so since that was counted.
+    /// Such requests in the current window.
     beside_window: Window,
-    /// It has begun because a turn found several requests, not because the rate was higher.
+    /// It began because a turn found several requests, not because the rate was higher.
     found_several: bool,
-    /// It has answered, or tried to, for a window that found several at a time.
+    /// In the last window in which it answered, or tried to, it found several at a time.
     finds_several: bool,
-    /// When it has begun.
+    /// When it began.
     begun: Instant,
-    /// The turn before this one ended with a sleep: what waits now has come during the wake-up.
+    /// The turn before this one ended with a sleep, so the requests that wait now came during the wake-up.
     slept: bool,
     window: Window,
-    /// While it answers: the rate at which it has begun, per second, as soon as that is known, and how long it holds that.
+    /// While it answers: the rate per second at which it began, once that is known, and how long it keeps
+    /// answering.
     rate: Option<f64>,
     hold: Duration,
     hold_until: Instant,
-    /// When it has given back, and the rate at which it had begun then.
+    /// When it gave back, and the rate at which it had begun.
     given_back: Option<(Instant, f64)>,
 }
 
@@ -97,7 +101,7 @@ struct Window {
 }
 
 impl Window {
-    /// Whether a turn found so many on average, in quarters.
+    /// Whether a turn found this many quarters of a request on average.
     const fn finds(&self, quarters: u32) -> bool {
         self.requests.saturating_mul(4) >= self.looks.saturating_mul(quarters)
     }
@@ -109,10 +113,10 @@ impl Window {
 }
 
 impl Answering {
-    /// A turn at `now` has found `requests`, at least one, while the programs said this. What to tell them.
+    /// A turn at `now` has found `requests`, at least one, during this trial. Returns what to tell the programs.
     pub fn found(&mut self, now: Instant, requests: u32, Tried { until, before }: Tried) -> Option<Word> {
         if until <= now {
-            // Nobody has said anything for too long.
+            // The programs have not been told anything for too long.
             self.answers = false;
             return None;
         }
@@ -133,7 +137,7 @@ impl Answering {
         if self.answers { self.goes_on(now) } else { self.tried(now) }
     }
 
-    /// A turn at `now` has found so many while the programs answer.
+    /// A turn at `now` has found `requests` while the programs answer.
     pub fn found_beside(&mut self, now: Instant, requests: u32) {
         if now >= self.beside_window.began + BESIDE {
             self.beside = self.beside_until(now);
@@ -147,17 +151,18 @@ impl Answering {
         if now >= self.beside_window.began + BESIDE { self.beside_window.rate(now) } else { self.beside }
     }
 
-    /// The worker is about to sleep. What to write, if the word says that it answers.
+    /// The worker is about to sleep. Returns what to tell the programs, if they believe that it answers.
     pub fn sleeps(&mut self, now: Instant) -> Option<Word> {
         self.slept = true;
         if self.until <= now {
             return None;
         }
         if self.answers {
-            // Of many requests some gap is longer than it looks for more. It is the worker's load all the same, and lapses by itself.
+            // With many requests, some gap is longer than the worker spins. That does not mean that the worker
+            // should give back; if it should, its time simply expires.
             return (!self.finds_several).then(|| self.give_back(now));
         }
-        // A trial goes on for a while: the worker may find several at once when it is awake.
+        // A trial continues for a while: the worker may find several at a time once it is awake.
         let finds = self.window.looks > 0 && self.window.finds(BEGINS);
         (now >= self.window.began + TRIED_FOR && !finds).then(|| self.end_trial())
     }
@@ -210,7 +215,7 @@ impl Answering {
         }
     }
 
-    /// The rate at which it has begun to answer is known.
+    /// The rate at which it began to answer is known.
     fn begun(&mut self, now: Instant, rate: f64) {
         let could_not_keep_up = self
             .given_back
@@ -240,14 +245,15 @@ mod tests {
         Instant::from_nanos(us * 1_000)
     }
 
-    /// What the programs answer: as many as the worker gets if it finds one each time.
+    /// The rate of the programs: the same as the worker's when it finds one request each time.
     const BEFORE: u64 = 100_000;
 
     fn found(answering: &mut Answering, us: u64, requests: u32, until: Instant) -> Option<Word> {
         answering.found(at(us), requests, Tried { until, before: BEFORE })
     }
 
-    /// The worker looks every 10 us from `from_us` on and finds so many each time, until it says something or 100 ms are over. When, and what.
+    /// The worker looks every 10 us from `from_us` on and finds `requests` each time, until it says something or
+    /// 100 ms are over. Returns when, and what.
     fn said(answering: &mut Answering, from_us: u64, requests: u32, word: Instant) -> Option<(u64, Word)> {
         (0..10_000)
             .map(|look| from_us + look * 10)
@@ -285,7 +291,7 @@ mod tests {
         assert!(later - us <= 4_010);
     }
 
-    /// As where four clients wait for replies, and the worker is as fast as they are.
+    /// As with four clients that wait for replies, and a worker that is as fast as they are.
     #[test]
     fn the_worker_goes_on_where_more_come_once_it_answers() {
         let mut answering = Answering::default();
@@ -297,7 +303,7 @@ mod tests {
         let (_, word) =
             (0..).map(|n| us + n * 5).find_map(|us| look(us, until).map(|word| (us, word))).expect("in time");
         let Word::Worker { until } = word else { panic!("they still come: {word:?}") };
-        // The clients are one less, and the programs would answer as many.
+        // One client fewer, so the programs would answer at the same rate.
         let fewer = (0..).map(|n| us + 5_000 + n * 6);
         let word = fewer
             .map(|us| look(us, until))
@@ -317,7 +323,8 @@ mod tests {
         assert_eq!(answering.sleeps(at(1_001)), Some(Word::Programs));
     }
 
-    /// Half of what comes is of no program: that the worker gets twice as much in a trial says nothing.
+    /// Half of the requests are not for the programs, so a doubled rate at the worker during a trial proves
+    /// nothing.
     #[test]
     fn what_comes_to_the_worker_anyway_is_not_more() {
         let mut answering = Answering::default();
@@ -328,7 +335,7 @@ mod tests {
         assert_eq!(word, Word::Programs);
     }
 
-    /// What the programs answered before is measured anew, as more may come meanwhile.
+    /// The rate of the programs before a trial is measured each time, because it may have grown meanwhile.
     #[test]
     fn more_is_more_for_a_while() {
         let mut answering = Answering::default();
@@ -387,7 +394,8 @@ mod tests {
         assert!(matches!(said(&mut answering, late, 1, at(late + 12_000)), Some((_, Word::Programs))));
     }
 
-    /// The programs cannot keep up with a rate at which the worker finds one at a time: it holds twice as long each time.
+    /// The programs cannot keep up with a rate at which the worker finds one at a time. Each time, it holds twice
+    /// as long.
     #[test]
     fn a_load_between_the_two_is_held_for_ever_longer() {
         let mut answering = Answering::default();
@@ -416,7 +424,7 @@ mod tests {
         }
         assert!(held.windows(2).all(|pair| pair[0] <= pair[1]), "{held:?}");
         assert!(held[0] <= 20 && (2_000..2_020).contains(held.last().expect("some")), "ms: {held:?}");
-        // Much less than that is no longer the load that it holds.
+        // A much lower rate is no longer the load for which it holds.
         let Some((us, Word::Worker { until })) = said(&mut answering, us, 4, at(us + 12_000)) else {
             panic!("several wait at a time")
         };

@@ -76,7 +76,7 @@ impl Room {
         Self { gaps: vec![0.0; LAST], density: Density::new(), solver: Solver::new() }
     }
 
-    /// Of the first gaps that are there.
+    /// Makes it from the first `count` gaps.
     fn plan_of_gaps(&mut self, count: usize, costs: &Costs, leads: Leads) -> IdlePlan {
         self.density.be_of_gaps(&mut self.gaps[..count], leads);
         self.solver.solve(&self.density, costs).0

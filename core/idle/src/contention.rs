@@ -1,16 +1,17 @@
-//! Decides whether other threads compete for a worker's CPU, where the scheduler is fair to all.
+//! Detects whether other threads compete for a worker's CPU under a fair scheduler.
 //!
-//! Linux's scheduler (EEVDF) lets a woken thread preempt the running one only if the woken one is not ahead, that is if
-//! it has run no longer than the others since (Documentation/scheduler/sched-eevdf.rst: lag, eligible). A worker gets
-//! ahead by running, spinning or not. If it is woken while it is ahead, it waits until the next tick, up to 4 ms, and
-//! so do all its packets. Beside a busy process, a worker that spun for a twentieth of the time waited so twice as
-//! often as one that slept, and was never preempted while it spun. So it pays to sleep where others compete for the
-//! CPU.
+//! Linux's scheduler (EEVDF) lets a woken thread preempt the running one only if the woken thread is eligible, that
+//! is, if it has not had more than its share of CPU time (Documentation/scheduler/sched-eevdf.rst: lag). A worker
+//! gets ahead of its share by running, spinning or not. If it is woken while ahead, it waits until the next tick,
+//! up to 4 ms, and so do all its packets. Beside a busy process, a worker that spun for a twentieth of the time had
+//! to wait twice as often as one that slept, and was never preempted while it spun. So sleeping pays where others
+//! compete for the CPU.
 //!
-//! A wake-up that takes longer than usual is the sign of it. A hypervisor that had the CPU looks the same, and there it
-//! pays to spin. So a late wake-up raises a suspicion, and the next wake-ups are examined: did the thread wait for its
-//! CPU, by the kernel's own account? A single wait proves little, because some thread always runs now and then; several
-//! in a row prove a competing process. That result holds for a while, longer each time it is confirmed.
+//! The sign of it is a wake-up that takes longer than usual. It looks the same when a hypervisor had the CPU, but
+//! there spinning pays. So a late wake-up only raises a suspicion, and at the next wake-ups the kernel is asked
+//! whether the thread waited for its CPU. A single wait proves little, because some other thread runs from time to
+//! time. Several in a row prove a competing process. That result holds for a while, and for longer each time it is
+//! confirmed.
 //!
 //! This is a value: the caller passes in events and the time.
 

@@ -10,20 +10,20 @@ use crate::machine::{Learnt, Machine, POINTS};
 /// The cost of a packet that is later than a latency goal, us of latency.
 const LATE_COST: f32 = 100.0;
 
-/// Without a packet a worker spins for at most as long as this many of its wake-ups take. Spinning for eight of them
-/// costs as much as one wake-up at the default weight. The bound is far above that, because with irregular bursts it
-/// pays to spin through a long gap in between: in replays, 64 wake-ups cost a fifth more there than never sleeping
-/// does.
+/// Without a packet, a worker spins for at most the duration of this many wake-ups. At the default weight, spinning
+/// for eight of them costs as much as one wake-up. The bound is far higher, because with irregular bursts it pays
+/// to spin through a long gap within a burst: in replays, a bound of 64 cost a fifth more there than never
+/// sleeping.
 pub const SPIN_MAX_WAKES: f32 = 256.0;
 
-/// A worker never spins for longer than this without a packet, whatever a wake-up was measured to take: beside busy
-/// processes that may be any time.
+/// A worker never spins for longer than this without a packet, whatever duration of a wake-up was measured: beside
+/// busy processes it can be arbitrarily long.
 pub const SPIN_MAX: Duration = Duration::from_millis(20);
 
 /// The costs, recomputed now and then from measurements.
 #[derive(Clone, Debug)]
 pub(crate) struct Costs {
-    /// The cost of a us of CPU.
+    /// The price of a us of CPU.
     pub(crate) weight: f32,
     /// The total cost of being asleep when the packet comes that ends a gap of this class: packets that arrive during
     /// the wake-up are late as well.
@@ -197,8 +197,8 @@ pub(crate) fn best_release(
             (best, best_us) = (value, hi);
         }
     }
-    // Holds at least as long as without any knowledge, for a quarter as long, so that a change of the traffic costs
-    // little.
+    // Hold for at least a quarter of the time that would be right without any data, so that a change of the traffic
+    // costs little.
     let unknowing = 0.25 * gain.max(0.0) / price.max(1e-9);
     best_us.max(unknowing)
 }

@@ -2,17 +2,18 @@
 
 use crate::gaps::Decaying;
 
-/// Most cells of a density.
+/// Maximum number of cells in a density.
 pub(crate) const CELLS: usize = 256;
 
-/// Most boxes of a density: each may need an empty cell before it, and three where a wake-up ahead of it may start.
+/// Maximum number of boxes in a density. Each may need an empty cell before it, and three where a wake-up ahead of
+/// it may start.
 const BOXES: usize = 48;
 
 /// How long before a box a timer may be set, us, descending; computed from the timer's own lateness.
 pub(crate) type Leads = [f32; 8];
 
-/// A density of the next gap: `mass[i]` gaps lie within `edges[i]..edges[i + 1]`, evenly. It is made again and again in the same memory:
-/// calls of programs with small stacks make plans.
+/// A density of the next gap: `mass[i]` gaps lie within `edges[i]..edges[i + 1]`, evenly. Its memory is reused,
+/// because plans are also made in programs whose threads have small stacks.
 #[derive(Clone, Debug)]
 pub(crate) struct Density {
     pub(crate) edges: Vec<f32>,

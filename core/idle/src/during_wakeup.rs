@@ -5,7 +5,7 @@ use crate::gaps::{CLASSES, class_of};
 /// Measured per class of the gap that a wake-up ends.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// Mean cost of finding the further packets late, less what they would cost one by one, us of latency.
+    /// Mean cost of finding the further packets late, minus the cost if each had come alone, us of latency.
     more: f32,
     /// Mean cost per packet of always sleeping, us.
     share: f32,
@@ -16,8 +16,8 @@ struct Seen {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DuringWakeup {
     seen: [Seen; CLASSES],
-    /// The current wake-up: the class of its gap, its duration, the lateness it has caused to further packets so far,
-    /// and what those would have cost one by one.
+    /// The current wake-up: the class of its gap, its duration, the lateness it has caused for further packets so
+    /// far, and the cost of those packets if each had come alone.
     class: usize,
     wake_us: f32,
     ahead_us: f32,

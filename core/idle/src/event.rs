@@ -30,9 +30,9 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// `count` packets without stamps, found at `now` by a worker that was awake and last looked at `looked`. They are
-    /// assumed to have come evenly in between. That is a moment, unless others had the CPU. If packets that waited for
-    /// the CPU were taken for a burst, the policy would learn gaps of zero length.
+    /// `count` packets without stamps, found at `now` by a worker that was awake and last looked at `looked`. They
+    /// are assumed to have come evenly in between, which is a short time unless others had the CPU. If packets that
+    /// waited for the CPU were taken for a burst, the policy would learn gaps of zero length.
     #[must_use]
     pub fn since_look(looked: Instant, now: Instant, count: u32) -> Self {
         let count = count.max(1);

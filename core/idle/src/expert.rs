@@ -3,13 +3,14 @@
 /// A predictor of when the next packet comes. Decision 0009 (`docs/decisions`) says what each brings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Expert {
-    /// No prediction: spins for as long as a wake-up costs, which is never worse than twice the best without
+    /// No prediction: spins for as long as a wake-up costs. This costs at most twice the optimum without
     /// predictions.
     Unknowing,
-    /// Spins for this long after each packet, us, then sleeps; 0: sleeps at once; infinity: as long as is ever allowed.
+    /// Spins for this long after each packet, us, then sleeps. 0: sleeps immediately; infinity: spins as long as
+    /// allowed.
     Spin(f32),
-    /// The mean of the last eight gaps: the worker is woken this long before it, and spins until as long after it; in
-    /// medians of the timer's lateness.
+    /// The mean of the last eight gaps. The worker is woken this long before the predicted arrival, and spins until
+    /// the same time after it; in medians of the timer's lateness.
     Mean(f32),
     /// The distribution of the last 24 gaps.
     Last24,

@@ -11,17 +11,17 @@ use crate::plan::{IdlePlan, SHORTEST_NAP_US, Window};
 
 const EXPERTS: usize = Expert::ALL.len();
 
-/// How far an expert may fall behind, in wake-ups: the most that a change of the traffic costs until another expert
-/// leads.
+/// How far an expert may fall behind, in wake-ups. This bounds the cost of a change of the traffic until another
+/// expert leads.
 const BEHIND_MAX: f32 = 40.0;
 
-/// Most sleeps simulated for packets that were found at once; further ones give the same result.
+/// Maximum number of simulated sleeps for packets that were found together; further ones give the same result.
 const ROUNDS: usize = 4;
 
 /// A simulated worker.
 #[derive(Clone, Copy, Debug, Default)]
 struct Follower {
-    /// It finds packets at this time after the last arrival, as it is being woken; 0 if it was awake.
+    /// It will find packets at this time after the last arrival, because it is being woken; 0 if it was awake.
     ahead_us: f32,
     /// How far it is behind the best, us of latency.
     behind: f32,
@@ -42,7 +42,7 @@ impl Follower {
                 break;
             }
             let (cost, late_us) = plan.live(gap_us, self.ahead_us, costs, overshoot_us);
-            // An awake worker finds each of them alike.
+            // An awake worker finds all of them equally late.
             let alike = if late_us > 0.0 { 1.0 } else { left };
             self.behind += cost * alike;
             self.ahead_us = late_us;

@@ -27,7 +27,7 @@ pub struct Counts {
     pub spun_ns: u64,
     /// Time spent asleep, ns.
     pub slept_ns: u64,
-    /// The part of that with the latency request held, ns.
+    /// The part of [`Self::slept_ns`] with the latency request held, ns.
     pub held_ns: u64,
     /// Plans made.
     pub plans: u64,

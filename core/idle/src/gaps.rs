@@ -13,7 +13,7 @@ pub(crate) const GAP_MAX_US: f32 = 10e6;
 const SILENCE_US: f32 = 1e6;
 const SILENCE_GAPS: f32 = 64.0;
 
-/// Whether this time without a packet is too long to be a gap of the traffic so far.
+/// Whether a time without a packet is too long to be a gap of the traffic so far.
 pub(crate) fn is_silence(passed_us: f32, mean_gap_us: f32) -> bool {
     passed_us >= SILENCE_US && passed_us >= SILENCE_GAPS * mean_gap_us
 }

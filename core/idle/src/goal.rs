@@ -45,8 +45,8 @@ pub(crate) const WEIGHT_MAX: f32 = 1e3;
 /// The part of a second's budget that may be spent at once; the rest is granted evenly. Together they are the budget.
 const AT_ONCE: f32 = 0.2;
 
-/// For a bound set from outside, whose enforcement would interfere: the share of it that is used, and what may be spent
-/// at once, ns.
+/// For a bound set from outside, whose enforcement would interfere: the fraction of it that is used, and how much
+/// may be spent in one go, ns.
 const OF_BOUND: f32 = 0.9;
 const BOUND_AT_ONCE: f32 = 800e3;
 
@@ -141,7 +141,7 @@ impl Controller {
         Some(Duration::from_nanos(left.max(0.0) as u64))
     }
 
-    /// This much CPU was spent waiting until `now`; without limits it would have been `wanted_ns`.
+    /// Reports CPU time spent waiting until `now`; without limits it would have been `wanted_ns`.
     pub(crate) fn spent(&mut self, now: Instant, spent_ns: u64, wanted_ns: u64) {
         let Some(share) = self.purses.iter().flatten().map(|purse| purse.share).reduce(f32::min) else {
             return;

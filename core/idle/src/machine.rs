@@ -62,13 +62,13 @@ const LIKE_OTHERS: f32 = 2.0;
 /// A wake-up that another one overtook is assumed to be this factor longer than all that were seen.
 const OVERTAKEN: f32 = 1.12;
 
-/// This few of them do not show how often that happens.
+/// With fewer than this, it is unknown how often that happens.
 const FEW: f32 = 3.0;
 
 /// After a silence, all earlier wake-ups together count as this many.
 const DOUBTED: f32 = 4.0;
 
-/// A latency beyond this many medians is not a wake-up's.
+/// A latency beyond this many medians does not belong to a wake-up.
 const OUTLIER: f32 = 4.0;
 
 impl Latency {
@@ -110,7 +110,8 @@ impl Latency {
         self.learn(slept_us, if count > 0.0 { sum / count } else { OVERTAKEN * at_least_us });
     }
 
-    /// Mean after sleeps of this class, us; until enough is known, after those half and twice as long, or after any.
+    /// Mean after sleeps of this class, us. Until enough is known: after sleeps half and twice as long, or after
+    /// any.
     pub(crate) fn mean(&self, class: usize) -> f32 {
         let near = [class.wrapping_sub(1), class + 1].map(|near| self.by_class.get(near).copied());
         let (sum, known) =
@@ -151,8 +152,8 @@ impl Latency {
         self.points
     }
 
-    /// Each point is the median of its part, without the few worst. If those were chance and were counted, no one would
-    /// try again and learn better.
+    /// Each point is the median of its part, without the few worst. Those may be chance; if they counted, sleeping
+    /// would not be tried again and nothing better learnt.
     fn find_points(&mut self) {
         let total = self.seen.total() - FEW;
         let mut points = [0.0; POINTS];
@@ -180,7 +181,7 @@ impl Latency {
 /// Everything learnt of the machine: wake-ups and timers, without and with a request held.
 #[derive(Clone, Debug)]
 pub(crate) struct Learnt {
-    /// The number of lessons so far, and the number that the table of costs contains.
+    /// The number of observations so far, and the number of them that the table of costs contains.
     lessons: u32,
     told: u32,
     pub(crate) wake: [Latency; 2],
@@ -197,12 +198,12 @@ impl Learnt {
         learnt
     }
 
-    /// Whether so much is new that the table of costs should be made anew.
+    /// Whether enough is new that the table of costs should be recomputed.
     pub(crate) fn is_news(&self) -> bool {
         self.lessons - self.told > (self.told / 4).min(64)
     }
 
-    /// The table of costs is made anew now.
+    /// The table of costs is being recomputed.
     pub(crate) fn told(&mut self) {
         self.told = self.lessons;
         self.wake.iter_mut().chain(&mut self.overshoot).for_each(Latency::find_points);

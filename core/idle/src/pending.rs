@@ -1,12 +1,12 @@
-//! Gaps between packets that wait to be learnt, because there is no time for it while packets come.
+//! Gaps between packets that are not learnt yet, because there is no time for it while packets come.
 
 /// Gaps shorter than this are stored together: no decision depends on them, and there may be millions per second.
 const SHORT_US: f32 = 1.0;
 
-/// Gaps that can wait; further ones are not learnt.
+/// Maximum number of gaps that wait; further ones are not learnt.
 const PENDING: usize = 64;
 
-/// Most gaps that are learnt at the beginning of an idle time.
+/// Maximum number of gaps that are learnt at the beginning of an idle time.
 const LEARN_AT_ONCE: usize = 8;
 
 /// The gaps, oldest first, each with the number of packets that came after such a gap.

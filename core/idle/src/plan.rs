@@ -2,7 +2,7 @@
 
 use crate::costs::Costs;
 
-/// Windows per plan. A further one has never been worth anything.
+/// Windows per plan. More have never been worth anything.
 const WINDOWS: usize = 4;
 
 /// The shortest sleep that a timer is set for, us.

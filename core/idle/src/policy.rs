@@ -19,7 +19,7 @@ use crate::plan::IdlePlan;
 /// The table of costs is made anew after this many gaps at the latest.
 const COSTS_EVERY: u64 = 128;
 
-/// The share of the time that may go into making plans, and how much of it may be saved up, us.
+/// The fraction of the time that may go into making plans, and how much of it may be saved up, us.
 const PLANNING_SHARE: f32 = 0.005;
 const PLANNING_MAX_US: f32 = 5_000.0;
 
@@ -60,7 +60,7 @@ struct Idling {
     plan: IdlePlan,
 }
 
-/// The policy's state: about 22 KiB, and 18 KiB in which plans are made, allocated when it is.
+/// The policy's state: about 22 KiB, plus 18 KiB in which plans are made. Both are allocated at creation.
 #[derive(Clone, Debug)]
 pub struct Policy {
     config: Config,
@@ -140,9 +140,9 @@ impl Policy {
         self.make_costs();
     }
 
-    /// Tells the policy whether others compete for the CPU under a fair scheduler. If so it sleeps at once from the
-    /// next idle time on, as a worker that spins would be woken late. This has no effect if the time of spinning was
-    /// set, or if the goal is a latency.
+    /// Tells the policy whether others compete for the CPU under a fair scheduler. If so, it sleeps immediately
+    /// from the next idle time on, because a worker that spins would be woken late. This has no effect if the time
+    /// of spinning is fixed or the goal is a latency.
     pub const fn set_contended(&mut self, contended: bool) {
         self.contended = contended;
     }
@@ -151,7 +151,7 @@ impl Policy {
         self.contended && self.config.spin.is_none() && !matches!(self.config.goal, Goal::Latency(_))
     }
 
-    /// The policy will not be told of the time that follows: the current idle time is forgotten, what was learnt is
+    /// The policy will not be told of the time that follows. The current idle time is forgotten; what was learnt is
     /// kept.
     pub fn pause(&mut self) {
         (self.idling, self.last, self.pending) = (None, None, Pending::new());
@@ -175,12 +175,12 @@ impl Policy {
             arrival = self.likely(now, arrival, &idling);
             self.idle_ended(now, arrival, stamped, &idling);
         }
-        // A time that goes backwards is taken for the same time.
+        // If time goes backwards, it is taken as unchanged.
         self.last = Some(self.last.map_or(arrival.last, |last| last.max(arrival.last)));
     }
 
-    /// Estimates when packets came that are only known to have been found at `now`. If the time of finding were taken
-    /// for the arrival, the policy would expect the next packet too late, find it late for that reason, and so on.
+    /// Estimates when packets came that are only known to have been found at `now`. If the time of finding were
+    /// taken for the arrival, the policy would expect the next packet too late, therefore find it late, and so on.
     fn likely(&self, now: Instant, found: Arrival, idling: &Idling) -> Arrival {
         let Arrival { mut first, mut last, count } = found;
         if let Some(came) = idling.came
@@ -218,7 +218,7 @@ impl Policy {
         let inside_us =
             us(arrival.last.nanos_since(arrival.first)) / arrival.count.saturating_sub(1).max(1) as f32;
         if let Goal::Latency(budget) = self.config.goal {
-            // A spinning worker finds a packet as early as it can: it can do nothing about others that have its CPU.
+            // A spinning worker finds a packet as early as it can. It cannot prevent others from having its CPU.
             let from = if idling.spinning.is_some() { now } else { arrival.first };
             let late_us = us(now.nanos_since(from)) - us(budget.as_nanos() as u64);
             let late = if late_us > 0.0 { 1 + (late_us / inside_us.max(0.01)) as u32 } else { 0 };
@@ -243,7 +243,8 @@ impl Policy {
         }
     }
 
-    /// Decides what to do after a turn that began at `now` found nothing. `deadline` is the worker's own next one.
+    /// Decides what to do after a turn that began at `now` and found nothing. `deadline` is the next deadline of
+    /// the worker itself.
     #[inline]
     pub fn decide(&mut self, now: Instant, deadline: Instant) -> Decision {
         if let Some(Idling { spinning: Some(_), until, .. }) = self.idling
@@ -374,7 +375,7 @@ impl Policy {
     fn replan(&mut self, now: Instant) {
         let passed = us(now.nanos_since(self.planned));
         self.planned = now;
-        // Between packets that come as fast as plans are made, each plan delays one of them.
+        // If packets come as fast as plans are made, each plan delays one of them.
         let share =
             if self.experts.mean_us() < 2.0 * PLAN_US { PLANNING_SHARE / 5.0 } else { PLANNING_SHARE };
         self.planning_us = (self.planning_us + passed * share).min(PLANNING_MAX_US);

@@ -1,10 +1,10 @@
 //! Computes the cheapest plan for a density of gaps, exactly, in one backward pass over its cells.
 //!
-//! Each edge has two values, both multiplied by the probability of getting there: the future cost of a worker that is
-//! awake, and of one that sleeps. An awake worker spins through the cell (its CPU cost, for all gaps that last longer)
-//! or goes to sleep. A sleeping worker stays asleep (a wake-up's cost, for gaps that end in the cell) or has set a
-//! timer for the edge (its CPU cost; packets that come before the timer has really fired are found late; afterwards the
-//! worker is awake).
+//! Each edge has two values, both multiplied by the probability of getting there: the future cost of an awake
+//! worker and of a sleeping one. An awake worker either spins through the cell, which costs CPU for all gaps that
+//! last longer, or goes to sleep. A sleeping worker either stays asleep, which costs a wake-up for gaps that end in
+//! the cell, or has set a timer for the edge, which costs CPU. Packets that come before this timer fires are found
+//! late; afterwards the worker is awake.
 
 use crate::costs::Costs;
 use crate::density::{CELLS, Density};
@@ -102,7 +102,7 @@ impl Solver {
     }
 }
 
-/// What a solver had before does not matter: each value that is read was written before.
+/// Earlier contents of a solver do not matter: each value is written before it is read.
 fn solve(density: &Density, costs: &Costs, sums: &Sums, found: &mut PassResults) -> (IdlePlan, f32) {
     let cells = density.cells;
     let mut alive = density.tail;
@@ -165,7 +165,7 @@ fn timer_late(
             (sums.mass[at], sums.moment[at])
         };
         let late = f64::from(up) * f64::from(mass_up - mass_limit) - (moment_up - moment_limit);
-        // Workers whose packet came so early have been woken by it and not by the timer.
+        // If the packet came this early, it woke the worker, not the timer.
         let spared = costs.sleep(lo) - costs.timer_cpu();
         cost += costs.slope() * late as f32 + (mass_limit - sums.mass[at]) * spared;
     }
@@ -239,9 +239,9 @@ fn plan_of(density: &Density, costs: &Costs, found: &PassResults) -> IdlePlan {
     plan
 }
 
-/// The edge at which a worker goes back to sleep that was woken by a timer set for the edge `timer`, with this many
-/// timers `left`: the end of the first part in which spinning pays and for which the timer, however late, may be in
-/// time.
+/// The edge at which a worker goes back to sleep after a timer set for the edge `timer` has woken it, with this
+/// many timers `left`. It is the end of the first part in which spinning pays and for which the timer, however
+/// late, may be in time.
 fn spin_end(density: &Density, costs: &Costs, found: &PassResults, timer: usize, left: usize) -> usize {
     let pays = |at: usize| found.dearer[at][left] < 0.0;
     let wake_us = density.edges[timer];

@@ -1,5 +1,5 @@
-//! Seeded replays give what is committed in `committed.txt`, so that a change of what the policy decides is seen, and is
-//! seen to be meant. A test that fails prints what to commit instead.
+//! Seeded replays must give the results committed in `committed.txt`, so that a change of the policy's decisions is
+//! noticed and must be intended. A test that fails prints what to commit instead.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use twinpath_idle::{Config, Goal, Policy};
 const SEED: u64 = 77;
 const COMMITTED: &str = include_str!("committed.txt");
 
-/// Figures may differ by this share, or by one: logarithms are not the same to the last bit everywhere.
+/// Figures may differ by this fraction, or by one: logarithms are not the same to the last bit everywhere.
 const TOLERANCE: f64 = 0.002;
 
 /// Latency, CPU spent spinning and on timers, time with the request held, us; wake-ups by timers, sleeps.

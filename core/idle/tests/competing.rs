@@ -1,6 +1,6 @@
-//! Seeded replays beside a process that always wants the CPU, under a fair scheduler: a worker that spins gets ahead of
-//! that process, and waits for a tick when it is woken then. A worker that detects this has no longer tail than one
-//! that sleeps.
+//! Seeded replays beside a process that always wants the CPU, under a fair scheduler. A worker that spins gets
+//! ahead of that process, and waits for a tick when it is then woken. The tail of a worker that detects this is no
+//! longer than that of one that sleeps.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Seeded replays on machines where others take the CPU now and then, and where arrival times are hardly known: no
+//! Seeded replays on machines where others sometimes take the CPU, and where arrival times are hardly known: no
 //! packet is found much later than by polling.
 
 use twinpath_idle::replay::fixed::{Fixed, Setting};

@@ -1,9 +1,10 @@
-//! What a counter is: everything that the report, `twinpath show`, the metrics and docs/metrics.md say about it.
+//! Declarations of counters: all that the report, `twinpath show`, the metrics and docs/metrics.md say about each
+//! of them.
 //!
-//! The macro [`counters`](crate::counters) defines what one thread counts, each counter in one entry, such as
-//! `frames_in: Counter => counter("twinpath_queue_frames_received"), column("frames in");` with a doc comment. This comment
-//! is the help text of the metric. The name is that of the field in the report. What follows `=>` are methods of
-//! [`Declared`]. The macro [`counts`](crate::counts) does the same for what control counts or computes.
+//! The macro [`counters`](crate::counters) defines the counters of one thread, each in one entry, such as
+//! `frames_in: Counter => counter("twinpath_queue_frames_received"), column("frames in");` with a doc comment. This
+//! comment is the help text of the metric. The name is the field's name in the report. After `=>` come methods of
+//! [`Declared`]. The macro [`counts`](crate::counts) does the same for values that control counts or computes.
 
 use crate::{Counter, Drops, Histogram, Times};
 
@@ -12,9 +13,9 @@ use crate::{Counter, Drops, Histogram, Times};
 pub struct Declared<T: 'static> {
     /// Its name, in the struct and in the report.
     pub name: &'static str,
-    /// The metric that it is, or is part of.
+    /// The metric that it is, or belongs to.
     pub metric: Option<Metric>,
-    /// The column of `twinpath show` that it is in.
+    /// Its column in `twinpath show`.
     pub column: Option<Column<T>>,
     help: &'static str,
     read: fn(&T) -> Reading<'_>,
@@ -27,7 +28,7 @@ pub struct Metric {
     pub family: &'static str,
     /// Its type.
     pub kind: MetricKind,
-    /// The description of the family, if that of this count is not.
+    /// The description of the family, if it differs from the description of this count.
     about: &'static str,
     /// The label by which it differs from the other counts of the family, with its value.
     pub label: Option<(&'static str, &'static str)>,
@@ -38,7 +39,7 @@ pub struct Metric {
 /// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Only increases, except when its source is attached anew.
+    /// Only increases, except that it restarts when its source is attached again.
     Counter,
     /// Increases and decreases.
     Gauge,
@@ -66,7 +67,7 @@ impl MetricKind {
 pub struct Column<T: 'static> {
     /// Its header.
     pub header: &'static str,
-    /// What is in its cells, if it is more than the count.
+    /// The contents of its cells, if they are more than the count.
     pub cell: Option<fn(&T) -> String>,
 }
 
@@ -109,7 +110,7 @@ impl<T> Declared<T> {
         self
     }
 
-    /// Sets the description of the family, where it has several counts. Each of them has it.
+    /// Sets the description of a family with several counts. It must be set on each of them.
     #[must_use]
     pub const fn about(mut self, about: &'static str) -> Self {
         if let Some(metric) = &mut self.metric {
@@ -118,7 +119,7 @@ impl<T> Declared<T> {
         self
     }
 
-    /// Sets the label that tells it from the other counts of the family.
+    /// Sets the label that distinguishes it from the other counts of the family.
     #[must_use]
     pub const fn label(mut self, name: &'static str, value: &'static str) -> Self {
         if let Some(metric) = &mut self.metric {
@@ -143,7 +144,7 @@ impl<T> Declared<T> {
         self
     }
 
-    /// Sets what is in the cells of its column instead of the bare count.
+    /// Sets the contents of its cells, instead of the bare count.
     #[must_use]
     pub const fn cell(mut self, cell: fn(&T) -> String) -> Self {
         if let Some(column) = &mut self.column {
@@ -170,7 +171,7 @@ impl<T> Declared<T> {
         (self.read)(counts)
     }
 
-    /// What is in the cell of its column.
+    /// The contents of its cell.
     #[must_use]
     pub fn cell_of(&self, counts: &T) -> String {
         match (self.column.as_ref().and_then(|column| column.cell), self.read(counts)) {
@@ -181,9 +182,9 @@ impl<T> Declared<T> {
     }
 }
 
-/// What a thread counts in, and control reads.
+/// A set in which a thread counts, and which control reads.
 pub trait Live {
-    /// What is read.
+    /// The result of reading it.
     type Read;
 
     /// The value now.
@@ -206,7 +207,7 @@ impl Live for Histogram {
     }
 }
 
-/// All drops, for whatever reason.
+/// The total number of drops, for all reasons.
 impl Live for Drops {
     type Read = u64;
 
@@ -215,7 +216,7 @@ impl Live for Drops {
     }
 }
 
-/// In the place of a counter: it is not counted, but computed when the set is read.
+/// A placeholder for a counter whose value is not counted, but computed when the set is read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Computed;
 
@@ -268,13 +269,13 @@ impl Read for Times {
 
 /// A struct with counts that are declared.
 pub trait Counts: Sized + 'static {
-    /// They, in the order of the columns of `show`.
+    /// Their declarations, in the order of the columns of `show`.
     const DECLARED: &'static [Declared<Self>];
 }
 
-/// Defines counters that one thread writes: the struct of them; for each group of them the struct that they are read
-/// into, which is part of a report; and the [`Declared`] of each. What is not shown by itself is in the second pair of
-/// braces.
+/// Defines counters that one thread writes: their struct; for each group, the struct that they are read into, which
+/// is part of a report; and the [`Declared`] of each. Counters that are not shown on their own go into the second
+/// pair of braces.
 #[macro_export]
 macro_rules! counters {
     (
@@ -320,13 +321,13 @@ macro_rules! counters {
             }
 
             impl $Group {
-                /// Those of several threads, added up.
+                /// The sum over several threads.
                 #[must_use]
                 pub fn sum<'a>(counters: impl IntoIterator<Item = &'a $Counters>) -> Self {
                     counters.into_iter().map(Self::from).fold(Self::default(), Self::with)
                 }
 
-                /// Together with those of another thread.
+                /// The sum with the counts of another thread.
                 #[must_use]
                 pub fn with(mut self, other: Self) -> Self {
                     $($crate::Read::add(&mut self.$name, &other.$name);)+
@@ -337,7 +338,8 @@ macro_rules! counters {
     };
 }
 
-/// Defines a struct of a report with counts in it, and the [`Declared`] of each: they are in the second pair of braces.
+/// Defines a struct of a report with counts in it, and the [`Declared`] of each. The counts go into the second pair
+/// of braces.
 #[macro_export]
 macro_rules! counts {
     (

@@ -47,7 +47,8 @@ impl Histogram {
     }
 }
 
-/// A copy of a histogram, without its empty buckets. In a report it has its number of values and some quantiles as well.
+/// A copy of a histogram, without its empty buckets. A report also contains its number of values and some
+/// quantiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Times {

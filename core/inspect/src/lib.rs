@@ -1,12 +1,13 @@
 //! Live state: counters and histograms that one thread writes and any thread reads, and the closed lists of reasons
-//! for drops and losses. A counter is declared once, with what it is in reports and metrics: [`counters`].
+//! for drops and losses. A counter is declared once, together with its place in reports and metrics: [`counters`].
 //!
-//! The sets that a service and a switch count in are declared here, below both them and the report that has them.
+//! The sets of counters of a service and of a switch are declared here, because this crate is below both and below
+//! the report that contains them.
 //!
 //! A worker adds to its own counters with a plain load and store; the control thread reads them on demand. Nothing
-//! here locks, and a reader costs the writer one cache miss at most.
+//! here locks, and a reader costs the writer at most one cache miss.
 
-// Where `counters` is used, and in this crate, the same path leads here.
+// So that the macro's path also resolves within this crate.
 extern crate self as twinpath_inspect;
 
 mod control_reason;

@@ -71,7 +71,7 @@ impl OwnMetrics {
         ReasonId(self.reasons.len() - 1)
     }
 
-    /// Counts a reason, and returns the general one under which the instance counts it as well.
+    /// Counts a reason. Returns the general reason that the instance counts as well.
     #[must_use]
     pub fn refuse(&self, reason: ReasonId) -> Reason {
         self.reasons[reason.0].1.add(1);

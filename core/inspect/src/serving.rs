@@ -47,7 +47,7 @@ counters! {
             peers: Counter => gauge("twinpath_service_peers");
         }
     } and {
-        /// One per entry of what is served.
+        /// One per entry served.
         pub claims: Box<[ClaimCounters]>,
         /// Dropped frames and requests, if the worker has several services; otherwise they are in the worker's
         /// counters.

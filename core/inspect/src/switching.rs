@@ -1,4 +1,4 @@
-//! What a worker counts of its switch.
+//! The counters of a worker's part of a switch.
 
 use crate::{Counter, counters};
 

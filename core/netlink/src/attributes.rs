@@ -75,13 +75,15 @@ impl<'a> Attributes<'a> {
 pub struct Body(Vec<u8>);
 
 impl Body {
-    /// A body that begins with a fixed header; without one (`[]`) the attributes inside of another one.
+    /// A body that begins with a fixed header. Without one (`[]`), it holds the attributes nested in another
+    /// attribute.
     #[must_use]
     pub fn new(header: impl Into<Vec<u8>>) -> Self {
         Self(header.into())
     }
 
-    /// Adds an attribute; one without bytes is a flag. A value of 64 KiB or more has no room in a message, and is cut.
+    /// Adds an attribute; one without bytes is a flag. A value of 64 KiB or more does not fit into a message and is
+    /// truncated.
     #[must_use]
     pub fn bytes(mut self, kind: u16, value: impl AsRef<[u8]>) -> Self {
         let value = value.as_ref();
@@ -106,7 +108,8 @@ impl Body {
         self.bytes(kind, value.to_ne_bytes())
     }
 
-    /// Adds an unsigned attribute of the width that it needs: most take either (`NLA_UINT`), the others 32 bits.
+    /// Adds an unsigned attribute in the width that it needs. Most attributes accept 32 or 64 bits (`NLA_UINT`),
+    /// the others only 32.
     #[must_use]
     pub fn uint(self, kind: u16, value: u64) -> Self {
         match u32::try_from(value) {

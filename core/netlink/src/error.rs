@@ -26,7 +26,7 @@ pub enum Failure {
         /// The kernel's reason in words (extended acknowledgement), if it gives one.
         text: Option<String>,
     },
-    /// The kernel answered, but the socket was full.
+    /// The kernel answered, but the socket's buffer was full.
     #[error("the kernel's answer was lost when it was to {asked}, as the socket was full: try again")]
     Overrun {
         /// The request.
@@ -37,7 +37,7 @@ pub enum Failure {
     Silent {
         /// The request.
         asked: String,
-        /// How long it was waited for.
+        /// How long the caller waited.
         patience: Duration,
     },
     /// The answer is longer than any that makes sense.
@@ -48,7 +48,7 @@ pub enum Failure {
         /// The bound, bytes.
         max_bytes: usize,
     },
-    /// The answer does not say what was asked for.
+    /// The answer does not contain what was asked for.
     #[error("the kernel's answer is of no use when it was to {asked}")]
     Unexpected {
         /// The request.
@@ -79,7 +79,7 @@ impl NetlinkError {
         Failure::Open(error.into()).into()
     }
 
-    /// The kernel refuses, without words.
+    /// A refusal by the kernel without a reason in words.
     #[must_use]
     pub fn refused(asked: String, errno: Errno) -> Self {
         Failure::Refused { asked, error: errno.into(), text: None }.into()
@@ -110,7 +110,7 @@ impl NetlinkError {
     }
 }
 
-/// The same in words; the error number is only in the kind.
+/// The same in words. Of the error number, only the kind is kept.
 impl From<NetlinkError> for io::Error {
     fn from(error: NetlinkError) -> Self {
         let kind = error.errno().map_or(io::ErrorKind::Other, |errno| Self::from(errno).kind());

@@ -1,11 +1,12 @@
 //! Netlink: requests to the kernel with their answers ([`Netlink`]), and its notifications ([`Subscription`]).
 //!
-//! All calls are synchronous. The kernel handles a request within the send, and goes on with a list within the receive; it may wait for
-//! a lock of its own there. What it has sent is waited for up to a deadline. A subscription is read without waiting; its descriptor is readable when there is something.
+//! All calls are synchronous. The kernel handles a request within the send, and continues a list within the
+//! receive; it may wait there for a lock of its own. A caller waits for an answer up to a deadline. A subscription
+//! is read without waiting; its descriptor is readable when there is something to read.
 //!
-//! A message is a fixed header and attributes: [`Body`] writes them, [`Attributes`] reads them. Only the attributes that the caller
-//! wants are read, so a newer kernel that sends others, or longer ones, is understood. [`route`] has requests about links,
-//! [`generic`] the families of generic netlink.
+//! A message is a fixed header and attributes: [`Body`] writes them, [`Attributes`] reads them. Only the attributes
+//! that the caller wants are read, so a newer kernel that sends more or longer ones is still understood. [`route`]
+//! has requests about links, [`generic`] the families of generic netlink.
 
 mod attributes;
 mod error;

@@ -20,13 +20,13 @@ const NLM_F_CAPPED: u16 = 0x100;
 const NLM_F_ACK_TLVS: u16 = 0x200;
 const NLMSGERR_ATTR_MSG: u16 = 1;
 
-/// The kernel answers at once, but this thread may wait for its CPU beside busy ones.
+/// The kernel answers immediately, but this thread may have to wait for its CPU beside busy ones.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Longest answer, bytes: some 150,000 links, or three million neighbours.
+/// Longest answer, bytes: about 150,000 links, or three million neighbours.
 const ANSWER_MAX: usize = 256 * 1024 * 1024;
 
-/// A list that changed while the kernel sent it is asked for at most this often; the last one has to do.
+/// A list that changed while the kernel sent it is requested up to this many times; the last result is then used.
 const ATTEMPTS: u32 = 5;
 
 /// A request.
@@ -39,7 +39,8 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Asks for one thing, or to change or remove one. `asked` is for errors, and begins with a verb: "list the links".
+    /// Asks for one thing, or asks to change or remove one. `asked` is for errors, and begins with a verb: "list
+    /// the links".
     #[must_use]
     pub const fn new(asked: &'a str, kind: u16, body: &'a Body) -> Self {
         Self { asked, kind, flags: 0, body }
@@ -51,13 +52,13 @@ impl<'a> Request<'a> {
         Self { asked, kind, flags: NLM_F_DUMP, body }
     }
 
-    /// Asks to make something that must not be there yet.
+    /// Asks to create something that must not exist yet.
     #[must_use]
     pub const fn create(asked: &'a str, kind: u16, body: &'a Body) -> Self {
         Self { asked, kind, flags: NLM_F_CREATE | NLM_F_EXCL, body }
     }
 
-    /// Asks to make something, or to change it if it is there.
+    /// Asks to create something, or to change it if it exists.
     #[must_use]
     pub const fn set(asked: &'a str, kind: u16, body: &'a Body) -> Self {
         Self { asked, kind, flags: NLM_F_CREATE, body }
@@ -106,12 +107,13 @@ fn header(len: u32, kind: u16, flags: u16, sequence: u32) -> [u8; HEADER_LEN] {
     header
 }
 
-/// A socket for requests. It belongs to the network namespace in which it was opened, on whatever thread it is used later.
+/// A socket for requests. It belongs to the network namespace in which it was opened, whichever thread uses it
+/// later.
 #[derive(Debug)]
 pub struct Netlink {
     socket: OwnedFd,
     patience: Duration,
-    /// One request after the other, whatever thread asks.
+    /// Serialises the requests of all threads.
     turn: Mutex<Turn>,
 }
 
@@ -120,7 +122,7 @@ struct Turn {
     /// Number of the last request: the kernel's answers carry it.
     sequence: u32,
     datagram: Vec<u8>,
-    /// The number of a list that was not read to its end. Until it is, the kernel begins no other one.
+    /// The number of a list that was not read to its end. Until it is, the kernel begins no other list.
     given_up: Option<u32>,
 }
 
@@ -131,15 +133,16 @@ impl Netlink {
     /// [`Failure::Open`]; `EPROTONOSUPPORT`: the kernel does not have this protocol.
     pub fn open(protocol: Protocol) -> Result<Self, NetlinkError> {
         let socket = socket::open(protocol).map_err(NetlinkError::open)?;
-        // Since Linux 4.3 and 4.12: errors without the request, and with a reason in words.
+        // Errors come without a copy of the request (since Linux 4.3), and with a reason in words (since Linux
+        // 4.12).
         for option in [NETLINK_CAP_ACK, NETLINK_EXT_ACK] {
             let _ = socket::set(&socket, option, 1);
         }
         Ok(Self::over(socket, PATIENCE))
     }
 
-    /// Has the kernel check requests for lists, and list only what fits to them (since Linux 4.20; before, and without it, it takes
-    /// no notice of most of a request for a list).
+    /// Has the kernel check requests for lists, and list only matching entries. Since Linux 4.20; without it, the
+    /// kernel ignores most of such a request.
     #[must_use]
     pub fn strict(self) -> Self {
         let _ = socket::set(&self.socket, NETLINK_GET_STRICT_CHK, 1);
@@ -150,7 +153,7 @@ impl Netlink {
         Self { socket, patience, turn: Mutex::default() }
     }
 
-    /// Sends a request, and reads all of its answer. A list that changed meanwhile is asked for again.
+    /// Sends a request, and reads its whole answer. A list that changed meanwhile is requested again.
     ///
     /// # Errors
     /// [`NetlinkError`].
@@ -167,7 +170,7 @@ impl Netlink {
         }
     }
 
-    /// The answer, and whether nothing of it changed while the kernel sent it.
+    /// The answer, and whether it stayed unchanged while the kernel sent it.
     fn ask_once(&self, request: &Request<'_>) -> Result<(Answers, bool), Failure> {
         let asked = || request.asked.to_owned();
         let failed = |error: Errno| Failure::Socket { asked: asked(), error: error.into() };
@@ -190,7 +193,8 @@ impl Netlink {
             if !self.receive(datagram, until, &mut is_lost).map_err(failed)? {
                 return Err(Failure::Silent { asked: asked(), patience: self.patience });
             }
-            // What was lost may have been the end, unless the kernel goes on with a list as there is room.
+            // The lost part may have been the end of the answer. Only a list continues once the socket has room
+            // again.
             if is_lost && !request.is_list() {
                 return Err(Failure::Overrun { asked: asked() });
             }
@@ -209,7 +213,7 @@ impl Netlink {
                         Ok(()) => Ok((answers, is_whole)),
                     };
                 }
-                // The rest is read all the same: until then the kernel takes no other request for a list.
+                // The rest must still be read: until then the kernel accepts no other request for a list.
                 is_long |= answers.0.len() + message.body.len() > ANSWER_MAX;
                 if !is_long {
                     answers.push(&message);
@@ -217,7 +221,7 @@ impl Netlink {
             }
             let now = clock::now();
             if is_answered {
-                // A long list may take longer, and what is there already is never late.
+                // A long list may take longer, and data that is already in the socket is never late.
                 until = now + self.patience;
             } else if now >= until {
                 return Err(Failure::Silent { asked: asked(), patience: self.patience });
@@ -225,7 +229,7 @@ impl Netlink {
         }
     }
 
-    /// Reads what waits of a list that was given up, up to its end: each read has the kernel go on with it.
+    /// Reads the rest of an abandoned list, up to its end: each read makes the kernel continue it.
     fn finish(&self, datagram: &mut Vec<u8>, given_up: &mut Option<u32>) {
         while let Some(sequence) = *given_up {
             match socket::receive(&self.socket, datagram) {
@@ -240,7 +244,7 @@ impl Netlink {
         }
     }
 
-    /// Reads the next datagram; false if none comes in time. An empty one stands for those that were lost.
+    /// Reads the next datagram; false if none comes in time. An empty one stands for datagrams that were lost.
     fn receive(&self, datagram: &mut Vec<u8>, until: Instant, is_lost: &mut bool) -> Result<bool, Errno> {
         loop {
             match socket::receive(&self.socket, datagram) {
@@ -258,8 +262,8 @@ impl Netlink {
     }
 }
 
-/// The end of an answer: whether the kernel did it, or its error and its reason in words (`struct nlmsgerr`; a list ends with the
-/// code alone).
+/// The end of an answer: success, or the kernel's error and its reason in words (`struct nlmsgerr`; a list ends
+/// with the code alone).
 fn outcome(message: &Message<'_>) -> Result<(), (Errno, Option<String>)> {
     let code = message.body.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
     if code == 0 {
@@ -267,13 +271,13 @@ fn outcome(message: &Message<'_>) -> Result<(), (Errno, Option<String>)> {
     }
     let mut rest = message.body.get(4..).unwrap_or_default();
     if message.kind == NLMSG_ERROR {
-        // The header of the request, and all of it unless that is left out.
+        // The header of the request, and the rest of it unless it was left out.
         let len = rest.first_chunk().map_or(0, |len| u32::from_ne_bytes(*len) as usize);
         let len = if message.flags & NLM_F_CAPPED == 0 { len.next_multiple_of(ALIGN) } else { HEADER_LEN };
         rest = rest.get(len..).unwrap_or_default();
     }
     let text = (message.flags & NLM_F_ACK_TLVS != 0).then(|| Attributes::of(rest).text(NLMSGERR_ATTR_MSG));
-    // A driver may return what is no error number.
+    // A driver may return a code that is not an error number.
     let error = if (-4095..0).contains(&code) { Errno::from_raw_os_error(-code) } else { Errno::IO };
     Err((error, text.flatten()))
 }

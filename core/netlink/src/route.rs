@@ -1,5 +1,5 @@
-//! Links and their addresses over rtnetlink (linux/rtnetlink.h, linux/if_link.h, linux/if_addr.h): how they are read, changed and
-//! made.
+//! Links and their addresses over rtnetlink (linux/rtnetlink.h, linux/if_link.h, linux/if_addr.h): reading,
+//! changing and creating them.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -10,14 +10,14 @@ use twinpath_time::Instant;
 
 use crate::{Attributes, Body, Failure, Message, Netlink, NetlinkError, Protocol, Request, Subscription};
 
-/// RTM_NEWLINK: a link that is there, or is to be made or changed.
+/// RTM_NEWLINK: a link that exists, or is to be created or changed.
 pub const RTM_NEWLINK: u16 = 16;
 /// RTM_DELLINK
 pub const RTM_DELLINK: u16 = 17;
 /// RTM_GETLINK
 pub const RTM_GETLINK: u16 = 18;
 
-/// RTM_NEWADDR: an address that is there, or is to be added.
+/// RTM_NEWADDR: an address that exists, or is to be added.
 pub const RTM_NEWADDR: u16 = 20;
 /// RTM_DELADDR
 pub const RTM_DELADDR: u16 = 21;
@@ -27,7 +27,7 @@ pub const RTM_GETADDR: u16 = 22;
 /// Notifications of links.
 const RTNLGRP_LINK: u32 = 1;
 
-/// A link's address of its own layer.
+/// A link-layer address.
 pub const IFLA_ADDRESS: u16 = 1;
 /// Its name.
 pub const IFLA_IFNAME: u16 = 3;
@@ -37,9 +37,9 @@ pub const IFLA_MTU: u16 = 4;
 pub const IFLA_LINK: u16 = 5;
 /// Index of the bridge, bond or VRF that it is in.
 pub const IFLA_MASTER: u16 = 10;
-/// Whether it carries: [`IF_OPER_UP`] and others (RFC 2863).
+/// Its operational state: [`IF_OPER_UP`] and others (RFC 2863).
 pub const IFLA_OPERSTATE: u16 = 16;
-/// Its kind, and what only that has.
+/// Its kind, and attributes of this kind.
 pub const IFLA_LINKINFO: u16 = 18;
 /// A descriptor of the network namespace to move it to.
 pub const IFLA_NET_NS_FD: u16 = 28;
@@ -49,29 +49,30 @@ pub const IFLA_LINK_NETNSID: u16 = 37;
 pub const IFLA_XDP: u16 = 43;
 /// How it is attached, inside of [`IFLA_XDP`].
 pub const IFLA_XDP_ATTACHED: u16 = 2;
-/// The IDs of programs, inside of [`IFLA_XDP`]: of the only one, that in the driver, on socket buffers, in the device.
+/// The IDs of its programs, inside of [`IFLA_XDP`]: of the only program, or of those in the driver, on socket
+/// buffers and in the device.
 pub const XDP_PROGRAMS: RangeInclusive<u16> = 4..=7;
 /// Kind, inside of [`IFLA_LINKINFO`].
 pub const IFLA_INFO_KIND: u16 = 1;
-/// What only that kind has, inside of [`IFLA_LINKINFO`].
+/// Attributes of this kind, inside of [`IFLA_LINKINFO`].
 pub const IFLA_INFO_DATA: u16 = 2;
 /// The other end of a pair, inside of [`IFLA_INFO_DATA`] of a veth.
 const VETH_INFO_PEER: u16 = 1;
 
-/// The state of a link that carries.
+/// The operational state "up".
 pub const IF_OPER_UP: u8 = 6;
-/// The flag of a link that is set up.
+/// The flag of a link that is administratively up.
 pub const IFF_UP: u32 = 1;
 /// Bytes of `struct ifinfomsg`.
 pub const LINK_HEADER_LEN: usize = 16;
 
 /// Bytes of `struct ifaddrmsg`.
 pub const ADDRESS_HEADER_LEN: usize = 8;
-/// An address; of a point-to-point link that of its other end.
+/// An address; on a point-to-point link, the address of the other end.
 pub const IFA_ADDRESS: u16 = 1;
 /// Our own address.
 pub const IFA_LOCAL: u16 = 2;
-/// Without duplicate address detection: it is usable at once.
+/// No duplicate address detection, so the address is usable immediately.
 const IFA_F_NODAD: u8 = 2;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
@@ -113,7 +114,7 @@ impl LinkAddress {
         Body::new(header).bytes(IFA_LOCAL, &octets).bytes(IFA_ADDRESS, &octets)
     }
 
-    /// Adds it; it is usable at once.
+    /// Adds it; it is usable immediately.
     ///
     /// # Errors
     /// [`Failure::Refused`]; `EEXIST`: the link has it.
@@ -159,7 +160,7 @@ pub fn link<'a>(message: &Message<'a>) -> Option<(LinkHeader, Attributes<'a>)> {
     Some((header, attributes))
 }
 
-/// A link that is to be changed or made: the settings that are named, and no others.
+/// A link that is to be changed or created. Only the named settings are changed.
 #[derive(Clone, Debug)]
 pub struct LinkChange {
     which: String,
@@ -168,14 +169,14 @@ pub struct LinkChange {
 }
 
 impl LinkChange {
-    /// The link of that index.
+    /// The link with this index.
     #[must_use]
     pub fn of(ifindex: u32) -> Self {
         let which = format!("interface {ifindex}");
         Self { which, header: [0, ifindex, 0, 0], attributes: Body::new([]) }
     }
 
-    /// The link of that name, which it has or gets.
+    /// The link with this name, or a new link that gets it.
     #[must_use]
     pub fn named(name: &str) -> Self {
         Self { which: name.to_owned(), header: [0; 4], attributes: Body::new([]).text(IFLA_IFNAME, name) }
@@ -224,14 +225,14 @@ impl LinkChange {
         self.with(IFLA_NET_NS_FD, namespace.as_raw_fd().to_ne_bytes())
     }
 
-    /// Its kind, and the attributes that only that kind has.
+    /// Its kind, and the attributes of this kind.
     #[must_use]
     pub fn kind(self, kind: &str, data: &Body) -> Self {
         let info = Body::new([]).text(IFLA_INFO_KIND, kind).nested(IFLA_INFO_DATA, data);
         Self { attributes: self.attributes.nested(IFLA_LINKINFO, &info), ..self }
     }
 
-    /// One end of a pair with that other end.
+    /// One end of a veth pair, with its other end.
     #[must_use]
     pub fn pair(self, other: &Self) -> Self {
         self.kind("veth", &Body::new([]).nested(VETH_INFO_PEER, &other.body()))
@@ -286,12 +287,13 @@ impl LinkChange {
     }
 }
 
-/// Waits until the link of that name in the calling thread's network namespace carries, or the time has come: then false.
+/// Waits until the link of this name in the calling thread's network namespace has carrier; false if it has none at
+/// `until`.
 ///
 /// # Errors
 /// As [`LinkChange::look`].
 pub fn wait_for_carrier(name: &str, until: Instant) -> Result<bool, NetlinkError> {
-    // It subscribes before it looks, so that no change is missed.
+    // Subscribe before looking, so that no change is missed.
     let mut links = Subscription::open(Protocol::Route, &[RTNLGRP_LINK])?;
     let netlink = Netlink::open(Protocol::Route)?;
     let link = LinkChange::named(name);

@@ -1,4 +1,4 @@
-//! Netlink sockets: how they are opened, and how a datagram is read.
+//! Netlink sockets: opening them, and reading a datagram.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,9 +21,11 @@ pub(crate) const NETLINK_CAP_ACK: i32 = 10;
 pub(crate) const NETLINK_EXT_ACK: i32 = 11;
 pub(crate) const NETLINK_GET_STRICT_CHK: i32 = 12;
 
-/// Room for a datagram, bytes. The kernel fills that much of a list at a time, if a reader has shown that it has the room.
+/// Room for a datagram, bytes. The kernel sends this much of a list at a time, once a reader has shown that it has
+/// the room.
 const DATAGRAM_USUAL: usize = 32 * 1024;
-/// Longest datagram that is read, bytes. The message of one link has some KiB; nobody asks for its virtual functions.
+/// Longest datagram that is read, bytes. The message about one link takes a few KiB, because virtual functions are
+/// not requested.
 const DATAGRAM_MAX: usize = 1024 * 1024;
 
 /// What a socket is for.
@@ -37,7 +39,7 @@ pub enum Protocol {
     Generic,
 }
 
-/// Opens a socket in the calling thread's network namespace; it stays there, whatever thread uses it later.
+/// Opens a socket in the calling thread's network namespace. It stays there, whichever thread uses it later.
 pub(crate) fn open(protocol: Protocol) -> io::Result<OwnedFd> {
     let protocol = match protocol {
         // The protocol of number 0.
@@ -53,13 +55,13 @@ pub(crate) fn set(socket: impl AsFd, option: i32, value: u32) -> Result<(), Errn
     set_option(socket, SOL_NETLINK, option, value.cast_signed())
 }
 
-/// Reads the next datagram of the kernel into `buffer`, and does not wait: false if there is none.
+/// Reads the next datagram from the kernel into `buffer`, without waiting: false if there is none.
 ///
 /// # Errors
-/// `ENOBUFS`: datagrams were lost, as the socket was full. `EMSGSIZE`: one was too long, and is lost.
+/// `ENOBUFS`: datagrams were lost because the socket was full. `EMSGSIZE`: a datagram was too long, and is lost.
 pub(crate) fn receive(socket: impl AsFd, buffer: &mut Vec<u8>) -> Result<bool, Errno> {
     loop {
-        // The length comes first: a datagram that has no room is lost.
+        // Ask for the length first: a datagram that does not fit would be lost.
         let look = RecvFlags::PEEK | RecvFlags::TRUNC | RecvFlags::DONTWAIT;
         let len = match recv(&socket, &mut [0_u8; 0][..], look) {
             Ok((_, len)) => len,
@@ -80,14 +82,14 @@ pub(crate) fn receive(socket: impl AsFd, buffer: &mut Vec<u8>) -> Result<bool, E
     }
 }
 
-/// Other processes have numbers; the kernel is number 0.
+/// The sender's number: 0 for the kernel, others for processes.
 fn is_kernel(sender: Option<&SocketAddrAny>) -> bool {
     sender
         .and_then(|sender| SocketAddrNetlink::try_from(sender.clone()).ok())
         .is_none_or(|sender| sender.pid() == 0)
 }
 
-/// Waits until something can be read, or the time has come: then false.
+/// Waits until something can be read; false if nothing can at `until`.
 pub(crate) fn wait(socket: impl AsFd, until: Instant) -> Result<bool, Errno> {
     loop {
         let left = until.since(clock::now());

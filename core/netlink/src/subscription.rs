@@ -12,7 +12,7 @@ use twinpath_time::Instant;
 use crate::socket::{self, NETLINK_ADD_MEMBERSHIP, Protocol};
 use crate::{Messages, NetlinkError};
 
-/// What a read has found.
+/// The result of a read.
 #[derive(Clone, Copy, Debug)]
 pub enum Heard<'a> {
     /// Messages, in order.
@@ -39,7 +39,7 @@ impl Subscription {
     /// not hear it.
     pub fn open(protocol: Protocol, groups: &[u32]) -> Result<Self, NetlinkError> {
         let socket = socket::open(protocol).map_err(NetlinkError::open)?;
-        // Without a number of its own the kernel takes it for itself, and tells it nothing.
+        // Without a bound address, the kernel would take the socket for its own and send it nothing.
         bind(&socket, &SocketAddrNetlink::new(0, 0)).map_err(NetlinkError::open)?;
         let subscription = Self { socket, datagram: Vec::new() };
         groups.iter().try_for_each(|group| subscription.join(*group))?;
@@ -55,8 +55,8 @@ impl Subscription {
             .map_err(|error| NetlinkError::refused(format!("announce what group {group} hears"), error))
     }
 
-    /// Gives it room for about that many bytes of notifications that wait. More than `net.core.rmem_max` takes CAP_NET_ADMIN;
-    /// without it that is the most.
+    /// Sets the room for waiting notifications to about this many bytes. More than `net.core.rmem_max` takes
+    /// CAP_NET_ADMIN; without it, that is the maximum.
     ///
     /// # Errors
     /// The call is refused.
@@ -69,7 +69,7 @@ impl Subscription {
     /// Reads the notifications of one datagram. Does not wait.
     ///
     /// # Errors
-    /// The socket is of no use any more.
+    /// The socket cannot be used any more.
     pub fn read(&mut self) -> io::Result<Heard<'_>> {
         match socket::receive(&self.socket, &mut self.datagram) {
             Ok(true) => Ok(Heard::Messages(Messages::of(&self.datagram))),
@@ -79,7 +79,7 @@ impl Subscription {
         }
     }
 
-    /// Takes all that waits, unread: whether there was something. Lost notifications count.
+    /// Discards all waiting notifications. Returns whether there were any; lost ones count.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -91,7 +91,7 @@ impl Subscription {
         Ok(any)
     }
 
-    /// Waits until there is something to read, or the time has come: then false.
+    /// Waits until there is something to read; false if there is nothing at `until`.
     ///
     /// # Errors
     /// As [`Self::read`].

@@ -1,16 +1,17 @@
-//! Several ports on one queue: the contract of such a queue, and the table of the ports that it carries.
+//! Several ports on one queue: the contract of such a queue, and the table of its ports.
 //!
-//! A queue for each of 1,000 ports would cost a look per turn and a ring's memory each. So one queue can carry many
-//! ports: its slots say to which port a frame belongs, and [`Meta::port`](twinpath_frame::Meta::port) says it from there
-//! on, also for frames that are sent. A queue of a single port has none of this.
+//! With a queue for each of 1,000 ports, each would cost a look per turn and the memory of a ring. So one queue can
+//! carry many ports. Its slots say to which port a frame belongs. From there on
+//! [`Meta::port`](twinpath_frame::Meta::port) says it, also for frames that are sent. A queue of a single port has
+//! none of this.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::port::{Capabilities, LinkState, PortCounters, PortId};
 
-/// Numbers of ports are below this. A queue that carries several ports has a number of its own, from this one on, as it
-/// is itself no port.
+/// Port numbers are below this. A queue that carries several ports is not itself a port; its number is this one or
+/// higher.
 pub const PORTS_MAX: usize = 4095;
 
 /// One of the ports of a queue that carries several.
@@ -22,22 +23,22 @@ pub struct CarriedPort {
     pub ifindex: u32,
     /// What it sends. The queue's own capabilities bound what it receives.
     pub capabilities: Capabilities,
-    /// Whether frames may pass by the queueing discipline and what is attached at tc egress, as the interface has no queue of
-    /// its own (veth).
+    /// Whether frames may bypass the queueing discipline and programs at tc egress, because the interface has no
+    /// queue of its own (veth).
     pub bypass_qdisc: bool,
-    /// Sockets that the queue keeps, also when the port goes: each sends for one port while those that all ports share have no
-    /// room, as another port's frames stay in the kernel.
+    /// Sockets that the queue keeps even after the port is removed. Each sends for one port while the shared
+    /// sockets have no room because another port's frames are stuck in the kernel.
     pub spares: Vec<Arc<OwnedFd>>,
-    /// Its counters; the queue's own count what belongs to no port.
+    /// Its counters; the queue's own count only frames that belong to no port.
     pub counters: Arc<PortCounters>,
 }
 
-/// A queue that carries several ports. They are added and removed by the worker while the queue is attached; control
+/// A queue that carries several ports. The worker adds and removes ports while the queue is attached; control
 /// prepares each one before, and takes it down after.
 ///
-/// As [`PortQueue`](crate::PortQueue), with these differences: `receive` sets `Meta::port` of each frame to the port on
-/// which it arrived; `transmit` sends each frame through the port that `Meta::port` names, in order, and drops one whose
-/// port is not carried (`port_down`). What concerns one port is counted by the port's counters.
+/// As [`PortQueue`](crate::PortQueue), with these differences: `receive` sets `Meta::port` of each frame to the
+/// port on which it arrived. `transmit` sends each frame through the port that `Meta::port` names, in order, and
+/// drops a frame whose port is not carried (`port_down`). Events of one port are counted by the port's counters.
 pub trait Carrier {
     /// The ports that it carries.
     fn ports(&self) -> &CarriedPorts;
@@ -45,22 +46,21 @@ pub trait Carrier {
     /// Carries this port from now on.
     ///
     /// # Errors
-    /// Gives it back if the queue has no room for it, or carries a port of that number or interface.
+    /// Returns the port if the queue has no room for it, or already carries a port with this number or interface.
     fn add(&mut self, port: CarriedPort) -> Result<(), CarriedPort>;
 
-    /// Carries that port no more: frames of it that are still in the ring are dropped.
+    /// Stops carrying this port. Frames of it that are still in the ring are dropped.
     fn remove(&mut self, port: u16) -> Option<CarriedPort>;
 
-    /// The state of a port's interface is this now. Returns what the port sends from now on; `None` if it is not
-    /// carried.
+    /// Sets the state of a port's interface. Returns what the port sends from now on; `None` if it is not carried.
     fn port_changed(&mut self, port: u16, link: LinkState) -> Option<Capabilities>;
 }
 
-/// The ports that a queue carries, found by their number and by their interface. All memory is allocated at the start.
+/// The ports of a queue, found by their number and by their interface. All memory is allocated at the start.
 #[derive(Debug)]
 pub struct CarriedPorts {
     ports: Vec<CarriedPort>,
-    /// Place in `ports` plus one, by number of the port; 0: not carried.
+    /// Index in `ports` plus one, by port number; 0: not carried.
     by_port: Box<[u16]>,
     /// The same, by interface: open addressing, at most half full.
     by_ifindex: Box<[(u32, u16)]>,
@@ -68,7 +68,7 @@ pub struct CarriedPorts {
 }
 
 impl CarriedPorts {
-    /// Room for `most` ports, at most [`PORTS_MAX`].
+    /// Room for at most `most` ports, up to [`PORTS_MAX`].
     #[must_use]
     pub fn new(most: usize) -> Self {
         let most = most.min(PORTS_MAX);
@@ -105,7 +105,7 @@ impl CarriedPorts {
     /// Adds a port.
     ///
     /// # Errors
-    /// Gives it back if there is no room, its number is too high, or its number or interface is taken.
+    /// Returns the port if there is no room, its number is too high, or its number or interface is taken.
     pub fn add(&mut self, port: CarriedPort) -> Result<(), CarriedPort> {
         let number = usize::from(port.port);
         let is_taken = self.get(port.port).is_some() || self.on_interface(port.ifindex).is_some();
@@ -121,7 +121,8 @@ impl CarriedPorts {
     pub fn remove(&mut self, port: u16) -> Option<CarriedPort> {
         let removed = self.ports.swap_remove(self.place_of(port)?);
         self.by_port[usize::from(port)] = 0;
-        // Removing from a table of open addressing leaves gaps that a search would stop at: it is written again.
+        // Removing from a table with open addressing would leave gaps at which a search stops, so the table is
+        // rewritten.
         self.by_ifindex.fill((0, 0));
         (0..self.ports.len()).for_each(|place| self.index(place));
         Some(removed)
@@ -139,7 +140,7 @@ impl CarriedPorts {
         usize::from(*self.by_port.get(usize::from(port))?).checked_sub(1)
     }
 
-    /// Makes the port at `place` one that is found.
+    /// Adds the port at `place` to both indexes.
     fn index(&mut self, place: usize) {
         let CarriedPort { port, ifindex, .. } = self.ports[place];
         // Fewer than `PORTS_MAX`, which fits.
@@ -192,7 +193,7 @@ mod tests {
         let mut ports = CarriedPorts::new(64);
         let mut model = BTreeMap::<u16, u32>::new();
         for _ in 0..20_000 {
-            // Interfaces that collide in the table, as their indices count up for ever.
+            // Interfaces that collide in the table; interface indices grow without bound.
             let (number, ifindex) = (random.u16(0..100), 1 + 128 * random.u32(0..80) + random.u32(0..2));
             if random.bool() {
                 let fits = model.len() < 64

@@ -1,5 +1,5 @@
-//! A port that injects faults: it loses, duplicates, reorders, corrupts and truncates packets, from a seed. A packet
-//! that spans several frames meets each fault as a whole.
+//! A port that injects faults from a seed: it loses, duplicates, reorders, corrupts and truncates packets. A fault
+//! applies to all frames of a packet.
 
 use std::os::fd::BorrowedFd;
 

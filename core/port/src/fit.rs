@@ -1,7 +1,7 @@
 //! Makes a frame that one port received into frames that another port can send.
 //!
-//! Frames keep the offloads of their sender (segmentation and checksums to be done, a tag beside the bytes) for as long
-//! as possible. Where a port does not take one of them, it is done here, in software, for every kind of port.
+//! Frames keep the offloads of their sender (segmentation and checksums to be done, a tag beside the bytes) for as
+//! long as possible. If a port does not support one of them, it is done here in software, for every kind of port.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ use crate::{Capabilities, PortCounters};
 const ADDRESSES_LEN: usize = 12;
 
 impl Capabilities {
-    /// Whether the port can send this frame as it is; a tag beside the frame is not looked at.
+    /// Whether the port can send this frame as it is, regardless of a tag beside the frame.
     #[inline]
     #[must_use]
     pub fn takes(&self, frame: &Frame) -> bool {
@@ -29,8 +29,9 @@ impl Capabilities {
             && frame.chain_len() <= self.frame_len_max as usize
     }
 
-    /// Whether the port leaves this frame as it is: a super-frame in which another header than a tag is in front of IP, or of a
-    /// packet in a tunnel, cannot be described to any. Hardware would cut it wrongly, and the kernel drops it.
+    /// Whether the port may be given this super-frame whole. If it has a header other than a tag in front of IP, or
+    /// its packet is in a tunnel, its headers cannot be described to any port. Hardware would cut it wrongly, and
+    /// the kernel drops it.
     #[inline]
     fn takes_whole(&self, frame: &Frame) -> bool {
         let kind = frame.meta().gso.kind;
@@ -57,7 +58,7 @@ fn has_pushed_headers(bytes: &[u8]) -> bool {
     matches!(ethertype(at), Some(EtherType::MPLS | EtherType::MPLS_MULTICAST | EtherType::PBB))
 }
 
-/// Whether nothing is left to be done on a frame: every port takes it, if it is not too long.
+/// Whether nothing is left to be done on a frame. Every port takes such a frame, if it is not too long.
 #[inline]
 #[must_use]
 pub fn is_plain(frame: &Frame) -> bool {
@@ -65,8 +66,8 @@ pub fn is_plain(frame: &Frame) -> bool {
     meta.gso.kind == GsoKind::None && meta.checksum != Checksum::Partial && meta.next.is_none()
 }
 
-/// Passes `frame` to `send` as one or more frames that a port of these capabilities takes, in order. What cannot be
-/// made to fit is released, and counted in `counters`, those of the port.
+/// Passes `frame` to `send` as one or more frames that a port of these capabilities takes, in order. A frame that
+/// cannot be made to fit is released, and counted in `counters`, the port's counters.
 #[inline]
 pub fn fit(
     frame: Frame,
@@ -81,7 +82,7 @@ pub fn fit(
     fit_with_offloads(frame, port, counters, pool, &mut send);
 }
 
-/// As [`fit`], for a frame of which something may be left to be done.
+/// As [`fit`], for a frame that may need work.
 #[inline(never)]
 fn fit_with_offloads(
     mut frame: Frame,
@@ -102,7 +103,7 @@ fn fit_with_offloads(
             let segmentation = segmentation_for(&frame, port)?;
             counters.super_frames_segmented.add(1);
             segment(&frame, &segmentation, counters, pool, send);
-            // Its bytes have left in other frames.
+            // Its bytes have already left in other frames.
             Err(None)
         }
     });
@@ -133,17 +134,17 @@ fn complete(frame: &mut Frame, port: &Capabilities, counters: &PortCounters) -> 
     Ok(())
 }
 
-/// What a checksum that the sender left to hardware covers, and where it goes; bytes from the start of the frame.
+/// The bytes that a checksum left to hardware covers, and its position, from the start of the frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checksummed {
-    /// The bytes that it covers, the field among them, which holds the pseudo-header's sum.
+    /// The bytes that it covers, including its field, which holds the pseudo-header's sum.
     pub covered: Range<usize>,
     /// The checksum's field.
     pub field: usize,
 }
 
-/// Finds that out for a frame with a partial checksum: from its metadata or, where the port knows only that it is
-/// partial, from its headers. `None` if the frame has no such place, or does not have the pseudo-header's sum there.
+/// Finds the place of a partial checksum: from the frame's metadata or, if the port knows only that it is partial,
+/// from its headers. `None` if the frame has no such place, or does not hold the pseudo-header's sum there.
 #[must_use]
 pub fn checksummed(frame: &Frame) -> Option<Checksummed> {
     let (meta, bytes, len) = (frame.meta(), frame.bytes(), frame.chain_len());
@@ -175,7 +176,7 @@ fn segmentation_for(frame: &Frame, port: &Capabilities) -> Result<Segmentation, 
     Ok(segmentation)
 }
 
-/// Longest packet that a fresh frame holds.
+/// Longest packet that fits into a new frame.
 const ONE_FRAME: usize = (twinpath_frame::CHUNK_SIZE - twinpath_frame::HEADROOM) as usize;
 
 /// Copies the packets of a super-frame into frames of their own.
@@ -211,7 +212,7 @@ fn segment(
     }
 }
 
-/// Puts the tag that is beside a frame into it.
+/// Moves a tag that is beside a frame into its bytes.
 fn take_tag_in(frame: &mut Frame) -> Result<(), Option<Reason>> {
     let Some(control) = frame.meta_mut().vlan.take() else { return Ok(()) };
     let ([p0, p1], [c0, c1]) = (EtherType::VLAN.0.to_be_bytes(), control.to_be_bytes());
@@ -236,8 +237,8 @@ pub fn insert_tag(frame: &mut Frame, tag: [u8; TAG_LEN]) -> bool {
     true
 }
 
-/// Takes out the tag that follows the addresses. Returns whether there is room for one; what stands there is not looked
-/// at.
+/// Removes the tag that follows the addresses. Returns whether there was room for one; the bytes there are not
+/// checked.
 pub fn remove_tag(frame: &mut Frame) -> bool {
     if frame.len() < eth::HEADER_LEN + TAG_LEN {
         return false;

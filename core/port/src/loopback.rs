@@ -1,8 +1,8 @@
 //! Two ports joined back to back, in memory: each receives what the other sends.
 //!
-//! Bytes are copied, as on a wire: a frame never changes pools. Offloads, tags and chains cross as between two virtual
-//! devices, as far as the sending end's capabilities allow; what exceeds them is dropped and counted. Each end has an
-//! eventfd, so a worker can sleep on it, and all of its states can be tested.
+//! Bytes are copied, as on a wire: a frame never changes pools. Offloads, tags and chains cross as between two
+//! virtual devices, if the sending end's capabilities allow it; otherwise the frame is dropped and counted. Each
+//! end has an eventfd, so a worker can sleep on it, and all of its states can be tested.
 
 mod carrier;
 
@@ -21,13 +21,13 @@ use crate::{
 
 pub use carrier::LoopbackCarrier;
 
-/// Most frames in transit in one direction; a further one is dropped, as by a full ring.
+/// Maximum number of frames in transit in one direction. A further one is dropped, as if a ring were full.
 pub const WIRE_FRAMES_MAX: usize = 1024;
 
 /// A packet in transit: the bytes of its whole chain, and the metadata that go with them.
 type OnWire = (Vec<u8>, Meta);
 
-/// What an end sends unless it is told otherwise: frames of one chunk.
+/// The default capabilities of an end: frames of one chunk.
 const PLAIN: Capabilities = Capabilities {
     frame_len_max: CHUNK_SIZE - HEADROOM,
     checksum: true,
@@ -72,7 +72,8 @@ impl Wire {
         }
     }
 
-    /// Takes the oldest frame off the wire, and says how many bytes it has; those for which there is no memory are lost.
+    /// Takes the oldest frame off the wire, and returns it with its length in bytes. Frames for which the pool has
+    /// no memory are lost.
     fn take(&self, pool: &mut Pool, counters: &PortCounters) -> Option<(Frame, usize)> {
         loop {
             let (bytes, meta) = self.frames().pop_front()?;
@@ -86,7 +87,7 @@ impl Wire {
         }
     }
 
-    /// Puts a copy of a frame on the wire if the port sends such frames, and counts it. `enters`: the port of a carrier to
+    /// Puts a copy of a frame on the wire if the port can send it, and counts it. `enters`: the carrier's port to
     /// which the wire leads, or the frame's own.
     fn put(&self, frame: &Frame, enters: u16, capabilities: &Capabilities, counters: &PortCounters) {
         let len = frame.chain_len();
@@ -118,7 +119,7 @@ pub struct LoopbackPort {
     capabilities: Capabilities,
     incoming: Arc<Wire>,
     outgoing: Arc<Wire>,
-    /// The port of a carrier to which it leads.
+    /// The carrier's port to which it leads.
     enters: Option<u16>,
 }
 
@@ -146,7 +147,7 @@ impl LoopbackPort {
         self
     }
 
-    /// Makes it send what these capabilities say, and nothing else.
+    /// Makes it send only what these capabilities allow.
     #[must_use]
     pub const fn with_capabilities(mut self, capabilities: Capabilities) -> Self {
         self.capabilities = capabilities;

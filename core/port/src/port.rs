@@ -1,12 +1,12 @@
-//! A port as a value: its name, what it sends, the state of its interface, and its counters.
+//! A port as a value: its name, its capabilities, the state of its interface, and its counters.
 
 use twinpath_frame::{Frame, GsoKind};
 use twinpath_inspect::{Computed, Counter, Drops, counters};
 
 use crate::super_frame::packets_of;
 
-/// The number of a port and of one of its queues in this process; stable while the port is attached. Aligned so that
-/// two are compared at once: that is done for each frame that is sent.
+/// The number of a port and of one of its queues in this process; stable while the port is attached. Aligned so
+/// that two are compared in one instruction, because this is done for each frame that is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(C, align(4))]
 pub struct PortId {
@@ -16,22 +16,22 @@ pub struct PortId {
     pub queue: u16,
 }
 
-/// What a queue sends beyond plain frames; the same for as long as it is attached. Engines that pass frames on from port
-/// to port leave it to [`fit`](crate::fit::fit) to make a frame one that the port takes.
+/// What a queue can send beyond plain frames. It does not change while the queue is attached. Engines that forward
+/// frames between ports use [`fit`](crate::fit::fit) to make a frame one that the port takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// Largest frame it receives and sends, bytes from the Ethernet header.
     pub frame_len_max: u32,
     /// It sends frames whose transport checksum is [`Checksum::Partial`](twinpath_frame::Checksum).
     pub checksum: bool,
-    /// Frames may arrive with a transport checksum that the sender left to hardware, and the metadata does not say
-    /// which do: a virtual device on the XDP path. On other paths [`Meta::checksum`](twinpath_frame::Meta) says it.
+    /// Frames may arrive with a transport checksum that the sender left to hardware, without the metadata saying
+    /// so: a virtual device on the XDP path. On other paths [`Meta::checksum`](twinpath_frame::Meta) says it.
     pub partial_checksums: bool,
     /// The kinds of super-frames that it sends.
     pub segmentation: GsoKinds,
     /// It receives and sends packets that span several frames (`Meta::next`).
     pub chains: bool,
-    /// It sends a tag that is beside the frame (`Meta::vlan`); other ports ignore it.
+    /// It sends a tag that is beside the frame (`Meta::vlan`); other ports ignore such a tag.
     pub tags: bool,
 }
 
@@ -48,7 +48,7 @@ impl GsoKinds {
     /// All kinds.
     pub const ALL: Self = Self { tcp: true, udp: true };
 
-    /// Whether frames of this kind are taken: those without segmentation always are.
+    /// Whether frames of this kind are taken. Those without segmentation always are.
     #[inline]
     #[must_use]
     pub const fn takes(self, kind: GsoKind) -> bool {
@@ -60,12 +60,12 @@ impl GsoKinds {
     }
 }
 
-/// The state of a port's interface, as far as it may change while the port is attached.
+/// The state of a port's interface that may change while the port is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkState {
     /// MTU, bytes.
     pub mtu: u32,
-    /// Whether the kernel segments super-frames on this host's side of the link: only then is it right to send them, as
+    /// Whether the kernel segments super-frames on this host's side of the link. Only then may they be sent:
     /// otherwise a packet socket of the peer could receive them whole.
     pub cuts_super_frames: bool,
 }
@@ -133,7 +133,7 @@ counters! {
     }
 }
 
-/// A number of frames, with that of their packets if it is larger.
+/// A number of frames, followed by the number of their packets if it is larger.
 fn with_packets(frames: u64, packets: u64) -> String {
     if packets > frames { format!("{frames} ({packets} packets)") } else { frames.to_string() }
 }
@@ -155,14 +155,14 @@ impl PortCounters {
         }
     }
 
-    /// The packets that the received frames are on a wire. The counters are read one after the other, so that the sum may
-    /// be off by the frames of a turn.
+    /// The packets on a wire that the received frames stand for. The counters are read one after the other, so the
+    /// sum may be off by the frames of a turn.
     #[must_use]
     pub fn packets_in(&self) -> u64 {
         (self.frames_in.get() + self.segments_in.get()).saturating_sub(self.super_frames_in.get())
     }
 
-    /// The packets that the sent frames are on a wire.
+    /// The packets on a wire that the sent frames stand for.
     #[must_use]
     pub fn packets_out(&self) -> u64 {
         (self.frames_out.get() + self.segments_out.get()).saturating_sub(self.super_frames_out.get())

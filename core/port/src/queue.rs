@@ -90,27 +90,27 @@ pub trait PortQueue: WaitSource + Send {
         self.info().ifindex
     }
 
-    /// The longest frame that it sends, and the offloads that frames may have on their way to it and from it.
+    /// The longest frame that it sends, and the offloads that sent and received frames may have.
     fn capabilities(&self) -> Capabilities;
 
-    /// The ports that it carries, if they are several: what this contract says of its port is then said of each of them by
-    /// [`Carrier`]. `None`: it is a queue of one port.
+    /// The ports that it carries, if there are several. What this contract says of its port then applies to each of
+    /// them, through [`Carrier`]. `None`: it is a queue of one port.
     fn carrier(&mut self) -> Option<&mut dyn Carrier> {
         None
     }
 
-    /// The state of its interface is this now; called after attaching, and after each change.
+    /// Sets the state of its interface. Called after attaching, and after each change.
     fn changed(&mut self, _link: LinkState) {}
 
     /// Called once by the worker before frames are steered here: takes the frames that it receives into from `pool`.
     fn prepare(&mut self, _pool: &mut Pool) {}
 
-    /// The worker has taken several bursts without sleeping, and does not wait on the descriptor: until the next
-    /// [`WaitSource::arm`] nothing needs to wake it. A queue that has a faster way to receive meanwhile changes to it.
+    /// The worker has taken several bursts without sleeping, and does not wait on the descriptor: nothing needs to
+    /// wake it until the next [`WaitSource::arm`]. A queue that can receive faster in this mode switches to it.
     fn begin_polling(&mut self, _now: Instant) {}
 
-    /// Moves received frames into `burst`, as far as there is room there and in `pool`. Frames that cannot be passed
-    /// on are counted under a reason.
+    /// Moves received frames into `burst`, while there is room there and in `pool`. Frames that cannot be passed on
+    /// are counted under a reason.
     fn receive(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst);
 
     /// When the kernel received the first and the last frame of the last burst, ns of its `CLOCK_REALTIME`; `None` if
@@ -119,19 +119,19 @@ pub trait PortQueue: WaitSource + Send {
         None
     }
 
-    /// Takes all of `burst` for sending, in order. The frames are such as [`Self::capabilities`] say that the port takes.
-    /// Their bytes may be shared with frames on their way to other ports: a port that writes to them gets a copy.
-    /// Frames that cannot be sent are dropped, counted and released.
-    /// Frames may still be unsent when it returns: [`Self::flush`] is called before the turn ends.
+    /// Takes all of `burst` for sending, in order. The caller has made the frames fit [`Self::capabilities`]. Their
+    /// bytes may be shared with frames on their way to other ports: a port that writes to them gets a copy. Frames
+    /// that cannot be sent are dropped, counted and released. Frames may still be unsent when it returns:
+    /// [`Self::flush`] is called before the turn ends.
     fn transmit(&mut self, pool: &mut Pool, burst: &mut Burst);
 
-    /// Makes sure that all frames taken by [`Self::transmit`] leave, with at most one wake-up of the kernel where its
-    /// rules allow, and releases sent frames. Called in turns in which it took frames, and in those after them until
+    /// Makes sure that all frames taken by [`Self::transmit`] leave, and releases sent frames. Wakes the kernel at
+    /// most once where its rules allow. Called in turns in which it took frames, and in those after them until
     /// [`Self::is_flushed`].
     fn flush(&mut self, pool: &mut Pool);
 
-    /// Whether all frames that it took have left, and those that it lent for sending have come back. Until then it is
-    /// flushed in each turn.
+    /// Whether all frames that it took have left, and those lent to the kernel for sending have come back. Until
+    /// then it is flushed in each turn.
     fn is_flushed(&self) -> bool {
         true
     }
@@ -147,7 +147,7 @@ pub trait PortQueue: WaitSource + Send {
         false
     }
 
-    /// Whether the device is gone for good: no call will move a frame again, and the fd would report the error for
+    /// Whether the device is gone for good: it will never move a frame again, and the fd would report the error for
     /// ever. The worker then gives the queue back to control, after [`Self::on_error`].
     fn is_gone(&self) -> bool {
         false

@@ -1,10 +1,10 @@
-//! What a super-frame is on a wire: several packets.
+//! Super-frames counted as the packets that they become on a wire.
 
 use twinpath_frame::{Frame, Gso, GsoKind};
 use twinpath_wire::offload::Segmentation;
 
-/// The segmentation that a super-frame asks for, if its headers are those of its kind. Where the checksum that was left to
-/// hardware begins says whether the packet is in a tunnel.
+/// The segmentation that a super-frame asks for, if its headers are those of its kind. The start of the checksum
+/// that was left to hardware shows whether the packet is in a tunnel.
 pub(crate) fn segmentation_of(frame: &Frame) -> Option<Segmentation> {
     let meta = frame.meta();
     let Gso { kind, size, .. } = meta.gso;
@@ -24,8 +24,8 @@ pub(crate) fn segmentation_of(frame: &Frame) -> Option<Segmentation> {
     (found == kind).then_some(segmentation)
 }
 
-/// How many packets a frame is on a wire: one, or those that a super-frame becomes. A super-frame whose headers cannot
-/// be read counts as one.
+/// The number of packets that a frame becomes on a wire: one, or several for a super-frame. A super-frame whose
+/// headers cannot be read counts as one.
 #[inline]
 #[must_use]
 pub fn packets_of(frame: &Frame) -> u64 {

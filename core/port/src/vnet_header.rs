@@ -54,7 +54,7 @@ pub fn decode(header: &[u8; LEN], meta: &mut Meta) -> Result<(), UnknownKind> {
 pub fn encode(meta: &Meta) -> [u8; LEN] {
     let mut header = [0; LEN];
     match meta.checksum {
-        // Without the offsets the kernel cannot complete the checksum; the receiver will check it as it is.
+        // Without the offsets, the kernel cannot complete the checksum; the receiver will check it as sent.
         Checksum::Partial if meta.checksum_start != 0 => {
             header[0] = NEEDS_CSUM;
             header[6..8].copy_from_slice(&meta.checksum_start.to_ne_bytes());

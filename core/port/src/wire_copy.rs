@@ -1,5 +1,5 @@
-//! Copies of frames as they are on a wire, for captures: a chain in one piece, a tag that was beside the frame in its
-//! place, and a checksum that the sender left to hardware completed. A super-frame stays one packet.
+//! Copies of frames as they appear on a wire, for captures: a chain becomes one piece, a tag beside the frame is
+//! inserted, and a checksum that the sender left to hardware is completed. A super-frame stays one packet.
 
 use twinpath_frame::{Checksum, Frame};
 use twinpath_wire::offload::completed;
@@ -9,10 +9,10 @@ use crate::fit::{Checksummed, checksummed};
 /// Bytes of the two addresses, which a tag follows.
 const ADDRESSES_LEN: usize = 12;
 
-/// What a queue says about all of its frames.
+/// Properties of all frames of a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
-    /// A tag beside a frame belongs to it. It says nothing where the port does not send it.
+    /// A tag beside a frame belongs to it. False where the port does not send such tags.
     pub has_tags: bool,
     /// Any frame may have a partial checksum: the port does not know which.
     pub may_be_partial: bool,

@@ -1,14 +1,14 @@
-//! The word that says whether the worker of a queue answers what programs could answer: it is behind the word of [`Pending`], in the same
-//! line (`stack/bpf/bpf/pending.h` has the same layout).
+//! The word that says whether the worker of a queue answers requests that programs could answer. It follows the
+//! word of [`Pending`] in the same cache line (`stack/bpf/bpf/pending.h` has the same layout).
 //!
 //! - 0: the programs answer;
-//! - [`GIVEN_BACK`]: they do, and the worker has answered until now;
+//! - [`GIVEN_BACK`]: the programs answer, and the worker has answered until now;
 //! - a time, ns of `CLOCK_MONOTONIC`: the worker answers until then.
 //!
-//! And the word behind that: how many requests a second programs have answered before they have tried the worker.
+//! The word after it: how many requests a second the programs answered before they let the worker try.
 //!
-//! Programs write a time to try the worker, and workers write what they decide ([`Answering`](twinpath_idle::Answering)). Nobody waits
-//! for anybody: a time that nobody writes anew lapses.
+//! Programs write a time to let the worker try, and workers write what they decide
+//! ([`Answering`](twinpath_idle::Answering)). Neither waits for the other: a time that is not renewed expires.
 #![allow(unsafe_code, reason = "the words lie in memory mapped from the kernel, whose programs change them")]
 
 use twinpath_idle::{Answering, Tried, Word};
@@ -36,13 +36,13 @@ impl ByWorker {
         &self.of.behind()[0]
     }
 
-    /// A turn at `now` has found so many frames.
+    /// A turn at `now` has found `frames` frames.
     #[inline]
     pub fn found(&mut self, now: Instant, frames: u32) {
         if frames == 0 {
             return;
         }
-        // What was written before it is read after it.
+        // The acquire makes visible everything that was written before it.
         let until = self.word().load(Ordering::Acquire);
         if until > GIVEN_BACK {
             self.decide(now, frames, until);
@@ -51,7 +51,7 @@ impl ByWorker {
         }
     }
 
-    /// While requests are few the word says nothing.
+    /// While there are few requests, the word stays unchanged.
     #[cold]
     fn decide(&mut self, now: Instant, frames: u32, until: u64) {
         let before = self.of.behind()[1].load(Ordering::Relaxed);
@@ -68,7 +68,7 @@ impl ByWorker {
         }
     }
 
-    /// Where a program has begun another trial meanwhile, that goes on.
+    /// If a program has begun another trial meanwhile, that one continues.
     fn write(&self, from: u64, said: Option<Word>) {
         let to = match said {
             None => return,

@@ -40,13 +40,12 @@ impl ProducerCursor {
         self.cached()
     }
 
-    /// As [`Self::free`], for an untrusted peer: `None` if its position is one that it cannot have reached from the
-    /// last one.
+    /// As [`Self::free`], for an untrusted peer: `None` if its position cannot be reached from its last one.
     #[inline]
     pub(crate) fn checked_free(&mut self, want: u32, peer: impl FnOnce() -> u32) -> Option<u32> {
         if self.cached() < want {
             let tail = peer();
-            // The consumer may have advanced up to our position and no further.
+            // The consumer may have advanced up to our position, but no further.
             if tail.wrapping_sub(self.tail) > self.head.wrapping_sub(self.tail) {
                 return None;
             }
@@ -92,15 +91,14 @@ impl ConsumerCursor {
         self.cached()
     }
 
-    /// As [`Self::available`], for an untrusted peer: `None` if its position is one that it cannot have reached from
-    /// the last one.
+    /// As [`Self::available`], for an untrusted peer: `None` if its position cannot be reached from its last one.
     #[inline]
     pub(crate) fn checked_available(&mut self, want: u32, peer: impl FnOnce() -> u32) -> Option<u32> {
         let cached = self.cached();
         if cached < want {
             let head = peer();
             let available = head.wrapping_sub(self.tail);
-            // The producer may have advanced until the ring is full and no further.
+            // The producer may have advanced until the ring is full, but no further.
             if available < cached || available > self.len {
                 return None;
             }

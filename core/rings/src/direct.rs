@@ -1,22 +1,22 @@
-//! The direct ring: slots that a BPF program (`stack/bpf/bpf/packet.c`, which has the same layout) fills with
-//! frames as they arrive, and that the worker reads without a system call.
+//! The direct ring. A BPF program (`stack/bpf/bpf/packet.c`, which has the same layout) fills its slots with frames
+//! as they arrive, and the worker reads them without a system call.
 //!
-//! It is Dmitry Vyukov's bounded queue, with many producers and one consumer: the program may run on any CPU, and
-//! each slot has a sequence number that says who may use it. With `lap` = position rounded down to a multiple of the
+//! It is Dmitry Vyukov's bounded queue, with many producers and one consumer: the program may run on any CPU. Each
+//! slot has a sequence number that says who may use it. With `lap` = position rounded down to a multiple of the
 //! number of slots:
 //!
-//! - `lap`: the program may take the slot for this position, which it does by moving the head;
+//! - `lap`: the program may take the slot for this position, by moving the head;
 //! - `lap + 1`: the slot holds a frame;
 //! - the next lap: the worker has read the slot and given it back.
 //!
-//! So a program that is held up between taking a slot and filling it keeps the slot, however far the others get: they
-//! find the ring full. Frames come in the order of their positions, and the worker waits for one that is still being
-//! filled. Positions are 61 bits wide and never wrap.
+//! A program that is held up between taking a slot and filling it keeps the slot. The others can fill the ring
+//! meanwhile, but not overwrite that slot. Frames come in the order of their positions, and the worker waits for
+//! one that is still being filled. Positions are 61 bits wide and never wrap.
 //!
 //! The highest bit of the head says whether the ring is open, and only the worker changes it. A program takes a
-//! position by an exchange of the whole word, so it takes none once the ring is closed, and the worker learns by
-//! closing it how many positions were taken: when it has read them all, the ring stays empty until it opens it again.
-//! Zeroed memory is an empty, closed ring.
+//! position by an exchange of the whole word, so it takes none once the ring is closed. By closing it, the worker
+//! learns how many positions were taken. When it has read them all, the ring stays empty until the worker opens it
+//! again. Zeroed memory is an empty, closed ring.
 
 #[cfg(not(loom))]
 use twinpath_frame::Mapping;
@@ -58,7 +58,7 @@ pub struct DirectRing {
     memory: Memory,
     /// Position of the frame to be read next.
     next: u64,
-    /// Where the ring ends, if it is closed: no position from here on is taken.
+    /// If the ring is closed, its end: no position from here on is taken.
     end: Option<u64>,
     full_seen: u32,
 }
@@ -68,8 +68,8 @@ pub struct DirectRing {
 pub struct BadLayout;
 
 impl DirectRing {
-    /// The ring of queue `queue`, closed: `count` slots, a power of two and at least two. All memory must be zeroed: no
-    /// frame may have been read from it before.
+    /// The ring of queue `queue`, closed: `count` slots, a power of two and at least two. All memory must be zeroed
+    /// and unused.
     ///
     /// # Errors
     /// [`BadLayout`].
@@ -118,14 +118,14 @@ impl DirectRing {
         (place as usize, self.next - place)
     }
 
-    /// Says to the program whether the worker has no socket. If so, the program at tc ingress decides by itself instead
-    /// of acting on what the socket's filter has decided.
+    /// Tells the program whether the worker has no socket. If so, the program at tc ingress decides by itself
+    /// instead of following the decision of the socket's filter.
     pub fn set_without_socket(&self, without: bool) {
         self.word(WITHOUT_SOCKET_AT).store(u32::from(without), Ordering::SeqCst);
     }
 
-    /// From now on frames may be put into the ring. Only for a ring that [`Self::is_drained`]: what a socket received
-    /// while the ring was closed must not come before what is left in it.
+    /// From now on frames may be put into the ring. Only for a ring that [`Self::is_drained`]: frames that a socket
+    /// received while the ring was closed must not overtake those left in it.
     pub fn open(&mut self) {
         debug_assert!(self.is_drained(), "frames are left");
         self.end = None;
@@ -147,7 +147,7 @@ impl DirectRing {
         self.end = Some(self.next);
     }
 
-    /// From now on no frame takes a position. Those that have one are still to come.
+    /// From now on no frame takes a position. Frames that have a position are still to come.
     pub fn close(&mut self) {
         let head = self.head().fetch_and(!OPEN, Ordering::SeqCst);
         self.was_closed(head);
@@ -172,7 +172,7 @@ impl DirectRing {
     #[must_use]
     pub fn look(&self) -> bool {
         let (place, lap) = self.next_place();
-        // Acquire: the program wrote the slot before its sequence, which it sets by an exchange.
+        // Acquire: the program wrote the slot before it set the slot's sequence number by an exchange.
         self.memory.sequence(place).load(Ordering::Acquire) == lap + 1
     }
 
@@ -211,12 +211,12 @@ impl DirectRing {
         self.next += 1;
     }
 
-    /// Somebody else may have read: goes on behind the slots that were given back.
+    /// Another reader may have read: continues after the slots that were given back.
     pub(crate) fn catch_up(&mut self) {
         let head = self.head().load(Ordering::Acquire) & POSITION;
         while self.next < head {
             let (place, lap) = self.next_place();
-            // If the other one has read for a whole lap, it may be filled again.
+            // If the other reader has read a whole lap, the slot may have been filled again.
             if self.memory.sequence(place).load(Ordering::Acquire) < lap + self.memory.count as u64 {
                 return;
             }
@@ -224,13 +224,13 @@ impl DirectRing {
         }
     }
 
-    /// Gives back everything that is in the ring, which is closed, and unread.
+    /// Discards all unread frames. The ring must be closed.
     pub(crate) fn discard(&mut self) {
         self.catch_up();
         while !self.is_drained() {
             let (place, lap) = self.next_place();
             if self.memory.sequence(place).load(Ordering::Acquire) == lap {
-                // A program is about to have filled it.
+                // A program is just filling it.
                 crate::sync::pause();
             } else {
                 self.free();
@@ -238,7 +238,8 @@ impl DirectRing {
         }
     }
 
-    /// Goes on where the former reader has ended, as the slots tell: it may have written anything there.
+    /// Continues where the former reader ended, according to the slots. That reader may have written anything
+    /// there.
     #[cfg(not(loom))]
     pub(crate) fn resume(&mut self) {
         let head = self.head().load(Ordering::SeqCst) & POSITION;
@@ -256,8 +257,8 @@ impl DirectRing {
         self.end = None;
     }
 
-    /// As [`Self::take`], of a ring whose memory somebody else may write: a copy of the frame; its length, which is 0 if it could not
-    /// be read.
+    /// As [`Self::take`], for a ring whose memory another party may write: copies the frame and returns its length,
+    /// or 0 if it could not be read.
     #[cfg(not(loom))]
     pub(crate) fn take_copy(&mut self, into: &mut [u8]) -> usize {
         let (place, _) = self.next_place();

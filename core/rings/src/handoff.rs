@@ -1,4 +1,4 @@
-//! A bounded ring from one thread to one other.
+//! A bounded ring from one thread to another.
 //!
 //! The mailboxes between control and workers are such rings. When the ring is full, the producer gets its value back
 //! and decides what to do (drop and count, or keep it); nothing blocks and nothing is overwritten.
@@ -63,15 +63,15 @@ impl<T> Producer<T> {
     /// Hands `value` over.
     ///
     /// # Errors
-    /// Gives it back when the ring is full.
+    /// Returns the value if the ring is full.
     pub fn push(&mut self, value: T) -> Result<(), T> {
         self.push_leaving(0, value)
     }
 
-    /// Hands `value` over if `room` entries stay free after it.
+    /// Hands `value` over if at least `room` entries stay free after it.
     ///
     /// # Errors
-    /// Gives it back if they would not.
+    /// Returns the value if fewer would stay free.
     pub fn push_leaving(&mut self, room: u32, value: T) -> Result<(), T> {
         let shared = &self.shared;
         let wanted = room.saturating_add(1);

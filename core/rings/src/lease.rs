@@ -1,28 +1,32 @@
-//! A lease on a kernel UDP socket: a direct ring that a BPF program (`stack/bpf/bpf/lease.c`) fills with the socket's
-//! frames instead of passing them to the kernel, while somebody holds the lease, that is: looks.
+//! A lease on a kernel UDP socket. While its holder keeps looking, a BPF program (`stack/bpf/bpf/lease.c`) puts the
+//! socket's frames into a direct ring instead of passing them to the kernel.
 //!
-//! The datagrams of one sender may come by both, and their order has to be kept. Ring and socket take turns:
+//! The datagrams of one sender may come through both ring and socket, and their order must be kept. So the two take
+//! turns:
 //!
-//! - While the ring is open, no frame of the socket is passed to the kernel. What cannot be put into the ring (a fragment, a
-//!   frame that finds it full, one that comes when the lease has lapsed) closes it first, and sets [`PASSED`].
-//! - The bit that says "open" is part of the word from which a program takes a slot. So after it was cleared, by either side, the
-//!   holder knows which frames are still to come, reads all of them, and only then the socket.
-//! - The holder opens the ring only if it has read everything that was passed, and by an exchange that fails if [`PASSED`] is
-//!   set, which it has cleared before. So what is in the socket has come after everything that was ever in the ring.
+//! - While the ring is open, no frame of the socket is passed to the kernel. A frame that cannot be put into the
+//!   ring closes it first and sets [`PASSED`]: a fragment, a frame that finds the ring full, or one that comes
+//!   after the lease has expired.
+//! - The "open" bit is part of the word from which a program takes a slot. So once either side has cleared it, the
+//!   holder knows which frames are still to come. It reads all of them before it reads the socket.
+//! - The holder clears [`PASSED`], makes sure that it has read everything that was passed, and opens the ring by an
+//!   exchange that fails if [`PASSED`] is set again. So anything in the socket came after everything that was ever
+//!   in the ring.
 //!
-//! An empty socket is no proof that everything has been read: a frame that was passed may still be on its way through the
-//! kernel. So the program counts what it passes before it passes it, and the holder what it reads: if the socket is empty and both
-//! are equal, everything has been read. If they are not, as the kernel has dropped one, or somebody else has read it, the difference
-//! is what was lost and what is on its way: the least that is found at several looks within [`SETTLING`] is taken for what was
-//! lost. If something was passed of which nobody knows what it becomes, such as a fragment, nothing of that kind has to be passed
-//! for [`SETTLING`]. Until then the kernel serves. (A datagram that is no such thing and comes by another interface counts as one
-//! of this interface that is still on its way.)
+//! An empty socket does not prove that everything has been read: a passed frame may still be on its way through the
+//! kernel. So the program counts each frame before it passes it, and the holder counts what it reads. If the socket
+//! is empty and both counts are equal, everything has been read. If they differ, the difference is made of frames
+//! that were lost (dropped by the kernel, or read by another reader) and of frames still on their way. The smallest
+//! difference found in several looks within [`SETTLING`] is taken as lost. A passed frame whose result is unknown,
+//! such as a fragment, cannot be counted in this way; then no such frame may be passed for [`SETTLING`]. Until then
+//! the kernel serves. (An ordinary datagram that comes through another interface is mistaken for one from this
+//! interface that is still on its way.)
 //!
-//! A program that holds a slot fills it without being interrupted, within a microsecond. So nobody takes a slot back: a holder
-//! that wants to sleep waits for it.
+//! A program that holds a slot fills it without being interrupted, within a microsecond. So a slot is never taken
+//! back: a holder that wants to sleep waits for it.
 //!
-//! A program that finds that a lease was not renewed for [`LEASE`] closes the ring: a holder that is stopped, or busy with
-//! something else, keeps nothing from other readers of the socket. What is in the ring by then stays there.
+//! A program that finds a lease not renewed for [`LEASE`] closes the ring. So a holder that is stopped or busy with
+//! something else does not withhold datagrams from other readers of the socket, except those already in the ring.
 
 #[cfg(not(loom))]
 use twinpath_frame::Mapping;
@@ -38,20 +42,21 @@ use crate::direct::{HEAD_AT, memory::state_long_word, memory::state_word};
 use crate::sync::Arc;
 use crate::sync::Ordering;
 
-/// How long a lease lasts after its holder has last looked.
+/// How long a lease lasts after its holder's last look.
 pub const LEASE: Duration = Duration::from_millis(1);
-/// How old a holder that looks lets its lease become before it renews it: a word that both sides used with each frame would
-/// travel between two CPUs.
+/// The age of a lease at which a holder that looks renews it. Renewing it with each frame would move the word
+/// between two CPUs each time.
 const RENEWED_AFTER: Duration = Duration::from_micros(500);
-/// A frame takes no longer from the program to the socket, even if its CPU is stopped for a while.
+/// The longest time that a frame takes from the program to the socket, even if its CPU is stopped for a while.
 pub const SETTLING: Duration = Duration::from_millis(5);
 
-/// How often the socket has to be found empty in that time. Under traffic that never pauses, another frame may be on its way at
-/// each look, which looks like one that was lost: with four looks that was seen once in some hundred thousand datagrams.
+/// How many times the socket must be found empty in that time. Under continuous traffic, another frame may be on
+/// its way at each look, which is the same picture as a lost one. With four looks, this happened once in some
+/// hundred thousand datagrams.
 const LOOKS_MIN: u32 = if cfg!(loom) { 4 } else { 64 };
-/// How soon the holder looks again then.
+/// How soon the holder looks again in that case.
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
-/// After so long the least number of missing datagrams is found anew.
+/// After this time the smallest number of missing datagrams is determined again.
 const FORGET_AFTER: Duration = Duration::from_millis(100);
 
 /// In the head: [`SINGLE`]: the ring takes one frame, and is closed with it; [`PASSED`]: a frame has been passed to the
@@ -67,18 +72,18 @@ pub enum Room {
     One,
 }
 
-/// Where the next datagram is, if their order is to be kept.
+/// Where to look for the next datagram so that the order is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// In the ring, complete: [`Lease::take`].
     Ring,
-    /// In the ring, and a program is about to have written it: look again, without sleeping.
+    /// In the ring, but a program is still writing it: look again, without sleeping.
     Soon,
-    /// In the socket, if anywhere. If that is empty: [`Lease::socket_was_empty`].
+    /// In the socket, if anywhere. If the socket is empty, call [`Lease::socket_was_empty`].
     Socket,
-    /// Nowhere, as far as is known. The ring is open and empty.
+    /// Probably nowhere. The ring is open and empty.
     Nowhere,
-    /// Nowhere, as far as is known. The ring is closed and empty: [`Lease::open`] may be possible, and sleeping on the socket
+    /// Probably nowhere. The ring is closed and empty: [`Lease::open`] may be possible, and sleeping on the socket
     /// loses nothing.
     Idle,
 }
@@ -94,7 +99,7 @@ pub struct Ends {
     pub lapsed: u32,
 }
 
-/// What any thread can see of a ring, also while another one has the [`Lease`].
+/// The state of a ring that any thread can see, even while another one has the [`Lease`].
 #[cfg(not(loom))]
 #[derive(Clone, Debug)]
 pub struct LeaseView {
@@ -104,7 +109,7 @@ pub struct LeaseView {
 
 #[cfg(not(loom))]
 impl LeaseView {
-    /// How many frames the ring has taken so far, those that are being written included.
+    /// How many frames the ring has taken so far, including those still being written.
     #[must_use]
     pub fn taken(&self) -> u64 {
         state_long_word(&self.states, self.number, HEAD_AT)
@@ -127,7 +132,7 @@ struct Counts {
     odd: u32,
 }
 
-/// The least number of datagrams that were passed and not read, when the socket was found empty.
+/// The smallest number of datagrams that were passed and not read when the socket was found empty.
 #[derive(Clone, Copy, Debug)]
 struct Missing {
     since: Instant,
@@ -135,7 +140,7 @@ struct Missing {
     looks: u32,
 }
 
-/// What the holder knows of the socket.
+/// The holder's knowledge of the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Socket {
     /// Something has been passed that was not read.
@@ -152,9 +157,9 @@ pub struct Lease {
     ring: DirectRing,
     room: Room,
     socket: Socket,
-    /// What was read from the socket, as the program counts it.
+    /// Datagrams read from the socket, counted as the program counts them.
     read: Counts,
-    /// How many odd frames had been passed when that was last found to have changed, and when that was.
+    /// The number of passed odd frames when it was last found to have changed, and the time of that.
     odd: (u32, Instant),
     missing: Option<Missing>,
     renewed: Instant,
@@ -162,8 +167,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Of a ring that nobody has used before, for a socket that the program does not know yet. What was passed before it did must
-    /// have reached the socket before the ring is opened.
+    /// For a ring that was never used, and a socket that the program does not know yet. What was passed before it
+    /// knows the socket must have reached the socket before the ring is opened.
     #[must_use]
     pub fn new(ring: DirectRing) -> Self {
         let ended_seen = ring.word(ENDED_AT).load(Ordering::Relaxed);
@@ -180,7 +185,7 @@ impl Lease {
         }
     }
 
-    /// Whether frames may be put into the ring, as far as is known.
+    /// Whether the holder believes that frames may be put into the ring.
     #[inline]
     #[must_use]
     pub const fn is_open(&self) -> bool {
@@ -219,7 +224,7 @@ impl Lease {
         }
         self.ended_seen = ended;
         let head = self.ring.head().load(Ordering::SeqCst);
-        // The program counts after it has closed, so the count may be of a former time.
+        // The program counts after it has closed, so the count may be an old one.
         if head & OPEN == 0 {
             self.ring.was_closed(head);
         }
@@ -228,7 +233,7 @@ impl Lease {
 
     fn closed_and_empty(&mut self, now: Instant) -> Next {
         if self.ring.head().load(Ordering::Acquire) & PASSED != 0 {
-            // Before the counts are read: what is counted later sets it again.
+            // Clear it before the counts are read: a frame that is counted later sets it again.
             self.ring.head().fetch_and(!PASSED, Ordering::SeqCst);
             self.socket = Socket::Unread;
             let odd = self.passed().odd;
@@ -238,7 +243,7 @@ impl Lease {
         }
         match self.socket {
             Socket::Unread => Next::Socket,
-            // To be looked at once more.
+            // It must be looked at once more.
             Socket::Empty { at } if now >= at + LOOK_AGAIN => Next::Socket,
             Socket::Settled | Socket::Empty { .. } => Next::Idle,
         }
@@ -248,13 +253,13 @@ impl Lease {
         passed(&self.ring)
     }
 
-    /// The socket was looked at, and had nothing.
+    /// The socket was looked at and was empty.
     pub fn socket_was_empty(&mut self, now: Instant) {
         if self.socket == Socket::Settled {
             return;
         }
         let passed = self.passed();
-        // Frames that are odd are passed and read, whatever else comes.
+        // Odd frames have all been read if none came for this time, whatever else comes.
         if passed.odd == self.odd.0 && now >= self.odd.1 + SETTLING {
             self.read.odd = passed.odd;
         }
@@ -267,13 +272,13 @@ impl Lease {
         }
     }
 
-    /// Whether so many datagrams that were passed and not read were lost, and none of them is on its way.
+    /// Whether this many missing datagrams were lost, so that none of them is on its way.
     fn is_lost(&mut self, missing: u32, now: Instant) -> bool {
         let Some(known) = &mut self.missing else {
             self.missing = Some(Missing { since: now, least: missing, looks: 1 });
             return false;
         };
-        // More than that for long: others have been lost since.
+        // If more are missing for this long, further ones have been lost.
         if missing < known.least || now >= known.since + FORGET_AFTER {
             *known = Missing { since: now, least: missing, looks: 1 };
         } else if missing == known.least {
@@ -283,31 +288,32 @@ impl Lease {
         false
     }
 
-    /// A datagram was read from the socket. `is_odd`: the program has not counted it as one, as it came from this host, or in
-    /// fragments.
+    /// A datagram was read from the socket. `is_odd`: the program counted it as odd or not at all, because it came
+    /// from this host or in fragments.
     pub fn socket_was_read(&mut self, is_odd: bool) {
-        // If everything that was passed has been read before, this came by another interface.
+        // If everything that was passed has already been read, this one came through another interface.
         if !is_odd && self.passed().datagrams != self.read.datagrams {
             self.read.datagrams = self.read.datagrams.wrapping_add(1);
         }
-        // Another reader has found the socket empty before this was counted: now that says more.
+        // Another reader found the socket empty before this was counted. Now the counts prove more.
         if matches!(self.socket, Socket::Empty { .. }) && self.has_read_all() {
             self.socket = Socket::Unread;
         }
     }
 
-    /// Whether nothing is left in the socket, as far as counts can tell. The socket has to be looked at all the same.
+    /// Whether the counts say that nothing is left in the socket. The socket must still be looked at.
     #[must_use]
     pub fn has_read_all(&self) -> bool {
         self.read == self.passed()
     }
 
-    /// The lease was given back because the socket was seen to have something: it is read when the ring has been.
+    /// The lease was given back because the socket was seen to be readable. It is read after the ring.
     pub const fn socket_has_some(&mut self) {
         self.socket = Socket::Unread;
     }
 
-    /// Opens the ring, after [`Next::Idle`]. `false` if that is not possible yet: a frame was passed that is to be read first.
+    /// Opens the ring, after [`Next::Idle`]. `false` if that is not possible yet, because a frame was passed that
+    /// must be read first.
     pub fn open(&mut self, now: Instant, room: Room) -> bool {
         debug_assert!(self.ring.is_drained(), "frames are left");
         self.renew(now);
@@ -326,7 +332,7 @@ impl Lease {
         opened
     }
 
-    /// Gives the lease back. From now on no frame takes a slot; those that have one are still to come.
+    /// Gives the lease back. From now on no frame takes a slot; frames that have a slot are still to come.
     pub fn close(&mut self) {
         if self.ring.is_open() {
             let head = self.ring.head().fetch_and(!(OPEN | SINGLE), Ordering::SeqCst);
@@ -334,7 +340,7 @@ impl Lease {
         }
     }
 
-    /// The holder looks: to be called at least every [`LEASE`], or the lease lapses.
+    /// Renews the lease. It must be called at least every [`LEASE`], or the lease expires.
     #[inline]
     pub fn looks(&mut self, now: Instant) {
         if now.nanos_since(self.renewed) >= RENEWED_AFTER.as_nanos() as u64 {
@@ -363,15 +369,16 @@ impl Lease {
         self.ring.peek(see)
     }
 
-    /// Leaves what is in the ring to another reader ([`Remains`](crate::remains::Remains)), and the ring open, if it is: what comes
-    /// until that reader closes it comes after what is there. If nobody closes it until then, its lease lapses.
+    /// Leaves the frames in the ring to another reader ([`Remains`](crate::remains::Remains)). An open ring stays
+    /// open, so that frames that arrive before that reader closes it queue behind the others. If nobody closes it
+    /// until then, its lease expires.
     pub fn leave(&mut self, until: Instant) {
         self.renewed = Instant::ZERO;
         self.ring.long_word(UNTIL_AT).store(until.as_nanos(), Ordering::Release);
     }
 
-    /// After [`Self::leave`]: whether the other reader has read everything and closed the ring. What it has passed to the kernel is
-    /// counted as passed.
+    /// After [`Self::leave`]: whether the other reader has read everything and closed the ring. Frames that it has
+    /// passed to the kernel are counted as passed.
     pub fn was_left(&mut self) -> bool {
         self.ring.catch_up();
         let head = self.ring.head().load(Ordering::SeqCst);
@@ -383,7 +390,7 @@ impl Lease {
         self.ring.is_drained()
     }
 
-    /// For another socket, which the program does not know yet: discards what is in the ring, and closes it.
+    /// For another socket, which the program does not know yet: discards the contents of the ring and closes it.
     pub fn begin_anew(&mut self) {
         self.close();
         self.ring.discard();
@@ -392,19 +399,19 @@ impl Lease {
         self.notice_end();
     }
 
-    /// Whether a frame is in the ring, or comes.
+    /// Whether a frame is in the ring or about to come.
     #[must_use]
     pub fn has_frames(&self) -> bool {
         self.ring.look() || !self.ring.is_open() && !self.ring.is_drained()
     }
 
-    /// How many frames the ring has taken so far, those that are being written included.
+    /// How many frames the ring has taken so far, including those still being written.
     #[must_use]
     pub fn taken(&self) -> u64 {
         self.ring.head().load(Ordering::Acquire) & POSITION
     }
 
-    /// For threads that do not have the lease.
+    /// A view for threads that do not have the lease.
     #[cfg(not(loom))]
     #[must_use]
     pub fn view(&self) -> LeaseView {

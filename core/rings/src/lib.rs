@@ -1,22 +1,25 @@
 //! Rings: shared memory that another core or the kernel reads and writes at the same time as we do.
 //!
 //! - [`handoff`]: one producer, one consumer, between two threads of the process.
-//! - [`slots`]: one producer, one consumer, by copy: also to another process, which may die or violate the protocol.
+//! - [`slots`]: one producer, one consumer, by copy, also to another process, which may die or violate the
+//!   protocol.
 //! - [`xsk`]: the four rings of an AF_XDP socket, shared with the kernel.
 //! - [`direct`]: slots that a BPF program fills.
-//! - [`lease`]: the same beside a kernel socket, filled only while a thread looks; the order of what comes by both.
-//! - [`remains`]: what is left in such a ring, for somebody else than its holder.
-//! - [`sample`]: no ring, but the start of a frame that the kernel sends for such a socket.
+//! - [`lease`]: a direct ring beside a kernel socket, filled only while a thread looks, and the order of datagrams
+//!   from both.
+//! - [`remains`]: reads what is left in such a ring after its holder.
+//! - [`sample`]: not a ring, but the start of a frame that the kernel sends for such a socket.
 //! - [`packet`]: the receive ring of an AF_PACKET socket, shared with the kernel.
-//! - [`waiting`]: no ring, but a word beside several: whether their consumer sleeps, so that it has to be signalled.
-//! - [`pending`]: no ring, but a word beside the rings of each queue: since when a frame has been waiting in them.
+//! - [`waiting`]: not a ring, but a word beside several: whether their consumer sleeps and must be signalled.
+//! - [`pending`]: not a ring, but a word beside the rings of each queue: since when a frame has been waiting in
+//!   them.
 //!
-//! A ring is a pair of positions that count up for ever (modulo 2^32) and a cached copy of the peer's, so that the
+//! A ring is a pair of positions that count up modulo 2^32, and a cached copy of the peer's position, so that the
 //! peer's cache line is read only when the ring looks full or empty (`cursor`). All atomics come from `sync`, which
-//! is the model checker's under `--cfg loom`.
+//! uses the model checker's under `--cfg loom`.
 //!
-//! The model does not cover a peer that violates the protocol of `slots` (other tests do), nor the kernel's side of
-//! `xsk` and `packet`. Their memory ordering is that of the kernel's documentation, quoted where it is relied on, and
+//! The model covers neither a peer that violates the protocol of `slots` (other tests do) nor the kernel's side of
+//! `xsk` and `packet`. Their memory ordering follows the kernel's documentation, quoted where it is relied on, and
 //! their logic is tested against a simple model of the kernel.
 
 #[cfg(not(loom))]

@@ -1,7 +1,7 @@
 //! The receive ring of an AF_PACKET socket, version 2 (include/uapi/linux/if_packet.h;
 //! Documentation/networking/packet_mmap.rst).
 //!
-//! Version 2 hands over each frame as it comes; version 3 hands over blocks on a timer, which would cost a
+//! Version 2 hands over each frame as it comes. Version 3 hands over blocks on a timer, which would cost a
 //! millisecond of latency.
 #![allow(
     unsafe_code,
@@ -67,7 +67,7 @@ pub struct Slot<'a> {
     pub is_in_queue: bool,
     /// Whether frames were lost before this one because the ring was full.
     pub losing: bool,
-    /// What is between the slot's header and the frame.
+    /// The bytes between the slot's header and the frame.
     between: &'a [u8],
 }
 
@@ -123,15 +123,15 @@ impl PacketRing {
         unsafe { self.slot(index).cast::<AtomicU32>().as_ref() }
     }
 
-    /// Has the CPU fetch the slots that are read after the next ones: the kernel wrote them on another CPU, mostly, and
-    /// slots are too far apart for the CPU to see that by itself.
+    /// Prefetches slots ahead of the next ones. The kernel usually wrote them on another CPU, and they are too far
+    /// apart for the hardware prefetcher.
     #[inline]
     fn fetch_ahead(&self) {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 
-            /// How many slots ahead, and lines of a slot: header, address and a short frame.
+            /// How many slots ahead, and how many lines of each slot: header, address and a short frame.
             const FETCH_AHEAD: usize = 2;
             const FETCH_LINES: usize = 3;
             let index = self.next + FETCH_AHEAD;
@@ -150,8 +150,8 @@ impl PacketRing {
         self.status(self.next).load(Ordering::Acquire) & STATUS_USER != 0
     }
 
-    /// Whether one of the next `slots` slots holds a frame. It may lie behind slots that other CPUs have taken before
-    /// and are still writing.
+    /// Whether one of the next `slots` slots holds a frame. It may be behind slots that other CPUs took earlier and
+    /// are still writing.
     #[must_use]
     pub fn look_ahead(&self, slots: usize) -> bool {
         (0..slots.min(self.slots)).any(|ahead| {
@@ -160,7 +160,7 @@ impl PacketRing {
         })
     }
 
-    /// Passes the oldest frame to `see`, then gives its slot back to the kernel; `see` copies out what it needs. A
+    /// Passes the oldest frame to `see`, which must copy what it needs, then gives the slot back to the kernel. A
     /// slot that is not given back would keep `poll(2)` readable. `None` if no frame is waiting.
     #[inline]
     pub fn take<R>(&mut self, see: impl FnOnce(Slot<'_>) -> R) -> Option<R> {

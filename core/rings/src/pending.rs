@@ -1,20 +1,20 @@
 //! One word per queue that says since when a frame has been waiting for the queue's worker. The BPF program that
-//! hands frames over sets it, the worker clears it (`stack/bpf/bpf/pending.h` has the same layout). From it the
-//! program can tell a stuck worker from one that has nothing to do, and withdraws the queue's claims by itself.
+//! hands frames over sets it, and the worker clears it (`stack/bpf/bpf/pending.h` has the same layout). It lets the
+//! program tell a stuck worker from an idle one, and withdraw the queue's claims by itself.
 //!
 //! - 0: nothing has been handed over since the worker cleared the word;
 //! - a time: the first frame since then was handed over at that time, ns of `CLOCK_MONOTONIC` as of the last tick;
-//! - a time with the highest bit set (the mark): a frame came when that time was too long ago. From then on the
+//! - a time with the highest bit set (the mark): a frame came when that time was too long ago. From then on, the
 //!   claims of this queue are withdrawn.
 //!
-//! The program sets the word before it hands a frame over. The worker clears it before the last look into its rings that
-//! precedes a sleep. So when a worker sleeps, the word is 0, or it belongs to a frame that will wake the worker. If the
-//! worker clears the word while a frame is being handed over, no harm is done: the next frame sets it again. A worker that
-//! does not sleep clears the word only when it has become older than [`kept_for`], long before it is too old. Otherwise the
-//! word would travel between two CPUs with each frame, which took 60 to 90 ns.
+//! The program sets the word before it hands a frame over. Before a sleep, the worker clears it and then looks into
+//! its rings once more. So when a worker sleeps, the word is 0, or it belongs to a frame that will wake the worker.
+//! Clearing it while a frame is being handed over does no harm, because the next frame sets it again. A worker that
+//! does not sleep clears the word only when it has become older than [`kept_for`], long before it is too old.
+//! Otherwise the word would move between two CPUs with each frame, which took 60 to 90 ns.
 //!
-//! A worker never clears the mark unseen: it first discards what was handed over before, since the senders have sent
-//! again by then and were answered through the kernel.
+//! A worker never clears the mark without noticing it: it first discards everything handed over before, because the
+//! senders have sent again by then and were answered through the kernel.
 #![allow(unsafe_code, reason = "the words lie in memory mapped from the kernel, whose programs change them")]
 
 use twinpath_frame::Mapping;
@@ -26,8 +26,8 @@ use crate::sync::{Arc, AtomicU64, Ordering};
 /// Bytes from one queue's word to the next.
 pub const STRIDE: usize = layouts::pending::LEN;
 
-/// How old a worker that does not sleep lets its word become, where a worker is stuck after `fail_open`. The program adds
-/// as much to that time, so that no worker is taken to be stuck before.
+/// The age at which a worker that does not sleep clears its word, if it counts as stuck after `fail_open`. The
+/// program adds the same time to `fail_open`, so that no worker counts as stuck too early.
 #[must_use]
 pub const fn kept_for(fail_open: Duration) -> Duration {
     Duration::from_nanos(fail_open.as_nanos() as u64 / 8)
@@ -42,7 +42,8 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// The word of queue `queue`, where a worker is stuck after `fail_open`; `None` if the mapping has no word for it.
+    /// The word of queue `queue`, for a worker that counts as stuck after `fail_open`; `None` if the mapping has no
+    /// word for it.
     #[must_use]
     pub fn new(words: Arc<Mapping>, queue: u32, fail_open: Duration) -> Option<Self> {
         let at = (queue as usize).checked_mul(STRIDE)?;
@@ -79,8 +80,8 @@ impl Pending {
         since == 0 || is_young || self.clear()
     }
 
-    /// To be called before the last look into the rings that precedes a sleep. `false` means that claims were withdrawn, as
-    /// [`Self::may_take`] will say.
+    /// To be called before the last look into the rings that precedes a sleep. `false` means that claims were
+    /// withdrawn; [`Self::may_take`] will report that as well.
     pub fn clear(&self) -> bool {
         let word = self.word();
         let mut since = word.load(Ordering::Relaxed);
@@ -91,8 +92,8 @@ impl Pending {
             if since & WITHDRAWN != 0 {
                 return false;
             }
-            // By compare and exchange, as the program may set the mark at this moment. Acquire and release keep the
-            // next look into the rings after this and the former look before it.
+            // By compare and exchange, because the program may be setting the mark. Acquire and release keep the
+            // next look into the rings after this, and the previous look before it.
             match word.compare_exchange(since, 0, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(changed) => since = changed,
@@ -100,7 +101,7 @@ impl Pending {
         }
     }
 
-    /// Whether claims are withdrawn: frames taken before are then no longer answered.
+    /// Whether claims are withdrawn: frames taken before that are no longer answered.
     #[inline]
     #[must_use]
     pub fn is_withdrawn(&self) -> bool {
@@ -150,7 +151,7 @@ mod tests {
         let [pending, _] = two();
         let at = |now| pending.may_take(Instant::from_nanos(now));
         pending.word().store(1_000, Ordering::Relaxed);
-        // An eighth of the time after which the worker is stuck; another CPU may have a later time.
+        // An eighth of the time after which the worker is stuck. Another CPU may have a later time.
         assert!(at(900) && at(1_099));
         assert_eq!(pending.word().load(Ordering::Relaxed), 1_000);
         assert!(at(1_100));

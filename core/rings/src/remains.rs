@@ -1,10 +1,11 @@
-//! What is in the ring of a lease whose holder has left it: its process has ended, or somebody may wait for the socket who knows
-//! nothing of the ring.
+//! Reads the ring of a lease after its holder has left it: the holder's process has ended, or a thread that does
+//! not know of the ring may wait on the socket.
 //!
-//! Who reads it is another process, or the holder's own while no thread looks. The holder may have written anything there, and may go on
-//! with that: each number is bounded, frames are copied before they are looked at, and no more of them are read than three times as many as
-//! the ring has slots. Frames that come meanwhile are taken by the ring as before, if it is open: it is closed when it is empty, by an exchange that
-//! fails if it is not any more. So they stay in order.
+//! The reader is another process, or the holder's own process while no thread looks. The holder may have written
+//! anything into the ring, and may still write. So each number is bounded, frames are copied before they are
+//! examined, and at most three times as many frames are read as the ring has slots. An open ring continues to take
+//! frames meanwhile. It is closed when it is empty, by an exchange that fails if it no longer is. So the frames
+//! stay in order.
 
 use std::hint::spin_loop;
 
@@ -12,7 +13,8 @@ use crate::direct::{DirectRing, OPEN, POSITION};
 use crate::lease::SINGLE;
 use crate::sync::Ordering;
 
-/// Looks at a slot that is about to be filled, which takes less than a microsecond; after some of them, this CPU may be the program's.
+/// How often to look at a slot that is being filled, which takes less than a microsecond. After some looks, this
+/// CPU is yielded, because the program may run on it.
 const LOOKS: u32 = 2_048;
 const LOOKS_BEFORE_YIELD: u32 = 1_024;
 
@@ -20,14 +22,14 @@ const LOOKS_BEFORE_YIELD: u32 = 1_024;
 #[derive(Debug)]
 pub struct Remains {
     ring: DirectRing,
-    /// Frames that may be read yet.
+    /// Maximum number of frames still to be read.
     left: u64,
-    /// It was closed although it is not empty.
+    /// It was closed although it was not empty.
     is_cut: bool,
 }
 
 impl Remains {
-    /// Of a ring that nobody else reads.
+    /// For a ring that nobody else reads.
     #[must_use]
     pub fn new(mut ring: DirectRing) -> Self {
         ring.resume();
@@ -35,14 +37,14 @@ impl Remains {
         Self { ring, left, is_cut: false }
     }
 
-    /// Whether there is anything.
+    /// Whether there is anything to read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ring.consumed() >= self.ring.head().load(Ordering::SeqCst) & POSITION
     }
 
-    /// Copies the next frame, from its Ethernet header on. Its length; `None` if there is none. `yields` gives this CPU to others: the
-    /// program that fills a slot may run on it.
+    /// Copies the next frame, from its Ethernet header on. Returns its length; `None` if there is none. `yields`
+    /// gives this CPU to others: the program that fills a slot may run on it.
     pub fn take(&mut self, into: &mut [u8], yields: impl Fn()) -> Option<usize> {
         while !self.is_empty() && self.left > 0 {
             self.left -= 1;
@@ -61,7 +63,8 @@ impl Remains {
         None
     }
 
-    /// Closes the ring if it is empty, or if so much has come that nobody waits for its end. `false`: there is more to be taken.
+    /// Closes the ring if it is empty, or if the maximum number of frames has been read. `false`: there is more to
+    /// read.
     pub fn close(&mut self) -> bool {
         let head = self.ring.head();
         while self.left > 0 {

@@ -1,9 +1,10 @@
-//! A sample of what the kernel sends for a socket: the start of one frame, which a BPF program at tc egress
-//! (`stack/bpf/bpf/lease.c`, which has the same layout) copies when somebody has asked for it.
+//! A sample of what the kernel sends for a socket: the start of one frame. A BPF program at tc egress
+//! (`stack/bpf/bpf/lease.c`, which has the same layout) copies it on request.
 //!
-//! One thread at a time asks, sends a datagram by the kernel, and reads what was copied meanwhile. Frames that other threads send
-//! for the same socket may be copied in its place: the thread that asked looks for which peer it is. While nobody asks, a frame costs the
-//! program one look at a word that is the same for all.
+//! One thread at a time requests a sample, sends a datagram through the kernel, and reads what was copied
+//! meanwhile. A frame that another thread sends for the same socket may be copied instead, so the requesting thread
+//! must check the frame's peer. Without a request, a frame costs the program one look at a word that is the same
+//! for all sockets.
 #![allow(unsafe_code, reason = "samples lie in memory mapped from the kernel, whose program writes it")]
 
 use std::sync::Arc;
@@ -38,7 +39,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The sample of this number, in the mapping of all.
+    /// The sample with this number, in the mapping of all samples.
     ///
     /// # Errors
     /// [`BadLayout`]: the mapping does not reach as far.
@@ -48,11 +49,11 @@ impl Sample {
         if fits { Ok(Self { samples, at }) } else { Err(BadLayout) }
     }
 
-    /// Does `send`, and returns its result with the start of a frame that the kernel sent for the socket meanwhile, if there was
-    /// one that the program could copy. Not to be called again in `send`.
+    /// Calls `send`, and returns its result with the start of a frame that the kernel sent for the socket
+    /// meanwhile, if the program could copy one. Must not be called again within `send`.
     pub fn of<R>(&mut self, send: impl FnOnce() -> R) -> (R, Option<Head>) {
         let state = self.word(self.at + STATE_AT);
-        // A program that was held up is still writing the last one, which is not waited for.
+        // A delayed program may still be writing the last sample. It is not waited for.
         let free = |found| matches!(found, NONE | WRITTEN).then_some(ASKED);
         if state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, free).is_err() {
             return (send(), None);
@@ -97,7 +98,7 @@ mod tests {
         (mapping, sample)
     }
 
-    /// What the program does with a frame.
+    /// Does what the program does with a frame.
     fn write(sample: &Sample, bytes: &[u8], frame_len: u32) -> bool {
         if sample.word(ASKED_AT).load(Ordering::SeqCst) == 0
             || sample.word(sample.at).load(Ordering::SeqCst) != ASKED
@@ -136,7 +137,7 @@ mod tests {
         assert_eq!(head, None);
         sample.word(sample.at).store(2, Ordering::SeqCst);
         assert_eq!(sample.of(|| ()), ((), None));
-        // It is done now: what it has copied is of no use any more.
+        // The write is done now, but its copy is no longer needed.
         sample.word(sample.at).store(WRITTEN, Ordering::SeqCst);
         assert_eq!(sample.of(|| ()), ((), None));
         assert_eq!(sample.word(ASKED_AT).load(Ordering::SeqCst), 0);

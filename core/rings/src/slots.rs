@@ -1,29 +1,28 @@
-//! A bounded ring of slots, copied into and out of, to an untrusted peer: another process, which may die or violate
-//! the protocol at any instruction, or another thread.
+//! A bounded ring of slots to an untrusted peer: another thread, or another process, which may die or violate the
+//! protocol at any instruction. Data are copied in and out.
 //!
-//! The ring holds slots and not descriptors of frames: nothing is lent to the peer, so nothing has to be returned
-//! when it dies, and neither side can change bytes that the other has already checked. A packet is copied out of its
-//! slot into private memory before any byte of it is looked at. That costs a copy each way, tens of nanoseconds for a
-//! small packet.
+//! The ring holds slots rather than descriptors of frames. Nothing is lent to the peer, so nothing has to be
+//! returned when it dies, and neither side can change bytes that the other has already checked. A packet is copied
+//! out of its slot into private memory before any byte of it is examined. That costs a copy each way, tens of
+//! nanoseconds for a small packet.
 //!
 //! What each side trusts:
 //!
-//! - Its own position is private; what it publishes in the shared memory it never reads back.
+//! - Its own position is private: it publishes the position in shared memory, but never reads it back.
 //! - The peer's position is read once and must be one that the peer can have reached; any other is
 //!   [`Fault::Position`]: the ring is broken from then on.
 //! - A length is read once and must fit the slot; else [`Fault::Length`]: that slot is dropped, and the next one is
 //!   read as usual.
-//! - The waiting word is a hint. With a wrong one the peer costs us one wake-up call per burst, or loses its own
+//! - The waiting word is a hint. With a wrong one, the peer costs us one wake-up call per burst, or loses its own
 //!   wake-up.
 //!
-//! Positions move once per burst, as the line that one is on moves between two CPUs each time: the producer publishes what
-//! it has pushed with [`SlotProducer::publish`], or after some dozens, and the consumer gives slots back when it has
-//! taken all that it knew of, or some dozens.
+//! Positions are published once per burst, because each time their cache line moves between two CPUs. The producer
+//! publishes with [`SlotProducer::publish`], or after some dozens of slots. The consumer gives slots back when it
+//! has taken all that it knew of, or some dozens.
 //!
-//! Sleeping: the consumer [arms](SlotConsumer::arm), looks once more, and sleeps on a descriptor. The producer
-//! [publishes](SlotProducer::publish) once per burst, and signals that descriptor if it is told so; the descriptor is
-//! the caller's.
-//! One full fence on each side makes sure that either the consumer sees what was pushed or the producer sees it wait.
+//! Sleeping: the consumer [arms](SlotConsumer::arm), looks once more, and sleeps on a descriptor, which the caller
+//! supplies. The producer [publishes](SlotProducer::publish) once per burst, and signals that descriptor if told
+//! to. With one full fence on each side, either the consumer sees what was pushed or the producer sees it wait.
 
 mod memory;
 
@@ -31,14 +30,14 @@ use self::memory::{Lines, Memory, NOTE_WORDS};
 use crate::cursor::{ConsumerCursor, ProducerCursor};
 use crate::sync::{Arc, Ordering, fence};
 
-/// Most slots of a ring.
+/// Maximum number of slots in a ring.
 pub const SLOTS_MAX: u32 = 1 << 16;
 
-/// So many slots ahead, the consumer fetches memory from the producer's cache: one fetch takes longer than copying a short
-/// packet.
+/// The consumer prefetches memory from the producer's cache this many slots ahead, because one fetch takes longer
+/// than copying a short packet.
 const AHEAD: u32 = 16;
 
-/// Most bytes of data per slot: the largest frame that a device can deliver.
+/// Maximum number of data bytes per slot: the largest frame that a device can deliver.
 pub const SLOT_BYTES_MAX: u32 = 1 << 16;
 
 /// The number of slots and their size.
@@ -57,7 +56,7 @@ pub enum BadShape {
     /// The size of a slot is out of range.
     #[error("slots of {0} bytes are not possible: choose 1 to {SLOT_BYTES_MAX}")]
     SlotBytes(u32),
-    /// The memory given is too small for it, or does not begin at a multiple of 128 bytes.
+    /// The memory is too small for the ring, or not aligned to 128 bytes.
     #[error("the ring needs {needs} bytes at a multiple of 128, and there are {has}")]
     Memory {
         /// Bytes needed.
@@ -92,8 +91,8 @@ impl Shape {
         self.slot_bytes
     }
 
-    /// After so many slots a position moves though the burst goes on: an eighth of the ring, and half a burst at most, so
-    /// that both sides work on a burst at the same time.
+    /// After this many slots a position is published even in the middle of a burst: an eighth of the ring, and at
+    /// most half a burst, so that both sides work on a burst at the same time.
     const fn moved_at_once(self) -> u32 {
         match self.slots / 8 {
             0 => 1,
@@ -132,8 +131,8 @@ impl Note {
     }
 }
 
-/// In the head of a slot, beside the length: the packet was not cut, and the rest of its note is that of the packet before.
-/// Those of a burst usually are.
+/// In the head of a slot, beside the length: the packet was not cut, and the rest of its note equals the previous
+/// packet's. Within a burst it usually does.
 const SAME_NOTE: u32 = 1 << 31;
 
 /// Why nothing was pushed.
@@ -170,10 +169,10 @@ pub struct Slot {
     pub note: Note,
 }
 
-/// Takes slots, for [`SlotConsumer::pop_each`]. No closure, as a method can say that it is always inlined: what is known of a slot
-/// then stays in registers.
+/// Takes slots, for [`SlotConsumer::pop_each`]. A trait and not a closure, because a method can be marked as always
+/// inlined, which keeps the slot's properties in registers.
 pub trait TakeSlot {
-    /// Takes a slot, or hears that it was dropped or that the ring is broken.
+    /// Takes a slot, or learns that it was dropped or that the ring is broken.
     fn take(&mut self, slot: Result<Taken<'_>, Fault>);
 }
 
@@ -202,14 +201,14 @@ pub struct Taken<'a> {
 }
 
 impl Taken<'_> {
-    /// What is known about it.
+    /// The properties of the slot.
     #[inline]
     #[must_use]
     pub const fn slot(&self) -> Slot {
         self.slot
     }
 
-    /// Copies as much of it as fits into `into`. Up to 60 bytes there may change, also behind a shorter packet.
+    /// Copies as much of it as fits into `into`. Up to 60 bytes of `into` may change even if the packet is shorter.
     #[inline(always)]
     pub fn copy_into(self, into: &mut [u8]) -> Slot {
         let Self { memory, lines, index, first, slot } = self;
@@ -260,11 +259,11 @@ impl SlotProducer {
         self.push_each([(note, bytes)]).1.map_or(Ok(()), Err)
     }
 
-    /// Copies packets into the next slots, as [`Self::push`] does each, until one is refused. Returns how many were pushed, and
-    /// why the next one was not.
+    /// Pushes packets as [`Self::push`] does, until one is refused. Returns how many were pushed, and why the next
+    /// one was not.
     ///
-    /// Faster for several: stores to lines that another CPU has overlap, but not where a store to memory of this CPU's own
-    /// stands between them. So nothing else is stored in between here, nor should `packets` store anything.
+    /// Faster for several packets: stores to cache lines of another CPU overlap, unless a store to this CPU's own
+    /// memory stands between them. So nothing else is stored in between here, nor should `packets` store anything.
     #[inline(always)]
     pub fn push_each<'a>(
         &mut self,
@@ -282,7 +281,7 @@ impl SlotProducer {
                 Ok(slots) => slots,
                 Err(reason) => return (before, Some(reason)),
             };
-            // All of it in variables of this loop, and one way out: then the compiler has no need of the stack.
+            // All state is in local variables, and the loop has one exit, so the compiler needs no stack.
             let (lines, mut noted, mut pushed) = (self.memory.lines(), self.noted, 0);
             let (first, mask) = (self.cursor.index(0), self.shape.slots as usize - 1);
             let mut packet = (note, bytes);
@@ -314,7 +313,7 @@ impl SlotProducer {
         (before, None)
     }
 
-    /// Goes on behind so many slots, and publishes them if they are many.
+    /// Moves on by this many slots, and publishes them if they are many.
     #[inline]
     fn advance(&mut self, count: u32) {
         self.cursor.advance(count);
@@ -324,7 +323,7 @@ impl SlotProducer {
         }
     }
 
-    /// How many slots can be written until the position has to move: one at least.
+    /// How many slots, at least one, can be written until the position has to be published.
     #[inline]
     fn room(&mut self) -> Result<u32, Refused> {
         match self.free(1)? {
@@ -341,7 +340,7 @@ impl SlotProducer {
         }
     }
 
-    /// Whether so many slots are free.
+    /// Whether this many slots are free.
     #[must_use]
     pub fn has_room(&mut self, slots: u32) -> bool {
         self.free(slots).is_ok_and(|free| free >= slots)
@@ -361,14 +360,14 @@ impl SlotProducer {
         })
     }
 
-    /// Publishes what was pushed. Returns whether the consumer sleeps and must be signalled by its descriptor: true once
-    /// per sleep.
+    /// Publishes what was pushed. Returns whether the consumer sleeps and must be signalled through its descriptor:
+    /// true once per sleep.
     #[inline]
     #[must_use = "a consumer that waits is not woken by this"]
     pub fn publish(&mut self) -> bool {
         self.move_head();
-        // This fence stands between publishing and this read, as the consumer's stands between its announcement and
-        // its last look (`SlotConsumer::arm`): one of the two sees what the other wrote.
+        // This fence is between publishing and this read. The consumer's is between its announcement and its last
+        // look (`SlotConsumer::arm`). So at least one of the two sees what the other wrote.
         fence(Ordering::SeqCst);
         let waiting = self.memory.waiting();
         waiting.load(Ordering::Relaxed) == 1
@@ -394,14 +393,15 @@ impl SlotConsumer {
         Self { memory, shape, cursor, taken: 0, noted: Note::default(), broken: false, armed: false }
     }
 
-    /// Takes the oldest slot and copies as much of it into `into` as fits there. Up to 60 bytes of `into` may change, also
-    /// behind a shorter packet.
+    /// Takes the oldest slot and copies as much of it into `into` as fits there. Up to 60 bytes of `into` may
+    /// change even if the packet is shorter.
     ///
     /// # Errors
     /// [`Fault::Length`]: that slot was dropped; continue. [`Fault::Position`]: returned once; a broken ring reads as
     /// empty.
-    // A result that is returned through memory is put together there by stores that the CPU cannot forward to the loads of
-    // the caller: these would wait until all earlier stores have left, some of them to lines that another CPU has.
+    // A result that is returned through memory is assembled there by stores that the CPU cannot forward to the
+    // caller's loads. The loads would wait until all earlier stores have drained, some of them to cache lines of
+    // another CPU.
     #[inline(always)]
     pub fn pop_into(&mut self, into: &mut [u8]) -> Option<Result<Slot, Fault>> {
         let mut copy = CopyOne { into, popped: None };
@@ -409,8 +409,8 @@ impl SlotConsumer {
         copy.popped
     }
 
-    /// Takes up to `most` of the oldest slots, one after the other, as [`Self::pop_into`] takes one; `each` copies them. Less
-    /// work for each of several.
+    /// Takes up to `most` of the oldest slots, as [`Self::pop_into`] takes one; `each` copies them. Cheaper per
+    /// slot if there are several.
     #[inline(always)]
     pub fn pop_each(&mut self, most: usize, each: &mut impl TakeSlot) {
         if self.broken {
@@ -424,7 +424,7 @@ impl SlotConsumer {
         };
         let count = u32::try_from(most).map_or(known, |most| known.min(most));
         let (lines, slot_bytes) = (memory.lines(), shape.slot_bytes);
-        // In a variable of this loop, and so in registers.
+        // In a local variable, so that it stays in registers.
         let mut noted = self.noted;
         let (mut left, mask) = (count, shape.slots as usize - 1);
         while left > 0 {
@@ -470,8 +470,8 @@ impl SlotConsumer {
         !self.broken && self.cursor.peek(|| self.memory.head().load(Ordering::Acquire))
     }
 
-    /// Announces that the consumer is about to sleep: the producer signals the next burst. [Look](Self::look) again
-    /// before sleeping, and drain the descriptor only before arming or after disarming.
+    /// Announces that the consumer is about to sleep, so that the producer signals the next burst.
+    /// [Look](Self::look) again before sleeping, and drain the descriptor only before arming or after disarming.
     pub fn arm(&mut self) {
         self.armed = true;
         self.memory.waiting().store(1, Ordering::Relaxed);

@@ -12,7 +12,7 @@ pub(crate) use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, 
 #[cfg(not(loom))]
 pub(crate) use std::sync::Arc;
 
-/// Another thread is about to do what this one waits for.
+/// Another thread is about to do what this one is waiting for.
 #[cfg(loom)]
 pub(crate) use loom::thread::yield_now as pause;
 #[cfg(not(loom))]

@@ -1,5 +1,5 @@
-//! Whether the consumer of rings sleeps: one word for all rings that lead to it, so that a producer signals only a
-//! consumer that needs it.
+//! Whether the consumer of rings sleeps: one word for all rings that lead to it, so that a producer signals the
+//! consumer only when it is necessary.
 
 use crate::sync::{AtomicU32, Ordering, fence};
 
@@ -14,7 +14,8 @@ impl Default for Waiting {
 }
 
 impl Waiting {
-    /// The consumer is about to sleep. It has to look into all of its rings again afterwards, and only then sleeps.
+    /// The consumer is about to sleep. It must look into all of its rings once more after this call, and only then
+    /// sleep.
     pub fn arm(&self) {
         self.0.store(1, Ordering::Relaxed);
         // Either the consumer's look after this finds what a producer pushed before its own fence, or that producer
@@ -27,7 +28,8 @@ impl Waiting {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// Whether a producer that has pushed something must signal the consumer: at most one is told so for each sleep.
+    /// Whether a producer that has pushed something must signal the consumer. True for at most one producer per
+    /// sleep.
     pub fn must_signal(&self) -> bool {
         // See `arm`.
         fence(Ordering::SeqCst);
@@ -57,8 +59,8 @@ mod model {
     use crate::handoff::ring;
     use crate::sync::Arc;
 
-    /// Two producers push, each into its own ring; a consumer that does not find both before it sleeps is signalled, by
-    /// one of them alone.
+    /// Two producers each push into their own ring. If the consumer does not find both values before it sleeps,
+    /// exactly one of them signals it.
     #[test]
     fn no_push_is_slept_over_and_one_producer_signals() {
         loom::model(|| {

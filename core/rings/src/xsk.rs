@@ -122,7 +122,7 @@ impl<E: Entry> Producer<E> {
     /// A ring of `len` entries laid out in `mapping` as the kernel said.
     ///
     /// # Errors
-    /// [`BadLayout`] if an offset is outside the mapping or `len` is no power of two.
+    /// [`BadLayout`] if an offset is outside the mapping or `len` is not a power of two.
     pub fn new(mapping: Mapping, offsets: Offsets, len: u32) -> Result<Self, BadLayout> {
         let shared = Shared::new(mapping, offsets, len)?;
         let at = shared.producer().load(Ordering::Relaxed);
@@ -180,7 +180,7 @@ impl<E: Entry> Consumer<E> {
     /// A ring of `len` entries laid out in `mapping` as the kernel said.
     ///
     /// # Errors
-    /// [`BadLayout`] if an offset is outside the mapping or `len` is no power of two.
+    /// [`BadLayout`] if an offset is outside the mapping or `len` is not a power of two.
     pub fn new(mapping: Mapping, offsets: Offsets, len: u32) -> Result<Self, BadLayout> {
         let shared = Shared::new(mapping, offsets, len)?;
         let at = shared.consumer().load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! The seam between what moves the bytes of a stream connection and who uses them: the kernel's sockets, a TCP engine or a
-//! simulation below, a service's connections above.
+//! The interface between a service's stream connections and the transport that moves their bytes: the kernel's
+//! sockets, a TCP engine or a simulation.
 
 mod limits;
 mod transport;

@@ -5,12 +5,12 @@ use twinpath_time::Duration;
 /// Limits of a service's TCP connections. [`Duration::MAX`] means no time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpLimits {
-    /// Connections at a time. Each worker may have an equal part of them. If a worker has its part, it closes
-    /// its longest idle connection, of the source that has most there, for a new one. If none is idle it
-    /// refuses the new one.
+    /// Maximum number of connections. Each worker may have an equal part of them. A worker that has its part closes
+    /// a connection to make room for a new one: the longest idle one of the source with the most connections there.
+    /// If none is idle, it refuses the new one.
     pub connections: u32,
-    /// Connections at a time of one source (an IPv4 address, or a /64 of IPv6), over all workers. Further ones
-    /// are refused.
+    /// Maximum number of connections from one source (an IPv4 address, or a /64 of IPv6), over all workers. Further
+    /// ones are refused.
     pub connections_per_source: u32,
     /// Bytes that one connection may hold in each direction: of an incomplete request, and of replies that its
     /// peer has not taken. At least 64 KiB, which is the size of a read.
@@ -22,7 +22,7 @@ pub struct TcpLimits {
     pub idle: Duration,
     /// How long a request may take from its first byte to its last.
     pub request: Duration,
-    /// How long replies may wait while the peer takes nothing of them.
+    /// How long replies may wait while the peer reads none of them.
     pub send: Duration,
 }
 

@@ -17,7 +17,7 @@ pub enum AffinityError {
         /// From `sched_setaffinity(2)`.
         source: rustix::io::Errno,
     },
-    /// `sched_getaffinity(2)` failed, or `sched_setaffinity(2)` for CPUs that it had named.
+    /// `sched_getaffinity(2)` failed, or `sched_setaffinity(2)` failed for CPUs that it had returned.
     #[error("cannot read or change which CPUs this process may use: {0}")]
     Read(rustix::io::Errno),
     /// A list of CPUs does not have the form `0,2-3`.
@@ -44,8 +44,8 @@ pub fn pin_current_thread(cpu: usize) -> Result<(), AffinityError> {
     sched_setaffinity(None, &set).map_err(refused)
 }
 
-/// Takes these CPUs from those that the calling thread may run on, and so from threads that it makes later. If it may run on
-/// no others, nothing changes.
+/// Removes these CPUs from the affinity mask of the calling thread, which threads that it creates later inherit. If
+/// no CPU would be left, nothing changes.
 ///
 /// # Errors
 /// [`AffinityError::Read`] when a system call fails.
@@ -68,14 +68,14 @@ pub fn allowed_cpus() -> Result<Vec<usize>, AffinityError> {
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
-/// CPU numbers in a list are below this, which is beyond every machine: so a mistyped number neither costs memory nor
-/// time, and one that is merely too large for this machine is reported by the code that uses the CPU.
+/// Upper bound of CPU numbers in a list, beyond any machine. With it, a mistyped number costs neither memory nor
+/// time. A number that is merely too large for this machine is reported by the code that uses the CPU.
 const NUMBERS: usize = 1 << 16;
 
 /// Parses a list such as `0,2-3` (the kernel's own notation), in the order written.
 ///
 /// # Errors
-/// [`AffinityError::Parse`] when the text is no such list, names more CPUs than the kernel can have, or one
+/// [`AffinityError::Parse`] if the text is not such a list, or names more CPUs than the kernel can have or one
 /// beyond 65,535.
 pub fn parse_cpu_list(list: &str) -> Result<Vec<usize>, AffinityError> {
     let wrong = |source| AffinityError::Parse { list: list.to_owned(), source };
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn lists_are_the_kernels() {
         assert_eq!(parse_cpu_list("0,2-4,1").unwrap(), [0, 2, 3, 4, 1]);
-        // No CPU here, but a list: the code that is to use the CPU says so.
+        // Valid as a list, though there is no such CPU here: the code that is to use the CPU reports that.
         assert_eq!(parse_cpu_list("4000").unwrap(), [4000]);
         for wrong in ["", "a", "1-", "3-1", "1,,2", "0-99999999999", "0-4294967295", "-1"] {
             assert!(parse_cpu_list(wrong).is_err(), "{wrong:?}");

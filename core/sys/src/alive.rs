@@ -1,10 +1,10 @@
 //! A number by which other processes can tell whether the process that holds it still runs.
 //!
-//! What a process leaves in the kernel's tables does not prove that it still runs, and its process ID may belong to
+//! What a process leaves in the kernel's tables does not prove that it still runs. Its process ID may belong to
 //! another process by now, or mean nothing in another PID namespace. So a process that leaves something there adds
 //! such a number: the name of a socket in the abstract namespace (unix(7)). That namespace belongs to the network
-//! namespace, as interfaces do, whatever files and processes are visible. The kernel frees the name when the process
-//! ends, however it ends. Numbers are drawn at random, so none is used twice.
+//! namespace, as interfaces do, independent of visible files and processes. The kernel frees the name when the
+//! process ends, however it ends. Numbers are drawn at random, so none is used twice.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
@@ -27,7 +27,7 @@ impl Alive {
     /// What socket(2) and bind(2) return.
     pub fn new() -> io::Result<Self> {
         let socket = socket()?;
-        // The kernel draws the keys of such a state, and they differ from those of the previous one.
+        // The kernel supplies the keys of this state, and they differ each time.
         let id = RandomState::new().hash_one(std::process::id());
         bind(&socket, &address(id)?)?;
         Ok(Self { id, _socket: socket })
@@ -40,8 +40,8 @@ impl Alive {
     }
 }
 
-/// Whether a process in the calling thread's network namespace holds this number. If that cannot be asked, as a
-/// security module may forbid it, the answer is yes.
+/// Whether a process in the calling thread's network namespace holds this number. Also true if that cannot be
+/// determined, for example because a security module forbids it.
 #[must_use]
 pub fn is_alive(id: u64) -> bool {
     let asked = socket().and_then(|socket| Ok(connect(&socket, &address(id)?)?));

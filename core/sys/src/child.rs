@@ -24,8 +24,8 @@ pub struct Placement<'a> {
 
 /// Makes `command` start in its placement and die by SIGKILL when the thread that spawns it ends.
 ///
-/// The kernel ties the signal to the spawning *thread*: spawn from one that lives as long as the child should.
-/// A parent that dies between fork and the request is noticed: the child ends instead of running on.
+/// The kernel ties the signal to the spawning *thread*, so spawn from a thread that lives as long as the child
+/// should. If the parent dies between fork and the request, the child notices it and exits.
 ///
 /// # Errors
 /// If the namespace's file descriptor cannot be duplicated.
@@ -42,8 +42,8 @@ pub fn place(command: &mut Command, placement: Placement<'_>) -> io::Result<()> 
     Ok(())
 }
 
-/// Makes `command` start apart from this process: as no child of it, in a session of its own, with no descriptor but its standard
-/// ones. The child that spawning returns has ended by then, and is to be waited for.
+/// Makes `command` start detached from this process: not as a child of it, in a session of its own, and with only
+/// the standard descriptors. The child that spawning returns has exited by then and must be waited for.
 pub fn detach(command: &mut Command) {
     // SAFETY: the hook runs between fork and exec, where only async-signal-safe work is allowed. It makes plain system calls, takes no
     // lock and allocates nothing. The one thread of the child goes on in a copy of it, and the child itself ends at once.
@@ -67,7 +67,7 @@ fn before_detached() -> io::Result<()> {
 
 fn before_exec(parent: Pid, namespace: Option<&OwnedFd>, cpus: Option<&CpuSet>) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    // A parent that ended before the line above will never send the signal: this child has another one now.
+    // If the parent ended before the line above, the signal will never come: this child has another parent by now.
     if rustix::process::getppid() != Some(parent) {
         return Err(io::Error::from(rustix::io::Errno::SRCH));
     }
@@ -88,8 +88,8 @@ fn cpu_set(cpus: &[usize]) -> CpuSet {
     set
 }
 
-/// CPU time that all threads of a process have used, user and system, ended threads included. It is exact to the
-/// nanosecond also while they run, unlike `/proc/PID/stat`, which counts ticks.
+/// CPU time used by all threads of a process, user and system, including threads that have ended. Unlike
+/// `/proc/PID/stat`, which counts ticks, it is exact to the nanosecond even while they run.
 ///
 /// # Errors
 /// ESRCH when there is no such process.
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_child_dies_with_the_thread_that_spawned_it() {
         let mut child = std::thread::spawn(|| sleeper(Placement::default())).join().unwrap();
-        // Held here, so that `wait` does not close the input, and thereby end `cat`, first.
+        // Held here, because `wait` would otherwise close the input first and thereby end `cat`.
         let input = child.stdin.take();
         assert_eq!(child.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
         drop(input);

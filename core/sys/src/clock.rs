@@ -1,10 +1,10 @@
-//! The clocks of this host. Only crates of the tier runtime and the plain peers read them; all other code gets the time as an
-//! argument.
+//! The clocks of this host. Only crates of the tier runtime and the plain peers read them; all other code is given
+//! the time as an argument.
 
 use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 use twinpath_time::{Duration, Instant};
 
-/// The time of `CLOCK_MONOTONIC`: read through the vDSO, some 25 ns where the clock source is the TSC.
+/// The time of `CLOCK_MONOTONIC`, read through the vDSO: about 25 ns where the clock source is the TSC.
 #[must_use]
 pub fn now() -> Instant {
     Instant::from_nanos(nanos(clock_gettime(ClockId::Monotonic)))

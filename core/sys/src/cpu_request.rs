@@ -1,11 +1,11 @@
-//! A latency request for one CPU: while it is held, that CPU enters only idle states it can leave within the given
-//! time.
+//! A latency request for one CPU: while it is held, that CPU enters only idle states that it can leave within the
+//! given time.
 //!
 //! `/sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us` (Documentation/ABI/testing/sysfs-devices-power).
-//! Other CPUs may still use deep idle states, and a change interrupts none of them, unlike
-//! [`LatencyRequest`](crate::LatencyRequest). But the kernel keeps one value for all writers, and it stays when its
-//! writer dies. So it is set only where nobody else has set one, under a lock, and the former value is kept in a
-//! file: the next instance restores what a dead one left ([`restore_abandoned`]).
+//! Other CPUs may still use deep idle states, and unlike with [`LatencyRequest`](crate::LatencyRequest), a change
+//! interrupts none of them. But the kernel keeps one value for all writers, and it stays when its writer dies. So
+//! it is set only if nobody else has set one, under a lock, and the former value is kept in a file. The next
+//! instance restores what a dead one left ([`restore_abandoned`]).
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -59,7 +59,7 @@ pub enum CpuRequestError {
         /// The value found.
         found: String,
     },
-    /// Another twinpath instance makes requests for this CPU.
+    /// Another instance of twinpath makes requests for this CPU.
     #[error("another instance makes latency requests for CPU {cpu} ({} is locked)", path.display())]
     Shared {
         /// The CPU.
@@ -140,12 +140,12 @@ impl Drop for CpuRequest {
     }
 }
 
-/// Restores the values that dead processes left, and returns the CPUs concerned. A value that somebody changed since
-/// stays.
+/// Restores the values that dead processes left, and returns the CPUs concerned. A value that was changed by
+/// another party since then stays.
 ///
 /// # Errors
-/// [`TrustError`], unless there is no such directory: a directory or file that others own or can write is not used.
-/// CPUs that cannot be restored are left for the next call.
+/// [`TrustError`], but not if the directory does not exist: a directory or file that others own or can write is not
+/// used. CPUs that cannot be restored are left for the next call.
 pub fn restore_abandoned(directory: &Path) -> Result<Vec<usize>, TrustError> {
     let directory = match TrustedDir::open(directory) {
         Ok(directory) => Arc::new(directory),
@@ -205,7 +205,8 @@ impl Journal {
                 Err(Errno::WOULDBLOCK) => return Ok(None),
                 Err(error) => return Err(failed(error.into())),
             }
-            // Its last owner may have removed it between the two calls: then no other process will find this file.
+            // Its last owner may have removed it between the two calls. In that case no other process will find
+            // this file.
             if file.metadata().map_err(failed)?.nlink() > 0 {
                 return Ok(Some(Self { directory: Arc::clone(directory), name, file }));
             }
@@ -234,8 +235,8 @@ impl Journal {
     }
 
     fn remove(&mut self) {
-        // Removed only while it is locked, so that nobody else's is removed. A file that cannot be removed is left
-        // empty.
+        // Removed only while locked, so that no other process's file is removed. A file that cannot be removed is
+        // left empty.
         let _ = self.file.set_len(0);
         let _ = self.directory.remove(&self.name);
     }
@@ -314,7 +315,7 @@ mod tests {
         // The next instance that wants this CPU finds it and can use it.
         drop(scene.open(0).unwrap());
         assert_eq!(scene.value(), "0");
-        // Somebody else has changed the value in between: it stays.
+        // The value was changed by another party meanwhile, so it stays.
         fs::write(scene.0.join("kept/cpu3"), "n/a").unwrap();
         fs::write(scene.0.join("value"), "7\n").unwrap();
         assert!(matches!(scene.open(0), Err(CpuRequestError::Foreign { .. })));

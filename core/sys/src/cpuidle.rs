@@ -1,8 +1,8 @@
 //! Reads the kernel's information about idle CPUs: driver, governor, idle states, polling before a halt, isolated
 //! CPUs.
 //!
-//! It reads and never writes. The values need not be true: virtual machines state 1 us for an idle state that takes
-//! 50 (`twinpath_worker::costs` measures it). Documentation/admin-guide/pm/cpuidle.rst.
+//! It reads and never writes. The values may be wrong: virtual machines state 1 us for an idle state that takes 50
+//! (`twinpath_worker::costs` measures it). Documentation/admin-guide/pm/cpuidle.rst.
 
 use std::fs;
 
@@ -42,7 +42,7 @@ pub fn states(cpu: usize) -> Vec<IdleState> {
         .collect()
 }
 
-/// The cpuidle driver; `None` where there is none: then a latency request has no effect.
+/// The cpuidle driver. `None` if there is none; then a latency request has no effect.
 #[must_use]
 pub fn driver() -> Option<String> {
     value(&format!("{CPUS}/cpuidle/current_driver")).filter(|driver| driver != "none")
@@ -56,14 +56,14 @@ pub fn governor() -> Option<String> {
         .filter(|governor| governor != "none")
 }
 
-/// How long an idle CPU of this guest polls before it halts, at most, ns (`guest_halt_poll_ns`); `None` without that
+/// How long at most an idle CPU of this guest polls before it halts, ns (`guest_halt_poll_ns`); `None` without that
 /// driver.
 #[must_use]
 pub fn guest_halt_poll_ns() -> Option<u64> {
     value("/sys/module/haltpoll/parameters/guest_halt_poll_ns")?.parse().ok()
 }
 
-/// How long `cpu` has been idle since boot, from /proc/stat, to 10 ms. `None` if it is not listed.
+/// How long `cpu` has been idle since boot, from /proc/stat, in steps of 10 ms. `None` if it is not listed.
 #[must_use]
 pub fn idle_time(cpu: usize) -> Option<Duration> {
     let ticks = idle_ticks(&fs::read_to_string("/proc/stat").ok()?, cpu)?;

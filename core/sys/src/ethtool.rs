@@ -1,5 +1,5 @@
-//! The ethtool ioctl: an interface's driver, firmware and bus, and switching its offloads. /sys is not used, as it
-//! shows the devices of the network namespace it was mounted in, which may not be ours.
+//! The ethtool ioctl: an interface's driver, firmware and bus, and switching its offloads. /sys is not used,
+//! because it shows the devices of the network namespace in which it was mounted, which may not be ours.
 
 #![allow(unsafe_code, reason = "one ioctl with structs of fixed size")]
 
@@ -45,8 +45,8 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Whether it drives a virtual function of SR-IOV. Its card gives it the frames for its own address only, unless the
-    /// owner of the card trusts it.
+    /// Whether it drives a virtual function of SR-IOV. Unless the owner of the card trusts this function, the card
+    /// passes it only frames for its own address.
     #[must_use]
     pub fn is_virtual_function(&self) -> bool {
         is_virtual_function(Path::new("/sys/bus/pci/devices"), &self.bus)
@@ -76,8 +76,8 @@ pub fn driver(name: &str) -> io::Result<Driver> {
     Ok(Driver { name: text(&info.driver), firmware: text(&info.firmware), bus: text(&info.bus) })
 }
 
-/// `struct ethtool_cmd` of linux/ethtool.h. The kernel has a newer command with modes beyond these 32; every driver answers this
-/// one as well.
+/// `struct ethtool_cmd` of linux/ethtool.h. The kernel has a newer command with modes beyond these 32, but every
+/// driver answers this one as well.
 #[repr(C)]
 #[derive(Default)]
 struct LegacySettings {
@@ -100,29 +100,29 @@ struct LegacySettings {
 
 const _: () = assert!(size_of::<LegacySettings>() == 44, "the size of struct ethtool_cmd");
 
-/// How an interface is connected. The modes are bits of `SUPPORTED_...` in linux/ethtool.h.
+/// Link settings of an interface. The modes are bits of `SUPPORTED_...` in linux/ethtool.h.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkSettings {
-    /// Modes that it can have.
+    /// Supported modes.
     pub supported: u32,
-    /// Modes that it tells the other end.
+    /// Modes advertised to the link partner.
     pub advertised: u32,
-    /// Modes that the other end has told.
+    /// Modes that the link partner advertises.
     pub peer: u32,
-    /// Mbit/s; `None`: not known, as without a link.
+    /// Mbit/s; `None` if not known, for example without a link.
     pub speed_mbit_s: Option<u32>,
-    /// Both ends may send at a time.
+    /// Full duplex.
     pub is_full_duplex: bool,
     /// Its connector (`PORT_...` there).
     pub connector: u8,
-    /// It agrees on a mode with the other end.
+    /// Autonegotiation is on.
     pub autonegotiates: bool,
 }
 
-/// How the interface `name` of the calling thread's network namespace is connected. Needs no capability.
+/// The link settings of the interface `name` in the calling thread's network namespace. Needs no capability.
 ///
 /// # Errors
-/// ENODEV for no such interface, EOPNOTSUPP for one that has no such settings.
+/// ENODEV if there is no such interface, EOPNOTSUPP if it has no such settings.
 pub fn link_settings(name: &str) -> io::Result<LinkSettings> {
     let mut own = LegacySettings { command: ETHTOOL_GSET, ..LegacySettings::default() };
     // SAFETY: for ETHTOOL_GSET the kernel writes one `struct ethtool_cmd`, which `own` is.
@@ -151,7 +151,7 @@ struct Value {
 /// An offload that can be switched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offload {
-    /// Checksums of frames to be sent, left to the device.
+    /// Transmit checksums, computed by the device.
     Checksum,
     /// TCP segmentation offload.
     Segmentation,
@@ -174,8 +174,8 @@ pub fn set_offload(name: &str, offload: Offload, on: bool) -> io::Result<()> {
     unsafe { command(name, (&raw mut value).cast()) }
 }
 
-/// Whether the interface `name` of the calling thread's namespace takes the VLAN tags of received frames off (rx-vlan-offload).
-/// Needs no capability.
+/// Whether the interface `name` of the calling thread's namespace strips the VLAN tags of received frames
+/// (rx-vlan-offload). Needs no capability.
 ///
 /// # Errors
 /// ENODEV for no such interface.

@@ -53,9 +53,9 @@ impl EventFd {
         }
     }
 
-    /// As [`Self::drain`], and guaranteed not to block: every holder of the descriptor shares its flags, and could
-    /// have cleared `O_NONBLOCK`. (There is no such form of a write: never signal an eventfd that an untrusted
-    /// process holds.)
+    /// As [`Self::drain`], but guaranteed not to block: every holder of the descriptor shares its flags, and could
+    /// have cleared `O_NONBLOCK`. (Writes have no such form: never signal an eventfd that an untrusted process
+    /// holds.)
     pub fn drain_shared(&self) -> u64 {
         /// The current position: eventfds have no other.
         const HERE: u64 = u64::MAX;

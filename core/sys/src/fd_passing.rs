@@ -16,13 +16,13 @@ use rustix::net::{
 
 use crate::errno::last_errno;
 
-/// Most descriptors in one message.
+/// Maximum number of descriptors in one message.
 pub const FDS_MAX: usize = 8;
 
-/// Most descriptors that any process can put into one message (SCM_MAX_FD, include/net/scm.h).
+/// Maximum number of descriptors that any process can put into one message (SCM_MAX_FD, include/net/scm.h).
 const FDS_OF_UNKNOWN: usize = 253;
 
-/// Room for these, and for who has sent them.
+/// Room for these, and for the sender's credentials.
 const CONTROL_OF_UNKNOWN: usize = {
     let (fds, sender) = (FDS_OF_UNKNOWN * size_of::<libc::c_int>(), size_of::<libc::ucred>());
     // SAFETY: they take numbers.
@@ -36,10 +36,10 @@ pub struct Received {
     pub len: usize,
     /// The descriptors, close-on-exec.
     pub fds: Vec<OwnedFd>,
-    /// Whether bytes or descriptors were cut off because there was no room for them.
+    /// Whether bytes or descriptors were truncated because there was no room for them.
     pub is_cut: bool,
-    /// The process that has sent it, as this one sees it, if the socket was asked to tell (SO_PASSCRED); 0: one that this one does not
-    /// see.
+    /// The process that sent it, if the socket was asked to report it (SO_PASSCRED); 0: a process outside this PID
+    /// namespace.
     pub process: Option<i32>,
 }
 
@@ -57,8 +57,8 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(
     Ok(())
 }
 
-/// Receives one message into `into`, with its descriptors; waits for it if the socket blocks. Those for which there is no room,
-/// beyond [`FDS_MAX`], are closed by the kernel.
+/// Receives one message into `into`, with its descriptors; waits for it if the socket blocks. The kernel closes
+/// descriptors beyond [`FDS_MAX`], for which there is no room.
 ///
 /// # Errors
 /// What `recvmsg(2)` returns.
@@ -67,9 +67,9 @@ pub fn receive(socket: impl AsFd, into: &mut [u8]) -> Result<Received, Errno> {
     receive_with(socket, into, &mut space)
 }
 
-/// The same from a process that is not trusted: the caller gets every descriptor, and closes it where it may wait. The kernel
-/// would close what there is no room for within this call, which takes as long as that process wants (a connection that
-/// lingers, a file system of its own).
+/// As [`receive`], from an untrusted process. The caller gets every descriptor, and closes each where it may wait.
+/// If there were no room for a descriptor, the kernel would close it within this call, which takes as long as that
+/// process wants (a connection that lingers, a file system of its own).
 ///
 /// # Errors
 /// What `recvmsg(2)` returns.

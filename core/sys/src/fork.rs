@@ -1,5 +1,5 @@
-//! Tells a process from the children that it forks, by one load: what a process holds in memory shared with the kernel must not
-//! be touched by a child, which has a copy of every value that says that it is held.
+//! Distinguishes a process from the children that it forks, by one load. Memory that a process shares with the
+//! kernel must not be touched by a child, although the child has a copy of every value that owns such memory.
 #![allow(unsafe_code, reason = "fork(2), and a page that the kernel clears in children")]
 
 use std::ffi::c_void;
@@ -41,8 +41,8 @@ impl Page {
     }
 }
 
-/// A descriptor that a child made by `fork` has as well, and can close for itself alone: the parent keeps its own, and what the child
-/// has of the value that holds it may never be dropped.
+/// A descriptor that a child made by `fork` inherits, and can close for itself only: the parent keeps its own. The
+/// child must never drop its copy of the value that holds the descriptor.
 #[derive(Debug)]
 pub struct InheritedFd {
     fd: ManuallyDrop<OwnedFd>,
@@ -64,7 +64,7 @@ impl InheritedFd {
         if self.is_closed.load(Ordering::Acquire) { Err(Errno::BADF) } else { Ok(self.fd.as_fd()) }
     }
 
-    /// Closes it, for a child while it has one thread. It neither allocates nor waits.
+    /// Closes it, in a child that still has only one thread. It neither allocates nor waits.
     pub fn close_in_child(&self) {
         self.close();
     }
@@ -84,16 +84,16 @@ impl Drop for InheritedFd {
     }
 }
 
-/// A number that this process has and none of its ancestors by `fork`: what was made under another number was inherited. It
-/// allocates nothing and takes no lock but in the first call.
+/// A number that this process has and none of its ancestors by `fork`: a value made under another number was
+/// inherited. It allocates nothing, and takes a lock only in the first call.
 #[inline]
 #[must_use]
 pub fn process_number() -> u64 {
     static PAGE: OnceLock<Option<Page>> = OnceLock::new();
-    /// A child has a copy, which is larger than the number of any of its ancestors.
+    /// A child has a copy of this counter, so its number is larger than that of any ancestor.
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let Some(page) = PAGE.get_or_init(Page::new) else {
-        // Before Linux 4.14. A process has the number of its ancestor only if that is gone.
+        // Before Linux 4.14. A process can have the number of an ancestor only if the ancestor is gone.
         return u64::from(getpid().as_raw_nonzero().get().unsigned_abs());
     };
     match page.word().load(Ordering::Relaxed) {
@@ -130,10 +130,10 @@ impl Forked {
     }
 }
 
-/// Forks a child that does `work` and ends with the code that it returns, without running destructors; with 101 if it panics. For
-/// tests and labs.
+/// Forks a child that runs `work` and exits with the code that it returns, or with 101 if it panics, without
+/// running destructors. For tests and labs.
 ///
-/// The child has only the calling thread. A lock that another thread held at that moment stays locked there.
+/// The child has only the calling thread. A lock that another thread held at the fork stays locked there.
 ///
 /// # Errors
 /// What `fork(2)` returns.

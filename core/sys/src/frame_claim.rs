@@ -1,11 +1,11 @@
-//! Holds an EtherType on an interface against other processes.
+//! Reserves an EtherType on an interface against other processes.
 //!
-//! The kernel has no such lock, but it keeps a count: each interface has a list of link-layer multicast addresses to
-//! receive, with the number of users of each (`__dev_mc_add` in net/core/dev_addr_lists.c; /proc/net/dev_mcast). So a
-//! claim is a packet socket that adds an address derived from interface and EtherType to that list. This takes
-//! CAP_NET_RAW in the interface's network namespace, as the claim itself does, so no unprivileged user can take it or
-//! block it. It belongs to the interface, whatever files the process sees, and it ends with the socket, however the
-//! process ends. The address is locally administered (IEEE 802, bit 1 of the first byte), nobody sends to it, and the
+//! The kernel has no such lock, but each interface has a list of link-layer multicast addresses to receive, with
+//! the number of users of each (`__dev_mc_add` in net/core/dev_addr_lists.c; /proc/net/dev_mcast). So a claim is a
+//! packet socket that adds an address derived from interface and EtherType to that list. Like the claim itself,
+//! this takes CAP_NET_RAW in the interface's network namespace, so no unprivileged user can take it or block it. It
+//! belongs to the interface, whatever files the process sees, and it ends with the socket, however the process
+//! ends. The address is locally administered (IEEE 802, bit 1 of the first byte), nobody sends to it, and the
 //! socket receives nothing.
 #![cfg_attr(test, allow(unsafe_code, reason = "a test gives up its user's rights on a thread of its own"))]
 
@@ -40,7 +40,7 @@ impl FrameClaim {
         packet_socket::bind(&socket, ifindex, NO_PROTOCOL)?;
         let address = address(ifindex, ethertype);
         packet_socket::add_membership(&socket, ifindex, Membership::Multicast(address))?;
-        // From now on every other process sees us, and we see every process that came before.
+        // From now on every other process sees us, and we see every process that came earlier.
         let list = read_to_string("/proc/thread-self/net/dev_mcast")?;
         Ok((count(&list, ifindex, address) == Some(1)).then_some(Self { ethertype, _socket: socket }))
     }
@@ -53,7 +53,7 @@ impl FrameClaim {
 }
 
 /// Inodes of the sockets with which processes hold EtherTypes on the interface, in the calling thread's network
-/// namespace, for an error message. Which EtherType it is cannot be seen.
+/// namespace, for an error message. The inodes do not show which EtherType is held.
 ///
 /// # Errors
 /// Reading /proc/net/packet.
@@ -69,7 +69,7 @@ pub fn holders(ifindex: u32) -> io::Result<Vec<u64>> {
     Ok(table.lines().skip(1).filter_map(inode).collect())
 }
 
-/// The address that represents the claim. The interface is part of it, as a VLAN's list is copied to the device
+/// The address that represents the claim. It includes the interface, because a VLAN's list is copied to the device
 /// below.
 fn address(ifindex: u32, ethertype: u16) -> [u8; 6] {
     let [_, a, b, c] = ifindex.to_be_bytes();

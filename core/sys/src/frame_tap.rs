@@ -13,7 +13,7 @@ use rustix::net::{SocketFlags, SocketType, sockopt};
 use crate::errno::last_errno;
 use crate::packet_socket;
 
-/// Bytes; enough for all frames between two reads: each is charged with the memory of its whole buffer.
+/// Bytes; enough for all frames between two reads. Each frame is charged with the memory of its whole buffer.
 const RECEIVE_BUFFER: usize = 64 << 20;
 
 /// Metadata of a frame.

@@ -1,4 +1,5 @@
-//! A CPU latency request: while one is held, the kernel chooses only idle states it can leave within the given time.
+//! A CPU latency request: while one is held, the kernel chooses only idle states that it can leave within the given
+//! time.
 //!
 //! It holds for all CPUs of the machine and ends when its file descriptor is closed, so it dies with the process
 //! (Documentation/admin-guide/pm/cpuidle.rst, "Power Management Quality of Service for CPUs").
@@ -35,7 +36,7 @@ pub enum LatencyRequestError {
 impl LatencyRequest {
     /// Requests that no CPU takes longer than `max_latency_us` to leave idle; 0 keeps them in the shallowest state.
     ///
-    /// Whether that shortens a wake-up depends on the machine: without a cpuidle driver it has no effect.
+    /// Whether this shortens a wake-up depends on the machine: without a cpuidle driver it has no effect.
     ///
     /// # Errors
     /// [`LatencyRequestError`] when the device cannot be opened or refuses the value.

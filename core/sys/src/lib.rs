@@ -1,8 +1,8 @@
 //! Thin, typed wrappers of the kernel's interfaces other than packet I/O: clocks, CPUs, wake-ups, latency requests,
 //! sockets, settings.
 //!
-//! Each module wraps one kernel interface; its errors name the call that failed. Decisions when to use what belong to
-//! the tier runtime.
+//! Each module wraps one kernel interface; its errors name the call that failed. Deciding when to use which belongs
+//! to the tier runtime.
 
 pub mod affinity;
 pub mod alive;

@@ -59,8 +59,8 @@ pub fn hide(directories: &[&Path]) -> Result<(), MountError> {
     Ok(())
 }
 
-/// A /sys that shows the devices of the calling thread's network namespace, whatever is mounted at /sys. It is not
-/// mounted anywhere: it is reached only through its descriptor, below `/proc/self/fd/N`, and ends with it.
+/// A /sys that shows the devices of the calling thread's network namespace, whatever is mounted at /sys. It is
+/// mounted nowhere: it is reached only through its descriptor, below `/proc/self/fd/N`, and ends with it.
 ///
 /// # Errors
 /// [`MountError::Sysfs`] without CAP_SYS_ADMIN.

@@ -1,4 +1,4 @@
-//! Anonymous network namespaces, which nobody has to clean up.
+//! Anonymous network namespaces, which need no clean-up.
 //!
 //! A namespace exists as long as it is held: here by one descriptor, close-on-exec, never by a name in `/run/netns`.
 //! When the holder ends, even by `kill -9`, the kernel removes the namespace with every link, address and program in
@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-/// The calling thread's network namespace. (`/sys` shows that of its mount instead.)
+/// The calling thread's network namespace. (`/sys` shows the one in which it was mounted instead.)
 const OWN_NAMESPACE: &str = "/proc/thread-self/ns/net";
 
 /// Where `ip netns` keeps the names of namespaces.
@@ -29,7 +29,7 @@ pub enum NetnsError {
     /// The kernel refused a new namespace.
     #[error("cannot create a network namespace ({0}): this needs CAP_SYS_ADMIN, so run as root or with sudo")]
     Unshare(Errno),
-    /// There is no namespace of that name, or its file is none.
+    /// There is no namespace of that name, or its file is not a namespace.
     #[error("there is no network namespace {} ({source}): see `ip netns`", path.display())]
     Named {
         /// Its file.
@@ -37,7 +37,7 @@ pub enum NetnsError {
         /// Why.
         source: Errno,
     },
-    /// The file is another process's, which a process without the right to trace that one cannot open: one that has confined
+    /// The file belongs to another process, which this one has no right to trace: a process that has confined
     /// itself, for example.
     #[error(
         "{} cannot be opened by this process, which may not look into others (any more): give the namespace a name (ip netns attach NAME \
@@ -48,7 +48,7 @@ pub enum NetnsError {
         /// Its file.
         path: PathBuf,
     },
-    /// The file is none of a namespace.
+    /// The file is not a network namespace.
     #[error("{} is no network namespace: see `ip netns`", path.display())]
     NotOne {
         /// The file.
@@ -78,8 +78,9 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes a new, empty namespace: it contains only `lo`, which is down. The calling thread stays in its own. Its interfaces check no
-    /// sources (`rp_filter`), whatever the first namespace, whose settings it would have otherwise, does.
+    /// Makes a new, empty namespace: it contains only `lo`, which is down. The calling thread stays in its own.
+    /// Source validation (`rp_filter`) is off for its interfaces, although a new namespace would otherwise inherit
+    /// the settings of the first one.
     ///
     /// # Errors
     /// [`NetnsError::Unshare`] without CAP_SYS_ADMIN.
@@ -91,14 +92,14 @@ impl Namespace {
             let fd = rustix::fs::open(OWN_NAMESPACE, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
                 .map_err(NetnsError::Open)?;
             for of in ["all", "default"] {
-                // Where it cannot be written there is nothing to be changed by this process.
+                // If it cannot be written, this process has nothing to change.
                 let _ = std::fs::write(format!("/proc/sys/net/ipv4/conf/{of}/rp_filter"), "0");
             }
             Ok(Self { fd })
         })?
     }
 
-    /// The namespace that `ip netns` knows by that name, or that has a file with this path.
+    /// The namespace known to `ip netns` by this name, or whose file has this path.
     ///
     /// # Errors
     /// [`NetnsError::Named`], [`NetnsError::OfAProcess`], [`NetnsError::NotOne`]
@@ -178,7 +179,7 @@ pub struct Visit {
 impl Drop for Visit {
     fn drop(&mut self) {
         let back = enter(self.own.as_fd());
-        // Everything that the thread does next would be done in the wrong namespace.
+        // Everything that the thread does after this would happen in the wrong namespace.
         assert!(back.is_ok(), "cannot go back to the own network namespace: {back:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! Packet sockets (packet(7)): their system calls, which the ports use step by step, and a plain socket for whole frames
-//! of one EtherType, one system call each.
+//! Packet sockets (packet(7)): their system calls, which the ports use step by step, and a simple socket that sends
+//! and receives whole frames of one EtherType.
 #![allow(unsafe_code, reason = "sockaddr_ll and the options of packet sockets have no safe wrapper")]
 
 use std::ffi::{CString, c_int, c_void};
@@ -54,8 +54,8 @@ impl From<PacketSocketError> for io::Error {
     }
 }
 
-/// Opens a socket that is not bound yet. Without a protocol it receives nothing, on no interface. It is always closed on
-/// exec.
+/// Opens a socket that is not bound yet. Without a protocol it receives nothing on any interface. It is always
+/// closed on exec.
 ///
 /// # Errors
 /// [`PacketSocketError::Socket`].
@@ -106,18 +106,19 @@ pub fn make_receive_ring(socket: impl AsFd, ring: &libc::tpacket_req) -> Result<
     set_option(socket.as_fd(), "PACKET_RX_RING", libc::PACKET_RX_RING, ring)
 }
 
-/// A fan-out group (PACKET_FANOUT), whose members share frames by the hash of their flow. The kernel chooses its number when
-/// the first socket joins, so that no other process can have the same one, also if its process ID is the same in another
-/// PID namespace.
+/// A fan-out group (PACKET_FANOUT), whose members share frames by the hash of their flow. The kernel chooses its
+/// number when the first socket joins. So no other process can have the same one, even if it has the same process
+/// ID in another PID namespace.
 #[derive(Debug, Default)]
 pub struct FanoutGroup {
     number: OnceLock<c_int>,
 }
 
 impl FanoutGroup {
-    /// A socket joins; it has to be bound. The kernel then receives the frames with one hook for the group, which ignores
-    /// the socket's PACKET_IGNORE_OUTGOING, so the group gets a flag for that (`fanout_add`, net/packet/af_packet.c). On a
-    /// kernel without that flag, the socket's filter runs for outgoing frames as well, and has to reject them.
+    /// Adds a bound socket to the group. The kernel then receives frames with one hook for the group, which ignores
+    /// the socket's PACKET_IGNORE_OUTGOING, so the group gets a flag for that (`fanout_add`,
+    /// net/packet/af_packet.c). On a kernel without that flag, the socket's filter also runs for outgoing frames
+    /// and must reject them.
     ///
     /// # Errors
     /// [`PacketSocketError::Option`].
@@ -183,7 +184,7 @@ pub fn add_membership(
 /// Ends a membership before the socket is closed (PACKET_DROP_MEMBERSHIP).
 ///
 /// # Errors
-/// [`PacketSocketError::Option`]; EADDRNOTAVAIL if there is none, also because the interface is gone.
+/// [`PacketSocketError::Option`]; EADDRNOTAVAIL if there is none, also after the interface has gone.
 pub fn drop_membership(
     socket: impl AsFd,
     ifindex: u32,
@@ -266,7 +267,7 @@ impl PacketSocket {
         Ok(Self { fd })
     }
 
-    /// Has the frames that it sends carry a mark (SO_MARK).
+    /// Sets the mark of the frames that it sends (SO_MARK).
     ///
     /// # Errors
     /// What `setsockopt(2)` returns.
@@ -311,7 +312,7 @@ impl PacketSocket {
         send(&self.fd, frame, SendFlags::empty()).map(|_| ())
     }
 
-    /// Receives one frame and returns its whole length, also if it was truncated to the buffer.
+    /// Receives one frame and returns its whole length, even if it was truncated to the buffer.
     ///
     /// # Errors
     /// What `recv(2)` returns.

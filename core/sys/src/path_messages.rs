@@ -1,5 +1,5 @@
-//! Copies of the ICMP messages from which the kernel learns that a path has changed: what was sent is too long for it, or there
-//! is a better way. The kernel takes them itself; it announces to nobody what it has learnt.
+//! Copies of the ICMP messages from which the kernel learns that a path has changed: a packet was too long for it,
+//! or there is a better route. The kernel handles them itself, but announces to nobody what it has learnt.
 #![allow(unsafe_code, reason = "setsockopt(2) with a filter has no safe wrapper")]
 
 use std::ffi::c_int;
@@ -11,11 +11,11 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto, re
 
 use crate::errno::last_errno;
 
-/// The longest part of a message that is kept, bytes: an IPv4 header with all options, the headers of ICMP, and as much of the
-/// packet that the message is about. An ICMPv6 redirect names its destination at byte 24.
+/// The longest part of a message that is kept, bytes: an IPv4 header with all options, the ICMP header, and the
+/// start of the packet that the message is about. An ICMPv6 redirect names its destination at byte 24.
 pub const MESSAGE_BYTES: usize = 128;
 
-/// Room for some tens of messages. More than that at once are lost; nothing here depends on one.
+/// Room for a few dozen messages. More than that in one burst are lost; nothing here depends on a single one.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// The messages of one family. Opening it needs CAP_NET_RAW.
@@ -45,7 +45,7 @@ impl PathMessages {
             jump(RETURN, 0, 0, 0),
         ];
         let opened = Self::open(AddressFamily::INET, ipproto::ICMP, &wanted)?;
-        // Others are not copied at all (`icmp_filter` of net/ipv4/raw.c).
+        // Other types are not even copied (`icmp_filter` of net/ipv4/raw.c).
         let unwanted: u32 = !(1 << UNREACHABLE | 1 << REDIRECT);
         opened.set(SOL_RAW, ICMP_FILTER, &unwanted)?;
         Ok(opened)
@@ -54,7 +54,7 @@ impl PathMessages {
     /// "Packet too big" (RFC 4443, 3.2) and redirects (RFC 4861, 4.5) of ICMPv6. A message is read without its IP header.
     ///
     /// # Errors
-    /// As [`Self::of_ipv4`], and that there is no IPv6.
+    /// As [`Self::of_ipv4`], and an error if there is no IPv6.
     pub fn of_ipv6() -> io::Result<Self> {
         const TOO_BIG: u32 = 2;
         const REDIRECT: u32 = 137;
@@ -89,7 +89,7 @@ impl PathMessages {
         Ok(opened)
     }
 
-    /// Sets an option to a value of the kind that it has.
+    /// Sets a socket option to a value of the option's type.
     fn set<T>(&self, level: c_int, option: c_int, value: &T) -> io::Result<()> {
         // SAFETY: the kernel copies the value, and of a filter's program as many instructions as that says, which are the caller's.
         let set = unsafe {

@@ -1,7 +1,7 @@
-//! How long a thread has waited for its CPU while others had it: `/proc/[pid]/task/[tid]/schedstat`.
+//! How long a thread has waited for its CPU while others ran on it: `/proc/[pid]/task/[tid]/schedstat`.
 //!
-//! Time in which nothing could run on that CPU, as a hypervisor had it, is not in it: a thread begins to wait when an interrupt on
-//! that CPU, or another CPU, makes it runnable.
+//! Time in which a hypervisor had the CPU is not included: a thread begins to wait only when an interrupt on that
+//! CPU, or another CPU, makes it runnable.
 
 use std::os::fd::OwnedFd;
 
@@ -11,12 +11,12 @@ use twinpath_time::Duration;
 /// Room for three numbers of 64 bits.
 const LEN: usize = 64;
 
-/// The account of one thread, kept open: it can be read when files are no longer opened.
+/// The record of one thread, kept open so that it can be read when no more files may be opened.
 #[derive(Debug)]
 pub struct RunDelay(OwnedFd);
 
 impl RunDelay {
-    /// That of the calling thread. `None` where the kernel keeps none (CONFIG_SCHED_INFO), or /proc is not there.
+    /// The record of the calling thread. `None` if the kernel keeps none (CONFIG_SCHED_INFO), or there is no /proc.
     #[must_use]
     pub fn of_this_thread() -> Option<Self> {
         let file =
@@ -25,7 +25,7 @@ impl RunDelay {
         account.read().map(|_| account)
     }
 
-    /// All of it so far. Costs a system call; allocates nothing.
+    /// The total waiting time so far. Costs a system call; allocates nothing.
     #[must_use]
     pub fn read(&self) -> Option<Duration> {
         let mut text = [0; LEN];

@@ -1,6 +1,6 @@
 //! The scheduling policy and priority of the calling thread, and the budget of real-time CPU time.
 //!
-//! sched(7). It never decides which priority is right.
+//! sched(7). It never chooses a priority.
 #![allow(unsafe_code, reason = "sched_setscheduler and sched_setattr are not in rustix")]
 
 use std::fs;
@@ -76,7 +76,7 @@ pub fn set_idle() -> Result<(), SchedulingError> {
     set_policy(libc::SCHED_IDLE, 0).map_err(refused)
 }
 
-/// Puts the calling thread under the normal policy with that nice value (-20 to 19).
+/// Puts the calling thread under the normal policy with this nice value (-20 to 19).
 ///
 /// # Errors
 /// [`SchedulingError`].
@@ -90,8 +90,8 @@ pub fn set_nice(nice: i8) -> Result<(), SchedulingError> {
         })
 }
 
-/// Puts the calling thread under the normal policy with slices of so many microseconds (100 to 100,000). The shorter
-/// they are, the sooner it runs when it is woken beside a busy thread, and the sooner that one continues
+/// Puts the calling thread under the normal policy with slices of this many microseconds (100 to 100,000). The
+/// shorter they are, the sooner it runs when it is woken beside a busy thread, and the sooner that thread continues
 /// (kernel/sched/fair.c, `PREEMPT_SHORT`). Its share of the CPU is that of a thread of nice 0, or less if its nice
 /// value was higher, so it needs no privilege.
 ///
@@ -115,8 +115,8 @@ pub fn set_normal() -> Result<(), SchedulingError> {
     set_fair(0).map(drop).map_err(refused)
 }
 
-/// Sets the normal policy with such slices (0: the kernel's default). Returns the slices that the thread now has, 0
-/// where the kernel does not report them.
+/// Sets the normal policy with slices of this length (0: the kernel's default). Returns the thread's slices, or 0
+/// if the kernel does not report them.
 fn set_fair(slice_ns: u64) -> Result<u64, Errno> {
     let nice = rustix::process::getpriority_process(None)?.max(0);
     let size = size_of::<libc::sched_attr>() as u32;
@@ -137,17 +137,17 @@ fn set_fair(slice_ns: u64) -> Result<u64, Errno> {
     if read == 0 { Ok(attributes.sched_runtime) } else { Err(last_error()) }
 }
 
-/// Does some work on a thread of its own that runs when no other thread wants its CPU (`SCHED_IDLE`), and waits for it. After
-/// `at_most` of that it is a normal thread, if the process may make it one (CAP_SYS_NICE, or `ulimit -e`): on a host whose CPUs are
-/// always wanted it would take minutes otherwise.
+/// Runs `work` on a separate thread that runs when no other thread wants its CPU (`SCHED_IDLE`), and waits for it.
+/// After `at_most`, the thread becomes a normal one, if the process may do that (CAP_SYS_NICE, or `ulimit -e`).
+/// Otherwise it could take minutes on a host whose CPUs are always busy.
 pub fn when_idle<R: Send>(at_most: Duration, work: impl FnOnce() -> R + Send) -> R {
     let (begins, begun) = mpsc::channel();
     let (ends, ended) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || {
-            // Dropped at the end, also by a panic.
+            // Dropped at the end, even after a panic.
             let _ends = ends;
-            // What cannot be done with few rights is done as it is.
+            // Without the rights for it, the work runs at normal priority.
             let _ = set_idle();
             let _ = begins.send(rustix::thread::gettid());
             work()
@@ -202,8 +202,8 @@ fn control_group() -> String {
 }
 
 /// The CPU time that all real-time threads together may use of each CPU (sched_rt_period_us and sched_rt_runtime_us
-/// under /proc/sys/kernel; Documentation/scheduler/sched-rt-group.rst): beyond it they are stopped until the period
-/// ends.
+/// under /proc/sys/kernel; Documentation/scheduler/sched-rt-group.rst). When it is used up, they are stopped until
+/// the period ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RealTimeBudget {
     /// Microseconds per period; `None` without a limit.

@@ -1,4 +1,4 @@
-//! Signals that are held back on a thread while it does something that they must not interrupt.
+//! Blocks signals on a thread during work that they must not interrupt.
 #![allow(unsafe_code, reason = "sets of signals are passed to the C library by pointers")]
 
 use std::marker::PhantomData;
@@ -6,12 +6,12 @@ use std::mem::MaybeUninit;
 
 use libc::{c_int, sigset_t};
 
-/// Faults of the thread itself: the kernel ends the process if they come while they are held back, whatever handler there is.
+/// Faults of the thread itself. If they come while blocked, the kernel ends the process, whatever handler there is.
 const FAULTS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// All signals but those of faults are held back on the thread that made it, as long as this exists. They come afterwards, or to
-/// another thread of the process.
+/// Blocks all signals except faults on the thread that made it, while this exists. They are delivered afterwards,
+/// or to another thread of the process.
 pub struct HeldBack {
     before: sigset_t,
     /// The mask is the thread's.
@@ -19,7 +19,7 @@ pub struct HeldBack {
 }
 
 impl HeldBack {
-    /// Holds them back from now on.
+    /// Blocks them from now on.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "it acts on the thread")]
     pub fn new() -> Self {
@@ -38,7 +38,7 @@ impl HeldBack {
         Self { before, stays_here: PhantomData }
     }
 
-    /// The signals that were held back before.
+    /// The signals that were blocked before.
     #[must_use]
     pub const fn before(&self) -> &sigset_t {
         &self.before

@@ -1,4 +1,5 @@
-//! Files of UNIX sockets (unix(7)): one at which nobody listens any more, as its process has died, is replaced; anything else is left alone.
+//! Files of UNIX sockets (unix(7)). A file on which nobody listens any more, because its process has died, is
+//! replaced; anything else is left alone.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -7,7 +8,8 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-/// The file of a socket that listens. It is removed when this is dropped, unless the name is another file's by then.
+/// The file of a listening socket. It is removed when this is dropped, unless the name belongs to another file by
+/// then.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -16,10 +18,10 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// Binds a socket of that kind by `bind`. If a dead one is there, it is removed first.
+    /// Binds a socket of this kind by `bind`. A dead socket file of that name is removed first.
     ///
     /// # Errors
-    /// What `bind` returns: `AddrInUse` if the name is a file's that is no socket, or somebody listens there.
+    /// What `bind` returns: `AddrInUse` if the file is not a socket, or another process listens there.
     pub fn bind<T>(
         path: &Path,
         kind: SocketType,
@@ -57,7 +59,7 @@ fn file_at(path: &Path) -> Option<(u64, u64)> {
     found.file_type().is_socket().then(|| (found.dev(), found.ino()))
 }
 
-/// Whether there is a socket at which nobody listens. Files of other kinds refuse connections as well.
+/// Whether there is a socket on which nobody listens. Files of other kinds refuse connections as well.
 fn is_dead(path: &Path, kind: SocketType) -> bool {
     let refuses = || {
         let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).ok()?;
@@ -91,7 +93,7 @@ mod tests {
         std::fs::create_dir(&path).unwrap();
         assert!(in_use(bind(&path)));
         std::fs::remove_dir(&path).unwrap();
-        // One of a process that has died.
+        // A socket file of a process that has died.
         drop(UnixListener::bind(&path).unwrap());
         let live = bind(&path).unwrap();
         assert!(in_use(bind(&path)));

@@ -1,4 +1,5 @@
-//! What a descriptor from another process is, asked from the kernel. None of these calls waits, whatever the descriptor is.
+//! Asks the kernel for the properties of a descriptor from another process. None of these calls waits, whatever the
+//! descriptor is.
 #![allow(unsafe_code, reason = "getsockopt(2) of an option that has no safe wrapper")]
 
 use std::io;
@@ -36,8 +37,8 @@ pub fn network_namespace(socket: BorrowedFd<'_>) -> io::Result<u64> {
     if asked == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The process at the other end of a UNIX socket, and its user, as they were when it connected (SO_PEERCRED); process 0 if this PID
-/// namespace does not have it.
+/// The process at the other end of a UNIX socket and its user, at the time when it connected (SO_PEERCRED); process
+/// 0 if it is not in this PID namespace.
 ///
 /// # Errors
 /// What `getsockopt(2)` returns.

@@ -1,5 +1,5 @@
-//! Computes how long ago the kernel stamped a packet. The stamps are of `CLOCK_REALTIME`, which may be set at any
-//! time. So this is used only for very recent stamps, and only the difference leaves this file.
+//! Computes how long ago the kernel stamped a packet. The stamps are from `CLOCK_REALTIME`, which may be set at any
+//! time. So only very recent stamps are used, and only the difference leaves this file.
 
 use rustix::time::{ClockId, clock_gettime};
 use twinpath_time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Receives from a TCP socket, and with the bytes the kernel's stamp on them (SO_TIMESTAMPNS, socket(7)).
+//! Receives from a TCP socket together with the kernel's time stamp of the bytes (SO_TIMESTAMPNS, socket(7)).
 #![allow(unsafe_code, reason = "recvmsg(2) with a timestamp beside the bytes has no safe wrapper")]
 
 use std::io;
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use crate::errno::last_errno;
 use crate::frame_tap::{Control, set, timestamp};
 
-/// Has the kernel stamp what comes to this socket from now on.
+/// Makes the kernel stamp what arrives at this socket from now on.
 ///
 /// # Errors
 /// What setsockopt(2) returns.
@@ -18,11 +18,12 @@ pub fn stamp(socket: impl AsFd) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS)
 }
 
-/// Appends what has come to `into`, up to its capacity, and never blocks. Returns the number of bytes, 0 at the end of the stream, and
-/// the stamp (`CLOCK_REALTIME`, ns) on the last segment that they are of; `None` if it came before [`stamp`] was called.
+/// Appends received bytes to `into`, up to its capacity, and never blocks. Returns the number of bytes, 0 at the
+/// end of the stream, and the stamp (`CLOCK_REALTIME`, ns) of the last segment among them; `None` if that segment
+/// came before [`stamp`] was called.
 ///
 /// # Errors
-/// [`Errno::AGAIN`] if nothing has come; what recvmsg(2) returns otherwise.
+/// [`Errno::AGAIN`] if nothing has come; otherwise what recvmsg(2) returns.
 pub fn receive(socket: impl AsFd, into: &mut Vec<u8>) -> Result<(usize, Option<u64>), Errno> {
     let room = into.spare_capacity_mut();
     let mut part = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
@@ -73,8 +74,8 @@ mod tests {
             stamp_ns <= since_1970() && since_1970() - stamp_ns < Duration::from_secs(30).as_nanos() as u64
         };
         let deadline = Timespec { tv_sec: 10, tv_nsec: 0 };
-        // The kernel begins to stamp packets once a thread of its own has run since the first socket has asked for it: on a busy machine
-        // that is after many packets.
+        // After the first socket has asked for stamps, the kernel enables them on a thread of its own. On a busy
+        // machine, many packets come before that thread runs.
         let begun = Instant::now();
         let stamp_ns = loop {
             near.write_all(b"cde").unwrap();

@@ -13,7 +13,8 @@ use crate::udp_socket::bind_address;
 /// Backlog per socket: connections that wait to be accepted; the host may allow fewer (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
 
-/// Ports that the kernel is asked for at most: another program can take the one it chose before the group has it.
+/// How many times at most the kernel is asked for a port: another program can take the chosen one before the group
+/// has it.
 const CHOICES: usize = 8;
 
 /// `TCP_REPAIR_OFF` and `TCP_REPAIR_ON` of linux/tcp.h.
@@ -25,8 +26,8 @@ const REPAIR_ON: c_int = 1;
 pub struct Group {
     /// One for each thread that accepts.
     pub listeners: Vec<OwnedFd>,
-    /// Keeps programs of the same user from joining the group; `None` for a single socket, which nobody can join, and
-    /// where the guard was refused (it needs CAP_NET_ADMIN).
+    /// Keeps programs of the same user from joining the group. `None` for a single socket, which nobody can join,
+    /// or if the guard was refused (it needs CAP_NET_ADMIN).
     pub guard: Option<OwnedFd>,
 }
 
@@ -71,7 +72,7 @@ fn listen_group_once(address: Option<IpAddr>, port: u16, count: usize) -> io::Re
     if count <= 1 {
         return Ok(Group { listeners: vec![alone], guard: None });
     }
-    // If another socket held the port, that call has failed; from now on only a group may have it.
+    // If another socket held the port, that call has failed. From now on only a group can have it.
     let port = SocketAddr::try_from(getsockname(&alone)?).map_or(port, |local| local.port());
     drop(alone);
     let mut listeners = Vec::with_capacity(count);
@@ -91,15 +92,15 @@ fn open() -> io::Result<OwnedFd> {
     sockopt::set_ipv6_v6only(&fd, false)?;
     // A restart need not wait for the former instance's connections to leave TIME_WAIT.
     sockopt::set_socket_reuseaddr(&fd, true)?;
-    // The worker writes its replies in one call, so the kernel need not wait for more; connections inherit the
+    // The worker writes each reply in one call, so the kernel need not wait for more data. Connections inherit the
     // option.
     sockopt::set_tcp_nodelay(&fd, true)?;
     Ok(fd)
 }
 
-/// A socket that is bound to the group's address and does not share it: the kernel lets a socket join only if every
-/// one that is bound there shares. To be bound there itself it is put into TCP repair mode for that moment, which
-/// bypasses the check (tcp_repair_on() in net/ipv4/tcp.c, `inet_csk_get_port`).
+/// A socket that is bound to the group's address and does not share it. The kernel lets a socket join only if every
+/// socket bound there shares the address. To be bound there itself, this socket is briefly put into TCP repair
+/// mode, which bypasses the check (tcp_repair_on() in net/ipv4/tcp.c, `inet_csk_get_port`).
 fn guard(address: Option<IpAddr>, port: u16) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let fd = socket_with(AddressFamily::INET6, SocketType::STREAM, flags, None)?;
@@ -159,7 +160,7 @@ mod tests {
         assert!(listen(None, port).is_err() && listen_group(None, port, 2).is_err());
         let peers: Vec<_> =
             (0..200).map(|_| TcpStream::connect(("127.0.0.1", port)).expect("connected")).collect();
-        // The last segment of a handshake may be on its way after connect() has returned.
+        // The last segment of a handshake may still be on its way when connect() returns.
         let (mut accepted, began) = ([0; 3], Instant::now());
         while accepted.iter().sum::<usize>() < peers.len() && began.elapsed() < Duration::from_secs(20) {
             for (count, listener) in accepted.iter_mut().zip(&group.listeners) {

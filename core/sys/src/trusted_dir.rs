@@ -1,10 +1,10 @@
 //! A directory that only root and this user can change, and the files in it.
 //!
-//! A process may act only on files (a journal of settings, a command socket, a lock) that it or root wrote. A path
-//! does not prove that: anybody may have made `/tmp/twinpath-1000`. So the directory is opened first, without
-//! following a symbolic link in its last component; owner and mode are read from the open directory; and files are
-//! opened from there by a single name, again without following links, and checked in the same way. The directories
-//! above only decide *which* directory is found, never what is in it.
+//! A process may act on files (a journal of settings, a command socket, a lock) only if it or root wrote them. A
+//! path does not prove that: anybody may have made `/tmp/twinpath-1000`. So the directory is opened first, without
+//! following a symbolic link in its last component, and its owner and mode are read from the open directory. Files
+//! are then opened from there by a single name, again without following links, and checked in the same way. The
+//! directories above only decide *which* directory is found, never its contents.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -92,7 +92,8 @@ impl TrustError {
     fn open(path: &Path, error: Errno) -> Self {
         let path = path.to_owned();
         match error {
-            // With O_NOFOLLOW: ELOOP for a file; for a directory ENOTDIR, as the link itself is none (open(2)).
+            // With O_NOFOLLOW, ELOOP for a file. For a directory ENOTDIR, because the link itself is not one
+            // (open(2)).
             Errno::LOOP => Self::Link { path },
             Errno::NOTDIR if path.symlink_metadata().is_ok_and(|found| found.is_symlink()) => {
                 Self::Link { path }
@@ -111,8 +112,8 @@ impl TrustedDir {
         Self::open_if(path, false)
     }
 
-    /// As [`Self::open`], but others may have files of their own in it, if it is sticky, as /tmp is. Anybody may take
-    /// a name in such a directory; an existing file can be removed only by its owner.
+    /// As [`Self::open`], but others may have files in it if it is sticky, like /tmp. Anybody may take a name in
+    /// such a directory; an existing file can be removed only by its owner.
     ///
     /// # Errors
     /// [`TrustError`].
@@ -203,7 +204,7 @@ impl TrustedDir {
         Ok(())
     }
 
-    /// Removes a file; a missing one is no error.
+    /// Removes a file; a missing one is not an error.
     ///
     /// # Errors
     /// What unlinkat(2) returns.

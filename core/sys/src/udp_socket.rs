@@ -1,5 +1,5 @@
-//! A kernel UDP socket for a service: it reports to which local address a datagram was sent, and sends replies from
-//! it.
+//! A kernel UDP socket for a service: it reports the local address to which a datagram was sent, and sends replies
+//! from it.
 #![allow(unsafe_code, reason = "recvmsg(2) and sendmsg(2) with packet information have no safe wrapper")]
 
 use std::ffi::{c_int, c_void};
@@ -16,8 +16,8 @@ use crate::errno::last_errno;
 #[repr(align(8))]
 struct Control([u8; 64]);
 
-/// Size of each socket buffer, as the kernel charges it: a datagram of 64 KiB in 45 fragments is charged up to 200
-/// KiB, so the kernel's default of 208 KiB holds one; 1024 requests of 64 bytes are charged some 800 KiB.
+/// Size of each socket buffer, as the kernel charges it. A datagram of 64 KiB in 45 fragments is charged up to 200
+/// KiB, so the kernel's default of 208 KiB holds one. 1024 requests of 64 bytes are charged about 800 KiB.
 const BUFFER_BYTES: usize = 4 << 20;
 
 /// A received datagram.
@@ -215,21 +215,21 @@ fn packet_information(message: &libc::msghdr) -> Option<(IpAddr, u32)> {
     None
 }
 
-/// Whether the kernel lets a program serve at this address without asking for more: it is this host's, by an interface or by a
-/// local route, or the host allows others (`ip_nonlocal_bind`). A broadcast address is none. If that cannot be asked,
-/// it counts as allowed.
+/// Whether the kernel lets a program bind this address without further rights: it is one of this host's, by an
+/// interface or a local route, or the host allows others (`ip_nonlocal_bind`). A broadcast address does not count.
+/// Also true if that cannot be determined.
 #[must_use]
 pub fn can_serve_at(address: IpAddr) -> bool {
     let bound = match std::net::UdpSocket::bind((address, 0)) {
         Ok(bound) => bound,
         Err(error) => return error.kind() != io::ErrorKind::AddrNotAvailable,
     };
-    // The kernel refuses broadcasts to a socket that does not ask for them (connect(2)); nothing is sent.
+    // The kernel refuses broadcasts from a socket that has not enabled them (connect(2)); nothing is sent.
     let refused = bound.connect((address, DISCARD)).err();
     refused.is_none_or(|error| error.kind() != io::ErrorKind::PermissionDenied)
 }
 
-/// The port of discard, which stands for any.
+/// The discard port, as an arbitrary one.
 const DISCARD: u16 = 9;
 
 /// The address to bind an IPv6 socket for both families to; one that does not exist yet is allowed.
@@ -248,8 +248,8 @@ pub fn bind_address(socket: impl AsFd, address: Option<IpAddr>, port: u16) -> io
     Ok(SocketAddrV6::new(ip, port, 0, 0))
 }
 
-/// Enlarges the buffers as far as the host allows: with CAP_NET_ADMIN beyond `net.core.rmem_max` and `wmem_max`, else
-/// up to them.
+/// Enlarges the buffers up to the host's limits `net.core.rmem_max` and `wmem_max`, or beyond them with
+/// CAP_NET_ADMIN.
 pub fn enlarge_buffers(socket: impl AsFd) {
     let socket = socket.as_fd();
     if sockopt::set_socket_recv_buffer_size_force(socket, BUFFER_BYTES).is_err() {
@@ -287,12 +287,12 @@ pub fn set_option(fd: impl AsFd, level: c_int, option: c_int, value: c_int) -> R
     if result == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
-/// Whether a socket has a filter of what it receives (SO_ATTACH_FILTER, SO_ATTACH_BPF).
+/// Whether a socket has a receive filter (SO_ATTACH_FILTER, SO_ATTACH_BPF).
 ///
 /// # Errors
 /// What `getsockopt(2)` returns.
 pub fn has_filter(socket: BorrowedFd<'_>) -> io::Result<bool> {
-    // The number of a classic filter's instructions: asked for none of them, the kernel returns that.
+    // The number of instructions of a classic filter: the kernel returns it when asked for none of them.
     let mut len: libc::socklen_t = 0;
     // SAFETY: with a length of 0 the kernel writes nothing but the length, which lives across the call.
     let asked = unsafe {
@@ -306,7 +306,7 @@ pub fn has_filter(socket: BorrowedFd<'_>) -> io::Result<bool> {
     };
     match (asked, io::Error::last_os_error()) {
         (0, _) => Ok(len > 0),
-        // A BPF program, which is not shown (`sk_get_filter`, net/core/filter.c).
+        // A BPF program, which the kernel does not disclose (`sk_get_filter`, net/core/filter.c).
         (_, error) if error.raw_os_error() == Some(libc::EACCES) => Ok(true),
         (_, error) => Err(error),
     }
@@ -331,7 +331,7 @@ mod tests {
     fn a_filter_is_seen() {
         let socket = StdSocket::bind("127.0.0.1:0").expect("a free port");
         assert!(!has_filter(socket.as_fd()).expect("asked"));
-        // Takes all: BPF_RET | BPF_K.
+        // Accepts everything: BPF_RET | BPF_K.
         let mut all = libc::sock_filter { code: 6, jt: 0, jf: 0, k: u32::MAX };
         let filter = libc::sock_fprog { len: 1, filter: &raw mut all };
         // SAFETY: the kernel reads one program of that size, and its one instruction, which both live across the call.

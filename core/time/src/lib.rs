@@ -10,10 +10,10 @@ pub mod wheel;
 
 pub use wheel::Wheel;
 
-/// A point in time: nanoseconds since an origin that only the code that made it knows.
+/// A point in time: nanoseconds since an origin known only to the code that made it.
 ///
-/// In the product the origin is that of `CLOCK_MONOTONIC`; a test chooses its own. 2^64 ns are 584 years, so
-/// arithmetic saturates rather than wraps: an overflow is a bug elsewhere and no reason to stop.
+/// In the product, the origin is that of `CLOCK_MONOTONIC`; a test chooses its own. 2^64 ns are 584 years, so
+/// arithmetic saturates instead of wrapping: an overflow is a bug elsewhere and no reason to stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 

@@ -1,12 +1,12 @@
-//! A hierarchical timer wheel: one deadline each for many entries, set, moved and expired in constant time (Varghese
-//! and Lauck, 1987).
+//! A hierarchical timer wheel: one deadline for each of many entries, set, moved and expired in constant time
+//! (Varghese and Lauck, 1987).
 //!
 //! Each slot of a level spans the whole level below it. Expiry is exact to a [`TICK`] and never early. Entries are
 //! small numbers, so the wheel is two arrays and needs no allocation per deadline.
 
 use crate::Instant;
 
-/// Low bits of a time in nanoseconds that are cut off: a tick is about a millisecond.
+/// Number of low bits cut from a time in nanoseconds: a tick is about a millisecond.
 const TICK_BITS: u32 = 20;
 /// The granularity to which deadlines are rounded up, ns.
 pub const TICK: u64 = 1 << TICK_BITS;
@@ -89,7 +89,7 @@ impl Wheel {
         }
     }
 
-    /// Gives `number` that deadline instead of the one it had; `NEVER` gives it none.
+    /// Gives `number` this deadline instead of its present one; `NEVER` removes it.
     pub fn set(&mut self, number: u32, deadline: Instant) {
         self.reserve(number as usize + 1);
         self.unlink(number);
@@ -121,7 +121,7 @@ impl Wheel {
                 self.unlink(number);
                 return Some(number);
             }
-            // Into the rings below, now that it is known where there.
+            // To the rings below, now that its place there is known.
             let mut number = number;
             while number != NONE {
                 let after = self.links[number as usize].after;

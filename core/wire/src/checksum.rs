@@ -1,7 +1,7 @@
 //! The Internet checksum (RFC 1071).
 //!
-//! Sums run in the machine's byte order, eight bytes at a time: one's complement addition depends on neither (RFC
-//! 1071 section 2), as long as every piece but the last has an even length.
+//! Sums run in the machine's byte order, eight bytes at a time. One's complement addition depends on neither (RFC
+//! 1071 section 2), if every piece but the last has an even length.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -24,7 +24,7 @@ pub enum ChecksumTrust {
 pub enum ChecksumFound {
     /// Verified over all bytes.
     Right,
-    /// Only the pseudo-header's sum is there: complete it before the frame leaves by another port.
+    /// Only the pseudo-header's sum is there. It must be completed before the frame leaves through another port.
     Partial,
     /// A UDP datagram over IPv4 without a checksum (RFC 768).
     Absent,
@@ -163,7 +163,7 @@ impl PiecewiseSum {
     /// Adds the next piece.
     pub fn add(&mut self, piece: &[u8]) {
         let sum = Sum::ZERO.bytes(piece);
-        // Behind an odd number of bytes, high and low bytes change places (RFC 1071 section 2 (B)).
+        // After an odd number of bytes, high and low bytes are swapped (RFC 1071 section 2 (B)).
         self.sum = if self.is_odd { self.sum.field(sum.fold().swap_bytes()) } else { self.sum.and(sum) };
         self.is_odd ^= piece.len() % 2 == 1;
     }

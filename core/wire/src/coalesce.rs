@@ -1,8 +1,9 @@
-//! Successive TCP segments of one flow joined to a super-frame, the inverse of [`Segmentation`](crate::offload): what
-//! a kernel does when packets arrive (`tcp_gro_receive`, net/ipv4/tcp_offload.c), for those that reach us without one.
+//! Joins successive TCP segments of one flow to a super-frame: the inverse of [`Segmentation`](crate::offload). A
+//! kernel does the same when packets arrive (`tcp_gro_receive`, net/ipv4/tcp_offload.c). This is for packets that
+//! did not come through a kernel that does.
 //!
-//! Segments are joined only where nothing is lost by it: segmenting the whole gives the same packets again. Copying the
-//! payload is the caller's work.
+//! Segments are joined only if that loses nothing: segmenting the result gives the same packets again. The caller
+//! copies the payload.
 
 use crate::checksum::Sum;
 use crate::offload::Headers;
@@ -14,7 +15,7 @@ const PACKET_MAX: usize = 65_535;
 /// Bits of an IPv4 header's flags: do not fragment (RFC 791 section 3.1).
 const DONT_FRAGMENT: u8 = 0x40;
 
-/// Segments to be joined: what is known of those so far.
+/// The properties of the segments joined so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coalesced {
     headers: Headers,
@@ -22,15 +23,15 @@ pub struct Coalesced {
     size: usize,
     /// Payload of all.
     payload: usize,
-    /// The sequence number behind them.
+    /// The sequence number after them.
     next: u32,
-    /// The last one ends a message: nothing follows.
+    /// The last segment has PSH set: nothing may follow.
     pushed: bool,
 }
 
 impl Coalesced {
-    /// Begins with a frame; `None` if nothing may be joined to it: it is no TCP segment with payload, does more than
-    /// acknowledge, has a checksum that is wrong or left to hardware, or headers of unusual lengths.
+    /// Begins with a frame. `None` if nothing may be joined to it: it is not a TCP segment with payload, does more
+    /// than acknowledge, has a checksum that is wrong or left to hardware, or has headers of unusual lengths.
     #[must_use]
     pub fn begin(frame: &[u8]) -> Option<Self> {
         let headers = Headers::find(frame).filter(|headers| headers.is_tcp)?;
@@ -39,7 +40,7 @@ impl Coalesced {
         let ip = frame.get(ip_at..transport_at).filter(|ip| ip.len() == ip_len)?;
         let payload = frame.len().checked_sub(payload_at).filter(|len| *len > 0)?;
         let is_whole = headers.end(frame) == Some(frame.len());
-        // Without fragmentation the identification means nothing, so that it may be made anew (RFC 6864 section 4.1).
+        // Without fragmentation, the identification has no meaning and may be regenerated (RFC 6864 section 4.1).
         let is_plain = is_ipv6 || (ip[6] == DONT_FRAGMENT && Sum::ZERO.bytes(ip).fold() == 0xffff);
         let header = frame.get(transport_at..payload_at)?;
         let flags = header[13];
@@ -56,8 +57,9 @@ impl Coalesced {
         })
     }
 
-    /// Joins a frame that follows; `first` is the one that it began with. Returns where the payload of the frame is, or
-    /// `None` if it is not of this flow, not the next one, or differs in more than what is made anew.
+    /// Joins a frame that follows; `first` is the one that it began with. Returns where the payload of the frame
+    /// is. `None` if it is not of this flow, not the next one, or differs in fields that segmentation does not
+    /// regenerate.
     pub fn join(&mut self, first: &[u8], frame: &[u8]) -> Option<core::ops::Range<usize>> {
         let Headers { ip_at, is_ipv6, transport_at, payload_at, .. } = self.headers;
         let here = Self::begin(frame).filter(|here| here.headers == self.headers)?;
@@ -76,7 +78,7 @@ impl Coalesced {
         } else {
             ip[..2] == first_ip[..2] && ip[6..10] == first_ip[6..10] && ip[12..] == first_ip[12..]
         };
-        // All but sequence number, the end of a message, and checksum.
+        // Everything but sequence number, PSH, and checksum.
         let same_transport = transport[..4] == first_transport[..4]
             && transport[8..13] == first_transport[8..13]
             && transport[14..16] == first_transport[14..16]
@@ -107,8 +109,8 @@ impl Coalesced {
         self.size
     }
 
-    /// Turns `frame`, which begins with the headers of the first one, into the whole. Its transport checksum is left to
-    /// be completed: the field holds the pseudo-header's sum.
+    /// Turns `frame`, which begins with the first segment's headers, into the super-frame. Its transport checksum
+    /// is left to be completed: the field holds the pseudo-header's sum.
     ///
     /// # Panics
     /// If `frame` is shorter than the headers.

@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-/// A transport protocol that has ports. Tables that are kept by protocol have one place for each, [`Protocol::index`].
+/// A transport protocol that has ports. Tables by protocol have one entry for each, at [`Protocol::index`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Protocol {
@@ -16,10 +16,10 @@ impl Protocol {
     /// Every protocol, in the order of [`Protocol::index`].
     pub const ALL: [Self; 2] = [Self::Udp, Self::Tcp];
 
-    /// How many there are: the length of a table that is kept by protocol.
+    /// The number of protocols: the length of a table by protocol.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// Its place in a table that is kept by protocol, below [`Protocol::COUNT`].
+    /// Its index in a table by protocol, below [`Protocol::COUNT`].
     #[inline]
     #[must_use]
     pub const fn index(self) -> usize {

@@ -123,7 +123,7 @@ pub struct Repr {
     pub protocol: u8,
     /// Time to live.
     pub hop_limit: u8,
-    /// Identification; free to choose, as the packet is never fragmented (RFC 6864 section 4.1).
+    /// Identification; arbitrary, because the packet is never fragmented (RFC 6864 section 4.1).
     pub identification: u16,
     /// Bytes after the header.
     pub payload_len: usize,
@@ -164,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// A packet with so many words of options and a right checksum, and 3 bytes of Ethernet padding.
+    /// A packet with `options` words of options and a right checksum, and 3 bytes of Ethernet padding.
     fn packet(fields: [u8; 10], options: u8, payload: &[u8]) -> Vec<u8> {
         let header_len = 20 + 4 * usize::from(options);
         let mut bytes = fields.to_vec();

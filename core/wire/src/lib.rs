@@ -5,7 +5,7 @@
 //! which no accessor can fail or panic. A *repr* holds only what may legally be sent, and `emit`s it. The packet path
 //! uses [`udp_frame`], which does Ethernet, IP and UDP in one pass.
 //!
-//! Never here: the decision which frames are claimed (`stack/claims`), sockets, clocks, allocation.
+//! Never here: decisions about which frames are claimed (`stack/claims`), sockets, clocks, allocation.
 
 pub mod checksum;
 pub mod coalesce;

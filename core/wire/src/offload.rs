@@ -1,9 +1,9 @@
 //! Work that a sender left to the device, done in software: segmentation and transport checksums.
 //!
-//! A super-frame ([`Segmentation`]) is one TCP segment or UDP datagram that is longer than the path allows; the headers
-//! of each packet that it becomes are written here, as the kernel writes them (`tcp_gso_segment`,
-//! net/ipv4/tcp_offload.c; `__udp_gso_segment`, net/ipv4/udp_offload.c). Copying the payload is the caller's work, as
-//! only the caller knows where the bytes are.
+//! A super-frame ([`Segmentation`]) is one TCP segment or UDP datagram that is longer than the path allows. The
+//! headers of each packet that it becomes are written here, as the kernel writes them (`tcp_gso_segment`,
+//! net/ipv4/tcp_offload.c; `__udp_gso_segment`, net/ipv4/udp_offload.c). The caller copies the payload, because
+//! only it knows where the bytes are.
 
 mod outer;
 
@@ -15,30 +15,32 @@ use self::outer::Outer;
 use crate::checksum::{PiecewiseSum, Sum};
 use crate::{EtherType, Protocol, be16, eth, ipv4, ipv6, tcp, udp};
 
-/// Most tags of a frame whose headers are looked for.
+/// Maximum number of tags that are skipped to find the headers.
 const TAGS_MAX: usize = 2;
 
-/// Most headers in front of IP that are skipped to segment a packet; a frame has room for no more (`HEADROOM` of frames).
+/// Maximum number of header bytes in front of IP that are skipped to segment a packet; a frame has room for no more
+/// (`HEADROOM` of frames).
 const PUSHED_MAX: usize = 64;
-/// A label of MPLS; a PBB service tag with the addresses and the EtherType of the frame behind it.
+/// An MPLS label, and a PBB service tag with the addresses and the EtherType of the inner frame.
 const MPLS_LEN: usize = 4;
 const PBB_LEN: usize = 18;
 
-/// The longest IP header that is looked for in front of a transport header in a tunnel, extension headers included.
+/// The longest IP header, including extension headers, that is searched for in front of a transport header in a
+/// tunnel.
 const IP_LEN_MAX: usize = 104;
 
-/// Most extension headers of an IPv6 packet that are skipped.
+/// Maximum number of extension headers of an IPv6 packet that are skipped.
 const EXTENSIONS_MAX: usize = 8;
 
-/// Where an IPv4 header has its checksum (RFC 791 section 3.1).
+/// Offset of the checksum in an IPv4 header (RFC 791 section 3.1).
 const IPV4_CHECKSUM_AT: usize = 10;
-/// Where a TCP header has its checksum (RFC 9293 section 3.1).
+/// Offset of the checksum in a TCP header (RFC 9293 section 3.1).
 pub const TCP_CHECKSUM_AT: usize = 16;
-/// Where a UDP header has its checksum (RFC 768).
+/// Offset of the checksum in a UDP header (RFC 768).
 pub const UDP_CHECKSUM_AT: usize = 6;
 
-/// Most packets that one super-frame may become: those of 64 KiB at the smallest segments that the kernel sends
-/// (`TCP_MIN_SND_MSS`, 48 bytes). A hostile sender gets no more work out of us per frame.
+/// Maximum number of packets that one super-frame may become: 64 KiB at the smallest segment size that the kernel
+/// sends (`TCP_MIN_SND_MSS`, 48 bytes). This bounds the work that a hostile sender can cause per frame.
 pub const SEGMENTS_MAX: usize = 65_535 / 48;
 
 /// Where the headers of a TCP segment or UDP datagram begin and end, bytes from the start of the frame.
@@ -71,14 +73,14 @@ impl Headers {
         Self::at(frame, ethertype, ip_at)
     }
 
-    /// The same, also behind headers that a switch has pushed.
+    /// The same, also after headers that a switch has pushed.
     #[must_use]
     fn find_behind_pushed(frame: &[u8]) -> Option<Self> {
         let (ethertype, at) = behind_pushed(frame)?;
         Self::at(frame, ethertype, at)
     }
 
-    /// Those of a packet of this type that begins there.
+    /// The headers of a packet of this type that begins at `ip_at`.
     fn at(frame: &[u8], ethertype: u16, ip_at: usize) -> Option<Self> {
         let (is_ipv6, transport_at, number) = self::ip_at(frame, ethertype, ip_at)?;
         let is_tcp = number == Protocol::Tcp.number();
@@ -88,7 +90,7 @@ impl Headers {
         Self { ip_at, is_ipv6, transport_at, is_tcp, payload_at: 0 }.with_payload(frame)
     }
 
-    /// With the place where the payload begins, if all headers are there.
+    /// Adds the start of the payload, if all headers are there.
     fn with_payload(self, frame: &[u8]) -> Option<Self> {
         let Self { transport_at, is_tcp, .. } = self;
         let header_len =
@@ -98,8 +100,8 @@ impl Headers {
         is_whole.then_some(Self { payload_at, ..self })
     }
 
-    /// Those of the packet whose transport header begins there, with its checksum at that place. The IP header, which ends there
-    /// and says that the packet ends with the frame of `frame_len` bytes, is looked for in front of it.
+    /// The headers of the packet whose transport header begins at this offset, with its checksum at that one. They
+    /// include the IP header that ends there, if it says that the packet ends with the frame of `frame_len` bytes.
     fn of_transport(frame: &[u8], frame_len: usize, transport_at: usize, checksum_at: usize) -> Option<Self> {
         let (is_tcp, number) = match checksum_at.checked_sub(transport_at)? {
             TCP_CHECKSUM_AT => (true, Protocol::Tcp.number()),
@@ -125,7 +127,7 @@ impl Headers {
         self.transport_at + if self.is_tcp { TCP_CHECKSUM_AT } else { UDP_CHECKSUM_AT }
     }
 
-    /// Where the packet ends by its IP header; a short frame has padding behind it.
+    /// The end of the packet according to its IP header; in a short frame, padding follows.
     #[must_use]
     pub fn end(&self, frame: &[u8]) -> Option<usize> {
         let len = if self.is_ipv6 {
@@ -136,8 +138,8 @@ impl Headers {
         Some(self.ip_at + len)
     }
 
-    /// The sum of the pseudo-header of a packet that ends at `end`. Right for packets without a routing header, whose
-    /// destination is a later one (RFC 8200 section 8.1).
+    /// The sum of the pseudo-header of a packet that ends at `end`. Wrong for packets with a routing header, whose
+    /// final destination is another one (RFC 8200 section 8.1).
     pub(crate) fn pseudo(&self, frame: &[u8], end: usize) -> Option<Sum> {
         let len = end.checked_sub(self.transport_at)?;
         let protocol = if self.is_tcp { Protocol::Tcp } else { Protocol::Udp }.number();
@@ -156,7 +158,7 @@ impl Headers {
         }
     }
 
-    /// Whether the transport's checksum is complete and right. The frame has the whole packet.
+    /// Whether the transport's checksum is complete and right. The frame must contain the whole packet.
     #[must_use]
     pub fn has_right_checksum(&self, frame: &[u8]) -> bool {
         let sum = self
@@ -173,8 +175,8 @@ impl Headers {
     }
 }
 
-/// The EtherType of a frame, and where what it names begins, behind headers that a switch has pushed: tags, MPLS labels (RFC
-/// 3032) and PBB service tags (IEEE 802.1Q, 9.7).
+/// The EtherType of a frame and the start of its payload, after headers that a switch has pushed: tags, MPLS labels
+/// (RFC 3032) and PBB service tags (IEEE 802.1Q, 9.7).
 fn behind_pushed(frame: &[u8]) -> Option<(u16, usize)> {
     let (mut ethertype, mut at) = (field(frame, 12)?, eth::HEADER_LEN);
     for _ in 0..PUSHED_MAX {
@@ -186,7 +188,7 @@ fn behind_pushed(frame: &[u8]) -> Option<(u16, usize)> {
             EtherType::MPLS | EtherType::MPLS_MULTICAST => {
                 let is_bottom = frame.get(at + 2)? & 1 == 1;
                 at += MPLS_LEN;
-                // Behind the last label, the version of IP says what follows.
+                // After the last label, the IP version shows what follows.
                 if is_bottom {
                     let is_ipv4 = frame.get(at)? >> 4 == 4;
                     ethertype = if is_ipv4 { EtherType::IPV4 } else { EtherType::IPV6 }.0;
@@ -202,8 +204,8 @@ fn behind_pushed(frame: &[u8]) -> Option<(u16, usize)> {
     Some((ethertype, at))
 }
 
-/// An IP header of this type that begins there: whether it is IPv6, where what it carries begins, and the number of that. `None` if
-/// it is none, or that of a fragment.
+/// An IP header of this type at this offset: whether it is IPv6, where its payload begins, and the payload's
+/// protocol number. `None` if there is none, or if it belongs to a fragment.
 fn ip_at(frame: &[u8], ethertype: u16, at: usize) -> Option<(bool, usize, u8)> {
     match EtherType(ethertype) {
         EtherType::IPV4 => {
@@ -227,7 +229,7 @@ fn field(frame: &[u8], at: usize) -> Option<u16> {
     Some(be16(high, low))
 }
 
-/// Where the transport header of an IPv6 packet begins, and its protocol. Headers that change the meaning of what
+/// The start of the transport header of an IPv6 packet, and its protocol. Headers that change the meaning of what
 /// follows (fragments, encryption) end the search.
 fn behind_extensions(frame: &[u8], mut at: usize, mut next: u8) -> Option<(usize, u8)> {
     const HOP_BY_HOP: u8 = 0;
@@ -267,7 +269,7 @@ pub struct CannotSegment;
 #[derive(Clone, Copy, Debug)]
 pub struct Segmentation {
     headers: Headers,
-    /// Those of a tunnel in front of them.
+    /// Headers of a tunnel in front of them.
     outer: Option<Outer>,
     frame_len: usize,
     size: usize,
@@ -275,8 +277,8 @@ pub struct Segmentation {
 }
 
 impl Segmentation {
-    /// Of a frame of `frame_len` bytes that begins with `first`, where all headers are; `size` is the payload of each
-    /// packet but the last. Its transport checksum must have been left to hardware, as it always is beside
+    /// For a frame of `frame_len` bytes that begins with `first`, which contains all headers; `size` is the payload
+    /// of each packet but the last. Its transport checksum must have been left to hardware, as it always is with
     /// segmentation (virtio 1.2, section 5.1.6.2).
     ///
     /// # Errors
@@ -286,8 +288,8 @@ impl Segmentation {
         Self::new(first, frame_len, size, headers, None)
     }
 
-    /// The same of a frame whose packet is in a tunnel (UDP, GRE, IP in IP): the checksum that was left to hardware is that of the
-    /// inner packet, begins at `transport_at` and goes to `checksum_at`.
+    /// The same for a frame whose packet is in a tunnel (UDP, GRE, IP in IP). The checksum left to hardware belongs
+    /// to the inner packet; it covers the bytes from `transport_at` and is stored at `checksum_at`.
     ///
     /// # Errors
     /// [`CannotSegment`], also if there is no tunnel.
@@ -349,15 +351,15 @@ impl Segmentation {
         self.frame_len.min(self.headers.payload_at + self.size)
     }
 
-    /// Which bytes of the super-frame are the payload of packet `number`, counted from 0.
+    /// The range of the super-frame that is the payload of packet `number`, counted from 0.
     #[must_use]
     pub fn payload(&self, number: usize) -> Range<usize> {
         let from = self.headers.payload_at + number * self.size;
         from..self.frame_len.min(from + self.size)
     }
 
-    /// Turns `packet`, which begins with a copy of the super-frame's headers, into packet `number`, whose payload sums
-    /// up to `payload_sum`. Writes to the headers only; the checksums are complete.
+    /// Turns `packet`, which begins with a copy of the super-frame's headers, into packet `number`, whose payload
+    /// has the sum `payload_sum`. Writes only the headers; the checksums are complete.
     ///
     /// # Panics
     /// If `packet` is shorter than the headers, or there is no such number.
@@ -377,7 +379,7 @@ impl Segmentation {
             put(ip, IPV4_CHECKSUM_AT, Sum::ZERO.bytes(ip).checksum());
         }
         let checksum_at = self.headers.checksum_at() - transport_at;
-        // The field holds the pseudo-header's sum with the length of the whole: that is replaced by this packet's.
+        // The field holds the pseudo-header's sum with the length of the whole, which is replaced by this packet's.
         let pseudo = Sum::ZERO
             .field(be16(transport[checksum_at], transport[checksum_at + 1]))
             .field(!((self.frame_len - transport_at) as u16))
@@ -389,7 +391,7 @@ impl Segmentation {
             put(transport, 4, transport_len as u16);
         }
         let checksum = payload_sum.and(pseudo).bytes(transport).checksum();
-        // A UDP checksum of zero would say that there is none (RFC 768).
+        // A UDP checksum of zero would mean that there is none (RFC 768).
         let is_none = !is_tcp && checksum == 0;
         put(transport, checksum_at, if is_none { 0xffff } else { checksum });
         if let Some(outer) = &self.outer {
@@ -406,7 +408,7 @@ impl Segmentation {
             header[13] &= !(tcp::Flags::FIN | tcp::Flags::PSH);
         }
         if number > 0 {
-            // The sender says once that it has reduced its window (RFC 3168 section 6.1.2).
+            // The sender reports only once that it has reduced its window (RFC 3168 section 6.1.2).
             header[13] &= !tcp::Flags::CWR;
         }
     }

@@ -17,7 +17,7 @@ impl Flags {
     pub const SYN: u8 = 0x02;
     /// Reset.
     pub const RST: u8 = 0x04;
-    /// Hand the data over at once.
+    /// Push.
     pub const PSH: u8 = 0x08;
     /// The acknowledgement field is valid.
     pub const ACK: u8 = 0x10;
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// A segment from port 4000 to port 7 whose header has so many words, with bytes of `fill` after the fixed part.
+    /// A segment from port 4000 to port 7 with a header of `words` words, and bytes of `fill` after the fixed part.
     fn segment(words: u8, flags: u8, after: &[u8]) -> Vec<u8> {
         let mut bytes =
             vec![0x0f, 0xa0, 0, 7, 1, 2, 3, 4, 5, 6, 7, 8, words << 4, flags, 0xff, 0xff, 0, 0, 0, 0];
@@ -153,7 +153,7 @@ mod tests {
             prop_assert_eq!((found.source_port(), found.destination_port()), (4000, 7));
             prop_assert_eq!((found.flags(), found.payload()), (Flags(flags), &payload[..]));
             prop_assert_eq!(found.verify(pseudo, ChecksumTrust::Verify), Ok(ChecksumFound::Right));
-            // A flipped bit is noticed, unless it makes another header length of it.
+            // A flipped bit is detected, unless it changes the header length.
             let bit = usize::from(bit) % (8 * bytes.len());
             bytes[bit / 8] ^= 1 << (bit % 8);
             if let Ok(found) = Segment::parse(&bytes) {

@@ -8,8 +8,8 @@ use crate::{
     ChecksumFound, ChecksumTrust, EmitError, EtherType, Mac, ParseError, Protocol, Tag, eth, ipv4, ipv6, udp,
 };
 
-/// The most bytes that [`write_headers`] puts in front of a payload: Ethernet with a tag, IPv6, UDP. A caller must
-/// leave this much headroom.
+/// Maximum number of bytes that [`write_headers`] puts in front of a payload: Ethernet with a tag, IPv6, UDP. A
+/// caller must leave this much headroom.
 pub const HEADER_LEN_MAX: usize = eth::HEADER_LEN + eth::TAG_LEN + ipv6::HEADER_LEN + udp::HEADER_LEN;
 
 /// A UDP datagram in a received frame.

@@ -1,25 +1,26 @@
-//! The headers of a UDP datagram that somebody else has sent, for further ones of the same flow.
+//! The headers of a UDP datagram that another sender has sent, as a template for further datagrams of the same
+//! flow.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::checksum::Sum;
 use crate::{EtherType, Mac, Protocol, be16, eth, ipv4, ipv6, udp};
 
-/// The most bytes that a template puts in front of a payload: Ethernet, IPv6, UDP.
+/// Maximum number of bytes that a template puts in front of a payload: Ethernet, IPv6, UDP.
 pub const HEADER_LEN_MAX: usize = eth::HEADER_LEN + ipv6::HEADER_LEN + udp::HEADER_LEN;
 
-/// "Don't fragment", and nothing else: such a packet's identification means nothing (RFC 6864 section 4.1).
+/// Only "Don't fragment": the identification of such a packet has no meaning (RFC 6864 section 4.1).
 const DONT_FRAGMENT: u16 = 0x4000;
 
-/// Ethernet, IP and UDP headers of one flow, without options, tags and fragments. What is in them besides lengths and
-/// checksums is as it was in the frame: addresses, hop limit, traffic class, flow label.
+/// Ethernet, IP and UDP headers of one flow, without options, tags and fragments. All fields except lengths and
+/// checksums are as they were in the frame: addresses, hop limit, traffic class, flow label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpTemplate {
     headers: [u8; HEADER_LEN_MAX],
     len: usize,
     /// The sum of the IPv4 header without its length.
     ip: Sum,
-    /// The sum of pseudo-header and UDP header without the length, which is in both.
+    /// The sum of pseudo-header and UDP header without the length, which occurs in both.
     udp: Sum,
     payload_len: usize,
     source: SocketAddr,
@@ -27,8 +28,9 @@ pub struct UdpTemplate {
 }
 
 impl UdpTemplate {
-    /// From the start of a frame of `frame_len` bytes: as many as it has, or [`HEADER_LEN_MAX`]. Checksums are not looked at.
-    /// `None` if it is not a whole UDP datagram to one receiver, or has options, a tag or a header that may be fragmented.
+    /// Makes it from the start of a frame of `frame_len` bytes: all of it, or at least [`HEADER_LEN_MAX`] bytes.
+    /// Checksums are not checked. `None` if it is not a whole UDP datagram to one receiver, or has options, a tag
+    /// or a header that may be fragmented.
     #[must_use]
     pub fn parse(head: &[u8], frame_len: usize) -> Option<Self> {
         let eth = eth::Frame::parse(head).ok()?;
@@ -63,7 +65,7 @@ impl UdpTemplate {
             }
             _ => return None,
         };
-        // No tag: with one the lengths do not fit.
+        // No tag: with a tag, the lengths do not match.
         let udp_at = eth::HEADER_LEN + ip_len;
         let len = udp_at + udp::HEADER_LEN;
         let udp_header: &[u8; udp::HEADER_LEN] = head.get(udp_at..)?.first_chunk()?;
@@ -130,7 +132,8 @@ impl UdpTemplate {
         self.destination
     }
 
-    /// Writes a frame with this payload into `buffer`; its length. `None` if the buffer is too short for it, or a length field.
+    /// Writes a frame with this payload into `buffer` and returns its length. `None` if the payload is too long for
+    /// the buffer or for a length field.
     #[inline]
     pub fn write(&self, buffer: &mut [u8], payload: &[u8]) -> Option<usize> {
         let frame = buffer.get_mut(..self.len + payload.len())?;
@@ -204,7 +207,7 @@ mod tests {
             let repr = repr(v6);
             let mut sent = build(&repr, &first);
             let at = repr.header_len() - 2;
-            // Of a checksum that is left to hardware nothing is used.
+            // A checksum that is left to hardware is not used at all.
             sent[at] ^= 0x55;
             let template = template(&sent).expect("plain");
             prop_assert_eq!((template.source(), template.destination()), (repr.source, repr.destination));

@@ -20,8 +20,8 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Checks that the header and an Ethernet header behind it are there, and that there is a network identifier. Reserved
-    /// bits are ignored, as RFC 7348 section 5 says.
+    /// Checks that there are the header, a network identifier and an Ethernet header. Reserved bits are ignored, as
+    /// RFC 7348 section 5 says.
     ///
     /// # Errors
     /// [`ParseError::VxlanTruncated`], [`ParseError::VxlanFlags`].
@@ -53,7 +53,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// The header for frames of a network; of `vni` only the lower 24 bits count.
+/// The header for frames of a network; only the lower 24 bits of `vni` count.
 #[must_use]
 pub const fn header(vni: u32) -> [u8; HEADER_LEN] {
     let [_, high, middle, low] = vni.to_be_bytes();

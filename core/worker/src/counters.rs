@@ -1,4 +1,4 @@
-//! What a worker counts; written by it, read by control.
+//! The counters of a worker: written by it, read by control.
 
 use twinpath_inspect::{Computed, Counter, Drops, Histogram, counters};
 
@@ -87,7 +87,7 @@ counters! {
         pub request_refused: Counter,
         /// 1 while it has the lower of its two priorities.
         pub priority_lower: Counter,
-        /// 1 if the system refused it the higher one, which it had had.
+        /// 1 if the system refused to restore the higher one.
         pub priority_refused: Counter,
         /// Kernel thread id.
         pub tid: Counter,

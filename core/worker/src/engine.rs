@@ -1,4 +1,5 @@
-//! The contract between a worker and its engine: the calls that the worker makes, and what it lends the engine for each.
+//! The contract between a worker and its engine: the calls that the worker makes, and the resources that it lends
+//! the engine for each.
 
 use rustix::io::Errno;
 use twinpath_frame::{BURST_MAX, Burst, Frame, Pool};
@@ -28,31 +29,31 @@ pub trait Engine: Send {
     /// Called once on the worker's thread before the first turn: register fds here.
     ///
     /// # Errors
-    /// What registering them returns; the worker does not start then.
+    /// What registering them returns; the worker then does not start.
     fn start(&mut self, now: Instant, io: &mut Io<'_, Self::Event>) -> Result<(), Errno>;
 
     /// A port was attached: from now on frames may arrive on it and be sent through it. For the ports that a worker starts
     /// with, this is called before [`Self::start`], on the thread that builds the worker.
     fn attached(&mut self, _port: PortId, _io: &mut Io<'_, Self::Event>) {}
 
-    /// The interface of a port has changed, and with it perhaps [`Attached::capabilities`].
+    /// The interface of a port has changed, and perhaps [`Attached::capabilities`] with it.
     fn changed(&mut self, _port: PortId, _io: &mut Io<'_, Self::Event>) {}
 
     /// A port was detached: no more frames arrive on it, and frames sent through it are dropped.
     fn detached(&mut self, _port: PortId, _io: &mut Io<'_, Self::Event>) {}
 
-    /// Frames that arrived on a port; takes all of them. From a queue that carries several ports, `port` is the name of the
-    /// queue, and the metadata of each frame say on which port it arrived.
+    /// Frames that arrived on a port; the engine takes all of them. From a queue that carries several ports, `port`
+    /// is the name of the queue, and the metadata of each frame say on which port it arrived.
     fn receive(&mut self, now: Instant, port: PortId, frames: &mut Burst, io: &mut Io<'_, Self::Event>);
 
-    /// How many frames it takes from a port in one turn at most. An engine that may need long for a frame takes fewer, so that
-    /// a turn, in which all other ports wait, stays short.
+    /// Maximum number of frames that it takes from a port in one turn. An engine that may need long for a frame
+    /// takes fewer, so that a turn, in which all other ports wait, stays short.
     fn frames_per_turn(&self) -> usize {
         BURST_MAX
     }
 
-    /// An fd registered with [`Fds::watch`] is ready, or reports an error. Returns whether anything was received or sent; an
-    /// fd that is always ready and has nothing must not keep the worker awake.
+    /// An fd registered with [`Fds::watch`] is ready, or reports an error. Returns whether anything was received or
+    /// sent. An fd that is always ready but has nothing must not keep the worker awake.
     fn ready(&mut self, now: Instant, token: u32, error: bool, io: &mut Io<'_, Self::Event>) -> bool;
 
     /// Called once per turn, for timers that are due and other pending work. Returns whether there was any.
@@ -61,13 +62,14 @@ pub trait Engine: Send {
     /// When [`Self::run`] must be called again at the latest.
     fn next_deadline(&self) -> Instant;
 
-    /// Whether [`Self::run`] polls an fd that the worker does not watch. The worker then checks its other fds every few
-    /// microseconds only, as beside a busy port.
+    /// Whether [`Self::run`] polls an fd that the worker does not watch. The worker then checks its other fds only
+    /// every few microseconds, as beside a busy port.
     fn spins(&self) -> bool {
         false
     }
 
-    /// Whether the last [`Self::run`] received something on such an fd, which counts as an arrival for the idle policy.
+    /// Whether the last [`Self::run`] received something on such an fd. That counts as an arrival for the idle
+    /// policy.
     fn found(&self) -> bool {
         false
     }
@@ -75,7 +77,7 @@ pub trait Engine: Send {
     /// The worker is about to sleep: from now on it must watch every fd.
     fn rest(&mut self, _io: &mut Io<'_, Self::Event>) {}
 
-    /// Whether the engine has finished: the worker then ends. A server never has.
+    /// Whether the engine has finished, so that the worker ends. A server never finishes.
     fn is_done(&self) -> bool {
         false
     }
@@ -84,7 +86,7 @@ pub trait Engine: Send {
     fn command(&mut self, now: Instant, command: Self::Command, io: &mut Io<'_, Self::Event>);
 }
 
-/// What a worker lends its engine for one call.
+/// The resources that a worker lends its engine for one call.
 pub struct Io<'a, E> {
     pub(crate) pool: &'a mut Pool,
     pub(crate) ports: &'a mut Ports,
@@ -93,22 +95,22 @@ pub struct Io<'a, E> {
     pub(crate) worker: &'a WorkerCounters,
     pub(crate) taps: &'a mut Taps,
     pub(crate) events: &'a mut Sender<Event<E>>,
-    /// The port whose frames the engine is given, and its place: most of its questions are about this port.
+    /// The port whose frames the engine is given, and its index: most lookups are for this port.
     pub(crate) here: Here,
-    /// The engine's descriptors, and what counts its drops.
+    /// The engine's descriptors, and the counters of its drops.
     pub fds: Fds<'a>,
 }
 
-/// The token of what other workers hand over; no port has it.
+/// The token of frames handed over by other workers; no port has it.
 pub(crate) const PEERS: u64 = ENGINE_TOKENS - 1;
 
-/// Bits of a token that one part of an engine has to itself.
+/// Number of token bits available to one part of an engine.
 const PART_BITS: u32 = 24;
 
-/// Parts that an engine can be made of.
+/// Maximum number of parts of an engine.
 pub const PARTS_MAX: usize = 1 << (u32::BITS - PART_BITS);
 
-/// The part of an engine that a token belongs to, and the token as that part knows it.
+/// The part of an engine to which a token belongs, and the token that this part knows.
 #[inline]
 #[must_use]
 pub const fn part_of(token: u32) -> (usize, u32) {
@@ -143,8 +145,8 @@ impl<E: Send> Io<'_, E> {
         self.pool.copy_of([bytes])
     }
 
-    /// Shows a super-frame that a port received to `each`, as the packets that it is on a wire, and releases it. What is
-    /// not possible is counted at that port.
+    /// Passes a super-frame that a port received to `each`, as the packets that it is on a wire, and releases it. A
+    /// frame that cannot be segmented is counted at that port.
     pub fn segment(&mut self, frame: Frame, mut each: impl FnMut(&Frame)) {
         const PACKETS: Capabilities = Capabilities {
             frame_len_max: u32::MAX,
@@ -169,16 +171,16 @@ impl<E: Send> Io<'_, E> {
         self.pool.release(frame);
     }
 
-    /// Another packet with the same bytes and metadata, for flooding and mirroring. No byte of a long one is copied until
-    /// one of the two is written to. `None` if too few frames are free (count it).
+    /// Another packet with the same bytes and metadata, for flooding and mirroring. The bytes of a long one are
+    /// copied only when one of the two is written to. `None` if too few frames are free (count it).
     #[inline]
     pub fn share(&mut self, packet: &mut Frame) -> Option<Frame> {
         self.pool.share(packet)
     }
 
-    /// Sends a frame through a port, when the turn ends or the burst of its queue is full. If the port is not attached here,
-    /// hands the frame over to the worker that has it, or drops it if there is none. The frame is one that the engine built;
-    /// [`Self::forward`] sends those that a port received.
+    /// Sends a frame through a port, at the end of the turn or when the burst of its queue is full. If the port is
+    /// not attached here, the frame is handed over to the worker that has it, or dropped if there is none. The
+    /// engine must have built the frame; [`Self::forward`] sends frames that a port received.
     #[inline]
     pub fn send(&mut self, port: PortId, frame: Frame) {
         match self.place_of(port) {
@@ -187,8 +189,8 @@ impl<E: Send> Io<'_, E> {
         }
     }
 
-    /// Sends through a port a frame that another port received. Offloads that the port does not take are done in software
-    /// first, so that one frame may leave as several ([`twinpath_port::fit`]).
+    /// Sends a frame through a port other than the one that received it. Offloads that the port does not take are
+    /// done in software first, so one frame may leave as several ([`twinpath_port::fit`]).
     #[inline]
     pub fn forward(&mut self, port: PortId, frame: Frame) {
         match self.place_of(port) {
@@ -197,8 +199,9 @@ impl<E: Send> Io<'_, E> {
         }
     }
 
-    /// As [`Self::forward`], for frames in their order, through a port of which only the number is known: by the queue of it
-    /// that this worker has, or the first of them. If another worker of the instance has the port, they are handed over to it.
+    /// As [`Self::forward`], for frames in order, through a port of which only the number is known. They leave
+    /// through the port's queue at this worker, or the first of several. If another worker of the instance has the
+    /// port, they are handed over to it.
     #[inline]
     pub fn forward_to(&mut self, port: u16, frames: impl IntoIterator<Item = Frame>) {
         match self.ports.first_place_of(port) {
@@ -207,8 +210,8 @@ impl<E: Send> Io<'_, E> {
         }
     }
 
-    /// As [`Self::forward_to`], for all frames of a burst, if they have at most `longest` bytes, nothing is left to be done on them
-    /// ([`is_plain`](twinpath_port::fit::is_plain)), and they have no tag beside them. Less work for each of them.
+    /// As [`Self::forward_to`], for all frames of a burst. Each must have at most `longest` bytes, no work left to
+    /// be done ([`is_plain`](twinpath_port::fit::is_plain)), and no tag beside it. Cheaper per frame.
     #[inline]
     pub fn forward_plain_to(&mut self, port: u16, frames: &mut Burst, longest: usize) {
         match self.ports.first_place_of(port) {
@@ -246,21 +249,21 @@ impl<E: Send> Io<'_, E> {
         self.ports.attached().get(self.place_of(port)?)
     }
 
-    /// A port of which only the number is known, if it is attached: the queue of it that this worker has, or the first of
-    /// them.
+    /// A port of which only the number is known, if it is attached: its queue at this worker, or the first of
+    /// several.
     #[inline]
     #[must_use]
     pub fn port_numbered(&self, number: u16) -> Option<&Attached> {
         self.ports.attached().get(self.ports.first_place_of(number)?)
     }
 
-    /// A port's place among the worker's ports; valid for one call.
+    /// A port's index among the worker's ports; valid for one call.
     #[inline]
     fn place_of(&self, port: PortId) -> Option<usize> {
         if port == self.here.port { Some(self.here.place as usize) } else { self.ports.place_of(port) }
     }
 
-    /// A port on interface `ifindex`: `preferred` if it is one, else the first.
+    /// A port on interface `ifindex`: `preferred` if it is on this interface, else the first one.
     #[inline]
     #[must_use]
     pub fn port_on(&self, ifindex: u32, preferred: PortId) -> Option<PortId> {
@@ -271,8 +274,8 @@ impl<E: Send> Io<'_, E> {
         self.ports.attached().iter().find(on).map(Attached::id)
     }
 
-    /// Whether the kernel has withdrawn the claims of a port because this worker did not read its rings for too long: frames
-    /// received before must be dropped.
+    /// Whether the kernel has withdrawn the claims of a port because this worker did not read its rings for too
+    /// long. Frames received before that must be dropped.
     #[inline]
     #[must_use]
     pub fn is_withdrawn(&self, port: PortId) -> bool {
@@ -286,10 +289,10 @@ impl<E: Send> Io<'_, E> {
         self.fds.drops
     }
 
-    /// Sends control a message that may get lost: the engine repeats it, or nothing depends on it.
+    /// Sends control a message that may get lost, because the engine repeats it or nothing depends on it.
     ///
     /// # Errors
-    /// Gives it back when the mailbox is full.
+    /// Returns the event if the mailbox is full.
     pub fn tell(&mut self, event: E) -> Result<(), E> {
         self.events.send(Event::Engine(event)).map_err(own)
     }
@@ -298,13 +301,13 @@ impl<E: Send> Io<'_, E> {
     /// events unread at a time.
     ///
     /// # Errors
-    /// Gives it back when the mailbox and its reserved room are full.
+    /// Returns the event if the mailbox and its reserved room are full.
     pub fn tell_reserved(&mut self, event: E) -> Result<(), E> {
         self.events.send_reserved(Event::Engine(event)).map_err(own)
     }
 }
 
-/// The engine's event that a full mailbox gave back.
+/// The engine's event that a full mailbox returned.
 fn own<E>(event: Event<E>) -> E {
     match event {
         Event::Engine(event) => event,

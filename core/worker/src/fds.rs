@@ -1,4 +1,4 @@
-//! What an engine does with its own descriptors: it has the worker watch them, and tells it when something came there.
+//! An engine's own descriptors: the worker watches them, and tells the engine when one is ready.
 
 use std::cell::Cell;
 use std::os::fd::AsFd;
@@ -8,7 +8,7 @@ use twinpath_inspect::Drops;
 
 use crate::thread::sleep::Sleeper;
 
-/// Engine tokens stand above those of the worker's own fds.
+/// Tokens of the engine are above those of the worker's own fds.
 pub(crate) const ENGINE_TOKENS: u64 = 1 << 32;
 
 /// The worker's epoll for an engine's own descriptors, and the counters of what the engine drops.
@@ -18,7 +18,7 @@ pub struct Fds<'a> {
     pub(crate) drops: &'a Drops,
     /// The kernel's stamp on the data that woke the worker.
     pub(crate) came: &'a Came,
-    /// Where the tokens of a part begin; 0 unless the engine passes calls on to engines that it is made of.
+    /// Where the tokens of a part begin; 0 unless the engine consists of several engines.
     pub(crate) first_token: u32,
 }
 
@@ -30,12 +30,12 @@ pub(crate) struct Came {
 }
 
 impl Came {
-    /// A sleep has ended: asks the engine for the stamp on the data that it reads next.
+    /// A sleep has ended: asks the engine for the stamp of the data that it reads next.
     pub(crate) fn ask(&self) {
         self.is_wanted.set(true);
     }
 
-    /// The stamp that the engine has given since, if any. It is not asked any more.
+    /// The stamp that the engine has given since then, if any. Ends the request.
     pub(crate) fn take(&self) -> Option<u64> {
         self.is_wanted.set(false);
         self.stamp_ns.take()
@@ -49,8 +49,8 @@ impl Fds<'_> {
         self.drops
     }
 
-    /// Whether the worker has just been woken, and its idle policy wants the kernel's stamp on the data that woke it. Without stamps
-    /// the policy only guesses how long a wake-up takes.
+    /// Whether the worker has just been woken, and its idle policy wants the kernel's stamp on the data that woke
+    /// it. Without stamps, the policy can only estimate how long a wake-up takes.
     #[inline]
     #[must_use]
     pub fn wants_stamp(&self) -> bool {
@@ -68,7 +68,8 @@ impl Fds<'_> {
         ENGINE_TOKENS + (self.first_token | token) as u64
     }
 
-    /// Has the worker watch `fd` for reading, and for writing if `write`; [`Engine::ready`](crate::Engine::ready) is told `token`.
+    /// Watches `fd` for reading, and for writing if `write`; [`Engine::ready`](crate::Engine::ready) is called with
+    /// `token`.
     ///
     /// # Errors
     /// What `epoll_ctl(2)` returns.
@@ -76,8 +77,8 @@ impl Fds<'_> {
         self.sleeper.add(fd, self.token(token), write)
     }
 
-    /// Has the worker watch `fd` for reading and writing by edges: [`Engine::ready`](crate::Engine::ready) is told once when either becomes possible, and
-    /// that it reports an error if its peer has sent its last byte.
+    /// Watches `fd` for reading and writing, edge-triggered: [`Engine::ready`](crate::Engine::ready) is called once
+    /// when either becomes possible. It is told of an error if the peer has sent its last byte.
     ///
     /// # Errors
     /// What `epoll_ctl(2)` returns.
@@ -85,7 +86,7 @@ impl Fds<'_> {
         self.sleeper.add_edges(fd, self.token(token))
     }
 
-    /// Changes what `fd` is watched for.
+    /// Changes the events for which `fd` is watched.
     ///
     /// # Errors
     /// What `epoll_ctl(2)` returns.

@@ -1,10 +1,10 @@
-//! What a host needs of an engine beside the calls of its worker.
+//! The requirements of a host on an engine, beyond the calls of its worker.
 
 use crate::place::{PlaceError, Placed, Placement};
 use crate::{Engine, Worker};
 
-/// An engine that a host can run. The host is generic: the crate of an engine implements this trait, so the loop of its workers is
-/// compiled there, once for all hosts.
+/// An engine that a host can run. The host is generic. The crate of an engine implements this trait, so its
+/// workers' loop is compiled there, once for all hosts.
 pub trait Hosted: Engine<Command: EngineCommand> + Sized {
     /// Starts a worker on a thread placed as `placement` says, and waits until it has started. `number` is the worker's, from 0.
     /// Implement it by [`spawn`](crate::place::spawn).
@@ -17,10 +17,10 @@ pub trait Hosted: Engine<Command: EngineCommand> + Sized {
 
 /// A command of an engine, for a host whose mailbox to the worker is full.
 pub trait EngineCommand: Sized {
-    /// Whether this command supersedes `earlier`, if that has not been read yet.
+    /// Whether this command makes an unread `earlier` one obsolete.
     fn voids(&self, earlier: &Self) -> bool;
 
-    /// A command that supersedes as many others as possible, and after which the engine asks again for what it needs.
+    /// A command that makes as many others as possible obsolete, and makes the engine ask again for what it needs.
     fn ask_again() -> Option<Self>;
 }
 

@@ -1,5 +1,6 @@
-//! How a worker idles: its mode, and what it is told to reach. Turn again, or sleep: for `adaptive` the policy of `twinpath_idle`
-//! decides. A value without a clock or an fd, told what happened and what time it is.
+//! How a worker idles: its mode and its goal. It decides whether to turn again or to sleep; for `adaptive`, the
+//! policy of `twinpath_idle` decides. A value without a clock or an fd: it is told what happened and what time it
+//! is.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,12 +13,12 @@ use twinpath_time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Learns when packets come: spins, sleeps, is woken ahead of them.
+    /// Learns when packets come. Spins, sleeps, and wakes ahead of them.
     #[default]
     Adaptive,
     /// Sleeps as soon as there is nothing to do.
     Interrupt,
-    /// Never sleeps: the floor for latency, at the price of a core.
+    /// Never sleeps: the lowest latency, at the price of a core.
     Poll,
 }
 
@@ -57,8 +58,8 @@ impl FromStr for Mode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RequestSetting {
-    /// While traffic lasts, where a measurement at start showed that it shortens wake-ups, or, if it could not be measured,
-    /// wake-ups in use do.
+    /// While traffic lasts, if a measurement at start showed that it shortens wake-ups. If it could not be
+    /// measured, the wake-ups in use decide.
     #[default]
     Auto,
     /// While traffic lasts, whatever was measured.
@@ -99,7 +100,7 @@ impl FromStr for RequestSetting {
     }
 }
 
-/// Whether the policy may hold a latency request: the setting joined with what was measured.
+/// Whether the policy may hold a latency request, according to the setting and the measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Requests {
     /// No.
@@ -107,36 +108,37 @@ pub enum Requests {
     None,
     /// While traffic lasts.
     Allowed,
-    /// Nobody could measure whether one shortens wake-ups: `adaptive` tries it once packets have said how long wake-ups
-    /// take, and goes on if they take less time then.
+    /// It could not be measured whether one shortens wake-ups. `adaptive` tries it once packets have shown how long
+    /// wake-ups take, and keeps it if they then take less time.
     OnTrial,
 }
 
-/// What the policy is made of.
+/// The configuration of the policy.
 #[derive(Clone, Copy, Debug)]
 pub struct IdleConfig {
-    /// The mode to begin with.
+    /// The initial mode.
     pub mode: Mode,
-    /// What `adaptive` is to reach.
+    /// The goal of `adaptive`.
     pub goal: Goal,
-    /// For experts: `adaptive` spins for just so long after the last packet, and learns nothing.
+    /// For experts: `adaptive` spins for exactly this long after the last packet, and learns nothing.
     pub spin: Option<Duration>,
-    /// How long after the last work a latency request is still held; `adaptive` learns it otherwise.
+    /// How long after the last work a latency request is still held; without it, `adaptive` learns this time.
     pub linger: Option<Duration>,
     /// Whether a latency request may be held at all.
     pub request: Requests,
-    /// What is known of the machine.
+    /// The known figures of the machine.
     pub machine: Machine,
 }
 
-/// What a us of CPU is worth without a goal, in us of latency: spinning through a gap pays up to eight times what a wake-up takes.
+/// The value of a us of CPU without a goal, in us of latency: spinning through a gap pays up to eight times the
+/// duration of a wake-up.
 pub const WEIGHT: f32 = 0.125;
 
-/// Where nobody measured what a request does, a wake-up is believed to take this part of its time with one until some were
-/// seen.
+/// If the effect of a request was not measured, a wake-up with one is assumed to take this part of its time, until
+/// some were observed.
 const UNTESTED: f32 = 0.8;
 
-/// How long a latency request is held after the last work where nothing is learnt.
+/// How long a latency request is held after the last work, if nothing is learnt.
 pub const LINGER: Duration = Duration::from_secs(1);
 
 impl Default for IdleConfig {
@@ -166,7 +168,7 @@ impl IdleConfig {
 /// What to do after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Turn again at once.
+    /// Turn again immediately.
     Turn,
     /// Sleep until something comes, but no later than this.
     Sleep {
@@ -206,24 +208,24 @@ impl Idle {
         self.policy.pause();
     }
 
-    /// Changes what `adaptive` is to reach.
+    /// Changes the goal of `adaptive`.
     pub fn set_goal(&mut self, goal: Goal) {
         self.config.goal = goal;
         self.policy.set_goal(goal);
     }
 
-    /// What is known of the machine, and whether a latency request may be held, from the next decision on.
+    /// Sets the figures of the machine, and whether a latency request may be held, from the next decision on.
     pub fn set_machine(&mut self, machine: Machine, request: Requests) {
         (self.config.machine, self.config.request, self.compares) = (machine, request, false);
         self.policy.set_machine(self.config.policy().machine);
     }
 
-    /// At most this share of the time may it spin: plans are made within it.
+    /// Bounds the share of the time that it may spin; plans are made within it.
     pub fn set_spin_share(&mut self, share: Option<f32>) {
         self.policy.set_spin_share(share);
     }
 
-    /// Whether others want the CPU, and the scheduler is fair: it rather sleeps then.
+    /// Whether others want the CPU and the scheduler is fair. It then prefers to sleep.
     #[inline]
     pub fn set_contended(&mut self, contended: bool) {
         self.policy.set_contended(contended);
@@ -235,7 +237,7 @@ impl Idle {
         self.last_work = Some(now);
     }
 
-    /// Of that work, packets.
+    /// The packets in that work.
     #[inline]
     pub fn arrived(&mut self, now: Instant, arrival: Arrival) {
         if matches!(self.config.mode, Mode::Adaptive) {
@@ -243,7 +245,7 @@ impl Idle {
         }
     }
 
-    /// Whether a sleep that ends at `now` was to end there, ahead of an expected packet.
+    /// Whether a sleep that ends at `now` was meant to end then, ahead of an expected packet.
     #[must_use]
     pub fn is_ahead(&self, now: Instant) -> bool {
         matches!(self.config.mode, Mode::Adaptive) && self.policy.is_ahead(now)
@@ -255,8 +257,8 @@ impl Idle {
             return;
         }
         self.policy.woke(now, woken);
-        // A wake-up whose length is known: from now on the policy can compare. This first one may have been an exception, so it
-        // is not what others are expected to take.
+        // The duration of a wake-up is now known, so the policy can start to compare. This first one may have been
+        // an exception, so it is not taken as the expected duration.
         if self.config.request == Requests::OnTrial
             && !self.compares
             && matches!(woken, Woken::Packet(Some(_)))
@@ -300,7 +302,7 @@ impl Idle {
         self.last_work.map_or(Instant::ZERO, |last| last + self.config.linger.unwrap_or(LINGER))
     }
 
-    /// What the policy decided, in `adaptive`, and what it counted.
+    /// The policy's decision in `adaptive`, and its counts.
     #[must_use]
     pub fn summary(&self) -> (Summary, &twinpath_idle::Counts) {
         (self.policy.summary(), self.policy.counts())
@@ -385,7 +387,7 @@ mod tests {
             summary.to_string().starts_with("packets come about every 350 us: sleeps until"),
             "{summary}"
         );
-        // Silence: at most one more prediction, then it sleeps without an end.
+        // Silence: at most one more prediction, then it sleeps without a deadline.
         idle.woke(at(now + 100_000_000_000), Woken::Other);
         assert_eq!(
             idle.decide(at(now + 100_000_000_000), Instant::NEVER),
@@ -393,9 +395,10 @@ mod tests {
         );
     }
 
-    /// A worker that could not measure what a request does, as its process may use one CPU: 2,000 packets at random times, 2 ms
-    /// apart on average, of which the first is found 5 ms late. Returns the share of the second thousand that ended a sleep
-    /// with a request held, and the share of the time that the worker spun.
+    /// A worker that could not measure the effect of a request, because its process may use only one CPU: 2,000
+    /// packets at random times, 2 ms apart on average, of which the first is found 5 ms late. Returns which
+    /// fraction of the second thousand ended a sleep with a request held, and which fraction of the time the worker
+    /// spun.
     fn on_trial(without_us: u64, with_us: u64, stamped: bool) -> [f64; 2] {
         let machine = Machine { wake_us: 5.0, ..Machine::default() };
         let mut idle = Idle::new(IdleConfig { machine, request: Requests::OnTrial, ..IdleConfig::default() });

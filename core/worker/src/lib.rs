@@ -1,12 +1,13 @@
-//! Workers: one thread, its ports, one engine, and the policy that says when it may sleep.
+//! Workers: one thread, its ports, one engine, and the policy that decides when it may sleep.
 //!
-//! A [`Worker`] turns: it reads the clock once, takes a burst from each port, lets the engine work, reads its mailbox,
-//! and flushes the ports ([`Worker::turn`]). Between turns the idle policy ([`idle`]) decides whether to
-//! turn again or to sleep; only [`crate::thread::sleep`] sleeps. [`place`] gives a worker a thread of its own; nothing in a turn
-//! demands that, so an application's loop can drive one as well.
+//! A [`Worker`] runs turns: it reads the clock once, takes a burst from each port, lets the engine work, reads its
+//! mailbox, and flushes the ports ([`Worker::turn`]). Between turns the idle policy ([`idle`]) decides whether to
+//! turn again or to sleep; only [`crate::thread::sleep`] sleeps. [`place`] gives a worker a thread of its own. A
+//! turn does not need one, so an application's loop can drive a worker as well.
 //!
-//! A worker never blocks, locks, allocates or logs while packets flow. What control wants of it arrives through a bounded
-//! mailbox ([`mailbox`]), and what it must not do itself (closing a device) it hands back the same way.
+//! A worker never blocks, locks, allocates or logs while packets flow. Commands from control arrive through a
+//! bounded mailbox ([`mailbox`]). Work that the worker must not do itself (closing a device) goes back to control
+//! the same way.
 
 pub mod costs;
 mod counters;

@@ -1,9 +1,9 @@
-//! The hand-off of frames to the other workers of an instance, for ports that only one of them has.
+//! The hand-over of frames to the other workers of an instance, for ports that only one of them has.
 //!
-//! From each worker to each other one leads a bounded ring of frames, and beside it one by which the frames return to
-//! the pool that they came from. A worker lends each other one at most [`LENT_MAX`] frames; the rings have room for as
-//! many, so that returning a frame never fails. A worker that sleeps is signalled once, by the first other one that ends
-//! a turn in which it handed something over.
+//! From each worker to each other one there is a bounded ring of frames, and a second ring through which the frames
+//! return to their pool. A worker lends each other one at most [`LENT_MAX`] frames, and the rings have room for
+//! this many, so returning a frame never fails. A sleeping worker is signalled once, by the first other one that
+//! hands something over and ends its turn.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use twinpath_rings::handoff::{Consumer, Producer, ring};
 use twinpath_rings::waiting::Waiting;
 use twinpath_sys::EventFd;
 
-/// The most frames of its pool that a worker lends to another one at a time. A chain counts all of its frames.
+/// Maximum number of frames of its pool that a worker lends to another one. A chain counts with all of its frames.
 pub const LENT_MAX: u32 = 1024;
 
-/// What wakes one worker.
+/// The signal that wakes one worker.
 #[derive(Debug)]
 struct Bell {
     waiting: Waiting,
@@ -31,15 +31,15 @@ struct Bell {
 struct Link {
     /// Frames for ports of the other worker.
     out: Producer<Frame>,
-    /// Of those, the frames that came back.
+    /// Frames lent to it that came back.
     returned: Consumer<Frame>,
-    /// How many have not come back.
+    /// Frames lent to it that have not come back.
     lent: u32,
     /// Frames for ports of this worker.
     inbox: Consumer<Frame>,
-    /// Their way back.
+    /// Frames returned to its pool.
     home: Producer<Frame>,
-    /// The pool that they come from; known from the first one on.
+    /// The pool of the other worker; known from its first frame on.
     pool: Option<u32>,
     /// The other worker.
     bell: Arc<Bell>,
@@ -50,14 +50,14 @@ struct Link {
 /// A worker's ends of the rings to and from all others of its instance.
 #[derive(Debug)]
 pub struct Peers {
-    /// By number of the worker; its own place is empty.
+    /// By number of the worker; its own entry is empty.
     links: Vec<Option<Link>>,
     bell: Arc<Bell>,
     /// The worker that has a port, plus one, by number of the port; 0: none.
     of_port: Box<[u16]>,
 }
 
-/// Makes the rings between so many workers; the ends of each, in order of their numbers.
+/// Makes the rings between `workers` workers; returns the ends of each, in order of their numbers.
 ///
 /// # Errors
 /// What `eventfd(2)` returns.
@@ -86,12 +86,12 @@ pub fn mesh(workers: u16) -> Result<Vec<Peers>, Errno> {
 }
 
 impl Peers {
-    /// How many frames of others it may have at a time.
+    /// Maximum number of frames of other workers that it may hold.
     pub(crate) fn foreign_max(&self) -> usize {
         self.links.len().saturating_sub(1) * LENT_MAX as usize
     }
 
-    /// From now on that worker has the port; `None`: no other worker has it.
+    /// Sets the worker that has the port; `None`: no other worker has it.
     pub(crate) fn set_port(&mut self, port: u16, worker: Option<u16>) {
         if let Some(entry) = self.of_port.get_mut(usize::from(port)) {
             *entry = worker.map_or(0, |worker| worker.saturating_add(1));
@@ -101,7 +101,7 @@ impl Peers {
     /// Hands a frame over to the worker that has the port.
     ///
     /// # Errors
-    /// Gives it back with the reason to drop it: no other worker has the port, or that one has too many frames.
+    /// Returns it with the reason to drop it: no other worker has the port, or that worker has too many frames.
     pub(crate) fn hand_over(
         &mut self,
         port: u16,
@@ -110,7 +110,7 @@ impl Peers {
     ) -> Result<(), (Frame, Reason)> {
         let worker = self.of_port.get(usize::from(port)).and_then(|entry| usize::from(*entry).checked_sub(1));
         let link = worker.and_then(|worker| self.links.get_mut(worker)?.as_mut());
-        // A frame of a third worker's pool would not find its way back.
+        // A frame of a third worker's pool could not return to it.
         let Some(link) = link.filter(|link| !link.out.is_closed() && pool.is_own(&frame)) else {
             return Err((frame, Reason::PortDown));
         };
@@ -119,7 +119,7 @@ impl Peers {
             return Err((frame, Reason::HandoffFull));
         }
         frame.meta_mut().port = port;
-        // The ring has room for all that is lent.
+        // The ring has room for all lent frames.
         link.out.push(frame).map_err(|frame| (frame, Reason::HandoffFull))?;
         (link.lent, link.is_touched) = (link.lent + frames, true);
         Ok(())
@@ -136,7 +136,7 @@ impl Peers {
         }
     }
 
-    /// The next frame that another worker has handed over; `nth` is a number of worker, from 0 to [`Self::workers`].
+    /// The next frame handed over by worker `nth`, from 0 to [`Self::workers`].
     #[inline]
     pub(crate) fn take(&mut self, nth: usize) -> Option<Frame> {
         let link = self.links.get_mut(nth)?.as_mut()?;
@@ -145,7 +145,7 @@ impl Peers {
         Some(frame)
     }
 
-    /// How many workers there are.
+    /// The number of workers.
     pub(crate) fn workers(&self) -> usize {
         self.links.len()
     }
@@ -156,8 +156,8 @@ impl Peers {
         self.links.iter().flatten().any(|link| link.inbox.look())
     }
 
-    /// Returns the frames of others that were released here, and signals the workers that sleep while something waits for
-    /// them. Returns how many were signalled.
+    /// Returns the other workers' frames that were released here, and signals workers that sleep while something
+    /// waits for them. Returns how many were signalled.
     #[inline]
     pub(crate) fn flush(&mut self, pool: &mut Pool) -> u64 {
         for frame in pool.foreign() {
@@ -175,7 +175,7 @@ impl Peers {
 
     fn give_back(&mut self, frame: Frame) {
         let link = self.links.iter_mut().flatten().find(|link| link.pool == Some(frame.pool()));
-        // If the worker has ended, its frame is lost with its pool, and counted as lost when it is dropped.
+        // If that worker has ended, its frame is lost with its pool, and counted as lost when it is dropped.
         if let Some(link) = link {
             let _ = link.home.push(frame);
         }
@@ -197,7 +197,7 @@ impl Peers {
         self.collect(pool);
     }
 
-    /// The worker is about to sleep: from now on it is signalled. It looks again afterwards.
+    /// The worker is about to sleep and must be signalled from now on. It looks once more afterwards.
     pub(crate) fn arm(&self) {
         self.bell.waiting.arm();
     }

@@ -1,4 +1,4 @@
-//! Threads for workers: made here, pinned here, given their priority here.
+//! Threads for workers: they are created and pinned here, and get their priority here.
 
 use std::io;
 use std::thread::{self, JoinHandle};
@@ -67,13 +67,13 @@ pub struct Placement {
     pub priority: Priority,
     /// How it makes its latency requests.
     pub request: Request,
-    /// The share of its CPU, in thousandths, that it may spin where it shares it and others could not; without it
+    /// The share of a shared CPU, in thousandths, that it may spin while others could not run. If not given,
     /// [`SPIN_PERMILLE`](crate::thread::guard::SPIN_PERMILLE).
     pub spin_permille: Option<u32>,
 }
 
 impl Placement {
-    /// On that CPU if one is named, otherwise as threads are; requests are for all CPUs and the shallowest state.
+    /// Pinned to this CPU if one is named. Requests are for all CPUs and the shallowest state.
     #[must_use]
     pub const fn on(cpu: Option<usize>) -> Self {
         Self { cpu, priority: Priority::Normal, request: Request::machine(0), spin_permille: None }
@@ -87,7 +87,7 @@ pub struct Placed<E: Engine> {
     pub thread: JoinHandle<Remains<E>>,
     /// The priority it got.
     pub priority: Granted,
-    /// What it may take of its CPU; everything that the scheduler gives it, without.
+    /// The shares of its CPU that it may take; `None`: as much as the scheduler gives it.
     pub shares: Option<Shares>,
 }
 
@@ -130,7 +130,8 @@ where
     Ok(Placed { thread, priority, shares })
 }
 
-/// How the worker keeps to its shares, and the two priorities between which it steps if it does so by steps.
+/// The guard that keeps the worker within its shares, and the two priorities if it does so by stepping between
+/// them.
 fn guard_of((granted, shares): &(Granted, Option<Shares>)) -> (Option<Guard>, Option<[Priority; 2]>) {
     match (*shares, granted.lower) {
         (Some(shares), Some(lower)) => (Some(Guard::stepping(shares)), Some([granted.priority, lower])),
@@ -147,9 +148,10 @@ fn prepare<E: Engine>(
     if let Some(cpu) = cpu {
         affinity::pin_current_thread(cpu).map_err(|source| PlaceError::Cpu { worker: number, source })?;
     }
-    // Deadlines are armed exactly: without this the kernel may serve them up to 50 us late (prctl(2), PR_SET_TIMERSLACK).
+    // Make the kernel serve deadlines exactly: by default it may serve them up to 50 us late (prctl(2),
+    // PR_SET_TIMERSLACK).
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     worker.start().map_err(|source| PlaceError::Engine { worker: number, source })?;
-    // Last, so that nothing that takes long is done at a priority that keeps others waiting.
+    // Last, so that no long work is done at a priority that keeps others waiting.
     priority.apply().map_err(|source| PlaceError::Priority { worker: number, source })
 }

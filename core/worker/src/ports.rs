@@ -1,4 +1,4 @@
-//! The ports of a worker, found by their number, and the queues that carry them with what waits to leave by each.
+//! The ports of a worker, found by number, and their queues with the frames that wait to leave.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ pub struct Attached {
     ifindex: u32,
     capabilities: Capabilities,
     counters: Arc<PortCounters>,
-    /// The place of its queue.
+    /// The index of its queue.
     queue: u16,
     /// Whether the queue carries other ports as well.
     is_carried: bool,
 }
 
 impl Attached {
-    /// Its name, which stays for as long as it is attached.
+    /// Its name, which is stable while it is attached.
     #[must_use]
     pub const fn id(&self) -> PortId {
         self.id
@@ -34,7 +34,7 @@ impl Attached {
         self.ifindex
     }
 
-    /// The longest frame that it sends, and the offloads that frames may have on their way to it and from it.
+    /// The longest frame that it sends, and the offloads that sent and received frames may have.
     #[must_use]
     pub const fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -52,7 +52,7 @@ impl Attached {
         &self.counters
     }
 
-    /// The port that `queue` is the queue of.
+    /// The only port of `queue`.
     fn alone(queue: &dyn PortQueue, place: u16) -> Self {
         let (capabilities, counters) = (queue.capabilities(), Arc::clone(queue.counters()));
         Self {
@@ -78,17 +78,17 @@ impl Attached {
     }
 }
 
-/// A queue of a worker, with the frames that leave by it in this turn.
+/// A queue of a worker, with the frames that leave through it in this turn.
 pub(crate) struct Queue {
     pub(crate) queue: Box<dyn PortQueue>,
-    /// The port that it is a queue of, as long as that is attached; [`Here::NOWHERE`] if it carries several.
+    /// Its port, while that is attached; [`Here::NOWHERE`] if it carries several.
     pub(crate) here: Here,
     outbox: Burst,
     /// It is in the list of queues to flush.
     is_touched: bool,
 }
 
-/// A port, and its place among those of the worker for the length of a call.
+/// A port and its index among the worker's ports, for the duration of a call.
 #[derive(Clone, Copy)]
 pub(crate) struct Here {
     pub(crate) port: PortId,
@@ -109,7 +109,7 @@ impl Queue {
         self.queue.transmit(pool, &mut self.outbox);
     }
 
-    /// Adds a frame of a port to those that wait; sends them first if there is no room.
+    /// Adds a frame of a port to the waiting ones; sends those first if there is no room.
     #[inline(always)]
     fn enqueue(&mut self, mut frame: Frame, port: &Attached, pool: &mut Pool, taps: &mut Taps) {
         if port.is_carried {
@@ -129,9 +129,9 @@ impl Queue {
 pub(crate) struct Ports {
     queues: Vec<Queue>,
     attached: Vec<Attached>,
-    /// Place in `attached` plus one, by number of the port; 0: not attached. Of several queues of one port, the first.
+    /// Index in `attached` plus one, by port number; 0: not attached. If a port has several queues, the first.
     by_number: Box<[u16]>,
-    /// The places of the queues that have frames to send, or have not finished sending.
+    /// The indexes of the queues that have frames to send, or have not finished sending.
     touched: Vec<u16>,
 }
 
@@ -162,7 +162,7 @@ impl Ports {
         self.queues.len() == PORTS_MAX
     }
 
-    /// The place of a port, found by its number; valid until one is attached or detached.
+    /// The index of a port, found by its number; valid until one is attached or detached.
     #[inline]
     pub(crate) fn place_of(&self, port: PortId) -> Option<usize> {
         match self.by_number.get(usize::from(port.port)) {
@@ -172,19 +172,19 @@ impl Ports {
         }
     }
 
-    /// The place of the port of this number; of several queues of it, the first.
+    /// The index of the port with this number; if it has several queues, the first.
     #[inline]
     pub(crate) fn first_place_of(&self, port: u16) -> Option<usize> {
         usize::from(*self.by_number.get(usize::from(port))?).checked_sub(1)
     }
 
-    /// Searches for a further queue of a port, and for a port with a number beyond the table.
+    /// Searches for a second or later queue of a port, and for a port with a number beyond the table.
     #[cold]
     fn search(&self, port: PortId) -> Option<usize> {
         self.attached.iter().position(|attached| attached.id == port)
     }
 
-    /// The place of a queue.
+    /// The index of a queue.
     pub(crate) fn place_of_queue(&self, is_meant: impl Fn(&dyn PortQueue) -> bool) -> Option<usize> {
         self.queues.iter().position(|queue| is_meant(&*queue.queue))
     }
@@ -196,8 +196,8 @@ impl Ports {
         Some(&*self.queues.get(usize::from(attached.queue))?.queue)
     }
 
-    /// Adds a queue with the port that it belongs to, or with those that it carries. Returns how many ports there were
-    /// before: the others are new.
+    /// Adds a queue with its port, or with the ports that it carries. Returns how many ports there were before: the
+    /// ports after these are new.
     pub(crate) fn add(&mut self, mut queue: Box<dyn PortQueue>) -> usize {
         let before = self.attached.len();
         // Fewer than `PORTS_MAX`, which fits.
@@ -218,7 +218,7 @@ impl Ports {
     /// Adds a port to the queue that is to carry it. Returns its name.
     ///
     /// # Errors
-    /// Gives it back if there is no such queue, or the queue does not take it.
+    /// Returns the port if there is no such queue, or the queue does not take it.
     pub(crate) fn add_carried(&mut self, carrier: PortId, port: CarriedPort) -> Result<PortId, CarriedPort> {
         let Some(place) = self.place_of_queue(|queue| queue.id() == carrier) else { return Err(port) };
         let Some(queue) = self.queues[place].queue.carrier() else { return Err(port) };
@@ -233,7 +233,7 @@ impl Ports {
         Ok(id)
     }
 
-    /// Forgets a port, and takes it from the queue that carries it together with others.
+    /// Forgets a port, and removes it from its queue if that carries several.
     pub(crate) fn remove_port(&mut self, place: usize) -> PortId {
         let port = self.attached.remove(place);
         if port.is_carried
@@ -253,7 +253,7 @@ impl Ports {
         Some(id)
     }
 
-    /// Takes out the queue at `place`, whose ports are forgotten; frames that wait to leave by it are released.
+    /// Removes the queue at `place` and forgets its ports; frames that wait to leave through it are released.
     pub(crate) fn remove_queue(&mut self, place: usize, pool: &mut Pool) -> Box<dyn PortQueue> {
         let Queue { queue, mut outbox, .. } = self.queues.remove(place);
         // Empty, unless the device went away in the middle of a turn.
@@ -265,7 +265,7 @@ impl Ports {
         queue
     }
 
-    /// Tells the port at `place` that its interface has changed; then its capabilities are the present ones.
+    /// Tells the port at `place` that its interface has changed, and updates its capabilities.
     pub(crate) fn changed(&mut self, place: usize, link: LinkState) {
         let port = &mut self.attached[place];
         let queue = &mut *self.queues[usize::from(port.queue)].queue;
@@ -278,7 +278,7 @@ impl Ports {
         }
     }
 
-    /// Sends a frame through the port at `place`, when the turn ends or the queue's burst is full.
+    /// Sends a frame through the port at `place`, at the end of the turn or when the queue's burst is full.
     #[inline]
     pub(crate) fn send(&mut self, place: usize, frame: Frame, pool: &mut Pool, taps: &mut Taps) {
         let Self { queues, attached, touched, .. } = self;
@@ -302,8 +302,8 @@ impl Ports {
         }
     }
 
-    /// As [`Self::forward`], for frames of at most `longest` bytes of which nothing is left to be done
-    /// ([`twinpath_port::fit::is_plain`]), without a tag beside them: a port leaves them as they are.
+    /// As [`Self::forward`], for frames of at most `longest` bytes that need no work
+    /// ([`twinpath_port::fit::is_plain`]) and have no tag beside them: a port sends them as they are.
     #[inline]
     pub(crate) fn forward_plain(
         &mut self,
@@ -326,8 +326,8 @@ impl Ports {
         }
     }
 
-    /// Sends the waiting frames; only queues that have some, or have not finished sending, cost anything. Returns whether
-    /// there were any.
+    /// Sends the waiting frames. It costs something only for queues that have some, or have not finished sending.
+    /// Returns whether there were any.
     pub(crate) fn flush(&mut self, pool: &mut Pool, taps: &mut Taps) -> bool {
         let (mut sent, mut at) = (false, 0);
         while let Some(place) = self.touched.get(at) {
@@ -347,7 +347,7 @@ impl Ports {
         sent
     }
 
-    /// Makes the attached ports those that are found.
+    /// Rebuilds the index of the attached ports.
     fn index(&mut self) {
         self.by_number.fill(0);
         self.queues.iter_mut().for_each(|queue| queue.here = Here::NOWHERE);
@@ -366,7 +366,7 @@ impl Ports {
     }
 }
 
-/// The queue at `place`, which is to be flushed.
+/// The queue at `place`, marked to be flushed.
 #[inline]
 fn touch<'a>(queues: &'a mut [Queue], touched: &mut Vec<u16>, place: u16) -> &'a mut Queue {
     let queue = &mut queues[usize::from(place)];

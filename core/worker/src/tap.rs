@@ -1,7 +1,8 @@
-//! Taps: copies of a worker's frames for captures. A tap never delays its worker: if the tap's ring is full, the frame is
-//! counted and missing in the capture.
+//! Taps: copies of a worker's frames for captures. A tap never delays its worker: if the tap's ring is full, the
+//! frame is counted, and missing in the capture.
 //!
-//! A copy is the packet as it is on a wire ([`twinpath_port::wire_copy`]), except that a super-frame stays one packet.
+//! A copy is the packet as it appears on a wire ([`twinpath_port::wire_copy`]), except that a super-frame stays one
+//! packet.
 
 mod copies;
 
@@ -18,7 +19,7 @@ use twinpath_wire::filter::{Filter, outermost_beside};
 
 pub use self::copies::{CopiesError, CopyConsumer, CopyProducer, copies};
 
-/// The most taps that a worker has at a time; control refuses a further one.
+/// Maximum number of taps on a worker; control refuses a further one.
 pub const TAPS_MAX: usize = 4;
 
 /// Flags in [`Note::tag`]; the number of the queue is in the lower 16 bits, that of the port in the upper 12.
@@ -40,7 +41,7 @@ pub mod tag {
 pub struct TapCounters {
     /// Frames that matched the filter.
     pub wanted: Counter,
-    /// Frames that matched, and for which the ring had no room.
+    /// Frames that matched but found no room in the ring.
     pub missed: Counter,
 }
 
@@ -50,7 +51,7 @@ pub struct Tap {
     /// The capture that it belongs to.
     pub id: u32,
     filter: Filter,
-    /// The only port whose frames it copies; `None`: those of all.
+    /// The only port whose frames it copies; `None`: all ports.
     port: Option<u16>,
     /// Receives the copies.
     ring: CopyProducer,
@@ -75,7 +76,7 @@ impl Tap {
         Self { id, filter, port: None, ring, wake, counters, scratch }
     }
 
-    /// Makes it copy frames of this port alone.
+    /// Makes it copy only frames of this port.
     #[must_use]
     pub const fn of_port(mut self, port: u16) -> Self {
         self.port = Some(port);
@@ -90,7 +91,7 @@ impl Tap {
             if self.port.is_some_and(|wanted| wanted != port) {
                 continue;
             }
-            // As tcpdump sees it, whether the port has left the tag in the frame or not.
+            // As tcpdump sees it, whether or not the port has left the tag in the frame.
             let (bytes, beside) = match frame.meta().vlan.filter(|_| seen.has_tags) {
                 None => outermost_beside(frame.bytes()),
                 tag => (frame.bytes(), tag),
@@ -136,7 +137,7 @@ impl Taps {
     }
 
     /// # Errors
-    /// Gives it back if there are [`TAPS_MAX`] already.
+    /// Returns the tap if there are [`TAPS_MAX`] already.
     pub(crate) fn add(&mut self, tap: Box<Tap>) -> Result<(), Box<Tap>> {
         if self.0.len() == TAPS_MAX {
             return Err(tap);
@@ -160,7 +161,8 @@ impl Taps {
         }
     }
 
-    /// Copies frames that `queue` is about to send through `port`, or else each through the port that it names.
+    /// Copies frames that `queue` is about to send through `port`, or else each through the port named in its
+    /// metadata.
     #[inline]
     pub(crate) fn sent(&mut self, queue: &dyn PortQueue, port: Option<u16>, frames: &[Frame]) {
         if !self.0.is_empty() {

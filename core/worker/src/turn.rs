@@ -31,13 +31,13 @@ use crate::peers::Peers;
 use crate::ports::{Here, Ports, Queue};
 use crate::tap::{Tap, Taps};
 
-/// How many events of an engine that must arrive may be unread at a time: a few for each part of an engine that has as many
-/// parts as a server may have.
+/// How many events of an engine that must arrive may be unread: a few for each part of an engine with the maximum
+/// number of parts.
 pub const ENGINE_RESERVE: u32 = 256;
 
-/// Room that a mailbox from a worker to control reserves for events that must arrive. Control attaches a port again only
-/// when it has read that the former one came back, so at most an [`Event::Attached`] and an [`Event::Detached`] of each
-/// port are unread.
+/// Room that a mailbox from a worker to control reserves for events that must arrive. Control attaches a port again
+/// only after it has read that the former one came back, so at most one [`Event::Attached`] and one
+/// [`Event::Detached`] of each port are unread.
 pub const EVENTS_RESERVE: u32 = 2 * PORTS_MAX as u32 + ENGINE_RESERVE;
 
 /// The token of the mailbox.
@@ -77,8 +77,9 @@ pub struct Remains<E> {
 }
 
 impl<E> Remains<E> {
-    /// Returns the frames of other workers that are still in the rings, and takes back its own that they have returned. To
-    /// be called once all workers have ended, for each; what a worker got and did not release is lost with it.
+    /// Returns the frames of other workers that are still in the rings, and takes back its own that they have
+    /// returned. To be called for each worker once all have ended. Frames that a worker received and did not
+    /// release are lost with it.
     pub fn settle(&mut self) {
         if let Some(peers) = &mut self.peers {
             peers.settle(&mut self.pool);
@@ -106,16 +107,16 @@ pub struct Worker<E: Engine> {
     pub(crate) found_packets: bool,
     /// When the last turn began. The frames that the next one finds have come since.
     pub(crate) looked: Instant,
-    /// Limits its share of a CPU where the scheduler would give it everything; `None` where no limit is needed.
+    /// Limits its share of a CPU if the scheduler would give it everything; `None` if no limit is needed.
     guard: Option<Guard>,
-    /// Whether others want its CPU. For that: the kernel's account of how long it waited for the CPU, and the value of that
-    /// account at a time shortly before the last sleep.
+    /// Whether others want its CPU. To find out: the kernel's record of how long it waited for the CPU, and the
+    /// value of that record shortly before the last sleep.
     contention: Contention,
     run_delay: Option<RunDelay>,
     waited_before: Option<(Instant, Duration)>,
     /// Its higher and lower priority, if it steps down from one to the other.
     priorities: Option<[Priority; 2]>,
-    /// The system has refused a latency request; the worker makes no further one.
+    /// The system has refused a latency request; the worker makes no further ones.
     request_refused: bool,
     look_due: Instant,
     look_often_until: Instant,
@@ -142,7 +143,7 @@ impl<E: Engine> Worker<E> {
     /// Makes a worker; nothing runs yet.
     ///
     /// # Errors
-    /// Those of making its epoll and timer.
+    /// The errors of making its epoll and timer.
     pub fn new(
         config: &WorkerConfig,
         engine: E,
@@ -199,7 +200,7 @@ impl<E: Engine> Worker<E> {
         self
     }
 
-    /// Lets it hand frames over to the other workers of its instance, and take theirs.
+    /// Enables the hand-over of frames to and from the other workers of its instance.
     ///
     /// # Errors
     /// What adding the fd of `peers` to its epoll returns.
@@ -221,7 +222,7 @@ impl<E: Engine> Worker<E> {
     /// Lets the engine register its fds. To be called on the thread that will run the turns.
     ///
     /// # Errors
-    /// Those of [`Engine::start`].
+    /// The errors of [`Engine::start`].
     pub fn start(&mut self) -> Result<(), Errno> {
         let now = clock::now();
         self.looked = now;
@@ -240,7 +241,7 @@ impl<E: Engine> Worker<E> {
         while !self.stopping && !self.engine.is_done() {
             self.go_on();
         }
-        // Others hand nothing over from here on; what they have handed over still leaves.
+        // Others can hand over nothing from here on; frames handed over before still leave.
         self.peers.iter().for_each(Peers::close);
         self.empty_ports(clock::now());
         self.publish();
@@ -277,7 +278,7 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// Ends a worker that does not run.
+    /// Ends a worker that is not running.
     #[must_use]
     pub fn into_remains(self) -> Remains<E> {
         Remains {
@@ -288,8 +289,7 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// Runs one turn at `now`: does everything that there is to do, once, and never sleeps. Returns whether there was
-    /// anything to do.
+    /// Runs one turn at `now`: does all pending work once, and never sleeps. Returns whether there was any.
     pub fn turn(&mut self, now: Instant) -> bool {
         let taken = self.take_handed() + self.poll_ports(now);
         let mut busy = taken > 0;
@@ -317,7 +317,8 @@ impl<E: Engine> Worker<E> {
             }
             self.fresh = Instant::ZERO;
         }
-        // After the engine, which may poll an fd itself: if it has sent an answer, the peer is busy with it meanwhile.
+        // After the engine, which may poll an fd itself: if it has sent an answer, this look overlaps with the
+        // peer's work.
         if now >= self.look_due {
             busy |= self.look_at_fds(now);
         }
@@ -344,8 +345,8 @@ impl<E: Engine> Worker<E> {
         busy
     }
 
-    /// The time at which the next turn starts. If the last turn handled packets only, that is the time at which its replies
-    /// had left, so that the time that frames take is known without another reading of the clock.
+    /// The time at which the next turn starts. If the last turn handled only packets, it is the time at which its
+    /// replies had left. So the time that frames take is known without reading the clock again.
     fn time(&mut self) -> Instant {
         match std::mem::take(&mut self.fresh) {
             Instant::ZERO => clock::now(),
@@ -429,7 +430,7 @@ impl<E: Engine> Worker<E> {
         busy
     }
 
-    /// Obeys the commands in the mailbox. Returns whether there were any.
+    /// Executes the commands in the mailbox. Returns whether there were any.
     fn read_mailbox(&mut self, now: Instant) -> bool {
         self.fresh = Instant::ZERO;
         self.commands.drain();
@@ -473,7 +474,7 @@ impl<E: Engine> Worker<E> {
         busy
     }
 
-    /// Gives a tap back to control, which frees it. Only if the mailbox is full is it freed here.
+    /// Returns a tap to control, which frees it. It is freed here only if the mailbox is full.
     fn give_back(&mut self, tap: Box<Tap>) {
         if self.events.send(Event::Untapped(tap)).is_err() {
             self.counters.drops.add(Reason::MailboxFull, 1);
@@ -521,7 +522,7 @@ impl<E: Engine> Worker<E> {
         if let Some(steps_up_at) = self.guard.as_ref().and_then(|guard| guard.steps_up_at(now)) {
             until = until.min(steps_up_at);
         }
-        // Also if the worker cannot sleep now, as arming changes how frames come.
+        // Even if the worker cannot sleep now, because arming changes how frames arrive.
         self.busy_streak = 0;
         let armed = self.watch_ports() && self.ports.queues_mut().iter_mut().all(|queue| queue.queue.arm());
         self.peers.iter().for_each(Peers::arm);
@@ -530,7 +531,7 @@ impl<E: Engine> Worker<E> {
             self.sleeper.put_off(now, until);
             self.before_sleep(now);
             self.sleeper.sleep(until);
-            // The sleep has told which fds are ready: they are handled now, with the present time.
+            // The sleep has returned which fds are ready: they are handled now, with the present time.
             let woken = clock::now();
             self.look_due = woken + LOOK_INTERVAL;
             self.ask_when_it_came();
@@ -543,7 +544,8 @@ impl<E: Engine> Worker<E> {
                 self.idle.worked(woken);
                 self.counters.turns_busy.add(1);
                 if self.idle.mode() != Mode::Interrupt {
-                    // The worker will spin first. In mode `interrupt` the next sleep is as good a look, and saves one.
+                    // The worker will spin first. In mode `interrupt` the next sleep replaces a look, and saves
+                    // one.
                     self.look_due = woken;
                 }
             }

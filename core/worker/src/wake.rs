@@ -1,4 +1,4 @@
-//! How a sleep ended, told to the idle policy and counted; what the policy decided, published. No sleeping here.
+//! Tells the idle policy how a sleep ended, counts it, and publishes the policy's decisions. It does not sleep.
 
 use twinpath_idle::{Arrival, Woken};
 use twinpath_sys::stamp;
@@ -9,10 +9,10 @@ use crate::fds::ENGINE_TOKENS;
 use crate::idle::Mode;
 use crate::turn::{MAILBOX, Worker};
 
-/// A worker that has not looked for this long may find packets that did not come just now.
+/// A worker that has not looked for this long may find packets that came earlier.
 const AWAY: Duration = Duration::from_micros(100);
 
-/// So long before `now`.
+/// The time `age` before `now`.
 fn ago(now: Instant, age: Duration) -> Instant {
     Instant::from_nanos(now.as_nanos().saturating_sub(age.as_nanos() as u64))
 }
@@ -39,7 +39,7 @@ impl<E: Engine> Worker<E> {
         self.slept_since = Some(slept);
         let mut came = now;
         if by_port {
-            // What the packets say of when they came is known when they have been taken.
+            // The arrival times of the packets are known once they have been taken.
             self.woken_by_port = true;
         } else if for_engine {
             counters.woken_by_packet.add(1);
@@ -62,7 +62,7 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// The ports gave `taken` frames in the turn of `now`, or were said to have some.
+    /// The ports returned `taken` frames in the turn of `now`, or were said to have some.
     #[inline]
     pub(crate) fn arrived(&mut self, now: Instant, taken: u64) {
         let count = taken.min(u64::from(u32::MAX)) as u32;
@@ -78,7 +78,7 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// When those packets came that were found by a worker that has not slept.
+    /// The arrival times of packets found by a worker that has not slept.
     #[inline]
     fn came_while_awake(&self, now: Instant, count: u32) -> Arrival {
         if now.nanos_since(self.looked) < AWAY.as_nanos() as u64 {
@@ -94,7 +94,7 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// When the first and the last of the packets found after a sleep came.
+    /// The arrival times of the first and the last packet found after a sleep.
     fn came_while_asleep(&mut self, slept: Instant, now: Instant, taken: u64) -> [Instant; 2] {
         let by_port = std::mem::take(&mut self.woken_by_port);
         if taken == 0 {
@@ -116,7 +116,7 @@ impl<E: Engine> Worker<E> {
         }
         match ages {
             Some(ages) => ages.map(|age| ago(now, age)),
-            // Nobody says when: those behind the first are taken for just come, the first as well.
+            // There are no time stamps: all packets, including the first, are assumed to have come just now.
             None => [now; 2],
         }
     }
@@ -126,7 +126,7 @@ impl<E: Engine> Worker<E> {
         let stamps = || self.ports.queues().iter().filter_map(|queue| queue.queue.stamps_ns());
         let first = stamp::age(stamps().map(|[first, _]| first).min()?, slept, now)?;
         let last = stamp::age(stamps().map(|[_, last]| last).max()?, slept, now)?;
-        // A clock that was set between the two.
+        // The clock may have been set between the two.
         (last <= first).then_some([first, last])
     }
 

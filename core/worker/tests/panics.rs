@@ -48,7 +48,7 @@ impl Engine for Dies {
     fn command(&mut self, _: Instant, (): (), _: &mut Io<'_, ()>) {}
 }
 
-/// What the other tests run in a process of its own. By itself it tests nothing.
+/// The other tests run this in a separate process. On its own it tests nothing.
 #[test]
 fn dies() {
     match std::env::var("DIES").unwrap_or_default().as_str() {
@@ -62,7 +62,7 @@ fn dies() {
             let _ = place::spawn(worker, 3, Placement::on(None)).unwrap().thread.join();
         }
         "task" => end_process_on_panic(|| {
-            // As a task that its runtime keeps from taking the thread along.
+            // Like a task whose runtime prevents the panic from ending the thread.
             let _ = std::panic::catch_unwind(|| panic!("in a task"));
         }),
         "other" => {

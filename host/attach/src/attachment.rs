@@ -21,8 +21,8 @@ use twinpath_config::Path;
 
 use crate::load::{Loading, Replies, Replying, Words, word_of};
 
-/// Frames that a worker can hold at once: a received burst and a burst waiting to leave, per queue, and as many again
-/// for replies that an engine holds back.
+/// Maximum number of frames that a worker holds: a received burst and a burst waiting to leave, per queue,
+/// and the same number for replies that an engine holds back.
 const IN_HAND_FRAMES: u32 = 4 * twinpath_frame::BURST_MAX as u32;
 
 /// Frames in transmission on the packet path: the kernel returns a frame when its receiver has taken it, and accepts no
@@ -42,7 +42,7 @@ pub const fn pool_frames(path: Path, queues: u32, ring_frames: u32) -> u32 {
     }
 }
 
-/// Bytes of receive ring that the kernel keeps for one queue beside the pool.
+/// Bytes of receive ring that the kernel keeps for one queue, in addition to the pool.
 #[must_use]
 pub const fn kernel_ring_bytes(path: Path, ring_frames: u32) -> u64 {
     match path {
@@ -57,7 +57,7 @@ pub const fn kernel_ring_bytes(path: Path, ring_frames: u32) -> u64 {
 /// The claims on an interface, and the addresses they apply to.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Its index.
+    /// Index of the interface.
     pub ifindex: u32,
     /// Its link-layer address.
     pub mac: Mac,
@@ -117,7 +117,7 @@ pub enum AttachError {
     /// No descriptor left.
     #[error("cannot duplicate a socket's descriptor: {0}; raise the limit of open files (ulimit -n)")]
     Descriptor(std::io::Error),
-    /// Another program holds the queue for longer than a dead owner could.
+    /// Another program has held the queue for longer than a dead owner could.
     #[error(
         "{source}; it was tried again for {waited:?}: stop the program that holds it (Linux does not tell which without CONFIG_XDP_SOCKETS_DIAG)"
     )]
@@ -149,10 +149,10 @@ pub struct Attachment {
     sockets: Vec<(PortId, OwnedFd)>,
     /// Queues to which no frames are steered yet.
     waiting: usize,
-    /// The words in which the programs record since when a frame waits for a queue's worker; none if claims are never
-    /// withdrawn.
+    /// The words in which the programs record since when a frame has waited for a queue's worker; none if
+    /// claims are never withdrawn.
     pending: Option<Words>,
-    /// What the programs answer by themselves.
+    /// The replies that the programs send by themselves.
     pub(crate) replying: Replying,
 }
 
@@ -174,7 +174,7 @@ pub struct AttachPlan {
     pub port: u16,
     /// How long a frame may wait for a worker before the kernel withdraws the claims; zero: for ever.
     pub fail_open: Duration,
-    /// The replies that the programs may give by themselves; `None`: none.
+    /// The replies that the programs may send by themselves; `None`: none.
     pub replies: Option<Replies>,
 }
 
@@ -220,8 +220,9 @@ impl Attachment {
         steering.attach_tc(target.ifindex, plan.tc)?;
         // A direct ring is used only if it holds as many frames as the configuration says.
         let states = if plan.ring_frames <= DIRECT_SLOTS { direct_states(&steering, workers) } else { None };
-        // Without a socket the program at tc ingress decides by itself. One that outlives this process would go on doing
-        // so, and among several workers the kernel chooses by choosing the socket.
+        // Without a socket the program at tc ingress decides alone. A program that outlives this process
+        // would continue to do so. With several workers the kernel selects the worker by selecting the
+        // socket.
         let binds_late = workers == 1 && plan.tc.ends_with_process();
         let (mut placed, mut waiting) = (Vec::with_capacity(workers), 0);
         let group = FanoutGroup::default();
@@ -236,15 +237,15 @@ impl Attachment {
             };
             let sender = send_only(&config, plan, region);
             let direct = states.as_ref().and_then(|states| direct(&steering, states, worker as u32));
-            // Without a socket, the worker has to open its ring first.
+            // Without a socket, the worker must open its ring first.
             waiting += usize::from(binds_late && direct.is_some());
             let filter = |socket: BorrowedFd<'_>| steering.attach_socket_filter(worker as u32, socket);
             let queue = PacketPort::open(&config, filter, sender, direct)?;
             let queue = queue.failing_open(word_of(pending.as_ref(), config.id));
             placed.push(PlacedQueue { worker, queue: Box::new(queue) });
         }
-        // Claims come last: a frame that a socket takes is withheld from the kernel from then on, and before a socket
-        // has joined the fan-out group each of them would take the frame.
+        // Claims come last. From then on, the kernel does not get the frames that a socket takes. Before
+        // the sockets have joined the fan-out group, each of them would take the same frame.
         steering.apply(table)?;
         let sockets = Vec::new();
         let (path, tc, queues) = (Path::Packet, Some(plan.tc), workers as u32);
@@ -263,7 +264,7 @@ impl Attachment {
         let (mut steering, mut pending, mut replying) = loading.load(plan.replies.as_ref())?;
         let mut tc = None;
         if replying.none.is_none() {
-            // Before the XDP program, which leaves requests to it.
+            // Attached before the XDP program, which leaves requests to it.
             match steering.attach_tc(target.ifindex, plan.tc) {
                 Ok(()) => tc = Some(plan.tc),
                 Err(error) => {
@@ -274,8 +275,8 @@ impl Attachment {
             }
         }
         steering.apply(table)?;
-        // First the program, which passes all frames while its map has no sockets: if another program holds the
-        // interface, no socket has been opened in vain.
+        // The program comes first; it passes all frames while its map has no sockets. If another program
+        // holds the interface, no socket has been opened in vain.
         steering.attach_xdp(target.ifindex, mode)?;
         let mut umems = regions.iter().map(|_| None).collect::<Vec<_>>();
         let (mut placed, mut sockets) = (Vec::new(), Vec::new());
@@ -308,8 +309,8 @@ impl Attachment {
         Ok((Self { steering, target, path, tc, queues, sockets, waiting, pending, replying }, placed))
     }
 
-    /// A worker serves this queue now, so frames are steered to it from here on. Until then the kernel serves them: a
-    /// socket without frames to receive into would lose them.
+    /// A worker now serves this queue, so frames are steered to it from here on. Until then the kernel
+    /// serves them: a socket without receive buffers would lose them.
     ///
     /// # Errors
     /// The map of sockets refused it; the kernel continues to serve that queue.
@@ -340,7 +341,7 @@ impl Attachment {
         self.steering.stuck()
     }
 
-    /// Acknowledges that.
+    /// Acknowledges that event.
     pub fn read_stuck(&mut self) {
         self.steering.read_stuck();
     }
@@ -370,8 +371,8 @@ impl Attachment {
         self.path
     }
 
-    /// How the program at tc ingress is attached; `None` on the XDP paths if it does not [reply](Self::no_reflex) to
-    /// requests, as it does nothing else there.
+    /// How the program at tc ingress is attached. `None` on the XDP paths if it does not
+    /// [reply](Self::no_reflex) to requests, because that is its only purpose there.
     #[must_use]
     pub const fn tc(&self) -> Option<TcAttach> {
         self.tc
@@ -420,7 +421,7 @@ impl Attachment {
     }
 }
 
-/// What the programs are loaded for.
+/// The purpose for which the programs are loaded.
 const fn loading(path: Steered, workers: u32, plan: &AttachPlan) -> Loading {
     let AttachPlan { fail_open, virtual_device, .. } = *plan;
     Loading { path, workers, fail_open, virtual_device }
@@ -448,8 +449,8 @@ async fn open_patiently(
     }
 }
 
-/// Opens an AF_XDP queue by which the packet path sends. It is optional: if the queue does not exist or another program
-/// has it, frames leave by the packet socket.
+/// Opens an AF_XDP queue by which the packet path sends. It is optional: if the queue does not exist or
+/// another program holds it, frames leave by the packet socket.
 fn send_only(config: &PacketConfig<'_>, plan: &AttachPlan, region: &Region) -> Option<XdpPort> {
     let config = XdpConfig {
         id: config.id,

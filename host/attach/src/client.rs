@@ -18,7 +18,7 @@ use crate::path::facts::InterfaceFacts;
 /// How long a neighbour may take to answer: the kernel tries three times, a second apart.
 const RESOLVE_PATIENCE: Duration = Duration::from_secs(4);
 
-/// The reason that a client cannot have the fast path.
+/// The reason why a client cannot use the fast path.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The interface.
@@ -82,7 +82,7 @@ pub struct Client {
 
 /// One flow of a client, claimed.
 pub struct ClientPath {
-    /// Holds the claims; dropping it takes the programs off.
+    /// Holds the claims; dropping it detaches the programs.
     pub attachment: Attachment,
     /// The queues, all for one worker.
     pub queues: Vec<PlacedQueue>,
@@ -94,7 +94,7 @@ pub struct ClientPath {
     pub target: SocketAddr,
     /// The egress to the target.
     pub egress: Egress,
-    /// Reserves the local port, and receives what does not come by the fast path.
+    /// Reserves the local port, and receives packets that do not take the fast path.
     pub socket: UdpSocket,
 }
 

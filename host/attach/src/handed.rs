@@ -1,10 +1,12 @@
-//! Hands what is in the ring of a lease over to the kernel's socket, as nobody will read it there: its process has ended, or somebody may
-//! wait for the socket who knows nothing of the ring.
+//! Hands over the contents of a lease's ring to the kernel's socket when nobody will read it from the ring:
+//! its process has ended, or the socket may be read by a process that does not know the ring.
 //!
-//! Each datagram is sent on the interface, with a mark. A program at tc egress turns it around, so that it arrives there once more, and
-//! the one at ingress passes it if it is for the socket that had the lease when it came, and else drops it, as the kernel drops what a
-//! closed socket had not received (`stack/bpf/bpf/lease.c`). The memory of the ring is another process's, which may have written
-//! anything there. So what is sent is a whole datagram to that very socket, and the kernel judges it as it judges what comes by a wire.
+//! Each datagram is sent on the interface, with a mark. A program at tc egress turns it around, so that it
+//! arrives at the interface again. The program at ingress passes it if it is for the socket that had the
+//! lease when it first arrived. Otherwise it drops it, just as the kernel drops datagrams that a closed
+//! socket had not received (`stack/bpf/bpf/lease.c`). The memory of the ring belongs to another process,
+//! which may have written anything there. So only a whole datagram to that very socket is sent, and the
+//! kernel checks it like any packet from a wire.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -21,19 +23,20 @@ use twinpath_wire::{ChecksumFound, ChecksumTrust, Mac, udp_frame};
 
 use crate::leased::{Handing, LeaseError, LeasedInterface, OWN};
 
-/// How long frames may take from the packet socket to the program at ingress: usually they are there when it has sent them.
+/// How long frames may take from the packet socket to the program at ingress. Usually they are there when
+/// the send returns.
 const ARRIVAL: Duration = Duration::from_millis(5);
 
-/// What became of the datagrams that were in a ring.
+/// The outcome for the datagrams that were in a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandedOver {
-    /// The kernel was given them for their socket.
+    /// Datagrams passed to the kernel for their socket.
     pub passed: u64,
-    /// They are lost: the socket is closed, or it could not be done.
+    /// Lost datagrams: the socket is closed, or passing failed.
     pub lost: u64,
 }
 
-/// What a frame must be, so that it is sent.
+/// The conditions under which a frame is sent.
 struct Wanted<'a> {
     trust: ChecksumTrust,
     mac: Mac,
@@ -42,8 +45,9 @@ struct Wanted<'a> {
 }
 
 impl LeasedInterface {
-    /// Hands over what is in the ring of a lease, which nobody reads meanwhile. It is closed then, and empty. What comes until then is
-    /// handed over as well, if the ring is open: so all of it stays in order. Neither a lease nor its socket ends by this.
+    /// Hands over the contents of a lease's ring, which nobody may read meanwhile. Afterwards the ring is
+    /// closed and empty. If the ring is open, datagrams that arrive until then are handed over as well, so
+    /// order is kept. Neither the lease nor its socket ends by this.
     ///
     /// # Errors
     /// [`LeaseError::Memory`]: the ring is as it was.
@@ -93,10 +97,10 @@ impl LeasedInterface {
         self.remains(process, number).is_ok_and(|remains| !remains.is_empty())
     }
 
-    /// As [`Self::hand_over`], of a lease of this process ([`LeasedInterface::lend`]).
+    /// Like [`Self::hand_over`], for a lease of this process ([`LeasedInterface::lend`]).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Self::hand_over`].
     pub fn hand_over_own(&mut self, number: u32) -> Result<HandedOver, LeaseError> {
         self.hand_over(OWN, number)
     }
@@ -125,7 +129,7 @@ impl LeasedInterface {
         open().map_err(LeaseError::HandOver)
     }
 
-    /// Waits until so many frames have come back, for as long as that may take.
+    /// Waits until this many frames have come back, or the time for it is over.
     fn await_arrival(&self, came: u64) {
         let until = clock::now() + ARRIVAL;
         while (came.wrapping_sub(self.leases.handed().came) as i64) > 0 && clock::now() < until {
@@ -135,7 +139,8 @@ impl LeasedInterface {
 }
 
 impl Wanted<'_> {
-    /// Whether the frame is a whole datagram to the socket. A checksum that was left to hardware is completed.
+    /// Whether the frame is a whole datagram to the socket. A checksum that was left to hardware is
+    /// completed.
     fn completes(&self, frame: &mut [u8]) -> bool {
         let Ok(datagram) = udp_frame::parse(frame, self.trust) else { return false };
         let to = datagram.destination;
@@ -147,7 +152,7 @@ impl Wanted<'_> {
         if is_its && datagram.checksum == ChecksumFound::Partial {
             let Some(udp_at) = datagram.payload.start.checked_sub(HEADER_LEN) else { return false };
             let Some(segment) = frame.get_mut(udp_at..datagram.payload.end) else { return false };
-            // The field has the sum of the pseudo-header. A sum of 0 says that there is none.
+            // The field has the sum of the pseudo-header. A checksum of 0 would mean that there is none.
             let checksum = match Sum::ZERO.bytes(segment).checksum() {
                 0 => u16::MAX,
                 checksum => checksum,

@@ -69,8 +69,8 @@ pub fn tidy(link: &Link) {
     }
 }
 
-/// Collects the facts for the choice of a path, including those of the BPF programs. `sockets`: the kernel's sockets
-/// could serve all claims, which they cannot for frames of an EtherType.
+/// Collects the facts for the choice of a path, including those about the BPF programs. `sockets`: whether
+/// the kernel's sockets could serve all claims; they cannot for frames of an EtherType.
 pub fn learn_facts(mirror: &Mirror, link: &Link, sockets: bool, asked: AttachAsked) -> InterfaceFacts {
     let support = |probed: Result<(), String>| probed.map_or_else(Support::No, |()| Support::Yes);
     let probe = twinpath_bpf::probe();

@@ -1,5 +1,5 @@
-//! An interface on which kernel UDP sockets have leases: their datagrams come by rings while threads look. They are of this
-//! process ([`LeasedInterface::lend`]), or of others (`loan.rs`).
+//! An interface on which kernel UDP sockets have leases: while threads poll them, their datagrams arrive by
+//! rings. The sockets belong to this process ([`LeasedInterface::lend`]), or to others (`loan.rs`).
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -31,7 +31,7 @@ use crate::path::facts::InterfaceFacts;
 pub const SOCKETS_MAX: u32 = 16;
 const _: () = assert!(SOCKETS_MAX <= LEASES_MAX);
 
-/// The reason that a socket gets no lease.
+/// The reason why a socket gets no lease.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
     /// The interface.
@@ -40,10 +40,10 @@ pub enum LeaseError {
     /// Netlink.
     #[error("{0}")]
     Mirror(#[from] MirrorError),
-    /// Frames that arrive there cannot be claimed, or it takes a privilege.
+    /// Frames that arrive there cannot be claimed, or a privilege is missing.
     #[error("{0}")]
     Path(String),
-    /// The kernel is to do something with the frames that the fast path would leave out.
+    /// The kernel is configured to process these frames in a way that the fast path would bypass.
     #[error("{0}")]
     Bypassed(Bypassed),
     /// The claims or the program.
@@ -55,21 +55,21 @@ pub enum LeaseError {
     /// Only that filter knows which datagrams the socket receives.
     #[error("the socket has a filter (SO_ATTACH_FILTER, SO_ATTACH_BPF), which the fast path would leave out")]
     Filtered,
-    /// The kernel did not say.
+    /// The kernel did not tell whether the socket has a filter.
     #[error("cannot ask whether the socket has a filter: {0}")]
     Filter(std::io::Error),
-    /// What is in rings cannot be handed over.
+    /// The contents of rings cannot be handed over.
     #[error("cannot send what is in rings: {0}")]
     HandOver(std::io::Error),
-    /// A socket can have one.
+    /// The socket has a lease already; it can have only one.
     #[error("the socket has a lease already, by another descriptor of it")]
     HasLease,
-    /// All are taken.
+    /// All leases are taken.
     #[error("{interface} has no lease left: {most} sockets of this process have one there")]
     Full {
         /// The interface.
         interface: String,
-        /// How many there can be.
+        /// The maximum number.
         most: u32,
     },
 }
@@ -86,35 +86,36 @@ impl From<SteerError> for LeaseError {
     }
 }
 
-/// When programs are loaded into the kernel, which checks them: some 0.4 s of a CPU.
+/// When programs are loaded into the kernel, which verifies them: this takes about 0.4 s of CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
     /// Now.
     AtOnce,
-    /// When nobody else wants a CPU, for a few seconds: what asks for a lease goes on meanwhile, without it. Nothing is attached in that
-    /// time, as that holds a lock which the whole host shares.
+    /// When nobody else wants a CPU, for a few seconds. Code that asks for a lease continues meanwhile,
+    /// without it. Nothing is attached in that time, because attaching holds a lock that the whole host
+    /// shares.
     WhenIdle,
 }
 
-/// For so long.
+/// How long loading waits for an idle CPU.
 const LOADS_WHEN_IDLE: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// What datagrams of a socket are sent by as frames.
+/// The means by which a socket's datagrams are sent as frames.
 #[derive(Debug)]
 pub struct Sending {
     /// Shows the headers with which the kernel sends for the socket.
     pub sample: Sample,
-    /// Sends frames on the interface. It may have as much on its way as the socket itself (SO_SNDBUF). `None` if it could not be
-    /// opened: the kernel sends.
+    /// Sends frames on the interface. It may have as many bytes under way as the socket itself (SO_SNDBUF).
+    /// `None` if it could not be opened: the kernel sends.
     pub frames: Option<PacketSocket>,
-    /// The interface's address: what has another one as its sender is of a device above it.
+    /// The interface's address. A frame with another source address belongs to a device stacked on it.
     pub mac: Mac,
 }
 
-/// What a holder of a lease has to know of the interface.
+/// The properties of the interface that the holder of a lease must know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeasedOn {
-    /// Whether checksums may be partial, as the sender left them to hardware.
+    /// Whether checksums may be partial because the sender left them to hardware.
     pub partial_checksums: bool,
     /// The addresses of this host on the interface.
     pub own: Vec<IpAddr>,
@@ -124,38 +125,39 @@ pub struct LeasedOn {
     pub mtu: u32,
 }
 
-/// A lease that a socket of this process has been given ([`Loan`](crate::Loan): one of another process).
+/// A lease given to a socket of this process; [`Loan`](crate::Loan) is a lease for another process.
 #[derive(Debug)]
 pub struct OwnLease {
-    /// Its number, to give it back by.
+    /// Its number, for giving it back.
     pub number: u32,
     /// The holder's end.
     pub lease: Lease,
-    /// Takes it from the socket when that is closed while others have the interface: then [`LeasedInterface::set_free`].
+    /// Takes the lease from the socket when the socket is closed while others use the interface;
+    /// [`LeasedInterface::set_free`] must follow.
     pub withdrawal: Withdrawal,
     /// The interface.
     pub on: LeasedOn,
 }
 
-/// A lease that a socket can be given.
+/// A lease that can be given to a socket.
 #[derive(Debug, Default)]
 pub(crate) struct Place {
-    /// What its socket claims; `None` if it is free.
+    /// The claim of its socket; `None` if the lease is free.
     pub(crate) claim: Option<Claim>,
     /// The address that its socket is bound to.
     pub(crate) local: Option<SocketAddr>,
-    /// How often it has been given; never 0 when it is.
+    /// How often it has been given; not 0 while it is in use.
     pub(crate) lent: u32,
 }
 
-/// This process, of those that have rings where it has any.
+/// The number of this process, among those with rings.
 pub(crate) const OWN: u32 = 0;
 
-/// What frames are handed over by (`handed.rs`).
+/// The means for handing frames over (`handed.rs`).
 #[derive(Debug)]
 pub(crate) struct Handing {
     pub(crate) socket: PacketSocket,
-    /// Of one frame.
+    /// Buffer for one frame.
     pub(crate) frame: Box<[u8]>,
 }
 
@@ -166,8 +168,8 @@ struct OwnMemory {
     samples: Arc<Mapping>,
 }
 
-/// The addresses of this host on all its interfaces, and those of their broadcasts: most of what claims to come from there is not let in
-/// by the kernel (`fib_validate_source`).
+/// The addresses of this host on all its interfaces, and their broadcast addresses. The kernel drops most
+/// packets that claim to come from these (`fib_validate_source`).
 #[must_use]
 pub fn hosts(tables: &Tables) -> Vec<IpAddr> {
     let mut hosts = Vec::new();
@@ -189,13 +191,13 @@ pub struct LeasedInterface {
     pub(crate) facts: InterfaceFacts,
     pub(crate) target: Target,
     pub(crate) leases: Leases,
-    /// Of this process; `None`: the sockets are of others.
+    /// Of this process; `None`: the sockets belong to other processes.
     memory: Option<OwnMemory>,
     /// By process, and in each by number.
     places: Vec<Place>,
-    /// Rings that were used before.
+    /// Rings that were used before and are free.
     idle: Vec<(u32, Lease, Sending)>,
-    /// What frames are handed over by; `None` before that was needed.
+    /// The means for handing frames over; `None` until needed.
     pub(crate) handing: Option<Handing>,
 }
 
@@ -213,14 +215,14 @@ impl LeasedInterface {
         let samples =
             Mapping::of_fd(opened.leases.samples(), capacity * SAMPLE_LEN, 0).map_err(LeaseError::Memory)?;
         opened.memory = Some(OwnMemory { states: Arc::new(states), samples: Arc::new(samples) });
-        // Without it the kernel sends, as there are no samples.
+        // Without it there are no samples, so the kernel sends.
         let (ifindex, how) = (opened.target.ifindex, opened.facts.tc_attach());
         let _ = opened.leases.attach_egress(ifindex, how);
         Ok(opened)
     }
 
-    /// As [`Self::open`], for sockets of so many other processes, which send by the kernel ([`LeasedInterface::lend_to_other`]); each
-    /// of them has up to `sockets`.
+    /// Like [`Self::open`], for sockets of up to `processes` other processes, which send through the kernel
+    /// ([`LeasedInterface::lend_to_other`]). Each of them has up to `sockets`.
     ///
     /// # Errors
     /// [`LeaseError`]
@@ -245,7 +247,8 @@ impl LeasedInterface {
             Load::WhenIdle => when_idle(LOADS_WHEN_IDLE, || Leases::load(processes, capacity)),
         }?;
         leases.attach(target.ifindex, facts.tc_attach())?;
-        // Loaded now, as a program that leaves what is in a ring to others waits for that. Without it such frames are lost, and counted.
+        // Loaded now, because a process that leaves its ring's contents to others waits for this. Without
+        // it such frames are lost, and counted.
         if let Err(error) = leases.attach_egress(target.ifindex, facts.tc_attach()) {
             tracing::warn!("{interface}: what is in rings cannot be handed over: {error}");
         }
@@ -255,8 +258,8 @@ impl LeasedInterface {
         Ok(Self { facts, target, leases, memory: None, places, idle: Vec::new(), handing: None })
     }
 
-    /// Gives a UDP socket that is bound to `local` a lease, and what it can send by. Waits some tens of milliseconds until the
-    /// claim is in force.
+    /// Gives a lease to a UDP socket that is bound to `local`, and the means to send. Waits some tens of
+    /// milliseconds until the claim is in force.
     ///
     /// # Errors
     /// [`LeaseError`]; the socket then has none.
@@ -270,7 +273,7 @@ impl LeasedInterface {
         if let Some(frames) = &sending.frames
             && let Ok(bytes) = socket_send_buffer_size(socket)
         {
-            // The kernel doubles what is set. If it refuses, the bound is its default.
+            // The kernel doubles the value that is set. If it refuses, its default applies.
             let _ = set_socket_send_buffer_size(frames, bytes / 2);
         }
         if let Err(error) = self.occupy(OWN, number, socket, local) {
@@ -302,7 +305,7 @@ impl LeasedInterface {
         self.places.get_mut((process * self.leases.capacity() + number) as usize)
     }
 
-    /// A lease of the process that the socket can be given.
+    /// A free lease of the process for this socket.
     pub(crate) fn place_for(
         &self,
         process: u32,
@@ -331,7 +334,7 @@ impl LeasedInterface {
         if of_another_descriptor { Err(LeaseError::HasLease) } else { Ok(number as u32) }
     }
 
-    /// Gives the socket the lease of this number, which is free.
+    /// Gives the lease with this number, which must be free, to the socket.
     pub(crate) fn occupy(
         &mut self,
         process: u32,
@@ -341,35 +344,37 @@ impl LeasedInterface {
     ) -> Result<(), LeaseError> {
         let Some(place) = self.place_mut(process, number) else { return Ok(()) };
         place.lent = place.lent.wrapping_add(1).max(1);
-        // The kernel says which socket on the port a frame is for.
+        // The kernel decides which socket on the port a frame is for.
         place.claim = Some(Claim::port(Protocol::Udp, local.port()));
         place.local = Some(local);
         let lent = place.lent;
-        // In this order: when the claim is in force, everything that was passed before has reached the socket.
+        // In this order: when the claim is in force, everything that was passed before has reached the
+        // socket.
         let assigned = self.leases.assign(socket, Assigned { process, number, lent });
         let assigned = assigned.map_err(LeaseError::from).and_then(|()| {
             let table = self.table()?;
             Ok(self.leases.apply_and_settle(&table)?)
         });
         if assigned.is_err() {
-            // It only fails for what is no socket any more.
+            // It fails only if this is no longer a socket.
             let _ = self.leases.withdrawal().withdraw(socket);
             self.vacate(process, number);
         }
         assigned
     }
 
-    /// Takes the lease of this number from its socket. It does not wait: others may wait for what is in their rings to be handed over.
+    /// Takes the lease with this number from its socket. It does not wait: the contents of other rings may
+    /// have to be handed over meanwhile.
     pub(crate) fn vacate(&mut self, process: u32, number: u32) {
         let Some(place) = self.place_mut(process, number) else { return };
         place.claim = None;
-        // The socket may live on in another process.
+        // The socket may still be open in another process.
         self.leases.free(process, number);
-        // It only fails if the kernel has no memory: then frames find the ring closed.
+        // It fails only if the kernel has no memory: then frames find the ring closed.
         let _ = self.table().map(|table| self.leases.apply_unless_waits(&table));
     }
 
-    /// The sockets of a process claim nothing any more: [`Self::table`] is that of the others.
+    /// Removes the claims of a process's sockets; [`Self::table`] then contains only those of others.
     pub(crate) fn forget_claims(&mut self, process: u32) {
         for number in 0..self.leases.capacity() {
             if let Some(place) = self.place_mut(process, number) {
@@ -404,21 +409,22 @@ impl LeasedInterface {
         Ok((Lease::new(ring.map_err(bad_layout)?), Sending { sample, frames, mac: self.target.mac }))
     }
 
-    /// Takes the lease back, before its socket is closed: what is in the ring is discarded.
+    /// Takes the lease back, before its socket is closed. The contents of the ring are discarded.
     pub fn take_back(&mut self, socket: BorrowedFd<'_>, number: u32, mut lease: Lease, sending: Sending) {
         lease.close();
-        // It only fails for what is no socket any more.
+        // It fails only if this is no longer a socket.
         let _ = self.leases.withdrawal().withdraw(socket);
         self.set_free(number, lease, sending);
     }
 
-    /// The second half of [`Self::take_back`], after [`OwnLease::withdrawal`]: another socket may have the lease, which is closed.
+    /// The second half of [`Self::take_back`], after [`OwnLease::withdrawal`]: another socket may then get
+    /// this lease, which is closed.
     pub fn set_free(&mut self, number: u32, lease: Lease, sending: Sending) {
         self.vacate(OWN, number);
         self.idle.push((number, lease, sending));
     }
 
-    /// The interface has these addresses from now on, and the host those of [`hosts`].
+    /// Sets the addresses of the interface; [`hosts`] returns those of the host.
     ///
     /// # Errors
     /// [`LeaseError::Attach`]; the former ones stay in force.
@@ -438,7 +444,7 @@ impl LeasedInterface {
         Ok(self.leases.apply(&table)?)
     }
 
-    /// What the sockets with a lease claim.
+    /// The claims of the sockets with a lease.
     pub(crate) fn table(&mut self) -> Result<Table, AttachError> {
         self.target.claims.clear();
         for claim in self.places.iter().filter_map(|place| place.claim.as_ref()) {
@@ -449,7 +455,7 @@ impl LeasedInterface {
         self.target.table()
     }
 
-    /// Number of frames per verdict, by its stable name: `claimed` are those that were put into rings.
+    /// Number of frames per verdict, by its stable name: `claimed` frames were put into rings.
     ///
     /// # Errors
     /// [`SteerError::Map`].

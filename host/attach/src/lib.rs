@@ -1,5 +1,5 @@
-//! Attaches an interface to a fast path and detaches it: for an instance's claims, for a client's own flows, as a port of
-//! a switch, or for kernel sockets that have leases.
+//! Attaches an interface to a fast path and detaches it: for an instance's claims, for a client's own
+//! flows, as a port of a switch, or for kernel sockets with leases.
 
 mod attachment;
 mod client;

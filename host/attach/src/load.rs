@@ -1,4 +1,4 @@
-//! Loads the programs of a path, with as much as the kernel takes of what they can do besides steering.
+//! Loads the programs of a path, with as many features besides steering as the kernel accepts.
 
 use std::sync::Arc;
 
@@ -8,30 +8,30 @@ use twinpath_port::PortId;
 use twinpath_rings::pending::{self, Pending};
 use twinpath_time::Duration;
 
-/// The words of all queues, and the time after which a worker is stuck.
+/// The words of all queues, and the time after which a worker counts as stuck.
 pub(crate) type Words = (Arc<Mapping>, Duration);
 
-/// The replies that programs may give by themselves.
+/// The replies that programs may send by themselves.
 #[derive(Clone, Debug)]
 pub struct Replies {
-    /// So many per second, at least 1.
+    /// Maximum number of replies per second, at least 1.
     pub rate: u32,
-    /// Whether they leave everything to workers that answer more.
+    /// Whether they leave all requests to workers under loads at which workers answer more.
     pub tries_worker: bool,
     /// The kept replies of services; `None`: no service keeps any.
     pub kept: Option<Arc<KeptMaps>>,
 }
 
-/// What programs answer by themselves.
+/// The replies that programs send by themselves.
 #[derive(Debug, Default)]
 pub(crate) struct Replying {
-    /// Why nothing.
+    /// Why they send none.
     pub(crate) none: Option<String>,
-    /// Why no kept replies, though there is memory for them.
+    /// Why they send no kept replies, although there is memory for them.
     pub(crate) no_kept: Option<String>,
     /// Whether there was memory for kept replies when they were loaded.
     pub(crate) knows_kept: bool,
-    /// Why nothing for the time being.
+    /// Why they send none for the time being.
     pub(crate) suspended: Option<String>,
 }
 
@@ -41,10 +41,10 @@ impl Replying {
     }
 }
 
-/// Programs, the words in which they record stuck workers, and what they answer by themselves.
+/// Programs, the words in which they record stuck workers, and the replies that they send by themselves.
 pub(crate) type Loaded = (Steering, Option<Words>, Replying);
 
-/// What the programs are loaded for.
+/// The purpose for which the programs are loaded.
 #[derive(Clone, Copy)]
 pub(crate) struct Loading {
     pub(crate) path: Path,
@@ -56,7 +56,7 @@ pub(crate) struct Loading {
 }
 
 impl Loading {
-    /// The programs of a path, with those that reply by themselves where that is wanted and the kernel takes them.
+    /// Loads the programs of a path, with replies if requested and accepted by the kernel.
     pub(crate) fn load(self, replies: Option<&Replies>) -> Result<Loaded, SteerError> {
         let Some(replies) = replies else {
             return self.without_replies("they are switched off (interface.reflex, limits.reflex_rate)");
@@ -65,7 +65,7 @@ impl Loading {
             return self
                 .without_replies("worker.fail_open_ms is 0, so a worker that hangs would not be found");
         }
-        // Finding a worker that hangs is worth more than reflexes, which hide it.
+        // Detecting a stuck worker is worth more than reflexes, which hide it.
         let loaded = most(replies.kept.as_ref(), |kept| self.replying(replies, kept));
         match loaded {
             Ok(((steering, words), replying)) => Ok((steering, Some(words), replying)),
@@ -73,13 +73,13 @@ impl Loading {
         }
     }
 
-    /// The programs of a path without replies of their own, and why.
+    /// Loads the programs of a path without replies, for the reason `why`.
     pub(crate) fn without_replies(self, why: &str) -> Result<Loaded, SteerError> {
         let (steering, words) = self.plainly()?;
         Ok((steering, words, Replying::none(why)))
     }
 
-    /// The programs that reply, which also find workers that hang.
+    /// Loads the programs that reply, which also detect stuck workers.
     fn replying(self, replies: &Replies, kept: Option<&Arc<KeptMaps>>) -> Result<(Steering, Words), String> {
         let Replies { rate, tries_worker, .. } = *replies;
         let plan = ReflexPlan { partial_checksums: self.virtual_device, rate, tries_worker };
@@ -87,7 +87,8 @@ impl Loading {
         steering.map_err(|error| error.to_string()).and_then(|steering| with_words(steering, self.fail_open))
     }
 
-    /// The programs that steer, with the words in which they record stuck workers where the kernel takes that.
+    /// Loads the programs that steer, with the words in which they record stuck workers if the kernel
+    /// accepts that.
     fn plainly(self) -> Result<(Steering, Option<Words>), SteerError> {
         let Self { path, workers, fail_open, .. } = self;
         let without = || Steering::load_for(path, workers, Duration::ZERO);
@@ -109,8 +110,8 @@ impl Loading {
     }
 }
 
-/// Loads as much as the kernel takes: programs with kept replies, if there are some, else those with mirrors alone. The error
-/// says why it takes neither.
+/// Loads as many features as the kernel accepts: programs with kept replies, if there are some, otherwise
+/// those that only mirror requests. The error says why the kernel accepts neither.
 fn most<K, T>(
     kept: Option<&K>,
     load: impl Fn(Option<&K>) -> Result<T, String>,
@@ -154,7 +155,8 @@ mod tests {
 
     #[test]
     fn what_a_kernel_refuses_is_left_out_and_the_rest_is_loaded() {
-        // A kernel that takes programs with kept replies, one that takes them without, and one that takes none.
+        // A kernel that accepts programs with kept replies, one that accepts them only without, and one
+        // that accepts none.
         let load = |takes: [bool; 2]| {
             move |kept: Option<&u8>| {
                 let taken = takes[usize::from(kept.is_none())];

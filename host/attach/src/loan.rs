@@ -1,9 +1,10 @@
-//! Leases for sockets of other processes, each of which maps the memory of its rings and has no rights: the program that fills the rings
-//! is this process's.
+//! Leases for sockets of other processes. Each such process maps the memory of its rings and needs no
+//! privileges; the program that fills the rings belongs to this process.
 //!
-//! The rings of each process are in two maps that it alone has. Whatever it writes there, it does to its own datagrams: which lease is of
-//! which socket is in maps that no other process has, the program checks each number that it reads (`stack/bpf/bpf/lease.c`), puts
-//! nothing there but frames that the kernel would give to a socket with a lease, and this process reads nothing of it.
+//! The rings of each process are in two maps that no other process shares. Whatever it writes there affects
+//! only its own datagrams. Which lease belongs to which socket is stored in maps that no other process has.
+//! The program checks each number that it reads (`stack/bpf/bpf/lease.c`), and puts only frames there that
+//! the kernel would give to a socket with a lease. This process reads nothing from the rings.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,33 +21,34 @@ use crate::leased::{LeaseError, LeasedInterface, LeasedOn};
 /// A lease for a socket of another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loan {
-    /// Its number: the place of its ring in the memory.
+    /// Its number: the position of its ring in the memory.
     pub number: u32,
-    /// Rings in the memory.
+    /// Number of rings in the memory.
     pub capacity: u32,
     /// The interface.
     pub on: LeasedOn,
 }
 
 impl LeasedInterface {
-    /// One more process has rings: its number, until [`Self::release`].
+    /// Adds a process with rings. Returns its number, which is valid until [`Self::release`].
     ///
     /// # Errors
-    /// [`LeaseError`]: no memory, or there are as many as there can be.
+    /// [`LeaseError`]: no memory, or the maximum is reached.
     pub fn admit(&mut self) -> Result<u32, LeaseError> {
         self.leases.admit()?.ok_or_else(|| self.full())
     }
 
-    /// The process has gone, or is served no more: nothing is put into its rings.
+    /// The process has gone, or is no longer served: nothing more is put into its rings.
     pub fn release(&mut self, process: u32) {
         self.forget_claims(process);
-        // There is none if the interface has more addresses than a table holds: then the former table stays.
+        // There is none if the interface has more addresses than a table can hold: then the former table
+        // stays.
         let table = self.table().ok();
         self.leases.release(process, table.as_ref());
     }
 
-    /// Gives a socket of another process, which is bound to `local`, a lease. Waits as [`LeasedInterface::lend`] does. This process
-    /// need not keep the descriptor.
+    /// Gives a lease to a socket of another process, which is bound to `local`. Waits like
+    /// [`LeasedInterface::lend`]. This process need not keep the descriptor.
     ///
     /// # Errors
     /// [`LeaseError`]; the socket then has none.
@@ -66,14 +68,15 @@ impl LeasedInterface {
         self.vacate(process, number);
     }
 
-    /// Frames that were put into rings of the process since [`Self::admit`] and before, of processes that had its number.
+    /// Number of frames put into rings with this process number, including those of earlier processes with
+    /// the same number.
     #[must_use]
     pub fn put_for(&self, process: u32) -> u64 {
         self.leases.put_for(process)
     }
 
-    /// What keeps the program attached, for another process that serves the same sockets from then on; `None` if the kernel has no
-    /// links for it.
+    /// Keeps the program attached, for another process that serves the same sockets from then on; `None` if
+    /// the kernel has no BPF links for it.
     #[must_use]
     pub fn links(&self) -> Option<Vec<BorrowedFd<'_>>> {
         self.leases.links()

@@ -1,9 +1,10 @@
 //! The kernel interfaces of one network namespace as ports of a switch.
 //!
-//! A set has one queue for each worker, which carries all interfaces of the set. An interface becomes a port in three steps:
-//! [`PortSet::attach`] attaches the programs, which can fail; then every worker adds it to its queue ([`PortSet::ports`] says
-//! what); then [`PortSet::claim`] has its frames go to the queues. Until then the kernel has them. It leaves in the opposite
-//! order. All calls are made in the network namespace of the interfaces.
+//! A set has one queue per worker, which carries all interfaces of the set. An interface becomes a port in
+//! three steps. [`PortSet::attach`] attaches the programs, which can fail. Then every worker adds the
+//! interface to its queue, as returned by [`PortSet::ports`]. Then [`PortSet::claim`] directs its frames to
+//! the queues; until then the kernel gets them. An interface leaves in the opposite order. All calls are
+//! made in the network namespace of the interfaces.
 
 use std::collections::BTreeSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -26,20 +27,21 @@ use crate::attachment::{AttachError, PlacedQueue};
 /// The mark of frames that the workers send; it is removed before they leave.
 const MARK: u32 = 0x7477_7377;
 
-/// What a set is made of.
+/// The parameters of a set.
 #[derive(Clone, Copy, Debug)]
 pub struct PortSetPlan {
-    /// Number of the set in this process: that of its queues is as much above those of ports.
+    /// Number of the set in this process; its queues are numbered after those of single ports.
     pub number: u16,
     /// Workers; each gets one queue.
     pub workers: u32,
     /// Slots of each queue's ring.
     pub ring_frames: u32,
-    /// Interfaces that it carries, at most.
+    /// Maximum number of interfaces that it carries.
     pub ports_max: usize,
-    /// How long a frame may wait for a worker before those of ports that fail open go to the kernel; zero: for ever.
+    /// How long a frame may wait for a worker before frames of ports that fail open go to the kernel; zero:
+    /// for ever.
     pub fail_open: Duration,
-    /// Entries by which the kernel may forward frames itself; 0: it forwards none.
+    /// Maximum number of entries by which the kernel may forward frames itself; 0: it forwards none.
     pub offloaded: u32,
     /// How the programs are attached.
     pub tc: TcAttach,
@@ -54,19 +56,20 @@ pub struct PortSet {
     /// Keeps the interfaces in promiscuous mode.
     listener: OwnedFd,
     promiscuous: BTreeSet<u32>,
-    /// Spare sockets that each queue has.
+    /// Number of spare sockets of each queue.
     spares: usize,
     words: Option<Arc<Mapping>>,
 }
 
 impl PortSet {
-    /// Opens a queue for each worker. No interface is a port yet. With `keep`, flows that the kernel forwards go on when the
-    /// process has ended, and those that a former process has left go on.
+    /// Opens a queue for each worker. No interface is a port yet. With `keep`, flows that the kernel
+    /// forwards continue after the end of the process, and flows left by a former process continue now.
     ///
     /// # Errors
     /// [`AttachError`]; nothing is left then.
     pub fn open(plan: PortSetPlan, keep: Option<&KeepPlan>) -> Result<(Self, Vec<PlacedQueue>), AttachError> {
-        // Before the programs: sockets are slow to close, and the programs are to be gone before.
+        // Before the programs are attached: sockets are slow to close, and the programs must be gone before
+        // that.
         set_aside(SOCKETS * plan.workers as usize + 1);
         let PortSetPlan { workers, fail_open, offloaded, .. } = plan;
         let mut programs = match keep {
@@ -95,8 +98,8 @@ impl PortSet {
         Ok((Self { programs, plan, listener, promiscuous: BTreeSet::new(), spares: 0, words }, placed))
     }
 
-    /// All interfaces are attached that are to be when the process starts: what a former one has left of others is removed.
-    /// Returns the entries that it has left for the [`Offload`].
+    /// Called when all interfaces of the start are attached: removes what a former process has left on
+    /// others. Returns the entries that it has left for the [`Offload`].
     ///
     /// # Errors
     /// [`AttachError::Steer`].
@@ -104,18 +107,18 @@ impl PortSet {
         Ok(self.programs.has_started()?)
     }
 
-    /// The folder of what outlives the process.
+    /// The folder of the objects that outlive the process.
     #[must_use]
     pub fn folder(&self) -> Option<&Path> {
         self.programs.folder()
     }
 
-    /// The process ends: flows that are to go on do so from now on, for as long as they may.
+    /// The process ends: flows that are to continue do so from now on, for their time limit.
     pub fn leave(&self, now: Instant) {
         self.programs.leave(now);
     }
 
-    /// The entries by which the kernel may forward frames itself, once.
+    /// The entries by which the kernel may forward frames itself; can be taken once.
     pub const fn take_offload(&mut self) -> Option<Offload> {
         self.programs.take_offload()
     }
@@ -126,8 +129,9 @@ impl PortSet {
         self.plan.offloaded > 0
     }
 
-    /// An attached interface as the workers add it to their queues: one for each worker, as each counts by itself. The first
-    /// interface alone has nobody to keep frames of; with further ones come spare sockets.
+    /// An attached interface as the workers add it to their queues: one port for each worker, because each
+    /// counts separately. The first interface alone needs no frames kept away from others; further ones
+    /// come with spare sockets.
     ///
     /// # Errors
     /// [`AttachError::Packet`]; the interface stays attached.
@@ -160,7 +164,7 @@ impl PortSet {
     /// [`AttachError`]; then the interface is the kernel's as before.
     pub fn attach(&mut self, ifindex: u32) -> Result<(), AttachError> {
         self.programs.prepare(ifindex, self.plan.tc)?;
-        // A device would not pass on frames for the hosts behind the other ports.
+        // Without this, a device would not accept frames for the hosts behind the other ports.
         let listens = packet_socket::add_membership(&self.listener, ifindex, Membership::Promiscuous);
         if let Err(error) = listens {
             self.programs.release(ifindex)?;
@@ -170,7 +174,8 @@ impl PortSet {
         Ok(())
     }
 
-    /// Has the frames of an attached interface go to the workers; `unserved` says what the kernel does with those that none gets.
+    /// Directs the frames of an attached interface to the workers; `unserved` says what the kernel does
+    /// with frames that no worker gets.
     ///
     /// # Errors
     /// [`AttachError::Steer`].
@@ -190,7 +195,7 @@ impl PortSet {
     /// Gives an interface back to the kernel; it may be gone. Workers remove it from their queues after this.
     ///
     /// # Errors
-    /// [`AttachError::Steer`]; it is given back all the same.
+    /// [`AttachError::Steer`]; it is given back anyway.
     pub fn detach(&mut self, ifindex: u32) -> Result<(), AttachError> {
         if self.promiscuous.remove(&ifindex) {
             // An interface that is gone has no memberships.
@@ -199,10 +204,11 @@ impl PortSet {
         Ok(self.programs.release(ifindex)?)
     }
 
-    /// Gives all interfaces back at once. The programs are detached with the set, which takes longer.
+    /// Gives all interfaces back together. The programs are detached when the set is dropped, which takes
+    /// longer.
     ///
     /// # Errors
-    /// [`AttachError::Steer`]; what has not been given back is when the set is dropped.
+    /// [`AttachError::Steer`]; the remaining ones are given back when the set is dropped.
     pub fn detach_all(&mut self) -> Result<(), AttachError> {
         Ok(self.programs.release_all()?)
     }
@@ -213,7 +219,7 @@ impl PortSet {
         self.programs.stuck()
     }
 
-    /// Acknowledges that.
+    /// Acknowledges that event.
     pub fn read_stuck(&mut self) {
         self.programs.read_stuck();
     }
@@ -225,7 +231,7 @@ impl PortSet {
     }
 }
 
-/// Whether an interface passes each frame on at once, so that no queueing discipline is needed for any to wait in.
+/// Whether an interface passes each frame on immediately, so that no queueing discipline is needed.
 fn has_no_queue(ifindex: u32) -> bool {
     let driver = packet_socket::interface_name(ifindex).and_then(|name| ethtool::driver(&name));
     driver.is_ok_and(|driver| driver.name == "veth")

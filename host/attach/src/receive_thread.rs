@@ -1,9 +1,11 @@
-//! A thread of the kernel that takes the frames of a veth interface, instead of the call that sends them.
+//! A kernel thread that receives the frames of a veth interface, in place of the system call that sends
+//! them.
 //!
-//! On a virtual pair the sender's system call does everything, up to the socket that receives. An interface with receive offload
-//! (GRO) has a ring and a NAPI instance instead (drivers/net/veth.c): with `rx-udp-gro-forwarding` as well, what packet and UDP
-//! sockets send waits in the ring, 256 frames at most, and is taken out many at a time. A NAPI instance can have a thread for that
-//! (`threaded`, Documentation/networking/napi.rst), which runs on whatever CPU is idle. What TCP sends goes as before, as its
+//! On a veth pair the sender's system call does all work, up to the receiving socket. An interface with
+//! receive offload (GRO) has a ring and a NAPI instance instead (drivers/net/veth.c). With
+//! `rx-udp-gro-forwarding` as well, frames that packet and UDP sockets send wait in the ring, at most 256
+//! of them, and are taken out in batches. A NAPI instance can have a thread for that (`threaded`,
+//! Documentation/networking/napi.rst), which runs on any idle CPU. TCP is sent as before, because its
 //! packets are large already.
 
 use std::io;
@@ -28,22 +30,22 @@ const ETHTOOL_A_BITSET_BIT_VALUE: u16 = 3;
 /// The features that it needs, by the names of ethtool(8).
 const FEATURES: [&str; 2] = ["rx-gro", "rx-udp-gro-forwarding"];
 
-/// Why an interface has no such thread.
+/// Why an interface cannot have such a thread.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveThreadError {
-    /// It is something else.
+    /// It is not a veth.
     #[error("only a veth interface can have it, and this is {0}")]
     NotVeth(String),
-    /// A feature.
+    /// A feature could not be changed.
     #[error("ethtool features: {0}")]
     Features(#[from] io::Error),
-    /// The instance of NAPI.
+    /// The NAPI instance could not be changed.
     #[error("a thread for NAPI: {0}; it needs Linux 6.17")]
     Napi(#[from] Trouble),
 }
 
-/// The thread of one interface. [`Self::end`] puts the interface's settings back; dropping it does not, as that has to be done in
-/// the interface's network namespace.
+/// The thread of one interface. [`Self::end`] restores the interface's settings. Dropping it does not,
+/// because that must be done in the interface's network namespace.
 #[derive(Debug)]
 pub struct ReceiveThread {
     ifindex: u32,
@@ -52,8 +54,8 @@ pub struct ReceiveThread {
 }
 
 impl ReceiveThread {
-    /// Gives the interface `name` of the calling thread's namespace a thread. While it is down it has none, see
-    /// [`Self::renew`].
+    /// Starts a thread for the interface `name` of the calling thread's namespace. While the interface is
+    /// down it has none, see [`Self::renew`].
     ///
     /// # Errors
     /// [`ReceiveThreadError`]; then its settings are as before.
@@ -69,14 +71,15 @@ impl ReceiveThread {
         switch(ifindex, &switched_on, true)?;
         let thread = Self { ifindex, switched_on };
         if let Err(error) = thread.renew() {
-            // What has been refused is the better message.
+            // The error of the refused step is the better message.
             let _ = thread.end();
             return Err(error);
         }
         Ok(thread)
     }
 
-    /// Has the instances poll by threads that the interface has got since: each time that it is set up it has new ones.
+    /// Makes NAPI instances that the interface has got since then poll by threads: it gets new instances
+    /// each time that it is set up.
     ///
     /// # Errors
     /// [`ReceiveThreadError::Napi`]
@@ -90,7 +93,8 @@ impl ReceiveThread {
     /// # Errors
     /// The interface is gone.
     pub fn end(self) -> io::Result<()> {
-        // An instance that stays, as the interface had receive offload before, goes on without a thread.
+        // An instance that remains, because the interface had receive offload before, continues without a
+        // thread.
         let _ = set_napis(self.ifindex, Parameter::Threaded, 0);
         switch(self.ifindex, &self.switched_on, false)
     }

@@ -1,4 +1,5 @@
-//! What an attachment's programs answer by themselves: what they know for it, and what they have counted.
+//! The replies that an attachment's programs send by themselves: the data that they need, and their
+//! counters.
 
 use twinpath_bpf::{ReflexPeer, ReflexTap, Reflexes, SteerError};
 use twinpath_udp::egress::{Egress, Update};
@@ -13,7 +14,7 @@ impl Attachment {
         self.replying.none.as_deref().or(self.replying.suspended.as_deref())
     }
 
-    /// Why they do not repeat kept replies, though there are some; `None` if they do.
+    /// Why they do not repeat kept replies, although there are some; `None` if they do.
     #[must_use]
     pub fn no_kept(&self) -> Option<&str> {
         self.replying.no_kept.as_deref()
@@ -25,14 +26,14 @@ impl Attachment {
         self.replying.knows_kept
     }
 
-    /// What the programs have counted of their own replies; `None` if they give none.
+    /// The programs' counters of their own replies; `None` if they send none.
     #[must_use]
     pub const fn reflexes(&self) -> Option<&Reflexes> {
         self.steering.counted_reflexes()
     }
 
-    /// Shows these captures what the programs reply to, and no others. While one of them cannot be shown that, every request goes to
-    /// a worker.
+    /// Shows these captures the requests that the programs reply to, and no others. While one of them
+    /// cannot be shown that, every request goes to a worker.
     pub fn show_replies<'a>(&mut self, taps: impl Iterator<Item = Result<&'a ReflexTap, &'a str>>) {
         let Some(reflexes) = self.steering.reflexes() else { return };
         let taps = taps.map(|tap| tap.map_err(str::to_owned)).collect::<Result<Vec<_>, _>>();
@@ -41,7 +42,7 @@ impl Attachment {
             .map_err(Clone::clone)
             .and_then(|taps| reflexes.set_taps(taps).map_err(|error| error.to_string()));
         if shown.is_err() {
-            // Also those that could be shown it: workers show it to them.
+            // This includes captures that could be shown it: workers show them their requests.
             let _ = reflexes.set_taps(&[]);
         }
         reflexes.suspend(shown.is_err());
@@ -52,14 +53,14 @@ impl Attachment {
         });
     }
 
-    /// The interface's MTU, bytes, has changed, or is known.
+    /// The interface's MTU (bytes) has changed, or has become known.
     pub fn mtu_changed(&self, mtu: u32) {
         if let Some(reflexes) = self.steering.counted_reflexes() {
             reflexes.set_frame_len_max(mtu + eth::HEADER_LEN as u32);
         }
     }
 
-    /// Replies to a peer leave in another way than before: the programs reply to those whose replies leave by this
+    /// The egress of a peer has changed: the programs reply only to peers whose replies leave by this
     /// interface.
     ///
     /// # Errors

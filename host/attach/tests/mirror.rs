@@ -81,8 +81,8 @@ fn until_event(mirror: &mut Mirror, expected: Event) {
     until(mirror, |_, event| (*event == expected).then_some(()));
 }
 
-/// Asks again after each clear until the egress of `peer` is the expected one, as one change may come in several
-/// messages.
+/// Repeats the question after each clear until the egress of `peer` is the expected one, because one change
+/// may arrive in several messages.
 fn until_resolved(mirror: &mut Mirror, peer: IpAddr, wanted: impl Fn(Result<Egress, KernelReason>) -> bool) {
     while !wanted(mirror.resolve(peer, None, PATIENCE)) {
         until_event(mirror, Event::Egress(Update::Clear));

@@ -1,4 +1,4 @@
-//! Interfaces of a namespace as ports of two workers, which the test plays.
+//! Interfaces of a namespace as ports of two workers; the test plays the workers.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -31,7 +31,7 @@ struct Worker {
 }
 
 impl Worker {
-    /// The flows and ports of the frames that have come.
+    /// The flows and ports of the frames that have arrived.
     fn take(&mut self) -> Vec<(u8, u16)> {
         let mut burst = Burst::new();
         self.queue.receive(Instant::from_nanos(7), &mut self.pool, &mut burst);
@@ -41,7 +41,8 @@ impl Worker {
     }
 }
 
-/// Has each worker carry a port. As many spare sockets come as there are ports, once there are others whose frames they are for.
+/// Makes each worker carry a port. If there are other ports, whose frames need them, each port comes with
+/// as many spare sockets.
 fn add_port(workers: &mut [Worker], ports: Vec<CarriedPort>) {
     for (worker, port) in workers.iter_mut().zip(ports) {
         assert_eq!(port.spares.len(), 2 * usize::from(port.port));
@@ -108,7 +109,7 @@ fn the_frames_of_all_ports_are_shared_among_workers_until_a_port_is_detached() {
     let wanted: Vec<_> = (0..FLOWS).map(|flow| (flow, u16::from(flow % 2))).collect();
     assert_eq!(all, wanted, "each frame comes once, from its port");
 
-    // After detaching, frames are the kernel's again, and the other port is served.
+    // After detaching, frames go to the kernel again, and the other port is still served.
     let gone = index("near0".to_owned());
     namespace.run(|| set.detach(gone).unwrap()).unwrap();
     far[0].send(&datagram(0)).unwrap();

@@ -1,4 +1,4 @@
-//! A thread of the kernel for the frames of a veth interface: the settings that it is made of, and that these are put back.
+//! The kernel thread for the frames of a veth interface: tests its settings, and that they are restored.
 #![allow(clippy::unwrap_used, reason = "a test says what it needs")]
 
 use twinpath_attach::{ReceiveThread, ReceiveThreadError};
@@ -48,12 +48,12 @@ fn a_veth_interface_has_a_thread_until_it_ends_also_after_it_was_down() {
             ip_here("link set p1 up");
             started.renew().unwrap();
             assert!(has_threads());
-            // One that finds everything as it should be leaves it so.
+            // If everything is already set, nothing is changed.
             ReceiveThread::start("p1", ifindex).unwrap().end().unwrap();
             assert!(!threads(ifindex).is_empty());
             started.end().unwrap();
             assert!(threads(ifindex).is_empty());
-            // What cannot have it.
+            // Interfaces that cannot have it.
             let refused = ReceiveThread::start("d1", interface_index("d1").unwrap()).unwrap_err();
             assert_eq!(refused.to_string(), "only a veth interface can have it, and this is bridge");
             let thread = ReceiveThread::start("p1", ifindex).unwrap();

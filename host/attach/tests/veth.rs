@@ -1,4 +1,4 @@
-//! What is found out of a veth and of loopback, in a network namespace of the test's own, and which path follows.
+//! Tests the facts found about a veth and loopback in a separate network namespace, and the resulting path.
 
 use twinpath_attach::mirror::{Mirror, MirrorLimits};
 use twinpath_attach::path::choose::choose;

@@ -1,5 +1,5 @@
-//! The differences between the configuration in force and one that was read again, and whether they can be applied while
-//! the instance runs: [`Key::change`] says that of each key.
+//! The differences between the configuration in force and a reloaded one, and whether they can be applied
+//! while the instance runs, as [`Key::change`] says for each key.
 
 use serde::Serialize;
 use toml::{Table, Value};
@@ -42,7 +42,7 @@ pub struct Changes {
     pub settings: Vec<Difference>,
     /// The origin of each service of the new configuration.
     pub services: Vec<Origin>,
-    /// Indices of former services that are stopped, because they are replaced or not configured any more.
+    /// Indices of former services that are stopped, because they are replaced or no longer configured.
     pub leaving: Vec<usize>,
 }
 
@@ -112,7 +112,7 @@ fn is_live(key: &Key) -> bool {
     key.change != Change::Restart
 }
 
-/// Whether a change of this key starts the service anew. The name is not compared, because it identifies the
+/// Whether a change of this key restarts the service. The name is not compared, because it identifies the
 /// service.
 fn is_anew(key: &Key) -> bool {
     key.change == Change::ReloadAnew && key.path != "service.name"
@@ -127,8 +127,8 @@ fn origin(former: &Config, new: &Config, service: &Service) -> Origin {
         _ => Table::new(),
     };
     let own = |service| {
-        // Limits of the service itself are compared as they take effect, together with those of `[limits]` and
-        // `[rpc]`.
+        // A service's own limits are compared by their effective values, together with those of `[limits]`
+        // and `[rpc]`.
         let mut own = only(table(service), Service::KEYS, is_anew);
         own.remove("rpc");
         own

@@ -1,5 +1,5 @@
-//! What a configuration key is: everything that the file, the command line, docs/config.md and `twinpath show config`
-//! say about it.
+//! Configuration keys: the properties that the file, the command line, docs/config.md and `twinpath show
+//! config` use.
 //!
 //! The macro `section` defines the keys of one table, each in one entry:
 //!
@@ -23,7 +23,7 @@ pub struct Key {
     pub path: &'static str,
     /// The unit: `ms`, `workers`; empty if the key has none.
     pub unit: &'static str,
-    /// What applies if the key has no value, such as `learnt`; empty if it always has one.
+    /// The behaviour if the key has no value, such as `learnt`; empty if it always has one.
     pub unset: &'static str,
     /// The option that sets it on the command line.
     pub option: Option<CliOption>,
@@ -33,8 +33,7 @@ pub struct Key {
     pub example: Example,
     /// How it can be changed while an instance runs.
     pub change: Change,
-    /// The reason why services cannot have a value of their own, for keys of a table that they can otherwise
-    /// override.
+    /// Why services cannot have their own value, for keys of a table that they can otherwise override.
     pub of_instance: Option<&'static str>,
     help: &'static str,
     range: Option<(u64, u64)>,
@@ -77,7 +76,7 @@ pub enum Example {
     Default,
     /// This value, in TOML.
     Value(&'static str),
-    /// This value, in a comment, as it contradicts other values of the file.
+    /// This value, in a comment, because it contradicts other values of the file.
     Comment(&'static str),
 }
 

@@ -1,8 +1,9 @@
 //! The configuration of an instance: a TOML file, overridden by the command line.
 //!
-//! Each key is defined once, in the table of its section (`section!`): its type, default, unit, range, help text, option
-//! and what it takes to change it. The command line, docs/config.md, the example file and `twinpath show config` are made
-//! from that. All mistakes are reported at once, each with the file, the line, the key and what to do.
+//! Each key is defined once, in the table of its section (`section!`): its type, default, unit, range, help
+//! text, option, and how it can be changed. The command line, docs/config.md, the example file and
+//! `twinpath show config` are made from that. All mistakes are reported together, each with the file, the
+//! line, the key and what to do.
 
 use std::collections::BTreeSet;
 use std::path::Path as FilePath;
@@ -56,7 +57,7 @@ mod worker;
 
 /// A complete configuration of services with every key, as shown in docs/config.md.
 pub const EXAMPLE: &str = include_str!("example.toml");
-/// The same for a switch, with the tables that it has beside `[worker]` and `[control]`.
+/// The same for a switch, with the tables that it has in addition to `[worker]` and `[control]`.
 pub const EXAMPLE_OF_SWITCH: &str = include_str!("switch.toml");
 
 /// The commands that run services, and others.
@@ -80,10 +81,10 @@ const SERVE_AND_BENCH: &[Command] = serve_and!(Bench);
 /// The commands that have workers or threads like them, or tune a machine for workers.
 const WITH_WORKERS: &[Command] = serve_and!(Bridge, Switch, Bench, Tune);
 
-/// A key and what is wrong with it.
+/// A key and a sentence that says what is wrong with it.
 type Wrong = (&'static str, String);
 
-/// What one instance does.
+/// The configuration of one instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -94,15 +95,15 @@ pub struct Config {
     pub interface: Interface,
     /// The threads that serve.
     pub worker: Worker,
-    /// Bounds of what peers may take.
+    /// Limits on what peers may use.
     pub limits: Limits,
     /// Threads for work that may block.
     pub pool: Pool,
-    /// Bounds of ONC RPC.
+    /// Limits of ONC RPC.
     pub rpc: Rpc,
     /// The command socket, the metrics and the sandbox.
     pub control: Control,
-    /// A switch, which has the place of services and their interface.
+    /// A switch, in place of services and their interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switch: Option<Switch>,
 }
@@ -131,10 +132,10 @@ pub fn keys() -> impl Iterator<Item = &'static Key> {
     of_services.into_iter().chain([Control::KEYS, Switch::KEYS, SwitchPort::KEYS]).flatten()
 }
 
-/// The values of the command line. They win over those of the file.
+/// The values of the command line, which override those of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
-    /// Of the service, if there is one only.
+    /// Of the service, if there is only one.
     pub service: ServiceOverrides,
     /// Of `[interface]`.
     pub interface: InterfaceOverrides,
@@ -196,8 +197,9 @@ impl Overrides {
 }
 
 impl Config {
-    /// The configuration of a file, if one is named, with the overrides of the command line, validated; and which keys
-    /// either gives. `open_files` is how many files this process may have open, if there is a limit.
+    /// Loads the configuration of a file, if one is named, with the overrides of the command line, and
+    /// validates it. Also returns which keys each of them gives. `open_files` is the limit of open files of
+    /// this process, if there is one.
     ///
     /// # Errors
     /// Everything that is wrong in the file, on the command line and with the values.
@@ -242,7 +244,7 @@ impl Config {
         })
     }
 
-    /// Reads a file, overrides it, and has it judged with its text.
+    /// Reads a file, applies the overrides, and validates the result with the file's text.
     fn judged(
         file: Option<&FilePath>,
         overrides: &Overrides,
@@ -261,7 +263,7 @@ impl Config {
         if unread != Unread::Everything {
             faults.extend(judge(&config, &text));
         }
-        // A key that could not be read is a mistake already.
+        // A key that could not be read has been reported already.
         let known = faults.into_iter().filter(|fault| !unread.has(&fault.key));
         mistakes.extend(known.map(|fault| Mistake {
             place: file.and_then(|file| Some((file.to_owned(), reading::line_of(&text, &fault.key)?))),
@@ -284,8 +286,8 @@ impl Config {
         if mistakes.is_empty() { Ok(config) } else { Err(ConfigError::Invalid(mistakes)) }
     }
 
-    /// As [`Self::parse`], for a file that also has a table `[program]` for the program that serves; its default if it
-    /// has none.
+    /// Like [`Self::parse`], for a file that also has a table `[program]` for the program; its default if
+    /// there is none.
     ///
     /// # Errors
     /// As for [`Self::parse`], with the mistakes in that table.
@@ -297,7 +299,8 @@ impl Config {
         if mistakes.is_empty() { Ok((config, program)) } else { Err(ConfigError::Invalid(mistakes)) }
     }
 
-    /// What is wrong if a command that serves one kind is given a file with another kind, or with several services.
+    /// The fault if a command that serves one kind is given a file with another kind, or with several
+    /// services.
     fn kind_fault(&self, overrides: &Overrides, file: &FilePath) -> Option<Fault> {
         let (asked, file) = (overrides.service.kind??, file.display());
         match self.services.as_slice() {
@@ -319,7 +322,7 @@ impl Config {
         }
     }
 
-    /// The limits of TCP connections, and whatever else has limits, of one service.
+    /// The limits of one service: of its TCP connections, and all others.
     #[must_use]
     pub fn limits_of(&self, service: &Service) -> Limits {
         let mut limits = self.limits.clone();
@@ -327,7 +330,7 @@ impl Config {
         limits
     }
 
-    /// The bounds of ONC RPC of one service.
+    /// The ONC RPC limits of one service.
     #[must_use]
     pub fn rpc_of(&self, service: &Service) -> Rpc {
         let mut rpc = self.rpc.clone();
@@ -339,7 +342,7 @@ impl Config {
     pub fn apply(&mut self, overrides: &Overrides) {
         let Overrides { service, interface, worker, limits, pool, rpc, control, switch } =
             overrides.completed();
-        // The command line says nothing of one service among several.
+        // The command line cannot set keys of one service among several.
         if let [only] = self.services.as_mut_slice() {
             only.apply(&service);
         }
@@ -358,12 +361,12 @@ impl Config {
         }
     }
 
-    /// Everything that cannot work, whatever the host; empty if nothing is wrong.
+    /// Everything that cannot work on any host; empty if nothing is wrong.
     #[must_use]
     pub fn validate(&self) -> Vec<Fault> {
         let mut faults: Vec<Fault> = self.interface.name_fault().into_iter().map(Fault::from).collect();
         faults.extend(self.service_faults());
-        // Requests to services of other kinds, and to those with bounds of their own, are not bounded by [rpc].
+        // [rpc] does not limit requests to services of other kinds, or to those with their own limits.
         let has_none = |service: &Service| {
             service.limits == LimitOverrides::default() && service.rpc == RpcOverrides::default()
         };
@@ -381,10 +384,11 @@ impl Config {
         faults
     }
 
-    /// What is wrong if this host's hard limit of open files is too low for the connections configured.
+    /// The fault if this host's hard limit of open files is too low for the configured connections.
     #[must_use]
     pub fn check_open_files(&self, hard_limit: u64) -> Option<Fault> {
-        // Beside connections, each worker has sockets, rings, event and timer descriptors, and control has its own.
+        // In addition to connections, each worker has sockets, rings, event and timer descriptors, and
+        // control has its own.
         let others = 64 + 32 * u64::from(self.worker.count);
         let served = self.services.iter().filter(|service| service.tcp.is_some());
         let connections: u64 =

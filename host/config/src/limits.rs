@@ -1,4 +1,4 @@
-//! `[limits]`: bounds of what peers may take.
+//! `[limits]`: limits on what peers may use.
 
 use twinpath_reflex::{ENTRIES_DEFAULT, ENTRIES_MAX, SLOTS};
 use twinpath_stream::TcpLimits;
@@ -9,13 +9,14 @@ use super::{SERVE, Wrong};
 
 /// The workers' tables hold no more peers (`twinpath_udp::egress::PEERS_MAX`).
 const PEERS_MAX: u32 = 4096;
-/// Two echo services on each other make some 100,000 rounds a second: half of that ends them, and is a tenth of a core.
+/// Two echo services that answer each other make about 100,000 rounds a second. Half of that ends the loop,
+/// and costs a tenth of a core.
 const REPLY_RATE: u32 = 50_000;
 /// A reply takes half a microsecond of the kernel's time: an eighth of a core.
 const REFLEX_RATE: u32 = 250_000;
 /// A reply per 100 ns: more than any worker can make.
 const REPLY_RATE_MAX: u64 = 10_000_000;
-/// As many descriptors as Linux gives a process at most (`fs.nr_open`).
+/// The maximum number of descriptors of a process in Linux (`fs.nr_open`).
 const CONNECTIONS_MAX: u64 = 1_048_576;
 /// Below this, a turn's worth of input would not fit.
 const CONNECTION_BYTES_MIN: u64 = 65_536;
@@ -25,7 +26,7 @@ const CONNECTION_BYTES_MAX: u64 = 67_108_864;
 const SECONDS_MAX: u64 = 86_400;
 /// Ten minutes.
 const DRAIN_MS_MAX: u64 = 600_000;
-/// What a busy machine needs.
+/// The minimum that a busy machine needs.
 const TAKE_OVER_MS_MIN: u64 = 100;
 /// Nobody waits for longer.
 const TAKE_OVER_MS_MAX: u64 = 600_000;
@@ -116,8 +117,8 @@ impl Limits {
         faults
     }
 
-    /// Twice what a connection of each worker may add before it is looked at: below that, connections would be closed that
-    /// have done nothing.
+    /// Twice the bytes that a connection of each worker may add before they are checked. With a lower
+    /// limit, connections could be closed that have done nothing.
     fn queued_bytes_min(&self, workers: u32) -> u64 {
         4 * u64::from(self.connection_bytes) * u64::from(workers)
     }

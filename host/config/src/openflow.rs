@@ -1,15 +1,16 @@
-//! What a switch's OpenFlow needs of its other keys.
+//! Validates the keys on which a switch's OpenFlow depends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::switch::{NUMBER_MAX, Switch};
 use crate::values::{Endpoint, Offload};
 
-/// Most controllers, and most addresses to listen at.
+/// Maximum number of controllers, and of addresses to listen at.
 const ENDPOINTS_MAX: usize = 16;
 
 impl Switch {
-    /// Whether controllers rule it, so that it has OpenFlow tables. One without learns addresses and has none.
+    /// Whether controllers rule the switch, so that it has OpenFlow tables. A switch without controllers
+    /// learns addresses and has no tables.
     #[must_use]
     pub const fn has_tables(&self) -> bool {
         !self.controller.is_empty() || !self.listen.is_empty()

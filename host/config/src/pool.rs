@@ -8,9 +8,9 @@ use super::key::section;
 
 /// Threads per worker: they share its CPU, and each has a stack.
 const THREADS_MAX: u64 = 256;
-/// Requests per worker: each takes some 100 bytes, and what its work holds.
+/// Requests per worker: each takes about 100 bytes, plus the memory of its work.
 const REQUESTS_MAX: u64 = 65_536;
-/// An hour after a burst its threads are gone.
+/// One hour after a burst its threads have ended.
 const IDLE_MS_MAX: u64 = 3_600_000;
 
 section! {

@@ -1,4 +1,4 @@
-//! Reading a file: all mistakes in it are found, not only the first.
+//! Reads a file: finds all mistakes in it, not only the first.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,12 +9,12 @@ use toml::de::{DeArray, DeTable, DeValue};
 
 use super::{Config, Fault, Mistake};
 
-/// Most mistakes that are reported: a file with more is a wrong file.
+/// Maximum number of mistakes reported: a file with more is probably the wrong file.
 const MISTAKES_MAX: usize = 64;
 
 /// A file that was read.
 pub(super) struct Read {
-    /// The configuration as far as it can be read; other keys have their defaults.
+    /// The readable part of the configuration; other keys have their defaults.
     pub(super) config: Config,
     pub(super) mistakes: Vec<Mistake>,
     pub(super) unread: Unread,
@@ -45,8 +45,8 @@ impl Unread {
 
 /// Reads a text; `file` is for the messages.
 ///
-/// The library that reads TOML into values stops at the first mistake. So each key with a mistake is taken out, and the
-/// rest is read again.
+/// The library that reads TOML into values stops at the first mistake. So each key with a mistake is
+/// removed, and the rest is read again.
 pub(super) fn read(text: &str, file: &Path) -> Read {
     let mistake = |error: &toml::de::Error, key: &str| mistake(text, file, error, key);
     let (mut document, errors) = DeTable::parse_recoverable(text);
@@ -57,7 +57,8 @@ pub(super) fn read(text: &str, file: &Path) -> Read {
     read_document(&mut document, mistake)
 }
 
-/// As [`read`], for a file that also has a table `[program]` for the program that serves; its default if it has none.
+/// Like [`read`], for a file that also has a table `[program]` for the program; its default if there is
+/// none.
 pub(super) fn read_with_program<T: DeserializeOwned + Default>(text: &str, file: &Path) -> (Read, T) {
     let mistake = |error: &toml::de::Error, key: &str| mistake(text, file, error, key);
     let (mut document, errors) = DeTable::parse_recoverable(text);
@@ -123,7 +124,7 @@ fn take_out(table: &mut DeTable<'_>, path: &[Segment]) -> bool {
 
 /// The line, from 1, of a key such as `worker.cpus`, `service[1].udp` or `switch.port[1].vlan`.
 pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
-    // A fault of a whole table has no line of its own.
+    // A fault of a whole table has no line.
     key.contains('.').then_some(())?;
     let document = DeTable::parse(text).ok()?;
     let mut table = document.get_ref();
@@ -191,7 +192,7 @@ fn line_at(text: &str, offset: usize) -> usize {
     text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
 }
 
-/// The message of the library in one line, with advice where it does not say what to do.
+/// The message of the library in one line, with advice if the message does not say what to do.
 fn advice(key: &str, message: &str) -> String {
     let message = message.trim().replace('\n', ", ");
     if key.starts_with("worker.sockets") && message.starts_with("unknown field") {

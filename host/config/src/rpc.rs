@@ -1,20 +1,20 @@
-//! `[rpc]`: bounds of ONC RPC, for `kind = "rpc"`.
+//! `[rpc]`: limits of ONC RPC, for `kind = "rpc"`.
 
 use super::Wrong;
 use super::key::{Change, section};
 use crate::values::Command;
 
-/// The longest header fits (RFC 5531, 8.2).
+/// The longest header fits into this (RFC 5531, 8.2).
 const RECORD_BYTES_MIN: u64 = 1024;
-/// A record mark can say it.
+/// A record mark can express this length.
 const RECORD_BYTES_MAX: u64 = 16_777_216;
-/// The marks of so many take 4 MiB.
+/// The marks of this many fragments take 4 MiB.
 const FRAGMENTS_MAX: u64 = 1_048_576;
 /// Bytes of a record mark.
 const MARK_LEN: u32 = 4;
 /// One for each shard of the table.
 const DUPLICATES_MIN: u64 = 8;
-/// Their replies take memory from the start.
+/// Their replies use memory from the start.
 const DUPLICATES_MAX: u64 = 65_536;
 /// A day.
 const AGE_S_MAX: u64 = 86_400;
@@ -52,14 +52,14 @@ section! {
 }
 
 impl Rpc {
-    /// Most fragments of a record: as configured, or as many as a connection has room for the marks of, if it may hold this
-    /// number of bytes of a request.
+    /// Maximum number of fragments of a record: as configured, or as many as a connection has room for the
+    /// marks of, if it may hold this many bytes of a request.
     #[must_use]
     pub fn fragments_max(&self, connection_bytes: u32) -> u32 {
         self.fragments.unwrap_or(connection_bytes / MARK_LEN)
     }
 
-    /// The faults of these limits, if a connection may hold this number of bytes of a request.
+    /// The faults of these limits, if a connection may hold this many bytes of a request.
     pub(super) fn faults(&self, connection_bytes: u32) -> Vec<Wrong> {
         let mut faults = self.range_faults();
         let fragments = self.fragments.unwrap_or(1);

@@ -12,13 +12,13 @@ use super::worker::WORKERS_MAX;
 use super::{Config, Fault, LimitOverrides, Limits, RpcOverrides, Wrong};
 use crate::values::{Command, FlowText, NAME_MAX, ServiceKind, SourceText, is_name};
 
-/// Most own addresses of a service: each has a socket of its own.
+/// Maximum number of own addresses of a service: each needs a socket.
 const ADDRESSES_MAX: usize = 64;
-/// Most flows of a service.
+/// Maximum number of flows of a service.
 const FLOWS_MAX: usize = 1024;
-/// Most own ends of flows beside the port served: each has a socket of its own.
+/// Maximum number of own ends of flows in addition to the served port: each needs a socket.
 const FLOW_ENDS_MAX: usize = 64;
-/// Most services of an instance: each has sockets, tables and buffers on each worker.
+/// Maximum number of services of an instance: each has sockets, tables and buffers on each worker.
 const SERVICES_MAX: usize = 16;
 /// The commands that serve ports.
 const SERVE_PORTS: &[Command] =
@@ -91,7 +91,7 @@ impl ServiceOverrides {
     }
 }
 
-/// `[service]` is one service; `[[service]]`, written again for each, is a list of them.
+/// `[service]` is one service; a list of services is written as one `[[service]]` for each.
 pub(super) mod one_or_several {
 
     use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
@@ -262,7 +262,8 @@ impl Service {
     }
 
     /// The first socket of `new` that cannot be bound while those of this service are open: a port at all
-    /// addresses that this one has at some, or the reverse. A socket that both have is passed on instead.
+    /// addresses that this service has at some, or the reverse. A socket that both have is passed on
+    /// instead.
     pub(super) fn in_the_way_of(&self, new: &Self) -> Option<Fault> {
         let held: Vec<End> = self.ends().map(|(_, end)| end).collect();
         let meets = |(protocol, port, address): &End| {
@@ -279,7 +280,7 @@ impl Service {
         Some(Fault::new(key, sentence))
     }
 
-    /// Ports, EtherType and name that an earlier service has as well.
+    /// Port, EtherType and name that an earlier service has already.
     fn conflicts_with(&self, earlier: &Self) -> Vec<Wrong> {
         let (own, other) = (self.shown_name(), earlier.shown_name());
         let mut wrong = Vec::new();

@@ -13,7 +13,7 @@ pub struct Setting {
     pub value: Value,
     /// The value without a file and options.
     pub default: Value,
-    /// What holds where the key has no value, such as `learnt`; empty if it always has one.
+    /// The behaviour if the key has no value, such as `learnt`; empty if it always has one.
     pub unset: String,
     /// The unit, such as `ms`; empty if the key has none.
     pub unit: String,

@@ -48,8 +48,8 @@ impl Given {
 }
 
 impl Config {
-    /// Every key with its value. `usual` has the values of keys that are not given: the defaults, and what the
-    /// program sets by itself.
+    /// Every key with its value. `usual` has the values of keys that are not given: the defaults, and the
+    /// values that the program sets itself.
     #[must_use]
     pub fn settings(&self, usual: &Self, given: &Given) -> Vec<Setting> {
         if let Some(switch) = &self.switch {
@@ -91,7 +91,7 @@ impl Config {
     fn settings_of_switch(&self, switch: &Switch, usual: &Self, given: &Given) -> Vec<Setting> {
         let (values, usual_switch) = (json(switch), json(&Switch::default()));
         let own = table(Switch::KEYS, "switch", [&values, &usual_switch], given);
-        // Its ports follow, key by key.
+        // The keys of its ports follow.
         let mut settings: Vec<_> = own.filter(|setting| setting.key != "switch.port").collect();
         let usual_port = json(&SwitchPort::default());
         for (at, port) in switch.port.iter().enumerate() {
@@ -99,7 +99,7 @@ impl Config {
                 if switch.port.len() == 1 { "switch.port".to_owned() } else { format!("switch.port[{at}]") };
             let values = json(port);
             settings.extend(table(SwitchPort::KEYS, &prefix, [&values, &usual_port], given).map(|setting| {
-                // An option gives a port with all its keys.
+                // The option sets all keys of a port.
                 let source = given.source("switch.port").filter(|_| setting.source != "file");
                 let source = source.filter(|_| setting.value != setting.default).map(str::to_owned);
                 Setting { source: source.unwrap_or(setting.source), ..setting }
@@ -149,8 +149,9 @@ fn json(table: &impl Serialize) -> Value {
     serde_json::to_value(table).unwrap_or_default()
 }
 
-/// Marks in the settings of an instance what `twinpath set` has changed since: `configured` is the mode and goal of its
-/// configuration, `workers` are those of each worker now. Where workers differ, the value is a list.
+/// Marks the settings of an instance that `twinpath set` has changed since the start. `configured` is the
+/// mode and goal of its configuration, `workers` are the present ones of each worker. If workers differ,
+/// the value is a list.
 pub fn mark_set(settings: &mut [Setting], configured: (Mode, Goal), workers: &[(Mode, Goal)]) {
     let mut mark = |key: &str, each: Vec<Value>| {
         let is_same = each.iter().all(|value| Some(value) == each.first());

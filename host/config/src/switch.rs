@@ -14,23 +14,23 @@ use crate::values::{
     PortOffload, Receive, StaticEntry, VLAN_MAX, VlanList, is_name,
 };
 
-/// Most ports: their numbers are below 4095, in the engine and in workers.
+/// Maximum number of ports: their numbers are below 4095, in the engine and in workers.
 const PORTS_MAX: usize = twinpath_port::PORTS_MAX;
-/// Most static entries.
+/// Maximum number of static entries.
 const STATIC_MAX: usize = 4096;
 /// The shortest and the longest ageing time (IEEE 802.1Q, table 8-6).
 const AGEING_S: (u64, u64) = (10, 1_000_000);
 /// From a page of entries to 64 MiB of them.
 const MAC_ENTRIES: (u64, u64) = (4096, 1 << 22);
-/// An hour: a loop that lasts is found again.
+/// One hour. A loop that lasts is detected again.
 const LOOP_BLOCK_S_MAX: u64 = 3600;
 /// More than any port carries.
 const FRAMES_PER_S_MAX: u64 = 1_000_000_000;
-/// Most remotes of a VXLAN port: a frame for all of them is sent as often.
+/// Maximum number of remotes of a VXLAN port: a frame for all of them is sent to each.
 pub const REMOTES_MAX: usize = 64;
-/// Counters of flows, groups and meters together are bounded (`switch/pipeline`).
+/// The total number of counters of flows, groups and meters is limited (`switch/pipeline`).
 const FLOWS_MAX: u64 = 2_000_000;
-/// The highest number of a port; 0 is none in OpenFlow.
+/// The highest port number; 0 means no port in OpenFlow.
 pub(super) const NUMBER_MAX: u64 = twinpath_port::PORTS_MAX as u64 - 1;
 /// The command that runs a switch.
 const SWITCH: &[Command] = &[Command::Switch];
@@ -211,7 +211,7 @@ impl SwitchPort {
         self.name.as_ref().map(ToString::to_string).unwrap_or_default()
     }
 
-    /// The same with other values for some keys.
+    /// A copy with other values for some keys.
     #[must_use]
     pub fn with(&self, overrides: &SwitchPortOverrides) -> Self {
         let mut port = self.clone();
@@ -224,13 +224,13 @@ impl SwitchPort {
         (self.vni, &self.remotes, self.local, self.udp_port)
     }
 
-    /// Whether another one has the same sockets, so that none has to be opened anew.
+    /// Whether another port needs the same sockets, so that none has to be reopened.
     #[must_use]
     pub fn is_opened_as(&self, other: &Self) -> bool {
         self.tunnel() == other.tunnel() && self.offload == other.offload && self.receive == other.receive
     }
 
-    /// What is wrong with the keys of a VXLAN port, or with having them.
+    /// The fault in the keys of a VXLAN port, or in using them at another port.
     fn tunnel_fault(&self) -> Option<(&'static str, String)> {
         if !matches!(self.name, Some(PortName::Vxlan { .. })) {
             let only = || "only a port vxlan:NAME has it".to_owned();
@@ -272,7 +272,7 @@ impl SwitchPort {
         }
     }
 
-    /// Everything that cannot work, whatever the other ports.
+    /// Everything that cannot work, independent of the other ports.
     fn faults(&self, on_exit: OnExit) -> Vec<Wrong> {
         let mut faults = self.range_faults();
         let mut wrong = |key, sentence: &str| faults.push((key, sentence.to_owned()));
@@ -309,7 +309,7 @@ impl SwitchPort {
 }
 
 impl Switch {
-    /// Whether it has VLANs: it has once a port says something of them. Without, tags pass as they are.
+    /// Whether the switch uses VLANs: it does once a port configures any. Otherwise tags pass unchanged.
     #[must_use]
     pub fn has_vlans(&self) -> bool {
         self.port.iter().any(|port| port.mode == PortMode::Trunk || port.vlan != 1)

@@ -12,7 +12,7 @@ fn faults(text: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("x.toml");
     std::fs::write(&file, text).unwrap();
-    // Where the file does not say which service, the command line does.
+    // If the file does not name the service's kind, the command line does.
     let kind = (!text.contains("kind")).then_some(ServiceKind::Echo);
     let message = Config::load(Some(&file), &of_kind(kind), None).unwrap_err().to_string();
     message.replace(&format!("{}/", directory.path().display()), "")
@@ -42,7 +42,7 @@ fn port(number: u16) -> Option<NonZeroU16> {
 fn the_example_is_valid_and_else_the_default() {
     let config = parse(EXAMPLE).unwrap();
     assert_eq!(config.validate(), []);
-    // What the example says besides the keys without a default is the default.
+    // Except for keys without a default, the example contains the defaults.
     let expected = Config {
         services: vec![Service {
             kind: Some(ServiceKind::Echo),
@@ -190,7 +190,7 @@ fn services_that_want_the_same_are_refused_with_both_names() {
         "x.toml:15: service[2].rpc.rpcbind: `rpc` and `b` serve the same programs, and rpcbind names one port for each: let one of \
          them register"
     );
-    // The same port at addresses of their own.
+    // The same port at different addresses.
     let at = |text: &str, address| format!("{text}addresses = [\"192.0.2.{address}\"]\n");
     let apart = format!("{}[[service]]\nname = \"b\"\nkind = \"echo\"\nudp = 2049\n", at(TWO, 1));
     assert_eq!(load(&at(&apart, 2), None).unwrap().services.len(), 3);

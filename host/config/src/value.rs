@@ -1,4 +1,4 @@
-//! The types of values that keys have: how an option's text is read, and which values there are.
+//! The types of key values: how an option's text is parsed, and which values are possible.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -103,7 +103,7 @@ impl KeyValue for NonZeroU16 {
     }
 }
 
-/// The only numbers of 16 bits are EtherTypes: they are written as `0x88b5`.
+/// EtherTypes are the only 16-bit numbers; they are written as `0x88b5`.
 impl KeyValue for u16 {
     fn read(texts: &[String]) -> Result<Self, String> {
         parse::<EtherType>(texts).map(|ethertype| ethertype.0)
@@ -138,12 +138,12 @@ impl<T: KeyValue> KeyValue for Option<T> {
     }
 }
 
-/// The only list of numbers is one of CPUs: its option takes them all at once, as `0,2-3`.
+/// The only list of numbers is one of CPUs. Its option takes the whole list, as `0,2-3`.
 impl KeyValue for Vec<u32> {
     fn read(texts: &[String]) -> Result<Self, String> {
         let list = texts.last().map_or("", String::as_str);
         let cpus = parse_cpu_list(list).map_err(|error| error.to_string())?;
-        // The kernel has no more than 1024.
+        // The kernel supports at most 1024.
         Ok(cpus.into_iter().map(|cpu| cpu as u32).collect())
     }
 }

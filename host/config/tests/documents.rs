@@ -1,4 +1,4 @@
-//! docs/config.md and the example file say what the definitions of the keys say.
+//! Checks that docs/config.md and the example file agree with the definitions of the keys.
 //!
 //! `make documents` writes both; without `WRITE_DOCUMENTS` in the environment they are compared.
 
@@ -26,7 +26,7 @@ const TABLES: [(&str, &str); 7] = [
     ("control", "The command socket, the sandbox and the metrics of the instance."),
 ];
 
-/// The same of the example for a switch. The last table is one of several.
+/// The same for the example of a switch. The last table may occur several times.
 const TABLES_OF_SWITCH: [(&str, &str); 2] =
     [("switch", "A switch."), ("switch.port", "A port of it; again for each.")];
 
@@ -72,7 +72,7 @@ fn usual() -> Config {
 fn example(tables: &[(&str, &str)]) -> String {
     let defaults = Table::try_from(usual()).expect("a configuration is TOML");
     let table = |&(name, about): &(&str, &str)| {
-        // What is written as tables of their own is no line of the table around them.
+        // Values written as separate tables are not lines of the surrounding table.
         let is_line = |key: &&Key| key.table == name && key.path != "switch.port";
         let entries = keys().filter(is_line).map(|key| example_entry(key, &defaults));
         let header = if name == "switch.port" { format!("[[{name}]]") } else { format!("[{name}]") };
@@ -156,7 +156,8 @@ fn rows() -> String {
     header.to_owned() + &keys().map(row).collect::<String>()
 }
 
-/// The document with the parts that are made from the keys: the first block of TOML, and the table of keys.
+/// The document, with the parts that are generated from the keys: the first block of TOML, and the table of
+/// keys.
 fn with_parts(document: &str) -> String {
     let (before, rest) = document.split_once("```toml\n").expect("an example");
     let (_, rest) = rest.split_once("```\n").expect("its end");
@@ -197,7 +198,7 @@ fn the_documents_say_what_the_keys_say() {
     );
 }
 
-/// Paragraphs about keys name keys that there are.
+/// Paragraphs about keys name only keys that exist.
 #[test]
 fn the_paragraphs_are_about_keys() {
     let document = std::fs::read_to_string(root().join("docs/config.md")).unwrap();

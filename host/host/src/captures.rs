@@ -21,14 +21,14 @@ use crate::worker::WorkerHandle;
 pub struct Captures {
     running: BTreeMap<u32, Held>,
     next: u32,
-    /// Frames that captures which have ended did not get.
+    /// Frames missed by captures that have ended.
     missed_before: u64,
 }
 
 /// A capture that runs.
 struct Held {
     running: Running,
-    /// Of its taps on workers.
+    /// The counters of its taps on workers.
     counters: Vec<Arc<TapCounters>>,
     tap: Result<ReflexTap, String>,
 }
@@ -41,13 +41,13 @@ impl Held {
 }
 
 impl Captures {
-    /// Frames since the start that a capture should have had and did not get, because its ring was full.
+    /// Frames that captures have missed since the start, because their rings were full.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.missed_before + self.running.values().map(Held::missed).sum::<u64>()
     }
 
-    /// What programs that reply by themselves have to fill, for each capture that runs; or why they cannot.
+    /// The rings that programs with own replies must fill, for each running capture; or why they cannot.
     pub fn taps(&self) -> impl Iterator<Item = Result<&ReflexTap, &str>> {
         self.running.values().map(|held| held.tap.as_ref().map_err(String::as_str))
     }
@@ -58,10 +58,10 @@ impl Captures {
         !self.running.is_empty()
     }
 
-    /// Starts a capture of the frames that these workers receive and send, or of one port of a switch, given by its number,
-    /// and of what the kernel's programs copy into its [tap](Self::taps). It is written to the connection, after one line of
-    /// answer. `show` puts all taps into the programs. `ended` is called with the number of the capture, on its thread, when
-    /// the capture has ended.
+    /// Starts a capture of the frames that these workers receive and send, or of one port of a switch,
+    /// given by its number, and of the frames that the kernel's programs copy into its [tap](Self::taps).
+    /// It is written to the connection, after one line of answer. `show` puts all taps into the programs.
+    /// When the capture has ended, `ended` is called on its thread, with the number of the capture.
     ///
     /// # Errors
     ///
@@ -116,7 +116,7 @@ impl Captures {
         let what = if wish.filter.is_empty() { "everything" } else { &wish.filter };
         tracing::info!("capture {id} begins: {what}");
         self.running.insert(id, Held { running, counters: counted, tap });
-        // Tens of milliseconds may pass in it, of which the file has nothing.
+        // This may take tens of milliseconds, whose frames are not captured.
         show(self);
         for (worker, tap) in workers.into_iter().zip(taps) {
             worker.tell(Command::Tap(tap));
@@ -139,7 +139,7 @@ impl Captures {
         }
     }
 
-    /// Ends all captures; clients that read get complete files.
+    /// Ends all captures; clients that read them get complete files.
     pub fn end_all(&mut self) {
         let running = std::mem::take(&mut self.running);
         running.values().for_each(|held| held.running.ask_to_end());

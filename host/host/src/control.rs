@@ -23,7 +23,7 @@ use crate::signals::{Signalled, Signals};
 use crate::watchdog::Watchdog;
 use crate::worker::WorkerHandle;
 
-/// Messages that may wait for a control loop. Further ones wait in their sockets.
+/// Maximum number of messages that wait for a control loop. Further ones wait in their sockets.
 pub const MESSAGES_MAX: usize = 64;
 
 /// The first state of a program that serves.
@@ -37,8 +37,8 @@ pub struct Ready {
     pub report: Report,
 }
 
-/// The sockets at which a program is asked: its command socket, and its listener for metrics, which may change
-/// while it runs.
+/// The sockets at which a program accepts requests: its command socket, and its listener for metrics, which
+/// may change while it runs.
 pub struct Offers<'a> {
     /// The command socket.
     pub commands: &'a Server,
@@ -68,7 +68,8 @@ pub trait Controlled {
     /// The worker with this number, which exists.
     fn worker_mut(&mut self, number: usize) -> &mut WorkerHandle<Self::Engine>;
 
-    /// Sends what waits for room in the mailboxes of workers. Returns whether nothing waits any more.
+    /// Sends the commands that wait for room in the mailboxes of workers. Returns whether none waits any
+    /// more.
     fn flush(&mut self) -> bool;
 
     /// Waits for the next event of this program. Cancelling it loses nothing.
@@ -84,7 +85,7 @@ pub trait Controlled {
     /// Reads the events that the workers have sent.
     async fn read_workers(&mut self);
 
-    /// Answers a request, at once or later.
+    /// Answers a request, immediately or later.
     async fn request(&mut self, request: Request, answer: Answer);
 
     /// Handles a request whose answer is more than one line, on its own connection.
@@ -93,21 +94,22 @@ pub trait Controlled {
     /// The whole report.
     fn report(&mut self) -> Report;
 
-    /// The part of the report that the metrics are made from.
+    /// The part of the report from which the metrics are made.
     fn scrape(&mut self) -> Report;
 
-    /// SIGHUP came, or its program asks for it: reads the configuration again. Returns the changes, one line for each.
+    /// SIGHUP has arrived, or the program asks for it: reloads the configuration. Returns the changes, one
+    /// line for each.
     ///
     /// # Errors
     ///
-    /// Nothing was changed; one line for each reason, which are in the log as well.
+    /// Nothing was changed; one line for each reason, which is also logged.
     async fn reload(&mut self) -> Result<Vec<String>, String>;
 
-    /// SIGINT or SIGTERM came, or its program asks for the end `within` a time: begins to stop. Returns whether the loop
-    /// waits for something before it ends.
+    /// SIGINT or SIGTERM has arrived, or the program asks for the end `within` a time: begins to stop.
+    /// Returns whether the loop waits for something before it ends.
     async fn end(&mut self, within: Option<Duration>) -> bool;
 
-    /// Called after each event: does whatever has become due. Returns whether the loop continues.
+    /// Called after each event: does all work that is due. Returns whether the loop continues.
     ///
     /// # Errors
     ///
@@ -135,7 +137,7 @@ enum Woken<E> {
     Retry,
 }
 
-/// Where a program is asked.
+/// The addresses at which a program accepts requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses<'a> {
     /// Its command socket; `None`: the usual one for programs of this kind and name.
@@ -144,14 +146,14 @@ pub struct Addresses<'a> {
     pub kind: &'a str,
     /// Its name.
     pub name: &'a str,
-    /// Where metrics are offered.
+    /// The address of the metrics endpoint.
     pub metrics: Option<SocketAddr>,
 }
 
-/// Starts a program on this thread, runs it until a signal or itself ends it, and stops it. `start` gets the present
-/// listener for metrics, which it may change, and the path of the command socket; `ready` is called once the program
-/// serves. A panic of any thread ends the process. Returns what `stop` does: the names of the workers that were stuck, and were
-/// left to end with the process.
+/// Starts a program on this thread, runs it until a signal or the program itself ends it, and stops it.
+/// `start` gets the present listener for metrics, which it may change, and the path of the command socket.
+/// `ready` is called once the program serves. A panic of any thread ends the process. Returns the result of
+/// `stop`: the names of stuck workers, which were left to end with the process.
 ///
 /// # Errors
 ///
@@ -168,7 +170,7 @@ where
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     panics::end_process_on_panic(|| {
         let outcome = runtime.block_on(async {
-            // Before anything is changed, so that a signal cannot interrupt the start half way.
+            // Before anything is changed, so that a signal cannot interrupt the start halfway.
             let mut signals = Signals::new()?;
             let Addresses { socket, kind, name, metrics } = addresses;
             let usual = || default_socket(&run_directory(), kind, name);
@@ -184,7 +186,7 @@ where
             let left = stop(program);
             outcome.map(|()| left)
         });
-        // A resolver that does not answer would hold the end up for as long as its patience.
+        // Without this, a resolver that does not answer would delay the end until its time-out.
         runtime.shutdown_background();
         outcome
     })
@@ -244,7 +246,7 @@ async fn turns<C: Controlled>(
     let watched: Result<Vec<_>, _> =
         program.workers().map(|worker| readable_copy(worker.events.as_fd())).collect();
     let watched = watched?;
-    // The service manager is told of a whole process, not of one thread of a program.
+    // The service manager is notified about a whole process, not about one thread of a program.
     let mut watchdog =
         if signals.is_process() { Watchdog::of_the_service_manager() } else { Watchdog::nobodys() };
     loop {
@@ -260,7 +262,7 @@ async fn turns<C: Controlled>(
         if !follow(program, woken, &mut watchdog).await || !program.finish_turn().await? {
             return Ok(());
         }
-        // So that the command socket is served after each event, also while events never end.
+        // Yields, so that the command socket is served after each event, even if events never end.
         tokio::task::yield_now().await;
     }
 }
@@ -269,7 +271,7 @@ async fn turns<C: Controlled>(
 async fn follow<C: Controlled>(program: &mut C, woken: Woken<C::Event>, watchdog: &mut Watchdog) -> bool {
     match woken {
         Woken::Event(event) => return program.happened(event).await,
-        // A mailbox was full: what waits is sent at the top of the loop.
+        // A mailbox was full: the waiting commands are sent at the top of the loop.
         Woken::Retry => {}
         Woken::Worker => program.read_workers().await,
         Woken::Watchdog => {
@@ -283,7 +285,7 @@ async fn follow<C: Controlled>(program: &mut C, woken: Woken<C::Event>, watchdog
         Woken::Message(Message::Scrape(answer)) => drop(answer.send(program.scrape())),
         Woken::Signal(Signalled::Reload(answer)) => {
             let outcome = program.reload().await;
-            // Who asked may have gone.
+            // The requester may have gone.
             answer.into_iter().for_each(|answer| drop(answer.try_send(outcome.clone())));
         }
         Woken::Signal(Signalled::Report(answer)) => drop(answer.try_send(program.report())),
@@ -296,7 +298,7 @@ async fn follow<C: Controlled>(program: &mut C, woken: Woken<C::Event>, watchdog
     true
 }
 
-/// Sends what waits for room in the mailboxes of workers. Returns whether nothing waits any more.
+/// Sends the commands that wait for room in the mailboxes of workers. Returns whether none waits any more.
 pub fn flush<'a, E: Hosted + 'a>(workers: impl IntoIterator<Item = &'a mut WorkerHandle<E>>) -> bool {
     // All workers are flushed, even if one of them has no room.
     workers.into_iter().filter_map(|worker| (!worker.flush()).then_some(())).count() == 0

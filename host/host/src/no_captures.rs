@@ -20,7 +20,7 @@ impl Captures {
         0
     }
 
-    /// What programs that reply by themselves have to fill: nothing.
+    /// The rings that programs with own replies must fill: none.
     pub fn taps(&self) -> impl Iterator<Item = Result<&ReflexTap, &str>> {
         std::iter::empty()
     }

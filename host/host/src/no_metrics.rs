@@ -1,4 +1,4 @@
-//! Metrics in a program that is built without the feature `metrics`: to offer them is an error.
+//! Metrics in a program built without the feature `metrics`: requesting them is an error.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -19,14 +19,14 @@ pub struct Counters {
     pub cut_off: Counter,
 }
 
-/// Metrics were to be offered.
+/// Metrics were requested.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot offer metrics on {0}: this program is built without them; build it with the feature `metrics` of the library"
 )]
 pub struct MetricsError(SocketAddr);
 
-/// The listener, which cannot be had.
+/// The listener, which cannot exist.
 #[derive(Debug)]
 pub struct Server(Infallible);
 

@@ -7,7 +7,7 @@ use twinpath_time::Instant;
 use twinpath_worker::place::{self, PlaceError, Placed, Placement};
 use twinpath_worker::{Engine, Hosted, Io, Worker};
 
-/// The engine of a program that has the control loop and no worker: the kernel's programs do its work.
+/// The engine of a program with a control loop and no workers: the kernel's programs do its work.
 #[derive(Debug)]
 pub enum NoWorkers {}
 

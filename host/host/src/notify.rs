@@ -1,5 +1,5 @@
-//! Notifies the service manager of the state of an instance: sd_notify(3), over the socket that `NOTIFY_SOCKET`
-//! names.
+//! Notifies the service manager of an instance's state: sd_notify(3), over the socket named by
+//! `NOTIFY_SOCKET`.
 
 use sd_notify::NotifyState;
 
@@ -8,7 +8,7 @@ pub fn ready() {
     tell(&[NotifyState::Ready]);
 }
 
-/// The instance reads its configuration again; [`ready`] follows, whether it succeeds or not.
+/// The instance reloads its configuration; [`ready`] follows, whether or not it succeeds.
 pub fn reloading() {
     // The time distinguishes this notification from one of an earlier reload.
     match NotifyState::monotonic_usec_now() {
@@ -17,7 +17,8 @@ pub fn reloading() {
     }
 }
 
-/// Calls one of these, if the service manager is told of this instance: it is not of one thread of a program.
+/// Calls `now` if the service manager is notified about this instance: not if it runs on one thread of a
+/// program.
 pub fn if_told(told: bool, now: fn()) {
     if told {
         now();

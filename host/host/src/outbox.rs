@@ -1,4 +1,5 @@
-//! The commands of control to one worker: a bounded mailbox, and a queue of those for which it has no room.
+//! The commands from control to one worker: a bounded mailbox, and a queue of commands for which it has no
+//! room.
 //!
 //! No command is lost. While the mailbox is full, commands wait in their order, and a command that supersedes
 //! an earlier one replaces it. So the queue is bounded by the state that it describes, even if a worker never
@@ -15,9 +16,9 @@ use twinpath_worker::{Command, EngineCommand};
 /// room within microseconds.
 pub const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Most commands that wait. Beyond that, all commands about peers are replaced by one that makes the worker
-/// forget all peers. The book of peers cannot hold as many, so only a worker that is stuck for minutes gets
-/// there.
+/// Maximum number of waiting commands. Beyond that, all commands about peers are replaced by one that makes
+/// the worker forget all peers. The book of peers cannot hold that many, so the limit is reached only if a
+/// worker is stuck for minutes.
 const WAITING_MAX: usize = 8192;
 
 /// Control's end of the mailbox to one worker, with the commands that wait.

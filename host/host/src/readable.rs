@@ -10,14 +10,15 @@ use tokio::io::unix::AsyncFd;
 use twinpath_netlink::Source;
 use twinpath_sys::clock;
 
-/// An error alone counts, too: a netlink socket has no more than that when the kernel could not keep a notification.
+/// An error alone counts, too: a netlink socket reports nothing else when the kernel could not keep a
+/// notification.
 const READABLE: Interest = Interest::READABLE.add(Interest::ERROR);
 
 /// Registers a descriptor to wait on. Called within a tokio runtime.
 ///
 /// # Errors
 ///
-/// What the registration returns.
+/// The error of the registration.
 #[allow(deprecated, reason = "AsyncFd asks for an fd that stays open: it owns this one")]
 pub fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, READABLE)
@@ -27,16 +28,16 @@ pub fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 ///
 /// # Errors
 ///
-/// What duplicating or registering it returns.
+/// The error of duplicating or registering it.
 pub fn readable_copy(fd: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
     readable(fd.try_clone_to_owned()?)
 }
 
-/// A source of events, and what the loop waits on for them.
+/// A source of events, and the descriptors that the loop waits on for them.
 pub struct Awaited<S> {
     source: S,
     readable: Vec<AsyncFd<OwnedFd>>,
-    /// There may be events: taking them takes system calls, and there may be a thousand sources.
+    /// Whether there may be events. Taking them costs system calls, and there may be a thousand sources.
     is_due: bool,
 }
 
@@ -44,7 +45,7 @@ impl<S: Source> Awaited<S> {
     /// Registers the source's descriptors. Called within a tokio runtime.
     ///
     /// # Errors
-    /// What duplicating or registering one of them returns.
+    /// The error of duplicating or registering one of them.
     pub fn new(source: S) -> io::Result<Self> {
         let readable = source.descriptors().into_iter().map(readable_copy).collect::<Result<_, _>>()?;
         Ok(Self { source, readable, is_due: true })
@@ -53,10 +54,10 @@ impl<S: Source> Awaited<S> {
     /// Waits for the next event. Cancelling loses nothing.
     ///
     /// # Errors
-    /// The source is of no use any more.
+    /// The source has failed for good.
     pub async fn next(&mut self) -> Result<S::Event, S::Error> {
         loop {
-            // Readiness is told once, so all that is there is taken first.
+            // Readiness is reported once, so all available events are taken first.
             if self.is_due {
                 match self.source.take()? {
                     Some(event) => return Ok(event),
@@ -65,7 +66,7 @@ impl<S: Source> Awaited<S> {
             }
             let wait = self.source.deadline().map(|at| at.since(clock::now()));
             if wait == Some(Duration::ZERO) {
-                // A timer would wait for its next millisecond. Others have their turn all the same.
+                // A timer would wait for its next millisecond. Yielding gives others their turn as well.
                 tokio::task::yield_now().await;
                 self.is_due = true;
                 continue;
@@ -90,7 +91,7 @@ impl<S> Deref for Awaited<S> {
 
 impl<S> DerefMut for Awaited<S> {
     fn deref_mut(&mut self) -> &mut S {
-        // What is changed may have made an event.
+        // The change may have caused an event.
         self.is_due = true;
         &mut self.source
     }
@@ -177,7 +178,7 @@ mod tests {
             rustix::io::write(&events.fd, &7_u64.to_ne_bytes()).unwrap();
             assert_eq!(events.next().await, Ok(7));
             assert!(tokio::time::timeout(nothing, events.next()).await.is_err());
-            // What changes it may make an event that no descriptor tells of.
+            // A change may cause an event that no descriptor reports.
             events.waiting.push_back(9);
             assert_eq!(events.next().await, Ok(9));
         });

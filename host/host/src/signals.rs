@@ -1,5 +1,5 @@
-//! What asks an instance to end or to reload while it runs: signals to its process, or the program that runs it on a
-//! thread of its own.
+//! Requests to a running instance to end or to reload: signals to its process, or calls of the program that
+//! runs it on one of its threads.
 
 use std::future::pending;
 use std::io;
@@ -13,10 +13,10 @@ use tokio::sync::watch;
 use twinpath_observe::report::Report;
 use twinpath_time::Duration;
 
-/// Requests of a program that may wait for the control loop: its handle makes one at a time.
+/// Maximum number of a program's requests that wait for the control loop: its handle makes one at a time.
 const REQUESTS_MAX: usize = 4;
 
-/// The longest time that is waited for: what is longer could not be added to the present time.
+/// The maximum waiting time: a longer one could not be added to the present time.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The request that a signal, or the program, makes.
@@ -25,13 +25,13 @@ pub enum Signalled {
     End,
     /// End within this time instead of the configured one.
     EndWithin(Duration),
-    /// SIGHUP: read the configuration again. A program gets the outcome.
+    /// SIGHUP: reload the configuration. A program gets the outcome.
     Reload(Option<SyncSender<Result<Vec<String>, String>>>),
     /// The program wants a report.
     Report(SyncSender<Report>),
 }
 
-/// Where these requests come from: the process's signals, the program, or both.
+/// The source of these requests: the process's signals, the program, or both.
 pub struct Signals {
     owns_process: bool,
     process: Option<OfProcess>,
@@ -50,10 +50,10 @@ struct OfProgram {
     end: watch::Receiver<Option<StdInstant>>,
 }
 
-/// A program's end of an instance that runs on another thread of it.
+/// The program's handle of an instance that runs on another of its threads.
 #[derive(Clone)]
 pub struct Remote {
-    /// Its holder makes one request, and waits for the answer.
+    /// The holder makes one request, and waits for the answer.
     requests: Arc<Mutex<Sender<Signalled>>>,
     end: watch::Sender<Option<StdInstant>>,
 }
@@ -68,14 +68,14 @@ impl Signals {
     ///
     /// # Errors
     ///
-    /// What registering a handler returns.
+    /// The error of registering a handler.
     pub fn new() -> io::Result<Self> {
         let mut signals = Self { owns_process: true, process: None, program: None };
         signals.register()?;
         Ok(signals)
     }
 
-    /// Leaves the signals to the program, which makes its requests by the handle.
+    /// Leaves the signals to the program, which makes its requests through the handle.
     #[must_use]
     pub fn of_program() -> (Remote, Self) {
         let (requests, receiver) = channel(REQUESTS_MAX);
@@ -95,7 +95,7 @@ impl Signals {
     ///
     /// # Errors
     ///
-    /// What registering a handler returns.
+    /// The error of registering a handler.
     pub fn register(&mut self) -> io::Result<()> {
         if self.owns_process && self.process.is_none() {
             self.process = Some(OfProcess {
@@ -107,7 +107,7 @@ impl Signals {
         Ok(())
     }
 
-    /// Whether the process is the instance's own, so that the service manager is told of its state.
+    /// Whether the process belongs to the instance, so that the service manager is notified of its state.
     #[must_use]
     pub const fn is_process(&self) -> bool {
         self.owns_process
@@ -140,7 +140,7 @@ async fn of_program(program: Option<&mut OfProgram>) -> Signalled {
             let left = |at: StdInstant| at.saturating_duration_since(StdInstant::now());
             Signalled::EndWithin(end.borrow_and_update().map_or(Duration::ZERO, left))
         }
-        // The program cannot ask for anything any more, not even for the end.
+        // The program cannot make requests any more, not even for the end.
         else => pending().await,
     }
 }
@@ -150,12 +150,12 @@ impl Remote {
     fn ask<T>(&self, request: impl FnOnce(SyncSender<T>) -> Signalled) -> Result<T, Ended> {
         let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         let (answer, wait) = std::sync::mpsc::sync_channel(1);
-        // There is room: each earlier request has been answered.
+        // There is room, because each earlier request has been answered.
         requests.try_send(request(answer)).map_err(|_| Ended)?;
         wait.recv().map_err(|_| Ended)
     }
 
-    /// The present report. Blocks until control's thread answers.
+    /// The present report. Blocks until the control thread answers.
     ///
     /// # Errors
     /// [`Ended`].
@@ -163,8 +163,8 @@ impl Remote {
         self.ask(Signalled::Report)
     }
 
-    /// Has the configuration read again; returns the changes, one line for each, or why there are none. Blocks until
-    /// they are in force.
+    /// Reloads the configuration. Returns the changes, one line for each, or why there are none. Blocks
+    /// until they are in force.
     ///
     /// # Errors
     /// [`Ended`].
@@ -172,8 +172,8 @@ impl Remote {
         self.ask(|answer| Signalled::Reload(Some(answer)))
     }
 
-    /// Asks for the end; connections may take `within` to be answered. Does not wait, not even for another request. Of
-    /// several such times the earliest counts.
+    /// Requests the end; connections may take `within` to be answered. Does not wait, not even for another
+    /// request. If there are several such requests, the earliest time counts.
     pub fn end(&self, within: Duration) {
         let at = StdInstant::now() + within.min(LONGEST);
         self.end.send_if_modified(|asked| {
@@ -186,7 +186,7 @@ impl Remote {
     }
 }
 
-/// Whether this thread is one of a tokio runtime, where nothing that has a runtime of its own may wait.
+/// Whether this thread belongs to a tokio runtime. Code with its own runtime must not wait there.
 #[must_use]
 pub fn is_in_runtime() -> bool {
     tokio::runtime::Handle::try_current().is_ok()

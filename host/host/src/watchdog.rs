@@ -1,5 +1,5 @@
-//! The service manager's watchdog (`WatchdogSec` of systemd.service(5)): it is notified that an instance is
-//! alive only while every worker is.
+//! The service manager's watchdog (`WatchdogSec` of systemd.service(5)): the manager is told that an
+//! instance is alive only while every worker is.
 //!
 //! A worker is alive if it has turned or gone to sleep since the last check. If it has not, it may sleep with
 //! nothing to do, or be stuck: it is woken by an empty message. If it still has not turned at the next check,
@@ -11,8 +11,8 @@ use twinpath_worker::WorkerCounters;
 
 use crate::notify;
 
-/// Checks within the manager's time limit: one to notice that a worker has not turned, one to find that it is
-/// stuck.
+/// Checks within the manager's time limit: one to notice that a worker has not turned, another to find that
+/// it is stuck.
 const LOOKS: u32 = 4;
 
 /// When the next check is due, and the state of the workers at the last one.
@@ -54,7 +54,7 @@ impl Seen {
 }
 
 impl Watchdog {
-    /// A watchdog as the service manager asks for (sd_watchdog_enabled(3)).
+    /// A watchdog with the service manager's parameters (sd_watchdog_enabled(3)).
     pub(crate) fn of_the_service_manager() -> Self {
         let interval = sd_notify::watchdog_enabled().map(|after| after / LOOKS);
         Self { interval, due: Instant::now(), seen: Vec::new() }

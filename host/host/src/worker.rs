@@ -23,7 +23,7 @@ use twinpath_worker::{
 use crate::machine::Scheduling;
 use crate::outbox::Outbox;
 
-/// How often at least to look whether a worker that was told to end has ended.
+/// Maximum interval between checks whether a worker that was told to end has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Why a worker could not be started.
@@ -47,7 +47,7 @@ pub enum StartError {
         /// The error.
         source: Errno,
     },
-    /// Its thread could not be started, or not where it was to run.
+    /// Its thread could not be started or placed.
     #[error("{0}")]
     Place(#[from] PlaceError),
 }
@@ -79,8 +79,8 @@ pub struct KnownQueue {
 }
 
 impl KnownQueue {
-    /// Its row in `show interfaces`, as a queue of worker `worker`. `lost` are frames that the kernel had no
-    /// room for, beside those that its counters have.
+    /// Its row in `show interfaces`, as a queue of worker `worker`. `lost` are frames that the kernel had
+    /// no room for, in addition to those that its counters have.
     #[must_use]
     pub fn report(&self, worker: usize, path: &str, mode: Mode, lost: u64) -> report::Queue {
         let counts = self.counters.counts();
@@ -124,8 +124,9 @@ impl<E: Hosted> WorkerHandle<E> {
         Self::start_among(plan, engine, None)
     }
 
-    /// Starts a worker that may hand frames over to the others of its instance, for ports that those have:
-    /// [`Command::PortElsewhere`] tells which. `peers`: its part of a [`mesh`](twinpath_worker::peers::mesh).
+    /// Starts a worker that may hand frames over to the other workers of its instance, for ports that those
+    /// have ([`Command::PortElsewhere`] tells which). `peers`: its part of a
+    /// [`mesh`](twinpath_worker::peers::mesh).
     ///
     /// # Errors
     ///
@@ -186,7 +187,7 @@ impl<E: Hosted> WorkerHandle<E> {
         self.tell(Command::Frames(Vec::new()));
     }
 
-    /// Sends the commands that wait, while its mailbox has room. Returns whether none waits any more.
+    /// Sends the waiting commands while its mailbox has room. Returns whether none waits any more.
     pub fn flush(&mut self) -> bool {
         self.outbox.flush()
     }
@@ -203,7 +204,7 @@ impl<E: Hosted> WorkerHandle<E> {
         &self.queues
     }
 
-    /// Gives it a queue to serve, with the ports that the queue carries already.
+    /// Gives it a queue to serve, with the ports that the queue already carries.
     pub fn attach(&mut self, mut queue: Box<dyn PortQueue>) {
         let (id, counters) = (queue.id(), Arc::clone(queue.counters()));
         self.queues.push(KnownQueue { id, ifindex: queue.ifindex(), counters });
@@ -217,31 +218,32 @@ impl<E: Hosted> WorkerHandle<E> {
         self.tell(Command::Attach(queue));
     }
 
-    /// Has a queue of it carry a further port.
+    /// Lets one of its queues carry a further port.
     pub fn add_port(&mut self, carrier: PortId, port: CarriedPort) {
         let counters = Arc::clone(&port.counters);
         self.queues.push(KnownQueue { id: port.id(carrier.queue), ifindex: port.ifindex, counters });
         self.tell(Command::AddPort { carrier, port: Box::new(port) });
     }
 
-    /// Takes a port from the queue that carries it, which then comes as an event.
+    /// Removes a port from the queue that carries it; the port is returned by an event.
     pub fn remove_port(&mut self, port: u16) {
         self.tell(Command::RemovePort(port));
     }
 
-    /// A port that a queue carried is carried no more.
+    /// A port is no longer carried by its queue.
     pub fn port_removed(&mut self, id: PortId) {
         self.queues.retain(|known| known.id != id);
     }
 
-    /// Tells it to return every queue of an interface. Each comes back as an event, to be closed.
+    /// Tells it to return every queue of an interface. Each is returned by an event, and must then be
+    /// closed.
     pub fn detach(&mut self, ifindex: u32) {
         let leave = self.queues.extract_if(.., |queue| queue.ifindex == ifindex);
         self.leaving.extend(leave.map(|queue| queue.id));
         self.tell(Command::Detach { ifindex });
     }
 
-    /// Takes back one queue, which comes as an event, to be closed.
+    /// Takes back one queue, which is returned by an event, and must then be closed.
     pub fn detach_queue(&mut self, id: PortId) {
         let leave = self.queues.extract_if(.., |queue| queue.id == id);
         self.leaving.extend(leave.map(|queue| queue.id));
@@ -265,7 +267,7 @@ impl<E: Hosted> WorkerHandle<E> {
         self.leaving.len()
     }
 
-    /// Has it measure the CPU time of each turn from now on, or no longer.
+    /// Lets it measure the CPU time of each turn from now on, or stops that.
     pub fn time_turns(&mut self, on: bool) {
         self.tell(Command::TimeTurns(on));
     }
@@ -286,8 +288,8 @@ impl<E: Hosted> WorkerHandle<E> {
         stop_all([self]);
     }
 
-    /// As [`Self::stop`], and waits for so long at most. Returns whether it has ended; if it has not, it is left behind, and
-    /// ends by itself once it turns.
+    /// Like [`Self::stop`], but waits only this long. Returns whether the worker has ended. If not, it is
+    /// left behind, and ends by itself once it turns.
     #[must_use]
     pub fn stop_within(self, patience: Duration) -> bool {
         let Self { outbox, thread, events, .. } = self;
@@ -295,7 +297,7 @@ impl<E: Hosted> WorkerHandle<E> {
         let deadline = Instant::now() + patience;
         while !thread.is_finished() {
             let left = deadline.saturating_duration_since(Instant::now());
-            // An ending worker closes its mailbox, which is said there; its thread is gone a little later.
+            // An ending worker closes its mailbox, which is noticed there; its thread ends a little later.
             let pause = left.min(LOOK_INTERVAL);
             let pause = Timespec { tv_sec: 0, tv_nsec: pause.subsec_nanos().into() };
             let looked = poll(&mut [PollFd::new(&events, PollFlags::IN)], Some(&pause));
@@ -326,7 +328,7 @@ impl<E: Hosted> WorkerHandle<E> {
         self.region.len() as u64
     }
 
-    /// Its row in `show workers`; the caller adds what its engine counts.
+    /// Its row in `show workers`; the caller adds the counts of its engine.
     #[must_use]
     pub fn report(&self, request: report::LatencyRequest) -> report::Worker {
         let counters = &*self.counters;
@@ -369,8 +371,8 @@ impl<E: Hosted> WorkerHandle<E> {
     }
 }
 
-/// Ends workers, waits for all of them, and closes the queues that they leave. Those that hand frames over to each other are
-/// ended together, so that every frame is returned to its pool.
+/// Ends workers, waits for all of them, and closes the queues that they leave. Workers that hand frames
+/// over to each other must be ended together, so that every frame is returned to its pool.
 pub fn stop_all<E: Hosted>(workers: impl IntoIterator<Item = WorkerHandle<E>>) {
     // A closed mailbox tells a worker to stop, even if there is no room for a message.
     let told = workers.into_iter().map(|WorkerHandle { outbox, thread, events, .. }| {
@@ -387,7 +389,7 @@ fn settle<E: Hosted>(told: Vec<Told<E>>) {
     // A panic of a worker would have ended the process.
     let ended = told.into_iter().filter_map(|(thread, events)| Some((thread.join().ok()?, events)));
     let mut ended: Vec<_> = ended.collect();
-    // The first time returns the frames of others, the second takes back what they have returned.
+    // The first pass returns the frames of others, the second takes back the returned ones.
     for _ in 0..2 {
         ended.iter_mut().for_each(|(remains, _)| remains.settle());
     }

@@ -1,6 +1,7 @@
-//! What an instance says of itself: its report, its metrics, its command socket, captures of its frames, and who holds a port.
+//! The state of an instance for its users: its report, its metrics, its command socket, captures of its
+//! frames, and the holders of ports.
 //!
-//! Everything here runs on control's thread; workers only count.
+//! Everything here runs on the control thread; workers only count.
 
 #[cfg(feature = "capture")]
 pub mod capture;

@@ -110,12 +110,12 @@ impl Adviser<'_> {
 
     fn interface(&self, interface: &Interface, advice: &mut Vec<Advice>) {
         let (owner, name) = (&interface.owner, interface.owner.name.as_str());
-        // Many drivers start anew with other rings, and choose the CPUs of their interrupts again.
+        // Many drivers restart when their rings change, and then choose the CPUs of their interrupts again.
         advice.push(self.rings(interface));
         self.interrupts(interface, advice);
         let coalescing = setting(Place::Coalescing, owner);
-        // If both were 0 there would be no interrupt at all (include/uapi/linux/ethtool.h, struct ethtool_coalesce), so
-        // that is not set; a device that reports both as 0 is not changed.
+        // If both were 0 there would be no interrupt at all (include/uapi/linux/ethtool.h, struct
+        // ethtool_coalesce), so that is not set. A device that reports both as 0 is not changed.
         let at_once = [1, 0].map(|frames| format!("adaptive-rx off, rx-usecs 0, rx-frames {frames}"));
         let at_once = Wanted::Value { setting: coalescing, any_of: at_once.to_vec() };
         advice.push(self.line(Id::Coalescing, name, at_once));
@@ -173,8 +173,8 @@ impl Adviser<'_> {
         others.filter(|cpu| !self.wish.cpus.contains(cpu)).collect()
     }
 
-    /// The best of them for receiving for a worker that spins: not isolated, not on a worker's core, on the device's
-    /// node; each condition applies only if some CPU meets it.
+    /// The best of these CPUs for receiving for a spinning worker: not isolated, not on a worker's core, on
+    /// the device's node. Each condition applies only if some CPU meets it.
     fn receiving_cpus(&self, interface: &Interface) -> Vec<usize> {
         let number = |wanted: usize| self.topology.cpus.iter().find(|cpu| cpu.number == wanted);
         let shares_core = |cpu: usize| {

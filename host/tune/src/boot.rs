@@ -1,5 +1,5 @@
-//! Reads what was decided when the machine started: preemption, threaded interrupts, caps on idle states, sibling
-//! CPUs, and mitigations (Documentation/admin-guide/kernel-parameters.txt).
+//! Reads decisions made when the machine started: preemption, threaded interrupts, limits on idle states,
+//! sibling CPUs, and mitigations (Documentation/admin-guide/kernel-parameters.txt).
 
 use super::system::System;
 

@@ -81,7 +81,7 @@ fn features(attributes: Attributes<'_>) -> Vec<String> {
         .collect()
 }
 
-/// Sets all parameters named at once, as some of them make sense only together.
+/// Sets all named parameters together, because some of them make sense only together.
 pub(crate) fn set_group(interface: &str, group: Group, wanted: &str) -> Result<(), Trouble> {
     let (message, known) = match group {
         Group::Coalescing => (ETHTOOL_MSG_COALESCE_SET, &COALESCING[..]),

@@ -1,8 +1,9 @@
 //! The journal of former values, which are stored on disk before settings are changed.
 //!
-//! There is one file per machine, `/run/twinpath/tune.json`. It lives as long as the settings do, that is until the
-//! machine restarts; if the directory survives a restart, the boot id shows it. The journal is locked while it is open,
-//! so two processes never use it at once, and an unfinished entry was left by a process that died.
+//! There is one file per machine, `/run/twinpath/tune.json`. It lives as long as the settings do, that is,
+//! until the machine restarts. If the directory survives a restart, the boot id shows it. The journal is
+//! locked while it is open, so two processes never use it at the same time, and an unfinished entry was
+//! left by a process that died.
 //!
 //! Root acts on the journal's content. So the folder and the file must belong to root or this user, and must not be
 //! writable for others ([`TrustedDir`]). An entry identifies a setting but contains no path, and its values must have

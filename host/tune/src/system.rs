@@ -125,11 +125,11 @@ pub trait System {
     /// Writes a value.
     ///
     /// # Errors
-    /// [`Trouble`]; the value may have been changed all the same.
+    /// [`Trouble`]; the value may have been changed anyway.
     fn write(&mut self, at: &At, value: &str) -> Result<(), Trouble>;
 
-    /// Whether it can be set at all: the kernel makes files read-only that it alone decides on, such as the affinity of
-    /// managed interrupts.
+    /// Whether it can be set at all: the kernel makes files read-only if it alone decides on them, such as
+    /// the affinity of managed interrupts.
     fn settable(&self, at: &At) -> bool;
 
     /// Names in a directory, in order; none if there is no such directory.

@@ -23,11 +23,11 @@ pub struct Topology {
     pub irqbalance: Option<u32>,
     /// The memory that a process started from here may lock.
     pub memlock: Memlock,
-    /// Frames that were dropped since the machine started, as a CPU's queue of received frames was full.
+    /// Frames dropped since the machine started because a CPU's queue of received frames was full.
     pub backlog_drops: u64,
     /// Connections that may wait to be accepted, for one socket (`net.core.somaxconn`).
     pub listen_backlog: Option<u64>,
-    /// What was decided when the machine started.
+    /// Decisions made when the machine started.
     pub boot: Boot,
 }
 
@@ -50,7 +50,7 @@ pub struct Interface {
     pub qdiscs: String,
     /// The largest sizes of its rings: `rx 4096, tx 4096`; empty: it has none, or they are not known.
     pub ring_limits: String,
-    /// Frames that were lost since it came up, as its receive ring was full.
+    /// Frames lost since it came up because its receive ring was full.
     pub ring_drops: u64,
     /// The offloads of interest that it lets anybody change: `ntuple-filters off`; empty for none.
     pub features: String,

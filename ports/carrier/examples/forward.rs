@@ -1,5 +1,5 @@
-//! Measures passing frames on between two veth interfaces: frames a second, and CPU time per frame of the thread that
-//! passes them on and of the one that sends them, for frames of 64 bytes and super-frames of 64 KiB.
+//! Measures passing frames on between two veth interfaces: frames a second, and CPU time per frame of the passing
+//! thread and of the sending one, for frames of 64 bytes and super-frames of 64 KiB.
 //!
 //! `cargo run --release -p twinpath-carrier --example forward [IDLE]`, as root, with two CPUs. Compared are one packet
 //! socket per interface with a system call for each frame ([`VnetPort`]), one queue for all ([`CarrierPort`]), alone and
@@ -32,9 +32,9 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 const MARK: u32 = 0x7477_6967;
 const ROUNDS: usize = 5;
 const TIME: Span = Span::from_millis(500);
-/// Frames that the sender passes to the kernel at once.
+/// Frames that the sender passes to the kernel in one go.
 const BURST: usize = 32;
-/// For so long the thread looks again before it sleeps, as a worker would under load.
+/// For this long, the thread looks again before it sleeps, as a worker would under load.
 const SPIN: Duration = Duration::from_micros(50);
 
 fn ip(namespace: &Namespace, arguments: &str) -> Outcome<()> {
@@ -122,7 +122,7 @@ fn generate(len: usize, stop: &AtomicBool) -> Outcome<(u64, Duration)> {
     Ok((sent, clock::thread_cpu_time() - began))
 }
 
-/// What passes frames on, and keeps the kernel's own stack from getting them.
+/// The component that passes frames on, and keeps the kernel's own stack from getting them.
 enum Way {
     Sockets { ports: Box<[VnetPort; 2]>, _withheld: Box<[Exclusive; 2]> },
     Carrier { queue: Box<CarrierPort>, _programs: Box<PortPrograms> },
@@ -167,7 +167,7 @@ impl Way {
         Ok(Self::Carrier { queue: Box::new(queue), _programs: Box::new(programs) })
     }
 
-    /// The program takes the short frames; what else comes is the kernel's.
+    /// The program takes the short frames; others go to the kernel.
     fn xdp(pool: &Pool) -> Outcome<Self> {
         let open = |number: u16, receives| {
             let id = PortId { port: number, queue: 0 };

@@ -1,26 +1,28 @@
-//! Frames read ahead of their turn, so that a port that sends more than the worker can pass on delays the others little.
+//! Frames read ahead of their turn, so that a port that sends more than the worker can pass on hardly delays the
+//! others.
 //!
-//! The ring is one queue for all ports. While the worker keeps up, that is fair: what comes first leaves first. While it does
-//! not, a frame would wait for all that a busier port has put into the ring, or be lost because the ring is full. So the
-//! worker then reads the ring empty each turn, keeps what it read by port, and takes from the ports in turns.
+//! The ring is one queue for all ports. While the worker keeps up, that is fair: frames leave in the order in which
+//! they came. If it does not keep up, a frame would have to wait for everything that a busier port has put into the
+//! ring, or be lost because the ring is full. In that case the worker empties the ring each turn, keeps the frames
+//! by port, and serves the ports in turns.
 
 use std::collections::VecDeque;
 
 use twinpath_frame::Frame;
 use twinpath_port::PORTS_MAX;
 
-/// Chunks of frames that are kept, of all ports together: 2 MiB.
+/// Maximum number of chunks that are kept, of all ports together: 2 MiB.
 pub(crate) const CHUNKS_MAX: usize = 1024;
 
-/// Those of one port: half of that, so that others find room whatever one port sends.
+/// Maximum number of chunks of one port: half of that, so that others find room whatever one port sends.
 pub(crate) const PORT_CHUNKS_MAX: usize = CHUNKS_MAX / 2;
 
-/// No place in the list of kept frames.
+/// No index in the list of kept frames.
 const NONE: u16 = u16::MAX;
 
 const _: () = assert!(CHUNKS_MAX < NONE as usize);
 
-/// The frames of one port, oldest first, as places in the list of kept frames.
+/// The frames of one port, oldest first, as indexes in the list of kept frames.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     first: u16,
@@ -32,7 +34,7 @@ struct Line {
 struct Kept {
     frame: Option<Frame>,
     chunks: u16,
-    /// The next frame of the port, or the next free place.
+    /// The next frame of the port, or the next free entry.
     next: u16,
 }
 
@@ -66,17 +68,17 @@ impl Ahead {
         self.chunks == 0
     }
 
-    /// Whether `chunks` more chunks may be kept, whichever port they are of.
+    /// Whether `chunks` more chunks may be kept, of any port.
     pub(crate) const fn has_room(&self, chunks: usize) -> bool {
         self.chunks + chunks <= CHUNKS_MAX
     }
 
-    /// Whether a port has its share of what may be kept already.
+    /// Whether a port has already used its share of the kept chunks.
     pub(crate) fn has_share(&self, port: u16) -> bool {
         self.lines.get(usize::from(port)).is_none_or(|line| usize::from(line.chunks) >= PORT_CHUNKS_MAX)
     }
 
-    /// Keeps a frame of so many chunks, behind those of its port. Gives it back if there is no room.
+    /// Keeps a frame of `chunks` chunks, after the port's others. Returns it if there is no room.
     pub(crate) fn push(&mut self, frame: Frame, chunks: usize) -> Result<(), Frame> {
         let port = frame.meta().port;
         let (place, count) = (usize::from(self.free), chunks as u16);
@@ -84,7 +86,7 @@ impl Ahead {
             return Err(frame);
         }
         let Some(line) = self.lines.get_mut(usize::from(port)) else { return Err(frame) };
-        // As each frame has a chunk, there is a place as long as there is room for chunks.
+        // Each frame has a chunk, so there is a free entry while there is room for chunks.
         let Some(kept) = self.kept.get_mut(place) else { return Err(frame) };
         self.free = std::mem::replace(kept, Kept { frame: Some(frame), chunks: count, next: NONE }).next;
         let former = std::mem::replace(&mut line.last, place as u16);

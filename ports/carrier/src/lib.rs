@@ -1,23 +1,24 @@
-//! A queue that carries all kernel interfaces of a switch in one network namespace: one packet socket with one receive
-//! ring for all of them, and one to send.
+//! A queue that carries all kernel interfaces of a switch in one network namespace: one packet socket with one
+//! receive ring for all of them, and shared sockets to send.
 //!
-//! The receive socket belongs to no interface: it takes the frames of all that are ports, as its filter says
-//! (`PortPrograms` of `stack/bpf`, which also keeps the kernel's own stack from getting them). A slot of the ring says on
-//! which interface its frame arrived, so a turn looks at one ring, however many ports are idle. Several workers have a
-//! queue each, joined by PACKET_FANOUT: the kernel chooses by the hash of the flow, for all interfaces alike.
+//! The receive socket is bound to no interface. It receives the frames of all ports, as its filter decides
+//! (`PortPrograms` of `stack/bpf`, which also keep them from the kernel's own stack). A slot of the ring says on
+//! which interface its frame arrived, so a turn looks at only one ring, however many ports are idle. Several
+//! workers have a queue each, joined by PACKET_FANOUT: for all interfaces, the kernel chooses the queue by the hash
+//! of the flow.
 //!
-//! Frames keep what travels beside them: a virtio-net header is in front of each (checksum to be completed, segmentation
-//! to be done), and the tag is in the slot's header. A frame that is longer than a slot, such as a super-frame, is read
-//! whole from the socket's queue (PACKET_COPY_THRESH), by one system call, into a chain of frames.
+//! Frames keep their offloads: a virtio-net header is in front of each (checksum to be completed, segmentation to
+//! be done), and the tag is in the slot's header. A frame that is longer than a slot, such as a super-frame, is
+//! read whole from the socket's queue (PACKET_COPY_THRESH), by one system call, into a chain of frames.
 //!
-//! Frames are sent by one `sendmmsg(2)` for a burst, whichever ports they leave by: each message names its interface. A
-//! frame that the kernel refuses is counted for its port, and those behind it are sent. What one port's frames wait for,
-//! others do not (`spare.rs`).
+//! A burst is sent by one `sendmmsg(2)`, for any mix of ports: each message names its interface. A frame that the
+//! kernel refuses is counted for its port, and the frames after it are still sent. If frames of one port are stuck,
+//! the other ports are not delayed (`spare.rs`).
 //!
 //! # Why so
 //!
-//! Measured between the ends of a veth pair with two virtual CPUs of Linux 6.18, a sender on one and a receiver on the
-//! other, which sleeps when it finds nothing:
+//! Measured between the ends of a veth pair with two virtual CPUs of Linux 6.18, a sender on one CPU and on the
+//! other a receiver, which sleeps when it finds nothing:
 //!
 //! | way to receive | 64 bytes, frames/s | receiver, ns/frame | 65,000 bytes, frames/s | receiver, ns/frame |
 //! |---|---|---|---|---|
@@ -28,24 +29,26 @@
 //! | ring of version 2, slots of 128 KiB | 387,000 | 1,200 | 94,000 | 6,993 |
 //! | ring of version 3, blocks of 256 KiB | 705,000 | 48 | 92,000 | 6,471 |
 //!
-//! These are single runs, and two runs of a row differ by a tenth and more here: what a socket for all interfaces costs beside one
-//! for each has yet to be measured in pairs. Version 3 is far cheaper for small frames, as it wakes the receiver once per block; but
-//! a frame then waits for its block to be closed, a millisecond if few frames come. While a worker does not sleep it is not
-//! woken at all, and version 2 costs its CPU a copy. Slots for the longest frames take 64 times the memory.
+//! These are single runs, and two runs of a row differ by a tenth or more here. The cost of one socket for all
+//! interfaces, compared with one for each, has yet to be measured in pairs. Version 3 is far cheaper for small
+//! frames, because it wakes the receiver once per block. But a frame then waits for its block to be closed, a
+//! millisecond if few frames come. A worker that does not sleep is not woken at all, and version 2 costs its CPU
+//! only a copy. Slots for the longest frames take 64 times the memory.
 //!
-//! To send, 64 frames by one call took 1,337 ns each, 32 took 1,324, and single ones 1,563. An interface for each message
-//! costs nothing that can be told, so all interfaces share two sockets. Super-frames, and frames whose checksum is to be
-//! completed, leave with a virtio-net header, and the kernel cuts what a device does not take. Frames that are complete leave
-//! without, and past the queueing discipline where an interface has no queue (veth): through a port that programs hold, 60
-//! bytes and bursts of 64 took 1,302 ns so and 1,466 ns with the header and through tc (medians of 14 rounds, which
-//! alternated; the receiving end included). AF_XDP sends bursts to one interface a sixth faster (`port_packet`), but takes a
-//! socket, its rings and a system call for each.
+//! For sending, 64 frames by one call took 1,337 ns each, 32 took 1,324, and single ones 1,563. Naming an interface
+//! in each message has no measurable cost, so all interfaces share two sockets. Super-frames, and frames whose
+//! checksum is to be completed, leave with a virtio-net header, and the kernel segments what a device cannot.
+//! Complete frames leave without the header and, where an interface has no queue (veth), past the qdisc: through a
+//! port that programs hold, 60 bytes and bursts of 64 took 1,302 ns this way and 1,466 ns with the header and
+//! through tc (medians of 14 alternating rounds, including the receiving end). AF_XDP sends bursts to one interface
+//! a sixth faster (`port_packet`), but takes a socket, its rings and a system call for each interface.
 //!
-//! While the worker keeps up, frames leave in the order in which they came. While it does not, and several ports have frames,
-//! the ports take turns (`ahead.rs`).
+//! While the worker keeps up, frames leave in the order in which they came. If it does not, and several ports have
+//! frames, the ports take turns (`ahead.rs`).
 //!
-//! Ports without frames cost nothing that can be told: beside 1,000 of them, passing on a frame of 64 bytes took the worker's
-//! CPU 1,853 ns, without them 1,890; one of 65,000 bytes 15,092 and 14,699 (`--example forward 1000`, medians of five).
+//! Ports without frames have no measurable cost: beside 1,000 of them, passing on a frame of 64 bytes took 1,853 ns
+//! of the worker's CPU, and 1,890 without them; for one of 65,000 bytes, it was 15,092 and 14,699 (`--example
+//! forward 1000`, medians of five).
 //!
 //! Never here: a decision about where a frame goes.
 mod ahead;
@@ -74,31 +77,34 @@ use crate::ahead::Ahead;
 use crate::read::{Reader, Taken, discard_queued};
 use crate::send::Sender;
 
-/// Chunks that one call of [`PortQueue::receive`] takes, exceeded by one packet at most: four of the largest packets.
+/// Chunks that one call of [`PortQueue::receive`] takes, exceeded by at most one packet: four of the largest
+/// packets.
 const CHUNKS_PER_TURN: usize = 4 * CHAIN;
 
-/// Sockets of one queue, which take long to close; spare ones come with ports.
+/// Sockets of one queue that are slow to close; spare ones come with ports.
 pub const SOCKETS: usize = 3;
 
-/// Frames that a queue may hold: those that it reads the next long packet into, those that are read ahead of their turn, and
-/// a burst in transit.
+/// Maximum number of frames that a queue may hold: those for the next long packet, those that are read ahead of
+/// their turn, and a burst in transit.
 pub const QUEUE_FRAMES: u32 = (CHAIN + CHUNKS_PER_TURN + CHAIN + ahead::CHUNKS_MAX + 2 * BURST_MAX) as u32;
 
-/// The worker does not keep up if a burst is full and the ring has more. For so long after frames of several ports came, the
-/// ports then take turns.
+/// The worker does not keep up if a burst is full and the ring has more. After frames of several ports came, the
+/// ports then take turns for this time.
 const MIXED: Duration = Duration::from_millis(10);
 
-/// Slots of the ring that are read in a turn while ports take turns. More than come meanwhile, so the ring becomes empty.
+/// Slots of the ring that are read per turn while ports take turns. More than arrive meanwhile, so the ring becomes
+/// empty.
 const READ_AHEAD: usize = 256;
 
-/// Frames in a burst meanwhile: a frame of a port that sends little waits for so many others at most, besides one of each
-/// other port. With half as many, a frame costs a tenth more.
+/// Frames in a burst meanwhile. A frame of a port that sends little waits for at most this many others, plus one of
+/// each other port. With half as many, a frame costs a tenth more.
 const FAIR_BURST: usize = BURST_MAX / 2;
 
-/// The longest packet that is one chunk in any case.
+/// The longest packet that certainly fits into one chunk.
 const SHORT_MAX: usize = (CHUNK_SIZE - HEADROOM) as usize;
 
-/// What an interface carried by such a queue sends: everything whole that the kernel can cut or complete.
+/// The capabilities of an interface carried by such a queue: it sends everything whole that the kernel can segment
+/// or complete.
 #[must_use]
 pub fn capabilities(segmentation: GsoKinds) -> Capabilities {
     Capabilities {
@@ -117,12 +123,12 @@ pub struct CarrierPort {
     ports: CarriedPorts,
     receiver: OwnedFd,
     ring: PacketRing,
-    /// Where the next long packet is read into.
+    /// The frames for the next long packet.
     prepared: Prepared,
     sender: Sender,
     /// Frames that were read ahead of their turn.
     ahead: Ahead,
-    /// Whether ports take turns, as the worker does not keep up with them.
+    /// Whether ports take turns, because the worker does not keep up with them.
     takes_turns: bool,
     /// The port of the last frame, and when frames of different ports last followed each other.
     last_port: u16,
@@ -160,7 +166,7 @@ impl CarrierPort {
         })
     }
 
-    /// Makes the queue report when it reads its ring, so that the programs find a stuck worker.
+    /// Makes the queue report when it reads its ring, so that the programs can detect a stuck worker.
     #[must_use]
     pub fn failing_open(mut self, pending: Option<Pending>) -> Self {
         self.pending = pending;
@@ -192,7 +198,7 @@ impl CarrierPort {
         self.pending.iter().for_each(Pending::resume);
     }
 
-    /// Reads the next slot of the ring. What cannot be passed on is counted.
+    /// Reads the next slot of the ring. A frame that cannot be passed on is counted.
     #[inline]
     fn read(&mut self, now: Instant, pool: &mut Pool, seen: &mut Seen) -> Next {
         let Self { info, ports, receiver, ring, prepared, ahead, takes_turns, .. } = self;
@@ -253,7 +259,7 @@ impl CarrierPort {
     /// Reads the ring ahead, and fills the burst from the ports in turns.
     fn receive_in_turns(&mut self, now: Instant, pool: &mut Pool, burst: &mut Burst, seen: &mut Seen) {
         for _ in 0..READ_AHEAD {
-            // A long packet counts by its chunks, which is not known before it is read.
+            // A long packet counts by its chunks, whose number is not known before it is read.
             if !self.ahead.has_room(CHAIN) {
                 break;
             }
@@ -290,14 +296,14 @@ fn push(frame: Frame, burst: &mut Burst, pool: &mut Pool) {
     }
 }
 
-/// What was seen in a turn beside frames.
+/// Observations of a turn besides frames.
 #[derive(Debug, Default)]
 struct Seen {
     stamps_ns: [u64; 2],
     losing: bool,
 }
 
-/// What the ring had.
+/// The next entry of the ring.
 enum Next {
     /// A frame and its chunks.
     Frame(Frame, usize),
@@ -313,7 +319,7 @@ impl WaitSource for CarrierPort {
 
     /// The socket is readable whenever the ring is not empty, so there is nothing to arm.
     fn arm(&mut self) -> bool {
-        // Frames of before the mark are to be discarded first.
+        // Frames from before the mark must be discarded first.
         self.ahead.is_empty() && self.pending.as_ref().is_none_or(Pending::clear)
     }
 
@@ -341,7 +347,7 @@ impl Carrier for CarrierPort {
     }
 
     fn port_changed(&mut self, port: u16, _link: LinkState) -> Option<Capabilities> {
-        // The kernel compares each frame with the present MTU, and cuts what the device does not.
+        // The kernel compares each frame with the present MTU, and segments what the device cannot.
         self.ports.get(port).map(|carried| carried.capabilities)
     }
 }
@@ -391,7 +397,7 @@ impl PortQueue for CarrierPort {
         self.sender.send(burst, &self.ports, &self.info.counters, pool);
     }
 
-    /// Nothing to do: a burst leaves when it is given.
+    /// Nothing to do: a burst is sent in the call that takes it.
     fn flush(&mut self, _pool: &mut Pool) {}
 
     fn on_error(&mut self) {
@@ -406,7 +412,7 @@ impl PortQueue for CarrierPort {
     }
 
     fn close(mut self: Box<Self>) -> Vec<Frame> {
-        // A frame that waited here waits no longer: a queue that uses the word after this one starts afresh.
+        // A frame that waited here no longer waits: the next queue that uses the word starts afresh.
         self.pending.iter().for_each(Pending::resume);
         let mut frames: Vec<_> = std::iter::from_fn(|| self.ahead.pop()).collect();
         frames.extend(self.prepared.into_frames());

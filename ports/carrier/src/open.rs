@@ -13,11 +13,11 @@ use twinpath_sys::descriptors::close_late;
 use twinpath_sys::last_errno;
 use twinpath_sys::packet_socket::{self, FanoutGroup, PacketSocketError};
 
-/// Size of the queue for frames that are longer than a slot, and of the frames that the kernel has not sent yet, bytes.
-/// Frames beyond it are lost, and counted.
+/// Size of the queue for frames that are longer than a slot, and of the frames that the kernel has not sent yet,
+/// bytes. Frames beyond it are lost and counted.
 pub(crate) const BUFFER_BYTES: usize = 8 * 1024 * 1024;
 
-/// The same of frames that one port has sent by a spare socket, bytes.
+/// The same for frames that one port has sent by a spare socket, bytes.
 const SPARE_BYTES: usize = 2 * 1024 * 1024;
 
 /// `PACKET_COPY_THRESH` of linux/if_packet.h: a frame longer than its slot is put into the socket's queue as well.
@@ -26,15 +26,16 @@ const PACKET_COPY_THRESH: c_int = 7;
 /// The configuration of a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct CarrierConfig<'a> {
-    /// Number of the queue: its port is [`PORTS_MAX`](twinpath_port::PORTS_MAX) or above, as it is itself no port.
+    /// Number of the queue. Its port number is [`PORTS_MAX`](twinpath_port::PORTS_MAX) or above, because the queue
+    /// is not itself a port.
     pub id: PortId,
     /// Slots of the receive ring, of [`CHUNK_SIZE`](twinpath_frame::CHUNK_SIZE) bytes each.
     pub ring_slots: u32,
-    /// Ports that it carries, at most.
+    /// Maximum number of ports that it carries.
     pub ports_max: usize,
     /// The fan-out group to join: its members share all frames by flow hash.
     pub fanout_group: Option<&'a FanoutGroup>,
-    /// The mark (SO_MARK) of its frames that pass the interface's egress hook, which is to take it off.
+    /// The mark (SO_MARK) of its frames that pass the interface's egress hook, which must remove it.
     pub mark: u32,
 }
 
@@ -43,7 +44,7 @@ pub(crate) fn receiver<E>(
     attach_filter: impl FnOnce(BorrowedFd<'_>) -> Result<(), E>,
 ) -> Result<(OwnedFd, PacketRing), OpenError<E>> {
     let socket = packet_socket::open(SocketType::RAW, SocketFlags::NONBLOCK).map(close_late)?;
-    // Without a protocol it receives nothing, so all is set before the first frame can come.
+    // Without a protocol it receives nothing, so everything is set before the first frame can come.
     attach_filter(socket.as_fd()).map_err(OpenError::Filter)?;
     packet_socket::set(&socket, "PACKET_VNET_HDR", libc::PACKET_VNET_HDR, 1)?;
     packet_socket::set(&socket, "PACKET_COPY_THRESH", PACKET_COPY_THRESH, 1)?;
@@ -53,7 +54,7 @@ pub(crate) fn receiver<E>(
         .map_err(|source| PacketSocketError::Option { option: "SO_RCVBUF", source })?;
 
     let ring = receive_ring(&socket, config.ring_slots)?;
-    // Interface 0: all of the network namespace; the filter takes those that are ports.
+    // Interface 0: all of the network namespace; the filter accepts only ports.
     packet_socket::bind(&socket, 0, libc::ETH_P_ALL as u16)?;
     if let Some(group) = config.fanout_group {
         group.join(&socket)?;
@@ -63,14 +64,15 @@ pub(crate) fn receiver<E>(
 
 /// The two sockets that send: with virtio-net headers, and without them, past queueing disciplines.
 pub(crate) fn senders(config: &CarrierConfig<'_>) -> Result<[OwnedFd; 2], PacketSocketError> {
-    // Frames that go past queueing disciplines go past the program that takes the mark off, too.
+    // Frames that bypass the qdisc also bypass the program that removes the mark.
     let plain = sender(None, BUFFER_BYTES)?;
     packet_socket::set(&plain, "PACKET_QDISC_BYPASS", libc::PACKET_QDISC_BYPASS, 1)?;
     Ok([with_headers(config.mark, BUFFER_BYTES)?, plain])
 }
 
-/// A socket that sends for one port while the shared ones have no room ([`CarriedPort::spares`](twinpath_port::CarriedPort)),
-/// in the network namespace of the calling thread. Its frames carry `mark`.
+/// Opens a socket that sends for one port while the shared ones have no room
+/// ([`CarriedPort::spares`](twinpath_port::CarriedPort)), in the network namespace of the calling thread. Its
+/// frames carry `mark`.
 ///
 /// # Errors
 /// [`PacketSocketError`].

@@ -19,19 +19,19 @@ const TAG: u16 = 0x8100;
 pub(crate) enum Taken {
     /// A frame, with its length.
     Frame(Frame, usize),
-    /// Port it belongs to, if it is carried, and the reason.
+    /// The port to which it belongs, if it is carried, and the reason.
     Dropped(Option<u16>, Reason),
-    /// It was cut, as the socket's queue had no room for the whole of it.
+    /// It was truncated, because the socket's queue had no room for all of it.
     Lost(u16),
 }
 
-/// Where the frames of slots are read to.
+/// The destination of the frames of slots.
 pub(crate) struct Reader<'a> {
     pub(crate) receiver: &'a OwnedFd,
     pub(crate) ports: &'a CarriedPorts,
     pub(crate) prepared: &'a mut Prepared,
     pub(crate) pool: &'a mut Pool,
-    /// While ports take turns: what each of them has of what may be kept.
+    /// While ports take turns: their shares of the kept chunks.
     pub(crate) shares: Option<&'a Ahead>,
 }
 
@@ -41,7 +41,7 @@ impl Reader<'_> {
             if slot.is_in_queue {
                 discard_queued(self.receiver);
             }
-            // It was a port when the frame arrived.
+            // The interface was a port when the frame arrived.
             return Taken::Dropped(None, Reason::PortDown);
         };
         if self.shares.is_some_and(|ahead| ahead.has_share(port)) {
@@ -83,7 +83,7 @@ impl Reader<'_> {
         }
         let header = slot.in_front().ok_or(Reason::Truncated)?;
         let mut frame = self.pool.take().ok_or(Reason::PoolEmpty)?;
-        // A slot has room for a few bytes more than a frame with all of its headroom.
+        // A slot is a few bytes larger than a frame with its full headroom.
         let len = slot.bytes.len();
         let headroom = HEADROOM.min((CHUNK_SIZE as usize).saturating_sub(len) as u32);
         let copied = match frame.place(headroom, len) {
@@ -112,7 +112,7 @@ impl Reader<'_> {
         // SAFETY: an all-zero msghdr is a valid value: null pointers and zero lengths.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         (message.msg_iov, message.msg_iovlen) = (vectors.as_mut_ptr(), vectors.len());
-        // MSG_TRUNC: the length it had, also where it did not fit.
+        // MSG_TRUNC: returns the full length even if it did not fit.
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
         // SAFETY: the vectors describe memory of the prepared chain, which nobody else touches during the call.
         let len = unsafe { libc::recvmsg(self.receiver.as_raw_fd(), &raw mut message, flags) };

@@ -16,22 +16,23 @@ use twinpath_sys::last_errno;
 use crate::open::BUFFER_BYTES;
 use crate::spare::{SPARES_MAX, Spares, queued};
 
-/// Parts of frames that one system call passes. A frame has two with its header, one in a long chain up to 65.
+/// Maximum number of frame parts that one system call passes. A frame with its header has two, a long chain up to
+/// 65.
 const VECTORS_MAX: usize = 1024;
 
-/// Most frames of a chain that is sent.
+/// Maximum number of frames in a chain that is sent.
 const CHAIN_MAX: usize = 64;
 
 const _: () = assert!(VECTORS_MAX > CHAIN_MAX);
 
-/// The socket that a frame leaves by.
+/// The socket through which a frame leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// With a virtio-net header in front, through the queueing discipline and what is attached at tc egress.
+    /// With a virtio-net header in front, through the qdisc and the programs at tc egress.
     Whole,
-    /// Without either: the kernel has to do nothing to the frame, and the interface has no queue of its own.
+    /// Without either: the kernel has nothing to do for the frame, and the interface has no queue of its own.
     Plain,
-    /// As [`Way::Whole`], by the spare socket at that place.
+    /// As [`Way::Whole`], by the spare socket with this index.
     Spare(usize),
 }
 
@@ -46,12 +47,12 @@ impl Way {
     }
 }
 
-/// In a set of sockets that are full: no spare one is to be had.
+/// In a set of full sockets: no spare one is available.
 const NO_SPARE: u32 = 1 << 31;
 
 const _: () = assert!(SPARES_MAX + 2 < 31);
 
-/// The sockets that send, and what describes a burst to the kernel; allocated once.
+/// The sockets that send, and the buffers that describe a burst to the kernel; allocated once.
 #[derive(Debug)]
 pub(crate) struct Sender {
     whole: OwnedFd,
@@ -100,7 +101,8 @@ impl Sender {
         self.spares.add(socket);
     }
 
-    /// Sends all frames of the burst, each through its port, in order. What the kernel refuses is counted for its port.
+    /// Sends all frames of the burst in order, each through its port. A frame that the kernel refuses is counted
+    /// for its port.
     pub(crate) fn send(
         &mut self,
         burst: &mut Burst,
@@ -112,7 +114,7 @@ impl Sender {
         let counters_of = |frame: &Frame| ports.get(frame.meta().port).map_or(own, |port| &port.counters);
         let (whole, plain) = (&self.whole, &self.plain);
         self.spares.give_back(|| queued(whole).max(queued(plain)) < BUFFER_BYTES);
-        // Those whose socket holds as much as it may.
+        // The sockets that hold as much as they may.
         let mut full = 0_u32;
         let mut done = 0;
         while let Some(rest) = frames.get(done..).filter(|rest| !rest.is_empty()) {
@@ -152,9 +154,9 @@ impl Sender {
             match last_errno() {
                 // A signal came before any frame was sent.
                 Errno::INTR => {}
-                // The kernel still holds as much of this socket's as it may.
+                // The kernel already holds as much of this socket as it may.
                 Errno::AGAIN => full |= way.bit(),
-                // Of the first frame; the others may go to other ports.
+                // The error is for the first frame; the others may go to other ports.
                 error => {
                     port.counters.drops.add(refusal(error), 1);
                     done += 1;
@@ -172,8 +174,8 @@ impl Sender {
         }
     }
 
-    /// The way that a frame leaves by, not one of those that are full. `None` if it cannot leave: its port has as much queued
-    /// as it may, or all spare sockets are those of ports that are stuck.
+    /// The socket through which a frame leaves, other than the full ones. `None` if it cannot leave: its port has
+    /// as much queued as it may, or all spare sockets belong to stuck ports.
     #[inline]
     fn way_with_room(&mut self, frame: &Frame, port: &CarriedPort, full: &mut u32) -> Option<Way> {
         let way = way_of(frame, port, &self.spares);
@@ -183,7 +185,7 @@ impl Sender {
         match way {
             Way::Whole | Way::Plain if *full & NO_SPARE == 0 => {
                 let spare = self.spares.give(port.port).map(Way::Spare);
-                // It costs a system call for each socket, so it is looked for once in a burst.
+                // A search costs a system call for each socket, so it is made only once in a burst.
                 *full |= if spare.is_none() { NO_SPARE } else { 0 };
                 spare
             }
@@ -191,8 +193,8 @@ impl Sender {
         }
     }
 
-    /// Describes frames, from the first on, as far as they leave by the same way, their ports are carried and there is room;
-    /// returns their number.
+    /// Describes frames, from the first one on, while they leave through the same socket, their ports are carried
+    /// and there is room. Returns their number.
     fn lay_out(&mut self, frames: &[Frame], way: Way, ports: &CarriedPorts) -> usize {
         let Self { messages, addresses, headers, vectors, spares, .. } = self;
         let mut used = 0;
@@ -235,8 +237,8 @@ fn vector(bytes: &[u8]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast::<c_void>(), iov_len: bytes.len() }
 }
 
-/// Vectors over the header and the parts of a frame, adjacent ones joined; their number. `None` if there is no room for
-/// them.
+/// Vectors over the header and the parts of a frame, with adjacent ones joined; returns their number. `None` if
+/// there is no room for them.
 fn describe(frame: &Frame, header: &[u8], vectors: &mut [libc::iovec]) -> Option<usize> {
     let (first, rest) = vectors.split_first_mut()?;
     *first = vector(header);
@@ -258,7 +260,7 @@ fn describe(frame: &Frame, header: &[u8], vectors: &mut [libc::iovec]) -> Option
     Some(1 + count)
 }
 
-/// The reason for which the kernel did not take a frame.
+/// Why the kernel did not take a frame.
 fn refusal(error: Errno) -> Reason {
     match error {
         // The device's queue is full.

@@ -1,21 +1,22 @@
-//! Spare sockets, so that what one port has queued keeps no frame of another port.
+//! Spare sockets, so that frames queued for one port do not delay frames of another port.
 //!
-//! The kernel charges a frame to the socket that sent it until the frame has been freed, wherever it waits by then: in the
-//! queue of a device, or of a shaper that it reached through a veth pair and a bridge. It does not say which port's frames
-//! these are. So a port whose frames stay (they are sent on slowly, or not at all) fills the socket that all ports share. From
-//! then on a port that finds the shared socket full gets a spare one. A port whose frames do not stay leaves its spare
-//! socket empty, and another port may have it at once; one whose frames stay, as behind a shaper with a queue that stands, keeps
-//! it, fills it, and then loses only its own frames. A socket decides about nothing else: frames leave in the order in which they are sent.
+//! The kernel charges a frame to the socket that sent it until the frame is freed, wherever it waits: in the queue
+//! of a device, or of a shaper that it reached through a veth pair and a bridge. It does not say which port's
+//! frames these are. So a port whose frames stay (they are sent slowly, or not at all) fills the socket that all
+//! ports share. From then on, a port that finds the shared socket full gets a spare one. If the port's frames do
+//! not stay, its spare socket becomes empty, and another port may have it immediately. If they stay, as behind a
+//! shaper with a standing queue, the port keeps the socket, fills it, and then loses only its own frames. The
+//! choice of a socket has no other effect: frames leave in the order in which they are sent.
 #![allow(unsafe_code, reason = "what a socket has queued has no safe wrapper")]
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-/// Spare sockets of a queue, at most. As many ports may be stuck at a time without cost to others.
+/// Maximum number of spare sockets of a queue. This many ports may be stuck without cost to others.
 pub const SPARES_MAX: usize = 16;
 
-/// Calls of [`Spares::give_back`] of which one looks: it costs a system call for each socket.
+/// One in this many calls of [`Spares::give_back`] looks at the sockets, which costs a system call each.
 const BURSTS_PER_LOOK: u32 = 64;
 
 #[derive(Debug)]
@@ -29,7 +30,7 @@ struct Spare {
 #[derive(Debug)]
 pub(crate) struct Spares {
     spares: Vec<Spare>,
-    /// How many are some port's.
+    /// How many are in use by a port.
     given: usize,
     bursts: u32,
 }
@@ -46,7 +47,7 @@ impl Spares {
         }
     }
 
-    /// The place of the spare socket that a port has.
+    /// The index of a port's spare socket.
     #[inline]
     pub(crate) fn of(&self, port: u16) -> Option<usize> {
         if self.given == 0 { None } else { self.spares.iter().position(|spare| spare.port == Some(port)) }
@@ -56,7 +57,7 @@ impl Spares {
         &self.spares[place].socket
     }
 
-    /// Gives a port, which has none, a spare socket that has nothing queued. `None` if there is none.
+    /// Gives a port without a spare socket one that has nothing queued. `None` if there is none.
     #[cold]
     pub(crate) fn give(&mut self, port: u16) -> Option<usize> {
         let free = self.spares.iter().position(|spare| spare.port.is_none());
@@ -66,7 +67,8 @@ impl Spares {
         Some(place)
     }
 
-    /// Before a burst: once the shared sockets have room again, takes back what has nothing queued.
+    /// Before a burst: once the shared sockets have room again, takes back the spare sockets that have nothing
+    /// queued.
     #[inline]
     pub(crate) fn give_back(&mut self, has_room: impl FnOnce() -> bool) {
         if self.given > 0 {
@@ -88,11 +90,11 @@ impl Spares {
     }
 }
 
-/// What the kernel has not freed yet of what this socket has sent, in bytes of the kernel's memory.
+/// Frames sent by this socket that the kernel has not freed yet, in bytes of the kernel's memory.
 pub(crate) fn queued(socket: &OwnedFd) -> usize {
     let mut bytes: c_int = 0;
     // SAFETY: SIOCOUTQ writes one int, which lives across the call.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-    // It does not fail for a packet socket; one that says nothing is not given to another port.
+    // This does not fail for a packet socket; one that did is not given to another port.
     if result == 0 { usize::try_from(bytes).unwrap_or(usize::MAX) } else { usize::MAX }
 }

@@ -1,27 +1,27 @@
 //! The port of the packet path: an AF_PACKET receive ring, and a second socket for sending.
 //!
-//! The receive socket is bound to all protocols (protocol hooks run after tc, which drops claimed frames), receives
-//! only what its filter accepts (the verdict; the caller attaches it before the first frame can come), and ignores
-//! what the host itself sends. A frame is copied out of its slot at once and the slot given back: a slot that is kept
-//! would keep the socket readable.
+//! The receive socket is bound to all protocols (protocol hooks run after tc, which drops claimed frames). It
+//! receives only what its filter accepts (the verdict; the caller attaches it before the first frame can come), and
+//! ignores what the host itself sends. A frame is copied out of its slot immediately and the slot given back,
+//! because a slot that is kept would keep the socket readable.
 //!
-//! While its worker does not sleep, no socket is needed to wake it. The socket's filter then puts claimed frames into
-//! the worker's direct ring, from which they are read without the socket's locks, time stamps and wake-ups. Before each
-//! sleep the worker closes that ring, and frames come through the socket again (`receive.rs`). The only worker of an
-//! interface starts without a socket at all, until it is about to sleep for the first time (in mode `poll`: never). The
-//! program at tc ingress then does what the filter would do, and the frames are not offered to the socket, which costs
-//! more than all the rest.
+//! While its worker does not sleep, no socket is needed to wake it. The socket's filter then puts claimed frames
+//! into the worker's direct ring, from which they are read without the socket's locks, time stamps and wake-ups.
+//! Before each sleep the worker closes that ring, and frames come through the socket again (`receive.rs`). The only
+//! worker of an interface starts without a bound socket, until it is about to sleep for the first time (in mode
+//! `poll`: never). Until then, the program at tc ingress does the filter's work, and frames are not offered to the
+//! socket, which costs more than all the rest.
 //!
 //! Sending happens once per turn, through an AF_XDP socket that only sends. It needs no XDP program, so nothing
-//! changes for the kernel's traffic, and it takes one system call per burst without passing the socket layer per
-//! frame (a round trip took 3.55 us instead of 4.0, and bursts went out a sixth faster). Where such a queue cannot be
+//! changes for the kernel's traffic. It takes one system call per burst without passing the socket layer per frame
+//! (a round trip took 3.55 us instead of 4.0, and bursts were sent a sixth faster). If such a queue cannot be
 //! opened, `sendmmsg(2)` on a socket without a ring is used, which is 7 to 15 % faster than the packet socket's own
 //! transmit ring.
 //!
-//! Runs of datagrams leave as super-frames where the kernel segments them before anybody else sees them
+//! Runs of datagrams leave as super-frames if the kernel segments them before anyone else sees them
 //! (`segments.rs`).
 //!
-//! Never here: a decision about what is claimed.
+//! Never here: decisions about what is claimed.
 
 mod open;
 mod receive;
@@ -47,7 +47,7 @@ use twinpath_xdp::XdpPort;
 use crate::receive::{Arrived, Rings};
 use crate::transmit::Transmitter;
 
-/// The longest frame that a frame of a pool holds.
+/// The longest frame that fits into a frame of the pool.
 const FRAME_LEN_MAX: u32 = CHUNK_SIZE - HEADROOM;
 
 /// Whether the socket receives the interface's frames.
@@ -55,7 +55,8 @@ const FRAME_LEN_MAX: u32 = CHUNK_SIZE - HEADROOM;
 enum Socket {
     /// No: the program at tc ingress fills the direct ring by itself.
     Unbound,
-    /// Since the last call of `arm`: a run of the program may still have been without it.
+    /// Since the last call of `arm`. A run of the program that has not seen the socket yet may still be in
+    /// progress.
     JustBound,
     Bound,
 }
@@ -69,9 +70,9 @@ pub struct PacketPort {
     rings: Rings,
     /// The word that says since when a frame has been waiting.
     pending: Option<Pending>,
-    /// Whether it answers what programs could answer.
+    /// Whether it answers requests that programs could answer.
     answers: Option<ByWorker>,
-    /// When it was read last.
+    /// When the rings were last read.
     looked: Instant,
     virtual_device: bool,
     transmitter: Transmitter,
@@ -135,18 +136,18 @@ impl PacketPort {
         self.pending.iter().for_each(Pending::resume);
     }
 
-    /// Has frames come through the socket, which alone can wake the worker. Returns whether all that came before has been
-    /// taken; otherwise the worker takes another turn before it sleeps.
+    /// Makes frames come through the socket, which alone can wake the worker. Returns whether everything that came
+    /// before has been taken; otherwise the worker takes another turn before it sleeps.
     fn leave_direct(&mut self) -> bool {
         match self.socket {
             Socket::Unbound => {
                 if open::receive_all(&self.receiver, self.info.ifindex).is_err() {
-                    // The interface is gone; no frame will come either way.
+                    // The interface is gone; no frame will come through either.
                     self.info.counters.errors.add(1);
                 }
                 self.socket = Socket::JustBound;
-                // The ring stays open for one more turn, for frames that had passed the socket when it was bound. One
-                // that finds the ring closed goes to the kernel's sockets.
+                // The ring stays open for one more turn, for frames that had passed the socket when it was bound. A
+                // frame that finds the ring closed goes to the kernel's sockets.
                 return false;
             }
             Socket::JustBound => {
@@ -210,7 +211,7 @@ impl WaitSource for PacketPort {
     /// not left yet.
     fn arm(&mut self) -> bool {
         let has_left = self.leave_direct();
-        // Frames of before the mark are to be discarded first.
+        // Frames from before the mark must be discarded first.
         let is_clear = self.pending.as_ref().is_none_or(Pending::clear);
         let is_armed = has_left && is_clear && self.transmitter.arm();
         if let Some(answers) = self.answers.as_mut().filter(|_| is_armed) {
@@ -294,7 +295,7 @@ impl PortQueue for PacketPort {
             self.info.counters.frames_direct.add(direct);
         }
         if burst.room() == 0 {
-            // The loss counter is read only if the ring holds much: else it has not been full.
+            // The loss counter is read only if the ring is rather full; otherwise it has not overflowed.
             self.info.counters.ring_full.add(u64::from(self.rings.lost_direct()));
         }
         self.looked = now;

@@ -22,11 +22,11 @@ pub struct PacketConfig<'a> {
     pub ring_slots: u32,
     /// The fan-out group to join: its members share the interface's frames by flow hash.
     pub fanout_group: Option<&'a FanoutGroup>,
-    /// Whether the socket receives nothing until the worker is about to sleep for the first time. Only for the single
-    /// worker of an interface that has a direct ring, and a program at tc ingress that ends with this process: that
-    /// program takes frames by itself until then.
+    /// Whether the socket receives nothing until the worker is about to sleep for the first time. Only for the
+    /// single worker of an interface that has a direct ring, and a program at tc ingress that ends with this
+    /// process: until then, that program receives frames by itself.
     pub binds_late: bool,
-    /// Whether to pass frames to the driver without a queueing discipline (PACKET_QDISC_BYPASS).
+    /// Whether to pass frames to the driver without a qdisc (PACKET_QDISC_BYPASS).
     pub bypass_qdisc: bool,
 }
 
@@ -49,7 +49,8 @@ pub enum OpenError<E> {
     },
 }
 
-/// Bytes of a block, in which the kernel allocates slots; one contiguous allocation, so not too large.
+/// Bytes of a block in which the kernel allocates slots. Each is one contiguous allocation, so it should not be too
+/// large.
 const BLOCK_SIZE: u32 = 64 * 1024;
 
 pub(crate) fn receiver<E>(
@@ -95,8 +96,8 @@ pub fn receive_ring<E>(socket: &OwnedFd, slots: u32) -> Result<PacketRing, OpenE
         .map_err(|_| refused(Errno::INVAL))
 }
 
-/// Binds the socket to all protocols, so that it receives the interface's frames. Until then it costs these frames
-/// nothing.
+/// Binds the socket to all protocols, so that it receives the interface's frames. Before that, it costs these
+/// frames nothing.
 pub(crate) fn receive_all(socket: &OwnedFd, ifindex: u32) -> Result<(), PacketSocketError> {
     packet_socket::bind(socket, ifindex, libc::ETH_P_ALL as u16)
 }
@@ -110,9 +111,8 @@ pub(crate) fn sender(config: &PacketConfig<'_>) -> Result<OwnedFd, PacketSocketE
     Ok(socket)
 }
 
-/// Opens a socket for super-frames; `None` where the kernel has no virtio-net header for them. It does not bypass the
-/// queueing discipline, because a frame that bypasses it must not need segmentation (`__dev_direct_xmit`,
-/// net/core/dev.c).
+/// Opens a socket for super-frames; `None` if the kernel has no virtio-net header for them. It does not bypass the
+/// qdisc, because a frame that does must not need segmentation (`__dev_direct_xmit`, net/core/dev.c).
 pub(crate) fn super_frame_sender(config: &PacketConfig<'_>) -> Result<Option<OwnedFd>, PacketSocketError> {
     let socket = packet_socket()?;
     if packet_socket::set(&socket, "PACKET_VNET_HDR", libc::PACKET_VNET_HDR, 1).is_err() {

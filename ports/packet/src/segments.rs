@@ -2,8 +2,8 @@
 //! sockets).
 //!
 //! Consecutive datagrams of one flow and one length become one frame: the headers of the first, all payloads, and a
-//! virtio-net header with the segment size. The last one may be shorter. The kernel then passes its send path once
-//! for all of them, and segments where the device cannot. This file works on bytes only and knows no socket.
+//! virtio-net header with the segment size. The last one may be shorter. The kernel then runs its send path once
+//! for all of them, and segments if the device cannot. This file works only on bytes and knows no socket.
 
 use twinpath_frame::{Checksum, Gso, GsoKind, Meta};
 use twinpath_port::vnet_header;
@@ -16,7 +16,7 @@ pub(crate) const SUPER_FRAME_MAX: usize = vnet_header::LEN + eth::HEADER_LEN + I
 const IP_LEN_MAX: usize = u16::MAX as usize;
 const UDP: u8 = 17;
 const DONT_FRAGMENT: u16 = 0x4000;
-/// Where a UDP header has its checksum.
+/// Offset of the checksum in a UDP header.
 const CHECKSUM_AT: u16 = 6;
 
 /// The offsets at which the headers of a UDP frame end.
@@ -27,8 +27,8 @@ struct Shape {
 }
 
 impl Shape {
-    /// The shape of a frame that is one whole UDP datagram with a payload, nothing after it, and headers without
-    /// options.
+    /// The shape of a frame that is one whole UDP datagram with a payload, headers without options, and no bytes
+    /// after it.
     fn of(frame: &[u8]) -> Option<Self> {
         let field = |at: usize| frame.get(at..at + 2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
         let ip = eth::HEADER_LEN;
@@ -62,7 +62,7 @@ impl Shape {
     }
 }
 
-/// How many of `frames`, from the first on, form one super-frame; 1 if the next one does not fit.
+/// How many of `frames`, from the first on, form one super-frame; 1 if the second one does not fit.
 pub(crate) fn run<'a>(mut frames: impl Iterator<Item = &'a [u8]>) -> usize {
     let Some(first) = frames.next() else { return 0 };
     let Some(shape) = Shape::of(first) else { return 1 };

@@ -21,10 +21,11 @@ const RUN_MIN: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Transmitter {
     socket: OwnedFd,
-    /// The AF_XDP queue that frames leave through, where there is one.
+    /// The AF_XDP queue through which frames leave, if there is one.
     queue: Option<Box<XdpPort>>,
     joiner: Option<Joiner>,
-    /// Whether runs are joined to super-frames: the state of the link allows it, and the kernel has refused none since.
+    /// Whether runs are joined to super-frames: the state of the link allows it, and the kernel has not refused one
+    /// since.
     joins: bool,
     /// Frames taken since the last flush.
     taken: Burst,
@@ -73,7 +74,7 @@ impl Transmitter {
         }
     }
 
-    /// The state of the link is this now.
+    /// Sets the state of the link.
     pub(crate) fn changed(&mut self, link: LinkState) {
         self.joins = link.cuts_super_frames && self.joiner.is_some();
         self.queue.iter_mut().for_each(|queue| queue.changed(link));
@@ -95,7 +96,7 @@ impl Transmitter {
 
     pub(crate) fn flush(&mut self, pool: &mut Pool, counters: &PortCounters) {
         while !self.taken.is_empty() {
-            // Looked at for each run: the kernel may refuse the one before.
+            // Checked for each run, because the kernel may refuse the one before.
             let joins = self.joins && self.taken.len() >= RUN_MIN;
             let run =
                 if joins { segments::run(self.taken.frames().iter().map(Frame::bytes)) } else { usize::MAX };
@@ -114,13 +115,13 @@ impl Transmitter {
         }
         self.send_pending(pool, counters);
         if let Some(queue) = &mut self.queue {
-            // Also when nothing was added: frames sent earlier are released, and what the kernel did not take is
-            // tried again.
+            // Also if nothing was added: frames sent earlier are released, and frames that the kernel did not take
+            // are retried.
             queue.flush(pool);
         }
     }
 
-    /// Whether all frames have left. Without an AF_XDP queue the kernel takes or refuses each one at once.
+    /// Whether all frames have left. Without an AF_XDP queue, the kernel takes or refuses each one immediately.
     pub(crate) fn is_flushed(&self) -> bool {
         self.queue.as_ref().is_none_or(|queue| queue.is_flushed())
     }
@@ -243,12 +244,12 @@ impl Transmitter {
         if sent < 0 { Err(last_errno()) } else { Ok(sent as usize) }
     }
 
-    /// Whether sleeping is right: all frames have left, or none can leave at the moment.
+    /// Whether the worker may sleep: all frames have left, or none can leave at the moment.
     pub(crate) fn arm(&mut self) -> bool {
         self.queue.as_mut().is_none_or(|queue| queue.arm())
     }
 
-    /// After a sleep frames may be able to leave that could not before.
+    /// After a sleep, frames may be able to leave that could not before.
     pub(crate) fn disarm(&mut self) {
         self.queue.iter_mut().for_each(|queue| queue.disarm());
     }

@@ -1,6 +1,6 @@
 //! A process on a switch: it answers ARP requests, pings and UDP echo (port 7) for one address.
 //!
-//! `responder SOCKET ADDRESS`, where SOCKET is the one that `twinpath show ports` names for the memory port.
+//! `responder SOCKET ADDRESS`, where SOCKET is the socket that `twinpath show ports` prints for the memory port.
 //! docs/examples/switch-memory.sh starts it.
 
 use std::error::Error;
@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 
 use twinpath_shm::{Application, Woken};
 
-/// The Ethernet address of the process: one that its owner chooses (IEEE 802, 8.4).
+/// The Ethernet address of the process: a locally administered one (IEEE 802, 8.4).
 const OWN: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const ETHERNET: usize = 14;
 const ARP: [u8; 2] = [8, 6];
@@ -45,7 +45,7 @@ fn run(socket: &str, address: Ipv4Addr) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Turns a request into its answer in place; `None` if it asks for nothing that is here.
+/// Turns a request into its answer in place; `None` if it is not for this process.
 fn answer(frame: &mut [u8], address: Ipv4Addr) -> Option<()> {
     let (ethernet, packet) = frame.split_first_chunk_mut::<ETHERNET>()?;
     let kind = [ethernet[12], ethernet[13]];

@@ -1,5 +1,5 @@
-//! The application's end of a shared-memory port, for another process: with its own event loop, spinning, or
-//! sleeping.
+//! The application's end of a shared-memory port, for another process. It can be used with an event loop, spinning,
+//! or sleeping.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -55,7 +55,7 @@ pub enum ConnectError {
         "the owner of the shared memory closed the connection without an answer: it may be ending, or serve somebody else"
     )]
     Closed,
-    /// The answer is not one of a shared-memory port.
+    /// The answer is not from the owner of a shared-memory port.
     #[error("what listens there is no owner of twinpath's shared memory: its answer is something else")]
     UnknownProtocol,
     /// The owner is of another release.
@@ -196,15 +196,15 @@ impl Application {
             received.fds.try_into().map_err(|_| ConnectError::Descriptors { found })?;
         let ends = region::application_ends(&memfd).map_err(socket("mapping the memory"))?;
         let (from_owner, to_owner) = ends.ok_or(ConnectError::Memory)?;
-        // With the connection in the set, one descriptor reports frames and the owner's end.
+        // With the connection in the set, one descriptor reports both frames and the owner's end.
         let flags = EventFlags::RDHUP;
         epoll::add(&waits_on, &connection, EventData::new_u64(1), flags).map_err(socket("epoll_ctl"))?;
         let signals = EventFd::from_fd(signals);
         Ok(Self { from_owner, to_owner, waits_on, signals, _connection: connection, unflushed: false })
     }
 
-    /// Takes the oldest frame into `into`; a longer frame is truncated. Behind a frame of less than 60 bytes, bytes up to there
-    /// may change.
+    /// Takes the oldest frame into `into`; a longer frame is truncated. After a frame of less than 60 bytes, bytes
+    /// up to there may change.
     ///
     /// # Errors
     /// [`Fault`]: the owner violated the ring's protocol, or another process wrote into the memory.
@@ -214,9 +214,9 @@ impl Application {
         Some(self.from_owner.pop_into(into)?.map(|slot| Packet::of(&slot)))
     }
 
-    /// Takes up to `most` of the oldest frames, as [`Self::receive`] takes one: copies each into `into`, and calls `each` with what is
-    /// known of it and the bytes that were copied. Returns how many were taken, also of those that broke the protocol; 0: there
-    /// are none. Less work for each of several.
+    /// Takes up to `most` of the oldest frames, as [`Self::receive`] takes one: copies each into `into`, and calls
+    /// `each` with its metadata and the copied bytes. Returns how many were taken, including those that broke the
+    /// protocol; 0: there are none. Cheaper per frame if there are several.
     #[inline(always)]
     pub fn receive_each<F>(&mut self, most: usize, into: &mut [u8], each: F) -> usize
     where
@@ -237,8 +237,8 @@ impl Application {
         self.send_each([frame]).1.map_or(Ok(()), Err)
     }
 
-    /// Sends frames as [`Self::send`] does each, until one is refused. Returns how many were sent, and why the next one was not.
-    /// Faster for several, most of all if `frames` stores nothing meanwhile.
+    /// Sends frames as [`Self::send`] does, until one is refused. Returns how many were sent, and why the next one
+    /// was not. Faster for several frames, especially if `frames` stores nothing meanwhile.
     #[inline]
     pub fn send_each<'a>(&mut self, frames: impl IntoIterator<Item = &'a [u8]>) -> (usize, Option<Refused>) {
         let note = |frame: &[u8]| Note { original_len: frame.len() as u32, ..Note::default() };
@@ -248,7 +248,7 @@ impl Application {
         (sent, refused)
     }
 
-    /// Shows the owner what was sent, and wakes its worker if that sleeps.
+    /// Makes sent frames visible to the owner, and wakes its worker if that sleeps.
     #[inline]
     pub fn flush(&mut self) {
         if std::mem::take(&mut self.unflushed) && self.to_owner.publish() {

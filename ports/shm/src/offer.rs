@@ -65,7 +65,7 @@ pub enum OfferError {
         /// Length of the message.
         len: usize,
     },
-    /// It is of another release.
+    /// It is from another release.
     #[error(
         "the application speaks version {theirs} of shared-memory ports and this process version {VERSION}: use the same release of twinpath for both"
     )]
@@ -86,7 +86,7 @@ impl Offer {
     /// [`OfferError`]; the application receives nothing then, or our version if its own differs.
     pub fn answer(&self, connection: impl AsFd) -> Result<(), OfferError> {
         let mut hello = [0; MESSAGE_BYTES + 1];
-        // Without room for descriptors: any that come with the message are discarded.
+        // Without room for descriptors, so any that come with the message are discarded.
         let (_, len) = match recv(&connection, &mut hello, RecvFlags::DONTWAIT) {
             Ok(received) => received,
             Err(Errno::AGAIN) => return Err(OfferError::Silent),
@@ -113,7 +113,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at `path`. A socket of a process that has died is replaced; nothing else may be there. The directory's permissions decide who may connect.
+    /// Listens at `path`. A socket of a process that has died is replaced; any other file there is an error. The
+    /// directory's permissions decide who may connect.
     ///
     /// # Errors
     /// What `socket(2)`, `bind(2)` or `listen(2)` returns.

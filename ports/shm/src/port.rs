@@ -18,7 +18,7 @@ use crate::region::{self, FRAME_LEN_MAX, Layout, ShmConfig};
 /// Shortest frame: two addresses and a type.
 const FRAME_LEN_MIN: usize = 14;
 
-/// Number of wake-ups after which the descriptor is drained although the ring announced no signal. Else an
+/// Number of wake-ups after which the descriptor is drained even if the ring announced no signal. Otherwise an
 /// application that signals without announcing it would keep the worker awake.
 const DRAIN_INTERVAL: u32 = 16;
 
@@ -81,7 +81,7 @@ impl ShmPort {
         let wake_application = EventFd::new().map_err(descriptor)?;
         let woken = EventFd::new().map_err(descriptor)?;
         let waits_on = epoll::create(CreateFlags::CLOEXEC).map_err(descriptor)?;
-        // Edge-triggered: nobody has to drain the eventfd, which the application could not do.
+        // Edge-triggered, so that nobody has to drain the eventfd, which the application could not do.
         let flags = EventFlags::IN | EventFlags::ET;
         epoll::add(&waits_on, &wake_application, EventData::new_u64(0), flags).map_err(descriptor)?;
         let signals = woken.as_fd().try_clone_to_owned();
@@ -190,7 +190,7 @@ impl PortQueue for ShmPort {
         let (mut frames, mut bytes) = (0, 0);
         let mut rest = burst.frames();
         while !rest.is_empty() {
-            // A partial checksum may cross: the slot's note says so, and nothing else of what is left to be done.
+            // A partial checksum may cross: the slot's note says so. No other offload may.
             debug_assert!(rest.iter().all(|frame| frame.meta().next.is_none()), "a slot holds one frame");
             let packets = rest.iter().map(|frame| (note_of(frame), frame.bytes()));
             let (pushed, refused) = self.to_application.push_each(packets);

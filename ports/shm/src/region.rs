@@ -14,10 +14,11 @@ use twinpath_rings::slots::{BadShape, Shape, SlotConsumer, SlotProducer, consume
 
 use crate::offer::{MAGIC, VERSION};
 
-/// Largest frame in either direction: what a frame of the owner's pool holds.
+/// Largest frame in either direction: as much as a frame of the owner's pool holds.
 pub const FRAME_LEN_MAX: u32 = CHUNK_SIZE - HEADROOM;
 
-/// Default number of slots per direction, as many as other ports have ring entries: 2 x 512 x (64 + 16 + 1856) bytes = 1.9 MiB.
+/// Default number of slots per direction, the same as ring entries of other ports: 2 x 512 x (64 + 16 + 1856) bytes
+/// = 1.9 MiB.
 pub const SLOTS_DEFAULT: u32 = 512;
 
 /// Bytes in front of the first ring.

@@ -171,7 +171,7 @@ fn an_application_cannot_block_its_owner_through_a_descriptor() {
     rustix::io::read(&fd, &mut [0; 8]).expect("stolen");
     port.disarm();
     port.on_error();
-    // The eventfd that the owner signals it has only in a set: it can neither read nor write it.
+    // It has the eventfd that the owner signals only inside a set, so it can neither read nor write it.
     let mut held = [0u8; 8];
     assert_eq!(rustix::io::read(application.fd(), &mut held), Err(Errno::INVAL));
     assert_eq!(rustix::io::write(application.fd(), &held), Err(Errno::INVAL));
@@ -255,7 +255,7 @@ fn an_application_connects_to_a_path_and_the_file_goes_with_the_listener() {
     let path = directory.path().join("shm.sock");
     let listener = Listener::bind(&path).expect("bound");
     assert!(Listener::bind(&path).is_err() && path.exists(), "somebody else's file stays");
-    // The second one has asked whether somebody listens there.
+    // The second `bind` has tested whether somebody listens there.
     assert!(listener.accept().expect("sound").is_some());
     assert!(listener.accept().expect("sound").is_none());
     let (mut port, offer) =

@@ -8,11 +8,10 @@ use std::ptr;
 use twinpath_frame::{CHUNK_SIZE, Frame, HEADROOM, Pool};
 use twinpath_port::vnet_header;
 
-/// Bytes of one read: an IP packet of 65,535, an Ethernet header, two tags, and one more, so that a longer packet is
-/// detected.
+/// Bytes of one read: an IP packet of 65,535, an Ethernet header, two tags, and one more to detect a longer packet.
 const ROOM: usize = 65_535 + 14 + 8 + 1;
 
-/// Chunks that hold as much: the first one keeps its headroom, so that a tag or a tunnel's header can be put in
+/// Number of chunks for that. The first one keeps its headroom, so that a tag or a tunnel's header can be put in
 /// front.
 pub const CHAIN: usize = 1 + (ROOM - FIRST).div_ceil(CHUNK_SIZE as usize);
 const FIRST: usize = (CHUNK_SIZE - HEADROOM) as usize;
@@ -20,7 +19,7 @@ const FIRST: usize = (CHUNK_SIZE - HEADROOM) as usize;
 /// Longest packet that is received, bytes from the Ethernet header.
 pub const PACKET_LEN_MAX: usize = FIRST + (CHAIN - 1) * CHUNK_SIZE as usize - 1;
 
-/// Most frames of a chain that is sent: a chain built elsewhere may have headroom in each frame.
+/// Maximum number of frames in a chain that is sent: a chain built elsewhere may have headroom in each frame.
 const SENT_MAX: usize = 64;
 
 /// A header and a chain of frames, ready to be read into.
@@ -28,8 +27,8 @@ const SENT_MAX: usize = 64;
 pub struct Prepared {
     frames: Box<[Option<Frame>; CHAIN]>,
     header: Box<[u8; vnet_header::LEN]>,
-    /// The vectors of the read: one for the header, then one per run of adjacent chunks; with a pool whose frames are
-    /// in order there are three in all.
+    /// The vectors of the read: one for the header, then one per run of adjacent chunks. If the pool's frames are
+    /// in order, there are three in all.
     vectors: Box<[libc::iovec; 1 + CHAIN]>,
     vectors_len: usize,
     /// The frames before this index are missing.
@@ -74,7 +73,7 @@ impl Prepared {
         self.lay_out();
     }
 
-    /// Replaces the frames that the last packet took, from `pool`. Returns whether there is room for a packet now.
+    /// Replaces the frames of the last packet from `pool`. Returns whether there is room for a packet now.
     #[inline]
     pub fn refill(&mut self, pool: &mut Pool) -> bool {
         if self.missing == 0 {
@@ -101,7 +100,7 @@ impl Prepared {
         for (at, frame) in self.frames.iter_mut().flatten().enumerate() {
             let next = vector(frame.bytes_mut());
             let last = &mut self.vectors[self.vectors_len - 1];
-            // The first chunk keeps a vector of its own: it changes with every packet.
+            // The first chunk keeps a vector of its own, because it changes with every packet.
             if at > 1 && last.iov_base.wrapping_byte_add(last.iov_len) == next.iov_base {
                 last.iov_len += next.iov_len;
             } else {

@@ -1,15 +1,15 @@
 //! A port over a TAP queue or a packet socket: each read or write moves one packet with its virtio-net header.
 //!
 //! A TAP queue ([`Tap`]) and a packet socket with PACKET_VNET_HDR ([`open_socket`]) use the same format, so
-//! [`VnetPort`] serves both: together they carry frames between a device and the kernel's own stack (the exception
-//! port). Packets keep the offloads of their sender, checksums to be completed and segmentation to be done, so that a
+//! [`VnetPort`] serves both. Together they carry frames between a device and the kernel's own stack (the exception
+//! port). Packets keep the offloads of their sender (checksums to be completed, segmentation to be done), so a
 //! packet of 64 KiB crosses whole, as a chain of frames.
 //!
-//! There is no ring that could be checked: [`VnetPort::receive`] tries to read, one system call, and the worker waits
-//! on its epoll. The number of tries per turn depends on what the last turns found: one while frames come singly, a
+//! There is no ring to look at: [`VnetPort::receive`] tries to read, one system call, and the worker waits on its
+//! epoll. The number of tries per turn depends on the results of the last turns: one while frames come singly, a
 //! few under load. Packets that do not fit into the pool stay in the kernel.
 //!
-//! An 802.1Q tag that came beside the frame is inserted into it: neither fd accepts one any other way.
+//! An 802.1Q tag that came beside the frame is inserted into it, because neither fd accepts a tag in another way.
 //!
 //! Never here: a timer, a sleep, a decision about where a frame goes.
 #![allow(unsafe_code, reason = "readv(2), writev(2) and recvmsg(2) take arrays of pointers")]
@@ -37,17 +37,20 @@ use crate::chain::{CHAIN, Outgoing, PACKET_LEN_MAX, Prepared};
 pub use crate::socket::{SocketConfig, open_socket};
 pub use crate::tap::{NAME_LEN_MAX, Offloads, Tap, TapError, TapHandle};
 
-/// Most reads that one call of [`VnetPort::receive`] tries. It is small: each frame costs a system call on either
-/// side in any case, so a larger burst would save nothing, and would delay the frames of the other direction.
+/// Maximum number of reads that one call of [`VnetPort::receive`] tries. It is small: each frame costs a system
+/// call on either side in any case, so a larger burst would save nothing, and would delay the frames of the other
+/// direction.
 const TRIES_MAX: usize = 8;
 
-/// Chunks that one call of [`VnetPort::receive`] takes, exceeded by one packet at most: two of the largest packets.
+/// Chunks that one call of [`VnetPort::receive`] takes, exceeded by at most one packet: two of the largest packets.
 const CHUNKS_PER_TURN: usize = 2 * CHAIN;
 
-/// Frames that one queue may hold: those it is about to read into, and a burst in transit with one packet more.
+/// Maximum number of frames that one queue may hold: those for the next read, and a burst in transit plus one
+/// packet.
 pub const QUEUE_FRAMES: u32 = (CHAIN + CHUNKS_PER_TURN + CHAIN) as u32;
 
-/// Frames dropped at once after the worker was stuck: more than a queue on either side holds, also of small frames.
+/// Maximum number of frames dropped in one go after the worker was stuck: more than a queue on either side holds,
+/// even of small frames.
 const DISCARDS_MAX: u64 = 1 << 16;
 
 const _: () = assert!(TRIES_MAX <= BURST_MAX && TRIES_MAX <= CHUNKS_PER_TURN);
@@ -64,7 +67,7 @@ pub struct VnetPort {
     info: QueueInfo,
     kind: Kind,
     fd: OwnedFd,
-    /// The kinds of super-frames that the kernel takes from us.
+    /// The kinds of super-frames that the kernel accepts from us.
     segmentation: GsoKinds,
     prepared: Prepared,
     outgoing: Outgoing,
@@ -119,16 +122,17 @@ impl VnetPort {
         }
     }
 
-    /// Makes it send super-frames of these kinds only; a kernel that does not know one refuses it.
+    /// Makes it send only super-frames of these kinds; a kernel that does not know a kind refuses it.
     #[must_use]
     pub const fn segmenting(mut self, segmentation: GsoKinds) -> Self {
         self.segmentation = segmentation;
         self
     }
 
-    /// Makes the queue clear its word (the first of the two) before each look, so that a BPF program can tell when the
-    /// worker is stuck. The second word belongs to the queue on the other side of the same worker. If the program has
-    /// withdrawn either, the kernel has carried later frames by itself: those that the worker still holds are dropped.
+    /// Makes the queue clear its word (the first of the two) before each look, so that a BPF program can detect a
+    /// stuck worker. The second word belongs to the queue on the other side of the same worker. If the program has
+    /// withdrawn either, the kernel has carried later frames by itself, and the frames that the worker still holds
+    /// are dropped.
     #[must_use]
     pub fn failing_open(mut self, pending: Option<[Pending; 2]>) -> Self {
         self.pending = pending;
@@ -190,7 +194,7 @@ impl VnetPort {
 }
 
 impl WaitSource for VnetPort {
-    /// There is nothing to check without a system call; the fd is level-triggered, so a sleeping worker misses
+    /// Nothing can be checked without a system call. The fd is level-triggered, so a sleeping worker misses
     /// nothing.
     #[inline]
     fn look(&self) -> bool {
@@ -198,7 +202,7 @@ impl WaitSource for VnetPort {
     }
 
     fn arm(&mut self) -> bool {
-        // Frames of before the mark are to be discarded first.
+        // Frames from before the mark must be discarded first.
         self.pending.as_ref().is_none_or(|[own, _]| own.clear())
     }
 
@@ -316,7 +320,7 @@ impl PortQueue for VnetPort {
     }
 
     fn close(self: Box<Self>) -> Vec<Frame> {
-        // A frame that waited here waits no longer: a queue that uses the word after this one starts afresh.
+        // A frame that waited here no longer waits: the next queue that uses the word starts afresh.
         if let Some([own, _]) = &self.pending {
             own.resume();
         }
@@ -324,7 +328,7 @@ impl PortQueue for VnetPort {
     }
 }
 
-/// The reason for which the kernel did not take a frame.
+/// Why the kernel did not take a frame.
 fn refusal(error: Errno) -> Reason {
     match error {
         // The socket's or the device's queue is full.

@@ -10,7 +10,7 @@ use twinpath_sys::descriptors::close_late;
 use twinpath_sys::last_errno;
 use twinpath_sys::packet_socket::{self, FanoutGroup, Membership, PacketSocketError};
 
-/// Size of each of the socket's two buffers, bytes: 64 of the largest packets. Packets beyond it are lost, and
+/// Size of each of the socket's two buffers, bytes: 64 of the largest packets. Packets beyond it are lost and
 /// counted.
 const BUFFER_BYTES: usize = 4 * 1024 * 1024;
 
@@ -25,9 +25,9 @@ pub struct SocketConfig<'a> {
     pub mark: u32,
 }
 
-/// Opens a socket that receives every frame that arrives on the interface, and can send there. It does not bypass the
-/// queueing discipline: the kernel drops a super-frame that does and that the device cannot segment (`__dev_direct_xmit`,
-/// net/core/dev.c).
+/// Opens a socket that receives every frame that arrives on the interface, and can send there. It does not bypass
+/// the qdisc, because the kernel drops a super-frame that does if the device cannot segment it
+/// (`__dev_direct_xmit`, net/core/dev.c).
 ///
 /// # Errors
 /// [`PacketSocketError`].

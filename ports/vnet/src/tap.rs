@@ -85,7 +85,7 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Creates the interface `name` with that many queues, in the network namespace of the calling thread, down and
+    /// Creates the interface `name` with `queues` queues, in the network namespace of the calling thread, down and
     /// without carrier. It must not exist.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ fn open_queue(name: &str, multi_queue: bool, first: bool) -> Result<OwnedFd, Tap
         flags |= libc::IFF_MULTI_QUEUE;
     }
     if first {
-        // An existing persistent interface of that name belongs to somebody else and is not taken over.
+        // An existing persistent interface of that name belongs to another program and is not taken over.
         flags |= libc::IFF_TUN_EXCL;
     }
     request.ifr_ifru.ifru_flags = flags as libc::c_short;
@@ -188,7 +188,8 @@ impl TapHandle {
         set_carrier(self.0.as_fd(), carrier)
     }
 
-    /// Has the interface run this BPF program for each frame that it puts into a queue, instead of the one before.
+    /// Makes the interface run this BPF program for each frame that it puts into a queue, instead of the former
+    /// one.
     ///
     /// # Errors
     /// What the ioctl returns; EBADFD if the interface is gone.
@@ -197,7 +198,7 @@ impl TapHandle {
         ioctl(self.0.as_fd(), libc::TUNSETFILTEREBPF, (&raw mut fd).cast()).map(|_| ())
     }
 
-    /// Whether it is in the network namespace of the calling thread. False where the kernel cannot tell (before Linux
+    /// Whether it is in the network namespace of the calling thread. False if the kernel cannot tell (before Linux
     /// 5.2).
     #[must_use]
     pub fn is_here(&self) -> bool {

@@ -47,7 +47,7 @@ fn what_waited_for_a_stuck_worker_is_dropped_and_counted() {
     port.receive(Instant::ZERO, &mut pool, &mut burst);
     assert_eq!((burst.len(), dropped(&port)), (1, 3));
 
-    // What came from the other side is late as well, and not sent.
+    // Frames from the other side are late as well, and not sent.
     mark(1);
     port.transmit(&mut pool, &mut burst);
     assert_eq!((burst.len(), dropped(&port)), (0, 4));

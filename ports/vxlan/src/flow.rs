@@ -1,10 +1,10 @@
-//! The flow of a frame, which decides by which UDP source port it leaves (RFC 7348 section 5): networks and receivers
-//! spread flows by that port, and frames of one flow keep their order.
+//! The flow of a frame, which determines the UDP source port (RFC 7348 section 5). Networks and receivers spread
+//! flows by that port, and frames of one flow keep their order.
 
 use twinpath_wire::offload::Headers;
 
-/// A number that is the same for all frames of a flow: of its addresses and ports, or of its Ethernet addresses and type
-/// where there are no ports. All fragments of a packet have the same.
+/// A number that is the same for all frames of a flow: a hash of addresses and ports, or of Ethernet addresses and
+/// type if there are no ports. All fragments of a packet have the same number.
 #[inline]
 pub(crate) fn of(frame: &[u8]) -> u32 {
     let Some(headers) = Headers::find(frame) else {
@@ -26,7 +26,7 @@ fn mixed(bytes: &[u8]) -> u32 {
         let word = chunk.iter().fold(0_u64, |word, byte| word << 8 | u64::from(*byte));
         (hash ^ word).wrapping_mul(0x0100_0000_01b3)
     });
-    // Few of the bits decide: each depends on all bytes.
+    // Only a few of the bits are used, so each must depend on all bytes.
     let hash = (hash ^ hash >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
     (hash >> 32) as u32
 }

@@ -1,11 +1,11 @@
-//! Frames inside datagrams, as few and as large as can be.
+//! Extracts the frames inside datagrams, as few and as large as possible.
 //!
-//! TCP segments of a flow that arrived as one train of datagrams are joined to a super-frame, as a kernel joins packets:
-//! they cross the switch, and the stack of the receiving host, as one frame.
+//! TCP segments of a flow that arrived as one train of datagrams are joined to a super-frame, as a kernel joins
+//! packets. They cross the switch, and the stack of the receiving host, as one frame.
 //!
-//! A sender on the same machine may leave work to be done on a frame, which is told from the frame itself: a kernel's
-//! VXLAN interface above a virtual device leaves segmentation and checksums of inner packets to a device that never
-//! comes, and the datagram is received as it is, with up to 64 KiB. Over a wire neither occurs.
+//! A sender on the same machine may leave offloads on a frame, which can be detected from the frame itself. A
+//! kernel's VXLAN interface above a virtual device leaves segmentation and checksums of inner packets to a device
+//! that never comes, so the datagram is received unsegmented, with up to 64 KiB. This does not happen over a wire.
 
 use twinpath_frame::{Checksum, Frame, Gso, GsoKind, Pool};
 use twinpath_inspect::Reason;
@@ -15,7 +15,7 @@ use twinpath_wire::vxlan::{self, Packet};
 
 use crate::receive::Datagram;
 
-/// The frame that begins with `bytes`, those inside the datagram; and how many bytes of the train it was.
+/// The frame that begins with the bytes inside the datagram, and how many bytes of the train it took.
 #[inline]
 pub(crate) fn received(
     datagram: &Datagram<'_>,
@@ -37,8 +37,8 @@ pub(crate) fn received(
     (copied(bytes, 0, pool, inner_mtu), payload.len())
 }
 
-/// A super-frame of the segments that the train begins with, if there are several of one flow, and the bytes that they
-/// were; without a frame if there is no room for it.
+/// A super-frame of the segments at the start of the train, if there are several of one flow, and the number of
+/// their bytes. Without a frame if there is no room for it.
 #[inline]
 fn joined(datagram: &Datagram<'_>, first: &[u8], pool: &mut Pool) -> Option<(Option<Frame>, usize)> {
     let Datagram { payload, rest, .. } = *datagram;
@@ -68,14 +68,14 @@ fn joined(datagram: &Datagram<'_>, first: &[u8], pool: &mut Pool) -> Option<(Opt
     Some((Some(frame), taken))
 }
 
-/// Whether a train is one super-frame of UDP, left whole by a sender on this machine: the kernel reports the size of its
-/// segments as if it were that of datagrams.
+/// Whether a train is one UDP super-frame, left whole by a sender on this machine: the kernel reports its segment
+/// size as if it were the datagram size.
 fn is_one_datagram(frame: &[u8]) -> bool {
     Headers::find(frame).is_some_and(|headers| !headers.is_tcp && headers.end(frame) == Some(frame.len()))
 }
 
-/// A frame with these bytes. `size` is the payload of segments, if it is known; else TCP is cut for the inner MTU, as
-/// its receivers do not see where segments began.
+/// A frame with these bytes. `size` is the payload of segments, if it is known. Otherwise TCP is segmented for the
+/// inner MTU, because receivers do not see the original boundaries.
 #[inline]
 fn copied(bytes: &[u8], size: u16, pool: &mut Pool, inner_mtu: u32) -> Result<Frame, Reason> {
     let mut frame = pool.copy_of([bytes]).ok_or(Reason::PoolEmpty)?;
@@ -94,7 +94,7 @@ fn copied(bytes: &[u8], size: u16, pool: &mut Pool, inner_mtu: u32) -> Result<Fr
     Ok(frame)
 }
 
-/// Says in a frame's metadata that its checksum is to be completed, and into which segments it is to be cut.
+/// Records in a frame's metadata that its checksum must be completed, and into which segments it must be split.
 #[inline]
 fn leave_to_be_done(frame: &mut Frame, headers: &Headers, segments: Option<(GsoKind, usize)>) {
     let meta = frame.meta_mut();

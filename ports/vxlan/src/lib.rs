@@ -1,21 +1,22 @@
-//! A port whose other side are the switches of other hosts: Ethernet frames in UDP datagrams (VXLAN, RFC 7348), over the
-//! kernel's sockets.
+//! A port to the switches of other hosts: Ethernet frames in UDP datagrams (VXLAN, RFC 7348), over the kernel's
+//! sockets.
 //!
-//! A port is one network (VNI) with one or several remotes; several ports share a UDP port (`shared`). Remotes are one port, not one each: a frame that came from one
-//! remote does not leave by the port again, so it never goes to another remote, and a network of switches that all have
-//! each other as remotes has no loop. The port learns behind which remote an address is; frames to all others, and to
-//! groups, go to each remote (head-end replication).
+//! A port is one network (VNI) with one or several remotes; several ports share a UDP port (`shared`). All remotes
+//! together are one port. A frame that came from one remote does not leave through the port again, so it never goes
+//! to another remote, and a full mesh of switches has no loop. The port learns behind which remote an address is.
+//! Frames to unknown addresses, and to groups, go to each remote (head-end replication).
 //!
-//! Datagrams are received by one socket, at the port that is assigned to VXLAN, and sent by several, from a source port
-//! of the flow: routers and receivers spread flows by it. Frames of equal length are sent as one message, and datagrams
-//! that arrive together are received as one, so that they pass the kernel's stack once on each host.
+//! Datagrams are received by one socket, at the port assigned to VXLAN, and sent by several, from a source port
+//! that depends on the flow: routers and receivers spread flows by it. Frames of equal length are sent as one
+//! message, and datagrams that arrive together are received as one, so that they pass the kernel's stack once on
+//! each host.
 //!
-//! Between hosts frames are plain: a super-frame inside a tunnel cannot be described in the kernel's interfaces, so the
-//! port takes none, and checksums are complete. A kernel that has a VXLAN interface, and a virtual device below it, does
-//! not keep to that: it sends frames longer than any MTU, with checksums left to be completed. Both can be told from the
-//! frame, and are marked in its metadata (`inner`).
+//! Between hosts, frames are plain: a super-frame inside a tunnel cannot be described in the kernel's interfaces,
+//! so the port takes none, and checksums are complete. A kernel with a VXLAN interface above a virtual device does
+//! not follow this rule: it sends frames longer than any MTU, with checksums left to be completed. Both can be
+//! detected from the frame, and are marked in its metadata (`inner`).
 //!
-//! The kernel routes, resolves addresses and learns the MTU of the way. A frame that is longer than the way takes is
+//! The kernel routes, resolves addresses and learns the path MTU. A frame that is longer than the path MTU is
 //! dropped and counted; a tunnel does not fragment (RFC 7348 section 4.3).
 //!
 //! Never here: which frames go to the port, multicast groups of remotes, a timer.
@@ -50,7 +51,8 @@ pub use crate::sockets::{OpenError, REMOTES_MAX};
 /// The longest frame: the longest datagram over IPv4 without the header.
 const FRAME_LEN_MAX: usize = 65_507 - vxlan::HEADER_LEN;
 
-/// Chunks that one call of [`PortQueue::receive`] takes, exceeded by one frame at most: as for two frames of 64 KiB.
+/// Chunks that one call of [`PortQueue::receive`] takes, exceeded by at most one frame: enough for two frames of 64
+/// KiB.
 const CHUNKS_PER_TURN: usize = 66;
 
 /// The port, with its only queue.
@@ -88,14 +90,14 @@ impl VxlanPort {
         })
     }
 
-    /// The MTU for hosts at the switch, by the routes to the remotes as they were when it was opened.
+    /// The MTU for hosts at the switch, according to the routes to the remotes when it was opened.
     #[must_use]
     pub const fn inner_mtu(&self) -> u32 {
         self.inner_mtu
     }
 }
 
-/// The frame of a datagram, and the place of the remote that it came from.
+/// The frame of a datagram, and the index of the remote that sent it.
 fn frame_of<'a>(datagram: &Datagram<'a>, vni: u32, remotes: &Remotes) -> Result<(&'a [u8], u16), Reason> {
     let remote = remotes.place_of(datagram.from).ok_or(Reason::SourceNotAllowed)?;
     let packet = Packet::parse(datagram.payload).map_err(|error| match error {
@@ -109,7 +111,7 @@ fn frame_of<'a>(datagram: &Datagram<'a>, vni: u32, remotes: &Remotes) -> Result<
 }
 
 impl WaitSource for VxlanPort {
-    /// The fd is level-triggered, so a sleeping worker misses nothing that is in the socket.
+    /// The fd is level-triggered, so a sleeping worker does not miss anything in the socket.
     #[inline]
     fn look(&self) -> bool {
         self.receiver.has_more()
@@ -179,7 +181,7 @@ impl PortQueue for VxlanPort {
     fn flush(&mut self, _pool: &mut Pool) {}
 
     fn on_error(&mut self) {
-        // Reading SO_ERROR clears it. What an ICMP message says of a remote concerns that remote alone, and may change.
+        // Reading SO_ERROR clears it. An ICMP message concerns only one remote, whose state may change.
         let _ = rustix::net::sockopt::socket_error(self.receiver.socket());
         self.info.counters.errors.add(1);
     }

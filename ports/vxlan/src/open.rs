@@ -13,13 +13,13 @@ use twinpath_wire::{eth, udp, vxlan};
 use crate::shared::{Member, UdpPorts};
 use crate::sockets::{OpenError, REMOTES_MAX, source};
 
-/// Sockets that a port sends by, each from a source port of its own.
+/// Number of sockets that a port sends through, each with its own source port.
 pub(crate) const SOURCES: usize = 16;
 
-/// The inner MTU where no remote can be reached yet: that of Ethernet's 1,500 bytes and IPv4.
+/// The inner MTU if no remote can be reached yet: for Ethernet's 1,500 bytes and IPv4.
 const INNER_MTU_USUAL: u32 = 1450;
 
-/// What a port is to be.
+/// The configuration of a port.
 #[derive(Clone, Debug)]
 pub struct VxlanConfig {
     /// Its number.
@@ -28,17 +28,17 @@ pub struct VxlanConfig {
     pub vni: u32,
     /// The addresses of the remotes, at most [`REMOTES_MAX`].
     pub remotes: Vec<IpAddr>,
-    /// The address of this host; `None`: all of them, and the one that the route chooses to send from.
+    /// The address of this host; `None`: all of them, and the route's choice for sending.
     pub local: Option<IpAddr>,
     /// The UDP port of this host and of the remotes.
     pub udp_port: u16,
-    /// How long it is known behind which remote an address is, after its last frame.
+    /// How long a learnt address is kept after its last frame.
     pub ageing: Duration,
-    /// What others cannot guess, for the table of addresses.
+    /// A secret for the table of addresses.
     pub seed: [u64; 2],
 }
 
-/// What is open.
+/// The opened sockets.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) receiver: Member,
@@ -71,7 +71,7 @@ const fn overhead(remote: IpAddr) -> u32 {
     ip + (udp::HEADER_LEN + vxlan::HEADER_LEN + eth::HEADER_LEN) as u32
 }
 
-/// The address from which a remote is reached, and the MTU of the way there; `None` if there is none at present.
+/// The source address for a remote, and the path MTU; `None` if there is no route at present.
 fn route(local: Option<IpAddr>, remote: IpAddr, port: u16) -> (Option<IpAddr>, Option<u32>) {
     let any = if remote.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let Ok(socket) = StdSocket::bind((local.unwrap_or(any), 0)) else { return (None, None) };

@@ -1,4 +1,4 @@
-//! Receives datagrams, several with one system call, and trains of them whole (UDP_GRO).
+//! Receives datagrams, several by one system call, and trains of them whole (UDP_GRO).
 #![allow(unsafe_code, reason = "recvmmsg(2) takes arrays of pointers")]
 
 use std::ffi::c_void;
@@ -11,10 +11,10 @@ use twinpath_sys::last_errno;
 
 use crate::shared::Member;
 
-/// Datagrams, or trains of them, that one system call takes.
+/// Maximum number of datagrams, or trains of them, that one system call takes.
 const MESSAGES: usize = 16;
 
-/// Room for one of them, the longest there can be: only what is used is ever touched.
+/// Room for one of them, at the maximum length; only the used part is ever touched.
 const ROOM: usize = 1 << 16;
 
 /// The length of each datagram of a train (linux/udp.h).
@@ -25,7 +25,7 @@ const UDP_GRO: i32 = 104;
 #[derive(Clone, Copy, Debug)]
 struct Control([u8; 64]);
 
-/// A train of datagrams from one source; most have one.
+/// A train of datagrams from one source; usually a single one.
 #[derive(Clone, Copy, Debug)]
 struct Train {
     from: Ipv6Addr,
@@ -37,11 +37,11 @@ struct Train {
 /// A datagram that was received.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Datagram<'a> {
-    /// From where.
+    /// The source.
     pub(crate) from: Ipv6Addr,
     /// The payload.
     pub(crate) payload: &'a [u8],
-    /// It and all that follow it in its train, as they lie in memory.
+    /// This datagram and all that follow it in its train, as they lie in memory.
     pub(crate) rest: &'a [u8],
 }
 
@@ -53,15 +53,15 @@ pub(crate) struct Receiver {
     names: Box<[libc::sockaddr_in6]>,
     controls: Box<[Control]>,
     messages: Box<[libc::mmsghdr]>,
-    /// Written again for each message of each call.
+    /// Rewritten for each message of each call.
     vectors: Box<[libc::iovec]>,
     trains: [Train; MESSAGES],
     /// Trains of the last call.
     count: usize,
-    /// The first that is not taken, and how much of it is.
+    /// The first train that is not completely taken, and how much of it is taken.
     next: usize,
     taken: usize,
-    /// The kernel's count of datagrams for which there was no room, as last told.
+    /// The kernel's count of datagrams for which there was no room, when it was last reported.
     lost: u32,
 }
 
@@ -98,7 +98,7 @@ impl Receiver {
         self.next < self.count
     }
 
-    /// Receives what there is; to be called when nothing is left. Returns how many datagrams were lost since the last call
+    /// Receives datagrams; to be called when none is left. Returns how many datagrams were lost since the last call
     /// that received something.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ impl Receiver {
     }
 }
 
-/// Calls `seen` with level, kind and value of each control message that has a number.
+/// Calls `seen` with level, type and value of each control message that holds a number.
 fn visit(message: &libc::msghdr, mut seen: impl FnMut(i32, i32, u32)) {
     // SAFETY: the kernel has filled in the message: its control buffer lives, and its length is what was written.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };

@@ -1,16 +1,16 @@
-//! Which remote a frame goes to: the one behind which its destination was last seen, or all of them (RFC 7348 section
-//! 4.1).
+//! Selects the remote of a frame: the one behind which its destination was last seen, or all of them (RFC 7348
+//! section 4.1).
 
 use std::net::Ipv6Addr;
 
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::eth::{self, EtherType, TAG_LEN};
 
-/// Addresses that a port knows at a time, of both remotes and their hosts: a power of two. 16 bytes each.
+/// Maximum number of addresses that a port knows, of both remotes and their hosts: a power of two. 16 bytes each.
 const ADDRESSES: usize = 16_384;
 
-/// Addresses that have the same place to choose from. Where all are taken, the one that was silent for longest goes: its
-/// frames go to all remotes until it is seen again.
+/// Number of entries among which an address can choose. If all are taken, the one that was silent for longest is
+/// replaced: its frames go to all remotes until it is seen again.
 const CHOICES: usize = 8;
 
 /// An Ethernet address and its VLAN, as one number that is never 0.
@@ -41,27 +41,27 @@ struct Seen {
     at_s: u32,
 }
 
-/// Where a frame goes.
+/// The destination of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// To one remote, by its place.
+    /// One remote, by its index.
     One(u16),
-    /// To each of them.
+    /// Each of them.
     All,
 }
 
-/// The remotes of a port, and what was learnt about the addresses behind them.
+/// The remotes of a port, and the learnt addresses behind them.
 #[derive(Debug)]
 pub(crate) struct Remotes {
     addresses: Box<[Ipv6Addr]>,
-    /// Nothing is learnt where there is nothing to choose.
+    /// With a single remote, nothing is learnt.
     seen: Box<[[Seen; CHOICES]]>,
     seed: [u64; 2],
     ageing: Duration,
 }
 
 impl Remotes {
-    /// Remotes by their addresses, those of IPv4 mapped. `seed` is what others cannot guess.
+    /// Remotes by their addresses, with IPv4 addresses mapped. `seed` must be secret.
     pub(crate) fn new(addresses: Box<[Ipv6Addr]>, ageing: Duration, seed: [u64; 2]) -> Self {
         let places = if addresses.len() > 1 { ADDRESSES / CHOICES } else { 0 };
         Self { addresses, seen: vec![[Seen::default(); CHOICES]; places].into_boxed_slice(), seed, ageing }
@@ -71,13 +71,13 @@ impl Remotes {
         self.addresses.len()
     }
 
-    /// The place of the remote with that address.
+    /// The index of the remote with that address.
     #[inline]
     pub(crate) fn place_of(&self, address: Ipv6Addr) -> Option<u16> {
         self.addresses.iter().position(|known| *known == address).map(|at| at as u16)
     }
 
-    /// A frame came from that remote.
+    /// Learns from a frame that came from that remote.
     #[inline]
     pub(crate) fn learn(&mut self, frame: &[u8], remote: u16, now: Instant) {
         if self.seen.is_empty() || frame.get(6).is_none_or(|first| first & 1 != 0) {
@@ -87,14 +87,14 @@ impl Remotes {
         let place = self.place(key);
         let choices = &mut self.seen[place];
         let known = choices.iter().position(|seen| seen.key == key.0);
-        // An empty place was last seen at the first time of all.
+        // An empty entry counts as last seen at time 0.
         let oldest = || (0..CHOICES).min_by_key(|at| choices[*at].at_s);
         if let Some(at) = known.or_else(oldest) {
             choices[at] = Seen { key: key.0, remote, at_s: seconds(now) };
         }
     }
 
-    /// Where a frame goes that is to leave by the port.
+    /// The destination of a frame that leaves through the port.
     #[inline]
     pub(crate) fn target(&self, frame: &[u8], now: Instant) -> Target {
         if self.seen.is_empty() {
@@ -108,7 +108,7 @@ impl Remotes {
         fresh.map_or(Target::All, |seen| Target::One(seen.remote))
     }
 
-    /// Multiplied by numbers that others do not know, so that nobody can choose addresses of one place.
+    /// Multiplied by secret numbers, so that nobody can choose addresses that share entries.
     #[inline]
     fn place(&self, Key(key): Key) -> usize {
         let [first, second] = self.seed.map(|seed| seed | 1);
@@ -119,7 +119,7 @@ impl Remotes {
 }
 
 fn seconds(now: Instant) -> u32 {
-    // 136 years.
+    // Overflows after 136 years.
     (now.as_nanos() / 1_000_000_000) as u32
 }
 

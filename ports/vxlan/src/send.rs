@@ -1,5 +1,5 @@
-//! Sends bursts: one system call for frames of a source port, and one message for frames of equal length to one remote,
-//! which the kernel cuts into datagrams as late as it can (UDP_SEGMENT, udp(7)).
+//! Sends bursts: one system call for frames with the same source port, and one message for frames of equal length
+//! to one remote. The kernel splits the message into datagrams as late as it can (UDP_SEGMENT, udp(7)).
 #![allow(unsafe_code, reason = "sendmmsg(2) takes arrays of pointers")]
 
 use std::ffi::c_void;
@@ -17,13 +17,13 @@ use twinpath_wire::vxlan;
 use crate::flow;
 use crate::remotes::{Remotes, Target};
 
-/// Messages, and parts of frames, that one system call passes.
+/// Maximum number of messages, and of frame parts, that one system call passes.
 const MESSAGES: usize = 64;
 const VECTORS: usize = 1024;
 
-/// Datagrams of one message (`UDP_MAX_SEGMENTS`, linux/udp.h; later kernels take more).
+/// Maximum number of datagrams in one message (`UDP_MAX_SEGMENTS`, linux/udp.h; later kernels take more).
 const DATAGRAMS_MAX: usize = 64;
-/// Bytes of one message: the payload of the longest datagram over IPv4.
+/// Maximum number of bytes in one message: the payload of the longest datagram over IPv4.
 const BYTES_MAX: usize = 65_507;
 
 /// Room for a control message with the length of datagrams, aligned as `cmsghdr` must be.
@@ -31,7 +31,7 @@ const BYTES_MAX: usize = 65_507;
 #[derive(Clone, Copy, Debug)]
 struct Control([u8; 24]);
 
-/// What a message holds.
+/// The contents of a message.
 #[derive(Clone, Copy, Debug, Default)]
 struct Message {
     remote: u16,
@@ -40,11 +40,11 @@ struct Message {
     bytes: usize,
     /// The length of each datagram but the last one, which may be shorter.
     each: usize,
-    /// Another one may follow.
+    /// Whether another frame may follow.
     is_open: bool,
 }
 
-/// The sockets that send, and what describes frames to the kernel; allocated once.
+/// The sockets that send, and the buffers that describe frames to the kernel; allocated once.
 #[derive(Debug)]
 pub(crate) struct Sender {
     sources: Vec<OwnedFd>,
@@ -57,7 +57,7 @@ pub(crate) struct Sender {
     /// How many of each are in use.
     count: usize,
     parts: usize,
-    /// The kernel cuts trains for the devices in use.
+    /// Whether the kernel can segment for the devices in use.
     joins: bool,
 }
 
@@ -96,7 +96,7 @@ impl Sender {
         }
     }
 
-    /// Sends frames to their remotes, those of a flow in order. What the kernel refuses is counted.
+    /// Sends frames to their remotes, those of a flow in order. Frames that the kernel refuses are counted.
     pub(crate) fn send(&mut self, frames: &[Frame], remotes: &Remotes, counters: &PortCounters) {
         let mut source_of = [0_u8; BURST_MAX];
         let mut used = 0_u32;
@@ -119,7 +119,7 @@ impl Sender {
         }
     }
 
-    /// Adds a datagram with this frame to the messages, which are sent where there is no room for it.
+    /// Adds a datagram with this frame to the messages. If there is no room for it, the messages are sent first.
     fn put(&mut self, frame: &Frame, remote: u16, source: usize, counters: &PortCounters) {
         let (parts, bytes) = (1 + frame.chain().count(), frame.chain_len());
         let len = vxlan::HEADER_LEN + bytes;
@@ -179,7 +179,7 @@ impl Sender {
         self.parts += 1 + frame.chain().count();
     }
 
-    /// Sends all messages from that source port.
+    /// Sends all messages of that source port.
     fn flush(&mut self, source: usize, counters: &PortCounters) {
         for at in 0..self.count {
             let Message { frames, each, .. } = self.described[at];
@@ -218,17 +218,17 @@ impl Sender {
             match last_errno() {
                 // A signal came before anything was sent.
                 Errno::INTR => {}
-                // The kernel still holds as much of this socket's as it may: the others would fail as well.
+                // The kernel already holds as much of this socket as it may: the others would fail as well.
                 Errno::AGAIN => {
                     let frames: usize =
                         self.described[done..self.count].iter().map(|message| message.frames).sum();
                     counters.drops.add(Reason::PortFull, frames as u64);
                     done = self.count;
                 }
-                // Of the first message; the others may go to other remotes.
+                // The error is for the first message; the others may go to other remotes.
                 error => {
                     if error == Errno::IO && first.frames > 1 {
-                        // The device computes no checksums, so the kernel does not cut for it.
+                        // The device computes no checksums, so the kernel does not segment for it.
                         self.joins = false;
                         counters.super_frames_refused.add(1);
                     }
@@ -241,10 +241,10 @@ impl Sender {
     }
 }
 
-/// The reason for which the kernel did not take a message.
+/// Why the kernel did not take a message.
 const fn refusal(error: Errno) -> Reason {
     match error {
-        // Longer than the MTU of the route; of several datagrams, kernels before 6.13 say it by EINVAL.
+        // Longer than the MTU of the route. For several datagrams, kernels before 6.13 return EINVAL in this case.
         Errno::MSGSIZE | Errno::INVAL => Reason::FrameTooLarge,
         Errno::NOBUFS | Errno::NOMEM => Reason::PortFull,
         Errno::IO => Reason::OffloadRefused,

@@ -1,16 +1,18 @@
-//! UDP ports that several VXLAN ports have, each for a network of its own.
+//! UDP ports shared by several VXLAN ports, each for a network of its own.
 //!
-//! Each VXLAN port has its own socket, so they may belong to different workers and know nothing of each other. The sockets
-//! of a UDP port are a group (SO_REUSEPORT), and a filter of the group tells the kernel whose a datagram is, by the network
-//! in its VXLAN header. A datagram of a network that nobody has goes to one of them, which counts it.
+//! Each VXLAN port has its own socket, so the ports may belong to different workers and know nothing of each other.
+//! The sockets of a UDP port are a group (SO_REUSEPORT). A filter of the group tells the kernel to which socket a
+//! datagram belongs, by the network in its VXLAN header. A datagram of an unknown network goes to one of them,
+//! which counts it.
 //!
-//! A filter names sockets by their place in the group: the order in which they were bound, which changes when one is closed.
-//! So a socket that is not needed any more stays in the group, and takes nothing, until another network has its place or no
-//! port of the group is left.
+//! A filter names sockets by their index in the group. It is the order in which they were bound, and changes when
+//! one is closed. So a socket that is no longer needed stays in the group, and receives nothing, until another
+//! network takes its index or no port of the group is left.
 //!
-//! The kernel may receive datagrams as one that have the same addresses, UDP ports and length. If they are of different
-//! networks, those that are not of the first one's are dropped and counted: senders choose the source port by a hash of the
-//! frame's flow, so this takes flows of two networks with equal addresses and ports, or equal hashes.
+//! The kernel may coalesce datagrams that have the same addresses, UDP ports and length. If they belong to
+//! different networks, those that are not of the first one's network are dropped and counted. This is rare: senders
+//! choose the source port by a hash of the frame's flow, so it takes flows of two networks with equal addresses and
+//! ports, or equal hashes.
 #![allow(unsafe_code, reason = "filters are set by options without a safe wrapper")]
 
 use std::collections::BTreeMap;
@@ -25,7 +27,7 @@ use twinpath_sys::last_errno;
 
 use crate::sockets::{NETWORKS_MAX, OpenError, receiver, refused_filter};
 
-/// Where the network is in a datagram's payload, in the upper 24 bits of a word (RFC 7348 section 5).
+/// Offset of the network in a datagram's payload, in the upper 24 bits of a word (RFC 7348 section 5).
 const NETWORK_AT: u32 = 4;
 
 /// The UDP ports of a switch's VXLAN ports in one network namespace.
@@ -34,13 +36,13 @@ pub struct UdpPorts {
     groups: BTreeMap<(Option<IpAddr>, u16), Weak<Mutex<Group>>>,
 }
 
-/// The sockets of one UDP port, in the order in which they were bound, and the networks that they are for.
+/// The sockets of one UDP port, in the order in which they were bound, and their networks.
 #[derive(Debug, Default)]
 struct Group {
     places: Vec<(Arc<OwnedFd>, Option<u32>)>,
 }
 
-/// The socket of one VXLAN port. Its place is free again when this is dropped.
+/// The socket of one VXLAN port. Its index is free again when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Member {
     socket: Arc<OwnedFd>,
@@ -49,7 +51,7 @@ pub(crate) struct Member {
 }
 
 impl UdpPorts {
-    /// A socket that gets the datagrams of a network. To be called in the network namespace of these ports.
+    /// A socket that receives the datagrams of a network. To be called in the network namespace of these ports.
     pub(crate) fn join(
         &mut self,
         local: Option<IpAddr>,
@@ -61,7 +63,8 @@ impl UdpPorts {
             let (socket, place) = lock(&group).add(local, udp_port, vni)?;
             return Ok(Member { socket, place, group });
         }
-        // A group lets sockets in without a question: whether others have the port is only told to a socket outside of it.
+        // A group admits further sockets without a check. Only a socket outside of it learns whether others have
+        // the port.
         drop(receiver(local, udp_port, false)?);
         let mut group = Group::default();
         let (socket, place) = group.add(local, udp_port, vni)?;
@@ -72,7 +75,7 @@ impl UdpPorts {
 }
 
 impl Group {
-    /// A socket for a network, and its place: one that is free, or a further one. Datagrams of other networks arrive as
+    /// A socket for a network, and its index: a free one or a new one. Datagrams of other networks arrive as
     /// before, throughout.
     fn add(
         &mut self,
@@ -100,7 +103,7 @@ impl Group {
         if place == NETWORKS_MAX {
             return Err(OpenError::Networks { port: udp_port });
         }
-        // The filter knows of the socket before it is bound, so that it gets no datagram of another network.
+        // The filter must know the socket before it is bound, so that it gets no datagram of another network.
         if let Some((socket, _)) = self.places.first() {
             tell(socket, &self.program(Some(vni))).map_err(|error| refused_filter(place + 1, error))?;
         }
@@ -113,7 +116,7 @@ impl Group {
         Ok((socket, place))
     }
 
-    /// A network is no longer received. Its socket takes nothing from now on.
+    /// A network is no longer received. Its socket receives nothing from now on.
     fn leave(&mut self, place: usize) {
         let Some((socket, network)) = self.places.get_mut(place) else { return };
         *network = None;
@@ -126,7 +129,8 @@ impl Group {
         self.places.first().map_or(Ok(()), |(socket, _)| tell(socket, &self.program(None)))
     }
 
-    /// The filter: the place of the socket that a datagram is for; with one more network behind the last place, if given.
+    /// The filter: it returns the index of the socket for a datagram. If given, one more network gets the index
+    /// after the last.
     fn program(&self, further: Option<u32>) -> Vec<libc::sock_filter> {
         let mut program = vec![statement(LOAD_WORD, NETWORK_AT), statement(SHIFT_RIGHT, 8)];
         let networks = self.places.iter().map(|(_, network)| *network).chain([further]);
@@ -169,7 +173,7 @@ const fn statement(code: u16, k: u32) -> libc::sock_filter {
     libc::sock_filter { code, jt: 0, jf: 0, k }
 }
 
-/// Gives the group of a socket a filter, instead of its former one.
+/// Replaces the filter of a socket's group.
 fn tell(socket: &OwnedFd, program: &[libc::sock_filter]) -> Result<(), Errno> {
     attach(socket, libc::SO_ATTACH_REUSEPORT_CBPF, program)
 }
@@ -189,7 +193,7 @@ fn attach(socket: &OwnedFd, option: c_int, program: &[libc::sock_filter]) -> Res
     if result == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
-/// Takes off the filter that [`Group::leave`] has set.
+/// Removes the filter that [`Group::leave`] has set.
 fn take_everything(socket: &OwnedFd) -> Result<(), Errno> {
     match twinpath_sys::udp_socket::set_option(socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0) {
         // There was none.

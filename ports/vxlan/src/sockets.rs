@@ -1,4 +1,4 @@
-//! The sockets of a port, and why they could not be opened.
+//! The sockets of a port, and the errors of opening them.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -7,10 +7,10 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 use twinpath_sys::udp_socket::{bind_address, enlarge_buffers, set_option};
 
-/// Most remotes of a port: a frame for all of them is sent as often.
+/// Maximum number of remotes of a port. A frame for all of them is sent this many times.
 pub const REMOTES_MAX: usize = 64;
 
-/// Most networks of one UDP port: a filter looks at one after the other.
+/// Maximum number of networks of one UDP port. A filter checks them one after the other.
 pub(crate) const NETWORKS_MAX: usize = 1024;
 
 /// Receives whole trains of datagrams (UDP_GRO, udp(7)).
@@ -64,7 +64,7 @@ pub enum OpenError {
     /// There are none, or too many.
     #[error("{0} remotes: a port has 1 to {REMOTES_MAX}")]
     Remotes(usize),
-    /// A socket.
+    /// A socket could not be opened.
     #[error("cannot open a UDP socket ({step}: {source})")]
     Socket {
         /// The system call.
@@ -74,7 +74,7 @@ pub enum OpenError {
     },
 }
 
-/// A socket that receives. In a group it shares the UDP port with others that are.
+/// A socket that receives. In a group, it shares the UDP port with other sockets in that group.
 pub(crate) fn receiver(local: Option<IpAddr>, port: u16, in_group: bool) -> Result<OwnedFd, OpenError> {
     let receiver = socket(local, port, in_group).map_err(|error| match error {
         OpenError::Socket { step: "bind", source } if source.kind() == std::io::ErrorKind::AddrInUse => {
@@ -83,7 +83,7 @@ pub(crate) fn receiver(local: Option<IpAddr>, port: u16, in_group: bool) -> Resu
         error => error,
     })?;
     enlarge_buffers(&receiver);
-    // Old kernels hand over each datagram by itself.
+    // Old kernels deliver each datagram separately.
     let _ = set_option(&receiver, libc::SOL_UDP, UDP_GRO, 1);
     set_option(&receiver, libc::SOL_UDP, UDP_NO_CHECK6_RX, 1).map_err(failed("UDP_NO_CHECK6_RX"))?;
     set_option(&receiver, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1).map_err(failed("SO_RXQ_OVFL"))?;
@@ -94,9 +94,9 @@ pub(crate) fn receiver(local: Option<IpAddr>, port: u16, in_group: bool) -> Resu
 pub(crate) fn source(local: Option<IpAddr>) -> Result<OwnedFd, OpenError> {
     let socket = socket(local, 0, false)?;
     enlarge_buffers(&socket);
-    // Nobody has a reason to send there: what comes is not read, and as little as possible is kept of it.
+    // Nobody has a reason to send there: data that arrive are not read, and as little as possible is buffered.
     let _ = sockopt::set_socket_recv_buffer_size(&socket, 0);
-    // Tunnels do not fragment (RFC 7348 section 4.3): what is too long for the route is refused.
+    // Tunnels do not fragment (RFC 7348 section 4.3): a datagram that is too long for the route is refused.
     set_option(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)
         .map_err(failed("IP_MTU_DISCOVER"))?;
     set_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)
@@ -118,7 +118,7 @@ fn socket(local: Option<IpAddr>, port: u16, in_group: bool) -> Result<OwnedFd, O
     Ok(socket)
 }
 
-/// The kernel has refused the filter of a UDP port with so many networks.
+/// The error if the kernel has refused the filter of a UDP port with `networks` networks.
 pub(crate) fn refused_filter(networks: usize, error: Errno) -> OpenError {
     match error {
         Errno::NOMEM => OpenError::FilterMemory { networks },

@@ -1,4 +1,4 @@
-//! Ports on addresses of the loopback interface, which need no rights: each site has one of 127.0.0.0/8.
+//! Ports on addresses of the loopback interface, which need no privileges: each site has one of 127.0.0.0/8.
 
 use std::net::{SocketAddr, UdpSocket};
 
@@ -63,7 +63,7 @@ impl Site {
         self.receive_marked(count).into_iter().map(|(bytes, ..)| bytes).collect()
     }
 
-    /// The same, with what is left to be done on each.
+    /// The same, with the work that is left to be done on each.
     fn receive_marked(&mut self, count: usize) -> Vec<(Vec<u8>, Checksum, Gso)> {
         let mut frames = Vec::new();
         while frames.len() < count && self.has_work() {
@@ -219,7 +219,7 @@ fn a_remote_that_does_not_answer_ends_nothing() {
 fn without_a_route_frames_are_counted() {
     let udp_port = free_port();
     let mut config = config(1, &[2], udp_port);
-    // From the loopback interface there is no way to documentation addresses (RFC 5737).
+    // From the loopback interface, there is no route to documentation addresses (RFC 5737).
     config.remotes = vec![[192, 0, 2, 1].into()];
     let port = VxlanPort::open(&config, &mut UdpPorts::default()).expect("open");
     let mut site = Site { port, ..Site::new(4, &[5], udp_port) };
@@ -255,7 +255,7 @@ fn networks_share_a_udp_port_and_come_and_go_without_a_loss_to_others() {
     let mut staying = open(VNI).expect("open");
     let mut sent = 0;
     for turn in 0..40_u8 {
-        // Two others beside it, of other networks each time; the second one is there for one turn more.
+        // Two others beside it, of other networks each time; the second one stays for one more turn.
         let (first, second) = (1000 + u32::from(turn), 2000 + u32::from(turn));
         let mut others = [open(first).expect("open"), open(second).expect("open")];
         assert!(open(second).is_err_and(|error| error.to_string().contains("another port's")));

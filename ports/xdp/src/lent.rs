@@ -1,4 +1,4 @@
-//! The frames that the kernel holds: moved in when they are lent, moved out when their address comes back.
+//! The frames that the kernel holds. They are moved in when they are lent, and out when their address comes back.
 
 use twinpath_frame::{CHUNK_SIZE, Frame};
 

@@ -1,13 +1,13 @@
 //! The port of the XDP path: one AF_XDP socket per queue, over the memory of the worker's own pool.
 //!
-//! Copy mode by default, `need_wakeup` always: the kernel says when it needs a system call, and every batch then
-//! costs one. The queues of one worker share the pool's region as one UMEM (XDP_SHARED_UMEM), so a frame that came
-//! through one can leave through another without a copy.
+//! Copy mode by default, `need_wakeup` always: the kernel says when it needs a system call, and then each batch
+//! costs one. The queues of one worker share the pool's region as one UMEM (XDP_SHARED_UMEM), so a frame received
+//! on one can be sent on another without a copy.
 //!
 //! A frame given to the kernel moves into this port's table, and only a frame in the table comes back: an invalid
 //! descriptor from the kernel is counted and never used.
 //!
-//! Never here: a decision about what is claimed; the XDP program and its map of sockets belong to `stack/bpf`.
+//! Never here: decisions about what is claimed. The XDP program and its map of sockets belong to `stack/bpf`.
 
 mod lent;
 mod open;
@@ -30,8 +30,8 @@ pub use open::{CopyMode, OpenError, Umem, XdpConfig};
 
 use crate::lent::Lent;
 
-/// Most consecutive system calls to get one batch sent: the kernel takes 32 frames per call in copy mode
-/// (`TX_BATCH_SIZE`, net/xdp/xsk.c), and returns EAGAIN while there are more.
+/// Maximum number of consecutive system calls to get one batch sent: the kernel takes 32 frames per call in copy
+/// mode (`TX_BATCH_SIZE`, net/xdp/xsk.c), and returns EAGAIN while there are more.
 const KICKS_MAX: u32 = 64;
 
 /// Frames that the kernel could not deliver to an AF_XDP socket: no room in its receive ring, or no frame in its fill
@@ -56,9 +56,9 @@ pub struct XdpPort {
     lent: Lent,
     /// The word that says since when a frame has been waiting.
     pending: Option<Pending>,
-    /// Whether it answers what programs could answer.
+    /// Whether it answers requests that programs could answer.
     answers: Option<ByWorker>,
-    /// When it was read last.
+    /// When the rings were last read.
     looked: Instant,
     /// Frames in the fill ring or filled by the kernel.
     filled: u32,
@@ -66,7 +66,7 @@ pub struct XdpPort {
     /// Frames in the transmit ring, or in the completion ring.
     sending: u32,
     virtual_device: bool,
-    /// Whether the interface is down or gone: frames in the transmit ring cannot leave, so sleeping is right.
+    /// Whether the interface is down or gone: frames in the transmit ring cannot leave, so the worker may sleep.
     stuck: bool,
     /// The longest frame that may be sent now.
     frame_len_max: u32,
@@ -100,7 +100,7 @@ impl XdpPort {
         })
     }
 
-    /// Makes it count in `counters`, those of a port that this queue is a part of.
+    /// Makes it count in `counters`, those of the port to which this queue belongs.
     #[must_use]
     pub fn counting_in(mut self, counters: Arc<PortCounters>) -> Self {
         self.info.counters = counters;
@@ -206,7 +206,7 @@ impl WaitSource for XdpPort {
             self.info.counters.kicks.add(1);
             let _ = rustix::net::recv(&self.socket, &mut [0u8; 0][..], rustix::net::RecvFlags::DONTWAIT);
         }
-        // Frames of before the mark are to be discarded first.
+        // Frames from before the mark must be discarded first.
         let is_clear = self.pending.as_ref().is_none_or(Pending::clear);
         // Unsent frames need another turn, unless none can be sent at the moment.
         let is_armed = is_clear && (self.stuck || self.transmit.pending() == 0);
@@ -239,7 +239,7 @@ impl PortQueue for XdpPort {
     }
 
     fn changed(&mut self, link: LinkState) {
-        // The kernel sends what an AF_XDP socket gives it without a look at the MTU.
+        // The kernel sends frames of an AF_XDP socket without checking the MTU.
         self.frame_len_max = link.frame_len_max().min(UMEM_CHUNK_DATA_MAX);
     }
 
@@ -296,7 +296,8 @@ impl PortQueue for XdpPort {
                 };
                 pool.release(std::mem::replace(&mut frame, copy));
             }
-            // It returns a chunk by its address, so each must be sent by one frame: shared bytes are copied.
+            // The kernel returns a chunk by its address, so each chunk must be sent by one frame only: shared bytes
+            // are copied.
             let descriptor = Descriptor { addr: frame.region_offset(), len: frame.len() as u32, options: 0 };
             let fits = frame.len() <= self.frame_len_max as usize;
             if fits && self.transmit.write(descriptor) {

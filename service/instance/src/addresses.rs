@@ -1,4 +1,5 @@
-//! The own addresses that services are served at: those that the kernel takes what arrives on the interface for.
+//! The addresses of this host that services are served at: those whose packets the kernel accepts on the
+//! interface.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,18 +14,18 @@ use twinpath_sys::udp_socket::can_serve_at;
 use super::{Instance, InstanceError};
 use crate::plan::ServicePlan;
 
-/// Most addresses of the interface that an error lists.
+/// Maximum number of the interface's addresses that an error lists.
 const LISTED_MAX: usize = 8;
 
-/// The own addresses that a service names.
+/// The addresses of this host that a service names.
 pub(super) fn named(service: &ServicePlan) -> impl Iterator<Item = IpAddr> {
     let of_flows = service.flows.iter().map(|flow| flow.destination.ip());
     service.addresses.iter().copied().chain(of_flows)
 }
 
-/// Refuses services at addresses where nothing could arrive: they would serve nothing. An address is accepted if the
-/// kernel would let any program serve there, or will once it has checked that nobody else has it; and if it `was_served`
-/// before: it may be away for a while, and come back.
+/// Refuses services at addresses where nothing could arrive. An address is accepted if the kernel would let
+/// any program bind it, or will do so after duplicate address detection. It is also accepted if it
+/// `was_served` before, because it may be away for a while and come back.
 pub(super) fn check_addresses<'a>(
     services: impl IntoIterator<Item = &'a ServicePlan>,
     was_served: impl Fn(&ServicePlan, IpAddr) -> bool,
@@ -56,7 +57,7 @@ pub(super) fn check_addresses<'a>(
     Ok(())
 }
 
-/// Whether an address is on an interface, and the kernel still looks whether somebody else has it (RFC 4862, 5.4).
+/// Whether an address is on an interface, and duplicate address detection is still running (RFC 4862, 5.4).
 fn is_tentative(address: IpAddr) -> bool {
     let IpAddr::V6(address) = address else { return false };
     let table = fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
@@ -73,14 +74,14 @@ fn is_tentative(address: IpAddr) -> bool {
 const TENTATIVE: u32 = 0x40;
 const DAD_FAILED: u32 = 0x08;
 
-/// What was told of the own addresses.
+/// The addresses of this host, as last reported.
 #[derive(Default)]
 pub(super) struct OwnAddresses {
-    /// What the workers were told.
+    /// The addresses that the workers were sent.
     told: Arc<[IpAddr]>,
     /// Those of them that are [claimed].
     claimed: Vec<IpAddr>,
-    /// Addresses that services name, and for which the kernel takes nothing on the interface.
+    /// Addresses that services name, but for which the kernel accepts nothing on the interface.
     missing: BTreeSet<IpAddr>,
 }
 
@@ -94,17 +95,18 @@ impl OwnAddresses {
         Self { told: has.into(), claimed: claimed(services, mirror, ifindex), missing }
     }
 
-    /// The services have changed, and the workers were told nothing.
+    /// The services have changed; the workers have not been sent anything.
     pub(super) fn services_changed(&mut self, now: Self) {
         (self.claimed, self.missing) = (now.claimed, now.missing);
     }
 }
 
-/// The addresses that are claimed of those at which the kernel takes what arrives on an interface: those of the interface, and
-/// others that services name. What arrives for the rest is served by the kernel's sockets, behind all that the kernel checks:
-/// a host may have rules for what comes to its other addresses by this interface. There is room for [`ADDRESSES_MAX`].
-/// Of a family that the interface has no address of, none is claimed, so that what the kernel checks of that family
-/// (`rp_filter`) withholds no claim of the other one.
+/// The addresses that are claimed, of those at which the kernel accepts packets on the interface: the
+/// interface's own, and others that services name. Packets to the remaining addresses are served by the
+/// kernel's sockets, after all of the kernel's checks: a host may have rules for packets that arrive for
+/// its other addresses on this interface. There is room for [`ADDRESSES_MAX`]. If the interface has no
+/// address of a family, none of that family is claimed. Otherwise kernel checks of that family
+/// (`rp_filter`) could withhold claims of the other one.
 pub(super) fn claimed(services: &[ServicePlan], mirror: &Mirror, ifindex: u32) -> Vec<IpAddr> {
     let own: BTreeSet<IpAddr> = mirror.tables().addresses(ifindex).map(|(own, _)| own).collect();
     let named: BTreeSet<IpAddr> = services.iter().flat_map(named).collect();
@@ -112,14 +114,14 @@ pub(super) fn claimed(services: &[ServicePlan], mirror: &Mirror, ifindex: u32) -
     addresses.retain(|address| own.contains(address) || named.contains(address));
     addresses.retain(|address| own.iter().any(|own| own.is_ipv4() == address.is_ipv4()));
     addresses.sort_by_key(|address| !own.contains(address));
-    // More of its own are refused, with a sentence.
+    // If there are more own addresses, claiming them fails with an error message.
     addresses.truncate(ADDRESSES_MAX.max(own.len()));
     addresses
 }
 
 impl Instance {
-    /// The addresses at which the kernel takes what arrives on the interface, from the mirror; sorted. While it is gone,
-    /// those at which anything can arrive.
+    /// The addresses at which the kernel accepts packets on the interface, from the mirror; sorted. While
+    /// the interface is gone, the addresses at which anything can arrive.
     pub(super) fn addresses(&self) -> Vec<IpAddr> {
         self.mirror.tables().addresses_taken_on(self.interface.ifindex.unwrap_or_default())
     }
@@ -129,8 +131,8 @@ impl Instance {
         claimed(&self.plan.services, &self.mirror, self.interface.ifindex.unwrap_or_default())
     }
 
-    /// Addresses of this host may have changed: if so, claims and workers follow, and the log says which of those that
-    /// services name went or came.
+    /// Addresses of this host may have changed. If they have, updates claims and workers, and logs which of
+    /// the addresses named by services disappeared or returned.
     pub(super) fn addresses_changed(&mut self) {
         let now = OwnAddresses::now(&self.plan.services, &self.mirror, self.interface.ifindex);
         if (&self.own.told, &self.own.claimed) == (&now.told, &now.claimed) {

@@ -1,5 +1,5 @@
-//! The end of the start: waits until the workers do what they were told, so that the instance is "ready" only
-//! when it is.
+//! The end of the start: waits until the workers have carried out their commands, so that the instance
+//! reports "ready" only when it is.
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
@@ -11,7 +11,7 @@ use twinpath_time::Duration;
 use super::{Instance, InstanceError};
 use crate::hold::HoldError;
 
-/// How long to wait for workers. They need one turn, unless the machine is very busy.
+/// How long to wait for workers. One turn is enough, unless the machine is very busy.
 const STEERED_PATIENCE: Duration = Duration::from_millis(900);
 
 impl Instance {
@@ -43,7 +43,7 @@ impl Instance {
         true
     }
 
-    /// Lets the workers serve what waits in the sockets that a former instance has passed on.
+    /// Lets the workers serve requests that wait in the sockets passed on by a former instance.
     pub(super) fn begin_with_sockets(&mut self) -> Result<(), InstanceError> {
         for worker in &mut self.workers {
             worker.tell_services(ServeCommand::Begin);

@@ -35,7 +35,7 @@ impl Instance {
         self.interface.held_back
     }
 
-    /// The kernel's configuration of such checks may have changed: withholds the claims, or makes them again.
+    /// The kernel's configuration of such checks may have changed: withholds the claims, or restores them.
     pub(super) fn look_at_bypassed(&mut self) {
         let Some(ifindex) = self.interface.ifindex else { return };
         if self.interface.held_back {

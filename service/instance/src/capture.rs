@@ -37,7 +37,7 @@ impl Instance {
         self.captures.begin(wish, None, stream, workers, show, ended)
     }
 
-    /// What the programs reply to by themselves is shown to the captures that run.
+    /// Shows the replies of the kernel's programs to the captures that are running.
     pub(super) fn show_replies(&mut self) {
         if let Some(attachment) = &mut self.interface.attachment {
             attachment.show_replies(self.captures.taps());

@@ -23,7 +23,8 @@ const CUT_PATIENCE: Duration = Duration::from_millis(900);
 pub(super) const END_PATIENCE: Duration = Duration::from_millis(900);
 const NO_PATIENCE: Duration = Duration::from_millis(10);
 
-/// Most clients that are told of the progress; further ones are told only that the drain has begun.
+/// Maximum number of clients that are told of the progress; further ones are told only that the drain has
+/// begun.
 const FOLLOWERS_MAX: usize = 8;
 
 /// The state of a drain.
@@ -94,7 +95,7 @@ impl Instance {
     pub(super) fn stop_within(&mut self, asked: Option<Duration>) -> bool {
         let timeout = asked.unwrap_or(self.plan.drain);
         if let (Some(drain), Some(asked)) = (&mut self.drain, asked.filter(|asked| !asked.is_zero())) {
-            // The program wants it earlier.
+            // The program asks for an earlier end.
             drain.ends_at = drain.ends_at.min(Instant::now() + asked);
             return true;
         }
@@ -164,8 +165,8 @@ impl Instance {
         });
     }
 
-    /// Waits until no worker accepts connections any more. A stuck worker accepts none, and is not waited for longer
-    /// than others may take.
+    /// Waits until no worker accepts connections any more. A stuck worker accepts none, so it is waited for
+    /// no longer than the others.
     pub(super) fn wait_until_listeners_closed(&mut self) {
         let accepts = |instance: &Self| instance.drain.as_ref().is_some_and(|drain| drain.accepting > 0);
         if !self.wait_for_workers(accepts) {
@@ -179,7 +180,7 @@ impl Instance {
         Some(Due { late: drain.ends_at, tell: (!drain.followers.is_empty()).then_some(drain.tell_at) })
     }
 
-    /// The time limit is over: closes the remaining connections. Returns whether to wait for that.
+    /// The time limit has passed: closes the remaining connections. Returns whether to wait for that.
     pub(super) fn drained_late(&mut self) -> bool {
         let Draining { connections, .. } = self.drain_left();
         let Some(drain) = self.drain.as_mut().filter(|drain| !drain.cutting) else { return false };
@@ -241,8 +242,8 @@ impl Instance {
     }
 }
 
-/// Sends one line. Returns whether the client can get further ones; a line does not fit only if the client has
-/// not read for long.
+/// Sends one line. Returns whether further lines can be sent to the client; a line does not fit only if the
+/// client has not read for long.
 fn tell(mut follower: &UnixStream, left: Draining) -> bool {
     let Ok(line) = serde_json::to_value(left) else { return false };
     match follower.write_all(&command::answer_line(line)) {

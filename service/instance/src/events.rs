@@ -22,7 +22,7 @@ impl Instance {
                 }
             }
             Event::Link(link) if self.interface.ifindex == Some(link.ifindex) => {
-                // The kernel announces a switched offload in the same way.
+                // The kernel announces a changed offload in the same way.
                 (self.interface.device_due, self.interface.queues_due) = (true, true);
                 self.tell_link(false);
                 self.look_at_foreign_programs();
@@ -47,14 +47,15 @@ impl Instance {
                 tracing::info!("interface {} is now called {to}", self.interface.name);
                 self.interface.name = to;
             }
-            // Of any link: what arrives on the interface may be for another one's address.
+            // An event of any link counts: a packet that arrives on the interface may be for the address of
+            // another one.
             Event::Addresses { .. } | Event::Link(_) | Event::LinkGone { .. } => self.addresses_changed(),
             _ => {}
         }
     }
 
-    /// The addresses of the interface, or others that the kernel takes what arrives there for, may have changed: updates
-    /// the claims.
+    /// The addresses of the interface, or others at which the kernel accepts packets that arrive there, may
+    /// have changed: updates the claims.
     pub(super) fn retarget(&mut self) {
         let addresses = self.claimed_addresses();
         let Some(ifindex) = self.interface.ifindex else { return };

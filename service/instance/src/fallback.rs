@@ -1,5 +1,5 @@
-//! What attaching costs the kernel's own traffic, as an instance minds it: measured before anything is attached, and
-//! before a worker spins.
+//! Measures how much attaching costs the kernel's own traffic, before anything is attached and before a
+//! worker spins, and lets the choice of the path depend on it.
 
 use std::net::IpAddr;
 
@@ -12,10 +12,10 @@ use twinpath_observe::report;
 
 use crate::plan::Plan;
 
-/// What is to be measured for one path.
+/// The question to measure, for one path.
 #[derive(Clone, Debug)]
 pub struct FallbackQuestion {
-    /// The path; a fast one.
+    /// The path; one of the fast ones.
     pub path: Path,
     /// The claims.
     pub claims: Vec<Claim>,
@@ -25,14 +25,15 @@ pub struct FallbackQuestion {
     pub ring_frames: u32,
     /// How the packet path's program is attached.
     pub tc: TcAttach,
-    /// Whether to compare with an unchanged link: only a veth itself loses what a veth loses by running XDP.
+    /// Whether to compare with an unchanged link: only a veth itself suffers the cost of running XDP on a
+    /// veth.
     pub bare: bool,
     /// The share that the path may cost: 0.1 is a tenth.
     pub loss_max: f64,
 }
 
-/// Measures what a path costs the kernel's own traffic; the error is a sentence. It blocks for some 3 s. The library's user brings it,
-/// as it needs load, which an instance does not.
+/// Measures what a path costs the kernel's own traffic; the error is a sentence. It blocks for about 3 s.
+/// The caller provides it, because it needs a load generator, which the instance does not contain.
 pub type MeasureFallback = fn(&FallbackQuestion) -> Result<report::Fallback, String>;
 
 /// What was measured.
@@ -40,16 +41,16 @@ pub type MeasureFallback = fn(&FallbackQuestion) -> Result<report::Fallback, Str
 pub(super) struct Fallback {
     /// For each path measured, in order.
     pub reports: Vec<report::Fallback>,
-    /// Paths that lost too much: `auto` stays off them as long as the instance lives.
+    /// Paths that lost too much: `auto` does not choose them for the life of the instance.
     pub ruled_out: Vec<WhyNot>,
 }
 
 impl Fallback {
-    /// Chooses a path; if the plan asks for it, one that does not cost the kernel more than it may, as `measure` finds. Without
-    /// `measure`, the report and the log say that nothing was measured.
+    /// Chooses a path. If the plan asks for it, `measure` is used to skip a path that costs the kernel more
+    /// than allowed. Without `measure`, the report and the log say that nothing was measured.
     ///
     /// # Errors
-    /// The path asked for cannot be had.
+    /// The requested path is not available.
     pub(super) fn settle(
         plan: &Plan,
         facts: &InterfaceFacts,

@@ -1,5 +1,5 @@
-//! Foreign programs at the hooks of the interface while an instance serves. They may come and go: the instance continues to serve, and
-//! reports which one is there.
+//! Foreign programs at the hooks of the interface while an instance serves. They may come and go: the
+//! instance continues to serve, and reports which one is there.
 
 use tokio::time::Instant as Due;
 use twinpath_attach::Attachment;
@@ -11,10 +11,12 @@ use twinpath_time::Duration;
 
 use super::{Instance, Interface};
 
-/// How often to read the revision of the programs at tc ingress: the kernel announces no change of programs that are attached by links.
+/// How often to read the revision of the programs at tc ingress: the kernel announces no change of
+/// programs that are attached by links.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Limit on how often we move in front of foreign programs at tc ingress: a program that does the same would otherwise never end.
+/// Limit on how often we move in front of foreign programs at tc ingress. Without it, a program that does
+/// the same would never let us finish.
 const IN_FRONT_MAX: u32 = 16;
 
 /// Waits until it is time to check tc ingress again; for ever if the kernel announces changes there, or we have
@@ -34,8 +36,9 @@ impl Instance {
         self.stay_in_front();
     }
 
-    /// A program before ours that accepts packets finally would give the kernel a copy of packets that we serve, or on the
-    /// XDP paths what ours would reply to.
+    /// Handles a foreign program before ours that accepts packets with a final verdict. The kernel would
+    /// then get a copy of packets that we serve or, on the XDP paths, of packets that our program would
+    /// reply to.
     pub(super) fn stay_in_front(&mut self) {
         self.interface.look_at = Due::now() + LOOK_INTERVAL;
         let Interface { name, attachment: Some(attachment), went_in_front, .. } = &mut self.interface else {
@@ -67,8 +70,9 @@ impl Instance {
         }
     }
 
-    /// Asks which XDP program is on the interface, and logs one that was attached or detached. Nothing else changes: the packet path comes
-    /// behind any XDP program, and while we are on the XDP path the kernel refuses others.
+    /// Asks which XDP program is on the interface, and logs one that was attached or detached. Nothing
+    /// else changes: the packet path comes behind any XDP program, and while we are on the XDP path the
+    /// kernel refuses others.
     fn notice_foreign_xdp(&mut self) {
         let Some(ifindex) = self.interface.ifindex else { return };
         // Without an answer, the former state is assumed.

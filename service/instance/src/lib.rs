@@ -71,7 +71,7 @@ pub enum InstanceError {
     /// A port or EtherType of a service cannot be held.
     #[error("{0}")]
     Hold(#[from] HoldError),
-    /// A service is to be served at an address that this host does not have.
+    /// A service names an address that this host does not have.
     #[error(
         "{service} cannot be served at {address}: {interface} {has}, and no other interface of this host (of its VRF) has it; name an \
          address that is there (--address, service.addresses), or give {interface} that one first (ip address add). If it comes later: \
@@ -95,7 +95,7 @@ pub enum InstanceError {
     /// The configured path cannot be used.
     #[error("{0}")]
     Path(#[from] Refusal),
-    /// The service is an EtherType, which has no kernel path, and only the kernel path can be used.
+    /// The service is for an EtherType, which needs a fast path, but only the kernel path can be used.
     #[error(
         "frames of EtherType {ethertype:#06x} have the fast path only, and {interface} is on the kernel path: {why}"
     )]
@@ -129,7 +129,7 @@ pub enum InstanceError {
     /// The listener for metrics could not be opened.
     #[error("{0}")]
     Metrics(#[from] MetricsError),
-    /// It has ended, and left threads behind.
+    /// The instance has ended, and left threads behind.
     #[error("{}", .0.join("\n"))]
     LeftBehind(Vec<String>),
     /// The tokio runtime or a descriptor could not be made.
@@ -145,13 +145,13 @@ fn needs_fast_path(plan: &Plan, choice: &Choice) -> Result<(), InstanceError> {
     Err(InstanceError::NoFastPath { ethertype, interface: plan.interface.clone(), why })
 }
 
-/// A message to the control loop from a task or thread beside it.
+/// A message to the control loop from another task or thread.
 enum Outcome {
     /// The cost of waking up has been measured again.
     Measured(Box<twinpath_worker::costs::Costs>),
     /// The state of the instance that this one is a standby for has changed.
     First(First),
-    /// Workers leave something waiting in their sockets.
+    /// Workers leave requests waiting in their sockets.
     Unserved(WatchEvent),
     /// A message about the new instance with this number, which takes over.
     Taker(u32, hand_over::Heard),
@@ -188,7 +188,7 @@ struct Instance {
     /// Counters of the clients that scrape metrics.
     scrapers: Option<Arc<metrics::Counters>>,
     captures: Captures,
-    /// What the kernel's programs may answer.
+    /// Which requests the kernel's programs may answer.
     reflexes: crate::serving::ServedReflexes,
     /// Our registrations with rpcbind.
     registered: Registered,
@@ -203,7 +203,7 @@ struct Instance {
     /// How many services, counted once per worker, have started to serve the sockets that a former instance
     /// had.
     begun: usize,
-    /// What was told of the own addresses.
+    /// The addresses of this host, as last reported to the workers.
     own: addresses::OwnAddresses,
     /// The source of the configuration, and the state of reloads.
     reloads: reload::Reloads,
@@ -240,7 +240,7 @@ struct Interface {
     /// What was measured at start, and the paths that it rules out.
     fallback: Fallback,
     attachment: Option<Attachment>,
-    /// Readable when a worker is found stuck; `None` if stuck workers are not looked for.
+    /// Readable when a worker is found stuck; `None` if stuck workers are not detected.
     stuck_said: Option<AsyncFd<OwnedFd>>,
     /// The state that the workers were told last.
     link_told: Option<LinkState>,
@@ -257,17 +257,18 @@ struct Interface {
     next_port: u16,
 }
 
-/// What a program brings along to serve by: the plan says what to do.
+/// What the program provides to an instance; the plan says what to do with it.
 #[derive(Clone, Copy)]
 pub struct Parts<'a> {
     /// The services of the plan, in its order; each worker gets a clone of each.
     pub services: &'a [Box<dyn Prototype>],
-    /// What measures the cost of a path; `None` if the program is built without it.
+    /// Measures the cost of a path; `None` if the program is built without it.
     pub measure_fallback: Option<MeasureFallback>,
 }
 
-/// Serves until it is asked to end by `signals`. Calls `ready` when it serves, with the plan, in which the kernel has chosen the ports that were left to it.
-/// With a `source`, its file can be read again. Returns how many connections and requests were cut off at the end.
+/// Serves until `signals` asks it to end. Calls `ready` when it serves, with the plan, in which ports left
+/// to the kernel are filled in. With a `source`, its file can be reloaded. Returns how many connections and
+/// requests were cut off at the end.
 ///
 /// # Errors
 ///

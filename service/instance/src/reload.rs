@@ -1,10 +1,10 @@
-//! Reads the configuration again while serving, and applies all of it or nothing.
+//! Reloads the configuration while serving, and applies all of it or nothing.
 //!
-//! First the whole file is checked. Then come the steps that can fail, before any that a peer could notice: new
-//! ports are bound; sockets that both configurations have are held by a second descriptor; the workers get the
-//! new services, which wait; and the claims are changed. After that nothing can fail: one message to each
-//! worker lets new services begin, makes removed ones leave as in a drain, and changes limits. Sockets and
-//! connections of a service that stays are not touched.
+//! First the whole file is checked. Then come the steps that can fail, before any step that a peer could
+//! notice. New ports are bound. Sockets that both configurations have are held by a duplicate descriptor.
+//! The workers get the new services, which do not serve yet. The claims are changed. After that nothing can
+//! fail: one message to each worker starts new services, makes removed ones leave as in a drain, and
+//! changes limits. Sockets and connections of a service that stays are not touched.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -31,11 +31,11 @@ use crate::plan::{Plan, ServicePlan};
 use crate::rpcbind::Registered;
 use crate::serving::{NewService, ServiceHandle, limits_for};
 
-/// The answer of an instance that has no file to read again.
+/// The answer of an instance that has no file to reload.
 const NO_FILE: &str = "there is no file to read again: this instance was told everything on its command line; restart it with what is to \
                        change, or start it with --config FILE";
 
-/// A configuration that was read again and is valid.
+/// A reloaded configuration that is valid.
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
@@ -60,7 +60,7 @@ pub struct Source {
 /// The source of the configuration, and the state of reloads.
 pub(super) struct Reloads {
     source: Option<Source>,
-    /// Whether the service manager is told: it is not of one thread of a program.
+    /// Whether the service manager is notified: not by an instance that is only a part of a program.
     pub(super) notifies: bool,
     read_at: Instant,
     done: u64,
@@ -112,7 +112,7 @@ impl Reloads {
         }
     }
 
-    /// A worker has made a change.
+    /// A worker has switched to the new services.
     pub(super) const fn switched(&mut self) {
         self.owed -= 1;
     }
@@ -126,7 +126,7 @@ impl Reloads {
         self.leaving.iter().any(|leaving| leaving.part == part)
     }
 
-    /// When the time limit of the next removed service is over.
+    /// When the time limit of the next removed service expires.
     pub(super) fn cut_due(&self) -> Option<Deadline> {
         self.leaving.iter().filter_map(|leaving| leaving.cut_at).min()
     }
@@ -175,11 +175,11 @@ impl Staged {
 }
 
 impl Instance {
-    /// Reads the configuration again and applies it. Returns the changes, one line for each.
+    /// Reloads the configuration and applies it. Returns the changes, one line for each.
     ///
     /// # Errors
     ///
-    /// Nothing was changed; one line for each reason.
+    /// Nothing was changed; there is one line for each reason.
     pub(super) async fn read_again(&mut self) -> Result<Vec<String>, String> {
         notify::if_told(self.reloads.notifies, notify::reloading);
         let outcome = self.try_reload().await;
@@ -253,7 +253,7 @@ impl Instance {
     ) -> Result<(), String> {
         let mut plan = plan;
         for (origin, planned) in changes.services.iter().zip(&mut plan.services) {
-            // The ports that the kernel has chosen for a service stay with it.
+            // A service keeps the ports that the kernel has chosen for it.
             if let Origin::Kept(before, _) | Origin::Replaces(before, _) = origin {
                 let former = &self.plan.services[*before];
                 planned.udp = if planned.udp == Some(0) { former.udp.or(Some(0)) } else { planned.udp };
@@ -287,7 +287,7 @@ impl Instance {
         }
         let own = OwnAddresses::now(&self.plan.services, &self.mirror, self.interface.ifindex);
         self.own.services_changed(own);
-        // One that a new service names may be claimed now.
+        // An address that a new service names may be claimed now.
         self.retarget();
         self.switch(changes, staged, handles, services);
         self.renew_stand_in(services);
@@ -356,8 +356,8 @@ impl Instance {
         Ok(Staged { fresh: fresh.collect(), services: each, frame_claims, metrics })
     }
 
-    /// Gives the workers the new services and waits until all have taken them. From then on they get the frames
-    /// that no former service is claimed for.
+    /// Gives the workers the new services and waits until all have taken them. From then on the new
+    /// services get frames that are claimed for no former service.
     fn prepare(&mut self, plan: &Plan, staged: &mut Staged) -> Result<Vec<Vec<ServiceHandle>>, String> {
         let former = self.plan.services.iter().zip(&self.held);
         let fresh = plan.services.iter().zip(&staged.fresh);
@@ -407,7 +407,7 @@ impl Instance {
             return Ok(());
         }
         if self.reflexes.need_other_programs(&self.plan, self.interface.attachment.as_ref()) {
-            // It is attached anew once the workers have returned its queues; the kernel serves until then.
+            // It is attached again once the workers have returned its queues; the kernel serves until then.
             self.detach(ifindex);
             self.interface.attach_due = true;
             return Ok(());
@@ -461,7 +461,7 @@ impl Instance {
             self.workers.iter_mut().zip(handles).zip(routes).zip(limits)
         {
             worker.services.extend(handles);
-            // Frames that came for removed services before the claims changed are answered first.
+            // Frames that arrived for removed services before the claims changed are answered first.
             worker.tell(Command::ServeRings);
             let (begin, leave) = (begin.clone(), leave.clone());
             let switch = Switch { number, routes, begin, leave, limits };

@@ -1,4 +1,5 @@
-//! The report of an instance: services and their paths with the reasons, the state of the device, and drops.
+//! The report of an instance: services and their paths with the reasons, the state of the device, and
+//! drops.
 
 use std::net::IpAddr;
 
@@ -121,15 +122,15 @@ impl Instance {
         }
     }
 
-    /// From which source ports datagrams are not answered, in a sentence.
+    /// A sentence that names the source ports whose datagrams are not answered.
     fn unanswered_ports(&self, plan: &ServicePlan, part: usize) -> String {
         let has_datagrams = plan.udp.is_some() || !plan.flows.is_empty();
         let handle = self.handles(part).next().filter(|_| has_datagrams);
         handle.map_or_else(String::new, |handle| handle.unanswered_ports(plan.any_source_port))
     }
 
-    /// Whether each thing that the service claims is on the fast path, and why not, in the order of the entries
-    /// of `Served`; TCP comes last.
+    /// Which claims of the service are on the fast path, and why others are not, in the order of the
+    /// entries of `Served`; TCP comes last.
     fn report_claims(&self, plan: &ServicePlan, part: usize) -> Vec<ServiceClaim> {
         let served = plan.served();
         let flows = served
@@ -170,7 +171,7 @@ impl Instance {
         claims.chain(tcp).collect()
     }
 
-    /// The present path of a claim at one of our addresses, or at all (`None`), and the reason.
+    /// The present path of a claim at one of our addresses, or in general (`None`), and the reason.
     fn path_at(&self, address: Option<IpAddr>) -> (Path, String) {
         let now = self.path_now();
         let Some(address) = address.filter(|_| now.0 != Path::Kernel) else { return now };
@@ -270,7 +271,8 @@ impl Instance {
     }
 }
 
-/// Programs that killed instances have left on the interface; `twinpath tidy`, or the next start, removes them.
+/// Programs of killed instances that are still on the interface. `twinpath tidy`, or the next start,
+/// removes them.
 fn left_behind(ifindex: u32) -> Vec<report::LeftBehind> {
     let leftovers = twinpath_bpf::leftovers(Some(ifindex)).unwrap_or_default();
     leftovers.into_iter().map(|Leftover { program, pid, .. }| report::LeftBehind { program, pid }).collect()

@@ -22,7 +22,7 @@ impl Instance {
                     WorkerEvent::Detached(queue) => worker.close(queue),
                     WorkerEvent::Attached(id) => self.steer_to(id),
                     WorkerEvent::Untapped(tap) => drop(tap),
-                    // Each queue of an instance with services is of one port.
+                    // In an instance with services, all queues are of one port.
                     WorkerEvent::PortRemoved(_) => {}
                     WorkerEvent::Engine(ServeEvent::Resolve { peer, local }) => {
                         self.mirror.ask(peer, Some(local))

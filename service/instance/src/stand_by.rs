@@ -1,6 +1,6 @@
-//! A standby: an instance that holds the sockets of another one, and serves them only while that one is stuck
-//! as a whole, or once it has ended (`service/instance/src/stuck`). When they change places, each datagram and each
-//! connection is still taken from its socket by exactly one of the two.
+//! A standby: an instance that holds the sockets of another one. It serves them only while that one is
+//! stuck as a whole, or once it has ended (`service/instance/src/stuck`). While they change places, each
+//! datagram and each connection is still taken from its socket by exactly one of the two.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,7 @@ use crate::hold::{Held, HoldError, Inherited, STOPPING, send};
 use crate::rpcbind::Registered;
 use crate::stuck::{First, FirstWatch};
 
-/// Most standbys of one instance.
+/// Maximum number of standbys of one instance.
 pub(super) const MOST: usize = 4;
 
 /// The first instance, as its standby sees it.
@@ -32,8 +32,8 @@ pub(super) struct StandingBy {
 }
 
 impl StandingBy {
-    /// Becomes the standby of the instance that these sockets came from. It is checked whenever something has
-    /// waited in the sockets for `patience`; with 0, only its end counts.
+    /// Becomes the standby of the instance that these sockets came from. That instance is checked whenever
+    /// something has waited in the sockets for `patience`; with 0, only its end counts.
     ///
     /// # Errors
     ///
@@ -112,8 +112,8 @@ impl Instance {
         }
     }
 
-    /// Answers another instance that wants to be a standby of this one: it gets the sockets. It sees by the end
-    /// of the connection that the sockets have changed, or that this instance ends.
+    /// Answers another instance that wants to be a standby of this one: it gets the sockets. When the
+    /// connection ends, the standby knows that the sockets have changed, or that this instance ends.
     pub(super) fn give_to_stand_by(&mut self, stream: UnixStream) {
         let is_open = |stream: &UnixStream| {
             poll(&mut [PollFd::new(stream, PollFlags::RDHUP)], Some(&Timespec::default())) == Ok(0)

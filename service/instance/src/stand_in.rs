@@ -17,7 +17,7 @@ use super::drain::END_PATIENCE;
 use crate::serving::{StandIn, WorkerHandle};
 
 impl Instance {
-    /// Makes a stand-in for the services of the plan; `None` if stuck workers are not looked for.
+    /// Makes a stand-in for the services of the plan; `None` if stuck workers are not detected.
     pub(super) fn new_stand_in(
         &self,
         services: &[Box<dyn Prototype>],
@@ -34,7 +34,7 @@ impl Instance {
     /// The plan has changed: replaces the stand-in. Connections that the former one had accepted end.
     pub(super) fn renew_stand_in(&mut self, services: &[Box<dyn Prototype>]) {
         if let Some(StandIn { worker, .. }) = self.stand_in.take() {
-            // What it says is in the log.
+            // An error has been logged already.
             let _ = worker.stop(END_PATIENCE);
         }
         self.stand_in = self.new_stand_in(services).unwrap_or_else(|error| {

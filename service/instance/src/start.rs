@@ -38,11 +38,11 @@ const REST_INTERVAL: Duration = Duration::from_secs(60);
 /// The socket that holds an EtherType also takes long to close.
 const SLOW_SOCKETS_BESIDE: usize = 1;
 
-/// Most sockets per worker that take long to close: two packet sockets to send, one to receive, one AF_XDP
-/// socket.
+/// Maximum number of sockets per worker that take long to close: two packet sockets to send, one to
+/// receive, one AF_XDP socket.
 const SLOW_SOCKETS_EACH: usize = 4;
 
-/// Subscribes to what the kernel announces, and reads its tables.
+/// Subscribes to the kernel's announcements, and reads its tables.
 fn listen_to_kernel(plan: &Plan) -> Result<(Awaited<Mirror>, Awaited<Announcements>), InstanceError> {
     let mut limits = MirrorLimits::default();
     limits.book.peers = plan.peers_max as usize;
@@ -51,7 +51,7 @@ fn listen_to_kernel(plan: &Plan) -> Result<(Awaited<Mirror>, Awaited<Announcemen
     Ok((mirror, announcements))
 }
 
-/// The number of sockets that take long to close, as far as that is known before the device is.
+/// The number of sockets that take long to close, as known before the device is.
 fn slow_sockets(plan: &Plan) -> usize {
     SLOW_SOCKETS_EACH * plan.workers.max(1) as usize + SLOW_SOCKETS_BESIDE
 }
@@ -77,7 +77,8 @@ impl Instance {
         tidy(&link);
         let mut facts = learn_facts(&mirror, &link, plan.ethertype().is_none(), plan.attach);
         if standing_by.is_some() {
-            // It is the first instance's program, which is gone when this one attaches.
+            // The first instance's program is on the interface, but will be gone when this instance
+            // attaches.
             facts.foreign_xdp = None;
         }
         let addresses = claimed(&plan.services, &mirror, link.ifindex);
@@ -133,7 +134,7 @@ impl Instance {
         former: Inherited,
     ) -> Result<(), InstanceError> {
         self.own = OwnAddresses::now(&self.plan.services, &self.mirror, self.interface.ifindex);
-        // What waits in the sockets belongs to the former instance until everything is ready.
+        // Until everything is ready, requests that wait in the sockets belong to the former instance.
         self.start_workers(sockets, services, former.is_some() || self.standing_by.is_some())?;
         self.reflexes.settle(&mut self.plan);
         self.stand_in = self.new_stand_in(services)?;
@@ -223,14 +224,14 @@ impl Instance {
     }
 }
 
-/// Holds the ports of the plan, those that another instance passes on among them.
+/// Holds the ports of the plan, including those that another instance passes on.
 fn hold(
     plan: &Plan,
     mirror: &Mirror,
     interface: &str,
 ) -> Result<(Inherited, Vec<KernelSockets>), InstanceError> {
     let mut former = former_of(plan)?;
-    // What another instance serves goes on.
+    // Addresses that another instance serves stay valid.
     check_addresses(
         &plan.services,
         |service, address| former.serves_at(service, address),

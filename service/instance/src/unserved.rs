@@ -1,5 +1,5 @@
-//! Handles workers that leave something waiting in the kernel's sockets: `service/instance/src/stuck` finds them, and the
-//! stand-in replaces them.
+//! Handles workers that leave requests waiting in the kernel's sockets: `service/instance/src/stuck`
+//! detects them, and the stand-in replaces them.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ impl Instance {
         );
     }
 
-    /// Handles workers that leave something waiting: wakes those that are late, and replaces those that are
+    /// Handles workers that leave requests waiting: wakes those that are late, and replaces those that are
     /// stuck.
     pub(super) fn unserved(&mut self, found: WatchEvent) {
         match found {

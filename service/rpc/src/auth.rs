@@ -5,11 +5,11 @@ use nfs3_types::rpc::{auth_flavor, auth_stat};
 
 use crate::xdr::{Reader, XdrError};
 
-/// Most bytes of a credential's or verifier's body (RFC 5531, 8.2).
+/// Maximum length of a credential's or verifier's body, bytes (RFC 5531, 8.2).
 pub const BODY_MAX: u32 = 400;
-/// Most bytes of the caller's machine name in AUTH_SYS (RFC 5531, appendix A).
+/// Maximum length of the caller's machine name in AUTH_SYS, bytes (RFC 5531, appendix A).
 pub const MACHINE_NAME_MAX: u32 = 255;
-/// Most further groups in AUTH_SYS (RFC 5531, appendix A).
+/// Maximum number of additional groups in AUTH_SYS (RFC 5531, appendix A).
 pub const GIDS_MAX: u32 = 16;
 
 const NONE: u32 = auth_flavor::AUTH_NULL as u32;
@@ -67,7 +67,7 @@ impl<'a> Sys<'a> {
         if count > GIDS_MAX {
             return Err(XdrError::TooLong { len: count, max: GIDS_MAX });
         }
-        // Bytes behind it are ignored, as by libtirpc and nfs-ganesha.
+        // Bytes after it are ignored, as by libtirpc and nfs-ganesha.
         let gids = reader.words(count as usize)?;
         Ok(Self { stamp, machine_name, uid, gid, gids })
     }
@@ -79,9 +79,10 @@ impl<'a> Sys<'a> {
 }
 
 impl<'a> Credential<'a> {
-    /// Decodes a credential. The RFC leaves the body of AUTH_NONE undefined, so it is ignored. So is the verifier: neither
-    /// flavour that is served proves anything by it. The RFC has it be AUTH_NONE (RFC 5531, 10.1 and appendix A);
-    /// libtirpc and nfs-ganesha take any, and there are clients that send another one.
+    /// Decodes a credential. The RFC leaves the body of AUTH_NONE undefined, so it is ignored. The verifier
+    /// is ignored too: it proves nothing in either flavour that is served. The RFC requires it to be
+    /// AUTH_NONE (RFC 5531, 10.1 and appendix A), but libtirpc and nfs-ganesha accept any, and some clients
+    /// send another one.
     ///
     /// # Errors
     /// The status to answer with AUTH_ERROR. A flavour that is not served, AUTH_SHORT included, gets
@@ -95,7 +96,7 @@ impl<'a> Credential<'a> {
         }
     }
 
-    /// Decodes a credential that has nothing in it that is ignored; `None`: it has, or cannot be decoded.
+    /// Decodes a credential without ignored parts; `None`: it has some, or cannot be decoded.
     #[must_use]
     pub fn read_exactly(credential: OpaqueAuth<'a>) -> Option<Self> {
         let read = Self::read(credential).ok()?;

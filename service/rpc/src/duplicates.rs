@@ -6,13 +6,15 @@
 //! header, credential and verifier included, and of the start of its arguments. So a restarted client that reuses an
 //! xid does not get the reply to an earlier call.
 //!
-//! All workers of an instance share the table: it does not matter to which of them a call comes, by which path, or
-//! whether its first run is still in progress. It is divided into shards, each with a lock, which is held for the
-//! time of a search and of a copy of one reply, and only for calls that must run once: no other call comes here.
+//! All workers of an instance share the table: it does not matter which worker gets a call, by which path,
+//! or whether its first run is still in progress. The table is divided into shards, each with a lock. The
+//! lock is held while one reply is searched for and copied, and only for calls that must run once: other
+//! calls do not use the table.
 //!
-//! Memory is allocated at the start: sets of [`SET_ENTRIES`] entries, and room for a reply beside each. A new entry replaces
-//! the oldest of its set; a reply older than the age is forgotten. Calls in progress are never replaced: there are at
-//! most as many as the service may have in progress, and never more than [`WORKING_MAX`].
+//! Memory is allocated at the start: sets of [`SET_ENTRIES`] entries, each with room for a reply. A new
+//! entry replaces the oldest of its set; a reply is forgotten when its age is reached. Calls in progress
+//! are never replaced: their number is limited by the service's configuration, and never exceeds
+//! [`WORKING_MAX`].
 
 use std::collections::VecDeque;
 use std::hash::Hasher as _;
@@ -30,19 +32,20 @@ pub(crate) const SET_ENTRIES: usize = 8;
 /// Number of shards, each with its own lock.
 const SHARDS: usize = 16;
 
-/// Bytes of a call's arguments that are hashed: enough to tell calls apart, at a cost that does not grow with a
-/// WRITE.
+/// Bytes of a call's arguments that are hashed: enough to tell calls apart, at a cost that does not grow
+/// with the size of a WRITE.
 const HASHED_ARGS_MAX: usize = 256;
 
-/// Most calls in progress: the most that a service may be configured to have at once.
+/// Maximum number of calls in progress: the highest value that a service can be configured with.
 pub(crate) const WORKING_MAX: usize = 65_536;
 
 /// How many replies are kept, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DuplicateLimits {
-    /// Calls, over all workers; rounded up to whole sets in each shard, and to a power of two of those.
+    /// Number of calls, over all workers; rounded up to whole sets in each shard, and to a power of two of
+    /// those.
     pub calls: u32,
-    /// How long a reply is kept: longer than a client repeats a call.
+    /// How long a reply is kept: longer than clients repeat a call.
     pub age: Duration,
 }
 
@@ -65,21 +68,22 @@ struct Place {
 /// A call in progress.
 #[derive(Clone, Copy, Debug)]
 struct Working {
-    /// Ascending. It identifies the call when its reply comes: another call of the same peer may have the same xid.
+    /// Ascending. It identifies the call when its reply arrives: another call of the same peer may have the
+    /// same xid.
     number: u64,
     key: Key,
     since: Instant,
 }
 
-/// What the table has on a received call.
+/// The table's state of a received call.
 pub(crate) enum Known {
-    /// Nothing: it must run now.
+    /// Unknown: it must run now.
     New(Ticket),
-    /// Its reply, which was appended to the output.
+    /// Its reply was found and appended to the output.
     Answered,
     /// It is in progress.
     Working,
-    /// Nothing, and there is no room to remember it while it is in progress.
+    /// Unknown, and there is no room to remember it while it is in progress.
     Full,
 }
 
@@ -122,13 +126,13 @@ impl Duplicates {
     }
 
     fn shard(&self, at: usize) -> MutexGuard<'_, Shard> {
-        // No code under this lock panics half-way.
+        // No code under this lock panics halfway.
         self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A call in progress. If it is dropped before it [started](Self::start), the call is forgotten. If it is dropped
-/// afterwards without a reply, its code panicked: then the call is not run again.
+/// A call in progress. If it is dropped before it [started](Self::start), the call is forgotten. If it is
+/// dropped afterwards without a reply, its code panicked, and the call is not run again.
 pub(crate) struct Ticket {
     table: Arc<Duplicates>,
     shard: usize,
@@ -187,7 +191,7 @@ impl Shard {
             places: vec![None; places].into_boxed_slice(),
             replies: vec![0; places * reply_max].into_boxed_slice(),
             reply_max,
-            // Calls that are answered at once: one of each worker.
+            // For calls that are answered immediately: one of each worker.
             working: VecDeque::with_capacity(64),
             last: 0,
         }
@@ -224,7 +228,7 @@ impl Shard {
 
     /// Whether the call is in progress: a repetition is then neither run nor answered.
     fn is_working(&mut self, now: Instant, key: &Key) -> bool {
-        // A call whose work never ended is forgotten at the age at which its reply would be.
+        // A call that never finished is forgotten at the age at which its reply would be.
         while self.working.front().is_some_and(|oldest| now.since(oldest.since) >= self.age) {
             self.working.pop_front();
         }
@@ -241,7 +245,7 @@ impl Shard {
         ended.is_some_and(|ended| self.keep(ended.since, ended.key, reply))
     }
 
-    /// Keeps the reply of a call. A reply that is longer than its program announced is not kept. Returns whether it
+    /// Keeps the reply of a call, unless it is longer than its program announced. Returns whether it
     /// replaced another one that was still live.
     fn keep(&mut self, now: Instant, key: Key, reply: &[u8]) -> bool {
         debug_assert!(reply.len() <= self.reply_max, "a reply of {} bytes", reply.len());

@@ -1,11 +1,11 @@
 //! ONC RPC version 2 (RFC 5531) and the programs served with it, as values.
 //!
-//! Nothing here owns a socket or reads a clock, and a peer's bytes never cause a panic or an allocation whose size
-//! the peer can choose. Headers are decoded by hand, without a copy; every number and type of the protocols is that
-//! of `nfs3_types` (`docs/decisions/0005-types-of-rpc-and-nfs.md` says why).
+//! Nothing here owns a socket or reads a clock. A peer's bytes never cause a panic, or an allocation whose
+//! size the peer can choose. Headers are decoded by hand, without a copy. All numbers and types of the
+//! protocols come from `nfs3_types` (`docs/decisions/0005-types-of-rpc-and-nfs.md` says why).
 //!
-//! A [`Server`] checks calls and passes them to [`Program`]s; [`RpcService`] connects it to sockets and ports. The
-//! other end is [`client`].
+//! A [`Server`] checks calls and passes them to [`Program`]s; [`RpcService`] connects it to sockets and
+//! ports. The client side is [`client`].
 
 pub mod auth;
 pub mod call;

@@ -82,7 +82,7 @@ impl Program for Mount3 {
             UMNTALL => {}
             DUMP => results.write_u32(NO_MORE),
             EXPORT => {
-                // One entry: its path without groups, so that everybody may mount it.
+                // One entry: its path without groups, so everybody may mount it.
                 results.write_u32(ONE_MORE);
                 results.write_opaque(b"/");
                 results.write_u32(NO_MORE);

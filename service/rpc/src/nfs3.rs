@@ -62,7 +62,7 @@ impl Program for Nfs3 {
     fn keep(&self, request: &Request<'_>) -> Option<Keepable> {
         let mut args = Reader::new(request.args);
         let handle = args.opaque(NFS3_FHSIZE as u32).ok()?;
-        // With bytes behind it each call would have a reply of its own.
+        // With trailing bytes, each call would have a kept reply of its own.
         args.finish().ok()?;
         let is_known = request.procedure == GETATTR && self.tree.find(handle).is_ok();
         is_known.then(|| Keepable { name: Name::of(handle), hold: HOLD_MAX })

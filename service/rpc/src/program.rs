@@ -31,7 +31,8 @@ pub struct Arrival {
     pub transport: Transport,
 }
 
-/// A call as its program sees it: of a version that the program has, with a credential of a flavour that is served.
+/// A call as its program sees it: of a version that the program supports, and with a credential flavour
+/// that is served.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// When and from whom it came.
@@ -55,18 +56,19 @@ pub type Work = Box<dyn FnOnce(&mut Results<'_>) -> Result<(), Refusal> + Send>;
 pub enum Handled {
     /// Its results have been written.
     Now,
-    /// A thread that may block must do this work; its caller waits, other calls do not. Results written so far are
-    /// discarded.
+    /// A thread that may block must do this work. Its caller waits, other calls do not. Results written so
+    /// far are discarded.
     Later(Work),
 }
 
-/// For how long the results of a call may be repeated without its program, and the name by which they are withdrawn.
+/// For how long the results of a call may be repeated without its program, and the name by which they are
+/// withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepable {
-    /// The state that the results depend on. Programs of one service share their names: a program makes its own from
-    /// its number, or from something that is unique, such as a file handle.
+    /// The state that the results depend on. Programs of one service share their names: a program derives
+    /// its own from its number, or from something unique, such as a file handle.
     pub name: Name,
-    /// How long they hold if nobody withdraws them.
+    /// How long the results are valid if nobody withdraws them.
     pub hold: Duration,
 }
 
@@ -75,13 +77,13 @@ pub struct Keepable {
 pub struct Results<'a>(pub(crate) &'a mut Vec<u8>);
 
 impl Results<'_> {
-    /// Appends bytes that are XDR already.
+    /// Appends bytes that are already encoded as XDR.
     #[inline]
     pub fn write(&mut self, encoded: &[u8]) {
         self.0.extend_from_slice(encoded);
     }
 
-    /// Appends an unsigned integer, or an enumeration's value.
+    /// Appends an unsigned integer, or the value of an enumeration.
     #[inline]
     pub fn write_u32(&mut self, value: u32) {
         self.write(&value.to_be_bytes());
@@ -101,7 +103,7 @@ impl Results<'_> {
     }
 }
 
-/// An RPC program; each worker has one value of it.
+/// An RPC program; each worker has its own value.
 ///
 /// ```
 /// use twinpath_rpc::{Handled, Program, Refusal, Request, Results, xdr::Reader};
@@ -144,33 +146,35 @@ pub trait Program: Send {
     /// The versions served.
     fn versions(&self) -> RangeInclusive<u32>;
 
-    /// Length of the longest results that a procedure writes, bytes: that much room is free whenever one is called.
+    /// Length of the longest results that a procedure writes, bytes: there is always this much room when
+    /// one is called.
     fn results_max(&self) -> usize;
 
-    /// Procedures, as (version, number), that are not idempotent and must not run again when a call is repeated, as
-    /// REMOVE of NFS. Their replies are kept for a while and sent again. By default there are none: then nothing is
-    /// kept, and no memory allocated for it.
+    /// Procedures, as (version, number), that are not idempotent and must not run again when a call is
+    /// repeated, such as REMOVE of NFS. Their replies are kept for a while and sent again. By default there
+    /// are none: then nothing is kept, and no memory is allocated.
     ///
-    /// The guarantee: within one instance such a call runs once, whichever worker, path, transport or connection its
-    /// repetition uses, as long as it comes from the same address and port, within the age and the number of calls of
-    /// [`DuplicateLimits`](crate::DuplicateLimits). The guarantee does not extend to another instance: a call that
-    /// was answered before a take-over, and whose reply was lost, runs again in the new one. A program that needs
-    /// more must keep it with its own data.
+    /// The guarantee: within one instance such a call runs once, whichever worker, path, transport or
+    /// connection its repetition uses. The repetition must come from the same address and port, and within
+    /// the age and the number of calls of [`DuplicateLimits`](crate::DuplicateLimits). The guarantee does
+    /// not extend to another instance: if a call was answered before a take-over and its reply was lost, it
+    /// runs again in the new instance. A program that needs more must store it with its own data.
     fn run_once(&self) -> &[(u32, u32)] {
         &[]
     }
 
-    /// Procedures, as (version, number), that may return [`Handled::Later`], for example because they wait for a
-    /// disk. They are called only while there is room for more work: without room a record waits, and a datagram is
-    /// dropped (`handlers_busy`), as its caller repeats it.
+    /// Procedures, as (version, number), that may return [`Handled::Later`], for example because they wait
+    /// for a disk. They are called only while there is room for more work. Without room a record waits, and
+    /// a datagram is dropped (`handlers_busy`), because its caller repeats it.
     fn answered_later(&self) -> &[(u32, u32)] {
         &[]
     }
 
     /// Whether the results of this call may be repeated for equal calls, without the program
-    /// ([`twinpath_service::Reflex`]). They must depend on nothing but the version, the procedure, the credential
-    /// without its stamp, the arguments, and state of the returned name: not on the caller's address, and not on the
-    /// time. What changes that state withdraws the name, by [`RpcService::kept_replies`](crate::RpcService::kept_replies).
+    /// ([`twinpath_service::Reflex`]). They must depend only on the version, the procedure, the credential
+    /// without its stamp, the arguments, and the state of the returned name. They must not depend on the
+    /// caller's address or on the time. Code that changes that state withdraws the name, by
+    /// [`RpcService::kept_replies`](crate::RpcService::kept_replies).
     ///
     /// It is asked before [`Self::call`], and must be cheap. Calls that run once, and results that come later, are
     /// never kept.
@@ -181,8 +185,8 @@ pub trait Program: Send {
     /// Runs a procedure. It must not block, and if it answers now, it must not allocate.
     ///
     /// # Errors
-    /// The refusal that the caller gets instead of results. Arguments that cannot be decoded are GARBAGE_ARGS. Bytes
-    /// behind them are ignored: servers on libtirpc do not see any.
+    /// The refusal that the caller gets instead of results. Arguments that cannot be decoded are
+    /// GARBAGE_ARGS. Trailing bytes are ignored, because servers on libtirpc never see them.
     fn call(&mut self, request: &Request<'_>, results: &mut Results<'_>) -> Result<Handled, Refusal>;
 
     /// Makes the same program for one more worker. State that workers share is shared here.

@@ -12,9 +12,10 @@ const KEPT_MAX: usize = 1024;
 /// Limits on the memory that a peer can make a reader hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordLimits {
-    /// Most bytes of a record, without its marks.
+    /// Maximum length of a record without its marks, bytes.
     pub record_bytes: u32,
-    /// Most fragments of a record, empty ones included. Together they bound the bytes of a record with its marks.
+    /// Maximum number of fragments of a record, including empty ones. Together, the two limits bound the
+    /// length of a record with its marks.
     pub fragments: u32,
 }
 
@@ -48,16 +49,16 @@ pub const fn mark(len: u32, last: bool) -> [u8; MARK_LEN] {
 /// How much of the first record of a stream has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {
-    /// All of it, in one fragment of so many bytes.
+    /// All of it, in one fragment of this many bytes.
     Whole(usize),
-    /// All of it, in several fragments; it takes so many bytes, marks included.
+    /// All of it, in several fragments of this many bytes in all, marks included.
     InFragments(usize),
-    /// A part: at least so many bytes are missing.
+    /// A part: at least this many bytes are missing.
     Missing(usize),
 }
 
-/// How far the marks of the first record of a stream have been read, while it is incomplete: each mark is read once,
-/// however many there are and in however small pieces they come.
+/// How far the marks of the first record of a stream have been read while it is incomplete. Each mark is
+/// read once, regardless of their number and of the size of the pieces that arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Walked {
     /// Where the next mark begins, or will, in bytes from the start of the record.
@@ -68,8 +69,8 @@ pub struct Walked {
     fragments: u32,
 }
 
-/// Measures the first record of `stream`, mark by mark, from where it was left with `walked`; with
-/// [`Extent::Missing`] the next call has the same bytes, and more behind them.
+/// Measures the first record of `stream`, mark by mark, continuing at `walked`. After [`Extent::Missing`]
+/// the next call must pass the same bytes, followed by more.
 #[inline]
 fn measure(stream: &[u8], limits: RecordLimits, walked: &mut Walked) -> Result<Extent, RecordError> {
     if walked.at == 0
@@ -127,11 +128,13 @@ fn join(mut fragments: &[u8], joined: &mut Vec<u8>) {
     }
 }
 
-/// Takes the next record from `input`; `None` if it is incomplete: then `input` is unchanged, and passed again with
-/// `walked` once more has come. A record in one fragment is returned in place, one in several is joined in `joined`.
+/// Takes the next record from `input`. If it is incomplete, returns `None` and leaves `input` unchanged; it
+/// must be passed again with `walked` once more bytes have arrived. A record in one fragment is returned in
+/// place; one in several fragments is joined in `joined`.
 ///
 /// # Errors
-/// A limit is exceeded, which is known from the marks before the bytes come: the stream cannot be read any further.
+/// A limit is exceeded, which the marks show before the bytes arrive: the stream cannot be read any
+/// further.
 #[inline]
 pub fn next<'r, 'i: 'r>(
     input: &mut &'i [u8],
@@ -178,8 +181,8 @@ impl RecordReader {
         Self { limits, kept: Vec::new(), joined: Vec::new(), walked, handed_out: false }
     }
 
-    /// The next record. It consumes what it reads of `input`: after `None`, `input` is empty and the rest of the
-    /// record has not come yet.
+    /// The next record. It consumes the part of `input` that it reads: after `None`, `input` is empty, and
+    /// the rest of the record has not arrived yet.
     ///
     /// # Errors
     /// A limit is exceeded: the stream cannot be read any further.
@@ -202,7 +205,7 @@ impl RecordReader {
         !self.handed_out && !self.kept.is_empty()
     }
 
-    /// As [`Self::next`], by copying.
+    /// Like [`Self::next`], but copies.
     #[inline(never)]
     fn next_copied<'r>(&'r mut self, input: &mut &[u8]) -> Result<Option<&'r [u8]>, RecordError> {
         if std::mem::take(&mut self.handed_out) {

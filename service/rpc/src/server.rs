@@ -26,10 +26,10 @@ const SUCCESS_LEN: usize = 24;
 const BY_XID: Shape = Shape::EXACT.copying(0, 4, 0);
 /// The same, for AUTH_SYS: the credential's body begins with an arbitrary number (RFC 5531, appendix A).
 const STAMPED: Shape = BY_XID.ignoring(32, 4);
-/// All of them.
+/// All shapes.
 pub(crate) const SHAPES: [Shape; 2] = [BY_XID, STAMPED];
 
-/// The state that replies to NULL depend on: there is none, so nobody withdraws it.
+/// Replies to NULL depend on no state, so nobody withdraws them.
 const NO_STATE: Name = Name::of(b"NULL");
 
 /// A program of the server's table.
@@ -67,7 +67,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server of `programs`. `seed` should be one that no caller can guess.
+    /// A server of `programs`. `seed` should be a number that no caller can guess.
     ///
     /// # Errors
     /// The programs cannot be served together.
@@ -102,8 +102,8 @@ impl Server {
         })
     }
 
-    /// The same programs for one more worker, with its own counters. Calls that must run once run once over all
-    /// workers.
+    /// The same programs for one more worker, with its own counters. The guarantee for calls that must run
+    /// once covers all workers.
     #[must_use]
     pub fn for_worker(&self) -> Self {
         let entries =
@@ -144,7 +144,7 @@ impl Server {
     ) -> Option<(Keepable, &'static Shape)> {
         let Header { xid, program, version, procedure, credential, verifier, args } =
             Header::parse(message).ok()?;
-        // What is usual alone: bytes that are ignored would make a reply of their own of each call.
+        // Only calls in the usual form: with ignored bytes, each call would get a kept reply of its own.
         if verifier.flavour != 0 || !verifier.body.is_empty() {
             return None;
         }
@@ -166,7 +166,8 @@ impl Server {
         Some((entry.program.keep(&request)?, shape))
     }
 
-    /// Serves a message that came as a datagram, when there is no room for work that may block. Returns the reply.
+    /// Serves a message that arrived as a datagram, while there is no room for work that may block. Returns
+    /// the reply.
     ///
     /// # Errors
     /// The reason to drop it: it is not a call, it is in progress already, or it would need such work.
@@ -178,7 +179,7 @@ impl Server {
         let outcome = self.record(&arrival, false, message, &mut out);
         self.scratch = out;
         match outcome {
-            // A datagram does not wait for room: its sender repeats it.
+            // A datagram is not kept until there is room: its sender repeats it.
             Ok(Outcome::NoRoom) => Err(Reason::HandlersBusy),
             Ok(_) => Ok(self.scratch.get(MARK_LEN..).unwrap_or_default()),
             Err(Reason::RpcHeader) => match self.in_kind(&arrival, false, message)? {
@@ -189,10 +190,11 @@ impl Server {
         }
     }
 
-    /// As [`Self::datagram`], when there is room for work that may block. `Err`: this work produces the reply later.
+    /// Like [`Self::datagram`], while there is room for work that may block. `Err`: this work produces the
+    /// reply later.
     ///
     /// # Errors
-    /// As [`Self::datagram`].
+    /// Like [`Self::datagram`].
     pub fn datagram_or_later(
         &mut self,
         now: Instant,
@@ -213,7 +215,8 @@ impl Server {
         }
     }
 
-    /// Handles a datagram that is not a call in itself: a call after a record mark is answered with a record mark.
+    /// Handles a datagram that is not a plain call: a call after a record mark is answered with a record
+    /// mark.
     #[cold]
     fn in_kind(
         &mut self,
@@ -236,12 +239,12 @@ impl Server {
         }
     }
 
-    /// Serves a message; its reply, if there is one now, is appended to `out` as a record. `may_defer` says whether
-    /// there is room for work that may block.
+    /// Serves a message. If there is a reply now, it is appended to `out` as a record. `may_defer` says
+    /// whether there is room for work that may block.
     ///
     /// # Errors
-    /// It is not a call: then the stream is not one of calls and must be closed. By datagram: it is a repetition of a
-    /// call in progress.
+    /// It is not a call; then the stream does not consist of calls, and must be closed. By datagram: it repeats a
+    /// call that is in progress.
     #[inline]
     pub fn record(
         &mut self,
@@ -282,7 +285,7 @@ impl Server {
             Ok(place) if header.procedure != NULL => {
                 self.call(place, arrival, may_defer, header, message, out)?
             }
-            // Bytes behind what a procedure takes are ignored, as by libtirpc and nfs-ganesha.
+            // Bytes after a procedure's arguments are ignored, as by libtirpc and nfs-ganesha.
             Ok(_) => {
                 self.succeed(header.xid, out);
                 Outcome::Done
@@ -330,7 +333,7 @@ impl Server {
             if let Some(duplicates) =
                 self.duplicates.as_ref().filter(|_| entry.program.run_once().contains(&called))
             {
-                // A repetition takes no room.
+                // A repetition needs no room.
                 ticket = match self.once(duplicates, arrival, &header, message, out) {
                     Ok(ticket) => Some(ticket),
                     Err(known) => return known,
@@ -394,8 +397,8 @@ impl Server {
                 self.counters.repeated.add(1);
                 return Err(Err(Reason::NoReply));
             }
-            // Its reply goes to where the call came from first; a client that misses it repeats the call and gets the
-            // kept reply.
+            // The reply goes to the source of the first call. A client that misses it repeats the call and
+            // gets the kept reply.
             Known::Working => {}
             Known::Full => return Err(Ok(Outcome::NoRoom)),
         }
@@ -419,24 +422,26 @@ pub enum Outcome {
     Done,
     /// A thread that may block must do this work. Boxed, so that the common results fit into registers.
     Later(Box<Deferred>),
-    /// Not at all: its program may have to answer later, and there is no room for that. Pass it again when there is.
+    /// Not handled: its program may have to answer later, and there is no room for that. Pass the message
+    /// again when there is.
     NoRoom,
 }
 
-/// A call that is yet to be answered, by a thread that may block.
+/// A call that a thread that may block has yet to answer.
 pub struct Deferred {
     /// Present if the call must run once.
     ticket: Option<Ticket>,
     xid: u32,
-    /// Whether it came as a datagram with a record mark, and is answered with one.
+    /// Whether the call arrived as a datagram with a record mark; the reply then has one too.
     marked: bool,
     work: Work,
     counters: Arc<ServiceCounters>,
 }
 
 impl Deferred {
-    /// As [`Self::run`], for a datagram: the reply has no record mark unless the call had one. If the work panics,
-    /// the caller gets SYSTEM_ERR, as it would otherwise repeat the call in vain until it is forgotten.
+    /// Like [`Self::run`], for a datagram: the reply has no record mark unless the call had one. If the
+    /// work panics, the caller gets SYSTEM_ERR; otherwise it would repeat the call in vain until the call
+    /// is forgotten.
     #[must_use]
     pub fn run_datagram(self) -> Vec<u8> {
         let Self { mut ticket, xid, marked, work, counters } = self;

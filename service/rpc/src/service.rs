@@ -22,8 +22,8 @@ pub struct RpcService {
     kept: KeptReplies,
 }
 
-/// The state of a connection. The received part of an incomplete record is kept, and accounted for, by the owner of
-/// the socket.
+/// The state of a connection. The owner of the socket keeps, and accounts for, the received part of an
+/// incomplete record.
 #[derive(Clone, Copy, Debug)]
 pub struct RpcConnection {
     peer: SocketAddr,
@@ -39,8 +39,8 @@ impl RpcService {
         Self { defers: server.defers(), server, limits, joined: Vec::new(), kept }
     }
 
-    /// By which programs, and others that change what these answer, withdraw what they let be kept
-    /// ([`Program::keep`](crate::Program::keep)).
+    /// With this, programs withdraw replies that they allowed to be kept
+    /// ([`Program::keep`](crate::Program::keep)), and so does other code that changes their state.
     #[must_use]
     pub const fn kept_replies(&self) -> &KeptReplies {
         &self.kept
@@ -48,7 +48,7 @@ impl RpcService {
 }
 
 impl RpcService {
-    /// Answers the received calls, as far as there is room; stops at a call that is to be answered later.
+    /// Answers the received calls while there is room; stops at a call that is to be answered later.
     #[inline]
     fn answer(
         &mut self,
@@ -62,7 +62,7 @@ impl RpcService {
         let (room, longest) = (output.room(), self.server.record_reply_max());
         let mut stopped = Ok(None);
         let fits = output.write_with(|out| {
-            // Without room for the longest reply, the input stays until there is.
+            // Without room for the longest reply, the input waits.
             let Some(spare) = room.checked_sub(longest) else { return };
             let (full, limits, mut input) = (out.len() + spare, self.limits, *rest);
             while !input.is_empty() && out.len() <= full {
@@ -95,7 +95,7 @@ impl RpcService {
 }
 
 impl RpcService {
-    /// How the reply to a datagram may be kept; to be asked before it is served.
+    /// How the reply to a datagram may be kept; must be called before the datagram is served.
     #[cold]
     fn keep(&self, datagram: &Datagram<'_>) -> Option<Keep<'static>> {
         let (keepable, shape) = self.server.keepable(datagram.now(), datagram.peer(), datagram.request())?;
@@ -152,7 +152,8 @@ impl Service for RpcService {
         }
     }
 
-    /// The xid, the stamp of a credential, and nothing else may differ: calls of NULL, and what programs allow.
+    /// The xid and the stamp of a credential may differ, and nothing else. Applies to NULL, and to calls
+    /// that programs allow.
     fn reflex(&self) -> Reflex {
         Reflex::Kept(self.kept.clone())
     }

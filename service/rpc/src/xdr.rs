@@ -1,4 +1,5 @@
-//! XDR (RFC 4506) as far as headers and short arguments need it: a cursor that never copies and never panics.
+//! XDR (RFC 4506), limited to the needs of headers and short arguments: a cursor that never copies and
+//! never panics.
 
 /// Number of zero bytes that follow `len` bytes of opaque data (RFC 4506, 4.10).
 #[must_use]

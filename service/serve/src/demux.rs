@@ -1,8 +1,9 @@
-//! Several services on one worker: each has an engine of its own, and the demultiplexer passes every call to
-//! the engine that it is for.
+//! Several services on one worker: each has its own engine, and the demultiplexer passes every call to the
+//! right one.
 //!
-//! A frame is routed by its protocol and port, with one look-up. Other calls name the part of the worker (the
-//! engine of one service), in their token or directly. If there is only one service, nothing is looked up.
+//! A frame is routed by its protocol and port, with one look-up. Other calls name the part of the worker
+//! (the engine of one service), in their token or directly. If there is only one service, no look-up is
+//! needed.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,12 +23,12 @@ use twinpath_inspect::ServeCounters;
 use crate::engine::{ServeCommand, ServeEngine, ServeEvent};
 use crate::limits::ServiceLimits;
 
-/// Most parts of a worker: services that it may have at a time.
+/// Maximum number of parts, and so of services, of a worker.
 pub const PARTS_MAX: usize = 64;
 
-/// A route to no service.
+/// The route of a port without a service.
 const NOBODY: u8 = u8::MAX;
-/// Several services have the port, each at other addresses of ours.
+/// Several services have the port, each at different addresses of this host.
 const SEVERAL: u8 = u8::MAX - 1;
 
 const ETHERTYPE_V4: u16 = EtherType::IPV4.0;
@@ -49,9 +50,9 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// The routes to services, given the part of each (below [`PARTS_MAX`]) and what it serves. If two services
-    /// serve the same port at the same address, or the same EtherType, frames go to the first one: that happens
-    /// while one replaces the other. Otherwise the configuration excludes overlaps.
+    /// The routes to services, given the part of each (below [`PARTS_MAX`]) and what it serves. While one
+    /// service replaces another, both serve the same port at the same address, or the same EtherType:
+    /// frames then go to the first one. Otherwise the configuration excludes overlaps.
     #[must_use]
     pub fn of<'a>(services: impl IntoIterator<Item = (usize, &'a Served)>) -> Self {
         let mut ends = Vec::new();
@@ -120,8 +121,8 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
-/// The engine of one service, whatever the service's type. So one worker can have services of several types,
-/// and the code for each type is compiled in the crate that names it.
+/// The engine of one service, independent of the service's type. So one worker can have services of several
+/// types, and the code for each type is compiled in the crate that names it.
 trait ServiceEngine: Engine<Command = ServeCommand, Event = ServeEvent> {
     fn exchange_limits(&mut self, limits: &mut ServiceLimits);
     fn leave(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>);
@@ -226,7 +227,7 @@ impl Demux {
         Self { parts, used: Vec::with_capacity(PARTS_MAX), routes, leaving: 0, burst: Burst::new() }
     }
 
-    /// Adds a service as a part that is free.
+    /// Adds a service as a free part.
     #[must_use]
     pub fn with(mut self, part: usize, service: ServicePart) -> Self {
         self.put(part, Some(service));
@@ -283,7 +284,7 @@ impl Demux {
         if let Some(ServicePart { engine, counters, .. }) = parts.get_mut(part).and_then(Option::as_mut) {
             engine.receive(now, port, burst, &mut io.part(part, &counters.drops));
         }
-        // A frame is left here only if there is no service at all.
+        // Frames are left here only if there is no service at all.
         for frame in burst.drain(usize::MAX) {
             io.drops().add(Reason::NotClaimed, 1);
             io.release(frame);
@@ -297,7 +298,7 @@ impl Demux {
         for (part, service) in prepare.services.drain(..) {
             self.put(part, Some(service));
             let started = self.one(part, io, |engine, io| {
-                // The service is told of the ports that were attached before it came.
+                // Tells the service of the ports that were attached before it was added.
                 for place in 0..io.ports().len() {
                     engine.attached(io.ports()[place].id(), io);
                 }
@@ -316,8 +317,8 @@ impl Demux {
         for (part, limits) in &mut switch.limits {
             self.one(*part, io, |engine, _| engine.exchange_limits(limits));
         }
-        // Those that leave come first: what waits in a socket that a leaving and a new service share belongs to
-        // the former.
+        // Leaving services come first: requests that wait in a socket shared by a leaving and a new service
+        // belong to the leaving one.
         for part in &switch.leave {
             self.one(*part, io, |engine, io| engine.leave(now, io));
             if let Some(service) = self.parts.get_mut(*part).and_then(Option::as_mut) {
@@ -337,7 +338,7 @@ impl Demux {
             let is_done = |service: &ServicePart| service.leaving && service.engine.is_drained();
             if self.parts[part].as_ref().is_some_and(is_done) {
                 self.one(part, io, |engine, io| engine.forget(io));
-                // The engine holds the counters as well, so dropping them here frees nothing.
+                // The engine holds the counters as well, so dropping this handle frees nothing.
                 if let Some(ServicePart { engine, .. }) = self.put(part, None) {
                     self.leaving -= 1;
                     let _ = io.tell_reserved(ServeEvent::Left { part, service: engine });

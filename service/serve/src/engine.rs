@@ -38,30 +38,32 @@ use crate::limits::{ServiceLimits, unforeseeable};
 /// The longest UDP payload, in bytes.
 const DATAGRAM_MAX: usize = 65_535;
 
-/// Most kernel sockets of one transport: there is one per served address.
+/// Maximum number of kernel sockets per transport: there is one per served address.
 pub const SOCKETS_MAX: u32 = 128;
 
-/// Tokens: 0.. for the UDP sockets, then one for the handler pool and one for messages of other threads, and from [`FIRST_TOKEN`] on those of the TCP
-/// server.
+/// Tokens: 0.. for the UDP sockets, then one for the handler pool and one for messages from other threads.
+/// The tokens of the TCP server begin at [`FIRST_TOKEN`].
 const UDP_TOKEN: u32 = 0;
 const HANDLERS_TOKEN: u32 = UDP_TOKEN + SOCKETS_MAX;
 const SENDS_TOKEN: u32 = HANDLERS_TOKEN + 1;
 const _: () = assert!(SENDS_TOKEN < FIRST_TOKEN && LISTENERS_MAX >= WORKERS_MAX * SOCKETS_MAX);
 
-/// Most workers whose listeners one engine may have.
+/// Maximum number of workers whose listeners one engine may have.
 const WORKERS_MAX: u32 = 64;
 
 /// The configuration of a serving engine.
 pub struct ServeConfig {
     /// What is served.
     pub served: Arc<Served>,
-    /// The addresses of this host at which something can arrive on the interface, as they are now. Sorted.
+    /// The present addresses of this host at which packets can arrive on the interface. Sorted.
     pub addresses: Arc<[IpAddr]>,
-    /// Replies per second to one source that are as large as their requests; 0: no limit. See [`ServiceLimits::new`].
+    /// Maximum number of replies per second to one source that are as large as their requests; 0: no limit.
+    /// See [`ServiceLimits::new`].
     pub reply_rate: u32,
-    /// Whether requests from every source port are answered, though a reply could loop. See [`ServiceLimits::new`].
+    /// Whether requests from every source port are answered, even if a reply could loop. See
+    /// [`ServiceLimits::new`].
     pub any_source_port: bool,
-    /// Where replies go that the service keeps; `None`: nothing is kept.
+    /// The store for replies that the service keeps; `None`: nothing is kept.
     pub keeper: Option<Box<dyn Keeper>>,
     /// The kernel's sockets.
     pub kernel: KernelSide,
@@ -76,13 +78,13 @@ pub struct KernelSide {
     /// The TCP listeners of this worker, or, for a stand-in, of several workers; at most [`SOCKETS_MAX`] per
     /// worker.
     pub listeners: Vec<OwnedFd>,
-    /// TCP connections that this worker may have at a time: its part of [`TcpLimits::connections`].
+    /// Maximum number of TCP connections of this worker: its part of [`TcpLimits::connections`].
     pub connections: u32,
     /// The connections and bytes of the service over all workers, with their limits.
     pub totals: Arc<TcpTotals>,
     /// The threads for work that may block, if the service has such work.
     pub handlers: Option<HandlerPool>,
-    /// Messages of other threads, if the service has such.
+    /// Messages from other threads, if the service uses them.
     pub sends: Option<Sends>,
     /// The worker's number.
     pub worker: u32,
@@ -91,7 +93,7 @@ pub struct KernelSide {
 }
 
 impl Default for KernelSide {
-    /// No sockets: a service with the fast path only.
+    /// No sockets, for a service with only the fast path.
     fn default() -> Self {
         let totals = Arc::new(TcpTotals::new(TcpLimits::default(), 1));
         Self {
@@ -113,7 +115,7 @@ impl Default for KernelSide {
 pub enum ServeCommand {
     /// The kernel's answer about the egress to a peer, or a notice that former answers are out of date.
     Egress(Update),
-    /// The present addresses of this host at which something can arrive on the interface. Sorted.
+    /// The present addresses of this host at which packets can arrive on the interface. Sorted.
     Addresses(Arc<[IpAddr]>),
     /// Start to serve the kernel's sockets.
     Begin,
@@ -189,10 +191,10 @@ pub struct ServeEngine<S: Service> {
     handlers: Option<HandlerPool>,
     worker: u32,
     sends: Option<Sends>,
-    /// A timer that stays due is called again then.
+    /// A timer that stays due is not called again before this time.
     timer_not_before: Instant,
     buffer: Box<[u8]>,
-    /// Room for replies that do not fit the request's buffer, and the datagrams whose replies come later.
+    /// Buffers for replies that do not fit the request's buffer, and the datagrams with deferred replies.
     beside: Beside,
     awaited: Awaited,
     /// Whether another instance serves the sockets.
@@ -210,9 +212,9 @@ pub struct ServeEngine<S: Service> {
 
 /// The result of serving a frame.
 enum Outcome {
-    /// The frame holds the reply now, and leaves by this port.
+    /// The frame now holds the reply, and leaves by this port.
     Send(PortId),
-    /// The frame is released: there is no reply, it comes later, or the kernel's socket has sent it.
+    /// The frame is released: there is no reply, it is deferred, or the kernel's socket has sent it.
     Done,
 }
 
@@ -257,7 +259,7 @@ impl<S: Service> ServeEngine<S> {
     /// Serves one frame in place.
     ///
     /// # Errors
-    /// The reason to drop it under.
+    /// The reason under which it is dropped.
     #[inline]
     fn serve_frame(
         &mut self,
@@ -340,10 +342,10 @@ impl<S: Service> ServeEngine<S> {
         Ok(io.port_on(egress.ifindex, port).map(|place| (place, egress)))
     }
 
-    /// Counts a reply against the rate of its source, if it could keep up a loop of replies.
+    /// Counts a reply against the rate of its source, if it could be part of a loop.
     ///
     /// # Errors
-    /// [`Reason::ReplyRate`] if the source has had too many.
+    /// [`Reason::ReplyRate`] if the source has had too many replies.
     #[inline]
     fn limit(
         &mut self,
@@ -382,8 +384,8 @@ impl<S: Service> ServeEngine<S> {
         self.ports.extend(io.port(port).map(|attached| (port, *attached.capabilities())));
     }
 
-    /// Whether an address is one of ours at which something can arrive on the interface, a loopback address, or one that
-    /// a socket of the service is bound to.
+    /// Whether an address is one of this host at which packets can arrive on the interface, a loopback
+    /// address, or one that a socket of the service is bound to.
     fn is_own(&self, address: IpAddr) -> bool {
         address.is_loopback()
             || is_among(&self.addresses, address)
@@ -458,7 +460,7 @@ impl<S: Service> Engine for ServeEngine<S> {
             busy = true;
         }
         if let Some(panicked) = self.service.panicked(now) {
-            // If the mailbox is full control does not hear of it; the panic has been counted.
+            // If the mailbox is full, control is not told; the panic has been counted.
             let _ = io.tell(ServeEvent::Panicked(panicked));
         }
         if (self.draining || self.leaving) && self.sends.is_some() {
@@ -499,12 +501,13 @@ impl<S: Service> Engine for ServeEngine<S> {
             }
             ServeCommand::Addresses(addresses) => {
                 let former = std::mem::replace(&mut self.addresses, addresses);
-                // If the mailbox is full it is freed here: that happens once per change, not per packet.
+                // If the mailbox is full, the memory is freed here: that happens once per change, not per
+                // packet.
                 let _ = io.tell(ServeEvent::Reclaim(former));
             }
             ServeCommand::Begin => {
-                // If the kernel has no memory to watch the sockets, `Begun` is not sent: control sees that, and
-                // gives up.
+                // If the kernel has no memory to watch the sockets, `Begun` is not sent. Control notices
+                // that, and gives up.
                 if !self.waits || self.listen(io).is_ok() {
                     self.waits = false;
                     // Sent once per worker, with reserved room.
@@ -512,12 +515,12 @@ impl<S: Service> Engine for ServeEngine<S> {
                 }
             }
             ServeCommand::StepBack => self.step_back(io),
-            // It drains already, and the demultiplexer reports when it has.
+            // It is draining already, and the demultiplexer reports when it has drained.
             ServeCommand::Drain { .. } if self.leaving => {}
             ServeCommand::Drain { handed_over } => {
                 if handed_over && self.receives {
                     for socket in self.udp.iter() {
-                        // Unwatching a socket that was never watched fails, which does not matter.
+                        // Unwatching a socket that was never watched fails, which is harmless.
                         let _ = io.fds.unwatch(socket);
                     }
                 }
@@ -539,10 +542,11 @@ impl<S: Service> Engine for ServeEngine<S> {
     }
 }
 
-/// Has the service answer a datagram.
+/// Passes a datagram to the service for an answer.
 ///
 /// # Errors
-/// The reason to drop it under, if the service panics. What it handed over before that is forgotten.
+/// The reason for dropping the datagram, if the service panics. Work that it handed over before is
+/// forgotten.
 #[inline]
 fn ask<S: Service>(
     service: &mut Guarded<S>,

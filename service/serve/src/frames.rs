@@ -1,5 +1,5 @@
-//! Frames of a claimed EtherType: the service gets and answers them whole. They have a fast path only, because
-//! no kernel socket can hold such a claim.
+//! Frames of a claimed EtherType: the service gets and answers whole frames. They have only the fast path,
+//! because no kernel socket can hold such a claim.
 
 use twinpath_frame::{Checksum, Frame};
 use twinpath_inspect::Reason;
@@ -13,17 +13,17 @@ use twinpath_inspect::ServeCounters;
 /// The offset of the EtherType in a frame (IEEE 802.3, 3.1.1).
 const TYPE_AT: usize = 12;
 
-/// Whether an untagged frame has this EtherType. A tagged frame never matches, as its first EtherType is that
-/// of the tag.
+/// Whether an untagged frame has this EtherType. A tagged frame never matches, because its first EtherType
+/// is that of the tag.
 #[inline]
 pub(crate) fn is_of(frame: &Frame, ethertype: u16) -> bool {
     frame.bytes().get(TYPE_AT..eth::HEADER_LEN) == Some(&ethertype.to_be_bytes())
 }
 
-/// Has the service answer `frame` in place.
+/// Passes `frame` to the service, which answers it in place.
 ///
 /// # Errors
-/// The reason to drop it under.
+/// The reason for dropping the frame.
 #[inline]
 pub(crate) fn serve<S: Service>(
     service: &mut Guarded<S>,
@@ -33,7 +33,8 @@ pub(crate) fn serve<S: Service>(
 ) -> Result<(), Reason> {
     let len = frame.bytes().len();
     let view = eth::Frame::parse(frame.bytes()).map_err(|_| Reason::Truncated)?;
-    // A group address or our own as the source: an answer would reach everybody, or nobody (IEEE 802.3, 3.2.3).
+    // The source is a group address or our own: an answer would reach everybody, or nobody (IEEE 802.3,
+    // 3.2.3).
     if view.source().is_group() || view.source() == view.destination() {
         return Err(Reason::MartianSource);
     }
@@ -48,7 +49,7 @@ pub(crate) fn serve<S: Service>(
         Answer::Nothing | Answer::Long | Answer::Later => return Err(Reason::NoReply),
     };
     frame.set_len(len).map_err(|_| Reason::FrameTooLarge)?;
-    // There is no transport checksum that a device could still have to complete.
+    // There is no transport checksum that a device would have to complete.
     frame.meta_mut().checksum = Checksum::Verified;
     counters.fast_replies.add(1);
     Ok(())

@@ -1,4 +1,4 @@
-//! The engine as a host runs it. The loop of a serving worker is compiled here.
+//! Compiles the loop of a serving worker: the engine as a host runs it.
 
 use twinpath_udp::egress::Update;
 use twinpath_worker::place::{self, PlaceError, Placed, Placement};

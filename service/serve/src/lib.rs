@@ -1,12 +1,13 @@
 //! Services on both paths: the engine that a worker runs to serve.
 //!
-//! A claimed port has two paths. On the fast path, frames come from the worker's ports, `stack` parses them to
-//! datagrams, and each reply leaves in the frame of its request. On the kernel path, a UDP socket and a TCP
-//! listener on the same port serve what the claims leave to the kernel: local clients, reassembled fragments,
-//! and everything while no fast path is attached. The service does not see which path a request came by.
+//! A claimed port has two paths. On the fast path, frames arrive at the worker's ports, `stack` parses them
+//! to datagrams, and each reply leaves in the frame of its request. On the kernel path, a UDP socket and a
+//! TCP listener on the same port serve the packets that the claims leave to the kernel: from local clients,
+//! reassembled fragments, and everything while no fast path is attached. The service does not see by which
+//! path a request arrived.
 //!
-//! If the egress of a reply is not known yet, or the reply is too large for it, the kernel's socket sends the
-//! reply of a fast-path request as well.
+//! The kernel's socket also sends replies to fast-path requests if the egress is not known yet, or if the
+//! reply is too large for it.
 
 mod demux;
 mod engine;

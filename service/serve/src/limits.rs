@@ -1,4 +1,4 @@
-//! The limits on what peers may use of a service, for one worker.
+//! The limits on a service's use by peers, for one worker.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use twinpath_udp::reply_limit::ReplyLimit;
 
 use crate::kernel_tcp::TcpTotals;
 
-/// Limits on what the peers of an engine may use in all. It gets them when it is made, and may get others while
-/// it serves.
+/// Limits on the resources that all peers of an engine may use. The engine gets them when it is made, and
+/// may get new ones while it serves.
 pub struct ServiceLimits {
     /// The connections and bytes over all workers, with their limits.
     pub(crate) totals: Arc<TcpTotals>,
@@ -20,10 +20,10 @@ pub struct ServiceLimits {
 }
 
 impl ServiceLimits {
-    /// The limits for one worker: its part of the `connections`, and how many replies per second it sends to
-    /// one source that are as large as their requests (0: no limit). The rate does not apply to a service whose
-    /// replies cannot loop ([`Service::may_loop`](twinpath_service::Service::may_loop)). Such a service answers
-    /// every source port, and so does one with `any_source_port`.
+    /// The limits for one worker: its part of the `connections`, and the maximum number of replies per
+    /// second to one source that are as large as their requests (0: no limit). The rate does not apply to a
+    /// service whose replies cannot loop ([`Service::may_loop`](twinpath_service::Service::may_loop)). Such
+    /// a service answers every source port, and so does one with `any_source_port`.
     #[must_use]
     pub fn new(
         may_loop: bool,
@@ -39,7 +39,7 @@ impl ServiceLimits {
     }
 }
 
-/// A number that no peer can predict, from the system's random keys of the standard library.
+/// A number that no peer can predict, from the random keys of the standard library.
 pub(crate) fn unforeseeable() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -8,19 +8,19 @@ use crate::demux::ServicePart;
 use crate::engine::{ServeConfig, ServeEngine};
 use twinpath_inspect::ServeCounters;
 
-/// A service whose type only the crate that made it knows. The generic code of its engine is compiled in that
-/// crate, which should therefore be one that is optimised.
+/// A service whose type is known only to the crate that made it. The generic code of its engine is compiled
+/// in that crate, which should therefore be an optimised one.
 pub trait Prototype {
     /// Whether the service has work for the handler pool.
     fn defers(&self) -> bool;
 
-    /// Whether messages of other threads come for the service ([`Service::sends_later`]).
+    /// Whether other threads send messages to the service ([`Service::sends_later`]).
     fn sends_later(&self) -> bool;
 
     /// Whether two such services could answer each other's replies without end ([`Service::may_loop`]).
     fn may_loop(&self) -> bool;
 
-    /// Which replies may be given without the service ([`Service::reflex`]): the same for all of its clones.
+    /// Which replies may be sent without the service ([`Service::reflex`]): the same for all of its clones.
     fn reflex(&self) -> Reflex;
 
     /// An engine with a clone of the service, and the counters of the clone, if it has some.

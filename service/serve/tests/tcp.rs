@@ -1,5 +1,6 @@
-//! Connections of a worker over the kernel's sockets, driven turn by turn over loopback: no thread, no sleep, and time is what the test says.
-//! The tests of a single connection, over any transport, are in `service/service/src/connections`.
+//! Connections of a worker over the kernel's sockets, driven turn by turn over loopback: no threads, no
+//! sleep, and the test sets the time. Tests of a single connection, over any transport, are in
+//! `service/service/src/connections`.
 #![allow(clippy::unwrap_used, reason = "all of it is a test")]
 
 use std::io::{ErrorKind, Read, Write};
@@ -37,7 +38,7 @@ mod streaming;
 static ALLOCATOR: Counting = Counting;
 
 /// Answers a line with as many bytes as its number. `end` and `bad` end the connection, without and with a
-/// reason. A lone digit, or `+`, is consumed as the beginning of a request.
+/// reason. A single digit, or `+`, is consumed as the beginning of a request.
 #[derive(Clone, Default)]
 struct Lengths {
     closes: Arc<Mutex<Vec<Closed>>>,
@@ -119,7 +120,7 @@ impl Rig {
         Self::serving(Lengths::default(), limits, None)
     }
 
-    /// Asks for more than fits, while the peer reads nothing: the connection's output stays full.
+    /// Requests more than fits, while the peer reads nothing: the connection's output stays full.
     fn fill(&mut self, stream: &mut TcpStream) {
         let lines = "60000\n".repeat(1_000);
         stream.write_all(lines.as_bytes()).unwrap();
@@ -221,9 +222,9 @@ impl<S: Closing + 'static> Rig<S> {
     }
 }
 
-/// A line `N` is answered with itself by deferred work, in the order of the requests, or, `!N`, as soon as it
-/// is done. `wait` is answered when the test allows it, `fail` panics, and a line that begins with `=` is
-/// answered at once.
+/// A line `N` is answered with itself by deferred work, in the order of the requests; `!N` is answered as
+/// soon as it is done. `wait` is answered when the test allows it, `fail` panics, and a line that begins
+/// with `=` is answered immediately.
 #[derive(Clone, Default)]
 struct Later {
     closes: Arc<Mutex<Vec<Closed>>>,
@@ -348,7 +349,7 @@ fn the_bytes_of_a_service_have_a_limit_that_holds_and_the_longest_held_go_first(
     assert_eq!(rig.read(&mut polite, 9), (9, false));
     assert!(rig.read(&mut deaf[0], 60_000_000).1);
     assert_eq!(rig.read(&mut deaf[59], 60_000_000), (60_000_000, false));
-    // Halves of requests count as well.
+    // Half a request counts as well.
     let before = rig.dropped(Reason::ServiceBytes);
     let mut halves: Vec<_> = (0..40).map(|_| rig.connect()).collect();
     for stream in &mut halves {
@@ -405,7 +406,7 @@ fn a_drain_answers_what_came_and_then_everything_ends() {
     drop((asked, idle, waiting));
     rig.turns();
     assert_eq!(rig.closes(), [Closed::Stopped; 3]);
-    // A connection that was accepted before, whose first request comes only now.
+    // A connection that was accepted before, whose first request arrives only now.
     late.write_all(b"19\n").unwrap();
     assert_eq!(rig.read(&mut late, 19), (19, true));
     drop(late);
@@ -464,8 +465,8 @@ impl Rig<Later> {
 }
 
 impl<S: Closing + 'static> Rig<S> {
-    /// Reads until as much as `expected` has arrived. As threads work meanwhile, only the test's patience
-    /// bounds it.
+    /// Reads until as many bytes as `expected` have arrived. Because threads work meanwhile, only the
+    /// test's patience limits it.
     fn hear(&mut self, stream: &mut TcpStream, expected: &str) {
         let begun = std::time::Instant::now();
         let mut heard = Vec::new();
@@ -479,7 +480,7 @@ impl<S: Closing + 'static> Rig<S> {
                 Err(error) => panic!("{error}"),
             }
         }
-        // Not both of them in a message: they may be long.
+        // The message does not contain both of them, because they may be long.
         assert!(heard == expected.as_bytes(), "heard: {:.200}", String::from_utf8_lossy(&heard));
     }
 

@@ -1,13 +1,13 @@
 //! Chargen (RFC 864), over TCP: sends lines of characters for as long as the peer reads.
 //!
-//! Its service over UDP, a datagram for each that comes, would let anybody who forges a sender's address multiply what he
-//! sends: the configuration refuses it, and datagrams get no answer here.
+//! The UDP version of chargen, one datagram for each received one, is an amplifier for forged source
+//! addresses. The configuration refuses it, and datagrams get no answer here.
 
 use std::net::SocketAddr;
 
 use crate::{Instant, Output, Reason, Service};
 
-/// Characters of a line, as RFC 864 recommends, and the two bytes that end it.
+/// Characters per line, as RFC 864 recommends, plus the two bytes of the line end.
 const LINE: usize = 74;
 /// The printing characters of ASCII, the space included.
 const CHARACTERS: usize = 95;
@@ -36,7 +36,7 @@ const fn pattern() -> [u8; PERIOD] {
 pub struct Chargen;
 
 impl Service for Chargen {
-    /// The place in the pattern where the peer's next byte stands.
+    /// The position of the peer's next byte in the pattern.
     type Connection = usize;
 
     fn accept(&mut self, _now: Instant, _peer: SocketAddr) -> Result<usize, Reason> {
@@ -47,7 +47,7 @@ impl Service for Chargen {
         fill(at, output);
     }
 
-    /// What the peer sends is dropped.
+    /// Input from the peer is dropped.
     #[inline]
     fn stream(&mut self, _now: Instant, _: &mut usize, input: &[u8], _output: &mut Output<'_>) -> usize {
         input.len()

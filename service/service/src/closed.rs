@@ -2,7 +2,7 @@
 
 use twinpath_inspect::Reason;
 
-/// The reason that a service is given when its connection is over.
+/// The reason that a service gets when its connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closed {
     /// The peer or the service ended it, and all requests were answered.

@@ -1,7 +1,7 @@
 //! A datagram that is being served.
 //!
-//! Its reply is built in the buffer it came in. A reply that is too long for it, or that comes later, is sent through
-//! the kernel's socket or the handler pool.
+//! Its reply is built in the buffer in which it arrived. A reply that is too long for it, or deferred, is
+//! sent through the kernel's socket or the handler pool.
 
 use std::net::SocketAddr;
 
@@ -24,20 +24,21 @@ pub struct Beside {
     pub reply: Vec<u8>,
     /// Work to be done later.
     pub later: Later,
-    /// What is sent besides the answer.
+    /// Messages to be sent besides the answer.
     pub outbox: Outbox,
-    /// Where kept replies go, if the instance keeps any.
+    /// The store for kept replies, if the instance keeps any.
     pub keeper: Option<Box<dyn Keeper>>,
 }
 
-/// A request in a buffer in which its reply is built, so that nothing is copied where request and reply are alike.
+/// A request in a buffer in which its reply is built, so that bytes that are the same in both are not
+/// copied.
 pub struct Datagram<'a> {
     now: Instant,
     peer: SocketAddr,
     local: SocketAddr,
     buffer: &'a mut [u8],
     len: usize,
-    /// The request may not be what came any more.
+    /// The request may have been overwritten.
     changed: bool,
     beside: Option<&'a mut Beside>,
 }
@@ -57,12 +58,12 @@ pub enum Answer {
     },
     /// Send the reply in [`Beside::reply`]; returned by [`Datagram::answer`].
     Long,
-    /// Work that was handed over will give the reply; returned by [`Datagram::later`].
+    /// The reply will come from work that was handed over; returned by [`Datagram::later`].
     Later,
 }
 
 impl<'a> Datagram<'a> {
-    /// A request of `len` bytes at the start of `buffer`; a `len` beyond it is cut to it.
+    /// A request of `len` bytes at the start of `buffer`; `len` is limited to the buffer's length.
     #[inline]
     #[must_use]
     pub fn new(now: Instant, peer: SocketAddr, local: SocketAddr, buffer: &'a mut [u8], len: usize) -> Self {
@@ -90,7 +91,7 @@ impl<'a> Datagram<'a> {
         self.peer
     }
 
-    /// Our address, to which it was sent.
+    /// Our address that it was sent to.
     #[must_use]
     pub const fn local(&self) -> SocketAddr {
         self.local
@@ -102,8 +103,8 @@ impl<'a> Datagram<'a> {
         &self.buffer[..self.len]
     }
 
-    /// The whole buffer: the request, and room for a longer reply behind it. What is answered after this call is not
-    /// [kept](Self::answer_and_keep), as the request may have been written to.
+    /// The whole buffer: the request, followed by room for a longer reply. An answer after this call is not
+    /// [kept](Self::answer_and_keep), because the request may have been overwritten.
     pub const fn buffer(&mut self) -> &mut [u8] {
         self.changed = true;
         self.buffer
@@ -114,8 +115,8 @@ impl<'a> Datagram<'a> {
         Answer::Reply { len: self.len }
     }
 
-    /// Answers with a copy of `reply`. A reply longer than the buffer is sent through the kernel's socket, in
-    /// fragments; one longer than a datagram is not sent, and counted as `reply_too_large`.
+    /// Answers with a copy of `reply`. A reply longer than the buffer is sent through the kernel's socket,
+    /// in fragments. A reply longer than a datagram is not sent, and counted as `reply_too_large`.
     #[inline]
     pub fn answer(&mut self, reply: &[u8]) -> Answer {
         let Some(room) = self.buffer.get_mut(..reply.len()) else { return self.answer_beside(reply) };
@@ -133,24 +134,25 @@ impl<'a> Datagram<'a> {
         Answer::Long
     }
 
-    /// Sends a further datagram to the sender, from the address that the request came to: before the answer, in order,
-    /// except that one that only the kernel can send, as it is long, may overtake others. Returns whether there was room:
-    /// for 64 datagrams and 256 KiB. Unless the service [cannot loop](crate::Service::may_loop), each counts against the
-    /// rate of replies to its source. Replies that are [kept](Self::answer_and_keep) are repeated without them.
+    /// Sends a further datagram to the sender, from the address that the request was sent to. Datagrams
+    /// leave in order and before the answer, except that a long one, which only the kernel can send, may be
+    /// overtaken. Returns whether there was room: for 64 datagrams and 256 KiB. Unless the service [cannot
+    /// loop](crate::Service::may_loop), each counts against the rate of replies to its source. Replies that
+    /// are [kept](Self::answer_and_keep) are repeated without them.
     #[must_use]
     pub fn send(&mut self, datagram: &[u8]) -> bool {
         let (local, peer) = (self.local, self.peer);
         self.outbox().is_some_and(|outbox| outbox.send_from(local, peer, datagram))
     }
 
-    /// What is sent besides the answer: to other peers, and on connections of this worker. `None` where nothing can be
-    /// sent, as in a test that calls the service by itself.
+    /// Messages to be sent besides the answer: to other peers, and on connections of this worker. `None` if
+    /// nothing can be sent, as in a test that calls the service directly.
     pub fn outbox(&mut self) -> Option<&mut Outbox> {
         self.beside.as_mut().map(|beside| &mut beside.outbox)
     }
 
-    /// Whether [`Self::answer_and_keep`] keeps replies at this moment. A service need not ask: where none are kept, the calls for it
-    /// cost a branch each.
+    /// Whether [`Self::answer_and_keep`] keeps replies at this moment. A service need not check: if none
+    /// are kept, the calls cost only a branch each.
     #[inline]
     #[must_use]
     pub fn keeps(&self) -> bool {
@@ -158,8 +160,8 @@ impl<'a> Datagram<'a> {
         keeper.is_some_and(|keeper| !keeper.is_covered(self.now))
     }
 
-    /// The present version of the state that a name stands for: bytes, or a `u64`. It must be taken before any of that
-    /// state is read, and is for the reply to this datagram alone.
+    /// The present version of the state with this name, which is bytes or a `u64`. It must be taken before
+    /// any of that state is read, and is valid only for the reply to this datagram.
     #[inline]
     #[must_use]
     pub fn version_of(&self, name: impl Into<Name>) -> Version {
@@ -169,18 +171,18 @@ impl<'a> Datagram<'a> {
         }
     }
 
-    /// Answers with a copy of `reply`, as [`Self::answer`] does, and allows to repeat it without the service, for this
-    /// request and those of the same [shape](Keep::shape), until it is withdrawn or too old.
+    /// Answers with a copy of `reply`, like [`Self::answer`], and allows repeating it without the service,
+    /// for this request and others of the same [shape](Keep::shape), until it is withdrawn or too old.
     ///
-    /// The reply must depend on nothing but the bytes of the request that matter and state of the version's name: not on
-    /// the sender, on the address that the request came to, or on the time. What cannot be kept, such as a longer reply
-    /// than [`REPLY_MAX`](twinpath_reflex::REPLY_MAX), or one after a call of [`Self::buffer`], is answered all the same,
-    /// and counted.
+    /// The reply must depend only on the relevant bytes of the request and on state of the version's name:
+    /// not on the sender, on the address that the request was sent to, or on the time. A reply that cannot
+    /// be kept is sent anyway, and counted, for example one longer than
+    /// [`REPLY_MAX`](twinpath_reflex::REPLY_MAX), or one after a call of [`Self::buffer`].
     #[inline]
     pub fn answer_and_keep(&mut self, reply: &[u8], keep: &Keep<'_>) -> Answer {
         if let Some(keeper) = self.beside.as_mut().and_then(|beside| beside.keeper.as_mut()) {
             let Keep { shape, version, hold } = *keep;
-            // Before the reply is written over the request.
+            // Before the reply overwrites the request.
             let request = &self.buffer[..self.len];
             let until = self.now + hold.min(HOLD_MAX);
             match self.changed {
@@ -191,16 +193,16 @@ impl<'a> Datagram<'a> {
         self.answer(reply)
     }
 
-    /// Whether [`Self::later`] takes the work.
+    /// Whether [`Self::later`] accepts work.
     #[must_use]
     pub fn may_defer(&self) -> bool {
         self.beside.as_ref().is_some_and(|beside| beside.later.jobs.len() < beside.later.room)
     }
 
-    /// Hands over `work` to a thread that may block, and sends the returned bytes to the datagram's sender, by the path
-    /// that leads there then. A service that calls this must return true from
-    /// [`Service::defers`](crate::Service::defers). If there is no room, the datagram is dropped and counted as
-    /// `handlers_busy`: its sender must handle lost datagrams anyway.
+    /// Hands over `work` to a thread that may block. The returned bytes are sent to the datagram's sender,
+    /// by the path that leads there at that time. A service that calls this must return true from
+    /// [`Service::defers`](crate::Service::defers). If there is no room, the datagram is dropped and
+    /// counted as `handlers_busy`: its sender must handle lost datagrams anyway.
     pub fn later(&mut self, work: impl FnOnce() -> Vec<u8> + Send + 'static) -> Answer {
         self.later_as(0, work)
     }

@@ -1,7 +1,8 @@
 //! Discard (RFC 863): every byte is read and dropped.
 //!
-//! One thing goes beyond the RFC: a sender of datagrams can ask what has arrived ([`stream`]). Only datagrams that begin
-//! with the mark of such a stream are counted, and only a question has an answer, which is as long as the question.
+//! One feature goes beyond the RFC: a sender of datagrams can ask what has arrived ([`stream`]). Only
+//! datagrams that begin with the mark of such a stream are counted. Only a question is answered, and the
+//! answer is as long as the question.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use crate::stream::{self, Arrived, Message};
 use crate::{Answer, Datagram, Duration, Instant, Output, Reason, Service, ServiceCounters};
 use crate::{SessionLimits, Sessions, WhenFull};
 
-/// Streams counted at a time, per worker. At the limit the one that has been silent longest is forgotten.
+/// Maximum number of streams counted at a time, per worker. At the limit, the one that has been silent for
+/// longest is dropped.
 const LIMITS: SessionLimits =
     SessionLimits { sessions: 256, idle: Duration::from_secs(60), when_full: WhenFull::DropOldest };
 
@@ -34,7 +36,7 @@ impl Default for Discard {
 }
 
 impl Clone for Discard {
-    /// Another worker's: it has counted nothing.
+    /// A clone for another worker, which has counted nothing.
     fn clone(&self) -> Self {
         Self { streams: self.streams.clone(), counters: Arc::default() }
     }
@@ -44,7 +46,7 @@ impl Discard {
     fn count(&mut self, now: Instant, peer: SocketAddr, session: u64, sequence: u64, len: usize) {
         let new = || Stream { session, first: now, arrived: Arrived::default() };
         let opened = self.streams.len();
-        // There is room always, as the oldest makes way.
+        // There is always room, because the oldest one is replaced.
         let Ok(stream) = self.streams.at(now, peer, new) else { return };
         if stream.session != session {
             *stream = new();
@@ -60,7 +62,7 @@ impl Discard {
         }
     }
 
-    /// What has arrived; nothing if the stream is not known.
+    /// The counts of a stream; zero if it is not known.
     fn arrived(&mut self, peer: SocketAddr, session: u64) -> Arrived {
         let known = self.streams.get(peer).filter(|stream| stream.session == session);
         known.map(|stream| stream.arrived).unwrap_or_default()
@@ -100,7 +102,7 @@ impl Service for Discard {
         Some(Arc::clone(&self.counters))
     }
 
-    /// It answers questions only, and never with one.
+    /// It answers only questions, and an answer is never a question.
     fn may_loop(&self) -> bool {
         false
     }

@@ -5,7 +5,7 @@ use crate::Answer;
 /// Bytes of the two addresses at the start of a frame (IEEE 802.3, 3.1.1): destination, then source.
 const ADDRESSES_LEN: usize = 12;
 
-/// A frame, from its destination address on, in the buffer in which its answer is built.
+/// A frame, starting at its destination address, in the buffer in which its answer is built.
 #[derive(Debug)]
 pub struct EthernetFrame<'a> {
     buffer: &'a mut [u8],
@@ -13,7 +13,7 @@ pub struct EthernetFrame<'a> {
 }
 
 impl<'a> EthernetFrame<'a> {
-    /// A frame of `len` bytes at the start of `buffer`; a `len` beyond it is cut to it.
+    /// A frame of `len` bytes at the start of `buffer`; `len` is limited to the buffer's length.
     #[must_use]
     pub fn new(buffer: &'a mut [u8], len: usize) -> Self {
         let len = len.min(buffer.len());
@@ -26,12 +26,13 @@ impl<'a> EthernetFrame<'a> {
         &self.buffer[..self.len]
     }
 
-    /// The whole buffer: the frame, and room for a longer answer behind it.
+    /// The whole buffer: the frame, followed by room for a longer answer.
     pub fn buffer(&mut self) -> &mut [u8] {
         self.buffer
     }
 
-    /// Swaps its addresses, so that it goes back to its sender. A frame too short for addresses is not changed.
+    /// Swaps its addresses, so that it returns to its sender. A frame too short for addresses is not
+    /// changed.
     pub fn swap_addresses(&mut self) {
         if let Some(addresses) = self.buffer[..self.len].first_chunk_mut::<ADDRESSES_LEN>() {
             addresses.rotate_left(ADDRESSES_LEN / 2);

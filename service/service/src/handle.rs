@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use crate::outbox::{ConnectionId, Recipient};
 
-/// The most bytes of one message.
+/// Maximum length of one message, bytes.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
-/// A message of another thread to a worker, about one service there.
+/// A message from another thread to a worker, about one of its services.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Message {
     /// Send these bytes.
@@ -44,13 +44,13 @@ pub trait MessageQueue: Send + Sync {
     fn push(&self, message: Message) -> Result<(), NotSent>;
 }
 
-/// The reason for which a message was not taken.
+/// The reason why a message was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotSent {
-    /// As many wait for the worker as may; counted as `send_queue_full`. Try again later, or drop it.
+    /// The queue is full; counted as `send_queue_full`. Try again later, or drop the message.
     #[error("too much waits for the worker")]
     Full,
-    /// One message has 64 KiB at most.
+    /// A message has at most 64 KiB.
     #[error("a message has 64 KiB at most")]
     TooLong,
     /// The worker has ended, or does not serve this service any more.
@@ -58,11 +58,11 @@ pub enum NotSent {
     Ended,
 }
 
-/// Sends for a service from any thread, through one of its workers: to peers, on connections of that worker, and to the
-/// service itself. Its calls never block, and clones of it share one bounded queue: of 1024
-/// messages, and of 4 MiB in them.
+/// Sends for a service from any thread, through one of its workers: to peers, on connections of that
+/// worker, and to the service itself. Its calls never block. All clones share one queue, limited to 1024
+/// messages and 4 MiB.
 ///
-/// A service gets it by [`Service::start`](crate::Service::start), and must return true from
+/// A service gets it in [`Service::start`](crate::Service::start), and must return true from
 /// [`Service::sends_later`](crate::Service::sends_later).
 #[derive(Clone)]
 pub struct SendHandle(Arc<dyn MessageQueue>);
@@ -80,7 +80,8 @@ impl SendHandle {
         Self(queue)
     }
 
-    /// Sends a datagram from an address of the service to a peer, by the path that leads there then.
+    /// Sends a datagram from an address of the service to a peer, by the path that leads there at that
+    /// time.
     ///
     /// # Errors
     /// [`NotSent`]; what happens to it afterwards is counted, as for [`Outbox::send_from`](crate::Outbox::send_from).
@@ -101,7 +102,7 @@ impl SendHandle {
         self.send(Recipient::Connection(connection), bytes.into())
     }
 
-    /// Has the worker call [`Service::notified`](crate::Service::notified) with this number.
+    /// Makes the worker call [`Service::notified`](crate::Service::notified) with this number.
     ///
     /// # Errors
     /// [`NotSent`].
@@ -117,11 +118,11 @@ impl SendHandle {
     }
 }
 
-/// What a clone of a service learns about its worker when it begins.
+/// The information about its worker that a clone of a service gets when it begins.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Begin {
-    /// The worker's number, from 0. A stand-in for a stuck worker has the number behind the last.
+    /// The worker's number, from 0. A stand-in for a stuck worker has the number after the last.
     pub worker: u32,
     /// Sends from other threads, if the service [sends later](crate::Service::sends_later).
     pub sender: Option<SendHandle>,

@@ -1,12 +1,12 @@
-//! Requests that a thread which may block answers later.
+//! Requests that are answered later by a thread that may block.
 
-/// The order in which later replies are sent.
+/// The order in which deferred replies are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// In the order of requests: everything written afterwards waits for this reply.
     AsAsked,
-    /// In the order of completion, between other replies: for protocols whose replies identify their request. A reply
-    /// that would come in the middle of one that is still being written waits for its end.
+    /// In the order of completion, between other replies: for protocols whose replies identify their
+    /// request. A reply that completes in the middle of another one waits for its end.
     AsDone,
 }
 

@@ -1,9 +1,9 @@
-//! Services: the code that answers requests, independent of the path they came by.
+//! Services: the code that answers requests, independent of the path by which they arrived.
 //!
-//! There are two nouns, as in ksf: a *service* and its *connections*. A service gets a datagram, or bytes of a
-//! connection, and returns the answer. It does not know sockets, so one service runs unchanged on the kernel's sockets
-//! and on the fast path. A service of an EtherType gets whole frames: the kernel has no socket for those, so it has one
-//! path only. All calls are made on a worker and must not block.
+//! There are two nouns, as in ksf: a *service* and its *connections*. A service gets a datagram, or bytes
+//! of a connection, and returns the answer. It does not know sockets, so the same service runs on the
+//! kernel's sockets and on the fast path. A service of an EtherType gets whole frames and has only the fast
+//! path, because the kernel has no socket for them. All calls are made on a worker and must not block.
 
 mod chargen;
 mod closed;
@@ -46,8 +46,9 @@ pub use twinpath_time::{Duration, Instant};
 /// A network service. The default methods answer nothing, so a service of datagrams need not implement frames and
 /// streams.
 ///
-/// A panic in a call by a worker is caught: the connection is closed, or the datagram or frame dropped, and counted as
-/// `handler_failed`. The service continues in the state that the panic has left.
+/// A panic in a call by a worker is caught: the connection is closed, or the datagram or frame is dropped,
+/// and the panic is counted as `handler_failed`. The service continues in the state that the panic has
+/// left.
 ///
 /// ```
 /// use std::net::SocketAddr;
@@ -79,17 +80,17 @@ pub trait Service: Send {
     /// The service's state per connection.
     type Connection: Send;
 
-    /// This clone begins on its worker: called once, on the worker's thread, before all other calls. What differs from
-    /// worker to worker is set here.
+    /// This clone begins on its worker: called once, on the worker's thread, before all other calls. State
+    /// that differs between workers is set here.
     fn start(&mut self, _now: Instant, _begin: &Begin) {}
 
-    /// A datagram came; returns the answer.
+    /// A datagram has arrived; returns the answer.
     fn datagram(&mut self, _datagram: &mut Datagram<'_>) -> Answer {
         Answer::Nothing
     }
 
-    /// A frame of a claimed EtherType came; returns the answer. The first `len` bytes of the buffer are the answer, a
-    /// whole frame, which leaves by the port it came from.
+    /// A frame with a claimed EtherType has arrived; returns the answer. The first `len` bytes of the
+    /// buffer are the answer, a whole frame, which leaves by the port by which the request arrived.
     fn frame(&mut self, _frame: &mut EthernetFrame<'_>) -> Answer {
         Answer::Nothing
     }
@@ -97,16 +98,17 @@ pub trait Service: Send {
     /// A connection was opened.
     ///
     /// # Errors
-    /// The reason to refuse it: the connection is closed at once, and counted under the reason.
+    /// The reason to refuse it: the connection is closed immediately, and counted under the reason.
     fn accept(&mut self, now: Instant, peer: SocketAddr) -> Result<Self::Connection, Reason>;
 
-    /// A connection that was accepted begins: what the service says first is written here.
+    /// An accepted connection begins: a service that sends first writes its output here.
     fn opened(&mut self, _now: Instant, _connection: &mut Self::Connection, _output: &mut Output<'_>) {}
 
-    /// Bytes came on a connection. Returns how many were used: any number of whole requests. It is called again at once
-    /// as long as it uses some. Unused bytes are passed again, with more behind them, once more have come, or once what
-    /// was written has been sent and [`Self::writable`] has nothing to add. It may also be called while a long reply is
-    /// being sent: a service that wants no further request meanwhile returns 0.
+    /// Bytes have arrived on a connection. Returns how many were used: any number of whole requests. It is
+    /// called again immediately while it uses some. Unused bytes are passed again, followed by new ones,
+    /// once more have arrived, or once the output has been sent and [`Self::writable`] has nothing to add.
+    /// It may also be called while a long reply is being sent: a service that wants no further request
+    /// meanwhile returns 0.
     fn stream(
         &mut self,
         _now: Instant,
@@ -117,33 +119,34 @@ pub trait Service: Send {
         input.len()
     }
 
-    /// What was written to a connection has been sent: there is room again for as much as an output may hold.
+    /// The output of a connection has been sent: there is room again for a full output.
     ///
-    /// It is called after every call of [`Self::stream`] or of itself that wrote something, as soon as the peer's
-    /// socket has taken all of it and no earlier reply is [still to come](Output::later), whether or not the output was
-    /// full. So a service writes as much of a long reply as fits, and continues here until a call writes nothing. It is
-    /// also called when a later reply, or what was [sent from elsewhere](Outbox::send_on), has been sent, and when there is room for work that [`Output::may_defer`] refused
-    /// here. It is not called once the service has ended the connection.
+    /// It is called after every call of [`Self::stream`] or of itself that wrote something, as soon as the
+    /// peer's socket has taken all of it and no earlier reply is [still to come](Output::later), whether or
+    /// not the output was full. So a service writes as much of a long reply as fits, and continues here
+    /// until a call writes nothing. It is also called when a deferred reply, or bytes [sent from
+    /// elsewhere](Outbox::send_on), have been sent, and when there is room for work that
+    /// [`Output::may_defer`] refused here. It is not called once the service has ended the connection.
     ///
-    /// A connection may send 256 KiB per turn of its worker, or one output if that is more; then others are served, and
-    /// it continues in the next turn.
+    /// A connection may send 256 KiB per turn of its worker, or one output if that is more. Then other
+    /// connections are served, and it continues in the next turn.
     fn writable(&mut self, _now: Instant, _connection: &mut Self::Connection, _output: &mut Output<'_>) {}
 
-    /// The time has come that [`Output::wake_at`] has set for the connection. If a reply is being written there, or
-    /// the peer does not take it, this is called when that has ended.
+    /// The time has come that [`Output::wake_at`] has set for the connection. If a reply is being written,
+    /// or the peer does not take it, this is called when that has ended.
     fn woken(&mut self, _now: Instant, _connection: &mut Self::Connection, _output: &mut Output<'_>) {}
 
-    /// When [`Self::timer`] is to be called. It is asked after each turn of the worker, so it must be cheap: a field,
-    /// or the first of a sorted list. It must not panic: that ends the process. While another instance or worker serves in
-    /// place of this clone, its timer is not called; nor after another instance has taken over, while this one only ends
-    /// its connections: from then on, that instance's clones have the timers. Those of connections
-    /// ([`Output::wake_at`]) are called until the connection is over.
+    /// When [`Self::timer`] is to be called. It is asked after each turn of the worker, so it must be
+    /// cheap: a field, or the first of a sorted list. It must not panic: that ends the process. While
+    /// another instance or worker serves in place of this clone, its timer is not called. After a
+    /// take-over, the timers belong to the clones of the new instance, while this one only ends its
+    /// connections. Timers of connections ([`Output::wake_at`]) are called until the connection is over.
     fn deadline(&self) -> Instant {
         Instant::NEVER
     }
 
-    /// The time of [`Self::deadline`] has come, or is past. The service moves its deadline into the future here: one that
-    /// is still due is called again after 100 ms.
+    /// The time of [`Self::deadline`] has come, or has passed. The service moves its deadline into the
+    /// future here. If the deadline is still due, this is called again after 100 ms.
     fn timer(&mut self, _now: Instant, _outbox: &mut Outbox) {}
 
     /// Another thread has called [`SendHandle::notify`] with this number.
@@ -154,8 +157,8 @@ pub trait Service: Send {
         false
     }
 
-    /// The service's own counters, if it has any; each clone has its own, which the service's `Clone` makes anew: a
-    /// derived one would share them among the workers.
+    /// The service's own counters, if it has any. Each clone has its own, so the service's `Clone` must
+    /// make new ones: a derived one would share them among the workers.
     fn counters(&self) -> Option<Arc<ServiceCounters>> {
         None
     }
@@ -180,21 +183,21 @@ pub trait Service: Send {
         false
     }
 
-    /// Whether a reply of such a service to a datagram could make the same service answer again. One datagram with a
-    /// forged source could start an endless exchange between two of them, so the rate of replies to one source that are
-    /// as large as their requests is limited (`limits.reply_rate`). Return false only if the service can tell requests
-    /// from replies and never answers a reply.
+    /// Whether a reply of such a service to a datagram could make the same service answer again. One
+    /// datagram with a forged source could start an endless exchange between two of them. Therefore replies
+    /// to one source that are as large as their requests are limited in rate (`limits.reply_rate`). Return
+    /// false only if the service can tell requests from replies and never answers a reply.
     fn may_loop(&self) -> bool {
         true
     }
 
-    /// Which replies may be given without it, while the worker sleeps. All clones say the same, and say it once, when
-    /// an instance starts.
+    /// Which replies may be sent without the service, while the worker sleeps. All clones must return the
+    /// same. It is asked once, when an instance starts.
     fn reflex(&self) -> Reflex {
         Reflex::Never
     }
 
-    /// A connection is over. Its later replies are dropped, and counted as `late_reply`.
+    /// A connection is over. Its deferred replies are dropped, and counted as `late_reply`.
     fn close(&mut self, _connection: Self::Connection, _why: Closed) {}
 }
 
@@ -202,7 +205,7 @@ pub trait Service: Send {
 mod tests {
     use super::*;
 
-    /// A service that says only what it must.
+    /// A service with only the required method.
     struct Silent;
 
     impl Service for Silent {

@@ -1,15 +1,15 @@
-//! What a service sends besides its answer: datagrams to any peer, and bytes on any of its connections. Collected
-//! during one call, bounded, and sent after it, before the answer.
+//! Messages that a service sends besides its answer: datagrams to any peer, and bytes on any of its
+//! connections. They are collected during one call, with limits, and sent after it, before the answer.
 
 use std::net::SocketAddr;
 
-/// The most datagrams and pieces of bytes of one call.
+/// Maximum number of datagrams and pieces of bytes in one call.
 const SENDS_MAX: usize = 64;
 
-/// The most bytes of one call.
+/// Maximum number of bytes in one call.
 const BYTES_MAX: usize = 256 << 10;
 
-/// The name of a connection on its worker; no other connection of that worker ever has it. See
+/// The name of a connection on its worker, which no other connection of that worker ever has. See
 /// [`Output::connection`](crate::Output::connection).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ConnectionId {
@@ -31,12 +31,12 @@ impl ConnectionId {
     }
 }
 
-/// Where something is sent.
+/// The destination of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recipient {
     /// A peer, from this address of ours.
     Peer {
-        /// Our address and port, which the service is served at.
+        /// Our address and port, at which the service is served.
         local: SocketAddr,
         /// The peer.
         peer: SocketAddr,
@@ -57,16 +57,16 @@ impl Outbox {
     /// Sends a datagram from an address of the service to a peer. Returns whether there was room for it in this call:
     /// for 64 sends and 256 KiB in all.
     ///
-    /// It leaves by the path that leads to the peer, or is counted under the reason for which it cannot.
+    /// It leaves by the path that leads to the peer. If it cannot be sent, it is counted under the reason.
     #[must_use]
     pub fn send_from(&mut self, local: SocketAddr, peer: SocketAddr, datagram: &[u8]) -> bool {
         self.push(Recipient::Peer { local, peer }, datagram)
     }
 
-    /// Sends bytes on a connection of the same worker: at once, or behind a reply that is being written there. Returns
-    /// whether there was room in this call, as for [`Self::send_from`].
+    /// Sends bytes on a connection of the same worker: immediately, or after a reply that is being written
+    /// there. Returns whether there was room in this call, as for [`Self::send_from`].
     ///
-    /// They are dropped and counted if the connection is over (`late_reply`), or holds as much as it may
+    /// They are dropped and counted if the connection is over (`late_reply`), or holds its maximum already
     /// (`outbox_full`).
     #[must_use]
     pub fn send_on(&mut self, connection: ConnectionId, bytes: &[u8]) -> bool {

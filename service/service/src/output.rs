@@ -60,14 +60,15 @@ impl<'a> Output<'a> {
         self
     }
 
-    /// The connection's name, with which the service, and other threads, can send on it later.
+    /// The connection's name. With it the service, and other threads, can send on the connection later.
     #[must_use]
     pub const fn connection(&self) -> ConnectionId {
         self.connection
     }
 
-    /// Has [`Service::woken`](crate::Service::woken) called for the connection at this time, in place of any time set
-    /// before; [`Instant::NEVER`] cancels that. It does not keep an idle connection from being closed.
+    /// Has [`Service::woken`](crate::Service::woken) called for the connection at this time, replacing any
+    /// time set before; [`Instant::NEVER`] cancels that. It does not prevent an idle connection from being
+    /// closed.
     pub const fn wake_at(&mut self, at: Instant) {
         self.wake_at = Some(at);
     }
@@ -108,8 +109,8 @@ impl<'a> Output<'a> {
         fits
     }
 
-    /// Whether [`Self::later`] accepts another piece of work. If not, leave the request unused: it is passed again when
-    /// there is room.
+    /// Whether [`Self::later`] accepts another piece of work. If not, leave the request unused: it is
+    /// passed again when there is room.
     #[must_use]
     pub fn may_defer(&mut self) -> bool {
         let Some(later) = &mut self.later else { return false };
@@ -118,9 +119,9 @@ impl<'a> Output<'a> {
         room
     }
 
-    /// Hands over `work` to a thread that may block, and sends the returned bytes. A service that calls this must
-    /// return true from [`Service::defers`](crate::Service::defers). Returns whether the work was accepted: ask
-    /// [`Self::may_defer`] before.
+    /// Hands over `work` to a thread that may block, and sends the returned bytes. A service that calls
+    /// this must return true from [`Service::defers`](crate::Service::defers). Returns whether the work was
+    /// accepted; call [`Self::may_defer`] first.
     #[must_use]
     pub fn later(&mut self, order: Order, work: impl FnOnce() -> Vec<u8> + Send + 'static) -> bool {
         let taken = self.may_defer();
@@ -142,8 +143,8 @@ impl<'a> Output<'a> {
         self.next = Next::Refuse(reason);
     }
 
-    /// Declares that the request is not complete although its bytes were used: the peer then has the time for one
-    /// request, not that for an idle connection. It is not needed if bytes were left unused.
+    /// Declares that the request is incomplete although its bytes were used: then the request time-out
+    /// applies to the peer, not the idle time-out. It is not needed if bytes were left unused.
     pub const fn unfinished(&mut self) {
         self.unfinished = true;
     }

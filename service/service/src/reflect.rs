@@ -1,4 +1,5 @@
-//! Reflect: every frame goes back to its sender with its addresses swapped. It is the smallest service, to copy from.
+//! Reflect: every frame returns to its sender with its addresses swapped. It is the smallest service, and
+//! can be used as a template.
 
 use std::net::SocketAddr;
 

@@ -1,8 +1,9 @@
-//! Reflexes: replies that may be given without the service, by a verified program in the kernel while the worker sleeps.
+//! Reflexes: replies that a verified program in the kernel may send without the service, while the worker
+//! sleeps.
 //!
-//! A service says which ones ([`Reflex`]). Either each reply is its request, or the service names replies that may be
-//! kept ([`Datagram::answer_and_keep`](crate::Datagram::answer_and_keep)), and withdraws them when what they were made
-//! from has changed ([`KeptReplies::withdraw`]).
+//! A service declares which ones ([`Reflex`]). Either each reply equals its request, or the service names
+//! replies that may be kept ([`Datagram::answer_and_keep`](crate::Datagram::answer_and_keep)), and
+//! withdraws them when the data behind them has changed ([`KeptReplies::withdraw`]).
 
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
@@ -12,17 +13,18 @@ use twinpath_reflex::{
 };
 use twinpath_time::{Duration, Instant};
 
-/// Most instances, one after the other or together, in which one [`KeptReplies`] and its clones may be used.
+/// Maximum number of instances, simultaneous or successive, in which one [`KeptReplies`] and its clones may
+/// be used.
 pub const BINDINGS_MAX: usize = 256;
 
-/// Which replies of a service may be given without it.
+/// Which replies of a service may be sent without it.
 #[derive(Clone, Debug, Default)]
 pub enum Reflex {
     /// None.
     #[default]
     Never,
-    /// Each reply to a datagram is the request, and each reply to a frame the frame with its addresses swapped. Nothing
-    /// else depends on requests: those that are answered so are not seen by the service.
+    /// Each reply to a datagram is the request, and each reply to a frame is the frame with its addresses
+    /// swapped. Requests have no other effect: the service does not see those that are answered this way.
     Mirror,
     /// Those that the service keeps.
     Kept(KeptReplies),
@@ -31,23 +33,24 @@ pub enum Reflex {
 /// How long a reply may be repeated, and for which requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Keep<'a> {
-    /// Which bytes of the request do not matter, and which of them the reply repeats: one of the shapes that the
-    /// service's [`KeptReplies`] was made with.
+    /// Which bytes of the request do not matter, and which of them the reply repeats: one of the shapes
+    /// with which the service's [`KeptReplies`] was made.
     pub shape: &'a Shape,
-    /// The version of what the reply was made from, read before that was: [`Datagram::version_of`].
+    /// The version of the data from which the reply was made, taken before that data was read:
+    /// [`Datagram::version_of`].
     ///
     /// [`Datagram::version_of`]: crate::Datagram::version_of
     pub version: Version,
-    /// How long it holds, at most [`HOLD_MAX`](twinpath_reflex::HOLD_MAX).
+    /// How long the reply is valid, at most [`HOLD_MAX`](twinpath_reflex::HOLD_MAX).
     pub hold: Duration,
 }
 
-/// The replies of a service that are kept. All clones are the same; each clone of the service has one, and so has
-/// all else that changes the service's state, on any thread.
+/// The kept replies of a service. All clones are equal. Each clone of the service has one, and so has any
+/// other code, on any thread, that changes the service's state.
 ///
-/// What holds: once [`Self::withdraw`] has returned, no request that arrives gets a reply that was made from state of
-/// the name before the call. That includes replies whose worker is late: it has read the version before the state, so
-/// what it publishes after the withdrawal is void.
+/// The guarantee: once [`Self::withdraw`] has returned, no request that arrives gets a reply that was made
+/// from state of the name before the call. That includes replies of a late worker: it has read the version
+/// before the state, so a reply that it publishes after the withdrawal is void.
 ///
 /// ```
 /// use std::collections::HashMap;
@@ -118,7 +121,7 @@ pub struct KeptReplies {
 
 struct Shared {
     shapes: Box<[Shape]>,
-    /// The generations of each instance that uses it, in the order in which they came.
+    /// The generations of each instance that uses it, in the order in which they were bound.
     bound: [OnceLock<Weak<dyn Generations>>; BINDINGS_MAX],
 }
 
@@ -134,8 +137,9 @@ impl std::fmt::Debug for KeptReplies {
 }
 
 impl KeptReplies {
-    /// Nothing is kept yet. Each request that is to get a kept reply has one of `shapes`, at most [`SHAPES_MAX`]. A
-    /// request is looked for by the shapes in this order, so the first one should be the one that is asked for most.
+    /// No reply is kept yet. Each request that can get a kept reply has one of `shapes`, at most
+    /// [`SHAPES_MAX`]. A request is looked up by the shapes in this order, so the most frequent one should
+    /// be first.
     ///
     /// # Panics
     /// There are more shapes than that.
@@ -152,33 +156,34 @@ impl KeptReplies {
         &self.shared.shapes
     }
 
-    /// Withdraws the replies that were made from state of this name: call it after the state has changed, and before
-    /// anybody is told of the change, for example by the reply to the call that made it. It takes one atomic increment
-    /// for each instance, waits for nothing, and may be called on any thread, and in a child that was forked.
+    /// Withdraws the replies that were made from state of this name. Call it after the state has changed,
+    /// and before anybody is told of the change, for example by the reply to the call that made it. It
+    /// takes one atomic increment for each instance, and never waits. It may be called on any thread, and
+    /// in a forked child.
     pub fn withdraw(&self, name: impl Into<Name>) {
         let name = name.into();
         self.each(|words| withdraw(words.words(), name));
     }
 
-    /// Withdraws all replies, for example because all state was loaded anew. It takes some 100 us.
+    /// Withdraws all replies, for example because all state was reloaded. It takes about 100 us.
     pub fn withdraw_all(&self) {
         self.each(|words| withdraw_all(words.words()));
     }
 
     fn each(&self, withdraw: impl Fn(&dyn Generations)) {
-        // An instance that is bound concurrently is either seen here, or sees the changed state: one of the two fences
-        // is first.
+        // An instance that is bound concurrently is either seen here, or sees the changed state: one of the
+        // two fences comes first.
         fence(Ordering::SeqCst);
         let bound = self.shared.bound.iter().map_while(OnceLock::get);
-        // Those of an instance that has ended are void, and gone.
+        // The replies of an instance that has ended are void and gone.
         bound.filter_map(Weak::upgrade).for_each(|words| withdraw(&*words));
     }
 
-    /// Adds the generations of an instance, before that takes the first version from them. The
+    /// Adds the generations of an instance, before the instance takes the first version from them. The
     /// instance keeps them until no program repeats its replies any more.
     ///
     /// # Errors
-    /// There have been [`BINDINGS_MAX`] instances: nothing may be kept in this one.
+    /// There have been [`BINDINGS_MAX`] instances already: nothing may be kept in this one.
     pub fn bind(&self, generations: &Arc<dyn Generations>) -> Result<(), TooManyBindings> {
         let mut free = self.shared.bound.iter();
         let bound = free.any(|place| place.set(Arc::downgrade(generations)).is_ok());
@@ -187,16 +192,16 @@ impl KeptReplies {
     }
 }
 
-/// Where the kept replies of one service on one worker go.
+/// The store for the kept replies of one service on one worker.
 ///
-/// What it does not keep, it counts itself, by [`NotKept`](twinpath_reflex::NotKept): the request is answered in any
-/// case.
+/// Replies that it does not keep, it counts itself, by [`NotKept`](twinpath_reflex::NotKept): the request
+/// is answered in any case.
 pub trait Keeper: Send {
     /// The present version of a name, in the generations that the service's [`KeptReplies`] was
     /// [bound](KeptReplies::bind) to.
     fn version_of(&self, name: Name) -> Version;
 
-    /// Whether a reply need not be kept now: what would be kept is there already.
+    /// Whether a reply need not be kept now, because an equal one is kept already.
     fn is_covered(&self, _now: Instant) -> bool {
         false
     }
@@ -219,7 +224,7 @@ mod tests {
 
     const BY_ID: Shape = Shape::EXACT.copying(0, 2, 0);
 
-    /// The table and the generations of an instance that has no program: the test looks in the table instead.
+    /// The table and the generations of an instance without programs: the test looks in the table instead.
     #[derive(Clone)]
     struct Local {
         table: Arc<Mutex<Table>>,
@@ -251,7 +256,7 @@ mod tests {
         }
 
         fn keep(&mut self, now: Instant, reply: &Publication<'_>) {
-            // The test sees what is kept.
+            // The test checks what is kept.
             let _ = self.table.lock().expect("no panic").publish(now, 0, &[BY_ID], self.words.words(), reply);
         }
 

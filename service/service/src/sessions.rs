@@ -1,5 +1,5 @@
-//! Sessions: state per UDP peer, limited in number and by age. A service that needs them holds a [`Sessions`]; others
-//! have no cost.
+//! Sessions: state per UDP peer, limited in number and by age. A service that needs them holds a
+//! [`Sessions`]; other services have no cost.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use twinpath_time::{Duration, Instant};
 
 use crate::ServiceCounters;
 
-/// What happens to a new peer when there is no room for its session.
+/// How to treat a new peer when there is no room for its session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
     /// The least recently used session is dropped (`sessions_displaced`): every new peer is served, but a flood of
@@ -23,11 +23,11 @@ pub enum WhenFull {
 /// Limits of sessions, per worker, as each worker has its own clone of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionLimits {
-    /// Most sessions at a time.
+    /// Maximum number of sessions.
     pub sessions: u32,
     /// How long a session is kept without a datagram.
     pub idle: Duration,
-    /// What happens at the limit.
+    /// How to treat a new peer at the limit.
     pub when_full: WhenFull,
 }
 
@@ -37,10 +37,10 @@ impl Default for SessionLimits {
     }
 }
 
-/// The index that means none.
+/// The index that means "none".
 const NONE: u32 = u32::MAX;
 
-/// Most aged sessions dropped per use: more than one use can create.
+/// Maximum number of aged sessions dropped per use: more than one use can create.
 const AGED_PER_USE: usize = 2;
 
 struct Place<T> {

@@ -1,5 +1,5 @@
-//! The datagrams of a measured stream, as its sender (`twinpath bench stream`) and [`Discard`](crate::Discard) write and
-//! read them.
+//! The datagrams of a measured stream, written and read by its sender (`twinpath bench stream`) and by
+//! [`Discard`](crate::Discard).
 //!
 //! All numbers are big-endian. Every datagram begins with 32 bytes:
 //!
@@ -10,16 +10,17 @@
 //! | 16 to 23 | session: chosen by the sender, the same for all its datagrams |
 //! | 24 to 31 | data: sequence number, from 0; question and answer: number of the question |
 //!
-//! Data is filled up to the stream's size with any bytes. A question and its answer have 40 bytes more. In the answer they
-//! are what arrived of the session: datagrams, bytes, highest sequence number, datagrams that came after one with a higher
-//! sequence number, ns from the first to the last. In a question they are ignored: they make it as long as its answer, so
-//! that the service sends nobody more than it was sent. An answer is never answered.
+//! Data datagrams are padded to the stream's size with any bytes. A question and its answer have 40 more
+//! bytes. In the answer they count what has arrived of the session: datagrams, bytes, highest sequence
+//! number, datagrams that arrived after one with a higher sequence number, ns from the first to the last.
+//! In a question they are ignored. They make the question as long as its answer, so that the service is no
+//! amplifier. An answer is never answered.
 
 use twinpath_time::Duration;
 
 /// The first bytes of every datagram of a stream.
 const MARK: &[u8; 15] = b"twinpath stream";
-/// Bytes of mark, kind, session and number: the least size of a datagram with data.
+/// Bytes of mark, kind, session and number: the minimum size of a data datagram.
 pub const HEADER_LEN: usize = 32;
 /// Bytes of a question, and of an answer.
 pub const QUESTION_LEN: usize = HEADER_LEN + 5 * 8;
@@ -31,7 +32,7 @@ const ANSWER: u8 = 3;
 /// A datagram of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Counts, and has no answer.
+    /// Is counted, and has no answer.
     Data {
         /// Sequence number, from 0.
         sequence: u64,
@@ -59,13 +60,14 @@ pub struct Arrived {
     pub bytes: u64,
     /// The highest sequence number.
     pub highest: u64,
-    /// Datagrams that came after one with a higher sequence number.
+    /// Datagrams that arrived after one with a higher sequence number.
     pub out_of_order: u64,
     /// From the first to the last.
     pub elapsed: Duration,
 }
 
-/// Reads a datagram: its session, and what it is. `None` if it is no datagram of a stream, or is cut off.
+/// Parses a datagram: its session, and its contents. `None` if it is not a datagram of a stream, or is
+/// truncated.
 #[inline]
 #[must_use]
 pub fn read(datagram: &[u8]) -> Option<(u64, Message)> {
@@ -100,7 +102,7 @@ fn word(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64::from_be_bytes(*word), rest))
 }
 
-/// Writes the beginning of a datagram with data.
+/// Writes the header of a data datagram.
 ///
 /// # Panics
 /// If `datagram` is shorter than [`HEADER_LEN`].

@@ -1,7 +1,7 @@
-//! Change, read and late publication from several threads at once, against the reference model of the table: no reply is
-//! older than what was acknowledged before its request was sent.
+//! Changes, reads and late publications from several threads, against the reference model of the table: no
+//! reply is older than a change that was acknowledged before its request was sent.
 //!
-//! `TWINPATH_HAMMER_SECONDS` says for how long; by default it is short.
+//! `TWINPATH_HAMMER_SECONDS` sets the duration; the default is short.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -67,7 +67,7 @@ impl Service for Counters {
     }
 }
 
-/// The table and its generations, and what stands for the program: a look-up before the service is asked.
+/// The table and its generations, with a stand-in for the program: a look-up before the service is called.
 #[derive(Clone)]
 struct Program {
     table: Arc<Mutex<Table>>,
@@ -88,7 +88,7 @@ impl Keeper for Program {
     }
 
     fn keep(&mut self, now: Instant, reply: &Publication<'_>) {
-        // A reply that is late is refused or void.
+        // A late reply is refused or void.
         let _ = self.table.lock().expect("no panic").publish(now, 0, &[BY_ID], self.words.words(), reply);
     }
 
@@ -105,7 +105,7 @@ fn no_reply_is_older_than_what_was_acknowledged_before_its_request() {
     let words: Arc<dyn Generations> = Arc::new(generations());
     let program = Program { table: Arc::new(Mutex::new(Table::new(64, 3))), words };
     service.kept.bind(&program.words).expect("the first one");
-    // By key, what clients have been told.
+    // By key, the values that clients have been told.
     let told: [AtomicU64; KEYS as usize] = Default::default();
     let (done, by_reflex, by_service) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {

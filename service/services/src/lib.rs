@@ -1,4 +1,4 @@
-//! The program's own services: echo, discard, chargen, reflect, and the programs of ONC RPC. The generic code for these
+//! The program's own services: echo, discard, chargen, reflect, and ONC RPC. The generic code for these
 //! types is compiled here.
 
 mod rpc;
@@ -16,7 +16,7 @@ pub enum ServiceError {
     /// The configuration does not name its kind.
     #[error("service.kind: which service?")]
     NoKind,
-    /// The programs of ONC RPC conflict with each other.
+    /// The ONC RPC programs conflict with each other.
     #[error("{0}")]
     Programs(#[from] TableError),
 }

@@ -1,4 +1,4 @@
-//! The programs of ONC RPC, and their registrations.
+//! The ONC RPC programs, and their registrations.
 
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ fn programs() -> Vec<Box<dyn Program>> {
     vec![Box::new(Nfs3::new(Arc::clone(&tree))), Box::new(Mount3::new(tree))]
 }
 
-/// Creates the service from the configuration.
-/// A connection of its may hold `connection_bytes` of a request.
+/// Creates the service from the configuration. Each of its connections may hold `connection_bytes` of a
+/// request.
 pub(super) fn service(rpc: &Rpc, connection_bytes: u32) -> Result<RpcService, TableError> {
     let age = Duration::from_secs(u64::from(rpc.duplicate_age_s));
     let duplicates = DuplicateLimits { calls: rpc.duplicates, age };

@@ -1,8 +1,8 @@
-//! Sockets earn their lease: one that has received enough in a short time is asked for by a message to the owner of the interface, and
-//! the answer is taken up by a later call. No call waits for it.
+//! How sockets earn their lease. When a socket has received enough in a short time, the owner of the interface is asked
+//! for a lease by a message. A later call takes up the answer. No call waits for it.
 //!
-//! Until then the kernel has the socket. What a lease needs to know is noted meanwhile: in which sets of `epoll(7)` the socket is, and
-//! which threads wait for it.
+//! Until then the kernel has the socket. What a lease needs to know is noted meanwhile: which sets of `epoll(7)` the
+//! socket is in, and which threads wait for it.
 
 use std::mem;
 use std::net::UdpSocket;
@@ -14,14 +14,14 @@ use twinpath_leases::sockets::early::{self, DESCRIPTORS, EarlyWaits};
 use twinpath_leases::sockets::{Access, Asking, Lent, LentOn};
 use twinpath_sys::clock;
 
-/// A socket has to receive as many datagrams within [`WINDOW_MS`]: at a lower rate a ring saves little.
+/// A socket has to receive this many datagrams within [`WINDOW_MS`]: at a lower rate a ring saves little.
 pub const ENOUGH: u8 = 64;
 /// ms.
 pub const WINDOW_MS: u32 = 500;
-/// It has to live for as long: one that is closed before would only have cost the owner a lease.
+/// A socket has to live this long: one that is closed earlier would only have cost the owner a lease.
 const ALIVE_MS: u32 = 100;
 
-/// Of each descriptor, when its window began, ms of the clock. Only of sockets that earn.
+/// For each descriptor, when its window began, ms of the clock. Only for sockets that earn.
 static SINCE_MS: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
 
 fn now_ms() -> u32 {
@@ -32,11 +32,11 @@ fn since(descriptor: c_int) -> Option<&'static AtomicU32> {
     SINCE_MS.get(usize::try_from(descriptor).ok()?)
 }
 
-/// Of each descriptor, how often a lease of its socket has not paid. Only of sockets that have had one.
+/// For each descriptor, how often a lease of its socket has not paid. Only for sockets that have had one.
 static PAUSES: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(0) }; DESCRIPTORS];
-/// After a lease that has not paid the socket earns none for so long; twice as long each further time.
+/// After a lease that has not paid, the socket earns none for this time. It doubles each further time.
 const PAUSE_MS: u32 = 1_000;
-/// As often, at most: for 32 s.
+/// Maximum number of doublings: up to 32 s.
 const DOUBLED_MAX: u8 = 5;
 
 /// A lease of the socket has not paid: its next window begins after a while. Returns whether the descriptor is known here.
@@ -124,7 +124,7 @@ pub(crate) fn ask(descriptor: c_int, interface: &str, access: &Access) -> Result
     .ok_or_else(busy)?
 }
 
-/// Whether it is time to look whether a request was answered.
+/// Whether it is time to check for an answer to a request.
 pub(crate) fn looks_now() -> bool {
     let now = clock::now().as_nanos();
     let is_due = LOOK_AT.load(Ordering::Relaxed) <= now;
@@ -152,7 +152,7 @@ pub(crate) fn go_on(descriptor: c_int, socket: &UdpSocket) -> Result<Option<(Len
     went_on.unwrap_or(Ok(None))
 }
 
-/// Waits until something may have been answered that was asked for a socket.
+/// Waits until a request for a socket may have been answered.
 ///
 /// # Errors
 /// The reason as text: the owner has not answered for too long.

@@ -1,10 +1,10 @@
 //! `epoll_ctl(2)`, `epoll_wait(2)` and `epoll_pwait(2)`.
 //!
-//! The kernel has the sets. Of sockets with a lease it is kept in mind in which sets they are, for what, and with which data. Those that
-//! are in a set for one event or exclusively stay with the kernel there.
+//! The kernel has the sets. For sockets with a lease this module notes which sets they are in, for which events, and
+//! with which data. A socket that is in a set for one event (EPOLLONESHOT) or exclusively stays with the kernel there.
 //!
-//! Edge-triggered, a program is told of a datagram in the ring if the ring has taken one since it was told last. What the kernel's socket
-//! has is told by the kernel alone, which knows of which edges it has told.
+//! In an edge-triggered set, a program is told of a datagram in the ring if the ring has taken one since the program
+//! was told last. Only the kernel reports what is in its own socket, as it alone knows which edges it has reported.
 #![allow(unsafe_code, reason = "the caller's memory is described by pointers")]
 
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ use crate::{earning, nested, pointers, table};
 
 /// What a socket with a datagram is ready for.
 const READABLE: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
-/// Events of one call: the kernel refuses more.
+/// Maximum number of events of one call: the kernel refuses more.
 const EVENTS_MAX: usize = c_int::MAX as usize / size_of::<epoll_event>();
 const BY_KERNEL: u32 = (libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE) as u32;
 
@@ -262,9 +262,9 @@ fn milliseconds(timeout: Option<&timespec>) -> c_int {
     })
 }
 
-/// The sockets that are ready, and for which the last call had no room beside what the kernel had: without this a caller who has
-/// room for one event, and another descriptor that is always ready, would never learn of them. What the kernel has is not asked
-/// for then, as an edge or a one-shot event for which there is no room would be lost.
+/// The ready sockets for which the last call had no room beside what the kernel had. Without this, a caller with room
+/// for one event, and another descriptor that is always ready, would never learn of them. The kernel is not asked then,
+/// as an edge or a one-shot event without room would be lost.
 fn left_out_of(set: c_int, leased: &Leased) -> Outcome {
     let mut outcome = Outcome::default();
     for (number, descriptor, place) in leased.each() {
@@ -313,7 +313,7 @@ unsafe fn with_rings(
             // SAFETY: the first ones were written by the kernel, or below.
             let known = (0..ready).find(|at| unsafe { events.add(*at).read_unaligned().u64 } == data);
             let is_news = outcome.is_ready(number) && taken.is_none_or(|taken| in_set.is_news(taken));
-            // Of a socket of which it tells anything, the kernel tells everything, also what it has told of before.
+            // If the kernel reports anything about a socket, it reports everything, even what it has reported before.
             let is_told_again = known.is_some() && !is_news && in_set.is_edge();
             let tells = is_news || is_told_again && is_in_ring(place, in_set);
             if !tells {

@@ -1,5 +1,5 @@
-//! Whether a descriptor is still the socket that it was. A program can close one by a call that nobody here sees, such as `syscall(2)`, or
-//! one that the C library makes by itself; the number is then given to something else.
+//! Whether a descriptor is still the same socket. A program can close one by a call that is not seen here, such as
+//! `syscall(2)`, or one that the C library makes by itself. The number is then given to something else.
 #![allow(unsafe_code, reason = "the kernel is asked for an option by a pointer")]
 
 use libc::{c_int, socklen_t};
@@ -23,8 +23,8 @@ pub(crate) fn cookie(descriptor: c_int) -> Result<u64, c_int> {
     option(descriptor, libc::SO_COOKIE)
 }
 
-/// Whether the descriptor is no longer the socket with this cookie. If the kernel does not say, as a filter of seccomp(2) forbids the
-/// question, it is taken for the same one.
+/// Whether the descriptor is no longer the socket with this cookie. If the kernel does not answer, as a filter of
+/// seccomp(2) forbids the call, the socket is taken for the same one.
 pub(crate) fn is_another(descriptor: c_int, known: u64) -> bool {
     match cookie(descriptor) {
         Ok(cookie) => cookie != known,

@@ -1,10 +1,12 @@
-//! The receiving and waiting calls of the C library, with its arguments and results, for descriptors of which some have a lease.
+//! The receiving and waiting calls of the C library, with its arguments and results. Some of the descriptors have a
+//! lease.
 //!
-//! The C interface and the library that is loaded into unmodified programs are both made of these. A descriptor is the kernel's
-//! socket; a table says which descriptors have a lease. A call on any other is the kernel's.
+//! The C interface, and the library that is loaded into unmodified programs, are both built on these. A descriptor is
+//! the kernel's socket; a table says which descriptors have a lease. A call on any other descriptor goes to the kernel.
 //!
-//! No call waits for a lock, and none allocates but [`table::lend`], [`table::ask`] and [`table::take_up`]. Each may be made from a signal handler, which then has the
-//! kernel's path if it interrupted a call on the same socket.
+//! No call waits for a lock. None allocates except [`table::lend`], [`table::ask`] and [`table::take_up`]. Each may be
+//! made from a signal handler. If the handler has interrupted a call on the same socket, its own call takes the
+//! kernel's path.
 
 pub mod earning;
 pub mod epoll;

@@ -8,12 +8,12 @@ use libc::{c_int, c_ulong, fd_set, timespec};
 use crate::kernel::{Kernel, errno};
 
 const BITS: usize = c_ulong::BITS as usize;
-/// The bits of an `fd_set`: as many are always there.
+/// The bits of an `fd_set`: every table has room for this many descriptors.
 const LEAST: usize = libc::FD_SETSIZE;
 /// Descriptors that are looked for.
 const MOST: usize = 1 << 16;
 
-/// So many descriptors have room in the kernel's table of this process. The table only grows.
+/// Number of descriptors that the kernel's table of this process has room for. The table only grows.
 static KNOWN: AtomicUsize = AtomicUsize::new(LEAST);
 
 /// The limit of a call of `select(2)`, cut as the kernel does (`core_sys_select`): to the room in its table of descriptors. A program
@@ -24,7 +24,7 @@ pub(crate) fn cut(kernel: &Kernel, limit: c_int) -> c_int {
     else {
         return limit;
     };
-    // Words that have room, and the first one of which it is not known.
+    // Words that have room, and the first one that is not known to have room.
     let (mut has_room, mut none) = (KNOWN.load(Ordering::Relaxed) / BITS, asked.min(MOST).div_ceil(BITS));
     let mut next = has_room;
     while has_room < none {

@@ -12,8 +12,8 @@ static SETS: [AtomicU64; DESCRIPTORS / 64] = [const { AtomicU64::new(0) }; DESCR
 /// A bit for each of them that is in another one.
 static NESTED: [AtomicU64; DESCRIPTORS / 64] = [const { AtomicU64::new(0) }; DESCRIPTORS / 64];
 
-/// Of each descriptor that is a duplicate of a set's, the number by which the set is known, plus one; 0 of all others. tokio, for one, waits
-/// for its set by one descriptor and puts sockets into it by another.
+/// For each descriptor that is a duplicate of a set's, the number by which the set is known, plus one; 0 for all
+/// others. tokio, for one, waits for its set by one descriptor and puts sockets into it by another.
 static KNOWN_BY: [AtomicI32; DESCRIPTORS] = [const { AtomicI32::new(0) }; DESCRIPTORS];
 /// A bit for each number by which a set is known that has, or had, further descriptors.
 static DUPLICATED: [AtomicU64; DESCRIPTORS / 64] = [const { AtomicU64::new(0) }; DESCRIPTORS / 64];

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What a call does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnSocket {
-    /// It receives, so that it has the socket until it returns, also if that is closed; and looks at the ring.
+    /// It receives, and looks at the ring. It has the socket until it returns, even if that is closed meanwhile.
     ReceivesAndLooks,
     /// The same, and does not look, as it sleeps.
     Receives,

@@ -1,4 +1,5 @@
-//! What a socket's options ask for. What is not known here is the kernel's: a socket for which another option is set has no lease.
+//! What a socket's options ask for. Options that are not known here are the kernel's: a socket with one of them set has
+//! no lease.
 #![allow(unsafe_code, reason = "the kernel is asked for options by pointers")]
 
 use std::fmt;
@@ -54,7 +55,7 @@ const UDP_ENCAP: c_int = 100;
 const UDP_NO_CHECK6_TX: c_int = 101;
 const UDP_NO_CHECK6_RX: c_int = 102;
 
-/// Options by which it asks for what only the kernel does, if they have another value than at first.
+/// Options that ask for what only the kernel does, if their value is not the initial one.
 const UNKNOWN: [(c_int, c_int, &str); 37] = [
     (SOL_SOCKET, libc::SO_TIMESTAMP, "stamps of time (SO_TIMESTAMP)"),
     (SOL_SOCKET, libc::SO_TIMESTAMPNS, "stamps of time (SO_TIMESTAMPNS)"),
@@ -99,7 +100,8 @@ const UNKNOWN: [(c_int, c_int, &str); 37] = [
 const WITHOUT_CHECKSUM: (c_int, c_int, &str) =
     (IPPROTO_UDP, UDP_NO_CHECK6_RX, "datagrams without a checksum (UDP_NO_CHECK6_RX)");
 
-/// Options of sockets that change nothing in what is received, or nothing that the kernel's look-up of sockets does not heed.
+/// Options of sockets that change nothing in what is received, or only what the kernel's look-up of sockets heeds by
+/// itself.
 const HARMLESS_OF_SOCKETS: [c_int; 35] = [
     libc::SO_DEBUG,
     libc::SO_REUSEADDR,
@@ -179,7 +181,7 @@ const IS_SIZE_SET: c_int = 2;
 pub enum Why {
     /// It asks for that.
     AsksFor(&'static str),
-    /// An option was set of which nothing is known here.
+    /// An option that is not known here was set.
     Sets {
         /// Its level.
         level: c_int,

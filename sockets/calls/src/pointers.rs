@@ -1,22 +1,22 @@
-//! What a program passes that the kernel refuses, as far as that can be told without asking it. Such a call is the kernel's as it is. Memory
-//! that is not mapped, or cannot be written, cannot be told from other memory here.
+//! Arguments that the kernel refuses, as far as that can be told without asking it. Such a call goes to the kernel
+//! unchanged. Memory that is not mapped, or not writable, cannot be recognised here.
 #![allow(unsafe_code, reason = "messages are the caller's memory, described by pointers")]
 
 use std::mem::{align_of, size_of};
 
 use libc::{c_int, iovec, msghdr};
 
-/// Where a program's memory ends at most; behind it are addresses of the kernel, and such as no memory has.
+/// Upper bound of a program's memory. Beyond it are addresses of the kernel, and invalid ones.
 const END: usize = if cfg!(target_arch = "x86_64") { (1 << 47) - 4096 } else { 1 << 52 };
 /// Nothing is mapped below.
 const BEGIN: usize = 4096;
 
-/// Bytes of one call at most; a longer piece is cut (`MAX_RW_COUNT`).
+/// Maximum bytes of one call; a longer piece is cut (`MAX_RW_COUNT`).
 const BYTES_MAX: usize = c_int::MAX as usize & !4095;
 /// Pieces of a message, and messages of a call (`UIO_MAXIOV`).
 pub(crate) const PIECES_MAX: usize = 1_024;
 
-/// Whether so many bytes can be a program's memory.
+/// Whether this many bytes can be a program's memory.
 pub(crate) fn can_be(at: *const u8, len: usize) -> bool {
     at.addr() >= BEGIN && at.addr().checked_add(len).is_some_and(|end| end <= END)
 }

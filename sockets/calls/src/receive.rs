@@ -23,13 +23,13 @@ const BY_KERNEL: c_int = libc::MSG_ERRQUEUE;
 /// Messages of one call; the kernel takes no more either (`UIO_MAXIOV`).
 const MESSAGES_MAX: u32 = 1_024;
 
-/// Messages that are received by one call of the kernel: there is room for so many names of senders.
+/// Messages that are received by one call of the kernel: there is room for this many names of senders.
 const AT_ONCE: usize = 16;
 
-/// A call that has opened the ring is over after so long, or looks at it.
+/// After this time, a call that has opened the ring has ended, or looks at it.
 const SETTLES_NS: u64 = 5_000_000;
 
-/// How long a call waits at most for another thread to read what is in the ring.
+/// Maximum time that a call waits for another thread to read what is in the ring.
 const RING_WAIT: Duration = Duration::from_millis(20);
 
 /// A receiving call on a socket with a lease.
@@ -54,7 +54,7 @@ struct Receiving<'a> {
 struct More {
     messages: *mut mmsghdr,
     count: usize,
-    /// So many of them have been received, as one call of the kernel receives many.
+    /// Number of messages received so far, as one call of the kernel receives several.
     received: usize,
 }
 
@@ -338,7 +338,7 @@ impl Receiving<'_> {
         (len, read)
     }
 
-    /// Nothing is there, and the call has not waited, or for as long as it may.
+    /// Nothing is there. Either the call has not waited yet, or it has waited as long as it may.
     fn has_nothing(&mut self) -> Option<ssize_t> {
         let returns = !matches!(self.call.wait, Wait::Not)
             || self.flags & libc::MSG_DONTWAIT != 0
@@ -383,7 +383,8 @@ impl Receiving<'_> {
         let _ = unsafe { (self.kernel.ppoll)(&raw mut waited, 1, &raw const some, std::ptr::null()) };
     }
 
-    /// Whether the kernel's socket has something that is no datagram: an error, what is in their queue, or the end of its receiving side.
+    /// Whether the kernel's socket has something other than a datagram: an error, an entry in the error queue, or the
+    /// end of its receiving side.
     fn has_other(&self) -> bool {
         let now = timespec(0);
         let mut asked = libc::pollfd { fd: self.descriptor(), events: READABLE, revents: 0 };
@@ -462,10 +463,10 @@ impl Receiving<'_> {
     /// Another thread has the lease, or there is none any more: the kernel's call, as it is. `None`: the lease is free again.
     fn by_the_kernel_alone(&mut self, socket: &UdpSocket) -> Option<ssize_t> {
         let waits = self.place.lessee.waits();
-        // The thread that had the lease may have returned before it could see this one, and have left something in the ring. If it has the
-        // ring, what is there came before what the kernel has by now: usually it is read at once; if that thread has lost its CPU
-        // meanwhile, it takes until it has one again. After some time the call goes on all the same, as this thread may have interrupted
-        // the other one's work.
+        // The thread that had the lease may have returned before it could see this one, and have left something in the
+        // ring. If it still has the ring, its contents came before what the kernel has by now. Usually that thread
+        // reads them immediately. If it has been preempted, it takes until it has a CPU again. After some time the call
+        // goes on nevertheless, as this thread may have interrupted the other one's work.
         if self.place.lessee.is_ready(socket, clock::now()).is_some()
             || self.place.lessee.await_ring(clock::now() + RING_WAIT)
         {

@@ -1,5 +1,5 @@
-//! Signals while a call spins: they are held back, and looked for as often as the kernel is asked, so that a call that spins is
-//! interrupted as one that sleeps.
+//! Signals while a call spins. They are held back, and checked as often as the kernel is asked. So a call that spins is
+//! interrupted like one that sleeps.
 #![allow(unsafe_code, reason = "sets of signals are passed to the C library by pointers")]
 
 use std::mem::MaybeUninit;

@@ -51,7 +51,8 @@ const UNDECIDED: u8 = 1;
 const NAMED: u8 = 2;
 /// The first place.
 const FIRST: u8 = 3;
-/// A rule asks for a lease, and the socket has received as many datagrams since its window began.
+/// A rule asks for a lease. What is above this value is the number of datagrams that the socket has received since its
+/// window began.
 const EARNING: u8 = FIRST + PLACES as u8;
 /// The owner of the interface was asked for one.
 const ASKED: u8 = EARNING + earning::ENOUGH;
@@ -61,14 +62,14 @@ const _: () = assert!(EARNING as usize + (earning::ENOUGH as usize) < CLAIMED as
 
 static OF_DESCRIPTOR: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(KERNEL) }; DESCRIPTORS];
 static TAKEN: [Place; PLACES] = [const { Place::new() }; PLACES];
-/// So many places from the first on have been used.
+/// Number of places, from the first on, that have been used.
 static USED: AtomicU32 = AtomicU32::new(0);
 static TRACKING: AtomicBool = AtomicBool::new(false);
 
 /// What is told to the library that uses this crate.
 #[derive(Debug)]
 pub struct Tell {
-    /// The lease of a socket is over, which this descriptor is of: the kernel alone has it.
+    /// The lease of this descriptor's socket is over: the kernel alone has it.
     pub is_over: fn(c_int),
     /// The lease of the socket does not pay, and ends; it may earn another one.
     pub pays_not: fn(c_int),
@@ -212,7 +213,7 @@ pub fn set_kernel(descriptor: c_int) {
     }
 }
 
-/// Nothing is known of the descriptor any more, as its number has got another meaning by a call that nobody here saw.
+/// Forgets the descriptor: its number got another meaning by a call that was not seen here.
 pub fn forget(descriptor: c_int) {
     match place(descriptor) {
         Some((number, place)) => drop(end(descriptor, number, place, false)),
@@ -251,7 +252,7 @@ pub fn lend(
     let entry =
         entry(descriptor).ok_or_else(|| format!("descriptors from {DESCRIPTORS} on have no fast path"))?;
     let before = entry.load(Ordering::Acquire);
-    // Of two threads that decide about one socket at once, one does.
+    // If two threads decide about one socket at the same time, one of them does.
     if place(descriptor).is_some() || before == CLAIMED || !replace(entry, before, CLAIMED) {
         return Ok(None);
     }
@@ -269,7 +270,7 @@ fn lend_claimed(
     access: &Access,
     mode: Mode,
 ) -> Result<Option<LentBy>, String> {
-    // A number may have got another meaning by a call that is not seen.
+    // A number may have got another meaning by a call that is not seen here.
     let cookie = identity::cookie(descriptor).ok().filter(|_| identity::is_udp(descriptor));
     let cookie = cookie.ok_or_else(|| "it is no UDP socket".to_owned())?;
     let wanted = Wanted::of(descriptor).map_err(|why| why.to_string())?;
@@ -281,8 +282,8 @@ fn lend_claimed(
     Ok(occupy(descriptor, (number, place), mode, (cookie, wanted), CLAIMED).then_some(by))
 }
 
-/// Sets free what closed sockets have left on any interface: the owner may give a ring again as soon as it has been told of its end, and
-/// then this process has to know it.
+/// Frees what closed sockets have left on any interface. The owner may give a ring again as soon as it has been told of
+/// its end, and then this process has to know it.
 fn set_ended_free() {
     for (_, place) in places().filter(|(_, place)| place.take()) {
         place.is_used.store(false, Ordering::Release);
@@ -335,8 +336,9 @@ pub fn is_worth_retrying(why: &str) -> bool {
     why == Lessee::IS_BUSY
 }
 
-/// A descriptor is about to be closed, or to become another one's duplicate. What it has received, if it is the last one of a socket
-/// with a lease. For a process that shares its memory with its parent (`vfork`) it does nothing.
+/// A descriptor is about to be closed, or to become a duplicate of another one. Returns what the socket has received,
+/// if it has a lease and this is its last descriptor. Does nothing in a process that shares its memory with its parent
+/// (`vfork`).
 pub fn close(descriptor: c_int) -> Option<SocketCounts> {
     let Some((number, place)) = place(descriptor) else {
         if is_watched(descriptor) && is_own_process() {
@@ -386,8 +388,8 @@ fn end(descriptor: c_int, number: usize, place: &Place, is_open: bool) -> Option
     counts
 }
 
-/// Whether the number has another meaning by now than the socket that the place is of, as it was closed by a call that nobody here saw:
-/// it is the kernel's then, as if the socket had been closed by [`close`].
+/// Whether the socket of the place was closed by a call that was not seen here, so that its number has another meaning
+/// by now. Then it is the kernel's, as if the socket had been closed by [`close`].
 pub(crate) fn is_replaced(descriptor: c_int, place: &Place) -> bool {
     let is_replaced = identity::is_another(descriptor, place.cookie.load(Ordering::Relaxed));
     if is_replaced {
@@ -453,8 +455,8 @@ pub fn option_set(descriptor: c_int, level: c_int, name: c_int) -> Option<(Why, 
     }
 }
 
-/// Of what waits the kernel says what the program asks for from now on, if that keeps its order. A filter is for what comes after it: what
-/// waits is received as it is.
+/// Hands what waits in the ring to the kernel, if that keeps the order: then the kernel reports what the program asks
+/// for from now on. A filter applies only to what comes after it, so what waits is received as it is.
 fn hand_over_if_unfiltered(place: &Place, level: c_int, name: c_int) {
     let is_filter = level == libc::SOL_SOCKET && matches!(name, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF);
     if !is_filter {
@@ -462,7 +464,8 @@ fn hand_over_if_unfiltered(place: &Place, level: c_int, name: c_int) {
     }
 }
 
-/// The program asks, by `ioctl(2)`, when the last datagram came: the kernel knows that of what it receives itself. As by [`option_set`].
+/// The program asks, by `ioctl(2)`, when the last datagram came. The kernel knows that only for what it has received
+/// itself. As by [`option_set`].
 #[cold]
 pub fn stamp_wanted(descriptor: c_int) -> Option<(Why, bool)> {
     if give_up(descriptor) {
@@ -479,7 +482,7 @@ pub fn stamp_wanted(descriptor: c_int) -> Option<(Why, bool)> {
 #[must_use]
 pub fn next_len(descriptor: c_int) -> Option<usize> {
     let (place, _receives) = receives(descriptor, true)?;
-    // If another thread has the ring, which is for a short time, it is the one that receives what is there.
+    // Another thread has the ring only for a short time, and it is then the one that receives what is there.
     place.lessee.next_len().flatten()
 }
 
@@ -506,7 +509,7 @@ pub fn set_mode(descriptor: c_int, mode: Mode) -> bool {
     place(descriptor).map(|(_, place)| place.lessee.set_mode(mode)).is_some()
 }
 
-/// The address that a socket is bound to; `None` if it is no bound Internet socket.
+/// The address that a socket is bound to; `None` if it is not a bound Internet socket.
 #[must_use]
 pub fn local_address(descriptor: c_int) -> Option<SocketAddr> {
     if descriptor < 0 {

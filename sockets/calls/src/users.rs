@@ -1,8 +1,10 @@
-//! Which processes use a socket that several of them have, as it was there at a fork: known to all of them by memory that they share.
+//! Which processes use a socket that several of them have since a fork. All of them know it from memory that they
+//! share.
 //!
-//! Most sockets that are there at a fork are used by one process only: those of a daemon by the child, and those of a server that starts
-//! helpers by the server. Only while a second one receives from such a socket, or waits for it, its ring takes one datagram at a time.
-//! A process that has the socket may begin to use it at any time. So as long as there is one, no call leaves a ring open.
+//! Most sockets that are there at a fork are used by one process only: a daemon's by the child, and those of a server
+//! that starts helpers by the server. While a second process receives from such a socket, or waits for it, the ring
+//! takes one datagram at a time. A process that has the socket may begin to use it at any time. So as long as there is
+//! one, no call leaves a ring open.
 #![allow(unsafe_code, reason = "memory is shared with children, and the kernel is asked for numbers")]
 
 use std::ptr::null_mut;
@@ -12,16 +14,16 @@ use libc::c_int;
 
 use crate::kernel::errno;
 
-/// Of descriptors from here on nothing is known.
+/// Nothing is known of descriptors from here on.
 pub(crate) const DESCRIPTORS: usize = 1 << 16;
 
-/// Sockets that were there at forks of one family of processes. Of further ones it is not known who uses them.
+/// Maximum number of sockets that were there at forks of one family of processes. Who uses further ones is not known.
 const SOCKETS: usize = 1_024;
 /// Processes that use one of them, or may.
 const USERS: usize = 16;
 /// Stands for a child that is about to be made.
 const CHILD_TO_COME: c_int = c_int::MIN;
-/// So many looks at a socket that others use lie between two questions whether they still live.
+/// Number of looks at a socket that others use between two checks whether these still live.
 const ASK_EACH: u32 = 4_096;
 
 /// The socket is this process's alone.

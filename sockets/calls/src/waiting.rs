@@ -115,7 +115,7 @@ impl Outcome {
     }
 }
 
-/// After so long a thread that sleeps looks again, while others may open the ring without having seen it.
+/// A thread that sleeps looks again after this time, while others may open the ring without having seen it.
 const LOOK_AGAIN: twinpath_time::Duration = twinpath_time::Duration::from_millis(5);
 /// The same, while another thread spins at times and nobody keeps watch.
 const LOOK_AT_LAST: twinpath_time::Duration = twinpath_time::Duration::from_millis(100);
@@ -235,7 +235,7 @@ impl<A> Waiter<'_, A> {
         }
     }
 
-    /// Of several threads the policy learns by the one that spins, and by the first one that was woken.
+    /// Of several threads, the policy learns from the one that spins, and from the first one that was woken.
     fn teaches(&self) -> Option<&'static Place> {
         let tells = |first: &&Place| {
             self.tells.unwrap_or_else(|| self.lead.is_some() || !first.lessee.is_contended())

@@ -1,4 +1,5 @@
-//! The C interface: `include/twinpath.h` says what each function does. There is no thread, and no state but the table of leases.
+//! The C interface: `include/twinpath.h` says what each function does. It starts no thread, and its only state is the
+//! table of leases.
 
 pub mod calls;
 mod kernel;

@@ -1,5 +1,5 @@
-//! Closes descriptors that came from programs. Closing may wait, if that is what the program has made: for a file system in a process of its
-//! own, say. So it is done by threads beside the control thread, which never waits for them.
+//! Closes descriptors that came from programs. Closing may block if a program wants it to, for instance on a file
+//! system that one of its own processes serves. So helper threads do it, and the control thread never waits for them.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, OwnedFd};

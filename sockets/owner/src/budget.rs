@@ -1,11 +1,11 @@
-//! How often something that costs the owner time, and the kernel memory that is freed late, is done for the programs of one user.
+//! A limit for each user on operations that cost the owner time, and the kernel memory that is freed late.
 
 use twinpath_time::{Duration, Instant};
 
 /// Users that are remembered. Of more, the one that has spent least is forgotten.
 const USERS_MAX: usize = 256;
 
-/// Each user may do something so often at once, and then once in each interval.
+/// Each user may do something this many times at once, and then once in each interval.
 #[derive(Debug)]
 pub(crate) struct Budget {
     burst: u32,
@@ -42,7 +42,8 @@ impl Budget {
         true
     }
 
-    /// What the user has just spent has taken so long, which counts as well: on a slow machine it may take longer than the interval.
+    /// What the user has just spent has taken this long, which counts as well: on a slow machine it may take longer
+    /// than the interval.
     pub(crate) fn charge(&mut self, user: u32, taken: Duration) {
         if let Some((_, whole_at)) = self.spent.iter_mut().find(|(of, _)| *of == user) {
             *whole_at += taken;

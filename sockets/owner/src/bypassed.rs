@@ -1,4 +1,5 @@
-//! Ends what programs have been given, when the kernel begins to check their datagrams in a way that rings would leave out.
+//! Ends what programs have been given, when the kernel begins to check their datagrams in a way that rings would
+//! bypass.
 
 use twinpath_attach::path::bypassed::{self, Claimed};
 
@@ -6,8 +7,8 @@ use crate::Owner;
 use crate::program::Program;
 
 impl Owner {
-    /// The kernel's configuration of such checks may have changed: a program is served no more if one is for a port of its. The kernel
-    /// serves its sockets from then on, and those that it binds later may have rings again.
+    /// The kernel's configuration of such checks may have changed. A program is no longer served if a check is for one
+    /// of its ports. From then on the kernel serves its sockets; those that it binds later may have rings again.
     pub(crate) fn look_at_bypassed(&mut self) {
         let Some(ifindex) = self.ifindex else { return };
         let addresses: Vec<_> = self.mirror.tables().addresses(ifindex).map(|(address, _)| address).collect();

@@ -159,7 +159,7 @@ impl Controlled for Owner {
     }
 
     async fn finish_turn(&mut self) -> Result<bool, OwnerError> {
-        // That of one program ends with the last of its children.
+        // The owner of one program ends with the last of its children.
         Ok(!self.door.is_closed() || !self.programs.is_empty())
     }
 }
@@ -172,7 +172,8 @@ impl Owner {
         plan.limits.programs = plan.limits.programs.clamp(1, PROGRAMS_MAX);
         // A program can send up to 253 in one message.
         raise_limit();
-        // That of one program is started when the program asks. Any other: so that a mistake is said at once, and not to the first program.
+        // An owner of one program is started when the program asks. Any other opens the interface now, so that a
+        // mistake is reported immediately, and not to the first program.
         let limits = plan.limits;
         let leased = if plan.passed.is_some() {
             // Its program runs meanwhile, and may need all CPUs.

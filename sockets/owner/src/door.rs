@@ -195,7 +195,7 @@ fn unix_socket() -> Result<OwnedFd, Errno> {
 fn bound(path: &Path) -> io::Result<OwnedFd> {
     let listener = unix_socket()?;
     bind(&listener, &SocketAddrUnix::new(path)?)?;
-    // Connections have it of their listener, so that it is known who has sent what came before they were let in.
+    // Connections inherit it from their listener, so it is known who has sent what came before they were let in.
     set_socket_passcred(&listener, true)?;
     Ok(listener)
 }

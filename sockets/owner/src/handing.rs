@@ -1,4 +1,4 @@
-//! Gives the kernel's sockets what is in rings that nobody reads any more.
+//! Hands what is in rings that are no longer read over to the kernel's sockets.
 
 use twinpath_sys::clock;
 
@@ -15,8 +15,8 @@ impl Owner {
         rings.into_iter().for_each(|ring| self.give_unread(at, ring));
     }
 
-    /// Hands over what is in a ring of a program, which may name what it does not have. Of what a former owner has given, this one has no
-    /// memory.
+    /// Hands over what is in a ring of a program, which may name a ring that it does not have. This owner has no
+    /// memory of the rings that a former owner has given.
     pub(crate) fn give_unread(&mut self, at: usize, ring: u32) {
         let program = &self.programs[at];
         let number = program.rings.iter().find(|of| of.ring == ring).and_then(|of| of.number);

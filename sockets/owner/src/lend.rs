@@ -13,14 +13,15 @@ use crate::{LENT_EVERY, OPENED_EVERY, Owner, aside};
 use twinpath_leases::lending::message::{Answer, Request};
 use twinpath_leases::rules::Bound;
 
-/// Messages of a program in one turn, so that others have theirs. A lease ends the turn: it may take the kernel a while.
+/// Maximum messages of a program in one turn, so that others have theirs. A lease ends the turn: it may take the kernel
+/// a while.
 const MESSAGES_MAX: usize = 8;
 
 /// Programs that are let in in one turn.
 const LET_IN_MAX: usize = 8;
 
 impl Owner {
-    /// Lets programs in that wait, as far as limits allow.
+    /// Accepts programs that wait, within the limits.
     pub(crate) fn let_in(&mut self) {
         for _ in 0..LET_IN_MAX {
             let Some(connection) = self.door.let_in() else { return };
@@ -148,7 +149,7 @@ impl Owner {
         );
     }
 
-    /// Takes the number of a program that has had no lease for a while, and with it the memory of its rings.
+    /// Takes its number from a program that has had no lease for a while, and with it the memory of its rings.
     pub(crate) fn take_unused_number(&mut self, number: u64) {
         let Some(at) = self.programs.iter().position(|program| program.number == number) else { return };
         if self.programs[at].gives_number_back_at().is_some_and(|when| when <= clock::now()) {
@@ -156,7 +157,7 @@ impl Owner {
         }
     }
 
-    /// Takes the number that a program has on the interface, and all its leases.
+    /// Takes from a program its number on the interface, and all its leases.
     fn take_number(&mut self, at: usize) {
         let program = &mut self.programs[at];
         // The next number comes with new memory. Its rings need new names, as the program may still have the old ones mapped.

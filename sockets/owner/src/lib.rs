@@ -1,11 +1,12 @@
-//! The owner of an interface: a process with the rights to open it, which gives rings to programs that have none, each for its own UDP
-//! sockets only.
+//! The owner of an interface: a process that has the rights to open it, and gives rings to programs without these
+//! rights. Each program gets them for its own UDP sockets only.
 //!
-//! A program connects to a UNIX socket, and shows a socket of its own by its descriptor ([`twinpath_leases::lending::message`] has what is
-//! said). The owner reads from that socket which port it holds, and whether it is of the owner's network namespace; has one
-//! program in the kernel for all processes ([`twinpath_attach::LeasedInterface`]); and hands out the memory of the process's own rings.
-//! Neither the owner nor the kernel's program believes anything that is written there, and the owner has no part in what
-//! comes: without requests it sleeps.
+//! A program connects to a UNIX socket, and shows a socket of its own by passing its descriptor
+//! ([`twinpath_leases::lending::message`] has the messages). The owner reads from that socket which port it holds, and
+//! whether it is in the owner's network namespace. It has one program in the kernel for all processes
+//! ([`twinpath_attach::LeasedInterface`]), and hands out the memory of each process's own rings. Neither the owner nor
+//! the kernel's program trusts anything that is written there. The owner is not involved in what arrives: without
+//! requests it sleeps.
 //!
 //! What a process has been given ends with the process, or with its connection. If the owner ends, all of it does, and the kernel
 //! serves the sockets.
@@ -47,7 +48,7 @@ use self::take_over::Taker;
 use twinpath_leases::lending::message::Token;
 use twinpath_leases::rules::Rules;
 
-/// Most programs.
+/// Maximum number of programs.
 pub const PROGRAMS_MAX: u32 = 60;
 
 /// How much programs may have.
@@ -150,7 +151,7 @@ struct Refused {
     programs: Counter,
     /// Leases that could not be given.
     leases: Counter,
-    /// Programs that have sent what is no message.
+    /// Programs that have sent something that is not a message.
     faults: Counter,
 }
 
@@ -172,7 +173,7 @@ struct Owner {
     /// Of the program that comes next.
     next_number: u64,
     refused: Refused,
-    /// Datagrams that were in rings that nobody has read, and could not be handed over.
+    /// Datagrams that were left unread in rings, and could not be handed over.
     unread: Counter,
     /// Of the programs that are given rings for the first time, and of all leases.
     openings: Budget,

@@ -5,7 +5,8 @@ use twinpath_time::{Duration, Instant};
 
 use crate::ProgramLimits;
 
-/// A program that has no ring, and has said nothing for so long, may lose its place: one that connects asks at once.
+/// A program that has no ring, and has been silent for this time, may lose its place: normally a program asks as soon
+/// as it connects.
 pub(crate) const SILENCE: Duration = Duration::from_secs(2);
 
 /// A program as it counts here.
@@ -50,7 +51,7 @@ pub(crate) fn for_one_of(user: u32, programs: &[Occupant], limits: ProgramLimits
     if programs.len() < limits.programs as usize {
         return Place::Free;
     }
-    // One user who connects again and again leaves others their part, however short its programs are silent.
+    // A user who connects again and again must leave others their share, however briefly its programs are silent.
     let of_greedier = |program: &Occupant| count(program.user) > own + 1;
     silent(&|program| is_silent(program) || of_greedier(program)).unwrap_or(Place::Full)
 }
@@ -63,7 +64,7 @@ mod tests {
         ProgramLimits { programs: 6, programs_per_user: 4, sockets_per_program: 8, sockets_per_user: 64 };
     const NOW: Instant = Instant::from_nanos(1_000_000_000_000);
 
-    /// A program of a user that was heard so many ms ago.
+    /// A program of a user that was heard this many ms ago.
     fn silent(user: u32, ms: u64) -> Occupant {
         let heard_at = Instant::from_nanos(NOW.as_nanos() - ms * 1_000_000);
         Occupant { user, has_rings: false, heard_at }
@@ -95,7 +96,7 @@ mod tests {
     fn users_who_connect_all_the_time_keep_nobody_else_out() {
         let programs = [silent(1, 0), silent(1, 1), silent(1, 2), silent(2, 0), silent(2, 0), silent(2, 0)];
         assert_eq!(for_one_of(3, &programs, LIMITS, NOW), Place::Of(2));
-        // Who has as many as they have waits until one of them was silent.
+        // A user who has as many as the others waits until one of those has been silent.
         assert_eq!(for_one_of(2, &programs, LIMITS, NOW), Place::Full);
     }
 }

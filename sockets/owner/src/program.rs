@@ -22,7 +22,8 @@ use twinpath_leases::lending::message::{Answer, REQUEST_LEN, Request, Token};
 /// After a refusal: one that asks without end takes little of the owner's time.
 const REFUSED_PAUSE: Duration = Duration::from_millis(10);
 
-/// A program keeps the memory of its rings for so long after its last lease has ended, as another lease comes sooner with it.
+/// A program keeps the memory of its rings for this time after its last lease has ended, as it makes the next lease
+/// faster.
 const UNUSED: Duration = Duration::from_secs(2);
 
 /// A socket of a program that has a lease.
@@ -43,7 +44,7 @@ pub(crate) enum Heard {
     Nothing,
     /// It has ended, or closed the connection.
     Gone,
-    /// What is no message: why.
+    /// Something that is not a message: why.
     Fault(String),
 }
 
@@ -152,8 +153,8 @@ impl Program {
         Ok(program)
     }
 
-    /// What another owner needs to serve it: its connection, and the links of all owners that have given it something; `None` if it
-    /// has what cannot be passed.
+    /// What another owner needs to serve it: its connection, and the links of all owners that have given it something.
+    /// `None` if it has something that cannot be passed.
     pub(crate) fn pass<'a>(
         &'a self,
         interface: Option<&'a LeasedInterface>,
@@ -166,14 +167,14 @@ impl Program {
         Some((self.connection.as_ref()?.get_ref().as_fd(), links))
     }
 
-    /// What former owners have given is detached as soon as no ring of it is left, of any program: each of them has a program in the
-    /// kernel of its own, which every frame passes.
+    /// What former owners have given is detached as soon as no program has a ring of it left. Each former owner has a
+    /// program of its own in the kernel, which every frame passes.
     pub(crate) fn forget_former(&mut self) {
         let rings = &self.rings;
         self.former.retain(|former| rings.iter().any(|ring| former.has_given(ring)));
     }
 
-    /// What it asked for was refused: what it says next is heard a little later.
+    /// Its request was refused: what it says next is heard a little later.
     pub(crate) fn refused(&mut self) {
         self.deaf_until = clock::now() + REFUSED_PAUSE;
     }
@@ -247,8 +248,9 @@ impl Program {
         fd_passing::send(connection.get_ref(), &answer.encode(), descriptors).is_ok()
     }
 
-    /// Shuts the connection down, so that the program hears at once that it is served no more: its descriptor is closed later. This
-    /// holds in all processes that have the connection, so it must not be called for a program that a new owner has.
+    /// Shuts the connection down, so that the program hears immediately that it is no longer served; its descriptor is
+    /// closed later. This holds in all processes that have the connection, so it must not be called for a program that
+    /// a new owner has.
     pub(crate) fn hang_up(&self) {
         if let Some(connection) = &self.connection {
             let _ = shutdown(connection.get_ref(), Shutdown::Both);
@@ -274,7 +276,7 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take().map(AsyncFd::into_inner) else { return };
-        // What the program has sent and nobody has read may be descriptors, which are closed with the connection.
+        // Unread messages of the program may hold descriptors, which are closed with the connection.
         aside::close(vec![connection]);
     }
 }

@@ -48,8 +48,8 @@ struct Owner {
 pub fn listening(started: &Started) -> io::Result<OwnedFd> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     bind(&socket, &SocketAddrUnix::new_abstract_name(started.name.as_bytes())?)?;
-    // Connections have it of their listener (unix_sock_inherit_flags, net/unix/af_unix.c): an owner has to know who has sent what came
-    // before it got the connection.
+    // Connections inherit it from their listener (unix_sock_inherit_flags, net/unix/af_unix.c): an owner has to know
+    // who has sent what came before it got the connection.
     set_socket_passcred(&socket, true)?;
     listen(&socket, BACKLOG)?;
     Ok(socket)
@@ -122,8 +122,8 @@ fn living(process: Pid) -> Option<OwnedFd> {
     pidfd_open(process, PidfdFlags::empty()).ok()
 }
 
-/// A process of the program that still lives. A process that begins meanwhile is a child of one that is found, or of one that ended after
-/// it began: so it is looked twice.
+/// A process of the program that still lives. A process that begins meanwhile is a child of one that is found, or of
+/// one that ended after it began. So the processes are searched twice.
 fn another(family: &Family<'_>) -> Option<OwnedFd> {
     (0..2).find_map(|_| processes().find(|process| is_of(*process, family)).and_then(living))
 }
@@ -202,7 +202,7 @@ mod tests {
         drop(program.stdin.take());
         program.wait().unwrap();
         starter.join().unwrap().unwrap();
-        // What passes connections is closed: the owner hears that nobody comes any more.
+        // The socket that passes connections is closed: so the owner hears that no program comes any more.
         assert!(told.recv().is_err());
         assert_eq!(fd_passing::receive(&owners[0].1, &mut [0; 8]).unwrap().len, 0);
     }

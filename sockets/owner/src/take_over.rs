@@ -23,7 +23,8 @@ use crate::{Owner, OwnerError};
 /// What the new owner says when it serves.
 const SERVING: &[u8] = b"serving\n";
 
-/// What is passed beside descriptors, which follow in this order: of the door; and of each program, its connection and its links.
+/// What is passed beside descriptors. The descriptors follow in this order: the listening socket, and for each program its
+/// connection and its links.
 #[derive(Serialize, Deserialize)]
 struct Passed {
     interface: String,
@@ -33,7 +34,7 @@ struct Passed {
 
 #[derive(Serialize, Deserialize)]
 struct PassedProgram {
-    /// Of each owner that has given something: the ring of its lease 0, and the number of its links.
+    /// For each owner that has given something: the ring of its lease 0, and the number of its links.
     links: Vec<(u32, usize)>,
     rings: Vec<(u32, SocketAddr)>,
     next_ring: u32,

@@ -1,6 +1,6 @@
-//! Decides for each UDP socket whether it gets a lease. A rule decides when it first receives; then it has to earn one, by receiving
-//! enough; then the owner of the interface is asked, and its answer is taken up by a later call. No call of the program waits for any of
-//! that, unless a rule says so (`lease = "at-bind"`).
+//! Decides for each UDP socket whether it gets a lease. When the socket first receives, the rules decide. Then it has
+//! to earn a lease, by receiving enough. Then the owner of the interface is asked, and a later call takes up the
+//! answer. No call of the program waits for any of this, unless a rule says so (`lease = "at-bind"`).
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -67,7 +67,7 @@ pub(crate) fn bound(descriptor: c_int) {
     has_answer(descriptor, taken);
 }
 
-/// A socket about which nothing is decided yet has received so many datagrams by the kernel.
+/// A socket about which nothing is decided yet has received this many datagrams by the kernel.
 #[cold]
 pub(crate) fn received(descriptor: c_int, count: u32) {
     if !table::is_undecided(descriptor) {

@@ -28,7 +28,7 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
     made
 }
 
-/// A socket was made by which something changes here.
+/// A socket was made, and something about the descriptor has to be noted here.
 #[cold]
 fn remember(made: c_int, is_udp: bool) {
     if own::is_inside() {
@@ -221,7 +221,8 @@ pub unsafe extern "C-unwind" fn setsockopt(
     set
 }
 
-/// A hook: the function of that name. Of a socket that cannot receive any more a call that spins would hear up to 50 us later.
+/// A hook: the function of that name. Otherwise a call that spins would notice up to 50 us late that the socket cannot
+/// receive any more.
 ///
 /// # Safety
 /// None: it takes numbers.
@@ -229,7 +230,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
 pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     let done = real!(shutdown(fd, how) as fn(c_int, c_int) -> c_int);
     let error = errno();
-    // The receiving side of a socket without a peer is shut down all the same (`inet_shutdown` of the kernel).
+    // The receiving side of a socket without a peer is shut down nevertheless (`inet_shutdown` of the kernel).
     let is_done = done == 0 || error == libc::ENOTCONN;
     if is_done && how != libc::SHUT_WR && table::is_leased(fd) && table::is_own_process() {
         if table::give_up(fd) {

@@ -182,10 +182,10 @@ pub(crate) fn socket(descriptor: c_int, text: fmt::Arguments<'_>) {
     }
 }
 
-/// Sockets that never have a lease are named one by one, up to so many for each reason, as a program may open one for each query; of
-/// more it is said how many there were.
+/// Sockets that never have a lease are named one by one, up to this many for each reason, as a program may open one for
+/// each query. Of further ones only the number is given.
 const NAMED_MAX: u64 = 16;
-/// Of reasons beyond so many no socket is named.
+/// Maximum number of reasons; sockets with further ones are not named.
 const REASONS_MAX: usize = 64;
 
 /// A reason, by a sum of its text, and how many sockets it has kept with the kernel.

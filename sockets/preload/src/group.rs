@@ -1,5 +1,6 @@
-//! Groups of sockets on a port (SO_REUSEPORT) whose datagrams a BPF program distributes. The program in the kernel that finds the socket
-//! of a frame does not run it, but goes by the kernel's hash as groups without one do. So sockets of such a port stay with the kernel.
+//! Groups of sockets on a port (SO_REUSEPORT) whose datagrams a BPF program distributes. Our program in the kernel,
+//! which finds the socket of a frame, does not run that one. It uses the kernel's hash, as for groups without a
+//! program. So sockets of such a port stay with the kernel.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,5 +1,5 @@
-//! Whether a handler of a signal calls. Giving a socket a lease allocates, and the handler may have interrupted an allocation: so it is put
-//! off until the program itself calls.
+//! Whether the caller is a signal handler. Giving a socket a lease allocates, and the handler may have interrupted an
+//! allocation. So the lease is put off until the program itself calls.
 #![allow(unsafe_code, reason = "the C library and the unwinder are asked by pointers")]
 
 use std::ffi::c_void;
@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 
 use libc::{c_int, sigset_t};
 
-/// Calls between the hook and the handler that called it, at most: those of this library, and of the program.
+/// Maximum number of calls between the hook and the handler that called it: those of this library, and of the program.
 const FRAMES_MAX: u32 = 64;
 
 unsafe extern "C" {

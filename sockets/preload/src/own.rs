@@ -11,7 +11,7 @@ use twinpath_calls::table::DESCRIPTORS;
 /// More than a process has: a connection to the owner of each interface.
 const MOST: usize = 32;
 
-/// A descriptor in the upper half, and the lower half of its inode in the other, by which it is known again.
+/// A descriptor in the upper half. In the lower half is the lower half of its inode, by which it is recognised.
 static OWN: [AtomicU64; MOST] = [const { AtomicU64::new(FREE) }; MOST];
 const FREE: u64 = u64::MAX;
 /// The program has taken the number for itself: what the library had there is gone, but the library does not know it.

@@ -72,7 +72,7 @@ functions! {
     read readv recv recvfrom recvmmsg recvmsg select sendmmsg sendmsg setsockopt shutdown socket socketpair
 }
 
-/// What a call of a function returns that this C library does not have: a program that looks for newer functions finds the hook.
+/// What a function returns that this C library does not have. A program that looks up newer functions finds the hook.
 pub(crate) trait Missing {
     fn missing() -> Self;
 }

@@ -8,7 +8,8 @@ use twinpath_calls::{errno, receive, set_errno, table};
 use crate::decide::{look_for_answer, received};
 use crate::real::{KERNEL, real};
 
-/// Whether a call on the descriptor is not to be passed on. Where nothing is known of it, that costs a load and a comparison.
+/// Whether a call on the descriptor must not be passed on. If nothing is known of the descriptor, that costs a load and
+/// a comparison.
 #[inline(always)]
 fn is_ours(descriptor: c_int) -> bool {
     table::is_known(descriptor) && is_leased_now(descriptor)
@@ -22,8 +23,8 @@ fn is_leased_now(descriptor: c_int) -> bool {
     table::is_leased(descriptor)
 }
 
-/// Calls the kernel for a socket without a lease, and counts what it receives: that is how a socket earns one. `None`: it has got a lease
-/// meanwhile. Where nothing is known of the descriptor, that costs a load and a comparison.
+/// Calls the kernel for a socket without a lease, and counts what it receives: that is how a socket earns one. `None`:
+/// it has got a lease meanwhile. If nothing is known of the descriptor, that costs a load and a comparison.
 #[inline(always)]
 fn by_kernel<R: Count>(descriptor: c_int, call: impl FnOnce() -> R) -> Option<R> {
     if table::is_known(descriptor) { earns(descriptor, call) } else { Some(call()) }

@@ -1,6 +1,6 @@
-//! Programs with checks of memory or of threads, which the compiler has built in: these take the place of the same calls of the C library,
-//! and stop a program in which somebody else has done so before them. `twinpath run` starts such a program without this library; here it
-//! was started by another one.
+//! Programs with a sanitizer of memory or of threads, which the compiler has built in. A sanitizer takes the place of
+//! the same calls of the C library, and stops a program in which something else has done so first. `twinpath run`
+//! starts such a program without this library; here another program has started it.
 #![allow(unsafe_code, reason = "functions are looked for by name")]
 
 use std::ffi::CStr;

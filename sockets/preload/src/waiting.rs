@@ -10,8 +10,8 @@ use crate::decide::look_for_answer;
 use crate::explain;
 use crate::real::{KERNEL, real};
 
-/// Takes up what the owner may have answered for what is waited for, and counts this thread for sockets that may get a lease while it
-/// waits. Returns whether a socket with a lease is among it.
+/// Takes up answers of the owner for the sockets that are waited for, and counts this thread for those that may get a
+/// lease while it waits. Returns whether a socket with a lease is among them.
 ///
 /// # Safety
 /// As for `poll(2)`.
@@ -219,7 +219,8 @@ pub unsafe extern "C-unwind" fn pselect(
     unsafe { calls_select::pselect(&KERNEL, limit, [read, write, except], timeout, mask) }
 }
 
-/// Takes up what the owner may have answered for sockets in the set, and counts this thread for those that may get a lease while it waits.
+/// Takes up answers of the owner for sockets in the set, and counts this thread for those that may get a lease while it
+/// waits.
 #[inline]
 fn waits_in(set: c_int) -> Option<SetWait> {
     epoll::asked_in(set).inspect(|asked| look_for_answer(*asked));

@@ -31,7 +31,7 @@ const FOUND: [&str; 2] = [
      a1 recvmsg s0 16+281 MSG_DONTWAIT 0 256",
 ];
 
-/// How long scripts begin; several run in a second.
+/// For how long new scripts are begun; several run in a second.
 const TIME: Duration = Duration::from_secs(25);
 const TIME_IN_FULL: Duration = Duration::from_secs(80);
 

@@ -1,6 +1,6 @@
-/* A second program at tc ingress that does what the first one does, as the kernel attaches a program only once per hook: to
- * move to the front, one is attached there before the other one is detached. It reaches the first one by a tail call, so that
- * the kernel verifies that only once. */
+/* A second program at tc ingress that does the same as the first one. The kernel attaches a program only once per hook. So
+ * to move to the front, the second one is attached there before the first one is detached. It reaches the first one by a
+ * tail call, so that the kernel verifies that code only once. */
 #ifndef TWINPATH_AGAIN_H
 #define TWINPATH_AGAIN_H
 
@@ -16,7 +16,7 @@ struct {
 SECTION("classifier") int twinpath_ingress_again(struct __sk_buff *skb)
 {
 	tail_call(skb, &ingress_goes_on, 0);
-	/* The array is empty, as the process has ended. */
+	/* The array is empty, because the process has ended. */
 	return TCX_NEXT;
 }
 

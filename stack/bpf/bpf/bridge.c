@@ -1,16 +1,16 @@
-/* Withholds an interface from the kernel's own stack, which neither receives from it nor sends through it, but uses
- * another interface instead.
+/* Withholds an interface from the kernel's own stack, which neither receives from it nor sends through it, but uses another
+ * interface instead.
  *
- * If both are interfaces of one network namespace, the programs redirect frames between them. Otherwise workers carry
- * the frames: packet sockets see a frame before tc ingress, so a frame that is dropped here has reached the exception
- * port already (net/core/dev.c, __netif_receive_skb_core). Frames that we send to the device carry a mark; all others
- * that the kernel would send there (router solicitations, group reports, packets of a stray route) are dropped.
+ * If both interfaces are in one network namespace, the programs redirect frames between them. Otherwise workers carry the
+ * frames: packet sockets see a frame before tc ingress, so a frame that is dropped here has already reached the exception
+ * port (net/core/dev.c, __netif_receive_skb_core). Frames that we send to the device carry a mark; all others that the
+ * kernel would send there (router solicitations, group reports, packets of a stray route) are dropped.
  *
- * If both are in one namespace and workers carry the frames all the same, the programs redirect them while a worker is
- * stuck. Each frame is decided once: the filter of a packet socket leaves a note if it gives the frame to its worker,
- * and the program at tc ingress drops that frame. It redirects a frame that no filter gave to a worker.
+ * If both are in one namespace but workers carry the frames, the programs redirect them only while a worker is stuck. Each
+ * frame is decided once: the filter of a packet socket leaves a note if it gives the frame to its worker, and the program
+ * at tc ingress drops that frame. It redirects a frame that no filter gave to a worker.
  *
- * A kernel without BPF links at tc keeps the programs there when the process has been killed. They change nothing then
+ * A kernel without BPF links at tc keeps the programs there after the process has been killed. They then change nothing
  * (served.h). */
 #include "kernel.h"
 #include "pending.h"
@@ -70,13 +70,13 @@ INLINE int one_is_stuck(void)
 		if (word && *(volatile __u64 *)&word->since & WITHDRAWN)
 			return 1;
 	}
-	/* Another CPU may have marked a word at this moment. The next frame for that worker sets this again. */
+	/* Another CPU may be marking a word now. The next frame for that worker sets this again. */
 	crossing.one_stuck = 0;
 	return 0;
 }
 
-/* Whether this worker may get a frame; called directly before that. Not if it is stuck. Then both of its words are
- * marked: it must discard the frames that wait on either side, as later frames overtake them. */
+/* Whether this worker may get a frame; called directly before handing it over. A stuck worker may not. Then both of its
+ * words are marked: it must discard the frames that wait on either side, because later frames overtake them. */
 INLINE int may_get(__u32 worker, __u32 side)
 {
 	__u32 other = 2 * worker + (side ^ 1);
@@ -130,7 +130,7 @@ LISTENS(1) LISTENS(2) LISTENS(3) LISTENS(4) LISTENS(5)
 LISTEN(60) LISTEN(61) LISTEN(62) LISTEN(63)
 
 /* Runs when the kernel's interface puts a frame into a queue (tun_net_xmit, drivers/net/tun.c). A frame that finds the
- * worker stuck goes into the queue all the same, as it cannot be redirected from here. */
+ * worker stuck still goes into the queue, because it cannot be redirected from here. */
 SECTION("socket") int twinpath_queue(struct __sk_buff *skb)
 {
 	if (crossing.kernel && crossing.only_when_stuck)

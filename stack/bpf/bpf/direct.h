@@ -1,19 +1,19 @@
-/* Slots that are filled by a program and read by a process without a system call, and what the programs that fill them have
- * in common. The including program defines HAS(frame, n) as verdict.h says. */
+/* Slots that are filled by a program and read by a process without a system call, and code shared by the programs that fill
+ * them. The including program defines HAS(frame, n) as verdict.h says. */
 #ifndef TWINPATH_DIRECT_H
 #define TWINPATH_DIRECT_H
 
 #include "head.h"
 
-/* A worker's direct ring: Dmitry Vyukov's bounded queue, with many producers (any CPU) and one consumer (the worker).
- * The sequence of a slot says who may use it. With `lap` = position & ~slot_mask: `lap` means that a producer may take
- * the slot for this position, `lap + 1` that it holds a frame, and the worker writes the next lap when it gives the
- * slot back. A producer that is held up between taking a slot and filling it therefore keeps the slot: others find
- * the former lap there, and the ring is full.
+/* A worker's direct ring: Dmitry Vyukov's bounded queue, with many producers (any CPU) and one consumer (the worker). The
+ * sequence of a slot says who may use it. With `lap` = position & ~slot_mask: `lap` means that a producer may take the slot
+ * for this position, `lap + 1` that it holds a frame, and the worker writes the next lap when it gives the slot back. A
+ * producer that is held up between taking a slot and filling it therefore keeps the slot: others find the former lap there,
+ * and the ring is full.
  *
- * The worker opens and closes the ring by a bit of the word that counts the positions. So no position is taken after
- * it has closed the ring, and it knows how many were taken before: it reads all of them before it reads what the
- * socket received after that. core/rings/src/direct.rs has the same layout. */
+ * The worker opens and closes the ring by a bit of the word that counts the positions. So no position is taken after it has
+ * closed the ring, and it knows how many were taken before: it reads all of them before it reads what the socket received
+ * afterwards. core/rings/src/direct.rs has the same layout. */
 enum { SLOT_LEN = 2048, SLOT_DATA = SLOT_LEN - 16 };
 #define OPEN (1ULL << 63)
 /* Only in a lease (lease.c). */
@@ -30,8 +30,8 @@ struct slot {
 };
 
 struct direct {
-	/* Written by the worker: not 0 while it has no socket, so that the classifier decides. Only the first worker
-	 * can be without: where there are several, the kernel chooses the worker by choosing its socket. */
+	/* Written by the worker: not 0 while it has no socket, so that the classifier decides. Only a single worker can be
+	 * without one: if there are several, the kernel chooses the worker by choosing its socket. */
 	__u32 without_socket;
 	__u32 reserved;
 	/* Of a lease: when it lapses, ns of CLOCK_MONOTONIC; and how often the programs have ended it. */

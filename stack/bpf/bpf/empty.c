@@ -1,5 +1,5 @@
-/* Programs that do nothing, one for each hook of the others: they measure what a hook costs by itself, so that the
- * cost of the verdict can be told apart from it. */
+/* Programs that do nothing, one for each hook of the others. They measure the cost of a hook itself, to separate it from
+ * the cost of the verdict. */
 #include "kernel.h"
 
 SECTION("xdp") int empty_xdp(struct xdp_md *context)

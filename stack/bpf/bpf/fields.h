@@ -1,8 +1,8 @@
 /* The fields of a frame, as the entries of offload.h have them.
  *
- * Fields are read as workers read them (switch/pipeline/src/parse.rs, into the places that key.rs there has). Frames with
- * headers that are not read here are left to workers: tags among the bytes, LLC and SNAP, fragments, options and extension headers, MPLS
- * and PBB, ND messages (RFC 4861), and all headers that are cut off or contradict themselves. */
+ * Fields are read as workers read them (switch/pipeline/src/parse.rs, into the positions that key.rs defines there). Frames
+ * with headers that are not read here are left to workers: tags among the bytes, LLC and SNAP, fragments, options and
+ * extension headers, MPLS and PBB, ND messages (RFC 4861), and all headers that are truncated or contradict themselves. */
 #ifndef TWINPATH_FIELDS_H
 #define TWINPATH_FIELDS_H
 
@@ -14,7 +14,7 @@ struct key {
 	__u64 words[WORDS];
 };
 
-/* The word of a key with 32 bits that no frame's field is in. The number of the mask stands there, so that entries with
+/* A word of the key whose 32 bits hold no field of a frame. They hold the number of the mask, so that entries with
  * different masks have different keys. */
 enum { MASK_WORD = 3 };
 
@@ -30,8 +30,8 @@ enum { FRAME_WORDS = 10, FRAME_AT = 2, FRAME_LEN = FRAME_WORDS * 8 - FRAME_AT };
 
 enum { ODD = -1, OTHER = 0 };
 
-/* Reads a transport header whose first eight bytes are `first`. Returns the length of the header of TCP or UDP, OTHER for
- * other ones, ODD if it is cut off or left to workers. `room` is what the frame has from here on. */
+/* Reads a transport header whose first eight bytes are `first`. Returns the header length for TCP or UDP, OTHER for other
+ * protocols, ODD if it is truncated or left to workers. `room` is the length of the frame from here on. */
 INLINE int read_transport(struct key *key, __u8 protocol, int is_ipv6, __u32 first, __u32 data_offset, int room)
 {
 	__u64 layer = 0;

@@ -1,13 +1,13 @@
 /* How the XDP program hands a request to the program at tc ingress, which replies to it (reply.h).
  *
- * On virtual devices XDP cannot reply by itself: checksums may be left to hardware, which is known of a socket buffer only, and
- * what a program sends back may be lost. So the XDP program decides everything that can be decided there, and lets a frame
- * that it may reply to pass. It says so in front of the frame's first byte, in the metadata of XDP, which the kernel keeps with
- * the frame: several frames may be between the two programs, and they may run on different CPUs.
+ * On virtual devices XDP cannot reply by itself: checksums may be left to hardware, which is known only of a socket buffer,
+ * and a frame that a program sends back may be lost. So the XDP program decides everything that can be decided there, and
+ * passes a frame to which it may reply. It records this in front of the frame's first byte, in the XDP metadata, which the
+ * kernel keeps with the frame. Several frames may be between the two programs, and they may run on different CPUs.
  *
- * What the program at tc cannot reply to goes on to the service's kernel socket, as the worker's socket is behind: so each
- * request is answered once. That is rare: a wrong checksum, a kept reply that was withdrawn meanwhile, several datagrams of
- * which the kernel has made one frame. */
+ * If the program at tc cannot reply, the frame goes on to the service's kernel socket, because it has already passed the
+ * worker's socket. So each request is answered once. That is rare: a wrong checksum, a kept reply that was withdrawn
+ * meanwhile, several datagrams that the kernel has coalesced. */
 #ifndef TWINPATH_HANDED_H
 #define TWINPATH_HANDED_H
 
@@ -17,8 +17,8 @@
 /* Random: other programs have metadata as well. Constant once loaded. */
 const volatile __u64 handed_key = 0;
 
-/* A frame that takes longer between the programs is the kernel's. Metadata may stay in front of bytes that leave as a reply, and
- * be there still if these come back. */
+/* A frame that takes longer between the programs is left to the kernel. Metadata may stay in front of bytes that leave as a
+ * reply, and still be there if these come back. */
 #define HANDED_NS 100000000ULL
 
 /* As long as every kernel allows. */

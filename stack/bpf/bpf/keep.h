@@ -1,12 +1,12 @@
-/* What goes on for a while after the process has ended that had the ports: the flows that the kernel forwards (offload.h).
+/* The flows that the kernel forwards (offload.h) survive the process that has the ports, for a while.
  *
  * The links of the programs below, and the maps that they use, are pinned in a BPF file system, so they outlive the process.
- * That it has ended shows in the array of tail calls, which is empty from then on (served.h). Since when is in the lease,
- * which is written by the process at an orderly end, and by a program that the kernel runs whenever a thread exits: before
- * the process's descriptors are closed, so also if it is killed. So nothing has to be renewed while it lives.
+ * The array of tail calls shows that the process has ended: it is empty from then on (served.h). The lease holds the time of
+ * the end. It is written by the process at an orderly end, and by a program that the kernel runs whenever a thread exits.
+ * That is before the process's descriptors are closed, even if it is killed. So nothing has to be renewed while it lives.
  *
- * Until the lease has ended, frames that an entry is found for are forwarded, entries end at their own deadlines as always,
- * and every other frame of the ports is dropped, as while no worker takes it. After that the programs change nothing. */
+ * Until the lease has ended, frames with an entry are forwarded, and entries end at their own deadlines as always. Every
+ * other frame of the ports is dropped, as while no worker takes it. After that the programs change nothing. */
 #ifndef TWINPATH_KEEP_H
 #define TWINPATH_KEEP_H
 
@@ -31,7 +31,7 @@ struct {
 	MAP_UINT(map_flags, BPF_F_MMAPABLE);
 } lease SECTION(".maps");
 
-/* The process, as it is known in its PID namespace, and that namespace. Constant once loaded. */
+/* The process ID in the process's PID namespace, and that namespace. Constant once loaded. */
 const volatile __u32 process = 0;
 const volatile __u64 pid_device = 0;
 const volatile __u64 pid_inode = 0;
@@ -42,7 +42,7 @@ struct pid_in_namespace {
 	__u32 process;
 };
 
-/* At the tracepoint sched_process_exit, which is in front of the closing of descriptors (kernel/exit.c, do_exit). */
+/* At the tracepoint sched_process_exit, which comes before descriptors are closed (kernel/exit.c, do_exit). */
 SECTION("raw_tp") int twinpath_process_ends(void *context)
 {
 	struct pid_in_namespace own = {};
@@ -58,7 +58,7 @@ SECTION("raw_tp") int twinpath_process_ends(void *context)
 	return 0;
 }
 
-/* Whether the lease is in force; asked only after the process has ended. */
+/* Whether the lease is in force; called only after the process has ended. */
 INLINE int lease_lasts(void)
 {
 	__u32 first = 0;

@@ -1,14 +1,14 @@
 /* Kept replies: replies that a service allows to be repeated for requests of the same shape (stack/reflex).
  *
- * The table and the generations of names are memory that workers write and programs read, of maps that are made once for an
- * instance, and put into each object that is loaded (src/kept.rs). The table is an array of sets; the hash of a request, with
- * the bytes that vary as zero, says in which set its entry is. A program compares all bytes that matter.
+ * The table and the generations of names are memory that workers write and programs read. Their maps are made once for an
+ * instance, and put into each object that is loaded (src/kept.rs). The table is an array of sets; the hash of a request,
+ * with varying bytes as zero, selects the set of its entry. A program compares all bytes that matter.
  *
- * A worker may write an entry at any time. Its sequence is odd meanwhile, and another one afterwards: a program copies the
- * reply out and then looks whether the sequence is what it was before. An entry carries the generation that its name had before
- * the state was read that the reply was made from. The program compares it with the present one last, when the copy is complete:
- * once a name was withdrawn, no request that comes then gets the reply, whenever it was published.
- * stack/reflex/src/kept_table.rs has the same layouts. */
+ * A worker may write an entry at any time. Its sequence is odd meanwhile, and has a new value afterwards: a program copies
+ * the reply and then checks whether the sequence is unchanged. An entry carries the generation that its name had before the
+ * reply's state was read. The program compares it with the present one last, when the copy is complete: once a name has
+ * been withdrawn, no later request gets the reply, whenever it was published. stack/reflex/src/kept_table.rs has the same
+ * layouts. */
 #ifndef TWINPATH_KEPT_H
 #define TWINPATH_KEPT_H
 
@@ -20,7 +20,7 @@ enum { KEPT_GENERATIONS = 16384 }; /* of each service */
 
 /* Entries, a power of two; 0: no replies are kept, and none of this code is left. Constant once loaded. */
 const volatile __u32 kept_max = 0;
-/* Of the hash, and two more for each of its words: nobody can choose requests of one set. */
+/* Seed of the hash, and two more for each of its words, so that nobody can choose requests of one set. */
 const volatile __u64 kept_seed = 0;
 const volatile __u64 kept_keys[KEPT_REQUEST_WORDS] = {};
 
@@ -137,12 +137,12 @@ INLINE struct kept_cpu *own_kept_cpu(void)
 	return map_lookup(&kept_cpu, &zero);
 }
 
-/* What was read before it was read before what is read after it. */
+/* Orders earlier reads before later reads. */
 INLINE void read_barrier(struct kept_cpu *cpu)
 {
 	__u64 before = __sync_fetch_and_add(&cpu->barrier, 1);
 
-	/* Only the form that returns what was there orders other accesses on every processor. */
+	/* Only the form that returns the former value orders other accesses on every processor. */
 	OWN_REGISTER(before);
 }
 
@@ -163,10 +163,10 @@ INLINE int is_current(const struct found *found)
 	return word && *(volatile __u64 *)word == found->generation;
 }
 
-/* The functions below that are not static are verified once, for all numbers that they may be called with: otherwise the
- * search, with its loops in each other, would be verified for each length of a request, which is more than the kernel takes. So
- * they get numbers only, and look up what they work on. As the kernel verifies them even where nothing calls them, each says
- * itself that without entries none of it is left. */
+/* The functions below that are not static are verified once, for all possible arguments. Otherwise the search, with its
+ * nested loops, would be verified for each length of a request, which exceeds the kernel's limit. So they get only numbers,
+ * and look up the data on which they work. The kernel verifies them even if nothing calls them, so each checks itself that
+ * there are entries, or is removed. */
 
 INLINE struct kept_shape *shape_of(__u32 service, __u32 number)
 {

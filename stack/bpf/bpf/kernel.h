@@ -10,7 +10,7 @@ typedef unsigned long long __u64;
 
 #define SECTION(name) __attribute__((section(name), used))
 #define INLINE static inline __attribute__((always_inline))
-/* A function that is called and not inlined: all programs of an object share one copy of its code. */
+/* A function that is not inlined: all programs of an object share one copy of its code. */
 #define CALLED static __attribute__((noinline))
 /* The same, verified by itself, for any arguments of these types. */
 #define GLOBAL __attribute__((noinline))

@@ -1,26 +1,26 @@
-/* Sockets with a fast path: the kernel's UDP sockets of processes, each of which can be given a lease. While a socket has
- * one, its datagrams go into its direct ring instead of its receive buffer, and nobody is woken. It is for a thread that
- * looks: one that is about to sleep gives the lease back.
+/* Sockets with a fast path: the kernel's UDP sockets of processes, each of which can be given a lease. While a socket has one,
+ * its datagrams go into its direct ring instead of its receive buffer, and nobody is woken. It is for a thread that polls: a
+ * thread that is about to sleep gives the lease back.
  *
- * Whose datagram it is, the kernel says: the program looks the socket up as the kernel's UDP does, so groups of sockets on
- * a port, connected sockets and narrower addresses get what is theirs. The socket's storage has the number of its lease.
+ * The kernel determines the socket of a datagram: the program looks the socket up as the kernel's UDP does, so groups of sockets
+ * on a port, connected sockets and narrower addresses get their own datagrams. The socket's storage has the number of its lease.
  *
- * A lease is a direct ring that the program may close as well (direct.h). The bit that says "open" is part of the word from
- * which a slot is taken, so no slot is taken of a ring that is closed, by either side, and its reader then knows which
- * frames are still to come. A frame is never dropped for want of a slot: the ring is closed and the frame is the kernel's.
+ * A lease is a direct ring that the program may close as well (direct.h). The "open" bit is part of the word from which a slot
+ * is taken. So no slot is taken of a ring that either side has closed, and its reader then knows which frames are still to come.
+ * A frame is never dropped for want of a slot: the ring is closed and the frame goes to the kernel.
  *
- * While a ring is open, no frame of its socket is passed to the kernel: what cannot be put into the ring, such as a fragment,
- * closes it first. So datagrams are in the ring, or in the socket, in turns, and the reader can keep their order: it opens
- * the ring only if it has read everything that was passed. Frames are counted for that before they are passed, those that may be
- * anything separately, and PASSED says that there was one since the reader has cleared it.
- * core/rings/src/lease.rs is the other side.
+ * While a ring is open, no frame of its socket is passed to the kernel: a frame that cannot be put into the ring, such as a
+ * fragment, closes it first. So datagrams are in the ring or in the socket, in turns, and the reader can keep their order: it
+ * opens the ring only if it has read everything that was passed. For that, frames are counted before they are passed (separately
+ * if their socket is unknown), and PASSED says that one was passed since the reader has cleared it. core/rings/src/lease.rs is
+ * the other side.
  *
- * What is in a ring that nobody reads any more is handed over to the kernel's socket: it is sent on the interface with a mark, which the
- * program at egress turns around, so that it arrives here again. It goes to the socket that it was for, or nowhere.
+ * Frames in a ring that nobody reads any more are handed over to the kernel's socket. They are sent on the interface with a
+ * mark, and the program at egress loops them back, so that they arrive here again. Each goes to its own socket, or nowhere.
  *
- * One program serves all processes of an interface, so that a frame of nobody's costs the same with each number of them. The
- * rings of a process are in maps that it alone has, and it writes there what it likes: each number from there is bounded.
- * Which lease is whose is in maps that no process has but the one that has loaded the program. */
+ * One program serves all processes of an interface, so that an unrelated frame costs the same for any number of them. The rings
+ * of a process are in maps that it has to itself, and it may write anything there: each number from there is bounded. The
+ * assignment of leases is in maps that only the process that has loaded the program can write. */
 #include "kernel.h"
 
 #define HAS(frame, n) ((n) <= (frame)->len)
@@ -93,8 +93,8 @@ struct lessee {
 	/* Of its lease. */
 	__u16 number;
 	__u16 process;
-	/* How often a lease of this number had been given by then. A socket that is closed in one process may live on in another:
-	 * when the number is given to a further socket, it is no longer the number of the former one. */
+	/* How many times a lease with this number had been given out by then. A socket that is closed in one process may
+	 * live on in another: when its number is given to a further socket, it no longer belongs to the former one. */
 	__u32 lent;
 };
 
@@ -105,7 +105,7 @@ struct {
 	MAP_TYPE(value, struct lessee);
 } lessees SECTION(".maps");
 
-/* Frames that leave with this mark are of a ring: random, and not 0. */
+/* Frames that leave with this mark come from a ring: random, and not 0. */
 const volatile __u32 handing_mark = 0;
 
 /* The lease whose frames are handed over at present. */
@@ -143,7 +143,7 @@ struct {
 	MAP_UINT(max_entries, HOSTS_MAX);
 } hosts SECTION(".maps");
 
-/* Bits of which that of each of them is set (host_bit): for other addresses one look is mostly enough. */
+/* A bit set with one bit for each of them (host_bit): for other addresses, one look is usually enough. */
 struct host_bits {
 	__u64 words[HOST_BITS / 64];
 };
@@ -155,8 +155,8 @@ struct {
 	MAP_UINT(max_entries, 1);
 } host_bits SECTION(".maps");
 
-/* The start of a frame that the kernel sends for a socket, for a holder that has asked for one: further datagrams to that peer
- * can leave with the same headers. core/rings/src/sample.rs has the same layout. */
+/* The start of a frame that the kernel sends for a socket, for a holder that has requested one: further datagrams to that
+ * peer can leave with the same headers. core/rings/src/sample.rs has the same layout. */
 enum { SAMPLE_LEN = 64 };
 enum { SAMPLE_NONE, SAMPLE_ASKED, SAMPLE_WRITING, SAMPLE_WRITTEN };
 struct sample {
@@ -176,7 +176,7 @@ struct {
 	MAP_UINT(map_flags, BPF_F_MMAPABLE);
 } samples SECTION(".maps");
 
-/* Whether the lease that a socket was given last is still its own. */
+/* Whether the last lease that a socket was given is still its own. */
 INLINE int is_lent(const struct lessee *lessee)
 {
 	__u32 place = lessee->process * leases_max + lessee->number;
@@ -185,8 +185,8 @@ INLINE int is_lent(const struct lessee *lessee)
 	return lent && *(volatile const __u32 *)lent == lessee->lent;
 }
 
-/* A frame is about to be passed to the kernel: it is counted, by the count of a ring that it belongs to, and the ring is closed
- * if it is open. */
+/* A frame is about to be passed to the kernel. Counts it in `count` of its ring, and closes the ring if it is open.
+ * */
 INLINE void pass_by(struct direct *ring, __u32 *count)
 {
 	__u32 before = __sync_fetch_and_add(count, 1);
@@ -206,7 +206,7 @@ INLINE void pass_by(struct direct *ring, __u32 *count)
 		__sync_fetch_and_add(&ring->ended, 1);
 }
 
-/* Takes a slot; null if the ring is closed, or was closed because it is full or its lease has lapsed. */
+/* Takes a slot; null if the ring is closed, or was closed because it is full or its lease has expired. */
 INLINE struct slot *take_slot(struct direct *ring, void *slots, __u32 number, __u64 *filled)
 {
 	for (int attempt = 0; attempt < CLAIM_ATTEMPTS; attempt++) {
@@ -242,7 +242,7 @@ INLINE struct slot *take_slot(struct direct *ring, void *slots, __u32 number, __
 	return 0;
 }
 
-/* Puts a frame into the ring of a lease, unless the kernel is to judge it. Returns 0 if the kernel is to have it. */
+/* Puts a frame into the ring of a lease, unless the kernel must decide. Returns 0 if the frame is for the kernel. */
 CALLED int put_leased(struct __sk_buff *skb, __u32 process, __u32 number, __u32 len, int is_doubtful)
 {
 	void *rings = map_lookup(&rings_of, &process), *slots;
@@ -267,7 +267,7 @@ CALLED int put_leased(struct __sk_buff *skb, __u32 process, __u32 number, __u32 
 	return 0;
 }
 
-/* A frame that may be for any of the sockets of a process is about to be passed to the kernel. */
+/* A frame that may be for any socket of a process is about to be passed to the kernel. */
 GLOBAL int pass_by_process(__u32 process)
 {
 	void *rings = map_lookup(&rings_of, &process);
@@ -302,9 +302,9 @@ CALLED int pass_by_all(void)
 	return 0;
 }
 
-/* Whether a frame that is not claimed may end in one of the sockets, by a way that the program does not know: fragments,
- * headers with options, super-frames, multicast, an address that was added just now. Frames to other ports do not, nor do those
- * for other hosts. */
+/* Whether an unclaimed frame may end up in one of the sockets in a way that the program does not know: fragments, headers
+ * with options, super-frames, multicast, a newly added address. Frames to other ports do not, nor do those for other hosts.
+ * */
 INLINE int may_be_ours(__u32 number, const struct __sk_buff *skb)
 {
 	switch (number) {
@@ -313,7 +313,7 @@ INLINE int may_be_ours(__u32 number, const struct __sk_buff *skb)
 	case TCP_NOT_OPENING:
 		return 0;
 	case VLAN_TAG:
-		/* Frames of a VLAN are another interface's. Those with tag 0 have only a priority. */
+		/* Frames of a VLAN belong to another interface. Those with tag 0 have only a priority. */
 		return !skb->vlan_present || !(skb->vlan_tci & 0xfff);
 	default:
 		return 1;
@@ -355,8 +355,8 @@ INLINE int is_host(const struct host *host)
 	return bits && bits->words[bit / 64] >> (bit % 64) & 1 && map_lookup(&hosts, host);
 }
 
-/* Whether the kernel may drop the frame because of where it comes from (ip_route_input_slow and fib_validate_source, ip6_rcv_core): it
- * is not put into a ring then. The kernel lets some of them in. */
+/* Whether the kernel may drop the frame because of its source (ip_route_input_slow and fib_validate_source, ip6_rcv_core).
+ * Such a frame is not put into a ring. The kernel accepts some of them. */
 INLINE int is_doubtful(const __u8 *bytes)
 {
 	struct host host = {};
@@ -419,7 +419,7 @@ CALLED int take_handed(struct __sk_buff *skb)
 	rings = is_held ? map_lookup(&rings_of, &process) : 0;
 	ring = rings ? map_lookup(rings, &number) : 0;
 	if (ring) {
-		/* As in pass_by, but an open ring stays open: what is in it comes after this. */
+		/* As in pass_by, but an open ring stays open: the frames in it come after this one. */
 		__sync_fetch_and_add(&ring->passed, 1);
 		__sync_fetch_and_or(&ring->head, PASSED);
 	}
@@ -498,15 +498,15 @@ SECTION("classifier") int twinpath_lease(struct __sk_buff *skb)
 	return is_others(skb) ? TCX_NEXT : look_closely(skb);
 }
 
-/* Whether another frame with these headers would be treated as this one is by everything that follows, if a packet socket sends
- * it: a mark and a priority are not in its bytes. */
+/* Whether another frame with these headers, sent by a packet socket, would be treated like this one in all later steps: a
+ * mark and a priority are not in its bytes. */
 INLINE int is_plain(const struct __sk_buff *skb)
 {
 	return !skb->mark && !skb->priority && !skb->vlan_present && skb->gso_segs <= 1 && !skb->gso_size;
 }
 
-/* Shows how the kernel sends, and turns around what is handed over. In front of all others, so that the bytes are those that a frame of a
- * packet socket has at this place. */
+/* Shows how the kernel sends, and loops back frames that are handed over. In front of all others, so that the bytes are the
+ * same as those of a frame of a packet socket at this point. */
 SECTION("classifier") int twinpath_sample(struct __sk_buff *skb)
 {
 	const __u32 zero = 0;

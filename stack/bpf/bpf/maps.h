@@ -56,8 +56,8 @@ struct config {
 	__u32 ipv6[2][4];
 };
 
-/* A plain claim on a port, the only one on it: untagged, at every local address, from every source. It is found by
- * the port's low byte; on a collision the claim is found in `claims`. */
+/* A plain claim on a port, the only one on it: untagged, at every local address, from every source. It is found by the low
+ * byte of the port; if two collide, the claim is found in `claims`. */
 struct plain {
 	__u16 port;    /* as on the wire */
 	__u8 protocol; /* 0: none */
@@ -66,8 +66,8 @@ struct plain {
 	__u16 reflex; /* as of a claim */
 };
 
-/* The protocols that can be claimed; each has a place in tables that are kept by protocol. `Protocol::index` in
- * core/wire. */
+/* The protocols that can be claimed; each has an index in tables by protocol. `Protocol::index` in core/wire.
+ * */
 enum protocol_index {
 	UDP_INDEX = 0,
 	TCP_INDEX = 1,
@@ -190,8 +190,8 @@ struct grace_inner {
 	MAP_UINT(max_entries, 1);
 };
 
-/* No program uses this map. The kernel lets an update of a map of maps return only when every program that was
- * running has ended (maybe_wait_bpf_programs): afterwards no program uses the generation that was in force before. */
+/* No program uses this map. The kernel lets an update of a map of maps return only when all programs that were running have
+ * ended (maybe_wait_bpf_programs): afterwards no program uses the former generation. */
 struct {
 	MAP_UINT(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	MAP_TYPE(key, __u32);

@@ -5,13 +5,13 @@
 #include "kernel.h"
 #include "pending.h"
 
-/* How often addresses have moved from port to port. A worker counts a move as it learns of it, so entries for frames from or
- * to the address are void from then on, whatever control is doing. An address has the place that a hash of it has; those
- * that share one cost each other time alone. */
+/* How often addresses have moved from port to port. A worker counts a move when it learns of it. From then on, entries for
+ * frames from or to the address are void, whatever control is doing. The place of an address is a hash of it; if several
+ * addresses share one, this only costs time. */
 enum { MOVE_WORDS = 1 << 14 };
 
-/* The last word counts frames that were left to a bridge instead of a stuck worker. The bridge learns from them, and no
- * worker does, so each of them makes all such entries void, also while control stands still. */
+/* The last word counts frames that were left to a bridge instead of a stuck worker. The bridge learns from them, but no
+ * worker does. So each of them makes all such entries void, even while control stands still. */
 enum { BRIDGED = MOVE_WORDS };
 
 struct {
@@ -32,8 +32,8 @@ INLINE void left_to_bridge(void)
 		__sync_fetch_and_add(bridged, 1);
 }
 
-/* Whether one of the addresses with these places has moved since their words had this sum, or may have without a worker's
- * knowledge. */
+/* Whether one of the addresses with these places has moved since their words had this sum, or may have moved without a
+ * worker's knowledge. */
 INLINE int has_moved(__u32 from, __u32 to, __u32 moved_then)
 {
 	__u32 at = BRIDGED;

@@ -1,14 +1,14 @@
 /* Flows that the kernel forwards by itself, between ports of a switch in one network namespace.
  *
- * An entry stands for the frames that are equal to some frame in some bits of their fields: control has found out that all
- * of them leave by one port, unchanged (switch/pipeline/src/trace.rs). There are few different sets of bits, the masks, so
- * an entry is found by a look-up for each mask under which frames of the port have entries; it does not matter in which
- * order, as an entry is right about every frame that it is found for. What an entry says of a frame depends on no other entry.
+ * An entry stands for all frames with given values in some bits of their fields: control has found out that all of them
+ * leave through one port, unchanged (switch/pipeline/src/trace.rs). There are few different sets of bits, the masks. So an
+ * entry is found by one look-up for each mask under which frames of the port have entries. Their order does not matter,
+ * because every entry that matches a frame is right for it. An entry does not depend on any other.
  *
- * What is read of a frame is in fields.h, and when addresses have moved in moves.h.
+ * The fields of a frame are read in fields.h, and moves of addresses are in moves.h.
  *
- * Nothing needs to sweep for an entry to end: each has the time from which it is void, and the time for which its frames may
- * stay away, and it belongs to a generation. src/offload.rs has the same layouts. */
+ * Entries end without being swept: each has the time from which it is void, and the time for which its frames may stay
+ * away, and it belongs to a generation. src/offload.rs has the same layouts. */
 #ifndef TWINPATH_OFFLOAD_H
 #define TWINPATH_OFFLOAD_H
 
@@ -18,8 +18,8 @@
 
 enum { MASKS = 8 };
 
-/* Entries that there may be, and CPUs that the machine may have. Constant once loaded; without entries none of the code
- * below is left. */
+/* Maximum number of entries, and of CPUs of the machine. Constant once loaded; without entries, none of the code below
+ * remains. */
 const volatile __u32 entries_max = 0;
 const volatile __u32 cpus = 0;
 
@@ -84,8 +84,8 @@ struct {
 	MAP_UINT(map_flags, BPF_F_MMAPABLE);
 } counts SECTION(".maps");
 
-/* For each entry, when a frame came last, ns of CLOCK_MONOTONIC. It is written when it is older than this, so that the CPUs
- * do not contend for it; it may be too old by as much. */
+/* For each entry, when a frame came last, ns of CLOCK_MONOTONIC. It is written only when it is older than this, so that the
+ * CPUs do not contend for it; so it may be too old by this much. */
 #define USED_STEP_NS (1ULL << 23)
 
 struct {
@@ -180,8 +180,8 @@ struct {
 	MAP_UINT(max_entries, PORT_WORDS);
 } port_words SECTION(".maps");
 
-/* Copies of the entries that a CPU has found last: looking one up among all takes as long as everything else that the XDP
- * program does. A copy is good for the version that it was made of. Only frames that are forwarded change them, so those of
+/* Copies of the entries that a CPU has found last, because looking one up among all takes as long as the rest of the XDP
+ * program. A copy is valid for the version from which it was made. Only forwarded frames change copies, so frames of
  * unknown senders do not. */
 struct copied {
 	__u64 version;
@@ -317,7 +317,7 @@ CALLED int find_offloaded(struct __sk_buff *skb, struct forwarding *forwarding, 
 	return find_entry(forwarding, &key, masks, skb->len, gso_size, payload_at, 0);
 }
 
-/* Counts a frame of `len` bytes for which an entry was found; `counts_from` is where those counts begin. */
+/* Counts a frame of `len` bytes for which an entry was found; `counts_from` is the start of those counts. */
 INLINE void count_forwarded(const struct forwarding *forwarding, __u32 len, __u32 counts_from)
 {
 	__u32 number = forwarding->number, at = counts_from + cpu_number() * entries_max + number;
@@ -342,7 +342,7 @@ INLINE int forward_offloaded(struct __sk_buff *skb, const struct forwarding *for
 {
 	count_forwarded(forwarding, skb->len, counts_from);
 	if (forwarding->to_peer) {
-		/* The port has taken it for a frame to somebody else, and the other end would drop it as such. */
+		/* The port has classified it as a frame to another host, and the other end would drop it as such. */
 		if (skb->pkt_type == PACKET_OTHERHOST)
 			change_type(skb, PACKET_HOST);
 		return redirect_peer(forwarding->ifindex, 0);

@@ -40,7 +40,7 @@ INLINE struct claimed_slot claim_slot(struct direct *ring, __u32 queue)
 		if (!slot)
 			break;
 		sequence = *(volatile __u64 *)&slot->sequence;
-		/* The slot is of the former lap: it is not filled yet, or not read yet. */
+		/* The slot is from the former lap: it is not filled yet, or not read yet. */
 		if (sequence < lap)
 			break;
 		/* If this fails, other CPUs have moved the head since it was read, or the worker has closed the ring. */
@@ -80,7 +80,7 @@ INLINE void leave_note(struct per_cpu *cpu, const __u64 head[HEAD_WORDS], __u32 
 	__builtin_memcpy(cpu->note, head, sizeof(cpu->note));
 }
 
-/* Gives a worker a frame that is claimed, and of which a note is left. Returns what the filter of its socket returns. */
+/* Gives a worker a claimed frame, of which a note is left. Returns what the filter of its socket returns. */
 INLINE int hand_over(struct __sk_buff *skb, struct per_cpu *cpu, __u32 queue, __u32 len)
 {
 	if (!may_hand_over(queue)) {
@@ -146,7 +146,7 @@ INLINE int filter(struct __sk_buff *skb, __u32 queue)
 		leave_note(cpu, head, frame.len, frame.reflex);
 		cpu->queue = queue;
 		tail_call(skb, &filter_goes_on, 0);
-		/* The program is not there any more, as the process ends. */
+		/* The program is no longer there, because the process is ending. */
 	}
 	leave_note(cpu, head, frame.len, 0);
 	return hand_over(skb, cpu, queue, frame.len);
@@ -196,7 +196,7 @@ INLINE int is_noted(const struct __sk_buff *skb, const struct per_cpu *cpu, __u3
 	return differs == 0;
 }
 
-/* Decides a frame that no socket was offered, as the worker has none yet. */
+/* Decides a frame that no socket has seen, because the worker has none yet. */
 INLINE int decide_without_socket(struct __sk_buff *skb, struct per_cpu *cpu)
 {
 	__u64 head[HEAD_WORDS] = {};
@@ -253,7 +253,7 @@ SECTION("classifier") int twinpath_ingress(struct __sk_buff *skb)
 	if (reflexes && cpu->note_reflex) {
 		int action = reply_by_reflex(skb, cpu, len, cpu->note_reflex);
 
-		/* What cannot be replied to is for the service's kernel socket: no other one has it. */
+		/* A frame that cannot be replied to is for the service's kernel socket: no other socket has it. */
 		if (action == TCX_NEXT)
 			cpu->counters[NO_SOCKET]++;
 		return action;

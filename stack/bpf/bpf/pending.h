@@ -1,4 +1,4 @@
-/* How a program finds a stuck worker: a word per queue says since when a frame has been waiting. */
+/* How a program detects a stuck worker: a word per queue says since when a frame has been waiting. */
 #ifndef TWINPATH_PENDING_H
 #define TWINPATH_PENDING_H
 
@@ -16,7 +16,7 @@ enum { QUEUES_MAX = 1024 };
 
 struct pending {
 	__u64 since;
-	/* Who answers what the programs could answer (reflex.h): until this time the worker. */
+	/* Who answers requests that the programs could answer (reflex.h): until this time, the worker. */
 	__u64 worker_until;
 	__u64 tried_rate; /* what the programs had replied to in a second before that; see TRIAL_DOUBLED in reflex.h */
 	/* Only of the programs: when the worker may be tried again; all their replies; those that
@@ -60,7 +60,7 @@ INLINE int may_hand_over(__u32 queue)
 	now = ktime_get_coarse_ns();
 	since = *(volatile __u64 *)&word->since;
 	if (since == 0) {
-		/* If another CPU was first, its time is as good. */
+		/* If another CPU was first, its time is just as good. */
 		__sync_val_compare_and_swap(&word->since, 0, now);
 		return 1;
 	}

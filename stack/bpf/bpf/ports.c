@@ -1,20 +1,20 @@
 /* Interfaces as ports of a switch: workers receive all of their frames, and the kernel's own stack none.
  *
- * All ports of a network namespace share the programs, and each worker has one packet socket for all of them. Each frame
- * is decided once, as packet sockets see it directly before tc ingress, on the same CPU (net/core/dev.c,
+ * All ports of a network namespace share the programs, and each worker has one packet socket for all of them. Each frame is
+ * decided once, when packet sockets see it directly before tc ingress, on the same CPU (net/core/dev.c,
  * __netif_receive_skb_core): the filter of the worker's socket leaves a note if the worker is to get the frame, and the
- * program at tc ingress drops that frame. What no worker gets is dropped as well, unless the port fails open: then it goes
- * on to the kernel, where a bridge that the interface belongs to carries it.
+ * program at tc ingress drops that frame. A frame that no worker gets is dropped as well, unless the port fails open: then
+ * it goes on to the kernel, where the bridge to which the interface belongs carries it.
  *
- * Flows that the kernel forwards by itself (offload.h) are tried first. The filter looks for an entry, and notes where the
- * frame goes; the program at tc ingress sends it there. Where no filter has run, as no worker has a socket, it looks itself.
- * Ports may have an XDP program in front of both, which looks for an entry in the same place.
+ * Flows that the kernel forwards by itself (offload.h) are tried first. The filter looks for an entry, and records the
+ * frame's output port; the program at tc ingress sends it there. If no filter has run, because no worker has a socket, that
+ * program looks itself. Ports may have an XDP program in front of both, which looks for an entry in the same map.
  *
- * An interface is a port from the time when its entry is in the map until the entry is removed. Before and after that the
- * programs change nothing, so no frame is lost or doubled by the order in which they are attached.
+ * An interface is a port while its entry is in the map. Before and after that the programs change nothing, so no frame is
+ * lost or duplicated by the order in which they are attached.
  *
- * When the process ends, all ports are the kernel's at once (served.h). Detaching the programs takes an RCU grace period
- * for each. With other programs at tc, flows that the kernel forwards go on for a while (keep.h). */
+ * When the process ends, all ports immediately belong to the kernel (served.h). Detaching the programs takes an RCU grace
+ * period for each. With other programs at tc, the kernel continues to forward flows for a while (keep.h). */
 #include "keep.h"
 #include "kernel.h"
 #include "offload.h"
@@ -24,7 +24,7 @@
 /* The mark of frames that our sockets send. */
 const volatile __u32 mark = 0;
 
-/* What is not given to a worker goes to the kernel instead of being dropped. */
+/* Frames that no worker gets go to the kernel instead of being dropped. */
 enum { FAILS_OPEN = 1 };
 
 struct port {
@@ -87,7 +87,7 @@ CALLED int listen_of(struct __sk_buff *skb, __u32 worker)
 		note->fate = FORWARDED;
 		return 0;
 	}
-	/* A frame that nobody else would carry waits for a stuck worker too, as long as there is room. */
+	/* A frame that nobody else would carry waits even for a stuck worker, while there is room. */
 	if (!may_hand_over(worker) && port->flags & FAILS_OPEN)
 		return 0;
 	note->fate = GIVEN;
@@ -148,8 +148,8 @@ SECTION("classifier") int twinpath_serve_in(struct __sk_buff *skb)
 	return serve_in(skb);
 }
 
-/* In the driver of a port that is to forward there. Whatever no entry is found for here goes on to the hooks above, which
- * know more of it: those look again. */
+/* In the driver of a port that is to forward there. Frames without an entry here go on to the hooks above, which know more
+ * about them and look again. */
 SECTION("xdp") int twinpath_port_xdp(struct xdp_md *context)
 {
 	__u32 ifindex = context->ingress_ifindex, place = ifindex & (PORT_WORDS - 1);
@@ -176,8 +176,8 @@ SECTION("classifier") int twinpath_test_tagged(struct __sk_buff *skb)
 	return serve_in(skb);
 }
 
-/* At tc ingress of a port, if flows are to go on without the process. What filters have noted does not count, as they are
- * gone with their sockets; a frame of an entry that the dying process was given is forwarded all the same. */
+/* At tc ingress of a port, if flows are to survive the process. Notes of filters do not count, because the filters are gone
+ * with their sockets; a frame of an entry that was given to the dying process is still forwarded. */
 SECTION("classifier") int twinpath_port_in_keeping(struct __sk_buff *skb)
 {
 	__u32 first = 0, ifindex = skb->ifindex;
@@ -203,8 +203,8 @@ SECTION("classifier") int twinpath_port_out(struct __sk_buff *skb)
 	return TCX_NEXT;
 }
 
-/* Drops what the kernel sends by itself. A bridge that carries a frame instead of a worker does so on the CPU where the
- * frame arrived, before the next one. */
+/* Drops what the kernel sends by itself. A bridge that carries a frame instead of a worker sends it on the CPU on which it
+ * arrived, before the next frame. */
 SECTION("classifier") int twinpath_serve_out(struct __sk_buff *skb)
 {
 	__u32 first = 0, ifindex = skb->ifindex;

@@ -1,19 +1,19 @@
 /* Reflexes: replies that the programs give by themselves, while the worker sleeps.
  *
  * A service that mirrors answers every request with its own bytes, and one that keeps replies allows those to be repeated
- * (service/service, `Reflex`). For a claimed frame of such a service a program needs no worker: reflex_of() decides by the
+ * (service/service, `Reflex`). For a claimed frame of such a service, a program needs no worker: reflex_of() decides by the
  * frame's head, and by kept.h, whether it may reply, and reply_by_reflex() (reply.h) rewrites the frame and sends it back.
- * Everything that is not certain goes to the worker, under a reason that is counted:
- * a reply is byte for byte the one that the worker would have sent (stack/reflex/src/mirror.rs is the same in Rust).
+ * Every doubtful frame goes to the worker, under a reason that is counted: a reply is byte for byte the one that the worker
+ * would have sent (stack/reflex/src/mirror.rs is the same in Rust).
  *
- * A worker that gets no frames cannot be seen to hang. So some requests go to it all the same, the canaries: of each service
- * one by count and one by time, and one for each peer by time, which also keeps the peer's entry in use. If a canary waits for
- * too long the worker is stuck (pending.h), and there are no reflexes until it continues.
+ * It would not be noticed that a worker hangs if it got no frames. So it still gets some requests, the canaries: for each
+ * service one by count and one by time, and one for each peer by time, which also keeps the peer's entry in use. If a
+ * canary waits for too long, the worker is stuck (pending.h), and there are no reflexes until it continues.
  *
  * src/reflex.rs has the same layouts.
  *
- * The including program defines CONTEXT, the context of the program that decides, and LOAD_BYTES, the helper that copies bytes
- * of its frame. */
+ * The including program defines CONTEXT, the context of the program that decides, and LOAD_BYTES, the helper that copies
+ * bytes of its frame. */
 #ifndef TWINPATH_REFLEX_H
 #define TWINPATH_REFLEX_H
 
@@ -22,12 +22,12 @@
 
 /* Not 0 if there are reflexes. Constant once loaded; without reflexes none of the code below is left. */
 const volatile __u32 reflexes = 0;
-/* Whether the worker is tried while replies are many. */
+/* Whether to let the worker try while there are many replies. */
 const volatile __u32 tries_worker = 0;
 /* Whether frames may come with checksums that their senders have left to hardware: the device is virtual. */
 const volatile __u32 partial_checksums = 0;
 
-/* Of the hash of senders' MAC addresses: nobody can choose senders that share a bucket. */
+/* Seed of the hash of senders' MAC addresses, so that nobody can choose senders that share a bucket. */
 const volatile __u64 station_seed = 0;
 
 /* Flags above the place in a claim's reflex. */
@@ -136,8 +136,8 @@ struct peer {
 	/* Written by the programs. The buckets of replies are by service, as each has a rate of its own. */
 	__u64 full_at_ns[KEPT_SERVICES];
 	__u64 canary_ns; /* when the next canary is due */
-	/* So many requests go to the worker first: it keeps peers in use when others need room, and has to see that this one is
-	 * (PROVEN_USES in stack/udp/src/egress.rs). */
+	/* Number of requests that go to the worker first: it keeps peers in use when others need room, so it must see that
+	 * this one is in use (PROVEN_USES in stack/udp/src/egress.rs). */
 	__u32 to_worker;
 	__u32 reserved;
 };
@@ -168,29 +168,29 @@ struct {
 	MAP_UINT(max_entries, QUEUES_MAX * KEPT_SERVICES);
 } canaries SECTION(".maps");
 
-/* One request of a service in so many, on each CPU; a power of two. */
+/* On each CPU, one in this many requests of a service; a power of two. */
 enum { CANARY_REQUESTS = 4096 };
 #define CANARY_NS 1000000000ULL
 enum { CANARY_LEAST = 16 };
 /* Control forgets a peer that no worker asks about within a minute, and asks the kernel about it every 10 s. */
 #define PEER_CANARY_NS 8000000000ULL
-/* With fewer replies in a second the worker is not tried: they take a twentieth of a CPU. */
+/* With fewer replies in a second, the worker is not tried: they take a twentieth of a CPU. */
 enum { TRIED_RATE_LEAST = 25000 };
-/* A trial takes so long, if the worker does not end it before. It comes so soon after another one, if replies in a second have become
- * more or fewer by a quarter, or the worker has answered until now. Otherwise the time doubles with each trial, so many times at
- * most: a trial is short, and may find the worker slow by chance. */
+/* The duration of a trial, unless the worker ends it before. Then the time to the next one, if the rate of replies has
+ * changed by a quarter, or the worker has answered until now. Otherwise the time doubles with each trial, at most this many
+ * times: a trial is short, and may find the worker slow by chance. */
 #define TRIAL_NS 12000000ULL
 #define TRIAL_LEAST_NS 50000000ULL
 enum { TRIAL_DOUBLED_MOST = 4 };
 /* The lowest bits of `tried_rate`, which make no difference to a rate, are how often it has doubled. */
 enum { TRIAL_DOUBLED = 7 };
-/* Replies in a second are counted for so long at least, twice before a trial. What took so long is no rate of now. CPUs count theirs
- * once in a tick of 1 to 10 ms. */
+/* The minimum time for counting replies in a second, twice before a trial; and the maximum, beyond which a count is no
+ * longer the present rate. CPUs add theirs once in a tick of 1 to 10 ms. */
 #define RATE_OVER_NS 20000000ULL
 #define RATE_OVER_MOST_NS 100000000ULL
 /* `worker_until` if the worker has just answered, and does not any more. `GIVEN_BACK` in core/rings/src/answering.rs. */
 enum { GIVEN_BACK = 1 };
-/* After silence, replies of so much time may leave at once. As in stack/udp/src/reply_limit.rs. */
+/* After silence, a burst of replies for this time may leave. As in stack/udp/src/reply_limit.rs. */
 #define BURST_NS 200000000ULL
 
 /* The places of fields in a frame without a tag. */
@@ -206,13 +206,13 @@ INLINE struct reflex_cpu *own_reflex_cpu(void)
 	return map_lookup(&reflex_cpu, &zero);
 }
 
-/* A token bucket stored as the time at which it is full again; takes `count` tokens. Returns 0 if they are not there. */
+/* A token bucket stored as the time at which it is full again; takes `count` tokens. Returns 0 if there are too few. */
 INLINE int take_tokens(__u64 *full_at_ns, __u64 interval_ns, __u64 count, __u64 now)
 {
 	__u64 at = *(volatile __u64 *)full_at_ns;
 
 	if ((long long)(at - now) < 0)
-		/* If another CPU was first, its time is as good. */
+		/* If another CPU was first, its time is just as good. */
 		__sync_val_compare_and_swap(full_at_ns, at, now);
 	else if (at - now >= BURST_NS)
 		return 0;
@@ -263,7 +263,7 @@ INLINE int answers_by_itself(__u16 source, __u16 destination)
 	}
 }
 
-/* Whether a frame has been waiting for the worker for too long: then may_hand_over() has to find out. */
+/* Whether a frame has been waiting too long for the worker, so that may_hand_over() must decide. */
 INLINE int waits_too_long(__u32 queue, __u64 now)
 {
 	const struct pending *word = fail_open_ns ? map_lookup(&pending, &queue) : 0;
@@ -518,7 +518,7 @@ INLINE int has_reflex(const struct frame *frame)
 	       (REFLEX_FLAGS(frame->reflex) & MIRRORS || (kept_max && REFLEX_FLAGS(frame->reflex) & KEEPS));
 }
 
-/* Whether the worker answers all requests of this queue for now. */
+/* Whether at present the worker answers all requests of this queue. */
 INLINE int worker_answers(__u32 queue)
 {
 	const __u32 zero = 0;
@@ -537,7 +537,7 @@ INLINE int worker_answers(__u32 queue)
 		cpu->why[WHY_LOAD]++;
 		return 1;
 	}
-	/* It has given back, or let its time lapse. */
+	/* It has given back, or let its time expire. */
 	if (__sync_val_compare_and_swap(&word->worker_until, until, 0) == until) {
 		tried = *(volatile __u64 *)&word->tried_rate;
 		/* A worker that has not come to its trial is busy elsewhere, and requests have waited for it. One that has

@@ -1,4 +1,4 @@
-/* Makes of a frame its reply, at tc: a mirrored one or a kept one. reflex_of() has allowed it. */
+/* Turns a frame at tc into its reply: a mirrored or a kept one. reflex_of() has allowed it. */
 #ifndef TWINPATH_REPLY_H
 #define TWINPATH_REPLY_H
 
@@ -7,7 +7,7 @@
 /* As many as a claimed frame may have: it fits into the memory that workers receive into, of 2 KiB. */
 enum { CHUNKS = 4 };
 
-/* Short datagrams are summed where they are, in such steps: a copy costs as much again. */
+/* Short datagrams are summed in place, in these steps: a copy would double the cost. */
 enum { STEP = 8, STEPS = 16 };
 
 /* Adds the first bytes of a datagram to a sum. Returns how many are left. */
@@ -122,7 +122,7 @@ INLINE void swap_macs(struct reply *reply, const __u8 *bytes)
 	reply->ethertype = FIELD16(bytes, 12);
 }
 
-/* A UDP header of the reply; ports change places. */
+/* A UDP header of the reply; ports are swapped. */
 INLINE void write_udp(__u16 udp[4], const __u8 *bytes, __u32 at, __u32 udp_len, __u16 checksum)
 {
 	udp[0] = FIELD16(bytes, at + 2);
@@ -193,7 +193,7 @@ CALLED __u32 mirror(struct __sk_buff *skb, const __u8 *bytes, __u32 len)
 	return write_ipv4(skb, &reply, bytes, udp_len, FIELD16(bytes, UDP4_AT + 6)) ? MAY_REPLY : WHY_FAILED;
 }
 
-/* The sum of a kept reply, which has zeros behind it up to eight bytes. */
+/* The sum of a kept reply, which is padded with zeros up to eight bytes. */
 INLINE __u32 sum_of_reply(struct kept_cpu *cpu, __u32 len)
 {
 	__u64 first = (len + 3) & ~3U, rest = first > CHUNK ? first - CHUNK : 0;
@@ -208,7 +208,7 @@ INLINE __u32 sum_of_reply(struct kept_cpu *cpu, __u32 len)
 	return (__u32)sum;
 }
 
-/* Above the reason: the frame cannot be given to a worker any more. */
+/* Above the reason: the frame can no longer be given to a worker. */
 enum { LOST = 0x100 };
 
 /* Makes of a frame the kept reply to its request, which is in the memory of this CPU. If it fails, the datagram is as it was,

@@ -1,5 +1,5 @@
-/* Programs at tc that change nothing as soon as their process has ended, also if they stay attached: what they do is
- * reached by a tail call, and the kernel empties the array of tail calls when the last descriptor of it is closed
+/* Programs at tc that change nothing once their process has ended, even if they stay attached. They reach their working
+ * part by a tail call, and the kernel empties the array of tail calls when its last descriptor is closed
  * (prog_array_map_clear, kernel/bpf/arraymap.c). */
 #ifndef TWINPATH_SERVED_H
 #define TWINPATH_SERVED_H

@@ -1,9 +1,9 @@
-/* Copies of requests that a program has replied to, and of the replies, for captures (host/observe/src/capture).
+/* Copies of requests to which a program has replied, and of the replies, for captures (host/observe/src/capture).
  *
- * Each capture brings a ring of its own, and a word that counts the frames for which the ring had no room; control puts both into
+ * Each capture has its own ring, and a word that counts the frames for which the ring had no room. Control puts both into
  * the maps below, and then sets the capture's bit in `reflex_control.taps`. While that is 0, nothing else is looked at. The
- * request is copied before its frame is changed, and published together with the reply: a frame that gets none is a worker's,
- * which copies it by itself. src/taps.rs has the same layouts. */
+ * request is copied before its frame is changed, and published together with the reply. A frame without a reply goes to a
+ * worker, which copies it itself. src/taps.rs has the same layouts. */
 #ifndef TWINPATH_TAP_H
 #define TWINPATH_TAP_H
 
@@ -12,7 +12,7 @@
 /* A claimed frame fits into the memory that workers receive into, of 2 KiB. */
 enum { TAPS = 4, TAP_FRAME = 2048 };
 
-/* What is published: both frames, one directly behind the other, each cut to TAP_FRAME bytes. */
+/* The published data: both frames, one directly after the other, each truncated to TAP_FRAME bytes. */
 struct tapped {
 	__u64 request_ns; /* CLOCK_MONOTONIC */
 	__u64 reply_ns;

@@ -49,7 +49,7 @@ INLINE void copy_address(__u32 to[4], const struct frame *frame, __u32 at, int w
 	}
 }
 
-/* The checks that every claim makes of a frame; 0 if all pass. */
+/* The checks that apply to a frame for every claim; 0 if all pass. */
 INLINE verdict_t check_frame(const struct frame *frame)
 {
 	const struct config *config = config_of(frame);

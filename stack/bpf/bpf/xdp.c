@@ -54,7 +54,7 @@ SECTION("xdp") int twinpath_xdp(struct xdp_md *context)
 	return test_run ? verdict : action;
 }
 
-/* A frame that it has not replied to is passed on, to twinpath_ingress_again if that is attached as well. */
+/* A frame to which it has not replied is passed on, to twinpath_ingress_again if that is attached as well. */
 SECTION("classifier") int twinpath_ingress(struct __sk_buff *skb)
 {
 	return reply_to_handed(skb);

@@ -1,9 +1,10 @@
-//! Measures what the program of an owner of an interface (`twinpath sockets`) costs a frame that is the kernel's, with so many processes
-//! that have rings.
+//! Measures how much time the program of an interface's owner (`twinpath sockets`) takes for a frame that goes to
+//! the kernel, for different numbers of processes with rings.
 //!
-//! `cargo run --release -p twinpath-bpf --example lease_programs`, as root. Datagrams are sent to a port of the loopback device of
-//! a network namespace of its own, and none of the programs claims it: the time from the sender's call through the receive path to a receive
-//! buffer that is full, as medians of batches, against that without programs.
+//! `cargo run --release -p twinpath-bpf --example lease_programs`, as root. Datagrams are sent to a port of the
+//! loopback device in a separate network namespace, and none of the programs claims it. The figure is the time from
+//! the sender's call through the receive path to a full receive buffer, as medians of batches, compared with the
+//! time without programs.
 
 use std::error::Error;
 use std::net::UdpSocket;

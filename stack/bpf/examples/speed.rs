@@ -1,10 +1,10 @@
-//! Measures what a verdict costs: nanoseconds per frame of the programs as they run in production.
+//! Measures the cost of a verdict: nanoseconds per frame of the programs as they run in production.
 //!
-//! `cargo run --release -p twinpath-bpf --example speed`, as root. A test run's own cost, some 20 to 30 ns, is
-//! in every figure: the column `tcx, no note` is little else. `tcx, ring` is the program at tc ingress while it fills
-//! the direct ring of a worker without a socket, and `filter, ring` is the socket's filter while it fills it. A second
-//! table shows the cost of checking whether the worker is stuck, a third one what a frame that is the kernel's, or a worker's, pays more
-//! where the programs reply by themselves.
+//! `cargo run --release -p twinpath-bpf --example speed`, as root. A test run's own cost, about 20 to 30 ns, is in
+//! every figure: the column `tcx, no note` is little else. `tcx, ring` is the program at tc ingress while it fills
+//! the direct ring of a worker without a socket, and `filter, ring` is the socket's filter while it fills the ring.
+//! A second table shows the cost of checking whether the worker is stuck. A third one shows the additional cost for
+//! frames that go to the kernel or to a worker where the programs reply by themselves.
 #![allow(unsafe_code, reason = "the example plays the worker: it writes the words shared with the programs")]
 
 #[path = "../tests/common/mod.rs"]
@@ -81,8 +81,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     reflexes(&corpus)
 }
 
-/// Measures what reflexes cost frames that get none: medians of the differences of each program, without reflexes and with
-/// them, measured in turns. On the XDP path the program at tc is there for them alone, so it is compared with an empty one.
+/// Measures the cost of reflexes for frames without a reply: medians of the differences of each program, without
+/// reflexes and with them, measured in turns. On the XDP path, the program at tc is only there for reflexes, so it
+/// is compared with an empty one.
 fn reflexes(corpus: &Corpus) -> Result<(), Box<dyn Error>> {
     let plan = ReflexPlan { partial_checksums: true, rate: 10_000_000, tries_worker: false };
     let fail_open = Duration::from_secs(3600);
@@ -147,8 +148,8 @@ fn mirrored(table: &Table) -> Result<Table, Box<dyn Error>> {
     Ok(mirrored)
 }
 
-/// Measures what the check for a stuck worker costs a frame: medians of the differences of two programs, measured in
-/// turns. All frames of a burst but the first find the word of their queue set. The first one sets it.
+/// Measures the cost per frame of the check for a stuck worker: medians of the differences of two programs,
+/// measured in turns. The first frame of a burst sets the word of its queue; all others find it set.
 fn fail_open(corpus: &Corpus, other_cpu: usize) -> Result<(), Box<dyn Error>> {
     let mut setups = [Way::filter(corpus)?, Way::direct_ring(corpus)?, Way::xdp(corpus)?];
     setups.iter_mut().for_each(|way| way.other_cpu = other_cpu);

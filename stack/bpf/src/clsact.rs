@@ -1,14 +1,15 @@
 //! Classic filters at tc: the way to attach programs at tc where the kernel has no BPF links there (tcx).
 //!
-//! A filter belongs to its interface and not to a process, so it stays when its process is killed. Programs attached
-//! this way must therefore do nothing by themselves once their process is gone. Each filter's name says which process
-//! put it there: the program, a number that is held while the process lives ([`Alive`]), and the process ID for
-//! people to read. A later instance removes the filters whose number is free ([`tidy`]), and no others.
+//! A filter belongs to its interface and not to a process, so it stays when its process is killed. Programs
+//! attached this way must therefore do nothing by themselves once their process is gone. Each filter's name
+//! identifies the process that put it there: the program, a number that is held while the process lives
+//! ([`Alive`]), and the process ID for people to read. A later instance removes the filters whose number is free
+//! ([`tidy`]), and no others.
 //!
 //! Foreign filters and queueing disciplines are not changed. Ours have priority 1 and are the newest of that
-//! priority, which the kernel runs first (`cls_bpf_change` puts a new one at the head of the list). A discipline that
+//! priority, which the kernel runs first (`cls_bpf_change` puts a new one at the head of the list). A qdisc that
 //! existed before stays; one that we made is removed with the last filter on it. Between our check that no other
-//! filter is left and the removal, another process may add one: its filter is lost, as after any `tc qdisc del`.
+//! filter is left and the removal, another process may add one. Its filter is lost, as after any `tc qdisc del`.
 
 mod listed;
 
@@ -47,10 +48,10 @@ const PRIORITY: u16 = 1;
 /// For all protocols: `ETH_P_ALL`, in network byte order.
 const PROTOCOL: u16 = 3u16.to_be();
 
-/// How often the discipline may vanish while we add a filter to it: another instance that ends removes its own.
+/// How many times the qdisc may vanish while we add a filter to it: another instance that ends removes its own.
 const ATTEMPTS: u32 = 3;
 
-/// One of our filters. Dropping it removes it, and also its discipline if we made that and nobody else uses it.
+/// One of our filters. Dropping it removes it, and also its qdisc if we made that and nobody else uses it.
 pub(crate) struct Filter {
     netlink: Netlink,
     ifindex: u32,
@@ -65,7 +66,7 @@ pub(crate) enum Position {
     First,
     /// After the filter of this name.
     Behind(String),
-    /// Somebody has removed it.
+    /// It was removed by another party.
     Gone,
 }
 
@@ -208,8 +209,8 @@ pub(crate) fn at(ifindex: u32, hook: TcAttachType) -> Result<Vec<Listed>, Netlin
     filters(&Netlink::open(Protocol::Route)?, ifindex, hook)
 }
 
-/// Makes the discipline that holds the filters. Returns whether to remove it with the last of them: if it did not
-/// exist, or another instance made it and left it to the last one.
+/// Makes the qdisc that holds the filters. Returns whether to remove it with the last of them: if it did not exist,
+/// or if another instance made it and left its removal to the last one.
 fn make_discipline(netlink: &Netlink, ifindex: u32) -> Result<bool, NetlinkError> {
     let asked = format!("make the discipline {CLSACT} of interface {ifindex}");
     match netlink.request(&Request::create(&asked, RTM_NEWQDISC, &discipline(ifindex))) {
@@ -223,7 +224,7 @@ fn make_discipline(netlink: &Netlink, ifindex: u32) -> Result<bool, NetlinkError
     }
 }
 
-/// The error of a filter that was added and is not there.
+/// The error if a filter was added but is not there.
 fn vanished() -> NetlinkError {
     NetlinkError::refused("keep the filter".to_owned(), Errno::NOENT)
 }
@@ -232,7 +233,7 @@ fn discipline(ifindex: u32) -> Body {
     message(ifindex, HANDLE, TC_H_CLSACT, 0).text(TCA_KIND, CLSACT)
 }
 
-/// `struct tcmsg`: family, padding, interface, handle, parent, and what a filter has beside that.
+/// `struct tcmsg`: family, padding, interface, handle, parent, and further information of a filter.
 fn message(ifindex: u32, handle: u32, parent: u32, info: u32) -> Body {
     Body::new([0, ifindex, handle, parent, info].map(u32::to_ne_bytes).concat())
 }

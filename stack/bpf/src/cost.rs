@@ -1,9 +1,9 @@
-//! Measures what the programs cost a frame that passes to the kernel, by the kernel's own test runs
+//! Measures how long the programs take for a frame that passes to the kernel, by the kernel's own test runs
 //! (BPF_PROG_TEST_RUN).
 //!
-//! A test run executes a program on the same frame again and again and reports the time of one run in whole
-//! nanoseconds. Its own overhead is part of that, so each program is run in turns with an empty one at the same hook:
-//! the difference is the program's cost with warm caches. Nothing is attached and no packet is sent.
+//! A test run executes a program repeatedly on the same frame and reports the time of one run in whole nanoseconds.
+//! That includes its own overhead, so each program is run in turns with an empty one at the same hook: the
+//! difference is the program's cost with warm caches. Nothing is attached and no packet is sent.
 
 use std::cmp::Ordering;
 
@@ -17,10 +17,10 @@ use crate::empty::Empty;
 use crate::steering::{FILTER, INGRESS, REDIRECT};
 use crate::{Path, SteerError, Steering};
 
-/// Turns of each program and the empty one; the median is taken. Each turn of an XDP program waits some 20 ms for the
-/// kernel, which changes its dispatcher for it.
+/// Turns of each program and the empty one; the median is taken. Each turn of an XDP program waits about 20 ms for
+/// the kernel, which changes its dispatcher for it.
 const TURNS: usize = 3;
-/// Runs of one turn: some 0.5 ms.
+/// Runs of one turn: about 0.5 ms.
 const REPEAT: u32 = 20_000;
 
 /// The cost of one program for one kind of frame, ns, as the median of the turns.
@@ -28,7 +28,7 @@ const REPEAT: u32 = 20_000;
 pub struct ProgramCost {
     /// `xdp`, `socket filter` or `tc ingress`.
     pub program: &'static str,
-    /// One run of the program, the overhead of the test run included.
+    /// One run of the program, including the overhead of the test run.
     pub run_ns: f64,
     /// One run of an empty program at the same hook.
     pub empty_ns: f64,
@@ -43,8 +43,8 @@ impl ProgramCost {
 }
 
 /// Runs the programs of a path, under the rules of `table`, on frames that no rule claims; each starts with its
-/// Ethernet header. Returns one list of programs per frame. Takes some 0.5 s; the calling thread should stay on its
-/// CPU meanwhile.
+/// Ethernet header. Returns one list of programs per frame. Takes about 0.5 s, during which the calling thread
+/// should stay on its CPU.
 ///
 /// # Errors
 /// The programs cannot be loaded, or [`SteerError::TestRun`].
@@ -61,13 +61,14 @@ pub fn program_costs(
         let at_xdp = compare("xdp", xdp(us.loaded(REDIRECT)?)?, xdp(none.program("empty_xdp")?)?, &frames)?;
         return Ok(at_xdp.into_iter().map(|cost| vec![cost]).collect());
     }
-    // A packet socket's filter reads from the start of the data. In a test run that is the IP header: with a second
-    // Ethernet header in front it reads the same bytes as on a device.
+    // A packet socket's filter reads from the start of the data. In a test run, that is the IP header. With a
+    // second Ethernet header in front, it reads the same bytes as on a device.
     let double = |frame: &Vec<u8>| [frame.get(..eth::HEADER_LEN).unwrap_or_default(), frame].concat();
     let doubled: Vec<Vec<u8>> = frames.iter().map(double).collect();
     let (filter, nothing) = (us.loaded(FILTER)?, none.program("empty_filter")?);
     let at_filter = compare("socket filter", socket(filter)?, socket(nothing)?, &doubled)?;
-    // The filter has just passed a frame and left no note, as for every frame that stays with the kernel.
+    // As if the filter had just passed a frame and left no note, which happens for every frame that stays with the
+    // kernel.
     let (ingress, nothing) = (us.loaded(INGRESS)?, none.program("empty_ingress")?);
     let at_ingress = compare("tc ingress", tc(ingress)?, tc(nothing)?, &frames)?;
     Ok(at_filter.into_iter().zip(at_ingress).map(|(filter, ingress)| vec![filter, ingress]).collect())

@@ -1,5 +1,5 @@
-//! Takes a pinned program off its interface at once. Without this the kernel does it some time after the last descriptor and pin of the
-//! link have gone.
+//! Detaches a pinned program from its interface immediately. Otherwise the kernel does it some time after the last
+//! descriptor and pin of the link have gone.
 #![allow(unsafe_code, reason = "bpf(2) takes a pointer")]
 
 use std::ffi::CString;
@@ -20,7 +20,7 @@ struct ObjGet {
     flags: u32,
 }
 
-/// The link that is pinned at `path` has no effect from now on; the pin stays. Takes CAP_NET_ADMIN.
+/// Disables the link that is pinned at `path`; the pin stays. Takes CAP_NET_ADMIN.
 ///
 /// # Errors
 /// ENOENT without such a pin; EOPNOTSUPP for a link of a kind that ends only with its last descriptor.

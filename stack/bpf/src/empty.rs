@@ -1,4 +1,4 @@
-//! Programs that do nothing: they measure what a hook costs by itself.
+//! Programs that do nothing: they measure the cost of a hook itself.
 
 use aya::programs::xdp::XdpLink;
 use aya::programs::{Program, SchedClassifier, SocketFilter, Xdp, xdp};
@@ -33,7 +33,7 @@ impl Empty {
 
 /// An XDP program on an interface that passes every frame. Dropping it detaches it.
 ///
-/// The cost for the interface is what its driver needs to run XDP at all, for any program.
+/// The cost for the interface is the cost of running XDP in its driver at all, for any program.
 pub struct EmptyXdp {
     _link: XdpLink,
     _object: Empty,

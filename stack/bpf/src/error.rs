@@ -15,7 +15,7 @@ pub enum SteerError {
         "loading the BPF object: {0}; CAP_BPF and CAP_NET_ADMIN (or root) are needed, and in a container a seccomp profile that lets bpf(2) pass"
     )]
     Object(#[source] Box<aya::EbpfError>),
-    /// The object lacks a program or map: it is not this program's object.
+    /// The object lacks a program or map: it is not the object that belongs to this code.
     #[error("the BPF object has no {0}; rebuild it with `cargo run -p xtask -- bpf`")]
     Missing(&'static str),
     /// The kernel refused a program.
@@ -114,7 +114,7 @@ pub enum SteerError {
         /// A description of that instance.
         holder: String,
     },
-    /// Flows of a switch that has ended go on at the interface.
+    /// Flows of a switch that has ended are still being forwarded at the interface.
     #[error(
         "switch {switch}, whose process has ended, has left its flows at {interface} (on_exit = \"keep=SECONDS\"): start {switch} \
          again, or end that by `twinpath tidy --kept {switch}`"
@@ -125,7 +125,7 @@ pub enum SteerError {
         /// The switch.
         switch: String,
     },
-    /// The end of this process cannot be noted.
+    /// The end of this process cannot be recorded.
     #[error(
         "flows cannot go on after this process, as the kernel would not know when it ended: {step}: {error}"
     )]
@@ -192,7 +192,7 @@ pub enum SteerError {
     Query(#[source] NetlinkError),
 }
 
-/// Advice for the user, as far as the kernel's error allows.
+/// Advice for the user, if the kernel's error allows any.
 fn lacking(step: &str, error: &NetlinkError) -> String {
     let module = if step == "the filter" { "cls_bpf" } else { "sch_ingress" };
     match error.errno() {

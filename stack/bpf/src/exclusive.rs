@@ -1,5 +1,5 @@
-//! Withholds an interface from the kernel's own stack, in both directions, and redirects its frames to and from the
-//! interface where that stack lives instead.
+//! Withholds an interface from the kernel's own stack, in both directions, and redirects frames between it and the
+//! interface that the kernel's stack uses instead.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -31,23 +31,24 @@ const INGRESS: &str = "twinpath_withhold";
 const EGRESS: &str = "twinpath_only_ours";
 const CROSS: &str = "twinpath_cross";
 const CROSS_WHEN_STUCK: &str = "twinpath_cross_when_stuck";
-/// What these do while there is a process to serve, by their places in the array of tail calls.
+/// The programs that do the work of these while the process serves, by their indexes in the array of tail calls.
 const SERVE: [&str; 3] = ["twinpath_serve_withhold", "twinpath_serve_only_ours", "twinpath_serve_cross"];
 /// One program for each worker, with the worker's number at the end.
 const LISTEN: &str = "twinpath_listen";
 const QUEUE: &str = "twinpath_queue";
 
-/// The programs that withhold an interface. While one is withheld, the kernel's stack receives nothing from it and sends
-/// nothing through it. Packet sockets still receive arriving frames; a frame leaves only if it has the mark or was
-/// redirected from the kernel's interface. Dropping this gives the interface back.
+/// The programs that withhold an interface. While one is withheld, the kernel's stack receives nothing from it and
+/// sends nothing through it. Packet sockets still receive arriving frames. A frame leaves only if it has the mark
+/// or was redirected from the kernel's interface. Dropping this returns the interface to the kernel.
 pub struct Exclusive {
-    /// The array of tail calls. When the last descriptor of it is closed, the interface is the kernel's at once.
+    /// The array of tail calls. When its last descriptor is closed, the interface immediately belongs to the kernel
+    /// again.
     _served: OwnedFd,
     object: Ebpf,
     crossing: Array<MapData, Crossing>,
     crossed: PerCpuArray<MapData, Crossed>,
     stuck: StuckRecords,
-    /// The withheld interface, how the programs are attached, and the links of those on it.
+    /// The withheld interface, how the programs are attached, and their links on it.
     held: Option<(u32, TcAttach, [TcLink; 2])>,
     /// The link on the kernel's interface, that interface's index, and the name of the program.
     cross: Option<(TcLink, u32, &'static str)>,
@@ -60,10 +61,10 @@ impl std::fmt::Debug for Exclusive {
 }
 
 impl Exclusive {
-    /// Loads the programs for up to `workers` workers. Nothing is withheld yet. Frames sent with `mark` (SO_MARK, not 0)
-    /// will leave; the mark is removed. A worker is stuck when a frame has waited for it for longer than `fail_open`. Then
-    /// frames are redirected within the kernel instead, after [`Exclusive::cross_when_stuck`]. With 0, no worker is ever
-    /// taken to be stuck.
+    /// Loads the programs for up to `workers` workers. Nothing is withheld yet. Frames sent with `mark` (SO_MARK,
+    /// not 0) will leave; the mark is removed. A worker is stuck when a frame has waited for it for longer than
+    /// `fail_open`. Then frames are redirected within the kernel instead, after [`Exclusive::cross_when_stuck`].
+    /// With 0, no worker ever counts as stuck.
     ///
     /// # Errors
     /// [`SteerError::Object`], [`SteerError::Map`]; [`SteerError::Queue`] for more than [`FILTERS_MAX`] workers.
@@ -87,10 +88,10 @@ impl Exclusive {
         Ok(())
     }
 
-    /// Stops redirecting and gives the interface back. It may be gone already.
+    /// Stops redirecting and returns the interface to the kernel. It may be gone already.
     ///
     /// # Errors
-    /// [`SteerError::Map`]; the interface is given back all the same.
+    /// [`SteerError::Map`]; the interface is returned nevertheless.
     pub fn release(&mut self) -> Result<(), SteerError> {
         let outcome = self.cross_no_more();
         self.held = None;
@@ -103,8 +104,8 @@ impl Exclusive {
         self.held.as_ref().map(|(ifindex, ..)| *ifindex)
     }
 
-    /// Attaches the filter to a worker's packet socket. The socket then takes the frames that this worker is to carry, and
-    /// no others.
+    /// Attaches the filter to a worker's packet socket. The socket then receives the frames that this worker is to
+    /// carry, and no others.
     ///
     /// # Errors
     /// [`SteerError::Queue`], [`SteerError::OtherPath`], [`SteerError::Program`], [`SteerError::Filter`].
@@ -112,8 +113,8 @@ impl Exclusive {
         attach_filter(&mut self.object, (LISTEN, &format!("{LISTEN}_{worker}")), worker, socket)
     }
 
-    /// The program that a TAP interface must run for each frame that it puts into a queue (TUNSETFILTEREBPF). The queues
-    /// belong to the workers in their order. `None` if no worker is ever taken to be stuck.
+    /// The program that a TAP interface must run for each frame that it puts into a queue (TUNSETFILTEREBPF). The
+    /// queues belong to the workers in order. `None` if no worker ever counts as stuck.
     ///
     /// # Errors
     /// [`SteerError::Program`].
@@ -130,10 +131,10 @@ impl Exclusive {
     }
 
     /// Starts redirecting frames within the kernel between the device and that interface, which must be in the same
-    /// network namespace: a frame that arrives on the device arrives on the interface, a frame sent through the
-    /// interface leaves by the device. A super-frame crosses whole; the kernel does the offloads that the device cannot
-    /// (segmentation, checksums) before it leaves. Packet sockets on the device still see arriving frames. Frames
-    /// sent past the queueing discipline (PACKET_QDISC_BYPASS) are not redirected.
+    /// network namespace. A frame that arrives on the device is received on the interface, and a frame sent through
+    /// the interface leaves through the device. A super-frame crosses whole; before it leaves, the kernel does the
+    /// offloads that the device cannot do (segmentation, checksums). Packet sockets on the device still see
+    /// arriving frames. Frames sent past the qdisc (PACKET_QDISC_BYPASS) are not redirected.
     ///
     /// # Errors
     /// [`SteerError::NoInterface`], [`SteerError::Tcx`], [`SteerError::Map`]: then nothing is redirected.
@@ -141,7 +142,7 @@ impl Exclusive {
         self.cross(kernel, false)
     }
 
-    /// Redirects frames so only while a worker is stuck. Workers carry them otherwise.
+    /// Redirects frames in this way only while a worker is stuck. Otherwise workers carry them.
     ///
     /// # Errors
     /// As [`Exclusive::cross_to`].
@@ -193,16 +194,16 @@ impl Exclusive {
         }))
     }
 
-    /// The words that tell since when a frame has waited for a worker, to be mapped as those of
-    /// [`Steering::pending`](crate::Steering::pending). A worker has two: for frames of the device, and for frames of the
-    /// kernel's interface. `None` if no worker is ever taken to be stuck.
+    /// The words that tell since when a frame has waited for a worker, to be mapped like those of
+    /// [`Steering::pending`](crate::Steering::pending). A worker has two: for frames of the device, and for frames
+    /// of the kernel's interface. `None` if no worker ever counts as stuck.
     #[must_use]
     pub fn pending(&self) -> Option<BorrowedFd<'_>> {
         self.stuck.words()
     }
 
-    /// Becomes readable when the programs have found a worker stuck, and stays so until [`Exclusive::read_stuck`]. `None` if
-    /// no worker is ever taken to be stuck.
+    /// Becomes readable when the programs have found a worker stuck, and stays so until [`Exclusive::read_stuck`].
+    /// `None` if no worker ever counts as stuck.
     #[must_use]
     pub fn stuck(&self) -> Option<BorrowedFd<'_>> {
         self.stuck.readable()
@@ -231,7 +232,7 @@ pub(crate) fn load(
     let mut loader = EbpfLoader::new();
     loader.override_global("mark", &mark, true);
     loader.override_global("fail_open_ns", &fail_open_ns, true);
-    // Only programs that look at the words of all workers have this one.
+    // Only programs that look at the words of all workers have this variable.
     loader.override_global("workers", &workers, false);
     offload.into_iter().for_each(|sizes| sizes.apply(&mut loader));
     if let Some((pins, pid)) = keep {
@@ -259,7 +260,7 @@ pub(crate) fn attach_both(
     ])
 }
 
-/// Attaches a program of the object, which is loaded first if need be, in front of all others.
+/// Attaches a program of the object in front of all others, and loads it first if necessary.
 fn attach(
     object: &mut Ebpf,
     name: &'static str,
@@ -274,18 +275,18 @@ fn attach(
     crate::tc::attach(classifier, name, ifindex, hook, how)
 }
 
-/// An interface that an exception port or a switch withholds: its frames reach neither the kernel's stack nor any socket
-/// but the port's own.
+/// An interface that an exception port or a switch withholds: its frames reach only the port's own sockets, not the
+/// kernel's stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Withheld {
     /// The process that holds it, if we may see it: process ID and command.
     pub holder: Option<(u32, String)>,
-    /// The interface where the kernel's stack lives instead, if we may look into the process.
+    /// The interface that the kernel's stack uses instead, if we may look into the process.
     pub kernel: Option<String>,
 }
 
-/// Whether an exception port withholds the interface. It is found by its program, so also if it belongs to another
-/// user or has its command socket in another directory. `None` too where the kernel does not list programs (without
+/// Whether an exception port withholds the interface. It is found by its program, even if it belongs to another
+/// user or has its command socket in another directory. Also `None` if the kernel does not list programs (without
 /// CAP_SYS_ADMIN).
 #[must_use]
 pub fn withheld(ifindex: u32) -> Option<Withheld> {
@@ -300,8 +301,8 @@ pub fn withheld(ifindex: u32) -> Option<Withheld> {
     Some(Withheld { holder, kernel })
 }
 
-/// Whether an exception port redirects frames between the interface and its device, so that frames that arrive there
-/// come from a program. `false` too where the kernel does not list programs.
+/// Whether an exception port redirects frames between the interface and its device, so that frames arriving there
+/// come from a program. Also `false` if the kernel does not list programs.
 #[must_use]
 pub fn crosses(ifindex: u32) -> bool {
     let Ok(interface) = interface_name(ifindex) else { return false };
@@ -317,7 +318,7 @@ const NAME_MAX: usize = 15;
 
 /// A program of a running twinpath instance.
 struct Ours {
-    /// The name, as far as the kernel keeps it.
+    /// The name, truncated as the kernel keeps it.
     name: String,
     program_id: u32,
 }

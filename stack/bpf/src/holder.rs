@@ -15,7 +15,7 @@ use crate::xdp_holder::{Attachment, XdpHolder};
 /// [`SteerError::Query`].
 pub fn xdp_holder(ifindex: u32) -> Result<Option<XdpHolder>, SteerError> {
     let Some((program_id, mode)) = on_hook(ifindex)? else { return Ok(None) };
-    // Without CAP_SYS_ADMIN the kernel does not tell; the ID alone is still useful.
+    // Without CAP_SYS_ADMIN the kernel gives no details; the ID alone is still useful.
     let info = loaded_programs().filter_map(Result::ok).find(|info| info.id() == program_id);
     let name = info.as_ref().and_then(|info| info.name_as_str()).filter(|name| !name.is_empty());
     Ok(Some(XdpHolder {
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_time_per_run_needs_runs_that_were_timed() {
         assert_eq!(run_ns(0, 0), None);
-        // Loaded while statistics were off: then runs are not counted either.
+        // Loaded while statistics were off, so runs were not counted either.
         assert_eq!(run_ns(0, 5), None);
         assert_eq!(run_ns(300, 4), Some(75));
     }

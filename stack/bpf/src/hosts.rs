@@ -1,4 +1,5 @@
-//! The addresses of this host, for the program that puts datagrams into rings (`bpf/lease.c`): the kernel judges what comes from them.
+//! The addresses of this host, for the program that puts datagrams into rings (`bpf/lease.c`): the kernel decides
+//! about frames from them.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -27,7 +28,7 @@ impl Hosts {
         Ok(Self { hosts, bits, known: HashSet::new() })
     }
 
-    /// Makes the maps equal to these addresses. New ones are in force before former ones are not.
+    /// Makes the maps equal to these addresses. New ones come into force before former ones are removed.
     pub(crate) fn set(&mut self, hosts: &[IpAddr]) -> Result<(), SteerError> {
         let wanted: HashSet<HostKey> = hosts.iter().map(|host| key(*host)).collect();
         if wanted == self.known {

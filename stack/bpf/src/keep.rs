@@ -1,7 +1,7 @@
-//! Switches whose flows go on without them: each has a folder in a BPF file system, with one for each network namespace that it
-//! has ports in (`pins.rs`). A process that has the switch holds a lock on the folder (flock(2)), which ends with the process
-//! however it ends: so it is known whether what is there is in use, has been left for the next process, or is of no use any
-//! more.
+//! Switches whose flows survive them. Each has a folder in a BPF file system, with one subfolder for each network
+//! namespace in which it has ports (`pins.rs`). The process that runs the switch holds a lock on the folder
+//! (flock(2)), which ends with the process however it ends. So it is known whether the contents are in use, were
+//! left for the next process, or are obsolete.
 
 use std::fs;
 use std::io;
@@ -18,7 +18,7 @@ use twinpath_time::Instant;
 use crate::keep_lease::{LEASE, LeaseWords};
 use crate::pins;
 
-/// Where the BPF file system is usually, and our folder there.
+/// The usual place of the BPF file system, and our folder there.
 const USUAL: [&str; 2] = ["/sys/fs/bpf", "/sys/fs/bpf/twinpath"];
 /// Where we mount one if there is none.
 const OWN: &str = "/run/twinpath/bpf";
@@ -26,7 +26,7 @@ const OWN: &str = "/run/twinpath/bpf";
 /// linux/magic.h
 const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
 
-/// Why flows cannot go on without a switch.
+/// Why a switch's flows cannot survive it.
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
     /// There is no place for pins.
@@ -35,19 +35,19 @@ pub enum KeepError {
          mount one (mount -t bpf bpf /sys/fs/bpf)"
     )]
     NoFileSystem(io::Error),
-    /// It would vanish with the process.
+    /// The place would vanish with the process.
     #[error(
         "what outlives a process needs a BPF file system that is mounted for all; there is none at /sys/fs/bpf or {OWN}, and this \
          process has mounts of its own, as under `ip netns exec`: mount one outside (mount -t bpf bpf {OWN}), or name ports as \
          IFACE@NETNS"
     )]
     OwnMounts,
-    /// Another process has the switch.
+    /// Another process runs the switch.
     #[error("another process has switch {switch}{}: end it first, or give one of them another name", of(*.process))]
     Taken {
         /// The switch.
         switch: String,
-        /// Its process, if the kernel tells.
+        /// Its process, if the kernel reports it.
         process: Option<u32>,
     },
     /// A folder cannot be used.
@@ -72,7 +72,7 @@ fn is_bpf(path: &str) -> bool {
     statfs(path).is_ok_and(|stat| stat.f_type as u64 == BPF_FS_MAGIC)
 }
 
-/// Where folders of switches are, as far as there is such a place.
+/// Possible places for the folders of switches.
 fn places() -> impl Iterator<Item = &'static str> {
     [(OWN, OWN), (USUAL[0], USUAL[1])]
         .into_iter()
@@ -80,7 +80,7 @@ fn places() -> impl Iterator<Item = &'static str> {
         .map(|(_, folder)| folder)
 }
 
-/// Makes that place if need be.
+/// Returns that place, and makes it if necessary.
 fn place() -> Result<PathBuf, KeepError> {
     let found = places().next();
     let path = match found {
@@ -91,14 +91,14 @@ fn place() -> Result<PathBuf, KeepError> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(path)(error)),
         _ => {}
     }
-    // Programs and maps of ours, which nobody else may put there or change.
+    // It holds our programs and maps, which nobody else may add or change.
     TrustedDir::open(path).map_err(|error| failed(path)(io::Error::other(error)))?;
     Ok(path.to_owned())
 }
 
 fn mount_own() -> Result<&'static Path, KeepError> {
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt"));
-    // Where the first process hides, nothing is known of others' mounts.
+    // If the first process is hidden, nothing is known of the mounts of others.
     if let (Ok(own), Ok(first)) = (namespace("self"), namespace("1"))
         && own != first
     {
@@ -116,7 +116,7 @@ fn folder_name(switch: &str) -> String {
     switch.replace('.', "=")
 }
 
-/// The folder of a switch that this process has. Only one process has it at a time.
+/// The folder of a switch, locked by this process. Only one process has it at a time.
 #[derive(Debug)]
 pub struct Keep {
     switch: String,
@@ -125,10 +125,10 @@ pub struct Keep {
 }
 
 impl Keep {
-    /// Takes the folder of a switch, which is made if it is not there.
+    /// Locks the folder of a switch, and makes it if it does not exist.
     ///
     /// # Errors
-    /// [`KeepError`]; [`KeepError::Taken`] for a moment also after the process was killed that had it.
+    /// [`KeepError`]. [`KeepError::Taken`] also for a moment after its process was killed.
     pub fn take(switch: &str) -> Result<Self, KeepError> {
         let folder = place()?.join(folder_name(switch));
         match fs::DirBuilder::new().mode(0o700).create(&folder) {
@@ -138,7 +138,7 @@ impl Keep {
         Self::lock(switch, folder)
     }
 
-    /// The same only if there is something; `None`: nothing was left of such a switch.
+    /// The same, but only if the folder exists; `None`: nothing was left of such a switch.
     ///
     /// # Errors
     /// [`KeepError`].
@@ -153,13 +153,13 @@ impl Keep {
         Ok(Self { switch: switch.to_owned(), folder, _lock: lock })
     }
 
-    /// The folder, in which this process makes others and removes them.
+    /// The folder, in which this process makes and removes subfolders.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The folder of the calling thread's network namespace, there or not.
+    /// The subfolder of the calling thread's network namespace, whether or not it exists.
     ///
     /// # Errors
     /// [`KeepError::Folder`].
@@ -169,7 +169,7 @@ impl Keep {
         Ok(self.folder.join(format!("net-{}", namespace.ino())))
     }
 
-    /// What a former process has left, now.
+    /// What a former process has left, as of now.
     #[must_use]
     pub fn left(&self, now: Instant) -> Left {
         Left::of(self.switch.clone(), &self.folder, None, now)
@@ -184,7 +184,7 @@ impl Keep {
         other.into_iter().try_for_each(|home| pins::remove_folder(&home).map_err(failed(&home)))
     }
 
-    /// Removes everything, as far as that is possible: what stays has no effect once its lease has ended.
+    /// Removes everything that can be removed. The rest has no effect once its lease has ended.
     ///
     /// # Errors
     /// [`KeepError::Folder`].
@@ -226,16 +226,16 @@ fn homes_in(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// What there is of a switch whose flows go on without it.
+/// The remains of a switch whose flows survive it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {
     /// The switch.
     pub switch: String,
-    /// The process that has it now, as far as the kernel tells.
+    /// The process that runs it now, if the kernel reports it.
     pub process: Option<u32>,
-    /// Until when flows go on; `None`: they go on no longer, or there is a process.
+    /// When its flows end; `None`: they have ended, or a process runs the switch.
     pub until: Option<Instant>,
-    /// Interfaces on which programs are.
+    /// Number of interfaces with programs.
     pub interfaces: usize,
 }
 
@@ -249,7 +249,7 @@ impl Left {
     }
 }
 
-/// What there is of switches, with their folders.
+/// The remains of all switches, with their folders.
 fn all(now: Instant) -> Vec<(Left, PathBuf)> {
     let folders = places().flat_map(|place| homes_in(Path::new(place)));
     let left = |folder: PathBuf| {
@@ -261,14 +261,14 @@ fn all(now: Instant) -> Vec<(Left, PathBuf)> {
     folders.filter_map(left).collect()
 }
 
-/// What processes that have ended have left of their switches.
+/// The remains of switches whose processes have ended.
 #[must_use]
 pub fn kept(now: Instant) -> Vec<Left> {
     all(now).into_iter().map(|(left, _)| left).filter(|left| left.process.is_none()).collect()
 }
 
-/// Removes what is of no use any more, as its lease has ended, and the flows of a switch that still go on, if it is named.
-/// Nothing of a switch that a process has. Returns what was removed.
+/// Removes remains whose lease has ended. If a switch is named, also its flows that are still forwarded. Nothing is
+/// removed of a switch that a process runs. Returns what was removed.
 ///
 /// # Errors
 /// [`KeepError::Folder`].
@@ -287,7 +287,8 @@ pub fn remove_kept(switch: Option<&str>, now: Instant) -> Result<Vec<Left>, Keep
     Ok(removed)
 }
 
-/// The switch, without a process, of which a program with this number was left. When its lease ends is not looked at.
+/// The switch, without a process, that left a program with this number. It does not matter whether its lease has
+/// ended.
 pub(crate) fn switch_of(program: u32) -> Option<Left> {
     let has = |folder: &PathBuf| homes_in(folder).iter().any(|home| pins::programs(home).contains(&program));
     all(Instant::ZERO)

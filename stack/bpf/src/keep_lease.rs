@@ -1,4 +1,4 @@
-//! The lease of flows that go on after their process (`bpf/keep.h`): how long it is, and when it began.
+//! The lease of flows that survive their process (`bpf/keep.h`): its length, and when it began.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -20,11 +20,12 @@ pub(crate) const LEASE: &str = "lease";
 
 const AT_END: &str = "twinpath_process_ends";
 
-/// Of all maps that a next process takes over: another number whenever the layout or the meaning of one changes.
+/// The version of all maps that the next process takes over. It changes whenever the layout or the meaning of one
+/// changes.
 const LAYOUT: u64 = 2;
 
 impl LeaseWords {
-    /// Those of a pinned map; `None`: there is none.
+    /// The words of a pinned map; `None`: there is none.
     pub(crate) fn pinned(path: &Path) -> Option<Self> {
         let map = MapData::from_pin(path).ok()?;
         Array::<_, Self>::try_from(Map::Array(map)).ok()?.get(&0, 0).ok()
@@ -52,7 +53,7 @@ impl LeaseWords {
     }
 }
 
-/// The process, as the program knows it that the kernel runs when a thread exits.
+/// The process, as seen by the program that the kernel runs when a thread exits.
 pub(crate) struct OwnPid {
     process: u32,
     device: u64,
@@ -60,10 +61,10 @@ pub(crate) struct OwnPid {
 }
 
 impl OwnPid {
-    /// That of the calling process.
+    /// The calling process.
     ///
     /// # Errors
-    /// [`SteerError::Lease`] if its PID namespace cannot be looked at.
+    /// [`SteerError::Lease`] if its PID namespace cannot be read.
     pub(crate) fn get() -> Result<Self, SteerError> {
         let namespace = rustix::fs::stat("/proc/self/ns/pid").map_err(|error| SteerError::Lease {
             step: "looking at our PID namespace",
@@ -72,7 +73,7 @@ impl OwnPid {
         Ok(Self { process: std::process::id(), device: namespace.st_dev, inode: namespace.st_ino })
     }
 
-    /// Has the object loaded for this process.
+    /// Makes the object load for this process.
     pub(crate) fn apply<'a>(&'a self, loader: &mut EbpfLoader<'a>) {
         loader.override_global("process", &self.process, true);
         loader.override_global("pid_device", &self.device, true);
@@ -80,7 +81,7 @@ impl OwnPid {
     }
 }
 
-/// A lease, which begins when the process ends.
+/// A lease that begins when the process ends.
 pub(crate) struct Lease {
     words: Mapped,
     keep_ns: u64,
@@ -89,11 +90,11 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// Says how long flows go on after this process, and has the kernel note when it ends.
+    /// Sets how long flows survive this process, and makes the kernel record when it ends.
     pub(crate) fn begin(object: &mut Ebpf, keep: Duration, sizes: Sizes) -> Result<Self, SteerError> {
         let words = Mapped::take(object, LEASE, size_of::<LeaseWords>())?;
         let own = LeaseWords::of(keep, sizes);
-        // The programs of a former process still go by its time: a shorter one waits until they have been replaced.
+        // The programs of a former process still use its time. A shorter one waits until they have been replaced.
         let former_ns = words.word(1).map_or(0, |word| word.load(Ordering::Acquire));
         let keep_ns = own.keep_ns.max(former_ns);
         for (at, value) in [keep_ns, own.layout, own.entries_max, own.cpus].into_iter().enumerate() {
@@ -108,12 +109,12 @@ impl Lease {
         Ok(Self { words, keep_ns: own.keep_ns, _at_end: at_end })
     }
 
-    /// All programs are this process's: its own time holds from now on.
+    /// All programs belong to this process now: its own time applies.
     pub(crate) fn takes_over(&self) {
         self.words.store(1, self.keep_ns);
     }
 
-    /// The process ends now, as far as the ports are concerned.
+    /// For the ports, the process ends now.
     pub(crate) fn ends_now(&self, now: Instant) {
         self.words.store(0, now.as_nanos());
     }

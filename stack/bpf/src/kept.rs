@@ -1,4 +1,5 @@
-//! The memory of kept replies: maps that are made once for an instance, and that the programs of each attachment read.
+//! The memory of kept replies: maps that are made once for an instance, and read by the programs of each
+//! attachment.
 
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -38,7 +39,7 @@ impl std::fmt::Debug for KeptMaps {
 type Outer = ArrayOfMaps<MapData, MapData>;
 
 impl KeptMaps {
-    /// Makes maps for so many entries, rounded up to a power of two; `seed` is one that no peer can guess.
+    /// Makes maps for `count` entries, rounded up to a power of two. No peer may be able to guess `seed`.
     ///
     /// # Errors
     /// [`SteerError::Map`]: the kernel has no such maps (added in Linux 5.10), or no memory for them.
@@ -51,14 +52,15 @@ impl KeptMaps {
         Ok(Self { entries, words, count, keys, shapes: Mutex::default(), readers: AtomicU32::new(0) })
     }
 
-    /// Memory of maps for so many entries, bytes: the kernel has it from the start, and none of it is swapped out.
+    /// Memory of maps for this many entries, bytes. The kernel allocates it from the start, and none of it is
+    /// swapped out.
     #[must_use]
     pub const fn bytes_of(count: u32) -> u64 {
         let slots = if count < SLOTS as u32 { SLOTS as u32 } else { count };
         slots.next_power_of_two() as u64 * ENTRY_LEN as u64 + GENERATIONS_LEN as u64
     }
 
-    /// Memory of these, bytes.
+    /// Memory of these maps, bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         Self::bytes_of(self.count)
@@ -72,7 +74,7 @@ impl KeptMaps {
         let refused = |name| move |error: rustix::io::Errno| failed(name, "mapping", error.into());
         let len = (self.count as usize * ENTRY_LEN).next_multiple_of(4096);
         let entries = Mapping::of_fd(self.entries.fd().as_fd(), len, 0).map_err(refused("kept_entries"))?;
-        // A child that a program forks withdraws as its parent does.
+        // A forked child withdraws like its parent.
         let words = Mapping::with_children(self.words.fd().as_fd(), GENERATIONS_LEN, 0)
             .map_err(refused("kept_words"))?;
         let table = KeptTable::new(entries, words, self.count, self.keys.seed());
@@ -109,7 +111,7 @@ impl KeptMaps {
     }
 }
 
-/// What the programs know of services that keep replies.
+/// The programs' view of services that keep replies.
 pub(crate) struct KeptServices {
     services: Array<MapData, Service>,
     written: [Vec<Shape>; SERVICES_MAX],

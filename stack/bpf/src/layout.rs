@@ -1,4 +1,5 @@
-//! The maps' keys and values, as [`layouts`](crate::layouts) has them from the sources of the programs: how they are made.
+//! Constructors for the maps' keys and values. [`layouts`](crate::layouts) has their layout, generated from the
+//! sources of the programs.
 
 use std::net::IpAddr;
 
@@ -50,7 +51,7 @@ impl State {
     };
 }
 
-/// The word that says what the programs may answer of a claim's frames: the place, and flags above it.
+/// The word that says which requests of a claim the programs may answer: the place, and flags above it.
 pub(crate) const fn reflex_word(reflex: Option<Reflex>) -> u16 {
     match reflex {
         Some(Reflex { place, answers: Answers::Mirrored, .. }) => MIRRORS << 8 | place as u16,
@@ -65,7 +66,7 @@ impl AddressKey {
     }
 }
 
-// What lower crates define by themselves is what the programs have.
+// Values that lower crates define themselves must equal those of the programs.
 const _: () = {
     assert!(Protocol::COUNT == PROTOCOLS && Protocol::Udp.index() == UDP_INDEX);
     assert!(Protocol::Tcp.index() == TCP_INDEX);
@@ -74,7 +75,7 @@ const _: () = {
     assert!(NotReplied::ALL.len() < WHYS);
 };
 
-// So are the numbers of verdicts, and of reasons for giving no reply.
+// So must the numbers of verdicts, and of reasons for giving no reply.
 const _: () = {
     assert!(CLAIMED == 0);
     assert!(PassReason::Unclaimed as u8 == UNCLAIMED);

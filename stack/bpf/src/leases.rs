@@ -1,5 +1,6 @@
-//! The program that puts the datagrams of kernel UDP sockets into direct rings, while these sockets have a lease
-//! (`bpf/lease.c`; the holder's end is `twinpath_rings::lease`), and the one that shows how the kernel sends for them.
+//! The programs for leases on kernel UDP sockets. One puts the sockets' datagrams into direct rings while they have
+//! a lease (`bpf/lease.c`; the holder's end is `twinpath_rings::lease`). The other shows how the kernel sends for
+//! them.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
@@ -26,13 +27,13 @@ static LEASE: &[u8] = include_bytes_aligned!("../object/lease.o");
 const INGRESS: &str = "twinpath_lease";
 const EGRESS: &str = "twinpath_sample";
 
-/// Leases of one process.
+/// Maximum number of leases of one process.
 pub const LEASES_MAX: u32 = LEASES_LIMIT;
 
-/// Processes that one program is for.
+/// Maximum number of processes that one program serves.
 pub const PROCESSES_MAX: u32 = PROCESSES_LIMIT;
 
-/// Slots of the ring of each.
+/// Slots of each ring.
 pub const LEASE_SLOTS: u32 = 256;
 
 /// A lease that a socket was given.
@@ -42,7 +43,7 @@ pub struct Assigned {
     pub process: u32,
     /// The lease's number there.
     pub number: u32,
-    /// What tells it from those that had the number before and will have it after; not 0.
+    /// Distinguishes it from earlier and later leases with the same number; not 0.
     pub lent: u32,
 }
 
@@ -56,14 +57,16 @@ struct Rings {
     is_in_force: bool,
 }
 
-/// The programs for the sockets of processes on one interface. Dropping it detaches them: every frame is the kernel's then.
+/// The programs for the sockets of processes on one interface. Dropping it detaches them: every frame then goes to
+/// the kernel.
 pub struct Leases {
     links: Vec<TcLink>,
     object: Ebpf,
     maps: Maps,
     lessees: SkStorage<MapData, Lessee>,
     withdrawal: Withdrawal,
-    /// Where the program finds the states of a process's rings, and their slots; and what is there for a process that has gone.
+    /// Where the program finds the states and the slots of a process's rings, and a placeholder for a process that
+    /// has gone.
     by_process: [ByProcess; 2],
     none: [MapData; 2],
     rings: Vec<Option<Rings>>,
@@ -71,7 +74,8 @@ pub struct Leases {
     put_for: PerCpuArray<MapData, u64>,
     samples: MapData,
     hosts: Hosts,
-    /// The mark of frames that are handed over; which lease they are of; and how many have come, and were passed.
+    /// The mark of frames that are handed over, the lease that they belong to, and how many arrived and were
+    /// passed.
     mark: u32,
     handing: Array<MapData, Lessee>,
     handed: PerCpuArray<MapData, [u64; 2]>,
@@ -82,9 +86,9 @@ pub struct Leases {
 /// Frames that were handed over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Handed {
-    /// Those that have come back.
+    /// Frames that arrived again.
     pub came: u64,
-    /// Those of them that the kernel was given for their socket.
+    /// Of those, the frames that were passed to their socket through the kernel.
     pub passed: u64,
 }
 
@@ -95,8 +99,8 @@ impl std::fmt::Debug for Leases {
 }
 
 impl Leases {
-    /// Loads the program for so many processes with up to `capacity` sockets each. Nothing is attached or claimed yet, and no process
-    /// has rings.
+    /// Loads the program for `processes` processes with up to `capacity` sockets each. Nothing is attached or
+    /// claimed yet, and no process has rings.
     ///
     /// # Errors
     /// [`SteerError::Queue`] for more than [`LEASES_MAX`] or [`PROCESSES_MAX`]; [`SteerError::Object`], [`SteerError::Program`].
@@ -165,8 +169,8 @@ impl Leases {
         })
     }
 
-    /// Makes memory for the rings of one more process; [`Self::apply_and_settle`] puts it in force. The number of the process; `None`
-    /// if there are as many as there can be.
+    /// Makes memory for the rings of one more process; [`Self::apply_and_settle`] puts it in force. Returns the
+    /// number of the process; `None` if the maximum number is reached.
     ///
     /// # Errors
     /// [`SteerError::Map`]: no memory.
@@ -178,40 +182,40 @@ impl Leases {
         Ok(Some(at as u32))
     }
 
-    /// The process has gone: no frame is put into its rings any more when this returns, and another process may have its number. The
-    /// table of the other processes' claims, if there is one, comes into force at the same time: the kernel waits for running programs
-    /// after either change, and so these waits overlap.
+    /// The process has gone. When this returns, no more frames are put into its rings, and another process may get
+    /// its number. The table of the other processes' claims, if given, comes into force at the same time: the
+    /// kernel waits for running programs after either change, and so these waits overlap.
     pub fn release(&mut self, process: u32, table: Option<&Table>) {
         for number in 0..self.capacity {
             self.free(process, number);
         }
         let Some(rings) = self.rings.get_mut(process as usize) else { return };
-        // Without rings in force none of its claims was.
+        // Without rings in force, none of its claims was in force.
         let was_put = match rings {
             Some(rings) if rings.is_in_force => {
                 let maps = &mut self.maps;
                 put(&mut self.by_process, process, &self.none, || {
-                    // It only fails if the kernel has no memory: then frames find the leases free.
+                    // It fails only if the kernel has no memory; then frames find the leases free.
                     let _ = table.map(|table| maps.apply(table));
                     Ok(())
                 })
             }
             _ => Ok(()),
         };
-        // Where the former memory may still be found, no other process gets the number.
+        // No other process gets the number while the former memory may still be found.
         if was_put.is_ok() {
             *rings = None;
         }
     }
 
-    /// Sockets of a process that it can be for.
+    /// Maximum number of sockets of a process.
     #[must_use]
     pub const fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// The memory of the rings of a process, to be mapped: the states of all, one after the other, and [`LEASE_SLOTS`] slots for
-    /// each. `None`: there is no such process.
+    /// The memory of the rings of a process, to be mapped: the states of all rings, one after the other, and
+    /// [`LEASE_SLOTS`] slots for each. `None`: there is no such process.
     #[must_use]
     pub fn rings(&self, process: u32) -> Option<[BorrowedFd<'_>; 2]> {
         let rings = self.rings.get(process as usize)?.as_ref()?;
@@ -224,8 +228,8 @@ impl Leases {
         self.samples.fd().as_fd()
     }
 
-    /// Makes the rules equal the table: frames that one of its claims on UDP ports matches may be put into rings. Waits for
-    /// running programs to end, which may take tens of milliseconds.
+    /// Makes the rules equal the table: frames that match one of its claims on UDP ports may be put into rings.
+    /// Waits for running programs to end, which may take tens of milliseconds.
     ///
     /// # Errors
     /// [`SteerError::Map`].
@@ -233,8 +237,9 @@ impl Leases {
         self.maps.apply(table)
     }
 
-    /// As [`Self::apply`], for a table that claims less, and never waits. If another change is still under way, the former table stays
-    /// until the next one: the program looks for the lease of a frame that it claims, and finds it free ([`Self::free`]).
+    /// As [`Self::apply`], for a table that claims less, but never waits. If another change is still under way, the
+    /// former table stays until the next change. A frame that it still claims then finds the lease free
+    /// ([`Self::free`]).
     ///
     /// # Errors
     /// [`SteerError::Map`].
@@ -242,9 +247,10 @@ impl Leases {
         self.maps.apply_unless_waits(table)
     }
 
-    /// As [`Self::apply`], after [`Self::assign`]. When it returns, frames of that socket which found no lease, or no claim, are in the
-    /// socket's receive buffer: they were passed without being counted for its ring, so nobody may open that before. The table may be
-    /// in force already, as another socket has the same port. It puts the rings of a process in force that was admitted before.
+    /// As [`Self::apply`], after [`Self::assign`]. When it returns, all frames of that socket which found no lease,
+    /// or no claim, are in the socket's receive buffer. They were passed without being counted for its ring, so
+    /// nobody may open the ring before. The table may be in force already, because another socket has the same
+    /// port. Also puts the rings of a newly admitted process in force.
     ///
     /// # Errors
     /// [`SteerError::Map`].
@@ -260,8 +266,8 @@ impl Leases {
         Ok(())
     }
 
-    /// Attaches the program that fills rings in front of all others, at tc ingress. It changes nothing as long as no ring is open. A
-    /// classic filter whose process was killed does nothing, as its leases lapse.
+    /// Attaches the program that fills rings at tc ingress, in front of all others. It changes nothing while no
+    /// ring is open. A classic filter whose process was killed does nothing, because its leases expire.
     ///
     /// # Errors
     /// [`SteerError::NoInterface`], [`SteerError::Tcx`], [`SteerError::Clsact`], [`SteerError::NotFirst`].
@@ -269,8 +275,9 @@ impl Leases {
         self.attach_at(INGRESS, TcAttachType::Ingress, ifindex, how)
     }
 
-    /// Attaches the program at tc egress, if it is not there yet: it takes samples of what the kernel sends, and turns around what is
-    /// handed over. Only where one of these is needed, as every frame that leaves passes it.
+    /// Attaches the program at tc egress, if it is not there yet. It takes samples of what the kernel sends, and
+    /// loops back frames that are handed over. Attach it only if one of these is needed, because every outgoing
+    /// frame passes it.
     ///
     /// # Errors
     /// As [`Self::attach`].
@@ -282,14 +289,14 @@ impl Leases {
         Ok(())
     }
 
-    /// The mark (SO_MARK) of frames that are handed over: those that are sent with it on the interface arrive there, and are passed to the
-    /// socket of [`Self::begin_handing`] alone.
+    /// The mark (SO_MARK) of frames that are handed over. Frames sent with it on the interface arrive there again,
+    /// and are passed only to the socket of [`Self::begin_handing`].
     #[must_use]
     pub const fn handing_mark(&self) -> u32 {
         self.mark
     }
 
-    /// Frames that are handed over are of this lease from now on.
+    /// From now on, frames that are handed over belong to this lease.
     ///
     /// # Errors
     /// [`SteerError::Map`].
@@ -297,7 +304,7 @@ impl Leases {
         self.handing.set(0, lessee(of), 0).map_err(wrote("handing"))
     }
 
-    /// What was handed over so far.
+    /// The frames handed over so far.
     #[must_use]
     pub fn handed(&self) -> Handed {
         self.handed.get(&0, 0).map_or_else(
@@ -311,7 +318,8 @@ impl Leases {
         )
     }
 
-    /// The addresses of this host on all interfaces from now on, and those of broadcasts: frames from them are the kernel's to judge.
+    /// Sets the addresses of this host on all interfaces, and the broadcast addresses. The kernel decides about
+    /// frames from them.
     ///
     /// # Errors
     /// [`SteerError::Map`]: some of the former ones may be in force yet.
@@ -331,14 +339,15 @@ impl Leases {
         Ok(())
     }
 
-    /// What keeps the programs attached, for another process; `None` if they end with this one, or are not attached.
+    /// The links that keep the programs attached, for another process; `None` if they end with this one, or are not
+    /// attached.
     #[must_use]
     pub fn links(&self) -> Option<Vec<BorrowedFd<'_>>> {
         if self.links.is_empty() { None } else { self.links.iter().map(TcLink::passable).collect() }
     }
 
-    /// Gives a UDP socket a lease which no other socket has, in place of one that it may have had. The lease ends with another
-    /// `lent` of that number.
+    /// Gives a UDP socket a lease that no other socket has, in place of a former one. The lease ends when its
+    /// number is given out with another `lent`.
     ///
     /// # Errors
     /// [`SteerError::Queue`], [`SteerError::Map`].
@@ -348,10 +357,10 @@ impl Leases {
         self.lessees.insert(&socket, lessee(to), 0).map_err(wrote("lessees"))
     }
 
-    /// No socket has the lease of this number from now on.
+    /// From now on, no socket has the lease with this number.
     pub fn free(&mut self, process: u32, number: u32) {
         if let Ok(place) = self.place(process, number) {
-            // It only fails beyond the end.
+            // It fails only beyond the end.
             let _ = self.lent_to.set(place, 0, 0);
         }
     }
@@ -368,12 +377,13 @@ impl Leases {
     /// The lease that a socket was given last. `None` if it has been taken back.
     #[must_use]
     pub fn assigned(&self, socket: BorrowedFd<'_>) -> Option<Assigned> {
-        // It only fails for a socket without one, and for what is no socket, which no lease can be assigned to either.
+        // It fails only for a socket without a lease, and for a descriptor that is not a socket, to which no lease
+        // can be assigned either.
         let Lessee { number, process, lent } = self.lessees.get(&socket, 0).ok()?;
         Some(Assigned { process: process.into(), number: number.into(), lent })
     }
 
-    /// Frames that were put into rings of a number of a process so far, by whichever process had it.
+    /// Frames put into the rings with this number of this process number so far, whichever process had them.
     #[must_use]
     pub fn put_for(&self, process: u32) -> u64 {
         self.put_for.get(&process, 0).map_or(0, |cpus| cpus.iter().sum())
@@ -400,18 +410,19 @@ impl Leases {
     }
 }
 
-/// As the programs know it: there are few processes, and few leases of each.
+/// In the programs' format: there are few processes, and few leases of each.
 const fn lessee(of: Assigned) -> Lessee {
     Lessee { number: of.number as u16, process: of.process as u16, lent: of.lent }
 }
 
-/// A mark that nobody else has: the kernel draws the keys of such a state. Not 0, which frames have that nobody has marked.
+/// A random mark that nobody else has: the kernel supplies the keys of this state. Not 0, the mark of unmarked
+/// frames.
 fn drawn_mark() -> u32 {
     (RandomState::new().hash_one(0u8) as u32).max(1)
 }
 
-/// Puts maps where the program finds those of a process, and does something beside it. The kernel waits for running programs each
-/// time: all wait at once.
+/// Puts a process's maps where the program finds them, and does another job at the same time. The kernel waits for
+/// running programs each time, so all wait in parallel.
 fn put(
     by_process: &mut [ByProcess; 2],
     process: u32,

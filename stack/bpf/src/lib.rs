@@ -1,17 +1,16 @@
-//! Steering inside the kernel: the BPF programs that make the verdict of `stack/claims` for each frame, their rules and
-//! how they are attached. And the programs that withhold a whole interface from the kernel's stack, for an exception
-//! port ([`Exclusive`]), or several for a switch ([`PortPrograms`]), with
-//! the flows between them that the kernel forwards by itself ([`Offload`]), also for a while after the process has ended
-//! ([`Keep`]). And the program that gives a process the datagrams of its kernel sockets while it looks for them
-//! ([`Leases`]).
+//! Steering inside the kernel: the BPF programs that make the verdict of `stack/claims` for each frame, their rules
+//! and their attachment. Further programs withhold a whole interface from the kernel's stack, for an exception port
+//! ([`Exclusive`]), or several interfaces for a switch ([`PortPrograms`]). The kernel forwards some flows between
+//! these by itself ([`Offload`]), and continues for a while after the process has ended ([`Keep`]). Another program
+//! gives a process the datagrams of its kernel sockets while it polls them ([`Leases`]).
 //!
-//! - [`Path::Packet`]: a filter on packet sockets decides each frame, and leaves a note of what it claimed on its CPU. A
-//!   program at tc ingress, which the kernel runs directly after the packet sockets, drops the noted frame and nothing
-//!   else. A frame that no filter claimed is therefore never dropped: a socket or a process may go away at any time. A
-//!   claimed frame is put into the direct ring of its worker while that is open, and otherwise taken by the socket. (A
-//!   frame for which there was no room is lost and counted.)
-//! - [`Path::Xdp`]: claimed frames go to the AF_XDP socket of their queue; without one, to the kernel. Requests that
-//!   programs [reply](Reflexes) to by themselves are left to a program at tc ingress.
+//! - [`Path::Packet`]: a filter on packet sockets decides each frame, and leaves a note of a claimed frame on its
+//!   CPU. A program at tc ingress, which the kernel runs directly after the packet sockets, drops the noted frame
+//!   and nothing else. A frame that no filter claimed is therefore never dropped: a socket or a process may go away
+//!   at any time. A claimed frame is put into the direct ring of its worker if that is open, and otherwise received
+//!   by the socket. (A frame for which there is no room is lost and counted.)
+//! - [`Path::Xdp`]: claimed frames go to the AF_XDP socket of their queue; without one, to the kernel. Requests to
+//!   which programs [reply](Reflexes) by themselves are left to a program at tc ingress.
 //!
 //! Attachments are BPF links held by [`Steering`]: they end with the process, however it ends. Where the kernel has
 //! no links at tc, classic filters are used instead ([`TcAttach::Clsact`]): one that outlives its process has no
@@ -21,11 +20,11 @@
 //!
 //! [`Steering::apply`] writes the new rules beside those in force, puts all of them in force by one store, waits
 //! until no program runs that saw the old ones, and only then removes the old ones. Each frame is decided once,
-//! wholly by the old table or wholly by the new one. On the packet path a change therefore neither loses nor
-//! duplicates a frame; on XDP each frame goes either way, never both. Only claims on flows are added just before and
-//! removed just after that store, which for each of them again means old or new.
+//! wholly by the old table or wholly by the new one. On the packet path, a change therefore neither loses nor
+//! duplicates a frame; on XDP each frame goes one way or the other, never both. Only claims on flows are added just
+//! before that store and removed just after it, which again means old or new for each of them.
 //!
-//! Never here: a netlink change of settings, a decision about which path to take, packet memory.
+//! Never here: a netlink change of settings, a decision about the path, packet memory.
 
 mod clsact;
 mod cost;

@@ -19,13 +19,13 @@ struct LinkCreate {
     ifindex: u32,
     attach_type: u32,
     flags: u32,
-    /// No other program is named: in front of all of them.
+    /// No other program is named, so it is attached in front of all.
     relative: u32,
     padding: u32,
     expected_revision: u64,
 }
 
-/// Attaches a loaded program in front of all others, for as long as somebody has the descriptor.
+/// Attaches a loaded program in front of all others, while any process holds the descriptor.
 ///
 /// # Errors
 /// What `bpf(2)` returns.

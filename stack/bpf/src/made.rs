@@ -1,4 +1,4 @@
-//! Maps that are made apart from an object, to be put into its maps of maps.
+//! Maps that are made separately from an object, to be put into its maps of maps.
 #![allow(unsafe_code, reason = "bpf(2) takes a pointer, and returns a descriptor as a number")]
 
 use std::io;
@@ -15,7 +15,7 @@ const ARRAY: u32 = 2;
 const RING: u32 = 27;
 const FLAGS: u32 = 1 << 10 | 1 << 12;
 
-/// Makes an array that can be mapped, and put into a map of maps whose template has another number of elements.
+/// Makes an array that can be mapped, and put into a map of maps whose template has a different number of elements.
 pub(crate) fn array(name: &'static str, value_len: u32, count: u32) -> Result<MapData, SteerError> {
     let made = made(
         name,
@@ -24,7 +24,7 @@ pub(crate) fn array(name: &'static str, value_len: u32, count: u32) -> Result<Ma
     data_of(name, made?)
 }
 
-/// Makes a ring of so many bytes, a power of two and a multiple of the page size; two handles of it.
+/// Makes a ring of `bytes` bytes, a power of two and a multiple of the page size; returns two handles of it.
 pub(crate) fn ring(name: &'static str, bytes: u32) -> Result<[MapData; 2], SteerError> {
     let made = made(name, MapCreate { map_type: RING, count: bytes, ..MapCreate::default() })?;
     let again = made.try_clone().map_err(|error| failed(name, "making", error))?;
@@ -32,7 +32,7 @@ pub(crate) fn ring(name: &'static str, bytes: u32) -> Result<[MapData; 2], Steer
 }
 
 fn made(name: &'static str, mut create: MapCreate) -> Result<OwnedFd, SteerError> {
-    // By which tools list it. The last byte stays 0.
+    // The name under which tools list it. The last byte stays 0.
     create.name.iter_mut().zip(name.bytes().take(15)).for_each(|(to, byte)| *to = byte);
     // SAFETY: the kernel reads `size` bytes at the pointer, which is to a value of that size and lives until the call returns.
     let made = unsafe { libc::syscall(libc::SYS_bpf, MAP_CREATE, &raw const create, size_of::<MapCreate>()) };
@@ -50,7 +50,8 @@ fn data_of(name: &'static str, made: OwnedFd) -> Result<MapData, SteerError> {
     })
 }
 
-/// The part of `union bpf_attr` for BPF_MAP_CREATE that these maps need, and further fields, as valgrind looks at them.
+/// The part of `union bpf_attr` for BPF_MAP_CREATE that these maps need, and further fields because valgrind looks
+/// at them.
 #[repr(C)]
 #[derive(Default)]
 struct MapCreate {

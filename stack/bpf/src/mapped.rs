@@ -1,4 +1,4 @@
-//! Arrays that the kernel's programs use, mapped: they are read and written without a system call.
+//! Mapped arrays that BPF programs use. They are read and written without a system call.
 #![allow(unsafe_code, reason = "the memory is the kernel's programs' as well")]
 
 use std::os::fd::AsFd as _;
@@ -19,13 +19,13 @@ pub(crate) struct Mapped {
 }
 
 impl Mapped {
-    /// Maps so many bytes.
+    /// Maps `bytes` bytes.
     pub(crate) fn take(object: &mut Ebpf, name: &'static str, bytes: usize) -> Result<Self, SteerError> {
         let Some(Map::Array(map)) = object.take_map(name) else { return Err(SteerError::Missing(name)) };
         Self::of(name, map, bytes)
     }
 
-    /// The same of a map that was made apart from an object.
+    /// The same for a map that was made separately from an object.
     pub(crate) fn of(name: &'static str, map: MapData, bytes: usize) -> Result<Self, SteerError> {
         let memory = Mapping::of_fd(map.fd().as_fd(), bytes, 0)
             .map_err(|error| failed(name, "mapping", error.into()))?;

@@ -25,7 +25,8 @@ pub(crate) struct Maps {
     sources: LpmTrie<MapData, SourceKey, u32>,
     per_cpu: PerCpuArray<MapData, PerCpu>,
     grace: Arc<Mutex<Grace>>,
-    /// Waits for the programs that may use the retired entries, all of which were there when it began.
+    /// Waits for the programs that may use the retired entries. All entries that are retired were retired when the
+    /// wait began.
     settling: Option<JoinHandle<Result<(), SteerError>>>,
     /// A copy of the state that the kernel has.
     written: Box<State>,
@@ -37,7 +38,7 @@ pub(crate) struct Maps {
     retired: Entries,
 }
 
-/// The map whose update returns when every program has ended that was running.
+/// The map whose update returns when all programs that were running have ended.
 struct Grace {
     outer: ArrayOfMaps<MapData, Array<MapData, u32>>,
     token: Array<MapData, u32>,
@@ -95,15 +96,15 @@ impl Maps {
         })
     }
 
-    /// Makes the maps equal the table. After an error the old rules are in force, or the new ones if only removing
-    /// the old ones failed; the next call removes them.
+    /// Makes the maps equal the table. After an error, the old rules are in force, or the new ones if only removing
+    /// the old ones failed; the next call removes those.
     pub(crate) fn apply(&mut self, table: &Table) -> Result<(), SteerError> {
         self.replace(table)?;
         self.reclaim()
     }
 
-    /// As [`Self::apply`], and never waits: the former entries are removed by the next change. While programs may still see the rules of the
-    /// last change, nothing changes either.
+    /// As [`Self::apply`], but never waits: the former entries are removed by the next change. While programs may
+    /// still see the rules of the last change, nothing is changed.
     pub(crate) fn apply_unless_waits(&mut self, table: &Table) -> Result<(), SteerError> {
         let waits =
             self.settling.as_ref().map_or(!self.retired.is_empty(), |settling| !settling.is_finished());
@@ -113,19 +114,21 @@ impl Maps {
         let grace = Arc::clone(&self.grace);
         let wait = move || grace.lock().unwrap_or_else(PoisonError::into_inner).wait();
         let started = thread::Builder::new().name("twinpath-settle".to_owned()).spawn(wait);
-        // Without a thread the next change waits.
+        // Without a thread, the next change waits.
         self.settling = started.ok();
         Ok(())
     }
 
-    /// As [`Self::apply`], and returns when no program is running that has begun before, also if the table is in force already.
+    /// As [`Self::apply`], but returns only when all programs that began before have ended, even if the table was
+    /// in force already.
     pub(crate) fn apply_and_settle(&mut self, table: &Table) -> Result<(), SteerError> {
         let is_new = self.replace(table)?;
         // Nothing is removed after the first table, for example.
         if is_new && !self.retired.is_empty() { self.reclaim() } else { self.settle() }
     }
 
-    /// Puts the table in force, if it is not. The entries of the former one are retired. Returns whether it was not.
+    /// Puts the table in force, if it is not, and retires the entries of the former one. Returns whether there was
+    /// a change.
     fn replace(&mut self, table: &Table) -> Result<bool, SteerError> {
         if self.table.as_ref() == Some(table) {
             return Ok(false);
@@ -135,7 +138,8 @@ impl Maps {
         let rules = Rules::of(table, generation as u8);
         let mut new = Entries::default();
         if let Err(error) = self.insert(&rules, &mut new) {
-            // Of the other generation, so that they can be removed at once; flows that were there before stay.
+            // Entries of the other generation, so that they can be removed immediately; flows that were there
+            // before stay.
             new.flows.retain(|key, _| !self.current.flows.contains_key(key));
             self.retired = new;
             self.reclaim()?;
@@ -154,7 +158,7 @@ impl Maps {
         Ok(true)
     }
 
-    /// Withdraws all claims, and returns when no program is running that still saw them.
+    /// Withdraws all claims, and returns when no program that still saw them is running.
     pub(crate) fn withdraw(&mut self) -> Result<(), SteerError> {
         let generation = self.written.active as usize ^ 1;
         self.written.config[generation] = State::EMPTY.config[0];
@@ -165,7 +169,7 @@ impl Maps {
         self.write_state()?;
         self.table = None;
         self.retired.extend(std::mem::take(&mut self.current));
-        // It has begun before these were retired.
+        // It began before these were retired.
         self.settling = None;
         self.reclaim()
     }
@@ -197,8 +201,9 @@ impl Maps {
         self.state.set(0, state, 0).map_err(wrote(".bss"))
     }
 
-    /// Returns when every program has ended that was running. The kernel handles a frame, from its arrival to the receive buffer of a
-    /// socket, in one section in which it is not quiescent, so the frames that those programs passed are in their sockets then.
+    /// Returns when all programs that were running have ended. The kernel handles a frame, from its arrival to the
+    /// receive buffer of a socket, in one RCU read-side section, so the frames that those programs passed are then
+    /// in their sockets.
     fn settle(&mut self) -> Result<(), SteerError> {
         self.grace.lock().unwrap_or_else(PoisonError::into_inner).wait()
     }
@@ -251,7 +256,7 @@ pub(crate) fn typed<M: TryFrom<Map, Error = MapError>>(
     M::try_from(map).map_err(|error| SteerError::Map { map: name, action: "opening", error: Box::new(error) })
 }
 
-/// A map that something else could not be done with.
+/// The error of an operation on a map.
 pub(crate) fn failed(map: &'static str, action: &'static str, error: std::io::Error) -> SteerError {
     SteerError::Map { map, action, error: Box::new(MapError::IoError(error)) }
 }
@@ -260,7 +265,7 @@ pub(crate) fn wrote(map: &'static str) -> impl Fn(MapError) -> SteerError {
     move |error| SteerError::Map { map, action: "writing", error: Box::new(error) }
 }
 
-/// Removing a missing entry is no error.
+/// Removing a missing entry is not an error.
 pub(crate) fn gone(result: Result<(), MapError>, map: &'static str) -> Result<(), SteerError> {
     match result {
         Ok(()) | Err(MapError::KeyNotFound) => Ok(()),

@@ -1,5 +1,6 @@
-//! How often learned addresses have moved, in words that the programs look at (`moves` of bpf/offload.h): entries for frames
-//! from or to an address are void as soon as a worker has counted its move, without control and without a system call.
+//! Counts how often learned addresses have moved, in words that the programs read (`moves` of bpf/offload.h).
+//! Entries for frames from or to an address become void as soon as a worker has counted its move, without control
+//! and without a system call.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +15,8 @@ use crate::mapped::Mapped;
 /// Bits of the place of an address among the words.
 const WORD_BITS: u32 = MOVE_WORDS.ilog2();
 
-/// The two addresses of an entry have not moved since this was read, and no frame was left to a bridge.
+/// Proof that the two addresses of an entry have not moved since this was read, and that no frame was left to a
+/// bridge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unmoved {
     pub(crate) stations: [u16; 2],
@@ -25,7 +27,7 @@ pub struct Unmoved {
 #[derive(Clone)]
 pub struct MoveWords {
     words: Arc<Mapped>,
-    /// Decides about the places of addresses.
+    /// Determines the places of addresses.
     secret: [u64; 2],
 }
 
@@ -41,17 +43,18 @@ impl MoveWords {
         Ok(Self { words, secret: [0; 2] })
     }
 
-    /// Addresses get places that nobody can guess who does not know this secret. To be called before any move.
+    /// Nobody who does not know this secret can guess the places of addresses. To be called before any move.
     pub const fn keep_secret(&mut self, secret: [u64; 2]) {
         self.secret = secret;
     }
 
-    /// The place of an address in a VLAN. Addresses may share one: then a move of one of them makes entries of both void.
+    /// The place of an address in a VLAN. Several addresses may share one: a move of one of them then makes the
+    /// entries of all void.
     fn place([first, second]: [u64; 2], mac: Mac, vlan: u16) -> u16 {
         let [a, b, c, d, e, f] = mac.0;
         let [high, low] = vlan.to_be_bytes();
         let number = u64::from_be_bytes([high, low, a, b, c, d, e, f]);
-        // Fibonacci hashing, twice: addresses of one maker differ in their last bits alone.
+        // Fibonacci hashing, twice, because addresses of one vendor differ only in their last bits.
         let mixed = (number ^ first).wrapping_mul(0x9e37_79b9_7f4a_7c15 ^ second << 1);
         ((mixed ^ mixed >> 32).wrapping_mul(0xc2b2_ae3d_27d4_eb4f) >> (64 - WORD_BITS)) as u16
     }
@@ -60,27 +63,27 @@ impl MoveWords {
         self.words.word(place).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
-    /// The address is on another port than before, as the MAC table says by now.
+    /// The address has moved to another port. The MAC table must already say so.
     pub fn moved(&self, mac: Mac, vlan: u16) {
         if let Some(word) = self.words.word(Self::place(self.secret, mac, vlan).into()) {
             word.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    /// To be read before it is looked up where the addresses are: then no move between the two is missed.
+    /// To be read before the addresses are looked up, so that no move in between is missed.
     #[must_use]
     pub fn unmoved(&self, [from, to]: [Mac; 2], vlan: u16) -> Unmoved {
         let stations = [from, to].map(|mac| Self::place(self.secret, mac, vlan));
         Unmoved { stations, moves: self.sum(stations) }
     }
 
-    /// Whether no move of the addresses was counted since, and nothing left to a bridge.
+    /// Whether no move of the addresses was counted since, and no frame was left to a bridge.
     #[must_use]
     pub fn holds(&self, unmoved: &Unmoved) -> bool {
         self.sum(unmoved.stations) == unmoved.moves
     }
 
-    /// Only its lower half: 2^32 moves of an address do not happen while an entry is there.
+    /// Only its lower half: an address does not move 2^32 times during the life of an entry.
     fn sum(&self, stations: [u16; 2]) -> u32 {
         let words = stations.map(usize::from).into_iter().chain([BRIDGED]).map(|place| self.word(place));
         words.fold(0, u64::wrapping_add) as u32

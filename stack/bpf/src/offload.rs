@@ -1,11 +1,11 @@
-//! Entries by which the kernel forwards frames between the ports of a switch (`bpf/offload.h`): they are put in and taken out
-//! here, and what was counted by them is read.
+//! Entries by which the kernel forwards frames between the ports of a switch (`bpf/offload.h`): adding and removing
+//! them, and reading their counts.
 //!
-//! An entry is in force from the time when it is put in. It is void as soon as a program that starts can no longer find it: at
-//! once when it is removed, at its deadline, or when all are made void by one store. So a frame that arrives after a
-//! call of [`Offload::remove`] or [`Offload::void_all`] has returned is not forwarded by it, and a barrier has to wait for nothing. Programs
-//! that have found it before may still be running. [`Offload::settle`] returns when there are none: from then on the entry's
-//! count is final, and its number can be used again.
+//! An entry is in force once it has been added. It is void as soon as no starting program can find it: immediately
+//! when it is removed, at its deadline, or when all entries are made void by one store. So a frame that arrives
+//! after [`Offload::remove`] or [`Offload::void_all`] has returned is not forwarded by it, and a barrier need not
+//! wait. Programs that found it before may still be running. [`Offload::settle`] returns when there are none: from
+//! then on the entry's count is final, and its number can be reused.
 
 use std::collections::HashMap as StdMap;
 use std::os::fd::AsFd as _;
@@ -28,7 +28,7 @@ use crate::moves::{MoveWords, Unmoved};
 /// Words of a key.
 pub const OFFLOAD_WORDS: usize = WORDS;
 
-/// Masks that the programs try.
+/// Maximum number of masks that the programs try.
 pub const OFFLOAD_MASKS: usize = MASKS;
 
 /// Words of the state.
@@ -36,14 +36,14 @@ const GENERATION: usize = offload::GENERATION_AT / 8;
 const VERSION: usize = offload::VERSION_AT / 8;
 const FIRST_MASK: usize = offload::MASKS_AT / 8;
 
-/// Counts of all CPUs together, at most: they occupy 16 bytes each.
+/// Maximum number of counts of all CPUs together: they occupy 16 bytes each.
 const COUNTS_MAX: u32 = 1 << 21;
 
-/// How often the words of programs that have found an entry are looked at before the kernel is asked. Programs take
-/// microseconds, unless their CPU is taken from them; so many looks take about a millisecond.
+/// How many times the words of programs that have found an entry are read before the kernel is asked. Programs take
+/// microseconds, unless they lose their CPU; this many reads take about a millisecond.
 const LOOKS: u32 = 1 << 15;
 
-/// The longest step of the clock that the programs read: entries end so much earlier.
+/// The longest step of the clock that the programs read: entries end earlier by this time.
 const TICK_MAX: Duration = Duration::from_millis(10);
 
 /// Where the frames of an entry go, and for how long.
@@ -53,26 +53,27 @@ pub struct OffloadEntry {
     pub number: u32,
     /// The interface that they leave by, in the network namespace of the ports.
     pub ifindex: u32,
-    /// The address of the other end of this interface, if that is a virtual pair whose other end is in another network
-    /// namespace: frames to this address, and to groups, arrive there directly. Others leave by the interface.
+    /// The address of the other end of this interface, if it is a veth pair whose other end is in another network
+    /// namespace. Frames to this address, and to groups, are delivered there directly. Others leave through the
+    /// interface.
     pub peer: Option<[u8; 6]>,
     /// Bytes of the longest frame that the interface sends, without a tag.
     pub frame_len_max: u32,
-    /// The interface takes frames from XDP programs: a port with such a program ([`PortPrograms::attach_xdp`](crate::PortPrograms::attach_xdp))
-    /// sends its frames on there.
+    /// The interface accepts frames from XDP programs: a port with such a program
+    /// ([`PortPrograms::attach_xdp`](crate::PortPrograms::attach_xdp)) sends its frames there.
     pub by_xdp: bool,
-    /// From when on it is void.
+    /// The time from which it is void.
     pub deadline: Option<Instant>,
-    /// It is void when none of its frames has come for so long.
+    /// It is void when none of its frames has come for this time.
     pub idle: Option<Duration>,
-    /// It is void when one of the addresses that its frames are from and to has moved to another port.
+    /// It is void when one of its frames' two addresses has moved to another port.
     pub unmoved: Option<Unmoved>,
 }
 
-/// What was counted under a number.
+/// The counts under a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OffloadCount {
-    /// Packets; of a super-frame, those that it is on a wire.
+    /// Packets; for a super-frame, the packets that it becomes on a wire.
     pub packets: u64,
     /// Bytes of the frames.
     pub bytes: u64,
@@ -84,25 +85,25 @@ impl OffloadCount {
     }
 }
 
-/// An entry that a former process has left, and that is in force.
+/// An entry in force that a former process has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeptEntry {
-    /// What it says. Its deadline is not later than the end of the lease.
+    /// The entry. Its deadline is not later than the end of the lease.
     pub entry: OffloadEntry,
-    /// The interface that its frames come in by; `None`: it is no port any more.
+    /// The interface on which its frames arrive; `None`: it is no longer a port.
     pub from: Option<u32>,
     /// The number of its mask.
     pub mask: u8,
     /// The bits that the mask has.
     pub bits: [u64; OFFLOAD_WORDS],
-    /// What frames have under the mask.
+    /// The value that its frames have under the mask.
     pub value: [u64; OFFLOAD_WORDS],
-    /// What was counted under its number until the former process ended.
+    /// The counts under its number until the former process ended.
     pub counted: OffloadCount,
 }
 
 impl KeptEntry {
-    /// The number of the port that its frames come in by, as `bpf/offload.h` has it in keys.
+    /// The number of the port on which its frames arrive, as `bpf/offload.h` has it in keys.
     pub(crate) const fn in_port(&self) -> u16 {
         (self.value[0] >> 16) as u16
     }
@@ -125,13 +126,13 @@ pub struct Offload {
     capacity: u32,
     cpus: u32,
     generation: u64,
-    /// Of all that was put in and taken out.
+    /// Counts all additions and removals.
     version: u64,
-    /// Nothing has changed since programs were waited for.
+    /// Nothing has changed since the last wait for programs.
     settled: bool,
-    /// Times that the kernel had to be asked.
+    /// How many times the kernel had to be asked.
     grace_periods: u64,
-    /// What was counted under a number while there was no process.
+    /// The counts under a number while there was no process.
     alone: StdMap<u32, OffloadCount>,
 }
 
@@ -141,17 +142,17 @@ impl std::fmt::Debug for Offload {
     }
 }
 
-/// How many entries there may be, and CPUs.
+/// The maximum number of entries, and the number of CPUs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) capacity: u32,
     pub(crate) cpus: u32,
-    /// What is counted while there is no process has counts of its own.
+    /// Frames are counted separately while there is no process.
     pub(crate) keeps: bool,
 }
 
 impl Sizes {
-    /// For up to `entries` entries, less if this machine may have very many CPUs.
+    /// For up to `entries` entries; fewer if this machine can have very many CPUs.
     ///
     /// # Errors
     /// [`SteerError::Map`] if the kernel does not say how many CPUs it may have.
@@ -160,12 +161,12 @@ impl Sizes {
         Ok(Self { capacity: entries.min(COUNTS_MAX / cpus.max(1)), cpus, keeps })
     }
 
-    /// Counts of all CPUs, and those of times without a process.
+    /// Counts of all CPUs, including those while there is no process.
     const fn counts(self) -> u32 {
         self.capacity * self.cpus * if self.keeps { 2 } else { 1 }
     }
 
-    /// Has the object loaded with maps of these sizes.
+    /// Makes the object load with maps of these sizes.
     pub(crate) fn apply<'a>(&'a self, loader: &mut EbpfLoader<'a>) {
         loader.override_global("entries_max", &self.capacity, true);
         loader.override_global("cpus", &self.cpus, true);
@@ -177,13 +178,13 @@ impl Sizes {
     }
 }
 
-/// The same map by another descriptor.
+/// The same map with another descriptor.
 fn again(map: &MapData, name: &'static str) -> Result<MapData, SteerError> {
     let own = map.fd().as_fd().try_clone_to_owned().map_err(|error| failed(name, "holding", error))?;
     MapData::from_fd(own).map_err(wrote(name))
 }
 
-/// What ports are, at the lower bits of their indices (`port_words` of bpf/offload.h).
+/// The properties of ports, indexed by the lower bits of their interface indexes (`port_words` of bpf/offload.h).
 pub(crate) struct PortPlaces(Array<MapData, u64>);
 
 impl PortPlaces {
@@ -195,13 +196,13 @@ impl PortPlaces {
         (ifindex as u64) << 32 | (number as u64) << 16 | masks as u64
     }
 
-    /// Puts a port in its place, which may be another one's: programs find that in the map of ports then.
+    /// Puts a port in its place. If another port has that place, programs find it in the map of ports.
     fn set(&mut self, ifindex: u32, PortWords { number, masks, .. }: PortWords) -> Result<(), SteerError> {
         let word = Self::word(ifindex, number, masks);
         self.0.set(ifindex % self.0.len(), word, 0).map_err(wrote("port_words"))
     }
 
-    /// Nothing is looked for any more for a port.
+    /// Programs no longer look for entries for a port.
     pub(crate) fn clear(&mut self, ifindex: u32) -> Result<(), SteerError> {
         let place = ifindex % self.0.len();
         let is_its = self.0.get(&place, 0).is_ok_and(|word| word >> 32 == u64::from(ifindex));
@@ -252,30 +253,31 @@ impl Offload {
         })
     }
 
-    /// Entries that there may be; numbers are below that.
+    /// Maximum number of entries; numbers are below that.
     #[must_use]
     pub const fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// The moves that the programs know of.
+    /// The moves that the programs use.
     #[must_use]
     pub const fn moves(&self) -> &MoveWords {
         &self.moves
     }
 
-    /// The same, to say how addresses are mixed.
+    /// The same, to set how addresses are mixed.
     pub const fn moves_mut(&mut self) -> &mut MoveWords {
         &mut self.moves
     }
 
-    /// Has the programs look for an entry for frames of a port, which has this number in keys, under these masks (a bit
-    /// each). Without any, its frames are not looked at. An interface that is no port is left as it is.
+    /// Makes the programs look for an entry for frames of a port under these masks (one bit each). The port has
+    /// this number in keys. Without masks, its frames are not examined. An interface that is not a port is left as
+    /// it is.
     ///
     /// # Errors
     /// [`SteerError::Map`].
     pub fn look_for_entries(&mut self, ifindex: u32, number: u16, masks: u8) -> Result<(), SteerError> {
-        // One that is given back meanwhile must not become a port again.
+        // A port that is being returned to the kernel must not become a port again.
         const BPF_EXIST: u64 = 2;
         let Ok(words) = self.ports.get(&ifindex, 0) else { return Ok(()) };
         let words = PortWords { number, masks: masks.into(), ..words };
@@ -283,7 +285,7 @@ impl Offload {
         self.port_words.set(ifindex, words)
     }
 
-    /// Says which bits a mask has. If they change, no entry has the mask.
+    /// Sets the bits of a mask. If they change, no entry may use the mask.
     ///
     /// # Errors
     /// [`SteerError::Map`].
@@ -299,8 +301,8 @@ impl Offload {
         Ok(())
     }
 
-    /// Puts an entry in, for frames that have this value under the mask. The lower half of the fourth word is zero in all
-    /// masks and values. `now` is when its frames came last, as far as is known.
+    /// Adds an entry for frames that have this value under the mask. The lower half of the fourth word must be zero
+    /// in all masks and values. `now` is when its frames came last, if known.
     ///
     /// # Errors
     /// [`SteerError::Map`].
@@ -317,7 +319,7 @@ impl Offload {
         self.put_again(mask, value, entry)
     }
 
-    /// Puts an entry in the place of one with the same number. It goes on being idle since then.
+    /// Replaces the entry with the same number. Its idle time continues.
     ///
     /// # Errors
     /// [`SteerError::Map`].
@@ -327,7 +329,7 @@ impl Offload {
         value: &[u64; OFFLOAD_WORDS],
         entry: &OffloadEntry,
     ) -> Result<(), SteerError> {
-        // The kernel may use the memory of an entry that was removed for this one, which a program may still be reading.
+        // For this entry, the kernel may reuse the memory of a removed one, which a program may still be reading.
         self.settle()?;
         let idle_ns = entry.idle.map_or(u64::MAX, |idle| u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX));
         let peer = entry.peer.map_or(0, |[a, b, c, d, e, f]| u64::from_be_bytes([a, b, c, d, e, f, 0, 0]));
@@ -339,7 +341,7 @@ impl Offload {
         let words = EntryWords {
             generation: self.generation,
             deadline_ns: entry.deadline.map_or(u64::MAX, ends_ns),
-            // The programs compare signed numbers, as another CPU may have written a later time.
+            // The programs compare signed numbers, because another CPU may have written a later time.
             idle_ns: idle_ns.min(i64::MAX as u64),
             peer,
             number: entry.number,
@@ -354,8 +356,8 @@ impl Offload {
         put
     }
 
-    /// Entries were put in, taken out or made void: copies of entries are void from now on, and programs may be running that have
-    /// found one before.
+    /// Entries were added, removed or made void. Copies of entries are void from now on, and programs that found
+    /// one before may still be running.
     fn changed(&mut self) {
         self.version += 1;
         self.settled = false;
@@ -364,8 +366,8 @@ impl Offload {
         }
     }
 
-    /// Has the entries that a former process has left end at this time, if not before, and returns those in force. The others
-    /// are removed.
+    /// Makes the entries left by a former process end no later than this time, and returns those in force. The
+    /// others are removed.
     pub(crate) fn keep_until(&mut self, ends: Instant, now: Instant) -> Result<Vec<KeptEntry>, SteerError> {
         let listed: Result<Vec<(KeyWords, EntryWords)>, _> = self.offloaded.iter().collect();
         let listed = listed.map_err(|error| SteerError::Map {
@@ -385,7 +387,7 @@ impl Offload {
             if is_over {
                 gone(self.offloaded.remove(&key), "offloaded")?;
                 self.changed();
-                // What it has counted meanwhile is not for the next entry of that number.
+                // Its counts since then must not go to the next entry with that number.
                 self.settle()?;
                 if words.number < self.capacity {
                     self.forget_alone(words.number);
@@ -422,7 +424,7 @@ impl Offload {
         KeptEntry { entry, from: None, mask, bits: std::array::from_fn(bit), value, counted }
     }
 
-    /// Takes what was counted while there was no process as counted; no program counts so any more.
+    /// Takes over the counts made while there was no process. Programs no longer count that way.
     pub(crate) fn take_alone(&mut self, numbers: impl Iterator<Item = u32>) -> Result<(), SteerError> {
         self.settled = false;
         self.settle()?;
@@ -438,7 +440,8 @@ impl Offload {
         self.counts_of(number, 1).flatten().for_each(|word| word.store(0, Ordering::Relaxed));
     }
 
-    /// Takes an entry out; it may be gone already. Frames that arrive after this has returned are not forwarded by it.
+    /// Removes an entry, which may be gone already. Frames that arrive after this has returned are not forwarded by
+    /// it.
     ///
     /// # Errors
     /// [`SteerError::Map`].
@@ -457,9 +460,9 @@ impl Offload {
         }
     }
 
-    /// Returns when no program uses an entry any more that was removed or made void before. It takes a look at a word
-    /// of each CPU, and waits for programs that are running, which takes microseconds; if a CPU has stopped in the middle of
-    /// one, it waits for an RCU grace period. If nothing was removed there is nothing to do.
+    /// Returns when no program uses an entry that was removed or made void before. It reads one word of each CPU,
+    /// and waits microseconds for running programs. If a CPU has stopped within one, it waits for an RCU grace
+    /// period. If nothing was removed, there is nothing to do.
     ///
     /// # Errors
     /// [`SteerError::Map`].
@@ -495,14 +498,14 @@ impl Offload {
         self.grace_periods
     }
 
-    /// What was counted under a number since the programs were loaded, without a system call.
+    /// The counts under a number since the programs were loaded, without a system call.
     #[must_use]
     pub fn count(&self, number: u32) -> OffloadCount {
         let alone = self.alone.get(&number).copied().unwrap_or_default();
         self.counted(number, 0).plus(alone)
     }
 
-    /// The words of a number's counts; `part` is 1 for those of times without a process.
+    /// The words of a number's counts; `part` is 1 for those made while there was no process.
     fn counts_of(&self, number: u32, part: u32) -> impl Iterator<Item = [&AtomicU64; 2]> {
         let at = move |cpu: u32| {
             2 * ((part * self.cpus + cpu) as usize * self.capacity as usize + number as usize)
@@ -518,14 +521,14 @@ impl Offload {
         })
     }
 
-    /// Takes a frame of an entry to have come now: it is not void for having been idle.
+    /// Assumes that a frame of an entry has come now, so that the entry is not void for having been idle.
     pub fn used_at(&self, number: u32, now: Instant) {
         if let Some(used) = self.used.word(number as usize) {
             used.fetch_max(now.as_nanos(), Ordering::Relaxed);
         }
     }
 
-    /// When a frame came last under a number, some milliseconds too early at most.
+    /// When a frame came last under a number, at most some milliseconds too early.
     #[must_use]
     pub fn used(&self, number: u32) -> Instant {
         Instant::from_nanos(self.used.word(number as usize).map_or(0, |word| word.load(Ordering::Relaxed)))

@@ -1,5 +1,5 @@
-//! What goes on without a process in one network namespace, as pins in a folder of a BPF file system: the maps, and the links
-//! of each interface. `bpf/keep.h` says how.
+//! The state that survives the process in one network namespace, as pins in a folder of a BPF file system: the
+//! maps, and the links of each interface. See `bpf/keep.h`.
 
 use std::fs;
 use std::io;
@@ -27,9 +27,9 @@ const LINKS: [&str; 2] = ["in-", "out-"];
 pub(crate) struct Pins {
     folder: PathBuf,
     maps: [PathBuf; MAPS.len()],
-    /// When the lease ends of what a former process has left, if this process goes on with it.
+    /// If this process continues with the remains of a former one, the end of their lease.
     adopted: Option<Instant>,
-    /// They stay when this is dropped.
+    /// The pins stay when this is dropped.
     stay: bool,
 }
 
@@ -38,8 +38,8 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> SteerError {
 }
 
 impl Pins {
-    /// Goes on with what a former process has left in the folder, if its lease lasts and its maps are like ours; removes it
-    /// otherwise.
+    /// Continues with the remains of a former process in the folder, if its lease has not ended and its maps are
+    /// like ours; otherwise removes them.
     pub(crate) fn open(folder: &Path, sizes: Sizes, now: Instant) -> Result<Self, SteerError> {
         let left = LeaseWords::pinned(&folder.join(LEASE));
         let usable = left.filter(|lease| lease.fits(sizes)).and_then(|lease| lease.ends());
@@ -58,12 +58,12 @@ impl Pins {
         &self.folder
     }
 
-    /// Until when what this process goes on with is good, if it is not what it has decided itself.
+    /// The end of the adopted lease, if this process has not set its own yet.
     pub(crate) const fn adopted(&self) -> Option<Instant> {
         self.adopted
     }
 
-    /// Has the object loaded with these maps; those that are not there yet are pinned.
+    /// Makes the object load with these maps, and pins those that are not there yet.
     pub(crate) fn apply<'a>(&'a self, loader: &mut EbpfLoader<'a>) {
         for (name, path) in MAPS.into_iter().zip(&self.maps) {
             loader.map_pin_path(name, path.as_path());
@@ -81,14 +81,14 @@ impl Pins {
             let link = FdLink::from(PinnedLink::from_pin(path).ok()?);
             let own = link.info().ok()?.program_id();
             let (_, programs) = SchedClassifier::query_tcx(interface, hook).ok()?;
-            // The index may have gone to another interface.
+            // The index may belong to another interface by now.
             programs.iter().any(|program| program.id() == own).then_some(())?;
             SchedClassifierLink::try_from(link).ok()
         };
         Some([link(&ingress, TcAttachType::Ingress)?, link(&egress, TcAttachType::Egress)?])
     }
 
-    /// Has the links of an interface outlive the process.
+    /// Makes the links of an interface outlive the process.
     pub(crate) fn pin(&self, ifindex: u32, links: [FdLink; 2]) -> Result<[FdLink; 2], SteerError> {
         self.remove(ifindex)?;
         let [ingress, egress] = links;
@@ -101,7 +101,7 @@ impl Pins {
         Ok([pin(ingress, &in_path)?, pin(egress, &out_path)?])
     }
 
-    /// The links of an interface end with their descriptors from now on.
+    /// From now on, the links of an interface end with their descriptors.
     pub(crate) fn remove(&self, ifindex: u32) -> Result<(), SteerError> {
         self.links_of(ifindex).iter().try_for_each(|path| gone(fs::remove_file(path)).map_err(failed(path)))
     }
@@ -111,12 +111,12 @@ impl Pins {
         interfaces(&self.folder)
     }
 
-    /// They stay when this is dropped, and when the process ends otherwise.
+    /// The pins stay when this is dropped, and when the process ends otherwise.
     pub(crate) const fn stay(&mut self) {
         self.stay = true;
     }
 
-    /// They go when this is dropped.
+    /// The pins are removed when this is dropped.
     pub(crate) const fn go(&mut self) {
         self.stay = false;
     }
@@ -125,7 +125,7 @@ impl Pins {
 impl Drop for Pins {
     fn drop(&mut self) {
         if !self.stay {
-            // What cannot be removed has no effect once its lease has ended.
+            // Pins that cannot be removed have no effect once their lease has ended.
             let _ = remove_folder(&self.folder);
         }
     }
@@ -150,14 +150,15 @@ pub(crate) fn programs(folder: &Path) -> Vec<u32> {
     pins.filter(|path| is_link(path)).filter_map(program).collect()
 }
 
-/// Removes a folder with all its pins, if it is there. Links go before maps: without them nothing runs.
+/// Removes a folder with all its pins, if it exists. Links are removed before maps, because nothing runs without
+/// them.
 pub(crate) fn remove_folder(folder: &Path) -> io::Result<()> {
     let Some(entries) = gone(fs::read_dir(folder).map(Some))? else { return Ok(()) };
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort_by_key(|path| MAPS.iter().any(|map| path.ends_with(map)));
     for path in &paths {
         if is_link(path) {
-            // What the kernel refuses here it does later, as the pin is removed.
+            // If the kernel refuses here, it detaches later, because the pin is removed.
             let _ = detach::pinned(path);
         }
         gone(fs::remove_file(path))?;
@@ -165,7 +166,7 @@ pub(crate) fn remove_folder(folder: &Path) -> io::Result<()> {
     gone(fs::remove_dir(folder))
 }
 
-/// That something is not there is no error.
+/// A missing file is not an error.
 fn gone<T: Default>(result: io::Result<T>) -> io::Result<T> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(T::default()),

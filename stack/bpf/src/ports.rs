@@ -28,9 +28,10 @@ static PORTS: &[u8] = include_bytes_aligned!("../object/ports.o");
 
 const EGRESS: &str = "twinpath_port_out";
 const XDP: &str = "twinpath_port_xdp";
-/// In place of these two if flows are to go on without the process.
+/// Used in place of these two if flows are to survive the process.
 const KEEPING: [&str; 2] = ["twinpath_port_in_keeping", "twinpath_port_out_keeping"];
-/// What these two do while there is a process to serve, by their places in the array of tail calls.
+/// The programs that do the work of these two while the process serves, by their indexes in the array of tail
+/// calls.
 const SERVE: [&str; 2] = ["twinpath_serve_in", "twinpath_serve_out"];
 /// One program for each worker, with the worker's number at the end.
 const LISTEN: &str = "twinpath_port";
@@ -40,22 +41,22 @@ const LISTEN: &str = "twinpath_port";
 pub enum Unserved {
     /// It drops them.
     Dropped,
-    /// Its own stack gets them: a bridge that the interface belongs to carries them.
+    /// Its own stack gets them: the bridge to which the interface belongs carries them.
     Kernel,
 }
 
-/// How flows go on when the process has ended.
+/// How flows survive the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeepPlan {
     /// The folder of the network namespace, [`Keep::home`](crate::Keep::home).
     pub folder: PathBuf,
-    /// For how long.
+    /// How long they survive.
     pub keep: Duration,
     /// The time.
     pub now: Instant,
 }
 
-/// What makes flows go on.
+/// The state that makes flows survive.
 struct Keeping {
     pins: Pins,
     lease: Lease,
@@ -64,25 +65,26 @@ struct Keeping {
 }
 
 /// The programs and maps of the ports of one network namespace. Every call that attaches is made in that namespace.
-/// Dropping this gives all interfaces back.
+/// Dropping this returns all interfaces to the kernel.
 pub struct PortPrograms {
-    /// The array of tail calls. When the last descriptor of it is closed, all ports are the kernel's at once.
+    /// The array of tail calls. When its last descriptor is closed, all ports immediately belong to the kernel
+    /// again.
     _served: OwnedFd,
     object: Ebpf,
     ports: HashMap<MapData, u32, PortWords>,
     offload: Option<Offload>,
     stuck: StuckRecords,
-    /// Where the XDP program may send frames, and what it knows of ports; `None` without entries.
+    /// The interfaces to which the XDP program may send frames, and its view of ports; `None` without entries.
     xdp: Option<(DevMapHash<MapData>, PortPlaces)>,
-    /// What the programs at tc are called.
+    /// The names of the programs at tc.
     attached: [&'static str; 2],
     /// The interfaces that are ports, and their links.
     held: BTreeMap<u32, Held>,
-    /// Last, so that links have been closed when pins go.
+    /// Last, so that links are closed before pins are removed.
     keeping: Option<Keeping>,
 }
 
-/// What keeps an interface a port.
+/// The links that keep an interface a port.
 struct Held {
     _tc: [TcLink; 2],
     xdp: Option<XdpLink>,
@@ -95,10 +97,11 @@ impl std::fmt::Debug for PortPrograms {
 }
 
 impl PortPrograms {
-    /// Loads the programs for up to `workers` workers. No interface is a port yet. Frames sent with `mark` (SO_MARK, not 0)
-    /// will leave; the mark is removed. A worker is stuck when a frame has waited for it for longer than `fail_open`; with 0,
-    /// no worker is ever taken to be stuck. `offloaded` is how many entries there may be by which the kernel forwards frames
-    /// itself; with 0, frames are not looked at, and [`Self::take_offload`] has none.
+    /// Loads the programs for up to `workers` workers. No interface is a port yet. Frames sent with `mark`
+    /// (SO_MARK, not 0) will leave; the mark is removed. A worker is stuck when a frame has waited for it for
+    /// longer than `fail_open`; with 0, no worker ever counts as stuck. `offloaded` is the maximum number of
+    /// entries by which the kernel forwards frames itself; with 0, frames are not examined, and
+    /// [`Self::take_offload`] has none.
     ///
     /// # Errors
     /// [`SteerError::Object`], [`SteerError::Map`]; [`SteerError::Queue`] for more than [`FILTERS_MAX`](crate::FILTERS_MAX) workers.
@@ -108,10 +111,10 @@ impl PortPrograms {
         Self::of(object, stuck, sizes, [INGRESS, EGRESS])
     }
 
-    /// The same with flows that go on when the process has ended (`bpf/keep.h`). What a former process has left in the folder
-    /// goes on: entries by which the kernel forwards frames are in force until the end of its lease, and
-    /// [`Self::hold`] takes interfaces over without a gap; [`Self::has_started`] is to be called when that was
-    /// done for all. Until then, what was left stays if this is dropped.
+    /// The same with flows that survive the process (`bpf/keep.h`). The remains of a former process in the folder
+    /// are taken over: entries by which the kernel forwards frames are in force until the end of its lease, and
+    /// [`Self::hold`] takes interfaces over without a gap. Call [`Self::has_started`] when that is done for all.
+    /// Until then, the remains stay if this is dropped.
     ///
     /// # Errors
     /// As [`Self::load`]; [`SteerError::Pin`], [`SteerError::Lease`].
@@ -159,8 +162,8 @@ impl PortPrograms {
         Ok(Self { _served: served, object, ports, offload, stuck, xdp, attached, held, keeping: None })
     }
 
-    /// Attaches the filter to the packet socket of a worker. The socket then takes the frames of all ports, or a fan-out
-    /// group's share of them, and no others; it may be bound to all interfaces.
+    /// Attaches the filter to the packet socket of a worker. The socket, which may be bound to all interfaces, then
+    /// receives only the frames of all ports, or a fan-out group's share of them.
     ///
     /// # Errors
     /// [`SteerError::Queue`], [`SteerError::OtherPath`], [`SteerError::Program`], [`SteerError::Filter`].
@@ -168,18 +171,18 @@ impl PortPrograms {
         attach_filter(&mut self.object, (LISTEN, &format!("{LISTEN}_{worker}")), worker, socket)
     }
 
-    /// Makes an interface a port: [`Self::prepare`], and at once [`Self::claim`].
+    /// Makes an interface a port: [`Self::prepare`], directly followed by [`Self::claim`].
     ///
     /// # Errors
-    /// Those of both.
+    /// The errors of both.
     pub fn hold(&mut self, ifindex: u32, unserved: Unserved, how: TcAttach) -> Result<(), SteerError> {
         self.prepare(ifindex, how)?;
         self.claim(ifindex, unserved)
     }
 
-    /// Attaches the programs to an interface that is to be a port. The kernel has its frames until [`Self::claim`]; only an
-    /// interface that a former process has left is a port at once. The programs at tc are in front of all others. Without BPF
-    /// links at tc they outlive a process that is killed, and then do nothing.
+    /// Attaches the programs to an interface that is to be a port, at tc in front of all others. The kernel has its
+    /// frames until [`Self::claim`]; only an interface left by a former process is a port immediately. Without BPF
+    /// links at tc, the programs outlive a process that is killed, and then do nothing.
     ///
     /// # Errors
     /// [`SteerError::TcxHeld`] if another twinpath instance, or this one, uses the interface; [`SteerError::Program`],
@@ -198,7 +201,7 @@ impl PortPrograms {
         self.has_links(ifindex, links)
     }
 
-    /// Has workers get the frames of an interface that is prepared, from now on.
+    /// Gives the frames of a prepared interface to workers, from now on.
     ///
     /// # Errors
     /// [`SteerError::Map`].
@@ -207,12 +210,12 @@ impl PortPrograms {
             return Ok(());
         }
         let flags = if unserved == Unserved::Kernel { FAILS_OPEN } else { 0 };
-        // One that a former process has left is a port already.
+        // An interface left by a former process is a port already.
         let former = self.ports.get(&ifindex, 0).unwrap_or_default();
         self.ports.insert(ifindex, PortWords { flags, ..former }, 0).map_err(wrote("ports"))
     }
 
-    /// The interface is a port, and XDP programs of others may send it frames.
+    /// The interface is a port, and XDP programs of other ports may send frames to it.
     fn has_links(&mut self, ifindex: u32, links: [TcLink; 2]) -> Result<(), SteerError> {
         if let Some((devices, _)) = &mut self.xdp {
             let put = devices.insert(ifindex, ifindex, None, 0).map_err(|error| match error {
@@ -225,11 +228,11 @@ impl PortPrograms {
         Ok(())
     }
 
-    /// Has the driver of a port look for an entry for each frame, before the kernel builds a packet of it; frames without one
-    /// go the way that they would go otherwise. What XDP cannot see is taken to be absent: a tag that the device has taken off
-    /// the frame, a checksum that is still to be computed. So it is for a port behind which nobody leaves either to the device.
-    /// On a veth pair the other end stops to segment by itself while the program is there. It goes with the port, and with the
-    /// process.
+    /// Makes the driver of a port look for an entry for each frame, before the kernel builds a socket buffer.
+    /// Frames without an entry take their usual way. What XDP cannot see is assumed to be absent: a tag that the
+    /// device has removed from the frame, a checksum that is still to be computed. So it is for a port whose
+    /// senders leave neither to the device. On a veth pair, the other end stops segmenting while the program is
+    /// there. It is detached with the port, and with the process.
     ///
     /// # Errors
     /// [`SteerError::XdpHeld`] naming the program that is there, [`SteerError::XdpWithoutLink`], [`SteerError::Xdp`],
@@ -251,8 +254,8 @@ impl PortPrograms {
         Ok(())
     }
 
-    /// Goes on with an interface that a former process has left, if it has. Flows that the kernel forwards go on meanwhile: one
-    /// program takes the place of the other, with the same maps.
+    /// Takes over an interface left by a former process, if there is one. The kernel continues to forward flows
+    /// meanwhile: one program replaces the other, with the same maps.
     fn take_over(&mut self, ifindex: u32, interface: &str) -> Result<bool, SteerError> {
         let Some(Keeping { pins, .. }) = &self.keeping else { return Ok(false) };
         let Some(links) = pins.links(ifindex, interface) else {
@@ -270,8 +273,8 @@ impl PortPrograms {
         Ok(true)
     }
 
-    /// All interfaces have been held that are to be: what a former process has left beside them is removed. Returns the entries
-    /// that it has left and that are in force; they belong to the [`Offload`].
+    /// All interfaces that are to be ports are held: the other remains of a former process are removed. Returns its
+    /// entries that are in force; they belong to the [`Offload`].
     ///
     /// # Errors
     /// [`SteerError::Pin`], [`SteerError::Map`].
@@ -288,13 +291,14 @@ impl PortPrograms {
         }
         pins.stay();
         let mut kept = std::mem::take(kept);
-        // Interfaces that were ports before have the numbers that they had.
+        // Interfaces that were ports before keep their numbers.
         let held = self.held.keys().filter_map(|ifindex| Some((*ifindex, self.ports.get(ifindex, 0).ok()?)));
         let by_number: BTreeMap<u16, u32> = held.map(|(ifindex, words)| (words.number, ifindex)).collect();
         for kept in &mut kept {
             kept.from = by_number.get(&kept.in_port()).copied();
         }
-        // Numbers may be others' now: a port that none of these entries is for has none until it is given one.
+        // Numbers may belong to others now: a port without any of these entries has no number until it is given
+        // one.
         for ifindex in
             self.held.keys().filter(|ifindex| !kept.iter().any(|kept| kept.from == Some(**ifindex)))
         {
@@ -308,23 +312,24 @@ impl PortPrograms {
         Ok(kept)
     }
 
-    /// The folder of what outlives the process.
+    /// The folder of the state that survives the process.
     #[must_use]
     pub fn folder(&self) -> Option<&Path> {
         self.keeping.as_ref().map(|keeping| keeping.pins.folder())
     }
 
-    /// The process ends: flows go on from now on.
+    /// The process ends: flows survive from now on.
     pub fn leave(&self, now: Instant) {
         if let Some(Keeping { lease, .. }) = &self.keeping {
             lease.ends_now(now);
         }
     }
 
-    /// Gives an interface back, which may be gone already. Frames that workers have been given are still in their rings.
+    /// Returns an interface, which may be gone already, to the kernel. Frames given to workers before are still in
+    /// their rings.
     ///
     /// # Errors
-    /// [`SteerError::Map`]; the interface is given back all the same.
+    /// [`SteerError::Map`]; the interface is returned nevertheless.
     pub fn release(&mut self, ifindex: u32) -> Result<(), SteerError> {
         let Some(held) = self.held.remove(&ifindex) else { return Ok(()) };
         let mut removed = gone(self.ports.remove(&ifindex), "ports");
@@ -336,7 +341,8 @@ impl PortPrograms {
         removed.and(unpinned)
     }
 
-    /// Gives all interfaces back at once; the programs stay attached, and do nothing, until this is dropped.
+    /// Returns all interfaces to the kernel at the same time. The programs stay attached, and do nothing, until
+    /// this is dropped.
     ///
     /// # Errors
     /// [`SteerError::Map`].
@@ -346,7 +352,7 @@ impl PortPrograms {
         }
         let mut released = Ok(());
         for ifindex in self.held.keys() {
-            // The program in the driver first: it looks for entries by words of its own.
+            // The program in the driver first: it looks for entries by its own words.
             if let Some((_, places)) = &mut self.xdp {
                 released = released.and(places.clear(*ifindex));
             }
@@ -355,12 +361,12 @@ impl PortPrograms {
         released
     }
 
-    /// The entries by which the kernel forwards frames between the ports itself, if there may be any. They end with this.
+    /// The entries by which the kernel itself forwards frames between the ports, if enabled. They end with this.
     pub const fn take_offload(&mut self) -> Option<Offload> {
         self.offload.take()
     }
 
-    /// A program, for test runs; it is loaded if need be.
+    /// A program, for test runs; it is loaded if necessary.
     #[doc(hidden)]
     pub fn program(&mut self, name: &'static str) -> Result<&SchedClassifier, SteerError> {
         let classifier: &mut SchedClassifier = program(&mut self.object, name)?;
@@ -370,7 +376,7 @@ impl PortPrograms {
         Ok(classifier)
     }
 
-    /// The XDP program, for test runs; it is loaded if need be.
+    /// The XDP program, for test runs; it is loaded if necessary.
     #[doc(hidden)]
     pub fn xdp_program(&mut self) -> Result<&Xdp, SteerError> {
         let driver: &mut Xdp = program(&mut self.object, XDP)?;
@@ -380,15 +386,15 @@ impl PortPrograms {
         Ok(driver)
     }
 
-    /// The words that tell since when a frame has waited for a worker, one each, to be mapped as those of
-    /// [`Steering::pending`](crate::Steering::pending). `None` if no worker is ever taken to be stuck.
+    /// The words that tell since when a frame has waited for a worker, one each, to be mapped like those of
+    /// [`Steering::pending`](crate::Steering::pending). `None` if no worker ever counts as stuck.
     #[must_use]
     pub fn pending(&self) -> Option<BorrowedFd<'_>> {
         self.stuck.words()
     }
 
-    /// Becomes readable when the programs have found a worker stuck, and stays so until [`Self::read_stuck`]. `None` if no
-    /// worker is ever taken to be stuck.
+    /// Becomes readable when the programs have found a worker stuck, and stays so until [`Self::read_stuck`].
+    /// `None` if no worker ever counts as stuck.
     #[must_use]
     pub fn stuck(&self) -> Option<BorrowedFd<'_>> {
         self.stuck.readable()

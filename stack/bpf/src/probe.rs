@@ -8,7 +8,7 @@ use twinpath_time::Duration;
 
 use crate::{KeptMaps, Path, ReflexPlan, Steering, TcAttach};
 
-/// What is available, or a sentence that says why not. Nothing is attached to find out.
+/// Which features are available, or a sentence that says why not. Nothing is attached to find out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// The programs of the packet path: the filter of its sockets, and the one at tc ingress.
@@ -19,8 +19,8 @@ pub struct Probe {
     pub xdp: Result<(), String>,
 }
 
-/// Finds out by loading the programs and by queries, which has no effect on any interface. It never goes by the
-/// kernel's version: a newer feature may have been backported, or not be configured.
+/// Finds out by loading the programs and by queries, which has no effect on any interface. It does not depend on
+/// the kernel's version: a newer feature may have been backported, or not be configured.
 #[must_use]
 pub fn probe() -> Probe {
     let held = caps::read(None, CapSet::Effective).unwrap_or_default();
@@ -32,14 +32,14 @@ pub fn probe() -> Probe {
     Probe { packet, tc: TcAttach::here(), xdp }
 }
 
-/// What programs that reply by themselves can do here, or a sentence that says why not.
+/// Which features of programs that reply by themselves are available, or a sentence that says why not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReflexProbe {
-    /// Replies that are their requests, on the packet path.
+    /// Replies equal to their requests, on the packet path.
     pub mirrors: Result<(), String>,
-    /// Replies that services keep: the maps for them, and the search in those.
+    /// Replies that services keep: their maps, and the search in them.
     pub kept: Result<(), String>,
-    /// The same as far as it goes on the XDP paths.
+    /// The part of this that works on the XDP paths.
     pub at_xdp: Result<(), String>,
 }
 
@@ -73,7 +73,8 @@ fn missing(held: &CapsHashSet, needed: &[Capability], what: &str) -> Result<(), 
     }
 }
 
-/// Whether the kernel takes the programs of a path. A yes is remembered, as asking takes some tens of milliseconds of CPU time.
+/// Whether the kernel accepts the programs of a path. A yes is remembered, because asking takes some tens of
+/// milliseconds of CPU time.
 fn loads(path: Path) -> Result<(), String> {
     static TAKEN: [OnceLock<()>; 2] = [const { OnceLock::new() }; 2];
     let taken = &TAKEN[path as usize];

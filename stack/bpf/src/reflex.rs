@@ -1,5 +1,5 @@
-//! Replies that the programs give by themselves (bpf/reflex.h): the peers that they may reply to, their limits, and what
-//! they have counted.
+//! Replies that the programs give by themselves (bpf/reflex.h): the peers to which they may reply, their limits,
+//! and their counts.
 
 use std::collections::HashMap as Known;
 use std::net::IpAddr;
@@ -21,25 +21,26 @@ use crate::mapped::Mapped;
 use crate::maps::{failed, gone, typed, wrote};
 use crate::taps::{ReflexTap, Taps};
 
-/// Peers that the programs can reply to. It is as many as workers know (`twinpath_udp::egress::PEERS_MAX`).
+/// Maximum number of peers to which the programs can reply: the same as workers know
+/// (`twinpath_udp::egress::PEERS_MAX`).
 pub const REFLEX_PEERS_MAX: u32 = 4096;
 
-/// What the programs that reply by themselves need to know from the start.
+/// The settings that programs with replies need at load time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReflexPlan {
     /// Whether frames may come with checksums that their senders have left to hardware: the device is virtual.
     pub partial_checksums: bool,
     /// Replies per second to all sources together, at least 1.
     pub rate: u32,
-    /// Whether they leave everything to the worker now and then, while replies are many, and for as long as it answers more
-    /// (`twinpath_idle::Answering`).
+    /// Whether they sometimes leave everything to the worker while there are many replies, and for as long as it
+    /// answers more (`twinpath_idle::Answering`).
     pub tries_worker: bool,
 }
 
-/// How replies to a peer leave by this interface.
+/// How replies to a peer leave through this interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReflexPeer {
-    /// Link-layer address of the next hop. Only a request that came from there is replied to.
+    /// Link-layer address of the next hop. Only a request that came from there gets a reply.
     pub next_hop: Mac,
     /// Our link-layer address.
     pub own: Mac,
@@ -47,7 +48,7 @@ pub struct ReflexPeer {
     pub mtu: u32,
 }
 
-/// What programs have replied to, by a claim's [place](twinpath_claims::Reflex::place).
+/// The requests to which programs have replied, by a claim's [place](twinpath_claims::Reflex::place).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReflexCount {
     /// Replies.
@@ -56,13 +57,14 @@ pub struct ReflexCount {
     pub bytes: u64,
 }
 
-/// Replies that the programs of an interface give by themselves: to which peers they may, and what they have counted.
+/// Replies that the programs of an interface give by themselves: the peers to which they may reply, and their
+/// counts.
 pub struct Reflexes {
     peers: HashMap<MapData, PeerKey, Peer>,
     known: Known<IpAddr, ReflexPeer>,
-    /// The places of the claims in force: one that is taken anew begins to count at 0.
+    /// The places of the claims in force: a newly taken one begins to count at 0.
     taken: Vec<u8>,
-    /// An entry of a peer that is no longer valid could not be removed.
+    /// An invalid entry of a peer could not be removed.
     outdated: bool,
     places: Array<MapData, u64>,
     counts: PerCpuArray<MapData, CountWords>,
@@ -79,11 +81,11 @@ const FRAME_LEN_MAX: usize = reflex_control::FRAME_LEN_MAX_AT / 8;
 const CREDITS: usize = reflex_control::CREDITS_AT / 8;
 const TAPS: usize = reflex_control::TAPS_AT / 8;
 
-/// A CPU takes as many replies from the common bucket at once as may be given in a millisecond, and at most so many.
+/// A CPU takes a millisecond's worth of replies from the common bucket in one go, and at most this many.
 const CREDITS_PER_S: u32 = 1000;
 const CREDITS_MAX: u32 = 64;
 
-/// Requests of a new peer that go to the worker first: more than make it active there
+/// Requests of a new peer that go to the worker first: more than it takes to become active there
 /// (`twinpath_udp::egress::PROVEN_USES`).
 const TO_WORKER: u32 = 5;
 
@@ -111,7 +113,7 @@ impl Reflexes {
         })
     }
 
-    /// Writes the limits of a table's claims, and what is known of their services.
+    /// Writes the limits of a table's claims, and the properties of their services.
     pub(crate) fn apply(&mut self, table: &Table) -> Result<(), SteerError> {
         self.kept.as_mut().map_or(Ok(()), |kept| kept.apply(table))?;
         let reflexes = || table.claims().iter().filter_map(|claim| claim.reflex);
@@ -147,7 +149,8 @@ impl Reflexes {
         self.put(address, new, now_ns)
     }
 
-    /// The next requests of a peer go to the worker, which sees by them that the peer is in use. `now_ns`: CLOCK_MONOTONIC.
+    /// Sends the next requests of a peer to the worker, which learns from them that the peer is in use. `now_ns`:
+    /// CLOCK_MONOTONIC.
     ///
     /// # Errors
     /// [`SteerError::Map`].
@@ -156,7 +159,7 @@ impl Reflexes {
         self.put(address, known, now_ns)
     }
 
-    /// Writes a peer's entry anew, with the programs' part of it.
+    /// Rewrites a peer's entry, including the programs' part of it.
     fn put(&mut self, address: IpAddr, new: ReflexPeer, now_ns: u64) -> Result<(), SteerError> {
         let key = PeerKey::of(address);
         let entry = Peer {
@@ -169,7 +172,7 @@ impl Reflexes {
             reserved: 0,
         };
         if let Err(error) = self.peers.insert(key, entry, 0) {
-            // What was there before is out of date.
+            // The former entry is out of date.
             self.remove(address)?;
             return Err(wrote("peers")(error));
         }
@@ -177,7 +180,7 @@ impl Reflexes {
         Ok(())
     }
 
-    /// The programs do not reply to this peer any more. If its entry cannot be removed they reply to nobody.
+    /// The programs no longer reply to this peer. If its entry cannot be removed, they reply to nobody.
     fn remove(&mut self, address: IpAddr) -> Result<(), SteerError> {
         if !self.known.contains_key(&address) {
             return Ok(());
@@ -193,7 +196,7 @@ impl Reflexes {
         removed
     }
 
-    /// The programs reply to no peer any more.
+    /// The programs no longer reply to any peer.
     ///
     /// # Errors
     /// [`SteerError::Map`].
@@ -206,18 +209,18 @@ impl Reflexes {
         removed
     }
 
-    /// Sets the longest frame that the interface sends, bytes, from the Ethernet header on. Datagrams have the limit of
-    /// their [way](ReflexPeer::mtu).
+    /// Sets the longest frame that the interface sends, bytes, from the Ethernet header on. Datagrams have the
+    /// limit of their [egress](ReflexPeer::mtu).
     pub fn set_frame_len_max(&self, bytes: u32) {
         self.control.store(FRAME_LEN_MAX, u64::from(bytes));
     }
 
-    /// While it is suspended every request goes to a worker.
+    /// While suspended, every request goes to a worker.
     pub fn suspend(&self, suspended: bool) {
         self.control.store(SUSPENDED, u64::from(suspended || self.outdated));
     }
 
-    /// From now on these taps, and no others, get copies of what is replied to; at most [`TAPS_MAX`](crate::TAPS_MAX).
+    /// From now on only these taps get copies of requests and their replies; at most [`TAPS_MAX`](crate::TAPS_MAX).
     ///
     /// # Errors
     /// [`SteerError::Map`]; some of them may get copies, and those that are no longer wanted get none.
@@ -243,7 +246,7 @@ impl Reflexes {
         }))
     }
 
-    /// How many requests of claims with reflexes were not replied to by the programs, by reason.
+    /// Number of requests of claims with reflexes to which the programs did not reply, by reason.
     ///
     /// # Errors
     /// [`SteerError::Map`].

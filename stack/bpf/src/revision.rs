@@ -1,5 +1,5 @@
-//! The revision of the list of programs at tc ingress (tcx): the kernel changes it with each program that is attached or detached, and
-//! tells it in one system call. The kernel announces such changes in no other way.
+//! The revision of the list of programs at tc ingress (tcx). The kernel changes it with each program that is
+//! attached or detached, and reports it in one system call. It announces such changes in no other way.
 #![allow(unsafe_code, reason = "bpf(2) takes a pointer")]
 
 use std::io;

@@ -124,7 +124,7 @@ fn config(table: &Table) -> Config {
     config
 }
 
-/// Fills the slots, the rest with the last value: an unused slot must not look like an address.
+/// Fills the slots, the rest with the last value, because an unused slot must not look like an address.
 fn fill<T: Copy>(slots: &mut [T], values: impl Iterator<Item = T>) {
     let mut values = values;
     let mut last = None;

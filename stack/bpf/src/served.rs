@@ -1,5 +1,6 @@
-//! Programs at tc that change nothing as soon as their process has ended, also if they stay attached: they reach what they
-//! do by tail calls, through an array that the kernel empties when its last descriptor is closed (`bpf/served.h`).
+//! Programs at tc that change nothing once their process has ended, even if they stay attached. They reach their
+//! working part by tail calls, through an array that the kernel empties when its last descriptor is closed
+//! (`bpf/served.h`).
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
@@ -12,7 +13,7 @@ use crate::SteerError;
 use crate::maps::wrote;
 use crate::steering::{loaded, program};
 
-/// Loads the programs to be attached, and puts those that do the work into the array in their order. Returns the only
+/// Loads the programs to be attached, and puts the working programs into the array in order. Returns the only
 /// descriptor of the array, which the process closes before any other when it ends.
 pub(crate) fn serve(
     object: &mut Ebpf,
@@ -27,7 +28,7 @@ pub(crate) fn serve(
         action: "holding",
         error: Box::new(aya::maps::MapError::IoError(source)),
     };
-    // These refer to the map by the descriptor that it has now.
+    // These refer to the map by its present descriptor.
     for name in attached {
         let classifier = program::<SchedClassifier>(object, name)?;
         loaded(name, || classifier.load())?;

@@ -32,17 +32,17 @@ pub(crate) const FILTER: &str = "twinpath_filter";
 /// The rest of a filter, for claims with a reflex.
 const FILTER_REPLIES: &str = "twinpath_filter_replies";
 pub(crate) const INGRESS: &str = "twinpath_ingress";
-/// The program that does the same where that one is attached already.
+/// The program that does the same if that one is attached already.
 const INGRESS_AGAIN: &str = "twinpath_ingress_again";
 pub(crate) const REDIRECT: &str = "twinpath_xdp";
 
-/// Queues that can have a socket: the size of the map in bpf/xdp.c.
+/// Maximum number of queues with a socket: the size of the map in bpf/xdp.c.
 pub const QUEUES_MAX: u32 = crate::layouts::QUEUES_MAX;
 
-/// Queues that can have their own socket filter: bpf/packet.c has as many programs.
+/// Maximum number of queues with their own socket filter: bpf/packet.c has this many programs.
 pub const FILTERS_MAX: u32 = 64;
 
-/// Slots of the direct ring, as many as a receive ring has by default.
+/// Slots of the direct ring, the same number as in a receive ring by default.
 pub const DIRECT_SLOTS: u32 = 512;
 
 /// How claimed frames reach user space.
@@ -74,7 +74,7 @@ impl XdpMode {
     }
 }
 
-/// What [`Steering::keep_first`] found and did.
+/// The result of [`Steering::keep_first`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// The program was there and ran first.
@@ -90,9 +90,9 @@ pub struct Steering {
     tc_links: Vec<TcLink>,
     /// How they are attached.
     tc_attach: TcAttach,
-    /// The revision of the programs at tc ingress when ours was found to run before foreign ones.
+    /// The revision of the list of programs at tc ingress when ours was found to run before foreign ones.
     first_at: Option<u64>,
-    /// Which of the two programs that do the same is attached at tc ingress, or will be.
+    /// Which of the two equivalent programs is attached at tc ingress, or will be.
     ingress: &'static str,
     xdp_links: Vec<XdpLink>,
     object: Ebpf,
@@ -118,18 +118,17 @@ impl Steering {
     /// worker reads its rings again (zero: never). The worker reports that through [`Steering::pending`].
     ///
     /// # Errors
-    /// As [`Steering::load`]; [`SteerError::Program`] also where the kernel has no coarse clock for programs (added
-    /// in Linux 5.11).
+    /// As [`Steering::load`]; [`SteerError::Program`] also if the kernel has no coarse clock for programs (added in
+    /// Linux 5.11).
     pub fn load_for(path: Path, workers: u32, fail_open: Duration) -> Result<Self, SteerError> {
         Self::load_with(path, false, workers, fail_open, None)
     }
 
     /// As [`Steering::load_for`], with programs that reply by themselves to requests of claims with a
-    /// [reflex](twinpath_claims::Claim::reflex), once [`Steering::attach_tc`] was called. They repeat the replies that are
-    /// `kept`.
+    /// [reflex](twinpath_claims::Claim::reflex), after [`Steering::attach_tc`]. They repeat the replies in `kept`.
     ///
     /// # Errors
-    /// As [`Steering::load_for`]; [`SteerError::Program`] also where the kernel lacks something that the replies need.
+    /// As [`Steering::load_for`]; [`SteerError::Program`] also if the kernel lacks something that the replies need.
     pub fn load_with_reflexes(
         path: Path,
         workers: u32,
@@ -140,8 +139,8 @@ impl Steering {
         Self::load_with(path, false, workers, fail_open, Some((plan, kept)))
     }
 
-    /// As [`Steering::load`], but with programs that return their verdict instead of acting on it: its number, and
-    /// the claim's index shifted left by 8. For test runs only; they handle traffic wrongly.
+    /// As [`Steering::load`], but the programs return their verdict instead of acting on it: its number, and the
+    /// claim's index shifted left by 8. Only for test runs; they handle traffic wrongly.
     #[doc(hidden)]
     pub fn load_for_test_run(path: Path) -> Result<Self, SteerError> {
         Self::load_with(path, true, 1, Duration::ZERO, None)
@@ -208,14 +207,14 @@ impl Steering {
         Ok(Self { tc_links, tc_attach, first_at, ingress, xdp_links, object, maps, sockets, stuck, reflexes })
     }
 
-    /// Makes the rules equal the table while traffic flows; the crate's documentation says what a change can mean for
+    /// Makes the rules equal the table while traffic flows; the crate's documentation says what a change means for
     /// a frame. Waits for running programs to end, which may take tens of milliseconds.
     ///
     /// # Errors
     /// [`SteerError::Map`]; the old rules are then in force, or the new ones if only removing the old ones failed.
     pub fn apply(&mut self, table: &Table) -> Result<(), SteerError> {
         if let Some(reflexes) = &mut self.reflexes {
-            // A limit holds from here on, whether the rest of the table follows or not.
+            // A limit applies from here on, even if the rest of the table fails.
             reflexes.apply(table)?;
         }
         self.maps.apply(table)
@@ -226,17 +225,17 @@ impl Steering {
         self.reflexes.as_mut()
     }
 
-    /// What the programs have counted of their own replies; `None` if they give none.
+    /// The counts of the programs' own replies; `None` if they give none.
     #[must_use]
     pub const fn counted_reflexes(&self) -> Option<&Reflexes> {
         self.reflexes.as_ref()
     }
 
     /// Makes a packet socket (`SOCK_RAW`, bound to `ETH_P_ALL`) receive claimed frames and nothing else. With
-    /// `PACKET_FANOUT`, attach it to each socket of the group. Claims may be in force only after
-    /// [`Steering::attach_tc`] and while every socket is in place: otherwise the kernel gets a copy of a claimed
-    /// frame, or two sockets do. So call [`Steering::apply`] last. `queue` is the number of the socket in the group,
-    /// below [`FILTERS_MAX`].
+    /// `PACKET_FANOUT`, attach it to each socket of the group. `queue` is the number of the socket in the group,
+    /// below [`FILTERS_MAX`]. Claims may be in force only after [`Steering::attach_tc`] and while every socket is
+    /// in place. Otherwise the kernel gets a copy of a claimed frame, or two sockets do. So call
+    /// [`Steering::apply`] last.
     ///
     /// # Errors
     /// [`SteerError::OtherPath`], [`SteerError::Queue`], [`SteerError::Filter`].
@@ -245,11 +244,11 @@ impl Steering {
         attach_filter(&mut self.object, (FILTER, &name), queue, socket)
     }
 
-    /// Withholds claimed frames from the kernel, by a program at tc ingress that runs before all others. On the XDP path it
-    /// replies to requests instead, where [programs reply](Steering::load_with_reflexes): it is attached before the XDP
-    /// program is, and before claims are in force. A classic filter whose process was killed drops nothing, as no filter
-    /// leaves notes any more. For the same reason no worker may be without a socket if [`TcAttach::ends_with_process`] is
-    /// false.
+    /// Withholds claimed frames from the kernel, by a program at tc ingress that runs before all others. On the XDP
+    /// path, it replies to requests instead, if [programs reply](Steering::load_with_reflexes); there it is
+    /// attached before the XDP program, and before claims are in force. A classic filter whose process was killed
+    /// drops nothing, because filters no longer leave notes. For the same reason, every worker must have a socket
+    /// if [`TcAttach::ends_with_process`] is false.
     ///
     /// # Errors
     /// [`SteerError::OtherPath`], [`SteerError::NoInterface`], [`SteerError::Tcx`], [`SteerError::Clsact`],
@@ -264,9 +263,9 @@ impl Steering {
         Ok(())
     }
 
-    /// Makes sure that our program at tc ingress is attached and runs before foreign ones: one that runs first and
-    /// ends the chain would pass frames to the kernel that the socket has taken. After an error nothing has changed;
-    /// call it again.
+    /// Makes sure that our program at tc ingress is attached and runs before foreign ones. A foreign program that
+    /// runs first and ends the chain would pass frames to the kernel that the socket has received. After an error
+    /// nothing has changed; call it again.
     ///
     /// # Errors
     /// As [`Steering::attach_tc`]; [`SteerError::Order`] without the right to query (CAP_SYS_ADMIN).
@@ -274,7 +273,8 @@ impl Steering {
         let kept = match self.tc_links.first() {
             None => Kept::PutBack,
             Some(TcLink::Tcx(_) | TcLink::Passable(_)) => {
-                // Before the list is read, so that a change meanwhile is not missed. Without an answer the list is read each time.
+                // Before the list is read, so that a change in between is not missed. If it is unknown, the list is
+                // read each time.
                 let revision = revision::at_ingress(ifindex).ok();
                 if revision.is_some() && revision == self.first_at {
                     return Ok(Kept::First);
@@ -294,8 +294,8 @@ impl Steering {
                 Position::Gone => Kept::PutBack,
             },
         };
-        // Attaches the other copy first, then detaches this one: at every moment one of them withholds what the
-        // socket takes.
+        // Attach the other copy first, then detach this one, so that at every moment one of them withholds the
+        // frames that the socket receives.
         let former = self.ingress;
         self.ingress = if former == INGRESS { INGRESS_AGAIN } else { INGRESS };
         let had = self.tc_links.len();
@@ -347,12 +347,12 @@ impl Steering {
         redirect.info().ok().map(|info| info.id())
     }
 
-    /// Withdraws all claims, waits until no program runs that still saw them, then detaches the programs: in this
-    /// order no frame goes to both sides. From then on nothing is added to a ring; frames that are in a ring should still
-    /// be served. Takes some tens of milliseconds (an RCU grace period).
+    /// Withdraws all claims, waits until no program that still saw them runs, then detaches the programs. In this
+    /// order, no frame goes to both sides. From then on nothing is added to a ring; frames that are in a ring
+    /// should still be served. Takes some tens of milliseconds (an RCU grace period).
     pub fn detach(&mut self) {
-        // If this fails, the links are removed nevertheless. Frames that the socket takes meanwhile then reach the
-        // kernel as well.
+        // If this fails, the links are removed nevertheless. Frames that the socket receives meanwhile then also
+        // reach the kernel.
         let _ = self.maps.withdraw();
         self.tc_links.clear();
         self.xdp_links.clear();
@@ -404,7 +404,7 @@ impl Steering {
     /// # Errors
     /// [`SteerError::OtherPath`], [`SteerError::Queue`].
     pub fn clear_queue(&mut self, queue: u32) -> Result<(), SteerError> {
-        // A queue without a socket is what was asked for.
+        // The caller wants a queue without a socket, so a missing one is fine.
         let _ = self.sockets_of(queue)?.unset(queue);
         Ok(())
     }
@@ -457,8 +457,8 @@ where
     program.try_into().map_err(|error| SteerError::Program { name, error: Box::new(error) })
 }
 
-/// Attaches the filter of a worker, which is loaded first if need be, to its packet socket. The filter is called `own`, and
-/// all of its kind `kind`.
+/// Attaches the filter of a worker to its packet socket, and loads it first if necessary. The filter is called
+/// `own`, and all of its kind `kind`.
 pub(crate) fn attach_filter(
     object: &mut Ebpf,
     (kind, own): (&'static str, &str),
@@ -508,7 +508,7 @@ fn load_programs(object: &mut Ebpf, path: Path, replies: bool) -> Result<(), Ste
     Ok(())
 }
 
-/// Puts a program where others find what they go on in.
+/// Puts a program where others find it for their tail call.
 fn go_on_in(
     object: &mut Ebpf,
     found_in: &'static str,
@@ -521,17 +521,18 @@ fn go_on_in(
     array.set(0, &fd, 0).map_err(wrote(found_in))
 }
 
-/// Loads a program. Signals wait meanwhile.
+/// Loads a program, with signals blocked meanwhile.
 pub(crate) fn loaded(
     name: &'static str,
     load: impl FnOnce() -> Result<(), ProgramError>,
 ) -> Result<(), SteerError> {
-    // A signal ends the verifier's work (EAGAIN), and the load begins anew, with a log, which takes seconds.
+    // A signal would interrupt the verifier (EAGAIN), and the load would begin again, with a log, which takes
+    // seconds.
     let _held_back = HeldBack::new();
     load().map_err(|error| SteerError::Program { name, error: Box::new(error) })
 }
 
-/// The error for a refused XDP program; names the program that holds the interface, if that is the reason.
+/// The error for a refused XDP program. It names the program that holds the interface, if that is the reason.
 pub(crate) fn refused(ifindex: u32, mode: XdpMode, error: ProgramError) -> SteerError {
     let held = match &error {
         ProgramError::SyscallError(error) => {

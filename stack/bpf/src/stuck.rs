@@ -11,8 +11,8 @@ use twinpath_time::Duration;
 use crate::SteerError;
 use crate::maps::typed;
 
-/// The words and the ring of one object. Both exist in every object; without a time after which a worker is stuck the
-/// programs use neither, and nobody gets a descriptor of them.
+/// The words and the ring of one object. Both exist in every object. Without a time after which a worker is stuck,
+/// the programs use neither, and no descriptors are given out.
 pub(crate) struct StuckRecords {
     words: MapData,
     ring: RingBuf<MapData>,
@@ -20,7 +20,7 @@ pub(crate) struct StuckRecords {
 }
 
 impl StuckRecords {
-    /// Takes the maps out of a loaded object whose programs have `stuck_after_ns` as their limit.
+    /// Takes the maps out of a loaded object whose programs have the limit `stuck_after_ns`.
     pub(crate) fn take(object: &mut Ebpf, stuck_after_ns: u64) -> Result<Self, SteerError> {
         let Some(Map::Array(words)) = object.take_map("pending") else {
             return Err(SteerError::Missing("pending"));
@@ -38,7 +38,7 @@ impl StuckRecords {
         self.fails_open.then(|| self.words.fd().as_fd())
     }
 
-    /// A descriptor that is readable from the time when a worker is found stuck until [`Self::discard`].
+    /// A descriptor that is readable from the time at which a worker is found stuck until [`Self::discard`].
     pub(crate) fn readable(&self) -> Option<BorrowedFd<'_>> {
         self.fails_open.then(|| self.ring.as_fd())
     }
@@ -49,8 +49,8 @@ impl StuckRecords {
     }
 }
 
-/// The age of a word at which the programs take its worker to be stuck, ns; 0: never. A worker that does not sleep
-/// clears its word as late as [`kept_for`] says, so that time is added.
+/// The age of a word at which the programs regard its worker as stuck, ns; 0: never. A worker that does not sleep
+/// may clear its word as late as [`kept_for`] says, so that time is added.
 pub(crate) fn stuck_after_ns(fail_open: Duration) -> u64 {
     u64::try_from((fail_open + kept_for(fail_open)).as_nanos()).unwrap_or(0)
 }

@@ -1,6 +1,7 @@
-//! Taps: copies of what the programs have replied to by themselves, and of the replies, for captures (bpf/tap.h).
+//! Taps: copies of requests to which the programs have replied by themselves, and of the replies, for captures
+//! (bpf/tap.h).
 //!
-//! A tap is made by who wants the copies, and belongs to him: programs that are loaded later can be given the same.
+//! A tap belongs to the capture that made it. Programs that are loaded later can be given the same tap.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -16,13 +17,13 @@ use crate::made::{array, ring};
 use crate::mapped::Mapped;
 use crate::maps::{typed, wrote};
 
-/// Taps at a time.
+/// Maximum number of taps.
 pub const TAPS_MAX: usize = TAPS;
 
-/// Memory of a tap's ring: some 4,000 requests of 400 bytes with their replies, or 15,000 of 64 bytes.
+/// Memory of a tap's ring: about 4,000 requests of 400 bytes with their replies, or 15,000 of 64 bytes.
 const RING_BYTES: u32 = 4 << 20;
 
-/// The end of a tap that programs are given.
+/// The end of a tap that is given to programs.
 pub struct ReflexTap {
     ring: MapData,
     missed: Arc<Mapped>,
@@ -34,12 +35,12 @@ pub struct TapReader {
     missed: Arc<Mapped>,
 }
 
-/// A request that a program has replied to by itself, and the reply.
+/// A request to which a program has replied by itself, and the reply.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange<'a> {
     /// The request, as it came.
     pub request: Shown<'a>,
-    /// The reply, as the program has sent it: its checksum may be left to hardware.
+    /// The reply, as the program has sent it. Its checksum may be left to hardware.
     pub reply: Shown<'a>,
 }
 
@@ -50,7 +51,7 @@ pub struct Shown<'a> {
     pub time_ns: u64,
     /// Length of the whole frame, bytes.
     pub frame_len: u32,
-    /// The frame, from the Ethernet header on; of a long one the first 2,048 bytes.
+    /// The frame, from the Ethernet header on; if it is long, its first 2,048 bytes.
     pub bytes: &'a [u8],
 }
 
@@ -70,7 +71,7 @@ impl ReflexTap {
         Ok((Self { ring, missed: Arc::clone(&missed) }, TapReader { ring: read, missed }))
     }
 
-    /// Frames, requests and replies, for which there was no room so far.
+    /// Number of frames, requests and replies, for which there was no room.
     #[must_use]
     pub fn missed(&self) -> u64 {
         missed(&self.missed)
@@ -88,7 +89,7 @@ impl TapReader {
         true
     }
 
-    /// Frames, requests and replies, for which there was no room so far.
+    /// Number of frames, requests and replies, for which there was no room.
     #[must_use]
     pub fn missed(&self) -> u64 {
         missed(&self.missed)
@@ -126,7 +127,7 @@ type Outer = ArrayOfMaps<MapData, MapData>;
 pub(crate) struct Taps {
     rings: Outer,
     missed: Outer,
-    /// The ring in places that no tap has.
+    /// The ring in places without a tap.
     none: MapData,
     /// The taps that have a place, by their words.
     taken: [Option<Arc<Mapped>>; TAPS_MAX],
@@ -145,8 +146,9 @@ impl Taps {
         })
     }
 
-    /// Gives these taps a place each, at most [`TAPS_MAX`], and no others; `tell` is called with the bits of the places that
-    /// programs may use. Waits for running programs, some tens of milliseconds, if anything changes. A tap that has a place already keeps it, and misses nothing.
+    /// Gives these taps, at most [`TAPS_MAX`], a place each, and removes all others. `tell` is called with the bits
+    /// of the places that programs may use. If anything changes, waits for running programs, some tens of
+    /// milliseconds. A tap that has a place already keeps it, and misses nothing.
     pub(crate) fn set(&mut self, taps: &[&ReflexTap], tell: impl Fn(u64)) -> Result<(), SteerError> {
         let wanted = &taps[..taps.len().min(TAPS_MAX)];
         for place in 0..TAPS_MAX {

@@ -22,8 +22,8 @@ pub enum TcAttach {
 }
 
 impl TcAttach {
-    /// The better way that this kernel has. To find out, it is asked which programs are attached by links; nothing is
-    /// attached.
+    /// The better of the two ways that this kernel supports. To find out, it is asked which programs are attached
+    /// by links; nothing is attached.
     #[must_use]
     pub fn here() -> Self {
         match SchedClassifier::query_tcx("lo", TcAttachType::Ingress) {
@@ -46,7 +46,7 @@ impl TcAttach {
         }
     }
 
-    /// Whether such an attachment ends with its process, however that ends.
+    /// Whether such an attachment ends with its process, however the process ends.
     #[must_use]
     pub const fn ends_with_process(self) -> bool {
         matches!(self, Self::Tcx)
@@ -63,7 +63,7 @@ impl fmt::Display for TcAttach {
 pub(crate) enum TcLink {
     /// Held, not read: the program is in force while it is open, or pinned.
     Tcx(FdLink),
-    /// The same by its descriptor alone.
+    /// The same, only by its descriptor.
     Passable(OwnedFd),
     Clsact(Filter),
 }
@@ -88,7 +88,7 @@ impl TcLink {
     }
 }
 
-/// Has a loaded program take the place of the one that a link is for, between two frames.
+/// Replaces the program of a link by another loaded one, between two frames.
 pub(crate) fn replace(
     program: &mut SchedClassifier,
     link: SchedClassifierLink,
@@ -127,7 +127,7 @@ pub(crate) fn attach(
     }
 }
 
-/// As [`attach`], by a link that can be passed to another process where the kernel has links.
+/// As [`attach`], but by a link that can be passed to another process, if the kernel has links.
 pub(crate) fn attach_passable(
     program: &mut SchedClassifier,
     name: &str,
@@ -145,7 +145,7 @@ pub(crate) fn attach_passable(
     link.map(TcLink::Passable).map_err(|error| failed(ProgramError::IOError(error)))
 }
 
-/// Refuses if a foreign tcx program is attached: those run before any filter and may end the chain.
+/// Refuses if a foreign tcx program is attached: such programs run before any filter and may end the chain.
 fn refuse_behind_tcx(interface: &str, hook: TcAttachType) -> Result<(), SteerError> {
     // A kernel without tcx, or one that does not answer the query, has no such programs.
     let Ok((_, programs)) = SchedClassifier::query_tcx(interface, hook) else { return Ok(()) };

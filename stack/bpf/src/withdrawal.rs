@@ -18,8 +18,8 @@ struct Delete {
     flags: u64,
 }
 
-/// Takes leases of one [`Leases`](crate::Leases) from sockets. It needs neither a lock nor memory, so that a socket can be closed by
-/// any thread, and in a signal handler.
+/// Takes leases of one [`Leases`](crate::Leases) from sockets. It needs neither a lock nor memory, so a socket can
+/// be closed by any thread, and in a signal handler.
 #[derive(Clone, Debug)]
 pub struct Withdrawal {
     lessees: Arc<OwnedFd>,
@@ -30,8 +30,8 @@ impl Withdrawal {
         Self { lessees: Arc::new(lessees) }
     }
 
-    /// The program does not put frames of this socket into a ring any more, once those runs of it have ended that have begun.
-    /// Returns without an error if the socket has no lease.
+    /// The program no longer puts frames of this socket into a ring, once its present runs have ended. Returns
+    /// without an error if the socket has no lease.
     ///
     /// # Errors
     /// What the kernel returns.

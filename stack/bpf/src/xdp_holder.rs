@@ -11,7 +11,7 @@ pub enum Attachment {
     Generic,
     /// In the device.
     Offloaded,
-    /// In several of these at once.
+    /// In several of these.
     Several,
 }
 
@@ -39,7 +39,7 @@ pub struct XdpHolder {
     pub tag: Option<u64>,
     /// How it is attached.
     pub mode: Attachment,
-    /// The processes that hold the program or its link, as far as we may look: process ID and command.
+    /// The processes that hold the program or its link, if we may see them: process ID and command.
     pub processes: Vec<(u32, String)>,
     /// The programs that it calls in turn, if it is libxdp's dispatcher and its pins can be read.
     pub parts: Vec<String>,

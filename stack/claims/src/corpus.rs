@@ -1,7 +1,7 @@
 //! The corpus: tables, frames and the verdicts they must get, as text in `corpus/`.
 //!
-//! It is test support. It stands here because every implementation of the verdict is tested against it: user space,
-//! the XDP program, the socket filter and the tcx program. A file is lines of words; `#` starts a comment.
+//! It is test support. It is here because every implementation of the verdict is tested against it: user space, the
+//! XDP program, the socket filter and the tcx program. A file is lines of words; `#` starts a comment.
 //!
 //! ```text
 //! table NAME                      a table, followed by its rules, one a line:
@@ -55,9 +55,9 @@ pub struct Corpus {
 pub struct Case {
     /// Unique.
     pub name: String,
-    /// The table it is decided under, by name.
+    /// The name of the table that decides it.
     pub table: String,
-    /// What the kernel knows of the frame besides its bytes.
+    /// The kernel's knowledge of the frame besides its bytes.
     pub context: Context,
     /// The bytes, from the MAC header on.
     pub frame: Vec<u8>,
@@ -88,7 +88,7 @@ pub fn all() -> Result<Corpus, CorpusError> {
     Ok(corpus)
 }
 
-/// Adds what a file says.
+/// Adds the contents of a file.
 fn read(corpus: &mut Corpus, file: &'static str, text: &str) -> Result<(), CorpusError> {
     let mut reader = Reader { corpus, at: At::Nothing };
     for (line, text) in (1..).zip(text.lines()) {
@@ -304,7 +304,7 @@ mod tests {
 
     const TABLE: &str = "table t\nmac 02:00:00:00:00:02\nframe_len_max 1514\n";
 
-    /// What a file gives, or what is wrong with its first bad line.
+    /// The contents of a file, or the fault in its first bad line.
     fn read(text: &str) -> Result<Corpus, String> {
         let mut corpus = Corpus::default();
         super::read(&mut corpus, "file", text).map_err(|error| error.to_string())?;

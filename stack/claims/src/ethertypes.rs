@@ -4,7 +4,7 @@
 
 use twinpath_wire::EtherType;
 
-/// These EtherTypes with their names and what would stop working, in ascending order.
+/// These EtherTypes, their names and what would stop working, in ascending order.
 const RESERVED: [(u16, &str, &str); 43] = [
     (0x0800, "IPv4", "IP is claimed by port"),
     (0x0806, "ARP", "no peer would find this host any more"),
@@ -51,7 +51,7 @@ const RESERVED: [(u16, &str, &str); 43] = [
     (0x9300, "a VLAN tag (QinQ)", "tags are claimed by `vlan`"),
 ];
 
-/// Switch chips put these in front of every frame between them and the host (`ETH_P_EDSA` and those behind it).
+/// Switch chips put these in front of every frame between them and the host (`ETH_P_EDSA` and those after it).
 const SWITCH_TAGS: [u16; 3] = [0xdada, 0xdadb, 0xe001];
 
 /// The reason why a type cannot be claimed, as the end of a sentence that begins with "it is"; `None` if it can.

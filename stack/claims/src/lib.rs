@@ -1,8 +1,8 @@
 //! Decides which frames of an interface the fast path takes; all others stay with the kernel.
 //!
 //! A [`Table`] holds the claims of one interface; [`verdict`] decides one frame. The programs of `stack/bpf` make
-//! the same decision inside the kernel. The [`corpus`] of frames and verdicts holds the two implementations to each
-//! other.
+//! the same decision inside the kernel. The [`corpus`] of frames and verdicts ensures that the two implementations
+//! agree.
 //!
 //! Never here: a guess. A frame that is not understood passes to the kernel, with the reason.
 

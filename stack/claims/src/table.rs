@@ -8,21 +8,21 @@ use twinpath_wire::{EtherType, FlowKey, Mac, Protocol};
 
 use crate::ethertypes;
 
-/// Most claims of one table.
+/// Maximum number of claims in a table.
 pub const CLAIMS_MAX: usize = 4096;
-/// Most own addresses of one interface.
+/// Maximum number of an interface's own addresses.
 pub const ADDRESSES_MAX: usize = 256;
-/// Most prefixes in one claim's allow-list.
+/// Maximum number of prefixes in one claim's allow-list.
 pub const SOURCES_MAX: usize = 64;
-/// Most prefixes in all allow-lists of one table.
+/// Maximum number of prefixes in all allow-lists of one table.
 pub const SOURCES_TOTAL_MAX: usize = 4096;
-/// Places that claims with reflexes can have.
+/// Maximum number of claims with reflexes in all.
 pub const REFLEX_PLACES: usize = 256;
-/// Claims of a service that can have reflexes.
+/// Maximum number of a service's claims with reflexes.
 pub const REFLEX_CLAIMS_MAX: usize = 16;
-/// Services that can have reflexes.
+/// Maximum number of services with reflexes.
 pub const REFLEX_SERVICES_MAX: usize = REFLEX_PLACES / REFLEX_CLAIMS_MAX;
-/// The least `frame_len_max`: the shortest Ethernet frame without its checksum, bytes.
+/// The minimum of `frame_len_max`: the shortest Ethernet frame without its checksum, bytes.
 pub const FRAME_LEN_MIN: u32 = 60;
 
 // A claim's index fits into the verdict's `u16`.
@@ -46,13 +46,13 @@ pub enum ClaimKind {
     Flow(FlowKey),
 }
 
-/// What the kernel's programs may answer of a claim's frames by themselves, without a worker.
+/// Which frames of a claim the kernel's programs may answer by themselves, without a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reflex {
-    /// The claim's number among those with reflexes, by which replies are counted. Unlike its index in a table it
-    /// stays the same while other claims come and go.
+    /// The claim's number among those with reflexes, under which replies are counted. Unlike its index in a table,
+    /// it stays the same while other claims come and go.
     pub place: u8,
-    /// Which requests they answer.
+    /// The requests that they answer.
     pub answers: Answers,
     /// Replies per second to one source, if they are as large as their requests; 0: no limit.
     pub source_rate: u32,
@@ -61,7 +61,7 @@ pub struct Reflex {
 /// Which requests the kernel's programs answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
-    /// All: the reply to each is the request itself.
+    /// All: the reply is the request itself.
     Mirrored,
     /// Those with a kept reply of the service with [this number](Reflex::service).
     Kept,
@@ -84,7 +84,7 @@ pub struct Claim {
     pub vlan: Option<u16>,
     /// Source prefixes that may use it; empty: every source. Only for [`ClaimKind::Port`].
     pub sources: Vec<Prefix>,
-    /// What the kernel's programs may answer; the verdict does not depend on it.
+    /// Which requests the kernel's programs may answer; the verdict does not depend on it.
     pub reflex: Option<Reflex>,
 }
 
@@ -113,7 +113,7 @@ impl Claim {
         Self { kind, vlan: None, sources: Vec::new(), reflex: None }
     }
 
-    /// Checks the claim by itself, without the other claims of a table.
+    /// Checks the claim on its own, without the other claims of a table.
     ///
     /// # Errors
     /// Every variant of [`TableError`] that concerns a single claim.

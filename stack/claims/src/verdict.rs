@@ -1,4 +1,4 @@
-//! The verdict on one frame. `stack/bpf/bpf/verdict.h` is the same in C, check by check and in the same order.
+//! The verdict on one frame. `stack/bpf/bpf/verdict.h` does the same in C, check by check and in the same order.
 
 use core::net::IpAddr;
 
@@ -7,12 +7,12 @@ use twinpath_wire::{EtherType, FlowKey, Mac, Protocol, Tag, eth, ipv4, ipv6, tcp
 
 use crate::{ClaimKind, Table};
 
-/// What the kernel knows of a frame besides its bytes.
+/// The kernel's knowledge of a frame besides its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Context {
-    /// A VLAN tag outside the frame's bytes: the device or the kernel has removed it from them.
+    /// A VLAN tag outside the frame's bytes, from which the device or the kernel has removed it.
     pub tag: Option<Tag>,
-    /// Number of segments that GSO at the sender or GRO at the receiver coalesced; 0 or 1: none. Where only a segment
+    /// Number of segments that GSO at the sender or GRO at the receiver coalesced; 0 or 1: none. If only a segment
     /// size is known, a size above 0 means coalesced: pass 2.
     pub segments: u32,
 }
@@ -288,8 +288,8 @@ fn transport(frame: &Frame<'_>, packet: &Packet, table: &Table) -> Result<u16, P
     Ok(claim)
 }
 
-/// Checks the transport header's lengths against the packet's and the frame's. Returns whether the packet may open a
-/// new flow: TCP only by its SYN, UDP always.
+/// Checks the transport header's lengths against those of the packet and the frame. Returns whether the packet may
+/// open a new flow: TCP only with a SYN, UDP always.
 fn check_lengths(frame: &[u8], packet: &Packet) -> Result<bool, PassReason> {
     let len = packet.transport_len.ok_or(PassReason::BadLength)?;
     if packet.transport_at + len > frame.len() {

@@ -1,11 +1,11 @@
-//! The hash of a request, which says where in the table its entry is.
+//! The hash of a request, which determines the place of its entry in the table.
 //!
-//! It decides nothing: an entry that is found by it is compared in all bytes that matter. It is one that a BPF program
-//! computes in a bounded loop, with one multiplication per 8 bytes.
+//! It decides nothing: all bytes that matter of an entry found by it are compared. A BPF program can compute it in
+//! a bounded loop, with one multiplication per 8 bytes.
 //!
-//! It adds up products in which each half of each word has a secret of its own (NH of UMAC, Black et al. 1999; RFC 4418
-//! section 5.2). With secrets that nobody knows, two requests of one length that differ have the same sum with a
-//! probability of 2^-32, whichever they are, so nobody can choose requests that share one.
+//! It sums products in which each half of each word has a secret of its own (NH of UMAC, Black et al. 1999; RFC
+//! 4418 section 5.2). If the secrets are unknown, any two different requests of one length have the same sum with a
+//! probability of 2^-32. So nobody can choose requests that share one.
 
 use crate::limits::REQUEST_WORDS;
 use crate::shape::Shape;
@@ -13,7 +13,7 @@ use crate::shape::Shape;
 /// 2^64 divided by the golden ratio, odd.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Carries each bit to those above it, and the upper half to the lower one; a bijection.
+/// Mixes each bit into those above it, and the upper half into the lower one; a bijection.
 const fn mix(word: u64) -> u64 {
     let product = word.wrapping_mul(MULTIPLIER);
     product ^ product >> 32
@@ -27,7 +27,8 @@ pub struct HashKeys {
 }
 
 impl HashKeys {
-    /// Secrets made from a seed, which should be one that no peer can guess: outputs of `SplitMix64` that starts with it.
+    /// Secrets made from a seed, which no peer should be able to guess: the outputs of `SplitMix64` started with
+    /// it.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut state = seed;
@@ -40,7 +41,7 @@ impl HashKeys {
         Self { seed, words }
     }
 
-    /// What they were made from.
+    /// The seed of the secrets.
     #[must_use]
     pub const fn seed(&self) -> u64 {
         self.seed
@@ -134,7 +135,7 @@ mod tests {
                 request[at] ^= 1 << bit;
             }
         }
-        // Of 512 hashes each of the 512 places of a default table has few.
+        // Of 512 hashes, only a few fall into each of the 512 places of a default table.
         let mut places = vec![0; 512];
         hashes.iter().for_each(|hash| places[(hash % 512) as usize] += 1);
         assert!(places.iter().all(|count| *count < 10), "{:?}", places.iter().max());

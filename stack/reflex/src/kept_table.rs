@@ -1,11 +1,11 @@
 //! Kept replies in memory that is shared with the kernel's programs, which repeat them (`stack/bpf/bpf/kept.h`, which
 //! has the same layouts; [`Table`](crate::Table) is the model).
 //!
-//! Workers write, programs read. The sequence of an entry is odd while it is written and another one afterwards, so a
-//! program that has copied an entry knows whether that is whole (a seqlock). Of several workers that would write to one
-//! set, one does, and the others keep nothing then: nobody waits. An entry carries the generation that its name had before
-//! the state was read that the reply was made from. Programs compare it with the name's present one, which
-//! [`withdraw`](crate::withdraw) increments, after they have copied the reply.
+//! Workers write, programs read. The sequence of an entry is odd while it is written and has a new value
+//! afterwards, so a program that has copied an entry knows whether the copy is consistent (a seqlock). If several
+//! workers want to write to one set, one does, and the others keep nothing: nobody waits. An entry carries the
+//! generation that its name had before the reply's state was read. Programs compare it with the name's present
+//! generation, which [`withdraw`](crate::withdraw) increments, after they have copied the reply.
 #![allow(
     unsafe_code,
     reason = "entries and generations lie in memory mapped from the kernel, whose programs read it"
@@ -24,14 +24,14 @@ use crate::{
     SlotState, Version, choose, hash,
 };
 
-/// Services that can have kept replies.
+/// Maximum number of services with kept replies.
 pub const SERVICES_MAX: usize = layouts::KEPT_SERVICES;
 /// Bytes of an entry in the map.
 pub const ENTRY_LEN: usize = 8 * ENTRY_WORDS;
 /// Bytes of the generations of all services.
 pub const GENERATIONS_LEN: usize = 8 * GENERATIONS * SERVICES_MAX;
 
-/// Words of an entry, and where in it they are.
+/// Words of an entry, and their positions.
 const ENTRY_WORDS: usize = REQUEST_AT + REQUEST_WORDS + REPLY_WORDS;
 const REPLY_WORDS: usize = REPLY_MAX / 8;
 const SEQUENCE: usize = kept::SEQUENCE_AT / 8;
@@ -52,13 +52,13 @@ const _: () = {
     assert!(kept::SERVICE_AT == kept::NAME_AT + 4 && kept::SHAPE_AT == kept::NAME_AT + 6);
     assert!(kept::REPLY_LEN_AT == kept::REQUEST_LEN_AT + 2 && kept::USED_AT == kept::REQUEST_LEN_AT + 4);
 };
-// What is defined in lower crates is what the programs have.
+// Values defined in lower crates must equal those of the programs.
 const _: () = {
     assert!(SLOTS == layouts::KEPT_SLOTS && GENERATIONS == layouts::KEPT_GENERATIONS);
     assert!(8 * REQUEST_WORDS == layouts::KEPT_REQUEST && REPLY_MAX == layouts::KEPT_REPLY);
 };
 
-/// What one worker alone has, of each set.
+/// State that one worker has to itself, for each set.
 #[derive(Debug, Default)]
 struct Set {
     taken: AtomicBool,
@@ -103,8 +103,8 @@ impl Words {
 }
 
 impl KeptTable {
-    /// A table in the memory of the maps: `entries` of them, a power of two of at least [`SLOTS`], and all generations.
-    /// `seed` is that of the programs.
+    /// A table in the memory of the maps: `entries` of them, a power of two of at least [`SLOTS`], and all
+    /// generations. `seed` must be that of the programs.
     ///
     /// # Errors
     /// [`BadLayout`]: the mappings do not have these lengths.
@@ -130,13 +130,13 @@ impl KeptTable {
         ServiceWords { words: Arc::clone(&self.words), service: service as usize }
     }
 
-    /// Most entries that it can have.
+    /// Maximum number of entries.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.sets.len() * SLOTS
     }
 
-    /// How many valid entries of other requests had to go, since the start.
+    /// How many valid entries of other requests were evicted since the start.
     #[must_use]
     pub fn evictions(&self) -> u64 {
         self.evictions.load(Ordering::Relaxed)
@@ -163,7 +163,7 @@ impl KeptTable {
         at(UNTIL) > now.as_nanos() && current == at(GENERATION)
     }
 
-    /// Keeps a reply of `service`, which has these shapes. Programs repeat it from here on.
+    /// Keeps a reply of `service`, which has these shapes. Programs repeat it from then on.
     ///
     /// # Errors
     /// Why it cannot be kept; nothing has changed then.
@@ -182,8 +182,8 @@ impl KeptTable {
             return Err(NotKept::Busy);
         }
         let key = Key { hash, whose: whose(service, number), publication };
-        // Between the check above and the exchange the name may have been withdrawn and published again by another
-        // worker, whose entry must not go.
+        // Between the check above and the exchange, the name may have been withdrawn and published again by another
+        // worker. That worker's entry must stay.
         let is_current = publication.version.is_current(self.words.of(service as usize));
         let kept = is_current.then(|| self.put(now, set, place * SLOTS, &key));
         set.taken.store(false, Ordering::Release);
@@ -249,7 +249,7 @@ const fn whose(service: u32, number: u8) -> u64 {
     (service as u64 & 0xffff) << 32 | (number as u64) << 48
 }
 
-/// A publication, and where it belongs.
+/// A publication, and its place.
 struct Key<'a> {
     hash: u64,
     whose: u64,
@@ -257,7 +257,7 @@ struct Key<'a> {
 }
 
 impl Key<'_> {
-    /// The words of the request, with those bytes as zero that vary, and with zeros behind it.
+    /// The words of the request, with varying bytes as zero, and padded with zeros.
     fn words(&self) -> impl Iterator<Item = u64> {
         let shape = self.publication.shape;
         let chunks = self.publication.request.chunks(8).map(word);
@@ -272,7 +272,7 @@ impl Key<'_> {
     }
 }
 
-/// Up to 8 bytes as a little-endian word, with zeros behind them.
+/// Up to 8 bytes as a little-endian word, padded with zeros.
 fn word(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     word[..bytes.len()].copy_from_slice(bytes);
@@ -283,7 +283,7 @@ fn word(bytes: &[u8]) -> u64 {
 fn write(entry: &Entry, key: &Key<'_>) {
     let Publication { request, reply, version, until, .. } = *key.publication;
     let sequence = entry[SEQUENCE].load(Ordering::Relaxed) | 1;
-    // A program that reads a word that is written below finds the entry odd, or changed, afterwards.
+    // A program that reads a word that is written below afterwards finds the entry odd, or changed.
     entry[SEQUENCE].store(sequence, Ordering::Relaxed);
     fence(Ordering::Release);
     let put = |at: usize, word: u64| entry[at].store(word, Ordering::Relaxed);
@@ -348,7 +348,7 @@ mod tests {
     fn an_entry_holds_for_no_longer_than_the_last_reply_to_its_request() {
         let table = table();
         let words = table.generations(2);
-        // One that has half of the time left is not written again, unless it would hold for too long.
+        // An entry with half of its time left is not rewritten, unless it would last too long.
         for (until, holds) in [(1_000, 1_000), (600, 600), (500, 500), (900, 500), (1_200, 1_200)] {
             let publication = Publication {
                 request: b"01key",

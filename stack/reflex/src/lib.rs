@@ -1,12 +1,12 @@
-//! Kept replies: replies that a service allows to be repeated without it, while nothing that they were made from has
+//! Kept replies: replies that may be repeated without the service, while nothing that they were made from has
 //! changed.
 //!
-//! A [`Shape`] says which bytes of a request do not matter, and which of them the reply repeats. A [`Name`] stands for
-//! the state that a reply was made from; its generation is a word of memory that is shared with the program that
-//! repeats replies, and [`withdraw`] increments it. A [`Publication`] carries the [`Version`] that was read before the
-//! state was, so a reply that was made from older state is void, whenever it is published. [`Table`] is the reference
-//! model: the program in the kernel finds what it finds, and no more. [`kept_table`] is the same in memory that workers and
-//! programs share.
+//! A [`Shape`] says which bytes of a request do not matter, and which of them the reply repeats. A [`Name`] stands
+//! for the state from which a reply was made. Its generation is a word of memory shared with the program that
+//! repeats replies, and [`withdraw`] increments it. A [`Publication`] carries the [`Version`] that was read before
+//! the state. So a reply made from older state is void, whenever it is published. [`Table`] is the reference model:
+//! the program in the kernel finds the same entries as the model, and no others. [`kept_table`] is the same in
+//! memory that workers and programs share.
 //!
 //! Never here: a guess. A request that differs in one byte that matters has no kept reply.
 

@@ -1,5 +1,5 @@
-//! Mirrors: replies that are the request itself. The programs of `stack/bpf` (`bpf/reflex.h`) decide and reply as is
-//! written here, which is what a worker would have sent.
+//! Mirrors: replies that equal their request. The programs of `stack/bpf` (`bpf/reflex.h`) decide and reply as this
+//! code does, which is what a worker would have sent.
 
 use core::net::IpAddr;
 
@@ -9,7 +9,7 @@ use twinpath_wire::{ChecksumFound, ChecksumTrust, Mac, eth, udp};
 use crate::not_replied::NotReplied;
 use crate::ports::answers_by_itself;
 
-/// How replies to a peer leave by the interface that its requests come by.
+/// How replies to a peer leave through the interface on which its requests arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
     /// Link-layer address of the next hop.
@@ -20,22 +20,22 @@ pub struct Way {
     pub mtu: u32,
 }
 
-/// What the kernel knows of a datagram's checksum.
+/// The kernel's knowledge of a datagram's checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// Nothing: it has to be summed.
+    /// None: it must be summed.
     Nothing,
-    /// On a virtual device, where it may have been left to hardware: whether it was.
+    /// On a virtual device, whether it was left to hardware.
     Partial(bool),
 }
 
-/// Hop limit of what workers send (`stack/udp/src/udp.rs`).
+/// Hop limit of packets from workers (`stack/udp/src/udp.rs`).
 const HOP_LIMIT: u8 = 64;
 
-/// The reply to a datagram that a claim with a mirror has taken; `way` finds the way to its sender.
+/// The reply to a datagram that matched a claim with a mirror; `way` finds the egress to its sender.
 ///
 /// # Errors
-/// Why there is none. Rates, canaries and stuck workers are not known here.
+/// Why there is none. Rates, canaries and stuck workers are not considered here.
 pub fn datagram(
     frame: &[u8],
     known: Known,
@@ -84,8 +84,8 @@ pub fn datagram(
     Ok(reply)
 }
 
-/// The reply to a frame of a claimed EtherType: it goes back to its sender. `len_max`: of a frame that the interface
-/// sends.
+/// The reply to a frame of a claimed EtherType: it goes back to its sender. `len_max`: the longest frame that the
+/// interface sends.
 ///
 /// # Errors
 /// [`NotReplied::Header`]: its sender is a group, or ourselves. [`NotReplied::Mtu`].

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 /// The number of generations of a service, a power of two.
 pub const GENERATIONS: usize = 16_384;
 
-/// The memory that holds the generations of a service: shared with the program that repeats replies, or a plain array
-/// where there is none.
+/// The memory of a service's generations: shared with the program that repeats replies, or a plain array if there
+/// is none.
 pub trait Generations: Send + Sync {
     /// All of its words. They may start at any values, and change only as [`withdraw`] changes them.
     fn words(&self) -> &[AtomicU64; GENERATIONS];
@@ -18,23 +18,24 @@ impl Generations for Box<[AtomicU64; GENERATIONS]> {
     }
 }
 
-/// Generations in memory of this process alone, for a program in the same process.
+/// Generations in private memory, for a program in the same process.
 #[must_use]
 pub fn generations() -> Box<[AtomicU64; GENERATIONS]> {
     Box::new([const { AtomicU64::new(0) }; GENERATIONS])
 }
 
-/// A name of state that replies are made from, such as a key or a file handle. A service chooses its names; they mean
-/// nothing outside of it. Several names may share one generation: then withdrawing one withdraws the others, which
-/// costs some replies their entry, and nothing else. Which ones share it is no secret: where clients choose names and can
-/// withdraw them, one that does so all the time can keep another name's replies with the worker.
+/// A name of state from which replies are made, such as a key or a file handle. A service chooses its names; they
+/// have no meaning outside of it. Several names may share one generation. Withdrawing one then withdraws the
+/// others, which costs some replies their entry, and nothing else. Which names share one is not secret: if clients
+/// can choose and withdraw names, a client that does so continuously can keep another name's replies with the
+/// worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name(u32);
 
 impl Name {
-    /// The name that these bytes are.
+    /// The name for these bytes.
     ///
-    /// The 64-bit FNV-1a hash, mixed once more, as names differ in their last bytes.
+    /// The 64-bit FNV-1a hash, mixed once more because names differ in their last bytes.
     #[must_use]
     pub const fn of(bytes: &[u8]) -> Self {
         let (mut hash, mut at) = (0xcbf2_9ce4_8422_2325_u64, 0);
@@ -45,14 +46,14 @@ impl Name {
         Self::numbered(hash)
     }
 
-    /// The name that this number is.
+    /// The name for this number.
     #[must_use]
     pub const fn numbered(number: u64) -> Self {
         let mixed = (number ^ number >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Self((mixed >> (u64::BITS - GENERATIONS.trailing_zeros())) as u32)
     }
 
-    /// The place of its generation among a service's, below [`GENERATIONS`].
+    /// The index of its generation among a service's, below [`GENERATIONS`].
     #[must_use]
     pub const fn place(self) -> u32 {
         self.0
@@ -71,7 +72,7 @@ impl From<u64> for Name {
     }
 }
 
-/// The generation of a name, as it was before the state was read that a reply is made from.
+/// The generation of a name, as it was before the state for a reply was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     name: Name,
@@ -79,10 +80,10 @@ pub struct Version {
 }
 
 impl Version {
-    /// Where nothing is kept.
+    /// For use where nothing is kept.
     pub const NONE: Self = Self { name: Name(0), generation: 0 };
 
-    /// The present version of a name. State that is read after this call is of this version or a later one.
+    /// The present version of a name. State that is read after this call has this version or a later one.
     #[inline]
     #[must_use]
     pub fn now(words: &[AtomicU64; GENERATIONS], name: Name) -> Self {
@@ -90,7 +91,7 @@ impl Version {
         Self { name, generation: words[name.0 as usize].load(Ordering::Acquire) }
     }
 
-    /// The version with this generation of the name that has this place.
+    /// The version with this generation, of the name at this index.
     #[must_use]
     pub const fn of(place: u32, generation: u64) -> Self {
         Self { name: Name(place % GENERATIONS as u32), generation }
@@ -102,7 +103,7 @@ impl Version {
         self.name
     }
 
-    /// Its generation: entries with any other one than the present are void.
+    /// Its generation: entries with any other than the present one are void.
     #[must_use]
     pub const fn generation(self) -> u64 {
         self.generation
@@ -116,8 +117,8 @@ impl Version {
     }
 }
 
-/// Makes all replies void that were made from state of this name before this call: those that are kept, and those that
-/// are yet to be published. To be called after the state has changed, and before anybody is told of the change.
+/// Makes all replies void that were made from state of this name before this call, including those that are not
+/// published yet. To be called after the state has changed, and before anybody is told of the change.
 #[inline]
 pub fn withdraw(words: &[AtomicU64; GENERATIONS], name: Name) {
     // The release half: the change is visible to all threads that read the new generation.

@@ -1,12 +1,12 @@
-//! Where in its set a new entry goes.
+//! Chooses the place of a new entry in its set.
 //!
-//! A table is an array of sets of [`SLOTS`] places; the low bits of an entry's hash name its set. So a program looks at a
-//! fixed number of places, and an entry displaces one of its own set.
+//! A table is an array of sets of [`SLOTS`] places; the low bits of an entry's hash select its set. So a program
+//! looks at a fixed number of places, and an entry displaces one of its own set.
 
 /// Places of a set.
 pub const SLOTS: usize = 8;
 
-/// What a place has.
+/// The contents of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotState {
     /// An entry with the same key, which the new one replaces.
@@ -15,9 +15,9 @@ pub enum SlotState {
     Free,
     /// An entry that is withdrawn or expired.
     Void,
-    /// An entry that has been used since it was put there, or since all of its set counted as unused.
+    /// An entry that has been used since it was put there, or since all of its set were marked unused.
     Used,
-    /// An entry that has not.
+    /// An entry that has not been used.
     Unused,
 }
 
@@ -28,16 +28,16 @@ pub struct Choice {
     pub slot: usize,
     /// The place after it, where the next choice begins: the set's hand.
     pub hand: u8,
-    /// The places that count as unused from now on, one bit each.
+    /// The places to be marked unused, one bit each.
     pub unused: u8,
-    /// Whether a valid entry has to go.
+    /// Whether a valid entry is evicted.
     pub evicts: bool,
 }
 
-/// Chooses the place for a new entry: that of the entry with the same key, else a free one, else one of a void entry,
-/// else the first one from the hand on that has not been used. Entries that were used go only when all of a set were:
-/// then one goes, and the others count as unused. So entries that are asked for stay, while a flood of requests that
-/// nobody repeats displaces its own.
+/// Chooses the place for a new entry: the entry with the same key, else a free place, else a void entry, else the
+/// first unused entry from the hand on. Used entries are evicted only if all of the set are used: then one is
+/// evicted, and the others are marked unused. So entries in demand stay, and a flood of requests that nobody
+/// repeats displaces its own.
 #[must_use]
 pub fn choose(set: &[SlotState; SLOTS], hand: u8) -> Choice {
     for wanted in [SlotState::Same, SlotState::Free, SlotState::Void] {

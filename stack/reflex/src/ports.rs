@@ -1,4 +1,4 @@
-//! Senders' ports from which no request is served, lest two services answer each other for ever.
+//! Source ports from which no request is served, so that two services do not answer each other for ever.
 
 /// Well-known UDP services that answer any datagram. A datagram from such a port is refused: a forged one could make
 /// two services answer each other for ever (CERT CA-1996-01). Sorted.
@@ -8,8 +8,8 @@
 pub const ANSWERING_PORTS: [u16; 16] =
     [7, 9, 13, 17, 19, 37, 53, 69, 111, 123, 137, 161, 464, 1900, 5353, 11211];
 
-/// Whether a request from `source` to `destination` is refused, by its ports: the sender would answer the reply, or
-/// cannot get it.
+/// Whether a request from `source` to `destination` is refused because of its ports: the sender would answer the
+/// reply, or cannot receive it.
 #[inline]
 #[must_use]
 pub fn answers_by_itself(source: u16, destination: u16) -> bool {

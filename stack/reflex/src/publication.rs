@@ -18,14 +18,15 @@ pub struct Publication<'a> {
     pub reply: &'a [u8],
     /// Which bytes of the request do not matter.
     pub shape: &'a Shape,
-    /// The version of the state that the reply was made from, read before the state was.
+    /// The version of the state from which the reply was made, read before the state.
     pub version: Version,
-    /// When it must not be repeated any more.
+    /// The time from which it must not be repeated.
     pub until: Instant,
 }
 
 impl Publication<'_> {
-    /// Checks all that does not depend on where it is kept; returns the number of the shape among those of the service.
+    /// Checks all conditions that do not depend on where it is kept; returns the number of the shape among those of
+    /// the service.
     ///
     /// # Errors
     /// Why it cannot be kept.
@@ -59,9 +60,9 @@ impl Publication<'_> {
         Ok(number as u8)
     }
 
-    /// Whether it is enough that there is an entry for the same request: that is of the same version, so it has the same
-    /// reply, and is valid for half of this one's time at least, and not for longer than this one. Where many requests come to workers all the same, each
-    /// of them would write the entry otherwise.
+    /// Whether an existing entry for the same request is good enough: it has the same version, and so the same
+    /// reply, and is valid for at least half of this one's time but not longer. Otherwise, if many requests come to
+    /// workers anyway, each of them would rewrite the entry.
     #[must_use]
     pub fn is_covered_by(&self, now: Instant, version: Version, until: Instant) -> bool {
         let left = |until: Instant| until.as_nanos().saturating_sub(now.as_nanos());

@@ -1,4 +1,4 @@
-//! Which bytes of a request do not matter.
+//! The bytes of a request that do not matter.
 
 use crate::limits::{REPLY_MAX, REQUEST_MAX, VARYING_MAX};
 
@@ -45,8 +45,9 @@ impl Shape {
     /// The same shape, where `len` bytes from `start` on vary as well, and the reply repeats them from `to` on.
     ///
     /// # Panics
-    /// The shape cannot be: no bytes, bytes beyond those that an entry may have, bytes that vary already, places of the
-    /// reply that are written already, or more than [`VARYING_MAX`] ranges. In a constant the compiler says so.
+    /// The shape is not possible: no bytes, bytes beyond the limit of an entry, bytes that vary already, positions
+    /// of the reply that are written already, or more than [`VARYING_MAX`] ranges. In a constant, the compiler
+    /// reports this.
     #[must_use]
     pub const fn copying(self, start: u16, len: u16, to: u16) -> Self {
         self.with(Varying { start, len, copy_to: Some(to) })
@@ -90,7 +91,7 @@ impl Shape {
         &self.varying[..usize::from(self.count)]
     }
 
-    /// Which bits of word number `at` of a request matter; the request's bytes are little-endian words of 8 bytes.
+    /// Which bits of word number `at` of a request matter; the request is read as little-endian words of 8 bytes.
     #[must_use]
     pub fn mask(&self, at: usize) -> u64 {
         let bytes: [u8; 8] = std::array::from_fn(|byte| if self.matters(8 * at + byte) { 0xff } else { 0 });
@@ -101,14 +102,13 @@ impl Shape {
         !self.varying().iter().any(|range| (usize::from(range.start)..range.end()).contains(&at))
     }
 
-    /// Bytes that a request must have at least, for all ranges to be in it.
+    /// Minimum length of a request that contains all ranges.
     #[must_use]
     pub fn request_min(&self) -> usize {
         self.varying().iter().map(|range| range.end()).max().unwrap_or_default()
     }
 
-    /// The bytes of a request that matter, with the others as zero. A range that is partly beyond its end is zero up to
-    /// there.
+    /// Sets the bytes of a request that vary to zero. If a range extends beyond the end, only its part up to there.
     pub fn clear(&self, request: &mut [u8]) {
         for range in self.varying() {
             let end = range.end().min(request.len());
@@ -116,8 +116,8 @@ impl Shape {
         }
     }
 
-    /// The ranges that are copied, each as the request's bytes and where they begin in the reply. Ranges that are not
-    /// whole in the request are left out: see [`Self::request_min`].
+    /// The ranges that are copied, each as the request's bytes and their position in the reply. Ranges that are not
+    /// completely in the request are left out: see [`Self::request_min`].
     pub fn copies<'a>(&self, request: &'a [u8]) -> impl Iterator<Item = (&'a [u8], usize)> {
         self.varying().iter().filter_map(|range| {
             let bytes = request.get(usize::from(range.start)..range.end())?;

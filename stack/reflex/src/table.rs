@@ -15,19 +15,19 @@ use crate::why_not::{NotKept, WhyNot};
 /// Entries of a table, unless another number is configured.
 pub const ENTRIES_DEFAULT: u32 = 4096;
 
-/// Most entries of a table: some 100 MB.
+/// Maximum number of entries in a table: about 100 MB.
 pub const ENTRIES_MAX: u32 = 65_536;
 
-/// What became of a publication.
+/// The result of a publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// It has an entry of its own.
     New,
     /// It has replaced the entry for the same request.
     Again,
-    /// The entry for the same request stays: it says the same, and for long enough.
+    /// The entry for the same request stays: it has the same reply, and is valid for long enough.
     Covered,
-    /// It has an entry, and a valid one of another request had to go.
+    /// It has an entry, and a valid one of another request was evicted.
     Evicting,
 }
 
@@ -83,15 +83,15 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with room for `entries`, rounded up to a power of two of at least [`SLOTS`] and at most [`ENTRIES_MAX`].
-    /// `seed` should be one that no peer can guess, so that nobody can choose requests of one set.
+    /// A table with room for `entries`, rounded up to a power of two of at least [`SLOTS`] and at most
+    /// [`ENTRIES_MAX`]. No peer should be able to guess `seed`, so that nobody can choose requests of one set.
     #[must_use]
     pub fn new(entries: u32, seed: u64) -> Self {
         let sets = entries.min(ENTRIES_MAX).div_ceil(SLOTS as u32).next_power_of_two();
         Self { sets: (0..sets).map(|_| Set::default()).collect(), keys: HashKeys::new(seed) }
     }
 
-    /// The number of entries, void ones included.
+    /// The number of entries, including void ones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.sets.iter().map(|set| set.slots.iter().flatten().count()).sum()
@@ -103,7 +103,7 @@ impl Table {
         self.len() == 0
     }
 
-    /// Most entries that it can have.
+    /// Maximum number of entries.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.sets.len() * SLOTS
@@ -129,7 +129,7 @@ impl Table {
         let state = |slot: &Option<Entry>| match slot {
             None => SlotState::Free,
             Some(entry) if entry.is_for(service, number, &key) => SlotState::Same,
-            // Whether an entry of another service is withdrawn its own generations say.
+            // Whether an entry of another service is withdrawn depends on that service's generations.
             Some(entry) if entry.until <= now => SlotState::Void,
             Some(entry) if entry.service == service && !entry.version.is_current(words) => SlotState::Void,
             Some(entry) if entry.used => SlotState::Used,
@@ -156,10 +156,10 @@ impl Table {
         })
     }
 
-    /// Looks for the kept reply to a request, and writes it to `reply`, in place of what that had.
+    /// Looks for the kept reply to a request, and replaces the contents of `reply` by it.
     ///
     /// # Errors
-    /// Why there is none; `reply` is as it was.
+    /// Why there is none; `reply` is unchanged.
     pub fn find(
         &mut self,
         now: Instant,

@@ -1,8 +1,8 @@
 //! Why a reply is not kept, and why a request has no kept reply. Both lists are closed; names are stable, for `show` and
 //! metrics.
 
-/// Why a request was not answered by a kept reply. If several reasons apply, for several shapes, the last one in this
-/// order is named: it is the nearest to a reply.
+/// Why a request was not answered by a kept reply. If several reasons apply, for several shapes, the last one in
+/// this order is reported: it is the closest to a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum WhyNot {

@@ -1,13 +1,13 @@
 //! Decides which datagrams a service may receive: none from an impossible source address, and none from a service
-//! that would answer the answer.
+//! that would answer the reply.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use twinpath_inspect::Reason;
 use twinpath_reflex::ports::answers_by_itself;
 
-/// Decides about a datagram to `local` from `peer`; `own` are the addresses of this host at which something can arrive on
-/// that interface, sorted. `ports`: which ports of senders the service answers.
+/// Decides about a datagram to `local` from `peer`. `own`: the sorted addresses of this host at which something can
+/// arrive on that interface. `ports`: the source ports to which the service answers.
 ///
 /// # Errors
 /// The reason to refuse it. The same rule holds on both paths.
@@ -16,18 +16,19 @@ pub fn admit(peer: SocketAddr, local: SocketAddr, own: &[IpAddr], ports: SourceP
     admit_port(peer, local, ports)
 }
 
-/// From which ports of their senders requests are answered.
+/// The source ports from which requests are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourcePorts {
-    /// From all but port 0, to which nothing can be sent (RFC 768): the service never answers a reply, or was asked to.
+    /// All but port 0, to which nothing can be sent (RFC 768). For a service that never answers a reply, or by
+    /// configuration.
     Any,
-    /// Not from those of services that answer any datagram, nor from the service's own: two of them could answer each
-    /// other for ever.
+    /// Not those of services that answer any datagram, nor the service's own: two of them could answer each other
+    /// for ever.
     NoneThatAnswers,
 }
 
 impl SourcePorts {
-    /// Those of a service: it is guarded if its replies may be answered again, unless `any` is asked for.
+    /// The rule for a service: it is guarded if its replies may be answered again, unless `any` is configured.
     #[must_use]
     pub const fn of(may_loop: bool, any: bool) -> Self {
         if may_loop && !any { Self::NoneThatAnswers } else { Self::Any }
@@ -42,7 +43,7 @@ pub fn admit_source(peer: IpAddr, own: &[IpAddr]) -> Result<(), Reason> {
     if is_martian(peer) || is_among(own, peer) { Err(Reason::MartianSource) } else { Ok(()) }
 }
 
-/// Whether a sorted list of addresses, which may be long, has this one.
+/// Whether a sorted list of addresses, which may be long, contains this one.
 #[inline]
 #[must_use]
 pub fn is_among(addresses: &[IpAddr], address: IpAddr) -> bool {

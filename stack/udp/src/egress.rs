@@ -9,15 +9,16 @@
 //! Anybody can forge source addresses, so the table is built to withstand a flood of them:
 //!
 //! - A peer without an answer is only pending. There is room for [`PENDING_MAX`] of them. Control is asked about a
-//!   pending peer again when it is looked up after [`RETRY_INTERVAL`], from which time it may also be replaced. New
-//!   peers are asked about at most [`QUESTIONS_PER_S`] times a second, and [`FIRST_QUESTIONS_PER_S`] times if they have
-//!   not sent before. A lost question costs its peer that time and no other peer anything.
-//! - Once the table of answers is full, a new answer replaces one that is useless (no way out), or that was used fewer
-//!   than [`PROVEN_USES`] times and is idle. Active peers keep their entries until they have been silent for
+//!   pending peer again if it is looked up after [`RETRY_INTERVAL`], and from that time it may also be replaced.
+//!   Control is asked about at most [`QUESTIONS_PER_S`] new peers a second, and about at most
+//!   [`FIRST_QUESTIONS_PER_S`] that have not sent before. A lost question delays its own peer by that time, and
+//!   affects no other peer.
+//! - Once the table of answers is full, a new answer replaces one that is useless (no egress), or one that was used
+//!   fewer than [`PROVEN_USES`] times and is idle. Active peers keep their entries until they have been silent for
 //!   [`KEEP`].
-//! - A reply to an address of a connected network makes the kernel resolve that address, and its table of neighbours is
-//!   small and shared by the whole host. If too many addresses of one network do not resolve, replies to those without
-//!   an answer are refused for a while: see [`unresolved`].
+//! - A reply to an address of a connected network makes the kernel resolve that address, and its neighbour table is
+//!   small and shared by the whole host. If too many addresses of one network do not resolve, replies to those
+//!   without an answer are refused for a while: see [`unresolved`].
 
 mod bounded;
 mod questions;
@@ -53,7 +54,7 @@ pub enum KernelReason {
     Unknown,
     /// The gateway's link-layer address is not known yet; the kernel resolves it.
     Unresolved,
-    /// The same of a peer that is its own next hop.
+    /// The same for a peer that is its own next hop.
     UnresolvedPeer {
         /// Length in bits of the prefix of the connected network that the peer is in.
         prefix_len: u8,
@@ -97,7 +98,8 @@ pub enum Update {
         /// The egress, or why there is none.
         answer: Result<Egress, KernelReason>,
     },
-    /// Control asks to be asked when `peer` is used next: the kernel has the neighbour confirmed only if it is in use.
+    /// Control requests a question at the next use of `peer`: it makes the kernel confirm the neighbour only if the
+    /// peer is in use.
     AskAgain {
         /// The peer's address.
         peer: IpAddr,
@@ -127,7 +129,7 @@ impl Update {
         match (self, earlier) {
             (Self::Clear, _) => true,
             (_, Self::Clear) => false,
-            // The one is an answer, the other a question.
+            // One is an answer, the other a request for a question.
             (Self::AskAgain { .. }, Self::Learn { .. } | Self::Forget { .. })
             | (Self::Learn { .. }, Self::AskAgain { .. }) => false,
             _ => self.peer() == earlier.peer(),
@@ -139,17 +141,17 @@ impl Update {
 /// latency is higher, and no other peer is affected.
 pub const PEERS_MAX: usize = 4096;
 
-/// Most peers that wait for an answer.
+/// Maximum number of peers that wait for an answer.
 pub const PENDING_MAX: usize = 512;
 
-/// Uses of an answer after which its peer counts as active, and not as a forged source that was seen once.
+/// Uses of an answer after which its peer counts as active, not as a forged source that was seen once.
 pub const PROVEN_USES: u8 = 4;
 
 /// How long a silent peer stays active, if control keeps its entry.
 pub const KEEP: Duration = Duration::from_secs(60);
 
-/// How often control is asked again about a peer in use. That keeps its entry. Once the kernel's entry of its next hop has
-/// become stale, control asks for a question at the next use ([`Update::AskAgain`]).
+/// How often control is asked again about a peer in use, which keeps its entry. When the kernel's entry of its next
+/// hop has become stale, control requests a question at the next use ([`Update::AskAgain`]).
 pub const ASK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Time after which control is asked again about a peer that got no answer.
@@ -260,7 +262,7 @@ impl EgressTable {
         Lookup { answer, ask, refused: false }
     }
 
-    /// To be called if the question could not be posted (the mailbox was full): the next lookup asks again.
+    /// To be called if the question could not be posted because the mailbox was full: the next lookup asks again.
     pub fn not_asked(&mut self, peer: IpAddr) {
         if let Some(known) = self.known.get_mut(&peer) {
             known.ask_at = Instant::ZERO;
@@ -278,7 +280,7 @@ impl EgressTable {
                 if let Some(known) = self.known.get_mut(&peer) {
                     let Peer { used_at, uses, ask_at, .. } = *known;
                     let new = Peer::new(answer, now);
-                    // What control has asked to hear of stays asked for.
+                    // A question that control has requested remains due.
                     let ask_at = if ask_at == Instant::ZERO { ask_at } else { new.ask_at };
                     *known = Peer { used_at, uses, ask_at, ..new };
                 } else if !self.known.is_full() || asked && self.known.make_room(|known| known.gives_way(now))

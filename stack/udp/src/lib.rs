@@ -3,11 +3,11 @@
 //! - [`served`]: the ports, flows and EtherType of a service, and the senders that it serves.
 //! - [`admit`]: which datagrams a service may receive.
 //! - [`udp`]: frames to datagrams and back.
-//! - [`egress`]: through which interface and to which next hop a reply leaves.
+//! - [`egress`]: the interface and the next hop through which a reply leaves.
 //! - [`reply_limit`]: the rate of replies to one source, so that two services cannot answer each other for ever.
 //!
 //! ARP, neighbour discovery, ICMP, fragments, routing and everything unclaimed are left to the kernel: there is no
-//! code for them here, and no table that is not a copy of the kernel's. Nothing here reads a clock, owns an fd or
+//! code for them here, and every table is a copy of the kernel's. Nothing here reads a clock, owns an fd or
 //! allocates per packet.
 
 pub mod admit;

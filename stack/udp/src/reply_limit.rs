@@ -1,13 +1,13 @@
 //! Limits the rate of replies to one source that are as large as its requests.
 //!
-//! A datagram with a forged source can make two services that answer everything answer each other for ever, as fast
-//! as both can (CERT CA-1996-01). A reply that is as large as its request, or larger, keeps such a loop going, and
-//! makes forged sources attractive for amplification. So each source has a rate of such replies; above it they are
-//! dropped. A loop needs every one of its datagrams, so one that exceeds the limit ends at the first drop, and slower
-//! ones cost no more than the limit.
+//! With a forged source, a datagram can make two services that answer everything answer each other for ever, as
+//! fast as both can (CERT CA-1996-01). A reply that is at least as large as its request keeps such a loop going,
+//! and makes forged sources attractive for amplification. So each source has a rate of such replies; above it they
+//! are dropped. A loop needs every one of its datagrams, so a loop that exceeds the limit ends at the first drop,
+//! and slower ones cost no more than the limit.
 //!
-//! Sources share a fixed table by a keyed hash: nothing grows under forged sources, nobody can choose sources that
-//! share an entry, and an honest source shares that of a loop with a probability of 1 in [`PLACES`].
+//! Sources share a fixed table by a keyed hash. Nothing grows under forged sources, nobody can choose sources that
+//! share an entry, and an honest source shares the entry of a loop with a probability of 1 in [`PLACES`].
 
 use std::hash::BuildHasher as _;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use twinpath_time::Instant;
 /// Entries of the table: 64 KiB.
 pub const PLACES: usize = 8192;
 
-/// The burst allowed after silence: replies of so much time, ns.
+/// The burst allowed after silence: replies for this time, ns.
 const BURST_NS: u64 = 200_000_000;
 
 /// The reply rates of all sources, for one worker.
@@ -53,7 +53,7 @@ impl ReplyLimit {
             if owed_ns <= BURST_NS + self.interval_ns {
                 return false;
             }
-            // Only a clock that went back can leave it so far ahead.
+            // Only a clock that went back can put it this far ahead.
             *full_at_ns = now_ns;
         }
         *full_at_ns = now_ns.max(*full_at_ns).saturating_add(self.interval_ns);
@@ -61,7 +61,7 @@ impl ReplyLimit {
     }
 }
 
-/// The key of a source: an IPv6 host has its whole /64.
+/// The key of a source; an IPv6 host counts as its whole /64.
 #[inline]
 const fn key(source: IpAddr) -> u64 {
     match source {

@@ -1,4 +1,4 @@
-//! What a service is given, and nothing else: the same answer for a frame of the fast path and for a datagram of a kernel
+//! The traffic that a service serves: the same decision for a frame of the fast path and for a datagram of a kernel
 //! socket.
 
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ pub struct ServedPort {
     pub address: Option<IpAddr>,
 }
 
-/// Everything that one service is given. Its entries are numbered: flows, then ports, then the EtherType.
+/// All traffic that one service serves. Its entries are numbered: flows, then ports, then the EtherType.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Served {
     /// Sorted, each once.
@@ -46,7 +46,7 @@ impl Served {
         self
     }
 
-    /// Flows, whether their ports are served as well or not.
+    /// Flows, whether or not their ports are served as well.
     #[must_use]
     pub fn with_flows(mut self, flows: &[FlowKey]) -> Self {
         self.flows.extend(flows);
@@ -55,7 +55,7 @@ impl Served {
         self
     }
 
-    /// At its ports, only these senders; everybody if there are none. A flow names its sender itself.
+    /// Only these senders at its ports; everybody if there are none. A flow names its sender itself.
     #[must_use]
     pub fn with_sources(mut self, sources: &[Prefix]) -> Self {
         self.sources.extend(sources);
@@ -87,7 +87,7 @@ impl Served {
         self.ethertype
     }
 
-    /// The number of the EtherType's entry, whether there is one or not.
+    /// The number of the EtherType's entry, whether or not there is one.
     #[must_use]
     pub fn ethertype_entry(&self) -> usize {
         self.flows.len() + self.ports.len()

@@ -1,4 +1,4 @@
-//! UDP on the fast path: parses a frame to a datagram, and makes a frame of a reply.
+//! UDP on the fast path: parses a frame to a datagram, and turns a reply into a frame.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use twinpath_wire::{ChecksumFound, ChecksumTrust, ParseError};
 
 use crate::egress::Egress;
 
-/// Hop limit of what we send: the kernel's default (net.ipv4.ip_default_ttl).
+/// Hop limit of our packets: the kernel's default (net.ipv4.ip_default_ttl).
 const HOP_LIMIT: u8 = 64;
 
 /// Parses a claimed frame. `partial_checksums`: the port may deliver checksums that the sender left to hardware.
@@ -33,7 +33,7 @@ pub fn was_partial(datagram: &UdpFrame) -> bool {
     datagram.checksum == ChecksumFound::Partial
 }
 
-/// The verdict claimed the frame by its headers, so one that contradicts them here was corrupted or forged.
+/// The verdict claimed the frame by its headers. If they now contradict that, it was corrupted or forged.
 fn reason(error: ParseError) -> Reason {
     match error {
         ParseError::EthTruncated
@@ -56,8 +56,8 @@ fn reason(error: ParseError) -> Reason {
     }
 }
 
-/// Makes `frame`, whose payload of `payload_len` bytes begins `payload_at` bytes into its data, into a datagram from
-/// `source` to `destination` that leaves through `egress`. The payload is not moved.
+/// Turns `frame`, whose payload of `payload_len` bytes begins `payload_at` bytes into its data, into a datagram
+/// from `source` to `destination` that leaves through `egress`. The payload is not moved.
 ///
 /// # Errors
 /// [`Reason::FrameTooLarge`] if it exceeds the path's MTU, or the headers do not fit in front.
@@ -97,7 +97,7 @@ fn fits(frame_len: usize, egress: &Egress) -> bool {
     frame_len <= egress.mtu as usize + twinpath_wire::eth::HEADER_LEN
 }
 
-/// Makes an empty `frame` into a datagram; `write` writes its payload of `payload_len` bytes.
+/// Turns an empty `frame` into a datagram; `write` writes its payload of `payload_len` bytes.
 ///
 /// # Errors
 /// As [`send_in_place`].

@@ -1,8 +1,8 @@
 //! Look-ups and judged frames per second, by the number of known addresses:
 //! `cargo run --release -p twinpath-learning --example l2_lookup`.
 //!
-//! One thread; addresses without an order, each table shared by nobody else. Medians of several rounds, in which the
-//! sizes alternate.
+//! One thread, addresses in no particular order, and tables that no other thread uses. The figures are medians of
+//! several rounds; the sizes alternate within each.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const PORTS: u16 = 64;
 const ROUNDS: usize = 9;
 /// Look-ups per size and round.
 const LOOKUPS: usize = 2_000_000;
-/// Addresses, or frames, that come at once.
+/// Addresses or frames per burst.
 const BURST: usize = 64;
 const NOW: Instant = Instant::from_nanos(1 << 40);
 /// The station that most frames of the row with one sender come from.
@@ -42,7 +42,7 @@ fn arrival(from: u32, to: u32) -> Arrival {
     Arrival::read(port(from), &head, None, 1)
 }
 
-/// A switch that knows so many stations, and work for it.
+/// A switch that knows this number of stations, and work for it.
 struct Case {
     stations: u32,
     switch: Switch,

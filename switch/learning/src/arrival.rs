@@ -34,8 +34,9 @@ impl Arrival {
         source: 0,
     };
 
-    /// Reads the head of a frame that came in by `port`: at least its first 18 bytes, or all of it. `beside` is the tag that
-    /// is not among the bytes (host order), which is the outer one then. `packets` are those that a super-frame is on a wire.
+    /// Reads the head of a frame that came in by `port`: at least its first 18 bytes, or all of it. `beside` is a tag
+    /// that is not among the bytes (host order); it is then the outer tag. `packets` is the number of packets that a
+    /// super-frame becomes on a wire.
     ///
     /// A service tag (IEEE 802.1ad) is no tag for this switch, as for any bridge of customer VLANs (IEEE 802.1Q, 5.9): its
     /// frames are untagged.
@@ -76,8 +77,8 @@ impl Arrival {
         self.tag_in_bytes
     }
 
-    /// Whether its port, addresses, tag and number of packets are those of another frame. Never so if it is a runt, of which they
-    /// are not known.
+    /// Whether its port, addresses, tag and number of packets are those of another frame. Never true for a runt, whose
+    /// fields are not known.
     #[inline]
     pub(crate) fn is_of_same_flow(&self, other: &Self) -> bool {
         (self.destination, self.source, self.tag, self.port, self.packets)

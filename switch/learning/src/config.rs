@@ -21,8 +21,8 @@ pub const AGEING_MAX: Duration = Duration::from_secs(1_000_000);
 /// The configuration of a switch, a plain value. [`Snapshot::compile`](crate::Snapshot::compile) checks it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwitchConfig {
-    /// Whether the switch has VLANs. Without, tags pass as they are and the modes of ports only tell [`Mode::Monitor`]
-    /// from the others.
+    /// Whether the switch has VLANs. If not, tags pass unchanged, and the mode of a port matters only if it is
+    /// [`Mode::Monitor`].
     pub vlans: bool,
     /// The ports, each number once.
     pub ports: Vec<PortConfig>,
@@ -53,7 +53,7 @@ pub struct PortConfig {
     pub number: u16,
     /// The VLANs of its frames.
     pub mode: Mode,
-    /// Most addresses that are learned on it; static entries do not count. Frames from further addresses are
+    /// Maximum number of addresses learned on the port; static entries do not count. Frames from further addresses are
     /// forwarded, but their addresses are not learned.
     pub mac_limit: Option<u32>,
     /// Limits of what it may have flooded.
@@ -64,7 +64,7 @@ pub struct PortConfig {
     pub mirror_egress: Option<u16>,
     /// Whether frames to unknown unicast addresses are flooded to this port.
     pub flood: bool,
-    /// The network of the tunnel that it is an end of, as controllers see it; 0: it is none.
+    /// The network identifier of the tunnel that the port is an end of, as controllers see it; 0: not a tunnel.
     pub tunnel_id: u32,
 }
 
@@ -88,8 +88,8 @@ impl PortConfig {
 /// The VLANs of a port's frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// One VLAN, untagged. A frame with a VLAN tag is dropped, also behind a priority tag (VLAN 0); one with a priority tag
-    /// alone is not.
+    /// One VLAN, untagged. A frame with a VLAN tag is dropped, even if the tag is behind a priority tag (VLAN 0). A
+    /// frame with only a priority tag is not dropped.
     Access {
         /// The VLAN, 1 to 4094.
         vlan: u16,
@@ -111,7 +111,7 @@ impl Default for Mode {
     }
 }
 
-/// Most packets per second that a port may have flooded, by kind; `None`: any number.
+/// Maximum packets per second that a port may have flooded, by kind; `None`: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StormLimits {
     /// To the broadcast address.

@@ -4,14 +4,15 @@
 //! by both ports in turn, and so do their source addresses. The guard counts the moves between each two ports, in both
 //! directions, for a second; when both counts reach the threshold, it suspects a loop.
 //!
-//! A host can make addresses move as well: it sends frames with the source addresses of others. So a suspicion blocks nothing.
-//! The switch sends a frame of its own, a probe, through each of the two ports, with a source address that nobody could know.
-//! If a probe comes back, the port that it left by and the port that it came by are joined. Of these two the one with the higher
-//! number is blocked; if they are one port, which sends back what it gets, that one is. A host that sends a probe back without
-//! need therefore blocks its own port. If that port leads to a switch, all hosts behind it share the block.
+//! A host can make addresses move as well, by sending frames with the source addresses of others. So a suspicion alone
+//! blocks nothing. The switch sends a probe, a frame of its own, through each of the two ports. Nobody else can know
+//! its source address. If a probe comes back, the port that sent it and the port that received it are joined. The one
+//! with the higher number is blocked. If both are the same port, it sends back what it gets, and is blocked itself. A
+//! host that sends a probe back therefore blocks its own port. If that port leads to a switch, all hosts behind it
+//! share the block.
 //!
-//! Its memory is bounded: pairs of ports share words, and where two pairs meet the one with more moves stays. There is one
-//! question at a time.
+//! Memory is bounded: pairs of ports share words. Where two pairs share a word, the one with more moves keeps it. Only
+//! one question is open at a time.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -29,12 +30,13 @@ const WINDOW_BITS: u32 = 30;
 const FIELD_BITS: u32 = 12;
 const FIELD_MASK: u64 = (1 << FIELD_BITS) - 1;
 
-/// The time between questions. A probe may be lost in a loop, as any frame: then it is sent again. It may also be late, where
-/// queues are long, and only the probes of the last question count. So the time doubles from question to question, up to
-/// [`INTERVAL_MOST`]. That also bounds the frames that a lying host causes, and the addresses that other switches learn by them.
+/// The time between questions. A probe may be lost in a loop, as any frame may; then it is sent again. Where queues are
+/// long it may also be late, and only the probes of the last question count. So the time doubles with each question, up
+/// to [`INTERVAL_MOST`]. This also bounds the frames that a lying host can cause, and the addresses that other switches
+/// learn from them.
 const INTERVAL_LEAST: Duration = Duration::from_millis(250);
 const INTERVAL_MOST: Duration = Duration::from_secs(4);
-/// After so long without a question it begins anew.
+/// After this long without a question, the time starts at its minimum again.
 const INTERVAL_ANEW: Duration = Duration::from_secs(16);
 
 /// No question was asked yet.
@@ -115,7 +117,7 @@ pub(crate) struct Question {
 /// The question that probes may answer now.
 #[derive(Debug)]
 struct OpenQuestion {
-    /// The source of the probe that was sent through the lower port, and of the other one. Neither tells the other.
+    /// The source of the probe that was sent through the lower port, and of the other one. Neither reveals the other.
     sources: [AtomicU64; 2],
     /// The lower port, and the higher one above it.
     ports: AtomicU32,
@@ -168,16 +170,16 @@ impl Guard {
         Instant::from_nanos(block.map_or(0, |block| block.until_ns.load(Ordering::Acquire)))
     }
 
-    /// An address has moved. Returns what is to be asked if this move raises a suspicion; only the worker that has it first gets
+    /// An address has moved. Returns a suspicion if this move raises one; only the worker that notices it first gets
     /// it.
     pub(crate) fn moved(&self, now: Instant, from: u16, to: u16, guard: LoopGuard) -> Option<Question> {
         let (ports, up) = if from < to { ([from, to], true) } else { ([to, from], false) };
         let window = (now.as_nanos() >> WINDOW_BITS) as u16;
-        // Any mapping does: pairs that meet cost each other a share of their counts.
+        // Any mapping will do: pairs that share a word only lose part of their counts.
         let at = &self.pairs[(usize::from(ports[0]) * 61 + usize::from(ports[1])) % PAIRS];
         let former = at.load(Ordering::Relaxed);
         let moves = Moves::of(former).after(ports, window, up);
-        // A move that is lost to another worker's is not missed: a loop has thousands.
+        // A move that is lost to another worker's store does no harm: a loop has thousands.
         let counted = at.compare_exchange(former, moves.word(), Ordering::Relaxed, Ordering::Relaxed);
         let enough =
             moves.ports == ports && moves.counts.iter().all(|count| u32::from(*count) >= guard.moves_per_s);
@@ -227,7 +229,7 @@ impl Guard {
     pub(crate) fn came_back(&self, now: Instant, source: u64, on: u16, guard: LoopGuard) -> Option<Loop> {
         let ports = self.asked.ports.load(Ordering::Acquire);
         let sent_by = [ports as u16, (ports >> 16) as u16][self.sent_through(source)?];
-        // Of two ports that are joined the probe of the lower one tells.
+        // If two ports are joined, only the lower one's probe counts.
         if on < sent_by {
             return None;
         }
@@ -332,7 +334,7 @@ mod tests {
         assert_eq!(reflected.map(|found| (found.blocked, found.other)), Some((1, 1)));
     }
 
-    /// As where queues are long: each probe comes back after so long.
+    /// As with long queues: each probe comes back after this time.
     #[test]
     fn a_loop_that_answers_late_is_found_and_a_host_that_lies_causes_few_questions() {
         for late_ms in [100, 400, 900, 1900] {

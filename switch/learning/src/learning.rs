@@ -43,8 +43,9 @@ pub(crate) fn classify(snapshot: &Snapshot, shared: &Shared, arrival: &Arrival) 
     }
 }
 
-/// The VLAN of a frame, or why it is dropped and not learned from. A bridge learns the sender of a frame that
-/// it forwards to nobody, too, but for flow control, which the other end of the link sends (`br_handle_frame`, net/bridge/br_input.c).
+/// The VLAN of a frame, or why it is dropped and not learned from. A bridge also learns the sender of a frame that it
+/// does not forward. The exception is flow control, which comes from the other end of the link (`br_handle_frame`,
+/// net/bridge/br_input.c).
 #[inline]
 pub(crate) fn vlan_of(snapshot: &Snapshot, arrival: &Arrival) -> Result<u16, Reason> {
     let vlan = vlan_by_port(snapshot, arrival)?;
@@ -89,7 +90,7 @@ fn vlan_without_port(snapshot: &Snapshot, arrival: &Arrival) -> u16 {
 #[inline]
 fn ingress(port: &Port, arrival: &Arrival) -> Result<u16, Reason> {
     match arrival.tagged_vlan() {
-        // Behind a tag that gives only a priority: it would be taken for the frame's own once that one is taken off.
+        // A tag behind a priority tag would become the frame's own tag once the priority tag is removed.
         0 if arrival.tagged_twice => Err(Reason::VlanTag),
         0 if port.untagged != NO_VLAN => Ok(port.untagged),
         0 => Err(Reason::VlanNotMember),
@@ -213,7 +214,7 @@ fn may_flood(
     if shared.guard.is_blocked(arrival.port, now) {
         return Err(Reason::Looped);
     }
-    // First, so that a frame that goes nowhere takes no token.
+    // Checked first, so that a frame that goes nowhere takes no token.
     if !outputs.has_any() {
         return Err(Reason::NoOutputPort);
     }

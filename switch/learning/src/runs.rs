@@ -1,4 +1,4 @@
-//! The frames of a burst, those of one flow that follow each other together: they are judged once.
+//! The frames of a burst in runs: consecutive frames of one flow, which are judged once.
 
 use crate::arrival::Arrival;
 use crate::learning::Classified;
@@ -7,7 +7,7 @@ use crate::table::BATCH;
 /// Frames that a burst may have.
 pub const FRAMES_MAX: usize = BATCH;
 
-/// Frames with the same port, addresses, tag and number of packets, one behind the other.
+/// Consecutive frames with the same port, addresses, tag and number of packets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     pub(crate) arrival: Arrival,
@@ -33,7 +33,7 @@ impl Default for Runs {
 }
 
 impl Runs {
-    /// Begins with another burst.
+    /// Starts another burst.
     #[inline]
     pub const fn clear(&mut self) {
         self.count = 0;
@@ -57,7 +57,8 @@ impl Runs {
         Ok(())
     }
 
-    /// Adds so many frames whose port, addresses, tag and number of packets are those of the frame before, if that is no runt.
+    /// Adds this many frames with the port, addresses, tag and number of packets of the frame before, unless that is a
+    /// runt.
     #[inline]
     pub fn repeat(&mut self, frames: usize) {
         if let Some(last) = self.runs[..self.count].last_mut() {

@@ -14,10 +14,11 @@ use crate::snapshot::Snapshot;
 use crate::storm::{Bucket, Kind, Limit};
 use crate::table::{MacTable, NoMemory, NoPlace};
 
-/// Hears of addresses that have moved from one port to another, on the thread of the worker that has learned it, at once.
+/// Is told immediately of addresses that have moved from one port to another, on the thread of the worker that learned
+/// it.
 pub trait OnMove: Send + Sync + std::fmt::Debug {
-    /// An address was on the port `from`, if only for a moment, and is not there any more, as the table says by now. It must not
-    /// wait, allocate or fail.
+    /// An address was on the port `from`, if only for a moment. The table no longer says so. The call must not block,
+    /// allocate or fail.
     fn moved(&self, mac: Mac, vlan: u16, from: u16);
 }
 
@@ -46,7 +47,7 @@ impl Shared {
         Ok(Self { table, guard: Guard::new(seed), storm, packet_ins, on_move: None })
     }
 
-    /// Has this hear of all moves.
+    /// Sets the listener that is told of all moves.
     #[must_use]
     pub fn heard_by(self, on_move: Arc<dyn OnMove>) -> Self {
         Self { on_move: Some(on_move), ..self }

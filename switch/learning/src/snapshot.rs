@@ -25,7 +25,7 @@ pub struct Snapshot {
     ports: Box<[Option<Port>]>,
     /// What is flooded in each VLAN, by index into `floods`.
     flood_of: Box<[u16; 4096]>,
-    /// Different VLANs have mostly the same ports, so that there are few of these.
+    /// There are few of these, as most VLANs have the same ports as others.
     floods: Box<[Flood]>,
     has_mirrors: bool,
     has_tunnels: bool,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use twinpath_time::Instant;
 
-/// The kinds of frames that are limited, each by itself.
+/// The kinds of frames, each with a limit of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Broadcast,
@@ -49,12 +49,12 @@ impl Limit {
 #[derive(Debug, Default)]
 pub(crate) struct Bucket(AtomicU64);
 
-/// How often a worker tries again when another one has taken from the same bucket in that moment.
+/// How often a worker retries if another one has taken from the same bucket at that moment.
 const TRIES: usize = 8;
 
 impl Bucket {
-    /// Takes a frame of so many packets, if there is a token for its first one: a super-frame goes whole, and the bucket
-    /// is in debt then.
+    /// Takes tokens for a frame of this many packets, if there is one for the first of them. A super-frame passes as a
+    /// whole, and the bucket then goes into debt.
     #[inline]
     pub(crate) fn allows(&self, limit: Limit, now: Instant, packets: u32) -> bool {
         if limit.interval_ns == 0 {

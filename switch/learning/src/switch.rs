@@ -17,10 +17,10 @@ use crate::snapshot::{NO_PORT, NO_VLAN, Snapshot};
 use crate::table::Learned;
 use twinpath_inspect::SwitchCounters;
 
-/// How often a worker asks for places to be freed at most.
+/// Minimum time between two requests of a worker to free places.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What control should hear of.
+/// A notice for control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// Two ports are a loop, and one of them is blocked now.
@@ -66,7 +66,7 @@ struct Notices {
 }
 
 impl Notices {
-    /// Counts what came of learning, and suspects a loop where addresses move. Most frames have nothing to learn from.
+    /// Counts the results of learning, and suspects a loop where addresses move. Most frames teach nothing new.
     #[cold]
     #[inline(never)]
     fn note(
@@ -128,7 +128,7 @@ impl Notices {
     }
 }
 
-/// What a frame passes after its VLAN is known: its source is learned, and then it is judged.
+/// The steps after the VLAN is known: learns the source, and then judges the frame.
 #[inline]
 fn judged<'a>(
     snapshot: &'a Snapshot,
@@ -206,9 +206,9 @@ impl Switch {
         judged(snapshot, shared, counters, notices, now, arrival, &classified).0
     }
 
-    /// Judges frames in order, as [`Self::judge`] does each, and calls `each` with the numbers of some that follow each other,
-    /// and of what is known of each of them and becomes of it. Faster for several frames, as their addresses are looked up
-    /// together, and those of one flow that come one after the other are judged once.
+    /// Judges frames in order, as [`Self::judge`] does each. Calls `each` with the numbers of consecutive frames, what
+    /// is known of each of them, and their judgement. Faster than one call per frame: addresses are looked up together,
+    /// and consecutive frames of one flow are judged once.
     pub fn judge_each(
         &mut self,
         now: Instant,
@@ -249,7 +249,7 @@ impl Switch {
         Judgement { dropped, outputs: outputs.without_ingress_mirror() }
     }
 
-    /// A frame that is to be sent, if there is; to be asked for after each burst, until there is none.
+    /// The next frame to be sent, if there is one. To be called after each burst, until there is none.
     #[inline]
     pub fn take_probe(&mut self) -> Option<Probe<'_>> {
         let Unsent { port, vlan, source } = self.notices.probes.iter_mut().find_map(Option::take)?;
@@ -264,8 +264,8 @@ impl Switch {
         Some(Probe { bytes, outputs })
     }
 
-    /// Something that control should hear of, if there is; to be asked for after each burst. Nothing is lost if it cannot be
-    /// passed on: a loop can be read from [`Shared::loops`], and a sweep is asked for again.
+    /// The next notice for control, if there is one. To be called after each burst. A notice that cannot be passed on
+    /// may be dropped: a loop can be read from [`Shared::loops`], and a sweep is requested again.
     #[inline]
     pub fn take_notice(&mut self) -> Option<Notice> {
         if let Some(found) = self.notices.found.take() {

@@ -28,7 +28,7 @@ impl VlanSet {
         (1..=VLAN_MAX).collect()
     }
 
-    /// Adds a VLAN. Others than 1 to [`VLAN_MAX`] are left out: no frame can be in them.
+    /// Adds a VLAN. Numbers outside 1 to [`VLAN_MAX`] are ignored: no frame can be in them.
     pub fn insert(&mut self, vlan: u16) {
         if (1..=VLAN_MAX).contains(&vlan) {
             self.0[usize::from(vlan) / 64] |= 1 << (vlan % 64);

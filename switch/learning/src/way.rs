@@ -1,9 +1,10 @@
-//! Where all frames from one learned address to another go: what something else than a worker has to know to forward them, and
-//! what it has to say of them so that the table stays true.
+//! Where all frames from one learned address to another go. Something other than a worker, such as the kernel, needs
+//! this to forward them. It must report back, so that the table stays true.
 //!
-//! A worker forwards such frames by the destination, and learns nothing from them but that the source is still there. So they
-//! may pass it by for as long as both addresses stay where they are: a move is heard of at once ([`OnMove`](crate::OnMove)),
-//! the time when the destination is too old is known in advance, and [`Shared::heard`] says afterwards that the source was there.
+//! A worker forwards such frames by the destination, and learns nothing from them except that the source is still
+//! there. So they may bypass the worker as long as both addresses stay where they are. A move is reported immediately
+//! ([`OnMove`](crate::OnMove)). The time when the destination expires is known in advance. [`Shared::heard`] reports
+//! afterwards that the source was there.
 
 use twinpath_time::Instant;
 use twinpath_wire::Mac;
@@ -30,12 +31,12 @@ pub struct Stations {
 pub struct Way {
     /// The port.
     pub port: u16,
-    /// The destination is known until then if no frame comes from it; [`Instant::NEVER`]: it is a static entry.
+    /// When the destination expires if no frame comes from it; [`Instant::NEVER`]: a static entry.
     pub until: Instant,
 }
 
 impl Snapshot {
-    /// The addresses of a frame; `None`: it is dropped for them, or goes to a group.
+    /// The addresses of a frame; `None` if the frame is dropped because of them, or goes to a group.
     #[must_use]
     pub fn stations(&self, arrival: &Arrival) -> Option<Stations> {
         let vlan = vlan_of(self, arrival).ok()?;
@@ -45,8 +46,9 @@ impl Snapshot {
 }
 
 impl Shared {
-    /// The one port that all frames with the addresses and the tag of this one leave by, unchanged, without a copy for a mirror, if
-    /// there is nothing to learn from them: the source is known on the port that the frame came in by, or has a static entry.
+    /// The one port by which all frames with this frame's addresses and tag leave, unchanged and without a mirror copy.
+    /// Given only if there is nothing to learn from them: the source is known on the port that the frame came in by, or
+    /// has a static entry.
     #[must_use]
     pub fn way(
         &self,
@@ -79,8 +81,8 @@ impl Shared {
         self.guard.is_blocked(port, now)
     }
 
-    /// Frames have come from an address, the last one at this time, that no worker has seen. Returns whether the address is still
-    /// known there; if not, its frames must go to the workers, which learn where it is.
+    /// Notes that frames which no worker has seen came from an address, the last one at this time. Returns whether the
+    /// address is still known there. If not, its frames must go to the workers, which learn where it is.
     #[must_use]
     pub fn heard(
         &self,

@@ -2,7 +2,7 @@
 
 use twinpath_openflow_wire::number;
 
-/// Frames held at most.
+/// Maximum number of frames held.
 pub const BUFFERS: usize = 256;
 /// Longest frame that is held, bytes; others are sent whole.
 const BUFFER_LEN_MAX: usize = 2048;

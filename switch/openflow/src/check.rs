@@ -11,7 +11,7 @@ const VLAN: [u16; 2] = [0x8100, 0x88a8];
 const MPLS: [u16; 2] = [0x8847, 0x8848];
 const PBB: u16 = 0x88e7;
 
-/// What is there to refer to.
+/// What instructions and actions may refer to.
 pub(crate) trait References {
     fn has_group(&self, group_id: u32) -> bool;
     fn has_meter(&self, meter_id: u32) -> bool;
@@ -93,7 +93,7 @@ pub(crate) fn instructions(
     references: &impl References,
 ) -> Result<(), ErrorCode> {
     for (place, instruction) in instructions.iter().enumerate() {
-        // One of each type at most (section 5.9); 1.3 has no error of its own for a second one.
+        // At most one of each type (section 5.9); 1.3 has no error of its own for a second one.
         if instructions[..place].iter().any(|earlier| earlier.kind() == instruction.kind()) {
             return Err(BadInstruction::UnsupInstruction.into());
         }
@@ -171,7 +171,7 @@ const fn is_output(port: u32, place: Place<'_>) -> bool {
     }
 }
 
-/// All actions of a flow, at once or in the action set.
+/// All actions of a flow, whether applied immediately or written to the action set.
 pub(crate) fn actions_of(instructions: &[Instruction]) -> impl Iterator<Item = &Action> {
     instructions.iter().flat_map(|instruction| match instruction {
         Instruction::WriteActions(actions) | Instruction::ApplyActions(actions) => actions.iter(),

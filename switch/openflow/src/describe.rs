@@ -1,4 +1,4 @@
-//! What the switch says of itself (sections 7.3.1, 7.3.5.5, 7.3.5.11 and 7.3.5.14).
+//! How the switch describes itself (sections 7.3.1, 7.3.5.5, 7.3.5.11 and 7.3.5.14).
 
 use twinpath_openflow_wire::{
     ActionType, BandType, Desc, Field, GroupFeatures, InstructionType, MeterFeatures, PropertyId,
@@ -14,9 +14,9 @@ pub struct SwitchInfo {
     pub datapath_id: u64,
     /// What is said of it.
     pub desc: Desc,
-    /// Flows at most; as many groups and meters.
+    /// Maximum number of flows, of groups, and of meters.
     pub flows_max: u32,
-    /// Packet-ins of one port in a second at most.
+    /// Maximum packet-ins of one port per second.
     pub packet_in_rate: u32,
 }
 
@@ -32,7 +32,7 @@ fn actions() -> impl Iterator<Item = ActionType> {
     ActionType::ALL.iter().copied().filter(move |action| !not_done.contains(action))
 }
 
-/// What it can do with groups, if it may have so many of them.
+/// What it can do with groups, if this is their maximum number.
 pub(crate) fn group_features(groups_max: u32) -> GroupFeatures {
     let actions = actions().fold(0, |bits, action| bits | 1 << action.number());
     GroupFeatures {
@@ -46,7 +46,7 @@ pub(crate) fn group_features(groups_max: u32) -> GroupFeatures {
     }
 }
 
-/// What it can do with meters, if it may have so many of them.
+/// What it can do with meters, if this is their maximum number.
 pub(crate) fn meter_features(meters_max: u32) -> MeterFeatures {
     MeterFeatures {
         max_meter: meters_max,
@@ -64,7 +64,7 @@ fn field(field: Field, has_mask: bool) -> PropertyId {
     PropertyId { head, experimenter: None }
 }
 
-/// What a table can do: everything, and all the same but for the tables behind it.
+/// What a table can do: everything. Tables differ only in which tables follow.
 pub(crate) fn table_features(table_id: u8, flows_max: u32) -> TableFeatures {
     use TablePropertyType as Type;
     let instructions: Box<[_]> = InstructionType::ALL

@@ -99,7 +99,7 @@ impl<I> FlowStore<I> {
         self.wheel.next()
     }
 
-    /// A flow that has to be looked at; it is so again only at a deadline set since.
+    /// The next flow that has to be looked at. It is due again only at a deadline set afterwards.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<u32> {
         self.wheel.take_due(now)
     }

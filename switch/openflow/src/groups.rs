@@ -7,7 +7,7 @@ use twinpath_time::Instant;
 
 use crate::check::{self, Place, References, groups_of};
 
-/// Buckets of a group at most.
+/// Maximum number of buckets in a group.
 pub(crate) const BUCKETS_MAX: usize = 256;
 
 #[derive(Clone, Debug)]

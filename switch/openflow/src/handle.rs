@@ -19,8 +19,8 @@ use crate::walk::Walk;
 /// Shortest frame of a packet-out: an Ethernet header.
 const FRAME_LEN_MIN: usize = 14;
 
-/// Bytes that statistics need in front of what a flow-mod or a group-mod has said, beyond those that it needed itself: a
-/// longer one could not be given back.
+/// Bytes that statistics need in addition to what they repeat of a flow-mod or group-mod. A longer message could not be
+/// reported back.
 const STATS_HEAD: usize = 32;
 
 /// The generation when there was no election (section 7.3.9).
@@ -88,7 +88,7 @@ impl<D: Datapath> OpenFlowSwitch<D> {
             return;
         }
         let message = Message::decode(bytes).map_err(|error| match session.role {
-            // It may not send it, whatever is wrong with it.
+            // This error comes first, whatever else is wrong with the message.
             Role::Slave if is_change(bytes) => BadRequest::IsSlave.into(),
             _ => error,
         });
@@ -104,7 +104,8 @@ impl<D: Datapath> OpenFlowSwitch<D> {
         Config { flags, miss_send_len: session.miss_send_len }
     }
 
-    /// The length is the controller's own; how fragments are treated is a matter of the switch, of which a slave changes nothing.
+    /// The length belongs to each controller. How fragments are treated belongs to the switch, so a slave cannot change
+    /// it.
     fn set_config(&mut self, session: &mut Session, config: Config) -> Result<(), ErrorCode> {
         // Putting fragments together is not done.
         if config.flags > config_flags::FRAG_DROP {

@@ -1,8 +1,8 @@
 //! The flows of a table by what they match.
 //!
-//! Flows whose matches have the same fields and masks are in one map by a hash of their values. What a change names exactly
-//! is found by one look-up; what it includes is found in the maps whose masks include its own, and only these are walked.
-//! The maps have numbers of flows alone: the matches are where the flows are, and are compared there.
+//! Flows whose matches have the same fields and masks are in one map, by a hash of their values. A strict change takes
+//! one look-up. A non-strict one walks only the maps whose masks include its own. The maps hold numbers of flows; the
+//! matches stay with the flows, and are compared there.
 
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{BTreeSet, HashMap};

@@ -1,14 +1,17 @@
 //! The OpenFlow state of a switch and its sessions with controllers, as functions of (state, now, input).
 //!
-//! [`OpenFlowSwitch`] takes the bytes of controllers and has bytes for them; it keeps flows, groups, meters and ports as
-//! they were sent, checks every change as OpenFlow 1.3.5 says (section numbers are those of that document), and makes it
-//! in the workers' tables by a [`Datapath`]. What it wants of those who own frames and ports is a [`Request`].
+//! [`OpenFlowSwitch`] takes bytes from controllers and produces bytes for them. It keeps flows, groups, meters and
+//! ports as they were sent. It checks every change against OpenFlow 1.3.5 (section numbers are those of that document),
+//! and applies it to the workers' tables through a [`Datapath`]. Work for the owner of frames and ports is a
+//! [`Request`].
 //!
-//! - A barrier's reply leaves when no worker judges what arrives by what held before; until then its controller is not read.
-//! - A long reply is made part by part, and waits for its controller to read: then that controller is not read either.
-//! - Packet-ins have a limit of rate for each port, and of memory for each controller; beyond it they are dropped and
+//! - A barrier's reply leaves when no worker judges new arrivals by older tables. Until then its controller is not
+//!   read.
+//! - A long reply is made part by part, as its controller reads. Until it is complete, that controller is not read
+//!   either.
+//! - Packet-ins are limited in rate for each port, and in memory for each controller. Beyond that they are dropped and
 //!   counted.
-//! - A flow-removed message has the final counters: it leaves when no worker judges by the flow.
+//! - A flow-removed message has the final counters: it leaves when no worker judges by the flow any more.
 //!
 //! Never here: a connection, a frame of a worker, a clock, a thread. Queues are refused by name: there are none.
 

@@ -6,7 +6,7 @@ use twinpath_openflow_wire::{Band, ErrorCode, MeterMod, MeterModFailed, meter_fl
 use twinpath_pipeline::{MeterConfig, MeterUnit};
 use twinpath_time::Instant;
 
-/// Bands of a meter at most.
+/// Maximum number of bands in a meter.
 pub(crate) const BANDS_MAX: usize = 16;
 
 #[derive(Clone, Debug)]
@@ -37,7 +37,8 @@ pub(crate) type Meters = BTreeMap<u32, MeterEntry>;
 /// # Errors
 /// As section 7.4.4 says.
 pub(crate) fn check(change: &MeterMod) -> Result<(), ErrorCode> {
-    // Those of a slow path and of packet-in cannot be made: there is no slow path, and packet-in has its own limit.
+    // The meters of the slow path and of packet-in cannot be made: there is no slow path, and packet-in has its own
+    // limit.
     if change.meter_id == 0 || change.meter_id > number::meter::MAX {
         return Err(MeterModFailed::InvalidMeter.into());
     }

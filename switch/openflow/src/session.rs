@@ -10,21 +10,22 @@ use crate::datapath::Datapath;
 use crate::tables::Tables;
 use crate::walk::Walk;
 
-/// Bytes of output from which on nothing is read and no reply goes on.
+/// Output backlog, in bytes, at which nothing more is read and long replies pause.
 pub(crate) const OUTPUT_HIGH: usize = 256 << 10;
-/// Bytes of output from which on packet-ins are dropped.
+/// Output backlog, in bytes, at which packet-ins are dropped.
 pub(crate) const PACKET_IN_HIGH: usize = 512 << 10;
-/// Bytes of output from which on flow-removed and port-status messages are dropped, too: as many as 100,000 flows make.
+/// Output backlog, in bytes, at which flow-removed and port-status messages are dropped too: those of some 100,000
+/// flows.
 pub(crate) const NEWS_HIGH: usize = 16 << 20;
-/// Bytes of the output's memory that are kept when it is empty.
+/// Capacity, in bytes, that the output buffer keeps when it is empty.
 const OUTPUT_KEPT: usize = 64 << 10;
 
 /// Silence after which an echo request is sent.
 const PROBE_AFTER: Duration = Duration::from_secs(5);
-/// Silence after which the controller is taken for gone.
+/// Silence after which the controller is considered gone.
 const GONE_AFTER: Duration = Duration::from_secs(15);
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Its hello has not come.
@@ -58,8 +59,8 @@ pub(crate) enum Waiting {
     Barrier { xid: u32, until: Before },
 }
 
-/// What a barrier waits for (section 7.3.8): every worker judges by this version, and so many of the controllers' frames are
-/// sent, or handed over to the worker that has their port.
+/// What a barrier waits for (section 7.3.8): every worker judges by this version, and this many of the controllers'
+/// frames are sent, or handed over to the worker that has their port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before {
     pub(crate) version: u64,
@@ -89,8 +90,8 @@ pub(crate) struct Session {
     has_probed: bool,
 }
 
-/// What a controller gets at first without asking (section 6.3.5): all if it is master or equal, but no packet-ins for an
-/// invalid TTL, and only port-status messages if it is a slave.
+/// The asynchronous messages that a controller gets by default (section 6.3.5). A master or equal gets all except
+/// packet-ins for an invalid TTL. A slave gets only port-status messages.
 const ASYNC_DEFAULT: AsyncConfig =
     AsyncConfig { packet_in: [0b011, 0], port_status: [0b111, 0b111], flow_removed: [0b1111, 0] };
 
@@ -120,7 +121,7 @@ impl Session {
         &self.output[self.sent..]
     }
 
-    /// So many bytes have been sent.
+    /// This many bytes have been sent.
     pub(crate) fn has_sent(&mut self, now: Instant, count: usize) {
         if !self.has_room() && count > 0 {
             // It reads again; it was not read meanwhile.
@@ -157,7 +158,7 @@ impl Session {
         let _ = message.encode(xid, &mut self.output);
     }
 
-    /// Appends a message unless there is as much output as that. Whether it was.
+    /// Appends a message unless the backlog has reached this limit. Returns whether it was appended.
     pub(crate) fn send_below(&mut self, high: usize, message: &Message) -> bool {
         let fits = self.output().len() < high;
         if fits {
@@ -189,8 +190,8 @@ impl Session {
         self.has_probed = false;
     }
 
-    /// Probes a silent controller (section 6.3.2), and gives one up that stays silent, or does not read. One that waits
-    /// for a barrier is not read, and so not silent.
+    /// Probes a silent controller (section 6.3.2). Gives up one that stays silent, or does not read. One that waits for
+    /// a barrier is not read, and so does not count as silent.
     pub(crate) fn check_silence(&mut self, now: Instant) {
         if matches!(self.waiting, Some(Waiting::Barrier { .. })) {
             return;

@@ -15,19 +15,19 @@ use crate::session::{Ending, NEWS_HIGH, PACKET_IN_HIGH, Session, Stage, Waiting}
 use crate::tables::Tables;
 use crate::walk::Step;
 
-/// Bytes of a frame in a packet-in at most: its head is followed by up to four fields of a match, and padding.
+/// Maximum bytes of a frame in a packet-in: its head is followed by up to four fields of a match, and padding.
 const PACKET_IN_DATA_MAX: usize = MESSAGE_LEN_MAX - 96;
 
-/// Connections at most.
+/// Maximum number of connections.
 pub const CONTROLLERS_MAX: usize = 64;
-/// Requests to the workers' side that wait at most; while there are as many, no controller is read.
+/// Maximum number of requests that wait for the workers' side. At this number no controller is read.
 const REQUESTS_MAX: usize = 256;
-/// Flows that one call removes for their timeouts at most.
+/// Maximum number of flows that one call removes for their timeouts.
 const EXPIRE_EACH: usize = 1024;
-/// Steps of long replies that one call makes at most, of each controller.
+/// Maximum number of steps of long replies that one call makes for each controller.
 const STEPS_EACH: usize = 32;
 
-/// What the state of the switch asks of those who own frames and ports.
+/// A request to the owner of frames and ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// A frame goes through these actions (section 7.3.7).
@@ -63,7 +63,7 @@ pub struct Punt<'a> {
     pub table_id: u8,
     /// The cookie of that flow.
     pub cookie: u64,
-    /// Bytes to send at most; `None`: what the controller has configured.
+    /// Maximum bytes to send; `None`: as the controller has configured.
     pub max_len: Option<u16>,
     /// Where the frame came in.
     pub in_port: u32,
@@ -94,7 +94,7 @@ pub struct Dropped {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ControllerId(u32);
 
-/// A message that all controllers who want it get.
+/// A message for all controllers that want it.
 #[derive(Debug)]
 pub(crate) enum News {
     FlowRemoved(Box<FlowRemoved>),
@@ -113,8 +113,8 @@ pub struct OpenFlowSwitch<D: Datapath> {
     pub(crate) sessions: BTreeMap<ControllerId, Session>,
     pub(crate) news: Vec<News>,
     pub(crate) requests: Vec<Request>,
-    /// Frames that controllers have had sent, how many of these requests were taken, and how many of those are done. Other
-    /// requests are done at once.
+    /// Number of frames that controllers have had sent, number of these requests that were taken, and number of those
+    /// that are done. Other requests are done immediately.
     asked: u64,
     taken: u64,
     done: u64,
@@ -195,8 +195,8 @@ impl<D: Datapath> OpenFlowSwitch<D> {
         self.sessions.get(&id).is_some_and(|session| session.stage == Stage::Open)
     }
 
-    /// Takes bytes from a controller. How many of them were used: the rest has to come again, after [`Self::advance`] or
-    /// after output was sent, and nothing should be read meanwhile.
+    /// Takes bytes from a controller, and returns how many of them were used. The rest has to be passed again after
+    /// [`Self::advance`], or after output was sent. Nothing should be read meanwhile.
     pub fn receive(&mut self, now: Instant, id: ControllerId, input: &[u8]) -> usize {
         let Some(mut session) = self.sessions.remove(&id) else { return input.len() };
         if !input.is_empty() && !session.is_blocked() {
@@ -231,7 +231,8 @@ impl<D: Datapath> OpenFlowSwitch<D> {
         !self.requests.is_empty() || self.sessions.values().any(waits)
     }
 
-    /// Whether [`Self::receive`] takes something from a controller now: it waits for nothing, and there is room for what it asks for.
+    /// Whether [`Self::receive`] takes something from a controller now: it waits for nothing, and there is room for its
+    /// requests.
     #[must_use]
     pub fn takes(&self, id: ControllerId) -> bool {
         let is_free = self.sessions.get(&id).is_some_and(|session| !session.is_blocked());
@@ -244,14 +245,14 @@ impl<D: Datapath> OpenFlowSwitch<D> {
         self.sessions.get(&id).map_or(&[], Session::output)
     }
 
-    /// So many bytes of it have been sent.
+    /// This many bytes of it have been sent.
     pub fn sent(&mut self, now: Instant, id: ControllerId, count: usize) {
         if let Some(session) = self.sessions.get_mut(&id) {
             session.has_sent(now, count);
         }
     }
 
-    /// What has to be done outside, in order: so many requests at most. While the rest waits, controllers are not read.
+    /// Takes up to `most` requests that have to be done outside, in order. While others wait, controllers are not read.
     pub fn take_requests(&mut self, most: usize) -> Vec<Request> {
         let count = self.requests.len().min(most);
         let requests: Vec<_> = self.requests.drain(..count).collect();
@@ -259,7 +260,7 @@ impl<D: Datapath> OpenFlowSwitch<D> {
         requests
     }
 
-    /// All frames that were taken are sent but so many, which are the last ones. Barriers wait for those before them.
+    /// All frames that were taken are sent, except for the last `count`. A barrier waits for the frames before it.
     pub const fn done_but(&mut self, count: usize) {
         self.done = self.taken.saturating_sub(count as u64);
     }
@@ -397,7 +398,7 @@ impl<D: Datapath> OpenFlowSwitch<D> {
         }
     }
 
-    /// Whether a port may send one more packet-in; a tenth of a second's at once.
+    /// Whether a port may send one more packet-in. Its burst is the budget of a tenth of a second.
     fn has_budget(&mut self, now: Instant, in_port: u32) -> bool {
         let share = Duration::from_secs(1) / self.info.packet_in_rate.max(1);
         let burst = Duration::from_millis(100).max(share);

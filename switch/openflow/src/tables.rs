@@ -277,7 +277,7 @@ impl<D: Datapath> Tables<D> {
         }
     }
 
-    /// A flow names these, or does so no more.
+    /// Adds (`has`) or removes the references of a flow to groups and meters.
     fn count_references(&mut self, flow: u32, used: &[Used], has: bool) {
         let by = if has { 1 } else { -1 };
         for used in used {
@@ -312,7 +312,7 @@ impl<D: Datapath> Tables<D> {
         gone.into_iter().filter_map(with_count)
     }
 
-    /// Removes up to `most` flows whose timeout has passed (section 5.5). Whether that was all.
+    /// Removes up to `most` flows whose timeout has passed (section 5.5). Returns whether those were all.
     pub(crate) fn expire(&mut self, now: Instant, most: usize) -> bool {
         for _ in 0..most {
             let Some(flow) = self.flows.take_due(now) else { return true };
@@ -352,7 +352,8 @@ impl<D: Datapath> Tables<D> {
         Ok(())
     }
 
-    /// Deletes a group, or all, with the flows that send to it. One that is not there is no error (section 6.5).
+    /// Deletes a group, or all, with the flows that send to it. Deleting a group that does not exist is not an error
+    /// (section 6.5).
     fn delete_groups(&mut self, now: Instant, group_id: u32) -> Result<(), ErrorCode> {
         let groups: BTreeSet<u32> = match group_id {
             number::group::ALL => self.groups.entries.keys().copied().collect(),
@@ -396,7 +397,8 @@ impl<D: Datapath> Tables<D> {
         Ok(())
     }
 
-    /// Deletes a meter, or all, with the flows that name it. One that is not there is no error (section 6.6).
+    /// Deletes a meter, or all, with the flows that name it. Deleting a meter that does not exist is not an error
+    /// (section 6.6).
     fn delete_meters(&mut self, now: Instant, meter_id: u32) -> Result<(), ErrorCode> {
         let meters: BTreeSet<u32> = match meter_id {
             number::meter::ALL => self.meters.keys().copied().collect(),
@@ -415,8 +417,8 @@ impl<D: Datapath> Tables<D> {
         Ok(())
     }
 
-    /// Takes over what ports there are and how they are. Of what controllers have configured, PORT_DOWN is as it comes here, and the
-    /// rest stays. What has become of which.
+    /// Replaces the list of ports and their states. PORT_DOWN is taken from the new list; everything else that
+    /// controllers have configured stays. Returns which ports have changed, and how.
     pub(crate) fn set_ports(&mut self, now: Instant, ports: Vec<Port>) -> Vec<PortStatus> {
         let mut news = Vec::new();
         let mut former = std::mem::take(&mut self.ports);

@@ -42,9 +42,9 @@ pub struct FlowView<'a> {
     pub matches: &'a Match,
     /// What is done then.
     pub instructions: &'a [Instruction],
-    /// It goes when it was not used for so long, s; 0: never.
+    /// Idle timeout, s; 0: none.
     pub idle_timeout_s: u16,
-    /// It goes after so long, s; 0: never.
+    /// Hard timeout, s; 0: none.
     pub hard_timeout_s: u16,
     /// Since when it is there.
     pub age: Duration,

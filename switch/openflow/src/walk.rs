@@ -18,7 +18,7 @@ const FLOWS_EACH: usize = 128;
 /// Other entries in one part.
 const ENTRIES_EACH: usize = 32;
 
-/// How far a reply is.
+/// The progress of a reply.
 #[derive(Debug)]
 pub(crate) enum Walk {
     /// All in one part.
@@ -97,7 +97,7 @@ impl Walk {
                 }
                 once(MultipartReply::Queue(Vec::new()))
             }
-            // Of one that is not there the list is empty (section 7.3.5.9).
+            // For a group that is not there, the list is empty (section 7.3.5.9).
             MultipartRequest::Group(which) => Self::Groups { which, next: 0, describes: false },
             MultipartRequest::GroupDesc => {
                 Self::Groups { which: number::group::ALL, next: 0, describes: true }

@@ -20,7 +20,7 @@ pub enum Instruction {
     },
     /// Merges actions into the action set.
     WriteActions(Box<[Action]>),
-    /// Does actions at once, in this order.
+    /// Applies actions immediately, in this order.
     ApplyActions(Box<[Action]>),
     /// Empties the action set.
     ClearActions,
@@ -28,9 +28,9 @@ pub enum Instruction {
     Meter(u32),
     /// One that the specification does not define.
     Experimenter {
-        /// Who defines it.
+        /// The experimenter that defines it.
         experimenter: u32,
-        /// What stands behind, without padding rules of ours.
+        /// The bytes that follow, without padding rules of ours.
         data: Box<[u8]>,
     },
 }
@@ -42,7 +42,7 @@ pub enum Action {
     Output {
         /// The port.
         port: u32,
-        /// If it is the controller: bytes of the frame that it is sent at most.
+        /// If it is the controller: maximum bytes of the frame to send.
         max_len: u16,
     },
     /// The TTL of the second header from outside becomes that of the first.
@@ -82,9 +82,9 @@ pub enum Action {
     PopPbb,
     /// One that the specification does not define.
     Experimenter {
-        /// Who defines it.
+        /// The experimenter that defines it.
         experimenter: u32,
-        /// What stands behind.
+        /// The data that follow.
         data: Box<[u8]>,
     },
 }

@@ -38,7 +38,7 @@ pub enum ErrorCode {
     Experimenter {
         /// Type of the error, by that experimenter.
         exp_type: u16,
-        /// Who defines it.
+        /// The experimenter that defines it.
         experimenter: u32,
     },
 }
@@ -113,13 +113,13 @@ wire_enum! {
         BadType = 1,
         /// No multipart message of this type.
         BadMultipart = 2,
-        /// An experimenter that is not known.
+        /// An unknown experimenter.
         BadExperimenter = 3,
-        /// Nothing of this type of that experimenter is known.
+        /// An unknown type of that experimenter.
         BadExperimenterType = 4,
         /// Not permitted.
         Eperm = 5,
-        /// A length that cannot be.
+        /// An invalid length.
         BadLen = 6,
         /// The buffer has been used already.
         BufferEmpty = 7,
@@ -131,7 +131,7 @@ wire_enum! {
         IsSlave = 10,
         /// No such port.
         BadPort = 11,
-        /// The packet of a packet-out cannot be.
+        /// The frame of a packet-out is invalid.
         BadPacket = 12,
         /// A multipart request of too many parts.
         MultipartBufferOverflow = 13,
@@ -143,19 +143,19 @@ wire_enum! {
     BadAction: u16 {
         /// No action of this type.
         BadType = 0,
-        /// A length that cannot be.
+        /// An invalid length.
         BadLen = 1,
-        /// An experimenter that is not known.
+        /// An unknown experimenter.
         BadExperimenter = 2,
-        /// Nothing of this type of that experimenter is known.
+        /// An unknown type of that experimenter.
         BadExperimenterType = 3,
         /// No such port to send to.
         BadOutPort = 4,
-        /// An argument that cannot be.
+        /// An invalid argument.
         BadArgument = 5,
         /// Not permitted.
         Eperm = 6,
-        /// More actions than are taken.
+        /// Too many actions.
         TooMany = 7,
         /// No such queue.
         BadQueue = 8,
@@ -163,15 +163,15 @@ wire_enum! {
         BadOutGroup = 9,
         /// An action that does not fit the match, or a set-field without its prerequisite.
         MatchInconsistent = 10,
-        /// Actions in an order that is not taken.
+        /// Actions in an order that is not supported.
         UnsupportedOrder = 11,
-        /// A tag or EtherType that is not taken.
+        /// A tag or EtherType that is not supported.
         BadTag = 12,
         /// A set-field of a field that cannot be set.
         BadSetType = 13,
         /// A set-field of a wrong length.
         BadSetLen = 14,
-        /// A set-field with a value that cannot be.
+        /// A set-field with an invalid value.
         BadSetArgument = 15,
     }
 }
@@ -181,19 +181,19 @@ wire_enum! {
     BadInstruction: u16 {
         /// No instruction of this type.
         UnknownInstruction = 0,
-        /// An instruction that is not taken here.
+        /// An instruction that is not supported here.
         UnsupInstruction = 1,
         /// No such table.
         BadTableId = 2,
-        /// Metadata that is not taken.
+        /// Metadata that is not supported.
         UnsupMetadata = 3,
-        /// A mask of metadata that is not taken.
+        /// A mask of metadata that is not supported.
         UnsupMetadataMask = 4,
-        /// An experimenter that is not known.
+        /// An unknown experimenter.
         BadExperimenter = 5,
-        /// Nothing of this type of that experimenter is known.
+        /// An unknown type of that experimenter.
         BadExperimenterType = 6,
-        /// A length that cannot be.
+        /// An invalid length.
         BadLen = 7,
         /// Not permitted.
         Eperm = 8,
@@ -205,21 +205,21 @@ wire_enum! {
     BadMatch: u16 {
         /// No match of this type.
         BadType = 0,
-        /// A length that cannot be.
+        /// An invalid length.
         BadLen = 1,
         /// Tags that are refused.
         BadTag = 2,
-        /// A mask of a link address that is not taken.
+        /// A mask of a link address that is not supported.
         BadDlAddrMask = 3,
-        /// A mask of a network address that is not taken.
+        /// A mask of a network address that is not supported.
         BadNwAddrMask = 4,
         /// Fields are left out that must not be, or a value has bits where its mask has none.
         BadWildcards = 5,
         /// No field of this type.
         BadField = 6,
-        /// A value that cannot be.
+        /// An invalid value.
         BadValue = 7,
-        /// A mask where none can be.
+        /// A mask on a field that takes none.
         BadMask = 8,
         /// A prerequisite is missing.
         BadPrereq = 9,
@@ -243,11 +243,11 @@ wire_enum! {
         Overlap = 3,
         /// Not permitted.
         Eperm = 4,
-        /// A timeout that is not taken.
+        /// A timeout that is not supported.
         BadTimeout = 5,
         /// No such command.
         BadCommand = 6,
-        /// Flags that are not taken.
+        /// Flags that are not supported.
         BadFlags = 7,
     }
 }
@@ -257,19 +257,19 @@ wire_enum! {
     GroupModFailed: u16 {
         /// The group is there already.
         GroupExists = 0,
-        /// No group can have this number, or not with these properties.
+        /// The number or the properties of the group are invalid.
         InvalidGroup = 1,
-        /// Buckets of different weights are not taken.
+        /// Buckets of different weights are not supported.
         WeightUnsupported = 2,
         /// The table of groups is full.
         OutOfGroups = 3,
-        /// More buckets than are taken.
+        /// Too many buckets.
         OutOfBuckets = 4,
-        /// Groups of groups are not taken.
+        /// Groups that send to groups are not supported.
         ChainingUnsupported = 5,
-        /// What is to be watched cannot be.
+        /// The port or group to watch is not supported.
         WatchUnsupported = 6,
-        /// Groups in a circle.
+        /// A loop of groups.
         Loop = 7,
         /// No such group.
         UnknownGroup = 8,
@@ -279,7 +279,7 @@ wire_enum! {
         BadType = 10,
         /// No such command.
         BadCommand = 11,
-        /// A bucket that cannot be.
+        /// An invalid bucket.
         BadBucket = 12,
         /// No such port or group to watch.
         BadWatch = 13,
@@ -295,9 +295,9 @@ wire_enum! {
         BadPort = 0,
         /// Not the port's address.
         BadHwAddr = 1,
-        /// Configuration that is not taken.
+        /// Configuration that is not supported.
         BadConfig = 2,
-        /// Features that are not taken.
+        /// Features that are not supported.
         BadAdvertise = 3,
         /// Not permitted.
         Eperm = 4,
@@ -309,7 +309,7 @@ wire_enum! {
     TableModFailed: u16 {
         /// No such table.
         BadTable = 0,
-        /// Configuration that is not taken.
+        /// Configuration that is not supported.
         BadConfig = 1,
         /// Not permitted.
         Eperm = 2,
@@ -331,9 +331,9 @@ wire_enum! {
 wire_enum! {
     /// Codes of `OFPET_SWITCH_CONFIG_FAILED`.
     SwitchConfigFailed: u16 {
-        /// Flags that are not taken.
+        /// Flags that are not supported.
         BadFlags = 0,
-        /// A length that cannot be.
+        /// An invalid length.
         BadLen = 1,
         /// Not permitted.
         Eperm = 2,
@@ -343,9 +343,9 @@ wire_enum! {
 wire_enum! {
     /// Codes of `OFPET_ROLE_REQUEST_FAILED`.
     RoleRequestFailed: u16 {
-        /// A generation that is over.
+        /// An outdated generation.
         Stale = 0,
-        /// A change of role that is not taken.
+        /// A change of role that is not supported.
         Unsup = 1,
         /// No such role.
         BadRole = 2,
@@ -365,19 +365,19 @@ wire_enum! {
         UnknownMeter = 3,
         /// No such command.
         BadCommand = 4,
-        /// Flags that are not taken.
+        /// Flags that are not supported.
         BadFlags = 5,
-        /// A rate that is not taken.
+        /// A rate that is not supported.
         BadRate = 6,
-        /// A burst that is not taken.
+        /// A burst that is not supported.
         BadBurst = 7,
         /// No band of this type.
         BadBand = 8,
-        /// A band's value that is not taken.
+        /// A band's value that is not supported.
         BadBandValue = 9,
         /// The table of meters is full.
         OutOfMeters = 10,
-        /// More bands than are taken.
+        /// Too many bands.
         OutOfBands = 11,
     }
 }
@@ -387,13 +387,13 @@ wire_enum! {
     TableFeaturesFailed: u16 {
         /// No such table.
         BadTable = 0,
-        /// Metadata that is not taken.
+        /// Metadata that is not supported.
         BadMetadata = 1,
         /// No property of this type.
         BadType = 2,
-        /// A length that cannot be.
+        /// An invalid length.
         BadLen = 3,
-        /// An argument that cannot be.
+        /// An invalid argument.
         BadArgument = 4,
         /// Not permitted.
         Eperm = 5,

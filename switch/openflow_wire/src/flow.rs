@@ -133,7 +133,8 @@ impl Wire for FlowMod {
     }
 }
 
-/// Instructions to the end. All their lengths come first: what one cuts in two that is too short is no error of an action.
+/// Instructions to the end. All their lengths are checked first: one that is too short may cut an action in two, which
+/// is not that action's error.
 fn instructions(reader: &mut Reader<'_>) -> Result<Box<[Instruction]>, ErrorCode> {
     let mut list = reader.padded(BadInstruction::BadLen)?;
     let mut heads = list;

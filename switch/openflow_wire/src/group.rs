@@ -116,7 +116,7 @@ impl Wire for GroupMod {
 /// Packets and bytes of a flow, a bucket or a meter's band.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Packets; of a super-frame, those that it is on a wire.
+    /// Packets; a super-frame counts as the packets that it becomes on a wire.
     pub packets: u64,
     /// Their bytes, from the destination address on, without checksum.
     pub bytes: u64,
@@ -239,7 +239,7 @@ pub struct GroupFeatures {
     pub types: u32,
     /// Of [`group_capabilities`].
     pub capabilities: u32,
-    /// Groups of each type at most.
+    /// Maximum number of groups of each type.
     pub max_groups: [u32; 4],
     /// For each type, a bit for each type of action.
     pub actions: [u32; 4],

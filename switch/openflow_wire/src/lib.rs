@@ -1,9 +1,9 @@
 //! OpenFlow 1.3.5 (ONF TS-023) as values: what a controller and a switch tell each other, without any state.
 //!
 //! Section numbers in this crate are those of that document. Values keep what was sent: a match gives its fields back
-//! in the same order and with the same masks, as flow statistics must. [`Frames`] takes messages from a stream;
-//! [`Message::decode`] and [`Message::encode`] are the codec, for both ends. A peer's bytes never cause a panic, and
-//! no memory whose size a length in them could choose.
+//! in the same order and with the same masks, as flow statistics must. [`Frames`] takes messages from a stream.
+//! [`Message::decode`] and [`Message::encode`] are the codec, for both ends. A peer's bytes never cause a panic, and a
+//! length in them never decides how much memory is allocated.
 
 mod action;
 mod error;

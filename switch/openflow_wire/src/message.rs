@@ -16,9 +16,9 @@ use crate::wire_enum::wire_enum;
 
 /// Bytes of the head of a message: version, type, length, transaction number (section 7.1).
 pub const HEADER_LEN: usize = 8;
-/// Bytes of a message at most.
+/// Maximum bytes of a message.
 pub const MESSAGE_LEN_MAX: usize = u16::MAX as usize;
-/// Bytes of a bad message that an error gives back at most. The specification asks for 64 at least (section 7.4.4).
+/// Maximum bytes of a bad message that an error returns. The specification asks for at least 64 (section 7.4.4).
 const ERROR_DATA_MAX: usize = 256;
 
 wire_enum! {

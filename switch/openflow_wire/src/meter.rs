@@ -56,9 +56,9 @@ pub enum Band {
         rate: u32,
         /// Kilobits or packets.
         burst: u32,
-        /// Who defines it.
+        /// The experimenter that defines it.
         experimenter: u32,
-        /// What stands behind.
+        /// The data that follow.
         data: Box<[u8]>,
     },
 }
@@ -252,15 +252,15 @@ impl Wire for MeterConfig {
 /// What a switch can do with meters (section 7.3.5.14).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeterFeatures {
-    /// Meters at most.
+    /// Maximum number of meters.
     pub max_meter: u32,
     /// A bit for each type of band.
     pub band_types: u32,
     /// A bit for each of [`meter_flags`].
     pub capabilities: u32,
-    /// Bands of a meter at most.
+    /// Maximum number of bands in a meter.
     pub max_bands: u8,
-    /// Colours at most.
+    /// Maximum number of colours.
     pub max_color: u8,
 }
 

@@ -101,11 +101,11 @@ pub enum MultipartRequest {
 /// Something that the specification does not define (section 7.3.5.15).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExperimenterBody {
-    /// Who defines it.
+    /// The experimenter that defines it.
     pub experimenter: u32,
     /// Its type.
     pub exp_type: u32,
-    /// What stands behind.
+    /// The data that follow.
     pub data: Box<[u8]>,
 }
 

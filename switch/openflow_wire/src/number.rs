@@ -54,7 +54,7 @@ pub mod table {
 
 /// Bytes of a frame that packet-in carries (section 7.2.5, `ofp_controller_max_len`).
 pub mod max_len {
-    /// The most bytes that can be asked for.
+    /// The maximum number of bytes that can be asked for.
     pub const MAX: u16 = 0xffe5;
     /// The whole frame, and no buffer.
     pub const NO_BUFFER: u16 = 0xffff;

@@ -16,9 +16,9 @@ pub enum QueueProperty {
     MaxRate(u16),
     /// One that the specification does not define.
     Experimenter {
-        /// Who defines it.
+        /// The experimenter that defines it.
         experimenter: u32,
-        /// What stands behind.
+        /// The data that follow.
         data: Box<[u8]>,
     },
 }

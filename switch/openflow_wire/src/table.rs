@@ -104,7 +104,7 @@ wire_enum! {
 pub struct PropertyId {
     /// Type of the instruction or action; for a field its head: class, number, whether there is a mask, length.
     pub head: u32,
-    /// Who defines it, if the specification does not.
+    /// The experimenter that defines it, if the specification does not.
     pub experimenter: Option<u32>,
 }
 
@@ -249,7 +249,7 @@ pub struct TableFeatures {
     pub metadata_write: u64,
     /// Its configuration.
     pub config: u32,
-    /// Flows at most.
+    /// Maximum number of flows.
     pub max_entries: u32,
     /// Its properties.
     pub properties: Box<[TableProperty]>,

@@ -212,7 +212,7 @@ fn a_hello_of_any_version_is_read_and_unknown_elements_are_skipped() {
     let bytes =
         [6, 0, 0, 32, 0, 0, 0, 0, 0, 9, 0, 6, 1, 2, 0, 0, 0, 1, 0, 12, 0, 0, 0, 16, 9, 9, 9, 9, 0, 0, 0, 0];
     assert_eq!(Message::decode(&bytes), Ok(Message::Hello(Hello { version: 6, versions: Some(16) })));
-    // What is no element is ignored, as is what stands behind.
+    // Anything that is not an element is ignored, and so is what follows it.
     for body in [&[0, 1, 0, 8][..], &[0, 1, 0, 3, 0, 0, 0, 16], &[0; 9], &[7]] {
         let bytes = [&[4, 0, 0, 8 + body.len() as u8, 0, 0, 0, 0], body].concat();
         assert_eq!(Message::decode(&bytes), Ok(Message::Hello(Hello { version: 4, versions: None })));

@@ -2,8 +2,8 @@
 
 use twinpath_openflow_wire::{Action, Field};
 
-/// The kinds of actions of a set, in the order in which they are done. Of each there is one at most, and set-field once per
-/// field. The order of several pops is left open there; here outer headers go first.
+/// The kinds of actions in a set, in the order in which they are done. A set has at most one of each, and one set-field
+/// per field. The specification leaves the order of several pops open; here outer headers go first.
 const COPY_TTL_IN: u16 = 1;
 const POP_VLAN: u16 = 1 << 1;
 const POP_PBB: u16 = 1 << 2;

@@ -22,13 +22,13 @@ use crate::trace::{ExactKey, Path, Tables, Trace};
 use crate::trie::Trie;
 use crate::worker::Worker;
 
-/// How many tables there are (OpenFlow 1.3.5, 7.3.5.5: table 255 is no table).
+/// Number of tables (OpenFlow 1.3.5, 7.3.5.5: 255 is not a table).
 pub const TABLES: usize = number::table::MAX as usize + 1;
 
-/// How far groups may watch groups that watch groups; beyond that they are not live.
+/// Maximum depth of groups that watch groups; deeper ones are not live.
 const WATCH_DEPTH_MAX: usize = 32;
 
-/// No more rules of all tables are taken to be in a CPU's caches: 64 KiB.
+/// Up to this many rules in all tables are taken to be in a CPU's caches: 64 KiB.
 const CACHED_RULES: usize = 256;
 
 /// A flow as it is put in.
@@ -65,7 +65,7 @@ impl From<NoCounter> for TableFull {
 pub struct FlowCount {
     /// Packets and bytes.
     pub count: Count,
-    /// When it matched last; [`Instant::ZERO`]: never, as far as is known.
+    /// When it matched last, as recorded so far; [`Instant::ZERO`]: never.
     pub used: Instant,
 }
 
@@ -147,7 +147,7 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// A pipeline without flows for so many workers. `seed` is random and secret.
+    /// A pipeline without flows for this number of workers. `seed` is random and secret.
     #[must_use]
     pub fn new(workers: usize, seed: [u64; 2]) -> Self {
         Self {
@@ -187,8 +187,8 @@ impl Pipeline {
         tables.trace(head, beside, ingress)
     }
 
-    /// The same for frames that are known by a key alone. It is right about all of them if the key is
-    /// [within](ExactKey::is_within) that of the result; the port is one that is no reserved one.
+    /// The same for frames that are known only by a key. The result is right about all of them if the key is
+    /// [within](ExactKey::is_within) that of the result. The port must not be a reserved one.
     #[must_use]
     pub fn trace_key(&self, key: &ExactKey) -> Trace {
         let table = |number: u8| self.tables.get(usize::from(number)).map(Table::tree);
@@ -197,8 +197,8 @@ impl Pipeline {
         tables.trace_key(key)
     }
 
-    /// Counts frames that something else than a worker took the way of a trace; the last of them at `used`. The way is one
-    /// whose flows, groups and buckets have not been reported as gone.
+    /// Counts frames that something other than a worker, such as the kernel, forwarded as a trace says; the last of
+    /// them at `used`. None of the trace's flows, groups and buckets has been reported as gone.
     pub fn record(&mut self, path: &Path, count: Count, used: Instant) {
         if self.counters.len() == self.workers {
             self.counters.push(Arc::new(Counters::new()));
@@ -214,7 +214,8 @@ impl Pipeline {
         path.missed.iter().for_each(|(table, _)| elsewhere.add_lookup(*table, false, count.packets));
     }
 
-    /// The end of a worker, by its number; `None`: there are fewer. It judges by the last version that was published.
+    /// A worker's end, by the number of the worker; `None`: there are fewer workers. It judges by the last version that
+    /// was published.
     #[must_use]
     pub fn worker(&self, worker: usize) -> Option<Worker> {
         Some(Worker::new(
@@ -298,7 +299,7 @@ impl Pipeline {
         })
     }
 
-    /// Puts a group in, or one in the place of another with this number. Its counters begin at zero.
+    /// Puts a group in, or replaces the one with its number. Its counters begin at zero.
     ///
     /// # Errors
     /// [`TableFull`].
@@ -325,7 +326,7 @@ impl Pipeline {
         self.note_group(group, None);
     }
 
-    /// Puts a meter in, or one in the place of another with this number. Its counters begin at zero.
+    /// Puts a meter in, or replaces the one with its number. Its counters begin at zero.
     ///
     /// # Errors
     /// [`TableFull`].
@@ -469,8 +470,8 @@ impl Pipeline {
         }
     }
 
-    /// From now on a worker that has not taken this version, or a later one, drops what arrives for it until it has
-    /// ([`Worker::is_outdated`]). So the version is in force also while a worker does not turn.
+    /// From now on a worker that has not taken this version, or a later one, drops new arrivals until it has
+    /// ([`Worker::is_outdated`]). So the version is in force even if a worker is stuck.
     pub fn require(&mut self, version: u64) {
         self.required.fetch_max(version, Ordering::Release);
     }
@@ -482,8 +483,8 @@ impl Pipeline {
         self.published + self.has_changed as u64
     }
 
-    /// Whether no worker judges what arrives from now on by an older version, as far as [`Self::taken`] and
-    /// [`Self::require`] were told.
+    /// Whether no worker judges new arrivals by an older version, as far as [`Self::taken`] and [`Self::require`] were
+    /// told.
     #[must_use]
     pub fn is_in_force(&self, version: u64) -> bool {
         self.taken.max(self.required.load(Ordering::Acquire)) >= version

@@ -1,8 +1,8 @@
 //! Counters of flows, groups, buckets and meters, by number.
 //!
-//! Each worker has counters of its own and is the only one that writes them; control adds them up when it is asked. Control
-//! allocates them, in blocks, before a version of the tables that uses them is published. A number is used again only when
-//! no worker has a version any more that uses it for what it was; what was counted until then is taken off.
+//! Each worker has counters of its own and is their only writer; control adds them up on request. Control allocates
+//! them in blocks, before it publishes a version of the tables that uses them. A number is reused only when no worker
+//! has a version left that uses it for its former owner. The count until then is subtracted.
 
 use std::sync::OnceLock;
 
@@ -11,7 +11,7 @@ use twinpath_time::Instant;
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// Counters of a block. A model has few, as each is made for each of its runs.
+/// Counters per block. The models have few, as each of their runs allocates them.
 const BLOCK: usize = if cfg!(loom) { 2 } else { 1024 };
 
 /// Blocks that there may be.

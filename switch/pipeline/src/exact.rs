@@ -1,12 +1,12 @@
-//! The entries that the kernel's programs forward frames by, as control knows them: which there are, which flows each of them
-//! stands for, and which of them a change makes void.
+//! The entries by which the kernel's programs forward frames, as control knows them: which entries there are, which
+//! flows each of them stands for, and which of them a change makes void.
 //!
-//! An entry stands for the way of all frames that are equal in some bits ([`Trace`]). It has a number from the time when it is
-//! put in until it is forgotten, which is later than when it is made void: programs may be running that have found it, and what
-//! they count is counted under the number.
+//! An entry stands for what becomes of all frames that are equal in some bits ([`Trace`]). It has a number from when it
+//! is put in until it is forgotten. That is later than when it is made void: a program that is running may have found
+//! it before, and counts under the number.
 //!
-//! A change of a flow costs one look-up per mask, not one per entry: where the flow's mask has not all bits of the entries'
-//! mask, the entries are kept by those bits too that both have ([`OneMask`]), from the first such change on.
+//! A change of a flow costs one look-up per mask, not one per entry. Where the flow's mask lacks bits of the entries'
+//! mask, the entries are also kept by the bits that both have ([`OneMask`]), from the first such change on.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,7 +16,7 @@ use crate::key::{self, Key};
 use crate::rule::FlowId;
 use crate::trace::{EXACT_WORDS, ExactKey, Path, Trace, WhyNot};
 
-/// Masks that the kernel's programs try at most.
+/// Maximum number of masks that the kernel's programs try.
 pub const MASKS: usize = 8;
 
 /// Sets of bits by which the entries of one mask are kept, beside all bits of the mask.
@@ -41,7 +41,7 @@ pub struct Entry {
     pub path: Path,
     /// The port that they leave by.
     pub output: u32,
-    /// No flow says so, but those of a former process: it is good until one says otherwise, or for a while.
+    /// Left by a former process, and no flow has confirmed it. It is valid until a flow contradicts it, or for a while.
     pub is_kept: bool,
     is_void: bool,
 }
@@ -126,7 +126,7 @@ pub struct ExactEntries {
 }
 
 impl ExactEntries {
-    /// No entries yet, and room for so many.
+    /// No entries yet, and room for this number.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self {
@@ -180,8 +180,8 @@ impl ExactEntries {
         own.by_value.get(&key.value).copied()
     }
 
-    /// Takes over entries of a former process, with their numbers and the numbers of their masks, as the kernel has them.
-    /// There are no entries yet. Which of them could not be taken over.
+    /// Takes over entries of a former process, with their numbers and the numbers of their masks, as the kernel has
+    /// them. There must be no entries yet. Returns those that could not be taken over.
     pub fn restore(&mut self, kept: impl IntoIterator<Item = (u32, u8, ExactKey, u32)>) -> Vec<u32> {
         let mut refused = Vec::new();
         for (number, mask, key, output) in kept {
@@ -206,7 +206,7 @@ impl ExactEntries {
         refused
     }
 
-    /// Has a kept entry stand for the way of a trace from now on, whose key its own is within.
+    /// From now on a kept entry stands for a trace. The key of the entry must be within that of the trace.
     pub fn confirm(&mut self, number: u32, path: &Path) {
         let Some(Some(entry)) = self.entries.get_mut(number as usize) else { return };
         entry.is_kept = false;
@@ -342,7 +342,7 @@ impl ExactEntries {
         Some(entry)
     }
 
-    /// Gives the number of a void entry back, which no program uses any more.
+    /// Frees the number of a void entry that no program uses any more.
     pub fn forget(&mut self, number: u32) -> Option<Entry> {
         let place = self.entries.get_mut(number as usize)?;
         let entry = place.take_if(|entry| entry.is_void)?;

@@ -7,7 +7,7 @@ use crate::key::{Key, WORDS};
 pub(crate) struct Seed([u64; WORDS]);
 
 impl Seed {
-    /// Numbers without an order, from two random ones (the generator is splitmix64).
+    /// Pseudo-random numbers from two random ones (the generator is splitmix64).
     pub(crate) fn new(seed: [u64; 2]) -> Self {
         let mut state = seed[0] ^ seed[1].rotate_left(32);
         Self(std::array::from_fn(|_| {
@@ -74,7 +74,7 @@ impl Mask {
         let of = |at: usize| key.0[usize::from(self.words[at]) % WORDS] & self.bits[at] ^ seed.0[at];
         let mut sum = 0_u64;
         for pair in 0..usize::from(self.len).div_ceil(2) {
-            // The remainder changes nothing, and lets the compiler know that there are so many words.
+            // The remainder changes nothing, but tells the compiler that the number of words is within this bound.
             let at = pair % (WORDS / 2) * 2;
             sum = sum.wrapping_add(fold(of(at), of(at + 1)));
         }

@@ -14,10 +14,10 @@ const PARTS_PER_NS: u64 = 32;
 
 const PARTS_PER_S: u64 = 1_000_000_000 * PARTS_PER_NS;
 
-/// Without a burst of its own, a band takes this share of a second at once.
+/// A band without a burst of its own may take this share of a second at once.
 const BURST_PER_S: u64 = 10;
 
-/// How often a worker tries again when another one has taken from the same bucket in that moment.
+/// How often a worker retries if another one has taken from the same bucket at that moment.
 const TRIES: usize = 8;
 
 /// In what a meter counts (`ofp_meter_flags`).
@@ -44,7 +44,7 @@ pub struct MeterConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exceeding {
     Drop,
-    /// Raises the drop precedence by so many levels.
+    /// Raises the drop precedence by this many levels.
     Remark(u8),
     Nothing,
 }
@@ -120,7 +120,7 @@ impl Meter {
         }
     }
 
-    /// Counts a frame in all bands. Of those whose rate it exceeds, that of the highest rate decides (5.7.1).
+    /// Counts a frame in all bands. Of those that it exceeds, the one with the highest rate decides (5.7.1).
     pub(crate) fn pass(&self, now: Instant, count: Count) -> Metered {
         let units = match self.unit {
             MeterUnit::Kilobits => count.bytes.saturating_mul(8),

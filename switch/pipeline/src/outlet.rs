@@ -26,8 +26,7 @@ pub struct PacketIn {
     pub table: u8,
     /// The cookie of that flow; all bits are set if it was a packet-out.
     pub cookie: u64,
-    /// Bytes of the frame that are sent at most; `None`: as many as the switch is configured to send
-    /// (`miss_send_len`).
+    /// Maximum bytes of the frame to send; `None`: as many as the switch is configured to send (`miss_send_len`).
     pub max_len: Option<u16>,
     /// Where the frame came in.
     pub ingress: Ingress,
@@ -53,8 +52,8 @@ pub trait Outlet {
     /// Another frame with the same bytes and metadata; `None`: too few frames are free.
     fn share(&mut self, frame: &mut Frame) -> Option<Frame>;
 
-    /// Sends a frame. A port that it is sent to forwards; of others that [`Destination::Normal`] and [`Destination::Flood`]
-    /// lead to, `ports` says whether they do.
+    /// Sends a frame. A port that is named as the destination forwards. For those that [`Destination::Normal`] and
+    /// [`Destination::Flood`] lead to, `ports` says whether they do.
     fn send(&mut self, frame: Frame, to: Destination, ports: &Ports);
 
     /// Drops a frame, and counts that at the port that it came in by.

@@ -8,10 +8,11 @@ use twinpath_wire::{EtherType, eth};
 
 use crate::key::{self, Key, Layers};
 
-/// VLAN tags that are skipped, one beside the bytes included; behind more, the EtherType is that of a tag.
+/// Maximum number of VLAN tags that are skipped, including one beside the bytes. With more, the EtherType is that of a
+/// tag.
 const TAGS_MAX: usize = 8;
 
-/// IPv6 extension headers that are skipped; behind more, nothing is read.
+/// Maximum number of IPv6 extension headers that are skipped. With more, nothing behind them is read.
 const EXTENSIONS_MAX: usize = 16;
 
 /// EtherTypes that [`EtherType`] does not name.
@@ -115,8 +116,8 @@ fn be48(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
 }
 
-/// Reads the head of a frame: all headers, or all of the frame. `beside` is the tag control information of a tag that is
-/// not among the bytes, which is the outer one then. `key` and `layout` are empty before. `None`: shorter than an Ethernet
+/// Reads the head of a frame: all headers, or all of the frame. `beside` is the tag control information of a tag that
+/// is not among the bytes; it is then the outer tag. `key` and `layout` must be empty. `None`: shorter than an Ethernet
 /// header.
 #[inline]
 pub(crate) fn parse(

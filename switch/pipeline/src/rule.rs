@@ -26,7 +26,7 @@ impl FlowId {
 
 /// Words of a rule's value that are in the rule itself; few matches have more.
 const INLINE: usize = 6;
-/// Most have no more than so many, which are compared without asking how many there are.
+/// Most rules have at most this many, which are compared without checking the number.
 const MOST: usize = 4;
 
 /// The value of a match: of the words that the mask has bits of, in the mask's order.

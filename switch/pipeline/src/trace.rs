@@ -1,5 +1,6 @@
-//! What becomes of frames like one that is given, without any frame: which flows they match, by which of their fields that
-//! is decided, and whether something simpler than a worker can do the same with all of them, such as a program in the kernel.
+//! What would become of frames like a given one, without sending any: which flows they match, which of their fields
+//! decide that, and whether something simpler than a worker, such as a program in the kernel, can do the same with all
+//! of them.
 
 use twinpath_openflow_wire::{Action, number};
 
@@ -32,7 +33,7 @@ pub enum WhyNot {
     Normal,
     /// A field decides that the kernel's programs do not read, or the frames have headers that they do not read.
     Fields,
-    /// One of the ports is no interface of the kernel, or not in the same network namespace as the other one.
+    /// One of the ports is not an interface of the kernel, or is in another network namespace than the other port.
     Port,
     /// More different masks, or more entries, than the kernel's programs have room for.
     Full,
@@ -160,9 +161,9 @@ impl Trace {
         self.verdict
     }
 
-    /// The way of all frames with the addresses of this one, and its VLAN tag if `by_tag`, where a switch without tables sends
-    /// them by one port. `beside` is as in [`Pipeline::trace`](crate::Pipeline::trace). `None`: it is no frame, or has a tag among its
-    /// bytes, as the kernel's programs leave such frames to workers.
+    /// What becomes of all frames with the addresses of this one, and with its VLAN tag if `by_tag`, where a switch
+    /// without tables sends them by one port. `beside` is as in [`Pipeline::trace`](crate::Pipeline::trace). `None`:
+    /// this is not a frame, or it has a tag among its bytes, and the kernel's programs leave such frames to workers.
     #[must_use]
     pub fn between_stations(
         head: &[u8],
@@ -315,7 +316,7 @@ impl<'a, T: Fn(u8) -> Option<&'a Tree>> Run<'a, '_, T> {
         match *action {
             Action::Output { port, .. } => self.output(port),
             Action::Group(group) => self.group(group),
-            // No port has queues, and nobody's experiments are done.
+            // No port has queues, and no experimenter's action is supported.
             Action::SetQueue(_) | Action::Experimenter { .. } => Ok(()),
             _ => Err(WhyNot::Rewrites),
         }

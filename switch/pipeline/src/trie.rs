@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 const BITS: u32 = 5;
 const CHILDREN: usize = 1 << BITS;
-/// Values of a leaf: their hashes and tags are 64 bytes. It is not aligned to them, as memory that is takes an allocator
+/// Values per leaf: their hashes and tags are 64 bytes. A leaf is not aligned to 64 bytes, as aligned allocations take
 /// several times as long.
 const LEAF: usize = 7;
 

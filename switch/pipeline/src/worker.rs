@@ -19,10 +19,10 @@ use crate::rule::{Instructions, Program, Rule};
 use crate::snapshot::Snapshot;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Buckets that one frame may go through, so that groups of groups do not multiply it without end.
+/// Maximum number of buckets that one frame may go through, so that groups of groups do not multiply it without bound.
 const BUCKETS_MAX: u32 = 1024;
 
-/// How far groups may lead to groups.
+/// Maximum nesting of groups.
 const GROUP_DEPTH_MAX: u32 = 16;
 
 /// A frame's arrival.
@@ -34,7 +34,7 @@ pub struct Arrival {
     pub count: Count,
 }
 
-/// A worker's end of a pipeline. It allocates nothing, and waits for nobody.
+/// A worker's end of a pipeline. It never allocates and never blocks.
 #[derive(Debug)]
 pub struct Worker {
     snapshot: Arc<Snapshot>,
@@ -48,8 +48,8 @@ impl Worker {
         Self { snapshot, counters, set: SetPart::default(), required }
     }
 
-    /// Whether control has said of a later version that it is in force: then what arrives is dropped, not judged. To be
-    /// asked after frames were taken from a ring, and before the first of them is judged.
+    /// Whether control has put a later version in force. Then new arrivals are dropped, not judged. To be checked after
+    /// frames were taken from a ring, and before the first of them is judged.
     #[inline]
     #[must_use]
     pub fn is_outdated(&self) -> bool {

@@ -1,5 +1,5 @@
-//! Changes while the switch runs: by a command for one port, or by reading the configuration again. All of a change is
-//! done, or nothing.
+//! Changes while the switch runs: by a command for one port, or by reading the configuration again. A change is done as
+//! a whole or not at all.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use super::port::{Port, State};
 use super::start::Opened;
 use super::{Loaded, Switching, snapshots};
 
-/// Why a switch without a file is not configured anew.
+/// Why the configuration of a switch without a file cannot be read again.
 const NO_FILE: &str = "there is no file to read again: this switch was told everything on its command line; change its ports by \
                        `twinpath port`, or start it with --config FILE";
 
@@ -76,8 +76,8 @@ impl Switching {
         outcome
     }
 
-    /// Answers once no worker has a port any more that was taken out, so that its interface is the kernel's again, and all have
-    /// those that are new.
+    /// Answers once no worker has a removed port any more, so that its interface is the kernel's again, and all workers
+    /// have the new ones.
     pub(super) fn answer_later(&mut self, outcome: Result<Changed, String>, answer: Answer) {
         match outcome {
             Ok(changed) => self.waiting.push(Waiting { answer, changed }),
@@ -261,7 +261,7 @@ impl Switching {
         }
     }
 
-    /// Closes a port, which is opened as it is configured now when its queue has come back.
+    /// Closes a port. It is opened again, as now configured, when its queue has come back.
     fn open_anew(&mut self, number: u16) {
         let Some(at) = self.ports.iter().position(|port| port.number == number) else { return };
         self.detach(at, State::Gone);

@@ -1,4 +1,4 @@
-//! A switch in its control loop: what wakes it, what is asked of it, and its end.
+//! The control loop of a switch: what wakes it, which commands it takes, and how it ends.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -175,7 +175,7 @@ impl Switching {
         self.finish_learned();
     }
 
-    /// Counts what the kernel has forwarded, and takes note of the addresses that have sent so.
+    /// Counts what the kernel has forwarded, and notes the source addresses of those frames.
     fn record_forwarded(&mut self) {
         self.with_openflow(|openflow, _| openflow.record());
         self.with_learned(|learned, now, snapshot| {
@@ -237,8 +237,8 @@ impl Switching {
         begun
     }
 
-    /// Ends the workers; then the kernel has the interfaces again. It does not wait for a stuck worker, which ends with the
-    /// process: the names of these are returned.
+    /// Ends the workers; the kernel then has the interfaces again. Stuck workers are not waited for, as they end with
+    /// the process. Their names are returned.
     pub(super) fn stop(mut self) -> Vec<String> {
         let stuck = |worker: &mut WorkerHandle<_>| self.homes.stuck_since(worker.number()).is_some();
         let left: Vec<_> = self.workers.extract_if(.., stuck).collect();

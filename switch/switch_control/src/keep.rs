@@ -7,12 +7,12 @@ use twinpath_time::Duration;
 
 use super::SwitchPlan;
 
-/// For so long a process is waited for that has been killed and still has its switch.
+/// How long to wait for a process that has been killed and still has its switch.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Takes what a former process has left, if this one goes on with it, and removes it otherwise. For how long flows are to go
-/// on after this one.
+/// Takes what a former process has left, if this one goes on with it, and removes it otherwise. Returns for how long
+/// flows are to go on after this one.
 pub(super) async fn take(plan: &SwitchPlan) -> Result<Option<(Keep, Duration)>, KeepError> {
     let name = &plan.name;
     let OnExit::Keep(seconds) = plan.switch().on_exit else {

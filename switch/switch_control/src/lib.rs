@@ -1,9 +1,9 @@
 //! Control of a switch: its ports, wherever their interfaces are, and the snapshots by which workers judge frames.
 //!
-//! A port is configured, and is there or not: its interface may be gone, or no application be connected. What is there is
-//! in the snapshot; when that changes, workers get a new one, and control frees the former one when they have taken it.
-//! Everything that a port needs depends on descriptors, so however the process ends, its interfaces are as they were
-//! before.
+//! A configured port is present or absent: its interface may be gone, or no application may be connected. The snapshot
+//! has the ports that are present. When that changes, workers get a new snapshot, and control frees the former one when
+//! they have taken it. Everything that a port needs depends on descriptors. So its interfaces are restored, however the
+//! process ends.
 //!
 //! This crate handles no frames ([`twinpath_switch_engine`]) and decides nothing about them ([`twinpath_learning`]).
 
@@ -60,7 +60,7 @@ pub struct SwitchPlan {
     pub name: String,
     /// The configuration, valid in itself: the switch and its ports.
     pub config: Config,
-    /// The values that keys have if nobody gives them.
+    /// The default values of keys.
     pub usual: Config,
     /// The keys that are given.
     pub given: Given,
@@ -70,7 +70,7 @@ pub struct SwitchPlan {
     pub idle: IdleConfig,
     /// Latency requests and priority.
     pub machine: twinpath_host::machine::Wanted,
-    /// Whether it confines the calling thread, and those that it starts, after the start.
+    /// Whether to confine the calling thread, and those that it starts, after the start.
     pub sandbox: Sandbox,
     /// The command socket.
     pub socket: Option<PathBuf>,
@@ -105,7 +105,7 @@ pub struct Loaded {
 pub struct Source {
     /// Its name.
     pub file: PathBuf,
-    /// Reads it again; everything that is wrong with it, a line for each. Called on the control thread.
+    /// Reads it again. The error is everything that is wrong with it, a line for each. Called on the control thread.
     pub read: Box<dyn Fn() -> Result<Loaded, String>>,
 }
 

@@ -71,7 +71,7 @@ pub(super) enum State {
     Refused(String),
 }
 
-/// What a port is on, as far as it holds something for that.
+/// What a port is on, with what it holds for that.
 pub(super) enum On {
     /// An interface, which a queue carries together with others.
     Interface,
@@ -96,7 +96,7 @@ pub(super) struct Port {
     pub(super) on: On,
     /// The worker that has its queue, if it has one of its own; all workers carry interfaces.
     pub(super) worker: usize,
-    /// Workers from which it is on its way back: it cannot be attached again before.
+    /// Workers that have yet to give it back. It cannot be attached again before.
     pub(super) leaving: usize,
     /// It is no longer configured, and goes when its queue has come back.
     pub(super) removed: bool,
@@ -106,7 +106,7 @@ pub(super) struct Port {
     pub(super) xdp: Option<Result<(), String>>,
     /// The thread of the kernel that takes its frames, if it is to have one.
     pub(super) thread: Option<ReceiveThread>,
-    /// Its interface was set down or up for a controller, and the kernel has not announced it yet: whether down.
+    /// Set while the kernel has not yet announced that its interface was set down (`true`) or up for a controller.
     pub(super) asked_down: Option<bool>,
     /// How its interface is connected, as far as the kernel knows.
     pub(super) settings: Option<LinkSettings>,

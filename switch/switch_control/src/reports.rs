@@ -18,7 +18,7 @@ use crate::openflow_control::OpenFlow;
 /// A queue of a port, and the worker that serves it.
 type WorkersQueue<'a> = (&'a WorkerHandle<SwitchEngine>, &'a KnownQueue);
 
-/// Most addresses that are listed: some 10 MiB of an answer.
+/// Maximum number of addresses that are listed: some 10 MiB of an answer.
 const MACS_MAX: usize = 100_000;
 
 impl Switching {

@@ -38,7 +38,7 @@ use crate::memory_port::Memory;
 use crate::offload::{LEARNED_HOMES_MAX, Learned, Moves, peer_of};
 use crate::openflow_control::{Counts, OpenFlow};
 
-/// Messages between control and one worker, in each direction. While more ports come and go at a time, they wait.
+/// Messages between control and one worker, in each direction. If more ports come and go at a time, the rest waits.
 const MAILBOX_LEN: u32 = 1024;
 
 /// Frames of one worker's pool for the queue of all interfaces of a namespace, however many they are: what the queue can
@@ -55,8 +55,8 @@ const FRAMES_PER_QUEUE: u32 = QUEUE_FRAMES + BURST_MAX as u32;
 /// The same for a memory port, which holds no frames: 128 KiB.
 const FRAMES_PER_MEMORY: u32 = BURST_MAX as u32;
 
-/// Frames of one worker's pool at least, so that ports can be added: 16 MiB. Super-frames that are flooded to many ports
-/// need more: what finds no frame is counted (`pool_empty`).
+/// Minimum number of frames in one worker's pool, so that ports can be added: 16 MiB. Super-frames that are flooded to
+/// many ports need more; copies that find no free frame are counted (`pool_empty`).
 const POOL_FRAMES_MIN: u32 = 8192;
 
 /// Slots of the ring for all interfaces of a namespace: 4 MiB, some milliseconds at a million frames a second.
@@ -68,9 +68,10 @@ const OFFLOADED_MAX: u32 = 1 << 16;
 /// The same without tables, where an entry is for two learned addresses: some 3 MiB, and 0.3 MiB for each CPU.
 const LEARNED_MAX: u32 = 1 << 14;
 
-/// With more ports, programs are attached by classic filters. The kernel waits for an RCU grace period of some 10 to 20 ms
-/// whenever a BPF link is made or ends, also when it ends a process, and two links for each of 1,000 ports are 40 s. A filter
-/// takes a tenth of a millisecond; one that a killed process leaves behind does nothing, and the next start removes it.
+/// With more ports than this, programs are attached by classic filters, not by BPF links. The kernel waits for an RCU
+/// grace period of some 10 to 20 ms whenever a BPF link is made or ends, even when a process ends. Two links for each
+/// of 1,000 ports take 40 s; a filter takes a tenth of a millisecond. A filter that a killed process leaves behind does
+/// nothing, and the next start removes it.
 const LINKED_MAX: usize = 64;
 
 /// The folder of memory ports' sockets, beside the command socket.
@@ -509,7 +510,7 @@ impl Switching {
 
     /// What the interfaces of a namespace get in common.
     fn port_set(&self, first: &Port) -> PortSetPlan {
-        // Without a bridge there is nobody who could carry the frames of a stuck worker.
+        // Without a bridge, nothing could carry the frames of a stuck worker.
         let fails_open = self.plan.switch().on_exit == OnExit::Bridge;
         let fail_open = Duration::from_millis(self.plan.config.worker.fail_open_ms.into());
         PortSetPlan {
@@ -589,7 +590,7 @@ fn shared_state(switch: &SwitchConfig) -> Result<(Arc<Shared>, Option<Learned>),
     Ok((shared, Some(learned)))
 }
 
-/// What others cannot guess, for the MAC table.
+/// A random secret for the MAC table.
 fn seed() -> [u64; 2] {
     let random = || RandomState::new().hash_one(std::process::id());
     [random(), random()]

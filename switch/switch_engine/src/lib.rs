@@ -1,4 +1,4 @@
-//! The engine of a switch: frames that arrive on one port leave by those that the switch says, in the same turn.
+//! The engine of a switch: frames that arrive on one port leave in the same turn, by the ports that the switch chooses.
 //!
 //! [`twinpath_learning`] judges each frame and never touches one. Here further ports share the bytes of a frame, VLAN tags
 //! are changed, and what a port does not take is done in software ([`twinpath_port::fit`]). Control sends a new snapshot

@@ -90,7 +90,7 @@ pub struct PacketInBuffer {
 }
 
 impl PacketInBuffer {
-    /// An empty buffer for so many bytes of a frame.
+    /// An empty buffer for this many bytes of a frame.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self { about: None, total_len: 0, memory: vec![0; capacity].into_boxed_slice(), len: 0 }

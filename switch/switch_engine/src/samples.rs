@@ -1,5 +1,6 @@
-//! Heads of frames for control, now and then: where the same flows take many frames, control soon hears of them. While it has
-//! no use for those of a port, as the kernel cannot forward such frames, it gets fewer of that port.
+//! Samples for control: heads of frames, taken now and then. Where the same flows take many frames, control soon hears
+//! of them. While the kernel cannot forward the frames of a port, their samples are of no use, and control gets fewer
+//! of them.
 
 use twinpath_frame::Frame;
 use twinpath_learning::PORT_MAX;
@@ -8,9 +9,9 @@ use twinpath_worker::Io;
 
 use crate::message::{SAMPLES_MAX, Sample, SwitchEvent, tell_reserved};
 
-/// From one sample to the next, at least.
+/// Minimum time from one sample to the next.
 const PAUSE: Duration = Duration::from_millis(2);
-/// The same for one port: it doubles with each sample that was of no use, so often at most.
+/// Maximum number of times that this doubles for one port: once for each sample that was of no use.
 const DOUBLED_MAX: u8 = 5;
 
 /// When there may be another sample of a port.

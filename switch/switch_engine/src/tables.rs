@@ -14,9 +14,9 @@ use crate::outlet::{Out, PortNumbers};
 use crate::packet_ins::PacketIns;
 use crate::samples::{self, Samples};
 
-/// What the look-ups of a turn cost for one port at most, in comparisons with a rule that is not in the CPU's caches: some
-/// 50 us. Who sends headers that no cache has can take no more of the time that all ports share, unless that would be fewer
-/// frames than [`FRAMES_PER_TURN_MIN`], which are taken whatever they cost.
+/// Maximum cost of the look-ups of one port in a turn, in comparisons with a rule that is not in the CPU's caches: some
+/// 50 us. A sender of headers that no cache has can take no more of the time that all ports share.
+/// [`FRAMES_PER_TURN_MIN`] frames are taken in any case.
 const COLD_COST_PER_TURN: u32 = 768;
 
 /// Fewer frames than this are not worth a turn.

@@ -102,7 +102,7 @@ impl Rig {
         self.outside.iter_mut().map(Outside::received).collect()
     }
 
-    /// Has frames come by a port at once; what leaves by each.
+    /// Lets frames arrive at a port in one burst; returns what leaves by each port.
     fn pass_burst(&mut self, port: usize, frames: &[Vec<u8>]) -> Vec<Vec<Vec<u8>>> {
         frames.iter().for_each(|bytes| self.outside[port].send(bytes, None));
         self.turn();

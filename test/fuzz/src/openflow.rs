@@ -135,7 +135,7 @@ fn streams() {
             assert_eq!(received, sent);
             assert!(!frames.is_unfinished());
         }
-        // The same bytes as a stream that nobody wrote.
+        // The same bytes as a random stream.
         let mut frames = Frames::new();
         for mut piece in input.chunks(usize::from(piece) + 1) {
             while let Ok(Some(message)) = frames.next(&mut piece) {

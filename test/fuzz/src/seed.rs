@@ -179,7 +179,7 @@ pub fn calls() -> Vec<Vec<u8>> {
     ]
 }
 
-/// A message as a record of so many fragments.
+/// A message as a record of this many fragments.
 #[must_use]
 pub fn record(message: &[u8], fragments: usize) -> Vec<u8> {
     let pieces = message.chunks(message.len().div_ceil(fragments).max(1));

@@ -159,7 +159,7 @@ fn take(messages: &[u8], each: usize) {
         }
     }
     assert_eq!(switch.datapath().0.flows(), messages.len() / each);
-    // Freeing the tables is no part of it.
+    // Freeing the tables is not part of the measurement.
     std::mem::forget(switch);
     drop(at_worker);
 }

@@ -28,9 +28,9 @@ const OUTPUT_MAX: usize = 65_536;
 #[derive(Clone, Copy)]
 enum By {
     Datagram,
-    /// As a record of so many fragments.
+    /// As a record of this many fragments.
     Record(usize),
-    /// In one read with so many records.
+    /// In one read with this many records.
     Records(u64),
     /// Not at all: measures what the rate limit adds to a reply over UDP.
     ReplyLimit,
@@ -105,7 +105,7 @@ fn peer() -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 1], 900))
 }
 
-/// Serves so many records per read: one, as from a client that waits for each reply, or more.
+/// Serves this many records per read: one, as from a client that waits for each reply, or more.
 fn serve_records(call: &Call<'_>, fragments: usize, each: u64, reads: u64) {
     let (mut service, mut stream, mut out) = (service(), Vec::new(), Vec::with_capacity(OUTPUT_MAX));
     (0..each).for_each(|_| call.write_record(fragments, &mut stream));

@@ -46,7 +46,7 @@ pub(crate) fn switch() -> Switch {
     switch
 }
 
-/// Looks so many addresses up, in bursts.
+/// Looks this many addresses up, in bursts.
 pub(crate) fn look_up(count: u64) {
     let switch = switch();
     let macs: Vec<_> = (0..BURST as u32).map(|station| mac(station * 63)).collect();
@@ -58,7 +58,7 @@ pub(crate) fn look_up(count: u64) {
     assert_eq!(found, count, "every station is known");
 }
 
-/// Judges so many frames, in bursts.
+/// Judges this many frames, in bursts.
 pub(crate) fn judge(count: u64) {
     let mut switch = switch();
     let arrivals: Vec<_> = (0..BURST as u32).map(|station| arrival(station * 63, station * 63 + 1)).collect();

@@ -116,7 +116,7 @@ impl Outlet for Back {
     }
 }
 
-/// Takes so many frames through tables.
+/// Takes this many frames through tables.
 fn pass(mut worker: Worker, mut frames: Vec<Option<Frame>>, pool: &mut Pool, in_port: u32, count: u64) {
     let mut back = Back { frame: None, sent: 0, switch: switch::switch() };
     let ingress = Ingress { in_port, in_phy_port: in_port, tunnel_id: 0 };

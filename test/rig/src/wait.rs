@@ -1,4 +1,4 @@
-//! Waiting for what says nothing when it happens.
+//! Waiting for events that come without a notification.
 
 use std::time::{Duration, Instant};
 

@@ -19,7 +19,7 @@ use twinpath_worker::{Command, Engine, Event, Io, Worker, WorkerConfig, WorkerCo
 
 const FRAMES: u32 = 4 * LENT_MAX;
 
-/// How long to wait for an event at most.
+/// Maximum time to wait for an event.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Passes every frame on through the port whose number is its first byte, and a twin of it through port 1 if the second
@@ -69,7 +69,7 @@ struct One {
     counters: Arc<WorkerCounters>,
 }
 
-/// As many workers, of which each has one port; all know of the ports of the others.
+/// This many workers, each with one port; all know the ports of the others.
 fn workers(count: u16, takes: Capabilities) -> Vec<One> {
     let id = |port: u16| PortId { port, queue: 0 };
     let mut all: Vec<One> = mesh(count)

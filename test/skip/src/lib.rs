@@ -27,8 +27,8 @@ pub fn skip(reason: impl Display) {
     record(&line);
 }
 
-/// Records that the calling test is skipped, as material of another project is not installed that no package of the system
-/// has: so also where every test has to run. The test must return after it.
+/// Records that the calling test is skipped because material of another project is not installed. No package of the
+/// system has it, so this is allowed even where every test has to run. The test must return after it.
 ///
 /// # Panics
 /// The log cannot be written.
@@ -36,8 +36,8 @@ pub fn skip_without(material: impl Display) {
     record(&line_of_this_test("WITHOUT", &format_args!("needs {material}")));
 }
 
-/// How often a test repeats what it does, or for how long: `few`, which finds what the test was written for, or `all` with
-/// `TWINPATH_TESTS_IN_FULL=1`, which also finds what is seldom.
+/// How often a test repeats what it does, or for how long: `few`, which finds what the test was written for, or `all`
+/// with `TWINPATH_TESTS_IN_FULL=1`, which also finds what is rare.
 #[must_use]
 pub fn few_or_all<N>(few: N, all: N) -> N {
     if std::env::var_os("TWINPATH_TESTS_IN_FULL").is_some_and(|value| value == "1") { all } else { few }

@@ -1,4 +1,4 @@
-//! What is compared of two answers: all of it, but for what was measured, which is a bound.
+//! Compares two answers: all of them, except for measured values, which only have a bound.
 
 use twinpath_worker::idle::Mode;
 
@@ -16,7 +16,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Whether it is one of a measure.
+    /// Whether it is about a measured value.
     #[must_use]
     pub fn is_measured(&self) -> bool {
         [":time", ":cpu", ":wake-ups"].iter().any(|end| self.kind.ends_with(end))

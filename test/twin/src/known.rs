@@ -1,4 +1,5 @@
-//! Differences that are known: each is a line of the manual, with its reason, or not mended yet. What matches none of them is a failure.
+//! Differences that are known. Each is a line of the manual, with its reason, or is not fixed yet. Any other difference
+//! is a failure.
 
 use twinpath_worker::idle::Mode;
 

@@ -1,5 +1,6 @@
-//! The twin: a plain socket of the kernel and one with a lease, on two links that are the same, get the same frames and the same calls,
-//! one step at a time; what programs see of both is compared. The plain side is right by definition.
+//! The twin: a plain socket of the kernel and one with a lease, on two identical links. Both get the same frames and
+//! the same calls, one step at a time, and what programs see of them is compared. The plain side is right by
+//! definition.
 
 pub mod compare;
 pub mod frame;

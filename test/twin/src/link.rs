@@ -14,7 +14,7 @@ use crate::frame::{HOST_MAC, PEER_MAC, frames};
 
 /// The address that only marks are sent to, and their port.
 const MARKS: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 9, 0, 250), 6999);
-/// Longer than a frame takes that comes.
+/// Longer than any frame that arrives takes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One of both.
@@ -153,7 +153,7 @@ impl Link {
         }
     }
 
-    /// Waits until everything that was sent has gone the way of the kernel: a mark that was sent behind it has.
+    /// Waits until the kernel has processed everything that was sent: a mark that was sent behind it has arrived.
     ///
     /// # Errors
     /// It does not arrive.

@@ -18,10 +18,10 @@ struct Arguments {
     /// The seeds, as `FROM..TO`.
     #[arg(long, value_parser = range)]
     seeds: Option<Range<u64>>,
-    /// So many seeds, from the first one on.
+    /// The number of seeds, from the first one on.
     #[arg(long)]
     count: Option<u64>,
-    /// As many as fit into so many seconds.
+    /// As many seeds as fit into this number of seconds.
     #[arg(long)]
     seconds: Option<u64>,
     /// One seed, with every step and answer.

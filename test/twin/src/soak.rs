@@ -10,7 +10,7 @@ use anyhow::Result;
 use crate::generate::script;
 use crate::twin::Twin;
 
-/// So many seeds may end for reasons that have nothing to do with what is compared. For each everything is made anew.
+/// Maximum number of seeds that end for reasons unrelated to the comparison. After each, everything is made anew.
 const UNFINISHED_MAX: u64 = 8;
 
 /// How often a script that fails is run again.
@@ -110,7 +110,7 @@ fn one(twin: &mut Twin, seed: u64, only: &[String], totals: &mut Totals) -> Resu
     if found.is_measured() && again < AGAIN {
         return Ok(());
     }
-    // What never comes again is printed, and does not fail: nobody could find it.
+    // A difference that cannot be repeated is printed, and does not fail: nobody could find its cause.
     totals.failed += u64::from(again > 0);
     totals.once += u64::from(again == 0);
     *totals.by_kind.entry(found.kind.clone()).or_default() += 1;

@@ -63,7 +63,7 @@ pub struct Subject {
 pub enum Doing {
     /// It sleeps in a call.
     Sleeps,
-    /// It has run for so long in all.
+    /// It has run for this long in all.
     Runs(Duration),
     /// There is no such thread.
     Gone,

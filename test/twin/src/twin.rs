@@ -19,11 +19,11 @@ use crate::known::{self, FoundAt, Then};
 use crate::link::Link;
 use crate::subject::{self, Doing, Subject};
 
-/// What a call takes at most that does not block.
+/// Maximum time of a call that does not block.
 const PROMPT: Duration = Duration::from_secs(2);
-/// And one in which a lease is given: the owner may wait for the kernel.
+/// Maximum time of a call in which a lease is given: the owner may wait for the kernel.
 const LENT: Duration = Duration::from_secs(20);
-/// A call of the leased side that has run for so long, or slept for so long, without an answer is one that waits.
+/// A call of the leased side that has run or slept for this long without an answer counts as one that waits.
 const RUNS: Duration = Duration::from_millis(3);
 const SLEEPS: Duration = Duration::from_millis(15);
 
@@ -39,7 +39,7 @@ pub struct Script {
 /// How a script went.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// The first difference that nobody knows, at the end of what was run.
+    /// The first unknown difference, at the end of what was run.
     pub difference: Option<Difference>,
     /// A known one has ended the script.
     pub is_ended: bool,
@@ -375,8 +375,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// `join aN`: what a call has returned that was made by `aN&`, or that it still waits. If others wait as well, which of them
-    /// was given a datagram is nobody's business: then what all of them have returned.
+    /// `join aN`: what a call made by `aN&` has returned, or that it still waits. If others wait as well, it does not
+    /// matter which of them was given a datagram: then what all of them have returned.
     fn join(&mut self, words: &[&str]) -> Result<Option<[String; 2]>> {
         let actor = words.get(1).and_then(|name| actor_of(name)).context("no actor")?;
         if !self.sides.iter().any(|side| side.is_busy(actor)) {
@@ -410,8 +410,8 @@ impl Run<'_> {
         })))
     }
 
-    /// The answers of the leased side to calls of which so many have returned on the plain one. Which ones that are may differ, and
-    /// then each side goes on with another actor that waits.
+    /// The answers of the leased side to calls of which this many have returned on the plain side. Which ones returned
+    /// may differ, and then each side goes on with another actor that waits.
     fn leased_answers(&mut self, busy: &[usize], answered: usize) -> Result<Vec<Option<String>>> {
         let side = &mut self.sides[LEASED];
         let deadline = Instant::now() + PROMPT;

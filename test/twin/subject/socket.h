@@ -199,7 +199,7 @@ static void do_dupfd(struct actor *actor)
 	say_made(actor, fcntl(descriptor(actor, 1), F_DUPFD, (int)number(actor, 3)), word(actor, 2));
 }
 
-/* The name keeps the number, which is what a program does that closes twice. */
+/* The name keeps the number, as in a program that closes a descriptor twice. */
 static void do_close(struct actor *actor)
 {
 	say_result_of(actor, close(descriptor(actor, 1)));

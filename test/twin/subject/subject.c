@@ -1,7 +1,8 @@
-/* The program that is run twice, with a plain socket and with a leased one: it makes the calls that it is told to, and says what it
- * has seen. It calls the C library's functions, so that a library in front of that sees them. Each of its threads and children is
- * an actor with a channel of its own, a SOCK_SEQPACKET socket by number, which it reads and writes by syscall(2), as that is no
- * part of what is tested. A message is a line of words; its answer is one line of `name=value`. */
+/* The program that is run twice, with a plain socket and with a leased one. It makes the calls that it is told to
+ * make, and reports what it has seen. It calls the C library's functions, so that a library loaded in front of that
+ * sees the calls. Each of its threads and children is an actor with a channel of its own: a SOCK_SEQPACKET socket
+ * with a fixed number, which it reads and writes by syscall(2), as the channel is no part of the test. A message is
+ * a line of words; its answer is one line of `name=value`. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -129,8 +130,8 @@ static void say_result(struct actor *actor, long result, int error)
 		say_result(actor, result_of_call, errno); \
 	} while (0)
 
-/* The datagram, and that nothing was written behind it. `len` is the room that the call was given. What a call leaves there that has
- * failed is of no value. */
+/* The datagram, and whether anything was written behind it. `len` is the room that the call was given. What a failed
+ * call leaves there is ignored. */
 static void say_bytes(struct actor *actor, const unsigned char *bytes, long got, size_t len)
 {
 	size_t whole = got < 0 ? 0 : (size_t)got < len ? (size_t)got : len, at;

@@ -153,7 +153,7 @@ static int by_data(const void *one, const void *other)
 	return first->data.u64 < second->data.u64 ? -1 : first->data.u64 > second->data.u64;
 }
 
-/* Which comes first is not said by any manual where several are ready; which were told of is. */
+/* If several are ready, no manual says which comes first; but which ones were reported counts. */
 static void say_events(struct actor *actor, int ready, struct epoll_event *events)
 {
 	say_result(actor, ready, errno);

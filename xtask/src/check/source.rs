@@ -3,10 +3,10 @@
 use super::facts::{Facts, Function, Place};
 use super::{Finding, Source, Tree, first_of};
 
-/// Most lines of a function, from its signature to its closing brace.
+/// Maximum lines of a function, from its signature to its closing brace.
 const FUNCTION_LINES: usize = 70;
 
-/// At most one function in so many may be longer.
+/// At most one function in this many may be longer.
 const ONE_LONG_IN: usize = 100;
 
 /// Longer functions, each with its reason: `(file, function, reason)`.

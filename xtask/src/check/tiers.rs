@@ -1,5 +1,5 @@
-//! Rules about dependencies. A folder is a product, and uses the folders that its list has. A tier is what a crate may do; its
-//! manifest says it, and a crate uses only crates of its own tier and of those below.
+//! Rules about dependencies. A folder is a product, and may use only the folders in its list. A tier is what a crate
+//! may do. The crate's manifest names it, and a crate uses only crates of its own tier and of those below.
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 
 use super::{Finding, Tree};
 
-/// Most columns of a line of Markdown.
+/// Maximum columns of a line of Markdown.
 const MARKDOWN_COLUMNS: usize = 120;
 
 /// Markdown can be read in a terminal. The row of a table cannot be cut, so tables are excepted; so is a line that

@@ -1,4 +1,4 @@
-//! Messages: reads a query, and writes what the zone has of it. A function of the two.
+//! Messages: reads a query and writes the zone's answer to it. Neither a socket nor a clock is involved.
 
 use domain::base::iana::{Class, Opcode, OptRcode, Rcode, Rtype};
 use domain::base::message_builder::{AdditionalBuilder, PushError, StaticCompressor};
@@ -8,11 +8,11 @@ use domain::base::{Message, MessageBuilder};
 use crate::find::{NamedSet, Reply, find};
 use crate::zone::{Zone, key};
 
-/// What a query of our own may take over UDP, and what we say that we take: it passes everywhere without fragments
-/// (DNS flag day 2020).
+/// The UDP size limit that we apply to our own replies and advertise by EDNS: such a datagram passes
+/// everywhere without fragmentation (DNS flag day 2020).
 const EDNS_MAX: u16 = 1232;
 
-/// What a query without EDNS may be answered with over UDP (RFC 1035, 4.2.1).
+/// The limit of a UDP reply to a query without EDNS (RFC 1035, 4.2.1).
 const PLAIN_MAX: u16 = 512;
 
 /// Bytes of our OPT record.
@@ -21,21 +21,21 @@ const OPT_LEN: usize = 11;
 /// The version of EDNS that we speak (RFC 6891, 6.1.3).
 const EDNS_VERSION: u8 = 0;
 
-/// How a query came.
+/// The transport by which a query arrived.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transport {
     Udp,
     Tcp,
 }
 
-/// What became of a query.
+/// The outcome of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answered {
-    /// It has an answer that depends on nothing but the query and the zone.
+    /// Answered; the answer depends on nothing but the query and the zone.
     ByZone,
-    /// It is refused; other servers would refuse it too.
+    /// Refused; other servers would refuse it too.
     Refused,
-    /// It is no query: nothing is sent, so that no two servers answer each other.
+    /// Not a query. Nothing is sent, so that two servers never answer each other.
     Not,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn answer(zone: &Zone, query: &[u8], transport: Transport, reply: &mu
     };
     match write(message, opt.as_ref(), rcode, &found, usize::from(max), std::mem::take(reply)) {
         Ok(written) => *reply = written,
-        // Not even the question fits, which a name of 255 bytes does.
+        // Not even the question fits, although a name of 255 bytes would.
         Err(_) => return Answered::Not,
     }
     if rcode == OptRcode::NOERROR || rcode == OptRcode::NXDOMAIN {
@@ -91,7 +91,8 @@ fn judge(message: &Message<[u8]>, opt: Option<&OptRecord<&[u8]>>) -> Result<(Vec
 
 type Builder = AdditionalBuilder<StaticCompressor<Vec<u8>>>;
 
-/// Writes the message; what does not fit is left out, with the TC bit unless it was only additional.
+/// Writes the message. Records that do not fit are left out; the TC bit is set unless they were only
+/// additional.
 fn write(
     query: &Message<[u8]>,
     opt: Option<&OptRecord<&[u8]>>,

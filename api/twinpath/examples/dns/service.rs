@@ -10,10 +10,11 @@ use twinpath::{
 use crate::answer::{Answered, Transport, answer};
 use crate::zone::Zone;
 
-/// The reply has the query's ID (RFC 1035, 4.1.1); every other byte of the query matters, its name's case included.
+/// The reply has the query's ID (RFC 1035, 4.1.1). Every other byte of the query matters, even the case of
+/// its name.
 const BY_ID: Shape = Shape::EXACT.copying(0, 2, 0);
 
-/// The name of all that answers are made from.
+/// The version key on which all answers depend.
 const ZONE: u64 = 0;
 
 /// The longest answer over TCP, with its length in front (RFC 1035, 4.2.2).
@@ -28,7 +29,7 @@ pub(crate) struct Dns {
 }
 
 impl Dns {
-    /// A service of a zone.
+    /// A service for a zone.
     pub(crate) fn new(zone: Zone) -> Self {
         let zone = Arc::new(RwLock::new(Arc::new(zone)));
         Self { zone, kept: KeptReplies::new(&[BY_ID]), reply: Vec::new() }
@@ -39,7 +40,7 @@ impl Dns {
         answer(&zone, query, transport, &mut self.reply)
     }
 
-    /// Puts another zone in place of the one that is served.
+    /// Replaces the zone that is served.
     pub(crate) fn replace(&self, zone: Zone) {
         *self.zone.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(zone);
         // After the change, and before anybody is told of it.

@@ -10,7 +10,7 @@ use domain::base::{Name, Record, Ttl};
 use domain::rdata::ZoneRecordData;
 use domain::zonefile::inplace::{Entry, Zonefile};
 
-/// A record with all that belongs to it.
+/// A record with owner, class and TTL.
 pub(crate) type Stored = Record<Name<Vec<u8>>, ZoneRecordData<Vec<u8>, Name<Vec<u8>>>>;
 
 /// The records of one name and type, at least one.
@@ -32,19 +32,19 @@ impl Node {
     }
 }
 
-/// The label that stands for names that there are not (RFC 4592).
+/// The label of a wildcard, which stands for names that do not exist (RFC 4592).
 const WILDCARD: &[u8] = b"\x01*";
 
-/// A zone, as it is served.
+/// A zone as it is served.
 pub(crate) struct Zone {
     /// The key of the name at its top.
     pub(crate) apex: Vec<u8>,
-    /// The SOA record with the TTL that answers without records have (RFC 2308, 3).
+    /// The SOA record with the TTL for negative answers (RFC 2308, 3).
     pub(crate) negative: Stored,
     nodes: HashMap<Vec<u8>, Node>,
 }
 
-/// A name in the form in which names are compared: on the wire, in small letters (RFC 4343).
+/// A name in the form used for comparison: wire format in lower case (RFC 4343).
 pub(crate) fn key(name: &impl ToLabelIter) -> Vec<u8> {
     let labels = name.iter_labels().flat_map(|label: &Label| {
         let bytes = label.as_slice();
@@ -53,7 +53,7 @@ pub(crate) fn key(name: &impl ToLabelIter) -> Vec<u8> {
     labels.collect()
 }
 
-/// The key itself, the one above it, and so on to that of the root.
+/// The key itself, then its parent, and so on up to the root.
 pub(crate) fn upwards(key: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::successors(Some(key), |key| {
         let len = usize::from(*key.first()?);
@@ -86,7 +86,7 @@ impl Zone {
         Self::new(records).map_err(wrong)
     }
 
-    /// A zone of these records.
+    /// Builds a zone from these records.
     fn new(records: Vec<Stored>) -> Result<Self, String> {
         let mut starts = records.iter().filter(|record| record.rtype() == Rtype::SOA);
         let (Some(soa), None) = (starts.next().cloned(), starts.next()) else {
@@ -131,13 +131,13 @@ impl Zone {
         Ok(Self { apex, negative, nodes })
     }
 
-    /// What there is of a name.
+    /// The node of a name, if the name exists.
     pub(crate) fn node(&self, key: &[u8]) -> Option<&Node> {
         self.nodes.get(key)
     }
 
-    /// What stands for a name that there is not: the wildcard below the closest name above it that there is (RFC 4592,
-    /// 3.3.1), if that has one.
+    /// The wildcard that stands for a name that does not exist: the one below the name's closest existing
+    /// ancestor (RFC 4592, 3.3.1), if there is one.
     pub(crate) fn wildcard(&self, key: &[u8]) -> Option<&Node> {
         let closest = upwards(key).find(|above| self.nodes.contains_key(*above))?;
         self.node(&[WILDCARD, closest].concat())
@@ -148,7 +148,8 @@ impl Zone {
         upwards(key).any(|above| above == self.apex)
     }
 
-    /// The name servers that a name was delegated to, if it was: at the cut nearest to the top (RFC 1034, 4.2.1).
+    /// The name servers that a name is delegated to, if it is: at the cut nearest to the top (RFC 1034,
+    /// 4.2.1).
     pub(crate) fn delegated(&self, key: &[u8]) -> Option<&RrSet> {
         let within = upwards(key).take_while(|above| above.len() > self.apex.len());
         within.filter_map(|above| self.node(above)?.of(Rtype::NS)).last()

@@ -1,13 +1,14 @@
-//! When values are over: exptimes of the protocol, as times of the workers' clock.
+//! When values expire: converts the protocol's exptimes to times of the workers' clock.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use twinpath::{Duration, Instant};
 
-/// Exptimes up to this many seconds are from now on; greater ones are seconds since 1970.
+/// Exptimes up to this many seconds are relative; greater ones are seconds since 1970.
 const RELATIVE_MAX: u64 = 30 * 24 * 3600;
 
-/// Which date it was at one time of the workers' clock. As with memcached, setting the date later changes nothing.
+/// The date at one time of the workers' clock. As with memcached, setting the system's clock later changes
+/// nothing.
 #[derive(Clone, Copy)]
 pub(crate) struct Calendar {
     at: Instant,
@@ -20,12 +21,12 @@ impl Calendar {
         Self { at, unix_s }
     }
 
-    /// Today's, by the system's clock.
+    /// The present date, by the system's clock.
     pub(crate) fn of_system(at: Instant) -> Self {
         Self::new(at, SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
     }
 
-    /// From when on a value is there no more: 0 means never, and less that it is over already.
+    /// When a value expires. An exptime of 0 means never; a negative one means that it has expired already.
     pub(crate) fn until(&self, now: Instant, exptime: i64) -> Instant {
         match u64::try_from(exptime) {
             Ok(0) => Instant::NEVER,

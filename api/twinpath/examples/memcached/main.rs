@@ -1,17 +1,18 @@
 //! A memcached over UDP and TCP: `cargo run --example memcached eth0 11211 64` (interface, port, MiB of values)
 //!
-//! It has the text protocol's get, gets, set, add, replace, cas, delete, incr, decr, touch, flush_all, verbosity, version
-//! and quit, with noreply, exptimes and flags, and values of up to 1 MiB. If memory is full, values make room that were
-//! not read for long (`table.rs`).
+//! It implements the text protocol's get, gets, set, add, replace, cas, delete, incr, decr, touch,
+//! flush_all, verbosity, version and quit, with noreply, exptimes and flags, and values of up to 1 MiB.
+//! When memory is full, values that have not been read for long are evicted (`table.rs`).
 //!
 //! - `protocol.rs` reads commands, and knows neither sockets nor values.
-//! - `table.rs` holds values in bounded memory; `store.rs` is what commands change; `calendar.rs` says when values are
-//!   over.
-//! - `reply.rs` carries commands out; `udp.rs` knows datagrams.
+//! - `table.rs` holds values in bounded memory; `store.rs` applies commands to them; `calendar.rs` computes
+//!   expiry times.
+//! - `reply.rs` executes commands and writes replies; `udp.rs` handles memcached's UDP header.
 //! - `service.rs` connects them to the library.
 //!
-//! A get of one key by datagram whose reply takes one datagram is kept (docs/reflex.md): the same request, with any ID,
-//! is answered again without this program until that key changes, over either transport, or its time is over.
+//! The reply to a get of one key by datagram is kept if it takes one datagram (docs/reflex.md): the same
+//! request, with any ID, is answered again without this program until the key changes, over either
+//! transport, or expires.
 mod calendar;
 mod protocol;
 mod reply;
@@ -22,7 +23,7 @@ mod udp;
 
 use service::{CONNECTION_BYTES, Memcached};
 
-/// MiB of values, as memcached has them by default.
+/// MiB of values; memcached's default.
 const MEMORY_MIB: usize = 64;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,28 +1,28 @@
-//! The commands of memcached's text protocol that are served (doc/protocol.txt of memcached), read from bytes.
+//! Parses the commands of memcached's text protocol that are served (doc/protocol.txt of memcached).
 //!
-//! What is wrong is answered as memcached 1.6 answers it.
+//! Mistakes are answered as memcached 1.6 answers them.
 
 use std::str::FromStr;
 
 use crate::store::{VALUE_MAX, When};
 
-/// Most bytes of a key.
+/// Maximum length of a key, bytes.
 const KEY_MAX: usize = 250;
 
-/// Most bytes of a command's line; a get has more, for its keys.
+/// Maximum length of a command's line, bytes; a get may be longer, for its keys.
 const LINE_MAX: usize = 2048;
 pub(crate) const GET_LINE_MAX: usize = 64 * 1024;
 
-/// A longer value is no value, but a mistake.
+/// A larger length is a mistake in the command.
 const BYTES_MAX: u32 = i32::MAX as u32 - 2;
 
-/// A command. `quiet`: nobody waits for its reply.
+/// A command. `quiet`: the client expects no reply.
 #[derive(Debug)]
 pub(crate) enum Command<'a> {
     Get {
         /// Valid keys with spaces between them, at least one.
         keys: &'a [u8],
-        /// The reply has the numbers of the values' last changes.
+        /// The reply includes each value's CAS number.
         with_cas: bool,
     },
     Store {
@@ -33,7 +33,8 @@ pub(crate) enum Command<'a> {
         value: &'a [u8],
         quiet: bool,
     },
-    /// A value that is too large is to be stored: it and its end, of so many bytes, follow and are to be skipped.
+    /// A request to store a value that is too large. The value and its line end, `bytes` bytes in all,
+    /// follow and must be skipped.
     TooLarge {
         key: &'a [u8],
         bytes: usize,
@@ -57,7 +58,7 @@ pub(crate) enum Command<'a> {
     FlushAll {
         quiet: bool,
     },
-    /// It is understood, and changes nothing.
+    /// Recognized, but changes nothing.
     Verbosity {
         quiet: bool,
     },
@@ -65,16 +66,17 @@ pub(crate) enum Command<'a> {
     Quit,
 }
 
-/// What begins the input.
+/// What the start of the input is.
 #[derive(Debug)]
 pub(crate) enum Parsed<'a> {
     /// A command, and how many bytes it takes.
     Whole { command: Command<'a>, len: usize },
-    /// The start of one.
+    /// The start of a command.
     Partial,
-    /// A mistake in a command, or a line that is none, with its answer; none if nobody waits for one.
+    /// A mistake in a command, or an unknown one, with the error to send; empty if the client expects no
+    /// reply.
     Wrong { what: &'static str, len: usize },
-    /// Something after which nothing can be found.
+    /// The start of the next command cannot be found after this.
     Broken,
 }
 
@@ -85,7 +87,7 @@ const BAD_DATA: &str = "CLIENT_ERROR bad data chunk\r\n";
 const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument\r\n";
 const BAD_TIME: &str = "CLIENT_ERROR invalid exptime argument\r\n";
 
-/// Takes a command from the start of `input`.
+/// Parses one command from the start of `input`.
 pub(crate) fn parse(input: &[u8]) -> Parsed<'_> {
     let line_max = if input.starts_with(b"get") { GET_LINE_MAX } else { LINE_MAX };
     let Some(end) = input.iter().take(line_max).position(|byte| *byte == b'\n') else {
@@ -110,7 +112,7 @@ pub(crate) fn parse(input: &[u8]) -> Parsed<'_> {
     }
 }
 
-/// Takes the next word, without the spaces around it.
+/// Takes the next word, and skips the spaces around it.
 pub(crate) fn next_word<'a>(line: &mut &'a [u8]) -> Option<&'a [u8]> {
     let begin = line.iter().position(|byte| *byte != b' ')?;
     let rest = &line[begin..];
@@ -144,8 +146,8 @@ fn get(keys: &[u8], with_cas: bool) -> Result<Command<'_>, &'static str> {
     }
 }
 
-/// A command that stores the value after its line, which takes `line_len` bytes of the input; `words_of` is the line
-/// after its name.
+/// Parses a command that stores the value after its line. `line_len` is the length of that line in the
+/// input; `words_of` is the line after the command's name.
 fn store<'a>(when: When, input: &'a [u8], words_of: &'a [u8], line_len: usize) -> Parsed<'a> {
     let wrong = |what| Parsed::Wrong { what, len: line_len };
     let words = words(words_of);
@@ -196,7 +198,7 @@ fn other<'a>(name: &[u8], words: &[&'a [u8]]) -> Result<Command<'a>, &'static st
             let exptime = number(exptime).ok_or(if_loud(BAD_TIME, quiet))?;
             Ok(Command::Touch { key, exptime, quiet })
         }
-        // One for later is not served.
+        // A delayed flush is not served.
         (b"flush_all", [] | [b"0" | b"noreply"] | [b"0", b"noreply"]) => Ok(Command::FlushAll { quiet }),
         (b"flush_all", [_] | [_, _]) => Err(if_loud(BAD_TIME, quiet)),
         (b"verbosity", [_] | [_, _]) => Ok(Command::Verbosity { quiet }),

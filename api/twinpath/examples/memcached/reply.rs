@@ -1,4 +1,4 @@
-//! Carries commands out, and writes their replies.
+//! Executes commands and writes their replies.
 
 use std::io::Write as _;
 
@@ -9,12 +9,12 @@ use crate::protocol::{Command, next_word};
 use crate::store::{NotCounted, Outcome, Store};
 use crate::table::Item;
 
-/// Room for any reply but that of a get.
+/// Room for any reply except that of a get.
 pub(crate) const SHORT: usize = 128;
 
 pub(crate) const END: &[u8] = b"END\r\n";
 
-/// What commands are carried out on, and when.
+/// The store that commands are executed on, and the time.
 #[derive(Clone, Copy)]
 pub(crate) struct Turn<'a> {
     pub(crate) store: &'a Store,
@@ -22,7 +22,8 @@ pub(crate) struct Turn<'a> {
     pub(crate) now: Instant,
 }
 
-/// Carries out a command other than a get; appends its reply, of at most [`SHORT`] bytes, if anybody waits for it.
+/// Executes a command other than a get. Appends its reply, of at most [`SHORT`] bytes, if the client
+/// expects one.
 pub(crate) fn carry_out(turn: Turn<'_>, command: &Command<'_>, reply: &mut Vec<u8>) {
     let Turn { store, calendar, now } = turn;
     let (said, quiet) = match *command {
@@ -31,7 +32,7 @@ pub(crate) fn carry_out(turn: Turn<'_>, command: &Command<'_>, reply: &mut Vec<u
             (stored(store.store(now, when, key, flags, calendar.until(now, exptime), value)), quiet)
         }
         Command::TooLarge { key, quiet, .. } => {
-            // The value before it is not what the client wants, either.
+            // The client does not want the former value to stay, either.
             store.delete(now, key);
             ("SERVER_ERROR object too large for cache\r\n", quiet)
         }
@@ -76,8 +77,8 @@ const fn stored(outcome: Outcome) -> &'static str {
     }
 }
 
-/// Appends the values of `keys`, as many as `room` bytes hold, and the end of them. Returns until when this reply
-/// holds, and the keys that are left.
+/// Appends as many values of `keys` as fit into `room` bytes, and the end mark. Returns until when this
+/// reply is valid, and the keys that are left.
 pub(crate) fn values<'k>(
     turn: Turn<'_>,
     mut keys: &'k [u8],

@@ -16,8 +16,8 @@ use crate::udp::{self, HEADER_LEN};
 /// The reply has the ID of the request; every other byte matters.
 pub(crate) const BY_ID: Shape = Shape::EXACT.copying(0, 2, 0);
 
-/// What a connection may hold in each direction (`limits.connection_bytes`): the longest command, and the reply to a get
-/// of the longest value.
+/// The buffer size of a connection in each direction (`limits.connection_bytes`): fits the longest command,
+/// and the reply to a get of the longest value.
 pub(crate) const CONNECTION_BYTES: u32 = (VALUE_MAX + GET_LINE_MAX + 4096) as u32;
 
 /// Every worker has a clone; all clones share the store.
@@ -28,24 +28,24 @@ pub(crate) struct Memcached {
     reply: Vec<u8>,
 }
 
-/// What a connection waits for.
+/// The state of a connection between calls.
 #[derive(Default)]
 pub(crate) struct Connection {
-    /// Bytes of a value that is too large, which are skipped.
+    /// Bytes of an oversized value that are still to be skipped.
     skip: usize,
-    /// A get whose reply is longer than the output: the keys that are left, if any are.
+    /// The remaining keys of a get whose reply did not fit into the output.
     rest: Vec<u8>,
     with_cas: bool,
 }
 
 impl Memcached {
-    /// A service with a store of at most so many bytes.
+    /// A service with a store of at most this many bytes.
     pub(crate) fn new(bytes_max: usize) -> Self {
         let store = Arc::new(Store::new(bytes_max, KeptReplies::new(&[BY_ID])));
         Self { store, calendar: Calendar::of_system(Instant::ZERO), reply: Vec::new() }
     }
 
-    /// Takes an oversized value's bytes from the input.
+    /// Skips the bytes of an oversized value in the input.
     fn skip(connection: &mut Connection, input: &[u8], output: &mut Output<'_>) -> usize {
         let skipped = connection.skip.min(input.len());
         connection.skip -= skipped;
@@ -55,12 +55,12 @@ impl Memcached {
         skipped
     }
 
-    /// Answers a get as far as there is room for values.
+    /// Answers a get with as many values as there is room for.
     fn get(&self, now: Instant, connection: &mut Connection, keys: &[u8], output: &mut Output<'_>) {
         let turn = Turn { store: &self.store, calendar: &self.calendar, now };
         let (room, with_cas) = (output.room(), connection.with_cas);
         let mut rest: &[u8] = b"";
-        // What is written keeps to the room.
+        // `values` writes no more than the room.
         let _ = output.write_with(|reply| (_, rest) = values(turn, keys, with_cas, room, reply));
         connection.rest = rest.to_vec();
     }
@@ -85,7 +85,8 @@ impl Service for Memcached {
         reply.extend_from_slice(&udp::header(id, 0, 1));
         let command = match parse(request) {
             Parsed::Whole { command, len } if len == request_len => command,
-            // A line that is no command has no answer: no reply is a command, so two servers never answer each other.
+            // An unknown command is not answered here: a reply looks like one, so two servers would answer
+            // each other.
             Parsed::Wrong { what, len } if len == request_len && what != ERROR => {
                 reply.extend_from_slice(what.as_bytes());
                 return if what.is_empty() { Answer::Nothing } else { datagram.answer(reply) };
@@ -143,7 +144,7 @@ impl Service for Memcached {
         if connection.skip > 0 {
             return Self::skip(connection, input, output);
         }
-        // What cannot be answered yet is passed again when there is room.
+        // Input that cannot be answered yet is passed again when there is room.
         if !connection.rest.is_empty() || output.room() < SHORT {
             return 0;
         }

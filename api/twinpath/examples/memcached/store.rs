@@ -1,6 +1,6 @@
-//! What is stored, shared by all workers, and what commands change of it.
+//! The stored values, shared by all workers, and the changes that commands make to them.
 //!
-//! What is changed is withdrawn from kept replies before anybody is told of the change.
+//! A change withdraws the kept replies of its key before anybody is told of the change.
 
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 
@@ -8,23 +8,23 @@ use twinpath::{Instant, KeptReplies};
 
 use crate::table::{Item, Table};
 
-/// Most bytes of a value.
+/// Maximum length of a value, bytes.
 pub(crate) const VALUE_MAX: usize = 1 << 20;
 
-/// The least memory of a store: a value of any size has room.
+/// The minimum memory of a store: a value of any size fits.
 const BYTES_MIN: usize = 2 * VALUE_MAX;
 
-/// Under which condition a value is stored.
+/// The condition under which a value is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
     Always,
     Absent,
     Present,
-    /// It has not changed since it had this number.
+    /// It still has this CAS number.
     Unchanged(u64),
 }
 
-/// What became of a value that was to be stored.
+/// The outcome of storing a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Stored,
@@ -43,7 +43,7 @@ pub(crate) enum NotCounted {
 
 struct Values {
     table: Table,
-    /// That of the last change.
+    /// The CAS number of the last change.
     cas: u64,
 }
 
@@ -54,13 +54,13 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// A store of at most so many bytes (2 MiB if they are fewer), whose replies may be kept in `kept`.
+    /// A store of at most this many bytes (2 MiB if they are fewer), whose replies may be kept in `kept`.
     pub(crate) fn new(bytes_max: usize, kept: KeptReplies) -> Self {
         let table = Table::new(bytes_max.max(BYTES_MIN));
         Self { values: RwLock::new(Values { table, cas: 0 }), kept }
     }
 
-    /// The replies that are made from it.
+    /// The kept replies that are made from it.
     pub(crate) const fn kept(&self) -> &KeptReplies {
         &self.kept
     }
@@ -95,8 +95,8 @@ impl Store {
         Outcome::Stored
     }
 
-    /// Adds to the number that a key has, which begins again at 0 after 2^64 - 1, or subtracts from it, down to 0. A
-    /// result of fewer digits has spaces behind it, as memcached's has.
+    /// Adds to a key's number, which wraps to 0 after 2^64 - 1, or subtracts from it, down to 0. A result
+    /// with fewer digits is padded with spaces, as in memcached.
     pub(crate) fn count(&self, now: Instant, key: &[u8], adds: bool, delta: u64) -> Result<u64, NotCounted> {
         let mut values = self.write();
         let item = values.table.get(now, key).ok_or(NotCounted::NotFound)?.clone();
@@ -108,7 +108,7 @@ impl Store {
         Ok(number)
     }
 
-    /// Changes until when a key has its value; returns whether it has one.
+    /// Changes the expiry of a key; returns whether it has a value.
     pub(crate) fn touch(&self, now: Instant, key: &[u8], until: Instant) -> bool {
         let mut values = self.write();
         let Some(item) = values.table.get(now, key).cloned() else { return false };
@@ -130,7 +130,7 @@ impl Store {
         self.kept.withdraw_all();
     }
 
-    /// Changes a value, under its next number.
+    /// Stores a value with the next CAS number.
     fn put(&self, values: &mut Values, now: Instant, key: &[u8], item: Item) {
         values.cas += 1;
         let item = Item { cas: values.cas, ..item };

@@ -1,8 +1,8 @@
 //! Values by key, in bounded memory.
 //!
-//! If there is no room for a value, others make room: a hand goes round all of them, removes each that is over or was
-//! not read since it passed last, and goes on until there is room ("second chance"). Reading marks a value, which
-//! takes no exclusive access.
+//! If there is no room for a value, others are evicted: a hand goes round all values and removes each that
+//! has expired or was not read since the hand passed last, until there is room ("second chance"). Reading
+//! only sets a mark, so it needs no exclusive access.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use twinpath::Instant;
 
-/// What a value takes besides the bytes of its key and its own: its slot, its place by key, and what memory is
-/// allocated in.
+/// The overhead of a value besides the bytes of its key and its own: its slot, its entry in the index, and
+/// the allocator's overhead.
 const OVERHEAD: usize = 192;
 
 /// A value.
 #[derive(Clone)]
 pub(crate) struct Item {
-    /// The client's own.
+    /// The client's own flags.
     pub(crate) flags: u32,
-    /// Another for each change of any value.
+    /// The CAS number: different for each change of any value.
     pub(crate) cas: u64,
-    /// From when on it is there no more.
+    /// When it expires.
     pub(crate) until: Instant,
     pub(crate) value: Arc<[u8]>,
 }
@@ -39,7 +39,7 @@ impl Stored {
     }
 }
 
-/// What an item takes.
+/// The memory that an item takes.
 fn bytes(key: &[u8], item: &Item) -> usize {
     OVERHEAD + key.len() + item.value.len()
 }
@@ -55,23 +55,23 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Holds at most so many bytes, which have to be enough for any one item.
+    /// Holds at most this many bytes, which must be enough for any single item.
     pub(crate) fn new(bytes_max: usize) -> Self {
         let (places, slots, free) = (HashMap::new(), Vec::new(), Vec::new());
         Self { places, slots, free, hand: 0, bytes: 0, bytes_max }
     }
 
-    /// The item of a key, if it is not over.
+    /// The item of a key, unless it has expired.
     pub(crate) fn get(&self, now: Instant, key: &[u8]) -> Option<&Item> {
         let slot = self.slots[*self.places.get(key)?].as_ref().filter(|slot| slot.item.until > now)?;
-        // Most are marked already: a store would take the cache line from other readers.
+        // Most are marked already: writing again would take the cache line away from other readers.
         if !slot.read.load(Ordering::Relaxed) {
             slot.read.store(true, Ordering::Relaxed);
         }
         Some(&slot.item)
     }
 
-    /// Gives a key this item, in place of what it had. Calls `gone` with each key that has made room.
+    /// Sets the item of a key. Calls `gone` with each key that was evicted for it.
     pub(crate) fn put(&mut self, now: Instant, key: &[u8], item: Item, gone: impl FnMut(&[u8])) {
         self.remove(key);
         self.make_room(now, bytes(key, &item), gone);
@@ -85,7 +85,7 @@ impl Table {
         self.slots[place] = Some(slot);
     }
 
-    /// Removes a key; returns what it had, which may be over.
+    /// Removes a key; returns its item, which may have expired.
     pub(crate) fn remove(&mut self, key: &[u8]) -> Option<Item> {
         let place = self.places.remove(key)?;
         self.empty(place).map(|slot| slot.item)

@@ -1,20 +1,22 @@
-//! Frames of datagrams (doc/protocol.txt of memcached, "UDP protocol"): each datagram begins with the client's ID, its
-//! own number, how many there are, and two bytes that are 0.
+//! The frame header of datagrams (doc/protocol.txt of memcached, "UDP protocol"): the client's ID, the
+//! datagram's number, the number of datagrams, and two bytes that are 0.
 
 use twinpath::{Answer, Datagram, Reason};
 
 pub(crate) const HEADER_LEN: usize = 8;
 
-/// Most bytes of a datagram of ours: it passes everywhere without fragments. That is memcached's own choice.
+/// Maximum length of a datagram that we send, bytes: it passes everywhere without fragmentation. memcached
+/// uses the same.
 const DATAGRAM_MAX: usize = 1400;
 
-/// Most datagrams of one reply. This also bounds how much larger than a request with a forged source a reply is.
+/// Maximum number of datagrams in one reply. This also limits amplification by requests with a forged
+/// source.
 const DATAGRAMS_MAX: usize = 64;
 
-/// Most bytes of a reply, in all of its datagrams.
+/// Maximum length of a reply in all of its datagrams, bytes.
 pub(crate) const REPLY_MAX: usize = DATAGRAMS_MAX * (DATAGRAM_MAX - HEADER_LEN);
 
-/// The command in a datagram, after the header, and the client's ID. A command takes one datagram.
+/// The client's ID, and the command after the header. A command takes one datagram.
 pub(crate) fn unframe(datagram: &[u8]) -> Option<([u8; 2], &[u8])> {
     match datagram {
         [high, low, 0, 0, 0, 1, _, _, command @ ..] => Some(([*high, *low], command)),

@@ -1,5 +1,5 @@
-//! A protocol of an application's own over UDP: reliable, ordered messages with a header of their own (`protocol.rs`, which knows
-//! neither socket nor clock), and the loop that turns it, over both paths.
+//! An application's own protocol over UDP: reliable, ordered messages with their own header (`protocol.rs`,
+//! which knows neither sockets nor clocks), and the loop that drives it, over both paths.
 //!
 //! `cargo run --example messages serve eth0` answers each message with itself in capitals, at UDP port 7009.
 //! `cargo run --example messages send eth0 192.0.2.1:7009` sends the lines of standard input and prints the answers.
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant as Time};
 use protocol::{Connection, HEADER_LEN, MESSAGE_MAX};
 use twinpath::{Instant, UdpSocket};
 
-/// Peers that the server knows at once. The one that was silent for longest makes room.
+/// Maximum number of peers known at a time. A new one replaces the one that has been silent for longest.
 const PEERS_MAX: usize = 1024;
 /// How long the loop waits if nothing is due.
 const LONG: Duration = Duration::from_secs(3600);
@@ -30,7 +30,7 @@ impl Network {
     fn new(address: &str, interface: &str) -> io::Result<Self> {
         let socket = UdpSocket::bind(address)?.on(interface);
         println!("UDP by the {}", socket.path());
-        // One byte more than allowed: what is too long is noticed.
+        // One byte more than allowed, so that a datagram that is too long is noticed.
         let buffer = vec![0; HEADER_LEN + MESSAGE_MAX + 1];
         Ok(Self { socket, begun: Time::now(), datagram: Vec::new(), buffer })
     }
@@ -42,7 +42,7 @@ impl Network {
     /// Sends what is due to a peer.
     fn send(&mut self, connection: &mut Connection, to: SocketAddr) {
         while connection.transmit(self.now(), &mut self.datagram) {
-            // What cannot be sent now is repeated, as what is lost on its way.
+            // A datagram that cannot be sent now is retransmitted like a lost one.
             let _ = self.socket.send_to(&self.datagram, to);
         }
     }
@@ -50,7 +50,7 @@ impl Network {
     /// Waits for a datagram until the time at which a connection has something to send.
     fn receive(&mut self, until: Option<Instant>) -> io::Result<Option<(usize, SocketAddr)>> {
         let wait = until.map_or(LONG, |until| Duration::from_nanos(until.nanos_since(self.now())));
-        // Zero would mean for ever.
+        // Zero would mean no time-out.
         self.socket.set_read_timeout(Some(wait.max(Duration::from_micros(1))))?;
         match self.socket.recv_from(&mut self.buffer) {
             Ok(read) => Ok(Some(read)),
@@ -75,7 +75,7 @@ fn serve(mut network: Network) -> io::Result<()> {
             *heard = now;
             // What is refused is not answered.
             let _ = connection.receive(&network.buffer[..len]);
-            // As many as can be answered: the others wait, and then the peer.
+            // As many as can be answered. The rest wait here, and then at the peer.
             while connection.has_room()
                 && let Some(message) = connection.next()
             {
@@ -96,7 +96,7 @@ fn send(mut network: Network, to: SocketAddr) -> io::Result<()> {
     let mut lines = io::stdin().lock().lines();
     let mut awaited = 0u64;
     loop {
-        // As many lines as the window takes: the rest of the input waits.
+        // As many lines as the window allows; the rest of the input waits.
         while connection.has_room()
             && let Some(line) = lines.next().transpose()?
         {

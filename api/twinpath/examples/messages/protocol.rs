@@ -26,7 +26,7 @@ pub(crate) const MESSAGE_MAX: usize = 1200;
 pub(crate) const WINDOW: u32 = 64;
 /// The first time-out of a message; it doubles with each repetition.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(20);
-/// Repetitions of one message, after which the peer counts as gone: after some 20 s.
+/// Maximum number of retransmissions of one message, about 20 s. After that the peer counts as gone.
 pub(crate) const REPEATS_MAX: u32 = 10;
 
 /// The reason that a datagram is ignored.
@@ -42,7 +42,7 @@ pub(crate) enum Refused {
 #[derive(Debug)]
 struct Sent {
     message: Vec<u8>,
-    /// When it is sent for the next time.
+    /// When it is sent next.
     due: Instant,
     repeats: u32,
 }
@@ -104,7 +104,7 @@ impl Connection {
                 Err(Refused::OutsideWindow)
             };
         }
-        // The application does not keep up: the peer repeats it.
+        // The application does not keep up: the message is dropped, and the peer repeats it.
         if self.received.len() >= WINDOW as usize {
             return Ok(());
         }
@@ -123,7 +123,7 @@ impl Connection {
             self.oldest = before;
             return Ok(());
         }
-        // Of a datagram that was overtaken by a later one.
+        // An acknowledgement that was overtaken by a later one.
         if self.oldest.wrapping_sub(before) <= WINDOW { Ok(()) } else { Err(Refused::OutsideWindow) }
     }
 
@@ -132,7 +132,8 @@ impl Connection {
         self.received.pop_front()
     }
 
-    /// Writes the next datagram to be sent by now into `datagram`, whose former contents are gone. `false` if there is none.
+    /// Writes the next datagram that is due by now into `datagram`, replacing its contents. `false` if none
+    /// is due.
     pub(crate) fn transmit(&mut self, now: Instant, datagram: &mut Vec<u8>) -> bool {
         let due = self.sent.iter().position(|sent| now >= sent.due);
         let number = self.oldest.wrapping_add(due.unwrap_or(self.sent.len()) as u32);
@@ -153,7 +154,7 @@ impl Connection {
         true
     }
 
-    /// When [`Connection::transmit`] has something to send, if nothing comes before.
+    /// When [`Connection::transmit`] next has something to send, if nothing arrives before.
     #[must_use]
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.sent.iter().map(|sent| sent.due).min()
@@ -165,7 +166,7 @@ impl Connection {
         self.sent.is_empty() && !self.owes_acknowledgement
     }
 
-    /// Whether the peer has answered nothing for so long that it counts as gone.
+    /// Whether the peer has not answered for so long that it counts as gone.
     #[must_use]
     pub(crate) fn is_lost(&self) -> bool {
         self.sent.iter().any(|sent| sent.repeats > REPEATS_MAX)

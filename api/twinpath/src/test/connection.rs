@@ -1,4 +1,4 @@
-//! A connection of a simulation: the same state machine as on a worker, over a transport that is a value.
+//! A connection of a simulation: the same state machine as on a worker, over a simulated transport.
 
 use std::collections::VecDeque;
 
@@ -27,11 +27,11 @@ struct Pipe {
     arrived: VecDeque<u8>,
     ended: bool,
     reset: bool,
-    /// How many more bytes the client takes; `None`: any number.
+    /// How many more bytes the client takes; `None`: unlimited.
     window: Option<usize>,
     taken: Vec<u8>,
     finished: bool,
-    /// Something has changed, and whether the peer had ended by then.
+    /// Set if something has changed: whether the peer had ended by then.
     edge: Option<bool>,
 }
 
@@ -102,9 +102,9 @@ pub(super) struct Connected<C> {
     scratch: Scratch,
     work: Vec<(u64, Work)>,
     again: bool,
-    /// It was not told yet that it begins.
+    /// It has not been told yet that it is open.
     is_new: bool,
-    /// What the client has received and not read, and whether it has received the end.
+    /// The bytes that the client has received and not read, and whether it has received the end.
     pub(super) arrived: Vec<u8>,
     pub(super) finished: bool,
     pub(super) closed: Option<Closed>,
@@ -179,13 +179,13 @@ impl<C> Connected<C> {
         }
     }
 
-    /// Passes a later reply on; returns whether it is awaited.
+    /// Passes a deferred reply on; returns whether it is awaited.
     pub(super) fn done(&mut self, number: u64, reply: Vec<u8>) -> bool {
         self.again = true;
         self.connection.as_mut().is_some_and(|connection| connection.done(number, reply))
     }
 
-    /// Lets it work for as long as it has something to do. Returns why it is to be closed, if it is.
+    /// Lets it work until it has nothing left to do. Returns why it is to be closed, if it is.
     pub(super) fn work<S: Service<Connection = C>>(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! What is on its way in a simulation, in the order in which it arrives.
+//! Everything under way in a simulation, in order of arrival.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -9,7 +9,7 @@ use twinpath_time::{Duration, Instant};
 use super::Network;
 use super::connection::{Client, Side};
 
-/// What happens when it arrives.
+/// An event that happens at its arrival.
 pub(super) enum Happening {
     Request { peer: SocketAddr, bytes: Vec<u8> },
     Reply { peer: SocketAddr, bytes: Vec<u8> },
@@ -23,7 +23,7 @@ pub(super) enum Happening {
 
 pub(super) struct Events {
     random: Random,
-    /// Times with the numbers of what arrives then; what was sent first arrives first.
+    /// Arrival times with event numbers; of equal times, the event sent first comes first.
     order: BinaryHeap<Reverse<(Instant, u64)>>,
     happenings: BTreeMap<u64, Happening>,
     next: u64,
@@ -34,7 +34,7 @@ pub(super) struct Events {
 impl Events {
     pub(super) fn new(network: &Network) -> Self {
         Self {
-            // Its state must not be zero, and differs in most bits for seeds that differ in one.
+            // The state must not be zero. Seeds that differ in one bit give states that differ in most.
             random: Random(network.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             order: BinaryHeap::new(),
             happenings: BTreeMap::new(),
@@ -48,7 +48,7 @@ impl Events {
         self.order.peek().map_or(Instant::NEVER, |Reverse((at, _))| *at)
     }
 
-    /// Takes the next thing that has arrived by then.
+    /// Takes the next event that has arrived by `now`.
     pub(super) fn take(&mut self, now: Instant) -> Option<Happening> {
         if self.next() > now {
             return None;
@@ -63,7 +63,7 @@ impl Events {
         self.next += 1;
     }
 
-    /// A datagram: it may be lost, or arrive twice.
+    /// Sends a datagram; it may be lost, or arrive twice.
     pub(super) fn datagram(&mut self, now: Instant, network: &Network, make: impl Fn() -> Happening) {
         if self.random.is(network.loss) {
             return;
@@ -75,7 +75,7 @@ impl Events {
         }
     }
 
-    /// Bytes of a stream to one of its sides, in pieces.
+    /// Sends bytes of a stream to one of its sides, in pieces.
     pub(super) fn stream(
         &mut self,
         now: Instant,
@@ -90,13 +90,13 @@ impl Events {
         }
     }
 
-    /// What comes behind all bytes that the client has sent.
+    /// Sends an event that arrives after all bytes that the client has sent.
     pub(super) fn after_stream(&mut self, now: Instant, network: &Network, client: Client, what: Happening) {
         let at = self.behind(now, network, client, Side::Service);
         self.at(at, what);
     }
 
-    /// What comes behind all bytes that the service has sent.
+    /// Sends an event that arrives after all bytes that the service has sent.
     pub(super) fn after_reply(&mut self, now: Instant, network: &Network, client: Client, what: Happening) {
         let at = self.behind(now, network, client, Side::Client);
         self.at(at, what);
@@ -121,7 +121,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// True in this share of calls.
+    /// True for this share of calls.
     fn is(&mut self, share: f64) -> bool {
         share > 0.0 && ((self.next() >> 11) as f64) < share * (1u64 << 53) as f64
     }

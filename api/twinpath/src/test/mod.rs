@@ -1,13 +1,13 @@
 //! Tests of a service without sockets, threads or privileges: a simulated network, peers, and a clock that moves only
 //! when the test says so.
 //!
-//! A [`Simulation`] is one worker with one service, as a value. Connections run through the same code as on a real
-//! worker, so limits, time-outs, half-closed connections and later replies behave as they do there. What a test sees
-//! depends on nothing but its own calls and the network's seed: it can run beside any number of others, and gives the
-//! same result each time.
+//! A [`Simulation`] is one worker with one service, as a value. Connections run through the same code as on
+//! a real worker, so limits, time-outs, half-closed connections and deferred replies behave the same. The
+//! result of a test depends only on its own calls and the network's seed: tests can run in parallel, and
+//! repeat exactly.
 //!
-//! Not simulated: limits over several connections, the rate of replies to one source, frames of an EtherType, kept
-//! replies, several workers or services, and addresses of IPv6.
+//! Not simulated: limits over several connections, the rate of replies to one source, frames of an
+//! EtherType, kept replies, several workers or services, and IPv6 addresses.
 //!
 //! ```
 //! use std::net::SocketAddr;
@@ -85,30 +85,30 @@ const STEPS_MAX: usize = 1_000_000;
 /// Pieces of work for other threads that may be under way at a time.
 const WORK_MAX: usize = 1024;
 
-/// Messages of other threads that may wait, as on a worker.
+/// Maximum number of waiting messages from other threads, as on a worker.
 const MESSAGES_MAX: usize = 1024;
 
 /// The time at which a simulation begins.
 const BEGIN: Instant = Instant::from_nanos(1_000_000_000);
 
-/// What the simulated network does to what is sent through it. The default delays nothing and loses nothing.
+/// The behaviour of the simulated network. The default delays nothing and loses nothing.
 ///
-/// Streams lose nothing and keep their order, as TCP sees to that; only their bytes arrive later, and in pieces.
+/// Streams lose nothing and keep their order, as over TCP; their bytes only arrive later, and in pieces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
-    /// The seed of all that is random here.
+    /// The seed of all randomness.
     pub seed: u64,
-    /// The least time that anything takes in one direction.
+    /// The minimum one-way delay.
     pub delay_min: Duration,
-    /// The most time; datagrams overtake each other if it is more than the least.
+    /// The maximum one-way delay; datagrams can overtake each other if it is more than the minimum.
     pub delay_max: Duration,
     /// The share of datagrams that are lost, 0 to 1, in each direction.
     pub loss: f64,
     /// The share of datagrams that arrive twice, 0 to 1.
     pub duplicates: f64,
-    /// The most bytes of a stream that arrive at once.
+    /// The maximum number of bytes of a stream that arrive together.
     pub segment_bytes: usize,
-    /// The time that work handed over to other threads takes.
+    /// The duration of work handed over to other threads.
     pub work: Duration,
 }
 
@@ -146,7 +146,7 @@ pub struct Simulation<S: Service> {
     work: u64,
 }
 
-/// Messages of other threads that wait for the simulated worker.
+/// Messages from other threads that wait for the simulated worker.
 #[derive(Default)]
 struct Messages(Mutex<VecDeque<Message>>);
 
@@ -224,7 +224,7 @@ impl<S: Service> Simulation<S> {
         &mut self.service
     }
 
-    /// An address that no other peer has.
+    /// Returns an address that no other peer has.
     pub fn new_peer(&mut self) -> SocketAddr {
         self.peers += 1;
         SocketAddr::from((Ipv4Addr::new(198, 51, 100, 1), 1024 + self.peers))
@@ -236,7 +236,7 @@ impl<S: Service> Simulation<S> {
         self.dropped.get(&reason).copied().unwrap_or(0)
     }
 
-    /// A peer sends a datagram; it is on its way until time passes.
+    /// Sends a datagram from a peer. It is under way until time passes.
     pub fn send(&mut self, peer: SocketAddr, datagram: &[u8]) {
         self.events
             .datagram(self.now, &self.network, || Happening::Request { peer, bytes: datagram.to_vec() });
@@ -247,14 +247,15 @@ impl<S: Service> Simulation<S> {
         self.received.remove(&peer).unwrap_or_default()
     }
 
-    /// A peer sends a datagram; returns what arrives at it once nothing is on its way any more.
+    /// Sends a datagram from a peer; returns the datagrams that arrive at the peer until nothing is under
+    /// way any more.
     pub fn ask(&mut self, peer: SocketAddr, datagram: &[u8]) -> Vec<Vec<u8>> {
         self.send(peer, datagram);
         self.settle();
         self.received(peer)
     }
 
-    /// Opens a connection. The service is asked at once, and may say something first.
+    /// Opens a connection. The service is asked immediately, and may send first.
     ///
     /// # Errors
     /// The reason for which the service refuses it; [`Reason::DrainTimeout`] if the worker drains and accepts none.
@@ -272,23 +273,23 @@ impl<S: Service> Simulation<S> {
         Ok(client)
     }
 
-    /// The client sends bytes; they are on their way until time passes.
+    /// Sends bytes from the client. They are under way until time passes.
     pub fn write(&mut self, client: Client, bytes: &[u8]) {
         self.events.stream(self.now, &self.network, client, Side::Service, bytes);
     }
 
-    /// The client sends its last byte; it still reads.
+    /// Sends the client's end of stream; it still reads.
     pub fn finish(&mut self, client: Client) {
         self.events.after_stream(self.now, &self.network, client, Happening::End { client });
     }
 
-    /// The client breaks the connection off.
+    /// Resets the connection from the client's side.
     pub fn reset(&mut self, client: Client) {
         self.events.after_stream(self.now, &self.network, client, Happening::Reset { client });
     }
 
-    /// Sets how many more bytes the client takes, as its window: 0 for a client that does not read. It takes any number
-    /// until this is called.
+    /// Sets how many more bytes the client takes, like a receive window: 0 for a client that does not read.
+    /// Unlimited until this is called.
     pub fn set_window(&mut self, client: Client, bytes: usize) {
         self.connections[client.0].set_window(bytes);
         self.work_on(client);
@@ -299,7 +300,7 @@ impl<S: Service> Simulation<S> {
         std::mem::take(&mut self.connections[client.0].arrived)
     }
 
-    /// Whether the client has received the service's last byte.
+    /// Whether the client has received the service's end of stream.
     #[must_use]
     pub fn is_finished(&self, client: Client) -> bool {
         self.connections[client.0].finished
@@ -311,7 +312,8 @@ impl<S: Service> Simulation<S> {
         self.connections[client.0].closed
     }
 
-    /// The service's worker drains: it accepts no more, and each connection ends once its requests are answered.
+    /// Starts a drain: the service's worker accepts no more, and each connection ends once its requests are
+    /// answered.
     pub fn drain(&mut self) {
         self.draining = true;
         for at in 0..self.connections.len() {
@@ -320,20 +322,20 @@ impl<S: Service> Simulation<S> {
         }
     }
 
-    /// Lets time pass until nothing is on its way and no work is under way. Timers and time-outs that are due only after
-    /// that do not happen.
+    /// Lets time pass until nothing is under way and no work is pending. Timers and time-outs that are due
+    /// only after that do not fire.
     pub fn settle(&mut self) {
         self.run(None);
     }
 
-    /// Lets this much time pass; everything that happens in it happens at its time, in order.
+    /// Lets this much time pass; every event happens at its time, in order.
     pub fn advance(&mut self, time: Duration) {
         let end = self.now + time;
         self.run(Some(end));
         self.now = end;
     }
 
-    /// Runs to `end`, or without one until nothing is on its way.
+    /// Runs to `end`; without one, until nothing is under way.
     fn run(&mut self, end: Option<Instant>) {
         let (mut steps, mut at) = (0, self.now);
         loop {
@@ -394,7 +396,7 @@ impl<S: Service> Simulation<S> {
         }
     }
 
-    /// Calls the timers that are due, and closes the connections whose time-out has come.
+    /// Calls the timers that are due, and closes the connections that have timed out.
     fn run_timers(&mut self) {
         if self.service.deadline() <= self.now {
             self.service.timer(self.now, &mut self.beside.outbox);
@@ -484,7 +486,7 @@ impl<S: Service> Simulation<S> {
         *self.dropped.entry(reason).or_default() += 1;
     }
 
-    /// Lets a connection work for as long as it has something to do.
+    /// Lets a connection work until it has nothing left to do.
     fn work_on(&mut self, client: Client) {
         let connected = &mut self.connections[client.0];
         let why = connected.work(self.now, &self.limits, &mut self.service, &mut self.work);

@@ -1,4 +1,4 @@
-//! Programs of Debian that tests compare with: installed, or unpacked by `make test` and `make conformance`.
+//! Debian programs that tests compare with: installed, or unpacked by `make test` and `make conformance`.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Runs work in a thread of its own while the main thread handles signals and draws progress.
+//! Runs work in a separate thread while the main thread handles signals and draws progress.
 
 use std::convert::Infallible;
 use std::process::exit;
@@ -18,7 +18,7 @@ const EXIT_INTERRUPTED: i32 = 130;
 /// Runs `work` to its end; a SIGINT or SIGTERM requests `stop`, a second one ends the process. `tick`, if given, is
 /// called ten times a second; without it the main thread sleeps throughout.
 ///
-/// Returns the result of `work`, and whether a signal came.
+/// Returns the result of `work`, and whether a signal arrived.
 ///
 /// # Errors
 /// There is no event loop, or signals cannot be caught; `work` has not begun in this case.
@@ -36,7 +36,7 @@ pub fn attend<T: Send>(
     let (done, finished) = tokio::sync::oneshot::channel::<Infallible>();
     thread::scope(|scope| {
         let working = scope.spawn(move || {
-            // Dropped at the end, also when the work panics.
+            // Dropped at the end, even if the work panics.
             let _done = done;
             work()
         });

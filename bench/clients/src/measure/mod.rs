@@ -1,8 +1,8 @@
 //! Code shared by programs that measure: the report of a run, axes of time, handling of signals during a run, and the
 //! output of results and errors.
 //!
-//! `twinpath bench` writes a [`report::BenchReport`] or a [`stream::StreamReport`] and `twinpath-lab` reads it; code that only one of them needs is
-//! not here.
+//! `twinpath bench` writes a [`report::BenchReport`] or a [`stream::StreamReport`], and `twinpath-lab`
+//! reads it. Code that only one of them needs is not here.
 
 pub mod attend;
 pub mod axis;

@@ -25,7 +25,7 @@ pub struct BenchReport {
     pub mode: String,
     /// Payload bytes of a request.
     pub size: usize,
-    /// Requests that may be unanswered at once, per thread.
+    /// Maximum number of unanswered requests per thread.
     pub inflight: u32,
     /// Threads, each with its own flow.
     pub threads: u32,
@@ -37,10 +37,10 @@ pub struct BenchReport {
     /// The seed of `arrivals`.
     #[serde(default)]
     pub arrivals_seed: Option<u64>,
-    /// From when a request was due until it was sent, of an open-loop run. It is in `rtt_us`, too.
+    /// The delay of sending after the request was due, in an open-loop run. It is included in `rtt_us`.
     #[serde(default)]
     pub pacing_us: Option<RttUs>,
-    /// Replies during the warm-up, which count nowhere else.
+    /// Replies during the warm-up; no other count includes them.
     #[serde(default)]
     pub warmup_replies: u64,
     /// Requests sent.
@@ -57,7 +57,7 @@ pub struct BenchReport {
     pub late: u64,
     /// Length of the measured window; of several runs the sum.
     pub duration_s: f64,
-    /// `received / duration_s` of a run; for several runs as `summarised` says.
+    /// `received / duration_s` of a run; several runs are summarised by `summarised`.
     pub requests_per_s: f64,
     /// Null when no reply came. For several runs each field is summarised as `summarised` says.
     pub rtt_us: Option<RttUs>,
@@ -103,7 +103,7 @@ pub struct BenchReport {
     /// CPU time of the client's threads per request received.
     #[serde(default)]
     pub cpu_us_per_request: Option<f64>,
-    /// Whether it ended before it was done: by a signal, the server, or a run that failed.
+    /// Whether it ended early: by a signal, because of the server, or because a run failed.
     #[serde(default)]
     pub partial: bool,
     /// Number of runs requested.
@@ -183,7 +183,7 @@ pub struct ThreadReport {
 pub struct QuantileUs {
     /// The percentile.
     pub percent: f64,
-    /// This many percent were not slower than this.
+    /// The time that this percentage of round trips did not exceed.
     pub us: f64,
 }
 

@@ -25,15 +25,15 @@ pub struct StreamReport {
     pub size: usize,
     /// Threads, each with its own stream.
     pub threads: u32,
-    /// The offered rate, all streams together; null: as much as leaves.
+    /// The offered rate, all streams together; null: unlimited.
     pub rate_bits_per_s: Option<f64>,
-    /// How long it was sent or received; over TCP to a service until that had read everything.
+    /// How long it was sent or received; over TCP to a service, until the service had read everything.
     pub duration_s: f64,
     /// Bytes that arrived.
     pub bytes: u64,
-    /// Bits that arrived, per second: by the receiver's clock, where it says so.
+    /// Bits that arrived, per second: by the receiver's clock, if it reports that.
     pub bits_per_s: f64,
-    /// Bits that left here, per second; of a stream from a service, what arrived.
+    /// Bits that left here, per second; for a stream from a service, the bits that arrived.
     pub sent_bits_per_s: f64,
     /// Share of a core that the client's threads used (user and system), all together.
     pub cpu_client: f64,
@@ -45,7 +45,7 @@ pub struct StreamReport {
     pub datagrams: Option<DatagramCounts>,
     /// Over TCP.
     pub connections: Option<ConnectionCounts>,
-    /// Over time, all streams together.
+    /// Results over time, all streams together.
     pub intervals: Vec<IntervalReport>,
     /// The streams, one by one.
     pub streams: Vec<FlowReport>,
@@ -66,13 +66,13 @@ pub struct StreamReport {
 pub struct DatagramCounts {
     /// Left this host's port or socket.
     pub sent: u64,
-    /// Arrived, as the service counts.
+    /// Arrived, as counted by the service.
     pub received: u64,
     /// Left and did not arrive.
     pub lost: u64,
     /// Did not leave: the port or the kernel had no room.
     pub lost_here: u64,
-    /// Were due and not sent: the client did not come to it.
+    /// Were due and not sent: the client was too slow.
     pub left_out: u64,
     /// Arrived after a later one of their stream.
     pub out_of_order: u64,
@@ -81,17 +81,17 @@ pub struct DatagramCounts {
 /// The TCP connections of all streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ConnectionCounts {
-    /// Segments sent again by this end; null of streams from a service, whose other end does that.
+    /// Segments retransmitted by this end; null for streams from a service, whose other end retransmits.
     pub retransmits: Option<u64>,
     /// Smoothed round-trip time at the end, us: the mean of the connections.
     pub rtt_us: f64,
-    /// The shortest one.
+    /// The shortest round-trip time.
     pub rtt_min_us: f64,
     /// Whether the service closed every stream to it after it had read everything.
     pub is_closed: bool,
 }
 
-/// A part of the time.
+/// A part of the measured time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct IntervalReport {
     /// Since the beginning.
@@ -108,7 +108,7 @@ pub struct IntervalReport {
     pub received: Option<u64>,
     /// Datagrams that had no room here.
     pub lost_here: Option<u64>,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub retransmits: Option<u64>,
 }
 

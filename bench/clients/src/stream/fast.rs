@@ -100,20 +100,20 @@ struct StreamEngine<'a> {
     before: Option<u64>,
     /// Questions among the frames given to the port.
     questions: u64,
-    /// Frames that the port had no room for.
+    /// Frames for which the port had no room.
     lost: u64,
-    /// Datagrams given to the port in the last turn, and how many it may be given in this one: what it took, or one more.
+    /// Datagrams given to the port in the last turn. In this turn it may get as many as it took, plus one.
     last: u64,
     burst: u64,
     /// The counters when sending began, and when it ended.
     at_start: Option<Accounts>,
     at_end: Option<Accounts>,
-    /// When to check `stop` again at the latest.
+    /// The latest time to check `stop` again.
     heed_at: Instant,
 }
 
 impl StreamEngine<'_> {
-    /// Counts what the port did not take of the turns before: all of that has been flushed.
+    /// Counts frames of earlier turns that the port did not take: all of them have been flushed.
     fn settle(&mut self, io: &Io<'_, ()>) {
         let Some(port) = io.port(self.link.port) else { return };
         let out = port.counters().frames_out.get();
@@ -122,7 +122,7 @@ impl StreamEngine<'_> {
         let lost = given.saturating_sub(out - before);
         let new = lost.saturating_sub(self.lost);
         if new > 0 {
-            // A question that had no room counts as a datagram: it is one in a second.
+            // A question without room counts as a datagram: there is only one per second.
             self.stream.lost_here(new);
             self.lost = lost;
             self.burst = self.last.saturating_sub(new).max(1);
@@ -152,7 +152,7 @@ impl StreamEngine<'_> {
         let len = self.stream.config().size;
         self.last = 0;
         while self.last < due {
-            // The frames are on their way: they come back.
+            // The pool's frames are under way, and will come back.
             let Some(mut frame) = io.take() else { break };
             let (link, stream) = (&self.link, &mut self.stream);
             match link.write(&mut frame, len, |payload| stream.write(payload)) {
@@ -208,7 +208,7 @@ impl Engine for StreamEngine<'_> {
             self.at_end = Some(Accounts::now());
         }
         self.heed_at = now + HEED_INTERVAL;
-        // The end counts as work, as otherwise the worker would sleep before it checks whether it is done.
+        // The end counts as work. Otherwise the worker would sleep before it checks whether it is done.
         asks || self.last > 0 || self.stream.is_done()
     }
 

@@ -140,7 +140,7 @@ fn attributes_are_of_the_file_of_the_first_reply() {
     assert!(calls.complaint().unwrap().contains("STALE"), "{:?}", calls.complaint());
 }
 
-/// A reply carries 32 bits of a request's number; the load knows the others.
+/// A reply carries 32 bits of a request's number; the load remembers the others.
 #[test]
 fn replies_find_their_requests_beyond_32_bits() {
     let config = LoadConfig { limit: Limit::Count(1 << 40), ..LoadConfig::default() };
@@ -149,7 +149,7 @@ fn replies_find_their_requests_beyond_32_bits() {
     let mut load = Load::new(config, Box::new(calls), Instant::ZERO).unwrap();
     let reply_to = |id: RequestId| words(&[id as u32 ^ xids, 1, 0, 0, 0, 0]);
     let mut last = 0;
-    // After 2^22 sequence numbers the xid begins again.
+    // The xid wraps after 2^22 sequence numbers.
     load.made_before((1 << 22) - 2);
     for turn in 0..5 {
         let now = Instant::from_nanos(turn);

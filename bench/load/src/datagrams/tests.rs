@@ -1,4 +1,4 @@
-//! A stream against a service in memory that loses what it is told to lose.
+//! A stream to a service in memory that loses a given share of datagrams.
 
 use super::*;
 
@@ -15,7 +15,7 @@ const CONFIG: DatagramsConfig = DatagramsConfig {
 struct Far {
     now_ns: u64,
     arrived: Arrived,
-    /// One datagram in so many is lost on its way; 0: none.
+    /// One of this many datagrams is lost on its way; 0: none.
     loses: u64,
     /// Whether questions are answered.
     answers: bool,
@@ -123,7 +123,7 @@ fn what_has_no_room_is_lost_here_and_what_is_late_is_left_out() {
     let (mut stream, mut far) = (stream(CONFIG), Far::new(0));
     far.turn(&mut stream, 64);
     stream.lost_here(1);
-    // Half a second of which nothing is sent: the last 64 ms are made up for.
+    // Half a second without sending: only the last 64 ms are made up for.
     far.now_ns += 500 * MS;
     assert_eq!(stream.due(far.now()), 64);
     let summary = far.run(&mut stream);

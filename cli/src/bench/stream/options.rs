@@ -1,4 +1,4 @@
-//! The options of `bench stream`, and the plan that they make.
+//! The options of `bench stream`, and the plan made from them.
 
 use anyhow::ensure;
 use twinpath_clients::{StreamPlan, Transport};
@@ -13,9 +13,9 @@ use crate::options::KeyOptions;
 /// The ports of discard (RFC 863) and chargen (RFC 864).
 const DISCARD_PORT: u16 = 9;
 const CHARGEN_PORT: u16 = 19;
-/// Most bytes of a system call: each thread has a buffer of that size.
+/// Maximum number of bytes of a system call: each thread has a buffer of that size.
 const CALL_BYTES_MAX: usize = 16 << 20;
-/// Most bits per second: with less, sums of bits stay exact.
+/// Maximum rate, bits per second: below it, sums of bits stay exact.
 const RATE_MAX: f64 = 1e13;
 
 /// Measure how much goes through in one direction: to a service that discards it, or from one that makes it
@@ -75,7 +75,7 @@ pub(crate) struct StreamArgs {
 pub(super) struct StreamBench {
     pub(super) target: Target,
     pub(super) plan: StreamPlan,
-    /// Most datagrams that may be lost, %.
+    /// Maximum share of datagrams that may be lost, %.
     pub(super) loss_max: Option<f64>,
     pub(super) extended: bool,
     pub(super) latency_request: bool,

@@ -1,4 +1,4 @@
-//! Makes the report of what was measured.
+//! Makes the report of a measurement.
 
 use twinpath_clients::measure::report::SystemCalls;
 use twinpath_clients::measure::stream::{
@@ -150,7 +150,8 @@ fn system_calls(flows: &[FlowMeasured]) -> Option<SystemCalls> {
     Some(SystemCalls::of(&sum))
 }
 
-/// The intervals of all streams together: each stream's first one with each other's, and so on.
+/// The intervals of all streams together: the sum of each stream's first interval, then of the second ones,
+/// and so on.
 fn intervals(flows: &[FlowMeasured]) -> Vec<IntervalReport> {
     let each: Vec<Vec<IntervalReport>> = flows
         .iter()
@@ -217,7 +218,7 @@ fn byte_intervals(outcome: &TcpStreamOutcome) -> Vec<IntervalReport> {
     outcome.samples.iter().map(since).collect()
 }
 
-/// What the user should know of it.
+/// Notes for the user about the measurement.
 fn notes(bench: &StreamBench, measured: &StreamMeasured, report: &StreamReport) -> Vec<String> {
     let plan = &bench.plan;
     let mut notes = Vec::new();

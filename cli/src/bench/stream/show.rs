@@ -114,7 +114,7 @@ fn grid(report: &StreamReport) -> String {
                 interval.sent.zip(interval.received).map(|(sent, received)| sent as i64 - received as i64);
             cells.push(count(interval.sent));
             cells.push(count(interval.received));
-            // What was under way at the end of an interval may make it less than nothing in the next one.
+            // Datagrams under way at the end of an interval can make the loss of the next one negative.
             cells.push(lost.map_or_else(|| "-".to_owned(), |lost| lost.max(0).to_string()));
             cells.push(count(interval.lost_here));
         } else {
@@ -176,7 +176,7 @@ fn streams(report: &StreamReport) -> String {
     text
 }
 
-/// The reason that the measurement failed; `None` if it succeeded.
+/// The reason why the measurement failed; `None` if it succeeded.
 pub(super) fn complaint(
     bench: &StreamBench,
     measured: &StreamMeasured,

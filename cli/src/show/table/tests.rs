@@ -116,7 +116,7 @@ fn report() -> Report {
 
 #[test]
 fn a_topic_shows_itself_and_all_shows_every_topic_but_config() {
-    // Those of a switch, or of the owner of an interface, are not asked for here.
+    // Topics of a switch, or of the owner of an interface, are not requested here.
     let left_out = [
         Topic::Config,
         Topic::Programs,

@@ -83,14 +83,14 @@ impl Spread {
 pub struct Simulated {
     /// Its name.
     pub name: &'static str,
-    /// Latencies of wake-ups soon after the last packet and later, and from when on the second applies, us: the
-    /// kernel's choice of an idle state follows the traffic.
+    /// Latency of wake-ups soon after the last packet, and of later ones, and the time from which the second
+    /// applies, us. The kernel's choice of an idle state follows the traffic.
     wake: [Spread; 2],
     deep_after_us: f64,
     /// The same with a request held.
     wake_held: Option<Spread>,
     overshoot: Spread,
-    /// Others take the CPU about once in this time, and for how long, us; infinite: never.
+    /// How often others take the CPU on average (infinite: never), and for how long, us.
     stolen_every_us: f64,
     stolen_us: [f64; 2],
     /// A process always wants the CPU, and the scheduler is fair: see [`Self::beside_fair`].
@@ -149,7 +149,8 @@ impl Simulated {
     }
 
     /// The same beside a process that always wants the CPU, under a scheduler that lets a woken thread preempt the
-    /// other one unless it has run for longer since (Linux's EEVDF, 250 Hz): then it waits for a tick.
+    /// other one unless the woken one has had more CPU time since (Linux's EEVDF, 250 Hz). In that case it waits
+    /// for a tick.
     #[must_use]
     pub const fn beside_fair(self) -> Self {
         Self { fair: true, ..self }

@@ -3,17 +3,17 @@
 use super::machine::Simulated;
 use super::traces::Trace;
 
-/// The least cost of choosing for each gap to spin or to sleep, with full knowledge of the arrivals, but not of how
-/// long a wake-up will take: that is known once it is over.
+/// The least cost of choosing for each gap whether to spin or to sleep. All arrivals are known in advance; the
+/// duration of a wake-up is known only when it is over.
 ///
-/// Exact, computed backwards: a worker that has found all packets before one is either asleep when it comes, or spins
-/// until then.
+/// Exact, computed backwards: when a packet comes, a worker that has found all earlier ones is either asleep or has
+/// spun until then.
 #[must_use]
 pub fn oracle(trace: &Trace, machine: &Simulated, weight: f64) -> f64 {
     let times: Vec<f64> = trace.arrivals_ns.iter().map(|time| *time as f64 / 1e3).collect();
     let wakes = machine.wake_points();
-    // Per packet, the cost of all later ones: for a worker that sleeps when it comes, and for one that spins from time
-    // zero on.
+    // For each packet, the cost of all later ones: for a worker that sleeps when it comes, and for one that spins
+    // from then on.
     let mut asleep = vec![0.0f64; times.len()];
     let mut spinning = vec![0.0f64; times.len()];
     for at in (1..times.len()).rev() {

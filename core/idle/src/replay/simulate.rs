@@ -1,4 +1,4 @@
-//! The cost of one rule for one trace on one machine.
+//! The cost of one rule on one trace and one machine.
 
 use twinpath_time::Instant;
 
@@ -108,13 +108,13 @@ impl Run<'_> {
         self.trace.arrivals_ns.get(self.at).copied().unwrap_or(u64::MAX)
     }
 
-    /// When a worker that is ready at this time really runs.
+    /// When a worker that is ready at this time actually runs.
     fn runs(&self, at: u64) -> u64 {
         let next = self.stolen.partition_point(|(_, end)| *end <= at);
         self.stolen.get(next).filter(|(start, _)| *start <= at).map_or(at, |(_, end)| *end)
     }
 
-    /// When a sleeping worker that is woken at this time really runs.
+    /// When a sleeping worker that is woken at this time actually runs.
     fn let_in(&mut self, at: u64) -> u64 {
         let ahead_ns = std::mem::replace(&mut self.ahead_ns, CYCLE_NS).saturating_sub(at - self.now);
         if !self.machine.fair || ahead_ns == 0 {
@@ -180,7 +180,7 @@ impl Run<'_> {
             let gap = packet - self.at.checked_sub(1).map_or(0, |last| self.trace.arrivals_ns[last]);
             packet + self.machine.wake_ns(held, gap, Chance::of(self.trace.seed, event, 1))
         };
-        // A wake-up in progress does not become faster by a timer that is set for later.
+        // A timer that is set for later does not speed up a wake-up in progress.
         let fires = if packet < until { u64::MAX } else { fires };
         let first = fires.min(woken).min(self.trace.end_ns.max(self.now));
         let end = self.runs(first);

@@ -7,7 +7,7 @@ use super::machine::Chance;
 pub struct Trace {
     /// The name of its kind.
     pub name: &'static str,
-    /// Whether the oracle is a fair comparison, because the next arrival can be told from earlier ones.
+    /// Whether the oracle is a fair comparison, because the next arrival can be predicted from earlier ones.
     pub regular: bool,
     /// The seed it was generated from.
     pub seed: u64,
@@ -17,8 +17,8 @@ pub struct Trace {
     pub end_ns: u64,
 }
 
-/// Least number of packets per trace, and its approximate least length, us. In a shorter one the wake-up for the first
-/// packet, which no rule can expect, would outweigh everything that is learnt.
+/// Minimum number of packets per trace, and its approximate minimum length, us. In a shorter trace, the wake-up for
+/// the first packet, which no rule can expect, would outweigh everything that is learnt.
 const PACKETS: usize = 12_000;
 const LENGTH_US: f64 = 500_000.0;
 

@@ -21,7 +21,7 @@ fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
 /// The datagrams that answer a request of that sequence number.
 type Answer = Box<dyn Fn(u32) -> Vec<Vec<u8>> + Send>;
 
-/// Answers each request; there are as many as `answers`.
+/// Answers each request; the number of requests is that of `answers`.
 fn ask(request: &Request<'_>, patience: Duration, answers: Vec<Answer>) -> Result<Answers, NetlinkError> {
     let (netlink, kernel) = pair(patience);
     let plays = thread::spawn(move || {
@@ -185,7 +185,7 @@ fn a_list_that_was_given_up_is_read_to_its_end_before_the_next_request() {
     let (netlink, kernel) = pair(Duration::from_millis(20));
     send(&kernel, &message(ROW, 0, 1, &[1; 4]), SendFlags::empty()).unwrap();
     assert!(matches!(netlink.request(&request).unwrap_err().failure(), Failure::Silent { .. }));
-    // As the kernel refuses a second list until the first one has ended, the end of that one comes first.
+    // The kernel refuses a second list until the first one has ended, so the end of the first comes first.
     for datagram in [message(ROW, 0, 1, &[2; 4]), done(1, 0), message(ROW, 0, 2, &[3; 4]), done(2, 0)] {
         send(&kernel, &datagram, SendFlags::empty()).unwrap();
     }

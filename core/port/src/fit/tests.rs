@@ -1,4 +1,4 @@
-//! What leaves for a port is what a sender without offloads would have sent.
+//! Frames that leave through a port are those that a sender without offloads would have sent.
 
 use proptest::prelude::*;
 use twinpath_frame::HEADROOM;
@@ -100,7 +100,7 @@ fn a_super_frame_behind_pushed_headers_is_segmented() {
             assert!(is_right(&inner), "{number}");
             assert_eq!(inner[54..], payload[number * 1000..][..1000]);
         }
-        // No port could be told where the packet is.
+        // The packet's position could not be described to any port.
         let mut frame = super_frame(&mut pool, &bytes, 2000, 1000);
         frame.meta_mut().checksum_start += more as u16;
         assert_eq!(sent(frame, &ALL, &mut pool).0, packets);

@@ -13,8 +13,8 @@ use crate::{
     WaitSource,
 };
 
-/// A queue that carries several ports over one wire inwards, as a ring whose slots say the interface does. Outwards each
-/// port has a wire of its own.
+/// A queue that carries several ports over one wire inwards, like a ring whose slots name the interface. Outwards,
+/// each port has a wire of its own.
 #[derive(Debug)]
 pub struct LoopbackCarrier {
     info: QueueInfo,
@@ -50,7 +50,7 @@ impl LoopbackCarrier {
         })
     }
 
-    /// A port of that number for [`Carrier::add`], with what a loopback port sends.
+    /// A port with this number for [`Carrier::add`], with the capabilities of a loopback port.
     #[must_use]
     pub fn port(port: u16, ifindex: u32) -> CarriedPort {
         CarriedPort {

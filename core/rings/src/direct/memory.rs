@@ -30,7 +30,7 @@ mod mapped {
         pub(in crate::direct) vlan: u16,
     }
 
-    /// A word in the state of a ring, in the mapping of all; `None` if it does not reach as far.
+    /// A word in the state of a ring, in the mapping of all states; `None` if it is beyond the end.
     pub(crate) fn state_word(states: &Mapping, queue: u32, at: usize) -> Option<&AtomicU32> {
         let at = (queue as usize).checked_mul(STATE_LEN)?.checked_add(at)?;
         let fits = at.is_multiple_of(4) && at.checked_add(4).is_some_and(|end| end <= states.len());
@@ -119,7 +119,7 @@ mod mapped {
             see(DirectFrame { bytes, vlan_tci: (header.vlan != NO_VLAN).then_some(header.vlan) })
         }
 
-        /// Copies the bytes of a slot that somebody else may write at the same time. Returns how many there are: as many as fit.
+        /// Copies the bytes of a slot that another party may write at the same time. Returns how many bytes fit.
         pub(in crate::direct) fn copy(&self, index: usize, into: &mut [u8]) -> usize {
             let word = |at: usize| {
                 debug_assert!(at.is_multiple_of(8) && at + 8 <= SLOT_LEN);
@@ -165,7 +165,7 @@ mod modelled {
         slots: Vec<ModelSlot>,
     }
 
-    /// Both sides have one.
+    /// Each side has one.
     #[derive(Clone, Debug)]
     pub(crate) struct Memory {
         shared: Arc<Words>,
@@ -210,7 +210,7 @@ mod modelled {
                 .with(|bytes| unsafe { see(DirectFrame { bytes: &*bytes, vlan_tci: None }) })
         }
 
-        /// As the program does when it has taken the slot.
+        /// Does the same as the program after it has taken the slot.
         pub(crate) fn write(&self, index: usize, bytes: &[u8]) {
             // SAFETY: as above.
             self.shared.slots[index].frame.with_mut(|slot| unsafe { *slot = bytes.to_vec() });

@@ -1,9 +1,9 @@
-//! Every interleaving of programs, kernel and holder, up to a bound on how often a thread is interrupted: each datagram
-//! reaches the holder once, and those of a sender in order.
+//! Checks every interleaving of programs, kernel and holder, with a bound on the number of preemptions. Each
+//! datagram must reach the holder once, and those of one sender in order.
 //!
-//! The programs are `put_leased` and `pass_by` of stack/bpf/bpf/lease.c, step by step; the kernel is a queue. Time stands
-//! still while a CPU is busy, so that a holder which has to wait for `SETTLING` waits for all of them: that frames which have been
-//! passed arrive meanwhile is what it assumes of the kernel.
+//! The programs are `put_leased` and `pass_by` of stack/bpf/bpf/lease.c, step by step; the kernel is a queue. Time
+//! stands still while a CPU is busy, so a holder that waits for `SETTLING` waits for all of them. This models the
+//! holder's assumption that passed frames arrive within that time.
 
 use loom::sync::Mutex;
 use loom::thread;
@@ -15,7 +15,7 @@ use crate::sync::{Arc, Ordering};
 
 const SLOTS: usize = 2;
 
-/// What the CPUs and the holder share.
+/// The state shared by the CPUs and the holder.
 #[derive(Clone)]
 struct Machine {
     memory: Memory,
@@ -26,17 +26,17 @@ struct Machine {
 struct Kernel {
     /// The socket's receive buffer: numbers, and whether they came in fragments.
     socket: Vec<(u8, bool)>,
-    /// CPUs that have a frame in hand.
+    /// CPUs that are handling a frame.
     busy: u32,
 }
 
-/// What a program makes of a frame.
+/// How a program treats a frame.
 #[derive(Clone, Copy)]
 enum Kind {
     Whole,
     /// It cannot be put into a ring.
     Fragment,
-    /// It comes when the lease has lapsed.
+    /// It comes after the lease has expired.
     Late,
 }
 
@@ -113,7 +113,7 @@ impl Machine {
     }
 }
 
-/// The holder: reads as a socket does.
+/// The holder, which reads like a socket.
 struct Holder {
     machine: Machine,
     lease: Lease,
@@ -125,7 +125,7 @@ struct Holder {
 }
 
 impl Holder {
-    /// Does what is next.
+    /// Takes the next step.
     fn turn(&mut self) {
         match self.lease.next(self.now) {
             Next::Ring => self.seen.extend(self.lease.take(|frame| frame.bytes[0])),
@@ -137,13 +137,14 @@ impl Holder {
                 }
             }
             Next::Nowhere if self.sleeps => self.lease.close(),
-            // As it does seldom, for what does not come through the interface.
+            // Done rarely, for datagrams that do not come through the interface.
             Next::Nowhere => _ = self.look(),
             Next::Soon => {}
         }
     }
 
-    /// Looks at the socket. Returns whether it has something, which is read if the ring is closed, and soon otherwise.
+    /// Looks at the socket. Returns whether there is something in it. It is read now if the ring is closed, and
+    /// soon otherwise.
     fn look(&mut self) -> bool {
         let mut kernel = self.machine.kernel();
         if kernel.socket.is_empty() {
@@ -170,7 +171,7 @@ fn check(turns: usize, cpus: &'static [&'static [(u8, Kind)]], room: Room, sleep
         machine.kernel().busy = cpus.len() as u32;
         let mut now = Instant::from_nanos(1_000_000);
         let mut lease = Lease::new(DirectRing::over(machine.memory.clone()));
-        // The socket has been empty for long.
+        // The socket has been empty for a long time.
         lease.socket_was_empty(now);
         now += SETTLING;
         lease.socket_was_empty(now);

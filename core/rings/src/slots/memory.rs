@@ -1,8 +1,9 @@
 //! The memory of a ring of slots: a part of a mapping, or the model checker's cells.
 //!
-//! All access to shared memory is atomic, also to the bytes of slots, as relaxed 64-bit words. A plain read that
-//! races with another process's write would be undefined behaviour, and a `&[u8]` would promise the compiler that the
-//! bytes do not change. Words may be torn against each other; no value is used before it is private.
+//! All access to shared memory is atomic, including the bytes of slots, which are accessed as relaxed 64-bit words.
+//! A plain read that races with another process's write would be undefined behaviour, and a `&[u8]` would promise
+//! the compiler that the bytes do not change. Two words may come from different writes, but no value is used before
+//! it is private.
 
 /// Words of a slot's note.
 pub(super) const NOTE_WORDS: usize = 2;
@@ -32,8 +33,8 @@ mod mapped {
     use crate::slots::{BadShape, Shape};
     use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering};
 
-    /// Each of the three words is on cache lines of its own (128 bytes: adjacent lines are fetched in pairs). So is
-    /// the waiting word, or the producer would fetch the consumer's position with it after every burst.
+    /// Each of the three words has cache lines of its own (128 bytes: adjacent lines are fetched in pairs). If the
+    /// waiting word shared one, the producer would fetch the consumer's position with it after every burst.
     const HEAD: usize = 0;
     const TAIL: usize = 128;
     const WAITING: usize = 256;
@@ -45,20 +46,20 @@ mod mapped {
     /// Bytes of a packet that are in the first word, behind the head.
     const IN_FIRST: usize = WORD - size_of::<u32>();
 
-    /// Where the notes begin: behind the first lines of all slots. Lines that move between two CPUs are what a short packet
-    /// costs: so it takes one, that of the next packet is the one behind it, which a CPU fetches ahead by itself, and a note is
-    /// read only where the one before does not hold.
+    /// Where the notes begin: after the first lines of all slots. The cost of a short packet is the cache lines
+    /// that move between two CPUs. So it takes one line, the next packet's line is adjacent, where the CPU
+    /// prefetches it, and a note is read only if it differs from the previous one.
     const fn notes_at(slots: u32) -> usize {
         LINES + slots as usize * LINE
     }
 
-    /// Where the parts of packets begin that their first lines do not hold.
+    /// Where the rests of packets begin, which do not fit into their first lines.
     const fn rests_at(slots: u32) -> usize {
         (notes_at(slots) + slots as usize * NOTE_WORDS * WORD).next_multiple_of(LINE)
     }
 
-    /// Bytes from the rest of one slot to that of the next: an odd number of cache lines, as the first lines of all rests would
-    /// have few places in a cache otherwise.
+    /// Bytes from the rest of one slot to the rest of the next. An odd number of cache lines, because otherwise the
+    /// first lines of all rests would map to few sets of a cache.
     const fn stride(slot_bytes: u32) -> usize {
         match (slot_bytes as usize).saturating_sub(SHORT) {
             0 => 0,
@@ -70,11 +71,11 @@ mod mapped {
         (rests_at(slots) + slots as usize * stride(slot_bytes)).next_multiple_of(128)
     }
 
-    /// The last `rest` bytes, fewer than a word, as the word (little-endian) that they are the beginning of.
+    /// The last `rest` bytes, fewer than a word, as the low bytes of a little-endian word.
     ///
-    /// Not by copying them onto the stack and reading a word there: a CPU cannot pass on several short writes to one long
-    /// read, so the read waits until all earlier writes have left, among them those to slots, whose lines come from another
-    /// CPU.
+    /// Not by copying them onto the stack and reading a word there: a CPU cannot forward several short writes to
+    /// one long read, so the read would wait until all earlier writes have drained, including those to slots, whose
+    /// lines come from another CPU.
     #[inline]
     fn last_word(bytes: &[u8], rest: usize) -> u64 {
         match bytes.last_chunk::<WORD>() {
@@ -87,7 +88,8 @@ mod mapped {
     #[inline(always)]
     fn store(words: &[AtomicU64], bytes: &[u8]) {
         let (whole, rest) = bytes.as_chunks::<WORD>();
-        // No iterator over pairs, whose parts would be calls where a crate of several codegen units inlines this.
+        // Not an iterator over pairs: its parts would become calls when a crate with several codegen units inlines
+        // this.
         for at in 0..whole.len().min(words.len()) {
             words[at].store(u64::from_le_bytes(whole[at]), Ordering::Relaxed);
         }
@@ -114,8 +116,9 @@ mod mapped {
         }
     }
 
-    /// Writes a line: the head, and as many bytes as fit behind it. In words of 16 bytes, which are half as many; no atomic type is
-    /// that wide, so the instructions are given. Nobody reads a slot before the position behind it is published.
+    /// Writes a line: the head, and as many bytes as fit after it. It writes words of 16 bytes, which halves their
+    /// number. No atomic type is that wide, so this is assembly. Nobody reads a slot before its position is
+    /// published.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn store_line(line: &Line, head: u32, bytes: &[u8; SHORT]) {
@@ -144,7 +147,7 @@ mod mapped {
         }
     }
 
-    /// Reads what a line has behind the head, as [`store_line`] writes it.
+    /// Reads the part of a line after the head, as [`store_line`] writes it.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn load_line(line: &Line, into: &mut [u8; SHORT]) {
@@ -180,7 +183,7 @@ mod mapped {
         store(&line[1..], others);
     }
 
-    /// Reads what a line has behind the head.
+    /// Reads the part of a line after the head.
     #[cfg(not(target_arch = "x86_64"))]
     #[inline(always)]
     fn load_line(line: &Line, into: &mut [u8; SHORT]) {
@@ -233,7 +236,7 @@ mod mapped {
             self.word(WAITING)
         }
 
-        /// So many words at a place of the ring.
+        /// This many words at an offset of the ring.
         ///
         /// # Safety
         /// They must lie within the ring, and `at` must be a multiple of 8.
@@ -265,7 +268,7 @@ mod mapped {
             unsafe { self.words(self.notes_at + index * NOTE_WORDS * WORD, NOTE_WORDS) }
         }
 
-        /// Where a packet goes on behind its first line.
+        /// The part of a packet after its first line.
         #[inline]
         fn rest(&self, index: usize) -> &[AtomicU64] {
             debug_assert!(index < self.slots);
@@ -306,7 +309,7 @@ mod mapped {
             [words[0].load(Ordering::Relaxed), words[1].load(Ordering::Relaxed)]
         }
 
-        /// Copies what a packet has behind its first line.
+        /// Copies the part of a packet after its first line.
         #[inline]
         pub(in crate::slots) fn read_rest(&self, index: usize, into: &mut [u8]) {
             load(self.rest(index), into);
@@ -316,7 +319,7 @@ mod mapped {
     /// The first line of a slot: the head, and the first bytes of the packet.
     type Line = [AtomicU64; LINE_WORDS];
 
-    /// The first lines of all slots: found once for a burst.
+    /// The first lines of all slots, determined once for a burst.
     #[derive(Clone, Copy, Debug)]
     pub(in crate::slots) struct Lines<'a>(&'a [Line]);
 
@@ -339,8 +342,8 @@ mod mapped {
             self.at(index)[0].load(Ordering::Relaxed)
         }
 
-        /// Begins to fetch the first line of a slot, to be read soon. For writing that gains nothing: writes wait beside what
-        /// follows them.
+        /// Prefetches the first line of a slot for a read. For a write this gains nothing, because writes wait in
+        /// the store buffer.
         #[inline]
         pub(in crate::slots) fn will_read(self, index: usize) {
             // SAFETY: a prefetch changes no value and never faults.
@@ -352,8 +355,9 @@ mod mapped {
             let _ = index;
         }
 
-        /// Copies a packet of `len` bytes, whose first word has been read, as far as `into` has room; `more` copies what is
-        /// behind the first line. If there is room for a whole line, the bytes behind a shorter packet change.
+        /// Copies a packet of `len` bytes, whose first word has been read, up to the length of `into`; `more`
+        /// copies the part after the first line. If there is room for a whole line, the bytes after a shorter
+        /// packet change.
         #[inline(always)]
         pub(in crate::slots) fn read(
             self,

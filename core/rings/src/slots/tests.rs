@@ -86,7 +86,7 @@ mod exact {
         }
     }
 
-    /// As many at a time as fit, from any position: the same packets come as were pushed one by one.
+    /// As many at a time as fit, from any position: the packets arrive as if they had been pushed one by one.
     #[test]
     fn packets_are_pushed_together_until_one_is_refused() {
         let (mut producer, mut consumer) = ring(Shape::new(16, 20).expect("possible")).expect("memory");
@@ -303,7 +303,8 @@ mod model {
         builder.check(model);
     }
 
-    /// Over a ring that is full half the time: both sides never touch a slot at once, and no packet comes twice.
+    /// Over a ring that is full half the time: both sides never touch a slot at the same time, and no packet comes
+    /// twice.
     #[test]
     fn slots_are_reused_only_when_read() {
         loom::model(|| {

@@ -65,7 +65,7 @@ fn packets(whole: &[u8], size: u16) -> Vec<Vec<u8>> {
     (0..segmentation.count()).map(packet).collect()
 }
 
-/// Joins packets as long as they can be; the whole, and how many they were.
+/// Joins as many packets as possible; returns the super-frame, and how many packets it contains.
 fn joined(packets: &[Vec<u8>]) -> Option<(Vec<u8>, usize, Coalesced)> {
     let first = packets.first()?;
     let (mut whole, mut count, mut coalesced) = (first.clone(), 1, Coalesced::begin(first)?);
@@ -127,7 +127,7 @@ fn only_what_follows_is_joined() {
     // One is missing, twice, or of another window.
     assert_eq!(count(&[&original[..2], &original[3..]].concat()), 2);
     assert_eq!(count(&[&original[..2], &original[1..]].concat()), 2);
-    // Behind a short one, or the end of a message, nothing follows.
+    // After a short segment, or the end of a message, nothing follows.
     let odd = packets(&super_frame(false, 2_500, 0, ACK), 1_000);
     assert_eq!(count(&odd), 3);
     let pushed = packets(&super_frame(false, 1_000, 0, ACK | PSH), 1_000);

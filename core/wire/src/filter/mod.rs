@@ -1,13 +1,14 @@
-//! The everyday part of tcpdump's filter language (pcap-filter(7)), as a value: it says which frames a capture keeps.
+//! The commonly used part of tcpdump's filter language (pcap-filter(7)), as a value that says which frames a
+//! capture keeps.
 //!
 //! A filter text is compiled to a short list of steps. A step is one test of the frame and the number of the next
-//! step for either result. Matching allocates nothing and always ends. The result is tcpdump's, to the letter: `and`
-//! and `or` have the same precedence and bind from the left, `not` binds closest, and a frame that ends before a byte
-//! that a test reads does not match, whatever stands in front of that test.
+//! step for either result. Matching allocates nothing and always ends. The result is exactly tcpdump's: `and` and
+//! `or` have the same precedence and associate to the left, `not` binds closest, and a frame that ends before a
+//! byte that a test reads does not match, whatever operator precedes that test.
 //!
-//! Tags: the kernel shows a packet socket the outermost tag of 802.1Q or 802.1ad beside the frame, and so tcpdump's tests
-//! see what is behind it ([`outermost_beside`]). `vlan` tests that tag, or else the next one within the frame; each `vlan`
-//! moves the tests that follow it in the text behind one more tag.
+//! Tags: the kernel shows a packet socket the outermost tag of 802.1Q or 802.1ad beside the frame, so tcpdump's
+//! tests see what follows that tag ([`outermost_beside`]). `vlan` tests that tag, or else the next one within the
+//! frame. Each `vlan` shifts the tests after it in the text by one more tag.
 //!
 //! Not supported: names in place of numbers, `proto` and arithmetic on bytes, `gateway`, lengths.
 
@@ -26,7 +27,7 @@ const UNWANTED: u16 = u16::MAX - 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Step {
     test: Test,
-    /// How many `vlan` stand before it in the text.
+    /// The number of `vlan` before it in the text.
     vlans: u8,
     yes: u16,
     no: u16,
@@ -84,13 +85,14 @@ impl Step {
             // The first `vlan` was about the tag beside the frame.
             Some(_) => vlans - 1,
         };
-        // No test reads the addresses: so the frame without its outermost tags is one that begins so much later.
+        // No test reads the addresses, so a frame without its outermost tags is the same as one that begins that
+        // many bytes later.
         self.test.of(frame.get(within * TAG_LEN..)?)
     }
 }
 
-/// A frame as the kernel shows it to a packet socket: if its outermost tag is one of 802.1Q or 802.1ad, without it, and
-/// with its control information. The addresses in front are wrong then, but no test reads them.
+/// A frame as the kernel shows it to a packet socket: an outermost tag of 802.1Q or 802.1ad is removed, and its
+/// control information is returned beside it. The addresses in front are wrong then, but no test reads them.
 #[must_use]
 pub fn outermost_beside(frame: &[u8]) -> (&[u8], Option<u16>) {
     const TAKEN_OUT: [u16; 2] = [0x8100, 0x88a8];

@@ -8,7 +8,7 @@ use crate::filter::{Filter, Step, UNWANTED, WANTED};
 
 /// Longest text, bytes.
 pub const TEXT_MAX: usize = 4096;
-/// Most conditions in a filter. It bounds the work per frame.
+/// Maximum number of conditions in a filter. It bounds the work per frame.
 pub const CONDITIONS_MAX: usize = 64;
 /// Deepest nesting of parentheses and `not`.
 const DEPTH_MAX: usize = 32;
@@ -116,7 +116,7 @@ struct Parser<'a> {
     words: Vec<(usize, usize)>,
     at: usize,
     conditions: usize,
-    /// How many `vlan` there were so far.
+    /// The number of `vlan` so far.
     vlans: u8,
     depth: usize,
 }
@@ -138,7 +138,7 @@ impl<'a> Parser<'a> {
     }
 
     fn error_at(&self, at: usize, len: usize, what: String) -> FilterError {
-        // Cut to the length that is shown, at a character boundary.
+        // Truncated to the length that is shown, at a character boundary.
         let end = (0..=self.text.len().min(TEXT_MAX)).rev().find(|end| self.text.is_char_boundary(*end));
         let text = self.text[..end.unwrap_or(0)].to_owned();
         let at = at.min(text.len());
@@ -252,7 +252,7 @@ impl<'a> Parser<'a> {
     }
 
     fn vlan(&mut self) -> Result<Test, FilterError> {
-        // What begins with a figure can be nothing else.
+        // A word that begins with a digit can be nothing else.
         if !self.word().is_some_and(|word| word.starts_with(|first: char| first.is_ascii_digit())) {
             return Ok(Test::Vlan(None));
         }

@@ -1,5 +1,5 @@
-//! One test of a frame. It reads the same bytes in the same order as the code of tcpdump's compiler, so that a frame
-//! that ends early gets the same result.
+//! One test of a frame. It reads the same bytes in the same order as the code of tcpdump's compiler, so that the
+//! result is the same for a frame that ends early.
 
 const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
@@ -12,7 +12,7 @@ const SCTP: u8 = 132;
 /// The fragment header of IPv6.
 const FRAGMENT: u8 = 44;
 
-/// What a tag within a frame begins with: 802.1Q, 802.1ad, and 802.1ad before it was a standard.
+/// The EtherTypes that begin a tag within a frame: 802.1Q, 802.1ad, and 802.1ad before it was a standard.
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 
 /// Length of a tag.
@@ -36,7 +36,7 @@ pub(crate) enum Net {
     V6 { address: [u32; 4], mask: [u32; 4] },
 }
 
-/// Which headers hold the IPv4 address: IPv4's, ARP's or RARP's.
+/// Which headers hold the IPv4 address: those of IPv4, ARP or RARP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     Any,
@@ -50,7 +50,7 @@ pub(crate) enum Test {
     EtherType(u16),
     /// This protocol over IPv4.
     Over4(u8),
-    /// This protocol over IPv6, also in a fragment.
+    /// This protocol over IPv6, including fragments.
     Over6(u8),
     /// This protocol over IPv4 or IPv6.
     Over(u8),
@@ -106,7 +106,7 @@ fn word(frame: &[u8], at: usize) -> Option<u32> {
     frame.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes)
 }
 
-/// Whether a tag's control information has this number, if any is given.
+/// Whether a tag's control information has this VLAN number, or none is wanted.
 pub(crate) fn is_vlan(control: u16, wanted: Option<u16>) -> bool {
     wanted.is_none_or(|wanted| control & 0x0fff == wanted)
 }

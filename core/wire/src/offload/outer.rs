@@ -1,8 +1,8 @@
 //! The headers of a tunnel in front of a packet that is segmented: each packet gets them, with its own lengths and checksums.
 //!
-//! Of UDP (VXLAN, Geneve), GRE, and IP in IP, over IPv4 or IPv6. What is between these headers and the inner packet (VXLAN's
-//! own header, an Ethernet header) is the same in each packet. As the kernel does it: `skb_udp_tunnel_segment`
-//! (net/ipv4/udp_offload.c), `gre_gso_segment` (net/ipv4/gre_offload.c).
+//! Tunnels over UDP (VXLAN, Geneve), GRE, and IP in IP, over IPv4 or IPv6. The bytes between these headers and the
+//! inner packet (VXLAN's own header, an Ethernet header) are the same in each packet. The kernel does the same:
+//! `skb_udp_tunnel_segment` (net/ipv4/udp_offload.c), `gre_gso_segment` (net/ipv4/gre_offload.c).
 
 use super::{Headers, IPV4_CHECKSUM_AT, UDP_CHECKSUM_AT, behind_pushed, field, ip_at, put};
 use crate::checksum::Sum;
@@ -16,17 +16,17 @@ const GRE: u8 = 47;
 const GRE_CHECKSUM: u16 = 0x8000;
 const GRE_KEY: u16 = 0x2000;
 const GRE_SEQUENCE: u16 = 0x1000;
-/// Tags of VLANs in front of the inner packet.
+/// Maximum number of VLAN tags in front of the inner packet.
 const TAGS_MAX: usize = 2;
 const GRE_CHECKSUM_AT: usize = 4;
 
-/// The headers in front.
+/// The outer headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Outer {
     /// The IP header, and whether it is IPv6.
     ip_at: usize,
     is_ipv6: bool,
-    /// What that carries.
+    /// The header that the IP header carries.
     carrier_at: usize,
     carrier: Carrier,
 }
@@ -39,8 +39,8 @@ enum Carrier {
 }
 
 impl Carrier {
-    /// Whether the inner packet begins that many bytes behind the carrier's first one, and not behind a further tunnel, whose
-    /// lengths would be wrong. `flags`: those of GRE.
+    /// Whether the inner packet begins `len` bytes after the start of the carrier, and not inside a further tunnel,
+    /// whose lengths would become wrong. `flags`: those of GRE.
     fn ends_at(self, len: usize, flags: u16) -> bool {
         match self {
             // VXLAN (RFC 7348, 5), or Geneve with its options (RFC 8926, 3.4), and an Ethernet header, perhaps with tags.
@@ -61,8 +61,8 @@ impl Carrier {
 }
 
 impl Outer {
-    /// Finds them in front of the inner packet, which ends with the frame of `frame_len` bytes. `None` if there are none, or
-    /// they say more of a packet than lengths and checksums.
+    /// Finds them in front of the inner packet, which ends with the frame of `frame_len` bytes. `None` if there are
+    /// none, or if they have fields that depend on the packet other than lengths and checksums.
     pub(super) fn find(frame: &[u8], frame_len: usize, inner: &Headers) -> Option<Self> {
         let (ethertype, at) = behind_pushed(frame)?;
         let (is_ipv6, carrier_at, number) = ip_at(frame, ethertype, at)?;
@@ -82,13 +82,13 @@ impl Outer {
             _ => return None,
         };
         let this = Self { ip_at: at, is_ipv6, carrier_at, carrier };
-        // Sums begin at even places.
+        // Sums must begin at even offsets.
         let is_in_front = carrier.ends_at(inner.ip_at.checked_sub(carrier_at)?, flags)
             && (inner.payload_at - carrier_at).is_multiple_of(2);
         (is_in_front && this.end(frame)? == frame_len).then_some(this)
     }
 
-    /// Where the packet ends by the IP header.
+    /// The end of the packet according to the IP header.
     fn end(&self, frame: &[u8]) -> Option<usize> {
         self.as_udp().end(frame)
     }
@@ -99,7 +99,8 @@ impl Outer {
         Headers { ip_at, is_ipv6, transport_at: carrier_at, is_tcp: false, payload_at }
     }
 
-    /// Writes them for packet `number` of `len` bytes, of which `headers` are all headers, the inner ones right already.
+    /// Writes them for packet `number` of `len` bytes. `headers` are all its headers; the inner ones are already
+    /// complete.
     pub(super) fn write(&self, number: usize, headers: &mut [u8], len: usize, payload_sum: Sum) {
         let Self { ip_at, is_ipv6, carrier_at, carrier } = *self;
         let ip_len = len - ip_at;

@@ -3,8 +3,8 @@
 
 use twinpath_time::{Duration, Instant};
 
-/// Least time between two measurements. The cost of a wake-up changes when a virtual machine moves or a governor is
-/// changed.
+/// Minimum time between two measurements. The cost of a wake-up changes when a virtual machine moves or a governor
+/// is changed.
 const INTERVAL: Duration = Duration::from_secs(600);
 
 /// The same after a measurement that other work has disturbed.

@@ -8,7 +8,7 @@ pub(super) struct Set {
     pub(super) timer_ns: Vec<u64>,
 }
 
-/// A cap is as good as the best one if its wake-ups take at most this much longer: 10 % and half a microsecond.
+/// A cap counts as good as the best one if its wake-ups take at most this much longer: 10 % and half a microsecond.
 const AS_GOOD: (u64, u64) = (1100, 500);
 
 /// The conclusion from all pairs.
@@ -45,7 +45,8 @@ impl Judged {
     }
 }
 
-/// The deepest limit that is as good as the best, among those that help if any does: a deeper state saves power.
+/// The deepest limit that is as good as the best one, because a deeper state saves power. If any limit helps, only
+/// those that help count.
 fn choose(tried: &[Cap]) -> Option<Cap> {
     let any_helps = tried.iter().any(|cap| cap.helps);
     if !any_helps {
@@ -80,8 +81,8 @@ fn medians(pairs: &[PairOfSets], cap: u32) -> Vec<(u64, u64)> {
 
 /// Whether a request is worth it, from the medians of paired samples, `(without, with)`, ns.
 ///
-/// It is if it takes at least a fifth off in most pairs. Other work on the machine hides the gain, because a CPU that
-/// is never idle has no idle state to leave; so half off in a quarter of the pairs is enough as well.
+/// It is if it saves at least a fifth in most pairs. Other work on the machine hides the gain, because a CPU that
+/// is never idle has no idle state to leave. So saving half in a quarter of the pairs is enough as well.
 fn helps(pairs: &[(u64, u64)]) -> bool {
     let mut permille: Vec<u64> =
         pairs.iter().map(|(without, with)| with * 1000 / (*without).max(1)).collect();

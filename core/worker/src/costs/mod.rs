@@ -1,9 +1,10 @@
 //! Measures the cost of a wake-up on this machine: from another CPU, from the same one, and by a timer; without a CPU
 //! latency request and with one.
 //!
-//! Machines differ: on one virtual machine the request shortens a wake-up from 40 us to 2, on a similar one it has no
-//! effect, and both report wrong exit latencies of their idle states. So the effect is measured before it is used
-//! ([`measure`]), off the packet path, and again later ([`again`]). Nothing is changed but the request.
+//! Machines differ: on one virtual machine the request shortens a wake-up from 40 us to 2, on a similar one it has
+//! no effect, and both report wrong exit latencies of their idle states. So the effect is measured before it is
+//! used ([`measure`]), off the packet path, and again later ([`again`]). The measurement changes nothing but the
+//! request.
 
 pub mod again;
 mod judge;
@@ -20,16 +21,16 @@ use judge::{Judged, Set};
 use crate::thread::priority::Priority;
 use crate::thread::request::Request;
 
-/// Most limits that are tried besides 0: each takes 5 ms per pair.
+/// Maximum number of limits that are tried besides 0: each takes 5 ms per pair.
 const CAPS_MAX: usize = 2;
 
 /// A state with a longer exit latency is never allowed: the request is there to avoid it.
 const CAP_US_MAX: u32 = 50;
 
-/// A CPU that was idle for a smaller share of the time shows little of the cost of idle states.
+/// A CPU that was idle for a smaller fraction of the time shows little of the cost of idle states.
 const IDLE_SHARE_MIN: f64 = 0.5;
 
-/// Fewest and most pairs of samples, without a request and with one.
+/// Minimum and maximum number of pairs of samples, without a request and with one.
 const PAIRS: std::ops::RangeInclusive<u32> = 3..=12;
 
 /// A distribution of durations.
@@ -37,7 +38,7 @@ const PAIRS: std::ops::RangeInclusive<u32> = 3..=12;
 pub struct Spread {
     /// Half took at most this, ns.
     pub p50_ns: u64,
-    /// 99 % took at most this, ns: with fewer than 100 values the longest.
+    /// 99 % took at most this, ns. With fewer than 100 values, the longest one.
     pub p99_ns: u64,
     /// Number of values.
     pub count: u32,
@@ -94,7 +95,7 @@ pub struct Cap {
 pub struct RequestCosts {
     /// `machine` (all CPUs, /dev/cpu_dma_latency), `cpu` (the worker's alone) or `none` (not measured).
     pub scope: String,
-    /// The best limit: the deepest that costs no latency; 0 allows only the shallowest state.
+    /// The best limit: the deepest one that adds no latency; 0 allows only the shallowest state.
     pub max_exit_us: u32,
     /// Whether it shortens a wake-up.
     pub helps: bool,
@@ -149,7 +150,7 @@ impl Costs {
         self.idle_share.is_some_and(|share| share < IDLE_SHARE_MIN)
     }
 
-    /// Whether a request was not tried as it takes two CPUs, though it may have an effect here.
+    /// Whether a request was not tried because that takes two CPUs, though it may have an effect here.
     #[must_use]
     pub const fn leaves_requests_open(&self) -> bool {
         self.from_cpu.is_none()
@@ -204,9 +205,9 @@ pub enum Scope {
     Cpu(std::path::PathBuf),
 }
 
-/// Measures the cost of a wake-up on `cpu`, in about `budget` (100 ms are enough; at least 60 ms are used). It holds a
-/// request for all CPUs now and then meanwhile, and uses some 5 % of one CPU. Call it before anything is served, or on
-/// a thread of its own.
+/// Measures the cost of a wake-up on `cpu`, in about `budget` (100 ms are enough; at least 60 ms are used).
+/// Meanwhile it sometimes holds a request for all CPUs, and uses about 5 % of one CPU. Call it before anything is
+/// served, or on a separate thread.
 ///
 /// Figures that cannot be measured are missing from the result; the function never fails.
 #[must_use]
@@ -269,7 +270,7 @@ fn on_the_cpu(measurement: &Measurement, far: Option<usize>, costs: &mut Costs) 
     }
     let (pairs, refused) = match far {
         Some(far) => pairs(measurement, &mut near, far, &costs.idle_states),
-        // With one CPU only timers can be compared.
+        // With one CPU, only timers can be compared.
         None => (Vec::new(), None),
     };
     let judged = Judged::of(&pairs);

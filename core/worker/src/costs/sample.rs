@@ -14,8 +14,8 @@ use crate::thread::sleep::Sleeper;
 /// Wake-ups and timers per sample.
 const ROUNDS: usize = 12;
 
-/// Time between two signals, as of packets that no worker spins for. After a shorter sleep the host would still be
-/// polling.
+/// Time between two signals, typical of packets for which no worker spins. After a shorter sleep the host would
+/// still be polling.
 const GAP: Duration = Duration::from_micros(350);
 
 /// The timer in between, so that both fit.
@@ -24,8 +24,8 @@ const TIMER: Duration = Duration::from_micros(100);
 /// A signal that comes sooner after the thread has begun to wait may find it still awake.
 const SETTLED: Duration = Duration::from_micros(30);
 
-/// The effect of a request lasts beyond its end, until the next tick of an idle CPU: a sample without one waits for
-/// this many ticks.
+/// The effect of a request lasts beyond its end, until the next tick of an idle CPU. So a sample without a request
+/// waits for this many ticks.
 const REST_TICKS: u32 = 3;
 const REST_MAX: Duration = Duration::from_millis(30);
 
@@ -46,13 +46,13 @@ impl Near {
         Ok(Self { sleeper: Sleeper::new()?, rounds_cpu: Vec::new(), far_cpu: Duration::ZERO })
     }
 
-    /// Waits until a request that was held has no effect any more.
+    /// Waits until a request that was held no longer has an effect.
     pub(super) fn rest(&mut self) {
         let rest = (clock::tick() * REST_TICKS).min(REST_MAX);
         self.sleeper.sleep(clock::now() + rest);
     }
 
-    /// One sample, woken by a thread on CPU `far`: some 5 ms.
+    /// One sample, woken by a thread on CPU `far`: about 5 ms.
     pub(super) fn sample(&mut self, far: usize) -> Result<Set, Errno> {
         let signal = EventFd::new_blocking()?;
         let mut pace = Sleeper::new()?;

@@ -1,23 +1,23 @@
-//! The ring between a tap and its capture. A copy that is longer than a slot takes several, so that super-frames are whole
-//! and short frames do not cost the memory of long ones.
+//! The ring between a tap and its capture. A copy that is longer than a slot takes several, so that super-frames
+//! are complete, and short frames do not take the memory of long ones.
 
 use twinpath_rings::slots::{self, BadShape, Note, Shape, SlotConsumer, SlotProducer};
 
-/// Most bytes per slot: those of a frame that is no super-frame.
+/// Maximum number of bytes per slot: a frame that is not a super-frame.
 const SLOT_BYTES_MAX: u32 = 2048;
 
-/// Why there is no ring.
+/// Why the ring could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum CopiesError {
-    /// The number of slots, or of bytes, is not possible.
+    /// The number of slots or of bytes is not possible.
     #[error(transparent)]
     Shape(#[from] BadShape),
-    /// What the kernel said.
+    /// The kernel's error.
     #[error(transparent)]
     Memory(#[from] rustix::io::Errno),
 }
 
-/// A ring of so many slots, for copies of at most `snaplen` bytes.
+/// A ring of `slots` slots, for copies of at most `snaplen` bytes.
 ///
 /// # Errors
 /// [`CopiesError`]
@@ -37,13 +37,13 @@ pub struct CopyProducer {
 }
 
 impl CopyProducer {
-    /// Most bytes of a copy.
+    /// Maximum number of bytes of a copy.
     pub(super) const fn snaplen(&self) -> u32 {
         self.snaplen
     }
 
-    /// Copies a packet, or its beginning if it is longer than `snaplen`; `note` has its whole length. Returns whether there
-    /// was room.
+    /// Copies a packet, or its beginning if it is longer than `snaplen`; `note` holds its full length. Returns
+    /// whether there was room.
     pub(super) fn push(&mut self, note: Note, bytes: &[u8]) -> bool {
         let bytes = &bytes[..bytes.len().min(self.snaplen as usize)];
         let slot_bytes = self.ring.shape().slot_bytes();
@@ -67,9 +67,9 @@ impl CopyProducer {
 pub struct CopyConsumer {
     ring: SlotConsumer,
     snaplen: u32,
-    /// What one slot holds.
+    /// The contents of one slot.
     room: Box<[u8]>,
-    /// The copy, as far as it has come.
+    /// The part of the copy received so far.
     copy: Vec<u8>,
     is_whole: bool,
 }
@@ -82,7 +82,7 @@ impl CopyConsumer {
         }
         loop {
             let Ok(slot) = self.ring.pop_into(&mut self.room)? else {
-                // Not from a worker of ours.
+                // Not written by one of our workers.
                 self.copy.clear();
                 continue;
             };

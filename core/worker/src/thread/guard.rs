@@ -1,15 +1,16 @@
-//! Limits how much a worker takes of a CPU that it shares, where the scheduler alone would give it everything.
+//! Limits how much a worker takes of a shared CPU, if the scheduler alone would give it everything.
 //!
-//! A worker that spins at real-time priority keeps every normal thread off its CPU: competing processes, and the kernel
-//! threads that would deliver its packets. When real-time threads have used up their budget (`sched_rt_runtime_us`),
-//! the kernel stops the worker for the rest of the second (54 ms were measured). A signal at a limit (`RLIMIT_RTTIME`)
-//! would end the process. So the worker keeps two budgets, for spinning and for running at all, and yields by sleeping,
-//! for short times. When the budget for spinning is used up, it sleeps as in mode `interrupt`, and work wakes it. When
-//! the budget for running is used up, it pauses, even if work waits.
+//! A worker that spins at real-time priority keeps every normal thread off its CPU: competing processes, and the
+//! kernel threads that would deliver its packets. When real-time threads have used up their budget
+//! (`sched_rt_runtime_us`), the kernel stops the worker for the rest of the second (54 ms were measured). A signal
+//! at a limit (`RLIMIT_RTTIME`) would end the process. So the worker keeps two budgets, one for spinning and one
+//! for all running, and yields by sleeping for short times. When the budget for spinning is used up, it sleeps as
+//! in mode `interrupt`, and work wakes it. When the budget for running is used up, it pauses, even if work waits.
 //!
-//! With priority `auto` the worker does not yield. When one of the budgets is used up, it steps down to a lower priority, at
-//! which the scheduler is fair, until both budgets are full again. So a worker that takes little of its CPU gets it at
-//! once, even beside busy processes, and a worker that takes much of it is scheduled like any other thread.
+//! With priority `auto` the worker does not yield. When one of the budgets is used up, it steps down to a lower
+//! priority, at which the scheduler is fair, until both budgets are full again. So a worker that takes little of
+//! its CPU gets it immediately, even beside busy processes. A worker that takes much of it is scheduled like any
+//! other thread.
 //!
 //! The guard is a value: it is told what happened, and the time.
 
@@ -19,7 +20,7 @@ use twinpath_time::{Duration, Instant};
 use crate::thread::priority::Priority;
 
 /// The default share of a shared CPU that a worker may spin, in thousandths. At one packet per 350 us, a competing
-/// process gets nine tenths of the CPU, less the time that the packets take.
+/// process gets nine tenths of the CPU, minus the time that the packets take.
 pub const SPIN_PERMILLE: u32 = 100;
 
 /// The largest share that a worker may run, with or without work, in thousandths.
@@ -29,11 +30,11 @@ pub const RUN_PERMILLE: u32 = 900;
 /// that the scheduler would give it beside one competing process.
 pub const RUN_HIGH_PERMILLE: u32 = 500;
 
-/// The part of the kernel's budget for real-time threads that we use at most, in thousandths, so that the kernel never
-/// stops the worker.
+/// The maximum part of the kernel's budget for real-time threads that we use, in thousandths, so that the kernel
+/// never stops the worker.
 const OF_BUDGET_PERMILLE: u32 = 950;
 
-/// The most that a budget may hold. The longest spin or run without a sleep is this, and what accrues meanwhile.
+/// Maximum of a budget. The longest spin or run without a sleep is this plus what accrues meanwhile.
 const SAVED_MAX: Duration = Duration::from_millis(1);
 
 /// A budget that was used up must hold this much before it is used again: a few long spins cost less than many short ones.
@@ -84,8 +85,8 @@ impl Shares {
         Some(Self { spin_permille: spin_permille.min(run_permille), run_permille })
     }
 
-    /// The shares of a worker that steps down when they are used up. Such a worker always has shares; on an isolated CPU
-    /// they are larger, as there are no competing processes.
+    /// The shares of a worker that steps down when they are used up. Such a worker always has shares; on an
+    /// isolated CPU they are larger, because there are no competing processes.
     #[must_use]
     pub fn of_steps(
         priority: Priority,
@@ -190,8 +191,9 @@ impl Guard {
         Self::with(shares, WORTH_IT, None)
     }
 
-    /// Full budgets, for a worker at its higher priority that steps down instead of yielding. It steps up again when both
-    /// budgets are full. So a worker that needs more than its share for long stays down, and steps are few.
+    /// Full budgets, for a worker at its higher priority that steps down instead of yielding. It steps up again
+    /// only when both budgets are full. So a worker that exceeds its share for a long time stays down, and steps
+    /// are rare.
     #[must_use]
     pub const fn stepping(shares: Shares) -> Self {
         Self::with(shares, SAVED_MAX, Some(Step::High))
@@ -235,7 +237,7 @@ impl Guard {
         self.run.pass(own_ns, true);
         self.worked = worked;
         if let Some(step) = self.step {
-            // A worker that polls would use up any budget at once: it has the lower priority throughout.
+            // A worker that polls would use up any budget immediately, so it has the lower priority throughout.
             let next = if polls || self.spin.closed || self.run.closed { Step::Low } else { Step::High };
             self.step = Some(next);
             return if next == step { Verdict::Free } else { Verdict::Step(next) };
@@ -266,9 +268,9 @@ impl Guard {
         self.step == Some(Step::Low)
     }
 
-    /// When a worker that has stepped down may step up again. If it slept for longer, it would be woken at the lower
-    /// priority. Rounded up, as this time moves on with every turn, and each change of a timer is a system call that in
-    /// a virtual machine takes 10 us.
+    /// When a worker that has stepped down may step up again. If it slept for longer, it would be woken at the
+    /// lower priority. Rounded up, because this time moves with every turn, and each change of a timer is a system
+    /// call that takes 10 us in a virtual machine.
     #[must_use]
     pub fn steps_up_at(&self, now: Instant) -> Option<Instant> {
         if self.step != Some(Step::Low) {
@@ -306,7 +308,7 @@ mod tests {
         }
         let shared = Some(Shares { spin_permille: 100, run_permille: 900 });
         assert_eq!((shares(Priority::Fifo(1), false), shares(Priority::Nice(-20), false)), (shared, shared));
-        // Alone, but for the kernel's own limit.
+        // Alone, limited only by the kernel.
         let alone = Some(Shares { spin_permille: 900, run_permille: 900 });
         assert_eq!((shares(Priority::Fifo(1), true), shares(Priority::Nice(-20), true)), (alone, None));
         let unlimited = RealTimeBudget { runtime_us: None, ..BUDGET };
@@ -337,7 +339,7 @@ mod tests {
         assert_eq!(shares(Priority::Fifo(1), true, unlimited, None), all);
     }
 
-    /// What a run over `for_ns` came to: ns of spinning, of work and asleep, and the longest piece without sleep.
+    /// The result of a run over `for_ns`: ns of spinning, of work and asleep, and the longest piece without sleep.
     #[derive(Debug, Default, PartialEq)]
     struct Ran {
         spun: u64,
@@ -440,7 +442,7 @@ mod tests {
             };
         }
         assert!(asleep > 0 && paused > SECOND * 8 / 10, "{asleep} sleeps, paused for {paused} ns");
-        // Who sleeps as long as was asked is never paused, and who finds work on waking is not.
+        // A worker that sleeps as long as it was told is never paused, nor is one that finds work on waking.
         let mut guard = Guard::new(Shares { spin_permille: 100, run_permille: 900 });
         let mut now = 1;
         while now < SECOND {
@@ -513,7 +515,7 @@ mod tests {
         // A flood: all work.
         let (steps, [_, worked]) = stepping((0..5_000).map(|_| 350), 350, 1_001, false);
         assert!(steps == 1 && worked <= 2_100_000, "{steps} steps, worked for {worked} ns");
-        // Who polls is never there.
+        // A worker that polls is never at the higher priority.
         let (steps, high) = stepping((0..5_000).map(|_| 350), 10, 1_001, true);
         assert_eq!((steps, high), (1, [0, 0]));
     }
@@ -529,7 +531,7 @@ mod tests {
             // What was saved up at first, and a turn per step.
             let most = |permille: u64| total_ns * permille / 1_000 + 1_000_000 + steps * 1_000;
             assert!(spun <= most(100) && spun + worked <= most(500), "{spun} ns, {worked} ns");
-            // To step twice takes a millisecond of the higher priority's, and ten to save it up.
+            // Two steps take a millisecond at the higher priority, and ten to save that up.
             assert!(steps <= 2 + total_ns / 5_000_000, "{steps} steps in {total_ns} ns");
         }
     }
@@ -559,7 +561,8 @@ mod tests {
         let now = Instant::from_nanos(SECOND);
         assert_eq!(guard.steps_up_at(now), None);
         assert_eq!(guard.turned(now, true, true), Verdict::Step(Step::Low));
-        // It has polled for a second, and would sleep for ever now: a tenth of 10 ms is all that may be saved up.
+        // It has polled for a second, and would now have to sleep for ever if more than a tenth of 10 ms could be
+        // saved up.
         let now = now + Duration::from_secs(1);
         assert_eq!(guard.turned(now, false, false), Verdict::Free);
         let up_at = guard.steps_up_at(now).expect("it is to step up again");

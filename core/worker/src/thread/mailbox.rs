@@ -1,7 +1,7 @@
-//! Mailboxes: a hand-off ring and an eventfd that says there is something in it.
+//! Mailboxes: a ring and an eventfd that signals that there is something in it.
 //!
-//! A mailbox may keep room for messages that must arrive. Ordinary messages never use that room, so a flood of them
-//! cannot make a message that must arrive get lost.
+//! A mailbox may reserve room for messages that must arrive. Ordinary messages never use that room, so a flood of
+//! them cannot cause the loss of a message that must arrive.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub fn mailbox<T: Send>(len: u32) -> Result<(Sender<T>, Receiver<T>), Errno> {
 pub fn mailbox_with_reserve<T: Send>(len: u32, reserved: u32) -> Result<(Sender<T>, Receiver<T>), Errno> {
     let entries = len.saturating_add(reserved).max(1).next_power_of_two();
     let (producer, consumer) = handoff::ring(entries);
-    // The ring has a power of two of entries: those beyond what was asked for are reserved too.
+    // The number of entries is a power of two: those beyond the requested number are reserved too.
     let reserved = entries - len;
     let ready = Arc::new(EventFd::new()?);
     Ok((Sender { ring: producer, ready: Arc::clone(&ready), reserved }, Receiver { ring: consumer, ready }))
@@ -51,7 +51,7 @@ impl<T: Send> Sender<T> {
     /// Posts `message` and wakes the receiver.
     ///
     /// # Errors
-    /// Gives it back when only the reserved room is left.
+    /// Returns the message if only the reserved room is left.
     pub fn send(&mut self, message: T) -> Result<(), T> {
         self.ring.push_leaving(self.reserved, message)?;
         self.ready.signal();
@@ -61,7 +61,8 @@ impl<T: Send> Sender<T> {
     /// Posts a message that must arrive; it may use the reserved room.
     ///
     /// # Errors
-    /// Gives it back when that is used up, too. The sender has to bound how many such messages can wait unread.
+    /// Returns the message if the reserved room is used up, too. The sender must bound the number of such messages
+    /// that are unread.
     pub fn send_reserved(&mut self, message: T) -> Result<(), T> {
         self.ring.push(message)?;
         self.ready.signal();

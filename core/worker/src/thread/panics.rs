@@ -1,7 +1,9 @@
-//! Panics on the threads of an instance: one in a callback is caught where it was called, any other ends the process.
+//! Panics on the threads of an instance: a panic in a callback is caught where the callback was called, any other
+//! ends the process.
 //!
-//! A thread that has died serves nothing, while its listeners go on accepting and its claims go on taking frames. When the
-//! process ends, the kernel takes all of that down at once and serves by itself. So there is no state in between.
+//! A thread that has died serves nothing, while its listeners still accept and its claims still take frames. When
+//! the process ends, the kernel removes all of that immediately and serves by itself. So no state in between is
+//! allowed.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -13,12 +15,12 @@ use std::sync::Once;
 /// The process ends with this exit code after a panic that nothing catches: `EX_SOFTWARE` of sysexits.h.
 pub const EXIT_CODE: i32 = 70;
 
-/// What a panic on a thread means.
+/// The consequence of a panic on a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
-    /// It is none of our threads.
+    /// It is not one of our threads.
     NotOurs,
-    /// The thread cannot go on, and the process ends.
+    /// The thread cannot continue, and the process ends.
     Fatal,
     /// It happens in a callback, and is caught there.
     Caught,
@@ -26,12 +28,12 @@ enum Meaning {
 
 thread_local! {
     static MEANING: Cell<Meaning> = const { Cell::new(Meaning::NotOurs) };
-    /// What the last panic said that was caught, and where it was.
+    /// The message and place of the last caught panic.
     static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Runs `work` on this thread. A panic in it that [`caught`] does not catch ends the process at once, with a message and
-/// [`EXIT_CODE`]; nothing is unwound before.
+/// Runs `work` on this thread. A panic in it that [`caught`] does not catch ends the process immediately, with a
+/// message and [`EXIT_CODE`], without unwinding.
 ///
 /// The process's panic hook is replaced by one that passes on the panics of all other threads.
 pub fn end_process_on_panic<R>(work: impl FnOnce() -> R) -> R {
@@ -43,14 +45,14 @@ pub fn end_process_on_panic<R>(work: impl FnOnce() -> R) -> R {
     let before = MEANING.replace(Meaning::Fatal);
     let outcome = catch_unwind(AssertUnwindSafe(work));
     MEANING.set(before);
-    // With our hook in place it has ended before; another one may have been set since.
+    // With our hook in place, the process has already ended. Another hook may have been set since.
     outcome.unwrap_or_else(|payload| end_process(&text(&*payload)))
 }
 
-/// Calls code that is not ours, which may panic. It must leave nothing of ours half done when it is left in the middle.
+/// Calls foreign code, which may panic. A panic in it must not leave our own state half changed.
 ///
 /// # Errors
-/// What the panic said, and where it was if that is known.
+/// The panic's message, and its place if that is known.
 #[inline]
 pub fn caught<R>(call: impl FnOnce() -> R) -> Result<R, String> {
     let before = MEANING.replace(Meaning::Caught);
@@ -59,7 +61,7 @@ pub fn caught<R>(call: impl FnOnce() -> R) -> Result<R, String> {
     outcome.map_err(said)
 }
 
-/// The payload is dropped here: should that panic as well, it is caught no more.
+/// The payload is dropped here. If that panics as well, it is not caught.
 #[cold]
 fn said(payload: Box<dyn Any + Send>) -> String {
     SAID.take().unwrap_or_else(|| text(&*payload))
@@ -84,11 +86,11 @@ fn text(payload: &(dyn Any + Send)) -> String {
     words.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").to_owned()
 }
 
-/// Says why, and ends the process without running anything else of it.
+/// Prints the reason, and ends the process without running any more of its code.
 fn end_process(why: &str) -> ! {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("without a name");
-    // Not by the log: a user of the library may have none. If it cannot be written, the exit code says it.
+    // Not through the log: a user of the library may have none. If it cannot be written, the exit code still tells.
     let _ = writeln!(
         std::io::stderr(),
         "twinpath: thread {name} panicked: {why}. It cannot go on, so this process ends (exit code {EXIT_CODE}), and the kernel \

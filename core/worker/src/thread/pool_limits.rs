@@ -1,13 +1,13 @@
-//! Limits of the threads beside a worker that run what may block.
+//! Limits of the handler threads beside a worker, which run code that may block.
 
 use twinpath_time::Duration;
 
 /// Limits of a handler pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolLimits {
-    /// The least number of threads per worker, which run all the time; at least one.
+    /// Minimum number of threads per worker, which run all the time; at least one.
     pub threads_min: u32,
-    /// The most threads per worker.
+    /// Maximum number of threads per worker.
     pub threads_max: u32,
     /// Requests per worker that wait or are being handled. At the limit, requests of connections wait unread.
     pub requests: u32,
@@ -15,7 +15,7 @@ pub struct PoolLimits {
     pub connection_requests: u32,
     /// Of these, the requests that came by datagram. At the limit, datagrams are dropped.
     pub datagram_requests: u32,
-    /// A thread beyond the least number ends when it has not been needed for this long.
+    /// A thread beyond the minimum ends when it has not been needed for this long.
     pub idle: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! The priority of a worker's thread: what is asked for, and what the machine grants.
+//! The priority of a worker's thread: requested and granted.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,47 +6,49 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use twinpath_sys::scheduling::{self, FIFO_LEVELS, NICE_LEVELS, SLICES_US, SchedulingError};
 
-/// The real-time priority that `auto` takes: above everything normal, below everything else (sched_set_fifo_low of the kernel).
+/// The real-time priority that `auto` takes: above all normal threads, below all other real-time ones
+/// (sched_set_fifo_low of the kernel).
 const AUTO_FIFO: u8 = 1;
 
 /// The nice value that `auto` falls back to.
 const AUTO_NICE: i8 = -20;
 
-/// The slices that `auto` takes where it takes neither of these: the shortest there are. What they cost is that a worker which is
-/// busy beside a busy process changes places with it more often.
+/// The slices that `auto` takes if it gets neither of these: the shortest possible. Their cost is that a busy
+/// worker beside a busy process is switched more often.
 const AUTO_SLICE_US: u32 = *SLICES_US.start();
 
-/// What is asked for.
+/// The requested priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Priority {
-    /// That of every process.
+    /// The same as for any process.
     Normal,
-    /// The best that is granted, as long as the worker takes little of its CPU: `fifo:1`, else `nice:-20`. Otherwise slices of 100 us,
-    /// where the kernel has them.
+    /// The best priority that is granted, while the worker takes little of its CPU: `fifo:1`, else `nice:-20`.
+    /// Otherwise slices of 100 us, if the kernel has them.
     #[default]
     Auto,
-    /// The normal policy at nice 0 with slices of so many us: run sooner when woken, and taken off the CPU sooner.
+    /// The normal policy at nice 0 with slices of this many us: runs sooner when woken, and is preempted sooner.
     Slice(u32),
     /// The normal policy with a nice value, -20 (the best) to 19.
     Nice(i8),
-    /// `SCHED_FIFO`, 1 to 99: before everything normal on its CPU.
+    /// `SCHED_FIFO`, 1 to 99: before all normal threads on its CPU.
     Fifo(u8),
 }
 
-/// What was granted, and what was refused on the way.
+/// What was granted, and what was refused before.
 #[derive(Debug)]
 pub struct Granted {
-    /// What is in force. Never [`Priority::Auto`].
+    /// The priority in force. Never [`Priority::Auto`].
     pub priority: Priority,
-    /// Of `auto`, what the worker has instead while it takes much of its CPU, or polls; `None` if it keeps what it has.
+    /// With `auto`, the priority that the worker has instead while it takes much of its CPU, or polls; `None` if it
+    /// keeps the first one.
     pub lower: Option<Priority>,
-    /// Why `auto` did not get better.
+    /// Why `auto` got nothing better.
     pub refused: Vec<SchedulingError>,
 }
 
 impl Granted {
-    /// That one, and no other.
+    /// This one, and no other.
     const fn only(priority: Priority) -> Self {
         Self { priority, lower: None, refused: Vec::new() }
     }
@@ -56,7 +58,7 @@ impl Priority {
     /// Gives the calling thread this priority.
     ///
     /// # Errors
-    /// What the kernel says; `auto` takes the next best thing instead.
+    /// The kernel's refusal; `auto` takes the next best priority instead.
     pub fn apply(self) -> Result<Granted, SchedulingError> {
         match self {
             Self::Normal => Ok(Granted::only(self)),
@@ -72,7 +74,7 @@ impl Priority {
                         None
                     }
                 };
-                // First, as a thread keeps its slices when it gets a nice value.
+                // First, because a thread keeps its slices when it gets a nice value.
                 let lower = grants(Self::Slice(AUTO_SLICE_US)).unwrap_or(Self::Normal);
                 let high = [Self::Fifo(AUTO_FIFO), Self::Nice(AUTO_NICE)].into_iter().find_map(grants);
                 Ok(match high {
@@ -83,10 +85,10 @@ impl Priority {
         }
     }
 
-    /// Gives the calling thread this priority again, one of those that it was granted.
+    /// Gives the calling thread this priority again, which it was granted before.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's refusal.
     pub fn resume(self) -> Result<(), SchedulingError> {
         match self {
             Self::Normal => scheduling::set_normal(),
@@ -94,7 +96,7 @@ impl Priority {
         }
     }
 
-    /// Whether others on the CPU wait while it runs.
+    /// Whether others on the CPU have to wait while it runs.
     #[must_use]
     pub const fn is_real_time(self) -> bool {
         matches!(self, Self::Fifo(_))

@@ -1,4 +1,5 @@
-//! A CPU latency request of a worker: for all CPUs of the machine, or for its own alone. Where it is made is settled at start.
+//! A CPU latency request of a worker: for all CPUs of the machine, or only for its own. The scope is decided at
+//! start.
 
 use std::fmt;
 use std::io;
@@ -14,10 +15,10 @@ use twinpath_sys::{CpuRequest, LatencyRequest};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RequestScope {
-    /// For the worker's alone where that serves, else for all.
+    /// For the worker's CPU if that is possible, else for all.
     #[default]
     Auto,
-    /// For the worker's alone.
+    /// For the worker's CPU.
     Cpu,
     /// For all.
     Machine,

@@ -1,4 +1,4 @@
-//! The one place that sleeps: an epoll with every source in it, and one timer armed exactly.
+//! The only place that sleeps: an epoll with all sources, and one precise timer.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,19 +11,19 @@ use rustix::time::{
 };
 use twinpath_time::{Duration, Instant};
 
-/// What became ready, as registered.
+/// A ready source, as it was registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
     /// The token given to [`Sleeper::add`].
     pub token: u64,
-    /// The fd reports an error or hang-up; watched by edges, also that its peer has sent its last byte.
+    /// The fd reports an error or hang-up. If it is watched by edges, also that its peer has sent its last byte.
     pub error: bool,
 }
 
-/// Most sources reported per call; the others come with the next one.
+/// Maximum number of sources reported per call; the others follow with the next one.
 const READY_MAX: usize = 64;
 
-/// A timer that is left over and due within this is set anew.
+/// A leftover timer that is due within this time is set anew.
 const SOON: Duration = Duration::from_millis(20);
 
 /// The timer's own token.
@@ -34,8 +34,8 @@ const TIMER: u64 = u64::MAX;
 pub struct Sleeper {
     epoll: OwnedFd,
     timer: OwnedFd,
-    /// When the timer will fire. It may be earlier than wanted (a deadline that moved on): that costs one wake-up for
-    /// nothing, and spares a system call per sleep.
+    /// When the timer will fire. It may be earlier than wanted, if a deadline has moved: that costs one unnecessary
+    /// wake-up, and saves a system call per sleep.
     armed: Instant,
     ready: Vec<Ready>,
 }
@@ -60,7 +60,8 @@ impl Sleeper {
         epoll::add(&self.epoll, fd, EventData::new_u64(token), interest(write))
     }
 
-    /// Watches `fd` for reading and writing by edges: told once when it becomes ready, and at once if it is.
+    /// Watches `fd` for reading and writing, edge-triggered: reported once when it becomes ready, and immediately
+    /// if it is ready.
     ///
     /// # Errors
     /// What `epoll_ctl(2)` returns.
@@ -88,27 +89,27 @@ impl Sleeper {
         epoll::delete(&self.epoll, fd)
     }
 
-    /// What the last [`Self::look`] or [`Self::sleep`] found.
+    /// The result of the last [`Self::look`] or [`Self::sleep`].
     #[must_use]
     pub fn ready(&self) -> &[Ready] {
         &self.ready
     }
 
-    /// What is ready now, without sleeping: one system call.
+    /// The sources that are ready now, without sleeping: one system call.
     pub fn look(&mut self) -> &[Ready] {
         self.wait(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
     }
 
-    /// Before sleeping until `until`: a timer left over from an earlier sleep that would fire sooner is set anew. One far ahead is
-    /// left alone, as that costs a wake-up now and then instead of a system call per sleep.
+    /// Before sleeping until `until`: a timer left from an earlier sleep that would fire sooner is set anew. If it
+    /// is far ahead, it is left alone, because that costs an occasional wake-up instead of a system call per sleep.
     pub fn put_off(&mut self, now: Instant, until: Instant) {
         if self.armed < until && self.armed < now + SOON {
             self.arm_timer(until);
         }
     }
 
-    /// Sleeps until something is ready or `until` has come (`CLOCK_MONOTONIC`). Nothing ready means the time has come, or
-    /// a signal did.
+    /// Sleeps until something is ready, `until` has come (`CLOCK_MONOTONIC`), or a signal arrives. In the last two
+    /// cases nothing is ready.
     pub fn sleep(&mut self, until: Instant) -> &[Ready] {
         if until < self.armed {
             self.arm_timer(until);
@@ -116,7 +117,7 @@ impl Sleeper {
         self.wait(None)
     }
 
-    /// Sleeps until `until` whatever becomes ready, or until a signal.
+    /// Sleeps until `until`, whatever becomes ready, or until a signal.
     pub fn pause(&self, until: Instant) {
         let nanos = until.as_nanos();
         let at = Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 };
@@ -146,7 +147,7 @@ impl Sleeper {
     }
 
     fn arm_timer(&mut self, at: Instant) {
-        // A zero time disarms it; 1 ns after the origin is as much in the past.
+        // A zero time disarms it; 1 ns after the origin is equally in the past.
         let nanos = if at == Instant::NEVER { 0 } else { at.as_nanos().max(1) };
         let it_value =
             Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 };

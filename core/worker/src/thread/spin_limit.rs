@@ -1,8 +1,8 @@
 //! Limits how long a worker is awake without a packet, whatever the idle policy says.
 //!
-//! The policy has a bound of its own ([`twinpath_idle::SPIN_MAX`]). This limit does not depend on the policy: a mistake there, an
-//! engine whose deadline is always due, or a descriptor that is always readable and has nothing must not cost a core.
-//! Only packets refill the budget; commands, deadlines and wake-ups without work do not.
+//! The policy has a bound of its own ([`twinpath_idle::SPIN_MAX`]). This limit does not depend on the policy: a
+//! mistake there, an engine whose deadline is always due, or a descriptor that is always readable but has nothing
+//! must not cost a core. Only packets refill the budget; commands, deadlines and wake-ups without work do not.
 //!
 //! The limit is a value: it is told what happened, and the time.
 
@@ -11,15 +11,16 @@ use twinpath_time::{Duration, Instant};
 /// The budget is at most this many times the measured cost of a wake-up.
 const WAKES_MAX: u32 = twinpath_idle::SPIN_MAX_WAKES as u32;
 
-/// Yet the budget is at least the policy's own bound, so that this limit acts only if the policy fails, and at most twice
-/// that bound.
+/// The budget is at least the policy's own bound, so that this limit acts only if the policy fails, and at most
+/// twice that bound.
 const LEAST: Duration = twinpath_idle::SPIN_MAX;
 const MOST: Duration = LEAST.saturating_mul(2);
 
 /// When the budget is used up, a hundredth of the time asleep may be spent awake.
 const ASLEEP_PER_AWAKE: u64 = 100;
 
-/// A sleep shorter than this does not count as sleep if no packet ended it, as it takes about as much CPU time as spinning.
+/// A sleep shorter than this does not count as sleep if no packet ended it, because it takes about as much CPU time
+/// as spinning.
 const NAP: Duration = Duration::from_micros(100);
 
 /// A turn that finds nothing takes no longer than this. If more time has passed, other threads had the CPU.
@@ -44,9 +45,10 @@ pub enum Found {
 pub enum Allowed {
     /// To follow its policy.
     Anything,
-    /// To sleep, for [`REST`] at least.
+    /// To sleep, for at least [`REST`].
     Sleep,
-    /// To sleep for [`REST`] even if a descriptor becomes ready, as its sleeps end at once without a packet.
+    /// To sleep for [`REST`] even if a descriptor becomes ready, because its sleeps end immediately without a
+    /// packet.
     Pause,
 }
 
@@ -55,7 +57,7 @@ pub enum Allowed {
 pub struct SpinLimit {
     most_ns: u64,
     left_ns: u64,
-    /// Time is accounted for up to here, when the last turn began; and what that turn found.
+    /// Time is accounted for up to here, when the last turn began; then the result of that turn.
     seen: Instant,
     found: Found,
     /// The last sleep was too short to count.
@@ -111,8 +113,8 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// A worker whose policy says that it spins, always, and whose sleeps end after `nap_ns` at most: how long it was awake, ns, and
-    /// asleep, within `for_ns` without a packet.
+    /// A worker whose policy always says that it spins, and whose sleeps end after at most `nap_ns`. Returns how
+    /// long it was awake and asleep, ns, within `for_ns` without a packet.
     fn lied_to(limit: &mut SpinLimit, start: u64, for_ns: u64, nap_ns: u64) -> (u64, u64) {
         let (mut now, mut awake, mut asleep) = (start, 0, 0);
         while now < start + for_ns {
@@ -125,7 +127,7 @@ mod tests {
                 Allowed::Sleep => nap_ns.min(for_ns),
                 Allowed::Pause => rest,
             };
-            // What going to sleep and waking up takes is charged to no rest.
+            // The CPU time of going to sleep and waking up is not charged to a rest.
             let cpu = passed.min(8_000);
             (now, awake, asleep) = (now + passed, awake + cpu, asleep + passed - cpu);
             limit.slept(Instant::from_nanos(now));
@@ -170,12 +172,12 @@ mod tests {
             "work is done, and renews nothing"
         );
         assert_eq!(limit.turned(at(SECOND + 2), Found::Packets), Allowed::Anything);
-        // Time in which there is work is nobody's spinning.
+        // Time with work does not count as spinning.
         let mut limit = SpinLimit::new(50.0, None);
         for ms in 1..1_000 {
             assert_eq!(limit.turned(at(ms * 1_000_000), Found::Work), Allowed::Anything);
         }
-        // What a user set may be used up whole.
+        // The time that a user has set may be used up completely.
         let mut limit = SpinLimit::new(50.0, Some(Duration::from_secs(1)));
         assert_eq!(turns(&mut limit, 0..1_000_000), Some(Allowed::Anything));
         assert_eq!(turns(&mut limit, 1_000_000..1_100_000), Some(Allowed::Sleep));

@@ -1,5 +1,5 @@
-//! Keeps a worker within its share of the CPU, whatever its policy decides: by the limit on being awake without a packet,
-//! and by the guard of a CPU that it shares.
+//! Keeps a worker within its share of the CPU, whatever its policy decides. There are two limits: on being awake
+//! without a packet, and the guard of a shared CPU.
 
 use twinpath_idle::Contention;
 use twinpath_sys::clock;
@@ -11,11 +11,11 @@ use crate::idle::Mode;
 use crate::thread::guard::{Guard, Step, Verdict};
 use crate::thread::spin_limit::{Allowed, Found, REST};
 
-/// The account of waiting is read again before a sleep if it was read longer ago.
+/// The record of waiting is read again before a sleep if it is older than this.
 const WAITED_READ_AGAIN: Duration = Duration::from_millis(1);
 
 impl<E: Engine> Worker<E> {
-    /// Asks the limit on being awake without a packet after a turn. It does not apply to mode `poll`.
+    /// Applies the limit on being awake without a packet, after a turn. Not in mode `poll`.
     pub(super) fn allowed(&mut self, now: Instant, busy: bool) -> Allowed {
         let found = match busy {
             _ if std::mem::take(&mut self.found_packets) => Found::Packets,
@@ -39,8 +39,8 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// Asks the guard after a turn, and pauses or changes the priority if it says so. Returns until when to sleep instead
-    /// of spinning.
+    /// Applies the guard after a turn: pauses or changes the priority if it says so. Returns until when to sleep
+    /// instead of spinning.
     pub(super) fn guarded(&mut self, now: Instant, busy: bool) -> Option<Instant> {
         let polls = self.idle.mode() == Mode::Poll;
         match self.guard.as_mut()?.turned(now, busy, polls) {
@@ -69,7 +69,8 @@ impl<E: Engine> Worker<E> {
             self.counters.priority_lower.set(lower);
             self.counters.priority_steps.add(1);
         } else {
-            // A worker that has to stay at the higher priority yields, as nothing else would make it leave the CPU to others.
+            // A worker that has to stay at the higher priority yields, because nothing else would leave the CPU to
+            // others.
             self.priorities = None;
             match (step, &mut self.guard) {
                 (Step::Low, Some(guard)) => guard.yields(),
@@ -79,7 +80,7 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// Whether the scheduler decides between this worker and others on its CPU as between any two.
+    /// Whether the scheduler treats this worker and others on its CPU alike.
     fn is_fair(&self) -> bool {
         self.guard.as_ref().is_none_or(Guard::is_low)
     }
@@ -98,8 +99,9 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// Judges a wake-up at `now` that came `late` after its cause, to find out whether others want this CPU. Without the
-    /// kernel's account of waiting nothing is concluded, as a hypervisor that takes the CPU delays wake-ups too.
+    /// Judges a wake-up at `now` that came `late` after its cause, to find out whether others want this CPU.
+    /// Without the kernel's record of waiting nothing is concluded, because a hypervisor that takes the CPU delays
+    /// wake-ups too.
     #[inline]
     pub(crate) fn woken_after(&mut self, now: Instant, late: Duration) {
         if !Contention::is_late(late) || !self.is_fair() {

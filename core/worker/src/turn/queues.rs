@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::ports::Attached;
 use crate::thread::sleep::Sleeper;
 
-/// The most turns for emptying the rings: more than any ring has bursts.
+/// Maximum number of turns for emptying the rings: more than any ring has bursts.
 const EMPTYING_TURNS_MAX: u32 = 1024;
 
 impl<E: Engine> Worker<E> {
@@ -22,7 +22,8 @@ impl<E: Engine> Worker<E> {
             return self.hand_back(queue);
         }
         if self.watching_ports && watch(&self.sleeper, &*queue).is_err() {
-            // A queue that is not in the epoll would be served only while the worker spins: the kernel serves it better.
+            // A queue that is not in the epoll would be served only while the worker spins. The kernel serves it
+            // better.
             return self.hand_back(queue);
         }
         queue.prepare(&mut self.pool);
@@ -38,7 +39,7 @@ impl<E: Engine> Worker<E> {
         self.tell_attached(id);
     }
 
-    /// Has a queue carry a further port.
+    /// Adds a port to a queue.
     pub(super) fn add_port(&mut self, carrier: PortId, port: CarriedPort) {
         match self.ports.add_carried(carrier, port) {
             Ok(id) => {
@@ -52,7 +53,7 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// Takes a port from the queue that carries it; frames of it that are in the ring are served before.
+    /// Removes a port from its queue; frames of it that are in the ring are served first.
     pub(super) fn remove_port(&mut self, now: Instant, port: u16) {
         self.empty_ports(now);
         let is_meant = |attached: &Attached| attached.is_carried() && attached.id().port == port;
@@ -65,7 +66,7 @@ impl<E: Engine> Worker<E> {
 
     fn tell_attached(&mut self, id: PortId) {
         if self.events.send_reserved(Event::Attached(id)).is_err() {
-            // Control then steers nothing to the queue, and the kernel goes on serving.
+            // Control then steers nothing to the queue, and the kernel continues to serve.
             self.counters.drops.add(Reason::MailboxFull, 1);
         }
     }
@@ -76,7 +77,8 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// Passes on what other workers have handed over, at most a burst of each. Returns the number of packets.
+    /// Passes on frames that other workers have handed over, at most one burst from each. Returns the number of
+    /// packets.
     #[inline]
     pub(super) fn take_handed(&mut self) -> u64 {
         let Self { ports, pool, taps, peers: Some(peers), counters, .. } = self else { return 0 };
@@ -98,7 +100,8 @@ impl<E: Engine> Worker<E> {
         taken
     }
 
-    /// Tells the ports of an interface that it has changed, and then the engine, which so finds their present capabilities.
+    /// Tells the ports of an interface that it has changed, and then the engine, which can then read their new
+    /// capabilities.
     pub(super) fn link_changed(&mut self, ifindex: u32, link: LinkState) {
         for place in 0..self.ports.attached().len() {
             let port = &self.ports.attached()[place];
@@ -110,8 +113,8 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// Serves the frames that are in the rings, before a queue is detached and before the worker ends: the kernel gives them
-    /// to nobody else. Nothing new is claimed for such a queue by then, so a few turns are enough.
+    /// Serves the frames in the rings before a queue is detached and before the worker ends: the kernel gives them
+    /// to nobody else. By then nothing new is claimed for such a queue, so a few turns are enough.
     pub(super) fn empty_ports(&mut self, now: Instant) {
         for _ in 0..EMPTYING_TURNS_MAX {
             let taken = self.take_handed() + self.poll_ports(now);
@@ -140,8 +143,8 @@ impl<E: Engine> Worker<E> {
         self.hand_back(queue);
     }
 
-    /// Gives a queue to control, as closing it may block. The event has room reserved in the mailbox. Only if a program has
-    /// made the mailbox without that room, and it is full, is the queue closed here.
+    /// Returns a queue to control, because closing it may block. The mailbox has reserved room for the event. Only
+    /// if a program has made the mailbox without that room, and it is full, is the queue closed here.
     pub(super) fn hand_back(&mut self, queue: Box<dyn PortQueue>) {
         if let Err(Event::Detached(queue)) = self.events.send_reserved(Event::Detached(queue)) {
             self.counters.drops.add(Reason::MailboxFull, 1);

@@ -9,7 +9,7 @@ struct Does {
     /// It always has something to do, and found it on an fd of its own.
     busy: bool,
     found: bool,
-    /// It could not put everything to rest: there is something to do at once.
+    /// It could not prepare everything for sleep: there is something to do immediately.
     restless: bool,
     rested: bool,
     /// Its deadline, at which there is nothing to do.
@@ -121,7 +121,7 @@ fn a_sleep_that_an_fd_has_ended_tells_the_idle_policy_when_that_came() {
         let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         since_1970.expect("after 1970").as_nanos() as u64
     };
-    // A stamp from before the sleep is of a clock that was set.
+    // A stamp from before the sleep means that the clock was set.
     for (mode, seconds_ago, lessons) in [
         (Mode::Adaptive, Some(0), 1),
         (Mode::Adaptive, Some(1), 0),
@@ -139,7 +139,7 @@ fn a_sleep_that_an_fd_has_ended_tells_the_idle_policy_when_that_came() {
         assert_eq!(worker.engine.asked, u32::from(mode == Mode::Adaptive));
         assert_eq!(worker.counters.wake_latency.read().count(), lessons, "{mode}, {seconds_ago:?}");
         assert_eq!(worker.counters.woken_by_packet.get(), u64::from(seconds_ago.is_some()));
-        // Of what comes while it is awake no stamp is wanted.
+        // No stamp is wanted for data that come while it is awake.
         worker.look_at_fds(clock::now());
         assert_eq!(worker.engine.asked, u32::from(mode == Mode::Adaptive));
     }

@@ -51,7 +51,7 @@ impl Kernel {
                 Ok(rows) => {
                     changes.extend(rows.iter().filter_map(|row| message::change(&row).ok().flatten()))
                 }
-                // This host has nothing of that kind, e.g. no IPv6.
+                // This host does not support these, e.g. no IPv6.
                 Err(error) if error.is(Errno::AFNOSUPPORT) || error.is(Errno::OPNOTSUPP) => {}
                 Err(error) => return Err(MirrorError::Dump(error)),
             }
@@ -89,10 +89,10 @@ impl Kernel {
         }
     }
 
-    /// NTF_USE: makes the kernel behave as if it had something to send there itself. It creates the entry if there is
-    /// none, resolves the address if it is unknown, and confirms it if it is stale. The mirror gets the notifications.
-    /// Needs CAP_NET_ADMIN. Never used for permanent entries, which it would change to ordinary ones (`__neigh_update`,
-    /// net/core/neighbour.c).
+    /// NTF_USE: makes the kernel behave as if it had something to send there itself. The kernel creates the
+    /// entry if there is none, resolves an unknown address, and confirms a stale one. The mirror gets the
+    /// notifications. Needs CAP_NET_ADMIN. Never used for permanent entries, because it would make them
+    /// ordinary ones (`__neigh_update`, net/core/neighbour.c).
     pub(super) fn resolve(&self, ifindex: u32, next_hop: IpAddr) -> Result<(), NetlinkError> {
         // `struct ndmsg`: family, padding, index, state, flags, type.
         let mut header = [0; NEIGHBOUR_HEADER_LEN];

@@ -1,7 +1,8 @@
-//! The peers that we answer, and their egress: the open questions to the kernel, and the answers given to workers.
+//! The peers that we answer, and their egress: the open questions to the kernel, and the answers sent to
+//! workers.
 //!
-//! This is a value without I/O: it receives the workers' questions, the kernel's answers and the changes, and returns
-//! [`Step`]s, which `mirror` carries out.
+//! This is a value without I/O. It receives the workers' questions, the kernel's answers and the changes,
+//! and returns [`Step`]s, which `mirror` carries out.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
@@ -16,24 +17,27 @@ use crate::mirror::table::{NeighbourState, Tables};
 /// Bounds of the book. Peers beyond a bound are served through the kernel's sockets, and counted.
 #[derive(Clone, Copy, Debug)]
 pub struct BookLimits {
-    /// Most peers. A new peer beyond that replaces one that was asked about only once, or is refused. A worker asks
-    /// again about active peers, so a flood of forged sources cannot displace the peers in use.
+    /// Maximum number of peers. A new peer beyond that replaces one that was asked about only once, or is
+    /// refused. Workers ask again about active peers, so a flood of forged sources cannot displace the
+    /// peers in use.
     pub peers: usize,
-    /// Most route questions to the kernel at once; further ones wait.
+    /// Maximum number of open route questions to the kernel; further ones wait.
     pub questions: usize,
     /// A peer is dropped if no worker has asked about it for this long.
     pub keep: Duration,
     /// A peer that was asked about only once keeps its place for this long when others need it.
     pub keep_new_peer: Duration,
-    /// An answer older than this is refreshed when a worker asks again: the kernel does not announce what it has learnt of a
-    /// path, and the message by which it did may have been missed ([`EgressBook::path_changed`]).
+    /// An answer older than this is refreshed when a worker asks again. The kernel does not announce that
+    /// it has learnt about a path, and the message from which it learnt may have been missed
+    /// ([`EgressBook::path_changed`]).
     pub refresh: Duration,
-    /// The kernel is asked for the route so long after a copy of that message has come: it takes the message after its copies.
+    /// How long after a copy of such a message the kernel is asked for the route: the kernel gets the
+    /// message after its copies.
     pub path_settles: Duration,
     /// The kernel is asked to resolve or confirm one neighbour at most once in this time.
     pub resolve_again: Duration,
-    /// While workers refuse replies to unknown peers of a network, all its neighbours are looked through for new ones at
-    /// most once in this time.
+    /// While workers refuse replies to unknown peers of a network, all its neighbours are searched for new
+    /// ones at most once in this time.
     pub look_again: Duration,
 }
 
@@ -52,7 +56,7 @@ impl Default for BookLimits {
     }
 }
 
-/// Peers of one next hop that workers are asked to ask about when its entry becomes stale.
+/// Maximum number of peers of one next hop that workers are told to ask about when its entry becomes stale.
 const STALE_ASKS: u32 = 64;
 
 /// A plain route, as in the kernel's route table.
@@ -112,7 +116,7 @@ pub struct BookCounters {
 enum Progress {
     /// Waits to be asked.
     Queued,
-    /// Asked of the kernel, without an answer yet.
+    /// The kernel has been asked, and has not answered yet.
     Asked,
     /// Answered at this time.
     Answered(Instant),
@@ -126,8 +130,8 @@ struct Entry {
     is_new: bool,
     progress: Progress,
     route: Option<Result<Route, KernelReason>>,
-    /// Workers asked about it with two local addresses, and the kernel has different routes for these: a table by peer
-    /// alone cannot express that.
+    /// Workers asked about it with two local addresses, and the kernel has different routes for these. A
+    /// table indexed only by peer cannot express that.
     by_source: bool,
     /// The open question is the first one with this source.
     comparing: bool,
@@ -148,7 +152,7 @@ pub struct EgressBook {
     /// Peers that were asked about only once, the oldest first.
     new_peers: BTreeSet<(Instant, IpAddr)>,
     queue: VecDeque<IpAddr>,
-    /// Peers to whom the path has changed, and when to ask for their routes: as many as questions at most.
+    /// Peers whose path has changed, and when to ask for their routes; limited like questions.
     paths: VecDeque<(Instant, IpAddr)>,
     with_kernel: usize,
     generation: u64,
@@ -156,7 +160,7 @@ pub struct EgressBook {
     swept_at: Instant,
     /// The same counts as those of the workers.
     unresolved: UnresolvedNetworks,
-    /// When all neighbours were looked through for peers.
+    /// When all neighbours were last searched for peers.
     looked_at: Option<Instant>,
     counters: BookCounters,
 }
@@ -236,7 +240,7 @@ impl EgressBook {
         let Some(entry) = self.entries.get(&peer) else { return };
         let before = entry.told;
         self.settle(peer, now, tables);
-        // A worker that asks again may have lost the answer from its own table.
+        // A worker that asks again may no longer have the answer in its own table.
         if let Some(answer) = self.told(peer).filter(|answer| before == Some(*answer)) {
             self.steps.push_back(Step::Tell(Update::Learn { peer, answer }));
         }
@@ -251,7 +255,7 @@ impl EgressBook {
         tables: &Tables,
     ) {
         self.with_kernel = self.with_kernel.saturating_sub(1);
-        // The question was asked under former routes: workers that still need the answer have asked again.
+        // The question was asked under former routes. Workers that still need the answer have asked again.
         if question.generation != self.generation {
             return;
         }
@@ -281,7 +285,7 @@ impl EgressBook {
         self.queue.push_back(peer);
     }
 
-    /// The kernel learns of another path to `peer`, or of another MTU on it. It announces neither.
+    /// The kernel has learnt of another path to `peer`, or of another MTU on it. It announces neither.
     pub fn path_changed(&mut self, peer: IpAddr, now: Instant) {
         let waits = self.paths.iter().any(|(_, waiting)| *waiting == peer);
         if self.entries.contains_key(&peer) && !waits && self.paths.len() < self.limits.questions {
@@ -304,7 +308,7 @@ impl EgressBook {
             .collect();
         let is_stale =
             tables.neighbour(ifindex, next_hop).is_some_and(|known| known.state == NeighbourState::Stale);
-        // One that is used is enough. Of the others each asks by itself when it is used again.
+        // One peer in use is enough. Workers ask about the others when they use them again.
         let in_use = |entry: &Entry| now.since(entry.asked_at.max(entry.told_at)) < ASK_INTERVAL;
         let mut to_ask = if is_stale { STALE_ASKS } else { 0 };
         for peer in peers {
@@ -316,8 +320,9 @@ impl EgressBook {
         }
     }
 
-    /// While workers refuse replies to unknown peers of a network, they are told of those that the kernel has resolved
-    /// before these send anything: in a flood of forged sources few peers are asked about.
+    /// While workers refuse replies to unknown peers of a network, they are told of peers that the kernel
+    /// has resolved, before those peers send anything: in a flood of forged sources, workers ask about few
+    /// peers.
     fn take_neighbour(&mut self, ifindex: u32, address: IpAddr, now: Instant, tables: &Tables) {
         if self.fast.contains(&ifindex)
             && self.unresolved.refuses(address, now)
@@ -329,7 +334,7 @@ impl EgressBook {
         }
     }
 
-    /// The same for all neighbours of a network, of which `address` is one.
+    /// The same for all neighbours in the network of `address`.
     fn take_neighbours_of(&mut self, address: IpAddr, now: Instant, tables: &Tables) {
         if !self.unresolved.refuses(address, now)
             || self.looked_at.is_some_and(|at| now.since(at) < self.limits.look_again)
@@ -345,7 +350,7 @@ impl EgressBook {
     /// Routes, links or addresses changed: all peers are forgotten, and learnt again when workers ask.
     pub fn routes_changed(&mut self) {
         self.generation += 1;
-        // Updates that still wait are followed by one that clears everything.
+        // Waiting updates are followed by one that clears everything.
         if self.entries.is_empty() {
             return;
         }
@@ -359,14 +364,14 @@ impl EgressBook {
         self.steps.push_back(Step::Tell(Update::Clear));
     }
 
-    /// Does what is due: asks for the routes that have changed, and drops the peers that no worker asks about. Call it when
-    /// [`Self::deadline`] is reached.
+    /// Does the work that is due: asks for the routes that have changed, and drops the peers that no worker
+    /// asks about. Call it when [`Self::deadline`] is reached.
     pub fn act(&mut self, now: Instant) {
         while let Some((_, peer)) = self.paths.front().copied().filter(|(due, _)| *due <= now) {
             self.paths.pop_front();
             match self.entries.get(&peer).map(|entry| entry.progress) {
                 Some(Progress::Answered(_)) => self.ask_kernel(peer),
-                // The kernel may have answered that question already, from what it knew before.
+                // The kernel may have answered that question already, from its former state.
                 Some(Progress::Asked) => self.paths.push_back((now + self.limits.path_settles, peer)),
                 Some(Progress::Queued) | None => {}
             }
@@ -406,8 +411,8 @@ impl EgressBook {
         self.steps.push_back(Step::Tell(Update::Forget { peer }));
     }
 
-    /// When to call [`Self::act`]; `None` while the book is empty. An idle peer is dropped late by at most an eighth
-    /// of the keeping time.
+    /// When to call [`Self::act`]; `None` while the book is empty. An idle peer is dropped late by at most
+    /// an eighth of the keeping time.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let path = self.paths.front().map(|(due, _)| *due);
@@ -436,7 +441,7 @@ impl EgressBook {
         None
     }
 
-    /// The answer that workers have for `peer`; `None` before the kernel has answered.
+    /// The answer that workers have for `peer`; `None` until the kernel has answered.
     #[must_use]
     pub fn told(&self, peer: IpAddr) -> Option<Result<Egress, KernelReason>> {
         self.entries.get(&peer)?.told
@@ -472,7 +477,7 @@ impl EgressBook {
         self.queue.push_back(peer);
     }
 
-    /// Drops the oldest peer that was asked about once, if it is old enough. Returns whether it did.
+    /// Drops the oldest peer that was asked about only once, if it is old enough. Returns whether it did.
     fn drop_new_peer(&mut self, now: Instant) -> bool {
         let Some((asked_at, peer)) = self.new_peers.first().copied() else { return false };
         // A peer that is still queued must stay: it could get into the queue a second time.
@@ -491,7 +496,7 @@ impl EgressBook {
             Ok(_) => tables
                 .neighbour(route.ifindex, route.next_hop)
                 .is_some_and(|known| known.state == NeighbourState::Stale && !known.kept_by_other),
-            // Its entry could be one too many in the kernel's table.
+            // Its entry could exceed the size of the kernel's table.
             Err(KernelReason::UnresolvedPeer { .. }) if self.unresolved.refuses(peer, now) => false,
             Err(reason) if reason.is_unresolved() => tables
                 .neighbour(route.ifindex, route.next_hop)

@@ -80,7 +80,7 @@ const NETCONFA_IFINDEX_ALL: i32 = -1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CutShort;
 
-/// The change that a message describes; `None` for messages that concern nothing that is mirrored.
+/// The change that a message describes; `None` for messages about things that are not mirrored.
 ///
 /// # Errors
 /// [`CutShort`].
@@ -112,7 +112,7 @@ fn source_check(message: &Message<'_>) -> Result<Option<Change>, CutShort> {
     Ok(match attributes.i32(NETCONFA_IFINDEX).filter(|_| is_told) {
         Some(NETCONFA_IFINDEX_ALL) => Some(Change::SourceCheck { ifindex: None }),
         Some(ifindex) if ifindex >= 0 => Some(Change::SourceCheck { ifindex: Some(ifindex as u32) }),
-        // The setting of future links, or something else.
+        // The default of future links, or something else.
         _ => None,
     })
 }
@@ -150,7 +150,7 @@ pub fn link(header: LinkHeader, attributes: Attributes<'_>) -> Option<Link> {
         tx_queues: 1,
     };
     let mut lower_elsewhere = false;
-    // One pass: there are dozens of attributes.
+    // One pass, because there are dozens of attributes.
     for (kind, value) in attributes.iter() {
         let number = value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
         let index = number.filter(|index| *index != 0);
@@ -202,7 +202,7 @@ fn neighbour(message: &Message<'_>) -> Result<Option<Change>, CutShort> {
     let (header, attributes) = message.parts::<NEIGHBOUR_HEADER_LEN>().ok_or(CutShort)?;
     // `struct ndmsg`: family, padding, index, state, flags, type.
     let [family, _, _, _, a, b, c, d, state_low, state_high, flags, _] = *header;
-    // Bridge forwarding entries come in the same group, and proxied addresses are not neighbours.
+    // Bridge forwarding entries arrive in the same group, and proxied addresses are not neighbours.
     if !matches!(family, AF_INET | AF_INET6) || flags & NTF_PROXY != 0 {
         return Ok(None);
     }
@@ -245,7 +245,7 @@ pub fn route(peer: IpAddr, message: &Message<'_>) -> Result<Route, KernelReason>
         match kind {
             RTA_OIF => ifindex = value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes)),
             RTA_GATEWAY => next_hop = ip(value).ok_or(KernelReason::NotPlain)?,
-            // A gateway of the other family (RFC 5549, `via inet6`), behind the number of that family.
+            // A gateway of the other family (RFC 5549, `via inet6`), after the number of that family.
             RTA_VIA => next_hop = value.get(2..).and_then(ip).ok_or(KernelReason::NotPlain)?,
             RTA_METRICS => mtu = Attributes::of(value).u32(RTAX_MTU).filter(|mtu| *mtu != 0),
             RTA_ENCAP | RTA_ENCAP_TYPE | RTA_MULTIPATH | RTA_NEWDST => return Err(KernelReason::NotPlain),
@@ -256,7 +256,7 @@ pub fn route(peer: IpAddr, message: &Message<'_>) -> Result<Route, KernelReason>
     Ok(Route { ifindex, next_hop, mtu })
 }
 
-/// An address of the family that has that length.
+/// The address of the family that has this length.
 fn ip(bytes: &[u8]) -> Option<IpAddr> {
     <[u8; 4]>::try_from(bytes)
         .map(IpAddr::from)

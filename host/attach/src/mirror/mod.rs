@@ -1,8 +1,9 @@
 //! The mirror of the kernel's tables, and questions to the kernel about the egress of peers.
 //!
-//! It runs on the control thread, and never waits for anything but the kernel's answers: see [`Source`]. It subscribes before it reads the tables, reads them again
-//! when notifications were lost (counted), and decides nothing by itself: the kernel answers a route question per peer,
-//! and resolves and confirms neighbours.
+//! It runs on the control thread, and waits only for the kernel's answers: see [`Source`]. It subscribes
+//! before it reads the tables, and reads them again when notifications were lost (counted). It makes no
+//! routing decision itself: the kernel answers a route question per peer, and resolves and confirms
+//! neighbours.
 
 pub mod egress_book;
 pub mod message;
@@ -31,7 +32,7 @@ use crate::mirror::egress_book::{BookCounters, BookLimits, EgressBook, Question,
 /// Bounds of the mirror.
 #[derive(Clone, Copy, Debug)]
 pub struct MirrorLimits {
-    /// Most neighbours; further ones are left out and counted.
+    /// Maximum number of neighbours; further ones are left out and counted.
     pub neighbours: usize,
     /// Size of the kernel's buffer of notifications, bytes. If it overflows, notifications are lost and the tables are
     /// read again, which is counted.
@@ -42,7 +43,7 @@ pub struct MirrorLimits {
 
 impl Default for MirrorLimits {
     fn default() -> Self {
-        // A notification takes about 1 KiB of buffer: room for some two thousand at once.
+        // A notification takes about 1 KiB of buffer: room for about two thousand.
         Self { neighbours: 16_384, notification_bytes: 2 * 1024 * 1024, book: BookLimits::default() }
     }
 }
@@ -80,18 +81,18 @@ pub enum Event {
         /// The neighbour.
         address: IpAddr,
     },
-    /// The strictness of the kernel's source check (`rp_filter`) changed, or may have.
+    /// The strictness of the kernel's source check (`rp_filter`) may have changed.
     SourceCheck {
         /// The link; `None`: of all links.
         ifindex: Option<u32>,
     },
-    /// A filter or a queueing discipline of a link changed, or may have.
+    /// A filter or a queueing discipline of a link may have changed.
     TrafficControl {
         /// The link.
         ifindex: u32,
     },
-    /// Routes, rules, links or addresses changed, so that the egress of replies may change. The update for workers
-    /// follows as [`Event::Egress`] if they have anything to forget.
+    /// Routes, rules, links or addresses changed, so the egress of replies may change. The update for
+    /// workers follows as [`Event::Egress`] if they have anything to forget.
     Routes,
     /// An update for every worker.
     Egress(Update),
@@ -131,14 +132,14 @@ pub struct MirrorCounters {
     pub undecoded: u64,
     /// Neighbours left out because the table was full.
     pub neighbours_refused: u64,
-    /// Neighbours that the kernel refused to resolve (it does so without CAP_NET_ADMIN).
+    /// Neighbours that the kernel refused to resolve (because CAP_NET_ADMIN is missing).
     pub resolves_refused: u64,
     /// The counts of the book of peers.
     pub book: BookCounters,
 }
 
-/// Route questions and datagrams that one [`Mirror::take`] gets through, so that a flood of them leaves the control thread time for
-/// others.
+/// Maximum number of route questions and datagrams that one [`Mirror::take`] handles, so that a flood of
+/// them leaves the control thread time for other work.
 const TURN_MAX: u32 = 64;
 
 /// The mirror. It works only while events are taken from it.
@@ -186,8 +187,8 @@ impl Mirror {
         &self.tables
     }
 
-    /// From now on hears of the paths that the kernel learns, if this process has CAP_NET_RAW. Without it the answers are as old as
-    /// [`BookLimits::refresh`] and the workers' next question.
+    /// From now on observes the paths that the kernel learns, if this process has CAP_NET_RAW. Without it,
+    /// a change is noticed when a worker asks again after [`BookLimits::refresh`].
     #[must_use]
     pub fn hearing_of_paths(self) -> Self {
         Self { paths: PathWatch::open(), ..self }
@@ -198,15 +199,15 @@ impl Mirror {
         self.book.serve_on(ifindexes);
     }
 
-    /// A worker asks for the egress of `peer`, or still uses it; `source` is the source address of replies, if policy
-    /// routing should look at it. The answer comes as [`Event::Egress`]. Until then, and if the route is not plain, the
-    /// kernel's socket serves.
+    /// A worker asks for the egress of `peer`, or still uses it; `source` is the source address of replies,
+    /// if policy routing should use it. The answer arrives as [`Event::Egress`]. Until then, and if the
+    /// route is not plain, the kernel's socket serves.
     pub fn ask(&mut self, peer: IpAddr, source: Option<IpAddr>) {
         self.book.ask(peer, source, clock::now(), &self.tables);
     }
 
-    /// The next event until that time; `None`: there is none. Blocks the calling thread; a control loop waits for the descriptors
-    /// instead ([`Source`]).
+    /// The next event until that time; `None`: there is none. Blocks the calling thread; a control loop
+    /// waits for the descriptors instead ([`Source`]).
     ///
     /// # Errors
     /// The netlink socket failed; the tables stay as they are.
@@ -222,11 +223,11 @@ impl Mirror {
         }
     }
 
-    /// The egress of one peer; blocks the calling thread up to `patience` for its neighbour to be resolved. Events in that time are
-    /// kept.
+    /// The egress of one peer. Blocks the calling thread for at most `patience`, until its neighbour is
+    /// resolved. Events in that time are kept.
     ///
     /// # Errors
-    /// The reason that the kernel's socket must be used.
+    /// The reason why the kernel's socket must be used.
     pub fn resolve(
         &mut self,
         peer: IpAddr,
@@ -242,7 +243,7 @@ impl Mirror {
                     let forgotten = event == Event::Egress(Update::Clear)
                         || event == Event::Egress(Update::Forget { peer });
                     kept.push_back(event);
-                    // The routes changed meanwhile, and workers do not ask.
+                    // The routes changed meanwhile, and there are no workers that ask again.
                     if forgotten {
                         self.ask(peer, source);
                     }
@@ -295,7 +296,7 @@ impl Mirror {
         );
         self.watch.drop_stale()?;
         self.tables.replace(self.kernel.dump()?, &mut self.effects);
-        // These are in no table, so notifications of them may be among those that were lost.
+        // These are in no table, and notifications of them may be among the lost ones.
         self.effects.push(Effect::SourceCheck(None));
         self.effects.extend(self.tables.links().map(|link| Effect::TrafficControl(link.ifindex)));
         self.take_effects();
@@ -322,7 +323,7 @@ impl Mirror {
                 }
             });
         }
-        // Once per batch: a thousand routes that change together need one update.
+        // Once per batch: one update is enough for a thousand routes that change together.
         if routes {
             self.book.routes_changed();
             self.events.push_back(Event::Routes);
@@ -351,7 +352,7 @@ impl Mirror {
         self.has_more = true;
     }
 
-    /// Does one thing that is due; false if there is nothing.
+    /// Does one piece of work that is due; false if there is none.
     fn turn(&mut self, now: Instant) -> Result<bool, MirrorError> {
         if self.book.deadline().is_some_and(|due| due <= now) {
             self.book.act(now);
@@ -361,7 +362,7 @@ impl Mirror {
             Heard::Changes(changes) => self.changed(changes),
             Heard::Overrun => self.overrun()?,
             Heard::Nothing => {
-                // Without peers nobody wants to know.
+                // Without peers nobody needs this.
                 let peer = if self.book.is_empty() { None } else { self.paths.take(now) };
                 let Some(peer) = peer else { return Ok(false) };
                 self.book.path_changed(peer, now);
@@ -380,7 +381,7 @@ impl Source for Mirror {
     }
 
     fn is_watched(&self, descriptor: usize) -> bool {
-        // Anybody can send the messages that tell of paths.
+        // Anybody can send the messages that announce paths.
         descriptor == 0
             || (!self.book.is_empty() && !self.paths.has_ended() && self.paths.deadline().is_none())
     }
@@ -399,7 +400,7 @@ impl Source for Mirror {
         if let Some(event) = self.events.pop_front() {
             return Ok(Some(event));
         }
-        // Notifications come before questions: they may void the answers.
+        // Notifications come before questions, because they may invalidate the answers.
         self.has_more = true;
         let overruns = self.overruns;
         for _ in 0..TURN_MAX {
@@ -407,7 +408,8 @@ impl Source for Mirror {
                 self.has_more = false;
                 break;
             }
-            // Reading everything again takes long, and may be due again at once: others have their turn between.
+            // Reading everything again takes long, and may be due again immediately: other work gets its
+            // turn in between.
             if self.overruns != overruns {
                 break;
             }

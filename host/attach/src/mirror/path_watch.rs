@@ -1,6 +1,8 @@
-//! Of which peers the kernel learns another path, from copies of the ICMP messages that tell it.
+//! Finds the peers for which the kernel learns another path, from copies of the ICMP messages that announce
+//! it.
 //!
-//! The kernel judges these messages; what is read here only says whose route to ask it for.
+//! The kernel validates these messages. The copies only tell us for which peer to ask the kernel for the
+//! route.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,18 +12,18 @@ use twinpath_sys::PathMessages;
 use twinpath_sys::path_messages::MESSAGE_BYTES;
 use twinpath_time::{Duration, Instant};
 
-/// Anybody can send such messages. So the control thread reads [`BATCH`] of them in each [`BATCH_TIME`] at most. Meanwhile the kernel
-/// keeps some tens, and drops the rest.
+/// Anybody can send such messages. So the control thread reads at most [`BATCH`] of them in each
+/// [`BATCH_TIME`]. Meanwhile the kernel keeps some tens, and drops the rest.
 const BATCH: u32 = 64;
 const BATCH_TIME: Duration = Duration::from_millis(20);
 
-/// The messages of both families, as far as this process may see them.
+/// The messages of both families that this process may see.
 pub(super) struct PathWatch {
     of_ipv4: Option<PathMessages>,
     of_ipv6: Option<PathMessages>,
     began: Instant,
     read: u32,
-    /// One of them failed. The control loop has duplicates of their descriptors, so both stay as they are.
+    /// One of the sockets failed. The control loop has duplicates of their descriptors, so both stay open.
     has_ended: bool,
 }
 
@@ -31,7 +33,7 @@ impl PathWatch {
         Self { of_ipv4: None, of_ipv6: None, began: Instant::ZERO, read: 0, has_ended: false }
     }
 
-    /// Opens what this process may see: it needs CAP_NET_RAW.
+    /// Opens the sockets that this process may open: it needs CAP_NET_RAW.
     pub(super) fn open() -> Self {
         let watched = |of: io::Result<PathMessages>| {
             of.inspect_err(|error| {
@@ -52,7 +54,7 @@ impl PathWatch {
         self.has_ended
     }
 
-    /// When messages are read again, if too many have come.
+    /// When reading continues, if too many messages have arrived.
     pub(super) fn deadline(&self) -> Option<Instant> {
         (self.read == BATCH).then(|| self.began + BATCH_TIME)
     }
@@ -65,7 +67,7 @@ impl PathWatch {
         while self.read < BATCH && !self.has_ended {
             let of_ipv4 = || read(self.of_ipv4.as_ref(), peer_in_ipv4);
             let of_ipv6 = || read(self.of_ipv6.as_ref(), peer_in_ipv6);
-            // In turn: a flood of one family's messages keeps no message of the other from being read.
+            // Alternating, so that a flood of one family's messages does not prevent reading the other's.
             let read = if self.read.is_multiple_of(2) {
                 of_ipv4().and_then(|read| if read.is_none() { of_ipv6() } else { Ok(read) })
             } else {
@@ -90,7 +92,7 @@ impl PathWatch {
     }
 }
 
-/// Reads one message, if there is one: the peer that it names, if it names one.
+/// Reads one message, if there is one. Returns the peer that it names, if it names one.
 fn read(
     messages: Option<&PathMessages>,
     peer: impl Fn(&[u8]) -> Option<IpAddr>,
@@ -104,7 +106,7 @@ fn read(
     }
 }
 
-/// The destination of the packet that an ICMP message is about; the message is behind its IP header.
+/// The destination of the packet that an ICMP message is about; the message follows its IP header.
 fn peer_in_ipv4(packet: &[u8]) -> Option<IpAddr> {
     let header_len = usize::from(packet.first()? & 0xf) * 4;
     // 8 bytes of ICMP, then the packet's header (RFC 792), whose destination is at byte 16.
@@ -112,7 +114,7 @@ fn peer_in_ipv4(packet: &[u8]) -> Option<IpAddr> {
     Some(Ipv4Addr::from(*destination).into())
 }
 
-/// The same of an ICMPv6 message, without its IP header.
+/// The same for an ICMPv6 message, without its IP header.
 fn peer_in_ipv6(message: &[u8]) -> Option<IpAddr> {
     const TOO_BIG: u8 = 2;
     const REDIRECT: u8 = 137;

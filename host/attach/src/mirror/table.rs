@@ -54,8 +54,9 @@ impl Link {
         if self.up && self.running { "up" } else { "down" }
     }
 
-    /// Whether the kernel segments super-frames before they leave by it, whatever its offloads report: a veth whose
-    /// peer has an XDP program does, which shows in the device's largest MTU (`veth_xdp_set`, drivers/net/veth.c).
+    /// Whether the kernel segments super-frames before they leave by this link, whatever its offloads
+    /// report. A veth does so if its peer has an XDP program, which shows in the device's largest MTU
+    /// (`veth_xdp_set`, drivers/net/veth.c).
     #[must_use]
     fn cuts_super_frames(&self) -> bool {
         self.kind == "veth" && self.mtu_max.is_some_and(|mtu| mtu < u32::from(u16::MAX))
@@ -226,8 +227,8 @@ pub enum Effect {
 /// Addresses with their prefix lengths.
 pub type Addresses = BTreeSet<(IpAddr, u8)>;
 
-/// The mirrored tables. The number of links and addresses is that of the host; neighbours are bounded, and further ones
-/// are left out and counted: their peers are then served through the kernel's sockets.
+/// The mirrored tables. They hold all links and addresses of the host. Neighbours are limited: further ones
+/// are left out and counted, and their peers are served through the kernel's sockets.
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
     links: BTreeMap<u32, Link>,
@@ -274,10 +275,10 @@ impl Tables {
             .flat_map(|(_, addresses)| addresses.iter().map(|(address, _)| *address))
     }
 
-    /// The addresses at which the kernel takes what arrives on a link, sorted: those of the link, and this host's others
-    /// in the same routing domain (VRF). Not taken there: loopback addresses, link-local ones of other links (IPv6), and
-    /// IPv6 ones of links that are down, whose routes the kernel has removed. Addresses that only a local route names
-    /// are in no table.
+    /// The addresses at which the kernel accepts packets that arrive on a link, sorted: those of the link,
+    /// and this host's others in the same routing domain (VRF). Not included: loopback addresses,
+    /// link-local addresses of other links (IPv6), and IPv6 addresses of links that are down, because the
+    /// kernel has removed their routes. Addresses that exist only as a local route are in no table.
     #[must_use]
     pub fn addresses_taken_on(&self, ifindex: u32) -> Vec<IpAddr> {
         let domain = self.domain(ifindex);
@@ -319,7 +320,7 @@ impl Tables {
         self.neighbours.iter().map(|(&(ifindex, address), neighbour)| (ifindex, address, neighbour))
     }
 
-    /// The connected network that an address of a link is in: the longest prefix of the link's own addresses.
+    /// The connected network of an address on a link: the longest prefix of the link's own addresses.
     #[must_use]
     pub fn connected_network(&self, ifindex: u32, address: IpAddr) -> Option<Prefix> {
         self.addresses(ifindex)

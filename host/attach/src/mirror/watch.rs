@@ -1,5 +1,5 @@
-//! The subscription to notifications, on a netlink socket of its own: a lost notification is detected, and waiting ones
-//! use a kernel buffer of fixed size.
+//! The subscription to notifications, on a separate netlink socket: a lost notification is detected, and
+//! waiting ones use a kernel buffer of fixed size.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -9,14 +9,15 @@ use twinpath_time::Instant;
 use super::table::Change;
 use super::{MirrorError, message};
 
-/// Everything the tables and the egress answers depend on, and what control would otherwise have to look for regularly: links,
-/// neighbours, traffic control, addresses, routes and rules of both families, and the source check (`RTNLGRP_*` of linux/rtnetlink.h).
+/// Everything on which the tables and the egress answers depend, and which control would otherwise have to
+/// poll: links, neighbours, traffic control, addresses, routes and rules of both families, and the source
+/// check (`RTNLGRP_*` of linux/rtnetlink.h).
 const GROUPS: [u32; 10] = [1, 3, 4, 5, 9, 7, 11, 8, 19, 24];
 
 /// RTNLGRP_NEXTHOP. Next-hop objects came with Linux 5.3; without them routes alone are enough.
 const NEXT_HOPS: u32 = 32;
 
-/// Datagrams that are taken at most when notifications were lost: more than the socket holds.
+/// Maximum number of datagrams read when notifications were lost: more than the socket holds.
 const STALE_MAX: usize = 65_536;
 
 /// The result of one read of the socket.
@@ -75,8 +76,8 @@ impl Watch {
         }
     }
 
-    /// Takes the notifications that waited when others were lost. They are older than the tables that are read next, and would undo
-    /// some of them.
+    /// Takes the notifications that waited when others were lost. They are older than the tables that are
+    /// read next, and would undo some of their contents.
     pub(super) fn drop_stale(&mut self) -> Result<(), MirrorError> {
         for _ in 0..STALE_MAX {
             if matches!(self.subscription.read().map_err(MirrorError::Receive)?, Read::Nothing) {
@@ -86,7 +87,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Waits until there is something, or the time has come.
+    /// Waits until there is something to read, or the time has come.
     pub(super) fn wait(&self, until: Instant) -> Result<(), MirrorError> {
         self.subscription.wait(until).map(drop).map_err(MirrorError::Receive)
     }

@@ -1,4 +1,5 @@
-//! Notifications from the kernel that facts about an interface may have changed, so that nobody has to look regularly.
+//! Notifications from the kernel that facts about an interface may have changed, so that no polling is
+//! needed.
 
 use std::convert::Infallible;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -12,10 +13,11 @@ const POLICY_GROUP: u32 = 4;
 /// The multicast group of the family `ethtool` that announces settings (ETHTOOL_MCGRP_MONITOR_NAME of linux/ethtool_netlink.h).
 const MONITOR: &str = "monitor";
 
-/// The multicast group of the family `netdev` that announces what drivers can do with XDP (NETDEV_MCGRP_MGMT of linux/netdev.h).
+/// The multicast group of the family `netdev` that announces the XDP features of drivers (NETDEV_MCGRP_MGMT
+/// of linux/netdev.h).
 const MANAGEMENT: &str = "mgmt";
 
-/// What may have changed.
+/// The facts that may have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announced {
     /// IPsec policies.
@@ -31,8 +33,8 @@ pub struct Announcements {
 }
 
 impl Announcements {
-    /// Subscribes. A subscription that fails is logged and left out: IPsec policies are announced, as they are listed, to processes with
-    /// CAP_NET_ADMIN only.
+    /// Subscribes. A subscription that fails is logged and left out: the kernel announces IPsec policies,
+    /// like their list, only to processes with CAP_NET_ADMIN.
     #[must_use]
     pub fn open() -> Self {
         let policies = Subscription::open(Protocol::Xfrm, &[POLICY_GROUP]);
@@ -64,12 +66,13 @@ impl Source for Announcements {
     }
 }
 
-/// A subscription to what drivers can do with XDP, in the network namespace of the thread that opened it. All notifications that wait
-/// are one event.
+/// A subscription to changes of drivers' XDP features, in the network namespace of the thread that opened
+/// it. All waiting notifications are one event.
 pub struct XdpAnnouncements(Announcement);
 
 impl XdpAnnouncements {
-    /// Subscribes. If that fails, it is logged, and nothing is heard; the kernel has announced it since Linux 6.3.
+    /// Subscribes. If that fails, it is logged, and there are no events. The kernel has announced these
+    /// since Linux 6.3.
     #[must_use]
     pub fn open() -> Self {
         Self(Announcement::or_log("XDP features", of_family("netdev", MANAGEMENT)))
@@ -93,7 +96,8 @@ impl Source for XdpAnnouncements {
     }
 }
 
-/// One subscription, or none. The text of its notifications is not read: what changed is asked for.
+/// One subscription, or none. The contents of its notifications are not read: the caller queries the new
+/// state.
 struct Announcement {
     subscription: Option<Subscription>,
     /// It failed. The control loop has a duplicate of its descriptor, so it stays.
@@ -110,7 +114,7 @@ impl Announcement {
         self.subscription.as_ref().map(|subscription| subscription.as_fd())
     }
 
-    /// Takes all notifications that wait: whether there were any. Lost ones mean that something has changed, too.
+    /// Takes all waiting notifications; returns whether there were any. Lost ones count as a change, too.
     fn take(&mut self) -> bool {
         let open = self.subscription.as_mut().filter(|_| !self.has_ended);
         match open.map(Subscription::take_all) {
@@ -150,7 +154,7 @@ mod tests {
                 };
                 let mut announcements = Announcements::open();
                 run("ip", "link add p0 type veth peer name p1");
-                // The loop that the descriptors wake takes until there are no more.
+                // The loop that the descriptors wake takes events until there are no more.
                 while announcements.take().is_ok_and(|event| event.is_some()) {}
                 run("ip", "xfrm policy add src 192.0.2.0/24 dst 198.51.100.0/24 dir out action allow");
                 run("ip", "xfrm policy flush");

@@ -1,5 +1,5 @@
-//! Detects packet processing of the kernel that was configured for arriving packets and that the fast path would
-//! bypass: then nothing is claimed, and the kernel's sockets serve.
+//! Detects packet processing that the kernel is configured to do for arriving packets, and that the fast
+//! path would bypass. If there is any, nothing is claimed, and the kernel's sockets serve.
 //!
 //! The check runs on the control thread when attaching, and when the kernel announces a change (`announced.rs`, and the mirror for
 //! `rp_filter`). A process without CAP_NET_ADMIN cannot read the IPsec policies.
@@ -23,7 +23,7 @@ pub struct Claimed {
     pub ports: Vec<u16>,
 }
 
-/// The reason that nothing may be claimed.
+/// The reason why nothing may be claimed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bypassed {
     /// An IPsec policy selects claimed packets, or their replies.
@@ -32,7 +32,7 @@ pub enum Bypassed {
     DefaultBlocks(xfrm::Direction),
     /// `rp_filter` is strict (RFC 3704 section 2.2).
     StrictSourceCheck,
-    /// `rp_filter` is loose, and the kernel may have no route to a sender, and drop what comes from it.
+    /// `rp_filter` is loose, and the kernel may lack a route to a sender and therefore drop its packets.
     LooseSourceCheck(&'static str),
 }
 
@@ -59,7 +59,8 @@ impl fmt::Display for Bypassed {
     }
 }
 
-/// The reason that nothing may be claimed now, if there is one. Processing that cannot be detected counts as absent.
+/// The reason why nothing may be claimed now, if there is one. Processing that cannot be detected counts as
+/// absent.
 pub fn look(claimed: &Claimed) -> Option<Bypassed> {
     if claimed.ports.is_empty() {
         return None;
@@ -76,8 +77,8 @@ pub fn look(claimed: &Claimed) -> Option<Bypassed> {
     }
 }
 
-/// As [`look`], for sockets of applications. A service that is without a route to a sender gives it no reply; these may do anything with
-/// what they receive.
+/// Like [`look`], for sockets of applications. A service without a route to a sender cannot reply to it,
+/// but an application may do anything with the packets that it receives.
 pub fn look_for_sockets(claimed: &Claimed) -> Option<Bypassed> {
     let found = look(claimed);
     if found.is_some() || claimed.ports.is_empty() || !has_loose_source_check(&claimed.interface) {
@@ -89,7 +90,8 @@ pub fn look_for_sockets(claimed: &Claimed) -> Option<Bypassed> {
     })
 }
 
-/// Whether the kernel looks for a route to each sender: then routes and rules matter to [`look_for_sockets`].
+/// Whether the kernel looks up a route to each sender: then routes and rules matter to
+/// [`look_for_sockets`].
 #[must_use]
 pub fn has_loose_source_check(interface: &str) -> bool {
     source_check(interface) == 2

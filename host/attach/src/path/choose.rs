@@ -1,8 +1,8 @@
 //! Chooses the path of an interface, as a pure function of the facts and the request.
 //!
-//! The ranking comes from measurements on this kind of host: on virtual links the packet ring is at least as fast as
-//! any XDP mode and does not disable the peer's segmentation offload; on hardware with native XDP, copy mode is faster.
-//! Nothing is attached to find out.
+//! The ranking comes from measurements on this kind of host. On virtual links the packet ring is at least
+//! as fast as any XDP mode, and does not disable the peer's segmentation offload. On hardware with native
+//! XDP, copy mode is faster. Nothing is attached to find out.
 
 use twinpath_bpf::TcAttach;
 use twinpath_config::{AttachAsked, Path, PathAsked};
@@ -42,7 +42,7 @@ pub struct Choice {
     pub path: Path,
     /// The reason for it.
     pub why: String,
-    /// The reasons against each other path that could be thought better.
+    /// The reasons against each other path that could seem better.
     pub why_not: Vec<WhyNot>,
 }
 
@@ -70,8 +70,8 @@ pub struct Refusal {
 /// Chooses the path of an interface.
 ///
 /// # Errors
-/// [`Refusal`] if a certain path was requested and is not possible, or would claim packets that are not ours.
-/// `auto` and `kernel` are never refused.
+/// [`Refusal`] if a specific path was requested and is not possible, or would claim packets that are not
+/// ours. `auto` and `kernel` are never refused.
 pub fn choose(facts: &InterfaceFacts, asked: PathAsked) -> Result<Choice, Refusal> {
     choose_without(facts, asked, &[])
 }
@@ -319,15 +319,15 @@ fn slower_than_packet(facts: &InterfaceFacts) -> Option<String> {
     })
 }
 
-/// Replies from a ring bypass the queueing discipline and with it the program that would redirect them, so the bridge's
-/// worker would have to be woken for each.
+/// Replies from a ring bypass the queueing discipline, and with it the program that would redirect them. So
+/// the bridge's worker would have to be woken for each.
 fn slower_than_kernel(facts: &InterfaceFacts) -> Option<String> {
     facts.crossed.then(|| {
         "a bridge redirects what the kernel's sockets send, but what leaves a ring is carried by its worker, which takes longer".to_owned()
     })
 }
 
-/// Accelerated VLAN tags are stored beside the frame, where no XDP program sees them.
+/// Accelerated VLAN tags are stored outside the frame, where no XDP program sees them.
 fn hidden_tags(facts: &InterfaceFacts) -> Option<String> {
     match facts.vlan_rx_offload {
         Some(false) => None,

@@ -1,4 +1,5 @@
-//! Reads driver, link and offloads of an interface, for `show` and metrics: what an operator would ask `ethtool` for.
+//! Reads driver, link and offloads of an interface, for `show` and metrics: the values that `ethtool` would
+//! show.
 
 use twinpath_observe::report::{Device, Offload};
 use twinpath_sys::ethtool as ioctl;
@@ -6,7 +7,8 @@ use twinpath_sys::ethtool as ioctl;
 use crate::path::ethtool;
 use crate::path::facts::{InterfaceFacts, XdpFeatures};
 
-/// The offloads reported here: the name in `ethtool -k`, and the kernel's features any of which counts as on.
+/// The offloads reported here: the name in `ethtool -k`, and the kernel features of which one is enough to
+/// count as on.
 const OFFLOADS: [(&str, &[&str]); 11] = [
     ("rx-checksumming", &["rx-checksum"]),
     ("tx-checksumming", &["tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"]),

@@ -44,7 +44,8 @@ pub(crate) fn active_features(name: &str) -> Option<Vec<String>> {
     Some(each.filter_map(|(_, bit)| Attributes::of(bit).text(ETHTOOL_A_BITSET_BIT_NAME)).collect())
 }
 
-/// Whether a device with these features on takes tags off the frames that it receives, those of customers or of services.
+/// Whether a device with these features on strips VLAN tags (customer or service tags) from received
+/// frames.
 pub(crate) fn takes_tags_off(active: &[String]) -> bool {
     active.iter().any(|name| matches!(name.as_str(), "rx-vlan-hw-parse" | "rx-vlan-stag-hw-parse"))
 }

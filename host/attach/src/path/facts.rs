@@ -1,5 +1,5 @@
-//! The facts about an interface and this process on which the choice of a path depends. [`collect`] reads most of them,
-//! and never attaches anything to find out.
+//! The facts about an interface and this process on which the choice of a path depends. [`collect`] reads
+//! most of them, and never attaches anything to do so.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ use crate::path::xdp_features;
 /// Whether this kernel supports a feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// It does, as far as can be known without using it.
+    /// It does, as far as this can be known without using the feature.
     Yes,
     /// It does not, for this reason.
     No(String),
@@ -126,7 +126,8 @@ pub struct InterfaceFacts {
     pub ethernet: bool,
     /// MTU in bytes.
     pub mtu: u32,
-    /// The bridge or bond that it is a port of: name and kind. A VRF does not count: it takes no frames.
+    /// The bridge or bond that it is a port of: name and kind. A VRF does not count, because it takes no
+    /// frames.
     pub port_of: Option<(String, String)>,
     /// Receive queues in use.
     pub rx_queues: u32,
@@ -138,7 +139,7 @@ pub struct InterfaceFacts {
     pub vlan_rx_offload: Option<bool>,
     /// A foreign XDP program on it.
     pub foreign_xdp: Option<ForeignXdp>,
-    /// Whether frames come here from the device of an exception port by a redirect within the kernel, and the sockets
+    /// Whether the kernel redirects frames here from the device of an exception port, and the sockets
     /// support what is needed.
     pub crossed: bool,
     /// Whether it has a usable address.
@@ -153,12 +154,12 @@ pub struct InterfaceFacts {
     pub program: String,
 }
 
-/// Paravirtual drivers: behind them is another system's network stack, not a wire.
+/// Paravirtual drivers, whose other end is another system's network stack, not a wire.
 pub(crate) const PARAVIRTUAL: [&str; 5] = ["virtio_net", "vif", "vmxnet3", "hv_netvsc", "netvsc"];
 
 impl InterfaceFacts {
-    /// Whether it is a software or paravirtual device: no XDP mode is faster than the packet ring there, and the other
-    /// side may send frames that its own sender left to hardware to segment.
+    /// Whether it is a software or paravirtual device. No XDP mode is faster than the packet ring there,
+    /// and the other side may send frames that its own sender left to hardware to segment.
     #[must_use]
     pub fn is_virtual(&self) -> bool {
         self.software || PARAVIRTUAL.contains(&self.kind.as_str())
@@ -171,7 +172,8 @@ impl InterfaceFacts {
     }
 }
 
-/// Collects the facts of one link. Facts that cannot be read are left as unknown, which the choice treats with care.
+/// Collects the facts of one link. Facts that cannot be read are unknown, which the choice treats with
+/// care.
 ///
 /// `foreign_xdp` is the program that the kernel reports for the link, without its name and holder, which the caller
 /// adds; the caller also sets `crossed`.

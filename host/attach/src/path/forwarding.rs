@@ -1,5 +1,5 @@
-//! Whether the driver of a switch's port forwards frames, by an XDP program: what is known of the interface, and what `auto` makes
-//! of it (docs/decisions/0011-flows-at-xdp.md).
+//! Decides whether the driver of a switch's port forwards frames, by an XDP program: the facts about the
+//! interface, and the choice of `auto` (docs/decisions/0011-flows-at-xdp.md).
 
 use twinpath_sys::ethtool;
 
@@ -8,7 +8,7 @@ use crate::path::ethtool::{active_features, takes_tags_off};
 use crate::path::facts::{PARAVIRTUAL, XdpFeatures};
 use crate::path::xdp_features;
 
-/// What the choice depends on.
+/// The facts on which the choice depends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardingFacts {
     /// Kind of software device (`veth`, ...) or name of the driver; may be empty.
@@ -22,7 +22,8 @@ pub struct ForwardingFacts {
 }
 
 impl ForwardingFacts {
-    /// Those of a link of the calling thread's network namespace. What cannot be read is unknown.
+    /// The facts of a link in the calling thread's network namespace. A fact that cannot be read is
+    /// unknown.
     #[must_use]
     pub fn of(link: &Link) -> Self {
         let driver = || ethtool::driver(&link.name).map(|driver| driver.name).unwrap_or_default();
@@ -36,7 +37,7 @@ impl ForwardingFacts {
         }
     }
 
-    /// Why frames are not forwarded in the driver if nobody asks for it.
+    /// Why frames are not forwarded in the driver unless requested.
     #[must_use]
     pub fn obstacle(&self) -> Option<String> {
         let kind = if self.kind.is_empty() { "this device" } else { &self.kind };
@@ -62,8 +63,9 @@ impl ForwardingFacts {
     }
 }
 
-/// Whether an interface takes frames that programs of other interfaces send to it: a veth does while its other end has GRO or an
-/// XDP program, most other devices while they have one themselves. `None` if the kernel does not say (before 6.3).
+/// Whether an interface accepts frames that programs of other interfaces send to it. A veth does while its
+/// other end has GRO or an XDP program, most other devices while they have an XDP program themselves.
+/// `None` if the kernel does not tell (before 6.3).
 #[must_use]
 pub fn takes_redirected(ifindex: u32) -> Option<bool> {
     xdp_features::query(ifindex).map(|features| features.transmit)

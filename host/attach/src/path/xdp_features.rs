@@ -27,7 +27,7 @@ pub struct XdpFeatures {
     pub zero_copy: bool,
     /// Frames in several buffers on receive.
     pub multi_buffer: bool,
-    /// Most buffers of one frame in zero-copy mode.
+    /// Maximum number of buffers per frame in zero-copy mode.
     pub zero_copy_segments: u32,
 }
 

@@ -56,7 +56,8 @@ fn services_are_kept_replaced_new_or_gone_by_their_names() {
     assert_eq!(lines, ["service `nfs`: rpc.rpcbind: false -> true"]);
 }
 
-/// A key of the instance that is not known to be changeable is refused, so that a new key is no silent one.
+/// A key of the instance that is not listed as changeable is refused, so that a new key is never ignored
+/// silently.
 #[test]
 fn what_cannot_change_is_refused_all_at_once() {
     let text = "[interface]\nname = \"eth1\"\npath = \"packet\"\nring_frames = 64\n\

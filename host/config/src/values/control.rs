@@ -1,4 +1,4 @@
-//! Where an instance offers metrics, and whether it confines itself, as it is written.
+//! How the address of the metrics and the sandbox setting are written.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Where metrics are offered: `[ADDRESS:]PORT`, on loopback without an address.
+/// The address of the metrics endpoint: `[ADDRESS:]PORT`, on loopback without an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct MetricsAddress(pub SocketAddr);
 
-/// The text is no address.
+/// The text is not an address.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is no place to listen: give PORT, ADDRESS:PORT or [ADDRESS]:PORT, such as 127.0.0.1:9464")]
 pub struct AddressError(String);

@@ -1,4 +1,5 @@
-//! The goals of mode `adaptive`: how late a packet may be received, or how much of a core may be spent waiting.
+//! The goals of mode `adaptive`: the maximum delay of receiving a packet, or the maximum share of a core
+//! spent waiting.
 
 use std::fmt;
 use std::str::FromStr;
@@ -133,7 +134,7 @@ impl From<CpuGoal> for String {
 }
 
 /// The goal from the two keys, of which at most one has a value. Without either, latency and CPU time are
-/// weighed.
+/// weighed against each other.
 #[must_use]
 pub fn goal(latency: Option<LatencyGoal>, cpu: Option<CpuGoal>) -> Goal {
     let cpu = || cpu.map_or(Goal::Weight(twinpath_worker::idle::WEIGHT), CpuGoal::goal);

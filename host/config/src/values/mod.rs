@@ -1,5 +1,5 @@
-//! Values of configuration keys as they are written, in files and on the command line: each is read from a text, and
-//! written as one. Which keys there are says `crate`.
+//! Values of configuration keys as they are written in files and on the command line: each can be parsed
+//! from a text and written as one. The keys themselves are defined in `crate`.
 
 mod command;
 mod control;

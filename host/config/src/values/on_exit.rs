@@ -1,4 +1,4 @@
-//! What becomes of the frames of a switch's interfaces when it has ended.
+//! How the frames of a switch's interfaces are treated when the switch has ended.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,27 +7,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::values::FailMode;
 
-/// What becomes of the frames of a switch's interfaces when it has ended, or hangs.
+/// How the frames of a switch's interfaces are treated when the switch has ended, or hangs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum OnExit {
-    /// Nobody carries them.
+    /// Nobody forwards them.
     #[default]
     Dark,
-    /// The kernel bridge that the interfaces belong to.
+    /// The kernel bridge that the interfaces belong to forwards them.
     Bridge,
-    /// Flows that the kernel forwards go on for so many seconds after the end, and nobody carries the others.
+    /// Flows that the kernel forwards continue for this many seconds after the end; nobody forwards the
+    /// others.
     Keep(u32),
 }
 
 impl OnExit {
-    /// How they are written.
+    /// How the values are written.
     pub const WORDS: [&str; 3] = ["dark", "bridge", "keep=SECONDS"];
 
-    /// The longest time for which flows go on: a day.
+    /// The maximum time for which flows continue: a day.
     pub const KEEP_MAX_S: u32 = 86_400;
 
-    /// Why a switch cannot have it: one with controllers has a fail mode, and the kernel may forward its flows.
+    /// Why a switch cannot have this value: with controllers it has a fail mode, and the kernel may forward
+    /// its flows.
     #[must_use]
     pub const fn fault(self, with_controllers: Option<FailMode>, offloads: bool) -> Option<&'static str> {
         match (self, with_controllers) {

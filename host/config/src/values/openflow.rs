@@ -1,4 +1,5 @@
-//! Values of a switch's OpenFlow: where controllers are, the number of the switch, and what holds without a controller.
+//! OpenFlow settings of a switch: the addresses of controllers, the datapath ID, and the behaviour without
+//! a controller.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -192,14 +193,14 @@ impl FromStr for PortOffload {
     }
 }
 
-/// Where the kernel takes the frames of a port on a virtual pair.
+/// Which context receives the frames of a port on a veth pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Receive {
-    /// In the call that sends them at the other end.
+    /// The system call that sends them at the other end.
     #[default]
     Sender,
-    /// In a thread of the kernel.
+    /// A kernel thread.
     Thread,
 }
 
@@ -226,7 +227,7 @@ impl FromStr for Receive {
     }
 }
 
-/// The number by which controllers know a switch, as it is written: up to 16 hexadecimal digits.
+/// The datapath ID, by which controllers identify a switch, as it is written: up to 16 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct DatapathId(pub u64);

@@ -1,4 +1,4 @@
-//! Paths: the one that the user asks for, the one that an interface is on, and how a program at tc ingress is attached.
+//! Paths: the requested one, the one that an interface is on, and how a program at tc ingress is attached.
 
 use std::fmt;
 use std::str::FromStr;
@@ -107,10 +107,10 @@ impl FromStr for AttachAsked {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReflexAsked {
-    /// Those that they can, except while many wait at a time and a worker that is awake answers more of them.
+    /// Yes, except while many requests wait at a time, which a worker that is awake can answer faster.
     #[default]
     Auto,
-    /// Those that they can, at any load: for that no CPU is given to a worker.
+    /// Yes, at any load, so no CPU is given to a worker for them.
     Always,
     /// None.
     Off,

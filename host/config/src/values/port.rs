@@ -34,19 +34,20 @@ pub enum PortName {
     Tap(String),
     /// A port for another process: `memory:app1`.
     Memory(String),
-    /// Switches of other hosts, by VXLAN: `vxlan:dc2`; with the sockets in another network namespace: `vxlan:dc2@NETNS`.
+    /// Switches of other hosts, by VXLAN: `vxlan:dc2`; with its sockets in another network namespace:
+    /// `vxlan:dc2@NETNS`.
     Vxlan {
         /// Its name.
         name: String,
         /// The namespace, as `ip netns` names it, or the path of its file.
         namespace: Option<String>,
     },
-    /// The host's own interface, made by the switch. It is not written as a port: `--local` names it.
+    /// The host's own interface, made by the switch. It is not written as a port, but named by `--local`.
     Local(String),
 }
 
 impl PortName {
-    /// The host's own interface, if that is a name for one.
+    /// The host's own interface, if the name is valid for one.
     ///
     /// # Errors
     /// A sentence: why not.
@@ -54,7 +55,7 @@ impl PortName {
         interface(name).map(Self::Local)
     }
 
-    /// The interface of the kernel that it is on; `None` for a memory port and VXLAN.
+    /// The kernel interface that it uses; `None` for a memory port and VXLAN.
     #[must_use]
     pub fn interface(&self) -> Option<&str> {
         match self {
@@ -93,7 +94,7 @@ fn word(kind: &str, name: &str) -> Result<String, String> {
     if fits { Ok(name.to_owned()) } else { Err(wrong()) }
 }
 
-/// A name, and the network namespace behind it.
+/// A name, followed by the network namespace.
 fn in_namespace(text: &str) -> Result<(&str, Option<String>), String> {
     match text.split_once('@') {
         None => Ok((text, None)),
@@ -308,7 +309,7 @@ pub enum PortMode {
     Access,
     /// Several VLANs, with tags.
     Trunk,
-    /// None: it sends copies of the frames of other ports, and nothing else.
+    /// None: it only sends copies of the frames of other ports.
     Monitor,
 }
 

@@ -1,4 +1,4 @@
-//! What services are, and which part of the traffic they want, as it is written.
+//! The kinds of services, and the parts of the traffic that they want, as they are written.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! Repeats the measurement of wake-ups while serving: on a thread of its own, on request, and rarely by itself while
-//! nothing is served.
+//! Repeats the measurement of wake-ups while serving, on a separate thread: on request, and rarely without
+//! one while nothing is served.
 
 use std::thread;
 
@@ -12,7 +12,7 @@ use twinpath_worker::thread::priority::Priority;
 /// The receiver of the result on the command socket.
 pub type Answer = oneshot::Sender<Result<serde_json::Value, String>>;
 
-/// Most clients that wait for one measurement: as many as there can be.
+/// Maximum number of clients that wait for one measurement: all clients that there can be.
 const WAITING_MAX: usize = twinpath_observe::command::CLIENTS_MAX;
 
 /// The current measurement, and the time of the next one.
@@ -51,15 +51,15 @@ impl Measuring {
     /// Starts one, unless one is running; `answer` and `done` get the result.
     pub(super) fn begin(&mut self, answer: Option<Answer>, done: impl FnOnce(Costs) + Send + 'static) {
         if self.waiting.len() == WAITING_MAX {
-            // The sender is dropped, which tells the client that it failed.
+            // Dropping the sender tells the client that it failed.
             return;
         }
         self.waiting.extend(answer);
         if self.under_way {
             return;
         }
-        // With requests for all CPUs: a request for a worker's CPU belongs to the worker, and its effect there is the
-        // same.
+        // Measured with requests for all CPUs: a request for a single CPU belongs to its worker, and has
+        // the same effect there.
         let scope = if self.requests { Scope::Machine } else { Scope::None };
         let (cpu, max_exit_us, priority) = (self.cpu, self.max_exit_us, self.priority);
         let measurement = Measurement { cpu, budget: super::BUDGET, max_exit_us, priority, scope };

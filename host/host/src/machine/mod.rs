@@ -28,7 +28,8 @@ const BUDGET: Duration = Duration::from_millis(120);
 /// The folder for former values of CPUs' requests, in the run directory.
 const FORMER_VALUES: &str = "cpu-latency";
 
-/// A request for single CPUs survives a crash, so it pays only if it leaves at least this many CPUs unaffected.
+/// A request for single CPUs survives a crash, so it is used only if it leaves at least this many CPUs
+/// unaffected.
 const SPARED_CPUS_MIN: usize = 4;
 
 /// The user's settings for the machine.
@@ -42,7 +43,8 @@ pub struct Wanted {
     pub max_exit_us: Option<u32>,
     /// The workers' priority.
     pub priority: Priority,
-    /// Largest share of a shared CPU that workers spin, in percent, where other processes could not preempt them.
+    /// Maximum share, in percent, of a shared CPU that workers spin where other processes could not preempt
+    /// them.
     pub spin_share_max: Option<u32>,
 }
 
@@ -56,9 +58,10 @@ pub struct Machine {
     mode: Mode,
     /// The CPUs that requests apply to, as text.
     scope: String,
-    /// Whether a request that could not be measured is tried in use: it keeps few CPUs from resting beside the workers'.
+    /// Whether to hold a request whose effect could not be measured: it prevents few CPUs besides the
+    /// workers' from resting.
     tries: bool,
-    /// The CPU of workers that are not pinned, if the process may use no other.
+    /// The CPU of workers that are not pinned, if it is the only one that the process may use.
     only_cpu: Option<usize>,
     measuring: again::Measuring,
     /// Set if requests are for single CPUs: the folder for former values.
@@ -93,13 +96,15 @@ impl Machine {
         Self { costs, request, wanted, mode, scope: why, tries, only_cpu, measuring, former_values }
     }
 
-    /// Measures again on a thread of its own, which passes the result to `done`; [`Self::learnt`] answers `answer`.
+    /// Measures again on a separate thread, which passes the result to `done`; [`Self::learnt`] answers
+    /// `answer`.
     pub fn measure(&mut self, answer: Option<Answer>, done: impl FnOnce(Costs) + Send + 'static) {
         self.measuring.begin(answer, done);
     }
 
-    /// Whether to measure again without a request: nothing was served since the last call (`busy_turns` of all workers
-    /// has not changed), and the workers are at rest: none spins, none holds a request.
+    /// Whether to repeat the measurement without being asked: nothing was served since the last call
+    /// (`busy_turns` of all workers has not changed), and the workers are at rest (none spins, none holds a
+    /// request).
     pub fn is_due(&mut self, busy_turns: u64, at_rest: bool) -> bool {
         self.measuring.is_due(clock::now(), busy_turns, at_rest)
     }
@@ -181,13 +186,13 @@ fn put_right(directory: &std::path::Path) {
     }
 }
 
-/// CPUs that take the interrupts of the interface's queues, ascending; empty for a device without interrupts, such as a
-/// software device, whose frames arrive on the CPU that sent them, which is awake.
+/// CPUs that take the interrupts of the interface's queues, ascending. Empty for a device without
+/// interrupts, such as a software device, whose frames arrive on the CPU that sent them, which is awake.
 fn interrupt_cpus(interface: &str) -> Vec<usize> {
     Host::open(Some(interface)).map(|host| topology::interrupt_cpus(&host, interface)).unwrap_or_default()
 }
 
-/// The CPU that this process may use, if there is no other.
+/// The only CPU that this process may use; `None` if there are several.
 fn only_cpu() -> Option<usize> {
     match *twinpath_sys::affinity::allowed_cpus().ok()? {
         [cpu] => Some(cpu),
@@ -211,15 +216,15 @@ struct ScopeFacts {
 }
 
 impl ScopeFacts {
-    /// CPUs that are not the workers'.
+    /// Number of CPUs without a worker.
     fn spared(&self) -> usize {
         self.online.saturating_sub(self.workers.len())
     }
 
-    /// Decides whether requests are for the workers' CPUs alone, and returns the reason.
+    /// Decides whether requests are only for the workers' CPUs, and returns the reason.
     ///
-    /// They are for all CPUs unless that costs much: such a request ends with its process, combines with others, and
-    /// covers the CPU that takes the interrupt as well.
+    /// They are for all CPUs unless that costs much. A request for all CPUs ends with its process, combines
+    /// with others, and also covers the CPU that takes the interrupt.
     fn single_cpus(&self, scope: RequestScope) -> (bool, String) {
         let spared = self.spared();
         let elsewhere = self.interrupts.iter().find(|cpu| !self.workers.contains(cpu));

@@ -12,15 +12,15 @@ use twinpath_observe::report;
 pub struct Scheduling {
     asked: Priority,
     granted: Priority,
-    /// The priority that it takes instead while it uses much of its CPU, or polls.
+    /// The lower priority while it uses much of its CPU, or polls.
     lower: Option<Priority>,
-    /// The reasons that a better one was refused.
+    /// The reasons why a better priority was refused.
     refused: Vec<String>,
     shares: Option<Shares>,
 }
 
 impl Scheduling {
-    /// Logs what a worker was refused.
+    /// Logs the priorities that a worker was refused.
     pub fn told(worker: usize, asked: Priority, granted: Granted, shares: Option<Shares>) -> Self {
         let Granted { priority, lower, refused } = granted;
         let refused: Vec<_> = refused.iter().map(ToString::to_string).collect();
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!((guard.lower.as_deref(), guard.counts.priority_steps), (Some("slice:100"), 3));
         counters.priority_refused.set(1);
         assert!(stepping.why(&counters, Mode::Adaptive).contains("now refuses it fifo:1"));
-        // Without a lower one it has the granted one.
+        // Without a lower priority it has the granted one.
         let named = scheduling(Priority::Slice(100), None, &[]);
         assert_eq!(
             (named.priority(&counters), named.why(&counters, Mode::Poll).as_str()),

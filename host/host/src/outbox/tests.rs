@@ -3,7 +3,8 @@ use twinpath_worker::mailbox::{Receiver, mailbox};
 
 use super::*;
 
-/// As a serving engine has them: values that supersede one another, by peer or all of them, and one that stays.
+/// Commands like those of a serving engine: values that supersede one another, by peer or all of them, and
+/// one that stays.
 enum Told {
     Peer(u32),
     Addresses(u32),
@@ -78,7 +79,7 @@ fn what_a_full_mailbox_has_no_room_for_arrives_in_order_once_it_is_read() {
     outbox.tell(Command::Engine(Told::Begin));
     assert_eq!(outbox.delayed.get(), 7);
     let first = ["peer 0", "peer 1", "peer 2", "peer 3"];
-    // Only the last command about addresses, and about the mode, has a meaning.
+    // Only the last command about addresses, and about the mode, matters.
     let then = ["detach 3", "detach 4", "addresses 2", "mode interrupt", "begin"];
     assert_eq!(read(&mut outbox, &mut receiver), [&first[..], &then[..]].concat());
     outbox.tell(learn(9));

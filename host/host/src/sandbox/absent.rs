@@ -1,4 +1,4 @@
-//! Stands in for what confines, in a program that is built without the feature `sandbox`.
+//! Replaces the sandbox's mechanisms in a program built without the feature `sandbox`.
 
 /// Files.
 pub(super) mod files {

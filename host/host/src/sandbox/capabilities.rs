@@ -30,8 +30,8 @@ fn needed(needs: &Needs) -> impl Iterator<Item = (Capability, &'static str)> {
 /// kept.
 pub(super) fn keep(needs: &Needs) -> Vec<report::Capability> {
     let kept: CapsHashSet = needed(needs).map(|(capability, _)| capability).collect();
-    // While CAP_SETPCAP is there. Without it the bounding set stays, which grants nothing, as no program is executed
-    // any more.
+    // Done while CAP_SETPCAP is there. Without it the bounding set stays; that grants nothing, because no
+    // program is executed any more.
     for capability in caps::read(None, CapSet::Bounding).unwrap_or_default() {
         if !kept.contains(&capability) {
             let _ = caps::drop(None, CapSet::Bounding, capability);

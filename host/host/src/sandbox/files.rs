@@ -98,8 +98,8 @@ fn restrict(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
     Ok(rules.restrict_self()?.ruleset)
 }
 
-/// The folder of a file, and the folder of its target if it is a link. The rules are for folders because editors
-/// replace a file by a new one, for which there can be no rule yet.
+/// The folder of a file and, if the file is a link, the folder of its target. The rules are for folders
+/// because editors replace a file by a new one, for which no rule can exist yet.
 fn folders_of(file: &Path) -> Vec<PathBuf> {
     let folder = |file: &Path| or_here(file.parent().map_or_else(PathBuf::new, Path::to_owned));
     let mut folders = vec![folder(file)];

@@ -1,11 +1,13 @@
-//! The sandbox of a running instance: once it has started, it gives up privileges that it does not need again, access
-//! to other files, and system calls that only an attacker would make, so that a fault in it is worth little.
+//! The sandbox of a running instance. Once started, the instance gives up privileges that it does not need
+//! again, access to other files, and system calls that only an attacker would make. So an attacker gains
+//! little from a fault in it.
 //!
-//! The control thread enters it before workers start, and it applies to that thread and all threads that it starts
-//! afterwards. For the program this is the whole process; for a program on the library, its other threads are not
-//! confined. It cannot be left.
+//! The control thread enters it before workers start. It applies to that thread and all threads that it
+//! starts afterwards. In the `twinpath` program this is the whole process; in a program that uses the
+//! library, other threads are not confined. It cannot be left.
 //!
-//! What a kernel does not support is left out and reported ([`report::Sandbox`]), and does not prevent serving.
+//! Features that a kernel does not support are left out and reported ([`report::Sandbox`]). They do not
+//! prevent serving.
 
 #[cfg(not(feature = "sandbox"))]
 mod absent;
@@ -40,9 +42,9 @@ pub struct Needs {
     pub namespaces: bool,
     /// A folder in which it creates and removes sockets.
     pub sockets: Option<PathBuf>,
-    /// Sockets that it has created, and removes at the end or creates anew.
+    /// Sockets that it has created, and removes at the end or creates again.
     pub listeners: Vec<PathBuf>,
-    /// A folder of a BPF file system with what outlives it.
+    /// A folder in a BPF file system with objects that outlive the process.
     pub kept: Option<PathBuf>,
     /// Whether it looks up names of hosts.
     pub resolver: bool,
@@ -57,7 +59,7 @@ pub fn enter(setting: Sandbox, needs: &Needs) -> report::Sandbox {
         said.capabilities = capabilities::held(needs);
         return said;
     }
-    // First: without it, a process that is not root may use neither of the others.
+    // First: without it, a process that is not root may use neither of the other two.
     said.no_new_privs = rustix::thread::set_no_new_privs(true).is_ok();
     let in_force = |outcome: Result<String, String>| match outcome {
         Ok(said) => said,
@@ -68,12 +70,12 @@ pub fn enter(setting: Sandbox, needs: &Needs) -> report::Sandbox {
     };
     said.files = in_force(files::confine(needs));
     said.capabilities = capabilities::keep(needs);
-    // Last: the earlier steps make calls that it refuses.
+    // Last: it refuses calls that the earlier steps make.
     said.calls = in_force(calls::confine(needs));
     said
 }
 
-/// Whether the kernel can refuse a process files that it does not need. Nothing is confined by asking.
+/// Whether the kernel can restrict a process's access to files. Asking confines nothing.
 #[must_use]
 pub fn has_landlock() -> bool {
     files::is_there()

@@ -1,11 +1,11 @@
-//! One capture: a thread that takes what taps copied and writes it as pcapng (draft-ietf-opsawg-pcapng) into the
-//! client's connection.
+//! One capture: a thread that takes the copies made by taps and writes them as pcapng
+//! (draft-ietf-opsawg-pcapng) into the client's connection.
 //!
-//! Workers never wait for it: a client that reads too slowly misses frames, and the last block of the file says how
-//! many. Requests that the kernel's programs reply to by themselves come to no worker: these programs copy them, and their
-//! replies, into a ring of the capture's own ([`Replied`]); such packets are marked by a comment. A capture ends when the
-//! client closes its writing half or goes away, when it has the number of frames that was asked for, and with the
-//! instance.
+//! Workers never wait for it: a client that reads too slowly misses frames, and the last block of the file
+//! says how many. Requests that the kernel's programs answer themselves never reach a worker. These
+//! programs copy them, and their replies, into a separate ring of the capture ([`Replied`]); a comment
+//! marks such packets. A capture ends when the client closes its writing half or goes away, when it has the
+//! requested number of frames, and with the instance.
 
 mod replied;
 
@@ -33,34 +33,37 @@ use twinpath_worker::{CopyConsumer, TapCounters, tag};
 
 pub use self::replied::Replied;
 
-/// Captures of one instance at a time.
+/// Maximum number of captures of one instance at a time.
 pub const CAPTURES_MAX: usize = twinpath_worker::TAPS_MAX;
 
-/// Most frames that wait for one capture, per worker: some 20 ms at 200,000 frames a second. A super-frame counts as one for
-/// each 2 KiB of it that are kept.
+/// Maximum number of frames that wait for one capture, per worker: about 20 ms at 200,000 frames a second.
+/// A super-frame counts as one frame for each 2 KiB kept of it.
 pub const SLOTS: u32 = 4096;
 
-/// Most bytes kept of a frame, and the default: tcpdump's, and more than any port delivers.
+/// Maximum number of bytes kept of a frame, and the default: the same as tcpdump's, and more than any port
+/// delivers.
 pub const SNAPLEN_MAX: u32 = 262_144;
 
-/// Most frames taken from a ring before those of the other rings, and before they are written.
+/// Maximum number of frames taken from one ring before the other rings get their turn, and before the
+/// frames are written.
 const BATCH: usize = 256;
 
 /// How long a write may block before the thread checks whether the capture is to end.
 const WRITE_PATIENCE: Duration = Duration::from_millis(200);
 
-/// `epb_flags` (section "Enhanced Packet Block Flags Word"): the direction, and what is known of a packet's offloads.
+/// `epb_flags` (section "Enhanced Packet Block Flags Word"): the direction, and the known offload state of
+/// a packet.
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 const CHECKSUM_NOT_READY: u32 = 1 << 9;
 const CHECKSUM_VALID: u32 = 1 << 10;
 const TCP_SEGMENTATION_OFFLOADED: u32 = 1 << 11;
 
-/// `opt_comment` of packets that a program of the kernel has replied to or sent, instead of a worker.
+/// `opt_comment` of packets that a program of the kernel, and not a worker, has replied to or sent.
 const REQUEST_BY_REFLEX: &str = "answered by reflex";
 const REPLY_BY_REFLEX: &str = "reply by reflex";
 
-/// The flags of a packet, from those that a tap gave it.
+/// The flags of a packet, from those that its tap recorded.
 fn flags(note: &Note) -> u32 {
     let direction = if note.tag & tag::SENT == 0 { INBOUND } else { OUTBOUND };
     let offloads = [
@@ -72,7 +75,7 @@ fn flags(note: &Note) -> u32 {
     set.fold(direction, |flags, (_, theirs)| flags | theirs)
 }
 
-/// The end of a worker's tap.
+/// The reading end of a worker's tap.
 pub struct Source {
     /// Copies of its frames.
     pub ring: CopyConsumer,
@@ -86,14 +89,14 @@ pub struct CapturePlan {
     pub interface: String,
     /// The filter as it was written, for the file's header.
     pub filter: String,
-    /// Bytes kept of a frame at most.
+    /// Maximum number of bytes kept of a frame.
     pub snaplen: u32,
     /// Frames after which it ends.
     pub count: Option<u64>,
 }
 
-/// Wall time minus the time of the workers' clock. It is read once, so that setting the clock does not break the order
-/// of the file's time stamps.
+/// Wall time minus the time of the workers' clock. It is read once, so that setting the system's clock does
+/// not break the order of the file's time stamps.
 fn wall_ahead() -> Duration {
     let before = clock::now().as_nanos();
     let wall = clock_gettime(ClockId::Realtime);
@@ -151,14 +154,14 @@ impl Running {
         Ok(Self { wake, stop, thread })
     }
 
-    /// Asks it to write what has been copied, and to end.
+    /// Asks it to write the copied frames, and to end.
     pub fn ask_to_end(&self) {
         // Release: it orders nothing else; it is only a flag.
         self.stop.store(true, Ordering::Release);
         self.wake.signal();
     }
 
-    /// Waits until it has ended, which takes no longer than one blocked write after it was asked to.
+    /// Waits until it has ended. After a request to end, this takes no longer than one blocked write.
     pub fn join(self) {
         if self.thread.join().is_err() {
             tracing::error!("a capture panicked; serving goes on");
@@ -233,7 +236,7 @@ impl Capture {
                 taken => self.write(taken, &mut writer)?,
             }
         }
-        // The copies made before the end, and no more: workers go on.
+        // Only the copies made before the end: workers continue to copy.
         let mut left = SLOTS as usize;
         while self.written < self.count && left > 0 {
             let taken = self.take();
@@ -252,8 +255,9 @@ impl Capture {
         nanos.saturating_add(self.ahead.as_nanos() as u64)
     }
 
-    /// Takes a batch from every ring, and sorts by time what was copied before that began; returns the number of those frames. A ring
-    /// that was read first may have got older ones meanwhile than one that was read last, so the others wait for the next batch.
+    /// Takes a batch from every ring, and sorts by time the frames that were copied before the batch began.
+    /// Returns the number of those frames. A ring that was read first may meanwhile have received older
+    /// frames than one that was read last, so the other frames wait for the next batch.
     fn take(&mut self) -> usize {
         let before_ns = clock::now().as_nanos();
         for source in &mut self.sources {
@@ -281,7 +285,7 @@ impl Capture {
         self.batch.partition_point(|taken| taken.note.time_ns <= before_ns)
     }
 
-    /// Writes so many frames of the batch, and keeps the others.
+    /// Writes this many frames of the batch, and keeps the others.
     fn write(&mut self, taken: usize, writer: &mut Writer) -> Result<(), PcapError> {
         let left = (self.count - self.written).min(taken as u64);
         for taken in &self.batch[..left as usize] {
@@ -295,7 +299,7 @@ impl Capture {
         }
         self.written += left;
         self.batch.drain(..taken);
-        // Mostly none is left.
+        // Usually none is left.
         let mut kept = Vec::new();
         for taken in &mut self.batch {
             let bytes = &self.bytes[taken.from..taken.from + taken.len];

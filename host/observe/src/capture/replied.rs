@@ -1,4 +1,5 @@
-//! The part of a capture that the kernel's programs fill: requests that they have replied to by themselves, and the replies.
+//! The part of a capture that the kernel's programs fill: requests that they have answered themselves, and
+//! the replies.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -9,24 +10,24 @@ use twinpath_wire::filter::{Filter, outermost_beside};
 use twinpath_wire::offload::{Headers, completed};
 use twinpath_worker::{TapCounters, tag};
 
-/// What programs copy for a capture.
+/// The copies that programs make for a capture.
 pub struct Replied {
     reader: TapReader,
     filter: Filter,
     counters: Arc<TapCounters>,
-    /// Room for one frame.
+    /// Buffer for one frame.
     room: Vec<u8>,
 }
 
 impl Replied {
-    /// The frames that match `filter`, of what is read there; `counters` are written by the capture's thread alone.
+    /// The copied frames that match `filter`; `counters` are written only by the capture's thread.
     #[must_use]
     pub const fn new(reader: TapReader, filter: Filter, counters: Arc<TapCounters>) -> Self {
         Self { reader, filter, counters, room: Vec::new() }
     }
 
-    /// Takes the next request and its reply; passes those that the filter wants to `with`, each with its bytes, in which a
-    /// checksum that was left to hardware has been completed. Returns whether there was a request.
+    /// Takes the next request and its reply. Passes those that match the filter to `with`, each with its
+    /// bytes, in which a checksum left to hardware has been completed. Returns whether there was a request.
     pub(crate) fn take(&mut self, mut with: impl FnMut(Note, &[u8])) -> bool {
         let Self { reader, filter, counters, room } = self;
         reader.take(|exchange| {
@@ -46,12 +47,13 @@ impl Replied {
         })
     }
 
-    /// Frames for which there was no room, whatever the filter: no program asks that.
+    /// Frames for which there was no room, whether or not they match the filter, which programs do not
+    /// check.
     pub(crate) fn missed(&self) -> u64 {
         self.reader.missed()
     }
 
-    /// Frames that the filter wanted.
+    /// Frames that matched the filter.
     pub(crate) fn wanted(&self) -> u64 {
         self.counters.wanted.get()
     }
@@ -68,7 +70,7 @@ fn has_partial_checksum(frame: &[u8]) -> bool {
     Headers::find(frame).is_some_and(|headers| headers.has_partial_checksum(frame))
 }
 
-/// Completes a checksum of which the frame has the sum of the pseudo-header alone. Returns whether it could.
+/// Completes a checksum that consists only of the sum of the pseudo-header. Returns whether it could.
 fn complete(frame: &mut [u8]) -> bool {
     let place = Headers::find(frame).and_then(|headers| {
         let covered = frame.get(headers.transport_at..headers.end(frame)?)?;

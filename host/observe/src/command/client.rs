@@ -18,8 +18,8 @@ use crate::report::Draining;
 /// Connects to the instance that listens there, which must belong to root or this user.
 ///
 /// # Errors
-/// No instance answers there; or [`CommandError::OtherUser`]: then nothing was sent, and nothing received may
-/// be trusted.
+/// No instance answers there. Or [`CommandError::OtherUser`]: then nothing was sent, and nothing received
+/// may be trusted.
 pub fn connect(socket: &Path) -> Result<UnixStream, CommandError> {
     let failed = |error| CommandError::Connect { path: socket.to_owned(), error };
     let stream = UnixStream::connect(socket).map_err(failed)?;
@@ -33,8 +33,8 @@ pub fn connect(socket: &Path) -> Result<UnixStream, CommandError> {
     }
 }
 
-/// Sends one request and waits for the answer, at most [`PATIENCE`] for each part of it, or [`RELOAD_PATIENCE`] for a
-/// reload's.
+/// Sends one request and waits for the answer, at most [`PATIENCE`] for each part of it, or
+/// [`RELOAD_PATIENCE`] after a reload.
 ///
 /// # Errors
 /// No instance answers there; or [`CommandError::Refused`] with the instance's own sentence.
@@ -84,7 +84,8 @@ pub fn follow_drain(
     last.filter(|last| last.over).ok_or_else(cut_short)
 }
 
-/// Asks an instance for something that comes with descriptors: the connection, the answer, and as many descriptors as `count` says.
+/// Sends a request whose answer comes with descriptors. Returns the connection, the answer, and as many
+/// descriptors as `count` says.
 ///
 /// # Errors
 /// `InvalidData` with the instance's sentence if it refuses; any other kind if it cannot be asked.
@@ -169,7 +170,7 @@ pub struct FoundInstances {
 }
 
 impl FoundInstances {
-    /// The directories, for a message that nothing was found.
+    /// The directories, for the message that nothing was found.
     #[must_use]
     pub fn places(&self) -> String {
         let places: Vec<String> = self.looked.iter().map(|place| place.display().to_string()).collect();
@@ -177,8 +178,8 @@ impl FoundInstances {
     }
 }
 
-/// Finds the instances whose sockets are in these folders, or in subfolders, as systemd units have them; removes the
-/// sockets of dead instances. A missing folder counts as empty.
+/// Finds the instances whose sockets are in these folders, or in subfolders, as systemd units have them.
+/// Removes the sockets of dead instances. A missing folder counts as empty.
 ///
 /// # Errors
 /// One of them cannot be read, or others may change its content.

@@ -22,9 +22,9 @@ pub use self::server::{Server, ServerCounters};
 
 /// Longest request, bytes, with its newline.
 pub const REQUEST_MAX: usize = 64 * 1024;
-/// Longest answer that a client accepts, bytes: 4096 peers and 64 workers are some 2 MiB.
+/// Longest answer that a client accepts, bytes: 4096 peers and 64 workers take about 2 MiB.
 pub const ANSWER_MAX: usize = 16 * 1024 * 1024;
-/// Clients at once; a further one gets an error and is disconnected.
+/// Maximum number of clients at a time; a further one gets an error and is disconnected.
 pub const CLIENTS_MAX: usize = 16;
 /// A client that sends nothing, or does not read its answer, is disconnected after this time.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ pub const RELOAD_PATIENCE: Duration = Duration::from_secs(60);
 /// The interval of progress reports of a drain.
 pub const DRAIN_PROGRESS: Duration = Duration::from_millis(200);
 
-/// What others than switches answer to a change of ports.
+/// The answer of programs other than switches to a change of ports.
 pub const NO_SWITCH: &str =
     "this is no switch, and has no ports to change: name a switch's socket with --socket";
 
@@ -44,23 +44,23 @@ pub const NO_SWITCH: &str =
 pub enum Request {
     /// A part of the report: `{"show":"workers"}`.
     Show(Topic),
-    /// Copies of frames: `{"capture":{"interface":"eth0","filter":"udp port 7"}}`. After the answer the connection carries
-    /// a pcapng file, until the client closes its writing half.
+    /// Copies of frames: `{"capture":{"interface":"eth0","filter":"udp port 7"}}`. After the answer the
+    /// connection carries a pcapng file, until the client closes its writing half.
     Capture(Capture),
     /// Measure the cost of a wake-up now: `"measure"`. The answer is the report's `machine`.
     Measure,
     /// The service's own sockets, for an instance that takes over: `"sockets"`. The descriptors follow the answer,
     /// which names them; then the new instance reports its progress on the same connection.
     Sockets,
-    /// The same sockets, for a standby instance: `"standby"`. The connection stays open as long as the instance serves
-    /// these.
+    /// The same sockets, for a standby instance: `"standby"`. The connection stays open while the instance
+    /// serves these sockets.
     #[serde(rename = "standby")]
     StandBy,
     /// Answer all accepted requests, and end: `{"drain":{"timeout_ms":1000}}`. The answer, repeated every
     /// [`DRAIN_PROGRESS`], is a [`Draining`](crate::report::Draining); the last one reports the end.
     Drain(Drain),
-    /// Read the configuration's file again, and apply it: `"reload"`. The answer, once that is complete, lists the
-    /// changes, a line for each: `{"changed":["worker.mode: \"adaptive\" -> \"poll\""]}`.
+    /// Reload the configuration's file: `"reload"`. When the reload is complete, the answer lists the
+    /// changes, one line for each: `{"changed":["worker.mode: \"adaptive\" -> \"poll\""]}`.
     Reload,
     /// A change of a switch's ports: `{"port":{"add":"veth3,vlan=10"}}`, `{"port":{"remove":"veth3"}}`,
     /// `{"port":{"set":{"port":"veth3","keys":["vlan=20"]}}}`. The answer, once that is complete, is as a reload's.
@@ -102,7 +102,7 @@ pub struct Set {
 }
 
 impl Set {
-    /// Those of `workers` to which it applies.
+    /// The workers, out of `workers`, to which it applies.
     ///
     /// # Errors
     /// A sentence: there is no such worker, or the change contradicts itself.
@@ -153,11 +153,11 @@ impl Set {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PortChange {
-    /// One more port, as `--port` has it.
+    /// Adds a port, given as for `--port`.
     Add(String),
-    /// One less, by its name.
+    /// Removes a port, by its name.
     Remove(String),
-    /// Other values for keys of a port.
+    /// Changes keys of a port.
     Set {
         /// Its name.
         port: String,
@@ -219,7 +219,7 @@ pub enum Topic {
     Meters,
     /// The OpenFlow controllers of a switch.
     Controllers,
-    /// The programs that the owner of an interface gives rings.
+    /// The programs to which the owner of an interface gives rings.
     Programs,
 }
 

@@ -43,11 +43,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on `path`. Creates its folder (0755) if it is missing, and removes the socket of a dead instance, but
-    /// not a live one, and nothing that is not a socket. Needs a tokio runtime with I/O.
+    /// Listens on `path`. Creates its folder (0755) if it is missing. Removes the socket of a dead
+    /// instance, but not of a live one, and no other file. Needs a tokio runtime with I/O.
     ///
-    /// The folder must belong to root or this user. It may be writable for others only if it is sticky, as /tmp is:
-    /// there others could take the name first, which is refused, but neither remove nor replace the socket.
+    /// The folder must belong to root or this user. It may be writable for others only if it is sticky,
+    /// like /tmp: there others could take the name first, which is refused, but could neither remove nor
+    /// replace the socket.
     ///
     /// # Errors
     /// The step that failed; nothing is left behind in this case, except the folder.
@@ -109,8 +110,8 @@ impl Server {
     /// Serves until dropped. `handler` is called once per request, on this thread; its error is sent as one sentence. A
     /// handler that does not wait returns [`std::future::ready`].
     ///
-    /// A request whose answer is more than a line (a capture, sockets) is passed to `aside` with its connection, and
-    /// answered there.
+    /// A request whose answer is more than a line (a capture, sockets) is passed to `aside` with its
+    /// connection, and answered by it.
     pub async fn serve_aside<F, H, C>(&self, handler: F, aside: Option<C>) -> std::convert::Infallible
     where
         F: Fn(Request) -> H,
@@ -128,8 +129,8 @@ impl Server {
                         let text = line(&Answer::Error(format!("{CLIENTS_MAX} clients are connected already: try again")));
                         let _ = stream.try_write(&text);
                     }
-                    // Probably out of descriptors. Wait for a client to end, which frees some, or for a pause: accept
-                    // would fail again at once.
+                    // Probably out of descriptors. Wait until a client ends, which frees some, or for a
+                    // pause: accept would fail again immediately.
                     Err(error) => {
                         tracing::warn!(%error, "command socket: cannot accept a client");
                         let pause = tokio::time::sleep(std::time::Duration::from_millis(100));

@@ -26,8 +26,8 @@ fn handle(request: Request) -> Result<Value, String> {
     }
 }
 
-/// Serves on a socket in a new directory while `client` runs on a thread of its own; returns the counters. With
-/// `hurried`, the server's clock jumps to the next deadline whenever there is nothing to do.
+/// Serves on a socket in a new directory while `client` runs on a separate thread; returns the counters.
+/// With `hurried`, the server's clock jumps to the next deadline whenever there is nothing to do.
 fn served(hurried: bool, client: impl FnOnce(&Path) + Send + 'static) -> ServerCounters {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run").join("test.sock");

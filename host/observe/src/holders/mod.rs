@@ -49,8 +49,8 @@ impl fmt::Display for Holder {
     }
 }
 
-/// The sockets of this network namespace that hold `port`, IPv4 first. Empty if there are none, or if /proc cannot be
-/// read: it is only for a message.
+/// The sockets of this network namespace that hold `port`, IPv4 first. Empty if there are none, or if /proc
+/// cannot be read: the result is only used for a message.
 #[must_use]
 pub fn holders(transport: Transport, port: u16) -> Vec<Holder> {
     let mut sockets = sockets(transport, port).unwrap_or_default();
@@ -58,15 +58,17 @@ pub fn holders(transport: Transport, port: u16) -> Vec<Holder> {
     sockets.into_iter().map(|(inode, holder)| Holder { process: process_of(inode), ..holder }).collect()
 }
 
-/// Whether any socket of this network namespace holds `port`, of TCP a listening one; `None` if that cannot be read.
+/// Whether any socket of this network namespace holds `port` (for TCP, a listening one); `None` if that
+/// cannot be read.
 #[must_use]
 pub fn is_held(transport: Transport, port: u16) -> Option<bool> {
     sockets(transport, port).map(|sockets| !sockets.is_empty())
 }
 
-/// The sockets that hold a port, each with its inode, those of IPv4 first; `None` if they cannot be read.
+/// The sockets that hold a port, each with its inode, IPv4 first; `None` if they cannot be read.
 fn sockets(transport: Transport, port: u16) -> Option<Vec<(u64, Holder)>> {
-    // /proc/net shows the namespace of the process's main thread, and this is the calling one's.
+    // /proc/net shows the namespace of the process's main thread; this path shows that of the calling
+    // thread.
     let thread = rustix::thread::gettid().as_raw_nonzero();
     let table =
         |suffix: &str| fs::read_to_string(format!("/proc/self/task/{thread}/net/{transport}{suffix}"));
@@ -90,7 +92,8 @@ fn socket(row: &str, transport: Transport) -> Option<(u64, Holder)> {
     Some((inode.parse().ok()?, holder(transport, ip(address)?, port, uid.parse().ok()?)))
 }
 
-/// An address as the tables have it: words of 32 bits, each written as a number of the machine's byte order.
+/// An address in the format of the tables: words of 32 bits, each written as a number in the machine's byte
+/// order.
 fn ip(text: &str) -> Option<IpAddr> {
     let mut bytes = [0; 16];
     for (at, word) in bytes.chunks_exact_mut(4).enumerate().take(text.len() / 8) {

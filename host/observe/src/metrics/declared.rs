@@ -1,4 +1,4 @@
-//! The families of metrics of counts that are declared with them: only where a report has these counts is said here.
+//! The metric families of declared counters. This file only says where a report contains these counters.
 
 use std::sync::LazyLock;
 
@@ -15,11 +15,11 @@ use crate::report::{
 /// Counts, each with the values of its labels.
 type Labelled<'a, T> = Vec<(Vec<String>, &'a T)>;
 
-/// Where a report has counts of the set `T`.
+/// The place of the counts `T` in a report.
 pub(super) struct Place<T: 'static> {
     /// The labels of their metrics.
     pub(super) labels: &'static [&'static str],
-    /// They, each with the values of the labels.
+    /// The counts, each with the values of the labels.
     pub(super) each: fn(&Report) -> Labelled<'_, T>,
 }
 

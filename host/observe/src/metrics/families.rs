@@ -1,5 +1,5 @@
-//! The metric families that are not only of switches and owners, in the order of docs/metrics.md. Here are those that
-//! are computed from a report; those of counts are declared with the counts.
+//! The metric families that do not belong only to switches and owners, in the order of docs/metrics.md.
+//! This file has those that are computed from a report; those of counters are declared with the counters.
 
 use twinpath_config::Path;
 use twinpath_inspect::MetricKind;

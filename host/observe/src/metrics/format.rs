@@ -1,4 +1,4 @@
-//! The two formats of the text, and which of them a scraper takes.
+//! The two text formats, and the choice between them by the scraper's request.
 
 use hyper::HeaderMap;
 use hyper::header::ACCEPT;
@@ -8,13 +8,13 @@ use hyper::header::ACCEPT;
 pub enum Format {
     /// OpenMetrics 1.0: families have names without suffixes, and the text has an end.
     OpenMetrics,
-    /// Prometheus' text format 0.0.4: each metric's name is its family's, and there is no type for information.
+    /// Prometheus' text format 0.0.4: each metric's name is that of its family, and there is no info type.
     Text,
 }
 
 impl Format {
-    /// OpenMetrics if the scraper names it (RFC 9110, 12.5.1) and does not like the text format better, else the text format,
-    /// which every scraper takes.
+    /// OpenMetrics if the scraper accepts it (RFC 9110, 12.5.1) and does not prefer the text format.
+    /// Otherwise the text format, which every scraper accepts.
     pub(super) fn accepted(headers: &HeaderMap) -> Self {
         let ranges = || {
             let lists = headers.get_all(ACCEPT).iter().filter_map(|list| list.to_str().ok());
@@ -44,7 +44,7 @@ impl Format {
     }
 }
 
-/// One of the kinds that a scraper accepts.
+/// One of the media types that a scraper accepts.
 struct Range<'a> {
     kind: &'a str,
     version: Option<&'a str>,
@@ -53,7 +53,7 @@ struct Range<'a> {
 }
 
 impl<'a> Range<'a> {
-    /// `None` if its weight is none.
+    /// `None` if its weight is invalid.
     fn read(written: &'a str) -> Option<Self> {
         let mut parts = written.split(';').map(str::trim);
         let mut range = Self { kind: parts.next()?, version: None, weight: 1.0 };

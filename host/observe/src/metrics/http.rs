@@ -1,6 +1,7 @@
 //! The HTTP server for scrapes, limited in clients and in time.
 //!
-//! It uses hyper without a framework, because there is one page; the router of a framework would double the code.
+//! It uses hyper without a framework, because there is only one page; a framework's router would double the
+//! code.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -26,13 +27,13 @@ use crate::holders::{Transport, holders};
 use crate::metrics::{Format, encode};
 use crate::report::Report;
 
-/// Clients at once; a further one is disconnected.
+/// Maximum number of clients at a time; a further one is disconnected.
 pub const CLIENTS_MAX: usize = 16;
 /// Time for a client from connecting until it has read its answer.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Pause after accept failed for lack of descriptors: it would fail again at once.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Most bytes of a request's header.
+/// Maximum length of a request's header, bytes.
 const HEADER_MAX: usize = 16 * 1024;
 
 /// Counts of clients; written by the control thread.
@@ -79,7 +80,7 @@ impl Server {
     /// Listens on `address`; with port 0 the kernel chooses one. Needs a tokio runtime with I/O.
     ///
     /// # Errors
-    /// [`MetricsError`], with the process that holds the port if it can be told.
+    /// [`MetricsError`], with the process that holds the port if known.
     pub async fn bind(address: SocketAddr) -> Result<Self, MetricsError> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::AddrInUse => MetricsError::InUse { address, holder: holder(address) },
@@ -134,8 +135,8 @@ impl Server {
     }
 }
 
-/// Serves on the last server received; clients of the former one are disconnected when a new one comes. Runs until
-/// dropped.
+/// Serves on the last server received. When a new one arrives, clients of the former one are disconnected.
+/// Runs until dropped.
 pub async fn serve_where_offered<F, H>(
     mut offered: watch::Receiver<Option<Rc<Server>>>,
     scrape: F,
@@ -165,7 +166,7 @@ where
     H: Future<Output = Option<Report>>,
 {
     let service = service_fn(|request| async move { Ok::<_, Infallible>(answer(&request, scrape).await) });
-    // One scrape per connection, so that a scraper that disappears does not use up a place.
+    // One scrape per connection, so that a scraper that disappears does not occupy a place.
     http1::Builder::new()
         .keep_alive(false)
         .max_buf_size(HEADER_MAX)

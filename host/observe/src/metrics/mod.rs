@@ -1,8 +1,8 @@
 //! Metrics for Prometheus, from the same report as `show`: each family has a stable name, a type and a description.
 //!
-//! A metric of a counter is declared with the counter; the others are in `families.rs`. A scrape is a request to the
-//! control thread like any other, and workers are not involved. docs/metrics.md is the list for operators: `make documents`
-//! writes its table, and a test compares it with an instance.
+//! The metric of a counter is declared with the counter; the others are in `families.rs`. A scrape is a
+//! request to the control thread like any other, and does not involve workers. docs/metrics.md is the list
+//! for operators: `make documents` writes its table, and a test compares it with an instance.
 
 mod declared;
 mod families;
@@ -108,8 +108,8 @@ impl Collector for Scrape {
                 let labels: Vec<_> = family.labels.iter().copied().zip(&row.labels).collect();
                 match (self.1, row.value) {
                     (Format::OpenMetrics, value) => write(&mut encoder, family.kind, &labels, &value)?,
-                    // The name has its suffix already, and that of a gauge is written as it is. Information has the
-                    // value 1.
+                    // The name has its suffix already, and that of a gauge is written unchanged. An info
+                    // metric has the value 1.
                     (Format::Text, Value::Labels) => {
                         write(&mut encoder, MetricKind::Gauge, &labels, &Value::Count(1))?;
                     }

@@ -1,4 +1,4 @@
-//! The metric families of owners of an interface, behind the others in docs/metrics.md.
+//! The metric families of owners of an interface; they follow the others in docs/metrics.md.
 
 use super::declared::PROGRAMS;
 use super::families::gauge;

@@ -1,4 +1,4 @@
-//! The metric families of switches, behind the others in docs/metrics.md.
+//! The metric families of switches; they follow the others in docs/metrics.md.
 
 use super::declared::{OPENFLOW, PORTS, SWITCH, SWITCHING, TABLES};
 use super::families::gauge;

@@ -172,7 +172,7 @@ fn every_count_is_in_one_family_and_every_row_has_its_labels() {
     }
 }
 
-/// What follows a family's name in the text, as its type says.
+/// The suffixes after a family's name in the text, by its type.
 const SUFFIXES: [&str; 2] = ["_total", "_bucket"];
 
 #[test]

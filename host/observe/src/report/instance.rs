@@ -42,7 +42,7 @@ pub struct StandingBy {
     pub times: u64,
 }
 
-/// A configuration that can be read again.
+/// A configuration that can be reloaded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Configuration {
@@ -64,7 +64,7 @@ pub struct Configuration {
 pub struct Sandbox {
     /// `on` or `off`.
     pub setting: String,
-    /// Whether programs that it might run cannot gain privileges (`PR_SET_NO_NEW_PRIVS`).
+    /// Whether programs that it might execute cannot gain privileges (`PR_SET_NO_NEW_PRIVS`).
     pub no_new_privs: bool,
     /// The capabilities that it has.
     pub capabilities: Vec<Capability>,

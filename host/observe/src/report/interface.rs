@@ -74,28 +74,29 @@ pub struct Interface {
     pub device: Device,
     /// Its queues that we serve.
     pub queues: Vec<Queue>,
-    /// Replies that the kernel's programs give by themselves; only of an interface with services on a fast path.
+    /// Replies that the kernel's programs send themselves; only for an interface with services on a fast
+    /// path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reflexes: Option<Reflexes>,
     /// Frames that cross within the kernel, past all queues: at an exception port, and at a port of a
     /// switch once it has forwarded any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crossed: Option<Crossed>,
-    /// The cost of attaching for the kernel's own traffic, for each path that was measured, in that order: the last one
+    /// The cost of attaching for the kernel's own traffic, for each measured path, in order: the last one
     /// without `beyond` is in use. Empty if it was not requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fallback: Vec<Fallback>,
 }
 
-/// Replies that the kernel's programs give by themselves.
+/// Replies that the kernel's programs send themselves.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reflexes {
-    /// Why they give none; empty if they do.
+    /// Why they send none; empty if they do.
     pub off: String,
-    /// How many requests that a program could have replied to it has left to a worker, or dropped, by reason.
+    /// Requests that a program could have answered, but left to a worker or dropped, by reason.
     pub not_replied: Vec<Count>,
-    /// The memory of replies that services keep, if some do.
+    /// The memory of replies that services keep, if any do.
     pub kept: Option<KeptReplies>,
 }
 
@@ -104,9 +105,9 @@ counts! {
     pub struct KeptReplies {
         /// Why the programs do not repeat them; empty if they do.
         pub off: String,
-        /// Most entries that there can be.
+        /// Maximum number of entries.
         pub entries_max: u64,
-        /// Memory of the maps that they are in, bytes, used or not.
+        /// Memory of their maps, bytes, used or not.
         pub memory_bytes: u64,
     } and {
         /// Valid entries.

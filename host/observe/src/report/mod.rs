@@ -70,7 +70,7 @@ pub struct Report {
     pub meters: Vec<Meter>,
     /// Its controllers.
     pub controllers: Vec<Controller>,
-    /// The programs that the owner of an interface gives rings.
+    /// The programs to which the owner of an interface gives rings.
     pub programs: Vec<Program>,
 }
 

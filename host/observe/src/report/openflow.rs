@@ -15,15 +15,16 @@ counts! {
         pub forwarding: String,
         /// Flows in all tables.
         pub flows: u64,
-        /// Flows that there may be.
+        /// Maximum number of flows.
         pub flows_max: u64,
-        /// Entries in the kernel of a former process of the switch that no flow has confirmed yet (`on_exit`).
+        /// Entries of a former process of the switch in the kernel that no flow has confirmed yet
+        /// (`on_exit`).
         pub kept: u64,
-        /// The tables that have flows, or were looked up in.
+        /// The tables that have flows, or in which packets were looked up.
         pub tables: Vec<FlowTable>,
-        /// The version of the tables that workers were told of last.
+        /// The version of the tables that workers were last told of.
         pub version: u64,
-        /// Workers that have not taken a version for over a second: changes go on without them.
+        /// Workers that have not taken a version for over a second: changes continue without them.
         pub waiting_for: Vec<u32>,
     } and {
         /// Controllers that are connected to a switch.
@@ -65,7 +66,7 @@ pub struct Flow {
     pub priority: u16,
     /// What it matches: `in_port=1,eth_type=0x0800`; `any` for every frame.
     pub matches: String,
-    /// What is done then: `output:2`; `drop` for nothing.
+    /// Its instructions: `output:2`; `drop` for none.
     pub instructions: String,
     /// The controller's mark.
     pub cookie: u64,
@@ -73,18 +74,18 @@ pub struct Flow {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Seconds since it was put in.
+    /// Seconds since it was added.
     pub age_s: u64,
-    /// It goes when it took no packet for so long, s; 0: never.
+    /// It is removed when it has taken no packet for this time, s; 0: never.
     pub idle_timeout_s: u16,
-    /// It goes after so long, s; 0: never.
+    /// It is removed after this time, s; 0: never.
     pub hard_timeout_s: u16,
-    /// Who forwards its frames now: `kernel` or `worker`.
+    /// Whether the kernel or a worker forwards its frames now: `kernel` or `worker`.
     pub place: String,
-    /// Where the kernel does: `tc`, `xdp` or `tc and xdp`, as it depends on the port that they come in by.
+    /// Where the kernel forwards them: `tc`, `xdp` or `tc and xdp`, depending on the input port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hook: Option<String>,
-    /// Why the kernel left the last of its frames that was looked at to workers.
+    /// Why the kernel left the last of its frames that was checked to workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
 }
@@ -147,7 +148,7 @@ pub struct Meter {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Band {
-    /// What it does beyond which rate: `drop rate=1000`.
+    /// Its action and the rate above which it applies: `drop rate=1000`.
     pub band: String,
     /// Packets that exceeded it.
     pub packets: u64,
@@ -155,11 +156,11 @@ pub struct Band {
     pub bytes: u64,
 }
 
-/// A controller, or an address where some may come.
+/// A controller, or an address at which controllers may connect.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Controller {
-    /// The address as configured; of one that came, where it did.
+    /// The address as configured; for a controller that connected to us, the address where it did.
     pub address: String,
     /// The other end, while connected.
     pub peer: String,
@@ -167,10 +168,10 @@ pub struct Controller {
     pub state: String,
     /// `master`, `equal` or `slave`.
     pub role: Option<String>,
-    /// Whether it came by itself.
+    /// Whether it connected to us.
     pub came: bool,
-    /// Seconds since it greeted, or until it is tried again.
+    /// Seconds since its HELLO, or until the next attempt.
     pub seconds: Option<u64>,
-    /// Why it was lost, or not reached, the last time.
+    /// Why it was last lost, or not reached.
     pub last_error: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! The part of the report about programs that the owner of an interface gives rings.
+//! The part of the report about programs to which the owner of an interface gives rings.
 
 use twinpath_inspect::counts;
 

@@ -16,25 +16,26 @@ pub struct Service {
     pub claims: Vec<ServiceClaim>,
     /// Requests that the kernel's programs replied to by themselves; no worker has seen them.
     pub reflex_replies: u64,
-    /// Why workers give all replies, though the service allows others; empty: no such reason, or one of the interface.
+    /// Why workers send all replies, although the service allows others; empty: no such reason, or one of
+    /// the interface.
     pub no_reflex: String,
-    /// From which source ports datagrams are not answered, why, and what has them answered: one sentence; empty: they are
-    /// answered from every port that there is.
+    /// One sentence: the source ports whose datagrams are not answered, why, and how to have them answered.
+    /// Empty: datagrams from all ports are answered.
     pub unanswered_ports: String,
     /// The replies that it keeps, if it does.
     pub kept: Option<ServiceKept>,
-    /// What its engines have counted.
+    /// The counters of its engines.
     #[serde(flatten)]
     pub serve: ServeCounts,
-    /// What its TCP connections have counted.
+    /// The counters of its TCP connections.
     #[serde(flatten)]
     pub tcp: TcpCounts,
-    /// What it has counted of its sessions.
+    /// The counters of its sessions.
     #[serde(flatten)]
     pub sessions: SessionCounts,
     /// The service's own counters, if it has any.
     pub requests: Option<RequestCounts>,
-    /// What the service counts itself, by names of its own.
+    /// The service's own metrics, with their names.
     pub own: Vec<OwnMetric>,
 }
 
@@ -77,7 +78,7 @@ pub struct ServiceClaim {
     pub path: String,
     /// The reason for that path: one sentence.
     pub why: String,
-    /// What it has counted.
+    /// Its counters.
     #[serde(flatten)]
     pub counts: ClaimCounts,
 }

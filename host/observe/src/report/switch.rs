@@ -15,11 +15,11 @@ counts! {
         pub vlans: bool,
         /// How long an address is known after its last frame, s.
         pub ageing_s: u64,
-        /// Addresses learned that are in the table, some of which may be too old.
+        /// Addresses in the table, some of which may have expired.
         pub addresses: u64,
-        /// The most that there can be: the places of the table, of which there are two for each of `switch.mac_entries`.
+        /// Maximum number of addresses: the table has two places for each of `switch.mac_entries`.
         pub mac_entries_max: u64,
-        /// What its workers have counted.
+        /// The counters of its workers.
         #[serde(flatten)]
         pub counts: SwitchCounts,
         /// Its OpenFlow, if it has tables.
@@ -37,13 +37,13 @@ counts! {
     pub struct SwitchPort {
         /// Its name, as configured.
         pub name: String,
-        /// Its number, in OpenFlow as well, where the host's own interface is LOCAL.
+        /// Its number, also in OpenFlow, where the host's own interface is LOCAL.
         pub number: u32,
         /// `interface`, `tap`, `memory` or `local`.
         pub kind: String,
         /// `up`, `down` (its interface is), `gone`, `waiting` (for an application), `refused` or `elsewhere`.
         pub state: String,
-        /// What it is on, or why it is not in use: one sentence.
+        /// What it is attached to, or why it is not in use: one sentence.
         pub why: String,
         /// `access`, `trunk` or `monitor`.
         pub mode: String,
@@ -89,7 +89,7 @@ const BY_KERNEL: &str = "Frames of the port that the kernel forwarded, without a
 pub struct Mac {
     /// The address.
     pub mac: String,
-    /// Its VLAN; 0 in a switch without.
+    /// Its VLAN; 0 in a switch without VLANs.
     pub vlan: u16,
     /// Its port.
     pub port: String,

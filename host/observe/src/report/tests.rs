@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::*;
 
-/// The keys of an object, in order, also one that comes twice.
+/// The keys of an object, in order, including repeated ones.
 struct Keys(Vec<String>);
 
 impl<'de> Deserialize<'de> for Keys {
@@ -33,7 +33,7 @@ impl<'de> Visitor<'de> for KeysOf {
     }
 }
 
-/// The names of the fields in JSON: none comes twice, and what was written is read.
+/// The names of the fields in JSON: none occurs twice, and written values can be read.
 fn fields<T: Default + Serialize + DeserializeOwned>() -> BTreeSet<String> {
     let text = serde_json::to_string(&T::default()).unwrap();
     let read: T = serde_json::from_str(&text).unwrap();
@@ -48,7 +48,7 @@ fn names(list: &str) -> BTreeSet<String> {
     list.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Programs read them: what a counter is called where it is declared is its name here.
+/// Programs read these names: a counter's name here is that of its declaration.
 #[test]
 fn counts_are_beside_the_other_fields_under_their_stable_names() {
     assert_eq!(

@@ -20,16 +20,16 @@ counts! {
         pub priority: String,
         /// The reason for that priority.
         pub priority_why: String,
-        /// The limit on its use of the CPU, if it keeps to one.
+        /// The limit on its use of the CPU, if it has one.
         pub guard: Option<Guard>,
         /// The CPU latency request: its setting, and its measured effect.
         pub latency_request: LatencyRequest,
-        /// What it has counted.
+        /// Its counters.
         #[serde(flatten)]
         pub counts: WorkerCounts,
         /// How it idles, and the reason.
         pub idle: Idle,
-        /// If it is stuck: for how long frames have been waiting for it; meanwhile the kernel serves, ms.
+        /// If it is stuck: how long frames have been waiting for it, ms; meanwhile the kernel serves.
         pub stuck_ms: Option<u64>,
         /// TCP connections open on it.
         pub connections: u64,

@@ -1,4 +1,5 @@
-//! Advice about the room for frames and connections that wait: rings, queueing disciplines, socket buffers, backlogs.
+//! Advice about queue sizes for frames and connections: rings, queueing disciplines, socket buffers,
+//! backlogs.
 
 use super::{Advice, Adviser, Wanted, of_machine, setting};
 use crate::setting::{Id, Place};
@@ -14,7 +15,7 @@ const BACKLOG_AFTER_DROPS: u64 = 10_000;
 const LISTEN_BACKLOG: u64 = 4096;
 
 impl Adviser<'_> {
-    /// The room for what waits at an interface.
+    /// Advises the queue sizes of an interface.
     pub(super) fn room_at(&self, interface: &Interface, advice: &mut Vec<Advice>) {
         let name = interface.owner.name.as_str();
         advice.push(self.line(Id::Qdisc, name, qdisc(interface)));
@@ -27,7 +28,7 @@ impl Adviser<'_> {
         let drops = interface.ring_drops;
         let wanted = match interface.ring_limits.as_str() {
             "" => Wanted::Absent,
-            // They cost latency and cache, so they have to be needed.
+            // Larger rings cost latency and cache, so they are advised only if needed.
             _ if drops == 0 => Wanted::Shown { setting: rings },
             limits => Wanted::Value { setting: rings, any_of: vec![limits.to_owned()] },
         };
@@ -38,7 +39,7 @@ impl Adviser<'_> {
         line
     }
 
-    /// The room for what waits in the machine.
+    /// Advises the queue sizes of the machine.
     pub(super) fn room(&self, advice: &mut Vec<Advice>) {
         for (id, place) in [(Id::RmemMax, Place::RmemMax), (Id::WmemMax, Place::WmemMax)] {
             let wanted = Wanted::AtLeast { setting: of_machine(place), least: SOCKET_BUFFER_MAX_BYTES };

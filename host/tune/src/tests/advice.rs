@@ -108,7 +108,8 @@ fn a_core_that_is_shared_with_a_spinning_worker_is_told_and_frames_that_were_los
             "smt : on: CPU 3 on a worker's core -> CPU 3 left idle, or offline ForYou",
         ]
     );
-    // Room is only advised where it was missing, and a kernel that has threads for all interrupts is meant to.
+    // Larger queues are advised only where frames were lost. A kernel with threads for all interrupts was
+    // configured that way on purpose.
     fake.put("sys/class/net/eth0/statistics/rx_missed_errors", "0");
     fake.put("sys/class/net/eth0/statistics/rx_fifo_errors", "0");
     fake.put("proc/net/softnet_stat", "38a4b366 00000000 00000062");

@@ -60,7 +60,7 @@ fn a_new_interface_of_the_same_name_is_another_one() {
     let gone = of(&outcomes, Id::DeferredIrqs);
     assert_eq!((gone.what, gone.note.as_str()), (Done::Gone, "eth0 is gone; it was 2 there"));
     assert_eq!(fake.get("sys/class/net/eth0/napi_defer_hard_irqs"), "0");
-    // Settings of the machine are restored all the same.
+    // Settings of the machine are restored anyway.
     assert_eq!(of(&outcomes, Id::Thp).what, Done::Restored);
     assert!(!fake.journal_file().exists());
 }

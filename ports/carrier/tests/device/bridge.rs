@@ -1,5 +1,5 @@
-//! Beside a kernel bridge that the interfaces belong to: it is idle while workers serve, and carries the frames when they
-//! are stuck or gone.
+//! Beside a kernel bridge to which the interfaces belong: it is idle while workers serve, and carries the frames
+//! when they are stuck or gone.
 
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::UdpSocket;
@@ -99,7 +99,7 @@ fn while_workers_serve_the_bridge_sees_nothing_and_when_one_is_stuck_it_carries(
     lab.ask_until_answered(|| switch.forward());
     assert!(!lab.bridge_has_learnt());
 
-    // The worker looks no more. Soon the bridge carries, until the worker looks again.
+    // The worker stops looking. Soon the bridge carries, until the worker looks again.
     lab.ask_until_answered(|| {});
     assert!(lab.bridge_has_learnt());
     assert!(switch.queue.is_withdrawn());

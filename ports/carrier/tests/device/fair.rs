@@ -1,4 +1,4 @@
-//! A port that sends more than the worker passes on delays the others little, and takes no room from them.
+//! A port that sends more than the worker can pass on hardly delays the others, and takes no room from them.
 
 use twinpath_frame::BURST_MAX;
 use twinpath_inspect::Reason;
@@ -6,7 +6,7 @@ use twinpath_inspect::Reason;
 use super::frames::{Far, cables, tcp};
 use super::*;
 
-/// What the next turn gives the worker: the port of each frame.
+/// Frames that the worker gets in the next turn: the port of each.
 fn turn(switch: &mut Switch) -> Vec<u16> {
     switch.receive();
     let ports = switch.waiting.frames().iter().map(|frame| frame.meta().port).collect();

@@ -1,4 +1,4 @@
-//! Frames cross from port to port with what travels beside them.
+//! Frames cross from port to port with their offloads.
 
 use twinpath_frame::{Checksum, Gso, GsoKind};
 use twinpath_inspect::Reason;
@@ -38,7 +38,7 @@ impl Far {
         self.port.transmit(&mut self.pool, &mut burst);
     }
 
-    /// Waits for so many frames, and returns their lengths.
+    /// Waits for `count` frames, and returns their lengths.
     pub(super) fn lengths(&mut self, count: usize) -> Vec<usize> {
         let (mut burst, mut lengths) = (Burst::new(), Vec::new());
         while lengths.len() < count {
@@ -93,7 +93,7 @@ pub(super) fn tcp(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Where a frame is not as it was sent, and both lengths.
+/// The first difference between a frame and what was sent, and both lengths.
 fn first_difference(frame: &Frame, sent: &[u8]) -> Option<(Option<usize>, usize, usize)> {
     let got = bytes(frame);
     let at = got.iter().zip(sent).position(|(got, sent)| got != sent);

@@ -49,7 +49,7 @@ struct Switch {
     programs: PortPrograms,
     queue: CarrierPort,
     pool: Pool,
-    /// What has come and was not taken yet.
+    /// Frames that have come and were not taken yet.
     waiting: Burst,
 }
 

@@ -1,4 +1,4 @@
-//! The other ends of cables that end in the same namespace, where marks are not taken off on the way.
+//! The other ends of cables in the same namespace, where marks are not removed on the way.
 #![allow(unsafe_code, reason = "the kernel takes a filter by a pointer")]
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -50,7 +50,7 @@ fn frames_reach_other_interfaces_of_the_namespace_without_a_mark() {
     let namespace = cables(2);
     let mut switch = Switch::new(&namespace, &["near0", "near1"], Unserved::Dropped, Duration::ZERO);
     let (mut far, marked) = (Far::new(&namespace, "far0"), of_marked(&namespace, "far0"));
-    // By either of the two sockets that send.
+    // Through either of the two sending sockets.
     for is_partial in [false, true] {
         let sent = tcp(500);
         let mut frame = switch.pool.take().unwrap();

@@ -1,4 +1,4 @@
-//! A port whose frames stay in the kernel keeps no frame of others.
+//! A port whose frames stay in the kernel does not delay frames of others.
 
 use twinpath_inspect::Reason;
 use twinpath_test_rig::move_link;
@@ -12,8 +12,8 @@ const FLOOD: usize = 12_000;
 /// Frames through each of the others, meanwhile and afterwards.
 const OTHERS: usize = 20;
 
-/// Port 2 leads to another host's bridge, and from there to a shaper with a long queue. The kernel charges what waits there to
-/// the socket that has sent it, as packet sockets see nothing of it (what they see is a copy).
+/// Port 2 leads to another host's bridge, and from there to a shaper with a long queue. The kernel charges the
+/// frames that wait there to the sending socket, because packet sockets see none of them (they would see a copy).
 fn shaped() -> (Namespace, Namespace) {
     let (namespace, host) = (cables(3), quiet());
     move_link(&namespace, "far2", &host);

@@ -89,7 +89,7 @@ enum Step {
     },
 }
 
-/// One CPU, which brings the frames of one flow.
+/// One CPU, which delivers the frames of one flow.
 #[derive(Clone, Copy, Debug)]
 struct Cpu {
     number: u8,
@@ -192,7 +192,7 @@ proptest! {
                         prop_assert!(!rings.direct.as_ref().is_some_and(DirectRing::look));
                     }
                 }
-                // So long it takes no CPU to get a frame into the socket's ring.
+                // No CPU takes this long to get a frame into the socket's ring.
                 5 if !cpus.iter().any(Cpu::fills_socket) => now += SETTLING,
                 5 | 6 => drop(rings.take(now, &mut see)),
                 cpu => cpus[cpu].go(&mut kernel),

@@ -21,7 +21,7 @@ fn socket(namespace: &Namespace, name: &str) -> OwnedFd {
     namespace.run(|| open_socket(&config)).unwrap().unwrap()
 }
 
-/// A port with a pool of its own, and the packets that have come and are not taken yet.
+/// A port with its own pool, and the packets that have come but are not taken yet.
 struct End {
     port: VnetPort,
     pool: Pool,

@@ -44,7 +44,7 @@ pub enum HoldError {
         /// The reason.
         why: String,
     },
-    /// There is no instance to be a standby for, or not any longer.
+    /// There is no instance to be a standby for, or there is none any longer.
     #[error("cannot stand by for {}: {why}", from.display())]
     StandBy {
         /// Its command socket.

@@ -24,7 +24,7 @@ pub struct KernelSockets {
 }
 
 impl KernelSockets {
-    /// Puts the ports that the kernel has chosen into the plan that left them to it (port 0).
+    /// Fills in the ports that the kernel has chosen, where the plan left the choice to it (port 0).
     pub fn name_ports(&self, plan: &mut ServicePlan) {
         if let Some(chosen) = self.udp.first().filter(|_| plan.udp == Some(0)) {
             plan.udp = Some(chosen.port());
@@ -66,7 +66,8 @@ impl Name {
     }
 }
 
-/// The sockets of one service, by second descriptors that control keeps, to be passed to another instance.
+/// The sockets of one service, as duplicate descriptors that control keeps for passing them to another
+/// instance.
 pub struct Held {
     /// The part of the workers that serves them.
     pub part: usize,
@@ -76,7 +77,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// The sockets for a stand-in: the UDP sockets, and second descriptors of all listeners.
+    /// The sockets for a stand-in: the UDP sockets, and duplicate descriptors of all listeners.
     ///
     /// # Errors
     ///
@@ -87,7 +88,7 @@ impl Held {
         Ok((Arc::clone(&self.udp), listeners?))
     }
 
-    /// The sockets of several services, which are the parts from 0 on.
+    /// The sockets of several services, which become the parts from 0 on.
     ///
     /// # Errors
     ///
@@ -96,7 +97,7 @@ impl Held {
         sockets.iter().enumerate().map(|(part, sockets)| Self::of(part, sockets)).collect()
     }
 
-    /// Keeps a second descriptor of each socket.
+    /// Keeps a duplicate descriptor of each socket.
     ///
     /// # Errors
     ///
@@ -137,8 +138,8 @@ impl Held {
     }
 }
 
-/// Sends the names of all sockets in one line, and then the descriptors; or only the refusal, if there is one.
-/// Returns whether the sockets were sent.
+/// Sends the names of all sockets in one line, and then the descriptors. If `why_not` is set, sends only
+/// that refusal. Returns whether the sockets were sent.
 pub fn send(mut stream: &UnixStream, held: &[Held], why_not: Option<String>) -> bool {
     if let Some(why) = why_not {
         let _ = stream.write_all(&command::refusal(&why));

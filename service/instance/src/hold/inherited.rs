@@ -21,7 +21,7 @@ use crate::plan::{Plan, ServicePlan};
 /// grace period, which can take seconds on a busy machine; it serves meanwhile.
 const STEP_PATIENCE: Duration = Duration::from_secs(60);
 
-/// The answer of an instance that is about to end to one that asks for its sockets.
+/// The answer to a request for the sockets while the instance is about to end.
 pub const STOPPING: &str = "the instance is stopping";
 
 /// A message of a new instance that has got the sockets.
@@ -88,7 +88,8 @@ impl Inherited {
         held.into_iter().all(|(socket, address, port)| has(socket, address, port))
     }
 
-    /// Whether the other instance serves something at this address by its name; for a flow also at all addresses.
+    /// Whether the other instance serves something at this address under its name; for a flow also at all
+    /// addresses.
     #[must_use]
     pub fn serves_at(&self, service: &ServicePlan, address: IpAddr) -> bool {
         let is_there = |at: Option<IpAddr>| at.map_or(!service.flows.is_empty(), |at| at == address);
@@ -107,7 +108,7 @@ impl Inherited {
         (self.from, self.stream)
     }
 
-    /// Second descriptors of sockets that this instance has itself.
+    /// Duplicate descriptors of this instance's own sockets.
     ///
     /// # Errors
     ///
@@ -179,7 +180,7 @@ impl Inherited {
         let failed = |why: String| HoldError::TakeOver { from: self.from.clone(), why };
         let mut line = serde_json::to_vec(&step).map_err(|error| failed(error.to_string()))?;
         line.push(b'\n');
-        // If the former instance has given us up, its last message says so: it is read below.
+        // If the former instance has given up on us, its last message says so: it is read below.
         let said = stream.write_all(&line);
         let mut answer = Vec::new();
         stream.set_read_timeout(Some(STEP_PATIENCE)).map_err(|error| failed(error.to_string()))?;
@@ -203,7 +204,8 @@ impl Inherited {
     }
 }
 
-/// The sockets of the instance that the plan takes over from, or is a standby for; none if it does neither.
+/// The sockets of the instance that the plan takes over from, or is a standby for; empty if it does
+/// neither.
 ///
 /// # Errors
 ///

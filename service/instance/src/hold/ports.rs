@@ -40,10 +40,11 @@ pub fn hold_all_ports<'a>(
     }
 }
 
-/// How often another port is chosen, if one that the kernel has chosen for the first address is taken at another.
+/// How often to choose another port, if the port that the kernel chose for the first address is taken at
+/// another one.
 const CHOICES_MAX: usize = 16;
 
-/// As [`hold_once`]; where the kernel chooses the port, it chooses again if what it chose is taken at a further address.
+/// Like [`hold_once`], but lets the kernel choose again if its choice is taken at a further address.
 fn hold_ports(
     plan: &ServicePlan,
     workers: usize,
@@ -51,7 +52,7 @@ fn hold_ports(
 ) -> Result<KernelSockets, Vec<HoldError>> {
     let chosen = plan.udp == Some(0) || plan.tcp == Some(0);
     let mut outcome = hold_once(plan, workers, former);
-    // What was bound is kept meanwhile, so that the kernel chooses others.
+    // The bound sockets are kept until the end, so that the kernel chooses other ports.
     let mut refused = Vec::new();
     while let Err((bound, errors)) = outcome {
         let taken = errors.iter().all(|error| matches!(error, HoldError::PortHeld { .. }));
@@ -64,8 +65,8 @@ fn hold_ports(
     outcome.map_err(|(_, errors)| errors)
 }
 
-/// Holds a service's ports with kernel sockets, which also serve whatever does not come by the fast path. Each
-/// TCP port has as many listeners as there are workers. Sockets that `former` has are taken from it.
+/// Holds a service's ports with kernel sockets, which also serve the packets that do not take the fast
+/// path. Each TCP port has one listener per worker. Sockets that `former` has are taken from it.
 ///
 /// # Errors
 ///
@@ -88,11 +89,11 @@ fn hold_once(
         Err(error) => refused.push(error),
     };
     for (port, address) in plan.udp.iter().flat_map(|port| addresses.iter().map(move |at| (*port, *at))) {
-        // A port that the kernel has chosen for the first address is that of the others, too.
+        // The port that the kernel chose for the first address is used for the others, too.
         let port = udp.first().filter(|_| port == 0).map_or(port, UdpSocket::port);
         hold(address, port, &mut udp);
     }
-    // Our ends of claimed flows, whose ports may not be held yet.
+    // Our ends of claimed flows whose ports may not be held yet.
     let ends: BTreeSet<SocketAddr> = plan.flows.iter().map(|flow| flow.destination).collect();
     for end in ends {
         if !udp.iter().any(|socket: &UdpSocket| socket.is_at(end)) {

@@ -1,4 +1,4 @@
-//! A plan from a configuration.
+//! Makes a plan from a configuration.
 
 use std::num::NonZeroU16;
 
@@ -9,7 +9,7 @@ use twinpath_worker::idle::IdleConfig;
 
 use crate::plan::{Plan, ServicePlan};
 
-/// How workers idle that are configured like this.
+/// The idle mode of workers with this configuration.
 #[must_use]
 pub fn idle_config(worker: &Worker) -> IdleConfig {
     IdleConfig {
@@ -21,7 +21,7 @@ pub fn idle_config(worker: &Worker) -> IdleConfig {
     }
 }
 
-/// The settings of the machine that workers want that are configured like this.
+/// The machine settings that workers with this configuration want.
 #[must_use]
 pub fn wanted(worker: &Worker) -> Wanted {
     Wanted {
@@ -34,7 +34,7 @@ pub fn wanted(worker: &Worker) -> Wanted {
 }
 
 impl ServicePlan {
-    /// What a configuration asks for, for one of its services.
+    /// The plan of one service of a configuration.
     #[must_use]
     pub fn of(config: &Config, service: &Service) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl ServicePlan {
 }
 
 impl Plan {
-    /// What a configuration asks for; `None` if it names no interface.
+    /// The plan of a configuration; `None` if it names no interface.
     #[must_use]
     pub fn of(config: &Config) -> Option<Self> {
         let interface = config.interface.name.clone()?;

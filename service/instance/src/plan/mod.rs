@@ -1,4 +1,5 @@
-//! The plan of an instance: its services, its interface, its workers, their limits. A value, made from a configuration.
+//! The plan of an instance: its services, interface, workers and limits. A plain value, made from a
+//! configuration.
 
 mod config;
 
@@ -20,7 +21,7 @@ use crate::rpcbind::Registration;
 
 pub use config::{idle_config, wanted};
 
-/// What an instance is to do.
+/// The plan of an instance.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The services, at least one.
@@ -33,33 +34,34 @@ pub struct Plan {
     pub attach: AttachAsked,
     /// Whether the kernel's programs answer by themselves.
     pub reflex: ReflexAsked,
-    /// Replies per second that they give, to all sources together; 0: none.
+    /// Maximum number of replies per second by the kernel's programs, to all sources together; 0: none.
     pub reflex_rate: u32,
-    /// Replies that services may keep for them; 0: none.
+    /// Maximum number of replies that services may keep for the kernel's programs; 0: none.
     pub kept_replies: u32,
-    /// Measure at start what attaching costs the kernel's own traffic, and let `auto` mind it.
+    /// Whether to measure at the start what attaching costs the kernel's own traffic, so that `auto` takes
+    /// it into account.
     pub measure_fallback: bool,
-    /// The share that it may cost: 0.1 is a tenth.
+    /// The share of that traffic that attaching may cost: 0.1 is a tenth.
     pub fallback_loss_max: f64,
-    /// Workers.
+    /// Number of workers.
     pub workers: u32,
     /// CPUs for them, in order; empty: not pinned.
     pub cpus: Vec<usize>,
-    /// How they idle; `request` is set by what is measured.
+    /// How the workers idle; `request` is set from a measurement.
     pub idle: IdleConfig,
     /// Latency requests and priority.
     pub machine: twinpath_host::machine::Wanted,
     /// How long connections may take to end when it stops.
     pub drain: Duration,
-    /// Peers answered on the fast path at once.
+    /// Maximum number of peers answered on the fast path at the same time.
     pub peers_max: u32,
     /// Entries per ring.
     pub ring_frames: u32,
-    /// How long something may wait for a worker before the kernel stops claiming for it; zero: for ever.
+    /// How long packets may wait for a worker before the kernel stops claiming for it; zero: for ever.
     pub fail_open: Duration,
     /// The command socket of the instance to take over from.
     pub take_over: Option<PathBuf>,
-    /// The command socket of the instance to stand by for; not together with the one before.
+    /// The command socket of the instance to stand by for; excludes `take_over`.
     pub stand_by: Option<PathBuf>,
     /// How long an instance that takes over may be silent before it serves.
     pub take_over_patience: Duration,
@@ -67,13 +69,13 @@ pub struct Plan {
     pub sandbox: Sandbox,
     /// The command socket.
     pub socket: Option<PathBuf>,
-    /// Where metrics are offered.
+    /// The address of the metrics endpoint.
     pub metrics: Option<SocketAddr>,
     /// The configuration keys with their values, for `show config`.
     pub settings: Vec<twinpath_config::Setting>,
 }
 
-/// What one service of an instance is given.
+/// The plan of one service of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePlan {
     /// Its name, for `show` and metrics.
@@ -92,52 +94,54 @@ pub struct ServicePlan {
     pub flows: Vec<FlowKey>,
     /// Senders served at the ports; empty: everybody.
     pub sources: Vec<Prefix>,
-    /// What TCP connections may take.
+    /// Limits of TCP connections.
     pub tcp_limits: TcpLimits,
-    /// Replies per second to one source that are as large as their requests, per worker; 0: no limit.
+    /// Maximum number of replies per second to one source that are as large as their requests, per worker;
+    /// 0: no limit.
     pub reply_rate: u32,
-    /// Whether requests from every source port are answered, though a reply could loop.
+    /// Whether requests from every source port are answered, even if a reply could loop.
     pub any_source_port: bool,
-    /// Threads of each worker for what may block, if the service has such work.
+    /// Number of threads of each worker for work that may block, if the service has such work.
     pub pool: PoolLimits,
-    /// What the kernel's programs may answer, if anything; see [`Plan::allow_reflexes`].
+    /// Which requests the kernel's programs may answer, if any; see [`Plan::allow_reflexes`].
     pub reflex: Option<ServiceReflex>,
-    /// Why they may answer nothing, though the service allows it and they are asked for; empty: no such reason.
+    /// Why the kernel's programs may answer nothing although the service and the configuration allow it;
+    /// empty: no such reason.
     pub no_reflex: String,
 }
 
-/// What the kernel's programs may answer for a service.
+/// Which requests of a service the kernel's programs may answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceReflex {
     /// Its number among the services that have reflexes.
     pub number: u8,
     /// Which requests they may answer.
     pub answers: Answers,
-    /// Replies per second to one source that are as large as their requests; 0: no limit.
+    /// Maximum number of replies per second to one source that are as large as their requests; 0: no limit.
     pub source_rate: u32,
 }
 
-/// What a service lets the kernel's programs answer.
+/// Which requests a service lets the kernel's programs answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowed {
     /// Which requests.
     pub answers: Answers,
-    /// Whether two such services could answer each other's replies without end. Those that cannot have no limit of replies
-    /// to one source, as they have none at their workers.
+    /// Whether two such services could answer each other's replies without end. If not, replies to one
+    /// source are not limited, as at the workers.
     pub may_loop: bool,
 }
 
 impl ServicePlan {
-    /// What is claimed on the interface; nothing, if the service has the kernel path only.
+    /// The claims on the interface; none if the service has only the kernel path.
     #[must_use]
     pub fn claims(&self) -> Vec<Claim> {
         let served = self.served();
         let flows = served.flows().iter().map(|flow| Claim::flow(*flow));
-        // Where flows are named, the port is held for everybody else, on the kernel path.
+        // If flows are named, the port is still held for all other peers, on the kernel path.
         let ports = if self.flows.is_empty() { served.ports() } else { &[] };
         let ports = ports.iter().map(|port| port_claim(*port, &self.sources));
         let claims = flows.chain(ports).map(|claim| (0, claim));
-        // The number of an EtherType's entry counts ports that are not claimed as well.
+        // EtherType entries are numbered after all ports, including those that are not claimed.
         let skipped = served.ethertype_entry() - served.flows().len();
         let skipped = if self.flows.is_empty() { 0 } else { skipped };
         let claims = claims.chain(self.ethertype.map(|ethertype| (skipped, Claim::ethertype(ethertype))));
@@ -145,7 +149,7 @@ impl ServicePlan {
         claims.map(|(at, (skipped, claim))| Claim { reflex: self.reflex_of(at + skipped), ..claim }).collect()
     }
 
-    /// What the kernel's programs may answer for an entry of [`Self::served`].
+    /// Which requests the kernel's programs may answer for an entry of [`Self::served`].
     #[must_use]
     pub fn reflex_of(&self, entry: usize) -> Option<Reflex> {
         let ServiceReflex { number, answers, source_rate } = self.reflex?;
@@ -154,7 +158,7 @@ impl ServicePlan {
         Some(Reflex { place, answers, source_rate })
     }
 
-    /// What the service is given, by whichever path.
+    /// Everything that is served for this service, on either path.
     #[must_use]
     pub fn served(&self) -> Served {
         let served = Served::new().with_flows(&self.flows).with_sources(&self.sources);
@@ -165,7 +169,7 @@ impl ServicePlan {
         }
     }
 
-    /// What is served, in words: `udp/7`.
+    /// A short description of what is served: `udp/7`.
     #[must_use]
     pub fn ports(&self) -> Vec<String> {
         let mut flow_ports: BTreeSet<u16> = self.flows.iter().map(|flow| flow.destination.port()).collect();
@@ -177,19 +181,19 @@ impl ServicePlan {
     }
 }
 
-/// The numbers of services in a plan that another one follows; of the first one, none.
+/// The service numbers of the plan before this one; empty for the first plan.
 #[derive(Clone, Debug, Default)]
 pub struct FormerReflexes {
     /// For each service of the new plan, the number that it had.
     same: Vec<Option<u8>>,
-    /// For each, whether it goes on, with a number or without one.
+    /// For each service, whether it continues, with or without a number.
     goes_on: Vec<bool>,
-    /// All that were in use.
+    /// All numbers that were in use.
     used: Vec<u8>,
 }
 
 impl FormerReflexes {
-    /// Whether a service with this number goes on.
+    /// Whether a service with this number continues.
     #[must_use]
     pub fn continues(&self, number: u8) -> bool {
         self.same.contains(&Some(number))
@@ -201,22 +205,22 @@ impl FormerReflexes {
         self.goes_on.get(at).copied().unwrap_or_default()
     }
 
-    /// The number that it had there.
+    /// The number that it had in the former plan.
     #[must_use]
     pub fn number(&self, at: usize) -> Option<u8> {
         self.same.get(at).copied().flatten()
     }
 
-    /// The numbers of services that do not go on.
+    /// The numbers of services that do not continue.
     pub fn ended(&self) -> impl Iterator<Item = u8> {
         self.used.iter().copied().filter(|number| !self.continues(*number))
     }
 }
 
 impl Plan {
-    /// Lets the kernel's programs answer for services, as each allows. `former` says what the services had that this plan
-    /// continues, and which numbers are in use: a service that goes on has the number that it had, so its counts and its
-    /// kept replies go on, and a new one has none that another still uses.
+    /// Lets the kernel's programs answer for services, as each of them allows. `former` has the numbers of
+    /// the former plan. A service that continues keeps its number, and so its counts and kept replies. A
+    /// new service gets a number that no other one still uses.
     pub fn allow_reflexes(
         &mut self,
         allowed: impl Iterator<Item = Option<Allowed>>,
@@ -237,13 +241,13 @@ impl Plan {
         }
     }
 
-    /// How many replies the programs may give a second, if they may give any.
+    /// The limit of replies per second by the programs, if they may send any.
     #[must_use]
     pub fn reflexes_per_second(&self) -> Option<u32> {
         (self.reflex != ReflexAsked::Off && self.reflex_rate > 0).then_some(self.reflex_rate)
     }
 
-    /// What services of this plan have, for one that follows it, whose services have these origins.
+    /// The service numbers of this plan, for a following plan whose services have these origins.
     #[must_use]
     pub fn former_reflexes(&self, origins: &[Origin]) -> FormerReflexes {
         let number = |at: usize| self.services.get(at)?.reflex.map(|reflex| reflex.number);
@@ -256,7 +260,7 @@ impl Plan {
         FormerReflexes { same: origins.iter().map(same).collect(), goes_on, used }
     }
 
-    /// What all services claim on the interface.
+    /// The claims of all services on the interface.
     #[must_use]
     pub fn claims(&self) -> Vec<Claim> {
         self.services.iter().flat_map(ServicePlan::claims).collect()
@@ -268,19 +272,19 @@ impl Plan {
         self.services.iter().map(|service| service.name.as_str()).collect::<Vec<_>>().join(", ")
     }
 
-    /// What is registered with rpcbind while the services are served.
+    /// The registrations with rpcbind while the services are served.
     #[must_use]
     pub fn registrations(&self) -> Vec<Registration> {
         self.services.iter().flat_map(|service| service.rpcbind.iter().copied()).collect()
     }
 
-    /// The first EtherType that is served: such frames have no path but the fast one.
+    /// The first EtherType that is served: such frames have only the fast path.
     #[must_use]
     pub fn ethertype(&self) -> Option<u16> {
         self.services.iter().find_map(|service| service.ethertype)
     }
 
-    /// The command socket, unless one is named: for several services it is called by none of them.
+    /// The command socket if none is named; with several services its name contains none of theirs.
     #[must_use]
     pub fn default_socket(&self) -> PathBuf {
         let name = match self.services.as_slice() {
@@ -291,7 +295,7 @@ impl Plan {
     }
 }
 
-/// The claim on a port, for these senders.
+/// The claim on a port, limited to these senders.
 #[must_use]
 pub fn port_claim(served: ServedPort, sources: &[Prefix]) -> Claim {
     let ServedPort { protocol, port, address } = served;

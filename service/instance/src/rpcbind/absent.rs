@@ -1,5 +1,5 @@
-//! Stands in for the client, in a program that is built without the feature `rpcbind`, which has no service of ONC RPC
-//! to register.
+//! Replaces the rpcbind client in a program built without the feature `rpcbind`, which has no ONC RPC
+//! service to register.
 
 use crate::rpcbind::Registration;
 

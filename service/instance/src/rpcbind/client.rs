@@ -13,12 +13,12 @@ use twinpath_sys::clock;
 
 use crate::rpcbind::Registration;
 
-/// Time for a reply, after which the call is repeated: over loopback only a full buffer loses packets.
+/// Time to wait for a reply before the call is repeated: over loopback only a full buffer loses packets.
 const REPLY_TIME: Duration = Duration::from_millis(300);
 const TRIES: usize = 3;
 /// Ports that only root may bind: rpcbind accepts registrations from these.
 const PRIVILEGED: std::ops::RangeInclusive<u16> = 600..=1023;
-/// The longest reply to these calls, and room to detect a longer one.
+/// The longest reply to these calls, plus room to detect a longer one.
 const REPLY_LEN: usize = 512;
 
 /// The reason that a call to rpcbind failed.
@@ -34,17 +34,17 @@ pub(crate) enum RpcbindError {
     Reply(#[from] ReplyError),
 }
 
-/// What is known of registrations.
+/// The known state of registrations.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     /// Those that are ours.
     pub(crate) ours: Vec<Registration>,
-    /// Those that rpcbind has not taken, which was said.
+    /// Those that rpcbind refused; this has been logged.
     refused: Vec<Registration>,
 }
 
 impl Known {
-    /// A registration is ours, or it is not. Returns whether that is new.
+    /// Records whether a registration is ours. Returns whether that changed.
     fn is(&mut self, registration: Registration, is_ours: bool) -> bool {
         let (now, before) =
             if is_ours { (&mut self.ours, &mut self.refused) } else { (&mut self.refused, &mut self.ours) };
@@ -57,7 +57,7 @@ impl Known {
     }
 }
 
-/// Registers `wanted`, and says what is new in `known`, which has each registration as soon as it is made.
+/// Registers `wanted`, and records changes in `known`, which gets each registration as soon as it is made.
 ///
 /// # Errors
 /// Rpcbind does not answer.
@@ -75,7 +75,7 @@ pub(crate) async fn set(wanted: &[Registration], known: &Mutex<Known>) -> Result
                     dead.port
                 );
             }
-            // It removes all protocols at once, whichever it names.
+            // UNSET removes all protocols, regardless of the one that it names.
             let removed = Registration { program, version, protocol: Registration::UDP, port: 0 };
             rpcbind.unset(removed).await?;
         }
@@ -84,7 +84,7 @@ pub(crate) async fn set(wanted: &[Registration], known: &Mutex<Known>) -> Result
             let is_ours = is_set || rpcbind.port(*registration).await? == Some(registration.port);
             let is_new = is(*registration, is_ours);
             if is_ours {
-                // One that could be made was not there, whatever is known.
+                // If SET succeeded, the registration did not exist, whatever `known` says.
                 if is_set || is_new {
                     let how = if is_set { "has" } else { "knew" };
                     tracing::info!("rpcbind {how} {registration} at port {}", registration.port);
@@ -122,7 +122,7 @@ pub(crate) async fn unset(ours: &[Registration]) -> Result<(), RpcbindError> {
     let mut rpcbind = Rpcbind::open().await?;
     for (program, version) in names(ours) {
         match rpcbind.others(program, version, ours).await?.as_slice() {
-            // It removes all protocols at once, whichever it names.
+            // UNSET removes all protocols, regardless of the one that it names.
             [] => {
                 let all = Registration { program, version, protocol: Registration::UDP, port: 0 };
                 rpcbind.unset(all).await?;
@@ -136,7 +136,7 @@ pub(crate) async fn unset(ours: &[Registration]) -> Result<(), RpcbindError> {
     Ok(())
 }
 
-/// The programs and versions that registrations are of, each once.
+/// The distinct programs and versions of these registrations.
 fn names(registrations: &[Registration]) -> Vec<(u32, u32)> {
     let mut names: Vec<_> = registrations.iter().map(|it| (it.program, it.version)).collect();
     names.sort_unstable();
@@ -144,8 +144,8 @@ fn names(registrations: &[Registration]) -> Vec<(u32, u32)> {
     names
 }
 
-/// Whether no socket of this network namespace holds the port of a registration: clients that rpcbind sends there find nobody. A port
-/// that is forwarded to another namespace counts as dead, too.
+/// Whether no socket in this network namespace holds the port of a registration, so that clients sent there
+/// by rpcbind would find no server. A port forwarded to another namespace also counts as dead.
 fn is_dead(registration: Registration) -> bool {
     let udp = registration.protocol == Registration::UDP;
     let transport = if udp { Transport::Udp } else { Transport::Tcp };
@@ -185,7 +185,7 @@ impl Rpcbind {
         Ok(portmap_port(&results)?)
     }
 
-    /// What is registered of a program and version that is not in `ours`.
+    /// The registrations of a program and version that are not in `ours`.
     async fn others(
         &mut self,
         program: u32,

@@ -1,4 +1,4 @@
-//! Registrations that are kept: made again when rpcbind has started.
+//! Keeps registrations: makes them again when rpcbind has started.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,15 +10,16 @@ use crate::rpcbind::Registration;
 use crate::rpcbind::client::{self, Known, RpcbindError};
 use crate::rpcbind::signs::Signs;
 
-/// After the start, and after a sign that rpcbind starts, it is tried so often, first after this time and then each time
-/// after twice as long: for 102 s. So an rpcbind that gives no sign here is found if it starts soon, and a host without
-/// one is asked no more.
+/// Maximum number of attempts after our start, and after a sign that rpcbind starts. The interval begins
+/// with `FIRST_TRY` and doubles each time, 102 s in all. So an rpcbind that gives no sign is found if
+/// it starts soon, and a host without rpcbind is not asked for ever.
 const TRIES: u32 = 10;
 const FIRST_TRY: Duration = Duration::from_millis(100);
-/// Signs begin it anew so often at most. Anybody may open the lock, and cause as much work as this and no more.
+/// Minimum interval between signs that restart the attempts. Anybody may open the lock file; this limits
+/// the work that it causes.
 const BETWEEN_SIGNS: Duration = Duration::from_secs(1);
 
-/// What is registered, and stays so until it is [removed](Self::unset). Dropped, it leaves the registrations alone.
+/// Registrations that are kept until they are [removed](Self::unset). Dropping this leaves them registered.
 #[derive(Debug, Default)]
 pub struct Registered {
     known: Arc<Mutex<Known>>,
@@ -27,14 +28,14 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// Registers the programs, and warns of those that cannot be registered: they are served all the same. Called on a
-    /// tokio runtime, on which it continues.
+    /// Registers the programs, and warns of those that cannot be registered; they are served anyway. Must
+    /// be called on a tokio runtime, on which it continues.
     pub async fn set(wanted: &[Registration]) -> Self {
         let mut registered = Self::default();
         if wanted.is_empty() {
             return registered;
         }
-        // Before it is asked for the first time, so that no start is missed.
+        // Opened before the first call to rpcbind, so that no start is missed.
         let signs = Signs::open();
         let first = registered.keeper_of(wanted);
         let failed = first.try_once().await.err();
@@ -51,7 +52,7 @@ impl Registered {
         Keeper { wanted: wanted.to_vec(), known: Arc::clone(&self.known), again: Arc::clone(&self.again) }
     }
 
-    /// Looks whether all is registered, and registers what is not.
+    /// Checks whether everything is registered, and registers what is missing.
     pub fn look_again(&self) {
         self.again.notify_one();
     }
@@ -73,7 +74,7 @@ impl Registered {
     async fn stop(&mut self) {
         if let Some(keeper) = self.keeper.take() {
             keeper.abort();
-            // It ends at once, as it was asked to.
+            // The task was asked to end, so it ends immediately.
             let _ = keeper.await;
         }
     }
@@ -109,7 +110,7 @@ impl Keeper {
         }
     }
 
-    /// Waits until rpcbind may have started, or somebody asks to look again.
+    /// Waits until rpcbind may have started, or until a check is requested.
     async fn sign(&self, signs: &mut Signs) {
         tokio::select! {
             () = signs.next() => {}
@@ -117,14 +118,14 @@ impl Keeper {
         }
     }
 
-    /// Tries until rpcbind has answered, or it has been tried often enough; a sign begins anew.
+    /// Repeats until rpcbind has answered, or the attempts are used up; a sign starts over.
     async fn try_for_a_while(&self, signs: &mut Signs) {
         let (mut tries, mut pause, mut due) = (0, FIRST_TRY, Instant::now() + FIRST_TRY);
         while tries < TRIES {
             tokio::select! {
                 () = sleep_until(due) => (tries, pause) = (tries + 1, 2 * pause),
                 () = self.sign(signs) => {
-                    // What is due comes no later for it.
+                    // A sign never delays an attempt that is already due.
                     (tries, pause) = (0, pause.min(BETWEEN_SIGNS));
                     due = due.min(Instant::now() + pause);
                     continue;

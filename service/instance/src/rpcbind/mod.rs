@@ -1,10 +1,11 @@
 //! Registers programs with rpcbind on this host (port mapper version 2, RFC 1833, section 3), over loopback.
 //!
-//! Registrations of others are not changed: a program and version that is registered with another port is left alone,
-//! and logged, unless nobody of this host holds that port any more. A killed instance leaves its registration behind,
-//! which is right for the next instance on the same port, and replaced by one on another port.
+//! Registrations of others are not changed: if a program and version is registered with another port, it is
+//! left alone and logged, unless no socket on this host holds that port any more. A killed instance leaves
+//! its registration behind. It is right for the next instance on the same port, and replaced by one on
+//! another port.
 //!
-//! A registration is made good when it is lost: once rpcbind starts, for the first time or again (`signs.rs`).
+//! A lost registration is restored when rpcbind starts, for the first time or again (`signs.rs`).
 
 #[cfg(not(feature = "rpcbind"))]
 mod absent;

@@ -1,8 +1,8 @@
-//! Signs that rpcbind starts: it opens its lock, and makes its socket. Nothing is asked, and nothing ticks: the kernel tells
-//! (inotify(7)).
+//! Detects that rpcbind starts: it opens its lock file and creates its socket. This needs no polling: the
+//! kernel reports it (inotify(7)).
 //!
-//! The kernel announces no socket that is bound, and rpcbind closes connections that are idle, so there is no better sign. An
-//! rpcbind whose /run is another one than ours, as that of a container, gives none.
+//! There is no better sign: the kernel does not announce that a socket is bound, and rpcbind closes idle
+//! connections. An rpcbind with another /run than ours, such as one in a container, gives no sign.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -14,20 +14,20 @@ use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// The folder of its files.
+/// The directory of rpcbind's files.
 const FOLDER: &str = "/run";
-/// It holds this while it runs, and leaves it if it is killed (`RPCBINDDLOCK` of rpcbind.c).
+/// rpcbind holds this lock while it runs; the file stays if it is killed (`RPCBINDDLOCK` of rpcbind.c).
 const LOCK: &str = "rpcbind.lock";
-/// Its own socket, or that by which the service manager starts it (rpcbind.socket of systemd).
+/// rpcbind's own socket, or the one by which the service manager activates it (rpcbind.socket of systemd).
 const SOCKET: &str = "rpcbind.sock";
 
-/// Room for some events: a name has 255 bytes at most.
+/// Room for several events: a name has at most 255 bytes.
 const EVENTS_LEN: usize = 4096;
 
-/// Events that are read at once.
+/// Maximum number of events read at a time.
 const EVENTS_MAX: u32 = 64;
 
-/// Watches for signs. Without any watch there are none, and that is said once.
+/// Watches for signs. If no watch can be made there are none, which is logged once.
 pub(crate) struct Signs {
     watch: Option<AsyncFd<OwnedFd>>,
 }
@@ -59,7 +59,7 @@ impl Signs {
             if is_all {
                 ready.clear_ready();
             } else {
-                // There may be ever more of them, and this thread has other work.
+                // Events may arrive without end, and this thread has other work.
                 tokio::task::yield_now().await;
             }
             if is_sign {
@@ -69,12 +69,13 @@ impl Signs {
     }
 }
 
-/// Watches the lock, if there is one: it is opened by each start, also where it was left.
+/// Watches the lock file, if it exists: each start opens it, even one that was left behind.
 fn watch_lock(fd: &OwnedFd) {
     let _ = inotify::add_watch(fd, Path::new(FOLDER).join(LOCK), WatchFlags::OPEN);
 }
 
-/// Reads events, [`EVENTS_MAX`] at most: whether one of them is a sign, and whether that were all.
+/// Reads at most [`EVENTS_MAX`] events. Returns whether one of them is a sign, and whether all events were
+/// read.
 fn read(fd: &OwnedFd) -> (bool, bool) {
     let mut buffer = [MaybeUninit::uninit(); EVENTS_LEN];
     let mut events = inotify::Reader::new(fd, &mut buffer);
@@ -82,13 +83,13 @@ fn read(fd: &OwnedFd) -> (bool, bool) {
     for _ in 0..EVENTS_MAX {
         match events.next() {
             Ok(event) => match event.file_name() {
-                // Of the folder.
+                // An event of the directory.
                 Some(name) if name.to_bytes() == LOCK.as_bytes() => {
                     watch_lock(fd);
                     is_sign = true;
                 }
                 Some(name) => is_sign |= name.to_bytes() == SOCKET.as_bytes(),
-                // Of the lock, or events were lost.
+                // An event of the lock file, or events were lost.
                 None => is_sign |= event.events().intersects(ReadFlags::OPEN | ReadFlags::QUEUE_OVERFLOW),
             },
             Err(Errno::INTR) => {}

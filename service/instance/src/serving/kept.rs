@@ -12,11 +12,11 @@ use twinpath_reflex::{Generations, Kept, Name, NotKept, Publication, Version, wi
 use twinpath_service::{Keeper, KeptReplies, TooManyBindings};
 use twinpath_time::{Duration, Instant};
 
-/// The kept replies of an instance. Control has it; each service on each worker has a [`Keeper`] from it.
+/// The kept replies of an instance, owned by control. Each service on each worker has a [`Keeper`] from it.
 pub struct KeptStore {
     maps: Arc<KeptMaps>,
     table: Arc<KeptTable>,
-    /// By the service's number among those with reflexes.
+    /// Indexed by the service's number among those with reflexes.
     parts: RefCell<[Option<Arc<KeptPart>>; SERVICES_MAX]>,
 }
 
@@ -27,18 +27,18 @@ pub struct KeptPart {
     number: u32,
     replies: KeptReplies,
     generations: Arc<dyn Generations>,
-    /// No other service has the number.
+    /// Cleared once another service has the number.
     current: AtomicBool,
     not_kept: [AtomicU64; NotKept::ALL.len()],
 }
 
 impl KeptStore {
-    /// Makes the memory for so many entries, rounded up to a power of two.
+    /// Makes the memory for this many entries, rounded up to a power of two.
     ///
     /// # Errors
-    /// The kernel has no such maps, or no memory for them.
+    /// The kernel lacks these maps, or has no memory for them.
     pub fn create(entries: u32) -> Result<Self, SteerError> {
-        // The standard library's keys are random: nobody can choose requests that share a set.
+        // The standard library's keys are random, so nobody can choose requests that collide in one set.
         let seed = RandomState::new().build_hasher().finish();
         let maps = Arc::new(KeptMaps::create(entries, seed)?);
         let table = Arc::new(maps.table()?);
@@ -51,11 +51,11 @@ impl KeptStore {
         &self.maps
     }
 
-    /// Gives a service its part, by its number, before its claims are applied and its workers begin. A former service of
-    /// that number keeps nothing from here on, and what it has kept is void.
+    /// Gives a service its part, by its number, before its claims are applied and its workers begin. From
+    /// then on a former service with that number can keep nothing, and the replies that it kept are void.
     ///
     /// # Errors
-    /// The service's replies are used in too many instances: it keeps nothing in this one.
+    /// The service's replies are used in too many instances, so it keeps nothing in this one.
     pub fn bind(&self, number: u8, replies: &KeptReplies) -> Result<Arc<KeptPart>, TooManyBindings> {
         let mut parts = self.parts.borrow_mut();
         let place = &mut parts[usize::from(number) % SERVICES_MAX];
@@ -79,7 +79,8 @@ impl KeptStore {
         Ok(part)
     }
 
-    /// The service with this number has ended, and so have its claims: what it has kept is void, and gives way to others'.
+    /// The service with this number and its claims have ended: its kept replies are void, and other
+    /// services can replace them.
     pub fn end(&self, number: u8) {
         if let Some(former) = self.parts.borrow_mut()[usize::from(number) % SERVICES_MAX].take() {
             former.end();
@@ -98,13 +99,13 @@ impl KeptStore {
         self.table.entries(now)
     }
 
-    /// Most entries that there can be.
+    /// Maximum number of entries.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.table.capacity()
     }
 
-    /// How many valid entries had to make room for others.
+    /// Number of valid entries that were replaced by others.
     #[must_use]
     pub fn evictions(&self) -> u64 {
         self.table.evictions()
@@ -112,7 +113,8 @@ impl KeptStore {
 }
 
 impl Drop for KeptStore {
-    /// Programs that are still attached must find nothing: withdrawals do not reach these generations any more.
+    /// Programs that are still attached must find nothing here, because withdrawals do not reach these
+    /// generations any more.
     fn drop(&mut self) {
         self.parts.get_mut().iter().flatten().for_each(|part| part.end());
     }
@@ -120,7 +122,7 @@ impl Drop for KeptStore {
 
 impl KeptPart {
     fn end(&self) {
-        // A worker that takes a version after the withdrawal sees this, and an earlier version is void.
+        // A worker that takes a version after the withdrawal sees this; earlier versions are void.
         self.current.store(false, Ordering::SeqCst);
         withdraw_all(self.generations.words());
     }
@@ -152,7 +154,8 @@ impl KeptPart {
     }
 }
 
-/// If a reply was there already, for so long none is kept: while the worker answers many requests, as it is awake, most are there.
+/// If a reply was there already, no further one is kept for this time. While the worker is awake and
+/// answers many requests, most are there.
 const COVERS: Duration = Duration::from_millis(1);
 
 struct WorkerKeeper {

@@ -1,4 +1,5 @@
-//! Reflexes of an instance: what its services allow, the memory for kept replies, and counts over all attachments.
+//! Reflexes of an instance: which ones its services allow, the memory for kept replies, and counts over all
+//! attachments.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,18 +19,18 @@ use crate::serving::kept::KeptStore;
 /// The number of valid kept replies, by the service's number.
 pub struct KeptEntries([u32; SERVICES_MAX]);
 
-/// What the kernel's programs may answer for an instance, and have answered.
+/// Which requests the kernel's programs may answer for an instance, and how many they have answered.
 #[derive(Default)]
 pub struct ServedReflexes {
     kept: Option<KeptStore>,
-    /// Replies of programs that were attached before, by the place of the claim.
+    /// Replies of programs that were attached before, by the number of the claim.
     replies: BTreeMap<u8, u64>,
-    /// Requests that those did not reply to, by reason.
+    /// Requests that those programs did not reply to, by reason.
     not_replied: BTreeMap<&'static str, u64>,
 }
 
 impl ServedReflexes {
-    /// Those of the first plan of an instance; see [`Self::allow`].
+    /// For the first plan of an instance; see [`Self::allow`].
     #[must_use]
     pub fn of(plan: &mut Plan, services: &[Box<dyn Prototype>]) -> Self {
         let mut new = Self::default();
@@ -37,8 +38,9 @@ impl ServedReflexes {
         new
     }
 
-    /// Lets the programs answer for the services of a plan. `former`: what these had in the plan before, if there is one.
-    /// The memory for kept replies is made once a service keeps some, if programs may read it.
+    /// Lets the programs answer for the services of a plan. `former` has the service numbers of the former
+    /// plan, if there is one. The memory for kept replies is made once a service keeps some, if programs
+    /// may read it.
     pub fn allow(&mut self, plan: &mut Plan, services: &[Box<dyn Prototype>], former: &FormerReflexes) {
         let keeps = |service: &dyn Prototype| matches!(service.reflex(), Reflex::Kept(_));
         let none = match services.iter().any(|service| keeps(&**service)) {
@@ -67,8 +69,8 @@ impl ServedReflexes {
         plan.allow_reflexes(allowed, former);
     }
 
-    /// Makes the memory for kept replies if programs of this plan may read it. Returns why there is none, if that is worth
-    /// a word for each service: it is not where there are no reflexes at all.
+    /// Makes the memory for kept replies if programs of this plan may read it. Returns why there is none,
+    /// if each service should report that: not if there are no reflexes at all.
     fn provide(&mut self, plan: &Plan) -> String {
         let may_read = plan.path != PathAsked::Kernel
             && plan.reflexes_per_second().is_some()
@@ -89,14 +91,15 @@ impl ServedReflexes {
         String::new()
     }
 
-    /// Whether what a service keeps reaches the programs. One that goes on has the keepers that it began with.
+    /// Whether the programs can read the replies that a service keeps. A service that continues has the
+    /// keepers that it began with.
     fn may_keep(&self, at: usize, former: &FormerReflexes) -> bool {
         let Some(store) = &self.kept else { return false };
         !former.goes_on(at) || former.number(at).is_some_and(|number| store.part(number).is_some())
     }
 
-    /// Once the services of a plan are made: claims of those that could not have their part of the memory say nothing of
-    /// kept replies.
+    /// Called once the services of a plan are made: removes kept replies from the claims of services that
+    /// could not get their part of the memory.
     pub fn settle(&self, plan: &mut Plan) {
         let has_part = |number| self.kept.as_ref().is_some_and(|store| store.part(number).is_some());
         for service in &mut plan.services {
@@ -121,7 +124,8 @@ impl ServedReflexes {
         plan.reflexes_per_second().map(|rate| Replies { rate, tries_worker, kept })
     }
 
-    /// Whether an attachment's programs were loaded when no service kept replies, and now one of the plan does.
+    /// Whether an attachment's programs were loaded when no service kept replies, while a service of the
+    /// present plan does.
     #[must_use]
     pub fn need_other_programs(&self, plan: &Plan, attachment: Option<&Attachment>) -> bool {
         let keeps = |service: &ServicePlan| service.reflex.is_some_and(|it| it.answers == Answers::Kept);
@@ -129,7 +133,7 @@ impl ServedReflexes {
         plan.services.iter().any(keeps) && attachment.is_some_and(is_older)
     }
 
-    /// Adds what the programs of an attachment that is about to end have counted.
+    /// Adds the counts of the programs of an attachment that is about to end.
     pub fn add(&mut self, attachment: Option<&Attachment>) {
         let Some(programs) = attachment.and_then(Attachment::reflexes) else { return };
         for place in programs.places() {
@@ -141,25 +145,26 @@ impl ServedReflexes {
         }
     }
 
-    /// Forgets services that have ended at a reload: others will have their places.
+    /// Forgets services that have ended at a reload: others will get their numbers.
     pub fn forget(&mut self, former: &FormerReflexes) {
         self.replies.retain(|place, _| former.continues((usize::from(*place) / REFLEX_CLAIMS_MAX) as u8));
         let store = self.kept.as_ref();
         former.ended().for_each(|number| store.into_iter().for_each(|store| store.end(number)));
     }
 
-    /// A plan for which [`Self::allow`] was called is refused: the memory is not needed if there was none before.
+    /// A plan for which [`Self::allow`] was called is not applied: the memory is dropped if there was none
+    /// before.
     pub fn refuse(&mut self, had_store: bool) {
         self.kept.take_if(|_| !had_store);
     }
 
-    /// Replies of the programs, these and former ones, for a service.
+    /// Replies of the present and former programs for a service.
     #[must_use]
     pub fn of_service(&self, attachment: Option<&Attachment>, plan: &ServicePlan) -> u64 {
         (0..plan.served().entries()).map(|entry| self.of_claim(attachment, plan, entry)).sum()
     }
 
-    /// Those for one entry of what it serves.
+    /// Those replies for one entry of what the service serves.
     #[must_use]
     pub fn of_claim(&self, attachment: Option<&Attachment>, plan: &ServicePlan, entry: usize) -> u64 {
         let Some(reflex) = plan.reflex_of(entry) else { return 0 };
@@ -189,13 +194,14 @@ impl ServedReflexes {
         }
     }
 
-    /// What there is in the memory for kept replies. It reads a word of each entry, so a report asks once.
+    /// The number of valid entries in the memory for kept replies. It reads a word of each entry, so a
+    /// report asks once.
     #[must_use]
     pub fn entries(&self, now: Instant) -> KeptEntries {
         KeptEntries(self.kept.as_ref().map_or([0; SERVICES_MAX], |store| store.entries(now)))
     }
 
-    /// What a service keeps.
+    /// The kept replies of a service.
     #[must_use]
     pub fn report_kept(&self, entries: &KeptEntries, plan: &ServicePlan) -> Option<ServiceKept> {
         let reflex = plan.reflex.filter(|reflex| reflex.answers == Answers::Kept)?;
@@ -208,7 +214,7 @@ impl ServedReflexes {
     }
 }
 
-/// Those that are not 0.
+/// The counts that are not 0.
 fn named(counts: impl Iterator<Item = (&'static str, u64)>) -> Vec<Count> {
     let counts = counts.filter(|(_, count)| *count > 0);
     counts.map(|(name, count)| Count { name: name.to_owned(), count }).collect()

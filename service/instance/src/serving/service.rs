@@ -42,8 +42,8 @@ impl ServiceHandle {
         self.slow.as_ref().map_or(0, |threads| threads.load(Ordering::Relaxed).into())
     }
 
-    /// From which source ports datagrams are not answered (stack/udp/src/admit.rs), in a sentence; empty: from none. `any`:
-    /// every port is to be answered.
+    /// A sentence that names the source ports whose datagrams are not answered (stack/udp/src/admit.rs);
+    /// empty: none. `any`: every port is to be answered.
     #[must_use]
     pub fn unanswered_ports(&self, any: bool) -> String {
         if any || !self.may_loop {
@@ -162,7 +162,7 @@ impl ForWorkers<'_> {
     }
 }
 
-/// The queue for messages of other threads to a service on worker `number`, if it has such.
+/// The queue for messages from other threads to a service on worker `number`, if the service uses one.
 pub(crate) fn sends_of(service: &dyn Prototype, number: usize) -> Result<Option<Sends>, StartError> {
     let sends = service.sends_later().then(Sends::new).transpose();
     sends.map_err(|source| StartError::Descriptors { worker: number, source })

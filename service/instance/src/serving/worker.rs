@@ -22,12 +22,12 @@ use crate::stuck::Unserved;
 /// the handle, and those events of a worker that must arrive have reserved room.
 const MAILBOX_LEN: u32 = 1024;
 
-/// A stuck worker: it has not taken what waits for it.
+/// A stuck worker: it has not taken the packets that wait for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Stuck {
-    /// Since when something has waited for it.
+    /// Since when packets have waited for it.
     pub(crate) since: Instant,
-    /// The frames that it had dropped as `worker_stuck` before.
+    /// The number of frames dropped as `worker_stuck` before.
     dropped_before: u64,
 }
 
@@ -58,7 +58,7 @@ impl DerefMut for WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Starts worker `number` where `placement` says, with these services.
+    /// Starts worker `number` at `placement`, with these services.
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl WorkerHandle {
         self.services.iter().find(|service| service.part == part)
     }
 
-    /// How often any of its services dropped something for a reason.
+    /// How often any of its services dropped a packet for a reason.
     #[must_use]
     pub fn dropped(&self, reason: Reason) -> u64 {
         let own = self.services.iter().map(|service| service.serve.drops.get(reason)).sum::<u64>();
@@ -100,12 +100,12 @@ impl WorkerHandle {
         self.services.iter().map(|service| count(&service.serve).get()).sum()
     }
 
-    /// Ends the worker, waits `patience` for it, and closes what it leaves. A stuck worker is not waited for: it ends with
-    /// the process.
+    /// Ends the worker, waits at most `patience` for it, and closes what it leaves open. A stuck worker is
+    /// not waited for: it ends with the process.
     ///
     /// # Errors
     ///
-    /// It has not ended, and is left behind: one sentence, which is in the log as well.
+    /// It has not ended, and is left behind: one sentence, which is also logged.
     pub fn stop(self, patience: Duration) -> Result<(), String> {
         let (name, stuck) = (self.name(), self.stuck.is_some());
         let called: Vec<_> =
@@ -123,8 +123,8 @@ impl WorkerHandle {
         Err(sentence)
     }
 
-    /// How often its claims were withdrawn because it was stuck: as often as we saw it, or, if that is more, as
-    /// its queues found it.
+    /// How often its claims were withdrawn because it was stuck: as counted by control or, if that is more,
+    /// by its queues.
     fn times_stuck(&self) -> u64 {
         let found = self.queues().iter().map(|queue| queue.counters.times_stuck.get()).max();
         self.times_seen_stuck.max(found.unwrap_or(0))
@@ -143,7 +143,7 @@ impl WorkerHandle {
         }
     }
 
-    /// What it and its ports dropped, by service if it has several.
+    /// Drops by the worker and its ports, by service if it has several.
     #[must_use]
     pub fn drops(&self, interface: &str) -> Vec<report::Drop> {
         let mut drops = self.host.drops();
@@ -166,8 +166,8 @@ impl WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Updates whether it is stuck: something has waited for it `since` then, among its claimed frames or in
-    /// its sockets; `None`: nothing has.
+    /// Updates whether it is stuck. `since`: when the oldest packet began to wait, among its claimed frames
+    /// or in its sockets; `None`: nothing waits.
     pub fn look_at_stuck(&mut self, since: Option<Instant>, by_claims: bool, now: Instant) {
         let name = self.name();
         match (self.stuck, since) {
@@ -183,7 +183,8 @@ impl WorkerHandle {
                         "{name} is stuck: for {waited} ms it has left what waits in its sockets. Another thread serves them until it moves on"
                     );
                 }
-                // The claims may end with the interface, so from now on it is stuck until it turns.
+                // The claims may end with the interface, so from now on the worker counts as stuck until it
+                // has turned.
                 let unserved = Unserved::now(self.number(), since, &self.counters);
                 self.unserved.get_or_insert(unserved);
                 self.stuck = Some(Stuck { since, dropped_before: self.dropped_as_stuck() });

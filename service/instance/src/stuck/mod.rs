@@ -1,5 +1,5 @@
-//! Finds stuck workers, and stuck processes, by what they leave waiting in their sockets. No timer runs while
-//! nothing waits there.
+//! Detects stuck workers and stuck processes by the requests that wait in their sockets. No timer runs
+//! while nothing waits there.
 
 mod process;
 mod sockets;

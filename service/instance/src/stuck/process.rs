@@ -1,10 +1,11 @@
-//! Finds out that another process, the first instance, is stuck as a whole or has ended.
+//! Detects that another process, the first instance, is stuck as a whole or has ended.
 //!
-//! The process is not asked whether it lives: a stuck one would not answer, and regular answers would keep a host awake. The kernel
-//! tells. A pidfd reports the end of the process. A process that is stopped leaves in the sockets what comes: they become readable, for
-//! the standby as well, and only then it looks at the process. If they are still readable after a while in which none of its threads has
-//! run, the process is stuck as a whole. So two idle instances cause no wake-up, and a busy one causes a few each time that something is
-//! left for so long.
+//! The process is not polled: a stuck one would not answer, and regular answers would keep a host awake.
+//! Instead the kernel reports both. A pidfd reports the end of the process. If the process is stopped, its
+//! sockets stay readable, for the standby as well, and only then does the standby check the process. If the
+//! sockets are still readable after a time in which none of the process's threads has run, the process is
+//! stuck as a whole. So two idle instances cause no wake-ups, and a busy one causes a few each time that
+//! requests wait that long.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,11 +29,12 @@ use crate::hold::{Held, Inherited, Name, STOPPING};
 use crate::stuck::waiting::{Waiting, is_something};
 
 /// The interval at which a standby that serves in place of a stuck first instance checks whether that one
-/// continues. For no longer than this both serve.
+/// continues. Both serve for no longer than this.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long all threads of a process must have been stopped (SIGSTOP, a debugger) until the standby takes its
-/// place. What reaches the sockets of a stopped fast path has waited for `worker.fail_open_ms` already.
+/// How long all threads of a process must have been stopped (SIGSTOP, a debugger) until the standby takes
+/// its place. Packets that reach the sockets of a stopped fast path have waited for `worker.fail_open_ms`
+/// already.
 const STOPPED_PATIENCE: Duration = Duration::from_millis(20);
 
 /// How long a process may take to end after it has closed its sockets: closing a packet socket takes tens of
@@ -48,7 +50,7 @@ pub enum First {
     Back,
     /// It has ended.
     Gone,
-    /// It serves other sockets by now, or cannot be asked.
+    /// It serves other sockets now, or cannot be asked.
     Changed(String),
 }
 
@@ -66,7 +68,8 @@ pub struct FirstWatch {
 }
 
 impl FirstWatch {
-    /// Watches the process of the instance that these sockets came from, as soon as something waits in them for `patience`; 0: only its end.
+    /// Watches the process of the instance that these sockets came from, as soon as something has waited in
+    /// them for `patience`; with 0, watches only for its end.
     ///
     /// # Errors
     /// Its process cannot be watched.
@@ -150,8 +153,8 @@ impl FirstWatch {
         }
     }
 
-    /// Waits until something has waited for that time while none of its threads ran; returns how far they had
-    /// come by then.
+    /// Waits until something has waited for `patience` while none of its threads ran. Returns their
+    /// progress by then.
     async fn until_stuck(&self, waiting: &Waiting) -> io::Result<Progress> {
         if self.patience == Duration::ZERO {
             std::future::pending::<()>().await;
@@ -161,7 +164,7 @@ impl FirstWatch {
             waiting.something().await?;
             let mut before = self.progress();
             loop {
-                // A thread that is stopped is told apart from one that is merely kept from its CPU.
+                // Distinguishes a stopped thread from one that is merely not scheduled.
                 let is_stopped = before.as_ref().is_some_and(Progress::is_stopped);
                 sleep(if is_stopped { self.patience.min(STOPPED_PATIENCE) } else { self.patience }).await;
                 if !is_something(&self.sockets) {
@@ -183,7 +186,7 @@ impl FirstWatch {
         }
     }
 
-    /// How far each of its threads has come; `None` if that cannot be read.
+    /// The progress of each of its threads; `None` if that cannot be read.
     fn progress(&self) -> Option<Progress> {
         let mut threads = BTreeMap::new();
         for thread in fs::read_dir(format!("/proc/{}/task", self.pid)).ok()? {
@@ -206,13 +209,13 @@ impl FirstWatch {
     }
 }
 
-/// How far the threads of a process have come, according to the kernel.
+/// The progress of a process's threads, according to the kernel.
 #[derive(Debug, PartialEq, Eq)]
 struct Progress {
     threads: BTreeMap<PathBuf, Run>,
 }
 
-/// How far one thread has come.
+/// The progress of one thread.
 #[derive(Debug, PartialEq, Eq)]
 struct Run {
     /// Time run and times run.
@@ -228,8 +231,8 @@ impl Progress {
     }
 }
 
-/// Whether a thread is stopped, by its state in the third field of `stat` (proc_pid_stat(5)). The second one is a name,
-/// which may hold anything.
+/// Whether a thread is stopped, by its state in the third field of `stat` (proc_pid_stat(5)). The second
+/// field is a name, which may contain anything.
 fn is_stopped(stat: &str) -> bool {
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     matches!(state, Some('T' | 't'))

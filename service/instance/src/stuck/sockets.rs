@@ -1,11 +1,11 @@
-//! Finds workers that leave requests waiting in the kernel's sockets.
+//! Detects workers that leave requests waiting in the kernel's sockets.
 //!
-//! The programs in the kernel find a stuck worker by the claimed frames that it does not take. A worker that
-//! gets no claimed frames (it serves TCP, or has no fast path) is found here. The sockets of all workers are
-//! watched, each for one event. If something has waited for three quarters of the time limit and the worker has
-//! not turned meanwhile, control wakes it with a message; a sleeping worker turns then. A worker that still has
-//! not turned at the time limit is stuck. While nothing waits nothing runs, and under load the check runs a few
-//! times a second.
+//! The programs in the kernel detect a stuck worker by the claimed frames that it does not take. A worker
+//! that gets no claimed frames (it serves TCP, or has no fast path) is detected here. The sockets of all
+//! workers are watched, each for one event. If a request has waited for three quarters of the time limit
+//! and the worker has not turned meanwhile, control wakes it with a message; a sleeping worker turns then.
+//! A worker that still has not turned at the time limit is stuck. While nothing waits, nothing runs. Under
+//! load the check runs a few times a second.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +22,7 @@ use twinpath_worker::WorkerCounters;
 use crate::hold::{Held, Use};
 use crate::stuck::waiting::{Waiting, is_something};
 
-/// Workers, by number, that leave something waiting.
+/// Workers, by number, that leave requests waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchEvent {
     /// Something waits in their sockets and they have not turned lately: control wakes them.
@@ -36,7 +36,7 @@ pub enum WatchEvent {
 pub struct Unserved {
     /// Its number.
     pub worker: usize,
-    /// Since when something has waited there.
+    /// Since when a request has waited there.
     pub since: Instant,
     /// Its turns so far. It is stuck while they stay the same.
     turns: u64,
@@ -62,8 +62,8 @@ struct WorkerSockets {
     counters: Arc<WorkerCounters>,
 }
 
-/// A watch over the sockets of the workers. Dropping it ends the watch and closes its duplicates of the
-/// descriptors at once: while a duplicate is open, the kernel would still assign connections to that listener.
+/// A watch over the sockets of the workers. Dropping it ends the watch and immediately closes its duplicate
+/// descriptors: while a duplicate is open, the kernel would still assign connections to that listener.
 pub struct Watched {
     _workers: Arc<Vec<WorkerSockets>>,
     task: AbortHandle,

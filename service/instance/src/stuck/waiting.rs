@@ -1,7 +1,7 @@
-//! Sockets watched until something waits in one of them.
+//! Watches sockets until one of them is readable.
 //!
-//! They are watched by an epoll of their own, each for one event. So a silent host is never woken, and a busy one is woken
-//! once per [`Waiting::arm`], not once per packet.
+//! They are watched by a separate epoll instance, each for one event. So an idle host is never woken, and a
+//! busy one is woken once per [`Waiting::arm`], not once per packet.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,10 +11,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::unix::AsyncFd;
 use twinpath_host::readable;
 
-/// A timeout that returns at once.
+/// A time-out that expires immediately.
 pub(crate) const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// Events read at a time. Any one of them is enough to know.
+/// Maximum number of events read at a time. One of them is enough to know.
 const EVENTS: usize = 16;
 
 /// An epoll over sockets, which does not keep them open.
@@ -23,7 +23,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Registers the sockets, to be armed later. Called within a tokio runtime.
+    /// Registers the sockets, to be armed later. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// What `epoll_create1(2)` or `epoll_ctl(2)` returns.
@@ -35,7 +35,8 @@ impl Waiting {
         Ok(Self { epoll: readable(epoll)? })
     }
 
-    /// Arms each of these sockets for one event, when it is readable. One that is readable now reports at once.
+    /// Arms each of these sockets for one event, when it is readable. A socket that is already readable
+    /// reports immediately.
     ///
     /// # Errors
     ///

@@ -118,8 +118,8 @@ impl Call<'_> {
         Some(self.len())
     }
 
-    /// Appends the message as a record of so many fragments of nearly equal length; at least one, and never an empty
-    /// one.
+    /// Appends the message as a record of `fragments` fragments of nearly equal length: at least one, and
+    /// never an empty one.
     pub fn write_record(&self, fragments: usize, out: &mut Vec<u8>) {
         let len = self.len();
         let fragments = fragments.clamp(1, len);
@@ -142,7 +142,7 @@ impl Call<'_> {
         }
     }
 
-    /// Length of the message as a record of so many fragments, bytes.
+    /// Length of the message as a record of this many fragments, bytes.
     #[must_use]
     pub fn record_len(&self, fragments: usize) -> usize {
         self.len() + fragments.clamp(1, self.len()) * MARK_LEN

@@ -1,4 +1,4 @@
-//! A client of MOUNT version 3 (RFC 1813, appendix I), as far as it is needed to get a root handle.
+//! A client of MOUNT version 3 (RFC 1813, appendix I), limited to getting a root handle.
 
 use nfs3_types::mount::{FHSIZE3, MNTPATHLEN, mountstat3};
 use nfs3_types::xdr_codec::Unpack;
@@ -6,7 +6,8 @@ use nfs3_types::xdr_codec::Unpack;
 use crate::client::ReplyError;
 use crate::xdr::{Reader, XdrError, write_opaque};
 
-/// Most flavours of authentication that a server may list with a handle: more than are registered.
+/// Maximum number of authentication flavours that a server may list with a handle: more than are
+/// registered.
 const FLAVOURS_MAX: u32 = 64;
 
 /// Why no root handle was obtained.

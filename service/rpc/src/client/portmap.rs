@@ -14,7 +14,7 @@ pub fn portmap_arguments(mapping: &mapping) -> Vec<u8> {
         .collect()
 }
 
-/// The result of SET and UNSET: whether it was done.
+/// The result of SET and UNSET: whether it succeeded.
 ///
 /// # Errors
 /// The results are not a boolean.

@@ -17,7 +17,7 @@ pub struct Reply<'a> {
     pub outcome: Result<&'a [u8], Refusal>,
 }
 
-/// What is wrong with a message that should be a reply.
+/// The error in a message that should be a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
     /// It is truncated, or one of its lengths is wrong.
@@ -49,7 +49,7 @@ impl<'a> Reply<'a> {
     /// Decodes the header of a reply; the results stay encoded.
     ///
     /// # Errors
-    /// It is not a reply of RPC version 2. A server's refusal is an outcome and no such error.
+    /// It is not a reply of RPC version 2. A refusal by the server is an outcome, not an error here.
     #[inline]
     pub fn parse(message: &'a [u8]) -> Result<Self, ReplyError> {
         let mut reader = Reader::new(message);

@@ -129,7 +129,7 @@ fn the_oldest_reply_is_replaced_and_expired_ones_are_forgotten() {
 
 #[test]
 fn calls_are_spread_over_all_sets() {
-    // 1024 places in 128 sets: half as many calls find room, but for a few.
+    // 1024 places in 128 sets: nearly all of half as many calls find room.
     let table = Table::new(1024);
     let calls: Vec<_> = (0..512).map(|xid| message(xid, b"name")).collect();
     let displaced = calls.iter().filter(|call| table.keep(0, 1, call, b"reply")).count();

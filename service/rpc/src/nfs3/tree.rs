@@ -14,7 +14,7 @@ pub(super) const GETATTR_LEN: usize = 88;
 pub const HANDLE_LEN: usize = 16;
 /// The magic number that begins every handle.
 const HANDLE_MARK: u32 = u32::from_be_bytes(*b"tpfh");
-/// Most bytes of a name: the usual limit of file systems.
+/// Maximum length of a name, bytes: the usual limit of file systems.
 const NAME_MAX: usize = 255;
 /// The time stamp of all nodes: 2026-01-01, 00:00 UTC. A fixed tree has no others.
 const MADE: nfstime3 = nfstime3 { seconds: 1_767_225_600, nseconds: 0 };

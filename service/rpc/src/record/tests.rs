@@ -112,7 +112,7 @@ fn what_is_missing_is_known_from_the_marks() {
     for ends in [&[][..], &[3, 3, 9]] {
         let stream = marked(b"a record of 20 bytes", ends);
         for len in 0..=stream.len() {
-            // Up to the end of the first mark that is not there, or of the last fragment.
+            // Up to the end of the first missing mark, or of the last fragment.
             let mut end = 0;
             while len >= end + MARK_LEN && end < stream.len() {
                 let mark = fragment_header::from(*stream[end..].first_chunk().expect("a mark"));
@@ -129,7 +129,7 @@ fn what_is_missing_is_known_from_the_marks() {
     }
 }
 
-/// The cost of what comes in very small pieces is that of what comes at once.
+/// Input in very small pieces costs as much as input in one piece.
 #[test]
 fn each_mark_is_read_once_in_however_many_pieces_they_come() {
     let limits = RecordLimits { record_bytes: 65_536, fragments: 65_536 };
@@ -137,7 +137,7 @@ fn each_mark_is_read_once_in_however_many_pieces_they_come() {
     let ends: Vec<usize> = (1..record.len()).collect();
     let stream = marked(&record, &ends);
     let mut walked = Walked::default();
-    // Without the last mark, which is read again until its fragment is there.
+    // Without the last mark, which is read again until its fragment has arrived.
     for len in (0..stream.len() - 1).step_by(3) {
         let before = walked;
         assert!(

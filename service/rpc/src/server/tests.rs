@@ -176,7 +176,7 @@ fn every_refusal_is_the_rfcs() {
 /// A flavour and its body.
 type Part<'a> = (u32, &'a [u8]);
 
-/// As libtirpc and nfs-ganesha, which serve all of these.
+/// Like libtirpc and nfs-ganesha, which serve all of these.
 #[test]
 fn bytes_behind_arguments_or_a_credential_and_other_verifiers_are_ignored() {
     let (none, sys) = (Auth::none(), Auth::sys("client", 1, 2, &[3]).expect("within limits"));
@@ -495,7 +495,7 @@ fn conflicting_programs_are_refused() {
 
 #[test]
 fn a_program_without_a_version_is_refused() {
-    /// As [`Sample`], but for its versions.
+    /// Like [`Sample`], except for its versions.
     struct Empty;
 
     impl Program for Empty {
@@ -534,7 +534,7 @@ fn room_is_asked_for_the_longest_reply_of_all_programs() {
     let tree = Arc::new(Tree::small());
     let limits = DuplicateLimits { calls: 8, age: AGE };
     let of = |programs: Vec<Box<dyn Program>>| Server::new(programs, limits, 0).expect("a table");
-    // A mark; a header of 24 bytes, and results: a word, but then a refusal with two versions is longer.
+    // A mark and a header of 24 bytes. The results are a word, but a refusal with two versions is longer.
     assert_eq!(of(vec![Box::new(Sample::default())]).record_reply_max(), 4 + 32);
     // Status, handle and its length, two flavours and their count.
     assert_eq!(of(vec![Box::new(Mount3::new(Arc::clone(&tree)))]).record_reply_max(), 4 + 24 + 36);
@@ -570,7 +570,7 @@ fn kept_replies_that_made_room_for_others_are_counted() {
         (0..CALLS).for_each(&mut answer);
         let forgotten = server.counters().forgotten_in_all();
         assert_eq!(server.counters().repeated.get(), 0);
-        // Those that are still kept are answered again, without a further run: the newest first.
+        // Those still kept are answered again, without a further run: the newest ones first.
         let repeated = |server: &mut Server, xid| {
             let before = server.counters().repeated.get();
             let answered = server.datagram(Instant::ZERO, peer(), &numbered(1, xid)).is_ok();
@@ -652,7 +652,7 @@ fn a_marked_datagram_that_would_need_work_is_dropped_without_room_for_it() {
     let mut server = server();
     let later = message(4, DOUBLE_LATER, &Auth::none(), &21_u32.to_be_bytes());
     assert_eq!(server.datagram(Instant::ZERO, peer(), &marked(&later)), Err(Reason::HandlersBusy));
-    // No other than the last four bytes of a mark decide: a call of a small program number is none of ours.
+    // Only the last four bytes of a mark matter: a call of a small program number is not ours.
     let mut small = message(4, NULL, &Auth::none(), &[]);
     for (program, taken) in [(BODY_MAX, false), (BODY_MAX + 1, true)] {
         small[12..16].copy_from_slice(&program.to_be_bytes());
@@ -714,7 +714,7 @@ fn a_call_with_a_record_mark_in_a_datagram_is_answered_in_kind() {
         let reply = server.datagram(Instant::ZERO, peer(), &marked(&call)).expect("a call").to_vec();
         assert_eq!(Reply::parse(&reply[MARK_LEN..]).map(|reply| reply.xid), Ok(xid));
     }
-    // A mark with another length, or one of a fragment that is not the last, is no mark.
+    // A mark with another length, or one of a fragment that is not the last, is not a record mark.
     let call = message(4, NULL, &Auth::none(), &[]);
     for mark in [mark(call.len() as u32 - 1, true), mark(call.len() as u32, false)] {
         let other = [&mark[..], &call].concat();
@@ -733,7 +733,8 @@ fn no_call_without_a_mark_and_no_reply_is_taken_for_a_call_with_one() {
     let reply =
         Reply::parse(server.datagram(Instant::ZERO, peer(), &call).expect("a call")).expect("a reply");
     assert_eq!((reply.xid, reply.outcome), (u32::from_be_bytes(like_mark), Ok(&[0, 0, 0, 42][..])));
-    // Replies: accepted, with the one verifier whose flavour is 2; and one with a mark, to a call of any xid.
+    // Replies: an accepted one, with the only verifier whose flavour is 2; and one with a mark, to a call
+    // of any xid.
     for verifier_len in 0..=BODY_MAX {
         let words = [0, 1, 0, 2, verifier_len];
         let mut reply: Vec<u8> = words.iter().flat_map(|word: &u32| word.to_be_bytes()).collect();
@@ -750,7 +751,7 @@ fn no_call_without_a_mark_and_no_reply_is_taken_for_a_call_with_one() {
 }
 
 proptest! {
-    /// Whatever bytes a call has, its answer is one that a client can decode, or none.
+    /// Whatever the bytes of a call are, its answer can be decoded by a client, or there is none.
     #[test]
     fn a_damaged_call_gets_a_readable_answer(
         procedure in 0..6_u32,

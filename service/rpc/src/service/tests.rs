@@ -26,7 +26,7 @@ fn peer() -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 1], 900))
 }
 
-/// Alternating calls of NULL and GETATTR, in so many fragments each.
+/// Alternating calls of NULL and GETATTR, each in this many fragments.
 fn calls(fragments: &[usize]) -> Vec<u8> {
     let auth = Auth::sys("client", 1, 2, &[3]).expect("within limits");
     let args = handle_arguments(&Tree::small().handle(ROOT));
@@ -54,7 +54,7 @@ impl Driven {
         Self { service, connection, unread: Vec::new(), next: Next::Keep }
     }
 
-    /// What is sent in answer to `more` if `room` bytes are free.
+    /// The output for `more` if `room` bytes are free.
     fn feed(&mut self, more: &[u8], room: usize) -> Vec<u8> {
         self.unread.extend(more);
         let mut bytes = Vec::new();
@@ -186,7 +186,7 @@ fn calls_answered_later_are_handed_over_while_there_is_room_and_wait_otherwise()
     let mut connection = service.accept(Instant::ZERO, peer()).expect("nobody is refused");
     let auth = Auth::none();
     let mut stream = Vec::new();
-    // NULL is answered at once, whatever is waiting.
+    // NULL is answered immediately, whatever is waiting.
     for (xid, procedure, args) in [(0, 1, &[0, 0, 0, 7][..]), (1, 0, &[]), (2, 1, &[0, 0, 0, 8]), (3, 1, &[])]
     {
         Call { xid, program: 0x2000_0001, version: 1, procedure, auth: &auth, args }
@@ -233,7 +233,7 @@ fn a_datagram_is_answered_later_if_its_program_may_and_there_is_room() {
     let mut beside = Beside::default();
     assert_eq!(answer(1, Some(&mut beside)), Answer::Drop(Reason::HandlersBusy), "none is allowed");
     beside.later.allow(1);
-    // What can be answered at once is, whatever could wait.
+    // Calls that can be answered immediately are, whatever else could wait.
     assert_eq!(answer(7, Some(&mut beside)), Answer::Later, "this program answers all of them later");
     let reply: Vec<_> = beside.later.take().map(|job| (job.work)()).collect();
     let reply = Reply::parse(&reply[0]).expect("a reply");
@@ -268,7 +268,8 @@ fn a_service_of_quick_programs_defers_nothing_and_each_clone_counts_by_itself() 
 }
 
 proptest! {
-    /// However calls are divided into fragments, reads, and turns with little room, the replies are the same bytes.
+    /// However calls are divided into fragments, reads, and turns with little room, the replies have the
+    /// same bytes.
     #[test]
     fn any_cut_gives_the_same_replies(
         fragments in proptest::collection::vec(1..8_usize, 1..12),

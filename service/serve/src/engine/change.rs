@@ -8,12 +8,13 @@ use super::{ServeEngine, ServeEvent};
 use crate::kernel_tcp::TcpServer;
 use crate::limits::ServiceLimits;
 
-/// Bursts taken from a socket before its service leaves: more small datagrams than the socket's buffer holds.
+/// Bursts taken from a socket before its service leaves: more small datagrams than fit into the socket's
+/// buffer.
 const LAST_BURSTS: usize = 256;
 
 impl<S: Service> ServeEngine<S> {
-    /// Applies new limits; the former ones are returned in their place, as a worker frees nothing. Open
-    /// connections stay, also if there are more than the new limits allow.
+    /// Applies new limits; the former ones are returned in their place, because a worker frees nothing.
+    /// Open connections stay, even if there are more than the new limits allow.
     pub(crate) fn exchange_limits(&mut self, limits: &mut ServiceLimits) {
         std::mem::swap(&mut self.reply_limit, &mut limits.reply_limit);
         std::mem::swap(&mut self.source_ports, &mut limits.source_ports);
@@ -22,8 +23,8 @@ impl<S: Service> ServeEngine<S> {
         }
     }
 
-    /// Serves what waits in its sockets, unless another instance serves them; accepts nothing more; and ends
-    /// each connection once its requests are answered.
+    /// Serves requests that wait in its sockets, unless another instance serves them. Accepts nothing more,
+    /// and ends each connection once its requests are answered.
     pub(crate) fn leave(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) {
         if self.receives {
             for number in 0..self.udp.len() {
@@ -33,7 +34,7 @@ impl<S: Service> ServeEngine<S> {
                         break;
                     }
                 }
-                // A descriptor that is closed while a duplicate of it is open would stay in the epoll.
+                // A descriptor that is closed while a duplicate is open would stay in the epoll.
                 let _ = io.fds.unwatch(&self.udp[number]);
             }
         }
@@ -44,18 +45,18 @@ impl<S: Service> ServeEngine<S> {
         }
     }
 
-    /// Whether everything that it had accepted has been answered or cut off, and everything sent that other threads had
-    /// sent before.
+    /// Whether everything accepted has been answered or cut off, and all earlier messages from other
+    /// threads have been sent.
     pub(crate) fn is_drained(&self) -> bool {
         self.answers_all() && self.sends.is_none()
     }
 
-    /// Whether everything that it had accepted has been answered or cut off.
+    /// Whether everything accepted has been answered or cut off.
     pub(super) fn answers_all(&self) -> bool {
         self.awaited.len() == 0 && self.tcp.as_ref().is_none_or(TcpServer::is_drained)
     }
 
-    /// Called last, before the engine is removed: no descriptor of its own is watched any more.
+    /// Called last, before the engine is removed: none of its descriptors is watched after this.
     pub(crate) fn forget(&self, io: &Io<'_, ServeEvent>) {
         if let Some(handlers) = &self.handlers {
             let _ = io.fds.unwatch(handlers.fd());
@@ -69,7 +70,7 @@ impl<S: Service> ServeEngine<S> {
     pub(super) fn step_back(&mut self, io: &Io<'_, ServeEvent>) {
         self.waits = true;
         for socket in self.udp.iter().filter(|_| self.receives) {
-            // A socket that was never watched cannot be unwatched, which does not matter.
+            // Unwatching a socket that was never watched fails, which is harmless.
             let _ = io.fds.unwatch(socket);
         }
         if let Some(tcp) = &mut self.tcp {

@@ -1,4 +1,4 @@
-//! Datagrams of the kernel's sockets: those that wait there, and replies that leave through them.
+//! Datagrams of the kernel's sockets: requests that wait there, and replies that leave through them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -33,13 +33,13 @@ impl<S: Service> ServeEngine<S> {
             let received = match socket.receive(&mut self.buffer) {
                 Ok(received) => received,
                 Err(Errno::AGAIN) => break,
-                // An ICMP error of an earlier reply, or a signal; the next call may return a datagram.
+                // An ICMP error of an earlier reply, or a signal: the next call may return a datagram.
                 Err(_) => continue,
             };
             came = true;
             let local = SocketAddr::new(received.local, socket.port());
-            // A socket at all addresses gets broadcasts as well, which are not answered. A link-local address is one of the
-            // link that the datagram came by, which may be another than ours.
+            // A wildcard socket also gets broadcasts, which are not answered. A link-local address belongs
+            // to the link on which the datagram arrived, which may be another one than ours.
             let is_link_local = matches!(received.local, IpAddr::V6(v6) if v6.is_unicast_link_local());
             let admitted = if is_link_local || self.is_own(received.local) {
                 admit_port(received.peer, local, self.source_ports)

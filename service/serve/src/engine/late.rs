@@ -1,4 +1,4 @@
-//! Replies that do not fit the request's buffer, and replies that a thread of the handler pool gives later. A
+//! Replies that do not fit the request's buffer, and deferred replies from threads of the handler pool. A
 //! deferred reply leaves by the path that leads to its peer at that time.
 
 use std::net::SocketAddr;
@@ -75,7 +75,7 @@ impl<S: Service> ServeEngine<S> {
     /// Handles an answer that is not a reply in the request's buffer.
     ///
     /// # Errors
-    /// The reason to drop the datagram under.
+    /// The reason for dropping the datagram.
     #[cold]
     pub(super) fn answer_beside(
         &mut self,
@@ -115,7 +115,7 @@ impl<S: Service> ServeEngine<S> {
         Ok(())
     }
 
-    /// Takes finished work from the handler pool, and sends the replies; returns their number.
+    /// Takes finished work from the handler pool and sends the replies; returns their number.
     pub(super) fn take_replies(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> u64 {
         let mut count = 0;
         if let Some(handlers) = &self.handlers {

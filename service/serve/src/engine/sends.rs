@@ -1,5 +1,6 @@
-//! What a service sends besides answers: further datagrams in reply to one, and what its timer, another thread or one
-//! connection has to say to others. It leaves by the path that leads to its peer at that time.
+//! Sends what a service sends besides answers: further datagrams in reply to one, and messages from its
+//! timer, another thread or another connection. Each leaves by the path that leads to its peer at that
+//! time.
 
 use std::net::SocketAddr;
 
@@ -12,26 +13,26 @@ use twinpath_worker::Io;
 
 use super::{ServeEngine, ServeEvent, ifindex_of, with_scope};
 
-/// Messages of other threads taken per turn.
+/// Maximum number of messages from other threads taken per turn.
 const MESSAGES_PER_TURN: usize = 64;
 
-/// How long a timer that stays due is not called.
+/// Minimum time between two calls of a timer that stays due.
 const TIMER_PAUSE: Duration = Duration::from_millis(100);
 
-/// The most bytes of messages that are sent in one turn, so that ports and connections are served in between.
+/// Maximum number of bytes sent in one turn, so that ports and connections are served in between.
 const TURN_BYTES: usize = 256 << 10;
 
-/// The request that something is sent for.
+/// The request that caused a send.
 #[derive(Clone, Copy)]
 pub(super) enum Cause {
-    /// A datagram; the port by which it came, or `None`: the kernel's socket.
+    /// A datagram, with its input port, or `None` for the kernel's socket.
     Request(Option<PortId>),
     /// No request.
     Own,
 }
 
 impl<S: Service> ServeEngine<S> {
-    /// The service begins.
+    /// Starts the service.
     pub(super) fn begin(&mut self, now: Instant, io: &Io<'_, ServeEvent>) {
         let sender = self.sends.as_ref().map(|sends| sends.handle());
         let begin = Begin::new(self.worker, sender);
@@ -40,8 +41,9 @@ impl<S: Service> ServeEngine<S> {
         }
     }
 
-    /// When the service's timer is due. While another instance serves, or another worker, this clone has nothing to do; nor
-    /// once another one has taken over, whose clones have the timers then.
+    /// When the service's timer is due. This clone has none while another instance or another worker
+    /// serves. It has none either once another instance has taken over: then that instance's clones have
+    /// the timers.
     #[inline]
     pub(super) fn timer_at(&self) -> Instant {
         if self.waits || self.handed_over {
@@ -60,12 +62,13 @@ impl<S: Service> ServeEngine<S> {
             io.drops().add(reason, 1);
         }
         self.send_besides(now, Cause::Own, io);
-        // It has panicked, or has not moved its deadline: called in each turn, it would take all of the CPU.
+        // The service has panicked, or has not moved its deadline: called in each turn, it would take all
+        // of the CPU.
         self.timer_not_before =
             if self.service.get().deadline() <= now { now + TIMER_PAUSE } else { Instant::ZERO };
     }
 
-    /// Takes messages of other threads; returns their number.
+    /// Takes messages from other threads; returns their number.
     pub(super) fn take_messages(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> usize {
         let Some(refused) = self.sends.as_ref().map(|sends| sends.drain()) else { return 0 };
         io.drops().add(Reason::SendQueueFull, refused);
@@ -98,15 +101,15 @@ impl<S: Service> ServeEngine<S> {
         MESSAGES_PER_TURN
     }
 
-    /// While it drains: takes what waits, and then closes the queue, once nothing else is left. Returns whether there was
-    /// anything.
+    /// During a drain: takes the waiting messages, and closes the queue once nothing else is left. Returns
+    /// whether there was anything.
     pub(super) fn take_last_messages(&mut self, now: Instant, io: &mut Io<'_, ServeEvent>) -> bool {
         if !self.answers_all() {
             return false;
         }
         let taken = self.take_messages(now, io) > 0;
         if !taken {
-            // From now on, senders are told that it has ended.
+            // From now on, senders are told that the service has ended.
             if let Some(sends) = self.sends.take() {
                 let _ = io.fds.unwatch(sends.fd());
             }
@@ -114,7 +117,7 @@ impl<S: Service> ServeEngine<S> {
         taken
     }
 
-    /// The drain has taken too long: closes the queue. Returns how many messages waited, which nobody will send.
+    /// The drain has taken too long: closes the queue. Returns how many waiting messages are lost.
     pub(super) fn cut_messages(&mut self, io: &mut Io<'_, ServeEvent>) -> u64 {
         let Some(sends) = self.sends.take() else { return 0 };
         let _ = io.fds.unwatch(sends.fd());
@@ -122,9 +125,9 @@ impl<S: Service> ServeEngine<S> {
         std::iter::from_fn(|| sends.take()).count() as u64
     }
 
-    /// Sends what the service has put into its outbox.
+    /// Sends the contents of the service's outbox.
     pub(super) fn send_besides(&mut self, now: Instant, cause: Cause, io: &mut Io<'_, ServeEvent>) {
-        // Sending needs the engine, so the outbox is out of it meanwhile; its memory comes back.
+        // Sending needs the engine, so the outbox is moved out of it meanwhile; its memory is put back.
         let mut outbox: Outbox = std::mem::take(&mut self.beside.outbox);
         for (to, bytes) in outbox.sends() {
             self.send_one(now, cause, to, bytes, io);
@@ -165,12 +168,13 @@ impl<S: Service> ServeEngine<S> {
         if !on_interface && !self.is_own(local.ip()) {
             return Err(Reason::NotOwnAddress);
         }
-        // Without a socket there, the address and port are not served.
+        // The service has no socket there, so the address and port are not served.
         if !self.udp.iter().any(|socket| socket.is_at(local)) {
             return Err(Reason::KernelSocketRefused);
         }
         let port = match cause {
-            // Each of them counts as a reply as large as its request, however short: together they may be larger.
+            // Each of them counts as a reply as large as its request, even if it is short: together they
+            // may be larger.
             Cause::Request(port) => {
                 self.limit(now, peer, 0, bytes.len())?;
                 port

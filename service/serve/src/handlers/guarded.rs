@@ -7,7 +7,7 @@ use twinpath_inspect::Reason;
 use twinpath_time::{Duration, Instant};
 use twinpath_worker::thread::panics;
 
-/// Control is told of panics at most this often. All are counted.
+/// Minimum time between reports of panics to control. All panics are counted.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Panics of a service's callback, for the log.
@@ -17,11 +17,11 @@ pub struct Panicked {
     pub callback: &'static str,
     /// The message of the first panic, and its location.
     pub why: String,
-    /// The panics since control was told last.
+    /// Number of panics since the last report to control.
     pub count: u64,
 }
 
-/// A service whose callbacks may panic. After a panic it continues in the state in which the panic has left it.
+/// A service whose callbacks may panic. It continues in the state that the panic has left.
 pub struct Guarded<S> {
     service: S,
     /// Whether a callback has been called and has not returned.
@@ -37,7 +37,7 @@ impl<S> Guarded<S> {
         Self { service, called, panicked: None, tell_at: Instant::ZERO }
     }
 
-    /// The service, for what cannot panic.
+    /// The service, for calls that cannot panic.
     #[inline]
     pub const fn get(&self) -> &S {
         &self.service
@@ -66,7 +66,7 @@ impl<S> Guarded<S> {
         Reason::HandlerFailed
     }
 
-    /// The panics to tell control of now, if there are any.
+    /// The panics to report to control now, if there are any.
     #[inline]
     pub fn panicked(&mut self, now: Instant) -> Option<Panicked> {
         if self.panicked.is_none() || now < self.tell_at {

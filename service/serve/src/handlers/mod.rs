@@ -1,5 +1,5 @@
-//! A service's handlers as a worker calls them: a panic in a callback is caught, and work that may block is done by a pool
-//! of threads beside the worker. Messages of other threads to the service wait here, too.
+//! The interface between a worker and a service's handlers: catches panics in callbacks, runs work that may
+//! block on a pool of threads, and queues messages from other threads.
 
 mod guarded;
 mod pool;

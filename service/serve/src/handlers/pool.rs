@@ -1,6 +1,6 @@
-//! The handler pool: threads for work of a service that may block, as many as are needed between a minimum and a maximum,
-//! on the worker's CPU. The worker's end, [`HandlerPool`], never waits: it submits to a bounded queue, and is woken by each
-//! reply.
+//! The handler pool: threads for a service's work that may block, on the worker's CPU. The number of
+//! threads varies with demand between a minimum and a maximum. The worker's end, [`HandlerPool`], never
+//! waits: it submits to a bounded queue, and is woken by each reply.
 //!
 //! A thread that takes a task while no other thread waits for one starts a further thread first. A thread ends when another
 //! one has been waiting for as long as a thread may be idle.
@@ -73,7 +73,7 @@ pub struct HandlerPool {
 }
 
 impl HandlerPool {
-    /// Starts the least number of threads, on CPU `cpu` if there is one.
+    /// Starts the minimum number of threads, on CPU `cpu` if there is one.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl HandlerPool {
         Arc::clone(&self.threads)
     }
 
-    /// Readable while a reply has come that [`Self::drain`] has not seen.
+    /// Readable while there is a reply that [`Self::drain`] has not seen.
     #[must_use]
     pub fn fd(&self) -> &EventFd {
         &self.ready
@@ -118,7 +118,7 @@ impl HandlerPool {
         self.room_of_one(awaited).min(self.limits.requests.saturating_sub(self.in_flight) as usize)
     }
 
-    /// The same for a UDP peer; all datagrams together have a limit as well.
+    /// The same for a UDP peer; in addition, all datagrams together have a limit.
     #[must_use]
     pub fn room_for_datagram(&self, awaited: usize) -> usize {
         self.room(awaited).min(self.limits.datagram_requests.saturating_sub(self.datagrams) as usize)
@@ -138,7 +138,8 @@ impl HandlerPool {
     pub fn submit(&mut self, requester: Requester, work: Work) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        // The queue holds as many tasks as may be in flight, and its other end exists while a thread does.
+        // The queue has room for all tasks that may be in flight, and its other end exists while there is a
+        // thread.
         if self.tasks.try_send(Task { requester, ticket, work }).is_ok() {
             self.in_flight += 1;
             self.datagrams += u32::from(requester == Requester::Peer);
@@ -179,7 +180,7 @@ fn start(shared: &Arc<Shared>) -> bool {
 
 fn work(shared: &Arc<Shared>) {
     if let Some(cpu) = shared.cpu {
-        // If that CPU is gone, the thread runs anywhere.
+        // If that CPU is gone, the thread runs on any CPU.
         let _ = affinity::pin_current_thread(cpu);
     }
     while let Some((Task { requester, ticket, work }, was_last)) = next(shared) {
@@ -195,13 +196,14 @@ fn work(shared: &Arc<Shared>) {
     }
 }
 
-/// The next task, and whether no other thread waits for the one after it. `None`: the thread is not needed any
-/// longer, and is not counted any more.
+/// The next task, and whether no other thread waits for the one after it. `None`: the thread is no longer
+/// needed, and no longer counted.
 fn next(shared: &Shared) -> Option<(Task, bool)> {
     let Shared { waiting, threads, limits, .. } = shared;
     waiting.fetch_add(1, Ordering::Relaxed);
     loop {
-        // The thread that has the lock waits for a task, the others for the lock: one thread at a time decides.
+        // The thread with the lock waits for a task, the others wait for the lock: one thread at a time
+        // decides.
         let mut queue = shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let patience = (queue.needed + limits.idle).since(clock::now());
         let next = queue.tasks.recv_timeout(patience);

@@ -1,4 +1,5 @@
-//! Messages of other threads to a service on its worker: a bounded queue, and a descriptor that wakes the worker.
+//! Messages from other threads to a service on its worker: a bounded queue, and a descriptor that wakes the
+//! worker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -8,10 +9,10 @@ use rustix::io::Errno;
 use twinpath_service::{Message, MessageQueue, NotSent, SendHandle};
 use twinpath_sys::EventFd;
 
-/// The most messages that wait.
+/// Maximum number of waiting messages.
 const MESSAGES_MAX: usize = 1024;
 
-/// The most bytes in them.
+/// Maximum number of bytes in them.
 const BYTES_MAX: usize = 4 << 20;
 
 struct Shared {
@@ -19,7 +20,8 @@ struct Shared {
     /// Bytes of the messages that wait.
     bytes: AtomicUsize,
     ready: EventFd,
-    /// Whether the worker has been signalled since it looked last: one signal is enough for any number of messages.
+    /// Whether the worker has been signalled since it last looked: one signal is enough for any number of
+    /// messages.
     signalled: AtomicBool,
     refused: AtomicU64,
 }
@@ -52,16 +54,16 @@ impl MessageQueue for Shared {
 }
 
 impl Shared {
-    /// Counts a message that found no room.
+    /// Counts a message for which there was no room.
     fn refuse(&self) -> NotSent {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        // So that the worker counts it.
+        // Signalled so that the worker counts it.
         self.signal();
         NotSent::Full
     }
 
     fn signal(&self) {
-        // The worker clears it before it takes messages, so a message that is not taken has signalled again.
+        // The worker clears this before it takes messages, so a message that it misses has signalled again.
         if !self.signalled.swap(true, Ordering::SeqCst) {
             self.ready.signal();
         }
@@ -92,7 +94,7 @@ impl Sends {
         SendHandle::new(Arc::clone(&self.shared) as Arc<dyn MessageQueue>)
     }
 
-    /// Readable while a message has come that [`Self::drain`] has not seen.
+    /// Readable while there is a message that [`Self::drain`] has not seen.
     #[must_use]
     pub fn fd(&self) -> &EventFd {
         &self.shared.ready

@@ -12,11 +12,11 @@ use twinpath_worker::Fds;
 /// The first token of a TCP server: its listeners have the first ones. The engine that holds the server may use
 /// those below.
 pub const FIRST_TOKEN: u32 = 1 << 10;
-/// The most listeners of one server: a stand-in has the listeners of all workers.
+/// Maximum number of listeners of one server: a stand-in has the listeners of all workers.
 pub const LISTENERS_MAX: u32 = 1 << 13;
 
-/// Most connections skipped in a row because the peer had closed them before they were accepted. The next turn
-/// continues.
+/// Maximum number of connections skipped in a row because the peer had closed them before they were
+/// accepted. The next turn continues.
 const GONE_MAX: usize = 64;
 
 /// When the process has no descriptor left, accepting pauses for this long, or until one is freed.
@@ -88,7 +88,7 @@ impl Acceptor {
         None
     }
 
-    /// Ends a pause of accepting, if there is one: the time is over, or a descriptor was freed.
+    /// Ends a pause of accepting, if there is one: the time has passed, or a descriptor was freed.
     pub(crate) fn resume(&mut self, fds: &Fds<'_>) {
         if self.resume_at != Instant::NEVER {
             self.resume_at = Instant::NEVER;
@@ -111,7 +111,7 @@ impl Acceptor {
     }
 }
 
-/// The peer's address; that of an IPv4 peer of a dual-stack socket as IPv4.
+/// The peer's address; an IPv4 peer of a dual-stack socket gets its IPv4 address.
 fn canonical(peer: Option<SocketAddrAny>) -> SocketAddr {
     let unknown = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
     let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok()).unwrap_or(unknown);

@@ -32,7 +32,7 @@ impl<S: Service> Host for ConnectionHost<'_, S> {
     }
 
     fn hand_over(&mut self, work: Work) -> u64 {
-        // Without a handler pool `room_for_work` has said so, and a connection hands no work over.
+        // Without a handler pool, `room_for_work` returns `None`, so a connection hands over no work.
         self.handlers
             .as_mut()
             .map_or(u64::MAX, |handlers| handlers.submit(Requester::Connection(self.id.number()), work))

@@ -1,4 +1,4 @@
-//! Limits of a service's TCP connections, and what all of its connections hold at present.
+//! Limits of a service's TCP connections, and the totals that its connections hold at present.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,27 +7,26 @@ use twinpath_stream::TcpLimits;
 
 use crate::kernel_tcp::sources::{Source, SourceCounts};
 
-/// The size of a read, and the least that a connection may hold in each direction, in bytes.
+/// The size of a read, and the minimum that a connection may hold in each direction, in bytes.
 pub const CHUNK: usize = 64 * 1024;
 
-/// The connections and bytes that all workers of a service hold together, with their limits. Workers update it
-/// when a connection opens, closes, or holds more or fewer bytes than before; a request that is answered at
-/// once needs no update.
+/// The connections and bytes that all workers of a service hold together, with their limits. Workers update
+/// the totals when a connection opens, closes, or holds more or fewer bytes than before. A request that is
+/// answered immediately needs no update.
 #[derive(Debug)]
 pub struct TcpTotals {
     limits: TcpLimits,
     each: ConnectionLimits,
-    /// Above this number of held bytes a connection is closed. It is lower than the limit by the number of
-    /// bytes that one connection of each worker may add before they are counted, so that the limit holds at all
-    /// times.
+    /// Above this number of held bytes a connection is closed. It is lower than the limit by the bytes that
+    /// one connection of each worker may add before they are counted, so the limit holds at all times.
     shed_above: u64,
     sources: SourceCounts,
     bytes: AtomicU64,
 }
 
 impl TcpTotals {
-    /// Totals for `workers` workers. `queued_bytes` is raised to the least that they need to work, if it is
-    /// less.
+    /// Totals for `workers` workers. If `queued_bytes` is less than the minimum that they need to work, it
+    /// is raised to it.
     #[must_use]
     pub fn new(limits: TcpLimits, workers: u32) -> Self {
         let TcpLimits { connection_bytes, idle, request, send, .. } = limits;
@@ -57,7 +56,7 @@ impl TcpTotals {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts a connection, unless its source has as many as it may have. Returns whether it was counted.
+    /// Counts a connection, unless its source already has the maximum. Returns whether it was counted.
     pub(crate) fn opened(&self, source: Source) -> bool {
         self.sources.opened(source, self.limits.connections_per_source)
     }

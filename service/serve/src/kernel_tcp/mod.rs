@@ -1,7 +1,7 @@
 //! TCP on the kernel path: the connections of a service on one worker, on the kernel's sockets.
 //!
-//! `service/service/src/connections` says how a connection behaves. This crate accepts connections, limits them, and decides
-//! which of them the worker serves when ([`TcpServer`]).
+//! `service/service/src/connections` implements the behaviour of one connection. This module accepts
+//! connections, limits them, and decides when the worker serves which of them ([`TcpServer`]).
 
 mod accept;
 mod host;

@@ -1,17 +1,17 @@
-//! Decides which connection is read without asking the epoll first: one that has been the only busy one for a
-//! while.
+//! Decides which connection is polled, that is, read without asking the epoll first: one that has been the
+//! only busy one for a while.
 //!
-//! Asking the epoll costs a system call per turn, and a socket that is watched costs the kernel a callback per
-//! packet; a connection that is alone needs neither. The epoll is still asked every 20 microseconds, for the
-//! other connections. Once these have more than a little to do, or the polled connection falls silent, that one
-//! is watched by the epoll again. Reads of a polled connection may be delayed ([`ReadDelay`]).
+//! Asking the epoll costs a system call per turn, and a watched socket costs the kernel a callback per
+//! packet. A single busy connection needs neither. The epoll is still asked every 20 microseconds, for the
+//! other connections. Once those have more than a little to do, or the polled connection falls silent, the
+//! epoll watches the polled one again. Reads of a polled connection may be delayed ([`ReadDelay`]).
 
 use twinpath_time::{Duration, Instant};
 
 use crate::kernel_tcp::read_delay::ReadDelay;
 
-/// Events in a row for one connection, after which it is polled. Adding it to the epoll and removing it costs
-/// two system calls, which is little for so many events.
+/// Number of successive events for one connection after which it is polled. Adding it to the epoll and
+/// removing it costs two system calls, which is little for this many events.
 const STREAK: u32 = 16;
 /// An event of another connection weighs as much as this number of reads of the polled one.
 const OTHERS_WEIGHT: u32 = 4;
@@ -45,8 +45,7 @@ impl Polled {
         self.number
     }
 
-    /// Takes note of an event of the epoll for a connection. Returns whether that connection is polled from now
-    /// on.
+    /// Records an epoll event for a connection. Returns whether that connection is polled from now on.
     #[inline]
     pub(crate) fn named(&mut self, number: u32, now: Instant) -> bool {
         if self.number.is_some() {
@@ -79,7 +78,7 @@ impl Polled {
         self.last_bytes >= PIPELINED_BYTES
     }
 
-    /// Takes note of a read that returned `bytes` bytes.
+    /// Records a read that returned `bytes` bytes.
     #[inline]
     pub(crate) fn was_read(&mut self, now: Instant, bytes: u64) {
         self.delay.was_read(now, bytes);

@@ -1,18 +1,19 @@
 //! Decides how long to delay reading a pipelining connection so that requests batch.
 //!
-//! Each reply that is sent alone costs both sides a system call, a packet, and the lock of the peer's socket.
-//! If a peer has several requests under way, the worker can wait until a few more have come, and answer them
-//! with one read and one send. The best delay depends on the peer, so several are tried. The one with the
-//! highest rate of bytes is kept for a while, and no delay at all unless one is clearly better. A peer that
-//! waits for each reply is delayed only by a seldom trial of the shortest delay, and only if its requests
-//! differ in size.
+//! Each reply that is sent alone costs both sides a system call, a packet, and the lock of the peer's
+//! socket. If a peer has several requests under way, the worker can wait until a few more have arrived, and
+//! answer them with one read and one send. The best delay depends on the peer, so several are tried. The
+//! delay with the highest rate of bytes is kept for a while; no delay is used unless one is clearly better.
+//! A peer that waits for each reply is delayed only by an occasional trial of the shortest delay, and only
+//! if its requests differ in size.
 
 use twinpath_time::{Duration, Instant};
 
 /// The delays that are tried, in this order.
 const DELAYS: [Duration; 4] =
     [Duration::ZERO, Duration::from_micros(10), Duration::from_micros(20), Duration::from_micros(40)];
-/// A trial lasts until this many requests of the smallest size seen have come, within these bounds of time.
+/// A trial lasts until this many requests of the smallest size seen have arrived, within these bounds of
+/// time.
 const TRIAL_REQUESTS: u64 = 2048;
 const TRIAL_MIN: Duration = Duration::from_millis(2);
 const TRIAL_MAX: Duration = Duration::from_millis(20);
@@ -22,14 +23,15 @@ const SILENCE: Duration = Duration::from_micros(500);
 /// up to `KEPT_MAX`.
 const KEPT_MIN: Duration = Duration::from_millis(250);
 const KEPT_MAX: Duration = Duration::from_secs(4);
-/// A delay must raise the rate by more than one part in this number, and by more than chance may explain.
+/// A delay must raise the rate by more than one part in this number, and by more than chance can explain.
 const CLEARLY: u64 = 32;
 /// A delay ends after this many reads in a row that returned no more bytes than reads without a delay did.
 const IN_VAIN: u32 = 8;
 
 #[derive(Debug)]
 pub(crate) struct ReadDelay {
-    /// The delay in force, by its index in `DELAYS`; whether it is on trial; and until when it is kept if not.
+    /// The delay in force, by its index in `DELAYS`; whether it is on trial; and if not, until when it is
+    /// kept.
     delay: usize,
     trying: bool,
     until: Instant,
@@ -82,7 +84,7 @@ impl ReadDelay {
         now >= self.next
     }
 
-    /// Takes note of a read that returned `bytes` bytes.
+    /// Records a read that returned `bytes` bytes.
     #[inline]
     pub(crate) fn was_read(&mut self, now: Instant, bytes: u64) {
         if bytes == 0 {

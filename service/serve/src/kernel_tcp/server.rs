@@ -1,11 +1,12 @@
 //! The TCP connections of one service on one worker: accepts, reads and answers without blocking.
 //!
-//! A turn reads a connection once, passes all that came to the service, and sends the answers at once. So a
-//! call costs two system calls; there is no further read only to find that nothing is left. Connections are
-//! registered with the epoll once, edge-triggered; a connection that is alone is read without the epoll
-//! ([`polled`]). If the peer does not take its replies, they wait in a bounded buffer, and the connection is
-//! not read until that has drained: a client that sends and never reads delays nobody else. Deadlines are in a
-//! timer wheel, which changes when a connection starts to wait for something, not with each request.
+//! A turn reads a connection once, passes all received bytes to the service, and sends the answers
+//! immediately. So a call costs two system calls; there is no further read only to find that nothing is
+//! left. Connections are registered with the epoll once, edge-triggered; a single busy connection is read
+//! without the epoll ([`polled`]). If the peer does not take its replies, they wait in a bounded buffer,
+//! and the connection is not read until that has drained: a client that sends and never reads delays nobody
+//! else. Deadlines are in a timer wheel, which changes when a connection starts to wait for something, not
+//! with each request.
 
 mod opening;
 mod outside;
@@ -40,14 +41,13 @@ const FIRST_CONNECTION_TOKEN: u32 = FIRST_TOKEN + LISTENERS_MAX;
 /// are served in between.
 const TURN_BYTES: usize = 1 << 20;
 
-/// Most connections accepted per turn.
+/// Maximum number of connections accepted per turn.
 const ACCEPT_BURST: usize = 64;
 
-/// Most connections that are closed at their deadline, or told to end, in one turn.
+/// Maximum number of connections that are closed at their deadline, or told to end, in one turn.
 const CLOSE_BURST: u32 = 64;
 
-/// A connection that is told to end is read up to this many times before, as long as each read fills its
-/// buffer.
+/// A connection that is told to end is first read up to this many times, while each read fills its buffer.
 const LAST_READS: u32 = 8;
 
 /// What the engine passes to each call of the server.
@@ -80,7 +80,7 @@ pub struct TcpServer<C> {
     served: Arc<Served>,
     totals: Arc<TcpTotals>,
     table: Table<Tracked<C>>,
-    /// Most connections at a time.
+    /// Maximum number of connections at a time.
     most: u32,
     sources: Sources,
     deadlines: Wheel,
@@ -131,8 +131,8 @@ impl<C: Send> TcpServer<C> {
     }
 
     /// Applies new limits: its connections are counted in the new totals from now on, and their deadlines
-    /// follow the new limits. The former totals are returned in place of the new ones, as a worker frees
-    /// nothing.
+    /// follow the new limits. The former totals are returned in place of the new ones, because a worker
+    /// frees nothing.
     pub fn exchange_limits(&mut self, totals: &mut Arc<TcpTotals>, most: u32) {
         std::mem::swap(&mut self.totals, totals);
         self.most = most;
@@ -159,7 +159,7 @@ impl<C: Send> TcpServer<C> {
         self.acceptor.stop(fds);
     }
 
-    /// The time of the next work that no descriptor reports: a deadline, or what is left from this turn.
+    /// When there is work that no descriptor reports: a deadline, or work left from this turn.
     #[inline]
     pub fn next_deadline(&self) -> Instant {
         if !self.again.is_empty() || self.ending.is_some() {
@@ -228,8 +228,8 @@ impl<C: Send> TcpServer<C> {
         self.acceptor.is_closed() && self.ending.is_none() && self.table.open() == 0
     }
 
-    /// Reads the polled connection, and does what is due or left from the last turn. Returns whether there was
-    /// anything.
+    /// Reads the polled connection, and does the work that is due or left from the last turn. Returns
+    /// whether there was any.
     #[inline]
     pub fn run<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S>) -> bool {
         let spins = self.spins();
@@ -240,7 +240,7 @@ impl<C: Send> TcpServer<C> {
         busy
     }
 
-    /// Whether enough was sent in this turn that ports and deadlines come first.
+    /// Whether enough was sent in this turn: ports and deadlines then come first.
     #[inline]
     const fn is_turn_over(&self) -> bool {
         self.sent >= TURN_BYTES
@@ -258,7 +258,7 @@ impl<C: Send> TcpServer<C> {
             let Some(number) = self.deadlines.take_due(call.now) else { break };
             self.came_due(number, call);
         }
-        // Each of them once: a connection with still more to do is added at the end, for the next turn.
+        // Each of them once: a connection that still has work is added at the end, for the next turn.
         for _ in 0..self.again.len() {
             if self.is_turn_over() {
                 break;
@@ -325,7 +325,8 @@ impl<C: Send> TcpServer<C> {
         }
     }
 
-    /// As [`Self::work`] for a connection that the worker was woken for, whose idle policy learns when its bytes came.
+    /// Like [`Self::work`], for a connection that the worker was woken for: the idle policy learns when its
+    /// bytes arrived.
     #[cold]
     fn work_stamped<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
         let Some(Tracked { socket, .. }) = self.table.get(number) else { return };
@@ -415,7 +416,7 @@ impl<C: Send> TcpServer<C> {
         }
     }
 
-    /// Counts held bytes, and closes connections while all together hold too many.
+    /// Counts held bytes, and closes connections while the total is too high.
     fn holds<S: Service<Connection = C>>(&mut self, before: usize, now: usize, call: &mut Call<'_, '_, S>) {
         self.held = self.held + now as u64 - before as u64;
         let mut too_many = self.totals.holds(before, now);
@@ -459,7 +460,7 @@ impl<C: Send> TcpServer<C> {
         self.work(number, call);
     }
 
-    /// Closes a connection whose deadline has come, unless the deadline has moved meanwhile.
+    /// Closes a connection whose deadline has passed, unless the deadline has moved meanwhile.
     fn came_due<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
         let limits = self.totals.each();
         let Some(Tracked { connection, .. }) = self.table.get(number) else { return };

@@ -17,14 +17,14 @@ pub(crate) struct Socket {
     stamp: Stamp,
 }
 
-/// The kernel's stamp on what comes (`CLOCK_REALTIME`, ns).
+/// The kernel's receive time stamp (`CLOCK_REALTIME`, ns).
 #[derive(Clone, Copy)]
 enum Stamp {
-    /// The kernel makes none. Where any socket wants stamps, it stamps each packet that this host receives, so a socket asks for them
-    /// only once it has woken a worker.
+    /// The kernel makes none. If any socket wants stamps, the kernel stamps each packet that this host
+    /// receives. So a socket asks for them only once it has woken a worker.
     Off,
     On,
-    /// The next bytes are received with it.
+    /// The next bytes will be received with a stamp.
     Asked,
     Known(u64),
 }
@@ -34,18 +34,18 @@ impl Socket {
         Self { fd, stamp: Stamp::Off }
     }
 
-    /// The worker was woken by what has come, and wants to know when that was.
+    /// The worker was woken by received bytes, and wants to know when they arrived.
     #[cold]
     pub(crate) fn ask_stamp(&mut self) {
         self.stamp = match self.stamp {
-            // What has come already has none.
+            // Bytes that have arrived already have no stamp.
             Stamp::Off if stream_stamp::stamp(&self.fd).is_ok() => Stamp::On,
             Stamp::Off => Stamp::Off,
             Stamp::On | Stamp::Asked | Stamp::Known(_) => Stamp::Asked,
         };
     }
 
-    /// The stamp that was asked for, if it has come.
+    /// The stamp that was asked for, if it has arrived.
     #[cold]
     pub(crate) fn take_stamp(&mut self) -> Option<u64> {
         let Stamp::Known(stamp_ns) = self.stamp else { return None };
@@ -60,11 +60,11 @@ impl Socket {
         Ok(len)
     }
 
-    /// Whether receiving would return bytes, an end or an error. Unlike receiving, asking this does not take
-    /// the socket's lock, which the kernel needs while the peer sends.
+    /// Whether receiving would return bytes, an end or an error. Unlike receiving, this does not take the
+    /// socket's lock, which the kernel needs while the peer sends.
     #[inline]
     pub(crate) fn has_something(&self) -> bool {
-        // If asking fails, the read will tell.
+        // If the poll fails, the read will report the error.
         poll(&mut [PollFd::new(&self.fd, PollFlags::IN | PollFlags::RDHUP)], Some(&AT_ONCE)) != Ok(0)
     }
 

@@ -28,11 +28,11 @@ impl Source {
 /// Rows of the sketch: each source has one counter in each row.
 const ROWS: usize = 4;
 
-/// The number of connections per source, over all workers, counted without a lock or an allocation. This is a
-/// count-min sketch: a keyed hash assigns each source one counter per row, and the least of its counters is its
-/// number. A source is counted too high only if other sources share all of its counters. If as many sources as
-/// there may be connections have one each, 1 source in 400 is counted 1 too high, and 1 in two million is
-/// counted 2 too high.
+/// The number of connections per source, over all workers, counted without a lock or an allocation. This is
+/// a count-min sketch: a keyed hash assigns each source one counter per row, and the minimum of its
+/// counters is its number. A source is counted too high only if other sources share all of its counters.
+/// Suppose there are as many sources as connections are allowed, with one connection each: then 1 source in
+/// 400 is counted 1 too high, and 1 in two million is counted 2 too high.
 #[derive(Debug)]
 pub(crate) struct SourceCounts {
     rows: [Box<[AtomicU32]>; ROWS],
@@ -58,7 +58,7 @@ impl SourceCounts {
         })
     }
 
-    /// Counts a connection, unless its source has `most` already. Returns whether it was counted.
+    /// Counts a connection, unless its source already has `most`. Returns whether it was counted.
     pub(crate) fn opened(&self, source: Source, most: u32) -> bool {
         let before = self.counters(source).map(|counter| counter.fetch_add(1, Ordering::Relaxed));
         let fits = before.into_iter().min().is_some_and(|count| count < most);
@@ -78,9 +78,9 @@ impl SourceCounts {
 /// A worker's connections by source, and the order in which idle ones are closed to make room: of the source
 /// with most connections, the one that has been idle for longest.
 ///
-/// The order is not updated with each request: a connection is listed under the time at which it became idle.
-/// Before the server closes the first one, it checks whether that has been used since, and lists it anew in
-/// that case.
+/// The order is not updated with each request: a connection is listed under the time at which it became
+/// idle. Before the server closes the first one, it checks whether that connection has been used since. If
+/// so, it is listed again under its new time.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     counts: HashMap<Source, u32>,

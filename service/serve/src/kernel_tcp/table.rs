@@ -1,5 +1,5 @@
-//! The connections of a worker by number, and the order in which those that hold bytes last sent or received
-//! some.
+//! The connections of a worker by number. Connections that hold bytes are also ordered by when they last
+//! sent or received.
 
 /// Memory is allocated for this many connections at a time, so that an idle service needs none.
 const CHUNK: usize = 256;
@@ -9,8 +9,8 @@ const NONE: u32 = u32::MAX;
 
 struct Cell<T> {
     entry: Option<T>,
-    /// The connections before and after this one in the order of those that hold bytes. In a free cell, `newer` is the number of the
-    /// next free one.
+    /// The previous and next connection in the order of those that hold bytes. In a free cell, `newer` is
+    /// the number of the next free one.
     older: u32,
     newer: u32,
     holds: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Table<T> {
 }
 
 impl<T> Table<T> {
-    /// A table for at most `most` connections; memory is allocated as they come.
+    /// A table for at most `most` connections; memory is allocated as they are added.
     pub(crate) fn new(most: u32) -> Self {
         let chunks = Vec::with_capacity((most as usize).div_ceil(CHUNK));
         Self { chunks, end: 0, free: NONE, open: 0, oldest: NONE, newest: NONE }
@@ -82,7 +82,7 @@ impl<T> Table<T> {
         entry
     }
 
-    /// Takes note that a connection holds bytes of which some have just moved: it becomes the newest in the
+    /// Records that a connection holds bytes of which some have just moved: it becomes the newest in the
     /// order.
     pub(crate) fn holds_some(&mut self, number: u32) {
         if number == self.newest {

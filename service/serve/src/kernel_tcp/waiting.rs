@@ -1,4 +1,4 @@
-//! A queue of connections that are served later, by their numbers.
+//! A queue of the numbers of connections that are served later.
 //!
 //! A number is queued once, even if its connection closes and another one gets the number.
 

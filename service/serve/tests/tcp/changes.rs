@@ -1,4 +1,4 @@
-//! Services that come, go and change their limits while their worker serves.
+//! Services that are added, removed, and change their limits while their worker serves.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -109,7 +109,7 @@ impl Changing {
         stream
     }
 
-    /// Asks for `len` bytes; returns how many came, and whether the stream ended.
+    /// Requests `len` bytes; returns how many arrived, and whether the stream ended.
     fn ask(&mut self, stream: &mut TcpStream, len: usize) -> (usize, bool) {
         stream.write_all(format!("{len}\n").as_bytes()).unwrap();
         self.turns();

@@ -1,4 +1,4 @@
-//! Limits on connections, in all and per source, and which connection is closed when a limit is reached.
+//! Limits on connections, in total and per source, and which connection is closed when a limit is reached.
 
 use std::net::IpAddr;
 
@@ -93,7 +93,7 @@ fn the_source_with_most_makes_room_though_others_have_been_idle_for_longer() {
 fn a_request_under_way_is_never_displaced_and_with_nobody_idle_the_new_one_is_refused() {
     let mut rig = Rig::new(TcpLimits { connections: 5, ..LIMITS });
     let mut streams: Vec<_> = (1..=5).map(|source| rig.connect_from(source)).collect();
-    // Half a request; a request of which the bytes were consumed; and replies that the peer does not take.
+    // Half a request; a request whose bytes were consumed; and replies that the peer does not take.
     streams[0].write_all(b"12").unwrap();
     streams[1].write_all(b"+").unwrap();
     rig.fill(&mut streams[2]);

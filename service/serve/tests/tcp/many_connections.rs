@@ -1,5 +1,5 @@
-//! Many connections at once: more bytes than sockets hold, and numbers that are reused while something is under
-//! way.
+//! Many connections at the same time: more bytes than sockets hold, and numbers that are reused while
+//! requests are under way.
 
 use std::collections::VecDeque;
 
@@ -49,7 +49,7 @@ impl Peer {
         self.stream.write_all(asked.as_bytes()).unwrap();
     }
 
-    /// Reads what has arrived, and checks that it is no more than was asked for, and correct.
+    /// Reads the bytes that have arrived, and checks that they were requested, and are correct.
     fn take(&mut self) {
         let mut buffer = [0; 1 << 16];
         while let Ok(len) = self.stream.read(&mut buffer)
@@ -107,8 +107,8 @@ fn numbers_that_change_hands_give_nobody_what_another_asked_for() {
     }
 }
 
-/// A connection asks for varying amounts, and asks again a microsecond after each answer. Returns how often a
-/// request was not answered in the turn in which it came.
+/// A connection requests varying amounts, and sends the next request a microsecond after each answer.
+/// Returns how often a request was not answered in the turn in which it arrived.
 fn held_back(rig: &mut Rig, stream: &mut TcpStream) -> u32 {
     let (mut held, mut buffer) = (0, [0; 64]);
     for round in 0..1_000 {

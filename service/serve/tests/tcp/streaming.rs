@@ -1,4 +1,4 @@
-//! Replies that are longer than an output holds: written in `stream` as far as they fit, then in `writable`.
+//! Replies that are longer than an output holds: written in `stream` until it is full, then in `writable`.
 
 use std::sync::LazyLock;
 

@@ -18,10 +18,10 @@ use crate::wire::{Rig, WAY_BACK};
 /// The longest wait for an expected event.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
 
-/// Answers a number with that many bytes at once. It answers anything else later, when the test allows it: with
-/// the request itself, or, `long`, with more than fits a frame. The work `fail` panics. After `gone`, late
-/// replies are refused as if the peer were gone. Deferred requests are numbered, and `ended` has the numbers of
-/// those that have ended.
+/// Answers a number with that many bytes immediately. It answers anything else later, when the test allows
+/// it: with the request itself or, for `long`, with more than fits into a frame. The work `fail` panics.
+/// After `gone`, late replies are refused as if the peer were gone. Deferred requests are numbered, and
+/// `ended` has the numbers of those that have ended.
 #[derive(Clone, Default)]
 struct Slow {
     go: Arc<(Mutex<u32>, Condvar)>,
@@ -100,7 +100,7 @@ impl Late {
         self.rig.turn();
     }
 
-    /// Lets `count` works end, and turns until their replies have been taken.
+    /// Lets `count` pieces of work end, and turns until their replies have been taken.
     fn go(&mut self, count: u32) {
         let done = self.rig.serve.deferred_done.get() + u64::from(count);
         *self.go.0.lock().expect("no panic holds it") += count;
@@ -199,7 +199,7 @@ fn answer_on_the_link() {
     late.rig.server.set_ip("fd00::1".parse().expect("ip"));
     let own = ServeCommand::Addresses([late.rig.server.ip()].into());
     assert!(late.rig.commands.send(Command::Engine(own)).is_ok());
-    // Adds ports behind the one of the request, which has no interface: one on the link, and one elsewhere.
+    // Adds ports after the one of the request, which has no interface: one on the link, and one elsewhere.
     let mut attach = |port: u16, ifindex: u32| {
         let [near, far] = [port, port + 1].map(|port| PortId { port, queue: 0 });
         let (near, far) = pair(near, far).expect("eventfds");
@@ -301,8 +301,8 @@ fn a_reply_longer_than_a_frame_leaves_by_the_kernel_whole_and_one_longer_than_a_
     let mut late = Late::new();
     late.ask(PEER, b"1400");
     assert_eq!(late.rig.replies().len(), 1);
-    // The kernel may have no route to this peer, which is counted; the test checks that it was asked to send,
-    // and once.
+    // The kernel may have no route to this peer, which is counted. The test checks that it was asked to
+    // send, exactly once.
     for (number, len) in (1..).zip(["1473", "4000", "65507"]) {
         late.ask(PEER, len.as_bytes());
         assert_eq!((late.rig.replies().len(), late.rig.serve.fast_replies_by_kernel.get()), (0, number));

@@ -24,7 +24,8 @@ fn a_peer_is_answered_by_the_kernel_until_its_way_out_is_known() {
     assert!(rig.turn());
     assert_eq!(rig.counters.drops.get(Reason::MartianSource), 1);
 
-    // Whether the kernel has a route to this peer does not matter: the test checks which path the reply took.
+    // It does not matter whether the kernel has a route to this peer: the test checks which path the reply
+    // took.
     rig.ask("198.51.100.7:4000", b"first");
     rig.turn();
     assert_eq!(rig.replies(), []);
@@ -89,8 +90,8 @@ impl Service for Careful {
     }
 }
 
-/// The number of ten requests that are answered on each path, all of one source. A source may have two replies
-/// at once, and a third one soon after.
+/// The number of ten requests from one source that are answered on each path. A source may get two replies
+/// together, and a third one soon after.
 fn answered_of_ten<S: Service + 'static>(service: S) -> (usize, usize, u64) {
     let mut rig = Rig::limited(service, None, 10);
     // A token bucket holds 200 ms of the rate.
@@ -140,8 +141,8 @@ fn a_step_of_the_clock_either_way_leaves_every_peer_served() {
         rig.now = now;
         rig.ask(peer, &[round; 32]);
         rig.turn();
-        // A peer that was not used for long may be forgotten: then it is asked about again, and the kernel's
-        // socket answers meanwhile.
+        // A peer that has not been used for long may be forgotten: then it is asked about again, and the
+        // kernel's socket answers meanwhile.
         if rig.replies().is_empty() {
             assert_eq!(rig.asked_about(), Some("198.51.100.7".parse().expect("ip")));
             rig.learn("198.51.100.7", Ok(WAY_BACK));

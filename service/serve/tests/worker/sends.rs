@@ -1,5 +1,5 @@
-//! What a service sends besides answers, on both paths: several datagrams in reply to one, by its timer, and from other
-//! threads.
+//! Sends other than answers, on both paths: several datagrams in reply to one, from a service's timer, and
+//! from other threads.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -14,8 +14,8 @@ use crate::wire::{Rig, WAY_BACK};
 
 const PEER: &str = "198.51.100.7:4000";
 
-/// Answers with three datagrams, and tells its last peer of each ten milliseconds; of a number, if another thread says
-/// so.
+/// Answers with three datagrams, and sends its last peer one every ten milliseconds, or a number when
+/// another thread requests it.
 #[derive(Default)]
 struct Talker {
     handle: Arc<Mutex<Option<SendHandle>>>,
@@ -237,7 +237,7 @@ fn messages_that_wait_when_a_drain_is_cut_are_counted() {
         rig.turn();
         told = rig.counters.drops.get(Reason::DrainTimeout);
     }
-    // The turn of the cut had taken some before it.
+    // The turn of the cut had taken some of them before.
     assert!((100..=200).contains(&told), "{told}");
     assert_eq!(handle.notify(1), Err(NotSent::Ended));
 }

@@ -44,7 +44,7 @@ impl<S: Service + 'static> Rig<S> {
         Self::limited(service, handlers, 0)
     }
 
-    /// With messages of other threads.
+    /// With messages from other threads.
     pub(crate) fn sending(service: S, sends: Sends) -> Self {
         Self::with(service, KernelSide { sends: Some(sends), ..KernelSide::default() }, 0)
     }

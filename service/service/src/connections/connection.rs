@@ -1,6 +1,6 @@
-//! One connection: bytes are received once per turn, answered, and sent once. Output that the peer does not take waits
-//! in a buffer of its own, and nothing is received until that is empty; an incomplete request waits in another. An idle
-//! connection has neither.
+//! One connection: in each turn, bytes are received once, answered, and sent once. Output that the peer
+//! does not take waits in a buffer, and nothing is received until that is empty. An incomplete request
+//! waits in another buffer. An idle connection has neither.
 
 mod answer;
 
@@ -13,11 +13,11 @@ use crate::connections::host::Host;
 use crate::connections::turn::{After, ConnectionLimits, Scratch, Turn};
 use crate::{Closed, Next, Service};
 
-/// The least that a buffer for an incomplete request grows by.
+/// The minimum by which a buffer for an incomplete request grows.
 const GROW_MIN: usize = 4096;
 
-/// How long the last bytes to a peer may take to arrive. If we closed at once and the peer had sent something that was
-/// not read, the kernel would discard our last bytes (RFC 2525, 2.17).
+/// How long the last bytes to a peer may take to arrive. If we closed immediately while input from the peer
+/// was unread, the kernel would discard our last bytes (RFC 2525, 2.17).
 const LINGER: Duration = Duration::from_secs(2);
 
 /// The stages of a connection.
@@ -36,7 +36,7 @@ enum Stage {
     Lingering(Closed),
 }
 
-/// A reason that a connection cannot continue.
+/// The cause for which a connection cannot continue.
 enum Fault {
     Broken,
     /// The service panicked; this reason is counted.
@@ -55,12 +55,12 @@ impl From<Reason> for Fault {
     }
 }
 
-/// What the service can do next.
+/// The service's progress in a call, and whether it can continue.
 #[derive(Default)]
 struct Progress {
     /// Bytes of input that it used.
     used: usize,
-    /// It could continue at once.
+    /// It could continue immediately.
     again: bool,
     /// It could continue when there is room for work that may block.
     when_room: bool,
@@ -81,9 +81,9 @@ pub struct Connection<C> {
     ends: bool,
     /// The service has written something, and has not been told of room since then.
     wrote: bool,
-    /// No request was complete yet, since the connection was opened.
+    /// No request has been complete since the connection was opened.
     is_new: bool,
-    /// The service wants to be woken, as it has not been since that time.
+    /// The service wanted to be woken at `wake_at`, and has not been since.
     wake_due: bool,
     /// When the service wants to be woken.
     wake_at: Instant,
@@ -127,7 +127,7 @@ impl<C> Connection<C> {
         self.touched
     }
 
-    /// Whether it is open without anything unusual: its deadline only moves into the future.
+    /// Whether it is open and in its normal state: its deadline only moves into the future.
     #[inline]
     #[must_use]
     pub fn is_plain(&self) -> bool {
@@ -175,16 +175,16 @@ impl<C> Connection<C> {
     #[must_use]
     pub fn cut_off(&self) -> Closed {
         match self.stage {
-            // Everything was answered: only the peer has not ended.
+            // Everything was answered: only the peer's end is missing.
             Stage::Lingering(why) => why,
-            // It was asked for nothing.
+            // It had no request.
             Stage::StoppingAfterFirst if self.has_no_request() => Closed::Stopped,
             _ => Closed::For(Reason::DrainTimeout),
         }
     }
 
-    /// An edge came: there may be input, or room for output. `ends`: it was the last edge, because the peer has sent
-    /// its last byte or the transport has failed.
+    /// An edge arrived: there may be input, or room for output. `ends`: it was the last edge, because the
+    /// peer has sent its last byte or the transport has failed.
     #[inline]
     pub const fn woken(&mut self, ends: bool) {
         self.readable = true;
@@ -197,23 +197,23 @@ impl<C> Connection<C> {
         self.readable
     }
 
-    /// Ends the connection once all waiting output and all later replies have been sent.
+    /// Ends the connection once all waiting output and all deferred replies have been sent.
     pub fn end(&mut self, why: Closed) {
         if self.still_answers() {
             self.stage = Stage::Ending(why);
         }
     }
 
-    /// Ends the connection once everything received is answered. A connection without a complete request yet ends after
-    /// its first: a client that was accepted expects an answer.
+    /// Ends the connection once everything received is answered. A connection without a complete request
+    /// ends after its first one, because an accepted client expects an answer.
     pub fn stop(&mut self) {
         if self.stage == Stage::Open {
             self.stage = if self.is_new { Stage::StoppingAfterFirst } else { Stage::Stopping };
         }
     }
 
-    /// A later reply is ready: it is sent in its place when the connection works next. Returns whether it belongs to
-    /// this connection.
+    /// A deferred reply is ready: it is sent in its place when the connection works next. Returns whether
+    /// it belongs to this connection.
     pub fn done(&mut self, number: u64, reply: Vec<u8>) -> bool {
         let half_written = self.is_half_written();
         let Some(held) = &mut self.held else { return false };
@@ -222,18 +222,18 @@ impl<C> Connection<C> {
         held.done(number, reply, half_written)
     }
 
-    /// Bytes that the service sends outside of a reply: at once, or behind the reply that is half written. The
-    /// connection has to work then.
+    /// Sends bytes outside of a reply: immediately, or after a reply that is half written. The connection
+    /// must be given work afterwards.
     ///
     /// # Errors
-    /// The reason for which they are dropped.
+    /// The reason why they are dropped.
     pub fn push(&mut self, now: Instant, bytes: &[u8], limits: &ConnectionLimits) -> Result<(), Reason> {
         if !self.still_answers() {
             return Err(Reason::LateReply);
         }
         let waiting = self.held.as_ref().map_or(0, |held| held.unsent());
         if waiting == 0 {
-            // Its peer has from now on to take them.
+            // From now on its peer has the send time-out to take them.
             self.touched = now;
         }
         if waiting + bytes.len() > limits.bytes {
@@ -273,7 +273,8 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Sends the waiting output, or else receives and answers; once per call, so that other connections get their turn.
+    /// Sends the waiting output; if there is none, receives and answers. Does so once per call, so that
+    /// other connections get their turn.
     #[inline]
     pub fn work<H>(&mut self, transport: &mut impl Transport, turn: &mut Turn<'_, H>) -> After
     where
@@ -305,7 +306,7 @@ impl<C> Connection<C> {
         self.held.as_ref().is_some_and(|held| held.is_full())
     }
 
-    /// Whether it neither has a part of a request nor a reply to send.
+    /// Whether it has neither a part of a request nor a reply to send.
     fn has_no_request(&self) -> bool {
         self.held.is_none() && self.asked == Instant::NEVER && !self.wrote
     }
@@ -315,12 +316,12 @@ impl<C> Connection<C> {
         matches!(self.stage, Stage::Open | Stage::StoppingAfterFirst)
     }
 
-    /// Whether output written now waits for replies that are still to come.
+    /// Whether output written now has to wait for deferred replies.
     fn is_held_back(&self) -> bool {
         self.held.as_ref().is_some_and(|held| held.deferred.holds_back())
     }
 
-    /// Whether the output may end in the middle of a reply whose rest is not written yet.
+    /// Whether the output may end in the middle of a reply that is not fully written yet.
     fn is_half_written(&self) -> bool {
         self.wrote && self.still_answers() && !self.is_held_back()
     }
@@ -335,7 +336,7 @@ impl<C> Connection<C> {
         } else if self.is_full() {
             (self.touched + limits.send, Closed::For(Reason::PeerNotReading))
         } else if self.awaited() > 0 {
-            // The delay is ours, not the peer's.
+            // The delay is on our side, not the peer's.
             (Instant::NEVER, Closed::Broken)
         } else if self.asked != Instant::NEVER {
             (self.asked + limits.request, Closed::For(Reason::RequestTimeout))
@@ -352,7 +353,7 @@ impl<C> Connection<C> {
         }
     }
 
-    /// The common case: the input is a number of whole requests, which are answered, and nothing is kept.
+    /// The common case: the input consists of whole requests, which are answered, and nothing is kept.
     #[inline]
     fn read_and_answer<H>(
         &mut self,
@@ -397,7 +398,8 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Notes that bytes were received into `room`: if they are fewer than that, an edge announces the next.
+    /// Records that bytes were received into `room`: if they did not fill it, an edge announces the next
+    /// ones.
     #[inline]
     fn was_read<H: Host>(&mut self, len: usize, room: usize, turn: &mut Turn<'_, H>) {
         self.touched = turn.now;
@@ -449,7 +451,7 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Carries out the service's decision on the connection.
+    /// Carries out the service's decision about the connection.
     fn heed(&mut self, next: Next) {
         match next {
             Next::Keep => {}
@@ -497,7 +499,7 @@ impl<C> Connection<C> {
                 self.stage = Stage::Lingering(why);
                 (self.touched, self.held) = (turn.now, None);
                 transport.finish()?;
-                // Input that came meanwhile is discarded, and may contain the peer's end.
+                // Input that arrived meanwhile is discarded; it may include the peer's end of stream.
                 Ok(After::Again)
             }
             Stage::Lingering(_) => Ok(After::Keep),

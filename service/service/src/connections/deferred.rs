@@ -1,4 +1,4 @@
-//! The later replies of a connection, and the output written after them that has to wait.
+//! The deferred replies of a connection, and the output written after them that has to wait.
 
 use std::collections::VecDeque;
 
@@ -15,8 +15,8 @@ enum Part {
 pub(crate) struct Deferred {
     /// Starts with the oldest reply that is awaited in order.
     parts: VecDeque<Part>,
-    /// Numbers of replies that may be sent as soon as they are ready, and the ready ones that wait for another reply to
-    /// be complete.
+    /// Numbers of replies that may be sent as soon as they are ready, and the ready replies that wait until
+    /// another one is complete.
     unordered: Vec<u64>,
     ready: Vec<u8>,
     ordered: usize,
@@ -34,7 +34,7 @@ impl Deferred {
         self.ordered + self.unordered.len()
     }
 
-    /// Whether output written now has to wait for a reply.
+    /// Whether output written now has to wait for a deferred reply.
     pub(crate) fn holds_back(&self) -> bool {
         !self.parts.is_empty()
     }
@@ -44,8 +44,8 @@ impl Deferred {
         self.bytes
     }
 
-    /// Bytes of replies that wait for the end of another one. They do not reduce its room: without room it could not be
-    /// distinguished from one that has ended.
+    /// Bytes of replies that wait until another one is complete. They do not reduce its room: without room it could
+    /// not be distinguished from one that has ended.
     pub(crate) const fn ready_bytes(&self) -> usize {
         self.ready.len()
     }
@@ -95,8 +95,8 @@ impl Deferred {
         }
     }
 
-    /// Takes the reply of that number, and adds to `unsent` everything that can be sent now. An unordered reply waits
-    /// while another reply is half written. Returns whether the reply was awaited.
+    /// Takes the reply with this number, and adds to `unsent` everything that can be sent now. An unordered
+    /// reply waits while another reply is half written. Returns whether the reply was awaited.
     pub(crate) fn done(
         &mut self,
         number: u64,
@@ -128,7 +128,7 @@ impl Deferred {
 
     /// Adds to `unsent` bytes that may be sent as soon as no reply is half written.
     pub(crate) fn push_ready(&mut self, bytes: &[u8], half_written: bool, unsent: &mut Vec<u8>) {
-        // A reply that is awaited in order may be the rest of one whose beginning was sent.
+        // A reply that is awaited in order may be the rest of one whose beginning was already sent.
         if self.holds_back() {
             return self.push(bytes);
         }

@@ -11,7 +11,7 @@ pub(crate) struct Held {
     /// Output that the transport has not taken yet, from `sent` on.
     unsent: Vec<u8>,
     sent: usize,
-    /// Later replies, and the output that waits for them.
+    /// Deferred replies, and the output that waits for them.
     pub(crate) deferred: Deferred,
 }
 
@@ -46,14 +46,15 @@ impl Held {
         Ok(sent)
     }
 
-    /// Takes the reply of that number. It is sent as soon as those before it, or if it is unordered, when no other
-    /// reply is half written. Returns whether it was awaited.
+    /// Takes the reply with this number. It is sent after the earlier ones or, if it is unordered, when no
+    /// other reply is half written. Returns whether it was awaited.
     pub(crate) fn done(&mut self, number: u64, reply: Vec<u8>, half_written: bool) -> bool {
         self.drop_sent();
         self.deferred.done(number, reply, half_written, &mut self.unsent)
     }
 
-    /// Adds bytes that belong to no reply, like an unordered one. They may exceed no limit: see [`Self::unsent`].
+    /// Adds bytes that belong to no reply, like an unordered reply. No limit may be exceeded: see
+    /// [`Self::unsent`].
     pub(crate) fn push(&mut self, bytes: &[u8], half_written: bool) {
         self.drop_sent();
         self.deferred.push_ready(bytes, half_written, &mut self.unsent);

@@ -15,18 +15,19 @@ pub trait Host {
     /// Calls the service; `callback` is the method's name.
     ///
     /// # Errors
-    /// The reason to close the connection for, if the service panicked.
+    /// The reason for closing the connection, if the service panicked.
     fn call<R>(
         &mut self,
         callback: &'static str,
         call: impl FnOnce(&mut Self::Service) -> R,
     ) -> Result<R, Reason>;
 
-    /// How many more pieces of work that may block a connection with `awaited` replies still to come may hand over now.
+    /// How many more pieces of blocking work a connection with `awaited` pending replies may hand over now.
     /// `None` if there are no threads for such work.
     fn room_for_work(&self, awaited: usize) -> Option<usize>;
 
-    /// Starts work for this connection; there is room for it. Its reply comes back to
-    /// [`Connection::done`](crate::connections::Connection::done) with the returned number, which is never used again.
+    /// Starts work for this connection; the caller has checked that there is room. The reply is passed to
+    /// [`Connection::done`](crate::connections::Connection::done) with the returned number, which is never
+    /// used again.
     fn hand_over(&mut self, work: Work) -> u64;
 }

@@ -6,32 +6,32 @@ use crate::connections::held::Held;
 use crate::connections::host::Host;
 use crate::{Closed, Later, Output};
 
-/// Bytes after which a connection waits for the next turn, so that one endless reply does not delay the others; and the
-/// most sends, for a service that writes little at a time.
+/// Maximum number of bytes that a connection sends per turn, so that one endless reply does not delay the
+/// others. Also the maximum number of sends, for a service that writes little at a time.
 const TURN_BYTES: usize = 256 << 10;
 const TURN_SENDS: u32 = 16;
 
 /// The limits of one connection. A time of [`Duration::MAX`] means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Bytes of an incomplete request that it may hold, and as many of replies that its peer has not taken.
+    /// Maximum number of bytes of an incomplete request, and of replies that the peer has not taken.
     pub bytes: usize,
-    /// The longest time without a byte in either direction and without a request in progress.
+    /// Maximum time without a byte in either direction and without a request in progress.
     pub idle: Duration,
-    /// The longest time from the first byte of a request to its last.
+    /// Maximum time from the first byte of a request to its last.
     pub request: Duration,
-    /// The longest time with replies waiting of which the peer takes nothing.
+    /// Maximum time during which replies wait and the peer takes no byte.
     pub send: Duration,
 }
 
-/// What the host must do with a connection after its work.
+/// The action that the host must take after a connection has worked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// Nothing, until its transport or its deadline says so.
+    /// None, until its transport or its deadline requires it.
     Keep,
-    /// Let it work again in the next turn: there is more to do, and no edge announces it.
+    /// Let it work again in the next turn: there is more to do, and no edge will announce it.
     Again,
-    /// Let it work again when work that may block has been completed: there was no room for more.
+    /// Let it work again when some blocking work has completed: there was no room for more.
     WhenRoom,
     /// Close it.
     Close(Closed),
@@ -45,7 +45,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Buffers to receive up to `input` bytes at once, and to send up to `output`.
+    /// Buffers to receive up to `input` bytes, and to send up to `output` bytes, in one call.
     #[must_use]
     pub fn new(input: usize, output: usize) -> Self {
         Self { input: Vec::with_capacity(input), output: Vec::with_capacity(output), later: Later::default() }
@@ -110,7 +110,8 @@ impl<'a, H: Host> Turn<'a, H> {
     }
 }
 
-/// The service's output, behind what it has written already: as much as fits, less the bytes that wait for replies.
+/// The service's output, after the bytes that it has written already: the remaining room, less the bytes
+/// that wait for replies.
 #[inline]
 pub(crate) fn output<'a, H: Host>(
     scratch: &'a mut Scratch,

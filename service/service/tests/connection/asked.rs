@@ -1,4 +1,5 @@
-//! Tests of what a host asks a connection: whether it is idle, what it waits for and until when, why it is closed.
+//! Tests a connection's answers to its host: whether it is idle, what it waits for and until when, and why
+//! it is closed.
 
 use std::net::SocketAddr;
 
@@ -8,11 +9,11 @@ use twinpath_time::{Duration, Instant};
 
 use crate::simulated::{LIMITS, Rig};
 
-/// Answers a line with itself: at once, or later if it begins with `?`. `.` ends the connection; a `+` alone is used as
-/// a part of a request.
+/// Answers a line with itself: immediately, or later if it begins with `?`. `.` ends the connection; a
+/// single `+` is used as a part of a request.
 #[derive(Default)]
 struct Lines {
-    /// How often it was told that there is room.
+    /// The number of calls that told it of room.
     told: u32,
 }
 
@@ -54,7 +55,7 @@ fn rig() -> Rig<Lines> {
     Rig::new(Lines::default(), LIMITS, Some(4))
 }
 
-/// As after `said`, of whose replies the peer takes the first `window` bytes.
+/// The state after the input `said`, if the peer takes the first `window` bytes of the replies.
 fn after(said: &str, window: usize) -> Rig<Lines> {
     let mut rig = rig();
     rig.pass(Duration::from_secs(5));
@@ -117,7 +118,7 @@ fn there_may_be_more_after_an_edge_and_after_a_read_that_filled_its_room() {
         assert!(rig.turn());
         assert_eq!(rig.connection().may_have_more(), more, "{len} bytes");
     }
-    // The last edge: what comes before the end is announced by it, too.
+    // The last edge also announces the bytes before the end.
     rig.transport.arrive(b"a\n");
     rig.transport.end();
     assert!(rig.turn() && rig.connection().may_have_more());
@@ -149,7 +150,7 @@ fn a_service_is_not_told_of_room_while_an_earlier_reply_is_still_to_come() {
     rig.turns();
     rig.hears("a\n?b\nc\n");
     assert_eq!(rig.hosting.service.told, 2);
-    // Nor while its peer takes nothing.
+    // The same while its peer takes nothing.
     rig.transport.close_window();
     rig.say("d\n");
     assert_eq!(rig.hosting.service.told, 2);

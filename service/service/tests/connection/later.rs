@@ -1,4 +1,4 @@
-//! Tests of replies that come later, from work that may block.
+//! Tests of deferred replies, from work that may block.
 
 use std::net::SocketAddr;
 
@@ -8,9 +8,10 @@ use twinpath_time::{Duration, Instant};
 
 use crate::simulated::{LIMITS, Rig};
 
-/// Answers a line with itself, later: in order, or, for `!N`, as soon as it is done. A line that begins with `=` is
-/// answered at once, and one with `#` at once with 60,000 bytes; `fail` panics in the work, and `now` in the call that
-/// handed it over. `*` is answered with 200,000 bytes of `*`, more than an output holds, and `.` ends the connection.
+/// Answers a line with itself, later: in order or, for `!N`, as soon as it is done. A line that begins with
+/// `=` is answered immediately, and one with `#` immediately with 60,000 bytes. `fail` panics in the work,
+/// and `now` in the call that handed it over. `*` is answered with 200,000 bytes of `*`, more than an
+/// output holds, and `.` ends the connection.
 #[derive(Default)]
 struct Later;
 
@@ -92,7 +93,8 @@ fn replies_leave_in_order_unless_they_need_none() {
     rig.do_work(0);
     rig.hears("wait\n=b\n1\n=c\n");
     assert_eq!(rig.connection().held(), 0);
-    // Replies come in order, whichever work is done first; and no more work is handed over than there is room for.
+    // Replies arrive in order, whichever work is done first, and no more work is handed over than there is
+    // room for.
     let mut rng = fastrand::Rng::with_seed(7);
     let asked: String = (0..500).map(|number| format!("{number}\n")).collect();
     rig.say(&asked);
@@ -139,7 +141,7 @@ fn time_for_work_is_not_the_peers_and_an_end_waits_for_all_replies() {
     let mut rigs: Vec<_> = (0..3).map(|_| rig(4)).collect();
     for rig in &mut rigs {
         rig.say("1\n!2\n");
-        // Half a request behind them does not count against its peer either.
+        // Half a request after them does not count against its peer either.
         rig.say("3");
         rig.pass(Duration::from_secs(1_000_000));
         assert!(rig.is_open());

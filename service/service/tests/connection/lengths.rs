@@ -1,4 +1,4 @@
-//! Tests of requests that are answered at once: limits, deadlines, ends.
+//! Tests of requests that are answered immediately: limits, deadlines, ends.
 
 use std::net::SocketAddr;
 
@@ -139,7 +139,7 @@ fn progress_puts_a_time_out_off() {
 
 #[test]
 fn a_request_that_trickles_in_is_timed_from_its_first_byte() {
-    // A whole one in between begins the time anew, even one without a reply.
+    // A whole request in between restarts the time, even one without a reply.
     for (parts, open) in [(["1", "1"], false), (["+", "+"], false), (["0", "\n0"], true)] {
         let mut rig = rig();
         rig.say(parts[0]);

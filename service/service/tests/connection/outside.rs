@@ -1,4 +1,5 @@
-//! What a service does on a connection without input: it greets, is woken, and sends outside of a reply.
+//! Tests what a service does on a connection without input: it greets, is woken, and sends outside of a
+//! reply.
 
 use std::net::SocketAddr;
 
@@ -8,8 +9,8 @@ use twinpath_time::{Duration, Instant};
 
 use crate::simulated::{LIMITS, Rig};
 
-/// Greets, and says each second how often it was woken. A line is a number of bytes to be answered in capitals and in
-/// pieces, `later` for work, or `quiet` for no more wakes.
+/// Greets, and sends every second the number of wakes. A line is a number of bytes to be answered in
+/// capitals and in pieces, `later` for work, or `quiet` for no more wakes.
 #[derive(Default)]
 struct Clock {
     left: usize,

@@ -1,4 +1,5 @@
-//! Property tests of events in any order: replies come whole, in order and once, within limits and deadlines.
+//! Property tests of events in any order: replies arrive whole, in order and once, within limits and
+//! deadlines.
 
 use std::net::SocketAddr;
 
@@ -17,21 +18,21 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     request: Duration::from_secs(10),
     send: Duration::from_secs(20),
 };
-/// The longest reply, at once or from work.
+/// Maximum length of a reply, immediate or from work.
 const REPLY_MAX: usize = 800;
 const WORKERS_MAX: usize = 4;
 
 /// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// This many bytes at once.
+    /// This many bytes, immediately.
     Now(usize),
     /// This many bytes, possibly more than an output holds.
     Long(usize),
     /// This many bytes from work, in the order of requests or in any order.
     Ordered(usize),
     AnyOrder(usize),
-    /// No reply; the request comes in several parts, each of which is used as it comes.
+    /// No reply; the request arrives in several parts, each of which is used when it arrives.
     InParts,
     /// The end.
     End,
@@ -129,7 +130,7 @@ enum Event {
     Workers(usize),
     /// An edge without any change.
     Nudge,
-    /// Everything that is due is done, or the first of it.
+    /// All work that is due is done, or only the first piece.
     Turn,
     Turns,
     Pass(u64),
@@ -170,7 +171,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// The peer's view of the bytes that it gets: the numbers of the replies that came whole.
+/// The peer's view of the bytes that it gets: the numbers of the replies that arrived whole.
 #[derive(Default)]
 struct Heard {
     bytes: Vec<u8>,
@@ -285,7 +286,7 @@ impl Run {
         self.check();
     }
 
-    /// Lets time pass; a connection that is closed for its time must have had all of it.
+    /// Lets time pass; a connection that is closed by a time-out must have had its full time.
     fn pass(&mut self, time: Duration) {
         self.rig.turns();
         let Some(touched) = self.rig.is_open().then(|| self.rig.connection().touched()) else { return };
@@ -315,8 +316,8 @@ impl Run {
         };
         assert!(awaited <= WORKERS_MAX);
         assert!(deadline <= now + LIMITS.idle || awaited > 0, "it ends at some time");
-        // One request and replies within their limits, and replies of work, whose size the service decides; in buffers
-        // that double.
+        // One request and replies within their limits, and replies from work, whose size the service
+        // decides. They are in buffers that double in size.
         let most = 2 * (2 * LIMITS.bytes + WORKERS_MAX * (REPLY_MAX + 10)) + 1_024;
         assert!(self.rig.connection().held() <= most, "holds {}", self.rig.connection().held());
     }
@@ -372,7 +373,7 @@ impl Run {
         if self.reset || timed_out {
             return;
         }
-        // A peer that gets an end has got whole replies to all requests before it.
+        // A peer that gets the end of stream has got whole replies to all earlier requests.
         assert!(self.heard.bytes.is_empty(), "in the middle of a reply");
         let answered = self.answered();
         match (end, self.rig.closed) {

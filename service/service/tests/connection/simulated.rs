@@ -17,8 +17,8 @@ pub(crate) const LIMITS: ConnectionLimits = ConnectionLimits {
     send: Duration::from_secs(20),
 };
 
-/// A simulated kernel socket: it holds received bytes, takes as much as its window allows, and reports changes by
-/// edges.
+/// A simulated kernel socket: it holds received bytes, takes as many as its window allows, and reports
+/// changes by edges.
 #[derive(Default)]
 pub(crate) struct Simulated {
     /// Bytes that have arrived and were not received yet.
@@ -245,7 +245,7 @@ impl<S: Service> Rig<S> {
     #[track_caller]
     pub(crate) fn hears(&mut self, expected: impl AsRef<[u8]>) {
         let heard = self.heard();
-        // The message does not contain both of them, as they may be long.
+        // The message does not contain both of them, because they may be long.
         assert!(
             heard == expected.as_ref(),
             "heard {} bytes: {:.100}",

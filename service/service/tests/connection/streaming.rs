@@ -1,4 +1,4 @@
-//! Tests of replies that are longer than an output: written in `stream` as far as they fit, and continued in
+//! Tests of replies that are longer than an output: written in `stream` until it is full, and continued in
 //! `writable`.
 
 use std::net::SocketAddr;

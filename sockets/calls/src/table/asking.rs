@@ -28,7 +28,7 @@ pub fn is_asked(descriptor: c_int) -> bool {
     entry(descriptor).is_some_and(|entry| entry.load(Ordering::Relaxed) == ASKED)
 }
 
-/// A rule asks for a lease for a socket for which nothing was decided yet: from now on it is counted what it receives.
+/// A rule asks for a lease for a socket about which nothing was decided yet. From now on its datagrams are counted.
 pub fn set_earning(descriptor: c_int) {
     let Some(entry) = entry(descriptor) else { return };
     earning::begin(descriptor);
@@ -36,7 +36,7 @@ pub fn set_earning(descriptor: c_int) {
     let _ = entry.fetch_update(Ordering::AcqRel, Ordering::Relaxed, begins);
 }
 
-/// A socket without a lease has received so many datagrams. Returns whether it has earned one: then [`ask`] for it.
+/// A socket without a lease has received this many datagrams. Returns whether it has earned one: then [`ask`] for it.
 pub fn received(descriptor: c_int, count: u32) -> bool {
     // A ring would be open only while this process waits for it: that pays nothing.
     if users::shared(descriptor).is_some_and(|shared| shared.is_used_by_others(process())) {

@@ -49,7 +49,8 @@ impl Drop for Receives {
     }
 }
 
-/// A call on the socket of that place has ended: if the lease is over, or the socket was closed meanwhile, it may have been the last one.
+/// A call on the socket of that place has ended. If the lease is over, or the socket was closed meanwhile, it may have
+/// been the last call.
 #[inline]
 pub(crate) fn left(number: usize) {
     let Some(place) = TAKEN.get(number) else { return };
@@ -127,7 +128,7 @@ pub fn close_own(descriptor: c_int) {
     unsafe { libc::syscall(libc::SYS_close, descriptor) };
 }
 
-/// A duplicate for the library, at a high number, where no program looks for what it has.
+/// A duplicate for the library, at a high number, where no program looks for its own descriptors.
 pub fn duplicate_out_of_the_way(descriptor: c_int) -> Option<c_int> {
     let least = [DESCRIPTORS as c_int / 2, 512, 3];
     // SAFETY: it takes numbers.
@@ -136,7 +137,8 @@ pub fn duplicate_out_of_the_way(descriptor: c_int) -> Option<c_int> {
     least.iter().map(duplicate).find(|made| *made >= 0).map(|made| made as c_int)
 }
 
-/// Whether other threads may be in calls. Of a single one, a call that it has left by a jump out of a handler does not count.
+/// Whether other threads may be in calls. If there is only one thread, a call that it has left by a jump out of a
+/// handler does not count.
 pub(super) fn has_threads() -> bool {
     let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: it is a string of C, and there is room for what is written, of which zeros are a valid value.
@@ -167,8 +169,8 @@ fn judge(number: usize, place: &Place) {
     place.lessee.finish();
 }
 
-/// Whether a socket whose lease is over earns another one: that lease has not paid, and everything is known that another one needs to know.
-/// Otherwise the kernel has it for good.
+/// Whether a socket whose lease is over can earn another one. It can if that lease has not paid, and all is known that
+/// another one needs to know. Otherwise the kernel has it for good.
 fn earns_again(descriptor: c_int, place: &Place, descriptors: u32) -> bool {
     // Calls that wait for it now would not be known to a lease that it gets while they wait.
     if !place.paying.pays_not() || descriptors != 1 || place.shared().is_some() || place.calls.have_it() {

@@ -1,16 +1,16 @@
-//! A lease that does not pay ends. While calls find nearly everything in the kernel's socket, as there is always more, or as they sleep until
-//! it comes, a lease saves nothing, and each call asks the kernel once more than without it.
+//! A lease that does not pay ends. Calls may find nearly everything in the kernel's socket, as there is always more, or
+//! as they sleep until it comes. Then a lease saves nothing, and each call asks the kernel once more than without it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use twinpath_leases::sockets::SocketCounts;
 use twinpath_sys::clock;
 
-/// Receiving calls from one judgement to the next, at least.
+/// Minimum number of receiving calls between two judgements.
 const JUDGED_EVERY: u32 = 1_024;
-/// And as long: at the beginning the kernel's socket is emptied before the ring can be used.
+/// Minimum time between two judgements: at the beginning the kernel's socket is emptied before the ring can be used.
 const JUDGED_AFTER_NS: u64 = 250_000_000;
-/// Of so many datagrams one has to come by the ring.
+/// Of this many datagrams, one has to come by the ring.
 const ONE_OF: u64 = 8;
 
 /// What is known of a place to judge it.

@@ -20,7 +20,7 @@ pub struct Place {
     /// How many descriptors it has.
     pub(super) descriptors: AtomicU32,
     pub(super) wanted: AtomicU32,
-    /// By which the socket is known again.
+    /// The cookie by which the socket is recognised.
     pub(super) cookie: AtomicU64,
     /// How it is shared with other processes ([`Shared`]).
     pub(super) shared: AtomicU16,
@@ -90,12 +90,12 @@ impl InSet {
         self.events.load(Ordering::Relaxed) & libc::EPOLLET as u32 != 0
     }
 
-    /// Whether the program is to be told that something is in a ring that has taken so many frames.
+    /// Whether the program is to be told of something in a ring that has taken this many frames.
     pub(crate) fn is_news(&self, taken: u64) -> bool {
         !self.is_edge() || self.told_of.load(Ordering::Relaxed) != taken
     }
 
-    /// The program is told of everything that a ring has which has taken so many frames.
+    /// The program is told of everything in a ring that has taken this many frames.
     pub(crate) fn set_told_of(&self, taken: u64) {
         self.told_of.store(taken, Ordering::Relaxed);
     }

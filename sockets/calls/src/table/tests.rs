@@ -1,4 +1,4 @@
-//! What threads do to one entry at once.
+//! Several threads change one entry at the same time.
 
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd as _;

@@ -203,7 +203,7 @@ impl Connection {
         self.socket.close_in_child();
     }
 
-    /// Whether the owner is gone, as far as that has been asked within the last millisecond. It neither allocates nor waits.
+    /// Whether the owner is gone, by a check within the last millisecond. It neither allocates nor waits.
     #[must_use]
     pub fn has_ended(&self, now: Instant) -> bool {
         let asked = Instant::from_nanos(self.asked.load(Ordering::Relaxed));

@@ -19,7 +19,7 @@ use crate::lending::connection::{Connection, OwnerError};
 use crate::lending::lent::{Lent, Withdrawal};
 use crate::lending::place::{Place, Started};
 
-/// Where owners listen that were not told otherwise.
+/// Where owners listen by default.
 const SYSTEM_DIRECTORY: &str = "/run/twinpath";
 
 /// The usual socket of the owner of an interface.
@@ -223,8 +223,8 @@ impl Lender {
         }
     }
 
-    /// Asks for a lease, or goes on with that, without waiting: [`Borrower::ask`]. By this process's own rights it is given at once, in
-    /// some tens of milliseconds.
+    /// Asks for a lease, or continues to do so, without waiting: [`Borrower::ask`]. By this process's own rights it is
+    /// given immediately, in some tens of milliseconds.
     ///
     /// # Errors
     /// [`LendError`]; the socket then has none.

@@ -23,14 +23,16 @@ pub enum Withdrawal {
 }
 
 impl Withdrawal {
-    /// No further frames of this socket are put into the ring, once those runs of the kernel's program have ended that have begun and,
-    /// for an owner's, once the owner has read the message. The ring has to be closed. It neither allocates nor waits. Returns whether
-    /// the ring may be given to another socket then: not if the owner was not told.
+    /// No further frames of this socket are put into the ring after this takes effect: when the runs of the kernel's
+    /// program that have begun have ended and, for an owner's lease, the owner has read the message. The ring has to be
+    /// closed. It neither allocates nor waits. Returns whether the ring may be given to another socket then: not if the
+    /// owner was not told.
     #[must_use]
     pub fn withdraw(&self, socket: BorrowedFd<'_>) -> bool {
         match self {
             Self::Own(own) => {
-                // It only fails for what is no socket any more. What it was is forgotten with it, or when the ring gets another number.
+                // It only fails for something that is not a socket any more. The socket's entry is forgotten with it,
+                // or when the ring gets another number.
                 let _ = own.withdraw(socket);
                 true
             }

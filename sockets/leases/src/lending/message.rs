@@ -14,13 +14,13 @@ const NAME_LEN: usize = 16;
 
 /// Bytes of a request.
 pub const REQUEST_LEN: usize = 32;
-/// Bytes of an answer, at most.
+/// Maximum bytes of an answer.
 pub const ANSWER_MAX: usize = 8192;
 /// Descriptors that come with [`Answer::Lent`]: the states of the rings, and their slots.
 pub const MEMORY_FDS: usize = 2;
-/// Bytes of a reason, at most.
+/// Maximum bytes of a reason.
 const REASON_MAX: usize = 512;
-/// Addresses of an interface, at most.
+/// Maximum number of addresses of an interface.
 const ADDRESSES_MAX: usize = 256;
 
 const LEND: u32 = 1;
@@ -46,8 +46,8 @@ pub enum Request {
         /// What that program was told at its start.
         token: Token,
     },
-    /// Rings for the program. Loading programs into the kernel takes the owner some 100 ms, and meanwhile it has no socket of the
-    /// program: one that is closed would keep its port for as long.
+    /// Rings for the program. Loading programs into the kernel takes the owner some 100 ms. It has no socket of the
+    /// program during that time, as one that the program closes would keep its port for as long.
     Open {
         /// Repeated in the answer.
         request: u32,

@@ -15,7 +15,7 @@ pub use loading::{ASAN_VARIABLE, PRELOAD_VARIABLE, asan_options, preload};
 
 /// The environment variable with the rules, as one line.
 pub const RULES_VARIABLE: &str = "TWINPATH_RUN_RULES";
-/// The one with the file to write to which path each socket has, and why; `-` is standard error.
+/// The one with the file that tells which path each socket has, and why; `-` is standard error.
 pub const EXPLAIN_VARIABLE: &str = "TWINPATH_RUN_EXPLAIN";
 /// The one that says by whose rights sockets get rings, as `crate::lending::Access` is written.
 pub const OWNER_VARIABLE: &str = "TWINPATH_RUN_OWNER";

@@ -1,6 +1,6 @@
-//! What threads do that do not have the lease of a socket: they read from the kernel's socket, ask what was received, and say how calls
-//! wait. None of them takes the lock for that. A thread that had it and looks at nothing would keep it from one that is about to leave
-//! to others what is in the ring: they would never be told.
+//! What threads do without the lease of a socket: they read from the kernel's socket, ask what was received, and say
+//! how calls wait. None of this takes the lock. A thread that had the lock without looking at the ring would keep it
+//! from one that is about to leave the ring's contents to waiting threads. Those would never be told.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};

@@ -1,5 +1,5 @@
-//! Threads that wait in the kernel for a socket that has no lease yet, and may get one meanwhile: nothing may be left in its ring for
-//! which nobody looks but them.
+//! Threads that wait in the kernel for a socket without a lease, which may get one meanwhile. Nothing may be left in
+//! its ring, as these threads do not look there.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -40,7 +40,8 @@ pub fn waiting(descriptor: i32) -> u32 {
     count(descriptor).map_or(0, |count| u32::from(count.load(Ordering::SeqCst)))
 }
 
-/// Sockets of one call that a thread is counted for. Of more it is not: a call for so many sockets finds the ring of each soon.
+/// Maximum number of sockets of one call that a thread is counted for. A call for more sockets soon finds the ring of
+/// each anyway.
 const SOCKETS_MAX: usize = 8;
 
 /// A thread waits for sockets, until this is dropped; also if it is cancelled meanwhile.

@@ -1,5 +1,6 @@
-//! What is in the ring of a socket goes to the kernel's socket, as somebody may wait there who knows nothing of the ring: a process that is
-//! forked or gets the descriptor, or a set of `epoll(7)` that the kernel alone tells of. Nothing of this is done in a call that receives.
+//! Hand-over of what is in a ring to the kernel's socket. Somebody may wait there without knowing of the ring: a
+//! process that is forked or gets the descriptor, or a set of `epoll(7)` that the kernel alone reports on. No receiving
+//! call does this.
 
 use std::net::UdpSocket;
 use std::sync::MutexGuard;
@@ -18,7 +19,7 @@ use crate::sockets::lessee::{Leased, Lessee};
 /// ring a little later.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-/// So often the lock is asked for. Another thread that has it for longer receives from the ring.
+/// How often the lock is tried. Another thread that has it for longer receives from the ring.
 const TRIES: u32 = 64;
 
 impl Lessee {

@@ -1,4 +1,4 @@
-//! The receiving side of a socket that has a lease: one thread at a time has it, and turns it itself.
+//! The receiving side of a socket with a lease. One thread at a time has it, and drives it itself.
 
 use std::hint::spin_loop;
 use std::io;
@@ -26,7 +26,7 @@ use crate::sockets::precise::Precise;
 
 /// How often a thread that spins looks at the kernel's socket, for what does not come through the interface.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_micros(50);
-/// How rarely it is looked at whether everything has been read, where there was always more.
+/// Maximum of [`LOOK_EVERY`], to which it grows where there was always more to read.
 const LOOK_EVERY_MAX: Duration = Duration::from_micros(800);
 
 /// A frame that is being written takes less than a microsecond. After so many looks the program's CPU may be this one.
@@ -48,14 +48,14 @@ pub struct Call {
     pub peek: bool,
     /// How long to wait.
     pub wait: Wait,
-    /// Whether the lease may be held after the call: nobody waits for the socket but by this library.
+    /// Whether the lease may be held after the call: all that wait for the socket use this library.
     pub stays: bool,
     /// Whether somebody else decides when to spin and when to sleep.
     pub polled: bool,
 }
 
 impl Call {
-    /// If somebody could wait for the socket without this library, no datagram may be left in the ring.
+    /// If the socket could be waited for without this library, no datagram may be left in the ring.
     const fn room(self) -> Room {
         if self.stays { Room::All } else { Room::One }
     }
@@ -155,7 +155,8 @@ pub(crate) struct Holder {
     told: bool,
     /// The owner that has given the lease: with it the lease ends.
     owner: Option<Arc<Connection>>,
-    /// Of the frame that is next, how many were read before it and how long its datagram is: it was found to be one that is received.
+    /// For the next frame, once it is found to be one that is received: how many were read before it, and how long its
+    /// datagram is.
     admitted: Option<(u64, usize)>,
     counts: SocketCounts,
 }
@@ -194,7 +195,7 @@ impl Holder {
         (self.number, self.lease)
     }
 
-    /// What somebody does who waits for several sockets.
+    /// For a caller that waits for several sockets.
     pub(crate) fn decide(&mut self, now: Instant, deadline: Instant) -> Decision {
         let mode = self.beside.mode();
         if mode != self.mode {
@@ -380,8 +381,8 @@ impl Holder {
         self.sleep_by_kernel(socket, buffer, call).map(Some)
     }
 
-    /// In the kernel's own call. It alone knows whether it ends for what is no datagram: errors that are still in their queue are told of
-    /// by poll(2) as long as they are there, and end no receiving call.
+    /// Sleeps in the kernel's own call. Only that call knows whether something other than a datagram ends it. Errors
+    /// that are still in their queue are reported by poll(2) as long as they are there, and end no receiving call.
     fn sleep_by_kernel(&mut self, socket: &UdpSocket, buffer: &mut [u8], call: Call) -> io::Result<Read> {
         let read = recvfrom(socket, &mut *buffer, call.flags());
         self.slept(read.is_ok());
@@ -500,8 +501,8 @@ impl Holder {
         self.found(now);
     }
 
-    /// Looks at the kernel's socket while the ring is open. If something is there the lease is given back, so that it is read
-    /// after what is in the ring.
+    /// Looks at the kernel's socket while the ring is open. If something is there, the lease is given back, so that it
+    /// is read after what is in the ring.
     fn socket_has_some(&mut self, socket: &UdpSocket) -> bool {
         let has_some = state_of(socket) != SocketState::Empty;
         if has_some {
@@ -620,8 +621,9 @@ impl Holder {
         self.lease.has_read_all()
     }
 
-    /// Leaves what is in the ring to somebody who hands it over until then. The ring stays open meanwhile, if it is, so that what comes
-    /// next comes after that. Returns whether something is there; otherwise the ring is closed.
+    /// Leaves what is in the ring for a hand-over that ends by `until`. The ring stays open meanwhile if it is
+    /// open, so that what comes next stays behind that. Returns whether something is there; otherwise the ring is
+    /// closed.
     pub(crate) fn leave_rest(&mut self, until: Instant) -> bool {
         if !self.lease.has_frames() {
             self.lease.close();
@@ -664,8 +666,8 @@ impl Holder {
         }
     }
 
-    /// If the lease is to end, the ring is closed. What is in it is still to be received. Returns whether nothing is, so that the lease is
-    /// over.
+    /// Closes the ring if the lease is to end. What is in it is still to be received. Returns whether nothing is left,
+    /// so that the lease is over.
     pub(crate) fn heed_end(&mut self) -> bool {
         let is_ending = self.beside.is_ending();
         if is_ending {

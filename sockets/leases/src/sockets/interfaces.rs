@@ -24,7 +24,8 @@ struct Known {
     lender: Weak<Mutex<Lender>>,
 }
 
-/// What a process knows. A child made by `fork` has its own: a thread that it does not have may hold the lock of its parent's for ever.
+/// The state of a process. A child made by `fork` has its own: a thread that the child does not have may hold the
+/// parent's lock for ever.
 struct OfProcess {
     /// 0: of none yet.
     process: AtomicU64,

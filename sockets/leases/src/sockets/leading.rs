@@ -1,23 +1,23 @@
-//! Several threads that wait for the same socket: one leads, which means that it spins for all of them, while the others sleep in
-//! the kernel. One of those keeps watch: it looks at the ring now and then, for a datagram that the leader was told of and does not
+//! Several threads wait for the same socket. One leads: it spins for all of them, while the others sleep in the kernel.
+//! One of those keeps watch: it looks at the ring now and then, for a datagram that the leader was told of but does not
 //! read, as it is busy with something else or has ended.
 //!
-//! Nothing here waits, and no thread has anything for longer than it has said: one that leaves its call by a jump out of a signal's
-//! handler, or that is stopped, is followed by others.
+//! Nothing here waits, and no thread keeps a role for longer than it has announced. If a thread leaves its call by a
+//! jump out of a signal handler, or is stopped, others follow.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use twinpath_time::{Duration, Instant};
 
-/// A thread leads for so long after it has last said so.
+/// A thread leads for this time after it last said so.
 const LEAD: Duration = Duration::from_millis(10);
 /// A leader that sleeps for longer gives the lead to others.
 const LEADS_ASLEEP: Duration = Duration::from_millis(20);
 /// How long a thread that keeps watch sleeps between two looks.
 const LOOKS_EVERY: Duration = Duration::from_millis(5);
-/// It may be late by as much.
+/// The look may be this late.
 const LATE: Duration = Duration::from_millis(5);
-/// Nobody keeps watch when no thread has wanted to spin for so long.
+/// Nobody keeps watch once no thread has wanted to spin for this time.
 const WANTED_FOR: Duration = Duration::from_millis(50);
 
 /// The threads that wait for a socket.

@@ -1,4 +1,4 @@
-//! The lease of a socket whose descriptor is the caller's, who makes the kernel's calls on it.
+//! The lease of a socket whose descriptor belongs to the caller. The caller makes the kernel's calls on it.
 
 use std::fmt;
 use std::net::UdpSocket;
@@ -116,7 +116,7 @@ pub struct Lessee {
     is_had_by_others: AtomicBool,
     /// Threads that wait in the kernel for the socket.
     others: AtomicU32,
-    /// How often the ring was left by a thread while others waited for that, and how many do.
+    /// How often a thread has left the ring while others waited for that, and how many of these there are.
     was_left: AtomicU32,
     await_ring: AtomicU32,
     /// Several threads have waited for the socket at the same time.
@@ -254,14 +254,16 @@ impl Lessee {
         self.has_ended.store(true, Ordering::Release);
     }
 
-    /// Without that the kernel's program only finds a ring that nobody opens, which cannot be given to another socket.
+    /// Without it the kernel's program only finds a ring that is never opened, and that cannot be given to another
+    /// socket.
     fn withdraw(&self, outside: &Outside, socket: BorrowedFd<'_>) {
         if !self.is_withdrawn.load(Ordering::Acquire) && outside.withdrawal.withdraw(socket) {
             self.is_withdrawn.store(true, Ordering::Release);
         }
     }
 
-    /// Frees what an ended lease has left, unless another thread has it, or the interface: then it is to be tried again. Allocates.
+    /// Frees what an ended lease has left. If another thread has the lease, or the interface, it has to be tried again.
+    /// Allocates.
     pub fn set_free(&self) {
         if !self.is_over() {
             return;
@@ -295,9 +297,9 @@ impl Lessee {
         }
     }
 
-    /// For a process that was forked: the lease is its parent's. What is there is forgotten, and never freed. Returns whether the place
-    /// can be used again: not if another thread of the parent was using it. `may_free`: memory can be freed; not if it cannot be known
-    /// who had the allocator's lock in the parent.
+    /// For a forked process: the lease is its parent's. What is there is forgotten, and never freed. Returns whether
+    /// the place can be used again: not if another thread of the parent was using it. `may_free`: memory can be freed.
+    /// That is not so if it is unknown which thread had the allocator's lock in the parent.
     pub fn forget(&self, may_free: bool) -> bool {
         self.others.store(0, Ordering::Relaxed);
         self.await_ring.store(0, Ordering::Relaxed);
@@ -321,8 +323,8 @@ impl Lessee {
         self.try_lock().is_some_and(|leased| leased.is_none())
     }
 
-    /// Ends the lease of a socket that goes on. Nothing comes into its ring from now on; what is in it is received first, in order. Then the
-    /// lease is over: [`Lessee::end`] is to be called.
+    /// Ends the lease of a socket that stays open. Nothing comes into its ring from now on; what is in it is received
+    /// first, in order. Then the lease is over, and [`Lessee::end`] has to be called.
     pub fn finish(&self) {
         let Ok(outside) = self.outside.try_read() else { return };
         let Some(outside) = outside.as_ref() else { return };
@@ -338,8 +340,8 @@ impl Lessee {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Waits until no other thread has the ring, if something is in it that came before what the kernel has by now; until then at most.
-    /// Returns whether the ring is free.
+    /// Waits until no other thread has the ring, if something in it came before what the kernel has by now; at most
+    /// until the given time. Returns whether the ring is free.
     pub fn await_ring(&self, until: Instant) -> bool {
         self.await_ring.fetch_add(1, Ordering::SeqCst);
         let mut is_free = false;
@@ -416,16 +418,17 @@ impl Lessee {
         }
     }
 
-    /// Says whether another process has the socket, which may use it at any time: no call leaves the ring open then, so that such a process
-    /// finds what the kernel has. A call that waits may have the ring, as if it had received first what comes meanwhile.
+    /// Says whether another process has the socket, and so may use it at any time. Then no call leaves the ring open,
+    /// so that such a process finds everything in the kernel's socket. A call that waits may have the ring, as if it
+    /// had received first what comes meanwhile.
     pub fn set_had_by_others(&self, is: bool) {
         if self.is_had_by_others.load(Ordering::Relaxed) != is {
             self.is_had_by_others.store(is, Ordering::Relaxed);
         }
     }
 
-    /// Somebody may wait for the socket without this library: from now on no datagram is left in the ring, as long as this place has
-    /// the lease, and what is there goes to the kernel's socket ([`Lessee::hand_over`]).
+    /// The socket may be waited for without this library. From now on no datagram is left in the ring, as long as this
+    /// place has the lease, and what is there goes to the kernel's socket ([`Lessee::hand_over`]).
     pub fn share(&self) {
         self.is_shared.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -474,8 +477,8 @@ impl Lessee {
         self.or_beside(told, read, call);
     }
 
-    /// What was read has to be counted, also if another thread has the lease by now: else it would count as lost, and no lease could
-    /// begin for as long as that takes.
+    /// A datagram that was read has to be counted, even if another thread has the lease by now. Otherwise it would
+    /// count as lost, and no lease could begin until that is cleared up.
     fn or_beside(&self, told: Option<()>, read: KernelRead, call: Call) {
         if told.is_none() && !call.peek {
             self.was_read_beside(read);
@@ -567,8 +570,9 @@ impl Lessee {
         outside.as_ref().inspect(|outside| outside.beside.was_read(read.whole_len, read.source));
     }
 
-    /// Of several threads that wait for the socket one leads: it spins, and the others sleep in the kernel. Whether this one does from
-    /// now on, or still does; `lead` is what it got when it was asked last. To be undone by [`Lessee::follow`].
+    /// Of several threads that wait for the socket, one leads: it spins, and the others sleep in the kernel. Returns
+    /// whether this one leads from now on, or still does; `lead` is the result of its last call. To be undone by
+    /// [`Lessee::follow`].
     #[must_use]
     pub fn lead(&self, lead: Option<Lead>, now: Instant) -> Option<Lead> {
         let leads = self.leading.lead(lead, now);
@@ -578,7 +582,8 @@ impl Lessee {
         leads
     }
 
-    /// The thread that leads is about to sleep, as the policy says: whether it leads meanwhile, which is for a short time at most.
+    /// The leader is about to sleep, as the policy says. Returns whether it still leads meanwhile, which holds for a
+    /// short time at most.
     #[must_use]
     pub fn leader_sleeps(&self, lead: Lead, now: Instant, until: Instant) -> Option<Lead> {
         self.leading.sleeps(lead, now, until)
@@ -589,15 +594,16 @@ impl Lessee {
         self.leading.follow(lead);
     }
 
-    /// A thread was woken by something: whether it is the one that tells the policy, by [`Lessee::woke`] and [`Lessee::found`]. The same
-    /// datagram wakes all threads that wait.
+    /// A thread was woken. Returns whether it is the one that tells the policy, by [`Lessee::woke`] and
+    /// [`Lessee::found`]. The same datagram wakes all threads that wait.
     #[must_use]
     pub fn tells(&self) -> bool {
         !self.is_contended() || self.leading.ends_sleep()
     }
 
-    /// The leader wants to spin. Returns whether it can have the lease then: no other thread sleeps in the kernel, or one keeps watch;
-    /// and nobody waits by other means. Otherwise what the ring takes could be left there, by a leader that does not come back.
+    /// The leader wants to spin. Returns whether it can have the lease then: no other thread sleeps in the kernel, or
+    /// one keeps watch; and none waits by other means. Otherwise frames could be left in the ring by a leader that does
+    /// not come back.
     #[must_use]
     pub fn may_hold(&self, now: Instant) -> bool {
         if self.is_contended() {
@@ -609,8 +615,8 @@ impl Lessee {
             && (self.sleeping() == 0 || self.leading.is_watched(now))
     }
 
-    /// A thread that does not lead is about to sleep in the kernel: whether it is to keep watch, which means to look at the ring now and
-    /// then. To be undone by [`Lessee::end_watch`], and then to be followed by a last look.
+    /// A thread that does not lead is about to sleep in the kernel. Returns whether it is to keep watch, which means to
+    /// look at the ring now and then. To be undone by [`Lessee::end_watch`], and followed by a last look.
     #[must_use]
     pub fn watch(&self, now: Instant) -> Option<Watch> {
         self.leading.watch(now)
@@ -622,8 +628,8 @@ impl Lessee {
         self.give_back();
     }
 
-    /// Whether several threads have waited for the socket at the same time: then a datagram wakes all of them in the kernel, and that a
-    /// thread was woken does not say that something came for it.
+    /// Whether several threads have waited for the socket at the same time. Then a datagram wakes all of them in the
+    /// kernel, and a wake-up does not mean that something came for this thread.
     #[must_use]
     pub fn is_contended(&self) -> bool {
         self.is_contended.load(Ordering::Relaxed)

@@ -8,7 +8,7 @@
 //! sent to leave as frames, with the same headers; all others by the kernel.
 //!
 //! - [`UdpSocket`]: shaped as the standard library's; [`holder`](crate) is its receiving side, [`sender`](crate) its sending one.
-//! - [`Lessee`]: the lease alone, for those whose callers have a descriptor and no more.
+//! - [`Lessee`]: the lease alone, for a library whose callers have only a descriptor.
 //! - [`Poll`]: waits for such sockets and any other descriptors, in one call.
 //!
 //! There is no thread beside the application's.

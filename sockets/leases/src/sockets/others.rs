@@ -58,7 +58,7 @@ impl Set {
 }
 
 impl Others {
-    /// Something was left in the ring: one of those that wait takes it, or the next one that does.
+    /// Something was left in the ring: one of the waiting threads takes it, or the next one that begins to wait.
     pub(crate) fn tell(&self) {
         self.set.get().inspect(|set| set.left.signal());
     }

@@ -1,4 +1,5 @@
-//! Sleeps that end when they are to: by default the kernel ends a thread's sleep up to 50 us late, to save wake-ups (timer slack).
+//! Sleeps that end on time: by default the kernel ends a thread's sleep up to 50 us late, to save wake-ups (timer
+//! slack).
 
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
@@ -8,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::thread::{current_timer_slack, set_current_timer_slack};
 
-/// While it lives, sleeps of this thread are precise. Then they are as the application has them.
+/// While it lives, sleeps of this thread are precise. Afterwards they are as the application has set them.
 #[derive(Debug)]
 #[must_use]
 pub struct Precise {

@@ -1,12 +1,13 @@
 //! The sending side of a socket that has a lease: datagrams leave as frames of our own, with the headers with which the kernel has
 //! just sent another one to the same peer.
 //!
-//! So what these headers are, the kernel says: route, neighbour, source address, hop limit, traffic class, address translation.
-//! What it does not say by sending, such as a path that fragments or another interface, is never seen at this interface as one
-//! whole frame, and stays with it; nor is what comes from a device above it (macvlan, ipvlan with an address of its own), whose
-//! sender is another one. A frame passes the interface's queueing discipline and egress filters as the kernel's do. Not so the
-//! host's rules for what it sends (nftables at `output` and `postrouting`, programs on the cgroup) and the counters of UDP: of
-//! all these sees two datagrams in about [`FRESH`]. So an application has to ask for it.
+//! So the kernel decides on the headers: route, neighbour, source address, hop limit, traffic class, address
+//! translation. Frames are learned only from whole datagrams that the kernel sends at this interface. What takes a path
+//! that fragments, or another interface, therefore stays with the kernel. So does what comes from a device above the
+//! interface (macvlan, ipvlan with an address of its own), whose sender is another one. A frame passes the interface's
+//! queueing discipline and egress filters as the kernel's do. It bypasses the host's rules for what it sends (nftables
+//! at `output` and `postrouting`, programs on the cgroup) and the counters of UDP: these see only two datagrams in
+//! about [`FRESH`]. So an application has to ask for it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -21,7 +22,7 @@ use twinpath_wire::udp_template::{HEADER_LEN_MAX, UdpTemplate};
 /// after that time, and the kernel sees often enough that a neighbour is in use.
 const FRESH: Duration = Duration::from_millis(10);
 
-/// Peers that are known at once, a power of two. Another one with the same place takes it.
+/// Maximum number of known peers, a power of two. A new peer takes the place of another one with the same hash.
 const PLACES: usize = 256;
 
 /// What is known of a peer.
@@ -79,7 +80,7 @@ impl Sender {
             && payload.len() <= template.payload_len()
             && let Some(len) = template.write(&mut self.buffer, payload)
             && let Some(frames) = &self.sending.frames
-            // If there is no room, or the interface is down, the kernel's call says what is to be said, or waits.
+            // If there is no room, or the interface is down, the kernel's call reports the error, or waits.
             && send(frames, &self.buffer[..len], SendFlags::DONTWAIT).is_ok()
         {
             self.by_frame += 1;

@@ -29,10 +29,11 @@ pub enum SendBy {
     /// By the kernel's own call, always.
     #[default]
     Kernel,
-    /// As frames, where the kernel has sent to the same peer within 10 ms, with the headers that it had. That takes a third less
-    /// time. The interface's queueing discipline and egress filters see all datagrams; the host's rules for what it sends (nftables
-    /// at `output` and `postrouting`, programs on the cgroup) and its counters of UDP see only those that the kernel has sent, two
-    /// per peer in about 10 ms: rules that drop all or nothing work as before, limits, quotas and counts do not.
+    /// As frames, where the kernel has sent to the same peer within 10 ms, with the headers that it used. That takes a
+    /// third less time. The interface's queueing discipline and egress filters see all datagrams. The host's rules for
+    /// what it sends (nftables at `output` and `postrouting`, programs on the cgroup) and its counters of UDP see only
+    /// those that the kernel has sent, two per peer in about 10 ms. So rules that drop all or nothing work as before;
+    /// limits, quotas and counts do not.
     Frames,
 }
 
@@ -63,7 +64,7 @@ impl fmt::Display for SocketPath {
     }
 }
 
-/// How long a thread waits at most for another one to read what is in the ring.
+/// Maximum time that a thread waits for another one to read what is in the ring.
 const RING_WAIT: twinpath_time::Duration = twinpath_time::Duration::from_millis(20);
 
 /// A lease, and where it is to be given back.
@@ -84,13 +85,13 @@ pub(crate) struct Shared {
     socket: std::net::UdpSocket,
     leased: Option<Leased>,
     path: SocketPath,
-    /// The descriptor was given out, so that somebody may wait for it without this library.
+    /// The descriptor was given out, so it may be waited for without this library.
     given_out: AtomicBool,
     /// Somebody waits for this socket and for others.
     pub(crate) polled: AtomicBool,
     /// Datagrams may leave as frames.
     frames: AtomicBool,
-    /// It was connected: the kernel's call also says which errors came back.
+    /// It was connected, so the kernel sends: its call also reports which errors came back.
     connected: AtomicBool,
     /// Threads that receive in the kernel, as another one has the ring.
     others: AtomicU32,
@@ -166,8 +167,8 @@ impl Shared {
         with_locked(&self.leased()?.sender, work)
     }
 
-    /// Whether a datagram may leave without the kernel's call. Through a descriptor that was given out, options can be set that
-    /// nobody else learns of.
+    /// Whether a datagram may leave without the kernel's call. If the descriptor was given out, options may have been
+    /// set by it that are not seen here.
     fn may_send_frames(&self) -> bool {
         self.frames.load(Ordering::Relaxed)
             && self.leased().is_some()
@@ -219,8 +220,8 @@ impl Shared {
         }
     }
 
-    /// This thread had the lease, and may be busy for long from now on: if others wait for the socket, what is left in the ring is
-    /// for them. If another thread has the lease by now, it does that.
+    /// This thread had the lease, and may be busy for long from now on. If others wait for the socket, what is left in
+    /// the ring is for them. If another thread has the lease by now, that thread sees to it.
     fn leave_to_others(&self, leased: &Leased) {
         fence(Ordering::SeqCst);
         if !self.may_stay() && self.with_holder(|holder, _| holder.leave()) == Some(true) {
@@ -446,8 +447,8 @@ impl UdpSocket {
         Ok(Self { shared: Arc::clone(&self.shared) })
     }
 
-    /// Makes calls return at once. Only through this handle or a clone of it, not through the descriptor: the fast path would not
-    /// know.
+    /// Makes calls non-blocking. Use only this handle or a clone of it for that, not the descriptor: the fast path
+    /// would not notice.
     ///
     /// # Errors
     /// What the kernel returns.

@@ -8,7 +8,7 @@ use twinpath_sys::clock;
 use twinpath_time::Instant;
 use twinpath_worker::idle::Decision;
 
-/// How often a call that spins, or that finds datagrams again and again, asks the kernel.
+/// How often the kernel is asked by a call that spins, or that finds datagrams again and again.
 pub(crate) const ASK_EVERY: Duration = Duration::from_micros(20);
 
 /// What a call waits for.

@@ -85,7 +85,7 @@ fn a_socket_that_is_closed_while_a_thread_receives_gives_its_lease_back() {
     }
 }
 
-/// Calls `work` so many times, each time while another thread gives a lease on the same interface.
+/// Calls `work` this many times, each time while another thread gives a lease on the same interface.
 fn beside(link: &Link, rounds: usize, mut work: impl FnMut(&dyn Fn())) {
     let ((begin, begun), (end, ended)) = (channel(), channel());
     scope(|scope| {

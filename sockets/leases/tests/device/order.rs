@@ -13,7 +13,7 @@ const SENDERS: usize = 3;
 /// Sent and not yet received, of each sender: the kernel's buffer has room for all.
 const WINDOW: u32 = 4;
 
-/// Every so often a sender has a datagram that comes in fragments.
+/// One in this many datagrams of a sender comes in fragments.
 const FRAGMENTED: u32 = 997;
 
 #[test]

@@ -1,7 +1,7 @@
 /* What a UDP socket does at its edges. Each line that this program prints is an answer of the kernel: with the library it prints the same. */
 #include "edges.h"
 
-/* Ready is what recv gives, and not what it drops. */
+/* A socket is ready for what recv returns, and not for what it drops. */
 static void bad_checksums(int port)
 {
 	const struct request bad = { .count = 1, .len = { 9 }, .is_bad = { 1 } };
@@ -75,7 +75,8 @@ static void children_without_handlers(int port)
 	}
 }
 
-/* The socket is asked for what only the kernel has: what had come before is received first, and then it costs no time. */
+/* The program asks the socket for something that only the kernel has. What came before is received first; after that
+ * the kernel serves the socket at no extra cost. */
 static void lease_ends_in_use(int port)
 {
 	int fd = bound(port), on = 1, in_order = 0, sleeps, slow = 0;
@@ -241,7 +242,7 @@ static void shut_down(int port, int timeout_ms, int is_raw)
 	close(fd);
 }
 
-/* An error is in its queue, and nobody takes it from there. */
+/* An error is in the error queue, and the program leaves it there. */
 static void error_in_queue(int port)
 {
 	struct sockaddr_in closed = address("10.9.0.2", CLOSED);
@@ -348,7 +349,7 @@ static void control_data(int port)
 	close(fd);
 }
 
-/* Options that are asked for in use, of which some are unknown to the library. */
+/* Options that are set while the socket is in use. The library does not know some of them. */
 static void options_in_use(int port)
 {
 	const struct {

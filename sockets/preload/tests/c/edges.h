@@ -138,7 +138,7 @@ static inline int64_t ns_of(clockid_t clock)
 	return at.tv_sec * 1000000000LL + at.tv_nsec;
 }
 
-/* What the calling thread has used since it was asked last: ms of its CPU, and sleeps. */
+/* What the calling thread has used since the last call: ms of its CPU, and sleeps. */
 static inline int used(int *sleeps)
 {
 	static _Thread_local struct rusage last;

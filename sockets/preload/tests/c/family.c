@@ -1,5 +1,5 @@
-/* Two children that have a socket from their parent, and send its datagrams back: each waits for it by poll(2). A line of input has the
- * second one killed. An empty datagram ends the other one, and the program. */
+/* Two children inherit a socket from their parent, and send its datagrams back. Each waits for the socket by
+ * poll(2). A line of input has the second child killed. An empty datagram ends the other one, and the program. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/in.h>

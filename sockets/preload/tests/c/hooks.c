@@ -1,4 +1,5 @@
-/* What a program does that the library must not be in the way of. The other end of the link (10.9.0.2:9000) sends everything back. */
+/* What a program does and the library must not disturb. The other end of the link (10.9.0.2:9000) sends everything
+ * back. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dirent.h>

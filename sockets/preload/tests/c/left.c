@@ -1,6 +1,6 @@
-/* Datagrams that have come, perhaps into a ring, and that somebody reads who knows nothing of rings: by system calls that nobody sees, in
- * another process, or after a set of epoll(7) has told of them that the kernel alone fills. The other end of the link (10.9.0.2:9000) sends
- * everything back. */
+/* Datagrams that have arrived, perhaps in a ring, and are read without knowledge of rings: by system calls that the
+ * library does not see, in another process, or after an epoll(7) set that only the kernel fills has reported them.
+ * The other end of the link (10.9.0.2:9000) sends everything back. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -72,7 +72,8 @@ static void ask_and_look(int fd, int number)
 	CHECK(recv(fd, &got, sizeof got, MSG_PEEK) == sizeof got && got == number);
 }
 
-/* Reads by calls that the library does not see. Usually it is there at once; if the owner is busy with something else, a little later. */
+/* Reads by calls that the library does not see. Usually the datagram is there immediately; if the owner is busy with
+ * something else, a little later. */
 static int read_raw(int fd)
 {
 	struct timespec timeout = { .tv_sec = PATIENCE_MS / 1000 };

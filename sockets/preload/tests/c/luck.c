@@ -238,8 +238,8 @@ static void nested_while_one_waits(void)
 	close(fd);
 }
 
-/* A set with several descriptors, each of which may be waited for, or closed while the others go on: its number then is a further set's,
- * which has nothing. */
+/* A set with several descriptors. Each may be waited for, or closed while the others go on. Its number is then given
+ * to another set, which is empty. */
 static void set_with_duplicates(int is_made_first)
 {
 	struct epoll_event wanted = { .events = EPOLLIN, .data.u32 = 5 }, found;
@@ -376,7 +376,8 @@ static void closes_one(int signal)
 	closed_by_handler = -1;
 }
 
-/* A handler closes the socket for which the call waits that it has interrupted; and another one that has a lease, while a call receives. */
+/* A handler closes the socket that the interrupted call waits for. It also closes another one with a lease, while a
+ * call receives. */
 static void closed_in_a_handler(int is_other)
 {
 	struct sigaction action = { .sa_handler = closes_one };

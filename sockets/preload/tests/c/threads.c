@@ -1,6 +1,6 @@
-/* Threads that all wait for one UDP socket, each by a set of epoll(7) of its own, and send datagrams back. Some of them are told of a
- * datagram and then do something else: they block, or end, and others take their place. The argument says how the socket is in the sets:
- * "level" or "edge". An empty datagram ends the program. */
+/* Threads that all wait for one UDP socket, each by an epoll(7) set of its own, and send datagrams back. Some of
+ * them are told of a datagram and then do something else: they block, or end, and others take their place. The
+ * argument says how the socket is in the sets: "level" or "edge". An empty datagram ends the program. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/in.h>

@@ -43,7 +43,7 @@ static int install(struct sock_filter *filter, int len, unsigned flags)
 	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program);
 }
 
-/* The list is sorted by nobody: a comparison for each number, and the last instruction is reached by those that are in it. */
+/* The list is not sorted: one comparison for each number. Numbers in the list reach the last instruction. */
 static void allow_only(char *list)
 {
 	static struct sock_filter filter[ALLOWED_MAX + 4];

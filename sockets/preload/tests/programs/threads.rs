@@ -12,7 +12,7 @@ use crate::{PROGRAMS, own, peer_in, received, rule, with_library};
 
 /// Datagrams of a run, each numbered.
 pub(crate) const DATAGRAMS: u32 = 12_000;
-/// So many of them at most are under way at a time, by turns.
+/// Maximum number of them that are in flight at a time, by turns.
 const IN_FLIGHT: [u32; 2] = [1, 4];
 const TURN: u32 = 500;
 

@@ -38,7 +38,7 @@ pub(crate) struct Listed {
     pub(crate) protocol: u16,
     /// The kind: `bpf`, `flower`, ...
     pub(crate) kind: String,
-    /// Name that its owner gave it; empty for kinds other than `bpf`.
+    /// The name that its owner gave it; empty for kinds other than `bpf`.
     pub(crate) name: String,
     /// ID of its program.
     pub(crate) program_id: Option<u32>,
@@ -129,7 +129,7 @@ pub(super) fn disciplines(netlink: &Netlink) -> Result<Vec<(u32, String)>, Netli
     Ok(found.collect())
 }
 
-/// Reads only the attributes that we need: options of other kinds may have any layout.
+/// Reads only the attributes that we need, because options of other kinds may have any layout.
 fn listed(answer: &Message<'_>, hook: TcAttachType) -> Option<Listed> {
     let (Header { ifindex, handle, info, .. }, attributes) =
         parts(answer).filter(|_| answer.kind == RTM_NEWTFILTER)?;

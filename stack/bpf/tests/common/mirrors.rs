@@ -1,4 +1,4 @@
-//! Requests of mirrors, what `stack/reflex` makes of them, and programs that may reply.
+//! Requests to mirrors, the replies of `stack/reflex`, and programs that may reply.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -28,7 +28,7 @@ pub(crate) fn know_peers(steering: &mut Steering) {
     reflexes.set_frame_len_max(MTU + 14);
 }
 
-/// How many requests the programs have not replied to for this reason.
+/// The number of requests to which the programs did not reply for this reason.
 pub(crate) fn not_replied(steering: &Steering, why: NotReplied) -> u64 {
     let counts = steering.counted_reflexes().unwrap().not_replied().unwrap();
     counts.iter().find(|(known, _)| *known == why).map_or(0, |(_, count)| *count)
@@ -56,7 +56,7 @@ pub(crate) fn way(peer: IpAddr) -> Option<Way> {
     known.then_some(Way { next_hop: PEER, own: OWN, mtu: MTU })
 }
 
-/// What a program should do with a frame; `None`: it is no request of a mirror.
+/// The expected result of a program; `None`: the frame is not a request to a mirror.
 pub(crate) fn expected(frame: &[u8], table: &Table, known: Known) -> Option<Result<Vec<u8>, NotReplied>> {
     let Verdict::Claimed(_) = verdict(frame, &Context::default(), table) else { return None };
     match frame[12..14] {

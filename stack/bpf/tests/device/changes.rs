@@ -139,7 +139,7 @@ fn while_sending(lab: &Lab, during: impl FnOnce() -> Vec<PacketSocket> + Send) -
     let (kernel, fence) = (near_udp("10.0.0.2:7"), near_udp("10.0.0.2:98"));
     let sender = lab.far_udp("10.0.0.1:4000");
     let over = AtomicBool::new(false);
-    // Where loading a program takes seconds, more is sent than the kernel lets wait in all sockets: they are emptied as it goes.
+    // If loading a program takes seconds, more is sent than fits into all sockets, so they are emptied meanwhile.
     let taken = || std::iter::from_fn(|| take(&kernel)).map(|(payload, _)| number_in(&payload));
     let (sent, mut seen, sockets) = std::thread::scope(|scope| {
         let sending = scope.spawn(|| {
@@ -149,7 +149,7 @@ fn while_sending(lab: &Lab, during: impl FnOnce() -> Vec<PacketSocket> + Send) -
                     sender.send_to(&number.to_be_bytes(), "10.0.0.2:7").unwrap();
                 }
                 sent += BURST;
-                // What was sent has passed the kernel's backlog then, however late the kernel gets to it.
+                // Everything sent before has then passed the kernel's backlog, however late the kernel gets to it.
                 sender.send_to(b"fence", "10.0.0.2:98").unwrap();
                 wait_for(&[fence.as_fd()]);
                 take(&fence).unwrap();

@@ -1,4 +1,4 @@
-//! Tests classic filters beside foreign ones, and what happens to the discipline that holds them.
+//! Tests classic filters beside foreign ones, and the life of the qdisc that holds them.
 
 use twinpath_bpf::{Kept, Path, SteerError, Steering, TcAttach, leftovers, tidy};
 use twinpath_claims::Claim;
@@ -123,7 +123,7 @@ fn filters_of_a_living_process_are_no_leftovers() {
     let ours = claim(&lab);
     assert_eq!((leftovers(None).unwrap(), tidy(None).unwrap()), (Vec::new(), Vec::new()));
     assert_eq!(attached(CLSACT), 1);
-    // Other tools can read from the name to whom the filter belongs.
+    // The name tells other tools to whom the filter belongs.
     let listed = tc(&["filter", "show", "dev", NEAR, "ingress"]);
     let words = format!(":{}:discipline", std::process::id());
     assert!(listed.contains("twinpath_ingress:") && listed.contains(&words), "{listed}");

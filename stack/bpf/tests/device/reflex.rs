@@ -1,4 +1,5 @@
-//! Replies on the XDP path, by both programs over a device: what leaves is what `stack/reflex` says, which is a worker's.
+//! Replies on the XDP path, by both programs over a device: the frames that leave are those of `stack/reflex`, the
+//! same as a worker's.
 
 use std::os::fd::AsFd;
 

@@ -1,4 +1,4 @@
-//! Tests the direct ring with several CPUs that fill it, by test runs of the program, which do run at the same time.
+//! Tests the direct ring with several CPUs that fill it, by concurrent test runs of the program.
 #![allow(unsafe_code, reason = "the test plays a second producer in the memory of the ring")]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -95,8 +95,8 @@ const ENOUGH: u32 = 3_000;
 const TIMES: u32 = 20_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Four threads run the filter, the worker closes the ring and opens it again hundreds of times: each frame is in the
-/// ring once, was left to the socket, or was counted as lost, and nothing comes into a ring that is closed and drained.
+/// Four threads run the filter while the worker closes and opens the ring hundreds of times. Each frame is in the
+/// ring once, was left to the socket, or was counted as lost, and nothing enters a ring that is closed and drained.
 #[test]
 fn a_ring_that_is_closed_and_opened_under_load_takes_each_frame_once() {
     if !twinpath_test_skip::root_or_skip() {

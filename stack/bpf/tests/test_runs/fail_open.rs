@@ -1,5 +1,5 @@
-//! Tests that the claims of a queue whose worker is stuck are withdrawn, and restored afterwards. The test plays the
-//! worker, and time: it writes into the queue's word when the first frame was handed over.
+//! Tests that the claims of a queue whose worker is stuck are withdrawn, and restored afterwards. The test plays
+//! both the worker and time: it writes into the queue's word when the first frame was handed over.
 #![allow(unsafe_code, reason = "the test writes into the words that program and worker share")]
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -201,7 +201,7 @@ fn from_the_direct_rings_that_the_filters_fill() {
     }
 }
 
-/// A worker that has closed its ring may sleep: nothing may look as if it waited for it.
+/// A worker that has closed its ring may sleep: no frame may appear to wait for it.
 #[test]
 fn a_frame_that_finds_the_ring_closed_does_not_wait() {
     if !twinpath_test_skip::root_or_skip() {

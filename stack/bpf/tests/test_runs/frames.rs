@@ -1,4 +1,4 @@
-//! Single test runs: which frames one takes, what becomes of them, and on which CPU.
+//! Single test runs: the frames that they accept, the results, and the CPU.
 
 use aya::programs::{TestRun, TestRunOptions, TestRunResult};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -21,7 +21,7 @@ pub(crate) fn stay_on_one_cpu() {
     sched_setaffinity(None, &one).expect("it is one of those that are allowed");
 }
 
-/// A test run of one frame: what the program returned, and what it has made of the frame.
+/// A test run of one frame: the program's return value, and the frame afterwards.
 pub(crate) fn changed<P>(program: &P, frame: &[u8]) -> (u32, Vec<u8>)
 where
     P: for<'a> TestRun<Opts<'a> = TestRunOptions<'a>, Result = TestRunResult>,

@@ -1,4 +1,5 @@
-//! Compares what the program at tc repeats with the reference model of kept replies, and hammers it while workers write.
+//! Compares the replies that the program at tc repeats with the reference model of kept replies, and stresses it
+//! while workers write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -301,8 +302,8 @@ fn what_a_forked_child_withdraws_is_withdrawn() {
 const HAMMER: StdDuration = StdDuration::from_secs(4);
 const KEYS: u64 = 24;
 
-/// Workers change values, withdraw and publish, the program repeats: a reply is whole, and of the version that was
-/// acknowledged before its request came, or of a later one.
+/// Workers change values, withdraw and publish while the program repeats. A reply is complete, and of the version
+/// that was acknowledged before its request came, or of a later one.
 #[test]
 fn no_reply_is_torn_or_older_than_what_was_acknowledged_before_its_request() {
     if !twinpath_test_skip::root_or_skip() {
@@ -342,7 +343,7 @@ fn no_reply_is_torn_or_older_than_what_was_acknowledged_before_its_request() {
                     let until = now() + twinpath_time::Duration::from_secs(3600);
                     let publication =
                         Publication { request: &request, reply: &reply, shape: &SHAPES[0], version, until };
-                    // What is late or in the way of the other writer is not kept.
+                    // Replies that are late or conflict with the other writer are not kept.
                     let _ = table.publish(now(), SERVICE, &SHAPES, &publication);
                     // Half of the keys are changed by either writer.
                     let own = key / 2 * 2 + writer;

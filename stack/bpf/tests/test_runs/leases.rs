@@ -1,4 +1,5 @@
-//! Tests leases on kernel sockets, by test runs of the program: which frames it puts into a ring, and which are the kernel's.
+//! Tests leases on kernel sockets, by test runs of the program: which frames it puts into a ring, and which it
+//! leaves to the kernel.
 
 use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
@@ -29,7 +30,7 @@ const TCX_DROP: u32 = 2;
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const PORT: u16 = 7777;
 
-/// The holder's time is ahead of the program's, so that a lease does not lapse while other processes have the CPU.
+/// The holder's time is ahead of the program's, so that a lease does not expire while other processes have the CPU.
 const AHEAD: Duration = Duration::from_secs(3600);
 
 fn now() -> Instant {
@@ -154,10 +155,10 @@ fn frames_are_put_into_the_ring_while_the_lease_is_held_and_looked_after() {
         assert_eq!((take(&mut lease), take(&mut lease)), (Some((9, 2)), None));
         assert_eq!(lease.next(now()), Next::Socket, "one was passed");
         assert!(!lease.open(now(), Room::All));
-        // Nothing comes, as a test run does not pass it on: so the socket has to settle.
+        // Nothing arrives, because a test run does not pass it on. So the socket has to settle.
         lease.socket_was_empty(now());
         open(&mut lease, Room::All);
-        // Nobody has looked for so long: the lease has lapsed. The count tells the holder.
+        // Nobody has looked for this long, so the lease has expired. The count tells the holder.
         lease.close();
         assert!(lease.open(clock::now(), Room::All));
         let lapses = clock::now() + LEASE;
@@ -241,8 +242,9 @@ fn claims_that_end_without_waiting_make_room() {
     });
 }
 
-/// The holder of a ring writes anything there, at any time: frames go into its ring or to the kernel. The ring of another process gets
-/// what is its own meanwhile, and so does another ring in the same memory once it is left alone.
+/// The holder of a ring may write anything there, at any time: frames go into its ring or to the kernel. Meanwhile
+/// the ring of another process gets its own frames, and so does another ring in the same memory once it is left
+/// alone.
 #[test]
 #[allow(unsafe_code, reason = "the memory of a ring is written as a hostile process could")]
 fn whatever_is_written_into_a_ring_is_its_holders_own_loss() {
@@ -308,7 +310,8 @@ fn whatever_is_written_into_a_ring_is_its_holders_own_loss() {
     });
 }
 
-/// Two processes, of which one goes: the other one's leases stay, and who has its number then gets nothing of its sockets.
+/// Two processes, of which one goes. The other one's leases stay, and a process that then gets the first one's
+/// number gets nothing from its sockets.
 #[test]
 fn processes_have_rings_of_their_own_and_one_that_goes_takes_only_these_along() {
     alone(|| {
@@ -397,7 +400,7 @@ fn what_may_come_by_another_way_ends_all_leases() {
             ended += 1;
             assert!(held.iter().all(|lease| lease.view().ends().by_program == ended));
         }
-        // What is surely no datagram for the port does not.
+        // A frame that is certainly not a datagram for the port does not close it.
         held.iter_mut().for_each(|lease| open(lease, Room::All));
         let [mut other_port, mut other_host] = [frame(9, 1), frame(9, 1)];
         other_port[36] ^= 1;
@@ -527,7 +530,7 @@ fn the_kernel_says_whose_datagram_it_is() {
         let sender = |port: u16| UdpSocket::bind((SENDER, port)).unwrap();
         let mut by_the_kernel = [0; 4];
         for from in 4990..5050 {
-            // What the kernel does with the datagram of this sender.
+            // The kernel's decision on the datagram of this sender.
             sender(from).send_to(b"x", (OWN, PORT)).unwrap();
             let sockets = [&group[0], &group[1], &group[2], &connected];
             let reads = |socket: &&UdpSocket| {
@@ -549,8 +552,8 @@ fn the_kernel_says_whose_datagram_it_is() {
     });
 }
 
-/// Four CPUs run the program while the holder closes the ring and opens it again, without a pause: each frame was put into the
-/// ring once, or passed; and those of a sender that were put into it came in order.
+/// Four CPUs run the program while the holder closes and opens the ring without a pause. Each frame was put into
+/// the ring once, or passed, and frames of one sender that were put into it came in order.
 #[test]
 fn each_frame_goes_one_way_while_the_lease_flaps() {
     alone(|| {
@@ -592,7 +595,7 @@ fn each_frame_goes_one_way_while_the_lease_flaps() {
                             lease.close();
                         }
                     }
-                    // Passed frames come nowhere in a test run: the holder is told that it has read them.
+                    // Passed frames arrive nowhere in a test run, so the holder is told that it has read them.
                     Next::Socket => {
                         while !lease.has_read_all() {
                             lease.socket_was_read(false);

@@ -1,5 +1,5 @@
-//! Entries by which the kernel forwards frames: when they are void, and what they count. That they are found for the right
-//! frames is compared with an interpreter in test/fuzz.
+//! Entries by which the kernel forwards frames: when they are void, and what they count. test/fuzz compares with an
+//! interpreter which frames they match.
 
 use aya::programs::{TestRun as _, TestRunOptions};
 use twinpath_bpf::{Offload, OffloadCount, OffloadEntry, PortPrograms, TcAttach, Unserved};

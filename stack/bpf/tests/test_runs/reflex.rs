@@ -1,5 +1,5 @@
-//! Compares the replies of the program at tc with those of `stack/reflex`, which are a worker's: on the frames of the
-//! corpus, on frames of all lengths, and on thousands that are corrupted.
+//! Compares the replies of the program at tc with those of `stack/reflex`, which are a worker's: on the frames of
+//! the corpus, on frames of all lengths, and on thousands of corrupted frames.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) const REDIRECT: u32 = 7;
 /// Fixed, so that a failure can be reproduced.
 const SEED: u64 = 20_261_123;
 const FRAMES: usize = 20_000;
-/// The program at tc, with mirrors, and a worker's ring, which gets what is not replied to.
+/// The program at tc, with mirrors, and a worker's ring, which gets frames without a reply.
 pub(crate) struct Replies {
     pub(crate) steering: Steering,
     pub(crate) ring: DirectRing,
@@ -213,7 +213,7 @@ fn with_a_socket_the_filter_decides_and_tc_replies() {
         assert_eq!((action, Ok(out)), (REDIRECT, mirror::datagram(&frame, Known::Nothing, way)));
         // The note is for that frame alone, and once.
         assert_eq!(changed(ingress(&replies.steering), &frame).0, NEXT);
-        // What tc finds wrong is for the kernel, whose socket has seen none of it.
+        // A frame that tc finds wrong is for the kernel, whose socket has not seen it.
         let mut wrong = frame.clone();
         *wrong.last_mut().unwrap() ^= 1;
         assert_eq!(replies.shown(&wrong, both), (NEXT, wrong.clone()));
@@ -263,7 +263,8 @@ fn beyond_the_rates_of_a_source_and_of_all_workers_decide() {
     assert!(f64::from(by_program) <= allowed, "{by_program} replies, {allowed:.0} allowed");
 }
 
-/// One worker has both: of a service whose requests are few, or always the odd ones, some go to it all the same.
+/// One worker has both services. Even if a service gets few requests, or always the odd ones, some go to the
+/// worker.
 #[test]
 fn each_service_has_canaries_of_its_own() {
     const EACH: usize = 4096;
@@ -331,8 +332,8 @@ impl Trial {
     }
 }
 
-/// While replies are many the worker is tried: the programs leave everything to it until it says that they are better, or says nothing
-/// more. One that goes on gets everything.
+/// While there are many replies, the worker is tried: the programs leave everything to it until it says that they
+/// are better, or says nothing more. A worker that continues gets everything.
 #[test]
 #[allow(unsafe_code, reason = "the test reads a word that program and worker share")]
 fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
@@ -359,7 +360,7 @@ fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
         let next = before.map_or(0, |before: u64| before + 1);
         assert!(doubled() == next || doubled() == 0, "{} after {before:?}", doubled());
         before = Some(doubled());
-        // It sleeps between its turns, and for what has waited meanwhile it is no better.
+        // It sleeps between its turns, and is no better for the requests that have waited meanwhile.
         for _ in 0..3 {
             answers.found(clock::now(), 4);
             answers.sleeps(clock::now() + Duration::from_millis(2));
@@ -384,7 +385,7 @@ fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
         turns(&mut answers, [4; 16]);
         turns(&mut answers, [4; 16]);
         let is_in_time = !trial.is_replied();
-        // It sleeps, and goes on; then it finds one at a time, for longer than it holds a load.
+        // It sleeps, and continues; then it finds one at a time, for longer than it holds a load.
         answers.sleeps(clock::now());
         answers.found(clock::now() + Duration::from_millis(9), 1);
         answers.found(clock::now() + Duration::from_millis(18), 1);
@@ -395,7 +396,7 @@ fn a_worker_that_is_tried_gets_everything_until_it_gives_back() {
         }
     }
     trial.begins();
-    // It says nothing: the trial lapses.
+    // It says nothing: the trial expires.
     while !trial.is_replied() {
         trial.is_in_time("it never lapses");
     }

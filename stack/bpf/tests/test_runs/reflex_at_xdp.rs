@@ -1,5 +1,6 @@
-//! Compares what the XDP program hands to the one at tc with what `stack/reflex` replies to: on the frames of the corpus,
-//! on thousands that are corrupted, and on requests of kept replies. Only a checksum is not looked at yet.
+//! Compares the requests that the XDP program hands to the one at tc with those to which `stack/reflex` replies: on
+//! the frames of the corpus, on thousands of corrupted frames, and on requests for kept replies. Only a checksum is
+//! not checked yet.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};

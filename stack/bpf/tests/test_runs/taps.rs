@@ -1,4 +1,4 @@
-//! Copies that the program at tc makes of what it replies to, for captures.
+//! Copies of requests and replies that the program at tc makes for captures.
 
 use std::sync::Arc;
 

@@ -171,14 +171,14 @@ fn reply(key: u8, id: u16, shape: usize, state: u32) -> Vec<u8> {
 }
 
 proptest! {
-    /// Whatever the order of reading, changing and publishing: a reply that is found is the one that the service would
-    /// give now, and one that was published, has not been withdrawn and has not expired is found.
+    /// For any order of reading, changing and publishing: a reply that is found is the one that the service would
+    /// give now, and a published reply that was neither withdrawn nor has expired is found.
     #[test]
     fn a_reply_that_is_found_is_what_the_service_would_answer(steps in steps(), entries in 8..64_u32) {
         let (mut table, words) = (Table::new(entries, 7), generations());
         let words = words.words();
         let (mut states, mut made) = (HashMap::<u8, u32>::new(), Vec::new());
-        // Until when a reply to a request is valid, by shape and key, as far as nothing was evicted.
+        // Until when a reply to a request is valid, by shape and key, if nothing was evicted.
         let mut valid = HashMap::<(usize, u8), Instant>::new();
         let (mut now, mut evicted) = (at(100), false);
         for step in steps {

@@ -1,9 +1,9 @@
-//! Which new peers control is asked about: an answer costs control some 150 us, and with forged sources each datagram
-//! is of a new peer.
+//! Selects the new peers about which control is asked. An answer takes control about 150 us, and with forged
+//! sources each datagram comes from a new peer.
 //!
-//! Most forged sources come once, and honest peers send again. So beyond a low rate, control is asked about a peer when
-//! it sends for the second time, and even then at a bounded rate. A question about a peer that sends once helps nobody:
-//! its reply has left through the kernel's socket when the answer comes.
+//! Most forged sources come once, while honest peers send again. So beyond a low rate, control is asked about a
+//! peer only when it sends for the second time, and even then at a bounded rate. A question about a peer that sends
+//! once is useless: its reply has left through the kernel's socket before the answer comes.
 
 use std::hash::BuildHasher as _;
 use std::net::IpAddr;
@@ -11,20 +11,21 @@ use std::net::IpAddr;
 use foldhash::fast::FixedState;
 use twinpath_time::{Duration, Instant};
 
-/// New peers per second that control is asked about at most: what it can answer beside its other work.
+/// Maximum number of new peers per second about which control is asked: as many as it can answer beside its other
+/// work.
 pub const QUESTIONS_PER_S: u64 = 256;
 
-/// Questions that may come at once after a quiet time: when routes have changed, a worker asks about all peers in use.
+/// Maximum burst of questions after a quiet time: when routes have changed, a worker asks about all peers in use.
 pub const QUESTIONS_BURST: u32 = 2048;
 
-/// New peers per second that control is asked about when they have sent once.
+/// Maximum number of new peers per second about which control is asked when they have sent only once.
 pub const FIRST_QUESTIONS_PER_S: u64 = 16;
 
-/// Questions about such peers that may come at once after a quiet time.
+/// Maximum burst of such questions after a quiet time.
 pub const FIRST_QUESTIONS_BURST: u32 = 512;
 
-/// Peers that are remembered to have sent once: 64 KiB. A flood of 20,000 sources a second overwrites one within some
-/// 0.8 s.
+/// Number of peers remembered to have sent once: 64 KiB. A flood of 20,000 sources a second overwrites one within
+/// about 0.8 s.
 const SEEN_PLACES: usize = 16_384;
 
 /// A rate of questions: a token bucket, stored as the time at which it is full.
@@ -33,7 +34,7 @@ struct Rate {
     full_at: Instant,
     /// Time for one question.
     interval: Duration,
-    /// Time for as many as may come at once.
+    /// Time for the maximum burst.
     burst: Duration,
 }
 
@@ -61,7 +62,7 @@ impl Rate {
 pub(super) struct Questions {
     all: Rate,
     first: Rate,
-    /// By a keyed hash of the peer, other bits of it.
+    /// By a keyed hash of the peer: other bits of it.
     seen: Box<[u32; SEEN_PLACES]>,
     hash: FixedState,
 }
@@ -87,7 +88,8 @@ impl Questions {
         self.all.allows(now) && (again || self.first.allows(now))
     }
 
-    /// Control is asked about a new peer. Each question counts at both rates, as far as the lower one has room.
+    /// Control is asked about a new peer. Each question counts at both rates, at the lower one only if that has
+    /// room.
     pub(super) fn asked(&mut self, now: Instant) {
         self.all.count(now);
         if self.first.allows(now) {

@@ -79,7 +79,7 @@ fn a_peer_without_an_egress_is_asked_about_every_second_and_one_with_every_ten()
     for (answer, interval_s) in [(Err(KernelReason::NoRoute), 1), (Ok(WAY), 10)] {
         let mut table = EgressTable::new(1);
         table.update(Update::Learn { peer: peer(1), answer }, at(5));
-        // Active peers are reported once; that is another test's.
+        // Active peers are reported once; another test checks that.
         for _ in 0..PROVEN_USES {
             table.lookup(peer(1), at(5));
         }
@@ -188,7 +188,8 @@ fn questions_that_all_get_lost_cost_new_peers_a_second() {
 
 #[test]
 fn new_peers_are_asked_about_at_a_bounded_rate() {
-    // 200,000 new peers a second for two seconds, each sending so many times; control answers every question at once.
+    // 200,000 new peers a second for two seconds, each sending `times` times; control answers every question
+    // immediately.
     for (times, per_s, burst) in
         [(1, FIRST_QUESTIONS_PER_S, FIRST_QUESTIONS_BURST), (2, QUESTIONS_PER_S, QUESTIONS_BURST)]
     {
@@ -210,7 +211,7 @@ fn new_peers_are_asked_about_at_a_bounded_rate() {
 }
 
 /// A peer that sends ten times a second is asked about within half a second, though 20,000 forged sources a second
-/// take all questions about peers that have sent once.
+/// use up all questions about peers that have sent once.
 #[test]
 fn a_new_peer_that_sends_again_is_asked_about_in_a_flood() {
     for seed in 0..20 {

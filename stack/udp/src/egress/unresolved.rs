@@ -1,14 +1,14 @@
-//! How many addresses of a connected network do not resolve: a bound on what forged sources cost the host.
+//! Counts the addresses of a connected network that do not resolve, to bound what forged sources cost the host.
 //!
-//! A reply to an address of a connected network makes the kernel ask for it by ARP or neighbour discovery, and keep an
-//! entry until nobody has answered for three seconds. The kernel has 1,024 such entries for all interfaces and
+//! A reply to an address of a connected network makes the kernel ask for it by ARP or neighbour discovery, and keep
+//! an entry until nobody has answered for three seconds. The kernel has 1,024 such entries for all interfaces and
 //! namespaces (`net.ipv4.neigh.default.gc_thresh3`); above half of that it searches for old ones each time. Forged
-//! sources of that network can fill this table in milliseconds, and then the host reaches no new neighbour.
+//! sources of that network can fill this table in milliseconds. The host then reaches no new neighbour.
 //!
-//! So each answer "this peer does not resolve" counts for its network, and counts no more when it has been resolved.
-//! Beyond [`BURST`] such peers, and [`PER_S`] more a second, replies to peers of that network that have no answer are
-//! refused. Peers with an answer do not notice, and control gives workers the answers for all neighbours that the
-//! kernel knows meanwhile; one that sends to us has usually asked the kernel for our address before.
+//! So each answer "this peer does not resolve" counts for its network, until the peer has been resolved. Beyond
+//! [`BURST`] such peers, plus [`PER_S`] a second, replies to peers of that network without an answer are refused.
+//! Peers with an answer are not affected. Meanwhile, control gives workers the answers for all neighbours that the
+//! kernel knows, and a peer that sends to us has usually asked the kernel for our address before.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ use twinpath_time::{Duration, Instant};
 
 use super::{Egress, KernelReason};
 
-/// Peers of one network that may be unresolved at once.
+/// Maximum burst of unresolved peers of one network.
 pub const BURST: u32 = 64;
 
 /// Further unresolved peers of one network per second.
@@ -40,12 +40,12 @@ struct Count {
 impl Count {
     fn is_full(&self, now: Instant) -> bool {
         let left = self.zero_at.since(now);
-        // Only a clock that went back can leave it further ahead.
+        // Only a clock that went back can put it further ahead.
         left >= INTERVAL * BURST && left <= INTERVAL * (2 * BURST)
     }
 
     fn add(&mut self, now: Instant) {
-        // Answers that were on their way when it became full do not lengthen it without end.
+        // Answers that were on their way when the limit was reached do not extend it without bound.
         self.zero_at = (self.zero_at.max(now) + INTERVAL).min(now + INTERVAL * (2 * BURST));
     }
 }
@@ -66,7 +66,7 @@ impl UnresolvedNetworks {
         now: Instant,
     ) {
         match (before, answer) {
-            // It was resolved once, so it exists: its entry is not one of a flood.
+            // It was resolved once, so it exists: its entry is not part of a flood.
             (Some(Ok(_) | Err(KernelReason::UnresolvedPeer { .. })), Err(_)) => {}
             (_, Err(KernelReason::UnresolvedPeer { prefix_len })) => {
                 if let Some(count) =
@@ -94,7 +94,7 @@ impl UnresolvedNetworks {
         self.counts.iter_mut().flatten().find(|count| count.network.contains(peer))
     }
 
-    /// The count of a network; a new one replaces that which is 0 the earliest.
+    /// The count of a network. A new one replaces the one that reaches 0 first.
     fn count(&mut self, network: Prefix) -> Option<&mut Count> {
         let known = self.counts.iter().position(|count| count.is_some_and(|count| count.network == network));
         let zero_at = |place: &usize| self.counts[*place].map_or(Instant::ZERO, |count| count.zero_at);

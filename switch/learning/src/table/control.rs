@@ -35,7 +35,7 @@ pub struct NoPlace {
 }
 
 impl MacTable {
-    /// Forgets all addresses that were learned on a port, at once. Their places are freed by and by, or by
+    /// Forgets all addresses that were learned on a port, immediately. Their places are freed gradually, or by
     /// [`Self::sweep`].
     pub fn flush_port(&self, port: u16) {
         if let Some(state) = self.ports.get(usize::from(port)) {
@@ -101,7 +101,7 @@ impl MacTable {
         }
     }
 
-    /// How many parts [`Self::visit`] and [`Self::sweep`] take the table in: 8 entries each.
+    /// Number of parts into which [`Self::visit`] and [`Self::sweep`] divide the table: 8 entries each.
     #[must_use]
     pub fn parts(&self) -> usize {
         self.lines.as_slice().len() / 2
@@ -121,8 +121,8 @@ impl MacTable {
         });
     }
 
-    /// Frees the places in a range of [`Self::parts`] whose entries are too old or flushed, or that `keep` refuses: so the addresses
-    /// of a VLAN are flushed. Static entries stay. Returns how many were freed.
+    /// Frees the places in a range of [`Self::parts`] whose entries are too old, flushed, or refused by `keep`. The
+    /// latter is how the addresses of a VLAN are flushed. Static entries stay. Returns how many were freed.
     pub fn sweep(
         &self,
         parts: core::ops::Range<usize>,

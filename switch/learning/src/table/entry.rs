@@ -1,8 +1,8 @@
 //! The two words of an entry.
 //!
-//! The *name* has what must never be torn apart: what is stored of the address, and its port. The *age* has when a frame
-//! last came from there, under which generation of the port; it names the port too, so that the age of one entry is never
-//! taken for that of another which stood in the same place.
+//! The *name* holds what must change as one: the stored part of the address, and its port. The *age* holds the time of
+//! the last frame, and the generation of the port. It names the port too, so that it is never taken for the age of
+//! another entry that was in the same place.
 
 use crate::table::place::Place;
 
@@ -19,7 +19,7 @@ const GENERATION_BITS: u32 = 20;
 /// No entry.
 pub(crate) const EMPTY: u64 = 0;
 
-/// An address, as far as it is stored, with its port; or [`EMPTY`].
+/// The stored part of an address, with its port; or [`EMPTY`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name(pub(crate) u64);
 

@@ -1,18 +1,18 @@
 //! The MAC table: which address is on which port. All workers of a switch read and write the same one.
 //!
-//! Nobody waits: there is no lock, a reader never tries again, and a writer gives up where another one was first. An
-//! entry is two words ([`entry`]), and each step of a change is one store:
+//! Nothing blocks: there is no lock, a reader never retries, and a writer gives up if another one was first. An entry
+//! is two words ([`entry`]), and each step of a change is one store:
 //!
-//! - To enter an address, a worker exchanges the name in a free place (empty, too old, or of a former generation of its
-//!   port) and then writes the age. In between, the age that stands there is of another port or generation or says what is
-//!   true, so that the address is not known yet, or is.
+//! - To enter an address, a worker swaps the name into a free place (empty, too old, or of a former generation of its
+//!   port) and then writes the age. In between, the age in that place either belongs to another port or generation, or
+//!   is true. So a reader either does not find the address yet, or finds it rightly.
 //! - A reader reads the name, the age, and the name again. If the name has changed it knows nothing, and the frame is
 //!   flooded. If it has not, the address was on that port at that time.
 //! - Two workers may enter the same address in two places. After entering, each looks for another entry, and both remove
 //!   the same one of the two.
 //!
-//! An address that is too old is not found, and its place is taken by the next one. [`MacTable::sweep`] frees such places
-//! earlier, by control's thread: a port that has reached its limit of addresses counts all its places.
+//! An address that is too old is not found, and its place is reused for the next one. [`MacTable::sweep`] frees such
+//! places earlier, on control's thread: until then they count against the port's limit of addresses.
 //!
 //! Memory: 16 bytes per place and two places per address of the capacity, allocated at once. At that load, about one
 //! address in 2,000 finds no free place in its two buckets; it is not learned, and frames to it are flooded.
@@ -39,13 +39,13 @@ const WIDTH: usize = 8;
 /// Addresses that are looked up together: enough to hide the time that memory takes.
 pub(crate) const BATCH: usize = 64;
 
-/// Addresses that a table has room for unless configured.
+/// Default capacity, in addresses.
 pub const CAPACITY: u32 = 65_536;
 
 /// The largest capacity.
 pub const CAPACITY_MAX: u32 = (WIDTH as u32) << (BITS_MAX - 1);
 
-/// A tick of the table's time is so many bits of nanoseconds: a little more than a second.
+/// Bits of nanoseconds in a tick of the table's time: a tick is a little more than a second.
 const TICK_BITS: u32 = 30;
 
 /// An age is renewed when it is more than this share of the ageing time, so that most frames write nothing.
@@ -65,12 +65,12 @@ pub(crate) const fn tick_of(now: Instant) -> u32 {
 pub(crate) struct Ageing {
     /// An age of more ticks is too old.
     max: u32,
-    /// An age of so many ticks is renewed by the next frame.
+    /// An age of this many ticks is renewed by the next frame.
     renew: u32,
 }
 
 impl Ageing {
-    /// An address is kept for this time after its last frame, and for 1/32 of it and a tick more at most.
+    /// An address is kept for this time after its last frame, plus at most 1/32 of it and a tick.
     pub(crate) fn new(time: Duration) -> Self {
         let ticks = u32::try_from(time.as_nanos() >> TICK_BITS).unwrap_or(u32::MAX / 4).min(u32::MAX / 4) + 1;
         let renew = (ticks / RENEWALS).max(1);
@@ -88,7 +88,7 @@ struct Bucket<'a> {
 /// What the table knows of each port, beside its entries.
 #[derive(Debug, Default)]
 struct PortState {
-    /// Entries of addresses that were learned, with those that are too old and not yet replaced.
+    /// Entries of learned addresses, including those that are too old but not yet replaced.
     entries: AtomicU32,
     generation: AtomicU32,
 }
@@ -187,8 +187,7 @@ impl MacTable {
         self.places.of(mac, vlan)
     }
 
-    /// Reads the lines that look-ups of these addresses mostly read, so that they are in the cache by then: the reads for one
-    /// address do not wait for those for another.
+    /// Reads the cache lines that look-ups of these addresses will most likely need, so that their fetches overlap.
     #[inline]
     pub(crate) fn fetch<'a>(&self, places: impl Iterator<Item = &'a Place>) {
         let read = places.fold(0, |read, place| {
@@ -216,7 +215,7 @@ impl MacTable {
         self.find_in(place, 0).or_else(|| self.find_in(place, 1))
     }
 
-    /// Looks in one of the two buckets, at all names without a branch: which of them it is cannot be predicted.
+    /// Compares all names of one of the two buckets, without a branch: which of them matches cannot be predicted.
     #[inline]
     fn find_in(&self, place: &Place, choice: usize) -> Option<Found<'_>> {
         let wanted = Name::wanted(place, choice);
@@ -243,7 +242,7 @@ impl MacTable {
         }
         let age = Age(age_at.load(Ordering::Acquire));
         let young = self.ticks(name, age, tick).is_some_and(|ticks| ticks <= ageing.max);
-        // Not before the age is read: only then is the age that of this name.
+        // Compared after the age was read: only then does the age belong to this name.
         let same = name_at.load(Ordering::Relaxed) == name.0;
         (young && same).then_some(name.port())
     }
@@ -271,7 +270,7 @@ impl MacTable {
         is_same.then(|| Instant::from_nanos(((now.as_nanos() >> TICK_BITS) + left) << TICK_BITS))
     }
 
-    /// Takes note of a frame that came from an address at this time, past the workers. Returns whether the address is known to be
+    /// Notes that a frame from an address bypassed the workers at this time. Returns whether the address is known to be
     /// on this port, or has a static entry.
     pub(crate) fn heard(&self, place: &Place, port: u16, at: Instant, now: Instant, ageing: Ageing) -> bool {
         let Some(found) = self.find(place) else { return false };
@@ -284,7 +283,7 @@ impl MacTable {
         let (at, since) = (tick_of(at), tick_of(now).wrapping_sub(tick_of(at)));
         if since < ticks {
             let newer = Age::new(port, self.generation(port), at);
-            // Where a worker was first, it wrote as new an age, or another address.
+            // If a worker was first, it wrote an age that is just as new, or another address.
             let _ = found.age_at.compare_exchange(age.0, newer.0, Ordering::AcqRel, Ordering::Relaxed);
         }
         true
@@ -312,9 +311,9 @@ impl MacTable {
         }
     }
 
-    /// Learns that an address is on a port, up to 4094. At most `limit` addresses are learned there. `gone` is called with an
-    /// address, its VLAN and its port when the table does not say any more that it is there, though it may have said so a
-    /// moment ago: somebody else may have found it.
+    /// Learns that an address is on a port, up to 4094. At most `limit` addresses are learned there. `gone` is called
+    /// with an address, its VLAN and its port when the table no longer has it there. Another thread may have looked it
+    /// up a moment before.
     #[inline]
     pub(crate) fn learn(
         &self,
@@ -347,7 +346,7 @@ impl MacTable {
     fn renew(&self, found: &Found<'_>, age: Age, was_known: bool, tick: u32) -> Learned {
         let port = found.name.port();
         let now = Age::new(port, self.generation(port), tick);
-        // Where another worker was first, it wrote as new an age, or entered another address.
+        // If another worker was first, it wrote an age that is just as new, or entered another address.
         let written = found.age_at.compare_exchange(age.0, now.0, Ordering::AcqRel, Ordering::Relaxed);
         match (was_known, written) {
             (true, _) => Learned::Known,

@@ -96,8 +96,8 @@ fn an_address_that_moves_is_on_one_port_or_the_other_or_unknown() {
     });
 }
 
-/// What control does for an entry of the kernel's, and what a worker does that ends one: `Shared::moved` adds to the number after
-/// the table has changed, and an entry is void if the number is not the one from before the table was read.
+/// What control does for an entry of the kernel, and what a worker does that ends one. `Shared::moved` increments the
+/// number after the table has changed. An entry is void if the number differs from the one read before the table was.
 #[test]
 fn an_entry_of_the_kernels_is_void_or_right_though_two_workers_learn_an_address_at_once() {
     for was_known in [false, true] {

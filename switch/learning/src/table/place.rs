@@ -12,7 +12,7 @@
 const KEY_BITS: u32 = 60;
 const MAC_BITS: u32 = 48;
 
-/// The least and the most buckets, as a number of bits: with fewer, the rest of an address would not fit beside its port.
+/// Minimum and maximum number of buckets, in bits: with fewer, the rest of an address would not fit beside its port.
 pub(crate) const BITS_MIN: u32 = 11;
 pub(crate) const BITS_MAX: u32 = 21;
 
@@ -23,7 +23,8 @@ pub(crate) struct Place {
     pub(crate) buckets: [u32; 2],
 }
 
-/// SipHash-1-3 of one word. Written out, as it takes a third of a look-up: a library's takes bytes of any number.
+/// SipHash-1-3 of one word. Written out, as it takes a third of a look-up; a library's version handles any number of
+/// bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SipHash13([u64; 4]);
 
@@ -59,7 +60,7 @@ fn round([mut v0, mut v1, mut v2, mut v3]: [u64; 4]) -> [u64; 4] {
     [v0, v1, v2.rotate_left(32), v3]
 }
 
-/// Finds places, with a key that nobody outside knows.
+/// Finds places, with a secret key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places {
     hasher: SipHash13,

@@ -50,7 +50,7 @@ fn each_part_of_a_reply_says_whose_it_is_and_whether_it_is_the_last() {
     assert_eq!(flows, 2_000);
 }
 
-/// Section 6.4: a change of flows that are not there, and their deletion, is no error and makes none.
+/// Section 6.4: changing or deleting flows that do not exist is not an error, and makes none.
 #[test]
 fn flows_that_are_not_there_are_neither_changed_nor_made() {
     use FlowModCommand::{Delete, DeleteStrict, Modify, ModifyStrict};
@@ -107,7 +107,7 @@ fn the_end_of_a_flow_is_told_to_who_asked_for_it() {
     }
 }
 
-/// Section 7.4.4: what is wrong with a message has no effect, also not in part.
+/// Section 7.4.4: a wrong message has no effect, not even in part.
 #[test]
 fn a_message_that_is_refused_changes_nothing() {
     let mut bench = Bench::new();

@@ -162,7 +162,8 @@ fn flow_mods_do_what_a_plain_list_does() {
             let seconds = [0, 0, 0, 1, 2, 3][random.usize(..6)];
             if seconds > 0 {
                 now_s += seconds;
-                // A timeout is never early, and late by a tick of the wheel at most; so what is due now is not looked at.
+                // A timeout is never early, and at most a tick of the wheel late. So flows that are due now are not
+                // compared.
                 bench.now = at(now_s as f64 - 0.5);
                 list.expire(now_s - 1);
                 heard = bench.settle(id);

@@ -12,7 +12,7 @@ use crate::controller::Bench;
 /// Conversations, and the messages of each beside packet-outs.
 const SEEDS: u64 = 3;
 const MESSAGES: usize = 100;
-/// More than wait in the switch at most.
+/// More than can ever wait in the switch.
 const PACKET_OUTS: usize = 300;
 
 fn encoded(xid: u32, message: &Message) -> Vec<u8> {
@@ -53,7 +53,7 @@ fn conversation(random: &mut Rng) -> Vec<Vec<u8>> {
     all
 }
 
-/// A switch with as many others as there can be, that say nothing or half of something, and a controller.
+/// A switch with one controller, and the maximum number of others, which send nothing or half a message.
 fn among_others() -> (Bench, ControllerId) {
     let mut bench = Bench::new();
     let hello = encoded(1, &Message::Hello(Hello { version: number::VERSION, versions: None }));
@@ -67,7 +67,7 @@ fn among_others() -> (Bench, ControllerId) {
     (bench, id)
 }
 
-/// Takes up to so many bytes of what there is for a controller.
+/// Takes up to this many bytes of the output for a controller.
 fn read(bench: &mut Bench, id: ControllerId, most: usize, output: &mut Vec<u8>) -> usize {
     let bytes = bench.switch.output(id);
     let len = bytes.len().min(most);
@@ -76,7 +76,7 @@ fn read(bench: &mut Bench, id: ControllerId, most: usize, output: &mut Vec<u8>) 
     len
 }
 
-/// Writes pieces, and reads up to so many bytes after each. What came, all of it.
+/// Writes pieces, and reads up to this many bytes after each. Returns everything that was read.
 fn write(bench: &mut Bench, id: ControllerId, pieces: &[&[u8]], reads: usize) -> Vec<Vec<u8>> {
     let mut output = Vec::new();
     let turn = |bench: &mut Bench, piece: &mut &[u8], reads: usize, output: &mut Vec<u8>| {

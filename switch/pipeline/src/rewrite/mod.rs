@@ -1,8 +1,8 @@
 //! Changes of a frame's headers (OpenFlow 1.3.5, 5.12 and 7.2.5).
 //!
-//! Checksums change by what has changed in the bytes that they are over (RFC 1624), so one that was wrong stays wrong. Of a
-//! checksum that was left to hardware, only the part of the pseudo-header is there, and only that changes. What a frame does
-//! not have cannot be changed; then it stays as it is.
+//! Checksums are updated by the change of the bytes that they cover (RFC 1624), so one that was wrong stays wrong. A
+//! checksum that was left to hardware holds only the sum of the pseudo-header, so only changes of that are applied. An
+//! action on a header that the frame does not have does nothing.
 
 mod checksum;
 mod field;

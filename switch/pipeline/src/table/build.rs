@@ -11,7 +11,7 @@ use crate::rule::Rule;
 use crate::table::{ALONE_MAX, Alone, LIST_MAX, Node, PROBE_COST, Split, cost_of_split, sort};
 use crate::trie::Trie;
 
-/// Rules that are looked at to choose a mask: with more it is chosen by some of them.
+/// Maximum number of rules that are looked at to choose a mask; of more, a sample is used.
 const SAMPLE: usize = 192;
 
 /// Masks of rules from which candidates are made.

@@ -4,14 +4,15 @@
 //! mask ([`Split`]): rules whose masks have all its bits are below the child of their hash, all others below `wild`. So
 //!
 //! - rules with one mask are one hash table: one probe finds the rule;
-//! - rules with some masks are one hash table after the other, those that can no longer win left out;
+//! - rules with a few masks are one hash table per mask, searched in turn; those that can no longer win are skipped;
 //! - rules with many masks, such as prefixes, share hash tables by what their masks have in common, and are divided again
 //!   below ([`build`]): a probe per level, as in a trie. Where no key can match both below a child and in `wild`, only one of
 //!   them is searched ([`Alone`]), so prefixes of all lengths are found by halving the lengths.
 //!
-//! No rule is in two places, and a look-up does no more work than [`Node::cost`] says, whatever the key: control knows it,
-//! and builds the tree anew where it has grown too large ([`Table`]). Only a key that has the hash of another value by chance, of
-//! 64 bits and under a secret seed, may take more; it finds its rule all the same.
+//! No rule is in two places, and a look-up does no more work than [`Node::cost`] says, whatever the key. Control knows
+//! this bound, and builds the tree anew where it has grown too large ([`Table`]). The only exception is a key whose
+//! hash, of 64 bits under a secret seed, collides with that of another value. It may take longer, and still finds its
+//! rule.
 //!
 //! Control changes a tree while workers read former versions: nodes are shared, and copied where a published version has
 //! them too ([`crate::trie`]).
@@ -41,8 +42,8 @@ const PROBE_COST: u32 = 2;
 /// With more children, none of a node is [`Alone`]: finding that out takes as long as there are children.
 const ALONE_MAX: usize = 8;
 
-/// Which children of a node no key goes to that could match a rule beside them, by six bits of their hashes: of children
-/// that have these in common, all or none.
+/// The children of a node that are alone: no key that goes to them could match a rule beside them. They are kept by six
+/// bits of the children's hashes. Of children that have these bits in common, all or none are alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Alone {
     is_child: u64,
@@ -130,7 +131,7 @@ impl Tree {
         }
     }
 
-    /// Takes the rule with the match of `wanted` out, or puts `by` in its place, which has the same match.
+    /// Removes the rule with the match of `wanted`, or replaces it by `by`, which has the same match.
     fn replace(&mut self, wanted: &Rule, by: Option<Arc<Rule>>, seed: &Seed) {
         if wanted.mask.is_empty() {
             self.any = by;
@@ -166,7 +167,8 @@ struct Split {
     mask: Mask,
     /// No rule below has a higher priority.
     priority_max: u16,
-    /// The children that are all that a key has to be looked for in. The rules of such a child have one value under the mask.
+    /// The children that are alone: a key that goes to one need not be looked for anywhere else. The rules of such a
+    /// child have one value under the mask.
     alone: Alone,
     /// The value of one of its rules. It need not be there any more: where the value counts, all rules have the same.
     sample: Key,
@@ -444,7 +446,7 @@ fn sort(rules: &mut [Arc<Rule>]) {
     rules.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
 }
 
-/// Takes the rule with the match of `wanted` out of a tree, or puts `by` in its place, which has the same match. Costs and
+/// Removes the rule with the match of `wanted` from a tree, or replaces it by `by`, which has the same match. Costs and
 /// priorities stay as they were: they are bounds.
 fn replace(node: &mut Option<Node>, wanted: &Rule, by: Option<Arc<Rule>>, seed: &Seed) {
     match node {

@@ -96,7 +96,7 @@ fn what_is_looked_at_is_what_decides() {
     let second = add(&mut pipeline, 1, 1, &[eth_type], &apply(&[output(2)]));
     // It does not match, but that it does not has been looked at.
     add(&mut pipeline, 1, 9, &to(80), &apply(&[output(3)]));
-    // It cannot win, so that nobody asks whether it matches.
+    // It cannot win, so no look-up checks whether it matches.
     add(&mut pipeline, 1, 0, &[MatchField::exact(Field::EthSrc, 1)], &apply(&[output(4)]));
     let trace = pipeline.trace(&udp(7), None, &INGRESS);
     assert_eq!(trace.verdict(), Ok(2));

@@ -1,5 +1,6 @@
-//! What flows cost that the kernel forwards: the round trip of UDP sockets in two network namespaces, and TCP bulk, through
-//! entries (past the interface, and through it), the kernel's bridge, and programs that redirect every frame unseen.
+//! The cost of flows that the kernel forwards: round trips of UDP sockets in two network namespaces, and TCP bulk. They
+//! go through entries (past the interface, and through it), the kernel's bridge, and programs that redirect every frame
+//! unseen.
 //!
 //! `cargo run --release -p twinpath-switch-control --example offload [ROUNDS]`, as root; `... offload xdp [ROUNDS]` for frames of XDP
 //! programs. Each round has every mode once, in turns; the

@@ -11,7 +11,7 @@ use twinpath_time::Instant;
 use crate::controllers::state::{ControllerState, News, Stage};
 use crate::controllers::stream::Stream;
 
-/// Bytes read at once, and at most in a turn that several connections share.
+/// Bytes per read, and maximum bytes per turn that several connections share.
 const READ_EACH: usize = 32 << 10;
 
 /// A connection of the switch.
@@ -35,7 +35,7 @@ pub(crate) struct Connection {
     ended: Option<String>,
     /// Nothing more can be sent, either.
     is_gone: bool,
-    /// What came is no TLS, or from nobody who is believed.
+    /// The other end does not speak TLS, or its certificate is not trusted.
     pub(crate) broke_tls: bool,
 }
 
@@ -165,7 +165,7 @@ impl Connection {
         }
         let count = match self.stream.try_read(&mut self.buffer) {
             Ok(0) => {
-                // Who has only ended its half still reads; but not before both ends have proved who they are.
+                // A peer that has closed only its sending half still reads, but not before both ends are authenticated.
                 self.is_gone = !self.stream.takes_bytes();
                 Err(CLOSED.to_owned())
             }

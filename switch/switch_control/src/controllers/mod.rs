@@ -32,7 +32,7 @@ use self::outgoing::Outgoing;
 /// Why a connection gives way.
 const DISPLACED: &str = "it had not greeted when there was no room for another";
 
-/// Connections taken from a listener in one turn at most.
+/// Maximum number of connections taken from a listener in one turn.
 const ACCEPTS_EACH: usize = 16;
 
 /// A socket that is bound, for [`Controllers::add_listener`].
@@ -54,7 +54,7 @@ pub struct Controllers<D: Datapath> {
     connections: Vec<Connection>,
     timer: Option<Pin<Box<Sleep>>>,
     refused: u64,
-    /// Connections that were closed for what came instead of TLS.
+    /// Connections that were closed because of what came instead of TLS.
     broke_tls: u64,
     tls: Option<Tls>,
     news: Vec<News>,
@@ -87,13 +87,13 @@ impl<D: Datapath> Controllers<D> {
         &self.switch
     }
 
-    /// Connections that were closed as there were too many: at once, or before they had greeted.
+    /// Connections that were closed because there were too many: on arrival, or before they had greeted.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Connections that were closed, as what came was no TLS, or from nobody who is believed.
+    /// Connections that were closed because the other end did not speak TLS, or its certificate was not trusted.
     #[must_use]
     pub const fn broke_tls(&self) -> u64 {
         self.broke_tls
@@ -121,7 +121,7 @@ impl<D: Datapath> Controllers<D> {
         self.listeners.push(listener);
     }
 
-    /// Listens there no more, and closes what came that way.
+    /// Stops listening there, and closes the connections that came that way.
     pub fn stop_listening(&mut self, endpoint: &Endpoint) {
         self.listeners.retain(|listener| listener.endpoint() != endpoint);
         self.close(endpoint, false);
@@ -193,7 +193,7 @@ impl<D: Datapath> Controllers<D> {
 
     /// Waits until [`Self::turn`] has something to do. Cancelling it loses nothing.
     pub async fn wait(&mut self, now: Instant) {
-        // A controller that waited, or for whose requests there was no room, goes on without that anything comes from outside.
+        // A controller that waited, or for whose requests there was no room, goes on without any event from outside.
         if self.is_busy() || self.connections.iter().any(|connection| connection.goes_on(&self.switch)) {
             return;
         }
@@ -223,7 +223,7 @@ impl<D: Datapath> Controllers<D> {
         .await;
     }
 
-    /// Takes what has come, does it, and sends what there is. What others have to do is in
+    /// Takes what has arrived, processes it, and sends the answers. Work for others is in
     /// [`OpenFlowSwitch::take_requests`].
     pub fn turn(&mut self, now: Instant) {
         self.add_connections(now);
@@ -279,8 +279,8 @@ impl<D: Datapath> Controllers<D> {
         }
     }
 
-    /// Closes a connection that came and has not greeted, which controllers do at once: of the source that has most of them the
-    /// oldest. Returns whether there was any.
+    /// Closes an incoming connection that has not greeted, which controllers do immediately. It takes the oldest one of
+    /// the source that has most of them. Returns whether there was any.
     fn give_way(&mut self) -> bool {
         let connections = self.connections.iter().enumerate();
         let silent = connections.filter(|(_, it)| !it.is_outgoing && !self.switch.is_open(it.id));

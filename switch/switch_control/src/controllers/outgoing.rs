@@ -16,7 +16,7 @@ use crate::controllers::tls::Tls;
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(8);
 
-/// How long connecting may take, so that a controller that does not answer is tried anew.
+/// Maximum time to connect. Then a controller that does not answer is tried again.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 type Connecting = Pin<Box<dyn Future<Output = io::Result<Stream>>>>;
@@ -32,7 +32,7 @@ pub(crate) struct Outgoing {
 }
 
 enum State {
-    /// From then on it may be connected to.
+    /// It is not connected to before this time.
     Pause(Instant),
     Connecting(Connecting),
     Connected(io::Result<Stream>),

@@ -1,7 +1,7 @@
 //! TLS on a connection with a controller: each end proves by a certificate of one authority that it belongs there.
 //!
-//! Who the other end is by name is not asked: the certificates of controllers say whose they are, not where they run, and
-//! the authority is one that is kept for this (as `ovs-pki` makes one).
+//! The other end's name is not checked: the certificate of a controller says whose it is, not where it runs. The
+//! authority must be one that is kept for this purpose (as `ovs-pki` makes one).
 
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
@@ -104,7 +104,7 @@ impl Tls {
     }
 }
 
-/// Believes a controller whose certificate is the authority's, wherever it runs.
+/// Accepts a controller whose certificate is the authority's, wherever it runs.
 #[derive(Debug)]
 struct ByAuthority {
     roots: Arc<RootCertStore>,
@@ -192,7 +192,7 @@ impl TlsStream {
         self.tls.wants_write()
     }
 
-    /// Whether bytes can be taken: not before both ends have proved who they are.
+    /// Whether bytes can be taken: not before both ends are authenticated.
     pub(crate) fn takes_bytes(&self) -> bool {
         !self.tls.is_handshaking()
     }
@@ -207,7 +207,7 @@ impl TlsStream {
             let state = match self.tls.process_new_packets() {
                 Ok(state) => state,
                 Err(error) => {
-                    // The other end hears why, if there is room for it.
+                    // Tells the other end why, if there is room for it.
                     let _ = self.try_flush();
                     return Err(io::Error::new(io::ErrorKind::InvalidData, error));
                 }

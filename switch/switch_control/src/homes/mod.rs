@@ -30,7 +30,7 @@ use twinpath_sys::{Namespace, clock};
 use twinpath_time::{Duration, Instant};
 use twinpath_vxlan::{OpenError, UdpPorts, VxlanConfig, VxlanPort};
 
-/// Numbers of sets of queues: with those of ports they fit into 16 bits, and the last one is nobody's.
+/// Numbers of sets of queues. With those of ports they fit into 16 bits, and the last one stays unused.
 const SETS_MAX: u16 = u16::MAX - PORTS_MAX as u16;
 
 /// A namespace.
@@ -151,7 +151,7 @@ pub struct Homes {
     /// The numbers of sets of queues that are in use, each with how many of its queues workers have still to give back, once
     /// they have been asked to.
     numbers: BTreeMap<u16, Option<usize>>,
-    /// How often notifications of namespaces were lost that have been given back.
+    /// How often notifications were lost in namespaces that have been given back.
     overruns: u64,
     /// What outlives the process, and for how long flows go on, if they do.
     keep: Option<(Keep, Duration)>,
@@ -305,9 +305,9 @@ impl Homes {
         Ok(Held { queues: std::mem::take(queues), ports })
     }
 
-    /// Gives back what no port needs any more; `ports` says where each one is, and whether it is on an interface. Of a namespace
-    /// without ports nothing is left here, and of one without interfaces that are ports none of what these have in common.
-    /// Workers have to give back the queues of those that are returned.
+    /// Gives back what no port needs any more; `ports` says where each one is, and whether it is on an interface. A
+    /// namespace without ports is forgotten. One without interfaces that are ports loses what these had in common.
+    /// Workers have to give back the queues of the returned ones.
     pub fn give_back_unused(&mut self, ports: impl IntoIterator<Item = (HomeAt, bool)>) -> Vec<Emptied> {
         let mut used = BTreeMap::<HomeAt, bool>::new();
         for (at, is_interface) in ports {
@@ -335,7 +335,8 @@ impl Homes {
         emptied
     }
 
-    /// Workers have been asked for so many queues with that number, which nothing else has until the last has come back.
+    /// Workers were asked for this many queues with that number. Nothing else gets the number until the last of them is
+    /// back.
     pub fn awaits(&mut self, number: u16, queues: usize) {
         if queues == 0 {
             self.numbers.remove(&number);

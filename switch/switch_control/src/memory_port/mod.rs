@@ -17,7 +17,7 @@ use twinpath_time::Duration;
 /// How long an application may take to say which version it uses.
 const GREETING: Duration = Duration::from_secs(2);
 
-/// How long nobody is accepted after that has failed, as it fails again at once without free descriptors.
+/// Pause after accepting has failed: without free descriptors it would fail again immediately.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The state of a connection.
@@ -36,7 +36,7 @@ pub struct Memory {
     offered: AsyncFd<OwnedFd>,
     path: PathBuf,
     stage: Stage,
-    /// Nobody is accepted before.
+    /// No connection is accepted before this time.
     paused_until: Option<Due>,
 }
 

@@ -133,7 +133,7 @@ impl OffloadedHomes {
         self.iter_mut().for_each(|offloaded| offloaded.record_all(counts));
     }
 
-    /// What the kernel has forwarded from and to a port, as far as it was recorded.
+    /// What the kernel has forwarded from and to a port, as recorded so far.
     #[must_use]
     pub fn forwarded(&self, port: u32) -> PortForwarded {
         let each = self.iter().map(|offloaded| offloaded.forwarded(port));

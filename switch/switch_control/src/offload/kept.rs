@@ -55,7 +55,7 @@ impl Offloaded {
         self.kept.left = left;
     }
 
-    /// Puts the entries of a former process among those that there are, as far as the ports are the same. The others are void.
+    /// Adds the entries of a former process whose ports are the same as then. The others are void.
     ///
     /// # Errors
     /// [`SteerError::Map`].
@@ -110,7 +110,7 @@ impl Offloaded {
         outcome
     }
 
-    /// When kept entries are void that no flow has confirmed.
+    /// When kept entries that no flow has confirmed become void.
     #[must_use]
     pub fn kept_until(&self) -> Option<Instant> {
         self.kept.ends.filter(|_| !self.kept.is_empty())

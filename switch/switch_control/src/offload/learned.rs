@@ -25,11 +25,11 @@ use crate::offload::{
     KernelPort, Lifetime, Moves, NotOffloaded, Offloaded, OffloadedHomes, PortForwarded, PortsAlone,
 };
 
-/// An entry ends when none of its frames has come for so long, or for half of the ageing time if that is less: workers soon show
-/// a frame again if it is used later.
+/// Idle time after which an entry ends, or half of the ageing time if that is less. If its frames come later, workers
+/// soon show one again.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
-/// The same while there is no room for others: frames with ever new addresses keep none for long.
+/// The same while there is no room for others, so that frames with ever new addresses hold no entry for long.
 const IDLE_IF_FULL: Duration = Duration::from_secs(1);
 
 /// How often entries are looked after while there is no room.
@@ -131,7 +131,7 @@ impl Learned {
         !self.homes.is_empty() && !std::mem::replace(&mut self.has_begun, true)
     }
 
-    /// Entries in force, as far as is known.
+    /// Entries believed to be in force.
     #[must_use]
     pub fn entries(&self) -> usize {
         self.homes.entries()
@@ -300,7 +300,7 @@ impl Learned {
         self.homes.record(now, &mut PortsAlone);
     }
 
-    /// What the kernel has forwarded from and to a port, as far as it was recorded.
+    /// What the kernel has forwarded from and to a port, as recorded so far.
     #[must_use]
     pub fn forwarded(&self, port: u16) -> PortForwarded {
         self.homes.forwarded(port.into())
@@ -349,8 +349,8 @@ fn offer(
     Ok(number)
 }
 
-/// Tells the table that the source of an entry has sent. `None`: the entry is no longer right, or not used; else whether its
-/// destination is known for longer by now than the entry says, and it should say so soon.
+/// Tells the table that the source of an entry has sent. `None`: the entry is no longer right, or not used. Otherwise
+/// returns whether the entry should soon be updated, as its destination is now known for longer than the entry says.
 fn review(
     offloaded: &Offloaded,
     shared: &Shared,

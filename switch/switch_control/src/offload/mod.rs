@@ -56,15 +56,15 @@ pub struct KernelPort {
 pub struct Lifetime {
     /// From when on it is void.
     pub deadline: Option<Instant>,
-    /// It is void when none of its frames has come for so long.
+    /// It is void when none of its frames has come for this time.
     pub idle: Option<Duration>,
-    /// It is void when one of the addresses has moved from which, or to which, its frames are.
+    /// It is void when the source or the destination of its frames has moved.
     pub unmoved: Option<Unmoved>,
 }
 
-/// Where frames count that the kernel has forwarded, beside their ports.
+/// Where frames that the kernel has forwarded count, beside their ports.
 pub trait Record {
-    /// So many more have gone this way, the last of them at `used`.
+    /// This many more have gone this way, the last of them at `used`.
     fn record(&mut self, path: &Path, more: Count, used: Instant);
 }
 
@@ -126,7 +126,7 @@ impl From<WhyNot> for NotOffloaded {
     }
 }
 
-/// What a port's frames were counted as that the kernel has forwarded.
+/// The counters of a port's frames that the kernel has forwarded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct PortForwarded {
@@ -144,11 +144,12 @@ pub struct Offloaded {
     ports: HashMap<u32, KernelPort>,
     /// By an entry's number, what has been added to its flows.
     recorded: Vec<OffloadCount>,
-    /// By the OpenFlow number of a port, as far as recorded.
+    /// By the OpenFlow number of a port, as recorded so far.
     forwarded: HashMap<u32, PortForwarded>,
     /// Void entries whose last counts have not been added.
     leaving: Vec<u32>,
-    /// Such entries, each with a port of theirs that is gone: another one may have its number since, to which that is not added.
+    /// Void entries of which a port is gone, each with that port. Another port may have the number by now, and what
+    /// these entries have counted is not added to it.
     departed: HashSet<(u32, u32)>,
     /// What a former process has left.
     kept: Kept,
@@ -228,8 +229,8 @@ impl Offloaded {
         self.ports.contains_key(&number)
     }
 
-    /// Ports of which this is not true are ports no more. What has been forwarded from and to them is forgotten: the next port of
-    /// that number begins with nothing.
+    /// Removes the ports for which this is not true. What has been forwarded from and to them is forgotten, so the next
+    /// port with that number begins at zero.
     ///
     /// # Errors
     /// [`SteerError::Map`].
@@ -392,7 +393,7 @@ impl Offloaded {
         Ok(())
     }
 
-    /// What has been forwarded from and to a port, as far as it was recorded.
+    /// What has been forwarded from and to a port, as recorded so far.
     #[must_use]
     pub fn forwarded(&self, port: u32) -> PortForwarded {
         self.forwarded.get(&port).copied().unwrap_or_default()

@@ -7,8 +7,8 @@ use twinpath_bpf::{MoveWords, Offload};
 use twinpath_learning::{OnMove, PORT_MAX};
 use twinpath_wire::Mac;
 
-/// Network namespaces in which the kernel forwards between learned addresses at a time, at most: each has programs of its own,
-/// which take some MiB of the kernel's memory.
+/// Maximum number of network namespaces in which the kernel forwards between learned addresses at the same time. Each
+/// has programs of its own, which take some MiB of the kernel's memory.
 pub const LEARNED_HOMES_MAX: usize = 64;
 
 /// The port is in none of the namespaces.
@@ -23,7 +23,7 @@ pub struct Moves {
 }
 
 impl Moves {
-    /// No namespace yet. Who does not know the secret cannot find addresses whose moves make entries of others void.
+    /// No namespace yet. Without the secret, nobody can find addresses whose moves make entries of others void.
     #[must_use]
     pub fn new(secret: [u64; 2]) -> Self {
         let ports = (0..=PORT_MAX).map(|_| AtomicU8::new(NOWHERE)).collect();

@@ -19,7 +19,7 @@ use crate::openflow_control::OpenFlow;
 use crate::openflow_control::datapath::Tables;
 use crate::openflow_control::packets::{self, FRAME_MAX};
 
-/// Requests of controllers that are done in one turn at most.
+/// Maximum number of controllers' requests that are done in one turn.
 const REQUESTS_EACH: usize = 64;
 
 /// The workers of a switch, in the order of their numbers.
@@ -163,9 +163,9 @@ impl OpenFlow {
         }
     }
 
-    /// Gives a worker the frames that controllers want sent, as many as it may have: the rest waits in the state of the
-    /// switch, and then controllers are not read. It is one worker for all, so that they stay in order, and each can send
-    /// by every port; the next one has to do it only while that one does not take changes of the tables.
+    /// Gives a worker the frames that controllers want sent, as many as it may have. The rest waits in the state of the
+    /// switch, and controllers are not read meanwhile. One worker sends all of them, by any port, so that they stay in
+    /// order. The next worker takes over only while this one does not take changes of the tables.
     ///
     /// What was changed in the tables before a frame was sent is told to the worker before the frame.
     fn send_packet_outs(&mut self, workers: &mut Workers) {

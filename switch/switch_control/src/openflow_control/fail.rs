@@ -4,7 +4,7 @@ use twinpath_config::FailMode;
 use twinpath_switch_engine::Forwarding;
 use twinpath_time::{Duration, Instant};
 
-/// For so long a switch that may work without controllers waits for one, at its start and when the last one is lost.
+/// How long a switch that may work without controllers waits for one, at its start and when the last one is lost.
 const STANDALONE_AFTER: Duration = Duration::from_secs(5);
 
 /// Whether controllers are there, and what follows.

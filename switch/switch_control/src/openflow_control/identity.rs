@@ -1,4 +1,4 @@
-//! What a switch says of itself to controllers.
+//! How a switch identifies itself to controllers.
 
 use std::hash::Hasher as _;
 

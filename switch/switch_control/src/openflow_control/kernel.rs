@@ -116,7 +116,7 @@ impl Kernel {
         self.homes.iter().filter_map(Offloaded::kept_until).max().unwrap_or(Instant::NEVER)
     }
 
-    /// Takes them out if that is past.
+    /// Takes them out if that time has passed.
     pub(crate) fn expire_kept(&mut self, now: Instant, pipeline: &mut Pipeline) {
         let is_decided = self.kept() == 0 && self.reviewed != Review::default();
         if now < self.kept_until() && !is_decided {

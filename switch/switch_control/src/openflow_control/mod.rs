@@ -104,7 +104,8 @@ pub struct OpenFlow {
 }
 
 impl OpenFlow {
-    /// Tables without flows for so many workers, and controllers as they are configured. `seed` is random and secret.
+    /// Tables without flows for this number of workers, and controllers as they are configured. `seed` is random and
+    /// secret.
     ///
     /// # Errors
     /// [`StartError`]

@@ -36,14 +36,14 @@ pub struct PortFacts {
     pub kernel: Option<(usize, KernelPort)>,
 }
 
-/// A name as OpenFlow has it: 15 bytes at most.
+/// A name as OpenFlow has it: at most 15 bytes.
 fn short(name: &str) -> String {
     let end = (0..PORT_NAME_LEN).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
     name.get(..end.min(name.len())).unwrap_or(name).to_owned()
 }
 
 impl OpenFlow {
-    /// What the kernel has forwarded from and to a port, as far as it was recorded.
+    /// What the kernel has forwarded from and to a port, as recorded so far.
     #[must_use]
     pub fn forwarded(&self, number: u16) -> PortForwarded {
         self.controllers.switch_ref().datapath_ref().kernel.forwarded(number.into())

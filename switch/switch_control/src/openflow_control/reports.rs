@@ -12,7 +12,7 @@ use crate::controllers::Stage;
 use crate::offload::Hooks;
 use crate::openflow_control::OpenFlow;
 
-/// Most flows, groups or meters that are listed: some 10 MiB of an answer.
+/// Maximum number of flows, groups or meters that are listed: some 10 MiB of an answer.
 const LISTED_MAX: usize = 20_000;
 
 /// Instructions in words.

@@ -2,11 +2,11 @@
 
 use twinpath_time::{Duration, Instant};
 
-/// A worker that has not taken a version for so long is late: it takes one between two frames.
+/// A worker that has not taken a version after this time is late: usually it takes one between two frames.
 const LATE_AFTER: Duration = Duration::from_secs(1);
 
-/// While a controller sends one change after the other, and none waits for them, changes wait for so long at most: what
-/// many of them change together is copied once, and not once per version.
+/// Maximum time that changes wait while a controller sends one after the other, and none waits for them. What many of
+/// them change together is copied once, and not once per version.
 const COLLECTED_FOR: Duration = Duration::from_millis(20);
 
 /// Which version each worker judges by.
@@ -15,7 +15,7 @@ pub(crate) struct Versions {
     workers: Vec<WorkerVersions>,
     /// The last one that was published.
     told: u64,
-    /// Since when there are changes that workers were not told of, as far as more are expected.
+    /// Since when changes have been held back because more are expected.
     collected_since: Option<Instant>,
 }
 
@@ -29,7 +29,7 @@ struct WorkerVersions {
     is_late: bool,
 }
 
-/// What a worker's word that it judges by a version means for the others.
+/// What follows for the others when a worker says that it judges by a version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Adopted {
     /// It was late.

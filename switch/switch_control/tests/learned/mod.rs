@@ -219,7 +219,7 @@ fn sources_that_send_by_the_kernel_stay_known_and_their_entries_end_when_they_do
         "this one is too old by then"
     );
     assert_eq!(learning.learned.entries(), 1);
-    // None has come for so long that the entry ends.
+    // The entry has been idle long enough to end.
     learning.learned.look_after(later, &snapshot);
     assert_eq!((learning.learned.entries(), learning.learned.deadline()), (0, Instant::NEVER));
     assert!(learning.goes_to_the_worker());

@@ -303,7 +303,7 @@ fn without_controllers_the_switch_learns_and_with_them_the_tables_judge_again() 
     assert_eq!(bench.ports(1, &bytes), [3]);
 }
 
-/// A UDP super-frame of so many datagrams of 100 bytes: what a sender leaves to hardware is left.
+/// A UDP super-frame of this many datagrams of 100 bytes, with what a sender leaves to hardware not done.
 fn super_frame(datagrams: u16) -> (Vec<u8>, Gso) {
     let len = 100 * datagrams;
     let mut bytes = frame(2, 1, None)[..12].to_vec();

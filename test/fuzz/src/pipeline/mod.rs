@@ -19,7 +19,7 @@ use self::made::{Bytes, Made};
 use self::naive::Naive;
 use crate::fuzz;
 
-/// Frames of a run at most, each of which may leave by all ports of all buckets.
+/// Maximum number of frames of a run, each of which may leave by all ports of all buckets.
 const FRAMES: u32 = 512;
 
 /// Frames, and changes in between, of a run.

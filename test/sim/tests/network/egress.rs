@@ -12,7 +12,7 @@ type Answer = Result<Egress, KernelReason>;
 
 /// Number of peers; fewer than the table holds.
 const PEERS: u32 = 200;
-/// Most updates in transit; a further one is lost, as with a full mailbox.
+/// Maximum number of updates in transit; a further one is lost, as with a full mailbox.
 const MAILBOX: usize = 16;
 /// Longest time that an update is in transit, ns.
 const DELAY_NS: u64 = 5_000_000;

@@ -46,7 +46,7 @@ impl Generator {
         }
     }
 
-    /// A frame that the socket gets, if it is connected to nobody else.
+    /// A frame that the socket gets, unless it is connected to another peer.
     pub(super) fn good_frame(&mut self, socket: &Socket) {
         let sport = 4000 + self.rng.u16(..2);
         self.good_frame_from(socket, sport);

@@ -11,7 +11,7 @@ use twinpath_worker::idle::Mode;
 
 use crate::twin::Script;
 
-/// A socket of the script, as far as it is known what it is.
+/// A socket of the script, with what is known of it.
 #[derive(Clone, Debug)]
 struct Socket {
     name: String,

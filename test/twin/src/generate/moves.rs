@@ -244,7 +244,7 @@ impl Generator {
         } else {
             self.call(&format!("send {} {len} 0", socket.name));
         }
-        // The peer may have said that nobody listens there.
+        // The peer may have answered that the port is unreachable.
         let call = self.waiting_call(&socket, "POLLIN|POLLERR", "0");
         self.call(&call);
         let call = self.receiving_call(&socket, false);

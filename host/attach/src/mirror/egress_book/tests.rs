@@ -265,7 +265,7 @@ fn a_full_book_drops_peers_that_were_asked_about_once_and_keeps_active_ones() {
     assert!(book.is_empty() && book.new_peers.is_empty() && book.deadline().is_none());
 }
 
-/// Seeded: a flood of sources that are asked about once each, at the rate that a worker allows itself, while active
+/// Seeded: a flood of sources that are asked about once each, at the maximum rate of a worker, while active
 /// peers are asked about every ten seconds.
 #[test]
 fn a_flood_of_questions_costs_no_peer_that_talks_its_entry() {
@@ -300,7 +300,7 @@ fn a_flood_of_questions_costs_no_peer_that_talks_its_entry() {
             }
         }
         assert!(book.counters().peers_refused > 0 && book.len() == BookLimits::default().peers);
-        // The flood is over: a new peer has an answer a second later.
+        // The flood is over: a new peer gets an answer within a second.
         ask(&mut book, 500, at(32));
         ask(&mut book, 500, at(33));
         assert_eq!(book.told(address(500)), Some(Err(KernelReason::NoRoute)), "seed {seed}");
@@ -402,9 +402,10 @@ fn in_a_flood_of_forged_neighbours_few_are_resolved_and_real_ones_are_told_unask
     let looks_up = |book: &mut EgressBook, peer: &str| {
         steps(book).iter().any(|step| matches!(step, Step::AskRoute(question) if question.peer == ip(peer)))
     };
-    // The kernel knows a neighbour before the flood begins, and nobody has asked about it: this costs nothing.
+    // The kernel knows a neighbour before the flood begins, and no worker has asked about it: this costs
+    // nothing.
     neighbour(&mut book, &mut tables, "10.0.0.7", NeighbourState::Stale);
-    // One of another link, one of another network, and one that does not answer are not told.
+    // Neighbours of another link, of another network, and ones that do not answer are not announced.
     neighbour(&mut book, &mut tables, "10.1.0.7", NeighbourState::Stale);
     neighbour(&mut book, &mut tables, "10.0.0.8", NeighbourState::Failed);
     assert_eq!((steps(&mut book), book.len()), (vec![], 0));
@@ -466,7 +467,7 @@ fn a_peer_that_is_its_own_next_hop_is_told_with_its_network() {
     }
 }
 
-/// Of a next hop that becomes stale, peers in use are asked about again: as many as it takes to see that it is in use.
+/// When a next hop becomes stale, workers are asked about its peers again, until one is found to be in use.
 #[test]
 fn the_use_of_a_neighbour_that_became_stale_is_asked_for() {
     let (mut book, mut tables) = (book(BookLimits::default()), tables());
@@ -484,7 +485,7 @@ fn the_use_of_a_neighbour_that_became_stale_is_asked_for() {
     book.ask(ip("10.9.0.5"), None, at(2), &tables);
     let resolve = Step::Resolve { ifindex: FAST, next_hop: ip("10.0.0.254") };
     assert_eq!(steps(&mut book), [resolve, learn("10.9.0.5", Ok(1500))]);
-    // Peers that have been silent for long ask by themselves.
+    // Workers ask about peers that have been silent for long when they use them again.
     neighbour(&mut book, &mut tables, "10.0.0.254", NeighbourState::Reachable);
     let stale = Neighbour { mac: Some(GATEWAY_MAC), state: NeighbourState::Stale, kept_by_other: false };
     let change = Change::Neighbour { ifindex: FAST, address: ip("10.0.0.254"), neighbour: stale };
@@ -498,7 +499,7 @@ fn a_path_that_has_changed_is_asked_for_once_it_has_settled() {
     let (mut book, mut tables) = (book(BookLimits::default()), tables());
     neighbour(&mut book, &mut tables, "10.0.0.2", NeighbourState::Permanent);
     let asked = question(&mut book, &tables, "10.0.0.2", at(1));
-    // The kernel has not answered yet: it may do so from what it knew before.
+    // The kernel has not answered yet, and may answer from its former state.
     book.path_changed(ip("10.0.0.2"), at(1));
     let settles = BookLimits::default().path_settles;
     let due = |book: &EgressBook, n| book.deadline() == Some(at(1) + settles * n);
@@ -507,13 +508,13 @@ fn a_path_that_has_changed_is_asked_for_once_it_has_settled() {
     assert_eq!((steps(&mut book).as_slice(), due(&book, 2)), (&[][..], true));
     book.route_answered(asked, by("10.0.0.2", None), at(1) + settles, &tables);
     assert_eq!(steps(&mut book), [learn("10.0.0.2", Ok(1500))]);
-    // Many messages are one question.
+    // Many messages cause one question.
     (0..9).for_each(|_| book.path_changed(ip("10.0.0.2"), at(1) + settles));
     book.act(at(1) + settles * 2);
     let [Step::AskRoute(again)] = steps(&mut book)[..] else { panic!("one question expected") };
     book.route_answered(again, by("10.0.0.2", Some(1300)), at(2), &tables);
     assert_eq!(steps(&mut book), [learn("10.0.0.2", Ok(1300))]);
-    // Of peers that nobody answers nothing is asked, nor kept.
+    // For peers that nobody answers, nothing is asked or kept.
     (0..200).for_each(|number| book.path_changed(ip(&format!("10.8.0.{number}")), at(2)));
     assert_eq!(book.deadline(), Some(at(0) + BookLimits::default().keep / 8));
 }

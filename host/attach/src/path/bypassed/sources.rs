@@ -1,5 +1,5 @@
-//! Whether the kernel may drop what comes from some address because it has no route there, where `rp_filter` is loose (2): it looks each
-//! sender up in its routes (`__fib_validate_source`, net/ipv4/fib_frontend.c).
+//! Whether the kernel may drop packets from some senders because it has no route to them. With a loose
+//! `rp_filter` (2) it looks up a route to each sender (`__fib_validate_source`, net/ipv4/fib_frontend.c).
 
 use twinpath_netlink::{Body, Message, Netlink, NetlinkError, Protocol, Request};
 
@@ -17,10 +17,10 @@ const FRA_PRIORITY: u16 = 6;
 const AF_INET: u8 = 2;
 /// Bytes of `struct rtmsg`, and of `struct fib_rule_hdr`.
 const HEADER_LEN: usize = 12;
-/// The rules that are there from the beginning: their tables (local, main, default), and their priorities.
+/// The default rules: their tables (local, main, default), and their priorities.
 const USUAL: [(u8, u32); 3] = [(255, 0), (254, 32_766), (253, 32_767)];
 
-/// A reserved address, to which nobody has a route of its own.
+/// A reserved address that never has a route of its own.
 const NOBODY: [u8; 4] = [240, 0, 0, 1];
 
 /// Why the kernel may find no route to a sender, in the calling thread's network namespace.
@@ -41,7 +41,7 @@ pub(super) fn look() -> Result<Option<Bypassed>, NetlinkError> {
     let routes = netlink.request(&Request::new("find the default route", RTM_GETROUTE, &body));
     let is_default =
         |message: Message<'_>| message.kind == RTM_NEWROUTE && message.body.get(7) == Some(&RTN_UNICAST);
-    // Without a route the kernel answers with an error, and means that.
+    // Without a route the kernel answers with an error, which is not a failure here.
     let has_default = routes.is_ok_and(|routes| routes.iter().any(is_default));
     Ok((!has_default).then_some(Bypassed::LooseSourceCheck("there is no default route")))
 }

@@ -1,5 +1,5 @@
-//! Finds IPsec policies that apply to claimed packets (NETLINK_XFRM, linux/xfrm.h). The contents of a policy do not matter: the fast
-//! path would bypass it in any case.
+//! Finds IPsec policies that apply to claimed packets (NETLINK_XFRM, linux/xfrm.h). The contents of a
+//! policy do not matter, because the fast path would bypass it in any case.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -66,8 +66,8 @@ fn default_of(kind: u16, body: &[u8]) -> Option<Direction> {
     }
 }
 
-/// The direction of a policy (`struct xfrm_userpolicy_info`) if it selects claimed packets or their replies. Policies
-/// of one socket (directions from 3 on) do not apply to others.
+/// The direction of a policy (`struct xfrm_userpolicy_info`) if it selects claimed packets or their
+/// replies. Policies of a single socket (directions from 3 on) do not apply to others.
 fn policy_on(body: &[u8], claimed: &Claimed) -> Option<Direction> {
     let body: &[u8; POLICY_LEN] = body.first_chunk()?;
     let word = |at: usize| u16::from_ne_bytes([body[at], body[at + 1]]);

@@ -8,7 +8,7 @@ use twinpath_test_skip::root_or_skip;
 
 use super::*;
 
-/// A service that allows what it is made with, and answers nothing.
+/// A service that allows the reflex it is made with, and answers nothing.
 #[derive(Clone)]
 struct Allows(Reflex);
 
@@ -19,7 +19,7 @@ impl Service for Allows {
         Answer::Nothing
     }
 
-    /// Services that keep replies can tell requests from replies here.
+    /// These services can tell requests from replies if they keep replies.
     fn may_loop(&self) -> bool {
         !matches!(self.0, Reflex::Kept(_))
     }
@@ -37,7 +37,7 @@ fn keeps() -> Box<dyn Prototype> {
     Box::new(Allows(Reflex::Kept(Replies::new(&[Shape::EXACT]))))
 }
 
-/// A plan of services, with these lines of the table `interface` and of others.
+/// A plan of services, with these lines of the table `interface` and of other tables.
 fn plan(services: usize, lines: &str) -> Plan {
     let ports = (0..services)
         .map(|at| format!("[[service]]\nname = \"s{at}\"\nkind = \"echo\"\nudp = {}\n", 7000 + at));
@@ -51,7 +51,7 @@ fn answers(plan: &Plan) -> Vec<Option<Answers>> {
     plan.services.iter().map(|service| service.reflex.map(|reflex| reflex.answers)).collect()
 }
 
-/// Binds what a plan's services keep, as their start does.
+/// Binds the kept replies of a plan's services, as their start does.
 fn bind(reflexes: &ServedReflexes, plan: &Plan, services: &[Box<dyn Prototype>]) {
     for (plan, service) in plan.services.iter().zip(services) {
         if let (Some(reflex), Reflex::Kept(replies)) = (plan.reflex, service.reflex()) {
@@ -132,7 +132,7 @@ fn a_service_that_began_without_memory_has_none_after_a_reload_that_makes_some()
     bind(&reflexes, &after, &services);
     reflexes.settle(&mut after);
     assert_eq!(answers(&after), [None, Some(Answers::Kept)]);
-    // One that has its keepers keeps them.
+    // A service keeps the keepers that it began with.
     let former = after.former_reflexes(&[Origin::Kept(0, Vec::new()), Origin::Kept(1, Vec::new())]);
     let mut later = plan(2, "");
     reflexes.allow(&mut later, &services, &former);

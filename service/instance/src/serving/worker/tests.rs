@@ -22,7 +22,7 @@ const PATIENCE: Wait = Wait::from_secs(20);
 const NEAR: u32 = 7;
 const OTHER: u32 = 8;
 
-/// Holds its worker in the middle of a turn: says that it does, and waits until it may go on.
+/// Holds its worker in the middle of a turn: reports that, and waits until it may continue.
 struct Holds {
     held: mpsc::Sender<()>,
     go_on: mpsc::Receiver<()>,
@@ -96,13 +96,13 @@ impl Rig {
         id
     }
 
-    /// The worker reads no message from here on.
+    /// From here on the worker reads no messages.
     fn hold(&mut self) {
         self.client.send_to(b"hold", self.server).expect("sent");
         self.held.recv_timeout(PATIENCE).expect("the worker serves");
     }
 
-    /// Reads what the worker says, as the control loop does, until that holds.
+    /// Reads the worker's events, like the control loop, until the condition holds.
     fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
         let deadline = Deadline::now() + PATIENCE;
         loop {
@@ -175,7 +175,7 @@ fn a_full_mailbox_to_control_loses_nothing_that_detaching_and_taking_over_wait_f
     let mut rig = Rig::new();
     let first = rig.attach(NEAR);
     rig.until("it is served", |rig| rig.attached == [first]);
-    // Each makes the worker say something that may be lost, and control reads nothing meanwhile.
+    // Each makes the worker send an event that may be lost, and control reads nothing meanwhile.
     for _ in 0..4 * MAILBOX_LEN {
         rig.tell_addresses();
         while !rig.handle.flush() {
@@ -210,7 +210,7 @@ fn a_queue_whose_device_goes_before_it_is_detached_is_waited_for_once() {
     let mut rig = Rig::new();
     let id = rig.attach(NEAR);
     rig.until("it is served", |rig| rig.attached == [id]);
-    // The worker gives it back by itself, as it does when its device is gone.
+    // The worker returns it without a request, as it does when its device is gone.
     rig.handle.tell(Command::DetachQueue(id));
     rig.until("it is back", |rig| rig.handle.queues().is_empty());
     rig.handle.detach(NEAR);

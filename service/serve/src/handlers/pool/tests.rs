@@ -23,7 +23,7 @@ fn until(so: impl Fn() -> bool) {
     }
 }
 
-/// A pool, its threads, and work that tells when it begins and ends when it may.
+/// A pool, its threads, and work that reports its begin and ends when allowed.
 struct Bench {
     pool: HandlerPool,
     threads: Arc<AtomicU32>,

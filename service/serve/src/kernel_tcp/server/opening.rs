@@ -1,4 +1,4 @@
-//! Opening connections: who may have one, and which idle one makes room for it.
+//! Opening connections: which peers may have one, and which idle connection is closed to make room.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -11,8 +11,8 @@ use super::{Call, FIRST_CONNECTION_TOKEN, TcpServer, Tracked, close};
 use crate::kernel_tcp::socket::Socket;
 use crate::kernel_tcp::sources::Source;
 
-/// Most connections examined to find one that can be closed for a new one. A busy one leaves the list, so the
-/// next search skips it.
+/// Maximum number of connections examined to find one that can be closed for a new one. A busy one leaves
+/// the list, so the next search skips it.
 const DISPLACE_LOOKS: u32 = 64;
 
 impl<C: Send> TcpServer<C> {
@@ -79,14 +79,14 @@ impl<C: Send> TcpServer<C> {
         Ok(())
     }
 
-    /// The longest idle connection, of the source that has most connections.
+    /// The connection that has been idle for longest, of the source that has most connections.
     fn idlest(&mut self) -> Option<u32> {
         for _ in 0..DISPLACE_LOOKS {
             let number = self.sources.first()?;
             let Tracked { socket, connection, source, idle_since, .. } = self.table.get(number)?;
             let (source, touched) = (*source, connection.touched());
             let since = (*idle_since)?;
-            // Bytes that have come but were not read yet are a request under way.
+            // Bytes that have arrived but were not read yet are a request under way.
             let is_idle = connection.is_idle() && !socket.has_bytes();
             if is_idle && touched == since {
                 return Some(number);

@@ -1,4 +1,5 @@
-//! What happens on a connection without input: it begins, its service is woken, or sends outside of a reply.
+//! Events on a connection without input: it begins, its service is woken, or bytes are sent outside of a
+//! reply.
 
 use twinpath_inspect::Reason;
 use twinpath_service::connections::{After, Connection, Turn};
@@ -14,7 +15,7 @@ impl<C: Send> TcpServer<C> {
     ///
     /// # Errors
     ///
-    /// The reason for which they are dropped: the connection is over, or holds as much as it may.
+    /// The reason why they are dropped: the connection is over, or holds its maximum already.
     pub fn push<S: Service<Connection = C>>(
         &mut self,
         connection: ConnectionId,
@@ -40,7 +41,7 @@ impl<C: Send> TcpServer<C> {
     /// Wakes the service of a connection.
     pub(super) fn wake<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
         self.aside(number, call, |connection, socket, turn| connection.wake(socket, turn));
-        // The wheel has forgotten the connection, which may be closed now.
+        // The wheel no longer has an entry for the connection, which may be closed now.
         let limits = self.totals.each();
         let deadline = self.table.get(number).map_or(Instant::NEVER, |it| it.connection.deadline(limits));
         self.deadlines.set(number, deadline);

@@ -9,8 +9,8 @@ use crate::connections::turn::{Scratch, Turn, output};
 use crate::{Next, Output, Service};
 
 impl<C> Connection<C> {
-    /// Passes input to the service for as long as it uses some, sends its output, and tells it of the room that
-    /// results.
+    /// Passes input to the service while it uses some, sends its output, and tells it of the resulting
+    /// room.
     #[inline]
     pub(super) fn serve<H>(
         &mut self,
@@ -48,7 +48,7 @@ impl<C> Connection<C> {
             if !self.wrote || self.is_held_back() {
                 break;
             }
-            // It waits for more input or for room: the latter can be made at once.
+            // It waits for more input or for room; room can be made immediately.
             self.send(transport, turn)?;
             self.tell_of_room(transport, turn, &mut progress)?;
             if progress.again || progress.when_room || self.is_full() || !self.still_answers() {
@@ -70,8 +70,8 @@ impl<C> Connection<C> {
         Ok(progress)
     }
 
-    /// Tells the service that its output has been sent, until it writes nothing more, or the connection's share of the
-    /// turn is used.
+    /// Tells the service that its output has been sent, until it writes nothing more, or the connection's
+    /// share of the turn is used up.
     #[inline]
     pub(super) fn tell_of_room<H>(
         &mut self,
@@ -97,7 +97,7 @@ impl<C> Connection<C> {
                 self.asked = turn.now;
             }
             if self.defer(transport, turn)? {
-                // It is told once more when there is room for the work.
+                // The service is called again when there is room for the work.
                 (self.wrote, progress.when_room) = (true, true);
             }
             self.heed(next);
@@ -109,7 +109,8 @@ impl<C> Connection<C> {
         Ok(self.send_ready(transport, turn)?)
     }
 
-    /// Calls the service for another reason than input, sends what it writes, and tells it of the room that results.
+    /// Calls the service for a reason other than input, sends its output, and tells it of the resulting
+    /// room.
     pub(super) fn call_aside<H>(
         &mut self,
         callback: &'static str,
@@ -127,11 +128,11 @@ impl<C> Connection<C> {
         let (next, wake_at) = (output.next(), output.wakes_at());
         self.heed_wake(wake_at);
         if !turn.scratch.output.is_empty() {
-            // A peer that is told something has been served, and has from now on to take it.
+            // A peer that gets bytes counts as served; from now on it has the send time-out to take them.
             (self.wrote, self.is_new, self.touched) = (true, false, turn.now);
         }
         if self.defer(transport, turn)? {
-            // It is told by `writable` when there is room for the work.
+            // `writable` is called when there is room for the work.
             (self.wrote, progress.when_room) = (true, true);
         }
         self.heed(next);
@@ -139,8 +140,8 @@ impl<C> Connection<C> {
         if progress.when_room { Ok(()) } else { self.tell_of_room(transport, turn, progress) }
     }
 
-    /// Hands over the service's work to the host, and first sends the output written before it. Returns whether work
-    /// was refused for lack of room.
+    /// Hands over the service's work to the host, and first sends the output written before it. Returns
+    /// whether work was refused for lack of room.
     #[inline]
     fn defer<H: Host>(
         &mut self,
@@ -199,7 +200,7 @@ impl<C> Connection<C> {
         Ok(())
     }
 
-    /// Sends replies that have waited for the end of another one, if that has come.
+    /// Sends replies that have waited for the end of another one, if that is complete.
     #[inline]
     fn send_ready<H: Host>(
         &mut self,

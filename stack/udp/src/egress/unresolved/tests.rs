@@ -37,7 +37,7 @@ fn peers_that_resolve_count_no_more() {
         networks.answered(peer(1, number), Some(UNRESOLVED), Ok(WAY), after_ms(1));
         assert!(!networks.refuses(peer(1, 5000), after_ms(1)));
     }
-    // They are switched off: that is no flood.
+    // They are switched off: this is not a flood.
     for number in 0..1_000 {
         networks.answered(peer(1, number), Some(Ok(WAY)), UNRESOLVED, after_ms(2));
     }

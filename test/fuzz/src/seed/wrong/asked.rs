@@ -11,12 +11,12 @@ use super::parts::{Before, Case};
 /// Transaction numbers of what comes before a message, and of the barrier behind it.
 const PRELUDE: u32 = 1;
 const BARRIER: u32 = 2;
-/// Bytes of a message that an error gives back at least (section 7.4.4).
+/// Minimum bytes of a message that an error gives back (section 7.4.4).
 const ERROR_DATA_MIN: usize = 64;
 
 /// A switch with the ports 1, 2 and 3, whose Ethernet addresses are 02:00:00:00:00:01 and so on.
 pub trait Switch {
-    /// Connects anew, after which nothing was said.
+    /// Connects again; nothing was said on the new connection.
     fn connect(&mut self);
 
     /// Sends these bytes on the connection. The messages that came until the reply to a barrier with this transaction

@@ -1,4 +1,4 @@
-//! Where this switch answers otherwise than Open vSwitch, and why. Sections are those of OpenFlow 1.3.5.
+//! Where this switch answers differently from Open vSwitch, and why. Sections are those of OpenFlow 1.3.5.
 
 use super::known::Difference;
 

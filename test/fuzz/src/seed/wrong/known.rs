@@ -1,4 +1,4 @@
-//! The committed answers of Open vSwitch, and where this switch answers otherwise, with the reason.
+//! The committed answers of Open vSwitch, and where this switch answers differently, with the reason.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ pub const fn differences() -> &'static [Difference] {
     KNOWN
 }
 
-/// The difference that says why a case is answered otherwise.
+/// The difference that says why a case is answered differently.
 #[must_use]
 pub fn known(field: &str, value: &str, theirs: &Answers, ours: &Answers) -> Option<&'static Difference> {
     KNOWN.iter().find(|it| {

@@ -13,7 +13,7 @@ fn part() -> Layout {
 
 /// Class of the fields that the specification defines.
 const BASIC: u128 = 0x8000;
-/// An experimenter that nobody knows.
+/// An unknown experimenter.
 const NOBODY: u128 = 0x0bad_cafe;
 /// Types of messages, of which the specification has 30.
 const TYPES: [std::ops::RangeInclusive<u8>; 3] = [0..=35, 99..=99, 255..=255];
@@ -131,7 +131,7 @@ fn instruction(kind: InstructionType, body: Layout) -> Layout {
     part().choice("type", 2, kind.number().into(), &[0, 7, 99, 0x8000]).len("len", len as u16).then(body)
 }
 
-/// An instruction that does an action at once, with nothing wrong but the action.
+/// An instruction that applies an action, with nothing wrong but the action.
 fn apply(action: Layout) -> Layout {
     let body = part().pad("pad", 4);
     let len = 8 + action.body_len();

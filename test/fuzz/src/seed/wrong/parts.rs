@@ -108,14 +108,14 @@ impl Layout {
         self
     }
 
-    /// A number of so many bytes. Its neighbours and the ends of its range are tried, and these.
+    /// A number of this many bytes. Its neighbours and the ends of its range are tried, and these.
     pub(super) fn number(self, name: &str, width: usize, value: u128, more: &[u128]) -> Self {
         let mut wrong = near(value, width);
         wrong.extend(more);
         self.part(name, be(value, width), wrong.into_iter().map(|wrong| be(wrong, width)).collect())
     }
 
-    /// A number of so many bytes, of which these are tried: where others would make it a message of another kind.
+    /// A number of this many bytes. Only these values are tried, as others would make it a message of another kind.
     pub(super) fn choice(self, name: &str, width: usize, value: u128, wrong: &[u128]) -> Self {
         self.part(name, be(value, width), wrong.iter().map(|wrong| be(*wrong, width)).collect())
     }
