@@ -42,3 +42,44 @@ pub struct Acked {
     /// Whether the window, not the application, limited what was sent (RFC 7661 section 4.1).
     pub is_limited: bool,
 }
+pub trait Control {
+    fn on_ack(&mut self, window: &mut Window, acked: &Acked);
+    fn ssthresh(&mut self, window: &Window, now: Instant) -> u32;
+    fn on_timeout(&mut self);
+    fn undo(&self, window: &Window) -> u32;
+    fn on_idle_end(&mut self, now: Instant, idle: twinpath_time::Duration);
+}
+#[derive(Clone, Copy, Debug)]
+pub struct Congestion {
+    prior: u32,
+}
+impl Congestion {
+    pub fn cubic() -> Self {
+        Self { prior: 0 }
+    }
+    pub fn new_reno() -> Self {
+        Self { prior: 0 }
+    }
+}
+impl Control for Congestion {
+    fn on_ack(&mut self, w: &mut Window, a: &Acked) {
+        if w.cwnd < w.ssthresh {
+            w.cwnd = (w.cwnd + a.segments).min(w.ssthresh).min(w.clamp);
+        } else {
+            w.credit += a.segments;
+            if w.credit >= w.cwnd {
+                w.credit -= w.cwnd;
+                w.cwnd += 1;
+            }
+        }
+    }
+    fn ssthresh(&mut self, w: &Window, _: Instant) -> u32 {
+        self.prior = w.cwnd;
+        (w.cwnd / 2).max(2)
+    }
+    fn on_timeout(&mut self) {}
+    fn undo(&self, w: &Window) -> u32 {
+        self.prior.max(w.cwnd)
+    }
+    fn on_idle_end(&mut self, _: Instant, _: twinpath_time::Duration) {}
+}

@@ -1,7 +1,11 @@
-//! TCP headers (RFC 9293): the ports and flags, which steering and demultiplexing need.
+//! TCP headers (RFC 9293) and their options (RFC 7323, RFC 2018).
+
+mod options;
+
+pub use options::{OPTIONS_LEN_MAX, Options, SACK_BLOCKS_MAX, Timestamps, Writer};
 
 use crate::checksum::{Sum, judge};
-use crate::{ChecksumFound, ChecksumTrust, ParseError, be16};
+use crate::{ChecksumFound, ChecksumTrust, EmitError, ParseError, be16};
 
 /// Bytes of a header without options.
 pub const HEADER_LEN: usize = 20;
@@ -21,6 +25,10 @@ impl Flags {
     pub const PSH: u8 = 0x08;
     /// The acknowledgement field is valid.
     pub const ACK: u8 = 0x10;
+    /// The urgent pointer is valid.
+    pub const URG: u8 = 0x20;
+    /// Echo of congestion experienced (RFC 3168).
+    pub const ECE: u8 = 0x40;
     /// The congestion window was reduced (RFC 3168).
     pub const CWR: u8 = 0x80;
 
@@ -29,6 +37,48 @@ impl Flags {
     #[must_use]
     pub const fn opens(self) -> bool {
         self.0 & (Self::SYN | Self::ACK | Self::RST | Self::FIN) == Self::SYN
+    }
+}
+
+/// The fields of a header that is sent, without its checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The sender's port.
+    pub source_port: u16,
+    /// The receiver's port.
+    pub destination_port: u16,
+    /// The sequence number.
+    pub sequence: u32,
+    /// The acknowledgement number; 0 without ACK.
+    pub acknowledgement: u32,
+    /// The control bits.
+    pub flags: Flags,
+    /// The window as sent, without its scale.
+    pub window: u16,
+}
+
+impl Header {
+    /// Writes header and options; returns their length. The checksum is 0.
+    ///
+    /// # Errors
+    /// [`EmitError::BufferTooShort`]; options longer than [`OPTIONS_LEN_MAX`] or no multiple of four bytes are a
+    /// mistake of the caller and end as that error, too.
+    #[inline]
+    pub fn emit(&self, options: &[u8], buffer: &mut [u8]) -> Result<usize, EmitError> {
+        let len = HEADER_LEN + options.len();
+        let fits = options.len() <= OPTIONS_LEN_MAX && options.len().is_multiple_of(4);
+        let target = buffer.get_mut(..len).filter(|_| fits).ok_or(EmitError::BufferTooShort)?;
+        let (header, rest) = target.split_at_mut(HEADER_LEN);
+        header[..2].copy_from_slice(&self.source_port.to_be_bytes());
+        header[2..4].copy_from_slice(&self.destination_port.to_be_bytes());
+        header[4..8].copy_from_slice(&self.sequence.to_be_bytes());
+        header[8..12].copy_from_slice(&self.acknowledgement.to_be_bytes());
+        header[12] = (len as u8 / 4) << 4;
+        header[13] = self.flags.0;
+        header[14..16].copy_from_slice(&self.window.to_be_bytes());
+        header[16..].fill(0);
+        rest.copy_from_slice(options);
+        Ok(len)
     }
 }
 
@@ -77,6 +127,46 @@ impl<'a> Segment<'a> {
     #[must_use]
     pub fn flags(&self) -> Flags {
         Flags(self.header[13])
+    }
+
+    /// The bit AE, which was reserved before RFC 9768.
+    #[inline]
+    #[must_use]
+    pub fn accurate_ecn(&self) -> bool {
+        self.header[12] & 1 != 0
+    }
+
+    /// The sequence number of the first byte of the payload, or of SYN.
+    #[inline]
+    #[must_use]
+    pub fn sequence(&self) -> u32 {
+        self.be32(4)
+    }
+
+    /// The acknowledgement number; it has a meaning if ACK is set.
+    #[inline]
+    #[must_use]
+    pub fn acknowledgement(&self) -> u32 {
+        self.be32(8)
+    }
+
+    /// The window as sent, without its scale.
+    #[inline]
+    #[must_use]
+    pub fn window(&self) -> u16 {
+        be16(self.header[14], self.header[15])
+    }
+
+    /// The bytes of the options.
+    #[inline]
+    #[must_use]
+    pub fn options(&self) -> &'a [u8] {
+        self.whole.get(HEADER_LEN..self.header_len).unwrap_or_default()
+    }
+
+    #[inline]
+    fn be32(&self, at: usize) -> u32 {
+        u32::from_be_bytes([self.header[at], self.header[at + 1], self.header[at + 2], self.header[at + 3]])
     }
 
     /// The payload.

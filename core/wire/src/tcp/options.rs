@@ -1,0 +1,265 @@
+//! TCP options: those a segment carries, and those it is sent with.
+
+/// Maximum bytes of options: a header has 60 bytes at most.
+pub const OPTIONS_LEN_MAX: usize = 40;
+
+/// Maximum number of blocks in one SACK option (RFC 2018 section 3).
+pub const SACK_BLOCKS_MAX: usize = 4;
+
+/// The option numbers that IANA has assigned.
+mod kind {
+    pub(super) const END: u8 = 0;
+    pub(super) const NOP: u8 = 1;
+    pub(super) const MSS: u8 = 2;
+    pub(super) const SCALE: u8 = 3;
+    pub(super) const SACK_PERMITTED: u8 = 4;
+    pub(super) const SACK: u8 = 5;
+    pub(super) const TIMESTAMPS: u8 = 8;
+    pub(super) const MD5: u8 = 19;
+    pub(super) const AO: u8 = 29;
+}
+
+/// The timestamps option (RFC 7323 section 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timestamps {
+    /// The sender's clock.
+    pub value: u32,
+    /// The receiver's clock, as the sender has last seen it; it has a meaning if ACK is set.
+    pub echo: u32,
+}
+
+/// The options of a segment that has arrived. Unknown ones are left out (RFC 9293 section 3.1, MUST-6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The largest segment that the sender can receive.
+    pub mss: Option<u16>,
+    /// The shift of the sender's window, not above 14 (RFC 7323 section 2.3).
+    pub scale: Option<u8>,
+    /// Whether the sender takes SACK options.
+    pub sack_permitted: bool,
+    /// The timestamps.
+    pub timestamps: Option<Timestamps>,
+    /// Whether the segment is authenticated (TCP-AO, RFC 5925; MD5, RFC 2385).
+    pub is_authenticated: bool,
+    blocks: [(u32, u32); SACK_BLOCKS_MAX],
+    block_count: u8,
+}
+
+impl Options {
+    /// Reads the options of a header. A malformed option ends the reading: what comes before it is valid.
+    #[inline]
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Self {
+        // All segments of an established connection look like this (RFC 7323 appendix A).
+        if let [kind::NOP, kind::NOP, kind::TIMESTAMPS, 10, a, b, c, d, e, f, g, h] = *bytes {
+            let timestamps = Timestamps {
+                value: u32::from_be_bytes([a, b, c, d]),
+                echo: u32::from_be_bytes([e, f, g, h]),
+            };
+            return Self { timestamps: Some(timestamps), ..Self::default() };
+        }
+        Self::parse_any(bytes)
+    }
+
+    #[inline(never)]
+    fn parse_any(mut bytes: &[u8]) -> Self {
+        let mut options = Self::default();
+        while let Some((&found, rest)) = bytes.split_first() {
+            match found {
+                kind::END => break,
+                kind::NOP => bytes = rest,
+                _ => {
+                    let Some(&len) = rest.first() else { break };
+                    let Some(value) = bytes.get(2..usize::from(len)) else { break };
+                    bytes = &bytes[usize::from(len)..];
+                    options.read(found, value);
+                }
+            }
+        }
+        options
+    }
+
+    fn read(&mut self, found: u8, value: &[u8]) {
+        match (found, value) {
+            (kind::MSS, &[a, b]) => self.mss = Some(u16::from_be_bytes([a, b])),
+            (kind::SCALE, &[shift]) => self.scale = Some(shift.min(14)),
+            (kind::SACK_PERMITTED, []) => self.sack_permitted = true,
+            (kind::TIMESTAMPS, &[a, b, c, d, e, f, g, h]) => {
+                self.timestamps = Some(Timestamps {
+                    value: u32::from_be_bytes([a, b, c, d]),
+                    echo: u32::from_be_bytes([e, f, g, h]),
+                });
+            }
+            (kind::SACK, blocks) => {
+                for (place, block) in self.blocks.iter_mut().zip(blocks.chunks_exact(8)) {
+                    let [a, b, c, d, e, f, g, h] = *block else { break };
+                    *place = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
+                    self.block_count += 1;
+                }
+            }
+            (kind::MD5 | kind::AO, _) => self.is_authenticated = true,
+            _ => {}
+        }
+    }
+
+    /// The blocks of the SACK option: first sequence number, and the number behind the last. They are as the peer has
+    /// sent them.
+    #[inline]
+    #[must_use]
+    pub fn sack_blocks(&self) -> &[(u32, u32)] {
+        self.blocks.get(..usize::from(self.block_count)).unwrap_or_default()
+    }
+}
+
+/// Collects the options of a segment that is sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Writer {
+    bytes: [u8; OPTIONS_LEN_MAX],
+    len: u8,
+}
+
+impl Default for Writer {
+    #[inline]
+    fn default() -> Self {
+        Self { bytes: [kind::NOP; OPTIONS_LEN_MAX], len: 0 }
+    }
+}
+
+impl Writer {
+    /// The bytes written so far, padded to whole words.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len()).unwrap_or_default()
+    }
+
+    /// Their number.
+    #[inline]
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        (self.len as usize).next_multiple_of(4)
+    }
+
+    /// Whether there is none.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds the largest segment that can be received.
+    pub fn mss(&mut self, mss: u16) {
+        self.put(&[kind::MSS, 4]);
+        self.put(&mss.to_be_bytes());
+    }
+
+    /// Adds the window's shift, behind one byte of padding.
+    pub fn scale(&mut self, shift: u8) {
+        self.put(&[kind::NOP, kind::SCALE, 3, shift]);
+    }
+
+    /// Adds that SACK options are taken. With timestamps behind it both fill whole words, otherwise `padded` does so.
+    pub fn sack_permitted(&mut self, padded: bool) {
+        if padded {
+            self.put(&[kind::NOP, kind::NOP]);
+        }
+        self.put(&[kind::SACK_PERMITTED, 2]);
+    }
+
+    /// Adds the timestamps, behind two bytes of padding if `padded`.
+    #[inline]
+    pub fn timestamps(&mut self, timestamps: Timestamps, padded: bool) {
+        if padded {
+            self.put(&[kind::NOP, kind::NOP]);
+        }
+        self.put(&[kind::TIMESTAMPS, 10]);
+        self.put(&timestamps.value.to_be_bytes());
+        self.put(&timestamps.echo.to_be_bytes());
+    }
+
+    /// How many SACK blocks still fit.
+    #[must_use]
+    pub const fn room_for_blocks(&self) -> usize {
+        let room = (OPTIONS_LEN_MAX - self.len()).saturating_sub(4) / 8;
+        if room > SACK_BLOCKS_MAX { SACK_BLOCKS_MAX } else { room }
+    }
+
+    /// Adds as many of `blocks` as fit.
+    pub fn sack(&mut self, blocks: &[(u32, u32)]) {
+        let count = blocks.len().min(self.room_for_blocks());
+        if count == 0 {
+            return;
+        }
+        self.put(&[kind::NOP, kind::NOP, kind::SACK, 2 + 8 * count as u8]);
+        for (start, end) in &blocks[..count] {
+            self.put(&start.to_be_bytes());
+            self.put(&end.to_be_bytes());
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        let start = usize::from(self.len);
+        if let Some(place) = self.bytes.get_mut(start..start + bytes.len()) {
+            place.copy_from_slice(bytes);
+            self.len += bytes.len() as u8;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TIMES: Timestamps = Timestamps { value: 0x0102_0304, echo: 0x0506_0708 };
+
+    #[test]
+    fn a_syn_has_the_layout_that_linux_sends() {
+        let mut options = Writer::default();
+        options.mss(1460);
+        options.sack_permitted(false);
+        options.timestamps(TIMES, false);
+        options.scale(7);
+        assert_eq!(options.bytes(), [2, 4, 5, 180, 4, 2, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8, 1, 3, 3, 7]);
+        let read = Options::parse(options.bytes());
+        assert_eq!((read.mss, read.scale, read.sack_permitted), (Some(1460), Some(7), true));
+        assert_eq!(read.timestamps, Some(TIMES));
+    }
+
+    #[test]
+    fn beside_timestamps_three_blocks_fit_and_four_alone() {
+        let blocks = [(1, 2), (3, 4), (5, 6), (7, 8), (9, 10)];
+        for (timestamps, fit) in [(true, 3), (false, 4)] {
+            let mut options = Writer::default();
+            if timestamps {
+                options.timestamps(TIMES, true);
+            }
+            options.sack(&blocks);
+            let read = Options::parse(options.bytes());
+            assert_eq!(read.sack_blocks(), &blocks[..fit]);
+            assert_eq!(read.timestamps.is_some(), timestamps);
+            assert!(options.len() <= OPTIONS_LEN_MAX && options.len().is_multiple_of(4));
+        }
+    }
+
+    #[test]
+    fn what_comes_before_a_malformed_option_is_valid() {
+        for rest in [&[8, 10, 1][..], &[8], &[8, 0], &[8, 1], &[5, 255], &[0, 8, 10]] {
+            let bytes = [&[2, 4, 5, 180, 1], rest].concat();
+            let read = Options::parse(&bytes);
+            assert_eq!((read.mss, read.timestamps), (Some(1460), None), "{rest:?}");
+        }
+        assert!(Options::parse(&[29, 4, 1, 2]).is_authenticated);
+        assert_eq!(Options::parse(&[3, 3, 200]).scale, Some(14));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..41)) {
+            let read = Options::parse(&bytes);
+            prop_assert!(read.sack_blocks().len() <= SACK_BLOCKS_MAX);
+        }
+    }
+}

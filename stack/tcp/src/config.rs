@@ -1,0 +1,205 @@
+//! What all connections of an engine have in common.
+
+use twinpath_time::Duration;
+
+/// Explicit congestion notification (RFC 3168).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ecn {
+    /// Never.
+    Off,
+    /// If the peer asks for it. Linux's default.
+    #[default]
+    Accept,
+    /// Ask for it, and accept it.
+    Request,
+}
+
+/// Which congestion control new connections have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CongestionKind {
+    /// RFC 9438 with RFC 9406.
+    #[default]
+    Cubic,
+    /// RFC 5681 and RFC 6582.
+    NewReno,
+}
+
+/// Limits and times. The defaults are those of Linux.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The largest IP packet that the interface sends and receives, bytes.
+    pub mtu: u16,
+    /// Maximum number of connections, half-open ones and TIME_WAIT apart.
+    pub connections: u32,
+    /// Maximum number of half-open connections.
+    pub half_open: u32,
+    /// Maximum number of connections in TIME_WAIT. The oldest makes room for a new one.
+    pub time_wait: u32,
+    /// Bytes that all buffers may hold together.
+    pub memory: u64,
+    /// Bytes of the first receive window, and its limit after autotuning.
+    pub receive_initial: u32,
+    /// See above.
+    pub receive_max: u32,
+    /// Bytes that a connection may hold unacknowledged and unsent.
+    pub send_max: u32,
+    /// Whether selective acknowledgements are offered and taken (RFC 2018).
+    pub sack: bool,
+    /// Whether duplicate segments are reported (RFC 2883).
+    pub dsack: bool,
+    /// Whether timestamps are offered and taken (RFC 7323).
+    pub timestamps: bool,
+    /// Whether a window scale is offered and taken (RFC 7323).
+    pub window_scale: bool,
+    /// Explicit congestion notification.
+    pub ecn: Ecn,
+    /// Congestion control.
+    pub congestion: CongestionKind,
+    /// Segments of the initial window (RFC 6928).
+    pub initial_window: u32,
+    /// Segments out of order that are not yet taken for a loss (RFC 5681).
+    pub reordering: u32,
+    /// Whether RACK finds losses (RFC 8985); otherwise three duplicate acknowledgements do.
+    pub rack: bool,
+    /// Whether a tail loss probe is sent (RFC 8985 section 7).
+    pub tail_loss_probe: bool,
+    /// Whether a spurious time-out is recognised by what is acknowledged afterwards (RFC 5682).
+    pub frto: bool,
+    /// Whether the window restarts after an idle time (RFC 5681 section 4.1).
+    pub slow_start_after_idle: bool,
+    /// The shortest and the longest retransmission time-out.
+    pub rto_min: Duration,
+    /// See above.
+    pub rto_max: Duration,
+    /// The longest time that an acknowledgement waits.
+    pub delayed_ack: Duration,
+    /// How often SYN, SYN-ACK and other segments are retransmitted until the connection is given up.
+    pub syn_retries: u8,
+    /// See above.
+    pub syn_ack_retries: u8,
+    /// See above.
+    pub retries: u8,
+    /// The same for connections that the program has closed.
+    pub orphan_retries: u8,
+    /// How long TIME_WAIT lasts, and how long FIN_WAIT_2 does once the program has closed the connection.
+    pub time_wait_time: Duration,
+    /// See above.
+    pub fin_wait_time: Duration,
+    /// Challenge acknowledgements per second of all connections (RFC 5961 section 7).
+    pub challenges_per_second: u32,
+    /// The shortest time between two challenge acknowledgements of one connection.
+    pub challenge_interval: Duration,
+    /// The largest payload of one segment that leaves as a whole, to be cut below; 0: nothing is cut.
+    pub super_segment: u32,
+    /// The largest window that may be offered in a scaled form; the shift follows from `receive_max`.
+    pub scale: Option<u8>,
+    /// How many small acknowledgements of data out of order may wait for each other; 0: none.
+    pub compressed_acks: u8,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            mtu: 1500,
+            connections: 65_536,
+            half_open: 4096,
+            time_wait: 16_384,
+            memory: 256 << 20,
+            receive_initial: 64 << 10,
+            receive_max: 6 << 20,
+            send_max: 4 << 20,
+            sack: true,
+            dsack: true,
+            timestamps: true,
+            window_scale: true,
+            ecn: Ecn::Accept,
+            congestion: CongestionKind::Cubic,
+            initial_window: 10,
+            reordering: 3,
+            rack: true,
+            tail_loss_probe: true,
+            frto: true,
+            slow_start_after_idle: true,
+            rto_min: Duration::from_millis(200),
+            rto_max: Duration::from_secs(120),
+            delayed_ack: Duration::from_millis(40),
+            syn_retries: 6,
+            syn_ack_retries: 5,
+            retries: 15,
+            orphan_retries: 8,
+            time_wait_time: Duration::from_secs(60),
+            fin_wait_time: Duration::from_secs(60),
+            challenges_per_second: 1000,
+            challenge_interval: Duration::from_millis(500),
+            super_segment: 65_160,
+            scale: None,
+            compressed_acks: 0,
+        }
+    }
+}
+
+impl Config {
+    /// The shift of the receive window.
+    pub(crate) fn scale(&self) -> u8 {
+        if !self.window_scale {
+            return 0;
+        }
+        self.scale.unwrap_or_else(|| {
+            (0..14).find(|shift| 65_535 << shift >= u64::from(self.receive_max)).unwrap_or(14)
+        })
+    }
+}
+
+/// What a program sets on a connection, or on a listener for the connections that it accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Small segments do not wait for acknowledgements (RFC 9293 section 3.7.4).
+    pub no_delay: bool,
+    /// Only full-sized segments leave, until this is cleared or 200 ms have passed.
+    pub cork: bool,
+    /// Acknowledge at once.
+    pub quick_ack: bool,
+    /// Idle time until the first keepalive probe; [`Duration::MAX`]: none is sent.
+    pub keepalive: Duration,
+    /// Time between keepalive probes.
+    pub keepalive_interval: Duration,
+    /// Unanswered keepalive probes until the connection is given up.
+    pub keepalive_count: u8,
+    /// How long data may stay unacknowledged (RFC 5482); [`Duration::MAX`]: the number of retries decides.
+    pub user_timeout: Duration,
+    /// The largest payload that the program wants in a segment; 0: what the path carries.
+    pub mss: u16,
+    /// Bytes of the receive window at most, if the program has set it: it is not autotuned then.
+    pub receive_buffer: Option<u32>,
+    /// Bytes of the send buffer at most.
+    pub send_buffer: Option<u32>,
+    /// How often a SYN is retransmitted; `None`: [`Config::syn_retries`].
+    pub syn_retries: Option<u8>,
+    /// How long FIN_WAIT_2 lasts after the close; `None`: [`Config::fin_wait_time`].
+    pub fin_wait: Option<Duration>,
+    /// Unsent bytes above which no room is announced.
+    pub unsent_low: u32,
+    /// Congestion control; `None`: [`Config::congestion`].
+    pub congestion: Option<CongestionKind>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            no_delay: false,
+            cork: false,
+            quick_ack: false,
+            keepalive: Duration::MAX,
+            keepalive_interval: Duration::from_secs(75),
+            keepalive_count: 9,
+            user_timeout: Duration::MAX,
+            mss: 0,
+            receive_buffer: None,
+            send_buffer: None,
+            syn_retries: None,
+            fin_wait: None,
+            unsent_low: u32::MAX,
+            congestion: None,
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! What a program calls.
+
+use twinpath_time::{Duration, Instant};
+
+use super::{Connection, Ended, Network, Shared, State, flag};
+use crate::config::Options;
+use crate::info::{Info, TcpState};
+
+impl Connection {
+    /// Whether the program may write.
+    pub(crate) const fn may_write(&self) -> bool {
+        !self.is(flag::FIN_QUEUED | flag::ORPHAN)
+            && matches!(
+                self.state,
+                State::SynSent | State::SynReceived | State::Established | State::CloseWait
+            )
+    }
+
+    /// Bytes that may be written now.
+    #[inline]
+    pub(crate) fn room(&self) -> u32 {
+        self.send_limit.saturating_sub(self.send.len() as u32)
+    }
+
+    /// `count` bytes behind the end of the send buffer; `None` if there is no room, which is announced then.
+    #[inline]
+    pub(crate) fn reserve(&mut self, count: usize, shared: &mut Shared) -> Option<&mut [u8]> {
+        // One write larger than the buffer is taken if the buffer is empty: it could never be sent otherwise.
+        let room = self.room() as usize;
+        if count > room && !(self.send.is_empty() && room > 0) {
+            self.set(flag::WANTS_ROOM);
+            return None;
+        }
+        let found = self.send.reserve(count, &mut shared.pool);
+        if found.is_none() {
+            self.flags |= flag::WANTS_ROOM;
+        }
+        found
+    }
+
+    /// Sends the first `count` reserved bytes.
+    #[inline]
+    pub(crate) fn commit(&mut self, count: usize) {
+        self.send.commit(count);
+    }
+
+    /// Wants to hear of room.
+    pub(crate) const fn want_room(&mut self) {
+        self.set(flag::WANTS_ROOM);
+    }
+
+    /// The program has read `count` bytes of the receive buffer, or of fresh payload.
+    #[inline]
+    pub(crate) fn consumed(&mut self, now: Instant, count: usize, queued: usize, shared: &mut Shared) {
+        if queued > 0 {
+            self.receive.discard(queued);
+            if self.receive.is_empty() && self.reassembly.is_empty() {
+                self.receive.release(&mut shared.pool);
+            }
+        }
+        self.tuning.copied = self.tuning.copied.saturating_add(count as u32);
+        self.tune(now, shared);
+        self.answer_reading(count);
+    }
+
+    /// A window that has opened far enough is announced (RFC 9293 section 3.8.6.2.2), and so is a small segment that
+    /// the program has read without answering, as Linux does it.
+    fn answer_reading(&mut self, count: usize) {
+        if count == 0 || matches!(self.state, State::Closed | State::SynSent) {
+            return;
+        }
+        if self.is(flag::ACK_LATER) {
+            let pending = self.rcv_nxt - self.rcv_wup;
+            let small = pending > 0 && self.receive.is_empty() && !self.is(flag::INTERACTIVE);
+            if pending > u32::from(self.rcv_mss) || small {
+                self.set(flag::ACK_NOW);
+                return;
+            }
+        }
+        let offered = self.receive_window();
+        let free = self.receive_limit.saturating_sub(self.receive.len() as u32);
+        if 2 * u64::from(offered) <= u64::from(self.receive_limit)
+            && u64::from(free) >= 2 * u64::from(offered)
+            && free >= u32::from(self.rcv_mss).min(self.receive_limit / 2)
+        {
+            self.set(flag::ACK_NOW);
+        }
+    }
+
+    /// Lets the receive window grow to twice what the program reads in a round trip.
+    #[inline]
+    fn tune(&mut self, now: Instant, shared: &Shared) {
+        let rtt_us = if self.tuning.rtt_us > 0 { self.tuning.rtt_us } else { self.rtt.srtt_us() };
+        if rtt_us == 0 || now.nanos_since(self.tuning.since) < u64::from(rtt_us) * 1000 {
+            return;
+        }
+        let copied = self.tuning.copied;
+        if copied > self.tuning.space && self.options.receive_buffer.is_none() && !shared.pool.is_short() {
+            let wanted = copied.saturating_mul(2).saturating_add(16 * u32::from(self.rcv_mss));
+            let limit = wanted.min(shared.config.receive_max).min(65_535 << self.rcv_scale);
+            self.receive_limit = self.receive_limit.max(limit);
+        }
+        self.tuning.space = self.tuning.space.max(copied);
+        (self.tuning.copied, self.tuning.since) = (0, now);
+    }
+
+    /// Whether the peer has sent its last byte and all is read.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.receive.is_empty()
+            && (self.is(flag::FIN_RECEIVED | flag::READ_CLOSED)
+                || matches!(self.state, State::Closed) && matches!(self.ended, Some(Ended::Finished)))
+    }
+
+    /// Nothing more will be written.
+    pub(crate) fn finish(&mut self, now: Instant, shared: &mut Shared) {
+        if self.is(flag::FIN_QUEUED) {
+            return;
+        }
+        match self.state {
+            State::SynSent => {
+                // A shutdown before the handshake takes effect after it; a close gives up.
+                self.set(flag::FIN_QUEUED);
+                if self.is(flag::ORPHAN) {
+                    self.end(Ended::Aborted, shared);
+                }
+                return;
+            }
+            State::SynReceived => self.set(flag::FIN_QUEUED),
+            State::Established => {
+                self.state = State::FinWait1;
+                self.set(flag::FIN_QUEUED);
+            }
+            State::CloseWait => {
+                self.state = State::LastAck;
+                self.set(flag::FIN_QUEUED);
+            }
+            _ => {}
+        }
+        let _ = now;
+    }
+
+    /// The program reads no more.
+    pub(crate) fn finish_reading(&mut self) {
+        self.set(flag::READ_CLOSED);
+        self.tell(super::Events::READABLE);
+    }
+
+    /// The program has closed it. What was written is still sent; what was not read is a reason to reset it
+    /// (RFC 2525 section 2.17).
+    pub(crate) fn close(&mut self, now: Instant, shared: &mut Shared) {
+        if self.is(flag::ORPHAN) {
+            return;
+        }
+        self.set(flag::ORPHAN);
+        self.clear(flag::WANTS_ROOM);
+        if self.state == State::Closed {
+            self.drop_buffers(shared);
+            return;
+        }
+        if !self.receive.is_empty() {
+            self.abort(shared);
+            return;
+        }
+        self.finish(now, shared);
+        if self.state == State::FinWait2 {
+            let wait = self.options.fin_wait.unwrap_or(shared.config.fin_wait_time);
+            if wait.is_zero() {
+                self.end(Ended::Aborted, shared);
+            } else {
+                self.end_at = now + wait;
+            }
+        }
+    }
+
+    /// Resets it.
+    pub(crate) fn abort(&mut self, shared: &mut Shared) {
+        self.set(flag::ORPHAN);
+        if matches!(self.state, State::Closed) {
+            self.drop_buffers(shared);
+            return;
+        }
+        if self.state != State::SynSent {
+            self.set(flag::SEND_RESET);
+        }
+        self.end(Ended::Aborted, shared);
+        self.drop_buffers(shared);
+    }
+
+    /// Changes what the program has set.
+    pub(crate) fn set_options(&mut self, now: Instant, options: Options, shared: &Shared) {
+        let before = core::mem::replace(&mut self.options, options);
+        if let Some(limit) = options.receive_buffer {
+            self.receive_limit = limit;
+        }
+        if let Some(limit) = options.send_buffer {
+            self.send_limit = limit;
+        }
+        if before.cork && !options.cork || !before.no_delay && options.no_delay {
+            self.set(flag::UNCORK);
+            self.cork_at = Instant::NEVER;
+        }
+        if before.keepalive != options.keepalive || before.keepalive_interval != options.keepalive_interval {
+            let open = !matches!(self.state, State::SynSent | State::SynReceived | State::Closed);
+            self.keepalive_at = match options.keepalive {
+                Duration::MAX => Instant::NEVER,
+                _ if !open => Instant::NEVER,
+                idle => (self.last_received + idle).max(now),
+            };
+            self.keepalive_probes = 0;
+        }
+        if options.quick_ack && self.is(flag::ACK_LATER) {
+            self.set(flag::ACK_NOW);
+        }
+        if before.congestion != options.congestion {
+            self.congestion = super::handshake::congestion(self.kind(&shared.config));
+        }
+        if before.mss != options.mss {
+            self.fit_segments(&shared.config);
+        }
+    }
+
+    /// The path carries packets of at most this many bytes (RFC 1191, RFC 8201).
+    pub(crate) fn path_carries(&mut self, mtu: u16, shared: &Shared) {
+        if mtu >= self.mtu {
+            return;
+        }
+        self.mtu = mtu;
+        let before = self.mss;
+        self.fit_segments(&shared.config);
+        if self.mss < before && !self.flight.is_empty() {
+            self.flight.resize(self.mss);
+            // What was too long is lost, but not to congestion.
+            for index in 0..self.flight.len() {
+                let too_long = self.flight.get(index).is_some_and(|record| {
+                    record.end - record.start > u32::from(self.mss) || record.unit >= self.mss
+                });
+                if too_long {
+                    self.flight.lose(index);
+                }
+            }
+            if self.network < Network::Recovery {
+                self.high_seq = self.snd_nxt;
+            }
+        }
+    }
+
+    /// An ICMP error that quotes `seq`, verified to be in flight. A hard one ends a handshake; later it only says why
+    /// the connection ends, if it does (RFC 5927 section 4.1, RFC 1122 section 4.2.3.9).
+    pub(crate) fn unreachable(&mut self, hard: bool, shared: &mut Shared) {
+        if hard && matches!(self.state, State::SynSent | State::SynReceived) {
+            shared.counters.failed_opens += 1;
+            self.end(Ended::Refused, shared);
+        } else {
+            self.soft_error = Some(if hard { Ended::Refused } else { Ended::Unreachable });
+        }
+    }
+
+    /// Whether a number is in flight: what an ICMP error may quote (RFC 5927 section 4.1).
+    pub(crate) fn is_in_flight(&self, seq: u32) -> bool {
+        let seq = crate::seq::Seq(seq);
+        !seq.before(self.snd_una) && seq.before(self.snd_nxt)
+    }
+
+    /// What operators and suites ask for.
+    pub(crate) fn info(&self, now: Instant, shared: &Shared) -> Info {
+        let totals = &self.totals;
+        Info {
+            state: match self.state {
+                State::SynSent => TcpState::SynSent,
+                State::SynReceived => TcpState::SynRecv,
+                State::Established => TcpState::Established,
+                State::FinWait1 => TcpState::FinWait1,
+                State::FinWait2 => TcpState::FinWait2,
+                State::CloseWait => TcpState::CloseWait,
+                State::Closing => TcpState::Closing,
+                State::LastAck => TcpState::LastAck,
+                State::Closed => TcpState::Close,
+            },
+            network: self.network,
+            ended: self.ended,
+            has_timestamps: self.is(flag::TIMESTAMPS),
+            has_sack: self.is(flag::SACK),
+            has_scale: self.is(flag::SCALED),
+            has_ecn: self.is(flag::ECN),
+            send_scale: self.snd_scale,
+            receive_scale: self.rcv_scale,
+            retries: self.retries,
+            probes: self.probes.max(self.keepalive_probes),
+            backoff: self.backoff,
+            rto_us: u32::try_from(self.backed_off(shared).as_micros()).unwrap_or(u32::MAX),
+            srtt_us: self.rtt.srtt_us(),
+            rttvar_us: self.rtt.rttvar_us(),
+            min_rtt_us: self.rtt.min_us(),
+            receive_rtt_us: self.tuning.rtt_us,
+            cwnd: self.window.cwnd,
+            ssthresh: self.window.ssthresh,
+            mss: self.mss,
+            receive_mss: self.rcv_mss,
+            advertised_mss: self.offered_mss(),
+            mtu: self.mtu,
+            unacked: self.flight.out,
+            sacked: if self.is(flag::SACK) { self.flight.sacked } else { self.dupacks },
+            lost: self.flight.lost,
+            retransmitting: self.flight.retransmitted,
+            retransmitted: totals.retransmitted,
+            reordering: self.reordering,
+            reorderings: totals.reorderings,
+            delivered: totals.delivered,
+            delivered_ce: totals.delivered_ce,
+            duplicates: totals.duplicates,
+            out_of_order: totals.out_of_order,
+            segments_in: totals.segments_in,
+            segments_out: totals.segments_out,
+            data_segments_in: totals.data_segments_in,
+            data_segments_out: totals.data_segments_out,
+            bytes_acked: totals.bytes_acked,
+            bytes_received: totals.bytes_received,
+            bytes_sent: totals.bytes_sent,
+            bytes_retransmitted: totals.bytes_retransmitted,
+            unsent: self.unsent(),
+            queued: self.receive.len() as u32,
+            unacknowledged: self.send.len() as u32,
+            send_window: self.snd_wnd,
+            receive_window: self.receive_window(),
+            since_sent: now.since(self.last_sent),
+            since_received: now.since(self.last_received),
+            memory: (size_of::<Self>() + self.memory()) as u64,
+        }
+    }
+}

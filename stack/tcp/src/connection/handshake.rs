@@ -1,0 +1,290 @@
+//! How a connection begins.
+
+use twinpath_time::{Duration, Instant};
+use twinpath_wire::tcp::Flags;
+
+use super::{Connection, Events, Limited, Network, Rack, Shared, State, Timer, Totals, Tuning, Undo, flag};
+use crate::buffer::Buffer;
+use crate::config::{Config, CongestionKind, Ecn, Options};
+use crate::congestion::{Congestion, Window};
+use crate::flight::Flight;
+use crate::prr::Prr;
+use crate::reassembly::Reassembly;
+use crate::rtt::Rtt;
+use crate::segment::{Segment, Tuple};
+use crate::seq::Seq;
+
+/// A payload that every host takes (RFC 9293 section 3.7.1), by address family.
+const MSS_DEFAULT: [u16; 2] = [536, 1220];
+
+/// The smallest payload of a segment that is believed: less would make this host send many small segments (Linux's
+/// `TCP_MIN_SND_MSS`, include/net/tcp.h, without options).
+const MSS_MIN: u16 = 48;
+
+/// Bytes of the timestamps option with its padding.
+pub(super) const TIMESTAMPS_LEN: u16 = 12;
+
+/// The longest idle acknowledgements that are sent at once when a connection is new (Linux's `TCP_MAX_QUICKACKS`).
+const QUICK_MAX: u32 = 16;
+
+/// Who has opened a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpenedBy {
+    /// This host.
+    Us,
+    /// A peer, at the listener of this number.
+    Peer(u32),
+    /// Its tuple belongs to a record, or to nobody, by now.
+    Detached,
+}
+
+/// What both ends have agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handshake {
+    pub(crate) iss: Seq,
+    pub(crate) irs: Seq,
+    pub(crate) peer_mss: u16,
+    /// The window of the peer's SYN.
+    pub(crate) window: u16,
+    /// The shift of the peer's windows, if both scale.
+    pub(crate) scale: Option<u8>,
+    pub(crate) sack: bool,
+    /// The peer's clock, if both send timestamps.
+    pub(crate) timestamps: Option<u32>,
+    pub(crate) ecn: bool,
+}
+
+impl Handshake {
+    /// What a peer's SYN offers, as far as this host takes it.
+    pub(crate) fn offered(iss: Seq, syn: &Segment<'_>, tuple: &Tuple, config: &Config) -> Self {
+        let options = &syn.options;
+        let default = MSS_DEFAULT[usize::from(!tuple.is_ipv4())];
+        // RFC 3168 section 6.1.1. A SYN with AE as well asks for accurate notification; the answer to both is ECE
+        // without CWR and AE (RFC 9768 section 3.1.2).
+        let asks = syn.flags.0 & (Flags::ECE | Flags::CWR) == Flags::ECE | Flags::CWR;
+        Self {
+            iss,
+            irs: syn.seq,
+            peer_mss: options.mss.filter(|mss| *mss > 0).unwrap_or(default).max(MSS_MIN),
+            window: syn.window,
+            scale: options.scale.filter(|_| config.window_scale),
+            sack: options.sack_permitted && config.sack,
+            timestamps: options.timestamps.filter(|_| config.timestamps).map(|times| times.value),
+            ecn: asks && config.ecn != Ecn::Off && !syn.congestion,
+        }
+    }
+}
+
+impl Connection {
+    /// A connection that sends a SYN.
+    pub(crate) fn connect(
+        tuple: Tuple,
+        iss: Seq,
+        ts_offset: u32,
+        options: Options,
+        now: Instant,
+        shared: &Shared,
+    ) -> Self {
+        let config = &shared.config;
+        let mut connection = Self::new(tuple, iss, ts_offset, options, now, config);
+        connection.set(flag::SYN_DUE);
+        connection.snd_nxt = iss;
+        connection
+    }
+
+    /// A connection whose handshake is complete, at the listener's end.
+    pub(crate) fn accepted(
+        tuple: Tuple,
+        handshake: &Handshake,
+        ts_offset: u32,
+        options: Options,
+        listener: u32,
+        now: Instant,
+        shared: &mut Shared,
+    ) -> Self {
+        let mut connection = Self::new(tuple, handshake.iss, ts_offset, options, now, &shared.config);
+        connection.opened_by = OpenedBy::Peer(listener);
+        connection.state = State::Established;
+        connection.agree(handshake, &shared.config, now);
+        connection.snd_nxt = handshake.iss + 1;
+        connection.establish(now, &shared.config);
+        connection
+    }
+
+    fn new(tuple: Tuple, iss: Seq, ts_offset: u32, options: Options, now: Instant, config: &Config) -> Self {
+        let initial = options.receive_buffer.unwrap_or(config.receive_initial);
+        let rto_min_us = u32::try_from(config.rto_min.as_micros()).unwrap_or(u32::MAX);
+        let kind = options.congestion.unwrap_or(config.congestion);
+        Self {
+            snd_una: iss,
+            snd_nxt: iss,
+            snd_wnd: 0,
+            snd_wl1: Seq(0),
+            rcv_nxt: Seq(0),
+            rcv_wup: Seq(0),
+            rcv_wnd: initial.min(65_535),
+            flags: flag::REARM,
+            state: State::SynSent,
+            network: Network::Open,
+            snd_scale: 0,
+            rcv_scale: 0,
+            mss: MSS_DEFAULT[usize::from(!tuple.is_ipv4())],
+            rcv_mss: MSS_DEFAULT[0],
+            quick: 0,
+            events: 0,
+            timer: Timer::None,
+            backoff: 0,
+            ts_recent: 0,
+            ts_offset,
+            window: Window {
+                cwnd: config.initial_window,
+                credit: 0,
+                ssthresh: Window::INFINITE,
+                clamp: u32::MAX,
+            },
+            timer_at: Instant::NEVER,
+            ack_at: Instant::NEVER,
+            last_received: now,
+            last_sent: now,
+            flight: Flight::default(),
+            send: Buffer::default(),
+            receive: Buffer::default(),
+            tuple,
+            rtt: Rtt::new(rto_min_us),
+            congestion: congestion(kind),
+            prr: Prr::default(),
+            rack: Rack { at: Instant::ZERO, end: iss, rtt_us: 0, round: iss, steps: 1, persist: 0 },
+            undo: Undo::default(),
+            reassembly: Reassembly::default(),
+            fin: None,
+            duplicate: None,
+            high_seq: iss,
+            probe_end: None,
+            small_end: iss,
+            reordering: config.reordering,
+            max_window: 0,
+            ts_recent_at: now,
+            last_echo: 0,
+            last_ack_sent: Seq(0),
+            iss,
+            irs: Seq(0),
+            receive_limit: initial,
+            send_limit: options.send_buffer.unwrap_or(config.send_max),
+            tuning: Tuning { space: initial, since: now, edge_at: now, ..Tuning::default() },
+            ato_us: 0,
+            retries: 0,
+            probes: 0,
+            keepalive_probes: 0,
+            stalled_since: now,
+            keepalive_at: Instant::NEVER,
+            end_at: Instant::NEVER,
+            cork_at: Instant::NEVER,
+            challenged_at: Instant::ZERO,
+            mtu: config.mtu,
+            peer_mss: MSS_DEFAULT[usize::from(!tuple.is_ipv4())],
+            ended: None,
+            opened_by: OpenedBy::Us,
+            options,
+            limited: Limited { since: now, ..Limited::default() },
+            window_used: 0,
+            window_used_end: iss,
+            dupacks: 0,
+            cwr_end: None,
+            totals: Totals::default(),
+            soft_error: None,
+            listed: false,
+        }
+    }
+
+    /// Takes over what the peer's SYN says.
+    pub(super) fn agree(&mut self, handshake: &Handshake, config: &Config, now: Instant) {
+        self.irs = handshake.irs;
+        self.rcv_nxt = handshake.irs + 1;
+        (self.rcv_wup, self.last_ack_sent) = (self.rcv_nxt, self.rcv_nxt);
+        self.snd_wl1 = handshake.irs;
+        self.snd_wnd = u32::from(handshake.window);
+        self.max_window = self.snd_wnd;
+        self.peer_mss = handshake.peer_mss;
+        self.clear(flag::SACK | flag::TIMESTAMPS | flag::SCALED | flag::ECN);
+        (self.snd_scale, self.rcv_scale) = (0, 0);
+        if let Some(scale) = handshake.scale {
+            self.set(flag::SCALED);
+            (self.snd_scale, self.rcv_scale) = (scale, config.scale());
+        }
+        if handshake.sack {
+            self.set(flag::SACK);
+        }
+        if let Some(stamp) = handshake.timestamps {
+            self.set(flag::TIMESTAMPS);
+            (self.ts_recent, self.ts_recent_at) = (stamp, now);
+        }
+        if handshake.ecn {
+            self.set(flag::ECN);
+        }
+        self.fit_segments(config);
+        self.tuning.edge = self.rcv_nxt + self.rcv_wnd;
+    }
+
+    /// SYN-ACK was sent once, at `sent_at`, and has been acknowledged.
+    pub(crate) fn handshake_took(&mut self, now: Instant, sent_at: Instant) {
+        self.rtt.sample(now, super::acknowledge::micros(now, sent_at), self.snd_una.0, self.snd_nxt.0);
+    }
+
+    /// SYN-ACK was sent more than once: only timestamps tell which was answered.
+    pub(crate) fn handshake_was_repeated(&mut self, now: Instant, segment: &Segment<'_>) {
+        self.set(flag::SYN_AGAIN);
+        self.window.cwnd = 1;
+        self.time_handshake(now, segment);
+    }
+
+    /// Computes the size of segments from what path, peer and program allow.
+    pub(super) fn fit_segments(&mut self, _config: &Config) {
+        let path = self.mtu.saturating_sub(self.tuple.headers());
+        let mut mss = path.min(self.peer_mss);
+        if self.options.mss > 0 {
+            mss = mss.min(self.options.mss);
+        }
+        if self.is(flag::TIMESTAMPS) {
+            mss = mss.saturating_sub(TIMESTAMPS_LEN);
+        }
+        self.mss = mss.max(MSS_MIN - TIMESTAMPS_LEN);
+    }
+
+    /// What this end takes in a segment, for its SYN.
+    pub(super) fn offered_mss(&self) -> u16 {
+        let path = self.mtu.saturating_sub(self.tuple.headers());
+        if self.options.mss > 0 { path.min(self.options.mss) } else { path }
+    }
+
+    /// The handshake is complete: `snd_una` may still be that of the SYN.
+    pub(super) fn establish(&mut self, now: Instant, config: &Config) {
+        self.state = State::Established;
+        self.snd_una = self.iss + 1;
+        self.snd_nxt = self.snd_nxt.max(self.snd_una);
+        for seq in [&mut self.rack.end, &mut self.rack.round, &mut self.high_seq, &mut self.small_end] {
+            *seq = self.snd_una;
+        }
+        self.window_used_end = self.snd_una;
+        self.rcv_mss = self.mss.min(self.rcv_mss).max(MSS_DEFAULT[0].min(self.mss));
+        let quick = self.rcv_wnd / (2 * u32::from(self.rcv_mss).max(1));
+        self.quick = quick.clamp(2, QUICK_MAX) as u8;
+        (self.last_received, self.last_sent) = (now, now);
+        (self.retries, self.backoff) = (0, 0);
+        (self.timer, self.timer_at) = (Timer::None, Instant::NEVER);
+        self.clear(flag::SYN_DUE);
+        // A retransmitted SYN says that the path loses segments (RFC 5681 section 3.1).
+        self.window.cwnd = if self.is(flag::SYN_AGAIN) { 1 } else { config.initial_window.max(1) };
+        if self.options.keepalive != Duration::MAX {
+            self.keepalive_at = now + self.options.keepalive;
+        }
+        self.tell(Events::CONNECTED | Events::WRITABLE);
+    }
+}
+
+/// Congestion control of a kind.
+pub(crate) fn congestion(kind: CongestionKind) -> Congestion {
+    match kind {
+        CongestionKind::Cubic => Congestion::cubic(),
+        CongestionKind::NewReno => Congestion::new_reno(),
+    }
+}

@@ -1,0 +1,515 @@
+//! One connection, from SYN to the end of its data (RFC 9293), as a function of (state, now, segment | call).
+//!
+//! [`segment`](Connection::segment) takes what arrives, [`output`](Connection::output) gives what is to be sent.
+
+mod acknowledge;
+mod calls;
+mod handshake;
+mod output;
+mod receive;
+mod recovery;
+mod timers;
+
+use std::collections::VecDeque;
+
+use twinpath_time::{Duration, Instant};
+
+use crate::buffer::{Buffer, Pool};
+use crate::config::{Config, CongestionKind, Options};
+use crate::congestion::{Congestion, Window};
+use crate::counters::Counters;
+use crate::flight::{Flight, Sent};
+use crate::prr::Prr;
+use crate::reassembly::Reassembly;
+use crate::record::TimeWait;
+use crate::rtt::Rtt;
+use crate::segment::Tuple;
+use crate::seq::Seq;
+
+pub(crate) use handshake::{Handshake, OpenedBy};
+pub(crate) use receive::{Fresh, Reply};
+
+/// The states of RFC 9293 section 3.3.2 that a connection has. LISTEN, SYN-RECEIVED after LISTEN, and TIME-WAIT are
+/// records of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// A SYN was sent.
+    SynSent,
+    /// A SYN was sent and one has come: both ends have opened at once.
+    SynReceived,
+    /// Data flows.
+    Established,
+    /// FIN was sent.
+    FinWait1,
+    /// FIN was acknowledged.
+    FinWait2,
+    /// The peer's FIN has come.
+    CloseWait,
+    /// Both have sent FIN; ours is not acknowledged.
+    Closing,
+    /// The peer's FIN has come, then ours was sent.
+    LastAck,
+    /// Nothing moves any more.
+    Closed,
+}
+
+/// How the sender sees the network, with Linux's names (`enum tcp_ca_state`, include/uapi/linux/tcp.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Network {
+    /// Nothing is in doubt.
+    Open,
+    /// Something came out of order.
+    Disorder,
+    /// The window shrinks after a congestion notification.
+    Reduced,
+    /// Lost segments are retransmitted.
+    Recovery,
+    /// A time-out has passed.
+    Loss,
+}
+
+/// Why a connection has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Both ends have sent FIN.
+    Finished,
+    /// The peer has reset it.
+    Reset,
+    /// The peer has refused it.
+    Refused,
+    /// The peer does not answer any more.
+    TimedOut,
+    /// The program has given it up.
+    Aborted,
+    /// The network said that the peer cannot be reached.
+    Unreachable,
+}
+
+/// Bits of [`Connection::flags`].
+mod flag {
+    /// The peer takes SACK options; both send timestamps; both scale windows.
+    pub(super) const SACK: u32 = 1 << 0;
+    pub(super) const TIMESTAMPS: u32 = 1 << 1;
+    pub(super) const SCALED: u32 = 1 << 2;
+    /// Congestion notification was agreed on; a mark is to be echoed; CWR is to be sent.
+    pub(super) const ECN: u32 = 1 << 3;
+    pub(super) const ECHO_CONGESTION: u32 = 1 << 4;
+    pub(super) const SEND_CWR: u32 = 1 << 5;
+    /// An acknowledgement is to be sent at once; later; a challenge is.
+    pub(super) const ACK_NOW: u32 = 1 << 6;
+    pub(super) const ACK_LATER: u32 = 1 << 7;
+    /// The program sends no more; FIN was sent; it is acknowledged.
+    pub(super) const FIN_QUEUED: u32 = 1 << 8;
+    pub(super) const FIN_SENT: u32 = 1 << 9;
+    /// The peer's FIN has come in order.
+    pub(super) const FIN_RECEIVED: u32 = 1 << 10;
+    /// The program has closed it.
+    pub(super) const ORPHAN: u32 = 1 << 11;
+    /// Program and peer answer each other (pingpong in Linux).
+    pub(super) const INTERACTIVE: u32 = 1 << 12;
+    /// What was sent was limited by the congestion window; by the receiver's window.
+    pub(super) const WINDOW_LIMITED: u32 = 1 << 13;
+    /// F-RTO looks whether a time-out was spurious.
+    pub(super) const FRTO: u32 = 1 << 14;
+    /// The probe in flight is a retransmission.
+    pub(super) const PROBE_IS_OLD: u32 = 1 << 15;
+    /// RACK has delivered something new; a DSACK has come; reordering was seen.
+    pub(super) const RACK_ADVANCED: u32 = 1 << 16;
+    pub(super) const DSACK_SEEN: u32 = 1 << 17;
+    pub(super) const REORDERING_SEEN: u32 = 1 << 18;
+    /// A reset is to be sent.
+    pub(super) const SEND_RESET: u32 = 1 << 19;
+    /// The program waits for room to write.
+    pub(super) const WANTS_ROOM: u32 = 1 << 20;
+    /// The program was told of the end of the stream.
+    pub(super) const END_TOLD: u32 = 1 << 21;
+    /// Cork's time has passed: what waits is sent once.
+    pub(super) const UNCORK: u32 = 1 << 22;
+    /// What the peer asked to push is sent on without waiting: the last write is complete.
+    pub(super) const LIMITED_BY_RECEIVER: u32 = 1 << 23;
+    /// The retransmission timer is to be set anew once the output is done.
+    pub(super) const REARM: u32 = 1 << 24;
+    /// Reading is over: the program takes no more.
+    pub(super) const READ_CLOSED: u32 = 1 << 25;
+    /// The peer's window may be probed: data waits for it and nothing is in flight.
+    pub(super) const PERSIST: u32 = 1 << 26;
+    /// A SYN of ours was retransmitted.
+    pub(super) const SYN_AGAIN: u32 = 1 << 27;
+    /// A tail loss probe is due.
+    pub(super) const PROBE_DUE: u32 = 1 << 28;
+    /// A keepalive, or zero window, probe is due.
+    pub(super) const KEEPALIVE_DUE: u32 = 1 << 29;
+    /// A SYN, or SYN-ACK, is due.
+    pub(super) const SYN_DUE: u32 = 1 << 30;
+}
+
+/// What a connection tells its user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Events(pub u8);
+
+impl Events {
+    /// The handshake is complete.
+    pub const CONNECTED: u8 = 1;
+    /// Bytes, or the end of the stream, can be read.
+    pub const READABLE: u8 = 2;
+    /// There is room to write, after there was none.
+    pub const WRITABLE: u8 = 4;
+    /// The connection has ended: [`Info::ended`](crate::Info::ended) says why.
+    pub const ENDED: u8 = 8;
+    /// Bytes were acknowledged.
+    pub const ACKNOWLEDGED: u8 = 16;
+
+    /// Whether any of these bits is set.
+    #[must_use]
+    pub const fn has(self, bits: u8) -> bool {
+        self.0 & bits != 0
+    }
+}
+
+/// What is due at [`Connection::timer_at`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timer {
+    None,
+    /// Retransmission (RFC 6298).
+    Retransmit,
+    /// A tail loss probe (RFC 8985 section 7).
+    Probe,
+    /// A segment may be lost by now (RFC 8985 section 6.2, step 5).
+    Reordering,
+    /// The peer's window is to be probed (RFC 9293 section 3.8.6.1).
+    Persist,
+}
+
+/// RACK's state (RFC 8985 section 5.3).
+#[derive(Clone, Copy, Debug)]
+struct Rack {
+    at: Instant,
+    end: Seq,
+    rtt_us: u32,
+    /// Until this was sent, no further DSACK counts.
+    round: Seq,
+    /// The reordering window is this many quarters of the smallest round trip, for so many recoveries.
+    steps: u8,
+    persist: u8,
+}
+
+/// What undoing a reduction needs (RFC 3522, RFC 3708).
+#[derive(Clone, Copy, Debug, Default)]
+struct Undo {
+    /// `snd_una` when the reduction began; `None`: nothing is to be undone.
+    marker: Option<Seq>,
+    /// Retransmissions that no DSACK has reported yet; `None`: not known.
+    retransmissions: Option<u32>,
+    /// When the first retransmission was sent, on the timestamp clock.
+    stamp: Option<u32>,
+    ssthresh: u32,
+}
+
+/// Receive window tuning (dynamic right-sizing).
+#[derive(Clone, Copy, Debug, Default)]
+struct Tuning {
+    /// Bytes that the program has read in the round trip before, and when the present one began.
+    space: u32,
+    copied: u32,
+    since: Instant,
+    /// A round trip as the receiver sees it, us.
+    rtt_us: u32,
+    /// When `rcv_nxt` passes this, a round trip is over.
+    edge: Seq,
+    edge_at: Instant,
+}
+
+/// Times in which something limited the sender, for [`Info`](crate::Info).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Limited {
+    pub(crate) kind: u8,
+    pub(crate) since: Instant,
+    pub(crate) total: [Duration; 4],
+}
+
+/// Memory that connections take from and give back to.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) pool: Pool,
+    pub(crate) flights: Vec<VecDeque<Sent>>,
+    pub(crate) counters: Counters,
+    pub(crate) config: Config,
+    /// Challenge acknowledgements that are left in this second (RFC 5961 section 7).
+    pub(crate) challenges: u32,
+    pub(crate) challenges_since: Instant,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    // What each segment needs.
+    snd_una: Seq,
+    snd_nxt: Seq,
+    /// The peer's window, in bytes, and the segment that it was last taken from.
+    snd_wnd: u32,
+    snd_wl1: Seq,
+    rcv_nxt: Seq,
+    /// The window last offered began here, and was so large.
+    rcv_wup: Seq,
+    rcv_wnd: u32,
+    flags: u32,
+    pub(crate) state: State,
+    network: Network,
+    snd_scale: u8,
+    rcv_scale: u8,
+    /// Payload bytes of a full-sized segment.
+    mss: u16,
+    /// The peer's segments, as seen.
+    rcv_mss: u16,
+    /// Acknowledgements that are sent at once, before any is delayed.
+    quick: u8,
+    events: u8,
+    timer: Timer,
+    backoff: u8,
+    ts_recent: u32,
+    ts_offset: u32,
+    window: Window,
+    timer_at: Instant,
+    ack_at: Instant,
+    last_received: Instant,
+    last_sent: Instant,
+    flight: Flight,
+    pub(crate) send: Buffer,
+    pub(crate) receive: Buffer,
+
+    // What some segments need.
+    pub(crate) tuple: Tuple,
+    rtt: Rtt,
+    congestion: Congestion,
+    prr: Prr,
+    rack: Rack,
+    undo: Undo,
+    reassembly: Reassembly,
+    /// The peer's FIN, if it came out of order: the number behind it.
+    fin: Option<Seq>,
+    /// A duplicate to be reported (RFC 2883).
+    duplicate: Option<(Seq, Seq)>,
+    /// What was sent when the last reduction began.
+    high_seq: Seq,
+    /// The probe in flight ends here (RFC 8985 section 7.3).
+    probe_end: Option<Seq>,
+    /// The end of the last segment that was not full-sized (RFC 9293 section 3.7.4).
+    small_end: Seq,
+    /// When ECN last reduced the window, what was sent then.
+    reordering: u32,
+    /// The largest window that the peer has offered.
+    max_window: u32,
+    /// When ts_recent was taken, and the number expected then.
+    ts_recent_at: Instant,
+    /// The echo of the last acknowledgement, on this end's clock.
+    last_echo: u32,
+    last_ack_sent: Seq,
+    iss: Seq,
+    irs: Seq,
+    /// The limits of buffers.
+    receive_limit: u32,
+    send_limit: u32,
+    tuning: Tuning,
+    /// How long acknowledgements are delayed, us.
+    ato_us: u32,
+    retries: u8,
+    probes: u8,
+    keepalive_probes: u8,
+    /// Since when nothing was acknowledged although something is in flight.
+    stalled_since: Instant,
+    keepalive_at: Instant,
+    /// When an orphan, FIN_WAIT_2 or a cork ends.
+    end_at: Instant,
+    cork_at: Instant,
+    challenged_at: Instant,
+    /// What the path carries, bytes of an IP packet.
+    mtu: u16,
+    /// The largest segment that the peer takes.
+    peer_mss: u16,
+    pub(crate) ended: Option<Ended>,
+    pub(crate) opened_by: OpenedBy,
+    pub(crate) options: Options,
+    pub(crate) limited: Limited,
+    window_used: u32,
+    window_used_end: Seq,
+    /// A segment lost before was sent again up to here (limited transmit, RFC 3042).
+    dupacks: u32,
+    cwr_end: Option<Seq>,
+    pub(crate) totals: Totals,
+    soft_error: Option<Ended>,
+    listed: bool,
+}
+
+/// Counts of a connection since it began.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) retransmitted: u32,
+    pub(crate) segments_in: u32,
+    pub(crate) segments_out: u32,
+    pub(crate) data_segments_in: u32,
+    pub(crate) data_segments_out: u32,
+    pub(crate) bytes_acked: u64,
+    pub(crate) bytes_received: u64,
+    pub(crate) bytes_sent: u64,
+    pub(crate) bytes_retransmitted: u64,
+    pub(crate) delivered: u32,
+    pub(crate) delivered_ce: u32,
+    pub(crate) duplicates: u32,
+    pub(crate) reorderings: u32,
+    pub(crate) out_of_order: u32,
+}
+
+impl Connection {
+    #[inline]
+    const fn is(&self, flags: u32) -> bool {
+        self.flags & flags != 0
+    }
+
+    #[inline]
+    const fn set(&mut self, flags: u32) {
+        self.flags |= flags;
+    }
+
+    #[inline]
+    const fn clear(&mut self, flags: u32) {
+        self.flags &= !flags;
+    }
+
+    #[inline]
+    const fn tell(&mut self, events: u8) {
+        self.events |= events;
+    }
+
+    /// Takes the events since the last call.
+    #[inline]
+    pub(crate) const fn take_events(&mut self) -> Events {
+        Events(core::mem::replace(&mut self.events, 0))
+    }
+
+    /// Whether the engine's lists have it already; it is listed from now on if `listed`.
+    #[inline]
+    pub(crate) const fn list(&mut self, listed: bool) -> bool {
+        core::mem::replace(&mut self.listed, listed)
+    }
+
+    /// Whether there are events.
+    #[inline]
+    pub(crate) const fn has_events(&self) -> bool {
+        self.events != 0
+    }
+
+    /// The number behind the last byte that was written.
+    #[inline]
+    fn write_end(&self) -> Seq {
+        self.data_start() + self.send.len() as u32
+    }
+
+    /// The number of the first byte in the send buffer: `snd_una`, but for SYN and FIN.
+    #[inline]
+    fn data_start(&self) -> Seq {
+        if self.snd_una == self.iss { self.iss + 1 } else { self.snd_una }
+    }
+
+    /// The number behind the last byte that the peer's window allows.
+    #[inline]
+    fn window_end(&self) -> Seq {
+        self.snd_una + self.snd_wnd
+    }
+
+    /// Timestamps: a clock of 1 kHz (RFC 7323 section 5.4), as Linux has it, with an offset of its own.
+    #[inline]
+    const fn stamp(&self, now: Instant) -> u32 {
+        ((now.as_nanos() / 1_000_000) as u32).wrapping_add(self.ts_offset)
+    }
+
+    fn kind(&self, config: &Config) -> CongestionKind {
+        self.options.congestion.unwrap_or(config.congestion)
+    }
+
+    /// Whether it can be forgotten: nothing moves, and nobody reads.
+    pub(crate) const fn is_over(&self) -> bool {
+        matches!(self.state, State::Closed) && self.is(flag::ORPHAN) && !self.is(flag::SEND_RESET)
+    }
+
+    /// Whether a reset is still to be sent.
+    pub(crate) const fn has_reset_to_send(&self) -> bool {
+        self.is(flag::SEND_RESET)
+    }
+
+    /// The record that takes over when both have sent FIN.
+    pub(crate) fn time_wait(&self, until: Instant) -> TimeWait {
+        TimeWait {
+            snd_nxt: self.snd_nxt,
+            rcv_nxt: self.rcv_nxt,
+            rcv_wnd: self.rcv_wnd,
+            ts_recent: self.is(flag::TIMESTAMPS).then_some(self.ts_recent),
+            ts_offset: self.ts_offset,
+            scale: self.rcv_scale,
+            until,
+            acked_at: Instant::ZERO,
+        }
+    }
+
+    /// Whether both have sent FIN and ours is acknowledged, so that the peer's last segments are to be answered.
+    pub(crate) const fn goes_to_time_wait(&self) -> bool {
+        matches!(self.state, State::Closed)
+            && matches!(self.ended, Some(Ended::Finished))
+            && !matches!(self.opened_by, OpenedBy::Detached)
+    }
+
+    /// Ends it, without a word to the peer.
+    fn end(&mut self, why: Ended, shared: &mut Shared) {
+        if self.state == State::Closed {
+            return;
+        }
+        self.state = State::Closed;
+        self.ended = Some(why);
+        self.flight.clear();
+        self.flight.release(&mut shared.flights);
+        self.send.release(&mut shared.pool);
+        if !matches!(why, Ended::Finished) {
+            // Bytes that have arrived in order can still be read, as from a socket of Linux.
+            self.reassembly.clear();
+        }
+        (self.timer, self.timer_at, self.ack_at) = (Timer::None, Instant::NEVER, Instant::NEVER);
+        (self.keepalive_at, self.end_at, self.cork_at) = (Instant::NEVER, Instant::NEVER, Instant::NEVER);
+        self.clear(flag::ACK_NOW | flag::ACK_LATER | flag::PROBE_DUE | flag::KEEPALIVE_DUE | flag::SYN_DUE);
+        self.tell(Events::ENDED | Events::READABLE | Events::WRITABLE);
+        self.release(shared);
+    }
+
+    /// Gives back the memory that holds nothing.
+    fn release(&mut self, shared: &mut Shared) {
+        if self.receive.is_empty() && self.reassembly.is_empty() {
+            self.receive.release(&mut shared.pool);
+        }
+        if self.send.is_empty() {
+            self.send.release(&mut shared.pool);
+        }
+    }
+
+    /// Gives everything back.
+    pub(crate) fn drop_buffers(&mut self, shared: &mut Shared) {
+        self.flight.clear();
+        self.flight.release(&mut shared.flights);
+        self.reassembly.clear();
+        self.send.release(&mut shared.pool);
+        self.receive.release(&mut shared.pool);
+    }
+
+    pub(crate) fn debug(&self) -> String {
+        format!(
+            "{:?} at {:?} flags {:b} {:?} {:?}",
+            self.timer,
+            self.timer_at,
+            self.flags,
+            self.flight,
+            self.deadline()
+        )
+    }
+
+    /// Bytes of memory that it holds beside itself.
+    pub(crate) fn memory(&self) -> usize {
+        self.send.memory() + self.receive.memory() + self.flight.memory() + self.reassembly.memory()
+    }
+}

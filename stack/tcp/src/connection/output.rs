@@ -1,0 +1,675 @@
+//! What is sent: retransmissions, new data, acknowledgements, probes, resets.
+
+use twinpath_time::{Duration, Instant};
+use twinpath_wire::tcp::{self, Flags, Timestamps, Writer};
+
+use super::{Connection, Network, Shared, State, Timer, flag};
+use crate::config::Ecn;
+use crate::flight::{Sent, flag as sent};
+use crate::segment::{Outgoing, Sink};
+use crate::seq::Seq;
+
+/// How long a cork holds small segments back (Linux's man page tcp(7), TCP_CORK).
+const CORK_TIME: Duration = Duration::from_millis(200);
+
+/// The sink has no room; the rest is sent later.
+#[derive(Debug)]
+struct Full;
+
+impl Connection {
+    /// Sends what is to be sent now. False if the sink has no room for all.
+    pub(crate) fn output(&mut self, now: Instant, shared: &mut Shared, sink: &mut impl Sink) -> bool {
+        let whole = self.output_all(now, shared, sink).is_ok();
+        if self.is(flag::REARM) {
+            self.rearm(now, shared);
+        }
+        if self.is(flag::ACK_LATER) {
+            self.delay_ack(now, shared);
+        }
+        whole
+    }
+
+    fn output_all(&mut self, now: Instant, shared: &mut Shared, sink: &mut impl Sink) -> Result<(), Full> {
+        if self.is(flag::SEND_RESET) {
+            self.send_reset(now, shared, sink)?;
+        }
+        match self.state {
+            State::Closed => {
+                if self.is(flag::ACK_NOW) && self.ended == Some(super::Ended::Finished) {
+                    return self.send_ack(now, shared, sink);
+                }
+                return Ok(());
+            }
+            State::SynSent | State::SynReceived => return self.send_syn(now, shared, sink),
+            _ => {}
+        }
+        if self.flight.lost > self.flight.retransmitted || self.flight.lost > 0 {
+            self.send_lost(now, shared, sink)?;
+        }
+        self.send_new(now, shared, sink)?;
+        if self.flags & (flag::PROBE_DUE | flag::PERSIST | flag::KEEPALIVE_DUE) != 0 {
+            self.send_probes(now, shared, sink)?;
+        }
+        if self.is(flag::ACK_NOW) {
+            self.send_ack(now, shared, sink)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes that were written and not sent.
+    #[inline]
+    pub(crate) fn unsent(&self) -> u32 {
+        self.write_end().since(self.snd_nxt)
+    }
+
+    /// New data, as far as windows and Nagle's rule allow, and FIN.
+    fn send_new(&mut self, now: Instant, shared: &mut Shared, sink: &mut impl Sink) -> Result<(), Full> {
+        if self.unsent() == 0 && (!self.is(flag::FIN_QUEUED) || self.is(flag::FIN_SENT)) {
+            return Ok(());
+        }
+        self.restart_after_idle(now, shared);
+        let mut limited = false;
+        loop {
+            let unsent = self.unsent();
+            let fin = self.is(flag::FIN_QUEUED) && !self.is(flag::FIN_SENT);
+            if unsent == 0 && !fin {
+                break;
+            }
+            let room = self
+                .window
+                .cwnd
+                .saturating_sub(self.flight.in_flight() - self.dupacks.min(self.flight.in_flight()));
+            if room == 0 {
+                limited = true;
+                break;
+            }
+            let Some(len) = self.next_len(now, unsent, fin, room, shared) else { break };
+            self.send_data(now, len, shared, sink)?;
+        }
+        self.note_window_use(limited);
+        if self.flight.is_empty() {
+            self.set(flag::REARM);
+        }
+        Ok(())
+    }
+
+    /// Bytes of the next segment, which may hold several full-sized ones; `None` if it waits. `room`: the segments
+    /// that the congestion window has left.
+    fn next_len(&mut self, now: Instant, unsent: u32, fin: bool, room: u32, shared: &Shared) -> Option<u32> {
+        let mss = u32::from(self.mss);
+        let window = self.window_end().since(self.snd_nxt);
+        let most = (room.min(self.segments_at_once(shared))).saturating_mul(mss);
+        if unsent == 0 {
+            // A FIN needs a number of the window, as a byte does.
+            return (fin && window > 0).then_some(0);
+        }
+        if window == 0 {
+            return None;
+        }
+        let len = unsent.min(most).min(window);
+        let whole = len / mss * mss;
+        let partial = len % mss;
+        if partial > 0 && (len < unsent || self.must_wait(fin, now)) {
+            // The rest of a window, or a small segment that waits: only full-sized ones go.
+            if len == window && len < unsent && whole == 0 {
+                // Silly window avoidance (RFC 9293 section 3.8.6.2.1): half of the largest window is worth it.
+                if window >= self.max_window / 2
+                    && self.flight.is_empty()
+                    && window >= mss.min(self.max_window / 2).max(1)
+                {
+                    return Some(len);
+                }
+                return None;
+            }
+            return (whole > 0)
+                .then_some(whole)
+                .filter(|whole| !self.defers(now, *whole, unsent, window, room, shared));
+        }
+        if self.defers(now, len, unsent, window, room, shared) {
+            return None;
+        }
+        Some(len)
+    }
+
+    /// Nagle's rule as refined by Minshall: a small segment waits for the acknowledgement of a small one
+    /// (RFC 9293 section 3.7.4). A cork holds it for 200 ms.
+    fn must_wait(&mut self, fin: bool, now: Instant) -> bool {
+        if fin || self.is(flag::UNCORK) {
+            return false;
+        }
+        if self.options.cork {
+            if self.cork_at == Instant::NEVER {
+                self.cork_at = now + CORK_TIME;
+            }
+            return true;
+        }
+        !self.options.no_delay
+            && !self.flight.is_empty()
+            && self.small_end.after(self.snd_una)
+            && !self.small_end.after(self.snd_nxt)
+    }
+
+    /// Whether it is better to wait for more of the window, so that several segments leave as one (Linux's
+    /// `tcp_tso_should_defer`).
+    fn defers(&self, now: Instant, len: u32, unsent: u32, window: u32, room: u32, shared: &Shared) -> bool {
+        let mss = u32::from(self.mss);
+        if shared.config.super_segment == 0 || self.network >= Network::Recovery || len == unsent {
+            return false;
+        }
+        if self.flight.is_empty() {
+            return false;
+        }
+        let limit = window.min(room.saturating_mul(mss));
+        if limit >= self.segments_at_once(shared).saturating_mul(mss) {
+            return false;
+        }
+        let chunk = self.snd_wnd.min(self.window.cwnd.saturating_mul(mss)) / 3;
+        if limit >= chunk {
+            return false;
+        }
+        // If the next acknowledgement is far away, there is no use in waiting.
+        let first = self.flight.first().map_or(now, |first| first.at);
+        let age_us = u32::try_from(now.nanos_since(first) / 1000).unwrap_or(u32::MAX);
+        age_us >= self.rtt.srtt_us() / 2
+    }
+
+    /// Full-sized segments that leave as one: what the path takes in a millisecond, at least two. On a path of below
+    /// half a millisecond as many as there are.
+    fn segments_at_once(&self, shared: &Shared) -> u32 {
+        let most = shared.config.super_segment / u32::from(self.mss).max(1);
+        if most <= 1 {
+            return 1;
+        }
+        let srtt_us = u64::from(self.rtt.srtt_us()).max(1);
+        let factor = if self.window.cwnd < self.window.ssthresh / 2 { 200 } else { 120 };
+        let rate = u64::from(self.window.cwnd.max(self.flight.out)) * u64::from(self.mss) * factor * 10_000
+            / srtt_us;
+        let burst = u64::from(shared.config.super_segment) >> (self.rtt.min_us() / 512).min(63);
+        let segments = (rate / 1000 + burst) / u64::from(self.mss).max(1);
+        (segments.min(u64::from(most)) as u32).max(2)
+    }
+
+    /// Sends `len` bytes of new data, with FIN if nothing follows.
+    fn send_data(
+        &mut self,
+        now: Instant,
+        len: u32,
+        shared: &mut Shared,
+        sink: &mut impl Sink,
+    ) -> Result<(), Full> {
+        let start = self.snd_nxt;
+        let unsent = self.unsent();
+        let last = len == unsent;
+        let fin = last && self.is(flag::FIN_QUEUED) && !self.is(flag::FIN_SENT);
+        let mss = u32::from(self.mss);
+        let mut flags = 0;
+        if fin {
+            flags |= sent::FIN;
+        }
+        if last && len > 0 {
+            flags |= sent::PUSH;
+        }
+        let record = Sent {
+            start,
+            end: start + len + u32::from(fin),
+            at: now,
+            unit: self.mss,
+            flags,
+            count: len.div_ceil(mss).max(1),
+        };
+        self.send_record(now, &record, shared, sink)?;
+        let first = self.flight.is_empty();
+        self.flight.push(record, &mut shared.flights);
+        self.prr.sent(record.count);
+        self.snd_nxt = record.end;
+        if fin {
+            self.set(flag::FIN_SENT);
+        }
+        if !len.is_multiple_of(mss) {
+            self.small_end = record.end;
+        }
+        if first {
+            self.stalled_since = now;
+        }
+        if first || self.timer == Timer::Probe || self.timer == Timer::None || self.timer == Timer::Persist {
+            self.set(flag::REARM);
+        }
+        self.window_used = self.window_used.max(self.flight.out);
+        self.totals.bytes_sent += u64::from(len);
+        self.totals.data_segments_out = self.totals.data_segments_out.wrapping_add(record.count);
+        Ok(())
+    }
+
+    /// After a pause of a retransmission time-out, the window that the path allowed then says little
+    /// (RFC 5681 section 4.1).
+    fn restart_after_idle(&mut self, now: Instant, shared: &Shared) {
+        if !self.flight.is_empty() {
+            return;
+        }
+        let idle = now.since(self.last_sent);
+        let rto = Duration::from_micros(u64::from(self.rtt.rto_us()));
+        use crate::congestion::Control as _;
+        if idle > rto {
+            self.congestion.on_idle_end(now, idle);
+            if shared.config.slow_start_after_idle && self.network == Network::Open {
+                let mut left = idle;
+                let restart = shared.config.initial_window.min(self.window.cwnd);
+                let present = self.window.ssthresh.max(self.window.cwnd / 4 * 3);
+                while left > rto && self.window.cwnd > restart {
+                    left = left.saturating_sub(rto);
+                    self.window.cwnd /= 2;
+                }
+                self.window.cwnd = self.window.cwnd.max(restart);
+                self.window.ssthresh = present;
+                self.window.credit = 0;
+                self.window_used = 0;
+            }
+        }
+    }
+
+    /// Notes once per round trip how much of the congestion window was used (RFC 7661).
+    fn note_window_use(&mut self, limited: bool) {
+        let out = self.flight.out;
+        if !self.snd_una.before(self.window_used_end) {
+            self.window_used = out;
+            self.window_used_end = self.snd_nxt;
+            self.clear(flag::WINDOW_LIMITED);
+        }
+        if limited {
+            self.set(flag::WINDOW_LIMITED);
+        }
+    }
+
+    /// Sends again what is lost, as far as the congestion window allows.
+    #[cold]
+    fn send_lost(&mut self, now: Instant, shared: &mut Shared, sink: &mut impl Sink) -> Result<(), Full> {
+        if self.is_new_data_first() {
+            let before = self.snd_nxt;
+            self.send_new(now, shared, sink)?;
+            if self.snd_nxt.after(self.high_seq) {
+                return Ok(());
+            }
+            let _ = before;
+            self.clear(flag::FRTO);
+        }
+        while let Some(index) = self.flight.next_lost() {
+            let room = self
+                .window
+                .cwnd
+                .saturating_sub(self.flight.in_flight() - self.dupacks.min(self.flight.in_flight()));
+            if room == 0 {
+                break;
+            }
+            self.send_again(now, index, room.min(self.segments_at_once(shared)), shared, sink)?;
+        }
+        Ok(())
+    }
+
+    /// Sends a record again, of at most `segments` segments; the rest is cut off.
+    fn send_again(
+        &mut self,
+        now: Instant,
+        index: usize,
+        segments: u32,
+        shared: &mut Shared,
+        sink: &mut impl Sink,
+    ) -> Result<(), Full> {
+        if let Some(first) = self.flight.get(index)
+            && first.unit > self.mss
+        {
+            self.flight.resize(self.mss);
+        }
+        let Some(record) = self.flight.get(index).copied() else { return Ok(()) };
+        if record.count > segments {
+            let at = record.start + segments * u32::from(record.unit);
+            self.flight.split(index, at, false);
+        }
+        let Some(record) = self.flight.get(index).copied() else { return Ok(()) };
+        // What lies behind the peer's window would be dropped; the first segment probes it.
+        let window_end = self.window_end();
+        if record.end.after(window_end) && index > 0 {
+            return Ok(());
+        }
+        self.send_record(now, &record, shared, sink)?;
+        if self.undo.stamp.is_none() {
+            self.undo.stamp = Some(self.stamp(now));
+        }
+        let known = self.undo.retransmissions.unwrap_or(0);
+        self.undo.retransmissions = Some(known + record.count);
+        self.flight.sent_again(index, now);
+        self.prr.sent(record.count);
+        shared.counters.retransmitted += u64::from(record.count);
+        self.totals.retransmitted += record.count;
+        self.totals.bytes_retransmitted += u64::from(record.end - record.start);
+        if index == 0 && self.timer != Timer::Retransmit {
+            self.set(flag::REARM);
+        }
+        Ok(())
+    }
+
+    /// Probes: of a tail loss, of a closed window, of a silent peer.
+    #[cold]
+    fn send_probes(&mut self, now: Instant, shared: &mut Shared, sink: &mut impl Sink) -> Result<(), Full> {
+        if self.is(flag::PROBE_DUE) {
+            self.send_tail_probe(now, shared, sink)?;
+            self.clear(flag::PROBE_DUE);
+        }
+        if self.is(flag::PERSIST) {
+            shared.counters.window_probes += 1;
+            let window = self.window_end().since(self.snd_nxt);
+            let len = window.min(self.unsent()).min(u32::from(self.mss));
+            if len > 0 {
+                self.send_data(now, len, shared, sink)?;
+            } else {
+                self.send_empty(now, self.snd_una - 1, shared, sink)?;
+            }
+            self.clear(flag::PERSIST);
+        }
+        if self.is(flag::KEEPALIVE_DUE) {
+            self.send_empty(now, self.snd_una - 1, shared, sink)?;
+            self.clear(flag::KEEPALIVE_DUE);
+        }
+        Ok(())
+    }
+
+    /// RFC 8985 section 7.3: a new segment if there is one, else the last one again.
+    fn send_tail_probe(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared,
+        sink: &mut impl Sink,
+    ) -> Result<(), Full> {
+        if self.probe_end.is_some() || self.flight.is_empty() {
+            self.set(flag::REARM);
+            return Ok(());
+        }
+        shared.counters.probes += 1;
+        let mss = u32::from(self.mss);
+        let window = self.window_end().since(self.snd_nxt);
+        let len = self.unsent().min(mss);
+        if len > 0 && len <= window {
+            self.send_data(now, len, shared, sink)?;
+            self.clear(flag::PROBE_IS_OLD);
+        } else if let Some(last) = self.flight.last().copied() {
+            let mut index = self.flight.len() - 1;
+            if last.has(sent::SACKED | sent::LOST) {
+                self.set(flag::REARM);
+                return Ok(());
+            }
+            if last.count > 1 {
+                let at = last.start + (last.count - 1) * u32::from(last.unit);
+                self.flight.split(index, at, false);
+                index += 1;
+            }
+            self.send_again(now, index, 1, shared, sink)?;
+            self.set(flag::PROBE_IS_OLD);
+        }
+        self.probe_end = Some(self.snd_nxt);
+        self.timer = Timer::Probe;
+        self.set(flag::REARM);
+        Ok(())
+    }
+
+    /// The window to offer: what is free of the buffer, never less than was offered before, in whole units of the
+    /// scale, and nothing before a full-sized segment fits (RFC 9293 section 3.8.6.2.2).
+    #[inline]
+    fn select_window(&mut self) -> u16 {
+        let held = self.receive.len() as u32;
+        let free = self.receive_limit.saturating_sub(held);
+        let offered = self.receive_window();
+        let mut window = free;
+        let unit = 1_u32 << self.rcv_scale;
+        if window < u32::from(self.rcv_mss).min(self.receive_limit / 2)
+            && window < offered + self.receive_limit / 2
+        {
+            window = 0;
+        }
+        window = if self.rcv_scale > 0 { window / unit * unit } else { window };
+        if window < offered {
+            window = offered.next_multiple_of(unit);
+        }
+        window = window.min(65_535 << self.rcv_scale);
+        self.rcv_wup = self.rcv_nxt;
+        self.rcv_wnd = window;
+        (window >> self.rcv_scale) as u16
+    }
+
+    /// The options of a segment of an established connection.
+    #[inline]
+    fn options(&mut self, now: Instant) -> Writer {
+        let mut options = Writer::default();
+        if self.is(flag::TIMESTAMPS) {
+            options.timestamps(Timestamps { value: self.stamp(now), echo: self.ts_recent }, true);
+        }
+        if self.duplicate.is_some() || !self.reassembly.is_empty() {
+            self.add_blocks(&mut options);
+        }
+        options
+    }
+
+    /// What has arrived out of order, or twice.
+    #[cold]
+    fn add_blocks(&mut self, options: &mut Writer) {
+        if !self.is(flag::SACK) {
+            return;
+        }
+        let mut blocks = [(0, 0); tcp::SACK_BLOCKS_MAX + 1];
+        let mut count = 0;
+        let duplicate = self.duplicate.take();
+        if let Some((start, end)) = duplicate {
+            blocks[0] = (start.0, end.0);
+            count = 1;
+            // RFC 2883 section 4: the block that holds the duplicate follows.
+            if let Some((from, to)) = self.reassembly.around(start) {
+                blocks[1] = (from.0, to.0);
+                count = 2;
+            }
+        }
+        let known = count;
+        let mut ranges = [(0, 0); tcp::SACK_BLOCKS_MAX];
+        let found = self.reassembly.report(&mut ranges);
+        for range in &ranges[..found] {
+            if count < blocks.len() && !(known == 2 && blocks[1] == *range) {
+                blocks[count] = *range;
+                count += 1;
+            }
+        }
+        options.sack(&blocks[..count.min(tcp::SACK_BLOCKS_MAX)]);
+    }
+
+    fn header(&mut self, seq: Seq, flags: u8) -> tcp::Header {
+        let window = self.select_window();
+        self.last_ack_sent = self.rcv_nxt;
+        tcp::Header {
+            source_port: self.tuple.local_port(),
+            destination_port: self.tuple.remote_port(),
+            sequence: seq.0,
+            acknowledgement: self.rcv_nxt.0,
+            flags: Flags(flags),
+            window,
+        }
+    }
+
+    /// An acknowledgement leaves with this segment.
+    #[inline]
+    fn acknowledged_now(&mut self) {
+        self.quick = self.quick.saturating_sub(1);
+        self.clear(flag::ACK_NOW | flag::ACK_LATER);
+        self.ack_at = Instant::NEVER;
+    }
+
+    /// Sends the bytes of a record.
+    #[inline]
+    fn send_record(
+        &mut self,
+        now: Instant,
+        record: &Sent,
+        shared: &mut Shared,
+        sink: &mut impl Sink,
+    ) -> Result<(), Full> {
+        let fin = u32::from(record.has(sent::FIN));
+        let len = (record.end - record.start) - fin;
+        let offset = record.start - self.data_start();
+        let again = record.start.before(self.snd_nxt);
+        let mut flags = Flags::ACK;
+        if record.has(sent::FIN) {
+            flags |= Flags::FIN;
+        }
+        if record.has(sent::PUSH) {
+            flags |= Flags::PSH;
+        }
+        if self.is(flag::ECHO_CONGESTION) {
+            flags |= Flags::ECE;
+        }
+        // RFC 3168 section 6.1.5: retransmissions are not capable, and CWR comes with new data.
+        let capable = self.is(flag::ECN) && !again && len > 0;
+        if capable && self.is(flag::SEND_CWR) {
+            flags |= Flags::CWR;
+        }
+        let header = self.header(record.start, flags);
+        let mut options = self.options(now);
+        if self.is(flag::TIMESTAMPS)
+            && options.len() + len as usize > usize::from(self.mss) + 12
+            && len <= u32::from(self.mss)
+        {
+            // Blocks would make it longer than the path takes.
+            options = self.options_without_blocks(now);
+        }
+        let unit = if record.count > 1 { record.unit } else { 0 };
+        let segment = Outgoing {
+            header,
+            options: options.bytes(),
+            payload: self.send.range(offset as usize, len as usize),
+            unit,
+            capable,
+        };
+        if !sink.send(&self.tuple, &segment) {
+            return Err(Full);
+        }
+        if flags & Flags::CWR != 0 {
+            self.clear(flag::SEND_CWR);
+        }
+        if !again && now.since(self.last_received) < Duration::from_millis(40) {
+            // It answers what has just come.
+            self.set(flag::INTERACTIVE);
+        }
+        self.last_sent = now;
+        self.acknowledged_now();
+        self.totals.segments_out = self.totals.segments_out.wrapping_add(record.count);
+        shared.counters.segments_out += u64::from(record.count);
+        Ok(())
+    }
+
+    #[cold]
+    fn options_without_blocks(&self, now: Instant) -> Writer {
+        let mut options = Writer::default();
+        options.timestamps(Timestamps { value: self.stamp(now), echo: self.ts_recent }, true);
+        options
+    }
+
+    fn send_ack(&mut self, now: Instant, shared: &mut Shared, sink: &mut impl Sink) -> Result<(), Full> {
+        self.send_empty(now, self.snd_nxt, shared, sink)?;
+        self.acknowledged_now();
+        Ok(())
+    }
+
+    /// An acknowledgement without data: as such, or as a probe by a number that the peer has already.
+    fn send_empty(
+        &mut self,
+        now: Instant,
+        seq: Seq,
+        shared: &mut Shared,
+        sink: &mut impl Sink,
+    ) -> Result<(), Full> {
+        let mut flags = Flags::ACK;
+        if self.is(flag::ECHO_CONGESTION) {
+            flags |= Flags::ECE;
+        }
+        let header = self.header(seq, flags);
+        let options = self.options(now);
+        let segment = Outgoing { header, options: options.bytes(), payload: &[], unit: 0, capable: false };
+        if !sink.send(&self.tuple, &segment) {
+            return Err(Full);
+        }
+        self.totals.segments_out = self.totals.segments_out.wrapping_add(1);
+        shared.counters.segments_out += 1;
+        Ok(())
+    }
+
+    #[cold]
+    fn send_reset(&mut self, now: Instant, shared: &mut Shared, sink: &mut impl Sink) -> Result<(), Full> {
+        let header = self.header(self.snd_nxt, Flags::RST | Flags::ACK);
+        let options = self.options(now);
+        let segment = Outgoing { header, options: options.bytes(), payload: &[], unit: 0, capable: false };
+        if !sink.send(&self.tuple, &segment) {
+            return Err(Full);
+        }
+        self.clear(flag::SEND_RESET);
+        shared.counters.resets_out += 1;
+        shared.counters.segments_out += 1;
+        Ok(())
+    }
+
+    /// SYN, or SYN-ACK of a crossing open.
+    #[cold]
+    fn send_syn(&mut self, now: Instant, shared: &mut Shared, sink: &mut impl Sink) -> Result<(), Full> {
+        if !self.is(flag::SYN_DUE) {
+            if self.is(flag::ACK_NOW) && self.state == State::SynReceived {
+                return self.send_ack(now, shared, sink);
+            }
+            return Ok(());
+        }
+        let answers = self.state == State::SynReceived;
+        let config = &shared.config;
+        let mut options = Writer::default();
+        options.mss(self.offered_mss());
+        let sack = if answers { self.is(flag::SACK) } else { config.sack };
+        let timestamps = if answers { self.is(flag::TIMESTAMPS) } else { config.timestamps };
+        let scaled = if answers { self.is(flag::SCALED) } else { config.window_scale };
+        if sack {
+            options.sack_permitted(!timestamps);
+        }
+        if timestamps {
+            let echo = if answers { self.ts_recent } else { 0 };
+            options.timestamps(Timestamps { value: self.stamp(now), echo }, !sack);
+        }
+        if scaled {
+            options.scale(config.scale());
+        }
+        let mut flags = Flags::SYN;
+        if answers {
+            flags |= Flags::ACK;
+            if self.is(flag::ECN) {
+                flags |= Flags::ECE;
+            }
+        } else if config.ecn == Ecn::Request && self.retries < 2 {
+            flags |= Flags::ECE | Flags::CWR;
+            self.set(flag::ECN);
+        } else {
+            self.clear(flag::ECN);
+        }
+        let header = tcp::Header {
+            source_port: self.tuple.local_port(),
+            destination_port: self.tuple.remote_port(),
+            sequence: self.iss.0,
+            acknowledgement: if answers { self.rcv_nxt.0 } else { 0 },
+            flags: Flags(flags),
+            window: self.rcv_wnd.min(65_535) as u16,
+        };
+        let segment = Outgoing { header, options: options.bytes(), payload: &[], unit: 0, capable: false };
+        if !sink.send(&self.tuple, &segment) {
+            return Err(Full);
+        }
+        self.snd_nxt = self.iss + 1;
+        self.last_sent = now;
+        self.totals.segments_out += 1;
+        shared.counters.segments_out += 1;
+        if self.retries > 0 {
+            shared.counters.retransmitted += 1;
+            self.totals.retransmitted += 1;
+        }
+        self.clear(flag::SYN_DUE | flag::ACK_NOW);
+        self.set(flag::REARM);
+        Ok(())
+    }
+}

@@ -1,0 +1,257 @@
+//! Timers: one for what is in flight, and those of acknowledgements, keepalives and ends.
+
+use twinpath_time::{Duration, Instant};
+
+use super::{Connection, Ended, Network, Shared, State, Timer, flag};
+
+impl Connection {
+    /// When [`Self::due`] is to be called.
+    #[inline]
+    pub(crate) fn deadline(&self) -> Instant {
+        self.timer_at.min(self.ack_at).min(self.keepalive_at).min(self.end_at).min(self.cork_at)
+    }
+
+    /// Does what is due. The output follows.
+    #[cold]
+    pub(crate) fn due(&mut self, now: Instant, shared: &mut Shared) {
+        if self.state == State::Closed {
+            return;
+        }
+        if now >= self.end_at {
+            self.end_at = Instant::NEVER;
+            self.end(self.soft_error.unwrap_or(Ended::TimedOut), shared);
+            return;
+        }
+        if now >= self.ack_at {
+            self.ack_at = Instant::NEVER;
+            if self.is(flag::ACK_LATER) {
+                shared.counters.delayed_acks += 1;
+                self.clear(flag::INTERACTIVE);
+                self.set(flag::ACK_NOW);
+            }
+        }
+        if now >= self.cork_at {
+            self.cork_at = Instant::NEVER;
+            self.set(flag::UNCORK);
+        }
+        if now >= self.keepalive_at {
+            self.keep_alive(now, shared);
+        }
+        if now >= self.timer_at {
+            self.timer_at = Instant::NEVER;
+            match core::mem::replace(&mut self.timer, Timer::None) {
+                Timer::None => {}
+                Timer::Retransmit => self.retransmit_is_due(now, shared),
+                Timer::Probe => self.probe_is_due(),
+                Timer::Reordering => self.reordering_is_over(now, shared),
+                Timer::Persist => self.persist_is_due(now, shared),
+            }
+        }
+    }
+
+    fn retransmit_is_due(&mut self, now: Instant, shared: &mut Shared) {
+        if matches!(self.state, State::SynSent | State::SynReceived) {
+            self.syn_is_due(now, shared);
+            return;
+        }
+        if self.flight.is_empty() {
+            return;
+        }
+        if self.snd_wnd == 0 && self.flight.retransmitted == 0 && self.is_given_up_on_window(now) {
+            shared.counters.timed_out += 1;
+            self.end(Ended::TimedOut, shared);
+            return;
+        }
+        if self.is_given_up(now, shared) {
+            shared.counters.timed_out += 1;
+            self.end(self.soft_error.unwrap_or(Ended::TimedOut), shared);
+            return;
+        }
+        shared.counters.timeouts += 1;
+        self.begin_loss(now, shared);
+        self.retries = self.retries.saturating_add(1);
+        self.backoff = self.backoff.saturating_add(1);
+        self.timer = Timer::Retransmit;
+        self.timer_at = now + self.backed_off(shared);
+        self.clear(flag::REARM);
+    }
+
+    /// A peer that has closed its window for two minutes without a sign.
+    fn is_given_up_on_window(&self, now: Instant) -> bool {
+        now.since(self.last_received) > Duration::from_secs(120)
+    }
+
+    /// Whether the retries, or the program's time, are used up (RFC 9293 section 3.8.3, RFC 5482).
+    fn is_given_up(&self, now: Instant, shared: &Shared) -> bool {
+        let limit = if self.is(flag::ORPHAN) { shared.config.orphan_retries } else { shared.config.retries };
+        if self.options.user_timeout != Duration::MAX {
+            return now.since(self.stalled_since) >= self.options.user_timeout;
+        }
+        self.retries >= limit
+    }
+
+    fn syn_is_due(&mut self, now: Instant, shared: &mut Shared) {
+        let limit = self.options.syn_retries.unwrap_or(shared.config.syn_retries);
+        let over = self.options.user_timeout != Duration::MAX
+            && now.since(self.stalled_since) >= self.options.user_timeout;
+        if self.retries >= limit || over {
+            shared.counters.failed_opens += 1;
+            shared.counters.timed_out += 1;
+            self.end(self.soft_error.unwrap_or(Ended::TimedOut), shared);
+            return;
+        }
+        self.retries += 1;
+        self.backoff += 1;
+        self.set(flag::SYN_DUE | flag::SYN_AGAIN);
+    }
+
+    fn probe_is_due(&mut self) {
+        if self.probe_end.is_none() && !self.flight.is_empty() {
+            self.set(flag::PROBE_DUE);
+        } else {
+            self.set(flag::REARM);
+        }
+    }
+
+    fn persist_is_due(&mut self, now: Instant, shared: &mut Shared) {
+        let limit = if self.is(flag::ORPHAN) { shared.config.orphan_retries } else { shared.config.retries };
+        let over = self.options.user_timeout != Duration::MAX
+            && self.probes > 0
+            && now.since(self.stalled_since) >= self.options.user_timeout;
+        if self.probes >= limit || over {
+            shared.counters.timed_out += 1;
+            self.end(Ended::TimedOut, shared);
+            return;
+        }
+        if self.probes == 0 {
+            self.stalled_since = now;
+        }
+        self.probes += 1;
+        self.backoff = self.backoff.saturating_add(1);
+        self.set(flag::PERSIST);
+        self.timer = Timer::Persist;
+        self.timer_at = now + self.backed_off(shared);
+    }
+
+    /// RFC 9293 section 3.8.4.
+    fn keep_alive(&mut self, now: Instant, shared: &mut Shared) {
+        self.keepalive_at = Instant::NEVER;
+        let open = matches!(
+            self.state,
+            State::Established
+                | State::CloseWait
+                | State::FinWait1
+                | State::FinWait2
+                | State::Closing
+                | State::LastAck
+        );
+        if self.options.keepalive == Duration::MAX || !open {
+            return;
+        }
+        if !self.flight.is_empty() || self.unsent() > 0 {
+            // Retransmissions find out.
+            self.keepalive_at = now + self.options.keepalive;
+            return;
+        }
+        let idle = now.since(self.last_received);
+        if idle < self.options.keepalive {
+            self.keepalive_at = self.last_received + self.options.keepalive;
+            return;
+        }
+        let timeout = self.options.user_timeout;
+        let over = if timeout == Duration::MAX {
+            self.keepalive_probes >= self.options.keepalive_count
+        } else {
+            idle >= timeout && self.keepalive_probes > 0
+        };
+        if over {
+            shared.counters.timed_out += 1;
+            self.set(flag::SEND_RESET);
+            self.end(self.soft_error.unwrap_or(Ended::TimedOut), shared);
+            return;
+        }
+        self.keepalive_probes += 1;
+        shared.counters.keepalives += 1;
+        self.set(flag::KEEPALIVE_DUE);
+        self.keepalive_at = now + self.options.keepalive_interval;
+    }
+
+    /// The retransmission time-out, doubled for each time it has passed (RFC 6298 section 5.5).
+    pub(super) fn backed_off(&self, shared: &Shared) -> Duration {
+        let base = Duration::from_micros(u64::from(self.rtt.rto_us()));
+        base.saturating_mul(1 << self.backoff.min(16)).min(shared.config.rto_max)
+    }
+
+    /// Sets the timer after something was sent or acknowledged: a probe if one makes sense, else the retransmission,
+    /// else a probe of the window.
+    pub(super) fn rearm(&mut self, now: Instant, shared: &Shared) {
+        self.clear(flag::REARM);
+        if self.state == State::Closed {
+            return;
+        }
+        if matches!(self.state, State::SynSent | State::SynReceived) {
+            self.timer = Timer::Retransmit;
+            self.timer_at = now + self.backed_off(shared);
+            return;
+        }
+        if self.flight.is_empty() {
+            let waits = self.unsent() > 0 || self.is(flag::FIN_QUEUED) && !self.is(flag::FIN_SENT);
+            if waits && self.is_blocked_by_receiver() {
+                if self.timer != Timer::Persist {
+                    self.timer = Timer::Persist;
+                    self.timer_at = now + self.backed_off(shared);
+                }
+            } else {
+                (self.timer, self.timer_at) = (Timer::None, Instant::NEVER);
+            }
+            return;
+        }
+        if self.timer == Timer::Reordering && self.network >= Network::Recovery && self.timer_at > now {
+            return;
+        }
+        if self.arm_probe(now, shared) {
+            return;
+        }
+        let was_other = matches!(self.timer, Timer::Reordering | Timer::Probe);
+        let rto = self.backed_off(shared);
+        let first = self.flight.first().map_or(now, |first| first.at);
+        self.timer = Timer::Retransmit;
+        self.timer_at = if was_other { (first + rto).max(now + Duration::from_micros(1)) } else { now + rto };
+    }
+
+    /// RFC 8985 section 7.2: two round trips after the last segment.
+    fn arm_probe(&mut self, now: Instant, shared: &Shared) -> bool {
+        let allowed = shared.config.tail_loss_probe
+            && self.is(flag::SACK)
+            && matches!(self.network, Network::Open | Network::Reduced)
+            && self.probe_end.is_none()
+            && self.flight.sacked == 0
+            && self.backoff == 0;
+        if !allowed {
+            return false;
+        }
+        let srtt_us = self.rtt.srtt_us();
+        let wait = if srtt_us == 0 {
+            Duration::from_secs(1)
+        } else {
+            let twice = Duration::from_micros(2 * u64::from(srtt_us));
+            // The peer may delay its acknowledgement of a single segment.
+            if self.flight.out == 1 {
+                twice + shared.config.rto_min
+            } else {
+                twice + Duration::from_millis(2)
+            }
+        };
+        let first = self.flight.first().map_or(now, |first| first.at);
+        let rto_at = first + Duration::from_micros(u64::from(self.rtt.rto_us()));
+        self.timer = Timer::Probe;
+        self.timer_at = (now + wait).min(rto_at.max(now));
+        true
+    }
+
+    /// Whether nothing can be sent for the peer's window.
+    pub(super) fn is_blocked_by_receiver(&self) -> bool {
+        let room = self.window_end().since(self.snd_nxt);
+        room == 0 || room < u32::from(self.mss).min(self.unsent())
+    }
+}

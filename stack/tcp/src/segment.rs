@@ -1,0 +1,169 @@
+//! Segments as the engine takes and gives them.
+
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use twinpath_wire::tcp::{self, Flags};
+
+use crate::seq::Seq;
+
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tuple {
+    /// Addresses as four words, IPv4 ones as mapped into IPv6 (RFC 4291 section 2.5.5.2).
+    local: [u64; 2],
+    remote: [u64; 2],
+    local_port: u16,
+    remote_port: u16,
+}
+
+impl Tuple {
+    /// The tuple of a connection between `local` and `remote`, of the same family.
+    #[must_use]
+    pub fn new(local: SocketAddr, remote: SocketAddr) -> Self {
+        Self {
+            local: words(local.ip()),
+            remote: words(remote.ip()),
+            local_port: local.port(),
+            remote_port: remote.port(),
+        }
+    }
+
+    /// This host's end.
+    #[must_use]
+    pub fn local(&self) -> SocketAddr {
+        SocketAddr::new(address(self.local), self.local_port)
+    }
+
+    /// The peer's end.
+    #[must_use]
+    pub fn remote(&self) -> SocketAddr {
+        SocketAddr::new(address(self.remote), self.remote_port)
+    }
+
+    /// Whether the addresses are IPv4.
+    #[inline]
+    #[must_use]
+    pub const fn is_ipv4(&self) -> bool {
+        self.local[0] == 0 && self.local[1] >> 32 == 0xffff
+    }
+
+    /// The local port.
+    #[inline]
+    #[must_use]
+    pub const fn local_port(&self) -> u16 {
+        self.local_port
+    }
+
+    /// The peer's port.
+    #[inline]
+    #[must_use]
+    pub const fn remote_port(&self) -> u16 {
+        self.remote_port
+    }
+
+    /// Bytes of IP and TCP headers, without options of either.
+    #[inline]
+    pub(crate) const fn headers(&self) -> u16 {
+        if self.is_ipv4() { 40 } else { 60 }
+    }
+
+    /// Its parts, for a keyed hash.
+    pub(crate) const fn parts(&self) -> [u64; 5] {
+        let ports = (self.local_port as u64) << 16 | self.remote_port as u64;
+        [self.local[0], self.local[1], self.remote[0], self.remote[1], ports]
+    }
+}
+
+fn words(address: IpAddr) -> [u64; 2] {
+    let bits = match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(address) => address.to_bits(),
+    };
+    [(bits >> 64) as u64, bits as u64]
+}
+
+fn address(words: [u64; 2]) -> IpAddr {
+    Ipv6Addr::from_bits(u128::from(words[0]) << 64 | u128::from(words[1])).to_canonical()
+}
+
+/// A segment that has arrived, its checksum verified.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment<'a> {
+    /// The sequence number of SYN or of the first byte.
+    pub seq: Seq,
+    /// The acknowledgement number.
+    pub ack: Seq,
+    /// The control bits.
+    pub flags: Flags,
+    /// The bit AE (RFC 9768).
+    pub accurate_ecn: bool,
+    /// The window as sent, without its scale.
+    pub window: u16,
+    /// The options.
+    pub options: tcp::Options,
+    /// Whether the IP header says "congestion experienced" (RFC 3168).
+    pub congestion: bool,
+    /// Payload bytes of each segment that this one was made of by the interface or the peer's kernel; 0 if it is one.
+    pub unit: u16,
+    /// The payload.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Segment<'a> {
+    /// The segment in a view whose checksum was verified. `congestion` and `unit`: see the fields.
+    #[inline]
+    #[must_use]
+    pub fn new(view: &tcp::Segment<'a>, congestion: bool, unit: u16) -> Self {
+        Self {
+            seq: Seq(view.sequence()),
+            ack: Seq(view.acknowledgement()),
+            flags: view.flags(),
+            accurate_ecn: view.accurate_ecn(),
+            window: view.window(),
+            options: tcp::Options::parse(view.options()),
+            congestion,
+            unit,
+            payload: view.payload(),
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn has(&self, flags: u8) -> bool {
+        self.flags.0 & flags != 0
+    }
+
+    /// The sequence number behind its last byte, SYN and FIN included.
+    #[inline]
+    pub(crate) fn end(&self) -> Seq {
+        self.seq + self.len()
+    }
+
+    /// The sequence numbers that it fills.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        self.payload.len() as u32 + u32::from(self.has(Flags::SYN)) + u32::from(self.has(Flags::FIN))
+    }
+}
+
+/// A segment that is sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing<'a> {
+    /// Ports, numbers, control bits and window.
+    pub header: tcp::Header,
+    /// The bytes of the options.
+    pub options: &'a [u8],
+    /// The payload.
+    pub payload: &'a [u8],
+    /// Payload bytes of each segment that it must be cut into before it leaves the host; 0 if it is one. PSH, FIN and
+    /// CWR then belong to the last and the first one, as segmentation offload does it.
+    pub unit: u16,
+    /// Whether its IP header says that the transport understands congestion notification: ECT(0), RFC 3168.
+    pub capable: bool,
+}
+
+/// Where segments go.
+pub trait Sink {
+    /// Sends a segment; false if there is no room: the engine offers it again at its next
+    /// [`output`](crate::Tcp::output).
+    fn send(&mut self, tuple: &Tuple, segment: &Outgoing<'_>) -> bool;
+}

@@ -1,0 +1,115 @@
+//! A connection's bytes, to be read and written by its program.
+
+use twinpath_time::Instant;
+
+use crate::connection::{Connection, Shared};
+
+/// The bytes of a connection. Received ones are read where they lie: in the segment, or in the receive buffer. Those
+/// to be sent are written where they stay until they are acknowledged.
+#[derive(Debug)]
+pub struct Stream<'a> {
+    connection: &'a mut Connection,
+    shared: &'a mut Shared,
+    /// Payload that has just arrived, if nothing is queued before it, and what of it was used.
+    fresh: &'a [u8],
+    used: usize,
+    now: Instant,
+    /// Received bytes that were lent already.
+    known: usize,
+}
+
+impl<'a> Stream<'a> {
+    pub(crate) fn new(
+        connection: &'a mut Connection,
+        shared: &'a mut Shared,
+        fresh: &'a [u8],
+        now: Instant,
+    ) -> Self {
+        Self { connection, shared, fresh, used: 0, now, known: 0 }
+    }
+
+    pub(crate) const fn used(&self) -> usize {
+        self.used
+    }
+
+    /// The bytes that have arrived and were not consumed.
+    #[must_use]
+    pub fn received(&self) -> &[u8] {
+        if self.fresh.is_empty() { self.connection.receive.bytes() } else { &self.fresh[self.used..] }
+    }
+
+    /// Uses up the first `bytes` of them.
+    pub fn consume(&mut self, bytes: usize) {
+        if self.fresh.is_empty() {
+            let bytes = bytes.min(self.connection.receive.len());
+            self.connection.consumed(self.now, bytes, bytes, self.shared);
+        } else {
+            let bytes = bytes.min(self.fresh.len() - self.used);
+            self.used += bytes;
+            self.connection.consumed(self.now, bytes, 0, self.shared);
+        }
+        self.known = self.known.saturating_sub(bytes);
+    }
+
+    /// Whether the peer has sent its last byte, and all was read.
+    #[must_use]
+    pub fn is_at_end(&self) -> bool {
+        self.connection.is_at_end()
+    }
+
+    /// Whether bytes can be written at all.
+    #[must_use]
+    pub fn may_write(&self) -> bool {
+        self.connection.may_write()
+    }
+
+    /// Bytes that may be written now.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        if self.connection.may_write() { self.connection.room() as usize } else { 0 }
+    }
+
+    /// `count` bytes to be written, of which [`Self::commit_bytes`] sends the first ones. `None` if there is no room
+    /// for all, which is announced then.
+    pub fn reserve_exactly(&mut self, count: usize) -> Option<&mut [u8]> {
+        if !self.connection.may_write() {
+            return None;
+        }
+        self.connection.reserve(count, self.shared)
+    }
+
+    /// Sends the first `count` reserved bytes.
+    pub fn commit_bytes(&mut self, count: usize) {
+        self.connection.commit(count);
+    }
+
+    /// Takes as many of `bytes` as there is room for; returns how many. Room for the others is announced.
+    pub fn write(&mut self, bytes: &[u8]) -> usize {
+        let count = bytes.len().min(self.room());
+        if count < bytes.len() {
+            self.connection.want_room();
+        }
+        if count == 0 {
+            return 0;
+        }
+        match self.connection.reserve(count, self.shared) {
+            Some(room) => {
+                room.copy_from_slice(&bytes[..count]);
+                self.connection.commit(count);
+                count
+            }
+            None => 0,
+        }
+    }
+
+    /// Nothing more will be written.
+    pub fn end(&mut self) {
+        self.connection.finish(self.now, self.shared);
+    }
+
+    /// The bytes that the peer has acknowledged.
+    #[must_use]
+    pub const fn acknowledged_bytes(&self) -> u64 {
+        self.connection.totals.bytes_acked
+    }
+}

@@ -1,0 +1,959 @@
+//! The engine: connections by tuple, listeners, timers, and what is to be sent.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+
+use core::hash::{BuildHasher as _, Hasher as _};
+use foldhash::fast::FixedState;
+use siphasher::sip::SipHasher13;
+use twinpath_time::{Duration, Instant, Wheel};
+use twinpath_wire::tcp::Flags;
+
+use crate::buffer::Pool;
+use crate::config::{Config, Options};
+use crate::connection::{Connection, Events, Fresh, Handshake, OpenedBy, Reply, Shared, State};
+use crate::counters::Counters;
+use crate::info::Info;
+use crate::record::{self, HalfOpen, InTimeWait, TimeWait};
+use crate::segment::{Segment, Sink, Tuple};
+use crate::seq::Seq;
+use crate::stream::Stream;
+
+/// A connection's name: not used again for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnectionId {
+    index: u32,
+    generation: u32,
+}
+
+impl ConnectionId {
+    /// A small number that no other connection has at the same time: for tables beside the engine.
+    #[must_use]
+    pub const fn index(self) -> u32 {
+        self.index
+    }
+}
+
+/// A listener's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ListenerId(u32);
+
+/// What became of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It belongs to this connection.
+    Taken(ConnectionId),
+    /// It belongs to a handshake, to a connection in TIME_WAIT, or was answered by a reset.
+    Answered,
+    /// A SYN that is not taken, as a backlog or table is full, or a segment of no connection, if
+    /// [`Unknown::LeaveToKernel`]: the kernel answers it.
+    LeftToKernel,
+}
+
+/// What to do with segments of no connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unknown {
+    /// They are the kernel's: it may have their connection.
+    #[default]
+    LeaveToKernel,
+    /// They are answered by a reset, as there is no other stack.
+    Reset,
+}
+
+/// Why a connection cannot be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectError {
+    /// There is one between the same ends.
+    InUse,
+    /// The table is full.
+    Full,
+}
+
+/// An ICMP error about a segment that this host has sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IcmpError {
+    /// The path carries packets of at most this many bytes (RFC 1191, RFC 8201); 0: the router did not say.
+    TooBig(u16),
+    /// Nobody takes it there, or may: it ends a handshake (RFC 1122 section 4.2.3.9).
+    Hard,
+    /// It cannot be reached at present.
+    Soft,
+}
+
+/// The host of the connections: it is called as data arrives.
+pub trait Host {
+    /// New bytes have arrived in order, and can be read where they lie. What it leaves is kept, and read later. The
+    /// program may write in the same call: the acknowledgement then leaves with it.
+    fn received(&mut self, _now: Instant, _id: ConnectionId, _stream: &mut Stream<'_>) {}
+}
+
+/// A host that reads later, by [`Tcp::stream`].
+#[derive(Clone, Copy, Debug)]
+pub struct Later;
+
+impl Host for Later {}
+
+/// What a tuple, or a local end, stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entry {
+    Connection(u32),
+    HalfOpen(u32),
+    TimeWait(u32),
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    connection: Option<Box<Connection>>,
+}
+
+#[derive(Debug)]
+struct Listener {
+    local: SocketAddr,
+    backlog: u32,
+    half_open: u32,
+    options: Options,
+    ready: VecDeque<ConnectionId>,
+}
+
+/// Records by number, with the tuples that they belong to.
+#[derive(Debug)]
+struct Records<T> {
+    entries: Vec<Option<(Tuple, T)>>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Records<T> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Records<T> {
+    fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    fn add(&mut self, tuple: Tuple, record: T) -> u32 {
+        if let Some(index) = self.free.pop() {
+            self.entries[index as usize] = Some((tuple, record));
+            return index;
+        }
+        self.entries.push(Some((tuple, record)));
+        self.entries.len() as u32 - 1
+    }
+
+    fn get(&mut self, index: u32) -> Option<&mut (Tuple, T)> {
+        self.entries.get_mut(index as usize)?.as_mut()
+    }
+
+    fn remove(&mut self, index: u32) -> Option<(Tuple, T)> {
+        let taken = self.entries.get_mut(index as usize)?.take()?;
+        self.free.push(index);
+        Some(taken)
+    }
+}
+
+/// A TCP engine.
+#[derive(Debug)]
+pub struct Tcp {
+    shared: Shared,
+    table: HashMap<Tuple, Entry, FixedState>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    half_open: Records<HalfOpen>,
+    time_wait: Records<TimeWait>,
+    /// Records of TIME_WAIT in the order of their ends; a record that was restarted is found late and put back.
+    time_wait_order: VecDeque<(Instant, u32)>,
+    listeners: Vec<Option<Listener>>,
+    wheel: Wheel,
+    half_open_wheel: Wheel,
+    /// Connections with events, and with something to send.
+    ready: VecDeque<u32>,
+    pending: VecDeque<u32>,
+    unknown: Unknown,
+    secret: [u64; 2],
+}
+
+impl Tcp {
+    /// An engine without connections. `secret` must not be known to peers: sequence numbers follow from it (RFC 6528),
+    /// and places in tables.
+    #[must_use]
+    pub fn new(config: Config, unknown: Unknown, secret: [u64; 2]) -> Self {
+        let seed = FixedState::with_seed(secret[0] ^ secret[1].rotate_left(17)).hash_one(secret[1]);
+        Self {
+            shared: Shared {
+                pool: Pool::new(config.memory),
+                flights: Vec::new(),
+                counters: Counters::default(),
+                challenges: config.challenges_per_second,
+                challenges_since: Instant::ZERO,
+                config,
+            },
+            table: HashMap::with_hasher(FixedState::with_seed(seed)),
+            slots: Vec::new(),
+            free: Vec::new(),
+            half_open: Records::default(),
+            time_wait: Records::default(),
+            time_wait_order: VecDeque::new(),
+            listeners: Vec::new(),
+            wheel: Wheel::new(),
+            half_open_wheel: Wheel::new(),
+            ready: VecDeque::new(),
+            pending: VecDeque::new(),
+            unknown,
+            secret,
+        }
+    }
+
+    /// The limits and times. Changes apply to new connections, and to timers that begin.
+    pub const fn config_mut(&mut self) -> &mut Config {
+        &mut self.shared.config
+    }
+
+    /// The limits and times.
+    #[must_use]
+    pub const fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// Bytes that the buffers of all connections hold.
+    #[must_use]
+    pub const fn memory(&self) -> u64 {
+        self.shared.pool.used()
+    }
+
+    /// Connections, half-open ones, and ones in TIME_WAIT.
+    #[must_use]
+    pub fn count(&self) -> (usize, usize, usize) {
+        (self.slots.len() - self.free.len(), self.half_open.len(), self.time_wait.len())
+    }
+
+    /// Accepts connections to `local`, whose address may be unspecified. At most `backlog` wait to be accepted,
+    /// half-open ones included.
+    pub fn listen(&mut self, local: SocketAddr, backlog: u32, options: Options) -> ListenerId {
+        let listener =
+            Listener { local, backlog: backlog.max(1), half_open: 0, options, ready: VecDeque::new() };
+        if let Some(index) = self.listeners.iter().position(Option::is_none) {
+            self.listeners[index] = Some(listener);
+            return ListenerId(index as u32);
+        }
+        self.listeners.push(Some(listener));
+        ListenerId(self.listeners.len() as u32 - 1)
+    }
+
+    /// Changes what connections begin with that are accepted from now on.
+    pub fn set_listener_options(&mut self, listener: ListenerId, options: Options) {
+        if let Some(Some(listener)) = self.listeners.get_mut(listener.0 as usize) {
+            listener.options = options;
+        }
+    }
+
+    /// Stops accepting. What waits to be accepted is reset, and half-open connections are forgotten.
+    pub fn stop_listening(&mut self, now: Instant, listener: ListenerId) {
+        let Some(place) = self.listeners.get_mut(listener.0 as usize) else { return };
+        let Some(ended) = place.take() else { return };
+        for id in ended.ready {
+            self.abort(now, id);
+        }
+        for index in 0..self.half_open.entries.len() as u32 {
+            let of_it = self.half_open.get(index).is_some_and(|(_, record)| record.listener == listener.0);
+            if of_it && let Some((tuple, _)) = self.half_open.remove(index) {
+                self.table.remove(&tuple);
+                self.half_open_wheel.set(index, Instant::NEVER);
+            }
+        }
+    }
+
+    /// Takes the next connection whose handshake is complete.
+    pub fn accept(&mut self, listener: ListenerId) -> Option<ConnectionId> {
+        self.listeners.get_mut(listener.0 as usize)?.as_mut()?.ready.pop_front()
+    }
+
+    /// Opens a connection.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        local: SocketAddr,
+        remote: SocketAddr,
+        options: Options,
+    ) -> Result<ConnectionId, ConnectError> {
+        let tuple = Tuple::new(local, remote);
+        let mut iss = self.first_number(now, &tuple);
+        match self.table.get(&tuple).copied() {
+            Some(Entry::TimeWait(index)) => {
+                // RFC 6191: a newer clock tells old segments apart.
+                let Some((_, record)) = self.time_wait.get(index) else { return Err(ConnectError::InUse) };
+                if record.ts_recent.is_none() {
+                    return Err(ConnectError::InUse);
+                }
+                iss = iss.max(record.snd_nxt + 65_536);
+                self.end_time_wait(index);
+                self.shared.counters.time_wait_reused += 1;
+            }
+            Some(_) => return Err(ConnectError::InUse),
+            None => {}
+        }
+        if self.is_full() {
+            return Err(ConnectError::Full);
+        }
+        let offset = self.clock_offset(&tuple);
+        let connection = Connection::connect(tuple, iss, offset, options, now, &self.shared);
+        let id = self.add(tuple, connection);
+        self.touch(id.index);
+        Ok(id)
+    }
+
+    fn is_full(&self) -> bool {
+        self.slots.len() - self.free.len() >= self.shared.config.connections as usize
+    }
+
+    fn add(&mut self, tuple: Tuple, connection: Connection) -> ConnectionId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { generation: 0, connection: None });
+            self.slots.len() as u32 - 1
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.connection = Some(Box::new(connection));
+        self.table.insert(tuple, Entry::Connection(index));
+        ConnectionId { index, generation: slot.generation }
+    }
+
+    /// RFC 6528: a clock of 4 us, and a keyed hash of the ends.
+    fn first_number(&self, now: Instant, tuple: &Tuple) -> Seq {
+        let clock = (now.as_nanos() >> 12) as u32;
+        Seq((self.keyed(tuple, 1) as u32).wrapping_add(clock))
+    }
+
+    /// The offset of the timestamp clock (RFC 7323 section 5.4): the same for the same addresses, so that clocks do not
+    /// go back from one connection to the next.
+    fn clock_offset(&self, tuple: &Tuple) -> u32 {
+        let parts = tuple.parts();
+        let mut hasher = SipHasher13::new_with_keys(self.secret[0], self.secret[1]);
+        for part in &parts[..4] {
+            hasher.write_u64(*part);
+        }
+        hasher.finish() as u32
+    }
+
+    fn keyed(&self, tuple: &Tuple, purpose: u64) -> u64 {
+        let mut hasher = SipHasher13::new_with_keys(self.secret[0], self.secret[1] ^ purpose);
+        for part in tuple.parts() {
+            hasher.write_u64(part);
+        }
+        hasher.finish()
+    }
+
+    fn find(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        let slot = self.slots.get_mut(id.index as usize)?;
+        if slot.generation != id.generation {
+            return None;
+        }
+        slot.connection.as_deref_mut()
+    }
+
+    fn both(&mut self, id: ConnectionId) -> Option<(&mut Connection, &mut Shared)> {
+        let slot = self.slots.get_mut(id.index as usize)?;
+        if slot.generation != id.generation {
+            return None;
+        }
+        Some((slot.connection.as_deref_mut()?, &mut self.shared))
+    }
+
+    /// The connection's bytes, to be read and written. [`Self::output`] follows. `None` if there is no such
+    /// connection.
+    pub fn stream(&mut self, now: Instant, id: ConnectionId) -> Option<Stream<'_>> {
+        self.touch(id.index);
+        let (connection, shared) = self.both(id)?;
+        Some(Stream::new(connection, shared, &[], now))
+    }
+
+    /// The two ends.
+    #[must_use]
+    pub fn tuple(&self, id: ConnectionId) -> Option<Tuple> {
+        let slot = self.slots.get(id.index as usize).filter(|slot| slot.generation == id.generation)?;
+        Some(slot.connection.as_ref()?.tuple)
+    }
+
+    /// What the connection says of itself.
+    #[must_use]
+    pub fn info(&self, now: Instant, id: ConnectionId) -> Option<Info> {
+        let slot = self.slots.get(id.index as usize).filter(|slot| slot.generation == id.generation)?;
+        Some(slot.connection.as_ref()?.info(now, &self.shared))
+    }
+
+    /// For debugging.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn debug(&self, id: ConnectionId) -> String {
+        let connection = self.slots.get(id.index as usize).and_then(|slot| slot.connection.as_ref());
+        format!("{:?} {:?}", connection.map(|c| c.debug()), self.wheel.deadline(id.index))
+    }
+
+    /// What the program has set.
+    #[must_use]
+    pub fn options(&self, id: ConnectionId) -> Option<Options> {
+        let slot = self.slots.get(id.index as usize).filter(|slot| slot.generation == id.generation)?;
+        Some(slot.connection.as_ref()?.options)
+    }
+
+    /// Sets them.
+    pub fn set_options(&mut self, now: Instant, id: ConnectionId, options: Options) {
+        if let Some((connection, shared)) = self.both(id) {
+            connection.set_options(now, options, shared);
+            self.touch(id.index);
+        }
+    }
+
+    /// The program reads no more: what is queued, and the end, are still read.
+    pub fn finish_reading(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.find(id) {
+            connection.finish_reading();
+            self.touch(id.index);
+        }
+    }
+
+    /// The program is done with the connection: its name is not valid any more. What was written is still sent; if
+    /// something was not read, it is reset.
+    pub fn close(&mut self, now: Instant, id: ConnectionId) {
+        if let Some((connection, shared)) = self.both(id) {
+            connection.close(now, shared);
+            self.touch(id.index);
+        }
+    }
+
+    /// Resets the connection; its name is not valid any more.
+    pub fn abort(&mut self, now: Instant, id: ConnectionId) {
+        let _ = now;
+        if let Some((connection, shared)) = self.both(id) {
+            connection.abort(shared);
+            self.touch(id.index);
+        }
+    }
+
+    /// Takes the next connection that has events.
+    pub fn next_event(&mut self) -> Option<(ConnectionId, Events)> {
+        while let Some(index) = self.ready.pop_front() {
+            let Some(slot) = self.slots.get_mut(index as usize) else { continue };
+            let generation = slot.generation;
+            let Some(connection) = slot.connection.as_deref_mut() else { continue };
+            let events = connection.take_events();
+            if events.0 != 0 {
+                return Some((ConnectionId { index, generation }, events));
+            }
+        }
+        None
+    }
+
+    /// The connection may have something to send, or to tell.
+    fn touch(&mut self, index: u32) {
+        let Some(connection) =
+            self.slots.get_mut(index as usize).and_then(|slot| slot.connection.as_deref_mut())
+        else {
+            return;
+        };
+        if !connection.list(true) {
+            self.pending.push_back(index);
+        }
+    }
+
+    /// Takes a segment whose checksum was verified, and sends what follows from it.
+    pub fn segment(
+        &mut self,
+        now: Instant,
+        tuple: &Tuple,
+        segment: &Segment<'_>,
+        host: &mut impl Host,
+        sink: &mut impl Sink,
+    ) -> Verdict {
+        self.shared.counters.segments_in += 1;
+        match self.table.get(tuple).copied() {
+            Some(Entry::Connection(index)) => self.to_connection(now, index, segment, host, sink),
+            Some(Entry::HalfOpen(index)) => self.to_half_open(now, index, segment, host, sink),
+            Some(Entry::TimeWait(index)) => self.to_time_wait(now, index, tuple, segment, sink),
+            None => self.to_nobody(now, tuple, segment, sink),
+        }
+    }
+
+    fn to_connection(
+        &mut self,
+        now: Instant,
+        index: u32,
+        segment: &Segment<'_>,
+        host: &mut impl Host,
+        sink: &mut impl Sink,
+    ) -> Verdict {
+        let slot = &mut self.slots[index as usize];
+        let id = ConnectionId { index, generation: slot.generation };
+        let Some(connection) = slot.connection.as_deref_mut() else { return Verdict::LeftToKernel };
+        let tuple = connection.tuple;
+        let (fresh, reply) = connection.segment(now, segment, &mut self.shared);
+        deliver(now, id, connection, &mut self.shared, segment, fresh, host);
+        if reply == Reply::Reset && record::reset(&tuple, segment, sink) {
+            self.shared.counters.resets_out += 1;
+        }
+        self.work(now, index, sink);
+        Verdict::Taken(id)
+    }
+
+    /// Sends what a connection has to send, notes its events and deadline, and forgets it if it is over.
+    #[inline]
+    fn work(&mut self, now: Instant, index: u32, sink: &mut impl Sink) {
+        let Some(connection) =
+            self.slots.get_mut(index as usize).and_then(|slot| slot.connection.as_deref_mut())
+        else {
+            return;
+        };
+        let whole = connection.output(now, &mut self.shared, sink);
+        if !whole && !connection.list(true) {
+            self.pending.push_back(index);
+        }
+        if connection.has_events() {
+            self.ready.push_back(index);
+        }
+        let deadline = connection.deadline();
+        if deadline < self.wheel.deadline(index) {
+            self.wheel.set(index, deadline);
+        }
+        if connection.state == State::Closed {
+            self.after_end(now, index);
+        }
+    }
+
+    /// A connection that has ended makes room in the table; its program may still read.
+    #[cold]
+    fn after_end(&mut self, now: Instant, index: u32) {
+        let Some(connection) = self.slots[index as usize].connection.as_deref_mut() else { return };
+        if connection.opened_by != OpenedBy::Detached && !connection.has_reset_to_send() {
+            let waits = connection.goes_to_time_wait();
+            let tuple = connection.tuple;
+            let record = waits.then(|| connection.time_wait(now + self.shared.config.time_wait_time));
+            connection.opened_by = OpenedBy::Detached;
+            self.table.remove(&tuple);
+            if let Some(record) = record {
+                self.begin_time_wait(tuple, record);
+            }
+        } else if connection.opened_by == OpenedBy::Detached
+            && self.table.get(&connection.tuple) == Some(&Entry::Connection(index))
+        {
+            let tuple = connection.tuple;
+            self.table.remove(&tuple);
+        }
+        let Some(connection) = self.slots[index as usize].connection.as_deref_mut() else { return };
+        if connection.is_over() {
+            connection.drop_buffers(&mut self.shared);
+            let slot = &mut self.slots[index as usize];
+            slot.connection = None;
+            slot.generation = slot.generation.wrapping_add(1);
+            self.wheel.set(index, Instant::NEVER);
+            self.free.push(index);
+        }
+    }
+
+    fn begin_time_wait(&mut self, tuple: Tuple, record: TimeWait) {
+        let config = &self.shared.config;
+        if config.time_wait == 0 || config.time_wait_time.is_zero() {
+            return;
+        }
+        while self.time_wait.len() >= self.shared.config.time_wait as usize {
+            let Some((_, oldest)) = self.time_wait_order.pop_front() else { break };
+            self.end_time_wait(oldest);
+        }
+        let until = record.until;
+        let index = self.time_wait.add(tuple, record);
+        self.table.insert(tuple, Entry::TimeWait(index));
+        self.time_wait_order.push_back((until, index));
+    }
+
+    fn end_time_wait(&mut self, index: u32) {
+        if let Some((tuple, _)) = self.time_wait.remove(index)
+            && self.table.get(&tuple) == Some(&Entry::TimeWait(index))
+        {
+            self.table.remove(&tuple);
+        }
+    }
+
+    fn to_time_wait(
+        &mut self,
+        now: Instant,
+        index: u32,
+        tuple: &Tuple,
+        segment: &Segment<'_>,
+        sink: &mut impl Sink,
+    ) -> Verdict {
+        let each = self.shared.config.challenge_interval;
+        let again = now + self.shared.config.time_wait_time;
+        let Some((_, record)) = self.time_wait.get(index) else { return Verdict::Answered };
+        match record.segment(segment) {
+            InTimeWait::Stay => {}
+            InTimeWait::End => self.end_time_wait(index),
+            InTimeWait::Acknowledge { restart } => {
+                if restart {
+                    record.until = again;
+                }
+                if restart || !record.is_quiet(now, each) {
+                    record.acked_at = now;
+                    let sent = record.acknowledge(now, tuple, sink);
+                    self.shared.counters.segments_out += u64::from(sent);
+                }
+            }
+            InTimeWait::Replace => {
+                let above = record.snd_nxt + 65_537;
+                let Some(listener) = self.listener_of(tuple) else { return Verdict::LeftToKernel };
+                if self.is_backlog_full(listener) {
+                    self.shared.counters.overflows += 1;
+                    return Verdict::LeftToKernel;
+                }
+                self.end_time_wait(index);
+                self.shared.counters.time_wait_reused += 1;
+                self.half_open(now, listener, tuple, segment, Some(above), sink);
+            }
+        }
+        Verdict::Answered
+    }
+
+    /// The listener of a local end: that of its address before that of any.
+    fn listener_of(&self, tuple: &Tuple) -> Option<u32> {
+        let local = tuple.local();
+        let fits = |listener: &Listener, exact: bool| {
+            let ip = listener.local.ip();
+            listener.local.port() == local.port()
+                && if exact { ip == local.ip() } else { ip.is_unspecified() && takes(ip, local.ip()) }
+        };
+        [true, false].into_iter().find_map(|exact| {
+            let index = self
+                .listeners
+                .iter()
+                .position(|listener| listener.as_ref().is_some_and(|listener| fits(listener, exact)))?;
+            Some(index as u32)
+        })
+    }
+
+    fn is_backlog_full(&self, index: u32) -> bool {
+        let Some(Some(listener)) = self.listeners.get(index as usize) else { return true };
+        listener.half_open as usize + listener.ready.len() > listener.backlog as usize
+            || self.half_open.len() >= self.shared.config.half_open as usize
+            || self.is_full()
+    }
+
+    #[cold]
+    fn to_nobody(
+        &mut self,
+        now: Instant,
+        tuple: &Tuple,
+        segment: &Segment<'_>,
+        sink: &mut impl Sink,
+    ) -> Verdict {
+        let listener = self.listener_of(tuple);
+        // RFC 9293 section 3.10.7.2: in LISTEN only a SYN without ACK and RST opens.
+        if let Some(listener) = listener
+            && segment.flags.0 & (Flags::SYN | Flags::ACK | Flags::RST) == Flags::SYN
+        {
+            if segment.has(Flags::FIN) {
+                self.shared.counters.bad_flags += 1;
+                return Verdict::Answered;
+            }
+            let full = self.is_backlog_full(listener);
+            let keeps = segment.options.is_authenticated;
+            if full || keeps {
+                self.shared.counters.overflows += u64::from(full);
+                return Verdict::LeftToKernel;
+            }
+            self.half_open(now, listener, tuple, segment, None, sink);
+            return Verdict::Answered;
+        }
+        if self.unknown == Unknown::LeaveToKernel {
+            return Verdict::LeftToKernel;
+        }
+        let silent =
+            segment.has(Flags::RST) || listener.is_some() && segment.flags.0 & (Flags::SYN | Flags::ACK) == 0;
+        if !silent && record::reset(tuple, segment, sink) {
+            self.shared.counters.resets_out += 1;
+            self.shared.counters.segments_out += 1;
+        }
+        Verdict::Answered
+    }
+
+    /// Answers a SYN.
+    fn half_open(
+        &mut self,
+        now: Instant,
+        listener: u32,
+        tuple: &Tuple,
+        segment: &Segment<'_>,
+        above: Option<Seq>,
+        sink: &mut impl Sink,
+    ) {
+        let first = self.first_number(now, tuple);
+        let iss = above.map_or(first, |above| first.max(above));
+        let handshake = Handshake::offered(iss, segment, tuple, &self.shared.config);
+        let record = HalfOpen::new(&handshake, self.clock_offset(tuple), listener, now);
+        let index = self.half_open.add(*tuple, record);
+        self.table.insert(*tuple, Entry::HalfOpen(index));
+        if let Some(Some(listener)) = self.listeners.get_mut(listener as usize) {
+            listener.half_open += 1;
+        }
+        self.half_open_wheel.set(index, now + Duration::from_secs(1));
+        self.answer_syn(now, index, sink);
+    }
+
+    fn answer_syn(&mut self, now: Instant, index: u32, sink: &mut impl Sink) {
+        let Some((tuple, record)) = self.half_open.get(index) else { return };
+        let options = self.listeners.get(record.listener as usize).and_then(Option::as_ref);
+        let options = options.map(|listener| listener.options).unwrap_or_default();
+        let config = &self.shared.config;
+        let path = config.mtu.saturating_sub(tuple.headers());
+        let mss = if options.mss > 0 { path.min(options.mss) } else { path };
+        let window = options.receive_buffer.unwrap_or(config.receive_initial);
+        if record.answer(now, tuple, mss, window, config, sink) {
+            self.shared.counters.segments_out += 1;
+        }
+    }
+
+    fn forget_half_open(&mut self, index: u32) {
+        let Some((tuple, record)) = self.half_open.remove(index) else { return };
+        self.half_open_wheel.set(index, Instant::NEVER);
+        self.table.remove(&tuple);
+        if let Some(Some(listener)) = self.listeners.get_mut(record.listener as usize) {
+            listener.half_open = listener.half_open.saturating_sub(1);
+        }
+    }
+
+    /// SYN-RECEIVED after LISTEN (RFC 9293 section 3.10.7.4).
+    #[cold]
+    fn to_half_open(
+        &mut self,
+        now: Instant,
+        index: u32,
+        segment: &Segment<'_>,
+        host: &mut impl Host,
+        sink: &mut impl Sink,
+    ) -> Verdict {
+        let Some((tuple, record)) = self.half_open.get(index).map(|entry| *entry) else {
+            return Verdict::Answered;
+        };
+        let next = record.irs + 1;
+        let flags = segment.flags.0 & (Flags::SYN | Flags::ACK | Flags::RST);
+        if segment.seq == record.irs && flags == Flags::SYN {
+            // Its answer was lost.
+            self.answer_syn(now, index, sink);
+            return Verdict::Answered;
+        }
+        let options = self.listeners.get(record.listener as usize).and_then(Option::as_ref);
+        let options = options.map(|listener| listener.options).unwrap_or_default();
+        let window = options.receive_buffer.unwrap_or(self.shared.config.receive_initial).min(65_535);
+        let old = record.is_old(segment) && !segment.has(Flags::RST);
+        let acceptable = !segment.end().before(next) && !segment.seq.after(next + window);
+        if old || !acceptable {
+            self.shared.counters.out_of_window += 1;
+            if !segment.has(Flags::RST) && self.shared.may_challenge(now) {
+                let sent = record.acknowledge(now, &tuple, window, sink);
+                self.shared.counters.segments_out += u64::from(sent);
+            }
+            return Verdict::Answered;
+        }
+        if segment.has(Flags::RST) {
+            // RFC 5961 section 3.2.
+            if segment.seq == next {
+                self.shared.counters.failed_opens += 1;
+                self.forget_half_open(index);
+            } else if self.shared.may_challenge(now) {
+                let sent = record.acknowledge(now, &tuple, window, sink);
+                self.shared.counters.segments_out += u64::from(sent);
+            }
+            return Verdict::Answered;
+        }
+        if segment.has(Flags::SYN) {
+            // RFC 9293 section 3.10.7.4, fourth check, with RFC 5961 section 4.2.
+            if self.shared.may_challenge(now) {
+                let sent = record.acknowledge(now, &tuple, window, sink);
+                self.shared.counters.segments_out += u64::from(sent);
+            }
+            return Verdict::Answered;
+        }
+        if !segment.has(Flags::ACK) {
+            self.shared.counters.bad_flags += 1;
+            return Verdict::Answered;
+        }
+        if segment.ack != record.iss + 1 {
+            self.shared.counters.ack_out_of_range += 1;
+            if record::reset(&tuple, segment, sink) {
+                self.shared.counters.resets_out += 1;
+            }
+            return Verdict::Answered;
+        }
+        self.complete(now, index, &tuple, &record, options, segment, host, sink)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a step of to_half_open, cut off for its length")]
+    fn complete(
+        &mut self,
+        now: Instant,
+        index: u32,
+        tuple: &Tuple,
+        record: &HalfOpen,
+        options: Options,
+        segment: &Segment<'_>,
+        host: &mut impl Host,
+        sink: &mut impl Sink,
+    ) -> Verdict {
+        if self.is_full() {
+            self.shared.counters.overflows += 1;
+            return Verdict::Answered;
+        }
+        self.forget_half_open(index);
+        let handshake = record.handshake();
+        let mut connection = Connection::accepted(
+            *tuple,
+            &handshake,
+            record.ts_offset,
+            options,
+            record.listener,
+            now,
+            &mut self.shared,
+        );
+        if record.retries == 0 {
+            connection.handshake_took(now, record.sent_at);
+        } else {
+            connection.handshake_was_repeated(now, segment);
+        }
+        self.shared.counters.passive_opens += 1;
+        let id = self.add(*tuple, connection);
+        if let Some(Some(listener)) = self.listeners.get_mut(record.listener as usize) {
+            listener.ready.push_back(id);
+        }
+        self.to_connection(now, id.index, segment, host, sink)
+    }
+
+    /// Takes an ICMP error that quotes a segment of `tuple` with sequence number `seq`. It counts only if that is in
+    /// flight (RFC 5927 section 4.1).
+    pub fn icmp(&mut self, now: Instant, tuple: &Tuple, seq: u32, error: IcmpError) {
+        let Some(Entry::Connection(index)) = self.table.get(tuple).copied() else {
+            self.shared.counters.icmp_refused += 1;
+            return;
+        };
+        let Some(connection) = self.slots[index as usize].connection.as_deref_mut() else { return };
+        if !connection.is_in_flight(seq) {
+            self.shared.counters.icmp_refused += 1;
+            return;
+        }
+        self.shared.counters.icmp_in += 1;
+        match error {
+            IcmpError::TooBig(mtu) => {
+                // RFC 1191 section 3, RFC 8201 section 4: no less than every host takes.
+                let least = if tuple.is_ipv4() { 552 } else { 1280 };
+                connection.path_carries(mtu.max(least), &self.shared);
+            }
+            IcmpError::Hard => connection.unreachable(true, &mut self.shared),
+            IcmpError::Soft => connection.unreachable(false, &mut self.shared),
+        }
+        let _ = now;
+        self.touch(index);
+    }
+
+    /// When [`Self::advance`] is to be called; there may be nothing to do then.
+    #[must_use]
+    pub fn next_deadline(&self) -> Instant {
+        let time_wait = self.time_wait_order.front().map_or(Instant::NEVER, |(until, _)| *until);
+        let now = if self.pending.is_empty() { Instant::NEVER } else { Instant::ZERO };
+        self.wheel.next().min(self.half_open_wheel.next()).min(time_wait).min(now)
+    }
+
+    /// Does what is due, and sends what is to be sent. `burst`: timers at most; the others follow at the next call.
+    pub fn advance(&mut self, now: Instant, burst: u32, sink: &mut impl Sink) {
+        for _ in 0..burst {
+            let Some(index) = self.wheel.take_due(now) else { break };
+            let slot = self.slots.get_mut(index as usize);
+            let Some(connection) = slot.and_then(|slot| slot.connection.as_deref_mut()) else { continue };
+            if connection.deadline() <= now {
+                connection.due(now, &mut self.shared);
+            }
+            self.work(now, index, sink);
+        }
+        for _ in 0..burst {
+            let Some(index) = self.half_open_wheel.take_due(now) else { break };
+            self.repeat_answer(now, index, sink);
+        }
+        for _ in 0..burst {
+            let Some((until, index)) =
+                self.time_wait_order.front().copied().filter(|(until, _)| *until <= now)
+            else {
+                break;
+            };
+            self.time_wait_order.pop_front();
+            match self.time_wait.get(index).map(|(_, record)| record.until) {
+                Some(later) if later > until => self.time_wait_order.push_back((later, index)),
+                Some(_) => self.end_time_wait(index),
+                None => {}
+            }
+        }
+        self.output(now, sink);
+    }
+
+    fn repeat_answer(&mut self, now: Instant, index: u32, sink: &mut impl Sink) {
+        let limit = self.shared.config.syn_ack_retries;
+        let Some((_, record)) = self.half_open.get(index) else { return };
+        if record.retries >= limit {
+            self.shared.counters.failed_opens += 1;
+            self.forget_half_open(index);
+            return;
+        }
+        record.retries += 1;
+        let wait = Duration::from_secs(1 << record.retries.min(6));
+        self.half_open_wheel.set(index, now + wait);
+        self.shared.counters.retransmitted += 1;
+        self.answer_syn(now, index, sink);
+    }
+
+    /// Sends what calls have left to be sent.
+    pub fn output(&mut self, now: Instant, sink: &mut impl Sink) {
+        for _ in 0..self.pending.len() {
+            let Some(index) = self.pending.pop_front() else { break };
+            if let Some(connection) =
+                self.slots.get_mut(index as usize).and_then(|slot| slot.connection.as_deref_mut())
+            {
+                connection.list(false);
+                self.work(now, index, sink);
+            }
+        }
+    }
+}
+
+/// Hands fresh payload to the host, and keeps what it leaves.
+#[inline]
+fn deliver(
+    now: Instant,
+    id: ConnectionId,
+    connection: &mut Connection,
+    shared: &mut Shared,
+    segment: &Segment<'_>,
+    fresh: Fresh,
+    host: &mut impl Host,
+) {
+    if fresh.len == 0 && !fresh.fin {
+        return;
+    }
+    let payload = &segment.payload[fresh.start..fresh.start + fresh.len];
+    let used = if payload.is_empty() {
+        0
+    } else {
+        let mut stream = Stream::new(connection, shared, payload, now);
+        host.received(now, id, &mut stream);
+        stream.used()
+    };
+    connection.settle(now, &payload[used..], fresh.fin, shared);
+}
+
+/// Whether a listener at an unspecified address takes a local address: that of IPv6 takes both families.
+fn takes(any: IpAddr, local: IpAddr) -> bool {
+    any.is_ipv6() || local.is_ipv4()
+}
