@@ -1,6 +1,13 @@
 //! Congestion control (RFC 5681): how many segments may be in flight.
 
-use twinpath_time::Instant;
+use twinpath_time::{Duration, Instant};
+
+pub mod cubic;
+pub mod hystart;
+pub mod new_reno;
+
+pub use cubic::Cubic;
+pub use new_reno::NewReno;
 
 /// The congestion window of a connection, in full-sized segments, as Linux counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +25,34 @@ pub struct Window {
 impl Window {
     /// No threshold is known.
     pub const INFINITE: u32 = 0x7fff_ffff;
+
+    /// Whether the window is below the threshold (RFC 5681 section 3.1).
+    #[must_use]
+    pub const fn is_slow_start(&self) -> bool {
+        self.cwnd < self.ssthresh
+    }
+
+    /// Grows by one for each of `segments`, up to the threshold. Returns the segments that are left for congestion
+    /// avoidance.
+    pub fn slow_start(&mut self, segments: u32) -> u32 {
+        let reached = self.cwnd.saturating_add(segments).min(self.ssthresh).max(self.cwnd);
+        let left = segments - (reached - self.cwnd);
+        self.cwnd = reached.min(self.clamp);
+        left
+    }
+
+    /// Congestion avoidance: grows by one for every `per_growth` of the segments acknowledged; at least 1.
+    pub fn grow(&mut self, per_growth: u32, segments: u32) {
+        let per_growth = per_growth.max(1);
+        // The credit may stem from a time at which growth cost more. It buys one segment, not a burst.
+        if self.credit >= per_growth {
+            self.credit = 0;
+            self.cwnd = self.cwnd.saturating_add(1);
+        }
+        self.credit = self.credit.saturating_add(segments);
+        self.cwnd = self.cwnd.saturating_add(self.credit / per_growth).min(self.clamp);
+        self.credit %= per_growth;
+    }
 }
 
 /// An acknowledgement, as congestion control sees it.
@@ -42,44 +77,82 @@ pub struct Acked {
     /// Whether the window, not the application, limited what was sent (RFC 7661 section 4.1).
     pub is_limited: bool,
 }
+
+/// An algorithm of congestion control: it decides how the window grows, and how far it falls.
+///
+/// The engine decides when: it detects loss, marks and spurious reductions, and sets the window during recovery
+/// ([`crate::prr`]).
 pub trait Control {
+    /// The name that `TCP_CONGESTION` has for it.
+    fn name(&self) -> &'static str;
+
+    /// An acknowledgement of new data, outside of recovery: grows `window` if [`Acked::is_limited`].
+    ///
+    /// Acknowledgements that do not let it grow count too: they carry a round-trip time, and they tell how long the
+    /// application was the limit.
     fn on_ack(&mut self, window: &mut Window, acked: &Acked);
+
+    /// Loss or a mark (ECN) at `now`: returns the new threshold, at least 2. Remembers `window` for [`Self::undo`].
+    ///
+    /// Called once for each window of data (RFC 5681 section 3.2, RFC 3168 section 6.1.2), before the window is
+    /// reduced.
     fn ssthresh(&mut self, window: &Window, now: Instant) -> u32;
+
+    /// The retransmission timer has expired. Called after [`Self::ssthresh`], if that is due.
     fn on_timeout(&mut self);
-    fn undo(&self, window: &Window) -> u32;
-    fn on_idle_end(&mut self, now: Instant, idle: twinpath_time::Duration);
+
+    /// The last reduction was spurious: returns the window to go back to. The engine restores the threshold.
+    fn undo(&mut self, window: &Window) -> u32;
+
+    /// The first segment is sent at `now` after a pause of `idle` in which the application had nothing to send and
+    /// nothing was in flight.
+    fn on_idle_end(&mut self, now: Instant, idle: Duration);
 }
-#[derive(Clone, Copy, Debug)]
-pub struct Congestion {
-    prior: u32,
+
+/// The congestion control of one connection.
+#[derive(Clone, Debug)]
+pub enum Congestion {
+    /// RFC 5681 and RFC 6582.
+    NewReno(NewReno),
+    /// RFC 9438.
+    Cubic(Cubic),
 }
-impl Congestion {
-    pub fn cubic() -> Self {
-        Self { prior: 0 }
-    }
-    pub fn new_reno() -> Self {
-        Self { prior: 0 }
-    }
-}
-impl Control for Congestion {
-    fn on_ack(&mut self, w: &mut Window, a: &Acked) {
-        if w.cwnd < w.ssthresh {
-            w.cwnd = (w.cwnd + a.segments).min(w.ssthresh).min(w.clamp);
-        } else {
-            w.credit += a.segments;
-            if w.credit >= w.cwnd {
-                w.credit -= w.cwnd;
-                w.cwnd += 1;
-            }
+
+/// Calls the same method of whichever algorithm it is.
+macro_rules! each {
+    ($congestion:expr, $control:ident => $call:expr) => {
+        match $congestion {
+            Congestion::NewReno($control) => $call,
+            Congestion::Cubic($control) => $call,
         }
-    }
-    fn ssthresh(&mut self, w: &Window, _: Instant) -> u32 {
-        self.prior = w.cwnd;
-        (w.cwnd / 2).max(2)
-    }
-    fn on_timeout(&mut self) {}
-    fn undo(&self, w: &Window) -> u32 {
-        self.prior.max(w.cwnd)
-    }
-    fn on_idle_end(&mut self, _: Instant, _: twinpath_time::Duration) {}
+    };
 }
+
+impl Control for Congestion {
+    fn name(&self) -> &'static str {
+        each!(self, control => control.name())
+    }
+
+    fn on_ack(&mut self, window: &mut Window, acked: &Acked) {
+        each!(self, control => control.on_ack(window, acked));
+    }
+
+    fn ssthresh(&mut self, window: &Window, now: Instant) -> u32 {
+        each!(self, control => control.ssthresh(window, now))
+    }
+
+    fn on_timeout(&mut self) {
+        each!(self, control => control.on_timeout());
+    }
+
+    fn undo(&mut self, window: &Window) -> u32 {
+        each!(self, control => control.undo(window))
+    }
+
+    fn on_idle_end(&mut self, now: Instant, idle: Duration) {
+        each!(self, control => control.on_idle_end(now, idle));
+    }
+}
+
+#[cfg(test)]
+mod tests;
