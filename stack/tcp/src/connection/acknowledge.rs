@@ -306,9 +306,9 @@ impl Connection {
     fn control(&mut self, now: Instant, change: &Change, _shared: &Shared) {
         let delivered = change.segments();
         if matches!(self.network, Network::Reduced | Network::Recovery) {
-            if delivered > 0 {
-                let safe = change.advances && self.flight.lost <= change.lost;
-                self.window.cwnd = self.prr.allowed(delivered, self.flight.in_flight(), safe, false).max(1);
+            let safe = change.advances && self.flight.lost <= change.lost && !change.congestion;
+            if let Some(cwnd) = self.prr.allowed(delivered, self.flight.in_flight(), safe) {
+                self.window.cwnd = cwnd.max(1);
             }
             return;
         }
@@ -327,9 +327,7 @@ impl Connection {
             next: self.snd_nxt.0,
             is_limited: self.is_window_limited(),
         };
-        if acked.is_limited {
-            self.congestion.on_ack(&mut self.window, &acked);
-        }
+        self.congestion.on_ack(&mut self.window, &acked);
     }
 
     /// Whether the congestion window limits what is sent (RFC 7661; Linux's `tcp_is_cwnd_limited`): in slow start,

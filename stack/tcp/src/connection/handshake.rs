@@ -6,7 +6,7 @@ use twinpath_wire::tcp::Flags;
 use super::{Connection, Events, Limited, Network, Rack, Shared, State, Timer, Totals, Tuning, Undo, flag};
 use crate::buffer::Buffer;
 use crate::config::{Config, CongestionKind, Ecn, Options};
-use crate::congestion::{Congestion, Window};
+use crate::congestion::{Congestion, Cubic, NewReno, Window, hystart};
 use crate::flight::Flight;
 use crate::prr::Prr;
 use crate::reassembly::Reassembly;
@@ -152,7 +152,7 @@ impl Connection {
             tuple,
             rtt: Rtt::new(rto_min_us),
             congestion: congestion(kind),
-            prr: Prr::default(),
+            prr: Prr::enter(config.initial_window, Window::INFINITE),
             rack: Rack { at: Instant::ZERO, end: iss, rtt_us: 0, round: iss, steps: 1, persist: 0 },
             undo: Undo::default(),
             reassembly: Reassembly::default(),
@@ -232,6 +232,7 @@ impl Connection {
 
     /// SYN-ACK was sent more than once: only timestamps tell which was answered.
     pub(crate) fn handshake_was_repeated(&mut self, now: Instant, segment: &Segment<'_>) {
+        self.rtt.syn_was_retransmitted();
         self.set(flag::SYN_AGAIN);
         self.window.cwnd = 1;
         self.time_handshake(now, segment);
@@ -284,7 +285,9 @@ impl Connection {
 /// Congestion control of a kind.
 pub(crate) fn congestion(kind: CongestionKind) -> Congestion {
     match kind {
-        CongestionKind::Cubic => Congestion::cubic(),
-        CongestionKind::NewReno => Congestion::new_reno(),
+        // Peers acknowledge a super-segment as a whole: a limit of 8 segments per acknowledgement (RFC 9406 section 4.2)
+        // would make slow start slower than the kernel's.
+        CongestionKind::Cubic => Congestion::Cubic(Cubic::new(hystart::PACED)),
+        CongestionKind::NewReno => Congestion::NewReno(NewReno::new()),
     }
 }

@@ -7,6 +7,7 @@ use super::acknowledge::{Change, micros};
 use super::{Connection, Network, Shared, Timer, Undo, flag};
 use crate::congestion::{Control, Window};
 use crate::flight::flag as sent;
+use crate::prr::Prr;
 use crate::seq::Seq;
 
 impl Connection {
@@ -221,6 +222,10 @@ impl Connection {
         if in_flight != self.flight.in_flight() && self.network != Network::Recovery {
             let change = self.no_change();
             self.begin_recovery(now, &change, shared);
+            // RFC 9937 section 6: as an acknowledgement of one segment that is not safe.
+            if let Some(cwnd) = self.prr.allowed(1, self.flight.in_flight(), false) {
+                self.window.cwnd = cwnd;
+            }
         }
         match waits {
             Some(wait_us) => {
@@ -280,9 +285,6 @@ impl Connection {
             self.begin_reduction(now);
         }
         self.network = Network::Recovery;
-        let delivered = change.segments();
-        let cwnd = self.prr.allowed(delivered, self.flight.in_flight(), false, true);
-        self.window.cwnd = cwnd.max(1);
     }
 
     /// PRR begins (RFC 9937 section 6).
@@ -292,7 +294,7 @@ impl Connection {
         self.window.credit = 0;
         let before = self.window.cwnd;
         self.window.ssthresh = self.congestion.ssthresh(&self.window, now).max(2);
-        self.prr.enter(before, self.window.ssthresh);
+        self.prr = Prr::enter(before, self.window.ssthresh);
         if self.is(flag::ECN) {
             self.set(flag::SEND_CWR);
         }
