@@ -134,6 +134,13 @@ pub struct Info {
     pub since_sent: Duration,
     /// `tcpi_last_data_recv`.
     pub since_received: Duration,
+    /// `tcpi_busy_time`, `tcpi_rwnd_limited`, `tcpi_sndbuf_limited`: how long something was to be sent, and what it
+    /// waited for.
+    pub busy: Duration,
+    /// See above.
+    pub receiver_limited: Duration,
+    /// See above.
+    pub buffer_limited: Duration,
     /// Bytes of memory that the connection holds, in all.
     pub memory: u64,
 }

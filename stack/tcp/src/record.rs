@@ -24,7 +24,6 @@ pub(crate) struct HalfOpen {
     /// When SYN-ACK was sent first.
     pub(crate) sent_at: Instant,
     pub(crate) listener: u32,
-    pub(crate) generation: u32,
     peer_mss: u16,
     window: u16,
     scale: u8,
@@ -46,7 +45,6 @@ impl HalfOpen {
             ts_offset,
             sent_at: now,
             listener,
-            generation: 0,
             peer_mss: handshake.peer_mss,
             window: handshake.window,
             scale: handshake.scale.unwrap_or(0),
@@ -148,8 +146,6 @@ pub(crate) enum InTimeWait {
     Acknowledge { restart: bool },
     /// A new connection takes its place (RFC 6191); its sequence numbers begin above these.
     Replace,
-    /// It ends.
-    End,
 }
 
 impl TimeWait {

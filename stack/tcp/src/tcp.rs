@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use core::hash::{BuildHasher as _, Hasher as _};
 use foldhash::fast::FixedState;
 use siphasher::sip::SipHasher13;
+use twinpath_time::wheel::TICK;
 use twinpath_time::{Duration, Instant, Wheel};
 use twinpath_wire::tcp::Flags;
 
@@ -520,8 +521,11 @@ impl Tcp {
         if connection.has_events() {
             self.ready.push_back(index);
         }
+        // The wheel may fire too early, and is then set again: most deadlines only move away.
         let deadline = connection.deadline();
-        if deadline < self.wheel.deadline(index) {
+        if deadline != Instant::NEVER
+            && deadline.as_nanos().saturating_add(TICK) <= self.wheel.deadline(index).as_nanos()
+        {
             self.wheel.set(index, deadline);
         }
         if connection.state == State::Closed {
@@ -595,7 +599,6 @@ impl Tcp {
         let Some((_, record)) = self.time_wait.get(index) else { return Verdict::Answered };
         match record.segment(segment) {
             InTimeWait::Stay => {}
-            InTimeWait::End => self.end_time_wait(index),
             InTimeWait::Acknowledge { restart } => {
                 if restart {
                     record.until = again;

@@ -161,10 +161,8 @@ impl Connection {
             self.flight.release(&mut shared.flights);
             if self.send.is_empty() {
                 self.send.release(&mut shared.pool);
+                self.note_limit(now, false);
             }
-        }
-        if self.probe_end.is_some_and(|_| self.snd_una == self.snd_nxt) && self.flight.is_empty() {
-            // Decided in after_acknowledgement.
         }
         if fin_acked {
             self.fin_acknowledged(now, shared);

@@ -264,7 +264,11 @@ impl Connection {
     /// What operators and suites ask for.
     pub(crate) fn info(&self, now: Instant, shared: &Shared) -> Info {
         let totals = &self.totals;
+        let [busy, receiver_limited, buffer_limited] = self.limited.totals(now);
         Info {
+            busy,
+            receiver_limited,
+            buffer_limited,
             state: match self.state {
                 State::SynSent => TcpState::SynSent,
                 State::SynReceived => TcpState::SynRecv,

@@ -121,12 +121,8 @@ mod flag {
     pub(super) const SEND_RESET: u32 = 1 << 19;
     /// The program waits for room to write.
     pub(super) const WANTS_ROOM: u32 = 1 << 20;
-    /// The program was told of the end of the stream.
-    pub(super) const END_TOLD: u32 = 1 << 21;
     /// Cork's time has passed: what waits is sent once.
     pub(super) const UNCORK: u32 = 1 << 22;
-    /// What the peer asked to push is sent on without waiting: the last write is complete.
-    pub(super) const LIMITED_BY_RECEIVER: u32 = 1 << 23;
     /// The retransmission timer is to be set anew once the output is done.
     pub(super) const REARM: u32 = 1 << 24;
     /// Reading is over: the program takes no more.
@@ -219,12 +215,48 @@ struct Tuning {
     edge_at: Instant,
 }
 
-/// Times in which something limited the sender, for [`Info`](crate::Info).
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Limited {
-    pub(crate) kind: u8,
-    pub(crate) since: Instant,
-    pub(crate) total: [Duration; 4],
+/// What the sender waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Limit {
+    /// Nothing is to be sent.
+    Idle,
+    /// The network.
+    Busy,
+    /// The peer's window.
+    Receiver,
+    /// The program, which could not write more.
+    SendBuffer,
+}
+
+/// For how long the sender has waited for what.
+#[derive(Clone, Copy, Debug)]
+struct Limited {
+    kind: Limit,
+    since: Instant,
+    /// Busy, receiver, send buffer.
+    total: [Duration; 3],
+}
+
+impl Limited {
+    const fn new(now: Instant) -> Self {
+        Self { kind: Limit::Idle, since: now, total: [Duration::ZERO; 3] }
+    }
+
+    fn set(&mut self, now: Instant, kind: Limit) {
+        if self.kind == kind {
+            return;
+        }
+        if self.kind > Limit::Idle {
+            self.total[self.kind as usize - 1] += now.since(self.since);
+        }
+        (self.kind, self.since) = (kind, now);
+    }
+
+    /// The totals at `now`: busy with what, in all; limited by the receiver; by the send buffer.
+    fn totals(mut self, now: Instant) -> [Duration; 3] {
+        self.set(now, Limit::Idle);
+        [self.total.iter().sum(), self.total[1], self.total[2]]
+    }
 }
 
 /// Memory that connections take from and give back to.
@@ -310,8 +342,6 @@ pub(crate) struct Connection {
     receive_limit: u32,
     send_limit: u32,
     tuning: Tuning,
-    /// How long acknowledgements are delayed, us.
-    ato_us: u32,
     retries: u8,
     probes: u8,
     keepalive_probes: u8,
@@ -329,7 +359,7 @@ pub(crate) struct Connection {
     pub(crate) ended: Option<Ended>,
     pub(crate) opened_by: OpenedBy,
     pub(crate) options: Options,
-    pub(crate) limited: Limited,
+    limited: Limited,
     window_used: u32,
     window_used_end: Seq,
     /// A segment lost before was sent again up to here (limited transmit, RFC 3042).
@@ -473,7 +503,10 @@ impl Connection {
         }
         (self.timer, self.timer_at, self.ack_at) = (Timer::None, Instant::NEVER, Instant::NEVER);
         (self.keepalive_at, self.end_at, self.cork_at) = (Instant::NEVER, Instant::NEVER, Instant::NEVER);
-        self.clear(flag::ACK_NOW | flag::ACK_LATER | flag::PROBE_DUE | flag::KEEPALIVE_DUE | flag::SYN_DUE);
+        self.clear(flag::ACK_LATER | flag::PROBE_DUE | flag::KEEPALIVE_DUE | flag::SYN_DUE);
+        if !matches!(why, Ended::Finished) {
+            self.clear(flag::ACK_NOW);
+        }
         self.tell(Events::ENDED | Events::READABLE | Events::WRITABLE);
         self.release(shared);
     }

@@ -3,7 +3,7 @@
 use twinpath_time::{Duration, Instant};
 use twinpath_wire::tcp::{self, Flags, Timestamps, Writer};
 
-use super::{Connection, Network, Shared, State, Timer, flag};
+use super::{Connection, Limit, Network, Shared, State, Timer, flag};
 use crate::config::Ecn;
 use crate::flight::{Sent, flag as sent};
 use crate::segment::{Outgoing, Sink};
@@ -69,6 +69,7 @@ impl Connection {
         }
         self.restart_after_idle(now, shared);
         let mut limited = false;
+        let mut by_receiver = false;
         loop {
             let unsent = self.unsent();
             let fin = self.is(flag::FIN_QUEUED) && !self.is(flag::FIN_SENT);
@@ -83,10 +84,14 @@ impl Connection {
                 limited = true;
                 break;
             }
-            let Some(len) = self.next_len(now, unsent, fin, room, shared) else { break };
+            let Some(len) = self.next_len(now, unsent, fin, room, shared) else {
+                by_receiver = self.is_blocked_by_receiver();
+                break;
+            };
             self.send_data(now, len, shared, sink)?;
         }
         self.note_window_use(limited);
+        self.note_limit(now, by_receiver);
         if self.flight.is_empty() {
             self.set(flag::REARM);
         }
@@ -278,6 +283,21 @@ impl Connection {
         if limited {
             self.set(flag::WINDOW_LIMITED);
         }
+    }
+
+    /// Notes what the sender waits for.
+    #[inline]
+    pub(super) fn note_limit(&mut self, now: Instant, by_receiver: bool) {
+        let kind = if self.send.is_empty() {
+            Limit::Idle
+        } else if by_receiver {
+            Limit::Receiver
+        } else if self.is(flag::WANTS_ROOM) && self.unsent() == 0 {
+            Limit::SendBuffer
+        } else {
+            Limit::Busy
+        };
+        self.limited.set(now, kind);
     }
 
     /// Sends again what is lost, as far as the congestion window allows.

@@ -399,7 +399,7 @@ impl Connection {
     pub(super) fn accept(&mut self, now: Instant, len: u32) {
         self.rcv_nxt += len;
         self.totals.bytes_received += u64::from(len);
-        self.ack_soon(now, len);
+        self.ack_soon(len);
         if self.rcv_nxt.after(self.tuning.edge) {
             self.time_window(now);
         }
@@ -489,7 +489,7 @@ impl Connection {
     /// connection is new, or if there are gaps; otherwise it waits for the program's answer (RFC 9293 section 3.8.6.3,
     /// RFC 5681 section 4.2).
     #[inline]
-    pub(super) fn ack_soon(&mut self, now: Instant, len: u32) {
+    pub(super) fn ack_soon(&mut self, len: u32) {
         if len == 0 || self.is(flag::ACK_NOW) {
             return;
         }
