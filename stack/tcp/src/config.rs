@@ -41,7 +41,10 @@ pub struct Config {
     pub receive_initial: u32,
     /// See above.
     pub receive_max: u32,
-    /// Bytes that a connection may hold unacknowledged and unsent.
+    /// Bytes that a new connection may hold unacknowledged and unsent, and the limit after autotuning: twice the
+    /// congestion window.
+    pub send_initial: u32,
+    /// See above.
     pub send_max: u32,
     /// Whether selective acknowledgements are offered and taken (RFC 2018).
     pub sack: bool,
@@ -107,6 +110,7 @@ impl Default for Config {
             memory: 256 << 20,
             receive_initial: 64 << 10,
             receive_max: 6 << 20,
+            send_initial: 128 << 10,
             send_max: 4 << 20,
             sack: true,
             dsack: true,

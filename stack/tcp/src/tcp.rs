@@ -404,7 +404,7 @@ impl Tcp {
     #[must_use]
     pub fn options(&self, id: ConnectionId) -> Option<Options> {
         let slot = self.slots.get(id.index as usize).filter(|slot| slot.generation == id.generation)?;
-        Some(slot.connection.as_ref()?.options)
+        Some(*slot.connection.as_ref()?.options)
     }
 
     /// Sets them.

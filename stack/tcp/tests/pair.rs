@@ -250,6 +250,7 @@ fn bytes_arrive_over_a_bad_network() {
             rack: random.u8(..4) > 0,
             receive_max: 1 << random.u32(12..22),
             receive_initial: 1 << random.u32(12..17),
+            send_initial: 1 << random.u32(12..18),
             send_max: 1 << random.u32(12..22),
             super_segment: if random.bool() { 65_160 } else { 0 },
             ..Config::default()

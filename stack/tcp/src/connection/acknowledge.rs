@@ -169,8 +169,13 @@ impl Connection {
         }
     }
 
-    /// Tells the program that there is room, once a third of the buffer is free after it was full.
-    pub(super) fn tell_room(&mut self, _shared: &Shared) {
+    /// Tells the program that there is room, once a third of the buffer is free after it was full. The buffer has
+    /// grown with the window by then: a path is full if what is sent and what is written next both fit.
+    pub(super) fn tell_room(&mut self, shared: &Shared) {
+        if self.is(flag::WANTS_ROOM) && self.options.send_buffer.is_none() && !shared.pool.is_short() {
+            let path = self.window.cwnd.saturating_mul(u32::from(self.mss)).saturating_mul(2);
+            self.send_limit = self.send_limit.max(path.min(shared.config.send_max));
+        }
         if self.is(flag::WANTS_ROOM)
             && self.send.len() as u32 <= self.send_limit / 3 * 2
             && self.unsent() < self.options.unsent_low

@@ -188,7 +188,7 @@ impl Connection {
 
     /// Changes what the program has set.
     pub(crate) fn set_options(&mut self, now: Instant, options: Options, shared: &Shared) {
-        let before = core::mem::replace(&mut self.options, options);
+        let before = core::mem::replace(&mut *self.options, options);
         if let Some(limit) = options.receive_buffer {
             self.receive_limit = limit;
         }

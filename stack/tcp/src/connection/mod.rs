@@ -233,13 +233,13 @@ enum Limit {
 struct Limited {
     kind: Limit,
     since: Instant,
-    /// Busy, receiver, send buffer.
-    total: [Duration; 3],
+    /// Busy, receiver, send buffer; ns.
+    total_ns: [u64; 3],
 }
 
 impl Limited {
     const fn new(now: Instant) -> Self {
-        Self { kind: Limit::Idle, since: now, total: [Duration::ZERO; 3] }
+        Self { kind: Limit::Idle, since: now, total_ns: [0; 3] }
     }
 
     fn set(&mut self, now: Instant, kind: Limit) {
@@ -247,7 +247,7 @@ impl Limited {
             return;
         }
         if self.kind > Limit::Idle {
-            self.total[self.kind as usize - 1] += now.since(self.since);
+            self.total_ns[self.kind as usize - 1] += now.nanos_since(self.since);
         }
         (self.kind, self.since) = (kind, now);
     }
@@ -255,7 +255,7 @@ impl Limited {
     /// The totals at `now`: busy with what, in all; limited by the receiver; by the send buffer.
     fn totals(mut self, now: Instant) -> [Duration; 3] {
         self.set(now, Limit::Idle);
-        [self.total.iter().sum(), self.total[1], self.total[2]]
+        [self.total_ns.iter().sum(), self.total_ns[1], self.total_ns[2]].map(Duration::from_nanos)
     }
 }
 
@@ -358,7 +358,8 @@ pub(crate) struct Connection {
     peer_mss: u16,
     pub(crate) ended: Option<Ended>,
     pub(crate) opened_by: OpenedBy,
-    pub(crate) options: Options,
+    /// Apart: few of them are needed for a segment.
+    pub(crate) options: Box<Options>,
     limited: Limited,
     window_used: u32,
     window_used_end: Seq,
@@ -544,5 +545,17 @@ impl Connection {
     /// Bytes of memory that it holds beside itself.
     pub(crate) fn memory(&self) -> usize {
         self.send.memory() + self.receive.memory() + self.flight.memory() + self.reassembly.memory()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_costs_less_than_a_kibibyte() {
+        let table = size_of::<Tuple>() + 16;
+        let each = size_of::<Connection>() + table + twinpath_time::Wheel::BYTES_EACH + 32;
+        assert!(each <= 1024, "{each} bytes, {} of them the connection", size_of::<Connection>());
     }
 }
