@@ -81,7 +81,9 @@ impl Connection {
             if !segment.options.sack_blocks().is_empty() {
                 self.selective(now, segment, &mut change, shared);
             }
-            self.set(flag::REARM);
+            if self.timer != Timer::None {
+                self.set(flag::REARM);
+            }
             return true;
         }
         if !segment.options.sack_blocks().is_empty() {

@@ -130,6 +130,7 @@ impl Connection {
             rcv_scale: 0,
             mss: MSS_DEFAULT[usize::from(!tuple.is_ipv4())],
             rcv_mss: MSS_DEFAULT[0],
+            rcv_len: 0,
             quick: 0,
             events: 0,
             timer: Timer::None,

@@ -293,6 +293,8 @@ pub(crate) struct Connection {
     mss: u16,
     /// The peer's segments, as seen.
     rcv_mss: u16,
+    /// The size of a smaller one that came last.
+    rcv_len: u16,
     /// Acknowledgements that are sent at once, before any is delayed.
     quick: u8,
     events: u8,
@@ -411,10 +413,11 @@ impl Connection {
         self.events |= events;
     }
 
-    /// Takes the events since the last call.
+    /// Takes the events since the last call. A program that has closed the connection is told nothing.
     #[inline]
     pub(crate) const fn take_events(&mut self) -> Events {
-        Events(core::mem::replace(&mut self.events, 0))
+        let events = core::mem::replace(&mut self.events, 0);
+        Events(if self.is(flag::ORPHAN) { 0 } else { events })
     }
 
     /// Whether the engine's lists have it already; it is listed from now on if `listed`.

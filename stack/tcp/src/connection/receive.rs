@@ -320,7 +320,7 @@ impl Connection {
         }
         let payload_end = segment.seq + segment.payload.len() as u32;
         let fin = segment.has(Flags::FIN);
-        self.see_size(segment, shared);
+        self.see_size(segment);
         let limit = self.rcv_nxt + self.receive_window();
         if !segment.end().after(self.rcv_nxt) {
             // A duplicate.
@@ -349,6 +349,7 @@ impl Connection {
         self.note_received(now, segment);
         if start == self.rcv_nxt && self.reassembly.is_empty() && self.receive.is_empty() {
             self.accept(now, len as u32);
+            let fin = fin || self.fin == Some(self.rcv_nxt + 1);
             return (Fresh { start: skip, len, fin }, Reply::None);
         }
         self.queue(now, start, &segment.payload[skip..skip + len], fin, shared);
@@ -472,16 +473,18 @@ impl Connection {
         }
     }
 
-    /// Learns the size of the peer's full segments, by which acknowledgements are counted.
-    fn see_size(&mut self, segment: &Segment<'_>, _shared: &Shared) {
+    /// Learns the size of the peer's full segments, by which acknowledgements are counted: the largest seen, or a
+    /// smaller one that comes twice in a row and does not end a write (Linux's `tcp_measure_rcv_mss`).
+    fn see_size(&mut self, segment: &Segment<'_>) {
         let len = if segment.unit == 0 { segment.payload.len() } else { usize::from(segment.unit) };
-        if len == 0 {
-            return;
-        }
         let len = len.min(usize::from(u16::MAX)) as u16;
-        let bound = self.mss.max(536);
-        if len >= self.rcv_mss || segment.has(Flags::PSH) && len >= 536 && len < self.rcv_mss {
-            self.rcv_mss = if segment.unit == 0 { len.min(bound.max(self.offered_mss())) } else { len };
+        if len >= self.rcv_mss {
+            self.rcv_mss = if segment.unit == 0 { len.min(self.offered_mss()) } else { len };
+        } else if len >= 536 && !segment.has(Flags::PSH | Flags::FIN) {
+            if self.rcv_len == len {
+                self.rcv_mss = len;
+            }
+            self.rcv_len = len;
         }
     }
 
