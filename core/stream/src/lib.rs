@@ -5,4 +5,4 @@ mod limits;
 mod transport;
 
 pub use limits::TcpLimits;
-pub use transport::{Broken, Received, Transport};
+pub use transport::{Broken, Lent, Received, Transport};

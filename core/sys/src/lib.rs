@@ -26,6 +26,7 @@ pub mod packet_socket;
 pub mod path_messages;
 pub mod run_delay;
 pub mod scheduling;
+pub mod send_queue;
 pub mod signals;
 pub mod socket_file;
 pub mod socket_kind;

@@ -7,11 +7,11 @@
 //! not stay, its spare socket becomes empty, and another port may have it immediately. If they stay, as behind a
 //! shaper with a standing queue, the port keeps the socket, fills it, and then loses only its own frames. The
 //! choice of a socket has no other effect: frames leave in the order in which they are sent.
-#![allow(unsafe_code, reason = "what a socket has queued has no safe wrapper")]
 
-use std::ffi::c_int;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+
+use twinpath_sys::send_queue;
 
 /// Maximum number of spare sockets of a queue. This many ports may be stuck without cost to others.
 pub const SPARES_MAX: usize = 16;
@@ -92,9 +92,6 @@ impl Spares {
 
 /// Frames sent by this socket that the kernel has not freed yet, in bytes of the kernel's memory.
 pub(crate) fn queued(socket: &OwnedFd) -> usize {
-    let mut bytes: c_int = 0;
-    // SAFETY: SIOCOUTQ writes one int, which lives across the call.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
     // This does not fail for a packet socket; one that did is not given to another port.
-    if result == 0 { usize::try_from(bytes).unwrap_or(usize::MAX) } else { usize::MAX }
+    send_queue::queued(socket).unwrap_or(usize::MAX)
 }

@@ -7,8 +7,15 @@ use crate::later::{Job, Later, Order};
 use crate::outbox::ConnectionId;
 
 /// Bytes to send on a connection, up to a limit, and the fate of the connection afterwards.
+///
+/// They are written where the connection's transport sends them from, as long as its room lasts. The others are
+/// written beside it, and copied later.
 pub struct Output<'a> {
-    bytes: &'a mut Vec<u8>,
+    /// The transport's room. Its first `filled` bytes are written.
+    room: &'a mut [u8],
+    filled: usize,
+    /// The output after that in the room. While it has some, nothing is added to the room.
+    beside: &'a mut Vec<u8>,
     limit: usize,
     later: Option<&'a mut Later>,
     next: Next,
@@ -34,7 +41,9 @@ impl<'a> Output<'a> {
     #[must_use]
     pub const fn new(bytes: &'a mut Vec<u8>, limit: usize) -> Self {
         Self {
-            bytes,
+            room: &mut [],
+            filled: 0,
+            beside: bytes,
             limit,
             later: None,
             next: Next::Keep,
@@ -50,6 +59,23 @@ impl<'a> Output<'a> {
         let mut output = Self::new(bytes, limit);
         output.later = Some(later);
         output
+    }
+
+    /// The same, with the room of a transport before its bytes. The first `filled` bytes of the room are output that
+    /// was written before.
+    #[inline]
+    #[must_use]
+    pub const fn into_room(mut self, room: &'a mut [u8], filled: usize) -> Self {
+        self.room = room;
+        self.filled = filled;
+        self
+    }
+
+    /// Bytes of the room that are written, for the caller of the service.
+    #[inline]
+    #[must_use]
+    pub const fn filled(&self) -> usize {
+        self.filled
     }
 
     /// The same for the connection with this name.
@@ -81,32 +107,84 @@ impl<'a> Output<'a> {
     }
 
     /// Bytes that still fit. The rest may be written in [`Service::writable`](crate::Service::writable).
+    #[inline]
     #[must_use]
     pub fn room(&self) -> usize {
-        self.limit.saturating_sub(self.bytes.len())
+        self.limit.saturating_sub(self.len())
+    }
+
+    /// Bytes that are written.
+    #[inline]
+    const fn len(&self) -> usize {
+        self.filled + self.beside.len()
     }
 
     /// Adds `bytes`, all or nothing; returns whether they fitted.
+    #[inline]
     #[must_use]
     pub fn write(&mut self, bytes: &[u8]) -> bool {
         let fits = bytes.len() <= self.room();
         if fits {
-            self.bytes.extend_from_slice(bytes);
+            match self.next_in_room(bytes.len()) {
+                Some(place) => {
+                    place.copy_from_slice(bytes);
+                    self.filled += bytes.len();
+                }
+                None => self.beside.extend_from_slice(bytes),
+            }
+        }
+        fits
+    }
+
+    /// Adds the bytes that `write` writes to the front of a slice of `bytes_max` bytes, and of which it returns the
+    /// number; nothing if that many do not fit. Returns whether they fitted: if not, `write` is not called. The slice
+    /// is where the transport sends from, if that has as much room in one piece. Its former content is arbitrary.
+    #[inline]
+    #[must_use]
+    pub fn write_in_place(&mut self, bytes_max: usize, write: impl FnOnce(&mut [u8]) -> usize) -> bool {
+        let fits = bytes_max <= self.room();
+        if fits {
+            if let Some(place) = self.next_in_room(bytes_max) {
+                self.filled += write(place).min(bytes_max);
+            } else {
+                let before = self.beside.len();
+                self.beside.resize(before + bytes_max, 0);
+                let written = write(&mut self.beside[before..]).min(bytes_max);
+                self.beside.truncate(before + written);
+            }
         }
         fits
     }
 
     /// Adds the bytes that `write` appends to the buffer, all or nothing; returns whether they fitted. This is for
-    /// replies that are built in place: `write` must only append.
+    /// replies whose length is not known before: `write` must only append. [`Self::write_in_place`] may save a copy.
     #[must_use]
     pub fn write_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> bool {
-        let before = self.bytes.len();
-        write(self.bytes);
-        let fits = self.bytes.len() <= self.limit;
+        let before = self.beside.len();
+        write(self.beside);
+        let fits = self.len() <= self.limit;
         if !fits {
-            self.bytes.truncate(before);
+            self.beside.truncate(before);
+        } else if before == 0 && self.filled > 0 {
+            self.move_into_room();
         }
         fits
+    }
+
+    /// The next `len` bytes of the room, if output may be added there.
+    #[inline]
+    fn next_in_room(&mut self, len: usize) -> Option<&mut [u8]> {
+        if self.beside.is_empty() { self.room.get_mut(self.filled..self.filled + len) } else { None }
+    }
+
+    /// Moves the output beside the room behind that in the room, so that both are sent at once.
+    fn move_into_room(&mut self) {
+        let len = self.beside.len();
+        if let Some(place) = self.room.get_mut(self.filled..self.filled + len) {
+            place.copy_from_slice(self.beside);
+            self.filled += len;
+            self.beside.clear();
+        }
     }
 
     /// Whether [`Self::later`] accepts another piece of work. If not, leave the request unused: it is
@@ -126,7 +204,12 @@ impl<'a> Output<'a> {
     pub fn later(&mut self, order: Order, work: impl FnOnce() -> Vec<u8> + Send + 'static) -> bool {
         let taken = self.may_defer();
         if let Some(later) = self.later.as_mut().filter(|_| taken) {
-            later.jobs.push(Job { at: self.bytes.len(), order, number: 0, work: Box::new(work) });
+            later.jobs.push(Job {
+                at: self.filled + self.beside.len(),
+                order,
+                number: 0,
+                work: Box::new(work),
+            });
         }
         taken
     }
@@ -201,6 +284,38 @@ mod tests {
         assert_eq!(output.room(), 2);
         assert!(output.write_with(|bytes| bytes.extend_from_slice(b"cd")));
         assert_eq!((output.room(), bytes.as_slice()), (0, &b"abcd"[..]));
+    }
+
+    #[test]
+    fn output_goes_into_the_room_while_it_lasts_and_then_beside_it() {
+        let (mut room, mut beside) = ([0; 6], vec![]);
+        let mut output = Output::new(&mut beside, 16).into_room(&mut room, 1);
+        assert_eq!((output.room(), output.filled()), (15, 1));
+        assert!(output.write(b"ab") && output.write_with(|bytes| bytes.push(b'c')));
+        assert_eq!(output.filled(), 4, "what was appended follows");
+        assert!(!output.write_in_place(13, |_| unreachable!("it does not fit")));
+        assert!(output.write_in_place(2, |place| {
+            place[0] = b'd';
+            1
+        }));
+        assert!(output.write(b"ef") && output.write(b"g"), "in order, though there is room for one of them");
+        assert!(output.write_in_place(3, |place| {
+            place.copy_from_slice(b"hi-");
+            2
+        }));
+        assert_eq!((output.filled(), output.room()), (5, 6));
+        assert!(!output.write_with(|bytes| bytes.extend([0; 7])));
+        assert_eq!((&room, &beside[..]), (b"\0abcd\0", &b"efghi"[..]));
+    }
+
+    #[test]
+    fn what_was_appended_stays_beside_a_room_that_has_nothing_or_too_little_space() {
+        for (filled, expected) in [(0, 0), (3, 3)] {
+            let (mut room, mut beside) = ([0; 4], vec![]);
+            let mut output = Output::new(&mut beside, 16).into_room(&mut room, filled);
+            assert!(output.write_with(|bytes| bytes.extend_from_slice(b"ab")) && output.write(b"c"));
+            assert_eq!((output.filled(), &beside[..]), (expected, &b"abc"[..]));
+        }
     }
 
     #[test]

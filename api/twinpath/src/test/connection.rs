@@ -1,10 +1,8 @@
 //! A connection of a simulation: the same state machine as on a worker, over a simulated transport.
 
-use std::collections::VecDeque;
-
 use twinpath_service::connections::{After, Connection, ConnectionLimits, Host, Scratch, Turn};
 use twinpath_service::{Closed, ConnectionId, Service, Work};
-use twinpath_stream::{Broken, Received, Transport};
+use twinpath_stream::{Broken, Lent, Received, Transport};
 use twinpath_time::Instant;
 
 use super::{STEPS_MAX, WORK_MAX};
@@ -24,44 +22,66 @@ pub(super) enum Side {
 /// The service's end of the transport.
 #[derive(Default)]
 struct Pipe {
-    arrived: VecDeque<u8>,
+    /// Bytes that have arrived and were not consumed, and how many of them were received.
+    arrived: Vec<u8>,
+    received: usize,
     ended: bool,
     reset: bool,
+    room: Vec<u8>,
     /// How many more bytes the client takes; `None`: unlimited.
     window: Option<usize>,
     taken: Vec<u8>,
+    /// Bytes taken, in all.
+    sent: u64,
     finished: bool,
     /// Set if something has changed: whether the peer had ended by then.
     edge: Option<bool>,
 }
 
 impl Transport for Pipe {
-    fn receive(&mut self, into: &mut Vec<u8>) -> Result<Received, Broken> {
+    fn receive(&mut self, bytes_max: usize) -> Result<Received, Broken> {
         if self.reset {
             return Err(Broken);
         }
-        let len = self.arrived.len().min(into.capacity() - into.len());
-        into.extend(self.arrived.drain(..len));
-        Ok(match len {
+        let before = std::mem::replace(&mut self.received, self.arrived.len().min(bytes_max));
+        Ok(match self.received - before {
             0 if self.ended => Received::End,
             0 => Received::Nothing,
-            len => Received::Bytes(len),
+            len => Received::Bytes { len, more: self.received < self.arrived.len() },
         })
     }
 
-    fn send(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
+    fn lend(&mut self, room_max: usize) -> Lent<'_> {
+        if self.room.len() < room_max {
+            self.room = vec![0; room_max];
+        }
+        Lent { received: &self.arrived[..self.received], room: &mut self.room[..room_max] }
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.arrived.drain(..bytes);
+        self.received -= bytes;
+    }
+
+    fn commit(&mut self, bytes: usize) -> Result<usize, Broken> {
         if self.reset {
             return Err(Broken);
         }
-        let len = bytes.len().min(self.window.unwrap_or(usize::MAX));
+        let len = bytes.min(self.window.unwrap_or(usize::MAX));
         self.window = self.window.map(|window| window - len);
-        self.taken.extend_from_slice(&bytes[..len]);
+        self.taken.extend_from_slice(&self.room[..len]);
+        self.sent += len as u64;
         Ok(len)
     }
 
     fn finish(&mut self) -> Result<(), Broken> {
         self.finished = true;
         if self.reset { Err(Broken) } else { Ok(()) }
+    }
+
+    /// The client has received all that was taken.
+    fn acknowledged(&self) -> u64 {
+        self.sent
     }
 }
 
@@ -116,7 +136,7 @@ impl<C> Connected<C> {
             id,
             connection: Some(Connection::new(now, state)),
             pipe: Pipe::default(),
-            scratch: Scratch::new(limits.bytes, limits.bytes),
+            scratch: Scratch::new(limits.bytes),
             work: Vec::new(),
             again: false,
             is_new: true,

@@ -27,9 +27,9 @@ use twinpath_inspect::TcpCounters;
 
 use crate::kernel_tcp::accept::{Acceptor, FIRST_TOKEN, LISTENERS_MAX};
 use crate::kernel_tcp::host::ConnectionHost;
-use crate::kernel_tcp::limits::{CHUNK, TcpTotals};
+use crate::kernel_tcp::limits::TcpTotals;
 use crate::kernel_tcp::polled::Polled;
-use crate::kernel_tcp::socket::Socket;
+use crate::kernel_tcp::socket::{Buffers, Socket};
 use crate::kernel_tcp::sources::{Source, Sources};
 use crate::kernel_tcp::table::Table;
 use crate::kernel_tcp::waiting::Waiting;
@@ -74,6 +74,14 @@ struct Tracked<C> {
     idle_since: Option<Instant>,
 }
 
+impl<C> Tracked<C> {
+    /// Bytes of memory that it holds besides itself.
+    #[inline]
+    fn held(&self) -> usize {
+        self.connection.held() + self.socket.held()
+    }
+}
+
 /// The TCP connections of one service on one worker.
 pub struct TcpServer<C> {
     acceptor: Acceptor,
@@ -90,6 +98,7 @@ pub struct TcpServer<C> {
     /// Connections that wait for room in the handler pool.
     want_room: Waiting,
     scratch: Scratch,
+    buffers: Buffers,
     /// Whether the last `run` received bytes from the polled connection.
     found: bool,
     /// Bytes that all its connections hold.
@@ -121,7 +130,8 @@ impl<C: Send> TcpServer<C> {
             sent: 0,
             received: 0,
             want_room: Waiting::default(),
-            scratch: Scratch::new(CHUNK, limits.connection_bytes as usize),
+            scratch: Scratch::new(limits.connection_bytes as usize),
+            buffers: Buffers::new(limits.connection_bytes as usize),
             found: false,
             held: 0,
             ending: None,
@@ -216,8 +226,8 @@ impl<C: Send> TcpServer<C> {
     pub fn cut<S: Service<Connection = C>>(&mut self, mut call: Call<'_, '_, S>) {
         self.ending = None;
         for number in 0..self.table.end() {
-            if let Some(Tracked { connection, .. }) = self.table.get(number) {
-                let (held, why) = (connection.held(), connection.cut_off());
+            if let Some(tracked) = self.table.get(number) {
+                let (held, why) = (tracked.held(), tracked.connection.cut_off());
                 self.close(number, held, why, &mut call);
             }
         }
@@ -359,13 +369,14 @@ impl<C: Send> TcpServer<C> {
 
     #[inline]
     fn work<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
-        let Self { table, scratch, totals, .. } = self;
-        let Some(Tracked { socket, connection, id, idle_since, .. }) = table.get(number) else { return };
-        let before = connection.held();
+        let Self { table, scratch, buffers, totals, .. } = self;
+        let Some(tracked) = table.get(number) else { return };
+        let before = tracked.held();
+        let Tracked { socket, connection, id, idle_since, .. } = tracked;
         let mut host =
             ConnectionHost { service: &mut *call.service, handlers: call.handlers.as_deref_mut(), id: *id };
         let mut turn = Turn::new(call.now, totals.each(), scratch, &mut host);
-        let after = connection.work(socket, &mut turn);
+        let after = connection.work(&mut socket.with(buffers), &mut turn);
         let (received, sent) = (turn.received(), turn.sent());
         (self.received, self.sent) = (self.received + received, self.sent + sent);
         call.counters.stream_bytes_in.add(received as u64);
@@ -388,7 +399,9 @@ impl<C: Send> TcpServer<C> {
         if let After::Close(why) = after {
             return self.close(number, before, why, call);
         }
-        let Some(Tracked { connection, source, idle_since, .. }) = self.table.get(number) else { return };
+        let Some(tracked) = self.table.get(number) else { return };
+        let held = tracked.held();
+        let Tracked { connection, source, idle_since, .. } = tracked;
         match after {
             After::Again => self.again.add(number),
             After::WhenRoom => {
@@ -401,7 +414,7 @@ impl<C: Send> TcpServer<C> {
         if deadline < self.deadlines.deadline(number) {
             self.deadlines.set(number, deadline);
         }
-        let (held, moved) = (connection.held(), connection.touched() == call.now);
+        let moved = connection.touched() == call.now;
         if idle_since.is_none() && connection.is_idle() {
             *idle_since = Some(connection.touched());
             self.sources.list(*source, connection.touched(), number);
@@ -421,7 +434,7 @@ impl<C: Send> TcpServer<C> {
         self.held = self.held + now as u64 - before as u64;
         let mut too_many = self.totals.holds(before, now);
         while too_many && let Some(number) = self.table.longest_held() {
-            let held = self.table.get(number).map_or(0, |entry| entry.connection.held());
+            let held = self.table.get(number).map_or(0, |entry| entry.held());
             self.close(number, held, Closed::For(Reason::ServiceBytes), call);
             too_many = self.totals.holds(0, 0);
         }
@@ -444,15 +457,15 @@ impl<C: Send> TcpServer<C> {
         reply: Result<Vec<u8>, String>,
         call: &mut Call<'_, '_, S>,
     ) {
-        let Some(Tracked { connection, .. }) = self.table.get(number) else {
+        let Some(tracked) = self.table.get(number) else {
             return call.fds.drops().add(Reason::LateReply, 1);
         };
-        let before = connection.held();
+        let before = tracked.held();
         let failed = reply.as_ref().err().map(|why| call.service.failed("deferred work", why.clone()));
-        if !connection.done(ticket, reply.unwrap_or_default()) {
+        if !tracked.connection.done(ticket, reply.unwrap_or_default()) {
             return call.fds.drops().add(Reason::LateReply, 1);
         }
-        let held = connection.held();
+        let held = tracked.held();
         if let Some(reason) = failed {
             return self.close(number, before, Closed::For(reason), call);
         }
@@ -463,7 +476,8 @@ impl<C: Send> TcpServer<C> {
     /// Closes a connection whose deadline has passed, unless the deadline has moved meanwhile.
     fn came_due<S: Service<Connection = C>>(&mut self, number: u32, call: &mut Call<'_, '_, S>) {
         let limits = self.totals.each();
-        let Some(Tracked { connection, .. }) = self.table.get(number) else { return };
+        let Some(tracked) = self.table.get(number) else { return };
+        let (held, connection) = (tracked.held(), &tracked.connection);
         let deadline = connection.deadline(limits);
         if call.now < deadline {
             return self.deadlines.set(number, deadline);
@@ -471,7 +485,7 @@ impl<C: Send> TcpServer<C> {
         if connection.is_wake_due(call.now) {
             return self.wake(number, call);
         }
-        let (held, why) = (connection.held(), connection.expired(limits));
+        let why = connection.expired(limits);
         self.close(number, held, why, call);
     }
 

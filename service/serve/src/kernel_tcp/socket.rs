@@ -1,4 +1,7 @@
-//! The kernel's TCP socket as a transport of connections.
+//! The kernel's TCP sockets as transports of connections.
+//!
+//! All sockets of a worker receive into one buffer, and send from one. A socket has a buffer of its own only while the
+//! service has not used all that was received.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -6,15 +9,46 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
-use twinpath_stream::{Broken, Received, Transport};
-use twinpath_sys::stream_stamp;
+use twinpath_stream::{Broken, Lent, Received, Transport};
+use twinpath_sys::{send_queue, stream_stamp};
+
+use crate::kernel_tcp::limits::CHUNK;
 
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// The minimum by which a buffer for an incomplete request grows.
+const GROW_MIN: usize = 4096;
 
 /// A connected TCP socket.
 pub(crate) struct Socket {
     fd: OwnedFd,
     stamp: Stamp,
+    /// Bytes that were received and not consumed.
+    unread: Vec<u8>,
+    /// Bytes that the kernel has taken.
+    sent: u64,
+    finished: bool,
+}
+
+/// The buffers that the sockets of a worker use one after another.
+pub(crate) struct Buffers {
+    input: Vec<u8>,
+    output: Box<[u8]>,
+}
+
+impl Buffers {
+    /// Buffers to receive up to [`CHUNK`] bytes, and to send up to `output` bytes, in one call.
+    pub(crate) fn new(output: usize) -> Self {
+        Self { input: Vec::with_capacity(CHUNK), output: vec![0; output].into_boxed_slice() }
+    }
+}
+
+/// A socket with the worker's buffers: the transport of its connection for the duration of a call.
+pub(crate) struct Stream<'a> {
+    socket: &'a mut Socket,
+    buffers: &'a mut Buffers,
+    /// The bytes received and not consumed are in the worker's buffer.
+    is_fresh: bool,
 }
 
 /// The kernel's receive time stamp (`CLOCK_REALTIME`, ns).
@@ -31,7 +65,27 @@ enum Stamp {
 
 impl Socket {
     pub(crate) const fn new(fd: OwnedFd) -> Self {
-        Self { fd, stamp: Stamp::Off }
+        Self { fd, stamp: Stamp::Off, unread: Vec::new(), sent: 0, finished: false }
+    }
+
+    /// Bytes of memory that it holds besides itself.
+    #[inline]
+    pub(crate) const fn held(&self) -> usize {
+        self.unread.capacity()
+    }
+
+    #[cold]
+    fn consume_unread(&mut self, bytes: usize) {
+        self.unread.drain(..bytes);
+        if self.unread.is_empty() {
+            self.unread = Vec::new();
+        }
+    }
+
+    /// It as a transport, with the worker's buffers.
+    #[inline]
+    pub(crate) const fn with<'a>(&'a mut self, buffers: &'a mut Buffers) -> Stream<'a> {
+        Stream { socket: self, buffers, is_fresh: false }
     }
 
     /// The worker was woken by received bytes, and wants to know when they arrived.
@@ -51,13 +105,6 @@ impl Socket {
         let Stamp::Known(stamp_ns) = self.stamp else { return None };
         self.stamp = Stamp::On;
         Some(stamp_ns)
-    }
-
-    #[cold]
-    fn receive_stamped(&mut self, into: &mut Vec<u8>) -> Result<usize, Errno> {
-        let (len, stamp_ns) = stream_stamp::receive(&self.fd, into)?;
-        self.stamp = stamp_ns.map_or(Stamp::On, Stamp::Known);
-        Ok(len)
     }
 
     /// Whether receiving would return bytes, an end or an error. Unlike receiving, this does not take the
@@ -81,33 +128,109 @@ impl AsFd for Socket {
     }
 }
 
-impl Transport for Socket {
+/// Appends received bytes to `into`, up to its capacity; returns their number, 0 at the end of the stream.
+#[inline]
+fn receive(fd: &OwnedFd, stamp: &mut Stamp, into: &mut Vec<u8>) -> Result<usize, Errno> {
+    if matches!(stamp, Stamp::Asked) {
+        return receive_stamped(fd, stamp, into);
+    }
+    retry_on_intr(|| recv(fd, spare_capacity(into), RecvFlags::DONTWAIT)).map(|(_, len)| len)
+}
+
+#[cold]
+fn receive_stamped(fd: &OwnedFd, stamp: &mut Stamp, into: &mut Vec<u8>) -> Result<usize, Errno> {
+    let (len, stamp_ns) = stream_stamp::receive(fd, into)?;
+    *stamp = stamp_ns.map_or(Stamp::On, Stamp::Known);
+    Ok(len)
+}
+
+/// Sends bytes; returns how many the kernel takes.
+#[inline]
+fn send_at_once(fd: &OwnedFd, bytes: &[u8]) -> Result<usize, Broken> {
+    match retry_on_intr(|| send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)) {
+        Ok(sent) => Ok(sent),
+        Err(Errno::AGAIN) => Ok(0),
+        Err(_) => Err(Broken),
+    }
+}
+
+impl Transport for Stream<'_> {
     #[inline]
-    fn receive(&mut self, into: &mut Vec<u8>) -> Result<Received, Broken> {
-        let received = if matches!(self.stamp, Stamp::Asked) {
-            self.receive_stamped(into)
+    fn receive(&mut self, bytes_max: usize) -> Result<Received, Broken> {
+        let Socket { fd, stamp, unread, .. } = &mut *self.socket;
+        self.is_fresh = unread.is_empty() && bytes_max >= CHUNK;
+        let into = if self.is_fresh {
+            self.buffers.input.clear();
+            &mut self.buffers.input
         } else {
-            let receive = || recv(&self.fd, spare_capacity(into), RecvFlags::DONTWAIT);
-            retry_on_intr(receive).map(|(_, len)| len)
+            grow(unread, bytes_max);
+            unread
         };
-        match received {
+        let room = into.capacity() - into.len();
+        match receive(fd, stamp, into) {
             Ok(0) => Ok(Received::End),
-            Ok(len) => Ok(Received::Bytes(len)),
+            Ok(len) => Ok(Received::Bytes { len, more: len == room }),
             Err(Errno::AGAIN) => Ok(Received::Nothing),
             Err(_) => Err(Broken),
         }
     }
 
     #[inline]
-    fn send(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
-        match retry_on_intr(|| send(&self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)) {
-            Ok(sent) => Ok(sent),
-            Err(Errno::AGAIN) => Ok(0),
-            Err(_) => Err(Broken),
+    fn lend(&mut self, room_max: usize) -> Lent<'_> {
+        let Buffers { input, output } = &mut *self.buffers;
+        let len = room_max.min(output.len());
+        Lent { received: if self.is_fresh { input } else { &self.socket.unread }, room: &mut output[..len] }
+    }
+
+    #[inline]
+    fn consume(&mut self, bytes: usize) {
+        if !std::mem::take(&mut self.is_fresh) {
+            self.socket.consume_unread(bytes);
+        } else if bytes < self.buffers.input.len() {
+            self.socket.unread = self.buffers.input[bytes..].to_vec();
         }
     }
 
+    #[inline]
+    fn commit(&mut self, bytes: usize) -> Result<usize, Broken> {
+        let sent = send_at_once(&self.socket.fd, &self.buffers.output[..bytes])?;
+        self.socket.sent += sent as u64;
+        Ok(sent)
+    }
+
+    /// The kernel copies the bytes from where they are.
+    #[inline]
+    fn send(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
+        let sent = send_at_once(&self.socket.fd, bytes)?;
+        self.socket.sent += sent as u64;
+        Ok(sent)
+    }
+
     fn finish(&mut self) -> Result<(), Broken> {
-        shutdown(&self.fd, Shutdown::Write).map_err(|_| Broken)
+        self.socket.finished = true;
+        shutdown(&self.socket.fd, Shutdown::Write).map_err(|_| Broken)
+    }
+
+    fn acknowledged(&self) -> u64 {
+        let Socket { fd, sent, finished, .. } = &*self.socket;
+        // The end of the stream counts as a byte, the last one, until it is acknowledged.
+        let waiting = send_queue::queued(fd).map(|bytes| bytes.saturating_sub(usize::from(*finished)) as u64);
+        // The kernel always answers for a connected socket.
+        sent.saturating_sub(waiting.unwrap_or(*sent))
     }
 }
+
+/// Makes room in the buffer of an incomplete request, which may have up to `bytes_max` bytes.
+fn grow(unread: &mut Vec<u8>, bytes_max: usize) {
+    if unread.capacity() > bytes_max {
+        // The limit was lowered.
+        unread.shrink_to(bytes_max);
+    }
+    let room = bytes_max.saturating_sub(unread.len());
+    if unread.capacity() - unread.len() < GROW_MIN.min(room) {
+        unread.reserve_exact(unread.len().max(GROW_MIN).min(room));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
-//! One connection: in each turn, bytes are received once, answered, and sent once. Output that the peer
+//! One connection: in each turn, bytes are received once, answered, and sent once. Output that the transport
 //! does not take waits in a buffer, and nothing is received until that is empty. An incomplete request
-//! waits in another buffer. An idle connection has neither.
+//! waits in the transport. An idle connection has neither.
 
 mod answer;
 
@@ -10,11 +10,8 @@ use twinpath_time::{Duration, Instant};
 
 use crate::connections::held::Held;
 use crate::connections::host::Host;
-use crate::connections::turn::{After, ConnectionLimits, Scratch, Turn};
+use crate::connections::turn::{After, ConnectionLimits, Turn};
 use crate::{Closed, Next, Service};
-
-/// The minimum by which a buffer for an incomplete request grows.
-const GROW_MIN: usize = 4096;
 
 /// How long the last bytes to a peer may take to arrive. If we closed immediately while input from the peer
 /// was unread, the kernel would discard our last bytes (RFC 2525, 2.17).
@@ -70,6 +67,8 @@ struct Progress {
 pub struct Connection<C> {
     state: C,
     held: Option<Box<Held>>,
+    /// Bytes that the transport has received and the service has not used.
+    unread: usize,
     /// When bytes last moved, in either direction.
     touched: Instant,
     /// When the incomplete request began; `NEVER`: there is none.
@@ -96,6 +95,7 @@ impl<C> Connection<C> {
         Self {
             state,
             held: None,
+            unread: 0,
             touched: now,
             asked: Instant::NEVER,
             stage: Stage::Open,
@@ -114,7 +114,7 @@ impl<C> Connection<C> {
         self.state
     }
 
-    /// Bytes of memory that it holds besides itself.
+    /// Bytes of memory that it holds besides itself. The transport has its own.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.as_ref().map_or(0, |held| held.bytes())
@@ -250,7 +250,7 @@ impl<C> Connection<C> {
     where
         H: Host<Service: Service<Connection = C>>,
     {
-        turn.scratch.output.clear();
+        turn.scratch.beside.clear();
         let mut progress = Progress::default();
         let begun = self
             .call_aside("opened", <H::Service as Service>::opened, transport, turn, &mut progress)
@@ -281,8 +281,10 @@ impl<C> Connection<C> {
         H: Host<Service: Service<Connection = C>>,
     {
         let done = match self.stage {
-            Stage::Lingering(why) => return self.discard(transport, why, turn.scratch),
-            Stage::Open if self.held.is_none() && !self.wrote => self.read_and_answer(transport, turn),
+            Stage::Lingering(why) => return self.discard(transport, why),
+            Stage::Open if self.held.is_none() && self.unread == 0 && !self.wrote => {
+                self.read_and_answer(transport, turn)
+            }
             _ => self.go_on(transport, turn),
         };
         self.or_close(done, turn)
@@ -308,7 +310,7 @@ impl<C> Connection<C> {
 
     /// Whether it has neither a part of a request nor a reply to send.
     fn has_no_request(&self) -> bool {
-        self.held.is_none() && self.asked == Instant::NEVER && !self.wrote
+        self.held.is_none() && self.unread == 0 && self.asked == Instant::NEVER && !self.wrote
     }
 
     /// Whether it receives requests.
@@ -363,34 +365,21 @@ impl<C> Connection<C> {
     where
         H: Host<Service: Service<Connection = C>>,
     {
-        let mut input = std::mem::take(&mut turn.scratch.input);
-        input.clear();
-        let received = transport.receive(&mut input);
-        let progress = match received {
-            Ok(Received::Bytes(len)) => {
-                self.was_read(len, input.capacity(), turn);
-                turn.scratch.output.clear();
-                self.serve(&input, transport, turn)
+        let progress = match transport.receive(turn.limits.bytes)? {
+            Received::Bytes { len, more } => {
+                self.was_read(len, more, turn);
+                turn.scratch.beside.clear();
+                self.serve(transport, turn)?
             }
-            Ok(Received::End) => {
+            Received::End => {
                 self.stage = Stage::PeerEnded;
-                Ok(Progress::default())
+                Progress::default()
             }
-            Ok(Received::Nothing) => {
+            Received::Nothing => {
                 self.readable = false;
-                turn.scratch.input = input;
                 return Ok(After::Keep);
             }
-            Err(broken) => Err(broken.into()),
         };
-        if let Ok(Progress { used, .. }) = progress
-            && used < input.len()
-            && !matches!(self.stage, Stage::Ending(_))
-        {
-            self.held.get_or_insert_default().unread = input[used..].to_vec();
-        }
-        turn.scratch.input = input;
-        let progress = progress?;
         if self.is_plain() && !self.readable {
             Ok(After::Keep)
         } else {
@@ -398,12 +387,12 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Records that bytes were received into `room`: if they did not fill it, an edge announces the next
-    /// ones.
+    /// Records that bytes were received.
     #[inline]
-    fn was_read<H: Host>(&mut self, len: usize, room: usize, turn: &mut Turn<'_, H>) {
+    fn was_read<H: Host>(&mut self, len: usize, more: bool, turn: &mut Turn<'_, H>) {
         self.touched = turn.now;
-        self.readable = len == room || self.ends;
+        self.unread += len;
+        self.readable = more || self.ends;
         turn.count_received(len);
     }
 
@@ -413,7 +402,7 @@ impl<C> Connection<C> {
     where
         H: Host<Service: Service<Connection = C>>,
     {
-        turn.scratch.output.clear();
+        turn.scratch.beside.clear();
         let mut progress = Progress::default();
         self.send_unsent(transport, turn)?;
         if self.is_full() {
@@ -428,16 +417,11 @@ impl<C> Connection<C> {
         if self.receives() && !self.is_full() {
             self.read_behind(transport, turn)?;
         }
-        let mut unread = self.held.as_mut().map(|held| std::mem::take(&mut held.unread)).unwrap_or_default();
-        if self.still_answers() && !self.is_full() && !unread.is_empty() {
-            progress = self.serve(&unread, transport, turn)?;
-            unread.drain(..progress.used);
+        if self.still_answers() && !self.is_full() && self.unread > 0 {
+            progress = self.serve(transport, turn)?;
         }
-        if matches!(self.stage, Stage::Ending(_)) || unread.is_empty() {
-            unread = Vec::new();
-        }
-        if !unread.is_empty() {
-            self.held.get_or_insert_default().unread = unread;
+        if matches!(self.stage, Stage::Ending(_)) {
+            self.drop_unread(transport);
         }
         self.let_go();
         Ok(self.settle(transport, turn, &progress)?)
@@ -467,8 +451,7 @@ impl<C> Connection<C> {
         turn: &Turn<'_, H>,
         progress: &Progress,
     ) -> Result<After, Broken> {
-        let unread = self.held.as_ref().map_or(0, |held| held.unread.len());
-        let room = unread < turn.limits.bytes;
+        let room = self.unread < turn.limits.bytes;
         if self.is_full() {
             return Ok(After::Keep);
         }
@@ -491,13 +474,14 @@ impl<C> Connection<C> {
                 Ok(if self.readable { After::Again } else { After::Keep })
             }
             Stage::PeerEnded => {
-                let cut_short = unread > 0 || self.asked != Instant::NEVER;
+                let cut_short = self.unread > 0 || self.asked != Instant::NEVER;
                 Ok(After::Close(if cut_short { Closed::Broken } else { Closed::Ended }))
             }
             Stage::Ending(_) | Stage::Stopping => {
                 let why = if let Stage::Ending(why) = self.stage { why } else { Closed::Stopped };
                 self.stage = Stage::Lingering(why);
                 (self.touched, self.held) = (turn.now, None);
+                self.drop_unread(transport);
                 transport.finish()?;
                 // Input that arrived meanwhile is discarded; it may include the peer's end of stream.
                 Ok(After::Again)
@@ -507,10 +491,12 @@ impl<C> Connection<C> {
     }
 
     /// Receives and discards input after our end was sent.
-    fn discard(&mut self, transport: &mut impl Transport, why: Closed, scratch: &mut Scratch) -> After {
-        scratch.input.clear();
-        match transport.receive(&mut scratch.input) {
-            Ok(Received::Bytes(_)) => After::Again,
+    fn discard(&mut self, transport: &mut impl Transport, why: Closed) -> After {
+        match transport.receive(usize::MAX) {
+            Ok(Received::Bytes { len, .. }) => {
+                transport.consume(len);
+                After::Again
+            }
             Ok(Received::Nothing) => {
                 self.readable = false;
                 After::Keep
@@ -519,30 +505,28 @@ impl<C> Connection<C> {
         }
     }
 
-    /// Appends received bytes to the unread input.
+    /// Receives more bytes after those that the service has not used.
     fn read_behind<H: Host>(
         &mut self,
         transport: &mut impl Transport,
         turn: &mut Turn<'_, H>,
     ) -> Result<(), Broken> {
-        if !self.readable {
+        if !self.readable || self.unread >= turn.limits.bytes {
             return Ok(());
         }
-        let unread = &mut self.held.get_or_insert_default().unread;
-        let room = turn.limits.bytes.saturating_sub(unread.len());
-        if room == 0 {
-            return Ok(());
-        }
-        if unread.capacity() - unread.len() < GROW_MIN.min(room) {
-            unread.reserve_exact(unread.len().max(GROW_MIN).min(room));
-        }
-        let room = unread.capacity() - unread.len();
-        match transport.receive(unread)? {
-            Received::Bytes(len) => self.was_read(len, room, turn),
+        match transport.receive(turn.limits.bytes)? {
+            Received::Bytes { len, more } => self.was_read(len, more, turn),
             Received::Nothing => self.readable = false,
             Received::End => self.stage = Stage::PeerEnded,
         }
         Ok(())
+    }
+
+    /// Discards the input that the service has not used.
+    fn drop_unread(&mut self, transport: &mut impl Transport) {
+        if self.unread > 0 {
+            transport.consume(std::mem::take(&mut self.unread));
+        }
     }
 
     /// Frees empty buffers.

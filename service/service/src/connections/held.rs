@@ -1,4 +1,4 @@
-//! The buffers of a connection: input of an incomplete request, and output that waits for the transport or for a reply.
+//! The buffers of a connection: output that waits for the transport or for a reply.
 
 use twinpath_stream::{Broken, Transport};
 
@@ -6,8 +6,6 @@ use crate::connections::deferred::Deferred;
 
 #[derive(Default)]
 pub(crate) struct Held {
-    /// Input that the service has not used yet.
-    pub(crate) unread: Vec<u8>,
     /// Output that the transport has not taken yet, from `sent` on.
     unsent: Vec<u8>,
     sent: usize,
@@ -17,13 +15,13 @@ pub(crate) struct Held {
 
 impl Held {
     pub(crate) fn is_empty(&self) -> bool {
-        self.unread.is_empty() && self.unsent.is_empty() && self.deferred.is_empty()
+        self.unsent.is_empty() && self.deferred.is_empty()
     }
 
     /// Bytes of memory.
     pub(crate) fn bytes(&self) -> usize {
         let deferred = self.deferred.bytes() + self.deferred.ready_bytes();
-        size_of::<Self>() + self.unread.capacity() + self.unsent.capacity() + deferred
+        size_of::<Self>() + self.unsent.capacity() + deferred
     }
 
     /// Whether the transport takes no more at the moment.
@@ -31,9 +29,9 @@ impl Held {
         !self.unsent.is_empty()
     }
 
-    /// Keeps output that the transport did not take; no other output may be waiting.
-    pub(crate) fn keep_unsent(&mut self, bytes: &[u8]) {
-        (self.unsent, self.sent) = (bytes.to_vec(), 0);
+    /// Keeps output that the transport did not take, in two parts. No other output may be waiting.
+    pub(crate) fn keep_unsent(&mut self, first: &[u8], then: &[u8]) {
+        (self.unsent, self.sent) = ([first, then].concat(), 0);
     }
 
     /// Sends waiting output; returns the number of bytes that the transport took.

@@ -37,18 +37,18 @@ pub enum After {
     Close(Closed),
 }
 
-/// Buffers that connections use one after another: an idle connection has none.
+/// What connections use one after another: an idle connection has none.
 pub struct Scratch {
-    pub(crate) input: Vec<u8>,
-    pub(crate) output: Vec<u8>,
+    /// Output for which the transport has lent no room, or that was appended to a buffer.
+    pub(crate) beside: Vec<u8>,
     pub(crate) later: Later,
 }
 
 impl Scratch {
-    /// Buffers to receive up to `input` bytes, and to send up to `output` bytes, in one call.
+    /// A buffer for an output of up to `output` bytes.
     #[must_use]
-    pub fn new(input: usize, output: usize) -> Self {
-        Self { input: Vec::with_capacity(input), output: Vec::with_capacity(output), later: Later::default() }
+    pub fn new(output: usize) -> Self {
+        Self { beside: Vec::with_capacity(output), later: Later::default() }
     }
 }
 
@@ -58,6 +58,8 @@ pub struct Turn<'a, H> {
     pub(crate) limits: &'a ConnectionLimits,
     pub(crate) scratch: &'a mut Scratch,
     pub(crate) host: &'a mut H,
+    /// Bytes of output in the transport's room that were not committed.
+    pub(crate) filled: usize,
     /// Bytes that the service has written, and the number of sends.
     pub(crate) written: usize,
     sends: u32,
@@ -74,7 +76,7 @@ impl<'a, H: Host> Turn<'a, H> {
         scratch: &'a mut Scratch,
         host: &'a mut H,
     ) -> Self {
-        Self { now, limits, scratch, host, written: 0, sends: 0, received: 0, sent: 0 }
+        Self { now, limits, scratch, host, filled: 0, written: 0, sends: 0, received: 0, sent: 0 }
     }
 
     /// Bytes that the connection has received in this turn.
@@ -96,6 +98,12 @@ impl<'a, H: Host> Turn<'a, H> {
         self.written >= TURN_BYTES || self.sends >= TURN_SENDS
     }
 
+    /// Bytes of output that were not sent.
+    #[inline]
+    pub(crate) const fn output_len(&self) -> usize {
+        self.filled + self.scratch.beside.len()
+    }
+
     pub(crate) const fn count_received(&mut self, bytes: usize) {
         self.received += bytes;
     }
@@ -110,20 +118,23 @@ impl<'a, H: Host> Turn<'a, H> {
     }
 }
 
-/// The service's output, after the bytes that it has written already: the remaining room, less the bytes
-/// that wait for replies.
+/// The service's output in `room`, after the `filled` bytes that it has written already: the remaining room, less the
+/// bytes that wait for replies.
 #[inline]
 pub(crate) fn output<'a, H: Host>(
+    room: &'a mut [u8],
+    filled: usize,
     scratch: &'a mut Scratch,
     host: &H,
     limits: &ConnectionLimits,
     held: Option<&Held>,
 ) -> Output<'a> {
     let (awaited, waiting) = held.map_or((0, 0), |held| (held.deferred.awaited(), held.deferred.bytes()));
-    let Scratch { output, later, .. } = scratch;
-    let Some(room) = host.room_for_work(awaited) else {
-        return Output::new(output, limits.bytes).of(host.connection());
+    let Scratch { beside, later, .. } = scratch;
+    let Some(allowed) = host.room_for_work(awaited) else {
+        return Output::new(beside, limits.bytes).into_room(room, filled).of(host.connection());
     };
-    later.allow(room);
-    Output::with_later(output, limits.bytes.saturating_sub(waiting), later).of(host.connection())
+    later.allow(allowed);
+    let limit = limits.bytes.saturating_sub(waiting);
+    Output::with_later(beside, limit, later).into_room(room, filled).of(host.connection())
 }

@@ -92,7 +92,7 @@ fn replies_leave_in_order_unless_they_need_none() {
     rig.hears("");
     rig.do_work(0);
     rig.hears("wait\n=b\n1\n=c\n");
-    assert_eq!(rig.connection().held(), 0);
+    assert_eq!(rig.held(), 0);
     // Replies arrive in order, whichever work is done first, and no more work is handed over than there is
     // room for.
     let mut rng = fastrand::Rng::with_seed(7);
@@ -103,17 +103,17 @@ fn replies_leave_in_order_unless_they_need_none() {
         rig.turns();
     }
     rig.hears(asked);
-    assert_eq!(rig.connection().held(), 0);
+    assert_eq!(rig.held(), 0);
 }
 
 #[test]
 fn what_waits_behind_a_reply_to_come_is_bounded_and_leaves_after_it() {
     let mut rig = rig(4);
     rig.say(format!("wait\n{}wait\n=x\n", "#\n".repeat(100)));
-    assert!(rig.connection().held() < 3 * LIMITS.bytes, "{}", rig.connection().held());
+    assert!(rig.held() < 3 * LIMITS.bytes, "{}", rig.held());
     do_all_work(&mut rig);
     rig.hears(format!("wait\n{}wait\n=x\n", "#".repeat(6_000_000)));
-    assert_eq!(rig.connection().held(), 0);
+    assert_eq!(rig.held(), 0);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn a_reply_in_no_order_waits_for_the_end_of_a_longer_one() {
         let longer = heard.iter().position(|byte| *byte == b'*').unwrap();
         assert!(heard[longer..].starts_with(&[b'*'; 200_000]), "{window}: in pieces");
         assert_eq!(heard.len(), 200_000 + 9, "{window}");
-        assert_eq!(rig.connection().held(), 0);
+        assert_eq!(rig.held(), 0);
     }
 }
 

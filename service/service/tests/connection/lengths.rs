@@ -52,7 +52,7 @@ fn deaf() -> Rig<Lengths> {
     let mut rig = rig();
     rig.transport.close_window();
     rig.say("60000\n".repeat(1_000));
-    assert!(rig.connection().held() > 0);
+    assert!(rig.held() > 0);
     rig
 }
 
@@ -67,7 +67,7 @@ fn requests_in_pieces_and_in_numbers_are_answered_once_each() {
     rig.hears([b'x'; 21_000]);
     rig.say("0\n");
     rig.hears([b'x'; 10_000]);
-    assert_eq!(rig.connection().held(), 0, "an idle connection holds nothing");
+    assert_eq!(rig.held(), 0, "an idle connection holds nothing");
     assert_eq!((rig.received, rig.sent), (3 + 6_000 + 4 + 2, 12 + 21_000 + 10_000));
     rig.half_close();
     assert_eq!((rig.closed, &*rig.hosting.service.closes), (Some(Closed::Ended), &[Closed::Ended][..]));
@@ -76,7 +76,7 @@ fn requests_in_pieces_and_in_numbers_are_answered_once_each() {
 #[test]
 fn a_peer_that_does_not_read_is_not_read_and_gets_everything_once_it_does() {
     let mut rig = deaf();
-    assert!(rig.connection().held() <= 2 * LIMITS.bytes + 1_000);
+    assert!(rig.held() <= 2 * LIMITS.bytes + 1_000);
     let mut got = 0;
     while got < 60_000_000 {
         rig.transport.open_window(100_000);
@@ -85,7 +85,7 @@ fn a_peer_that_does_not_read_is_not_read_and_gets_everything_once_it_does() {
         assert!(heard.iter().all(|byte| *byte == b'x') && !heard.is_empty(), "after {got}");
         got += heard.len();
     }
-    assert_eq!((got, rig.connection().held()), (60_000_000, 0));
+    assert_eq!((got, rig.held()), (60_000_000, 0));
     rig.transport.open_window(5);
     rig.say("5\n");
     rig.hears("xxxxx");

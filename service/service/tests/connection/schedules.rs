@@ -10,7 +10,7 @@ use twinpath_service::connections::ConnectionLimits;
 use twinpath_service::{Closed, Order, Output, Service};
 use twinpath_time::{Duration, Instant};
 
-use crate::simulated::Rig;
+use crate::simulated::{Lends, Rig};
 
 const LIMITS: ConnectionLimits = ConnectionLimits {
     bytes: 1_000,
@@ -171,6 +171,10 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
+fn lends() -> impl Strategy<Value = Lends> {
+    prop_oneof![Just(Lends::All), (1..1_500usize).prop_map(Lends::InPieces)]
+}
+
 /// The peer's view of the bytes that it gets: the numbers of the replies that arrived whole.
 #[derive(Default)]
 struct Heard {
@@ -319,7 +323,7 @@ impl Run {
         // One request and replies within their limits, and replies from work, whose size the service
         // decides. They are in buffers that double in size.
         let most = 2 * (2 * LIMITS.bytes + WORKERS_MAX * (REPLY_MAX + 10)) + 1_024;
-        assert!(self.rig.connection().held() <= most, "holds {}", self.rig.connection().held());
+        assert!(self.rig.held() <= most, "holds {}", self.rig.held());
     }
 
     fn total_heard(&self) -> usize {
@@ -363,7 +367,7 @@ impl Run {
         if !ended {
             // No request may be lost.
             assert_eq!(self.answered(), replies(&self.asked), "{:?}", self.heard.numbers);
-            assert!(self.heard.bytes.is_empty() && self.rig.connection().held() == 0);
+            assert!(self.heard.bytes.is_empty() && self.rig.held() == 0);
             return;
         }
         let timed_out = matches!(
@@ -390,8 +394,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn replies_come_whole_in_order_and_once_within_limits_and_deadlines(events in vec(event(), 1..150)) {
+    fn replies_come_whole_in_order_and_once_within_limits_and_deadlines(
+        lends in lends(),
+        events in vec(event(), 1..150),
+    ) {
         let mut run = Run::new();
+        run.rig.transport.lends = lends;
         run.rig.transport.close_window();
         for event in events {
             run.happen(event);

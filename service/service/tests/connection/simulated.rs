@@ -1,13 +1,12 @@
 //! A simulated transport, host and peer as values, without descriptor or thread; the test sets the time.
 
-use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use twinpath_inspect::Reason;
 use twinpath_service::connections::{After, Connection, ConnectionLimits, Host, Scratch, Turn};
 use twinpath_service::{Closed, ConnectionId, Service, Work};
-use twinpath_stream::{Broken, Received, Transport};
+use twinpath_stream::{Broken, Lent, Received, Transport};
 use twinpath_time::{Duration, Instant};
 
 pub(crate) const LIMITS: ConnectionLimits = ConnectionLimits {
@@ -17,14 +16,31 @@ pub(crate) const LIMITS: ConnectionLimits = ConnectionLimits {
     send: Duration::from_secs(20),
 };
 
-/// A simulated kernel socket: it holds received bytes, takes as many as its window allows, and reports
-/// changes by edges.
+/// What a simulated transport lends of the room that it is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Lends {
+    /// All of it, like the kernel's sockets: when it is committed, a part may not be taken.
+    #[default]
+    All,
+    /// At most this many bytes, and no more than its window, like a send buffer: all that is committed is taken.
+    InPieces(usize),
+}
+
+/// A simulated transport: it holds received bytes, takes as many as its window allows, and reports changes by edges.
+/// It checks that its user keeps to the contract.
 #[derive(Default)]
 pub(crate) struct Simulated {
-    /// Bytes that have arrived and were not received yet.
-    arrived: VecDeque<u8>,
+    /// Bytes that have arrived and were not consumed, and how many of them were received.
+    arrived: Vec<u8>,
+    received: usize,
+    /// Bytes were received since the last time that some were consumed.
+    is_owed: bool,
     peer_ended: bool,
     reset: bool,
+    is_broken: bool,
+    pub(crate) lends: Lends,
+    room: Vec<u8>,
+    lent: usize,
     /// How many more bytes it takes.
     window: usize,
     /// It has refused bytes, and will report when it takes more.
@@ -33,6 +49,7 @@ pub(crate) struct Simulated {
     edge: Option<bool>,
     /// Bytes that it has taken, and the peer has not.
     pub(crate) taken: Vec<u8>,
+    sent: u64,
     pub(crate) finished: bool,
 }
 
@@ -73,38 +90,86 @@ impl Simulated {
     }
 }
 
+impl Simulated {
+    /// Bytes that have been received and not consumed.
+    pub(crate) const fn unread(&self) -> usize {
+        self.received
+    }
+
+    /// The connection's turn is over.
+    fn rest(&mut self) {
+        assert!(!self.is_owed, "received and not consumed");
+        self.lent = 0;
+    }
+
+    fn fail_if_reset(&mut self) -> Result<(), Broken> {
+        assert!(!self.is_broken, "used after it has failed");
+        self.is_broken = self.reset;
+        if self.reset { Err(Broken) } else { Ok(()) }
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
+        assert!(!self.finished, "the peer was told that no more comes");
+        assert!(!bytes.is_empty(), "a send of nothing");
+        self.fail_if_reset()?;
+        let len = bytes.len().min(self.window);
+        assert!(self.lends == Lends::All || len == bytes.len(), "more than was lent");
+        self.window -= len;
+        self.refused |= len < bytes.len();
+        self.sent += len as u64;
+        self.taken.extend_from_slice(&bytes[..len]);
+        Ok(len)
+    }
+}
+
 impl Transport for Simulated {
-    fn receive(&mut self, into: &mut Vec<u8>) -> Result<Received, Broken> {
-        let room = into.capacity() - into.len();
-        assert!(room > 0, "asked for nothing");
-        if self.reset {
-            return Err(Broken);
-        }
-        let len = room.min(self.arrived.len());
-        into.extend(self.arrived.drain(..len));
-        Ok(match len {
+    fn receive(&mut self, bytes_max: usize) -> Result<Received, Broken> {
+        assert!(bytes_max > self.received, "asked for nothing");
+        assert!(!self.is_owed, "received and not consumed");
+        self.fail_if_reset()?;
+        let before = std::mem::replace(&mut self.received, self.arrived.len().min(bytes_max));
+        Ok(match self.received - before {
             0 if self.peer_ended => Received::End,
             0 => Received::Nothing,
-            len => Received::Bytes(len),
+            len => {
+                self.is_owed = true;
+                // Like the kernel, it does not look for more than it was asked for.
+                Received::Bytes { len, more: self.received == bytes_max }
+            }
         })
     }
 
-    fn send(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
-        assert!(!self.finished, "the peer was told that no more comes");
-        assert!(!bytes.is_empty(), "a send of nothing");
-        if self.reset {
-            return Err(Broken);
-        }
-        let len = bytes.len().min(self.window);
-        self.window -= len;
-        self.refused |= len < bytes.len();
-        self.taken.extend_from_slice(&bytes[..len]);
-        Ok(len)
+    fn lend(&mut self, room_max: usize) -> Lent<'_> {
+        let free = match self.lends {
+            Lends::All => room_max,
+            Lends::InPieces(piece) => room_max.min(piece).min(self.window),
+        };
+        self.refused |= free == 0 && room_max > 0;
+        self.room.resize(self.room.len().max(free), 0);
+        self.lent = self.lent.max(free);
+        Lent { received: &self.arrived[..self.received], room: &mut self.room[..free] }
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        assert!(bytes <= self.received, "more than was lent");
+        self.arrived.drain(..bytes);
+        self.received -= bytes;
+        self.is_owed = false;
+    }
+
+    fn commit(&mut self, bytes: usize) -> Result<usize, Broken> {
+        assert!(bytes <= std::mem::take(&mut self.lent), "more than was lent");
+        let room = self.room.clone();
+        self.take(&room[..bytes])
     }
 
     fn finish(&mut self) -> Result<(), Broken> {
         assert!(!std::mem::replace(&mut self.finished, true), "told once");
-        if self.reset { Err(Broken) } else { Ok(()) }
+        self.fail_if_reset()
+    }
+
+    fn acknowledged(&self) -> u64 {
+        self.sent - self.taken.len() as u64
     }
 }
 
@@ -169,7 +234,7 @@ impl<S: Service> Rig<S> {
             transport: Simulated { window: usize::MAX, ..Simulated::default() },
             hosting: Hosting { service, workers, work: Vec::new(), next: 0 },
             connection: Some(Connection::new(now, state)),
-            scratch: Scratch::new(limits.bytes, limits.bytes),
+            scratch: Scratch::new(limits.bytes),
             limits,
             now,
             again: false,
@@ -182,6 +247,11 @@ impl<S: Service> Rig<S> {
 
     pub(crate) fn connection(&mut self) -> &mut Connection<S::Connection> {
         self.connection.as_mut().expect("it is open")
+    }
+
+    /// Bytes that the connection and its transport hold.
+    pub(crate) fn held(&self) -> usize {
+        self.connection.as_ref().map_or(0, Connection::held) + self.transport.unread()
     }
 
     pub(crate) const fn is_open(&self) -> bool {
@@ -209,8 +279,9 @@ impl<S: Service> Rig<S> {
         (self.received, self.sent) = (self.received + turn.received(), self.sent + turn.sent());
         self.again = after == After::Again;
         self.waits_for_room |= after == After::WhenRoom;
-        if let After::Close(why) = after {
-            self.close(why);
+        match after {
+            After::Close(why) => self.close(why),
+            _ => self.transport.rest(),
         }
     }
 
@@ -263,8 +334,9 @@ impl<S: Service> Rig<S> {
         let mut turn = Turn::new(self.now, &self.limits, &mut self.scratch, &mut self.hosting);
         let after = work(connection, &mut self.transport, &mut turn);
         self.again |= after == After::Again;
-        if let After::Close(why) = after {
-            self.close(why);
+        match after {
+            After::Close(why) => self.close(why),
+            _ => self.transport.rest(),
         }
         self.turns();
     }

@@ -112,7 +112,7 @@ fn a_reply_of_any_length_comes_whole_whatever_the_limit() {
             let mut rig = rig(fills, limit);
             rig.say(format!("{length}\n"));
             take(&mut rig, length, 0);
-            assert_eq!(rig.connection().held(), 0);
+            assert_eq!(rig.held(), 0);
             rig.half_close();
             assert_eq!(rig.closed, Some(Closed::Ended), "{fills:?}, {limit}, {length}");
         }
@@ -139,7 +139,7 @@ fn a_slow_reader_gets_everything_and_no_more_is_held_for_it_than_the_limit() {
         let mut rig = rig(fills, 256 << 10);
         rig.transport.close_window();
         rig.say("20000000\n5\n");
-        assert!((1..=2 * (256 << 10)).contains(&rig.connection().held()), "the peer holds it up");
+        assert!((1..=2 * (256 << 10)).contains(&rig.held()), "the peer holds it up");
         take(&mut rig, 20_000_005, 9_001);
         // The time that the peer takes does not count against it as long as it reads at all.
         rig.transport.close_window();

@@ -58,7 +58,7 @@ impl<C: Send> TcpServer<C> {
         let accepted = call.service.call("accept", |service| service.accept(call.now, peer));
         let state = accepted.and_then(|accepted| accepted)?;
         if let Some(number) = displaced {
-            let held = self.table.get(number).map_or(0, |entry| entry.connection.held());
+            let held = self.table.get(number).map_or(0, |entry| entry.held());
             self.close(number, held, Closed::For(Reason::ConnectionDisplaced), call);
         }
         let number = self.table.next_number();

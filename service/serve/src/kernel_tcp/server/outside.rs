@@ -8,7 +8,7 @@ use twinpath_time::Instant;
 
 use super::{Call, TcpServer, Tracked};
 use crate::kernel_tcp::host::ConnectionHost;
-use crate::kernel_tcp::socket::Socket;
+use crate::kernel_tcp::socket::Stream;
 
 impl<C: Send> TcpServer<C> {
     /// Sends bytes on a connection.
@@ -24,10 +24,10 @@ impl<C: Send> TcpServer<C> {
     ) -> Result<(), Reason> {
         let number = connection.number();
         let tracked = self.table.get(number).filter(|tracked| tracked.id == connection);
-        let connection = &mut tracked.ok_or(Reason::LateReply)?.connection;
-        let before = connection.held();
-        connection.push(call.now, bytes, self.totals.each())?;
-        let held = connection.held();
+        let tracked = tracked.ok_or(Reason::LateReply)?;
+        let before = tracked.held();
+        tracked.connection.push(call.now, bytes, self.totals.each())?;
+        let held = tracked.held();
         self.holds(before, held, call);
         self.work(number, call);
         Ok(())
@@ -51,15 +51,16 @@ impl<C: Send> TcpServer<C> {
         &mut self,
         number: u32,
         call: &mut Call<'_, '_, S>,
-        work: impl FnOnce(&mut Connection<C>, &mut Socket, &mut Turn<'_, ConnectionHost<'_, S>>) -> After,
+        work: impl FnOnce(&mut Connection<C>, &mut Stream<'_>, &mut Turn<'_, ConnectionHost<'_, S>>) -> After,
     ) {
-        let Self { table, scratch, totals, .. } = self;
-        let Some(Tracked { socket, connection, id, .. }) = table.get(number) else { return };
-        let before = connection.held();
+        let Self { table, scratch, buffers, totals, .. } = self;
+        let Some(tracked) = table.get(number) else { return };
+        let before = tracked.held();
+        let Tracked { socket, connection, id, .. } = tracked;
         let mut host =
             ConnectionHost { service: &mut *call.service, handlers: call.handlers.as_deref_mut(), id: *id };
         let mut turn = Turn::new(call.now, totals.each(), scratch, &mut host);
-        let after = work(connection, socket, &mut turn);
+        let after = work(connection, &mut socket.with(buffers), &mut turn);
         let (received, sent) = (turn.received(), turn.sent());
         (self.received, self.sent) = (self.received + received, self.sent + sent);
         call.counters.stream_bytes_in.add(received as u64);

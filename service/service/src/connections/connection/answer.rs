@@ -1,20 +1,19 @@
 //! Passes a connection's input to the service, and sends the service's output.
 
-use twinpath_stream::{Broken, Transport};
+use twinpath_stream::{Broken, Lent, Transport};
 use twinpath_time::Instant;
 
-use super::{Connection, Fault, Progress};
+use super::{Connection, Fault, Progress, Stage};
 use crate::connections::host::Host;
 use crate::connections::turn::{Scratch, Turn, output};
 use crate::{Next, Output, Service};
 
 impl<C> Connection<C> {
-    /// Passes input to the service while it uses some, sends its output, and tells it of the resulting
+    /// Passes the unread input to the service while it uses some, sends its output, and tells it of the resulting
     /// room.
     #[inline]
     pub(super) fn serve<H>(
         &mut self,
-        input: &[u8],
         transport: &mut impl Transport,
         turn: &mut Turn<'_, H>,
     ) -> Result<Progress, Fault>
@@ -24,22 +23,24 @@ impl<C> Connection<C> {
         let (mut progress, written_before) = (Progress::default(), turn.written);
         let mut unfinished;
         loop {
-            let rest = &input[progress.used..];
-            let (now, state) = (turn.now, &mut self.state);
-            let mut output = output(turn.scratch, turn.host, turn.limits, self.held.as_deref());
+            let (now, state, limits) = (turn.now, &mut self.state, turn.limits);
+            let Lent { received, room } = transport.lend(limits.bytes);
+            let rest = &received[progress.used..];
+            let mut output = output(room, turn.filled, turn.scratch, turn.host, limits, self.held.as_deref());
             let took = turn.host.call("stream", |service| service.stream(now, state, rest, &mut output))?;
             let took = took.min(rest.len());
             let (next, wake_at) = (output.next(), output.wakes_at());
             unfinished = output.is_unfinished();
+            turn.filled = output.filled();
             self.heed_wake(wake_at);
             progress.used += took;
-            self.wrote |= !turn.scratch.output.is_empty();
+            self.wrote |= turn.output_len() > 0;
             progress.when_room = self.defer(transport, turn)?;
             if next != Next::Keep {
                 self.heed(next);
                 break;
             }
-            if progress.used == input.len() || progress.when_room || self.is_full() {
+            if progress.used == self.unread || progress.when_room || self.is_full() {
                 break;
             }
             if took > 0 {
@@ -59,13 +60,18 @@ impl<C> Connection<C> {
         if !progress.again && !progress.when_room {
             self.tell_of_room(transport, turn, &mut progress)?;
         }
-        let partial = unfinished || progress.used < input.len();
+        let partial = unfinished || progress.used < self.unread;
         let completed = turn.written != written_before || (progress.used > 0 && !unfinished);
         self.is_new &= partial && !completed;
         if !partial {
             self.asked = Instant::NEVER;
         } else if self.asked == Instant::NEVER || completed {
             self.asked = turn.now;
+        }
+        transport.consume(progress.used);
+        self.unread -= progress.used;
+        if matches!(self.stage, Stage::Ending(_)) {
+            self.drop_unread(transport);
         }
         Ok(progress)
     }
@@ -87,12 +93,14 @@ impl<C> Connection<C> {
                 progress.again = true;
                 break;
             }
-            let (now, state) = (turn.now, &mut self.state);
-            let mut output = output(turn.scratch, turn.host, turn.limits, self.held.as_deref());
+            let (now, state, limits) = (turn.now, &mut self.state, turn.limits);
+            let room = transport.reserve(limits.bytes);
+            let mut output = output(room, turn.filled, turn.scratch, turn.host, limits, self.held.as_deref());
             turn.host.call("writable", |service| service.writable(now, state, &mut output))?;
             let (next, wake_at) = (output.next(), output.wakes_at());
+            turn.filled = output.filled();
             self.heed_wake(wake_at);
-            self.wrote = !turn.scratch.output.is_empty();
+            self.wrote = turn.output_len() > 0;
             if self.wrote && self.asked != Instant::NEVER {
                 self.asked = turn.now;
             }
@@ -122,12 +130,14 @@ impl<C> Connection<C> {
     where
         H: Host<Service: Service<Connection = C>>,
     {
-        let (now, state) = (turn.now, &mut self.state);
-        let mut output = output(turn.scratch, turn.host, turn.limits, self.held.as_deref());
+        let (now, state, limits) = (turn.now, &mut self.state, turn.limits);
+        let room = transport.reserve(limits.bytes);
+        let mut output = output(room, turn.filled, turn.scratch, turn.host, limits, self.held.as_deref());
         turn.host.call(callback, |service| call(service, now, state, &mut output))?;
         let (next, wake_at) = (output.next(), output.wakes_at());
+        turn.filled = output.filled();
         self.heed_wake(wake_at);
-        if !turn.scratch.output.is_empty() {
+        if turn.output_len() > 0 {
             // A peer that gets bytes counts as served; from now on it has the send time-out to take them.
             (self.wrote, self.is_new, self.touched) = (true, false, turn.now);
         }
@@ -157,13 +167,22 @@ impl<C> Connection<C> {
         transport: &mut impl Transport,
         turn: &mut Turn<'_, H>,
     ) -> Result<bool, Broken> {
-        let Scratch { output, later, .. } = &mut *turn.scratch;
-        let refused = later.is_refused();
-        if !later.is_empty() {
-            self.held.get_or_insert_default().deferred.hand_over(output, later, turn.host);
+        let refused = turn.scratch.later.is_refused();
+        let has_work = !turn.scratch.later.is_empty();
+        if has_work || self.is_held_back() {
+            // What has to wait for a reply must not stay in the transport's room.
+            let Scratch { beside, later } = &mut *turn.scratch;
+            let room = transport.reserve(turn.limits.bytes);
+            beside.splice(0..0, room[..std::mem::take(&mut turn.filled)].iter().copied());
+            let held = self.held.get_or_insert_default();
+            if has_work {
+                held.deferred.hand_over(beside, later, turn.host);
+            } else {
+                held.deferred.hold_back(beside);
+            }
+        }
+        if has_work {
             self.send(transport, turn)?;
-        } else if let Some(held) = &mut self.held {
-            held.deferred.hold_back(output);
         }
         Ok(refused)
     }
@@ -175,17 +194,22 @@ impl<C> Connection<C> {
         transport: &mut impl Transport,
         turn: &mut Turn<'_, H>,
     ) -> Result<(), Broken> {
-        let len = turn.scratch.output.len();
-        if len == 0 {
+        let (filled, beside) = (std::mem::take(&mut turn.filled), turn.scratch.beside.len());
+        if filled + beside == 0 {
             return Ok(());
         }
-        let sent = transport.send(&turn.scratch.output)?;
-        turn.count_written(len);
-        self.was_sent(sent, turn);
-        if sent < len {
-            self.held.get_or_insert_default().keep_unsent(&turn.scratch.output[sent..]);
+        let mut sent = if filled > 0 { transport.commit(filled)? } else { 0 };
+        if beside > 0 && sent == filled {
+            sent += transport.send(&turn.scratch.beside)?;
         }
-        turn.scratch.output.clear();
+        turn.count_written(filled + beside);
+        self.was_sent(sent, turn);
+        if sent < filled + beside {
+            let in_room = if sent < filled { &transport.reserve(filled)[sent..filled] } else { &[] };
+            let beside = &turn.scratch.beside[sent.saturating_sub(filled)..];
+            self.held.get_or_insert_default().keep_unsent(in_room, beside);
+        }
+        turn.scratch.beside.clear();
         Ok(())
     }
 

@@ -1,0 +1,106 @@
+//! Tests over loopback; they wait for the kernel with poll(2).
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+
+use super::*;
+
+const PATIENCE: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
+
+/// A socket and the peer's end of its connection.
+fn pair() -> (Socket, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    peer.set_nodelay(true).unwrap();
+    (Socket::new(listener.accept().unwrap().0.into()), peer)
+}
+
+/// Waits until the peer's bytes, or its end, have arrived.
+fn wait_for(socket: &Socket) {
+    let mut fds = [PollFd::new(&socket.fd, PollFlags::IN)];
+    assert_eq!(poll(&mut fds, Some(&PATIENCE)), Ok(1), "nothing has arrived");
+}
+
+#[test]
+fn what_is_not_consumed_is_lent_again_with_what_follows() {
+    let ((mut socket, mut peer), mut buffers) = (pair(), Buffers::new(CHUNK));
+    let mut receive = |socket: &mut Socket, bytes_max: usize, used: usize| {
+        let mut stream = socket.with(&mut buffers);
+        let received = stream.receive(bytes_max);
+        let lent = stream.received().to_vec();
+        stream.consume(used);
+        (received, lent)
+    };
+    let bytes = |len| Ok(Received::Bytes { len, more: false });
+    assert_eq!(receive(&mut socket, CHUNK, 0), (Ok(Received::Nothing), vec![]));
+    peer.write_all(b"abc").unwrap();
+    wait_for(&socket);
+    assert_eq!(receive(&mut socket, CHUNK, 3), (bytes(3), b"abc".to_vec()));
+    assert_eq!(socket.held(), 0, "all of it is used");
+    peer.write_all(b"def").unwrap();
+    wait_for(&socket);
+    assert_eq!(receive(&mut socket, CHUNK, 1), (bytes(3), b"def".to_vec()));
+    assert_eq!(receive(&mut socket, CHUNK, 0), (Ok(Received::Nothing), b"ef".to_vec()));
+    peer.write_all(b"ghi").unwrap();
+    wait_for(&socket);
+    assert_eq!(receive(&mut socket, CHUNK, 4), (bytes(3), b"efghi".to_vec()));
+    assert!(socket.held() >= 1);
+    peer.write_all(&[b'x'; 10]).unwrap();
+    peer.shutdown(std::net::Shutdown::Write).unwrap();
+    wait_for(&socket);
+    let (received, lent) = receive(&mut socket, 6, 0);
+    assert_eq!((received, lent.as_slice()), (Ok(Received::Bytes { len: 5, more: true }), &b"ixxxxx"[..]));
+    assert_eq!(receive(&mut socket, CHUNK, 11).0, bytes(5));
+    assert_eq!(receive(&mut socket, CHUNK, 0), (Ok(Received::End), vec![]));
+    assert_eq!(socket.held(), 0);
+}
+
+#[test]
+fn the_peer_gets_what_was_committed_and_the_rest_stays_in_the_room() {
+    let ((mut socket, mut peer), mut buffers) = (pair(), Buffers::new(1 << 20));
+    let mut stream = socket.with(&mut buffers);
+    assert_eq!(stream.reserve(10).len(), 10);
+    assert_eq!(stream.reserve(usize::MAX).len(), 1 << 20);
+    let mut number = 0_u8;
+    let (mut committed, mut kept) = (Vec::new(), Vec::new());
+    while kept.is_empty() {
+        let room = stream.reserve(usize::MAX);
+        room.fill(number);
+        let sent = stream.commit(1 << 20).unwrap();
+        kept = stream.reserve(1 << 20)[sent..].to_vec();
+        committed.extend(vec![number; sent]);
+        number += 1;
+    }
+    assert!(kept.iter().all(|byte| *byte == number - 1));
+    assert_eq!(stream.send(&kept), Ok(0), "the peer reads nothing");
+    assert!(stream.acknowledged() < committed.len() as u64, "its window is closed");
+    let mut heard = vec![0; committed.len()];
+    peer.read_exact(&mut heard).unwrap();
+    assert!(heard == committed, "the bytes, in order");
+    let mut fds = [PollFd::new(&stream.socket.fd, PollFlags::OUT)];
+    assert_eq!(poll(&mut fds, Some(&PATIENCE)), Ok(1), "it takes no more");
+    assert!(stream.send(b"the end").is_ok_and(|sent| sent == 7));
+    stream.finish().unwrap();
+    let mut rest = Vec::new();
+    peer.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"the end");
+    // The peer ends, too: with that, it acknowledges all that it has received.
+    drop(peer);
+    wait_for(stream.socket);
+    assert_eq!(stream.receive(CHUNK), Ok(Received::End));
+    assert_eq!(stream.acknowledged(), committed.len() as u64 + 7);
+}
+
+#[test]
+fn a_reset_breaks_it() {
+    let ((mut socket, peer), mut buffers) = (pair(), Buffers::new(CHUNK));
+    let mut stream = socket.with(&mut buffers);
+    stream.reserve(1)[0] = 1;
+    assert_eq!(stream.commit(1), Ok(1));
+    // A peer that closes with unread bytes sends a reset (RFC 2525, 2.17).
+    let mut fds = [PollFd::new(&peer, PollFlags::IN)];
+    assert_eq!(poll(&mut fds, Some(&PATIENCE)), Ok(1));
+    drop(peer);
+    wait_for(stream.socket);
+    assert_eq!(stream.receive(CHUNK), Err(Broken));
+}
