@@ -85,6 +85,12 @@ impl Buffer {
         self.len == 0
     }
 
+    /// Bytes that fit behind its end as it is.
+    #[inline]
+    pub(crate) fn spare(&self) -> usize {
+        self.block.len() - self.head - self.len
+    }
+
     /// The memory that it holds, bytes.
     pub(crate) fn memory(&self) -> usize {
         self.block.len()

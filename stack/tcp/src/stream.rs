@@ -1,5 +1,6 @@
 //! A connection's bytes, to be read and written by its program.
 
+use twinpath_stream::{Broken, Lent, Received, Transport};
 use twinpath_time::Instant;
 
 use crate::connection::{Connection, Shared};
@@ -14,8 +15,8 @@ pub struct Stream<'a> {
     fresh: &'a [u8],
     used: usize,
     now: Instant,
-    /// Received bytes that were lent already.
-    known: usize,
+    /// What the last receive allows to be lent, bytes.
+    bytes_max: usize,
 }
 
 impl<'a> Stream<'a> {
@@ -25,7 +26,7 @@ impl<'a> Stream<'a> {
         fresh: &'a [u8],
         now: Instant,
     ) -> Self {
-        Self { connection, shared, fresh, used: 0, now, known: 0 }
+        Self { connection, shared, fresh, used: 0, now, bytes_max: 0 }
     }
 
     pub(crate) const fn used(&self) -> usize {
@@ -48,7 +49,6 @@ impl<'a> Stream<'a> {
             self.used += bytes;
             self.connection.consumed(self.now, bytes, 0, self.shared);
         }
-        self.known = self.known.saturating_sub(bytes);
     }
 
     /// Whether the peer has sent its last byte, and all was read.
@@ -111,5 +111,65 @@ impl<'a> Stream<'a> {
     #[must_use]
     pub const fn acknowledged_bytes(&self) -> u64 {
         self.connection.totals.bytes_acked
+    }
+}
+
+/// The transport of a service's connection. The number of bytes that were received and not consumed stays the same
+/// from one of the connection's turns to the next, so a turn begins where the one before has ended.
+impl Transport for Stream<'_> {
+    fn receive(&mut self, bytes_max: usize) -> Result<Received, Broken> {
+        if self.connection.is_broken() {
+            return Err(Broken);
+        }
+        self.bytes_max = bytes_max;
+        let len = self.received().len();
+        let known = self.connection.lent.min(len as u32) as usize;
+        let lent = len.min(bytes_max);
+        if lent > known {
+            self.connection.lent = lent as u32;
+            return Ok(Received::Bytes { len: lent - known, more: lent < len });
+        }
+        Ok(if self.connection.has_all_but(known) { Received::End } else { Received::Nothing })
+    }
+
+    fn lend(&mut self, room_max: usize) -> Lent<'_> {
+        let Self { connection, shared, fresh, used, .. } = self;
+        let received = if fresh.is_empty() { None } else { Some(&fresh[*used..]) };
+        let lent = connection.lent as usize;
+        let (queued, room) = connection.lend(room_max, shared);
+        let received = received.unwrap_or(queued);
+        Lent { received: &received[..lent.min(received.len())], room }
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        Self::consume(self, bytes);
+        self.connection.lent = self.connection.lent.saturating_sub(bytes as u32);
+    }
+
+    fn commit(&mut self, bytes: usize) -> Result<usize, Broken> {
+        if self.connection.is_broken() {
+            return Err(Broken);
+        }
+        self.connection.commit(bytes);
+        Ok(bytes)
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
+        if self.connection.is_broken() {
+            return Err(Broken);
+        }
+        Ok(self.write(bytes))
+    }
+
+    fn finish(&mut self) -> Result<(), Broken> {
+        if self.connection.is_broken() {
+            return Err(Broken);
+        }
+        self.end();
+        Ok(())
+    }
+
+    fn acknowledged(&self) -> u64 {
+        self.acknowledged_bytes()
     }
 }

@@ -6,6 +6,10 @@ use super::{Connection, Ended, Network, Shared, State, flag};
 use crate::config::Options;
 use crate::info::{Info, TcpState};
 
+/// Room that is lent at first, and at most, bytes.
+pub(super) const ROOM_MIN: u32 = 4096;
+const ROOM_MAX: u32 = 256 << 10;
+
 impl Connection {
     /// Whether the program may write.
     pub(crate) const fn may_write(&self) -> bool {
@@ -41,7 +45,41 @@ impl Connection {
     /// Sends the first `count` reserved bytes.
     #[inline]
     pub(crate) fn commit(&mut self, count: usize) {
+        // A program that fills its room has more to write; one that does not needs less.
+        let count_max = count as u32;
+        if count_max >= self.room_hint {
+            self.room_hint = self.room_hint.saturating_mul(4).min(ROOM_MAX);
+        } else if count_max < self.room_hint / 16 {
+            self.room_hint = (self.room_hint / 2).max(ROOM_MIN);
+        }
         self.send.commit(count);
+    }
+
+    /// What is queued to be read, and room to write of up to `room_max` bytes: less if less is free, or if the
+    /// program has written little so far. Nothing if the program may not write.
+    pub(crate) fn lend(&mut self, room_max: usize, shared: &mut Shared) -> (&[u8], &mut [u8]) {
+        let free = if self.may_write() { self.room() as usize } else { 0 };
+        let count = room_max.min(free).min(self.room_hint.max(self.send.spare() as u32) as usize);
+        if room_max > 0 && count == 0 {
+            self.set(flag::WANTS_ROOM);
+        }
+        let Self { receive, send, flags, .. } = self;
+        let room = if count == 0 { None } else { send.reserve(count, &mut shared.pool) };
+        if count > 0 && room.is_none() {
+            *flags |= flag::WANTS_ROOM;
+        }
+        (receive.bytes(), room.unwrap_or_default())
+    }
+
+    /// Whether no more bytes move in either direction, and not because both ends have finished.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.state == State::Closed && !matches!(self.ended, Some(Ended::Finished))
+    }
+
+    /// Whether the peer has sent its last byte, and all but `count` bytes have been read.
+    pub(crate) fn has_all_but(&self, count: usize) -> bool {
+        self.receive.len() <= count
+            && (self.is(flag::FIN_RECEIVED | flag::READ_CLOSED) || self.state == State::Closed)
     }
 
     /// Wants to hear of room.

@@ -169,6 +169,8 @@ impl Connection {
             last_ack_sent: Seq(0),
             iss,
             irs: Seq(0),
+            lent: 0,
+            room_hint: super::calls::ROOM_MIN,
             receive_limit: initial,
             send_limit: options.send_buffer.unwrap_or(config.send_initial.min(config.send_max)),
             tuning: Tuning { space: initial, since: now, edge_at: now, ..Tuning::default() },

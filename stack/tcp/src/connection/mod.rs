@@ -340,6 +340,10 @@ pub(crate) struct Connection {
     last_ack_sent: Seq,
     iss: Seq,
     irs: Seq,
+    /// Received bytes that the program has seen and not used.
+    pub(crate) lent: u32,
+    /// Room that it is lent at a time.
+    room_hint: u32,
     /// The limits of buffers.
     receive_limit: u32,
     send_limit: u32,

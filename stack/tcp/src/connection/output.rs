@@ -23,6 +23,10 @@ impl Connection {
         if self.is(flag::REARM) {
             self.rearm(now, shared);
         }
+        if self.send.is_empty() && self.send.memory() > 0 {
+            // Room was lent, and nothing written.
+            self.send.release(&mut shared.pool);
+        }
         if self.is(flag::ACK_LATER) {
             self.delay_ack(now, shared);
         }
